@@ -1,0 +1,3 @@
+//! `ring3`: device drivers outside the kernel, in one command.
+
+fn main() {}

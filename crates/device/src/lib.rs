@@ -1,0 +1,1 @@
+//! The one interface between a driver and its device: registers, DMA memory, interrupts, reset.

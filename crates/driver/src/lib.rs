@@ -1,0 +1,2 @@
+//! The drivers: edu (the teaching device) and nvme.
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! The kernel's face of a driver: a block device by ublk.

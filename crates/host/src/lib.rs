@@ -1,0 +1,1 @@
+//! One driver process: device, driver, export, signals.

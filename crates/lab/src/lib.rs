@@ -1,0 +1,1 @@
+//! Guests under QEMU: packages, initramfs, devices, snapshots, results.
