@@ -1,1 +1,11 @@
-//! The ways to reach a device: VFIO, a QEMU over qtest, and models in this process.
+//! The ways to reach a device.
+//!
+//! Each backend implements [`ring3_device::Device`]; a driver cannot see which one it runs on. The user names a device by a
+//! [`Uri`].
+
+pub mod qtest;
+pub mod sim;
+mod uri;
+pub mod vfio;
+
+pub use uri::{Uri, UriError};

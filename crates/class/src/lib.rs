@@ -1,1 +1,6 @@
-//! What a disk is to those who use it: requests, buffers, errors, and the conformance suite.
+//! What a device is to those who use it, whoever drives it.
+//!
+//! A class is the line between drivers below and exports and applications above: both sides know only it.
+#![forbid(unsafe_code)]
+
+pub mod block;

@@ -1,3 +1,36 @@
 //! `ring3`: device drivers outside the kernel, in one command.
 
-fn main() {}
+mod devices;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Device drivers outside the Linux kernel: a disk driven by a process, seen by everyone as a block device.
+#[derive(Parser)]
+#[command(name = "ring3", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
+    Devices(devices::Args),
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("RING3_LOG").unwrap_or_else(|_| "warn".into()))
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
+    let result = match Cli::parse().command {
+        Command::Devices(args) => devices::run(args),
+    };
+    result.unwrap_or_else(|error: anyhow::Error| {
+        eprintln!("ring3: {error:#}");
+        ExitCode::FAILURE
+    })
+}

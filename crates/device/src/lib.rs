@@ -1,1 +1,102 @@
-//! The one interface between a driver and its device: registers, DMA memory, interrupts, reset.
+//! The one interface between a driver and its device.
+//!
+//! A driver is generic over [`Device`] and cannot see which backend it runs on: a function claimed through VFIO, a model inside
+//! a QEMU that is driven over its qtest socket, or a model in this process.
+//!
+//! # Trust
+//! Whatever a device wrote, in a register or in memory, is input. Nothing in this crate indexes memory by it, and no wait
+//! depends on it without a [`Deadline`].
+//!
+//! # Removal
+//! A device that is gone answers every read with all ones, as PCI Express does; writes are lost. Drivers read registers that
+//! cannot be all ones through [`Registers::read_alive`], which turns that into [`Error::Gone`].
+
+mod bar;
+mod deadline;
+pub mod dma;
+mod error;
+pub mod irq;
+pub mod ring;
+
+pub use bar::{Bar, Registers};
+pub use deadline::{Deadline, poll_until};
+pub use error::{Error, Remedy};
+
+use dma::Dma;
+use irq::{Irq, IrqKind, IrqLimits};
+
+/// One PCI function, claimed exclusively.
+///
+/// Dropping the last handle gives the function up: bus mastering off first, then reset, then the claim.
+pub trait Device: Send + Sync + 'static {
+    /// One base address register's range.
+    type Bar: Bar;
+
+    /// The URI by which the user named it, for messages: `vfio:0000:01:00.0`, `qtest:nvme`, `sim:nvme`.
+    fn name(&self) -> &str;
+
+    /// Reads `width` (1, 2 or 4) bytes of configuration space at `offset`; all ones where there is nothing.
+    fn config_read(&self, offset: u64, width: usize) -> u32;
+
+    /// Writes `width` (1, 2 or 4) bytes of configuration space. BARs, MSI and MSI-X belong to the backend: writes there are refused.
+    fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error>;
+
+    /// Maps BAR `index` (0 to 5), memory or port. An absent BAR is [`Error::Unsupported`].
+    fn bar(&self, index: u8) -> Result<Self::Bar, Error>;
+
+    /// The memory that the device can reach.
+    fn dma(&self) -> &Dma;
+
+    /// Which interrupts the function can raise.
+    fn irq_limits(&self) -> IrqLimits;
+
+    /// Enables `count` interrupts of one kind, vectors 0 to `count - 1`, and disables what was enabled before.
+    ///
+    /// Enable them before the device does: some (QEMU's nvme) look at the vectors only then.
+    fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error>;
+
+    /// Allows or forbids the function to start transfers. Off: no DMA and no MSI leaves it. [PCI 6.2.2]
+    fn set_bus_master(&self, on: bool) -> Result<(), Error>;
+
+    /// Resets the function. When it returns, nothing that was started before can still write to memory.
+    fn reset(&self) -> Result<(), Error>;
+
+    /// Signalled when the platform wants the device back (surprise removal, unbind); `None` where the backend cannot know.
+    fn removal(&self) -> Option<&Irq> {
+        None
+    }
+}
+
+impl<D: Device> Device for std::sync::Arc<D> {
+    type Bar = D::Bar;
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+    fn config_read(&self, offset: u64, width: usize) -> u32 {
+        (**self).config_read(offset, width)
+    }
+    fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
+        (**self).config_write(offset, width, value)
+    }
+    fn bar(&self, index: u8) -> Result<Self::Bar, Error> {
+        (**self).bar(index)
+    }
+    fn dma(&self) -> &Dma {
+        (**self).dma()
+    }
+    fn irq_limits(&self) -> IrqLimits {
+        (**self).irq_limits()
+    }
+    fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
+        (**self).irqs(kind, count)
+    }
+    fn set_bus_master(&self, on: bool) -> Result<(), Error> {
+        (**self).set_bus_master(on)
+    }
+    fn reset(&self) -> Result<(), Error> {
+        (**self).reset()
+    }
+    fn removal(&self) -> Option<&Irq> {
+        (**self).removal()
+    }
+}

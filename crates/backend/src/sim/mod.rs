@@ -1,0 +1,1 @@
+//! Device models in this process, with one place for fault hooks.

@@ -1,0 +1,1 @@
+//! Functions claimed through VFIO, confined by the IOMMU.

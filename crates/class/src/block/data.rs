@@ -1,0 +1,101 @@
+//! Where the bytes of a request are.
+
+use ring3_device::dma::{DmaBuffer, Segment};
+
+/// The bytes of a request, lent to the device until its completion.
+#[derive(Debug, Default)]
+pub enum Data {
+    /// No bytes (flush, discard, write zeroes).
+    #[default]
+    None,
+    /// A range of the device's arena, from its start.
+    Buffer(DmaBuffer),
+    /// Device addresses whose memory is kept by the submitter: a list of pieces, in order.
+    Segments(Box<[Segment]>),
+}
+
+impl From<DmaBuffer> for Data {
+    fn from(buffer: DmaBuffer) -> Self {
+        Self::Buffer(buffer)
+    }
+}
+
+impl Data {
+    /// Bytes that it can hold.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Buffer(buffer) => buffer.len(),
+            Self::Segments(segments) => segments.iter().map(|segment| segment.len as usize).sum(),
+        }
+    }
+
+    /// Whether it holds no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The device addresses of its first `len` bytes, in order.
+    pub fn segments(&self, len: usize) -> Segments<'_> {
+        match self {
+            Self::None => Segments { first: None, rest: &[], left: 0 },
+            Self::Buffer(buffer) => Segments { first: Some(buffer.segment(len)), rest: &[], left: len },
+            Self::Segments(segments) => Segments { first: None, rest: segments, left: len },
+        }
+    }
+
+    /// The buffer, if it is one.
+    pub fn into_buffer(self) -> Option<DmaBuffer> {
+        match self {
+            Self::Buffer(buffer) => Some(buffer),
+            Self::None | Self::Segments(_) => None,
+        }
+    }
+}
+
+/// Device addresses of a request, in order; made by [`Data::segments`].
+#[derive(Clone, Debug)]
+pub struct Segments<'a> {
+    first: Option<Segment>,
+    rest: &'a [Segment],
+    left: usize,
+}
+
+impl Iterator for Segments<'_> {
+    type Item = Segment;
+
+    #[inline]
+    fn next(&mut self) -> Option<Segment> {
+        if self.left == 0 {
+            return None;
+        }
+        let mut segment = match self.first.take() {
+            Some(first) => first,
+            None => {
+                let (&next, rest) = self.rest.split_first()?;
+                self.rest = rest;
+                next
+            }
+        };
+        segment.len = segment.len.min(self.left as u32);
+        self.left -= segment.len as usize;
+        Some(segment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_end_where_the_request_ends() {
+        let data = Data::Segments(Box::new([Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 4096 }]));
+        let pieces: Vec<_> = data.segments(1024).collect();
+        assert_eq!(pieces, [Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 512 }]);
+    }
+
+    #[test]
+    fn data_without_bytes_has_no_segments() {
+        assert_eq!(Data::None.segments(4096).next(), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! Disks.
+//!
+//! # Shape
+//! A driver gives [`Disk`]s; a disk opens [`Queue`]s, one per thread. A [`Request`] lends its [`Data`] to the device and gets it back
+//! in the [`Completion`]. The three verbs are the same in every driver: [`submit`](Queue::submit) queues, [`ring`](Queue::ring)
+//! publishes a batch with one doorbell, [`reap`](Queue::reap) takes what is done.
+//!
+//! # Ordering
+//! Requests of one queue may complete in any order; two that overlap and are in flight together have no defined outcome. A flush
+//! covers the writes that completed before it was submitted.
+//!
+//! # Cancellation
+//! There is none. A request ends when the device completes it, or when a reset has proved that the device will not.
+
+mod data;
+mod error;
+mod info;
+mod request;
+
+pub use data::{Data, Segments};
+pub use error::IoError;
+pub use info::{Discard, Info};
+pub use request::{Completion, Operation, Rejected, Request};
+
+use std::time::Instant;
+
+use ring3_device::irq::Irq;
+use ring3_device::{Deadline, Error};
+
+/// A disk: what a namespace of an NVMe controller or a drive at an ATA port is.
+pub trait Disk: Send + Sync {
+    /// What it is called in messages: `vfio:0000:01:00.0 namespace 1`.
+    fn name(&self) -> String;
+
+    /// Its size, format and limits. They hold for the life of the value.
+    fn info(&self) -> &Info;
+
+    /// How many queues can be open at the same time.
+    fn max_queues(&self) -> u16;
+
+    /// Opens a queue that holds up to `depth` requests (fewer if the device can do no more), for use by one thread.
+    fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error>;
+}
+
+/// A way to a disk, owned by one thread; shares nothing with other queues.
+pub trait Queue: Send {
+    /// The disk's description, as [`Disk::info`].
+    fn info(&self) -> &Info;
+
+    /// Requests that it can hold at once.
+    fn depth(&self) -> u16;
+
+    /// Requests that are in the device's hands or were not yet [rung](Queue::ring).
+    fn in_flight(&self) -> u16;
+
+    /// Queues `request` for the device; it starts at the next [`ring`](Queue::ring). What cannot be queued comes back with the reason.
+    fn submit(&mut self, request: Request) -> Result<(), Rejected>;
+
+    /// Publishes everything submitted since the last call: at most one doorbell write. Does not wait.
+    fn ring(&mut self);
+
+    /// Takes the next finished request, or `None`. An error means that the device misbehaved; the queue stays usable, and what
+    /// was in flight ends by [`tick`](Queue::tick).
+    fn reap(&mut self) -> Result<Option<Completion>, Error>;
+
+    /// Lets time pass: finds requests that have taken too long and recovers the device if it must (abort, then reset; requests
+    /// are repeated after a reset). Call it about ten times a second while anything is in flight; it is cheap.
+    fn tick(&mut self, now: Instant) -> Result<(), Error>;
+
+    /// Waits until [`reap`](Queue::reap) may have something, first by polling, then by interrupt. False at the deadline.
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error>;
+
+    /// The queue's interrupt, for an event loop that waits for other things too; `None` if the queue can only be polled.
+    fn irq(&self) -> Option<&Irq>;
+
+    /// Prepares to sleep on [`irq`](Queue::irq): true if the interrupt is armed and nothing is pending, so that sleeping is safe;
+    /// false if there is something to reap now.
+    fn arm(&mut self) -> Result<bool, Error>;
+
+    /// Back from sleep: the interrupt is held back again while the owner polls.
+    fn disarm(&mut self) -> Result<(), Error>;
+}

@@ -1,0 +1,99 @@
+//! An owned range of an arena.
+
+use std::ptr::NonNull;
+
+use super::{Arena, Segment};
+use crate::Error;
+
+/// Bytes that the device can reach, owned by one holder, given back to the arena when dropped.
+///
+/// Who lends it to a device gives the value away and gets it back with the completion, so that nobody reads bytes that are
+/// still being written.
+pub struct DmaBuffer {
+    arena: Arena,
+    base: NonNull<u8>,
+    iova: u64,
+    len: usize,
+}
+
+// SAFETY: the buffer is an exclusive range of the arena's memory and is only accessed by copies and atomics.
+unsafe impl Send for DmaBuffer {}
+// SAFETY: as above; `&self` methods copy bytes through raw pointers, as a device does, and never make references.
+unsafe impl Sync for DmaBuffer {}
+
+impl DmaBuffer {
+    pub(super) fn new(arena: Arena, offset: usize, len: usize) -> Self {
+        let iova = arena.iova() + offset as u64;
+        // SAFETY: the arena carves ranges that lie within its memory, so the address is within the mapping and not null.
+        let base = unsafe { NonNull::new_unchecked(arena.memory().as_ptr().add(offset)) };
+        Self { arena, base, iova, len }
+    }
+
+    /// Its first device address.
+    pub fn iova(&self) -> u64 {
+        self.iova
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: an arena gives out at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where it lies in this process, for a kernel interface that takes an address. Never make a reference of it.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Its first `len` bytes as the device sees them; the whole if it is shorter.
+    pub fn segment(&self, len: usize) -> Segment {
+        Segment { iova: self.iova, len: len.min(self.len) as u32 }
+    }
+
+    /// Copies `bytes.len()` bytes out, from `offset` on.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        let from = self.checked(offset, bytes.len())?;
+        // SAFETY: `checked` proved the range; the destination is a Rust slice and so outside of shared memory.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies `bytes` in, from `offset` on.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        let to = self.checked(offset, bytes.len())?;
+        // SAFETY: `checked` proved the range; the source is a Rust slice and so outside of shared memory.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
+    }
+
+    /// Sets every byte.
+    pub fn fill(&self, byte: u8) {
+        // SAFETY: the buffer's own range.
+        unsafe { std::ptr::write_bytes(self.base.as_ptr(), byte, self.len) };
+    }
+
+    fn checked(&self, offset: usize, len: usize) -> Result<*mut u8, Error> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Error::Invalid(format!("bytes {offset}+{len} of a DMA buffer of {}", self.len)));
+        }
+        // SAFETY: offset is within the buffer.
+        Ok(unsafe { self.base.as_ptr().add(offset) })
+    }
+}
+
+impl Drop for DmaBuffer {
+    fn drop(&mut self) {
+        let offset = (self.iova - self.arena.iova()) as usize;
+        self.arena.give_back(offset, self.len);
+    }
+}
+
+impl std::fmt::Debug for DmaBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DmaBuffer({:#x}+{:#x})", self.iova, self.len)
+    }
+}

@@ -1,0 +1,117 @@
+//! Shared memory by descriptor: a memfd and its mapping.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::MemfdFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::Error;
+
+/// The size of a huge page on x86-64, in bytes.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// An anonymous shared file, mapped read and write for as long as this value lives.
+pub struct Memory {
+    fd: OwnedFd,
+    base: NonNull<u8>,
+    len: usize,
+    huge: bool,
+}
+
+// SAFETY: the mapping is shared memory that is only accessed by copies through raw pointers and by atomics; the value itself
+// is immutable after construction.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// `len` bytes (rounded up to a page), zeroed, of huge pages if the system has that many free and of small ones if not.
+    pub fn new(len: usize) -> Result<Self, Error> {
+        let huge_len = len.next_multiple_of(HUGE_PAGE);
+        Self::create(huge_len, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, true)
+            .or_else(|_| Self::create(len.next_multiple_of(rustix::param::page_size()), MemfdFlags::empty(), false))
+    }
+
+    /// Maps a file that someone else made, from its start to its end.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, Error> {
+        let len = rustix::fs::fstat(&fd).map_err(|error| Error::os("looking at a shared memory file", error))?.st_size as usize;
+        Self::map(fd, len, false)
+    }
+
+    fn create(len: usize, flags: MemfdFlags, huge: bool) -> Result<Self, Error> {
+        let fd = rustix::fs::memfd_create("ring3-dma", flags | MemfdFlags::CLOEXEC)
+            .map_err(|error| Error::os("creating DMA memory (memfd)", error))?;
+        rustix::fs::ftruncate(&fd, len as u64).map_err(|error| Error::os(format!("sizing DMA memory to {len} bytes"), error))?;
+        Self::map(fd, len, huge)
+    }
+
+    fn map(fd: OwnedFd, len: usize, huge: bool) -> Result<Self, Error> {
+        // Huge pages are reserved by populating: without it a missing one would be a SIGBUS at first touch.
+        let populate = if huge { MapFlags::POPULATE } else { MapFlags::empty() };
+        // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | populate, &fd, 0)
+        }
+        .map_err(|error| Error::os(format!("mapping {len} bytes of DMA memory"), error))?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| Error::Invalid("mapping at address 0".into()))?;
+        Ok(Self { fd, base, len, huge })
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether it lies in huge pages.
+    pub fn is_huge(&self) -> bool {
+        self.huge
+    }
+
+    /// Where it is mapped in this process, for a kernel interface that takes an address. Never make a reference of it.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+}
+
+impl AsFd for Memory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `map` and every user of it holds this value.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_rounded_up_to_whole_pages() {
+        let memory = Memory::new(5000).unwrap();
+        assert_eq!(memory.len() % rustix::param::page_size(), 0);
+        assert!(memory.len() >= 5000);
+    }
+
+    #[test]
+    fn a_second_mapping_of_the_descriptor_sees_the_same_bytes() {
+        let one = Memory::new(4096).unwrap();
+        let two = Memory::from_fd(one.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        // SAFETY: both mappings are at least one byte long and nobody else touches them.
+        let seen = unsafe {
+            one.as_ptr().write_volatile(0x5a);
+            two.as_ptr().read_volatile()
+        };
+        assert_eq!(seen, 0x5a);
+    }
+}

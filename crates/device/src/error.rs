@@ -1,0 +1,80 @@
+//! What can go wrong between a driver and its device, and who must act.
+
+use std::io;
+use std::time::Duration;
+
+/// An error of the device layer. The caller that knows the device's name adds it; see [`Error::remedy`] for who must act.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A register that cannot be all ones was: the function was removed, powered off or has its memory space disabled.
+    #[error("the device is gone: it answers all ones; check that it is still present (ring3 devices) and bind it again")]
+    Gone,
+    /// The device did not do in time what its specification or the caller asked.
+    #[error("{what} took longer than {waited:?}")]
+    Timeout {
+        /// What was waited for.
+        what: &'static str,
+        /// How long.
+        waited: Duration,
+    },
+    /// The device broke the contract of its specification; what it said was not believed.
+    #[error("the device broke its protocol: {0}")]
+    Protocol(String),
+    /// The device reports that it cannot go on without a reset.
+    #[error("the device reports a fatal error: {0}")]
+    Fatal(String),
+    /// The arena has no free range of that size.
+    #[error("no room for {wanted} bytes of DMA memory ({free} of {total} are free): open the device with a larger arena")]
+    NoMemory {
+        /// Bytes asked for.
+        wanted: usize,
+        /// Bytes free in all.
+        free: usize,
+        /// Bytes of the arena.
+        total: usize,
+    },
+    /// This device or backend does not have what was asked for.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The caller asked for something that makes no sense; nothing was done.
+    #[error("invalid request: {0}")]
+    Invalid(String),
+    /// Someone else has it.
+    #[error("busy: {0}")]
+    Busy(String),
+    /// The operating system refused.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried, and what to do about it where that is known.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// Who must act on an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// The same call may succeed later.
+    Retry,
+    /// The device must be reset; then the same call may succeed.
+    Reset,
+    /// Nothing that the driver can do: a supervisor or a person must.
+    User,
+}
+
+impl Error {
+    /// An [`Error::Os`] for the operating system's last word.
+    pub fn os(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self::Os { what: what.into(), source: source.into() }
+    }
+
+    /// Who must act.
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Timeout { .. } | Self::Protocol(_) | Self::Fatal(_) => Remedy::Reset,
+            Self::NoMemory { .. } | Self::Busy(_) => Remedy::Retry,
+            Self::Gone | Self::Unsupported(_) | Self::Invalid(_) | Self::Os { .. } => Remedy::User,
+        }
+    }
+}
