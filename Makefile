@@ -1,0 +1,35 @@
+# Two commands do everything on a fresh Debian 12 or 13 machine with a Rust toolchain: `make demo` and `make test`.
+# The rest is for those who work on ring3. Every target says what it does in `make help`.
+
+RING3 := target/release/ring3
+OUT   ?= out
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test test-quick bench lint fmt
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+
+setup: ## fetch QEMU, a guest kernel and the guest's programs into a cache (nothing is installed)
+	@lab/setup.sh
+
+build: ## build the ring3 command
+	@cargo build --release --quiet --locked
+
+demo: setup build ## drive an NVMe disk from a process, put file systems on it, measure it beside the kernel's driver
+	@$(RING3) demo --out $(OUT)
+
+test: ## all tests: unit, models and faults, loom, conformance, QEMU's devices, guests
+	@tests/run all
+
+test-quick: ## the tests that boot no guest
+	@tests/run quick
+
+bench: setup build ## the disk figures, kernel and ring3 in one run, into OUT (default: out)
+	@$(RING3) bench disk --mode both --out $(OUT)
+
+lint: ## formatting, warnings, documentation
+	@tests/run lint
+
+fmt: ## format everything
+	@cargo fmt --all
