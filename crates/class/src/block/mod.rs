@@ -24,6 +24,7 @@ pub use request::{Completion, Operation, Rejected, Request};
 
 use std::time::Instant;
 
+use ring3_device::dma::Dma;
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error};
 
@@ -34,6 +35,9 @@ pub trait Disk: Send + Sync {
 
     /// Its size, format and limits. They hold for the life of the value.
     fn info(&self) -> &Info;
+
+    /// The memory that its device reaches: who submits requests allocates their buffers here, before the first request.
+    fn dma(&self) -> &Dma;
 
     /// How many queues can be open at the same time.
     fn max_queues(&self) -> u16;
