@@ -3,9 +3,13 @@
 //! Each backend implements [`ring3_device::Device`]; a driver cannot see which one it runs on. The user names a device by a
 //! [`Uri`].
 
+mod open;
+mod options;
 pub mod qtest;
 pub mod sim;
 mod uri;
 pub mod vfio;
 
+pub use open::{Job, with_device};
+pub use options::{OpenOptions, parse_size};
 pub use uri::{Uri, UriError};

@@ -34,6 +34,24 @@ pub enum UriError {
         /// The keys it has.
         known: String,
     },
+    /// An option whose value makes no sense.
+    #[error("{scheme}: option {key}={value} should be {wanted}")]
+    Value {
+        /// The backend.
+        scheme: String,
+        /// The key.
+        key: String,
+        /// What stood there.
+        value: String,
+        /// What should.
+        wanted: &'static str,
+    },
+}
+
+impl From<UriError> for ring3_device::Error {
+    fn from(error: UriError) -> Self {
+        Self::Invalid(error.to_string())
+    }
 }
 
 impl Uri {
