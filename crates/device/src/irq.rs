@@ -7,15 +7,26 @@
 //! # Masking
 //! INTx arrives masked and must be unmasked after it was served; MSI and MSI-X are edges and stay open unless masked.
 //! A mask is cheap (one register write for MSI-X), so a queue masks its vector while it polls.
+//!
+//! # Storms
+//! A vector that comes more often than its [`StormLimit`] is masked, says so once, and is let through again after a pause. While it
+//! is held back, `unmask` takes effect only at the end of the pause: whoever sleeps on the descriptor of an interrupt calls
+//! [`Irq::rearm`] when [`Irq::held`] has run down. [`Irq::wait`] and the [`Waiter`](crate::wait::Waiter) do.
+
+mod storm;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+pub use storm::StormLimit;
+
 use crate::{Deadline, Error};
+use storm::Storm;
 
 /// How the function signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,12 +59,14 @@ pub trait IrqControl: Send + Sync {
 }
 
 /// What an interrupt has seen so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct IrqStats {
     /// Raised by the device.
     pub count: u64,
     /// Of these, the ones that arrived together with another and woke nobody.
     pub missed: u64,
+    /// How often it came so fast that it was held back for a while.
+    pub storms: u64,
 }
 
 /// One interrupt vector.
@@ -64,12 +77,28 @@ pub struct Irq {
     control: Option<Arc<dyn IrqControl>>,
     count: AtomicU64,
     missed: AtomicU64,
+    /// Whether the owner wants it open; a storm may hold it back nevertheless.
+    wanted: AtomicBool,
+    storm: Storm,
 }
 
 impl Irq {
     /// A vector over `fd`, a non-blocking eventfd that the backend signals. Without `control` it cannot be masked.
     pub fn new(fd: OwnedFd, kind: IrqKind, vector: u16, control: Option<Arc<dyn IrqControl>>) -> Self {
-        Self { fd, vector, kind, control, count: AtomicU64::new(0), missed: AtomicU64::new(0) }
+        let (count, missed) = (AtomicU64::new(0), AtomicU64::new(0));
+        let wanted = AtomicBool::new(kind != IrqKind::Intx);
+        Self { fd, vector, kind, control, count, missed, wanted, storm: Storm::new(StormLimit::default()) }
+    }
+
+    /// The same vector with another limit.
+    pub fn with_storm_limit(mut self, limit: StormLimit) -> Self {
+        self.storm = Storm::new(limit);
+        self
+    }
+
+    /// Whether it can be held back.
+    pub fn can_mask(&self) -> bool {
+        self.control.is_some()
     }
 
     /// How it is signalled.
@@ -90,6 +119,13 @@ impl Irq {
                 let count = u64::from_ne_bytes(count);
                 self.count.fetch_add(count, Ordering::Relaxed);
                 self.missed.fetch_add(count.saturating_sub(1), Ordering::Relaxed);
+                if self.kind == IrqKind::Intx {
+                    // The backend has masked it when it fired.
+                    self.wanted.store(false, Ordering::Relaxed);
+                }
+                if self.storm.note(count) {
+                    self.hold_back()?;
+                }
                 Ok(count)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
@@ -101,36 +137,163 @@ impl Irq {
     pub fn wait(&self, deadline: Deadline) -> Result<u64, Error> {
         loop {
             let count = self.take()?;
-            let remaining = deadline.remaining();
-            if count > 0 || remaining.is_zero() {
+            if count > 0 || deadline.expired() {
                 return Ok(count);
             }
-            let timeout = rustix::event::Timespec::try_from(remaining).ok();
-            match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], timeout.as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(Error::os("waiting for an interrupt", error)),
-            }
+            self.sleep(deadline)?;
+        }
+    }
+
+    /// Sleeps until the descriptor is signalled, a storm's pause is over, or `deadline` passes; may wake up for nothing.
+    pub(crate) fn sleep(&self, deadline: Deadline) -> Result<(), Error> {
+        let mut limit = deadline.remaining();
+        if let Some(held) = self.held() {
+            limit = limit.min(held);
+        }
+        let timeout = rustix::event::Timespec::try_from(limit).ok();
+        match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => self.rearm().map(drop),
+            Err(error) => Err(Error::os("waiting for an interrupt", error)),
         }
     }
 
     /// Holds further interrupts back; without effect where the backend cannot.
     pub fn mask(&self) -> Result<(), Error> {
+        self.wanted.store(false, Ordering::Relaxed);
         self.control.as_ref().map_or(Ok(()), |control| control.mask(self.vector))
     }
 
-    /// Lets interrupts through again. After it, look at the ring once more before sleeping.
+    /// Lets interrupts through again, after a storm only when its pause is over. After it, look at the ring once more before
+    /// sleeping.
     pub fn unmask(&self) -> Result<(), Error> {
-        self.control.as_ref().map_or(Ok(()), |control| control.unmask(self.vector))
+        self.wanted.store(true, Ordering::Relaxed);
+        match self.held() {
+            None => self.control.as_ref().map_or(Ok(()), |control| control.unmask(self.vector)),
+            Some(_) => self.rearm().map(drop),
+        }
+    }
+
+    /// What is left of the pause that a storm has caused; `None` if it is not held back.
+    pub fn held(&self) -> Option<Duration> {
+        self.storm.held()
+    }
+
+    /// Ends a storm's pause if it has run down: the interrupt is open again if its owner wants it open. True if it ended now.
+    pub fn rearm(&self) -> Result<bool, Error> {
+        if self.held() != Some(Duration::ZERO) {
+            return Ok(false);
+        }
+        self.storm.release();
+        if self.wanted.load(Ordering::Relaxed) {
+            self.unmask()?;
+        }
+        Ok(true)
+    }
+
+    fn hold_back(&self) -> Result<(), Error> {
+        let StormLimit { count, window, hold } = self.storm.limit();
+        if self.storm.storms() == 1 {
+            tracing::warn!(
+                "{:?} vector {}: more than {count} interrupts in {window:?}; it is masked for {hold:?} now and whenever this happens again",
+                self.kind,
+                self.vector
+            );
+        }
+        self.control.as_ref().map_or(Ok(()), |control| control.mask(self.vector))
     }
 
     /// What it has seen so far.
     pub fn stats(&self) -> IrqStats {
-        IrqStats { count: self.count.load(Ordering::Relaxed), missed: self.missed.load(Ordering::Relaxed) }
+        let (count, missed) = (self.count.load(Ordering::Relaxed), self.missed.load(Ordering::Relaxed));
+        IrqStats { count, missed, storms: self.storm.storms() }
     }
 }
 
 impl AsFd for Irq {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Journal(Mutex<Vec<&'static str>>);
+
+    impl IrqControl for Journal {
+        fn mask(&self, _: u16) -> Result<(), Error> {
+            self.0.lock().unwrap().push("mask");
+            Ok(())
+        }
+        fn unmask(&self, _: u16) -> Result<(), Error> {
+            self.0.lock().unwrap().push("unmask");
+            Ok(())
+        }
+    }
+
+    fn vector(kind: IrqKind) -> (Irq, OwnedFd, Arc<Journal>) {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+        let device = fd.try_clone().unwrap();
+        let journal = Arc::new(Journal::default());
+        let limit = StormLimit { count: 10, window: Duration::from_secs(5), hold: Duration::from_millis(20) };
+        (Irq::new(fd, kind, 3, Some(journal.clone())).with_storm_limit(limit), device, journal)
+    }
+
+    fn raise(device: &OwnedFd, times: u64) {
+        rustix::io::write(device, &times.to_ne_bytes()).unwrap();
+    }
+
+    #[test]
+    fn interrupts_that_come_together_are_counted_as_missed() {
+        let (irq, device, _) = vector(IrqKind::MsiX);
+        raise(&device, 3);
+        irq.take().unwrap();
+        assert_eq!(irq.stats(), IrqStats { count: 3, missed: 2, storms: 0 });
+    }
+
+    #[test]
+    fn a_storm_masks_the_vector_once() {
+        let (irq, device, journal) = vector(IrqKind::MsiX);
+        for _ in 0..3 {
+            raise(&device, 11);
+            irq.take().unwrap();
+        }
+        assert_eq!((irq.stats().storms, journal.0.lock().unwrap().as_slice()), (1, ["mask"].as_slice()));
+    }
+
+    #[test]
+    fn a_vector_that_storms_is_let_through_after_the_pause() {
+        let (irq, device, journal) = vector(IrqKind::MsiX);
+        raise(&device, 11);
+        irq.take().unwrap();
+        irq.wait(Deadline::after(Duration::from_millis(60))).unwrap();
+        assert_eq!(journal.0.lock().unwrap().as_slice(), ["mask", "unmask"]);
+    }
+
+    #[test]
+    fn unmasking_during_the_pause_takes_effect_at_its_end() {
+        let (irq, device, journal) = vector(IrqKind::Intx);
+        raise(&device, 11);
+        irq.take().unwrap();
+        irq.unmask().unwrap();
+        assert_eq!(journal.0.lock().unwrap().as_slice(), ["mask"]);
+        irq.wait(Deadline::after(Duration::from_millis(60))).unwrap();
+        assert_eq!(journal.0.lock().unwrap().as_slice(), ["mask", "unmask"]);
+    }
+
+    #[test]
+    fn a_vector_that_its_owner_masked_stays_masked_after_the_pause() {
+        let (irq, device, journal) = vector(IrqKind::MsiX);
+        raise(&device, 11);
+        irq.take().unwrap();
+        irq.mask().unwrap();
+        irq.wait(Deadline::after(Duration::from_millis(60))).unwrap();
+        assert!(!journal.0.lock().unwrap().contains(&"unmask"));
     }
 }

@@ -17,6 +17,7 @@ pub mod dma;
 mod error;
 pub mod irq;
 pub mod ring;
+pub mod wait;
 
 pub use bar::{Bar, Registers};
 pub use deadline::{Deadline, poll_until};

@@ -177,14 +177,26 @@ impl<W: Words, const N: usize> CompletionRing<W, N> {
         Ok(Self { words, size, phase_word, phase_bit, head: 0, committed: 0 })
     }
 
+    /// Whether [`pop`](Self::pop) would return an entry: one load, no fence, for polling.
+    #[inline]
+    pub fn ready(&self) -> bool {
+        let slot = (self.head & (self.size - 1)) as usize;
+        self.is_new(self.words.load(slot * N + self.phase_word))
+    }
+
+    /// Whether the word with the phase bit belongs to the present lap: the first lap writes ones over zeroed memory, the second
+    /// zeros, and so on.
+    #[inline]
+    fn is_new(&self, announced: u64) -> bool {
+        (announced >> self.phase_bit & 1 == 1) == (self.head & self.size == 0)
+    }
+
     /// Takes the next entry that the device has written, or `None`.
     #[inline]
     pub fn pop(&mut self) -> Option<[u64; N]> {
         let first = (self.head & (self.size - 1)) as usize * N;
         let announced = self.words.load(first + self.phase_word);
-        // The first lap writes ones over zeroed memory, the second zeros, and so on.
-        let new = self.head & self.size == 0;
-        if (announced >> self.phase_bit & 1 == 1) != new {
+        if !self.is_new(announced) {
             return None;
         }
         fence(Ordering::Acquire);

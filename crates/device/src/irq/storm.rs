@@ -1,0 +1,86 @@
+//! How an interrupt that comes too often is recognised and held back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// When an interrupt counts as a storm, and for how long it is then held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StormLimit {
+    /// Most interrupts that are let through in one window.
+    pub count: u64,
+    /// The window.
+    pub window: Duration,
+    /// How long the vector stays masked after a storm.
+    pub hold: Duration,
+}
+
+impl Default for StormLimit {
+    /// 250,000 a second, about twice what a vector reaches that is served by sleeping and waking; then 10 ms of silence.
+    fn default() -> Self {
+        Self { count: 5_000, window: Duration::from_millis(20), hold: Duration::from_millis(10) }
+    }
+}
+
+/// Counts interrupts in windows. Lock-free; two threads that race can count one window twice, which only shifts the limit.
+pub(super) struct Storm {
+    limit: StormLimit,
+    origin: Instant,
+    /// Nanoseconds from the origin to the start of the window.
+    window_start: AtomicU64,
+    in_window: AtomicU64,
+    /// Nanoseconds from the origin to the end of the hold; 0 while nothing is held.
+    held_until: AtomicU64,
+    storms: AtomicU64,
+}
+
+impl Storm {
+    pub(super) fn new(limit: StormLimit) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { limit, origin: Instant::now(), window_start: zero(), in_window: zero(), held_until: zero(), storms: zero() }
+    }
+
+    fn now(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    /// Notes `count` interrupts; true if they make a storm, which starts the hold.
+    pub(super) fn note(&self, count: u64) -> bool {
+        let now = self.now();
+        let before = if now - self.window_start.load(Ordering::Relaxed).min(now) > self.limit.window.as_nanos() as u64 {
+            self.window_start.store(now, Ordering::Relaxed);
+            self.in_window.store(count, Ordering::Relaxed);
+            0
+        } else {
+            self.in_window.fetch_add(count, Ordering::Relaxed)
+        };
+        if before.saturating_add(count) <= self.limit.count || self.held_until.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        self.in_window.store(0, Ordering::Relaxed);
+        self.held_until.store(now + self.limit.hold.as_nanos() as u64, Ordering::Relaxed);
+        self.storms.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// What is left of the hold; `None` while nothing is held.
+    pub(super) fn held(&self) -> Option<Duration> {
+        match self.held_until.load(Ordering::Relaxed) {
+            0 => None,
+            until => Some(Duration::from_nanos(until.saturating_sub(self.now()))),
+        }
+    }
+
+    /// Ends the hold.
+    pub(super) fn release(&self) {
+        self.held_until.store(0, Ordering::Relaxed);
+    }
+
+    /// How many holds there were.
+    pub(super) fn storms(&self) -> u64 {
+        self.storms.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn limit(&self) -> StormLimit {
+        self.limit
+    }
+}

@@ -1,0 +1,205 @@
+//! Waiting for a device: by polling while that pays, by interrupt while it does not.
+//!
+//! # Shape
+//! A [`Waiter`] owns the interrupt of one queue. [`Waiter::wait`] is for a thread that waits for this queue alone; [`Waiter::arm`] and
+//! [`Waiter::disarm`] are for an event loop that sleeps on the descriptor together with others. A [`Budget`] says how long polling
+//! pays.
+//!
+//! # Waiting
+//! The interrupt is masked while its owner polls and open while it sleeps. Before a sleep: unmask, look once more, sleep. A
+//! completion that comes after the look raises an interrupt; one that came before it is seen. A queue that has nothing in flight
+//! sleeps and costs no CPU.
+//!
+//! While sleeping is what pays, the interrupt stays open from one wait to the next: no register is written per request.
+//!
+//! # Trust
+//! A lost interrupt is found at the deadline, so the caller's deadlines bound it ([`WaitStats::lost`]). A storm is bounded by the
+//! [`StormLimit`](crate::irq::StormLimit) of the interrupt.
+
+mod budget;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use budget::Budget;
+
+use crate::irq::{Irq, IrqKind};
+use crate::{Deadline, Error, poll_until};
+
+/// The longest polling in one wait that pays on hardware: a few times the cost of sleeping and waking up.
+pub const DEFAULT_POLL: Duration = Duration::from_micros(50);
+
+/// How often the clock is read while polling: once in this many looks.
+const LOOKS_PER_CLOCK: u32 = 16;
+
+/// What waiting has cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct WaitStats {
+    /// Waits that found something at the first look.
+    pub immediate: u64,
+    /// Waits that polling ended.
+    pub polled: u64,
+    /// Waits that slept.
+    pub slept: u64,
+    /// Nanoseconds spent polling, whether it ended the wait or not.
+    pub polling_ns: u64,
+    /// Times the interrupt was opened to sleep.
+    pub to_interrupt: u64,
+    /// Times the interrupt was held back to poll.
+    pub to_polling: u64,
+    /// Interrupts after which there was nothing to find.
+    pub spurious: u64,
+    /// Completions that were found at the deadline without their interrupt.
+    pub lost: u64,
+}
+
+/// Waits for one queue. Without an interrupt it polls at growing intervals.
+pub struct Waiter {
+    irq: Option<Arc<Irq>>,
+    /// The interrupt is open.
+    armed: bool,
+    budget: Budget,
+    stats: WaitStats,
+}
+
+impl Waiter {
+    /// Waits by `irq`, which must belong to this queue alone, and polls at most `poll_limit` before each sleep.
+    pub fn new(irq: Option<Arc<Irq>>, poll_limit: Duration) -> Self {
+        let armed = irq.as_ref().is_some_and(|irq| irq.kind() != IrqKind::Intx);
+        Self { irq, armed, budget: Budget::new(poll_limit), stats: WaitStats::default() }
+    }
+
+    /// The interrupt.
+    pub fn irq(&self) -> Option<&Irq> {
+        self.irq.as_deref()
+    }
+
+    /// What waiting has cost so far.
+    pub fn stats(&self) -> WaitStats {
+        self.stats
+    }
+
+    /// Waits until `ready` holds: true, or false at the deadline. `ready` must be a cheap look that takes nothing.
+    #[inline]
+    pub fn wait(&mut self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<bool, Error> {
+        if ready() {
+            self.stats.immediate += 1;
+            // Work comes faster than it is taken: interrupts would only disturb.
+            self.hold_back()?;
+            return Ok(true);
+        }
+        self.wait_slowly(deadline, &mut ready)
+    }
+
+    #[cold]
+    fn wait_slowly(&mut self, deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+        let start = Instant::now();
+        let limit = self.budget.poll_for().min(deadline.remaining());
+        if !limit.is_zero() {
+            self.hold_back()?;
+            let found = poll_for(start, limit, ready);
+            self.stats.polling_ns += start.elapsed().as_nanos() as u64;
+            if found {
+                self.stats.polled += 1;
+                self.budget.observe(start.elapsed(), true);
+                return Ok(true);
+            }
+        }
+        self.stats.slept += 1;
+        let found = self.sleep(deadline, ready)?;
+        self.budget.observe(start.elapsed(), false);
+        Ok(found)
+    }
+
+    fn sleep(&mut self, deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+        let Some(irq) = self.irq.clone() else {
+            let found = poll_until(deadline, "a completion", || Ok(ready().then_some(())));
+            return match found {
+                Ok(()) => Ok(true),
+                Err(Error::Timeout { .. }) => Ok(false),
+                Err(error) => Err(error),
+            };
+        };
+        loop {
+            if self.arm(&mut *ready)? {
+                irq.sleep(deadline)?;
+            }
+            let fired = self.drain()?;
+            if ready() {
+                // An armed queue that is found ready without an interrupt, at the end of the sleep, has lost one.
+                self.stats.lost += u64::from(!fired && deadline.expired());
+                return Ok(true);
+            }
+            self.stats.spurious += u64::from(fired);
+            if deadline.expired() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Prepares to sleep on [`irq`](Self::irq): true if the interrupt is open and nothing is `ready`, so that sleeping is safe.
+    ///
+    /// Without an interrupt there is nothing to sleep on: false.
+    pub fn arm(&mut self, mut ready: impl FnMut() -> bool) -> Result<bool, Error> {
+        let Some(irq) = self.irq.clone() else { return Ok(false) };
+        if self.armed || !irq.can_mask() {
+            // What has been signalled so far is covered by the look below; left there, it would end the sleep at once.
+            self.drain()?;
+        }
+        if !self.armed {
+            irq.unmask()?;
+            self.armed = true;
+            self.stats.to_interrupt += 1;
+        }
+        Ok(!ready())
+    }
+
+    /// Back from a sleep after which the owner polls: holds the interrupt back. Who will sleep again at once need not call it.
+    pub fn disarm(&mut self) -> Result<(), Error> {
+        self.drain()?;
+        self.hold_back()
+    }
+
+    /// Ends the pause after a storm of interrupts when it has run down; call it from the queue's `tick`.
+    pub fn tick(&self) -> Result<(), Error> {
+        self.irq.as_ref().map_or(Ok(()), |irq| irq.rearm().map(drop))
+    }
+
+    /// Takes what the interrupt has signalled; true if it fired. The pin is masked by that and must be opened again.
+    fn drain(&mut self) -> Result<bool, Error> {
+        let Some(irq) = &self.irq else { return Ok(false) };
+        let fired = irq.take()? > 0;
+        if fired && irq.kind() == IrqKind::Intx {
+            self.armed = false;
+        }
+        Ok(fired)
+    }
+
+    #[inline]
+    fn hold_back(&mut self) -> Result<(), Error> {
+        if !self.armed {
+            return Ok(());
+        }
+        self.armed = false;
+        self.stats.to_polling += 1;
+        self.irq.as_ref().map_or(Ok(()), |irq| irq.mask())
+    }
+}
+
+/// Looks until `ready` holds or `limit` after `start` has passed.
+fn poll_for(start: Instant, limit: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
+    loop {
+        for _ in 0..LOOKS_PER_CLOCK {
+            if ready() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if start.elapsed() >= limit {
+            return ready();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::*;
+use crate::irq::IrqControl;
+
+const NO_POLLING: Duration = Duration::ZERO;
+const LONG: Duration = Duration::from_secs(5);
+
+/// A vector whose masks are counted, and which signals at `unmask` what came while it was masked.
+#[derive(Default)]
+struct Vector {
+    masks: AtomicU32,
+    unmasks: AtomicU32,
+}
+
+impl IrqControl for Vector {
+    fn mask(&self, _: u16) -> Result<(), Error> {
+        self.masks.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+    fn unmask(&self, _: u16) -> Result<(), Error> {
+        self.unmasks.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+fn waiter(kind: IrqKind, poll: Duration) -> (Waiter, OwnedFd, Arc<Vector>) {
+    let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+    let device = fd.try_clone().unwrap();
+    let vector = Arc::new(Vector::default());
+    let irq = Irq::new(fd, kind, 0, Some(vector.clone()));
+    (Waiter::new(Some(Arc::new(irq)), poll), device, vector)
+}
+
+fn raise(device: &OwnedFd) {
+    rustix::io::write(device, &1u64.to_ne_bytes()).unwrap();
+}
+
+#[test]
+fn what_is_ready_costs_neither_a_sleep_nor_a_clock() {
+    let (mut waiter, ..) = waiter(IrqKind::MsiX, NO_POLLING);
+    assert!(waiter.wait(Deadline::after(LONG), || true).unwrap());
+    assert_eq!(waiter.stats(), WaitStats { immediate: 1, to_polling: 1, ..WaitStats::default() });
+}
+
+#[test]
+fn a_wait_for_nothing_ends_at_the_deadline() {
+    let (mut waiter, ..) = waiter(IrqKind::MsiX, DEFAULT_POLL);
+    let start = Instant::now();
+    assert!(!waiter.wait(Deadline::after(Duration::from_millis(20)), || false).unwrap());
+    assert!(start.elapsed() >= Duration::from_millis(20) && start.elapsed() < LONG);
+}
+
+#[test]
+fn an_interrupt_ends_the_sleep() {
+    let (mut waiter, device, _) = waiter(IrqKind::MsiX, NO_POLLING);
+    let done = Arc::new(AtomicBool::new(false));
+    let seen = done.clone();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(10));
+        done.store(true, Ordering::SeqCst);
+        raise(&device);
+    });
+    assert!(waiter.wait(Deadline::after(LONG), || seen.load(Ordering::SeqCst)).unwrap());
+    assert_eq!((waiter.stats().slept, waiter.stats().lost), (1, 0));
+    thread.join().unwrap();
+}
+
+#[test]
+fn polling_holds_the_interrupt_back_and_sleeping_opens_it() {
+    let (mut waiter, _device, vector) = waiter(IrqKind::MsiX, Duration::from_millis(1));
+    waiter.wait(Deadline::after(Duration::from_millis(5)), || false).unwrap();
+    assert_eq!((vector.masks.load(Ordering::SeqCst), vector.unmasks.load(Ordering::SeqCst)), (1, 1));
+}
+
+#[test]
+fn a_slow_device_costs_no_mask_per_wait() {
+    let (mut waiter, _device, vector) = waiter(IrqKind::MsiX, NO_POLLING);
+    for _ in 0..10 {
+        waiter.wait(Deadline::after(Duration::from_millis(1)), || false).unwrap();
+    }
+    assert_eq!((vector.masks.load(Ordering::SeqCst), vector.unmasks.load(Ordering::SeqCst)), (0, 0));
+}
+
+#[test]
+fn arming_looks_again_after_the_interrupt_is_open() {
+    let (mut waiter, _device, vector) = waiter(IrqKind::Intx, NO_POLLING);
+    let open_at_look = || vector.unmasks.load(Ordering::SeqCst) == 1;
+    assert!(!waiter.arm(open_at_look).unwrap());
+}
+
+#[test]
+fn a_pin_is_opened_again_after_it_fired() {
+    let (mut waiter, device, vector) = waiter(IrqKind::Intx, NO_POLLING);
+    assert!(waiter.arm(|| false).unwrap());
+    raise(&device);
+    assert!(waiter.arm(|| false).unwrap());
+    assert_eq!(vector.unmasks.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn an_interrupt_for_nothing_is_counted_and_the_wait_goes_on() {
+    let (mut waiter, device, _) = waiter(IrqKind::MsiX, NO_POLLING);
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(5));
+        raise(&device);
+    });
+    assert!(!waiter.wait(Deadline::after(Duration::from_millis(30)), || false).unwrap());
+    assert_eq!(waiter.stats().spurious, 1);
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_lost_interrupt_is_found_at_the_deadline_and_counted() {
+    let (mut waiter, ..) = waiter(IrqKind::MsiX, NO_POLLING);
+    let start = Instant::now();
+    let done = || start.elapsed() > Duration::from_millis(5);
+    assert!(waiter.wait(Deadline::after(Duration::from_millis(15)), done).unwrap());
+    assert_eq!(waiter.stats().lost, 1);
+}
+
+#[test]
+fn a_queue_without_an_interrupt_is_polled_and_cannot_be_armed() {
+    let mut waiter = Waiter::new(None, DEFAULT_POLL);
+    let mut looks = 0;
+    assert!(!waiter.arm(|| false).unwrap());
+    let third = || {
+        looks += 1;
+        looks > 2000
+    };
+    assert!(waiter.wait(Deadline::after(LONG), third).unwrap());
+}
+
+#[test]
+fn an_idle_queue_costs_no_cpu() {
+    let (mut waiter, ..) = waiter(IrqKind::MsiX, DEFAULT_POLL);
+    let clock = || Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)).unwrap();
+    let before = clock();
+    waiter.wait(Deadline::after(Duration::from_millis(300)), || false).unwrap();
+    let used = clock() - before;
+    assert!(used < Duration::from_millis(5), "{used:?}");
+}
