@@ -40,11 +40,8 @@ impl Budget {
     pub fn observe(&mut self, waited: Duration, polled: bool) {
         // One long wait must not outweigh the next dozen.
         let waited = (waited.as_nanos().min(u128::from(u64::MAX)) as u64).min(self.limit.saturating_mul(4));
-        self.expected = if polled && self.expected > self.limit {
-            waited
-        } else {
-            self.expected - self.expected / WEIGHT + waited / WEIGHT
-        };
+        self.expected =
+            if polled && self.expected > self.limit { waited } else { self.expected - self.expected / WEIGHT + waited / WEIGHT };
         self.waits = self.waits.wrapping_add(1);
     }
 
