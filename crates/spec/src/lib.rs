@@ -6,5 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod edu;
+mod layout;
+pub mod nvme;
 pub mod pci;
 pub mod register;

@@ -1,0 +1,288 @@
+//! What a controller and its namespaces say about themselves. [NVMe 5.1.13]
+
+use crate::{fields, layout};
+
+/// Which structure is asked for. [NVMe 5.1.13.1]
+pub mod cns {
+    /// [`Namespace`](super::Namespace). [NVMe-NVM 4.1.5.1]
+    pub const NAMESPACE: u8 = 0x00;
+    /// [`Controller`](super::Controller). [NVMe 5.1.13.2.1]
+    pub const CONTROLLER: u8 = 0x01;
+    /// Active namespace list: up to 1024 identifiers above the one asked for, ascending, then zeroes. [NVMe 5.1.13.2.2]
+    pub const ACTIVE_NAMESPACES: u8 = 0x02;
+}
+
+/// Bytes of every identify structure. [NVMe 5.1.13]
+pub const SIZE: usize = 4096;
+/// Identifiers that one active namespace list holds.
+pub const NAMESPACE_LIST_ENTRIES: usize = 1024;
+
+layout! {
+    /// Identify controller. [NVMe 5.1.13.2.1]
+    pub struct Controller[4096] {
+        /// VID: PCI vendor.
+        vendor, set_vendor: u16 @ 0;
+        /// SSVID: PCI subsystem vendor.
+        subsystem_vendor, set_subsystem_vendor: u16 @ 2;
+        /// MDTS: most bytes of one transfer, the smallest memory page (CAP.MPSMIN) shifted left by this; 0 means no limit.
+        max_transfer_shift, set_max_transfer_shift: u8 @ 77;
+        /// CNTLID: controller id.
+        controller_id, set_controller_id: u16 @ 78;
+        /// VER: version, as the register.
+        version, set_version: u32 @ 80;
+        /// OAES: optional asynchronous events; bit 8 namespace attribute, bit 9 firmware activation.
+        async_events, set_async_events: u32 @ 92;
+        /// CNTRLTYPE: 1 is an I/O controller.
+        controller_type, set_controller_type: u8 @ 111;
+        /// OACS: optional admin commands.
+        admin_commands, set_admin_commands: u16 @ 256;
+        /// ACL: abort commands that may be outstanding, less one.
+        abort_limit_0based, set_abort_limit_0based: u8 @ 258;
+        /// AERL: asynchronous event requests that may be outstanding, less one.
+        event_limit_0based, set_event_limit_0based: u8 @ 259;
+        /// LPA: log page attributes.
+        log_attributes, set_log_attributes: u8 @ 261;
+        /// ELPE: entries of the error log, less one.
+        error_entries_0based, set_error_entries_0based: u8 @ 262;
+        /// RTD3E: time to shut down, in microseconds; 0 means not reported.
+        shutdown_us, set_shutdown_us: u32 @ 88;
+        /// SQES: log2 of the submission entry's bytes: needed in bits 3:0, greatest in bits 7:4.
+        submission_entry, set_submission_entry: u8 @ 512;
+        /// CQES: log2 of the completion entry's bytes: needed in bits 3:0, greatest in bits 7:4.
+        completion_entry, set_completion_entry: u8 @ 513;
+        /// MAXCMD: commands that it can work on at once; 0 means not reported.
+        max_commands, set_max_commands: u16 @ 514;
+        /// NN: the greatest namespace id.
+        namespaces, set_namespaces: u32 @ 516;
+        /// ONCS: optional NVM commands; see the `ONCS_` constants.
+        nvm_commands, set_nvm_commands: u16 @ 520;
+        /// VWC: bit 0, a volatile write cache is present.
+        volatile_cache, set_volatile_cache: u8 @ 525;
+        /// SGLS: scatter gather lists; 0 means none.
+        sgl_support, set_sgl_support: u32 @ 536;
+    }
+}
+
+impl Controller {
+    /// ONCS: dataset management.
+    pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
+    /// ONCS: write zeroes.
+    pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
+
+    /// SN: serial number, without the padding.
+    pub fn serial(&self) -> &[u8] {
+        ascii(&self.0[4..24])
+    }
+
+    /// MN: model number, without the padding.
+    pub fn model(&self) -> &[u8] {
+        ascii(&self.0[24..64])
+    }
+
+    /// FR: firmware revision, without the padding.
+    pub fn firmware(&self) -> &[u8] {
+        ascii(&self.0[64..72])
+    }
+
+    /// Sets the three strings, padded with spaces or cut to their places.
+    pub fn set_strings(&mut self, serial: &str, model: &str, firmware: &str) -> &mut Self {
+        pad(&mut self.0[4..24], serial);
+        pad(&mut self.0[24..64], model);
+        pad(&mut self.0[64..72], firmware);
+        self
+    }
+
+    /// Most bytes of one transfer for a smallest memory page of `page` bytes; `None` if there is no limit.
+    pub fn max_transfer(&self, page: u64) -> Option<u64> {
+        match self.max_transfer_shift() {
+            0 => None,
+            shift => Some(page.checked_shl(shift.into()).filter(|bytes| bytes >> shift == page).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// The text of a space-padded field; a device may pad with zeroes instead.
+fn ascii(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|&byte| byte != b' ' && byte != 0).map_or(0, |last| last + 1);
+    let start = bytes[..end].iter().position(|&byte| byte != b' ').unwrap_or(0);
+    &bytes[start..end]
+}
+
+fn pad(place: &mut [u8], text: &str) {
+    place.fill(b' ');
+    let len = text.len().min(place.len());
+    place[..len].copy_from_slice(&text.as_bytes()[..len]);
+}
+
+layout! {
+    /// Identify namespace, of the NVM command set. [NVMe-NVM 4.1.5.1]
+    pub struct Namespace[4096] {
+        /// NSZE: logical blocks.
+        size, set_size: u64 @ 0;
+        /// NCAP: logical blocks that may be allocated at one time.
+        capacity, set_capacity: u64 @ 8;
+        /// NUSE: logical blocks allocated now.
+        used, set_used: u64 @ 16;
+        /// NSFEAT: see the `FEATURE_` constants.
+        features, set_features: u8 @ 24;
+        /// NLBAF: LBA formats, less one.
+        formats_0based, set_formats_0based: u8 @ 25;
+        /// FLBAS: which format is in use; see [`Namespace::format_index`].
+        formatted, set_formatted: u8 @ 26;
+        /// MC: metadata capabilities.
+        metadata_capabilities, set_metadata_capabilities: u8 @ 27;
+        /// DPC: protection capabilities.
+        protection_capabilities, set_protection_capabilities: u8 @ 28;
+        /// DPS: protection settings; bits 2:0 are the type, 0 is none.
+        protection, set_protection: u8 @ 29;
+        /// DLFEAT: what a deallocated block reads as; bits 2:0 = 1 means zeroes.
+        deallocate_features, set_deallocate_features: u8 @ 33;
+        /// NPWG: preferred write granularity in blocks, less one; holds if `FEATURE_OPTIMAL_IO`.
+        write_granularity_0based, set_write_granularity_0based: u16 @ 64;
+        /// NPWA: preferred write alignment in blocks, less one.
+        write_alignment_0based, set_write_alignment_0based: u16 @ 66;
+        /// NPDG: preferred deallocate granularity in blocks, less one.
+        deallocate_granularity_0based, set_deallocate_granularity_0based: u16 @ 68;
+        /// NPDA: preferred deallocate alignment in blocks, less one.
+        deallocate_alignment_0based, set_deallocate_alignment_0based: u16 @ 70;
+        /// NOWS: optimal write size in blocks, less one.
+        optimal_write_0based, set_optimal_write_0based: u16 @ 72;
+        /// NSATTR: bit 0, currently write protected.
+        attributes, set_attributes: u8 @ 99;
+    }
+}
+
+impl Namespace {
+    /// NSFEAT: thin provisioning.
+    pub const FEATURE_THIN: u8 = 1 << 0;
+    /// NSFEAT: reading a deallocated block may be reported as an error.
+    pub const FEATURE_DEALLOCATED_ERROR: u8 = 1 << 2;
+    /// NSFEAT: NPWG, NPWA, NPDG, NPDA and NOWS hold.
+    pub const FEATURE_OPTIMAL_IO: u8 = 1 << 4;
+    /// NSATTR: currently write protected.
+    pub const WRITE_PROTECTED: u8 = 1 << 0;
+    /// Formats that the structure has place for.
+    pub const FORMATS: usize = 64;
+
+    /// Which format is in use: bits 6:5 (upper) and 3:0 of FLBAS; the upper bits count only if there are more than 16 formats.
+    pub const fn format_index(&self) -> usize {
+        let low = self.formatted() & 0xf;
+        let high = if self.formats_0based() >= 16 { (self.formatted() >> 5 & 3) << 4 } else { 0 };
+        (high | low) as usize
+    }
+
+    /// Format `index`, 0 to 63.
+    pub fn format(&self, index: usize) -> Option<LbaFormat> {
+        let at = 128 + 4 * index;
+        (index < Self::FORMATS)
+            .then(|| LbaFormat(u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])))
+    }
+
+    /// The format in use, if the device names one that it has.
+    pub fn current_format(&self) -> Option<LbaFormat> {
+        self.format(self.format_index()).filter(|_| self.format_index() <= self.formats_0based() as usize)
+    }
+
+    /// Sets format `index`; nothing beyond the last place.
+    pub fn set_format(&mut self, index: usize, format: LbaFormat) -> &mut Self {
+        if index < Self::FORMATS {
+            self.0[128 + 4 * index..][..4].copy_from_slice(&format.0.to_le_bytes());
+        }
+        self
+    }
+}
+
+fields! {
+    /// A way to lay out logical blocks. [NVMe-NVM 4.1.5.1, LBAF]
+    pub struct LbaFormat(u32) {
+        /// MS: metadata bytes of each block.
+        metadata, with_metadata: 15..=0;
+        /// LBADS: log2 of a block's data bytes; less than 9 means that the format is not available.
+        data_shift, with_data_shift: 23..=16;
+        /// RP: relative performance, 0 is best.
+        performance, with_performance: 25..=24;
+    }
+}
+
+impl LbaFormat {
+    /// Blocks of `1 << shift` bytes with `metadata` bytes each.
+    pub const fn new(shift: u32, metadata: u32) -> Self {
+        Self(0).with_data_shift(shift).with_metadata(metadata)
+    }
+
+    /// Data bytes of a block; `None` if the format is not available or the device says something that cannot be.
+    pub fn block_size(self) -> Option<u32> {
+        (9..=31).contains(&self.data_shift()).then(|| 1 << self.data_shift())
+    }
+}
+
+/// The identifiers of an active namespace list, up to the first zero. [NVMe 5.1.13.2.2]
+pub fn namespace_list(bytes: &[u8; SIZE]) -> impl Iterator<Item = u32> {
+    bytes.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]])).take_while(|&id| id != 0)
+}
+
+/// Builds the active namespace list of `ids` above `after`, which ascend.
+pub fn build_namespace_list(ids: impl IntoIterator<Item = u32>, after: u32) -> [u8; SIZE] {
+    let mut bytes = [0; SIZE];
+    for (place, id) in bytes.chunks_exact_mut(4).zip(ids.into_iter().filter(|&id| id > after)) {
+        place.copy_from_slice(&id.to_le_bytes());
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_lose_their_padding() {
+        let mut controller = Controller::zeroed();
+        controller.set_strings("S1", "A disk of a certain name", "1.0");
+        assert_eq!((controller.serial(), controller.firmware()), (&b"S1"[..], &b"1.0"[..]));
+        assert_eq!(controller.model(), b"A disk of a certain name");
+        assert_eq!(Controller::zeroed().model(), b"");
+    }
+
+    #[test]
+    fn a_transfer_limit_of_zero_is_no_limit() {
+        let mut controller = Controller::zeroed();
+        assert_eq!(controller.max_transfer(4096), None);
+        assert_eq!(controller.set_max_transfer_shift(5).max_transfer(4096), Some(128 << 10));
+        assert_eq!(controller.set_max_transfer_shift(255).max_transfer(4096), Some(u64::MAX));
+        assert_eq!(controller.set_max_transfer_shift(60).max_transfer(4096), Some(u64::MAX));
+    }
+
+    #[test]
+    fn the_upper_format_bits_count_only_with_more_than_16_formats() {
+        let mut namespace = Namespace::zeroed();
+        namespace.set_formatted(0b0010_0001);
+        assert_eq!(namespace.format_index(), 1);
+        assert_eq!(namespace.set_formats_0based(20).format_index(), 17);
+    }
+
+    #[test]
+    fn a_format_that_the_namespace_does_not_have_is_none() {
+        let mut namespace = Namespace::zeroed();
+        namespace.set_format(0, LbaFormat::new(12, 0)).set_formatted(1);
+        assert_eq!(namespace.current_format(), None);
+        assert_eq!(namespace.set_formatted(0).current_format().and_then(LbaFormat::block_size), Some(4096));
+    }
+
+    #[test]
+    fn a_block_of_less_than_512_bytes_is_not_available() {
+        assert_eq!(LbaFormat::new(8, 0).block_size(), None);
+        assert_eq!(LbaFormat::new(200, 0).block_size(), None);
+    }
+
+    #[test]
+    fn a_namespace_list_holds_what_lies_above() {
+        let bytes = build_namespace_list([1, 2, 5, 9], 1);
+        assert!(namespace_list(&bytes).eq([2, 5, 9]));
+    }
+
+    #[test]
+    fn a_full_namespace_list_has_1024_entries() {
+        let bytes = build_namespace_list(1..=5000, 0);
+        assert_eq!(namespace_list(&bytes).count(), NAMESPACE_LIST_ENTRIES);
+    }
+}
