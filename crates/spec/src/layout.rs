@@ -46,7 +46,7 @@ macro_rules! layout {
             $(
                 $(#[$fmeta])*
                 pub const fn $get(&self) -> $t {
-                    const { assert!($offset + size_of::<$t>() <= $size) };
+                    const { assert!(size_of::<$t>() <= $size - $offset, "a field ends beyond its structure") };
                     let mut raw = [0; size_of::<$t>()];
                     let mut i = 0;
                     while i < raw.len() {
