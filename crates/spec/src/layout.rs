@@ -46,7 +46,10 @@ macro_rules! layout {
             $(
                 $(#[$fmeta])*
                 pub const fn $get(&self) -> $t {
-                    const { assert!(size_of::<$t>() <= $size - $offset, "a field ends beyond its structure") };
+                    const {
+                        let end = $offset + size_of::<$t>();
+                        assert!(end <= $size, "a field ends beyond its structure");
+                    }
                     let mut raw = [0; size_of::<$t>()];
                     let mut i = 0;
                     while i < raw.len() {
