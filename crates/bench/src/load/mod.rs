@@ -1,0 +1,60 @@
+//! The load generator: one loop, two targets.
+//!
+//! # Shape
+//! A [`Target`] is what requests go to: a kernel block device or file through io_uring ([`File`]), or a class queue in this process
+//! ([`Direct`]). [`run`] keeps `depth` requests in flight on it until the time or the count is over.
+//!
+//! # Cost
+//! Nothing is allocated per request. The clock is read only if latency is asked for, and then once per turn of the loop, not per
+//! request; a thread that sleeps says when time is over.
+
+mod direct;
+mod file;
+mod offsets;
+mod run;
+mod stamp;
+mod stop;
+
+pub use direct::Direct;
+pub use file::{File, FileOptions};
+pub use run::{Latency, Limit, Load, Outcome, run};
+
+use crate::Error;
+
+/// What requests go to. Slots are numbered from 0; the generator gives each at most one request at a time.
+pub trait Target {
+    /// Bytes of the disk or file.
+    fn capacity(&self) -> u64;
+
+    /// Requests that it can hold at once.
+    fn depth(&self) -> u16;
+
+    /// Queues a read or a write of `len` bytes at `offset`, both multiples of the block size, into or from the slot's buffer.
+    fn queue(&mut self, slot: u16, write: bool, offset: u64, len: u32) -> Result<(), Error>;
+
+    /// Publishes what was queued and waits until something is finished, a tick passes (0.1 to 1 s) or the target is idle.
+    fn proceed(&mut self) -> Result<(), Error>;
+
+    /// The next finished request.
+    fn finished(&mut self) -> Result<Option<Done>, Error>;
+
+    /// Lets time pass, about ten times a second.
+    fn tick(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Fills the first bytes of the slot's buffer. The slot is not in flight.
+    fn fill(&mut self, slot: u16, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Copies the first bytes of the slot's buffer out. The slot is not in flight.
+    fn copy_out(&self, slot: u16, bytes: &mut [u8]) -> Result<(), Error>;
+}
+
+/// The end of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Its slot.
+    pub slot: u16,
+    /// Whether all bytes were moved.
+    pub ok: bool,
+}

@@ -1,0 +1,145 @@
+//! What a load generator does: `randread-4k-qd32`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// In which order the offsets come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Uniformly random, aligned to the request's size.
+    Random,
+    /// One after the other, from the start again after the end.
+    Sequential,
+}
+
+/// Which operations there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mix {
+    /// Reads only.
+    Read,
+    /// Writes only.
+    Write,
+    /// Each with the same probability.
+    Both,
+}
+
+/// A load: order, operations, bytes of a request and how many are in flight. Written `ORDERMIX-SIZE-qdDEPTH`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Workload {
+    /// Order of the offsets.
+    pub order: Order,
+    /// Reads, writes or both.
+    pub mix: Mix,
+    /// Bytes of one request: a power of two from 512 to 16 MiB.
+    pub bytes: u32,
+    /// Requests in flight: 1 to 1024.
+    pub depth: u16,
+}
+
+/// The loads that every disk is measured with.
+pub const STANDARD: [&str; 4] = ["randread-4k-qd1", "randread-4k-qd32", "randwrite-4k-qd32", "seqread-128k-qd8"];
+
+/// A name that does not describe a load.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no workload: write (rand|seq)(read|write|rw)-SIZE-qdDEPTH with a size from 512 to 16m (a power of two) and a depth from 1 to 1024, as in randread-4k-qd32"
+)]
+pub struct UnknownWorkload(String);
+
+impl Workload {
+    /// The standard loads.
+    pub fn standard() -> Vec<Self> {
+        STANDARD.iter().filter_map(|name| name.parse().ok()).collect()
+    }
+
+    /// Whether it changes what is on the disk.
+    pub fn writes(&self) -> bool {
+        self.mix != Mix::Read
+    }
+}
+
+impl FromStr for Workload {
+    type Err = UnknownWorkload;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWorkload> {
+        parse(text).ok_or_else(|| UnknownWorkload(text.into()))
+    }
+}
+
+fn parse(text: &str) -> Option<Workload> {
+    let mut parts = text.split('-');
+    let (kind, size, depth) = (parts.next()?, parts.next()?, parts.next()?);
+    let (order, mix) = match kind.split_at_checked(if kind.starts_with("rand") { 4 } else { 3 })? {
+        ("rand", mix) => (Order::Random, mix),
+        ("seq", mix) => (Order::Sequential, mix),
+        _ => return None,
+    };
+    let mix = match mix {
+        "read" => Mix::Read,
+        "write" => Mix::Write,
+        "rw" => Mix::Both,
+        _ => return None,
+    };
+    let bytes = parse_size(size)?;
+    let depth = depth.strip_prefix("qd")?.parse().ok()?;
+    let sane =
+        bytes.is_power_of_two() && (512..=16 << 20).contains(&bytes) && (1..=1024).contains(&depth) && parts.next().is_none();
+    sane.then_some(Workload { order, mix, bytes, depth })
+}
+
+fn parse_size(text: &str) -> Option<u32> {
+    let (number, shift) = match text.strip_suffix('k') {
+        Some(number) => (number, 10),
+        None => text.strip_suffix('m').map_or((text, 0), |number| (number, 20)),
+    };
+    number.parse::<u32>().ok()?.checked_mul(1 << shift)
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let order = match self.order {
+            Order::Random => "rand",
+            Order::Sequential => "seq",
+        };
+        let mix = match self.mix {
+            Mix::Read => "read",
+            Mix::Write => "write",
+            Mix::Both => "rw",
+        };
+        let (number, unit) = match self.bytes {
+            bytes if bytes >= 1 << 20 => (bytes >> 20, "m"),
+            bytes if bytes >= 1 << 10 => (bytes >> 10, "k"),
+            bytes => (bytes, ""),
+        };
+        write!(f, "{order}{mix}-{number}{unit}-qd{}", self.depth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_printed_as_they_were_read() {
+        for name in STANDARD.into_iter().chain(["seqwrite-512-qd1", "randrw-1m-qd128"]) {
+            assert_eq!(name.parse::<Workload>().unwrap().to_string(), name);
+        }
+    }
+
+    #[test]
+    fn a_name_that_makes_no_sense_is_refused_with_an_example() {
+        for name in [
+            "",
+            "randread",
+            "randread-4k",
+            "read-4k-qd1",
+            "randread-3k-qd1",
+            "randread-4k-qd0",
+            "randread-256-qd1",
+            "randread-4k-qd1-x",
+        ] {
+            let error = name.parse::<Workload>().unwrap_err();
+            assert!(error.to_string().contains("randread-4k-qd32"), "{name}");
+        }
+    }
+}
