@@ -15,7 +15,7 @@ pub struct Arena {
 }
 
 struct Inner {
-    memory: Memory,
+    memory: Arc<Memory>,
     iova: u64,
     /// Free ranges, offset to length, never adjacent.
     free: Mutex<BTreeMap<usize, usize>>,
@@ -23,20 +23,22 @@ struct Inner {
 
 impl Arena {
     /// The arena over `memory`, which the backend has mapped (or is about to map) at `iova`.
-    pub fn new(memory: Memory, iova: u64) -> Self {
+    pub fn new(memory: impl Into<Arc<Memory>>, iova: u64) -> Self {
+        let memory = memory.into();
         let len = memory.len();
         Self::with_range(memory, iova, 0, len)
     }
 
     /// As [`new`](Arena::new), but only `memory[start..end]` is given out. `iova` is still that of offset 0.
-    pub fn with_range(memory: Memory, iova: u64, start: usize, end: usize) -> Self {
+    pub fn with_range(memory: impl Into<Arc<Memory>>, iova: u64, start: usize, end: usize) -> Self {
+        let memory = memory.into();
         let end = end.min(memory.len());
         let free = Mutex::new(BTreeMap::from([(start, end.saturating_sub(start))]));
         Self { inner: Arc::new(Inner { memory, iova, free }) }
     }
 
     /// The memory underneath, for who must share it.
-    pub fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &Arc<Memory> {
         &self.inner.memory
     }
 

@@ -4,6 +4,7 @@
 //! [`Memory`] is an anonymous shared file (memfd), mapped here and handed by descriptor to whoever must see it too.
 //! An [`Arena`] is the memory of one device, mapped once through its IOMMU, so that virtual to device address is one addition.
 //! A [`DmaBuffer`] is an owned range of the arena. [`Dma`] ties an arena to the device's [`Iommu`].
+//! [`Foreign`] memory is what was not made for the device. [`Pages`] of either kind are what an [`Iommu`] maps.
 //!
 //! # Trust
 //! No Rust reference to this memory exists: a device or another process can write it at any time. Bytes are copied in and
@@ -11,14 +12,18 @@
 
 mod arena;
 mod buffer;
+mod foreign;
 mod memory;
+mod pages;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 pub use arena::Arena;
 pub use buffer::DmaBuffer;
+pub use foreign::Foreign;
 pub use memory::Memory;
+pub use pages::Pages;
 
 use crate::Error;
 
@@ -33,8 +38,9 @@ pub struct Segment {
 
 /// The address translation of one device, as a backend offers it.
 pub trait Iommu: Send + Sync {
-    /// Lets the device reach `memory[offset..offset + len]` at `iova`. All three are multiples of [`page_size`](Iommu::page_size).
-    fn map(&self, memory: &Memory, offset: usize, len: usize, iova: u64) -> Result<(), Error>;
+    /// Lets the device reach `pages` at `iova`, both multiples of [`page_size`](Iommu::page_size). A backend that reaches the memory
+    /// itself keeps a clone of `pages` until `unmap`.
+    fn map(&self, pages: &Pages, iova: u64) -> Result<(), Error>;
     /// Takes the range back; when it returns, the device reaches it no more.
     fn unmap(&self, iova: u64, len: usize) -> Result<(), Error>;
     /// The device addresses that may be used, reserved ones left out, ascending.
