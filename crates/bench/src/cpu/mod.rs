@@ -1,0 +1,137 @@
+//! What a load costs: processor time, busy machine time, context switches.
+//!
+//! Linux counts a thread's run time in nanoseconds (`/proc/PID/task/TID/schedstat`, first field) and its context switches
+//! (`status`); `/proc/stat` counts the machine's busy ticks. [proc(5)] Under a guest's instruction clock ticks lie, so that there a
+//! [`Soaker`] counts what is left of the processor.
+
+mod soaker;
+
+pub use soaker::Soaker;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// What was spent between two moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Time that passed.
+    pub elapsed: Duration,
+    /// Processor time of this process.
+    pub process: Duration,
+    /// Processor time of the driver's process, if it is another one.
+    pub driver: Option<Duration>,
+    /// Busy time of all processors by the kernel's ticks, interrupts included.
+    pub machine: Duration,
+    /// Context switches of this process and the driver's.
+    pub switches: u64,
+}
+
+/// Counts cost from its start on.
+pub struct Meter {
+    driver: Option<u32>,
+    start: Instant,
+    before: Cost,
+}
+
+impl Meter {
+    /// Starts. `driver` is the driver's process, if it is another one.
+    pub fn start(driver: Option<u32>) -> Self {
+        let before = counters(driver);
+        Self { driver, start: Instant::now(), before }
+    }
+
+    /// What was spent since the start.
+    pub fn read(&self) -> Cost {
+        let elapsed = self.start.elapsed();
+        let (after, before) = (counters(self.driver), self.before);
+        Cost {
+            elapsed,
+            process: after.process.saturating_sub(before.process),
+            driver: after.driver.zip(before.driver).map(|(after, before)| after.saturating_sub(before)),
+            machine: after.machine.saturating_sub(before.machine),
+            switches: after.switches.saturating_sub(before.switches),
+        }
+    }
+}
+
+fn counters(driver: Option<u32>) -> Cost {
+    let process = clock_gettime(ClockId::ProcessCPUTime);
+    Cost {
+        elapsed: Duration::ZERO,
+        process: Duration::new(process.tv_sec as u64, process.tv_nsec as u32),
+        driver: driver.and_then(process_time),
+        machine: fs::read_to_string("/proc/stat").ok().and_then(|text| busy_time(&text)).unwrap_or_default(),
+        switches: switches(std::process::id()) + driver.map_or(0, switches),
+    }
+}
+
+/// Processor time of all threads of a process; `None` if there is no such process.
+pub fn process_time(pid: u32) -> Option<Duration> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let nanos = threads.flatten().filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    });
+    Some(Duration::from_nanos(nanos.sum()))
+}
+
+/// The most memory that a process has had resident so far, in bytes (`VmHWM`).
+pub fn peak_memory(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status_field(&text, "VmHWM:").map(|kib| kib * 1024)
+}
+
+/// Context switches of all threads of a process.
+fn switches(pid: u32) -> u64 {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let of_thread = |text: String| {
+        ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"].iter().filter_map(|name| status_field(&text, name)).sum::<u64>()
+    };
+    threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok()).map(of_thread).sum()
+}
+
+fn status_field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Everything but idle and iowait of the first line of `/proc/stat`, whose unit is 10 ms on every Linux. [proc(5)]
+fn busy_time(text: &str) -> Option<Duration> {
+    let mut fields = text.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace().map(str::parse::<u64>);
+    let mut field = || fields.next()?.ok();
+    let (user, nice, system, _idle, _iowait) = (field()?, field()?, field()?, field()?, field()?);
+    let (irq, softirq, steal) = (field()?, field()?, field().unwrap_or(0));
+    Some(Duration::from_millis(10 * (user + nice + system + irq + softirq + steal)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_and_iowait_are_not_busy() {
+        let text = "cpu  100 1 20 9999 500 3 4 2 0 0\ncpu0 1 2 3\n";
+        assert_eq!(busy_time(text), Some(Duration::from_millis(1300)));
+    }
+
+    #[test]
+    fn a_loop_that_spins_costs_about_the_time_it_takes() {
+        let meter = Meter::start(Some(std::process::id()));
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(50) {
+            std::hint::spin_loop();
+        }
+        let cost = meter.read();
+        assert!(cost.process > Duration::from_millis(10), "{cost:?}");
+        assert!(cost.driver.unwrap() > Duration::from_millis(10), "{cost:?}");
+    }
+
+    #[test]
+    fn this_process_has_memory_and_one_that_does_not_exist_has_none() {
+        assert!(peak_memory(std::process::id()).unwrap() > 100_000);
+        assert_eq!(peak_memory(u32::MAX), None);
+        assert_eq!(process_time(u32::MAX), None);
+    }
+}

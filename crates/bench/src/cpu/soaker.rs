@@ -1,0 +1,125 @@
+//! Counts the processor time that nobody else wants.
+//!
+//! A thread per processor, of the scheduler's idle class, counts in a tight loop. It is preempted by whatever else wants to run,
+//! and it does not count while an interrupt is served on top of it. What it counted is therefore what was idle; the rest of the
+//! time was busy: application, driver, kernel, interrupts. Its unit, time for one step, is calibrated while nothing else runs.
+//!
+//! It is for the lab's instruction clock, where one instruction takes one nanosecond and the kernel's own accounting by ticks is
+//! wrong. In real time it would spare the idle processor's wake-up and so flatter everyone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::Error;
+
+/// How long calibration takes.
+const CALIBRATION: Duration = Duration::from_millis(50);
+
+/// The threads; dropping the value ends them.
+pub struct Soaker {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    /// Nanoseconds of one step of one thread.
+    step: f64,
+}
+
+#[derive(Default)]
+struct Shared {
+    counts: Vec<AtomicU64>,
+    stop: AtomicBool,
+}
+
+impl Soaker {
+    /// Starts one thread on each of `cpus` processors and calibrates them, in which time nothing else should run.
+    pub fn start(cpus: usize) -> Result<Self, Error> {
+        let shared = Arc::new(Shared { counts: (0..cpus).map(|_| AtomicU64::new(0)).collect(), stop: AtomicBool::new(false) });
+        let threads = (0..cpus).map(|cpu| {
+            let shared = shared.clone();
+            thread::spawn(move || soak(&shared, cpu))
+        });
+        let mut soaker = Self { threads: threads.collect(), shared, step: 0.0 };
+        thread::sleep(CALIBRATION / 5);
+        let (start, before) = (Instant::now(), soaker.count());
+        thread::sleep(CALIBRATION);
+        let (elapsed, steps) = (start.elapsed(), soaker.count() - before);
+        if steps == 0 {
+            return Err(Error::Invalid("the soaker did not run: no processor time was left while nothing else ran".into()));
+        }
+        soaker.step = elapsed.as_nanos() as f64 * cpus as f64 / steps as f64;
+        Ok(soaker)
+    }
+
+    /// Steps of all threads so far.
+    pub fn count(&self) -> u64 {
+        self.shared.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Busy time of all processors in `elapsed`, in which `steps` were counted.
+    pub fn busy(&self, elapsed: Duration, steps: u64) -> Duration {
+        busy(elapsed * self.threads.len() as u32, steps, self.step)
+    }
+}
+
+fn busy(available: Duration, steps: u64, step: f64) -> Duration {
+    available.saturating_sub(Duration::from_nanos((steps as f64 * step) as u64))
+}
+
+impl Drop for Soaker {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A thread that only counts cannot panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn soak(shared: &Shared, cpu: usize) {
+    settle(cpu);
+    let Some(count) = shared.counts.get(cpu) else { return };
+    let mut steps = 0;
+    while !shared.stop.load(Ordering::Relaxed) {
+        steps += 1;
+        count.store(steps, Ordering::Relaxed);
+    }
+}
+
+/// Puts the calling thread on processor `cpu` and into the idle class. Both are always allowed for one's own thread; if they fail
+/// nevertheless, calibration still holds and the count is only less exact.
+fn settle(cpu: usize) {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `cpu_set_t` is a plain array of bits, for which zeroes are valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if cpu < libc::CPU_SETSIZE as usize {
+        // SAFETY: the index is within the set.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
+    // SAFETY: both calls read the values that they are given and concern the calling thread (0) alone.
+    unsafe {
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_soaked_was_busy() {
+        assert_eq!(busy(Duration::from_micros(10), 1000, 4.0), Duration::from_micros(6));
+    }
+
+    #[test]
+    fn more_steps_than_time_is_not_negative_work() {
+        assert_eq!(busy(Duration::from_micros(1), 1000, 4.0), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_soaker_counts_and_ends_when_dropped() {
+        let soaker = Soaker::start(1).unwrap();
+        assert!(soaker.count() > 0 && soaker.step > 0.0);
+    }
+}
