@@ -87,7 +87,10 @@ pub fn peak_memory(pid: u32) -> Option<u64> {
 fn switches(pid: u32) -> u64 {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
     let of_thread = |text: String| {
-        ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"].iter().filter_map(|name| status_field(&text, name)).sum::<u64>()
+        ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"]
+            .iter()
+            .filter_map(|name| status_field(&text, name))
+            .sum::<u64>()
     };
     threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok()).map(of_thread).sum()
 }
