@@ -1,0 +1,155 @@
+//! The BARs of a simulated device.
+
+use std::sync::Arc;
+
+use ring3_device::{Bar, Error};
+use ring3_spec::pci;
+
+use super::device::Core;
+use super::model::{Model, MsixLayout};
+
+/// Bytes of an MSI-X table entry: address, data, control. [PCI 6.8.2]
+const ENTRY: u64 = 16;
+/// Where in an entry its control word lies; bit 0 is the mask.
+const ENTRY_CONTROL: u64 = 12;
+
+/// One BAR of a simulated device.
+pub struct SimBar<M: Model> {
+    core: Arc<Core<M>>,
+    index: u8,
+    len: u64,
+    /// The bit of the command register without which it does not answer.
+    enable: u16,
+}
+
+impl<M: Model> Clone for SimBar<M> {
+    fn clone(&self) -> Self {
+        Self { core: Arc::clone(&self.core), ..*self }
+    }
+}
+
+pub(super) fn open<M: Model>(core: &Arc<Core<M>>, index: u8) -> Result<SimBar<M>, Error> {
+    let layout = core.identity.bars.iter().find(|bar| bar.index == index);
+    let layout = layout.ok_or_else(|| Error::Unsupported(format!("{} has no BAR {index}", core.name)))?;
+    let enable = if layout.ports { pci::COMMAND_IO } else { pci::COMMAND_MEMORY };
+    Ok(SimBar { core: Arc::clone(core), index, len: layout.len, enable })
+}
+
+impl<M: Model> SimBar<M> {
+    #[inline]
+    fn answers(&self, offset: u64, width: usize) -> bool {
+        let inside = offset.checked_add(width as u64).is_some_and(|end| end <= self.len);
+        inside && !self.core.bus.is_removed() && self.core.bus.config.command() & self.enable != 0
+    }
+
+    fn read(&self, offset: u64, width: usize) -> u64 {
+        if !self.answers(offset, width) {
+            return u64::MAX;
+        }
+        let mut model = self.core.model();
+        self.core.deliver(&mut model);
+        match self.core.msix_read(self.index, offset, width) {
+            Some(value) => value,
+            None => model.read(&self.core.bus, self.index, offset, width),
+        }
+    }
+
+    #[inline]
+    fn write(&self, offset: u64, width: usize, value: u64) {
+        if !self.answers(offset, width) || width == 4 && self.core.posted.record((self.index, offset, value as u32)) {
+            return;
+        }
+        let mut model = self.core.model();
+        self.core.deliver(&mut model);
+        self.core.write(&mut model, self.index, offset, width, value);
+    }
+}
+
+impl<M: Model> Core<M> {
+    /// Delivers recorded writes; returns how many.
+    #[inline]
+    pub(super) fn deliver(&self, model: &mut M) -> usize {
+        let mut count = 0;
+        while let Some((bar, offset, value)) = self.posted.take() {
+            self.write(model, bar, offset, 4, value.into());
+            count += 1;
+        }
+        count
+    }
+
+    #[inline]
+    fn write(&self, model: &mut M, bar: u8, offset: u64, width: usize, value: u64) {
+        match self.identity.msix {
+            Some(msix) if bar == msix.bar && in_msix(&msix, offset) => self.msix_write(&msix, offset, value),
+            _ => model.write(&self.bus, bar, offset, width, value),
+        }
+    }
+
+    fn msix_read(&self, bar: u8, offset: u64, width: usize) -> Option<u64> {
+        let msix = self.identity.msix.filter(|msix| msix.bar == bar && in_msix(msix, offset))?;
+        let aligned = offset & !7;
+        let word = if let Some(at) = within(aligned, msix.pba, pba_len(&msix)) {
+            self.bus.interrupts.bits(at as usize * 8).1
+        } else {
+            // Addresses and data are the backend's business and read as zero; the mask bit is the upper half of the second word.
+            let entry = aligned - u64::from(msix.table);
+            let (masked, _) = self.bus.interrupts.bits((entry / ENTRY) as usize);
+            if entry % ENTRY == 8 { (masked & 1) << 32 } else { 0 }
+        };
+        let shifted = word >> ((offset % 8) * 8);
+        Some(if width >= 8 { shifted } else { shifted & ((1 << (width * 8)) - 1) })
+    }
+
+    /// Only the mask bits can be written.
+    fn msix_write(&self, msix: &MsixLayout, offset: u64, value: u64) {
+        if let Some(at) = within(offset, msix.table, u64::from(msix.vectors) * ENTRY)
+            && at % ENTRY == ENTRY_CONTROL
+        {
+            self.bus.interrupts.set_mask((at / ENTRY) as usize, value & 1 != 0);
+        }
+    }
+}
+
+fn in_msix(msix: &MsixLayout, offset: u64) -> bool {
+    within(offset, msix.table, u64::from(msix.vectors) * ENTRY).is_some() || within(offset, msix.pba, pba_len(msix)).is_some()
+}
+
+/// One pending bit per entry, in whole 64-bit words. [PCI 6.8.2.2]
+fn pba_len(msix: &MsixLayout) -> u64 {
+    u64::from(msix.vectors).div_ceil(64) * 8
+}
+
+fn within(offset: u64, start: u32, len: u64) -> Option<u64> {
+    offset.checked_sub(start.into()).filter(|&at| at < len)
+}
+
+impl<M: Model> Bar for SimBar<M> {
+    fn len(&self) -> u64 {
+        self.len
+    }
+    fn read8(&self, offset: u64) -> u8 {
+        self.read(offset, 1) as u8
+    }
+    fn read16(&self, offset: u64) -> u16 {
+        self.read(offset, 2) as u16
+    }
+    fn read32(&self, offset: u64) -> u32 {
+        self.read(offset, 4) as u32
+    }
+    fn read64(&self, offset: u64) -> u64 {
+        self.read(offset, 8)
+    }
+    fn write8(&self, offset: u64, value: u8) {
+        self.write(offset, 1, value.into());
+    }
+    fn write16(&self, offset: u64, value: u16) {
+        self.write(offset, 2, value.into());
+    }
+    #[inline]
+    fn write32(&self, offset: u64, value: u32) {
+        self.write(offset, 4, value.into());
+    }
+    fn write64(&self, offset: u64, value: u64) {
+        self.write(offset, 8, value);
+    }
+}

@@ -1,0 +1,121 @@
+//! What a model sees of the machine: memory through the IOMMU, interrupts, and a timer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use ring3_device::Error;
+use ring3_spec::pci;
+
+use super::config::Config;
+use super::interrupts::Interrupts;
+use super::iommu::{Blocked, DmaFault, SimIommu};
+use super::model::Identity;
+use super::timer::Timer;
+
+/// The machine around a model.
+///
+/// # Ordering
+/// Accesses reach memory in program order. A driver that sees a word written by [`store`](Bus::store) sees everything that the
+/// model wrote before it.
+pub struct Bus {
+    pub(super) iommu: Arc<SimIommu>,
+    pub(super) config: Config,
+    pub(super) interrupts: Arc<Interrupts>,
+    removed: AtomicBool,
+    timer: Timer,
+}
+
+impl Bus {
+    pub(super) fn new(identity: &Identity, iommu: Arc<SimIommu>, timer: Timer) -> Self {
+        let config = Config::new(identity);
+        let interrupts = Arc::new(Interrupts::new(identity));
+        Self { iommu, config, interrupts, removed: AtomicBool::new(false), timer }
+    }
+
+    /// Reads memory from device address `iova` on.
+    #[inline]
+    pub fn read(&self, iova: u64, bytes: &mut [u8]) -> Result<(), Blocked> {
+        let len = bytes.len();
+        self.may(iova, len, false)?;
+        self.iommu.reach(iova, len, false, |window| window.read(iova, bytes).then_some(()))
+    }
+
+    /// Writes memory from device address `iova` on.
+    #[inline]
+    pub fn write(&self, iova: u64, bytes: &[u8]) -> Result<(), Blocked> {
+        self.may(iova, bytes.len(), true)?;
+        self.iommu.reach(iova, bytes.len(), true, |window| window.write(iova, bytes).then_some(()))
+    }
+
+    /// Reads the 64-bit word at `iova`, a multiple of 8, as one access.
+    #[inline]
+    pub fn load(&self, iova: u64) -> Result<u64, Blocked> {
+        self.may(iova, 8, false)?;
+        self.iommu.reach(iova, 8, false, |window| window.load(iova))
+    }
+
+    /// Writes the 64-bit word at `iova`, a multiple of 8, as one access, after everything that was written before.
+    #[inline]
+    pub fn store(&self, iova: u64, value: u64) -> Result<(), Blocked> {
+        self.may(iova, 8, true)?;
+        self.iommu.reach(iova, 8, true, |window| window.store(iova, value).then_some(()))
+    }
+
+    /// Sends message `vector`, if MSI or MSI-X is enabled; otherwise it has no effect, as the pin is not a message.
+    #[inline]
+    pub fn raise(&self, vector: u16) {
+        if !self.is_removed() && self.config.command() & pci::COMMAND_BUS_MASTER != 0 {
+            self.interrupts.raise(vector);
+        }
+    }
+
+    /// Asserts or releases the pin. It has no effect while messages are enabled, but is remembered.
+    #[inline]
+    pub fn set_level(&self, asserted: bool) {
+        if !self.is_removed() {
+            self.interrupts.set_level(asserted);
+        }
+    }
+
+    /// Calls [`Model::tick`](super::Model::tick) at `when`, from a thread of its own.
+    pub fn wake_at(&self, when: Instant) {
+        self.timer.wake_at(when);
+    }
+
+    /// Whether the device was pulled out; then it reaches nothing any more.
+    #[inline]
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    /// Pulls the device out: from now on it reads all ones and reaches nothing.
+    pub fn remove(&self) {
+        self.removed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn config_read(&self, offset: u64, width: usize) -> u32 {
+        let ones = if width >= 4 { u32::MAX } else { (1 << (width * 8)) - 1 };
+        if self.is_removed() { ones } else { self.config.read(offset, width, &self.interrupts) & ones }
+    }
+
+    pub(super) fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
+        if self.is_removed() {
+            return Ok(());
+        }
+        self.config.write(offset, width, value)?;
+        self.interrupts.disable_pin(self.config.command() & pci::COMMAND_INTX_DISABLE != 0);
+        Ok(())
+    }
+
+    #[inline]
+    fn may(&self, iova: u64, len: usize, write: bool) -> Result<(), Blocked> {
+        if self.is_removed() {
+            return Err(Blocked::Removed);
+        }
+        if self.config.command() & pci::COMMAND_BUS_MASTER == 0 {
+            return Err(self.iommu.block(DmaFault { iova, len, write, reason: Blocked::BusMasterOff }));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! The configuration space of a simulated function.
+//!
+//! # References
+//! - `[PCI]` PCI Local Bus Specification 3.0, February 2004, chapter 6
+//! - `[PCIe]` PCI Express Base Specification 5.0, chapter 7
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use ring3_device::Error;
+use ring3_device::irq::IrqKind;
+use ring3_spec::pci;
+
+use super::interrupts::Interrupts;
+use super::model::{BarLayout, Identity};
+
+const SIZE: usize = 256;
+const CAP_MSI_AT: usize = 0x50;
+const CAP_MSIX_AT: usize = 0x70;
+const CAP_EXPRESS_AT: usize = 0x80;
+/// 64-bit addresses and per-vector masks make the MSI capability this long. [PCI 6.8.1]
+const MSI_LEN: usize = 24;
+const MSIX_LEN: usize = 12;
+/// STATUS: the pin is asserted, whether or not it is disabled. [PCI 6.2.3]
+const STATUS_INTERRUPT: u16 = 1 << 3;
+/// COMMAND bits that exist here.
+const COMMAND_BITS: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
+
+pub(super) struct Config {
+    image: Mutex<[u8; SIZE]>,
+    /// The command register, apart from the image because every access of the model looks at it.
+    command: AtomicU16,
+    /// Bytes that belong to the backend: BARs, MSI, MSI-X.
+    owned: Vec<Range<usize>>,
+    has_msi: bool,
+    has_msix: bool,
+}
+
+impl Config {
+    pub(super) fn new(identity: &Identity) -> Self {
+        let mut image = [0; SIZE];
+        put(&mut image, pci::VENDOR_ID as usize, &identity.vendor.to_le_bytes());
+        put(&mut image, pci::DEVICE_ID as usize, &identity.device.to_le_bytes());
+        put(&mut image, pci::CLASS as usize, &identity.class.to_le_bytes()[..3]);
+        image[pci::INTERRUPT_PIN as usize] = identity.intx.into();
+        identity.bars.iter().for_each(|bar| put_bar(&mut image, bar));
+        let bars = pci::BAR0 as usize..pci::BAR0 as usize + 24;
+        let mut config = Self {
+            image: Mutex::new([0; SIZE]),
+            command: AtomicU16::new(pci::COMMAND_IO | pci::COMMAND_MEMORY),
+            owned: vec![bars, 0x30..0x34],
+            has_msi: identity.msi > 0,
+            has_msix: identity.msix.is_some(),
+        };
+        put_capabilities(&mut image, identity);
+        if config.has_msi {
+            config.owned.push(CAP_MSI_AT..CAP_MSI_AT + MSI_LEN);
+        }
+        if config.has_msix {
+            config.owned.push(CAP_MSIX_AT..CAP_MSIX_AT + MSIX_LEN);
+        }
+        config.image = Mutex::new(image);
+        config
+    }
+
+    #[inline]
+    pub(super) fn command(&self) -> u16 {
+        self.command.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_command(&self, bit: u16, on: bool) {
+        if on {
+            self.command.fetch_or(bit, Ordering::AcqRel);
+        } else {
+            self.command.fetch_and(!bit, Ordering::AcqRel);
+        }
+    }
+
+    pub(super) fn read(&self, offset: u64, width: usize, interrupts: &Interrupts) -> u32 {
+        let Some(range) = checked(offset, width) else { return u32::MAX };
+        let mut image = *self.image.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = u16::from_le_bytes([image[pci::STATUS as usize], image[pci::STATUS as usize + 1]]);
+        if interrupts.level() {
+            status |= STATUS_INTERRUPT;
+        }
+        put(&mut image, pci::COMMAND as usize, &self.command().to_le_bytes());
+        put(&mut image, pci::STATUS as usize, &status.to_le_bytes());
+        let kind = interrupts.kind();
+        if self.has_msi && kind == Some(IrqKind::Msi) {
+            let (masked, pending) = interrupts.bits(0);
+            image[CAP_MSI_AT + 2] |= 1;
+            put(&mut image, CAP_MSI_AT + 16, &(masked as u32).to_le_bytes());
+            put(&mut image, CAP_MSI_AT + 20, &(pending as u32).to_le_bytes());
+        }
+        if self.has_msix && kind == Some(IrqKind::MsiX) {
+            image[CAP_MSIX_AT + 3] |= 0x80;
+        }
+        range.rev().fold(0, |value, at| value << 8 | u32::from(image[at]))
+    }
+
+    pub(super) fn write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
+        let Some(range) = checked(offset, width) else {
+            return Err(Error::Invalid(format!("a write of {width} bytes at {offset:#x} of a configuration space of {SIZE}")));
+        };
+        if self.owned.iter().any(|owned| range.start < owned.end && owned.start < range.end) {
+            return Err(Error::Invalid(format!("configuration bytes at {offset:#x} (BARs, MSI, MSI-X) belong to the backend")));
+        }
+        let command = pci::COMMAND as usize..pci::COMMAND as usize + 2;
+        for (at, byte) in range.zip(value.to_le_bytes()) {
+            if command.contains(&at) {
+                let shift = (at - command.start) * 8;
+                let bits = COMMAND_BITS & 0xff << shift;
+                self.set_command(bits, false);
+                self.set_command(bits & u16::from(byte) << shift, true);
+            } else if at == 0x3c {
+                // The interrupt line register is a note of the firmware's; everything else is read-only. [PCI 6.2.4]
+                self.image.lock().unwrap_or_else(PoisonError::into_inner)[at] = byte;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn checked(offset: u64, width: usize) -> Option<Range<usize>> {
+    let start = usize::try_from(offset).ok()?;
+    let valid = matches!(width, 1 | 2 | 4) && start.is_multiple_of(width) && start < SIZE;
+    valid.then(|| start..start + width)
+}
+
+fn put(image: &mut [u8; SIZE], at: usize, bytes: &[u8]) {
+    image[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Where the firmware of a real machine would have put it: any address does, as nobody reaches a model by address.
+fn put_bar(image: &mut [u8; SIZE], bar: &BarLayout) {
+    let at = pci::BAR0 as usize + usize::from(bar.index) * 4;
+    let address: u32 =
+        if bar.ports { 0xc000 | 0x100 * u32::from(bar.index) | 1 } else { 0xe000_0000 | u32::from(bar.index) << 24 };
+    put(image, at, &address.to_le_bytes());
+}
+
+/// The list of capabilities: MSI, MSI-X, PCI Express. [PCI 6.7]
+fn put_capabilities(image: &mut [u8; SIZE], identity: &Identity) {
+    let mut link = pci::CAPABILITIES as usize;
+    let mut chain = |image: &mut [u8; SIZE], at: usize, id: u8| {
+        image[pci::STATUS as usize] |= pci::STATUS_CAPABILITIES as u8;
+        image[link] = at as u8;
+        image[at] = id;
+        link = at + 1;
+    };
+    if identity.msi > 0 {
+        chain(image, CAP_MSI_AT, pci::CAP_MSI);
+        // Multiple message capable (log2), 64-bit, per-vector masking. [PCI 6.8.1.3]
+        let control = (identity.msi.ilog2() as u16) << 1 | 1 << 7 | 1 << 8;
+        put(image, CAP_MSI_AT + 2, &control.to_le_bytes());
+    }
+    if let Some(msix) = identity.msix {
+        chain(image, CAP_MSIX_AT, pci::CAP_MSIX);
+        put(image, CAP_MSIX_AT + 2, &(msix.vectors - 1).to_le_bytes());
+        put(image, CAP_MSIX_AT + 4, &(msix.table | u32::from(msix.bar)).to_le_bytes());
+        put(image, CAP_MSIX_AT + 8, &(msix.pba | u32::from(msix.bar)).to_le_bytes());
+    }
+    if identity.express {
+        chain(image, CAP_EXPRESS_AT, pci::CAP_EXPRESS);
+        // Version 2, endpoint; function level reset. [PCIe 7.5.3.2, 7.5.3.3]
+        put(image, CAP_EXPRESS_AT + 2, &2u16.to_le_bytes());
+        put(image, CAP_EXPRESS_AT + 4, &(1u32 << 28).to_le_bytes());
+    }
+}

@@ -1,0 +1,199 @@
+//! A device around a model: the driver's side of it.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
+use ring3_device::irq::{Irq, IrqKind, IrqLimits};
+use ring3_device::{Device, Error};
+use ring3_spec::pci;
+
+use super::bus::Bus;
+use super::handle::SimHandle;
+use super::interrupts::signal;
+use super::iommu::SimIommu;
+use super::model::{Identity, Model};
+use super::posted::Posted;
+use super::timer::Timer;
+use super::{SimBar, bar};
+
+/// The machine that a simulated device stands in.
+#[derive(Clone, Debug)]
+pub struct Platform {
+    /// Bytes of the device's DMA arena.
+    pub arena: usize,
+    /// Places the arena below 4 GiB; otherwise it lies above, where a driver that truncates addresses is found out.
+    pub below_4g: bool,
+    /// Device addresses that cannot be used, besides those of message signalled interrupts.
+    pub reserved: Vec<RangeInclusive<u64>>,
+}
+
+impl Default for Platform {
+    fn default() -> Self {
+        Self { arena: 16 << 20, below_4g: false, reserved: Vec::new() }
+    }
+}
+
+/// What the device, its BARs and its handles share.
+pub(super) struct Core<M> {
+    pub(super) name: String,
+    pub(super) identity: Identity,
+    pub(super) model: Mutex<M>,
+    pub(super) bus: Bus,
+    pub(super) posted: Posted,
+    pub(super) dma: Dma,
+    claimed: AtomicBool,
+    removal: Irq,
+    pub(super) removal_signal: std::os::fd::OwnedFd,
+}
+
+impl<M: Model> Core<M> {
+    fn new(name: String, model: M, platform: &Platform) -> Result<Arc<Self>, Error> {
+        let identity = model.identity();
+        let iommu = Arc::new(SimIommu::new(identity.dma_bits, &platform.reserved));
+        let memory = Arc::new(Memory::new(platform.arena)?);
+        let (base, below) = if platform.below_4g || identity.dma_bits <= 32 { (1 << 20, Some(1 << 32)) } else { (1 << 32, None) };
+        let iova = iommu.place(memory.len(), base, below).ok_or_else(|| {
+            Error::Invalid(format!(
+                "{name}: no room for an arena of {} bytes between the reserved device addresses",
+                memory.len()
+            ))
+        })?;
+        iommu.map(&Pages::of_memory(&memory, 0, memory.len())?, iova)?;
+        let (removal_signal, seen) = signal()?;
+        Ok(Arc::new_cyclic(|core: &Weak<Self>| {
+            let core = core.clone();
+            let timer = Timer::new(move |now| {
+                if let Some(core) = core.upgrade() {
+                    core.model().tick(&core.bus, now);
+                }
+            });
+            Self {
+                name,
+                model: Mutex::new(model),
+                bus: Bus::new(&identity, Arc::clone(&iommu), timer),
+                identity,
+                posted: Posted::new(),
+                dma: Dma::new(Arena::new(memory, iova), iommu),
+                claimed: AtomicBool::new(false),
+                removal: Irq::new(seen, IrqKind::Intx, 0, None),
+                removal_signal,
+            }
+        }))
+    }
+
+    /// The model, to itself. A model that panicked under the lock is still a device with some state, as a crashed firmware is.
+    pub(super) fn model(&self) -> MutexGuard<'_, M> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn reset(&self) {
+        let mut model = self.model();
+        while self.posted.take().is_some() {}
+        model.reset(&self.bus);
+        self.bus.interrupts.reset();
+    }
+}
+
+/// A device in this process: a [`Model`] with configuration space, BARs, interrupts and an IOMMU around it.
+///
+/// A reset is a function level reset: the model starts anew, what is enabled of interrupts and bus mastering stays.
+pub struct SimDevice<M: Model> {
+    core: Arc<Core<M>>,
+}
+
+impl<M: Model> SimDevice<M> {
+    /// Puts `model` into a machine of its own and claims it. `name` is what messages call it.
+    pub fn new(name: impl Into<String>, model: M, platform: &Platform) -> Result<Self, Error> {
+        Self::claim(Core::new(name.into(), model, platform)?)
+    }
+
+    pub(super) fn claim(core: Arc<Core<M>>) -> Result<Self, Error> {
+        if core.claimed.swap(true, Ordering::AcqRel) {
+            return Err(Error::Busy(format!("{} is claimed already: drop its device first", core.name)));
+        }
+        Ok(Self { core })
+    }
+
+    /// The test's side of the device. It stays good after the device was given up.
+    pub fn handle(&self) -> SimHandle<M> {
+        SimHandle::new(Arc::clone(&self.core))
+    }
+}
+
+impl<M: Model> Device for SimDevice<M> {
+    type Bar = SimBar<M>;
+
+    fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    fn config_read(&self, offset: u64, width: usize) -> u32 {
+        self.core.bus.config_read(offset, width)
+    }
+
+    fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
+        self.core.bus.config_write(offset, width, value)
+    }
+
+    fn bar(&self, index: u8) -> Result<SimBar<M>, Error> {
+        bar::open(&self.core, index)
+    }
+
+    fn dma(&self) -> &Dma {
+        &self.core.dma
+    }
+
+    fn irq_limits(&self) -> IrqLimits {
+        let identity = &self.core.identity;
+        IrqLimits { intx: identity.intx.into(), msi: identity.msi, msix: identity.msix.map_or(0, |msix| msix.vectors) }
+    }
+
+    fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
+        let limits = self.irq_limits();
+        let most = match kind {
+            IrqKind::Intx => limits.intx,
+            IrqKind::Msi => limits.msi,
+            IrqKind::MsiX => limits.msix,
+        };
+        if count == 0 || count > most {
+            return Err(Error::Unsupported(format!("{}: {count} {kind:?} interrupts, it has {most}", self.name())));
+        }
+        let bus = &self.core.bus;
+        let pin_disabled = kind != IrqKind::Intx;
+        bus.config.set_command(pci::COMMAND_INTX_DISABLE, pin_disabled);
+        bus.interrupts.disable_pin(pin_disabled);
+        bus.interrupts.enable(kind, count)
+    }
+
+    fn set_bus_master(&self, on: bool) -> Result<(), Error> {
+        if self.core.bus.is_removed() {
+            return Err(Error::Gone);
+        }
+        // Under the model's lock, so that nothing is under way any more when it is off.
+        let _model = self.core.model();
+        self.core.bus.config.set_command(pci::COMMAND_BUS_MASTER, on);
+        Ok(())
+    }
+
+    fn reset(&self) -> Result<(), Error> {
+        if self.core.bus.is_removed() {
+            return Err(Error::Gone);
+        }
+        self.core.reset();
+        Ok(())
+    }
+
+    fn removal(&self) -> Option<&Irq> {
+        Some(&self.core.removal)
+    }
+}
+
+impl<M: Model> Drop for SimDevice<M> {
+    fn drop(&mut self) {
+        let _ = self.set_bus_master(false);
+        let _ = self.reset();
+        self.core.claimed.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,198 @@
+//! The interrupts of a simulated function: pin, MSI and MSI-X with masks and pending bits, delivered to real eventfds.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ring3_device::Error;
+use ring3_device::irq::{Irq, IrqControl, IrqKind};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::model::Identity;
+
+/// One vector of the kind that is enabled, or one entry of the MSI-X table.
+struct Vector {
+    /// Where it is delivered; an entry of the table that nobody enabled has none.
+    signal: Option<OwnedFd>,
+    masked: bool,
+    pending: bool,
+}
+
+#[derive(Default)]
+struct State {
+    kind: Option<IrqKind>,
+    vectors: Vec<Vector>,
+    /// What the model says of the pin.
+    level: bool,
+    /// Command register: the pin is not asserted.
+    pin_disabled: bool,
+    /// Counts calls of `enable`, so that a handle of an earlier one changes nothing.
+    generation: u64,
+}
+
+/// All interrupts of one function.
+pub(super) struct Interrupts {
+    state: Mutex<State>,
+    msix_entries: u16,
+}
+
+impl Interrupts {
+    pub(super) fn new(identity: &Identity) -> Self {
+        let msix_entries = identity.msix.map_or(0, |msix| msix.vectors);
+        Self { state: Mutex::default(), msix_entries }
+    }
+
+    /// Enables `count` vectors of `kind` and disables everything else.
+    pub(super) fn enable(self: &Arc<Self>, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
+        let mut state = self.state();
+        let generation = state.generation + 1;
+        let control: Arc<dyn IrqControl> = Arc::new(Control { interrupts: Arc::clone(self), generation });
+        let mut irqs = Vec::new();
+        let mut vectors = Vec::new();
+        for vector in 0..count {
+            let (signal, seen) = signal()?;
+            irqs.push(Irq::new(seen, kind, vector, Some(Arc::clone(&control))));
+            vectors.push(Vector { signal: Some(signal), masked: false, pending: false });
+        }
+        if kind == IrqKind::MsiX {
+            vectors.resize_with(self.msix_entries.into(), || Vector { signal: None, masked: true, pending: false });
+        }
+        let (level, pin_disabled) = (state.level, state.pin_disabled);
+        *state = State { kind: Some(kind), vectors, level, pin_disabled, generation };
+        state.deliver_level();
+        Ok(irqs)
+    }
+
+    /// A message of `vector`. Without effect unless MSI or MSI-X is enabled; MSI with fewer vectors than asked for wraps.
+    #[inline]
+    pub(super) fn raise(&self, vector: u16) {
+        let mut state = self.state();
+        let index = match state.kind {
+            Some(IrqKind::MsiX) => usize::from(vector),
+            Some(IrqKind::Msi) if !state.vectors.is_empty() => usize::from(vector) % state.vectors.len(),
+            _ => return,
+        };
+        if let Some(vector) = state.vectors.get_mut(index) {
+            if vector.masked {
+                vector.pending = true;
+            } else {
+                vector.signal();
+            }
+        }
+    }
+
+    /// The level of the pin.
+    #[inline]
+    pub(super) fn set_level(&self, level: bool) {
+        let mut state = self.state();
+        state.level = level;
+        state.deliver_level();
+    }
+
+    pub(super) fn disable_pin(&self, disabled: bool) {
+        let mut state = self.state();
+        state.pin_disabled = disabled;
+        state.deliver_level();
+    }
+
+    /// Forgets what was pending; what is enabled stays so.
+    pub(super) fn reset(&self) {
+        let mut state = self.state();
+        state.level = false;
+        state.vectors.iter_mut().for_each(|vector| vector.pending = false);
+    }
+
+    pub(super) fn kind(&self) -> Option<IrqKind> {
+        self.state().kind
+    }
+
+    pub(super) fn level(&self) -> bool {
+        self.state().level
+    }
+
+    /// Masks (`.0`) and pending bits (`.1`) of vectors `first` to `first + 63`.
+    pub(super) fn bits(&self, first: usize) -> (u64, u64) {
+        let state = self.state();
+        let mut bits = (0, 0);
+        for (i, vector) in state.vectors.iter().skip(first).take(64).enumerate() {
+            bits.0 |= u64::from(vector.masked) << i;
+            bits.1 |= u64::from(vector.pending) << i;
+        }
+        bits
+    }
+
+    /// Masks or unmasks a vector, as a driver's write to the MSI-X table does.
+    pub(super) fn set_mask(&self, vector: usize, masked: bool) {
+        self.state().set_mask(vector, masked);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn set_mask(&mut self, index: usize, masked: bool) {
+        let Some(vector) = self.vectors.get_mut(index) else { return };
+        vector.masked = masked;
+        if !masked && std::mem::take(&mut vector.pending) {
+            vector.signal();
+        }
+        self.deliver_level();
+    }
+
+    /// The pin is a level: as long as it is asserted, each unmask delivers again. A delivery masks it, as VFIO does.
+    fn deliver_level(&mut self) {
+        if self.kind != Some(IrqKind::Intx) || !self.level || self.pin_disabled {
+            return;
+        }
+        if let Some(pin) = self.vectors.first_mut()
+            && !pin.masked
+        {
+            pin.masked = true;
+            pin.signal();
+        }
+    }
+}
+
+impl Vector {
+    fn signal(&self) {
+        if let Some(signal) = &self.signal {
+            // It can only fail when the count is at its maximum, and then there is someone to wake already.
+            let _ = rustix::io::write(signal, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+struct Control {
+    interrupts: Arc<Interrupts>,
+    generation: u64,
+}
+
+impl Control {
+    fn set(&self, vector: u16, masked: bool) -> Result<(), Error> {
+        let mut state = self.interrupts.state();
+        if state.generation != self.generation {
+            return Err(Error::Invalid(format!("interrupt {vector} is not enabled any more")));
+        }
+        state.set_mask(vector.into(), masked);
+        Ok(())
+    }
+}
+
+impl IrqControl for Control {
+    fn mask(&self, vector: u16) -> Result<(), Error> {
+        self.set(vector, true)
+    }
+
+    fn unmask(&self, vector: u16) -> Result<(), Error> {
+        self.set(vector, false)
+    }
+}
+
+/// An eventfd, twice: for who signals and for who waits.
+pub(super) fn signal() -> Result<(OwnedFd, OwnedFd), Error> {
+    let signal = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+        .map_err(|error| Error::os("creating an eventfd for an interrupt", error))?;
+    let seen = signal.try_clone().map_err(|error| Error::os("duplicating an interrupt's eventfd", error))?;
+    Ok((signal, seen))
+}
