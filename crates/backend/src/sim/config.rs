@@ -136,7 +136,7 @@ fn put(image: &mut [u8; SIZE], at: usize, bytes: &[u8]) {
 fn put_bar(image: &mut [u8; SIZE], bar: &BarLayout) {
     let at = pci::BAR0 as usize + usize::from(bar.index) * 4;
     let address: u32 =
-        if bar.ports { 0xc000 | 0x100 * u32::from(bar.index) | 1 } else { 0xe000_0000 | u32::from(bar.index) << 24 };
+        if bar.ports { (0xc000 + 0x100 * u32::from(bar.index)) | 1 } else { 0xe000_0000 | u32::from(bar.index) << 24 };
     put(image, at, &address.to_le_bytes());
 }
 
