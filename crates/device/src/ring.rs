@@ -5,8 +5,9 @@
 //! arrays of 64-bit words in memory that both reach. The doorbells are the driver's: a ring says what to write, not where.
 //!
 //! # Ordering
-//! Words are relaxed atomics. Two fences order them:
+//! Words are relaxed atomics. Three fences order them:
 //! - [`SubmissionRing::publish`]: all entry stores come before the doorbell store that the caller makes next (release).
+//! - [`CompletionRing::publish`]: all entry loads come before the doorbell store that gives their slots back (release).
 //! - [`CompletionRing::pop`]: the load of the word with the phase bit comes before the loads of the rest of the entry, and before
 //!   whatever the caller reads of the data that it announces (acquire).
 //!
@@ -215,6 +216,7 @@ impl<W: Words, const N: usize> CompletionRing<W, N> {
         if self.committed == self.head {
             return None;
         }
+        fence(Ordering::Release);
         self.committed = self.head;
         Some(self.head & (self.size - 1))
     }
@@ -232,3 +234,8 @@ impl<W: Words, const N: usize> CompletionRing<W, N> {
         &self.words
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_model;
+#[cfg(all(test, not(loom)))]
+mod tests;
