@@ -36,6 +36,13 @@ pub trait Words {
     fn load(&self, index: usize) -> u64;
     /// Writes word `index`; nothing beyond the end.
     fn store(&self, index: usize, value: u64);
+    /// Writes the words from `first` on.
+    #[inline]
+    fn store_entry<const N: usize>(&self, first: usize, entry: &[u64; N]) {
+        for (i, &word) in entry.iter().enumerate() {
+            self.store(first + i, word);
+        }
+    }
 }
 
 #[cfg(not(loom))]
@@ -53,6 +60,22 @@ impl Words for DmaBuffer {
     fn store(&self, index: usize, value: u64) {
         if let Some(word) = word(self, index) {
             word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn store_entry<const N: usize>(&self, first: usize, entry: &[u64; N]) {
+        // One check for all words of the entry: this is most of what submitting a request costs.
+        let end = first.checked_add(N).is_some_and(|end| end <= self.len() / 8);
+        if !end || !self.iova().is_multiple_of(8) {
+            return;
+        }
+        let base = self.as_ptr().cast::<u64>();
+        for (i, &value) in entry.iter().enumerate() {
+            // SAFETY: `first + i` lies within the buffer, as checked above.
+            let word = unsafe { base.add(first + i) };
+            // SAFETY: aligned, alive and accessed atomically only, as in `word`.
+            unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Relaxed);
         }
     }
 }
@@ -103,9 +126,7 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
             return false;
         }
         let first = (self.tail & (self.size - 1)) as usize * N;
-        for (i, &word) in entry.iter().enumerate() {
-            self.words.store(first + i, word);
-        }
+        self.words.store_entry(first, entry);
         self.tail = self.tail.wrapping_add(1);
         true
     }
@@ -140,6 +161,11 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
     /// The memory underneath.
     pub fn words(&self) -> &W {
         &self.words
+    }
+
+    /// The memory underneath, to give it up.
+    pub fn words_mut(&mut self) -> &mut W {
+        &mut self.words
     }
 }
 
@@ -232,6 +258,11 @@ impl<W: Words, const N: usize> CompletionRing<W, N> {
     /// The memory underneath.
     pub fn words(&self) -> &W {
         &self.words
+    }
+
+    /// The memory underneath, to give it up.
+    pub fn words_mut(&mut self) -> &mut W {
+        &mut self.words
     }
 }
 

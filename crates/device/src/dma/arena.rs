@@ -144,6 +144,17 @@ mod tests {
         assert_eq!(bytes, [0; 4096]);
     }
 
+    #[test]
+    fn an_abandoned_buffer_does_not_come_back() {
+        let arena = arena(1 << 14);
+        let before = arena.free_bytes();
+        let mut buffer = arena.alloc(4096, 1).unwrap();
+        buffer.abandon();
+        assert!(buffer.read(0, &mut [0]).is_err());
+        drop(buffer);
+        assert_eq!(arena.free_bytes(), before - 4096);
+    }
+
     proptest! {
         #[test]
         fn buffers_never_overlap_and_everything_comes_back(sizes in prop::collection::vec((1usize..9000, 0u32..13), 1..40), order in any::<u64>()) {

@@ -39,7 +39,7 @@ impl DmaBuffer {
         self.len
     }
 
-    /// Never: an arena gives out at least one byte.
+    /// Only after [`abandon`](Self::abandon): an arena gives out at least one byte.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -76,6 +76,12 @@ impl DmaBuffer {
         unsafe { std::ptr::write_bytes(self.base.as_ptr(), byte, self.len) };
     }
 
+    /// Gives the range up for good: it never returns to the arena, because a device that nobody could stop may still write there.
+    /// The buffer is empty afterwards.
+    pub fn abandon(&mut self) {
+        self.len = 0;
+    }
+
     fn checked(&self, offset: usize, len: usize) -> Result<*mut u8, Error> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Error::Invalid(format!("bytes {offset}+{len} of a DMA buffer of {}", self.len)));
@@ -87,8 +93,10 @@ impl DmaBuffer {
 
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
-        let offset = (self.iova - self.arena.iova()) as usize;
-        self.arena.give_back(offset, self.len);
+        if self.len > 0 {
+            let offset = (self.iova - self.arena.iova()) as usize;
+            self.arena.give_back(offset, self.len);
+        }
     }
 }
 
