@@ -4,11 +4,15 @@
 //! measurements in alternating rounds and keeps what is finished; [`report`] is the schema that comes out.
 
 pub mod cpu;
+pub mod disk;
 mod error;
+pub mod fio;
 pub mod load;
 pub mod measure;
+pub mod plot;
 pub mod report;
 pub mod stats;
+pub mod table;
 pub mod workload;
 
 pub use error::Error;

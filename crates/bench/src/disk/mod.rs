@@ -1,0 +1,15 @@
+//! `bench disk`: one disk, its driver in different places.
+//!
+//! # Shape
+//! [`Plan`] says what is measured. [`run_here`] measures it on this machine, in alternating rounds, and tells each step as an
+//! [`Event`]. The lab's side boots a guest in which the same runs, reads the events and keeps finished rounds in a [`Journal`].
+
+mod export;
+mod here;
+mod journal;
+mod plan;
+
+pub use export::Export;
+pub use here::{OpenDisk, Programs, run_here};
+pub use journal::Journal;
+pub use plan::{Event, Placement, Plan, Progress};

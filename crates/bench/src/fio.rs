@@ -1,0 +1,137 @@
+//! fio beside our own generator: a second opinion that everyone knows.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::Error;
+use crate::report::Measurement;
+use crate::workload::{Mix, Order, Workload};
+
+/// Whether there is an fio in the search path.
+pub fn present() -> bool {
+    Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Runs `workload` under fio (io_uring, O_DIRECT, one job) and fills its numbers in.
+pub fn measure(path: &Path, workload: Workload, time: Duration, seed: u64, into: Measurement) -> Result<Measurement, Error> {
+    let output = Command::new("fio").args(arguments(path, workload, time, seed)).output();
+    let output = output.map_err(|error| Error::os("starting fio", error))?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::format(format!("fio on {}", path.display()), why.trim()));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    parse(&text, workload, into).map_err(|why| Error::format("fio's output", why))
+}
+
+fn arguments(path: &Path, workload: Workload, time: Duration, seed: u64) -> Vec<String> {
+    let order = if workload.order == Order::Random { "rand" } else { "" };
+    let mix = match workload.mix {
+        Mix::Read => "read",
+        Mix::Write => "write",
+        Mix::Both => "rw",
+    };
+    let mut arguments: Vec<String> =
+        ["--name=ring3", "--ioengine=io_uring", "--direct=1", "--time_based", "--norandommap", "--output-format=json"]
+            .map(Into::into)
+            .into();
+    arguments.push(format!("--filename={}", path.display()));
+    arguments.push(format!("--rw={order}{mix}"));
+    arguments.push(format!("--bs={}", workload.bytes));
+    arguments.push(format!("--iodepth={}", workload.depth));
+    arguments.push(format!("--runtime={}ms", time.as_millis().max(1)));
+    arguments.push(format!("--randseed={seed}"));
+    arguments
+}
+
+#[derive(Deserialize)]
+struct Output {
+    jobs: Vec<Job>,
+}
+
+#[derive(Deserialize)]
+struct Job {
+    error: i64,
+    usr_cpu: f64,
+    sys_cpu: f64,
+    ctx: u64,
+    read: Direction,
+    write: Direction,
+}
+
+#[derive(Deserialize)]
+struct Direction {
+    iops: f64,
+    total_ios: u64,
+    clat_ns: Nanos,
+}
+
+#[derive(Deserialize)]
+struct Nanos {
+    #[serde(default)]
+    percentile: std::collections::BTreeMap<String, f64>,
+}
+
+fn parse(text: &str, workload: Workload, into: Measurement) -> Result<Measurement, String> {
+    // fio prints warnings before the object.
+    let start = text.find('{').ok_or("no JSON")?;
+    let output: Output = serde_json::from_str(&text[start..]).map_err(|error| error.to_string())?;
+    let job = output.jobs.first().ok_or("no job")?;
+    let iops = job.read.iops + job.write.iops;
+    let operations = (job.read.total_ios + job.write.total_ios).max(1) as f64;
+    let cpu = job.usr_cpu + job.sys_cpu;
+    let mut into = into
+        .with("iops", iops)
+        .with("mib_s", iops * f64::from(workload.bytes) / f64::from(1 << 20))
+        .with("cpu_percent", cpu)
+        .with("cpu_us_per_op", if iops > 0.0 { cpu * 1e4 / iops } else { 0.0 })
+        .with("switches_per_op", job.ctx as f64 / operations)
+        .with("errors", f64::from(u8::from(job.error != 0)));
+    let direction = if workload.mix == Mix::Write { &job.write } else { &job.read };
+    for (name, key) in [("latency_us_p50", "50.000000"), ("latency_us_p99", "99.000000")] {
+        if let Some(nanos) = direction.clat_ns.percentile.get(key) {
+            into = into.with(name, nanos / 1000.0);
+        }
+    }
+    Ok(into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = r#"fio: a warning
+        { "fio version": "fio-3.33", "jobs": [ { "error": 0, "usr_cpu": 10.0, "sys_cpu": 30.0, "ctx": 500,
+          "read": { "iops": 20000.0, "total_ios": 1000, "clat_ns": { "percentile": { "50.000000": 40000, "99.000000": 90000 } } },
+          "write": { "iops": 0.0, "total_ios": 0, "clat_ns": { "min": 0 } } } ] }"#;
+
+    #[test]
+    fn the_numbers_of_fio_are_in_the_schemas_units() {
+        let workload: Workload = "randread-4k-qd1".parse().unwrap();
+        let values = parse(OUTPUT, workload, Measurement::new(1, workload, "kernel-fio")).unwrap().values;
+        assert_eq!(values["iops"], 20000.0);
+        assert_eq!(values["mib_s"], 78.125);
+        assert_eq!(values["latency_us_p99"], 90.0);
+        assert_eq!(values["cpu_us_per_op"], 20.0);
+        assert_eq!(values["switches_per_op"], 0.5);
+    }
+
+    #[test]
+    fn output_that_is_not_fios_is_an_error() {
+        let workload: Workload = "randread-4k-qd1".parse().unwrap();
+        for text in ["", "{}", "{\"jobs\": []}"] {
+            assert!(parse(text, workload, Measurement::new(1, workload, "kernel-fio")).is_err());
+        }
+    }
+
+    #[test]
+    fn a_workload_is_said_in_fios_words() {
+        let arguments = arguments(Path::new("/dev/x"), "seqread-128k-qd8".parse().unwrap(), Duration::from_millis(500), 3);
+        for word in ["--rw=read", "--bs=131072", "--iodepth=8", "--runtime=500ms", "--filename=/dev/x", "--randseed=3"] {
+            assert!(arguments.iter().any(|argument| argument == word), "{word}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Reports as text for a terminal.
+
+use std::fmt::Write;
+
+use crate::report::Report;
+use crate::stats::Summary;
+
+/// One line of the table: what is shown of which workload.
+const LINES: [(&str, &str, &str); 12] = [
+    ("IOPS at QD1", "randread-4k-qd1", "iops"),
+    ("IOPS at QD32", "randread-4k-qd32", "iops"),
+    ("IOPS at QD32, writes", "randwrite-4k-qd32", "iops"),
+    ("MiB/s at 128 KiB", "seqread-128k-qd8", "mib_s"),
+    ("latency p50 at QD1, us", "randread-4k-qd1", "latency_us_p50"),
+    ("latency p99 at QD1, us", "randread-4k-qd1", "latency_us_p99"),
+    ("CPU per read at QD32, us", "randread-4k-qd32", "cpu_us_per_op"),
+    ("instructions per read, QD1", "randread-4k-qd1", "instructions_per_op"),
+    ("instructions per read, QD32", "randread-4k-qd32", "instructions_per_op"),
+    ("claim to first read, ms", "driver", "startup_ms"),
+    ("driver memory, MiB", "driver", "driver_peak_mib"),
+    ("idle driver, % of a CPU", "driver", "driver_idle_cpu_percent"),
+];
+
+/// The placements' columns and their headings.
+const COLUMNS: [(&str, &str); 6] = [
+    ("kernel", "kernel"),
+    ("kernel-fio", "kernel, fio"),
+    ("process", "ring3 in process"),
+    ("export", "ring3 export"),
+    ("export-fio", "ring3 export, fio"),
+    ("ublk-null", "ublk null"),
+];
+
+/// Medians of the placements side by side, with their ratio to the kernel where there is one. Columns and lines that were not
+/// measured are left out.
+pub fn render(report: &Report) -> String {
+    let columns: Vec<_> =
+        COLUMNS.into_iter().filter(|(placement, _)| report.rows.iter().any(|row| row.placement == *placement)).collect();
+    let mut lines = vec![[vec!["".to_owned()], columns.iter().map(|(_, heading)| (*heading).to_owned()).collect()].concat()];
+    for (name, workload, metric) in LINES {
+        let cells: Vec<String> = columns.iter().map(|(placement, _)| cell(report, workload, placement, metric)).collect();
+        if cells.iter().any(|cell| !cell.is_empty()) {
+            lines.push([vec![name.to_owned()], cells].concat());
+        }
+    }
+    align(&lines)
+}
+
+fn cell(report: &Report, workload: &str, placement: &str, metric: &str) -> String {
+    let Some(summary) = report.get(workload, placement, metric) else { return String::new() };
+    let kernel = report.get(workload, "kernel", metric).filter(|_| placement != "kernel");
+    match kernel.and_then(|kernel| summary.ratio_to(kernel)) {
+        Some(ratio) => format!("{} ({ratio:.2}x)", number(summary)),
+        None => number(summary),
+    }
+}
+
+fn number(summary: &Summary) -> String {
+    rounded(summary.median)
+}
+
+/// With as many digits as mean something.
+pub fn rounded(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1e6 => format!("{:.2} M", value / 1e6),
+        size if size >= 1e4 => format!("{:.1} k", value / 1e3),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// The first column to the left, the others to the right.
+fn align(lines: &[Vec<String>]) -> String {
+    let width =
+        |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len)).map(width).collect();
+    let mut text = String::new();
+    for line in lines {
+        for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+            // Writing to a string cannot fail.
+            let _ = if column == 0 { write!(text, "{cell:<width$}") } else { write!(text, "  {cell:>width$}") };
+        }
+        text.truncate(text.trim_end_matches(' ').len());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Lab, Measurement};
+
+    fn report() -> Report {
+        let iops = |placement: &str, value| Measurement::new(1, "randread-4k-qd32", placement).with("iops", value);
+        Report::new("disk", Lab::default(), &[iops("kernel", 43_000.0), iops("process", 397_000.0)])
+    }
+
+    #[test]
+    fn placements_stand_side_by_side_with_their_ratio_to_the_kernel() {
+        let text = render(&report());
+        let line = text.lines().find(|line| line.starts_with("IOPS at QD32")).unwrap();
+        assert!(line.contains("43.0 k") && line.contains("397.0 k (9.23x)"), "{line}");
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_column_and_no_line() {
+        let text = render(&report());
+        assert!(!text.contains("ublk") && !text.contains("QD1"), "{text}");
+        assert_eq!(text.lines().count(), 2);
+    }
+}
