@@ -1,0 +1,296 @@
+//! Mappings of device memory that outlive the device.
+//!
+//! A BAR whose memory space was disabled, or whose function was removed, raises SIGBUS at the next access. A bus in a machine
+//! answers all ones instead, and that is what drivers check for; so a handler here puts ordinary memory where the BAR was, marks
+//! the mapping gone, and lets the access happen again.
+//!
+//! # Trust
+//! Only faults within mappings made here are answered. Every other SIGBUS goes to whoever handled it before, or ends the process
+//! as it would have.
+//!
+//! # Signals
+//! The handler touches atomics and makes one `mmap` call without libc, so it leaves `errno` alone and may run anywhere.
+
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use ring3_device::Error;
+
+/// Mappings that can be guarded at once. A further one is refused, and its BAR is then reached by system calls.
+const SLOTS: usize = 256;
+
+/// One guarded mapping; `start` 0 means free.
+struct Slot {
+    start: AtomicUsize,
+    len: AtomicUsize,
+    gone: AtomicBool,
+}
+
+static TABLE: [Slot; SLOTS] =
+    [const { Slot { start: AtomicUsize::new(0), len: AtomicUsize::new(0), gone: AtomicBool::new(false) } }; SLOTS];
+/// Held to take and to free a slot; the handler never does either.
+static CHANGES: Mutex<()> = Mutex::new(());
+/// What handled SIGBUS before.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// A shared mapping of a file, of which each access may fail without harm.
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    slot: &'static Slot,
+}
+
+// SAFETY: the memory is only accessed by volatile reads and writes, which a device's registers allow from any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// An integer that one access can carry.
+pub(super) trait Word: Copy {
+    /// Every bit set.
+    const ALL_ONES: Self;
+}
+macro_rules! word {
+    ($($t:ty)*) => {$(impl Word for $t { const ALL_ONES: Self = <$t>::MAX; })*};
+}
+word!(u8 u16 u32 u64);
+
+impl Mapping {
+    /// Maps `len` bytes of `file` from `offset` on; `offset` is a multiple of the page size.
+    pub(super) fn new(file: impl AsFd, offset: u64, len: usize) -> Result<Self, Error> {
+        install_handler()?;
+        let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = TABLE.iter().find(|slot| slot.start.load(Ordering::Relaxed) == 0);
+        let slot = slot.ok_or_else(|| Error::Unsupported(format!("more than {SLOTS} mapped BARs in one process")))?;
+        let len = len.next_multiple_of(rustix::param::page_size());
+        // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, offset) };
+        let base = base.map_err(|error| Error::os(format!("mapping {len} bytes of a BAR"), error))?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| Error::Invalid("mapping at address 0".into()))?;
+        slot.gone.store(false, Ordering::Relaxed);
+        slot.len.store(len, Ordering::Relaxed);
+        slot.start.store(base.as_ptr() as usize, Ordering::Release);
+        Ok(Self { base, len, slot })
+    }
+
+    /// Reads a word at byte `at`; all ones if it is not within the mapping, not aligned to its size, or the device is gone.
+    #[inline]
+    pub(super) fn read<T: Word>(&self, at: usize) -> T {
+        let Some(word) = self.word(at) else { return T::ALL_ONES };
+        // SAFETY: within the mapping and aligned; a fault is answered by the handler.
+        let value = unsafe { word.read_volatile() };
+        // Pairs with the release in `Slot::vanish`: whoever read from what stands in for the device also sees the mark.
+        fence(Ordering::Acquire);
+        if self.slot.gone.load(Ordering::Relaxed) { T::ALL_ONES } else { value }
+    }
+
+    /// Writes a word at byte `at`, or nothing, as for [`read`](Self::read).
+    #[inline]
+    pub(super) fn write<T: Word>(&self, at: usize, value: T) {
+        if let Some(word) = self.word(at) {
+            // SAFETY: within the mapping and aligned; a fault is answered by the handler.
+            unsafe { word.write_volatile(value) };
+        }
+    }
+
+    #[inline]
+    fn word<T>(&self, at: usize) -> Option<*mut T> {
+        let fits = at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len) && at.is_multiple_of(size_of::<T>());
+        // SAFETY: `at` is within the mapping.
+        fits.then(|| unsafe { self.base.as_ptr().add(at).cast() })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // The slot is freed first: once unmapped, the addresses may belong to another mapping, not ours to guard.
+        let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+        self.slot.start.store(0, Ordering::Release);
+        // SAFETY: the range was mapped by `new`, and nobody uses it any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+impl Slot {
+    /// Puts memory in the place of the mapping if `address` lies within it. Runs in the signal handler.
+    fn vanish(&self, address: usize) -> bool {
+        let (start, len) = (self.start.load(Ordering::Acquire), self.len.load(Ordering::Relaxed));
+        if start == 0 || !(start..start + len).contains(&address) {
+            return false;
+        }
+        // Before the memory appears, so that no reader takes its zeros for the device's.
+        self.gone.store(true, Ordering::Release);
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: the range is a whole mapping made by `Mapping::new`, alive because an access to it has just faulted.
+        unsafe { rustix::mm::mmap_anonymous(start as *mut _, len, ProtFlags::READ | ProtFlags::WRITE, flags) }.is_ok()
+    }
+}
+
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    if code == libc::BUS_ADRERR && TABLE.iter().any(|slot| slot.vanish(address)) {
+        return;
+    }
+    match PREVIOUS.get() {
+        Some(previous) if previous.sa_sigaction != libc::SIG_DFL && previous.sa_sigaction != libc::SIG_IGN => {
+            // SAFETY: a handler's address, as its installer gave it to the kernel, called as the kernel would.
+            unsafe {
+                if previous.sa_flags & libc::SA_SIGINFO != 0 {
+                    type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+                    std::mem::transmute::<usize, Handler>(previous.sa_sigaction)(signal, info, context);
+                } else {
+                    std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(previous.sa_sigaction)(signal);
+                }
+            }
+        }
+        // Nobody else: with the default action back in place, the access faults again and ends the process.
+        _ => {
+            // SAFETY: `signal` is SIGBUS; restoring the default action is allowed in a handler.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+}
+
+/// Installs the handler once in the life of the process.
+fn install_handler() -> Result<(), Error> {
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    let installed = *INSTALLED.get_or_init(|| {
+        // SAFETY: all-zero bytes are a valid `sigaction` (default action, empty mask).
+        let (mut previous, mut ours): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
+        ours.sa_sigaction = on_sigbus as *const () as usize;
+        // On the alternate stack, where Rust and other runtimes expect fault handlers to run.
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: both point to valid structs. The previous action is read before ours is set, so that it is there to be called.
+        unsafe {
+            if libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut previous) != 0 {
+                return false;
+            }
+            let _ = PREVIOUS.set(previous);
+            libc::sigaction(libc::SIGBUS, &raw const ours, std::ptr::null_mut()) == 0
+        }
+    });
+    if installed { Ok(()) } else { Err(Error::os("handling SIGBUS", std::io::Error::last_os_error())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, ExitStatus};
+
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    fn file(pages: usize) -> OwnedFd {
+        let fd = rustix::fs::memfd_create("bar", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&fd, (pages * PAGE) as u64).unwrap();
+        fd
+    }
+
+    /// A file that shrinks faults like a BAR that is disabled.
+    fn vanished() -> Mapping {
+        let file = file(2);
+        let mapping = Mapping::new(&file, 0, 2 * PAGE).unwrap();
+        rustix::fs::ftruncate(&file, 0).unwrap();
+        mapping
+    }
+
+    #[test]
+    fn a_living_mapping_is_read_and_written() {
+        let mapping = Mapping::new(file(1), 0, PAGE).unwrap();
+        mapping.write(8, 0x1122_3344_5566_7788u64);
+        assert_eq!(mapping.read::<u16>(10), 0x5566);
+    }
+
+    #[test]
+    fn a_vanished_mapping_answers_all_ones_at_every_width() {
+        let mapping = vanished();
+        assert_eq!(mapping.read::<u32>(0), u32::MAX);
+        assert_eq!((mapping.read::<u8>(1), mapping.read::<u16>(2), mapping.read::<u64>(PAGE)), (u8::MAX, u16::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn a_write_to_a_vanished_mapping_is_lost() {
+        let mapping = vanished();
+        mapping.write(16, 0u32);
+        assert_eq!(mapping.read::<u32>(16), u32::MAX);
+    }
+
+    #[test]
+    fn what_lies_outside_or_across_words_reads_all_ones() {
+        let mapping = Mapping::new(file(1), 0, PAGE).unwrap();
+        assert_eq!(mapping.read::<u32>(PAGE), u32::MAX);
+        assert_eq!(mapping.read::<u32>(2), u32::MAX);
+        assert_eq!(mapping.read::<u64>(usize::MAX - 7), u64::MAX);
+    }
+
+    #[test]
+    fn mappings_that_vanish_do_not_use_up_the_table() {
+        for _ in 0..2 * SLOTS {
+            assert_eq!(vanished().read::<u8>(0), 0xff);
+        }
+    }
+
+    #[test]
+    fn many_threads_can_meet_the_same_vanished_mapping() {
+        let mapping = vanished();
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..8).map(|_| scope.spawn(|| mapping.read::<u32>(0))).collect();
+            assert!(readers.into_iter().all(|reader| reader.join().unwrap() == u32::MAX));
+        });
+    }
+
+    /// Runs an ignored test of this module in a process of its own.
+    fn in_a_child(name: &str) -> ExitStatus {
+        let name = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
+        Command::new(std::env::current_exe().unwrap()).args(["--exact", &name, "--ignored", "--nocapture"]).output().unwrap().status
+    }
+
+    fn fault_elsewhere() {
+        let guarded = vanished();
+        assert_eq!(guarded.read::<u8>(0), 0xff);
+        let file = file(1);
+        // SAFETY: a fresh mapping.
+        let other =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.unwrap();
+        rustix::fs::ftruncate(&file, 0).unwrap();
+        // SAFETY: mapped; the fault is what is tested.
+        unsafe { other.cast::<u8>().read_volatile() };
+    }
+
+    #[test]
+    #[ignore = "dies; run by a_fault_elsewhere_still_ends_the_process"]
+    fn dies_of_a_fault_elsewhere() {
+        fault_elsewhere();
+    }
+
+    #[test]
+    fn a_fault_elsewhere_still_ends_the_process() {
+        assert_eq!(in_a_child("dies_of_a_fault_elsewhere").signal(), Some(libc::SIGBUS));
+    }
+
+    extern "C" fn exit_42(_: libc::c_int) {
+        // SAFETY: `_exit` may be called in a handler.
+        unsafe { libc::_exit(42) };
+    }
+
+    #[test]
+    #[ignore = "exits; run by a_fault_elsewhere_reaches_the_handler_that_was_there_before"]
+    fn exits_in_the_previous_handler() {
+        // SAFETY: a valid handler.
+        unsafe { libc::signal(libc::SIGBUS, exit_42 as *const () as usize) };
+        fault_elsewhere();
+    }
+
+    #[test]
+    fn a_fault_elsewhere_reaches_the_handler_that_was_there_before() {
+        assert_eq!(in_a_child("exits_in_the_previous_handler").code(), Some(42));
+    }
+}
