@@ -42,6 +42,9 @@ pub enum Error {
     /// Someone else has it.
     #[error("busy: {0}")]
     Busy(String),
+    /// Something on this machine stands in the way to the device; the text says what, and how to mend it.
+    #[error("{0}")]
+    Claim(String),
     /// The operating system refused.
     #[error("{what}: {source}")]
     Os {
@@ -74,7 +77,7 @@ impl Error {
         match self {
             Self::Timeout { .. } | Self::Protocol(_) | Self::Fatal(_) => Remedy::Reset,
             Self::NoMemory { .. } | Self::Busy(_) => Remedy::Retry,
-            Self::Gone | Self::Unsupported(_) | Self::Invalid(_) | Self::Os { .. } => Remedy::User,
+            Self::Gone | Self::Claim(_) | Self::Unsupported(_) | Self::Invalid(_) | Self::Os { .. } => Remedy::User,
         }
     }
 }

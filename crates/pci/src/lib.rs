@@ -1,1 +1,19 @@
 //! PCI functions as sysfs shows them: list, bind, unbind, IOMMU groups, and what stands in the way.
+#![forbid(unsafe_code)]
+
+mod address;
+mod bind;
+mod function;
+pub mod group;
+mod holder;
+mod host;
+mod obstacle;
+mod usage;
+
+pub use address::{Address, AddressError};
+pub use bind::{BindError, Rebound, bind, unbind};
+pub use function::{Function, Resource, VFIO_DRIVER};
+pub use holder::{Holder, holders};
+pub use host::{Host, Kernel};
+pub use obstacle::{Blocked, Obstacle};
+pub use usage::{Use, below, uses};

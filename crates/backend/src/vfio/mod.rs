@@ -1,1 +1,147 @@
-//! Functions claimed through VFIO, confined by the IOMMU.
+//! Functions that the kernel hands to this process through VFIO, confined by the IOMMU.
+//!
+//! # Shape
+//! `group` opens the function and gives descriptors; [`Vfio`] is the device over them. `ioctl` and `guard` hold the unsafe code:
+//! the kernel's interface, and mappings that survive the device. The rest is safe.
+//!
+//! # Giving it up
+//! When the last of the device, its BARs and its interrupts is dropped: transfers off, reset, descriptors closed. A process that is
+//! killed gives it up the same way, because the kernel does both when it closes the descriptors.
+//!
+//! # Privilege
+//! None, once the function is bound (`ring3 bind`) and `/dev/vfio/GROUP` belongs to the user; the arena must fit into what the user
+//! may lock (`ulimit -l`).
+
+mod bar;
+mod capability;
+mod claim;
+mod config;
+mod group;
+mod guard;
+mod ioctl;
+mod irq;
+mod region;
+mod type1;
+mod window;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
+use ring3_device::irq::{Irq, IrqKind, IrqLimits};
+use ring3_device::{Device, Error};
+use ring3_pci::{Address, Host};
+use vfio_bindings::bindings::vfio::{VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX};
+
+pub use bar::VfioBar;
+
+use crate::{OpenOptions, Uri};
+use claim::Claim;
+
+/// The arena starts on such a boundary, so that the IOMMU can use large pages.
+const ARENA_ALIGN: u64 = 2 << 20;
+
+/// A function claimed through VFIO.
+pub struct Vfio {
+    dma: Dma,
+    limits: IrqLimits,
+    /// Which kind is enabled.
+    enabled: Mutex<Option<IrqKind>>,
+    removal: Option<Irq>,
+    errors: Option<Irq>,
+    claim: Arc<Claim>,
+}
+
+/// Claims the function that `uri` names: `vfio:0000:01:00.0[,arena=SIZE][,below=SIZE]`.
+pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
+    uri.only(&OpenOptions::KEYS)?;
+    let options = options.overridden_by(uri)?;
+    let address: Address = uri.target.parse().map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
+    let opened = group::open(&Host::this(), address)?;
+    let iommu: Arc<dyn Iommu> = opened.iommu.clone();
+    let claim = Arc::new(Claim::new(format!("vfio:{address}"), opened)?);
+    let dma = Dma::new(map_arena(&*iommu, claim.name(), options)?, iommu);
+    let (removal, errors) = (irq::event(&claim, VFIO_PCI_REQ_IRQ_INDEX)?, irq::event(&claim, VFIO_PCI_ERR_IRQ_INDEX)?);
+    Ok(Vfio { dma, limits: irq::limits(&claim), enabled: Mutex::new(None), removal, errors, claim })
+}
+
+/// Makes the arena and maps it, once for the life of the device.
+fn map_arena(iommu: &dyn Iommu, name: &str, options: OpenOptions) -> Result<Arena, Error> {
+    let memory = Arc::new(Memory::new(options.arena.next_multiple_of(iommu.page_size()))?);
+    let ranges = window::reachable(&iommu.ranges(), options.below);
+    let iova = window::place(&ranges, memory.len() as u64, ARENA_ALIGN).ok_or_else(|| {
+        Error::Claim(format!(
+            "{name}: its IOMMU has no free range of {} KiB below {:#x}; to mend it: name a smaller arena (arena=4M)",
+            memory.len() >> 10,
+            options.below
+        ))
+    })?;
+    iommu.map(&Pages::of_memory(&memory, 0, memory.len())?, iova)?;
+    Ok(Arena::new(memory, iova))
+}
+
+impl Vfio {
+    /// Signalled when the bus reports an error of the function that it cannot correct; `None` where the platform does not tell.
+    pub fn bus_errors(&self) -> Option<&Irq> {
+        self.errors.as_ref()
+    }
+}
+
+impl Device for Vfio {
+    type Bar = VfioBar;
+
+    fn name(&self) -> &str {
+        self.claim.name()
+    }
+
+    fn config_read(&self, offset: u64, width: usize) -> u32 {
+        self.claim.config_read(offset, width)
+    }
+
+    fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
+        self.claim.config_write(offset, width, value)
+    }
+
+    fn bar(&self, index: u8) -> Result<VfioBar, Error> {
+        bar::open(&self.claim, index)
+    }
+
+    fn dma(&self) -> &Dma {
+        &self.dma
+    }
+
+    fn irq_limits(&self) -> IrqLimits {
+        self.limits
+    }
+
+    fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
+        let limit = match kind {
+            IrqKind::Intx => self.limits.intx,
+            IrqKind::Msi => self.limits.msi,
+            IrqKind::MsiX => self.limits.msix,
+        };
+        if count > limit {
+            return Err(Error::Unsupported(format!("{}: {count} vectors of {kind:?}; it has {limit}", self.name())));
+        }
+        let mut enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = enabled.take() {
+            irq::disable(&self.claim, before)?;
+        }
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        *enabled = Some(kind);
+        irq::enable(&self.claim, kind, count)
+    }
+
+    fn set_bus_master(&self, on: bool) -> Result<(), Error> {
+        self.claim.set_bus_master(on)
+    }
+
+    fn reset(&self) -> Result<(), Error> {
+        self.claim.reset()
+    }
+
+    fn removal(&self) -> Option<&Irq> {
+        self.removal.as_ref()
+    }
+}

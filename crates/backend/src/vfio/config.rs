@@ -1,0 +1,166 @@
+//! Configuration space: reads are free, writes leave alone what belongs to the backend.
+//!
+//! # References
+//! - `[PCI]` PCI Local Bus Specification 3.0, chapter 6
+
+use std::ops::Range;
+
+use ring3_device::Error;
+use ring3_spec::pci;
+
+/// Where MSI-X lives. [PCI 6.8.2]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MsixTable {
+    /// The BAR that holds the table.
+    pub(super) bar: u8,
+    /// The table's first byte in it.
+    pub(super) offset: u64,
+    /// Entries of 16 bytes.
+    pub(super) entries: u16,
+}
+
+/// What a driver must not write, found once by walking the capabilities.
+pub(super) struct Filter {
+    owned: Vec<(Range<u64>, &'static str)>,
+    /// MSI-X, if the function has it.
+    pub(super) msix: Option<MsixTable>,
+}
+
+/// COMMAND bits that are the backend's: decoding (a BAR that is off cannot be accessed), bus mastering, and the pin.
+const OWNED_COMMAND: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
+
+impl Filter {
+    /// Learns the layout from `read`, which reads `width` bytes at an offset.
+    pub(super) fn new(read: impl Fn(u64, usize) -> u32) -> Self {
+        let mut owned = vec![(pci::BAR0..pci::BAR0 + 24, "a base address register"), (0x30..0x34, "the expansion ROM's address")];
+        let mut msix = None;
+        for (id, offset) in capabilities(&read) {
+            match id {
+                pci::CAP_MSI => owned.push((offset..offset + msi_size(read(offset + 2, 2) as u16), "the MSI capability")),
+                pci::CAP_MSIX => {
+                    owned.push((offset..offset + 12, "the MSI-X capability"));
+                    let table = read(offset + 4, 4);
+                    let entries = (read(offset + 2, 2) as u16 & 0x7ff) + 1;
+                    msix = Some(MsixTable { bar: (table & 7) as u8, offset: (table & !7).into(), entries });
+                }
+                _ => {}
+            }
+        }
+        Self { owned, msix }
+    }
+
+    /// Whether `width` bytes of `value` may be written at `offset`; `command` is what COMMAND holds now.
+    pub(super) fn check(&self, offset: u64, width: usize, value: u32, command: u16) -> Result<(), Error> {
+        let write = offset..offset + width as u64;
+        let overlaps = |range: &Range<u64>| write.start < range.end && range.start < write.end;
+        if let Some((_, what)) = self.owned.iter().find(|(range, _)| overlaps(range)) {
+            return Err(Error::Invalid(format!("configuration space at {offset:#x} is {what}, which belongs to the backend")));
+        }
+        for byte in 0..2 {
+            let at = pci::COMMAND + byte;
+            if write.contains(&at) {
+                let new = (value >> (8 * (at - offset))) as u8;
+                let (old, owned) = ((command >> (8 * byte)) as u8, (OWNED_COMMAND >> (8 * byte)) as u8);
+                if (new ^ old) & owned != 0 {
+                    return Err(Error::Invalid(
+                        "COMMAND's decoding, bus master and interrupt bits belong to the backend; use set_bus_master and irqs"
+                            .into(),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Id and offset of each capability. [PCI 6.7]
+fn capabilities(read: impl Fn(u64, usize) -> u32) -> Vec<(u8, u64)> {
+    let mut found: Vec<(u8, u64)> = Vec::new();
+    if read(pci::STATUS, 2) as u16 & pci::STATUS_CAPABILITIES == 0 {
+        return found;
+    }
+    let mut next = u64::from(read(pci::CAPABILITIES, 1)) & 0xfc;
+    // They lie behind the header and take 4 bytes at least; one seen before means a loop, all ones a device that is gone.
+    while (0x40..=0xfc).contains(&next) && found.len() < 48 && !found.iter().any(|&(_, offset)| offset == next) {
+        let header = read(next, 2) as u16;
+        if header == u16::MAX {
+            break;
+        }
+        found.push((header as u8, next));
+        next = u64::from(header >> 8) & 0xfc;
+    }
+    found
+}
+
+/// Bytes of an MSI capability with this message control: 64-bit address and per-vector masks are optional. [PCI 6.8.1]
+fn msi_size(control: u16) -> u64 {
+    let (wide, masks) = (control & 1 << 7 != 0, control & 1 << 8 != 0);
+    10 + if wide { 4 } else { 0 } + if masks { 10 } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A function with MSI at 0x40 and MSI-X at 0x60.
+    fn space() -> [u8; 256] {
+        let mut space = [0; 256];
+        space[0x06] = 0x10;
+        space[0x34] = 0x40;
+        space[0x40..0x44].copy_from_slice(&[0x05, 0x60, 0x80, 0x00]);
+        space[0x60..0x68].copy_from_slice(&[0x11, 0x00, 0x3f, 0x00, 0x04, 0x20, 0x00, 0x00]);
+        space
+    }
+
+    fn read(space: &[u8], offset: u64, width: usize) -> u32 {
+        (0..width).fold(0, |value, i| value | u32::from(*space.get(offset as usize + i).unwrap_or(&0xff)) << (8 * i))
+    }
+
+    fn filter(space: &[u8]) -> Filter {
+        Filter::new(|offset, width| read(space, offset, width))
+    }
+
+    #[test]
+    fn the_msix_table_is_found() {
+        assert_eq!(filter(&space()).msix, Some(MsixTable { bar: 4, offset: 0x2000, entries: 64 }));
+    }
+
+    #[test]
+    fn bars_msi_and_msix_are_refused_even_if_only_touched() {
+        let filter = filter(&space());
+        for (offset, width) in [(0x10, 4), (0x27, 1), (0x0e, 4), (0x30, 4), (0x40, 1), (0x4d, 1), (0x3e, 4), (0x62, 2)] {
+            assert!(filter.check(offset, width, 0, 0).is_err(), "{offset:#x}");
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_nobody_else_is_written() {
+        let filter = filter(&space());
+        for (offset, width) in [(0x0c, 1), (0x0d, 1), (0x3c, 1), (0x4e, 2), (0x5c, 4), (0x70, 4), (0x100, 4)] {
+            assert!(filter.check(offset, width, u32::MAX, 0).is_ok(), "{offset:#x}");
+        }
+    }
+
+    #[test]
+    fn bus_mastering_is_not_switched_by_a_write_to_command() {
+        assert!(filter(&space()).check(pci::COMMAND, 2, 0x0006, 0x0002).is_err());
+        assert!(filter(&space()).check(pci::COMMAND, 1, 0x00, 0x0002).is_err());
+    }
+
+    #[test]
+    fn other_bits_of_command_are_written() {
+        let parity = 1 << 6;
+        assert!(filter(&space()).check(pci::COMMAND, 2, 0x0002 | parity, 0x0002).is_ok());
+        assert!(filter(&space()).check(pci::COMMAND, 4, 0x0002 | parity, 0x0002).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn no_configuration_space_can_make_the_walk_fail(space in prop::collection::vec(any::<u8>(), 256), at in 0u64..4096) {
+            let filter = filter(&space);
+            let _ = filter.check(at, 4, 0, 0);
+            prop_assert!(filter.check(pci::BAR0, 4, 0, 0).is_err());
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The way to a device through its IOMMU group: container, group, device.
+//!
+//! # References
+//! - `[VFIO-DOC]` Linux, `Documentation/driver-api/vfio.rst`, "VFIO Usage Example"
+//!
+//! A kernel with `/dev/vfio/devices` and iommufd has a second way; it would stand beside this file and give the same [`Opened`].
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use ring3_device::Error;
+use ring3_pci::{Address, Function, Host, Obstacle, group, holders};
+use vfio_bindings::bindings::vfio::{VFIO_API_VERSION, VFIO_GROUP_FLAGS_VIABLE, VFIO_TYPE1v2_IOMMU};
+
+use super::ioctl;
+use super::type1::Type1;
+
+/// What an opener gives back, whichever way it went.
+pub(super) struct Opened {
+    /// The device.
+    pub(super) device: OwnedFd,
+    /// Its address translation.
+    pub(super) iommu: Arc<Type1>,
+    /// What must stay open as long as the device is used.
+    pub(super) held: Vec<OwnedFd>,
+}
+
+/// Claims the function at `address`, which must be bound to vfio-pci.
+pub(super) fn open(host: &Host, address: Address) -> Result<Opened, Error> {
+    let function = Function::read(host, address).ok_or_else(|| blocked(address, Obstacle::NoFunction))?;
+    let number = function.iommu_group.ok_or_else(|| blocked(address, Obstacle::NoIommu))?;
+    if !function.driver.as_deref().is_some_and(group::is_vfio) {
+        return Err(blocked(address, Obstacle::NotBound { driver: function.driver }));
+    }
+    let container = open_container(host, address)?;
+    let group = open_group(host, address, number)?;
+    let failed = |what: &str| {
+        let what = format!("vfio:{address}: {what}");
+        move |error: io::Error| Error::os(what.clone(), error)
+    };
+    if ioctl::group_flags(&group).map_err(failed("asking for the state of its group"))? & VFIO_GROUP_FLAGS_VIABLE == 0 {
+        return Err(blocked(address, Obstacle::GroupNotViable { group: number, blockers: group::blockers(host, number) }));
+    }
+    ioctl::set_container(&group, &container).map_err(failed("putting its group into a container"))?;
+    ioctl::set_iommu(&container, VFIO_TYPE1v2_IOMMU).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => blocked(address, Obstacle::NoInterruptRemapping),
+        _ => failed("giving its container an IOMMU")(error),
+    })?;
+    let name = CString::new(address.to_string()).map_err(|_| Error::Invalid(format!("{address} as a device name")))?;
+    let device = ioctl::device_fd(&group, &name).map_err(failed("opening it within its group"))?;
+    let iommu = Arc::new(Type1::new(container, address)?);
+    Ok(Opened { device, iommu, held: vec![group] })
+}
+
+fn open_container(host: &Host, address: Address) -> Result<OwnedFd, Error> {
+    let path = "dev/vfio/vfio";
+    let missing = || blocked(address, Obstacle::NoModule { module: "vfio-pci".into(), reason: None });
+    let container: OwnedFd = open_file(host, path)
+        .map_err(|error| match error.raw_os_error() {
+            // The file may stand there without the module behind it.
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => missing(),
+            _ => refused(address, path, error),
+        })?
+        .into();
+    let version = ioctl::api_version(&container).map_err(|_| missing())?;
+    if version != VFIO_API_VERSION as i32 || !ioctl::has_iommu(&container, VFIO_TYPE1v2_IOMMU).unwrap_or(false) {
+        return Err(Error::Unsupported(format!(
+            "vfio:{address}: this kernel's VFIO (version {version}) has no type 1 IOMMU, version 2"
+        )));
+    }
+    Ok(container)
+}
+
+fn open_group(host: &Host, address: Address, number: u32) -> Result<OwnedFd, Error> {
+    let path = format!("dev/vfio/{number}");
+    match open_file(host, &path) {
+        Ok(group) => Ok(group.into()),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            let holders = holders(host, &path);
+            Err(blocked(address, Obstacle::Busy { path: format!("/{path}"), holders }))
+        }
+        Err(error) => Err(refused(address, &path, error)),
+    }
+}
+
+fn open_file(host: &Host, path: &str) -> io::Result<File> {
+    File::options().read(true).write(true).open(host.path(path))
+}
+
+fn refused(address: Address, path: &str, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => blocked(address, Obstacle::NoPermission { path: format!("/{path}") }),
+        _ => Error::os(format!("vfio:{address}: opening /{path}"), error),
+    }
+}
+
+/// The error for an obstacle, with what mends it.
+pub(super) fn blocked(address: Address, obstacle: Obstacle) -> Error {
+    let blocked = obstacle.at(address);
+    let text = blocked.to_string();
+    match blocked.obstacle {
+        Obstacle::Busy { .. } => Error::Busy(text),
+        _ => Error::Claim(text),
+    }
+}

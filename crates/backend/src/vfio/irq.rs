@@ -1,0 +1,162 @@
+//! Interrupts of a claimed function, as eventfds that the kernel signals.
+//!
+//! # Masking
+//! - INTx: the kernel masks the pin when it fires; mask and unmask are ioctls.
+//! - MSI-X: one store to the vector's control word in the table, which the kernel lets us map. What comes meanwhile is pending in
+//!   the function and is sent when the word is cleared. [PCI 6.8.2.9]
+//! - MSI, and MSI-X whose table is not mapped: VFIO masks neither [Linux, `drivers/vfio/pci/vfio_pci_intrs.c`], so the vector is
+//!   untied from its eventfd, and tied again. What a function sends meanwhile can be lost, so unmasking signals once by itself.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ring3_device::irq::{Irq, IrqControl, IrqKind, IrqLimits};
+use ring3_device::{Bar, Error};
+use rustix::event::{EventfdFlags, eventfd};
+use vfio_bindings::bindings::vfio::*;
+
+use super::bar::{self, VfioBar};
+use super::claim::Claim;
+use super::ioctl;
+
+/// Bytes of a table entry, and of its control word's offset in it; bit 0 of that word masks. [PCI 6.8.2.6]
+const ENTRY: u64 = 16;
+const VECTOR_CONTROL: u64 = 12;
+const MASKED: u32 = 1;
+
+fn index(kind: IrqKind) -> u32 {
+    match kind {
+        IrqKind::Intx => VFIO_PCI_INTX_IRQ_INDEX,
+        IrqKind::Msi => VFIO_PCI_MSI_IRQ_INDEX,
+        IrqKind::MsiX => VFIO_PCI_MSIX_IRQ_INDEX,
+    }
+}
+
+/// How many vectors of each kind can be delivered.
+pub(super) fn limits(claim: &Claim) -> IrqLimits {
+    let count = |kind| match ioctl::irq_info(claim.device(), index(kind)) {
+        Ok(info) if info.flags & VFIO_IRQ_INFO_EVENTFD != 0 => u16::try_from(info.count).unwrap_or(u16::MAX),
+        _ => 0,
+    };
+    IrqLimits { intx: count(IrqKind::Intx), msi: count(IrqKind::Msi), msix: count(IrqKind::MsiX) }
+}
+
+/// Disables all interrupts of one kind.
+pub(super) fn disable(claim: &Claim, kind: IrqKind) -> Result<(), Error> {
+    let done = ioctl::act_on_irqs(claim.device(), index(kind), 0, 0, VFIO_IRQ_SET_ACTION_TRIGGER);
+    done.map_err(|error| Error::os(format!("{}: disabling {kind:?}", claim.name()), error))
+}
+
+/// Enables `count` vectors of one kind, while none is enabled.
+pub(super) fn enable(claim: &Arc<Claim>, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
+    let fds = (0..count).map(|_| new_fd()).collect::<Result<Vec<_>, _>>()?;
+    let tied: Vec<_> = fds.iter().map(|fd| Some(fd.as_fd())).collect();
+    ioctl::set_irq_fds(claim.device(), index(kind), 0, &tied)
+        .map_err(|error| Error::os(format!("{}: enabling {count} vectors of {kind:?}", claim.name()), error))?;
+    let control = control(claim, kind, &fds)?;
+    Ok(fds.into_iter().zip(0..).map(|(fd, vector)| Irq::new(fd, kind, vector, Some(control.clone()))).collect())
+}
+
+/// An index with one vector that the kernel signals for events outside of the device; `None` if this kernel or bus has it not.
+pub(super) fn event(claim: &Claim, index: u32) -> Result<Option<Irq>, Error> {
+    if !ioctl::irq_info(claim.device(), index).is_ok_and(|info| info.count > 0 && info.flags & VFIO_IRQ_INFO_EVENTFD != 0) {
+        return Ok(None);
+    }
+    let fd = new_fd()?;
+    ioctl::set_irq_fds(claim.device(), index, 0, &[Some(fd.as_fd())])
+        .map_err(|error| Error::os(format!("{}: asking to be told of events (index {index})", claim.name()), error))?;
+    // An edge that cannot be masked, as an MSI would be.
+    Ok(Some(Irq::new(fd, IrqKind::Msi, 0, None)))
+}
+
+fn new_fd() -> Result<OwnedFd, Error> {
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| Error::os("creating an eventfd", error))
+}
+
+fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd]) -> Result<Arc<dyn IrqControl>, Error> {
+    if kind == IrqKind::Intx {
+        return Ok(Arc::new(Pin { claim: claim.clone() }));
+    }
+    if let (IrqKind::MsiX, Some(table)) = (kind, claim.filter().msix) {
+        let bar = bar::open(claim, table.bar)?;
+        if bar.is_mapped(table.offset, ENTRY as usize * fds.len()) {
+            return Ok(Arc::new(Table { bar, offset: table.offset }));
+        }
+    }
+    let fds =
+        fds.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>().map_err(|error| Error::os("copying an eventfd", error))?;
+    Ok(Arc::new(Ties { claim: claim.clone(), index: index(kind), fds }))
+}
+
+/// INTx.
+struct Pin {
+    claim: Arc<Claim>,
+}
+
+impl Pin {
+    fn act(&self, action: u32) -> Result<(), Error> {
+        ioctl::act_on_irqs(self.claim.device(), VFIO_PCI_INTX_IRQ_INDEX, 0, 1, action)
+            .map_err(|error| Error::os(format!("{}: masking or unmasking INTx", self.claim.name()), error))
+    }
+}
+
+impl IrqControl for Pin {
+    fn mask(&self, _: u16) -> Result<(), Error> {
+        self.act(VFIO_IRQ_SET_ACTION_MASK)
+    }
+    fn unmask(&self, _: u16) -> Result<(), Error> {
+        self.act(VFIO_IRQ_SET_ACTION_UNMASK)
+    }
+}
+
+/// MSI-X with its table mapped.
+struct Table {
+    bar: VfioBar,
+    offset: u64,
+}
+
+impl Table {
+    fn write(&self, vector: u16, control: u32) -> Result<(), Error> {
+        self.bar.write32(self.offset + ENTRY * u64::from(vector) + VECTOR_CONTROL, control);
+        Ok(())
+    }
+}
+
+impl IrqControl for Table {
+    fn mask(&self, vector: u16) -> Result<(), Error> {
+        self.write(vector, MASKED)
+    }
+    fn unmask(&self, vector: u16) -> Result<(), Error> {
+        self.write(vector, 0)
+    }
+}
+
+/// Vectors that can only be untied from their eventfds.
+struct Ties {
+    claim: Arc<Claim>,
+    index: u32,
+    fds: Vec<OwnedFd>,
+}
+
+impl Ties {
+    fn tie(&self, vector: u16, tied: bool) -> Result<(), Error> {
+        let Some(fd) = self.fds.get(usize::from(vector)) else {
+            return Err(Error::Invalid(format!("{}: interrupt vector {vector} is not enabled", self.claim.name())));
+        };
+        ioctl::set_irq_fds(self.claim.device(), self.index, vector.into(), &[tied.then(|| fd.as_fd())])
+            .map_err(|error| Error::os(format!("{}: masking or unmasking vector {vector}", self.claim.name()), error))?;
+        if tied {
+            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+        }
+        Ok(())
+    }
+}
+
+impl IrqControl for Ties {
+    fn mask(&self, vector: u16) -> Result<(), Error> {
+        self.tie(vector, false)
+    }
+    fn unmask(&self, vector: u16) -> Result<(), Error> {
+        self.tie(vector, true)
+    }
+}

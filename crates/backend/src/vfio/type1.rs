@@ -1,0 +1,100 @@
+//! The address translation behind a VFIO container.
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+
+use ring3_device::Error;
+use ring3_device::dma::{Iommu, Pages};
+use ring3_pci::{Address, Obstacle};
+use rustix::process::{Resource, getrlimit};
+use vfio_bindings::bindings::vfio::{
+    VFIO_IOMMU_INFO_CAPS, VFIO_IOMMU_INFO_PGSIZES, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE, VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL,
+};
+
+use super::group::blocked;
+use super::{capability, ioctl};
+
+/// A container with a type 1 IOMMU.
+pub(super) struct Type1 {
+    container: OwnedFd,
+    address: Address,
+    ranges: Vec<RangeInclusive<u64>>,
+    page_size: usize,
+}
+
+impl Type1 {
+    /// Asks `container`, which has its IOMMU, what may be mapped where.
+    pub(super) fn new(container: OwnedFd, address: Address) -> Result<Self, Error> {
+        let info =
+            ioctl::iommu_info(&container).map_err(|error| Error::os(format!("vfio:{address}: asking its IOMMU"), error))?;
+        let mut ranges = Vec::new();
+        if info.header.flags & VFIO_IOMMU_INFO_CAPS != 0 {
+            let mut chain = capability::chain(&info.bytes, info.header.cap_offset);
+            let found = chain.find(|capability| u32::from(capability.id) == VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE);
+            ranges = found.map(|capability| capability.iova_ranges()).unwrap_or_default();
+        }
+        if ranges.is_empty() {
+            // Kernels before 5.4 do not say; 39 bits is the least that VT-d has, the interrupt window lies on every x86 machine.
+            ranges = vec![0..=0xfedf_ffff, 0xfef0_0000..=0x7f_ffff_ffff];
+        }
+        ranges.sort_by_key(|range| *range.start());
+        let sizes = if info.header.flags & VFIO_IOMMU_INFO_PGSIZES != 0 { info.header.iova_pgsizes } else { 0 };
+        let smallest = 1usize.checked_shl(sizes.trailing_zeros()).unwrap_or(0);
+        Ok(Self { container, address, ranges, page_size: smallest.max(rustix::param::page_size()) })
+    }
+
+    /// Mappings that can still be made, where the kernel says.
+    fn available(&self) -> Option<u32> {
+        let info = ioctl::iommu_info(&self.container).ok()?;
+        let mut chain = capability::chain(&info.bytes, info.header.cap_offset);
+        chain.find(|capability| u32::from(capability.id) == VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL)?.dma_available()
+    }
+
+    fn refused(&self, len: usize, iova: u64, error: io::Error) -> Error {
+        let address = self.address;
+        match error.raw_os_error() {
+            Some(libc::ENOMEM) => {
+                let limit = getrlimit(Resource::Memlock).current;
+                match limit {
+                    Some(limit) => blocked(address, Obstacle::Memlock { needed: len as u64, limit }),
+                    None => Error::os(format!("vfio:{address}: mapping {len} bytes of DMA memory"), error),
+                }
+            }
+            Some(libc::ENOSPC) => Error::Claim(format!(
+                "vfio:{address}: no DMA mapping is left for this container ({} available); \
+                 raise /sys/module/vfio_iommu_type1/parameters/dma_entry_limit or map larger pieces",
+                self.available().unwrap_or(0)
+            )),
+            Some(libc::EEXIST) => {
+                Error::Invalid(format!("vfio:{address}: device addresses {iova:#x}+{len:#x} are mapped already"))
+            }
+            _ => Error::os(format!("vfio:{address}: mapping {len} bytes of DMA memory at {iova:#x}"), error),
+        }
+    }
+}
+
+impl Iommu for Type1 {
+    fn map(&self, pages: &Pages, iova: u64) -> Result<(), Error> {
+        ioctl::map_dma(&self.container, pages, iova).map_err(|error| self.refused(pages.len(), iova, error))
+    }
+
+    fn unmap(&self, iova: u64, len: usize) -> Result<(), Error> {
+        let failed = |error| Error::os(format!("vfio:{}: unmapping {iova:#x}+{len:#x}", self.address), error);
+        match ioctl::unmap_dma(&self.container, iova, len).map_err(failed)? {
+            unmapped if unmapped == len as u64 => Ok(()),
+            unmapped => Err(Error::Invalid(format!(
+                "vfio:{}: of the {len:#x} bytes to unmap at {iova:#x}, {unmapped:#x} were mapped",
+                self.address
+            ))),
+        }
+    }
+
+    fn ranges(&self) -> Vec<RangeInclusive<u64>> {
+        self.ranges.clone()
+    }
+
+    fn page_size(&self) -> usize {
+        self.page_size
+    }
+}

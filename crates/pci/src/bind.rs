@@ -1,0 +1,225 @@
+//! Handing a function to vfio-pci, and giving it back to the driver that had it.
+//!
+//! # References
+//! - `[SYSFS]` Linux, `Documentation/ABI/testing/sysfs-bus-pci`: `driver_override`, `drivers_probe`, `unbind`
+//!
+//! `driver_override` names one driver for one function. (`new_id` would name a driver for every function of that kind, the system
+//! disk's twin included.) What was there before is kept in `/run/ring3/bound/ADDRESS`, so that it can be put back.
+//!
+//! # Failure
+//! A function is never left without what it had: if vfio-pci does not take it, the override is taken back and the former driver
+//! is asked again.
+
+use std::fs;
+use std::io;
+
+use crate::{Address, Blocked, Function, Holder, Host, Obstacle, VFIO_DRIVER, group, holders, uses};
+
+/// What was done, for the user to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebound {
+    /// The function.
+    pub address: Address,
+    /// The driver that had it.
+    pub before: Option<String>,
+    /// The driver that has it now.
+    pub now: Option<String>,
+    /// A module that had to be loaded.
+    pub loaded: Option<String>,
+}
+
+/// A function that did not get the driver that it should have.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Something stands in the way; nothing was changed.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
+    /// The kernel refused a step.
+    #[error("{address}: {step}: {source}{outcome}")]
+    Refused {
+        /// The function.
+        address: Address,
+        /// What was tried.
+        step: String,
+        /// Why not.
+        source: io::Error,
+        /// How it was left.
+        outcome: String,
+    },
+}
+
+/// What is remembered of a bound function.
+struct Record {
+    driver: Option<String>,
+    driver_override: Option<String>,
+}
+
+/// Binds the function to vfio-pci. Refuses if its disks or interfaces are in use, unless `force`. Nothing is done if it is bound.
+pub fn bind(host: &Host, address: Address, force: bool) -> Result<Rebound, BindError> {
+    let function = Function::read(host, address).ok_or_else(|| Obstacle::NoFunction.at(address))?;
+    let before = function.driver.clone();
+    if before.as_deref().is_some_and(group::is_vfio) {
+        return Ok(Rebound { address, before: before.clone(), now: before, loaded: None });
+    }
+    if let Some(obstacle) = in_the_way(host, &function, force) {
+        return Err(obstacle.at(address).into());
+    }
+    let loaded = load_vfio(host, address)?;
+    let record = Record { driver: before.clone(), driver_override: function.driver_override };
+    remember(host, address, &record)?;
+    match rebind(host, address, VFIO_DRIVER, before.as_deref()) {
+        Ok(()) => Ok(Rebound { address, before, now: Some(VFIO_DRIVER.into()), loaded }),
+        Err(BindError::Refused { step, source, .. }) => {
+            let outcome = roll_back(host, address, &record);
+            Err(BindError::Refused { address, step, source, outcome })
+        }
+        Err(blocked) => {
+            roll_back(host, address, &record);
+            Err(blocked)
+        }
+    }
+}
+
+/// Gives the function back to the driver that had it before [`bind`], or to the one that the kernel chooses. Nothing is done if
+/// it is not bound to vfio-pci.
+pub fn unbind(host: &Host, address: Address) -> Result<Rebound, BindError> {
+    let function = Function::read(host, address).ok_or_else(|| Obstacle::NoFunction.at(address))?;
+    let before = function.driver.clone();
+    if before.as_deref().is_some_and(|driver| !group::is_vfio(driver)) {
+        return Ok(Rebound { address, before: before.clone(), now: before, loaded: None });
+    }
+    if let Some((path, holders)) = user_of(host, &function) {
+        // The kernel would wait for the user to let go, without an end.
+        return Err(Obstacle::Busy { path, holders }.at(address).into());
+    }
+    let record = recall(host, address);
+    let wanted = record.driver.clone();
+    let mut loaded = None;
+    if let Some(driver) = wanted.as_ref().filter(|driver| !has_driver(host, driver)) {
+        // A driver that was unloaded meanwhile; its module mostly has its name. If not, the kernel's choice below will do.
+        loaded = host.kernel().load_module(driver).is_ok().then(|| driver.clone());
+    }
+    restore(host, address, &record, before.as_deref())?;
+    forget(host, address);
+    let now = Function::read(host, address).and_then(|function| function.driver);
+    Ok(Rebound { address, before, now, loaded })
+}
+
+fn in_the_way(host: &Host, function: &Function, force: bool) -> Option<Obstacle> {
+    if function.is_bridge() {
+        return Some(Obstacle::Bridge);
+    }
+    if function.iommu_group.is_none() {
+        return Some(Obstacle::NoIommu);
+    }
+    let uses = uses(host, function.address);
+    (!uses.is_empty() && !force).then_some(Obstacle::InUse { uses })
+}
+
+/// The group's file and who has it open, if anybody has.
+fn user_of(host: &Host, function: &Function) -> Option<(String, Vec<Holder>)> {
+    let path = format!("dev/vfio/{}", function.iommu_group?);
+    let holders = holders(host, &path);
+    (!holders.is_empty()).then(|| (format!("/{path}"), holders))
+}
+
+fn has_driver(host: &Host, driver: &str) -> bool {
+    host.path(&format!("sys/bus/pci/drivers/{driver}")).is_dir()
+}
+
+/// Loads vfio-pci if it is not there; returns its name if it was loaded.
+fn load_vfio(host: &Host, address: Address) -> Result<Option<String>, Blocked> {
+    if has_driver(host, VFIO_DRIVER) {
+        return Ok(None);
+    }
+    let missing = |reason: String| Obstacle::NoModule { module: VFIO_DRIVER.into(), reason: Some(reason) }.at(address);
+    host.kernel().load_module(VFIO_DRIVER).map_err(|error| missing(error.to_string()))?;
+    if has_driver(host, VFIO_DRIVER) {
+        Ok(Some(VFIO_DRIVER.into()))
+    } else {
+        Err(missing("it is loaded, but has no driver".into()))
+    }
+}
+
+/// Takes the function from `from` and lets `to`, and no other, have it.
+fn rebind(host: &Host, address: Address, to: &str, from: Option<&str>) -> Result<(), BindError> {
+    write(host, address, &format!("sys/bus/pci/devices/{address}/driver_override"), &format!("{to}\n"))?;
+    release(host, address, from)?;
+    write(host, address, "sys/bus/pci/drivers_probe", &address.to_string())?;
+    match Function::read(host, address).and_then(|function| function.driver) {
+        Some(driver) if driver == to => Ok(()),
+        _ => Err(refused(address, format!("giving it to {to}"), io::Error::other("the driver did not take it (see dmesg)"))),
+    }
+}
+
+fn release(host: &Host, address: Address, driver: Option<&str>) -> Result<(), BindError> {
+    driver.map_or(Ok(()), |driver| write(host, address, &format!("sys/bus/pci/drivers/{driver}/unbind"), &address.to_string()))
+}
+
+/// Puts the former override back, takes the function from `from`, and lets the kernel choose among the drivers that remain.
+fn restore(host: &Host, address: Address, record: &Record, from: Option<&str>) -> Result<(), BindError> {
+    let text = format!("{}\n", record.driver_override.as_deref().unwrap_or_default());
+    write(host, address, &format!("sys/bus/pci/devices/{address}/driver_override"), &text)?;
+    release(host, address, from)?;
+    write(host, address, "sys/bus/pci/drivers_probe", &address.to_string())
+}
+
+/// After a failure: restores what can be restored, and says how that went.
+fn roll_back(host: &Host, address: Address, record: &Record) -> String {
+    let driver = |host| Function::read(host, address).and_then(|function| function.driver);
+    let now = driver(host);
+    // If the former driver never let go, only the override is to be put back.
+    let from = now.as_deref().filter(|now| Some(*now) != record.driver.as_deref());
+    let restored = restore(host, address, record, from);
+    forget(host, address);
+    match (restored, driver(host)) {
+        (Ok(()), now) if now == record.driver => "; it was put back as it was".into(),
+        (_, Some(now)) => format!("; it has the driver {now} now"),
+        (_, None) => format!("; it has no driver now: echo {address} | sudo tee /sys/bus/pci/drivers_probe"),
+    }
+}
+
+fn record_path(address: Address) -> String {
+    format!("run/ring3/bound/{address}")
+}
+
+fn remember(host: &Host, address: Address, record: &Record) -> Result<(), BindError> {
+    let path = host.path(&record_path(address));
+    let text = format!(
+        "driver={}\noverride={}\n",
+        record.driver.as_deref().unwrap_or_default(),
+        record.driver_override.as_deref().unwrap_or_default()
+    );
+    let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
+    written.map_err(|error| denied(address, format!("/{}", record_path(address)), "remembering its driver", error))
+}
+
+fn recall(host: &Host, address: Address) -> Record {
+    let text = host.text(&record_path(address)).unwrap_or_default();
+    let value = |key: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
+        (!value.is_empty()).then(|| value.to_owned())
+    };
+    Record { driver: value("driver"), driver_override: value("override") }
+}
+
+fn forget(host: &Host, address: Address) {
+    // A record that stays is harmless: the next `bind` writes it anew.
+    let _ = fs::remove_file(host.path(&record_path(address)));
+}
+
+fn write(host: &Host, address: Address, path: &str, value: &str) -> Result<(), BindError> {
+    let written = host.kernel().write(&host.path(path), value);
+    written.map_err(|error| denied(address, format!("/{path}"), &format!("writing {:?} to /{path}", value.trim()), error))
+}
+
+fn denied(address: Address, path: String, step: &str, error: io::Error) -> BindError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Obstacle::NoPermission { path }.at(address).into(),
+        _ => refused(address, step.into(), error),
+    }
+}
+
+fn refused(address: Address, step: String, source: io::Error) -> BindError {
+    BindError::Refused { address, step, source, outcome: String::new() }
+}

@@ -1,0 +1,129 @@
+//! One PCI function.
+
+use serde::Serialize;
+
+use crate::{Address, Host};
+
+/// The driver that hands a function to a process.
+pub const VFIO_DRIVER: &str = "vfio-pci";
+
+/// A PCI function as sysfs describes it at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Function {
+    /// Where it sits.
+    pub address: Address,
+    /// Vendor id.
+    pub vendor: u16,
+    /// Device id.
+    pub device: u16,
+    /// Base class, sub-class and interface, 24 bits.
+    pub class: u32,
+    /// The kernel driver that has it.
+    pub driver: Option<String>,
+    /// The only driver that may have it, if one was chosen.
+    pub driver_override: Option<String>,
+    /// Its IOMMU group; `None` without an IOMMU.
+    pub iommu_group: Option<u32>,
+    /// Its base address registers, at most six.
+    pub bars: Vec<Resource>,
+    /// How the kernel can reset it, best first; empty if it cannot.
+    pub reset_methods: Vec<String>,
+}
+
+/// What a base address register decodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Resource {
+    /// Which register, 0 to 5.
+    pub index: u8,
+    /// Bytes.
+    pub size: u64,
+    /// Ports rather than memory.
+    pub port: bool,
+}
+
+/// `IORESOURCE_IO` of Linux: the range is one of ports.
+const RESOURCE_IO: u64 = 0x100;
+
+impl Function {
+    /// Reads the function at `address`; `None` if there is none.
+    pub fn read(host: &Host, address: Address) -> Option<Self> {
+        let directory = format!("sys/bus/pci/devices/{address}");
+        let text = |name: &str| host.text(&format!("{directory}/{name}"));
+        let number = |name: &str| u32::from_str_radix(text(name)?.trim_start_matches("0x"), 16).ok();
+        Some(Self {
+            address,
+            vendor: number("vendor")? as u16,
+            device: number("device")? as u16,
+            class: number("class")?,
+            driver: host.link(&format!("{directory}/driver")),
+            driver_override: text("driver_override").filter(|name| !name.is_empty() && name != "(null)"),
+            iommu_group: host.link(&format!("{directory}/iommu_group")).and_then(|group| group.parse().ok()),
+            bars: parse_resources(&text("resource").unwrap_or_default()),
+            reset_methods: text("reset_method").unwrap_or_default().split_whitespace().map(Into::into).collect(),
+        })
+    }
+
+    /// All functions of the machine, by address.
+    pub fn all(host: &Host) -> Vec<Self> {
+        let addresses = host.names("sys/bus/pci/devices").into_iter().filter_map(|name| name.parse().ok());
+        addresses.filter_map(|address| Self::read(host, address)).collect()
+    }
+
+    /// Vendor and device in words, where the PCI ID database has them.
+    pub fn name(&self) -> String {
+        let vendor = pci_ids::Vendors::iter().find(|vendor| vendor.id() == self.vendor);
+        let device = vendor.and_then(|vendor| vendor.devices().find(|device| device.id() == self.device));
+        match (vendor, device) {
+            (Some(vendor), Some(device)) => format!("{} {}", vendor.name(), device.name()),
+            (Some(vendor), None) => format!("{} {:04x}", vendor.name(), self.device),
+            _ => format!("{:04x}:{:04x}", self.vendor, self.device),
+        }
+    }
+
+    /// The class in words, such as "Non-Volatile memory controller".
+    pub fn class_name(&self) -> String {
+        let (base, sub) = ((self.class >> 16) as u8, (self.class >> 8) as u8);
+        match pci_ids::Subclass::from_cid_sid(base, sub) {
+            Some(subclass) => subclass.name().into(),
+            None => format!("class {base:02x}{sub:02x}"),
+        }
+    }
+
+    /// Whether it forwards to another bus: such a function belongs to the kernel. [PCI, appendix D: base class 6]
+    pub fn is_bridge(&self) -> bool {
+        self.class >> 16 == 0x06
+    }
+}
+
+/// Reads the `resource` attribute: a line per range with first and last address and flags. The first six are the BARs.
+fn parse_resources(text: &str) -> Vec<Resource> {
+    let word = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+    let parse = |(index, line): (usize, &str)| {
+        let mut words = line.split_whitespace().map(word);
+        let (start, end, flags) = (words.next()??, words.next()??, words.next()??);
+        let size = end.checked_sub(start)?.checked_add(1)?;
+        (flags != 0).then_some(Resource { index: index as u8, size, port: flags & RESOURCE_IO != 0 })
+    };
+    text.lines().take(6).enumerate().filter_map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_read_with_size_and_kind_and_empty_ones_left_out() {
+        let text = "0x00000000fe000000 0x00000000fe003fff 0x0000000000140204\n\
+                    0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
+                    0x000000000000c000 0x000000000000c03f 0x0000000000040101\n";
+        assert_eq!(
+            parse_resources(text),
+            [Resource { index: 0, size: 0x4000, port: false }, Resource { index: 2, size: 0x40, port: true }]
+        );
+    }
+
+    #[test]
+    fn a_resource_file_that_makes_no_sense_has_no_bars() {
+        assert_eq!(parse_resources("0x10 0x0 0x200\nwhat is this\n0x0\n"), []);
+    }
+}
