@@ -2,7 +2,7 @@
 
 use ring3_device::{Device, Error};
 
-use crate::{OpenOptions, Uri};
+use crate::{OpenOptions, Uri, vfio};
 
 /// What to do with a device whose type is known only when its URI has been read.
 ///
@@ -15,8 +15,10 @@ pub trait Job {
 }
 
 /// Opens the device that `uri` names and runs `job` on it.
-pub fn with_device<J: Job>(uri: &Uri, options: OpenOptions, _job: J) -> Result<J::Output, Error> {
-    let _options = options.overridden_by(uri)?;
-    // Each backend adds its line here: "qtest" => Ok(job.run(qtest::open(uri, options)?)),
-    Err(Error::Unsupported(format!("{uri}: this build has no backend {:?}", uri.scheme)))
+pub fn with_device<J: Job>(uri: &Uri, options: OpenOptions, job: J) -> Result<J::Output, Error> {
+    match uri.scheme.as_str() {
+        "vfio" => Ok(job.run(vfio::open(uri, options)?)),
+        // Each backend adds its line here.
+        _ => Err(Error::Unsupported(format!("{uri}: this build has no backend {:?}", uri.scheme))),
+    }
 }
