@@ -1,1 +1,5 @@
-//! The kernel's face of a driver: a block device by ublk.
+//! The kernel's face of a driver: a class goes in, an ordinary kernel device comes out.
+//!
+//! An export knows the class of its device and nothing of the driver or the backend behind it.
+
+pub mod ublk;

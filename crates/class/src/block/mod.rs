@@ -15,11 +15,13 @@
 mod data;
 mod error;
 mod info;
+mod null;
 mod request;
 
 pub use data::{Data, Segments};
 pub use error::IoError;
 pub use info::{Discard, Info};
+pub use null::Null;
 pub use request::{Completion, Operation, Rejected, Request};
 
 use std::time::Instant;

@@ -1,0 +1,155 @@
+//! A disk that does nothing, at once: what everything above a driver costs.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use ring3_device::irq::Irq;
+use ring3_device::{Deadline, Error};
+
+use super::{Completion, Discard, Disk, Info, IoError, Operation, Queue, Rejected, Request};
+
+/// Completes every request within the disk when it is rung. Reads leave the data as it is.
+pub struct Null {
+    info: Info,
+}
+
+impl Null {
+    /// Of `blocks` blocks of `block_size` bytes.
+    pub fn new(block_size: u32, blocks: u64) -> Self {
+        let info = Info {
+            model: "ring3 null".into(),
+            serial: "0".into(),
+            firmware: String::new(),
+            block_size,
+            blocks,
+            max_transfer: 1 << 20,
+            optimal_io: block_size,
+            volatile_cache: false,
+            fua: false,
+            max_write_zeroes_blocks: u16::MAX.into(),
+            discard: Some(Discard { max_blocks: u16::MAX.into(), granularity: block_size }),
+            read_only: false,
+        };
+        Self { info }
+    }
+}
+
+impl Disk for Null {
+    fn name(&self) -> String {
+        "null".into()
+    }
+
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn max_queues(&self) -> u16 {
+        u16::MAX
+    }
+
+    fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
+        let done = VecDeque::with_capacity(depth.into());
+        Ok(Box::new(NullQueue { info: self.info.clone(), depth, rung: 0, done }))
+    }
+}
+
+struct NullQueue {
+    info: Info,
+    depth: u16,
+    /// How many of `done` were published.
+    rung: usize,
+    done: VecDeque<Completion>,
+}
+
+impl Queue for NullQueue {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn depth(&self) -> u16 {
+        self.depth
+    }
+
+    fn in_flight(&self) -> u16 {
+        // Never more than the depth.
+        self.done.len() as u16
+    }
+
+    fn submit(&mut self, request: Request) -> Result<(), Rejected> {
+        if self.done.len() >= self.depth.into() {
+            return Err(Rejected { error: None, request });
+        }
+        let end = request.lba.checked_add(request.blocks.into());
+        let fits = request.operation == Operation::Flush || end.is_some_and(|end| end <= self.info.blocks);
+        let result = if fits { Ok(()) } else { Err(IoError::OutOfRange) };
+        self.done.push_back(Completion { token: request.token, result, data: request.data });
+        Ok(())
+    }
+
+    fn ring(&mut self) {
+        self.rung = self.done.len();
+    }
+
+    fn reap(&mut self) -> Result<Option<Completion>, Error> {
+        if self.rung == 0 {
+            return Ok(None);
+        }
+        self.rung -= 1;
+        Ok(self.done.pop_front())
+    }
+
+    fn tick(&mut self, _: Instant) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn wait(&mut self, _: Deadline) -> Result<bool, Error> {
+        Ok(self.rung > 0)
+    }
+
+    fn irq(&self) -> Option<&Irq> {
+        None
+    }
+
+    fn arm(&mut self) -> Result<bool, Error> {
+        Ok(self.rung == 0)
+    }
+
+    fn disarm(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::Data;
+
+    fn queue(depth: u16) -> Box<dyn Queue> {
+        Null::new(512, 100).open_queue(depth).unwrap()
+    }
+
+    #[test]
+    fn nothing_completes_before_the_ring() {
+        let mut queue = queue(2);
+        queue.submit(Request::read(7, 0, 1, Data::None)).unwrap();
+        assert!(queue.reap().unwrap().is_none());
+        queue.ring();
+        assert_eq!(queue.reap().unwrap().unwrap().token, 7);
+    }
+
+    #[test]
+    fn a_full_queue_gives_the_request_back() {
+        let mut queue = queue(1);
+        queue.submit(Request::flush(1)).unwrap();
+        let rejected = queue.submit(Request::flush(2)).unwrap_err();
+        assert_eq!((rejected.error, rejected.request.token), (None, 2));
+    }
+
+    #[test]
+    fn a_range_beyond_the_end_fails() {
+        let mut queue = queue(1);
+        queue.submit(Request::read(0, 99, 2, Data::None)).unwrap();
+        queue.ring();
+        assert_eq!(queue.reap().unwrap().unwrap().result, Err(IoError::OutOfRange));
+    }
+}

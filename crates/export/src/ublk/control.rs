@@ -1,0 +1,175 @@
+//! `/dev/ublk-control`: one command at a time, each with a deadline.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use io_uring::squeue::Entry128;
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode};
+
+use super::Error;
+use super::features::Features;
+use super::uapi::{self, Admin, AdminCommand, DeviceInfo, Parameters};
+
+/// Most commands end at once; kernels that lose one never end it.
+const QUICK: Duration = Duration::from_secs(30);
+
+/// START_DEV reads the partition table and STOP_DEV waits for requests in flight: both as slow as the disk.
+const SLOW: Duration = Duration::from_secs(120);
+
+/// Not about a queue.
+const NO_QUEUE: u16 = u16::MAX;
+
+/// Bytes of a CPU mask, for up to 8192 CPUs.
+const CPU_MASK: usize = 1024;
+
+/// The kernel's ublk, opened.
+pub struct Control {
+    file: File,
+    ring: IoUring<Entry128, cqueue::Entry>,
+    features: Features,
+    sequence: u64,
+}
+
+impl Control {
+    /// Opens it and asks what it can do.
+    pub fn open() -> Result<Self, Error> {
+        let file = File::options().read(true).write(true).open("/dev/ublk-control").map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => Error::NoUblk,
+            io::ErrorKind::PermissionDenied => Error::Permission,
+            _ => Error::os("opening /dev/ublk-control", source),
+        })?;
+        let ring = IoUring::builder().build(4).map_err(|source| Error::os("creating an io_uring for ublk commands", source))?;
+        let features = Features { encoded: true, safe_stop: false };
+        let mut control = Self { file, ring, features, sequence: 0 };
+        let answer = match control.exchange(uapi::GET_FEATURES, u32::MAX, 0, Box::new(0u64), 8) {
+            Ok(bits) => Ok(*bits),
+            Err(Error::Command { source, .. }) => Err(source.raw_os_error().unwrap_or(libc::EIO)),
+            Err(error) => return Err(error),
+        };
+        control.features = Features::decide(answer).map_err(|errno| match errno {
+            libc::EPERM | libc::EACCES => Error::Permission,
+            errno => Error::os("asking ublk for its features", io::Error::from_raw_os_error(errno)),
+        })?;
+        Ok(control)
+    }
+
+    /// What this kernel's ublk can do.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    pub(super) fn add(&mut self, wanted: DeviceInfo) -> Result<DeviceInfo, Error> {
+        self.exchange(uapi::ADD_DEV, wanted.dev_id, 0, Box::new(wanted), size_of::<DeviceInfo>()).map(|info| *info)
+    }
+
+    pub(super) fn info(&mut self, id: u32) -> Result<DeviceInfo, Error> {
+        self.exchange(uapi::GET_DEV_INFO, id, 0, Box::default(), size_of::<DeviceInfo>()).map(|info: Box<DeviceInfo>| *info)
+    }
+
+    pub(super) fn set_parameters(&mut self, id: u32, parameters: Parameters) -> Result<(), Error> {
+        self.exchange(uapi::SET_PARAMS, id, 0, Box::new(parameters), Parameters::LEN as usize).map(drop)
+    }
+
+    /// The CPUs that submit to `queue`.
+    pub(super) fn affinity(&mut self, id: u32, queue: u16) -> Result<Vec<usize>, Error> {
+        let mask = self.exchange(uapi::GET_QUEUE_AFFINITY, id, queue.into(), Box::new([0u64; CPU_MASK / 8]), CPU_MASK)?;
+        Ok((0..CPU_MASK * 8).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 == 1).collect())
+    }
+
+    /// Starts the device, which must be served already.
+    pub(super) fn start(&mut self, id: u32) -> Result<(), Error> {
+        self.plain(uapi::START_DEV, id, std::process::id().into(), SLOW)
+    }
+
+    /// Stops the device, whoever uses it; what is in flight ends first.
+    pub(super) fn stop(&mut self, id: u32) -> Result<(), Error> {
+        self.plain(uapi::STOP_DEV, id, 0, SLOW)
+    }
+
+    /// Stops the device unless it is open: EBUSY. Only with [`Features::safe_stop`].
+    pub(super) fn try_stop(&mut self, id: u32) -> Result<(), Error> {
+        self.plain(uapi::TRY_STOP_DEV, id, 0, SLOW)
+    }
+
+    /// Gives the identity back, without waiting for those who still hold the dead device open where the kernel can do that.
+    pub(super) fn delete(&mut self, id: u32) -> Result<(), Error> {
+        if self.features.encoded {
+            match self.plain(uapi::DEL_DEV_ASYNC, id, 0, QUICK) {
+                Err(Error::Command { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+                result => return result,
+            }
+        }
+        self.plain(uapi::DEL_DEV, id, 0, QUICK)
+    }
+
+    /// A command without memory.
+    fn plain(&mut self, admin: Admin, id: u32, data: u64, limit: Duration) -> Result<(), Error> {
+        let argument = AdminCommand { dev_id: id, data, ..AdminCommand::default() };
+        // SAFETY: there is no memory for the kernel to use.
+        let end = unsafe { self.send(admin, argument, limit) };
+        Self::judge(admin, id, limit, end)
+    }
+
+    /// A command with `len` bytes of memory that the kernel reads, writes, or both.
+    fn exchange<T: Copy>(&mut self, admin: Admin, id: u32, data: u64, memory: Box<T>, len: usize) -> Result<Box<T>, Error> {
+        debug_assert!(len <= size_of::<T>());
+        let pointer = Box::into_raw(memory);
+        let argument = AdminCommand { dev_id: id, len: len as u16, addr: pointer as u64, data, ..AdminCommand::default() };
+        // SAFETY: the memory is `T`'s, of at least `len` bytes, and stays until the command has ended.
+        let end = unsafe { self.send(admin, argument, QUICK) };
+        // A command that has not ended keeps its memory: the kernel may still write there.
+        let memory = matches!(end, Ok(Some(_))).then(|| {
+            // SAFETY: it came out of a box above, and the kernel has done with it. `T` is plain integers, for which any bytes do.
+            unsafe { Box::from_raw(pointer) }
+        });
+        Self::judge(admin, id, QUICK, end)?;
+        memory.ok_or_else(|| Error::os(admin.name, io::Error::from_raw_os_error(libc::EIO)))
+    }
+
+    fn judge(admin: Admin, id: u32, waited: Duration, end: io::Result<Option<i32>>) -> Result<(), Error> {
+        let device = if id == u32::MAX { "ublk".into() } else { format!("/dev/ublkb{id}") };
+        let command = admin.name;
+        match end {
+            Ok(Some(result)) if result >= 0 => Ok(()),
+            Ok(Some(errno)) => Err(Error::Command { command, device, source: io::Error::from_raw_os_error(-errno) }),
+            Ok(None) => Err(Error::Hung { command, device, waited }),
+            Err(source) => Err(Error::Command { command, device, source }),
+        }
+    }
+
+    /// Sends one command and waits for its result; `None` at the deadline.
+    ///
+    /// # Safety
+    /// `argument.addr` is zero, or memory of `argument.len` bytes that stays valid until this has returned a result; for ever,
+    /// if it returns none.
+    unsafe fn send(&mut self, admin: Admin, argument: AdminCommand, limit: Duration) -> io::Result<Option<i32>> {
+        self.sequence += 1;
+        let argument = AdminCommand { queue_id: NO_QUEUE, ..argument };
+        let entry = opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), admin.opcode(self.features.encoded))
+            .cmd(argument.to_bytes())
+            .build()
+            .user_data(self.sequence);
+        // SAFETY: the caller promises the memory; the file lives as long as the ring.
+        unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)?;
+        let start = Instant::now();
+        loop {
+            let sequence = self.sequence;
+            // Earlier completions are of commands that were given up.
+            if let Some(entry) = self.ring.completion().find(|entry| entry.user_data() == sequence) {
+                return Ok(Some(entry.result()));
+            }
+            let left = limit.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let timespec = Timespec::from(left);
+            match self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec)) {
+                Err(error) if !matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+}

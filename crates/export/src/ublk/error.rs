@@ -1,0 +1,103 @@
+//! What can go wrong between an export and the kernel.
+
+use std::io;
+use std::time::Duration;
+
+use super::User;
+
+/// An export that failed. Each message names the device and what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel has no ublk, or not yet.
+    #[error("this kernel offers no ublk (/dev/ublk-control is missing): load it with `modprobe ublk_drv`")]
+    NoUblk,
+    /// The caller may not.
+    #[error("/dev/ublk-control: permission denied: exporting a disk needs root (CAP_SYS_ADMIN)")]
+    Permission,
+    /// The wanted identity is taken.
+    #[error("/dev/ublkb{id} exists and is served by process {pid}: choose another --id, or none to let the kernel choose")]
+    Taken {
+        /// The identity.
+        id: u32,
+        /// Who serves it.
+        pid: i32,
+    },
+    /// The kernel refused a command.
+    #[error("{device}: the kernel refused {command}: {source}")]
+    Command {
+        /// Which command.
+        command: &'static str,
+        /// Which device.
+        device: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The kernel did not answer.
+    #[error(
+        "{device}: the kernel did not end {command} within {waited:?}; look at `dmesg`. Some kernels (6.18.4, 6.18.5) lose ADD_DEV \
+         and need a restart of the machine"
+    )]
+    Hung {
+        /// Which command.
+        command: &'static str,
+        /// Which device.
+        device: String,
+        /// How long.
+        waited: Duration,
+    },
+    /// Somebody uses the device.
+    #[error("{device} is in use by {}: unmount or close it first, or stop again to take it away", list(users))]
+    Busy {
+        /// `/dev/ublkbN`.
+        device: String,
+        /// Who.
+        users: Vec<User>,
+    },
+    /// The kernel cannot express what the disk is.
+    #[error("{disk} cannot be exported: {reason}")]
+    Disk {
+        /// The disk's name.
+        disk: String,
+        /// Why.
+        reason: String,
+    },
+    /// A queue thread ended although the device was not stopped.
+    #[error("{device} queue {queue}: {reason}")]
+    Queue {
+        /// `/dev/ublkbN`.
+        device: String,
+        /// Which queue.
+        queue: u16,
+        /// Why.
+        reason: String,
+    },
+    /// The driver below failed.
+    #[error("{disk}: {source}")]
+    Driver {
+        /// The disk's name.
+        disk: String,
+        /// Why.
+        source: ring3_device::Error,
+    },
+    /// The operating system refused something else.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    pub(super) fn os(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self::Os { what: what.into(), source: source.into() }
+    }
+}
+
+fn list(users: &[User]) -> String {
+    match users {
+        [] => "somebody in another namespace".into(),
+        users => users.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}

@@ -1,0 +1,54 @@
+//! What this kernel's ublk can do, decided by its answer and never by its version.
+
+use super::uapi;
+
+/// How to speak to the kernel's ublk, and what it offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Command numbers are encoded as ioctls; kernels before 6.4 want them bare.
+    pub encoded: bool,
+    /// The kernel can refuse to stop a device that is open.
+    pub safe_stop: bool,
+}
+
+impl Features {
+    /// Reads the answer to an encoded `GET_FEATURES`: the feature bits, or the errno (positive).
+    ///
+    /// A kernel that does not know the command refuses it with EOPNOTSUPP or EINVAL, depending on whether it knows the encoding.
+    /// It is spoken to in bare numbers, which all kernels up to 6.11 understand and which later ones, having GET_FEATURES, are
+    /// never asked. Any other errno is a real failure and is given back.
+    pub fn decide(answer: Result<u64, i32>) -> Result<Self, i32> {
+        match answer {
+            Ok(bits) => Ok(Self { encoded: true, safe_stop: bits & uapi::F_SAFE_STOP_DEV != 0 }),
+            Err(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOTTY) => Ok(Self { encoded: false, safe_stop: false }),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linux_6_1_is_spoken_to_in_bare_numbers() {
+        let features = Features::decide(Err(libc::EOPNOTSUPP)).unwrap();
+        assert!(!features.encoded && !features.safe_stop);
+    }
+
+    #[test]
+    fn linux_6_12_has_encoding_but_no_safe_stop() {
+        let features = Features::decide(Ok(0x1fe)).unwrap();
+        assert_eq!(features, Features { encoded: true, safe_stop: false });
+    }
+
+    #[test]
+    fn linux_7_2_has_safe_stop() {
+        assert!(Features::decide(Ok(0xf_ffff)).unwrap().safe_stop);
+    }
+
+    #[test]
+    fn a_refused_permission_is_no_old_kernel() {
+        assert_eq!(Features::decide(Err(libc::EPERM)), Err(libc::EPERM));
+    }
+}

@@ -1,0 +1,43 @@
+//! A [`Disk`](ring3_class::block::Disk) as `/dev/ublkbN`.
+//!
+//! # Shape
+//! A [`Device`] is the kernel's half: an identity, parameters, a state. An [`Export`] is a device with this process behind it: one
+//! thread per hardware queue, each with one io_uring and one class queue, sharing nothing. The two are apart because a
+//! device can outlive the process that serves it.
+//!
+//! # The way of a request
+//! The kernel copies a write's bytes into the tag's buffer, which lies in the device's arena, and completes a command of the io_uring.
+//! The thread decodes the descriptor, submits to the class queue, and rings once per batch. What the class queue has finished goes
+//! back in one system call, which also waits for what comes next; on a read the kernel copies from the buffer then. That copy is
+//! the only one.
+//!
+//! # Waiting
+//! Nothing in flight: the thread sleeps in its io_uring, with no timer. Something in flight: it polls for as long as polling has
+//! paid lately (see [`Adaptive`](adaptive::Adaptive)), then sleeps with the queue's interrupt watched in the same io_uring.
+//!
+//! # Trust
+//! Descriptors are written by the kernel, which is trusted, and are still checked: a request that does not fit its buffer ends
+//! with an errno. The kernel hands on whatever applications ask for; range checks against the disk are the driver's.
+
+pub mod adaptive;
+mod affinity;
+mod control;
+mod descriptors;
+mod device;
+mod error;
+mod export;
+pub mod features;
+pub mod limits;
+mod ring;
+mod server;
+mod stats;
+pub mod translate;
+pub mod uapi;
+mod users;
+
+pub use control::Control;
+pub use device::Device;
+pub use error::Error;
+pub use export::{Export, Options};
+pub use stats::Stats;
+pub use users::User;

@@ -1,0 +1,92 @@
+//! What a queue has done, counted by its thread and read by others.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// A count with one writer: no locked instruction.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counts of one queue, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Counters {
+    pub requests: Counter,
+    pub errors: Counter,
+    pub bytes: Counter,
+    pub batches: Counter,
+    pub calls: Counter,
+    pub sleeps: Counter,
+    pub polls_hit: Counter,
+    pub polls_missed: Counter,
+    pub interrupts: Counter,
+    /// Nanoseconds from the start of the export to the first completed request, plus one; 0: none yet.
+    first: AtomicU64,
+}
+
+impl Counters {
+    #[inline]
+    pub fn completed(&self, requests: u64, since: Instant) {
+        if self.first.load(Ordering::Relaxed) == 0 {
+            self.first.store(since.elapsed().as_nanos() as u64 + 1, Ordering::Relaxed);
+        }
+        self.requests.add(requests);
+    }
+}
+
+/// What an export has done so far, over all its queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Requests ended.
+    pub requests: u64,
+    /// Of these, with an error.
+    pub errors: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Batches submitted to the driver; each rang once.
+    pub batches: u64,
+    /// System calls of the queue threads.
+    pub calls: u64,
+    /// Of these, the ones that slept.
+    pub sleeps: u64,
+    /// Polled waits that ended with something to do.
+    pub polls_hit: u64,
+    /// Polled waits that did not.
+    pub polls_missed: u64,
+    /// Interrupts that were waited for.
+    pub interrupts: u64,
+    /// Nanoseconds from the beginning of the export's start to the first completed request.
+    pub first_request_ns: Option<u64>,
+}
+
+impl Stats {
+    /// Adds up queues.
+    pub fn sum<'a>(queues: impl Iterator<Item = &'a Counters>) -> Self {
+        queues.fold(Self::default(), |sum, queue| {
+            let first = queue.first.load(Ordering::Relaxed).checked_sub(1);
+            Self {
+                requests: sum.requests + queue.requests.get(),
+                errors: sum.errors + queue.errors.get(),
+                bytes: sum.bytes + queue.bytes.get(),
+                batches: sum.batches + queue.batches.get(),
+                calls: sum.calls + queue.calls.get(),
+                sleeps: sum.sleeps + queue.sleeps.get(),
+                polls_hit: sum.polls_hit + queue.polls_hit.get(),
+                polls_missed: sum.polls_missed + queue.polls_missed.get(),
+                interrupts: sum.interrupts + queue.interrupts.get(),
+                first_request_ns: [sum.first_request_ns, first].into_iter().flatten().min(),
+            }
+        })
+    }
+}

@@ -1,0 +1,309 @@
+//! The kernel's ublk interface: numbers and layouts, as far as they are used here.
+//!
+//! # References
+//! - [UAPI] Linux `include/uapi/linux/ublk_cmd.h`, 6.1 to 7.2
+//! - [UBLK] Linux `Documentation/block/ublk.rst`
+//! - [IOC] Linux `include/uapi/asm-generic/ioctl.h`: the encoding of command numbers
+
+/// Encodes a command as an ioctl of type `u` whose argument has `size` bytes, read and written, or read only. [IOC]
+const fn encode(direction: u32, number: u8, size: usize) -> u32 {
+    direction << 30 | (size as u32) << 16 | (b'u' as u32) << 8 | number as u32
+}
+
+const IOC_READ: u32 = 2;
+const IOC_READ_WRITE: u32 = 3;
+
+/// A command to `/dev/ublk-control`: its number, and whether the kernel's encoding calls it read-only. [UAPI]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// For messages.
+    pub name: &'static str,
+    number: u8,
+    direction: u32,
+}
+
+const fn admin(name: &'static str, number: u8, direction: u32) -> Admin {
+    Admin { name, number, direction }
+}
+
+/// The CPUs that submit to a queue.
+pub const GET_QUEUE_AFFINITY: Admin = admin("GET_QUEUE_AFFINITY", 0x01, IOC_READ);
+/// What the kernel knows about a device.
+pub const GET_DEV_INFO: Admin = admin("GET_DEV_INFO", 0x02, IOC_READ);
+/// Creates the device's identity and `/dev/ublkcN`.
+pub const ADD_DEV: Admin = admin("ADD_DEV", 0x04, IOC_READ_WRITE);
+/// Gives the identity back; waits until nobody refers to it.
+pub const DEL_DEV: Admin = admin("DEL_DEV", 0x05, IOC_READ_WRITE);
+/// Creates `/dev/ublkbN`; waits until every queue is served.
+pub const START_DEV: Admin = admin("START_DEV", 0x06, IOC_READ_WRITE);
+/// Removes `/dev/ublkbN`; waits for what is in flight.
+pub const STOP_DEV: Admin = admin("STOP_DEV", 0x07, IOC_READ_WRITE);
+/// Sets size and limits, before the start.
+pub const SET_PARAMS: Admin = admin("SET_PARAMS", 0x08, IOC_READ_WRITE);
+/// Asks for the feature bits; absent before 6.5.
+pub const GET_FEATURES: Admin = admin("GET_FEATURES", 0x13, IOC_READ);
+/// As DEL_DEV, without waiting; absent before 6.10.
+pub const DEL_DEV_ASYNC: Admin = admin("DEL_DEV_ASYNC", 0x14, IOC_READ);
+/// As STOP_DEV, but refused while somebody has the device open; feature [`F_SAFE_STOP_DEV`].
+pub const TRY_STOP_DEV: Admin = admin("TRY_STOP_DEV", 0x17, IOC_READ_WRITE);
+
+impl Admin {
+    /// The number as the kernel wants it: since 6.4 encoded, before that bare.
+    pub const fn opcode(self, encoded: bool) -> u32 {
+        if encoded { encode(self.direction, self.number, size_of::<AdminCommand>()) } else { self.number as u32 }
+    }
+}
+
+/// Gives a tag's buffer to the kernel and waits for a request. [UAPI UBLK_IO_FETCH_REQ]
+pub const IO_FETCH: u8 = 0x20;
+/// The same, with the result of the tag's request before. [UAPI UBLK_IO_COMMIT_AND_FETCH_REQ]
+pub const IO_COMMIT_AND_FETCH: u8 = 0x21;
+
+/// The number of an I/O command as the kernel wants it.
+pub const fn io_opcode(number: u8, encoded: bool) -> u32 {
+    if encoded { encode(IOC_READ_WRITE, number, size_of::<IoCommand>()) } else { number as u32 }
+}
+
+/// [`TRY_STOP_DEV`] exists.
+pub const F_SAFE_STOP_DEV: u64 = 1 << 17;
+
+/// Not started, or stopped.
+pub const STATE_DEAD: u16 = 0;
+/// Serving.
+pub const STATE_LIVE: u16 = 1;
+
+/// A fetch that ended because the device stops: -ENODEV. [UAPI UBLK_IO_RES_ABORT]
+pub const RES_ABORT: i32 = -19;
+/// A fetch that ended because a request came.
+pub const RES_OK: i32 = 0;
+
+/// Most tags of a queue.
+pub const MAX_QUEUE_DEPTH: u16 = 4096;
+
+/// Operations in the low byte of [`Descriptor::op_flags`].
+pub mod op {
+    /// Device to memory.
+    pub const READ: u8 = 0;
+    /// Memory to device.
+    pub const WRITE: u8 = 1;
+    /// Make completed writes durable.
+    pub const FLUSH: u8 = 2;
+    /// Content not needed any more.
+    pub const DISCARD: u8 = 3;
+    /// Make it read as zeroes.
+    pub const WRITE_ZEROES: u8 = 5;
+}
+
+/// In [`Descriptor::op_flags`]: the write is durable when it completes.
+pub const IO_F_FUA: u32 = 1 << 13;
+
+/// Argument of admin commands, in the last 80 bytes of a long submission entry.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct AdminCommand {
+    /// Which device.
+    pub dev_id: u32,
+    /// Which queue; all ones if the command is not about a queue.
+    pub queue_id: u16,
+    /// Bytes at `addr`.
+    pub len: u16,
+    /// Buffer, in or out by command.
+    pub addr: u64,
+    /// Inline argument by command.
+    pub data: u64,
+    /// Bytes of a device path before the buffer; for unprivileged devices only.
+    pub dev_path_len: u16,
+    /// Zero.
+    pub pad: u16,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<AdminCommand>() == 32);
+
+impl AdminCommand {
+    /// As the bytes of a submission entry.
+    pub fn to_bytes(self) -> [u8; 80] {
+        let mut bytes = [0; 80];
+        bytes[0..4].copy_from_slice(&self.dev_id.to_ne_bytes());
+        bytes[4..6].copy_from_slice(&self.queue_id.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&self.len.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&self.addr.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&self.data.to_ne_bytes());
+        bytes
+    }
+}
+
+/// A device as the kernel describes it. [UAPI ublksrv_ctrl_dev_info]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct DeviceInfo {
+    /// Hardware queues; the kernel lowers it to the number of CPUs.
+    pub nr_hw_queues: u16,
+    /// Tags per queue.
+    pub queue_depth: u16,
+    /// [`STATE_DEAD`], [`STATE_LIVE`], ...
+    pub state: u16,
+    /// Zero.
+    pub pad0: u16,
+    /// Bytes of each tag's buffer.
+    pub max_io_buf_bytes: u32,
+    /// The number in `/dev/ublkcN`; all ones lets the kernel choose.
+    pub dev_id: u32,
+    /// The process that serves it, or -1.
+    pub ublksrv_pid: i32,
+    /// Zero.
+    pub pad1: u32,
+    /// Feature bits.
+    pub flags: u64,
+    /// Kept by the kernel, not looked at.
+    pub ublksrv_flags: u64,
+    /// Stored by the kernel.
+    pub owner_uid: u32,
+    /// Stored by the kernel.
+    pub owner_gid: u32,
+    /// Zero.
+    pub reserved: [u64; 2],
+}
+const _: () = assert!(size_of::<DeviceInfo>() == 64);
+
+/// One request, in memory that the kernel writes. [UAPI ublksrv_io_desc]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Descriptor {
+    /// Operation in bits 0 to 7, flags above.
+    pub op_flags: u32,
+    /// Length in units of 512 bytes.
+    pub nr_sectors: u32,
+    /// Start in units of 512 bytes.
+    pub start_sector: u64,
+    /// The tag's buffer.
+    pub addr: u64,
+}
+const _: () = assert!(size_of::<Descriptor>() == 24);
+
+/// Argument of I/O commands, in the last 16 bytes of a submission entry. [UAPI ublksrv_io_cmd]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct IoCommand {
+    /// Queue.
+    pub q_id: u16,
+    /// Tag.
+    pub tag: u16,
+    /// Bytes done, or a negative errno.
+    pub result: i32,
+    /// The tag's buffer.
+    pub addr: u64,
+}
+const _: () = assert!(size_of::<IoCommand>() == 16);
+
+impl IoCommand {
+    /// As the bytes of a submission entry.
+    #[inline]
+    pub fn to_bytes(self) -> [u8; 16] {
+        let low = u64::from(self.q_id) | u64::from(self.tag) << 16 | u64::from(self.result as u32) << 32;
+        (u128::from(low.to_le()) | u128::from(self.addr.to_le()) << 64).to_le_bytes()
+    }
+}
+
+/// [`Parameters::types`]: the basic part counts.
+pub const PARAM_BASIC: u32 = 1 << 0;
+/// [`Parameters::types`]: the discard part counts.
+pub const PARAM_DISCARD: u32 = 1 << 1;
+
+/// [`Parameters::attrs`]: writes are refused.
+pub const ATTR_READ_ONLY: u32 = 1 << 0;
+/// [`Parameters::attrs`]: flush means something.
+pub const ATTR_VOLATILE_CACHE: u32 = 1 << 2;
+/// [`Parameters::attrs`]: FUA writes are understood.
+pub const ATTR_FUA: u32 = 1 << 3;
+
+/// Size and limits of a device: the basic and the discard part. [UAPI ublk_params]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Parameters {
+    /// Bytes of this structure that are filled in: [`Parameters::LEN`].
+    pub len: u32,
+    /// [`PARAM_BASIC`], [`PARAM_DISCARD`].
+    pub types: u32,
+    /// [`ATTR_READ_ONLY`] and others.
+    pub attrs: u32,
+    /// Smallest unit that can be addressed, 2^n bytes.
+    pub logical_bs_shift: u8,
+    /// Smallest unit that is written without reading, 2^n bytes.
+    pub physical_bs_shift: u8,
+    /// Preferred large unit, 2^n bytes.
+    pub io_opt_shift: u8,
+    /// Preferred small unit, 2^n bytes.
+    pub io_min_shift: u8,
+    /// Longest request, in 512 bytes.
+    pub max_sectors: u32,
+    /// No request crosses a multiple of this, in 512 bytes; 0: no such limit.
+    pub chunk_sectors: u32,
+    /// Size, in 512 bytes.
+    pub dev_sectors: u64,
+    /// Pieces of a request meet at such addresses; 0: no such limit.
+    pub virt_boundary_mask: u64,
+    /// Bytes from the start to the first unit of discard.
+    pub discard_alignment: u32,
+    /// Unit of discard in bytes; never 0.
+    pub discard_granularity: u32,
+    /// Longest discard, in 512 bytes.
+    pub max_discard_sectors: u32,
+    /// Longest write-zeroes, in 512 bytes.
+    pub max_write_zeroes_sectors: u32,
+    /// Ranges of one discard: 1, if there are discards.
+    pub max_discard_segments: u16,
+    /// Zero.
+    pub reserved: u16,
+}
+const _: () = assert!(std::mem::offset_of!(Parameters, discard_alignment) == 40);
+const _: () = assert!(size_of::<Parameters>() == 64);
+
+impl Parameters {
+    /// Bytes without the padding at the end, which newer kernels use for something else.
+    pub const LEN: u32 = 60;
+}
+
+/// Where the descriptors of a queue lie in `/dev/ublkcN`, in bytes: queues stand as far apart as the largest needs. [UAPI]
+pub const fn descriptors_offset(queue: u16, page: usize) -> usize {
+    queue as usize * (MAX_QUEUE_DEPTH as usize * size_of::<Descriptor>()).next_multiple_of(page)
+}
+
+/// Bytes of a queue's descriptors, in whole pages; a mapping must have exactly this length.
+pub const fn descriptors_len(depth: u16, page: usize) -> usize {
+    (depth as usize * size_of::<Descriptor>()).next_multiple_of(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_encoded_as_the_kernel_header_does() {
+        // Printed by a C program that uses the ioctl macros of linux-libc-dev.
+        assert_eq!(ADD_DEV.opcode(true), 0xc020_7504);
+        assert_eq!(GET_FEATURES.opcode(true), 0x8020_7513);
+        assert_eq!(io_opcode(IO_COMMIT_AND_FETCH, true), 0xc010_7521);
+    }
+
+    #[test]
+    fn commands_are_bare_numbers_where_the_kernel_knows_no_encoding() {
+        assert_eq!(ADD_DEV.opcode(false), 4);
+        assert_eq!(io_opcode(IO_FETCH, false), 0x20);
+    }
+
+    #[test]
+    fn an_io_command_has_its_fields_where_the_kernel_reads_them() {
+        let bytes = IoCommand { q_id: 0x0102, tag: 0x0304, result: -5, addr: 0x1122_3344_5566_7788 }.to_bytes();
+        assert_eq!(bytes[0..2], 0x0102u16.to_ne_bytes());
+        assert_eq!(bytes[2..4], 0x0304u16.to_ne_bytes());
+        assert_eq!(bytes[4..8], (-5i32).to_ne_bytes());
+        assert_eq!(bytes[8..16], 0x1122_3344_5566_7788u64.to_ne_bytes());
+    }
+
+    #[test]
+    fn descriptors_of_the_second_queue_start_after_the_largest_possible_first() {
+        assert_eq!(descriptors_offset(1, 4096), 98_304);
+        assert_eq!(descriptors_len(128, 4096), 4096);
+    }
+}

@@ -1,0 +1,145 @@
+//! Who uses a block device: told to the user instead of a bare "busy".
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use rustix::fs::{Mode, OFlags};
+
+/// Somebody who uses a block device or one of its partitions.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum User {
+    /// A file system, mounted there.
+    Mount(String),
+    /// The kernel's swap.
+    Swap,
+    /// A block device on top (device mapper, RAID).
+    Holder(String),
+    /// A process that has it open.
+    Process(u32, String),
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mount(at) => write!(f, "the mount at {at}"),
+            Self::Swap => write!(f, "swap"),
+            Self::Holder(name) => write!(f, "/dev/{name}"),
+            Self::Process(pid, name) => write!(f, "process {pid} ({name})"),
+        }
+    }
+}
+
+/// The whole disk and its partitions: names and device numbers.
+struct Nodes {
+    names: Vec<String>,
+    numbers: Vec<(u32, u32)>,
+}
+
+impl Nodes {
+    fn of(id: u32) -> Self {
+        let disk = format!("ublkb{id}");
+        let directory = format!("/sys/block/{disk}");
+        let partitions = names_in(&directory).filter(|name| name.starts_with(&disk));
+        let names: Vec<_> = partitions.chain([disk.clone()]).collect();
+        let path = |name: &String| if *name == disk { format!("{directory}/dev") } else { format!("{directory}/{name}/dev") };
+        let numbers = names.iter().filter_map(|name| number(fs::read_to_string(path(name)).ok()?.trim())).collect();
+        Self { names, numbers }
+    }
+
+    fn has_path(&self, path: &str) -> bool {
+        path.strip_prefix("/dev/").is_some_and(|name| self.names.iter().any(|known| known == name))
+    }
+}
+
+/// All users of `/dev/ublkb{id}` that can be seen from here. Best effort: what cannot be read is left out.
+pub fn of(id: u32) -> Vec<User> {
+    let nodes = Nodes::of(id);
+    let mut users = Vec::new();
+    if fs::read_to_string("/proc/swaps").unwrap_or_default().lines().any(|line| nodes.has_path(first_word(line))) {
+        users.push(User::Swap);
+    }
+    for name in &nodes.names {
+        let partition = format!("/sys/block/ublkb{id}/{name}/holders");
+        let whole = format!("/sys/block/{name}/holders");
+        users.extend(names_in(&partition).chain(names_in(&whole)).map(User::Holder));
+    }
+    for pid in names_in("/proc").filter_map(|name| name.parse().ok()).filter(|&pid| pid != std::process::id()) {
+        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        users.extend(mounts.lines().filter_map(|line| mounted(line, &nodes)).map(User::Mount));
+        if has_open(pid, &nodes) {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            users.push(User::Process(pid, name.trim().into()));
+        }
+    }
+    users.sort();
+    users.dedup();
+    users
+}
+
+/// Whether somebody has claimed it for himself, seen from here or not.
+pub fn is_claimed(id: u32) -> bool {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(format!("/dev/ublkb{id}"), flags, Mode::empty());
+    matches!(opened, Err(rustix::io::Errno::BUSY))
+}
+
+/// Where a line of mountinfo says that one of `nodes` is mounted. The device number is the file system's, which for some (btrfs)
+/// is not the disk's; those name the disk as the source.
+fn mounted(line: &str, nodes: &Nodes) -> Option<String> {
+    let fields: Vec<_> = line.split(' ').collect();
+    let by_number = number(fields.get(2)?).is_some_and(|number| nodes.numbers.contains(&number));
+    let separator = fields.iter().position(|&field| field == "-")?;
+    let by_source = fields.get(separator + 2).is_some_and(|source| nodes.has_path(source));
+    (by_number || by_source).then(|| fields[4].replace("\\040", " "))
+}
+
+fn has_open(pid: u32, nodes: &Nodes) -> bool {
+    let directory = format!("/proc/{pid}/fd");
+    names_in(&directory).any(|fd| {
+        fs::metadata(format!("{directory}/{fd}")).is_ok_and(|file| {
+            let number = (rustix::fs::major(file.rdev()), rustix::fs::minor(file.rdev()));
+            file.file_type().is_block_device() && nodes.numbers.contains(&number)
+        })
+    })
+}
+
+fn number(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+fn first_word(line: &str) -> &str {
+    line.split_whitespace().next().unwrap_or_default()
+}
+
+fn names_in(directory: &str) -> impl Iterator<Item = String> + use<> {
+    fs::read_dir(directory).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes() -> Nodes {
+        Nodes { names: vec!["ublkb0".into(), "ublkb0p1".into()], numbers: vec![(259, 0), (259, 1)] }
+    }
+
+    #[test]
+    fn a_mount_is_found_by_its_device_number() {
+        let line = "36 35 259:1 / /mnt/my\\040disk rw,noatime master:1 - ext4 /dev/root rw";
+        assert_eq!(mounted(line, &nodes()).as_deref(), Some("/mnt/my disk"));
+    }
+
+    #[test]
+    fn a_mount_with_a_number_of_its_own_is_found_by_its_source() {
+        let line = "36 35 0:41 / /mnt rw - btrfs /dev/ublkb0 rw";
+        assert_eq!(mounted(line, &nodes()).as_deref(), Some("/mnt"));
+    }
+
+    #[test]
+    fn the_mount_of_another_disk_is_not_ours() {
+        let line = "36 35 259:10 / /mnt rw - ext4 /dev/ublkb01 rw";
+        assert_eq!(mounted(line, &nodes()), None);
+    }
+}
