@@ -1,8 +1,11 @@
 //! A disk that does nothing, at once: what everything above a driver costs.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Instant;
 
+use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error};
 
@@ -11,11 +14,12 @@ use super::{Completion, Discard, Disk, Info, IoError, Operation, Queue, Rejected
 /// Completes every request within the disk when it is rung. Reads leave the data as it is.
 pub struct Null {
     info: Info,
+    dma: Dma,
 }
 
 impl Null {
-    /// Of `blocks` blocks of `block_size` bytes.
-    pub fn new(block_size: u32, blocks: u64) -> Self {
+    /// Of `blocks` blocks of `block_size` bytes, with an arena of `arena` bytes for its users' buffers.
+    pub fn new(block_size: u32, blocks: u64, arena: usize) -> Result<Self, Error> {
         let info = Info {
             model: "ring3 null".into(),
             serial: "0".into(),
@@ -30,7 +34,29 @@ impl Null {
             discard: Some(Discard { max_blocks: u16::MAX.into(), granularity: block_size }),
             read_only: false,
         };
-        Self { info }
+        let dma = Dma::new(Arena::new(Memory::new(arena)?, 0), Arc::new(Nowhere));
+        Ok(Self { info, dma })
+    }
+}
+
+/// The translation of a device that never reaches for memory.
+struct Nowhere;
+
+impl Iommu for Nowhere {
+    fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn unmap(&self, _: u64, _: usize) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn ranges(&self) -> Vec<RangeInclusive<u64>> {
+        vec![0..=u64::MAX]
+    }
+
+    fn page_size(&self) -> usize {
+        4096
     }
 }
 
@@ -41,6 +67,10 @@ impl Disk for Null {
 
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn dma(&self) -> &Dma {
+        &self.dma
     }
 
     fn max_queues(&self) -> u16 {
@@ -125,7 +155,7 @@ mod tests {
     use crate::block::Data;
 
     fn queue(depth: u16) -> Box<dyn Queue> {
-        Null::new(512, 100).open_queue(depth).unwrap()
+        Null::new(512, 100, 4096).unwrap().open_queue(depth).unwrap()
     }
 
     #[test]

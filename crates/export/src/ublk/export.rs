@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ring3_class::block::{Disk, Queue};
 use ring3_device::Deadline;
-use ring3_device::dma::{Arena, DmaBuffer};
+use ring3_device::dma::DmaBuffer;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::adaptive::Adaptive;
@@ -85,10 +85,10 @@ struct Start {
 }
 
 impl Export {
-    /// Makes `disk` a block device. Its buffers come from `arena`, which must be the arena of the disk's own device.
+    /// Makes `disk` a block device, with buffers from the arena of the disk's device.
     ///
     /// When this returns, the device exists and its partitions have been looked for.
-    pub fn start(disk: &dyn Disk, arena: &Arena, options: &Options) -> Result<Self, Error> {
+    pub fn start(disk: &dyn Disk, options: &Options) -> Result<Self, Error> {
         let started = Instant::now();
         let control = Control::open()?;
         let page = rustix::param::page_size() as u32;
@@ -101,7 +101,7 @@ impl Export {
         let mut device = Device::create(control, options.id, queues.len() as u16, depth, buffer)?;
         device.set_parameters(parameters)?;
         queues.truncate(device.queues().into());
-        let buffers = allocate(disk, arena, queues.len(), depth, buffer)?;
+        let buffers = allocate(disk, queues.len(), depth, buffer)?;
         let file = Arc::new(device.open()?);
         let counters: Arc<[Counters]> = queues.iter().map(|_| Counters::default()).collect();
         let mut starts = Vec::new();
@@ -260,7 +260,7 @@ fn open_queues(disk: &dyn Disk, options: &Options) -> Result<Vec<Box<dyn Queue>>
 }
 
 /// Buffers for each queue, one per tag.
-fn allocate(disk: &dyn Disk, arena: &Arena, queues: usize, depth: u16, bytes: u32) -> Result<Vec<Vec<DmaBuffer>>, Error> {
-    let one = || arena.alloc_pages(bytes as usize).map_err(|source| Error::Driver { disk: disk.name(), source });
+fn allocate(disk: &dyn Disk, queues: usize, depth: u16, bytes: u32) -> Result<Vec<Vec<DmaBuffer>>, Error> {
+    let one = || disk.dma().arena().alloc_pages(bytes as usize).map_err(|source| Error::Driver { disk: disk.name(), source });
     (0..queues).map(|_| (0..depth).map(|_| one()).collect()).collect()
 }
