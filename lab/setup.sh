@@ -1,0 +1,231 @@
+#!/bin/sh
+# Fetches what the lab needs into a cache folder: QEMU, the guest's programs, fio, and guest kernels.
+#
+#   lab/setup.sh                  everything for the default kernel
+#   lab/setup.sh tools            QEMU, busybox, mkfs and fsck
+#   lab/setup.sh fio              a static fio, built from the distribution's source package
+#   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
+#
+# Packages are downloaded by apt, which checks their signatures, and unpacked into the cache: nothing is installed, no
+# root is needed, and the system's apt lists and settings stay as they are. The suites asked are derived from the
+# configured ones. What is already there is kept; `--update` fetches it anew.
+# The cache is $RING3_CACHE, or ring3 under $XDG_CACHE_HOME or ~/.cache.
+set -eu
+umask 022
+export LC_ALL=C DEBIAN_FRONTEND=noninteractive
+
+cache=${RING3_CACHE:-${XDG_CACHE_HOME:-${HOME:?neither RING3_CACHE nor HOME is set}/.cache}/ring3}
+apt=$cache/apt
+default_kernel=6.12
+update=no
+
+say() { echo "setup: $*" >&2; }
+die() { echo "setup: $*" >&2; exit 1; }
+asked() { [ "$update" = yes ] || [ ! -e "$1" ]; }
+
+# A step's output is shown only when the step fails.
+quietly() {
+    "$@" >"$cache/setup.log" 2>&1 || { tail -n 20 "$cache/setup.log" >&2; die "failed: $* (whole output: $cache/setup.log)"; }
+}
+
+# ---- apt with folders of its own -----------------------------------------------------------------------------------
+
+# Base address of the configured archive whose suites match $1, from what apt itself would fetch, in either format of
+# the sources files.
+archive() {
+    apt-get update --print-uris 2>/dev/null |
+        sed -n "s|^'\(.*\)/dists/\([^/]*\)/\(updates/\)\{0,1\}InRelease'.*|\1 \2|p" |
+        awk -v suite="$1" '$2 ~ suite { print $1; exit }'
+}
+
+# write_sources SUITES SECURITY-SUITES NAME: binary packages and source packages apart, because the index of sources is
+# needed for fio alone.
+write_sources() {
+    keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    [ -e "$keyring" ] || die "$keyring is missing; as root: apt-get install debian-archive-keyring"
+    for type in deb deb-src; do
+        {
+            printf 'Types: %s\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n\n' "$type" "$main" "$1" "$keyring"
+            printf 'Types: %s\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$type" "$security" "$2" "$keyring"
+        } >"$apt/$3.$type.sources"
+    done
+}
+
+open_apt() {
+    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
+        die "apt-get and dpkg-deb are needed to fetch packages (Debian 12 or 13). Elsewhere: install QEMU 8 or later and name a kernel by hand, see docs/lab.md"
+    [ "$(dpkg --print-architecture)" = amd64 ] || die "the lab's packages are for amd64, this machine is $(dpkg --print-architecture)"
+    release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    case $release in
+        bookworm) releases="bookworm trixie" ;;
+        trixie) releases="trixie bookworm" ;;
+        *) die "the lab's package lists are written for Debian 12 (bookworm) and 13 (trixie), this is '${release:-unknown}'" ;;
+    esac
+    main=$(archive "^$release\$")
+    [ -n "$main" ] || die "no archive for '$release' is configured in /etc/apt; add one, then run this again"
+    security=$(archive "^$release-security\$")
+    # A machine without the security suite: the archive keeps it beside the main one.
+    [ -n "$security" ] || security=${main%/}-security
+    mkdir -p "$apt/archives/partial"
+    : >"$apt/no-packages"
+    write_sources "$release $release-updates $release-backports" "$release-security" own
+    all= all_security=
+    for r in $releases; do all="$all $r $r-updates $r-backports" all_security="$all_security $r-security"; done
+    write_sources "$all" "$all_security" all
+}
+
+# in_apt SOURCES COMMAND...: apt-get or apt-cache on private lists, blind to what the host has installed, so that a
+# package's whole closure is fetched and the result is the same everywhere.
+in_apt() {
+    sources=$1 program=$2; shift 2
+    "$program" -o Dir::Etc::sourcelist="$apt/$sources.sources" -o Dir::Etc::sourceparts=/dev/null \
+        -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
+        -o Dir::State="$apt" -o Dir::State::lists="$apt/lists.$sources" -o Dir::State::status="$apt/no-packages" \
+        -o Dir::State::extended_states="$apt/extended_states" -o Dir::Cache="$apt" -o Dir::Cache::archives="$apt/archives" \
+        -o APT::Sandbox::User="$(id -un)" -o APT::Install-Recommends=false -o APT::Architecture=amd64 \
+        -o Acquire::Languages=none -o Acquire::Retries=3 -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30 \
+        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o Acquire::IndexTargets::deb::CNF::DefaultEnabled=false \
+        -o APT::Update::Post-Invoke-Success::= -o APT::Keep-Downloaded-Packages=true -qq "$@"
+}
+
+# refresh SOURCES: updates the lists, once a run.
+refresh() {
+    eval "[ \"\${fresh_$(echo "$1" | tr .- __):-}\" = yes ]" && return
+    mkdir -p "$apt/lists.$1/partial"
+    say "reading the package lists"
+    quietly in_apt "$1" apt-get update
+    eval "fresh_$(echo "$1" | tr .- __)=yes"
+}
+
+# unpack DIR FILE...: every package into DIR, through a neighbour folder so that DIR is whole or absent.
+unpack() {
+    dir=$1; shift
+    rm -rf "$dir.new"; mkdir -p "$dir.new"
+    for deb in "$@"; do dpkg-deb -x "$deb" "$dir.new" || die "cannot unpack $deb: is $cache full?"; done
+}
+
+swap_in() { rm -rf "$1.old"; [ ! -e "$1" ] || mv "$1" "$1.old"; mv "$1.new" "$1"; rm -rf "$1.old"; }
+
+# ---- what the lab needs --------------------------------------------------------------------------------------------
+
+# The guest models need QEMU 8 or later: where the release has an older one, its backports have it.
+qemu_suite() {
+    version=$(in_apt own.deb apt-cache show --no-all-versions qemu-system-x86 | sed -n 's/^Version: \([0-9]*:\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1)
+    if [ "${version:-0}" -ge 8 ]; then echo "$release"; else echo "$release-backports"; fi
+}
+
+fetch_tools() {
+    asked "$cache/tools/bin/qemu-system-x86_64" || return 0
+    open_apt
+    refresh own.deb
+    say "fetching QEMU, busybox, e2fsprogs and xfsprogs (about 60 MB)"
+    rm -rf "$apt/archives"; mkdir -p "$apt/archives/partial"
+    quietly in_apt own.deb apt-get -y install --download-only -t "$(qemu_suite)" \
+        qemu-system-x86 busybox-static e2fsprogs xfsprogs libaio-dev
+    # The C library stays the host's own: same release. Interpreters serve package scripts that nothing runs here.
+    rm -f "$apt"/archives/libc6_* "$apt"/archives/libc6-dev_* "$apt"/archives/libc-* "$apt"/archives/linux-libc-dev_* \
+        "$apt"/archives/*python3* "$apt"/archives/perl* "$apt"/archives/dpkg_* "$apt"/archives/debconf_*
+    say "unpacking them"
+    unpack "$cache/tools" "$apt"/archives/*.deb
+    rm -rf "$apt/archives" "$cache/tools.new/usr/share/doc" "$cache/tools.new/usr/share/man" "$cache/tools.new/usr/share/locale" "$cache/tools.new/var"
+    mkdir -p "$cache/tools.new/bin"
+    cat >"$cache/tools.new/bin/qemu-system-x86_64" <<'WRAPPER'
+#!/bin/sh
+# QEMU out of the cache, with its own libraries and firmware.
+top=$(cd "$(dirname "$0")/.." && pwd)
+export LD_LIBRARY_PATH="$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export QEMU_MODULE_DIR="$top/usr/lib/x86_64-linux-gnu/qemu"
+exec "$top/usr/bin/qemu-system-x86_64" -L "$top/usr/share/qemu" -L "$top/usr/share/seabios" -L "$top/usr/lib/ipxe/qemu" "$@"
+WRAPPER
+    chmod 755 "$cache/tools.new/bin/qemu-system-x86_64"
+    "$cache/tools.new/bin/qemu-system-x86_64" --version >"$cache/setup.log" 2>&1 ||
+        { cat "$cache/setup.log" >&2; die "the unpacked QEMU does not start"; }
+    swap_in "$cache/tools"
+    say "$(head -n 1 "$cache/setup.log")"
+}
+
+need_compiler() {
+    command -v cc >/dev/null && command -v make >/dev/null && [ -e /usr/include/stdlib.h ] && return
+    [ "$(id -u)" = 0 ] || die "a C compiler and make are missing; as root: apt-get install gcc make libc6-dev"
+    say "installing gcc and make"
+    quietly apt-get -qq update
+    quietly apt-get -qq -y install --no-install-recommends gcc make libc6-dev
+}
+
+fetch_fio() {
+    asked "$cache/fio/fio" || return 0
+    need_compiler
+    fetch_tools
+    open_apt
+    refresh own.deb-src
+    say "fetching fio's source"
+    work=$cache/fio.build
+    rm -rf "$work"; mkdir -p "$work"
+    # The files are checked against the signed index; unpacking is ours, so that dpkg-dev need not be installed.
+    (cd "$work" && quietly in_apt own.deb-src apt-get source --download-only fio)
+    mkdir "$work/fio"
+    tar -xf "$work"/fio_*.orig.tar.gz -C "$work/fio" --strip-components=1
+    say "building a static fio (about a minute)"
+    mkdir "$work/aio"
+    find "$cache/tools" -name libaio.a -o -name libaio.h | while read -r file; do cp "$file" "$work/aio/"; done
+    (
+        cd "$work/fio"
+        export CPATH="$work/aio" LIBRARY_PATH="$work/aio"
+        # Plain libaio, no libraries of other storage systems: 3 MB instead of a 90 MB closure.
+        quietly ./configure --build-static --disable-native --disable-numa --disable-rdma --disable-rados --disable-rbd --disable-http \
+            --disable-gfapi --disable-pmem --disable-libnfs --disable-tcmalloc --disable-shm
+        quietly make -s -j"$(nproc)" fio
+    )
+    rm -rf "$cache/fio.new"; mkdir -p "$cache/fio.new"
+    install -m 755 "$work/fio/fio" "$cache/fio.new/fio"
+    strip "$cache/fio.new/fio" 2>/dev/null || true
+    swap_in "$cache/fio"
+    rm -rf "$work"
+    say "$("$cache/fio/fio" --version)"
+}
+
+# kernel_package PREFIX: newest plain amd64 kernel of that version, of this release when it has one.
+kernel_package() {
+    # Up to 6.1 the package name carries the ABI number (6.1.0-56), later the whole version (6.12.117+deb12).
+    names=$(in_apt all.deb apt-cache pkgnames linux-image- | grep -E "^linux-image-$(echo "$1" | sed 's/\./\\./g')([.+-][0-9].*)?-amd64$" |
+        grep -v -E -- '-(cloud|rt)-amd64$|-unsigned$|^linux-image-[0-9]+\.[0-9]+-amd64$')
+    own=$(echo "$names" | grep "+deb$(. /etc/os-release && echo "$VERSION_ID")" || true)
+    echo "${own:-$names}" | sort -V | tail -n 1
+}
+
+fetch_kernel() {
+    echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' || die "'$1' is not a kernel version such as 6.12"
+    asked "$cache/kernels/$1/release" || return 0
+    open_apt
+    refresh all.deb
+    package=$(kernel_package "$1")
+    [ -n "$package" ] || die "no kernel $1 in this release's suites; there are: $(in_apt all.deb apt-cache pkgnames linux-image- |
+        sed -n 's/^linux-image-\([0-9]*\.[0-9]*\)\..*-amd64$/\1/p' | sort -Vu | tr '\n' ' ')"
+    say "fetching $package (about 100 MB)"
+    work=$cache/kernels/$1.download
+    rm -rf "$work"; mkdir -p "$work"
+    (cd "$work" && quietly in_apt all.deb apt-get download "$package")
+    unpack "$cache/kernels/$1" "$work"/*.deb
+    rm -rf "$work" "$cache/kernels/$1.new/usr/share"
+    new=$cache/kernels/$1.new
+    # A merged /usr keeps the modules there.
+    [ -d "$new/lib/modules" ] || ln -s usr/lib "$new/lib"
+    for dir in "$new"/lib/modules/*; do basename "$dir" >"$new/release"; done
+    [ -e "$new/boot/vmlinuz-$(cat "$new/release")" ] || die "$package holds no kernel image"
+    swap_in "$cache/kernels/$1"
+    say "kernel $(cat "$cache/kernels/$1/release")"
+}
+
+mkdir -p "$cache/kernels" 2>/dev/null || die "cannot create $cache; set RING3_CACHE to a folder of yours"
+# One setup at a time; a second one waits and then finds everything there.
+if [ "${RING3_SETUP_LOCKED:-}" != "$cache" ]; then
+    RING3_SETUP_LOCKED=$cache exec flock -w 1800 "$cache/setup.lock" sh "$0" "$@"
+fi
+[ "${1:-}" != --update ] || { update=yes; shift; }
+case "${1:-all}" in
+    all) fetch_tools; fetch_fio; fetch_kernel "$default_kernel" ;;
+    tools) fetch_tools ;;
+    fio) fetch_fio ;;
+    kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
