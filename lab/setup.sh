@@ -118,10 +118,10 @@ fetch_tools() {
     asked "$cache/tools/bin/qemu-system-x86_64" || return 0
     open_apt
     refresh own.deb
-    say "fetching QEMU, busybox, e2fsprogs and xfsprogs (about 60 MB)"
+    say "fetching QEMU, busybox, kmod, e2fsprogs and xfsprogs (about 60 MB)"
     rm -rf "$apt/archives"; mkdir -p "$apt/archives/partial"
     quietly in_apt own.deb apt-get -y install --download-only -t "$(qemu_suite)" \
-        qemu-system-x86 busybox-static e2fsprogs xfsprogs libaio-dev
+        qemu-system-x86 busybox-static e2fsprogs xfsprogs kmod libaio-dev
     # The C library stays the host's own: same release. Interpreters serve package scripts that nothing runs here.
     rm -f "$apt"/archives/libc6_* "$apt"/archives/libc6-dev_* "$apt"/archives/libc-* "$apt"/archives/linux-libc-dev_* \
         "$apt"/archives/*python3* "$apt"/archives/perl* "$apt"/archives/dpkg_* "$apt"/archives/debconf_*
@@ -142,6 +142,13 @@ WRAPPER
         { cat "$cache/setup.log" >&2; die "the unpacked QEMU does not start"; }
     swap_in "$cache/tools"
     say "$(head -n 1 "$cache/setup.log")"
+}
+
+# run_tool PROGRAM NAME ARGUMENTS...: a program of the cache under NAME, with the libraries fetched with it.
+run_tool() {
+    program=$(command -v "$cache/tools/bin/$1" || command -v "$cache/tools/usr/bin/$1") || die "$1 is missing in $cache/tools"; name=$2; shift 2
+    ln -sf "$program" "$cache/tools/bin/$name"
+    LD_LIBRARY_PATH="$cache/tools/usr/lib/x86_64-linux-gnu:$cache/tools/lib/x86_64-linux-gnu" "$cache/tools/bin/$name" "$@"
 }
 
 need_compiler() {
@@ -196,6 +203,7 @@ kernel_package() {
 fetch_kernel() {
     echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' || die "'$1' is not a kernel version such as 6.12"
     asked "$cache/kernels/$1/release" || return 0
+    fetch_tools
     open_apt
     refresh all.deb
     package=$(kernel_package "$1")
@@ -204,14 +212,20 @@ fetch_kernel() {
     say "fetching $package (about 100 MB)"
     work=$cache/kernels/$1.download
     rm -rf "$work"; mkdir -p "$work"
-    (cd "$work" && quietly in_apt all.deb apt-get download "$package")
+    # From 7.x on the image package is empty and its parts are packages of their own.
+    parts=$(in_apt all.deb apt-cache pkgnames linux- | grep -x -F -e "linux-binary-${package#linux-image-}" -e "linux-modules-${package#linux-image-}" || true)
+    (cd "$work" && quietly in_apt all.deb apt-get download "$package" $parts)
     unpack "$cache/kernels/$1" "$work"/*.deb
     rm -rf "$work" "$cache/kernels/$1.new/usr/share"
     new=$cache/kernels/$1.new
     # A merged /usr keeps the modules there.
-    [ -d "$new/lib/modules" ] || ln -s usr/lib "$new/lib"
-    for dir in "$new"/lib/modules/*; do basename "$dir" >"$new/release"; done
-    [ -e "$new/boot/vmlinuz-$(cat "$new/release")" ] || die "$package holds no kernel image"
+    [ -d "$new/lib/modules" ] || { rmdir "$new/lib" 2>/dev/null || true; ln -s usr/lib "$new/lib"; }
+    kernel=${package#linux-image-}
+    # The image lies in /boot, or beside its modules since 7.x.
+    for image in "$new/boot/vmlinuz-$kernel" "$new/lib/modules/$kernel/vmlinuz"; do [ ! -f "$image" ] || mv "$image" "$new/vmlinuz"; done
+    [ -e "$new/vmlinuz" ] && [ -d "$new/lib/modules/$kernel" ] || die "$package holds no kernel image or no modules"
+    quietly run_tool kmod depmod -b "$new" "$kernel"
+    echo "$kernel" >"$new/release"
     swap_in "$cache/kernels/$1"
     say "kernel $(cat "$cache/kernels/$1/release")"
 }
