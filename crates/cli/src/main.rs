@@ -1,6 +1,7 @@
 //! `ring3`: device drivers outside the kernel, in one command.
 
 mod devices;
+mod lab;
 
 use std::process::ExitCode;
 
@@ -18,6 +19,8 @@ struct Cli {
 enum Command {
     /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
     Devices(devices::Args),
+    /// Boot guests under QEMU with the devices of a scenario, and run its steps there.
+    Lab(lab::Args),
 }
 
 fn main() -> ExitCode {
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
         .init();
     let result = match Cli::parse().command {
         Command::Devices(args) => devices::run(args),
+        Command::Lab(args) => lab::run(args),
     };
     result.unwrap_or_else(|error: anyhow::Error| {
         eprintln!("ring3: {error:#}");

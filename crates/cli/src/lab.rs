@@ -1,0 +1,191 @@
+//! `ring3 lab`: guests under QEMU.
+
+use anyhow::{Context, Result};
+use clap::{Subcommand, ValueEnum};
+use ring3_lab::{Cache, Event, Mode, Need, Outcome, Scenario, prepare};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `ring3 lab`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Shows the scenarios that come with ring3.
+    List {
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Boots a scenario's guest and runs its steps; the exit code is the job's.
+    Run {
+        /// Name of a scenario (see `ring3 lab list`) or path of a .toml file.
+        scenario: String,
+        #[command(flatten)]
+        choice: Choice,
+        /// Prints the outcome as JSON when all is over, and nothing else.
+        #[arg(long)]
+        json: bool,
+        /// Folder for the files that the job leaves in $OUT.
+        #[arg(long)]
+        out: Option<PathBuf>,
+        /// Shows the guest's console, too.
+        #[arg(long)]
+        console: bool,
+    },
+    /// Boots a scenario's guest to a shell on this terminal; `exit`, or control-A x, ends it.
+    Shell {
+        /// Name of a scenario or path of a .toml file.
+        #[arg(default_value = "two-disks")]
+        scenario: String,
+        #[command(flatten)]
+        choice: Choice,
+    },
+    /// Fetches and builds what the lab needs and the cache does not have.
+    Prepare {
+        /// Kernels by version prefix.
+        #[arg(long = "kernel", default_value = ring3_lab::DEFAULT_KERNEL)]
+        kernels: Vec<String>,
+    },
+}
+
+/// What may be chosen for a scenario.
+#[derive(Debug, clap::Args)]
+struct Choice {
+    /// Kernel by version prefix: 6.12, 7.2, 6.1.
+    #[arg(long)]
+    kernel: Option<String>,
+    /// The guest's clock.
+    #[arg(long)]
+    mode: Option<Clock>,
+    /// Sets a variable or a simple key of the scenario. May be repeated.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
+    settings: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Clock {
+    /// Real time, two processors.
+    Wall,
+    /// One instruction is one nanosecond, one processor.
+    Instructions,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it must be NAME=VALUE")?;
+    Ok((name.into(), value.into()))
+}
+
+/// Runs the command. The exit code is 0, or that of the job in the guest.
+pub fn run(lab: Args) -> Result<ExitCode> {
+    match lab.command {
+        Command::List { json } => list(json),
+        Command::Run { scenario, choice, json, out, console } => {
+            let outcome = run_scenario(&choice.load(&scenario)?, json)?;
+            report(&outcome, json, console)?;
+            if let Some(folder) = out {
+                outcome.save(&folder)?;
+            }
+            Ok(ExitCode::from(u8::try_from(outcome.exit).unwrap_or(1)))
+        }
+        Command::Shell { scenario, choice } => {
+            let mut guest = choice.load(&scenario)?.guest();
+            guest.programs.push(this_program()?);
+            eprintln!("starting the guest; control-A x ends it");
+            guest.shell(&Cache::open()?, &mut |event| follow(&event))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Prepare { kernels } => {
+            let needs = [Need::Tools, Need::Fio].into_iter().chain(kernels.into_iter().map(Need::Kernel));
+            let cache = Cache::open()?;
+            prepare(&cache, &needs.collect::<Vec<_>>(), &mut |line| eprintln!("{line}"))?;
+            println!("the lab is ready in {}", cache.root().display());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+impl Choice {
+    fn load(&self, scenario: &str) -> Result<Scenario> {
+        let named = |name: &str, value: &str| (name.to_string(), value.to_string());
+        let mut settings = self.settings.clone();
+        settings.extend(self.kernel.as_deref().map(|version| named("kernel", version)));
+        settings.extend(self.mode.map(|mode| named("mode", if matches!(mode, Clock::Wall) { "wall" } else { "instructions" })));
+        Ok(Scenario::load(scenario, &settings)?)
+    }
+}
+
+fn list(json: bool) -> Result<ExitCode> {
+    let scenarios = Scenario::shipped()?;
+    if json {
+        let rows: Vec<_> = scenarios.iter().map(|s| serde_json::json!({ "name": s.name, "about": s.about })).collect();
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = scenarios.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
+    for scenario in scenarios {
+        println!("{:width$}  {}", scenario.name, scenario.about);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_scenario(scenario: &Scenario, quiet: bool) -> Result<Outcome> {
+    let mut guest = scenario.guest();
+    guest.programs.push(this_program()?);
+    let outcome = guest.run(&Cache::open()?, &mut |event| {
+        if !quiet {
+            follow(&event);
+        }
+    })?;
+    Ok(outcome)
+}
+
+fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("finding this program, which goes into the guest")
+}
+
+fn follow(event: &Event) {
+    let bold = |text: &str| if std::io::stdout().is_terminal() { format!("\x1b[1m{text}\x1b[0m") } else { text.into() };
+    // A closed pipe is no reason to stop a run.
+    let mut out = std::io::stdout();
+    let _ = match event {
+        Event::Progress(line) => writeln!(std::io::stderr(), "{line}"),
+        Event::Step(name) => writeln!(out, "{}", bold(&format!("== {name}"))),
+        Event::Line(line) => writeln!(out, "{line}"),
+        Event::Done(step) if step.exit != 0 => writeln!(out, "{}", bold(&format!("-- failed with exit code {}", step.exit))),
+        _ => Ok(()),
+    };
+    let _ = out.flush();
+}
+
+fn report(outcome: &Outcome, json: bool, console: bool) -> Result<()> {
+    if json {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let files: serde_json::Map<_, _> = outcome
+            .files
+            .iter()
+            .map(|(name, bytes)| (name.clone(), serde_json::from_slice(bytes).unwrap_or_else(|_| text(bytes).into())))
+            .collect();
+        let value = serde_json::json!({
+            "exit": outcome.exit, "kernel": outcome.kernel, "qemu": outcome.qemu, "steps": outcome.steps,
+            "messages": outcome.messages, "files": files,
+            "seconds": { "boot": outcome.seconds.0, "total": outcome.seconds.1 },
+        });
+        println!("{}", serde_json::to_string_pretty(&value)?);
+    } else {
+        if console {
+            println!("{}", outcome.console);
+        }
+        for (step, text) in outcome.steps.iter().flat_map(|step| step.missed.iter().map(move |text| (step, text))) {
+            println!("-- step '{}' did not print {text:?}", step.name);
+        }
+        let word = if outcome.succeeded() { "passed" } else { "FAILED" };
+        println!("{word} on {} in {:.1} s, {:.1} s of it to boot", outcome.kernel, outcome.seconds.1, outcome.seconds.0);
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! A guest: everything that one run needs, said in one place.
+
+use crate::cache::Cache;
+use crate::device::Device;
+use crate::error::Error;
+use crate::initramfs;
+use crate::job::{self, Job};
+use crate::kernel::{DEFAULT_KERNEL, Kernel};
+use crate::machine::{Iommu, Machine};
+use crate::outcome::{Event, Outcome};
+use crate::qemu::Qemu;
+use crate::session::{Run, Session};
+use crate::setup::{Need, prepare};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The guest's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Real time, two processors on threads of their own.
+    #[default]
+    Wall,
+    /// Instruction time: one processor, one instruction is one nanosecond, runs repeat to about 1 %.
+    Instructions,
+}
+
+/// One command of a job.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// What it is for, in a few words.
+    pub name: String,
+    /// Shell script. The rest of the job is left out when it fails.
+    pub run: String,
+    /// Text that must appear in its output.
+    #[serde(default)]
+    pub expect: Vec<String>,
+    /// Seconds by the guest's clock after which it is killed.
+    pub time_limit: Option<u32>,
+}
+
+/// A guest to be booted. Fields may be set one by one; the methods read better in tests.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// Name of the run, for logs.
+    pub name: String,
+    /// Kernel by version prefix.
+    pub kernel: String,
+    /// The clock.
+    pub mode: Mode,
+    /// Machine model.
+    pub machine: Machine,
+    /// IOMMU; the machine's usual one when not said.
+    pub iommu: Option<Iommu>,
+    /// Virtual processors; 2 by the wall clock, 1 by instructions when not said.
+    pub vcpus: Option<u32>,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Its devices.
+    pub devices: Vec<Device>,
+    /// Kernel modules to load, with parameters after the name; what they need is loaded too.
+    pub modules: Vec<String>,
+    /// What it does.
+    pub steps: Vec<Step>,
+    /// Variables of the steps.
+    pub variables: Vec<(String, String)>,
+    /// Host programs: they are found by their file name in the guest, with their libraries.
+    pub programs: Vec<PathBuf>,
+    /// Host files: path in the guest, path on the host.
+    pub files: Vec<(String, PathBuf)>,
+    /// More words for the kernel's command line.
+    pub kernel_arguments: Vec<String>,
+    /// More arguments for QEMU.
+    pub qemu_arguments: Vec<String>,
+    /// An idle processor spins, so that instruction time is not warped to the next timer while a device works.
+    /// When not said: for instruction time with disks or network cards.
+    pub idle_poll: Option<bool>,
+    /// Time after which the run is given up, on the host's clock.
+    pub time_limit: Duration,
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        Self {
+            name: "guest".into(),
+            kernel: DEFAULT_KERNEL.into(),
+            mode: Mode::default(),
+            machine: Machine::default(),
+            iommu: None,
+            vcpus: None,
+            memory_mib: 512,
+            devices: Vec::new(),
+            modules: Vec::new(),
+            steps: Vec::new(),
+            variables: Vec::new(),
+            programs: Vec::new(),
+            files: Vec::new(),
+            kernel_arguments: Vec::new(),
+            qemu_arguments: Vec::new(),
+            idle_poll: None,
+            time_limit: Duration::from_secs(120),
+        }
+    }
+}
+
+impl Guest {
+    /// A guest with the default kernel and no devices; `name` stands in logs.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// Adds a device.
+    pub fn device(mut self, device: Device) -> Self {
+        self.devices.push(device);
+        self
+    }
+
+    /// Adds a module to load.
+    pub fn module(mut self, name: &str) -> Self {
+        self.modules.push(name.into());
+        self
+    }
+
+    /// Adds a step: a shell script under a name.
+    pub fn step(mut self, name: &str, run: &str) -> Self {
+        self.steps.push(Step { name: name.into(), run: run.into(), ..Step::default() });
+        self
+    }
+
+    /// Adds a host program, found in the guest by its file name.
+    pub fn program(mut self, path: &Path) -> Self {
+        self.programs.push(path.into());
+        self
+    }
+
+    /// Adds a host file at an absolute path in the guest.
+    pub fn file(mut self, guest: &str, host: &Path) -> Self {
+        self.files.push((guest.into(), host.into()));
+        self
+    }
+
+    /// Adds a variable for the steps.
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// What must be in the cache before this guest can boot.
+    pub fn needs(&self) -> Vec<Need> {
+        vec![Need::Tools, Need::Fio, Need::Kernel(self.kernel.clone())]
+    }
+
+    /// Fetches what is missing, boots, runs the steps and brings back what they left. Ends at the time limit, in any case.
+    ///
+    /// A step that fails is no error: see [`Outcome::exit`].
+    pub fn run(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
+        let prepared = self.prepare(cache, watch)?;
+        let names: Vec<String> = self.steps.iter().map(|step| step.name.clone()).collect();
+        let run = Run { cache, limit: self.time_limit, steps: &names };
+        let started = Instant::now();
+        let mut session = Session::start(&prepared.qemu.arguments(&prepared.initrd, false)?, prepared.folder, false)?;
+        let mut outcome = session.finish(&run, started, watch)?;
+        outcome.kernel = prepared.kernel;
+        outcome.qemu = prepared.qemu.version;
+        self.judge(&mut outcome);
+        Ok(outcome)
+    }
+
+    /// Boots to an interactive shell on this terminal, with devices and modules as the steps would find them.
+    pub fn shell(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+        let guest = Self { variables: [self.variables.clone(), vec![("LAB_SHELL".into(), "1".into())]].concat(), ..self.clone() };
+        let prepared = guest.prepare(cache, watch)?;
+        let run = Run { cache, limit: Duration::MAX, steps: &[] };
+        let mut session = Session::start(&prepared.qemu.arguments(&prepared.initrd, true)?, prepared.folder, true)?;
+        match session.finish(&run, Instant::now(), &mut |_| {}) {
+            // QEMU's own key (control-A x) ends the machine too.
+            Ok(_) | Err(Error::Died { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn prepare(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Prepared, Error> {
+        let mut progress = |line: &str| watch(Event::Progress(line));
+        self.devices.iter().try_for_each(Device::check)?;
+        prepare(cache, &self.needs(), &mut progress)?;
+        let kernel = Kernel::get(cache, &self.kernel, &mut progress)?;
+        let folder = job::folder(cache, &self.name)?;
+        let overlay = Job::new(self)?.archive(cache, &kernel)?;
+        let initrd = folder.path().join("initrd");
+        job::join(&initramfs::base(cache)?, &overlay, &initrd)?;
+        let qemu = Qemu::of(self, cache, &kernel, folder.path())?;
+        Ok(Prepared { qemu, kernel: kernel.release().into(), initrd, folder })
+    }
+
+    /// Compares the output with what was expected.
+    fn judge(&self, outcome: &mut Outcome) {
+        for (step, done) in self.steps.iter().zip(&mut outcome.steps) {
+            done.missed = step.expect.iter().filter(|text| !done.output.contains(*text)).cloned().collect();
+            if !done.missed.is_empty() && outcome.exit == 0 {
+                outcome.exit = 1;
+            }
+        }
+    }
+}
+
+struct Prepared {
+    qemu: Qemu,
+    kernel: String,
+    initrd: PathBuf,
+    folder: job::Folder,
+}

@@ -1,0 +1,241 @@
+//! The part of the root file system that differs between runs: steps, modules, programs and files.
+
+use crate::cache::{Cache, Fingerprint};
+use crate::closure;
+use crate::cpio::Writer;
+use crate::device::Device;
+use crate::error::{Doing, Error};
+use crate::guest::{Guest, Step};
+use crate::initramfs::identity;
+use crate::kernel::Kernel;
+use crate::machine::Place;
+use crate::modules::Module;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Modules that a driver which a device is bound to needs beyond itself.
+const BINDERS: &[(&str, &[&str])] = &[("vfio-pci", &["vfio-pci", "vfio_iommu_type1"])];
+
+/// A job in the form that the guest's init reads: see `lab/guest/init`.
+pub(crate) struct Job<'a> {
+    guest: &'a Guest,
+    places: Vec<Place>,
+}
+
+impl<'a> Job<'a> {
+    pub(crate) fn new(guest: &'a Guest) -> Result<Self, Error> {
+        let job = Self { guest, places: guest.machine.places(&guest.devices)? };
+        for (name, _) in &guest.variables {
+            if !is_variable(name) {
+                return Err(Error::Request(format!("'{name}' is no name of a variable")));
+            }
+        }
+        Ok(job)
+    }
+
+    /// The job as an archive, to follow the base archive or to be sent to a guest that waits.
+    pub(crate) fn archive(&self, cache: &Cache, kernel: &Kernel) -> Result<Vec<u8>, Error> {
+        let mut archive = Writer::new();
+        let mut text = |name: &str, content: String| archive.file(&format!("/job/{name}"), 0o644, content.as_bytes());
+        text("env", self.environment())?;
+        text("bind", self.bound().map(|(device, place)| format!("{} {}\n", place.address, device.bind.as_deref().unwrap_or(""))).collect())?;
+        text("settle", self.settle().collect())?;
+        text("steps", (0..self.guest.steps.len()).map(|n| format!("{n}\n")).collect())?;
+        for (number, step) in self.guest.steps.iter().enumerate() {
+            text(&format!("step.{number}"), script(step))?;
+        }
+        self.modules(kernel, &mut archive)?;
+        self.programs(cache, &mut archive)?;
+        for (guest, host) in &self.guest.files {
+            archive.file(guest, mode_of(host)?, &read(host)?)?;
+        }
+        Ok(archive.finish())
+    }
+
+    fn bound(&self) -> impl Iterator<Item = (&Device, &Place)> {
+        self.guest.devices.iter().zip(&self.places).filter(|(device, _)| device.bind.is_some())
+    }
+
+    /// Variables: those asked for, and each device's address under its name in capitals.
+    fn environment(&self) -> String {
+        let devices = self.guest.devices.iter().zip(&self.places).map(|(device, place)| (variable(&device.id), place.address.clone()));
+        let all = devices.chain(self.guest.variables.iter().cloned());
+        all.map(|(name, value)| format!("{name}={}\n", quoted(&value))).collect()
+    }
+
+    /// What appears in /sys when the kernel's own driver is done with a device, for the models that take their time.
+    fn settle(&self) -> impl Iterator<Item = String> {
+        let modules: Vec<_> = self.guest.modules.iter().map(|name| name.as_str()).collect();
+        self.guest.devices.iter().zip(&self.places).filter(|(device, _)| device.bind.is_none()).filter_map(move |(device, place)| {
+            let sign = match device.model.as_str() {
+                "nvme" if modules.contains(&"nvme") => "nvme/nvme*/nvme*n*",
+                net @ ("e1000" | "e1000e" | "igb") if modules.contains(&net) => "net/*",
+                _ => return None,
+            };
+            Some(format!("/sys/bus/pci/devices/{}/{sign}\n", place.address))
+        })
+    }
+
+    /// Modules in two groups: what bound devices need, and the rest once they are bound.
+    fn modules(&self, kernel: &Kernel, archive: &mut Writer) -> Result<(), Error> {
+        let binders = self.bound().filter_map(|(device, _)| device.bind.as_deref());
+        let early: Vec<String> = binders
+            .flat_map(|driver| match BINDERS.iter().find(|(name, _)| *name == driver) {
+                Some((_, modules)) => modules.iter().map(|m| m.to_string()).collect(),
+                None => vec![driver.to_string()],
+            })
+            .collect();
+        let late: Vec<String> = self.guest.modules.clone();
+        if early.is_empty() && late.is_empty() {
+            ["early", "late"].iter().try_for_each(|group| archive.file(&format!("/job/{group}/order"), 0o644, b""))?;
+            return Ok(());
+        }
+        let tables = kernel.modules()?;
+        for (group, wanted) in [("early", early), ("late", late)] {
+            let parameters = wanted.iter().filter_map(|entry| entry.split_once(' ')).collect::<BTreeMap<_, _>>();
+            let names: Vec<String> = wanted.iter().map(|entry| entry.split(' ').next().unwrap_or(entry).to_string()).collect();
+            let closure = tables.closure(&names)?;
+            let order: String = closure.iter().map(|module| module_line(module, &parameters)).collect();
+            archive.file(&format!("/job/{group}/order"), 0o644, order.as_bytes())?;
+            for module in &closure {
+                archive.file(&format!("/job/{group}/{}.ko", module.name), 0o644, &module.read()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn programs(&self, cache: &Cache, archive: &mut Writer) -> Result<(), Error> {
+        let mut libraries = BTreeMap::new();
+        for program in &self.guest.programs {
+            let name = program.file_name().map(|name| name.to_string_lossy().into_owned());
+            let name = name.ok_or_else(|| Error::Request(format!("{} is no program", program.display())))?;
+            libraries.extend(closure::libraries(cache, program)?);
+            archive.file(&format!("/usr/local/bin/{name}"), 0o755, &read(&stripped(cache, program)?)?)?;
+        }
+        libraries.iter().try_for_each(|(guest, host)| archive.file(guest, 0o755, &read(host)?))
+    }
+}
+
+fn module_line(module: &Module, parameters: &BTreeMap<&str, &str>) -> String {
+    let given = parameters.iter().find(|(name, _)| name.replace('-', "_") == module.name);
+    format!("{}.ko {}\n", module.name, given.map_or("", |(_, words)| words))
+}
+
+/// A step's script; one with a time limit runs under `timeout`.
+fn script(step: &Step) -> String {
+    match step.time_limit {
+        Some(seconds) => format!("exec timeout -s KILL {seconds} sh -c {}\n", quoted(&step.run)),
+        None => format!("{}\n", step.run),
+    }
+}
+
+/// The variable under which the steps find the address of device `id`.
+fn variable(id: &str) -> String {
+    id.to_uppercase().replace('-', "_")
+}
+
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// `text` as one word of the shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).doing("reading a file for the guest", path)
+}
+
+fn mode_of(path: &Path) -> Result<u32, Error> {
+    use std::os::unix::fs::PermissionsExt;
+    Ok(fs::metadata(path).doing("looking at a file for the guest", path)?.permissions().mode() & 0o777)
+}
+
+/// `program` without its debug sections, which are most of it and would have to pass through the guest's memory. As it
+/// is when this machine has no `strip`.
+fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf, Error> {
+    let name = format!("stripped/{}", Fingerprint::new().add(identity(program)?).hex());
+    let temporary = cache.path(format!("stripped-{}", std::process::id()));
+    let made = Command::new("strip").arg("-o").arg(&temporary).arg(program).output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        return Ok(program.into());
+    }
+    let result = cache.file(Path::new(&name), |out| out.write_all(&read(&temporary)?).doing("writing a program into", cache.root()));
+    let _ = fs::remove_file(&temporary);
+    result
+}
+
+/// The base archive and the job, one after the other, as the kernel wants its initramfs.
+pub(crate) fn join(base: &Path, overlay: &[u8], path: &Path) -> Result<(), Error> {
+    fs::copy(base, path).doing("copying the base initramfs to", path)?;
+    let mut file = File::options().append(true).open(path).doing("opening", path)?;
+    file.write_all(overlay).doing("writing the initramfs", path)
+}
+
+/// A run's own folder, gone when the run is over, with the disks that it has in shared memory.
+pub(crate) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let name = self.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&name) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+/// Makes the folder of a run called `name`.
+pub(crate) fn folder(cache: &Cache, name: &str) -> Result<Folder, Error> {
+    let runs = cache.path("runs");
+    fs::create_dir_all(&runs).doing("creating a cache folder", &runs)?;
+    let made = tempfile::Builder::new().prefix(&format!("ring3-{name}-")).tempdir_in(&runs);
+    made.map(Folder).doing("creating a folder for the run in", &runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+
+    #[test]
+    fn steps_find_their_devices_by_name() {
+        let guest = Guest::new("t").device(Device::new("disk-a", "nvme")).device(Device::new("b", "edu")).variable("X", "it's");
+        let env = Job::new(&guest).unwrap().environment();
+        assert_eq!(env, "DISK_A='0000:01:00.0'\nB='0000:02:00.0'\nX='it'\\''s'\n");
+    }
+
+    #[test]
+    fn a_variable_that_the_shell_would_run_is_refused() {
+        assert!(Job::new(&Guest::new("t").variable("a;b", "")).is_err());
+        assert!(Job::new(&Guest::new("t").variable("1a", "")).is_err());
+    }
+
+    #[test]
+    fn parameters_go_to_their_module() {
+        let module = Module { name: "nvme_core".into(), path: "x".into() };
+        assert_eq!(module_line(&module, &BTreeMap::from([("nvme-core", "multipath=0")])), "nvme_core.ko multipath=0\n");
+        assert_eq!(module_line(&module, &BTreeMap::new()), "nvme_core.ko \n");
+    }
+
+    #[test]
+    fn disks_in_shared_memory_go_with_their_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(&Cache::at(dir.path()).unwrap(), "t").unwrap();
+        let disk = Path::new("/dev/shm").join(format!("{}-d", folder.path().file_name().unwrap().to_string_lossy()));
+        fs::write(&disk, "x").unwrap();
+        drop(folder);
+        assert!(!disk.exists());
+    }
+}

@@ -1,0 +1,56 @@
+//! A guest kernel from the cache: the bootable ELF file and its modules.
+
+use crate::bzimage;
+use crate::cache::Cache;
+use crate::error::{Doing, Error};
+use crate::modules::Modules;
+use crate::setup::{Need, prepare};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The kernel that a guest gets unless it asks for another one.
+pub const DEFAULT_KERNEL: &str = "6.12";
+
+/// One kernel, ready to boot.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    release: String,
+    vmlinux: PathBuf,
+    modules: PathBuf,
+}
+
+impl Kernel {
+    /// The kernel `version` (a prefix such as `6.12`), fetched when the cache has none.
+    pub fn get(cache: &Cache, version: &str, progress: &mut dyn FnMut(&str)) -> Result<Self, Error> {
+        let numbers = version.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+        if !numbers || !version.contains('.') {
+            return Err(Error::Request(format!("'{version}' is not a kernel version such as {DEFAULT_KERNEL}")));
+        }
+        prepare(cache, &[Need::Kernel(version.into())], progress)?;
+        let folder = cache.path("kernels").join(version);
+        let file = folder.join("release");
+        let release = fs::read_to_string(&file).doing("reading", &file)?.trim().to_string();
+        let image = folder.join("vmlinuz");
+        let unpacked = Path::new("kernels").join(format!("vmlinux-{release}"));
+        let vmlinux = cache.file(&unpacked, |out| {
+            let packed = fs::read(&image).doing("reading the kernel image", &image)?;
+            out.write_all(&bzimage::vmlinux(&packed)?).doing("writing the unpacked kernel", &unpacked)
+        })?;
+        Ok(Self { modules: folder.join("lib/modules").join(&release), release, vmlinux })
+    }
+
+    /// The full release, as `uname -r` has it.
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// The ELF file that QEMU boots.
+    pub fn vmlinux(&self) -> &Path {
+        &self.vmlinux
+    }
+
+    pub(crate) fn modules(&self) -> Result<Modules, Error> {
+        Modules::open(&self.modules)
+    }
+}

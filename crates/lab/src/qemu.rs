@@ -1,0 +1,159 @@
+//! QEMU's command line.
+
+use crate::cache::Cache;
+use crate::device::Parts;
+use crate::error::Error;
+use crate::guest::{Guest, Mode};
+use crate::kernel::Kernel;
+use crate::machine::Iommu;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Everything but: five-level page tables, which only cost; and the string instructions' fast forms, which make the
+/// guest copy with `rep movsb`, 80 times slower under emulation than a loop of moves.
+const PROCESSOR: &str = "max,-la57,-erms,-fsrm,-fzrm,-fsrs";
+/// Oldest QEMU whose device models serve.
+const OLDEST: u32 = 8;
+/// Descriptors that QEMU finds its channels under.
+pub(crate) const JOB_FD: i32 = 3;
+/// The console's descriptor.
+pub(crate) const CONSOLE_FD: i32 = 4;
+/// The console on QEMU's terminal, with its monitor behind control-A.
+const TERMINAL: [&str; 4] = ["-chardev", "stdio,id=console,mux=on,signal=off", "-mon", "chardev=console"];
+
+/// QEMU with everything but its initramfs.
+pub(crate) struct Qemu {
+    program: PathBuf,
+    pub(crate) version: String,
+    arguments: Vec<String>,
+    kernel: PathBuf,
+    command_line: String,
+    fixtures: Vec<Value>,
+    parts: Vec<Parts>,
+    extra: Vec<String>,
+}
+
+impl Qemu {
+    /// QEMU for `guest`, whose disks are made in `folder`.
+    pub(crate) fn of(guest: &Guest, cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<Self, Error> {
+        let (program, version) = find(cache)?;
+        let iommu = guest.iommu.unwrap_or(guest.machine.usual_iommu());
+        let places = guest.machine.places(&guest.devices)?;
+        let ports = guest.devices.iter().filter(|device| device.addr.is_none()).count();
+        let parts = guest.devices.iter().zip(&places).map(|(device, place)| device.parts(place, folder));
+        Ok(Self {
+            program,
+            version,
+            arguments: machine_arguments(guest),
+            kernel: kernel.vmlinux().into(),
+            command_line: command_line(guest, iommu),
+            fixtures: guest.machine.fixtures(iommu, ports)?,
+            parts: parts.collect::<Result<_, _>>()?,
+            extra: guest.qemu_arguments.clone(),
+        })
+    }
+
+    /// The whole command line, program first. With `terminal` the console is QEMU's own terminal.
+    pub(crate) fn arguments(&self, initrd: &Path, terminal: bool) -> Result<Vec<String>, Error> {
+        let text = |path: &Path| path.to_str().map(String::from).ok_or_else(|| Error::Request(format!("{} is not UTF-8", path.display())));
+        let mut line = vec![text(&self.program)?];
+        line.extend(self.arguments.iter().cloned());
+        line.extend(["-kernel".into(), text(&self.kernel)?, "-initrd".into(), text(initrd)?, "-append".into(), self.command_line.clone()]);
+        line.extend(channel("job", JOB_FD));
+        if terminal {
+            line.extend(TERMINAL.map(String::from));
+        } else {
+            line.extend(channel("console", CONSOLE_FD));
+        }
+        line.extend(["-serial".into(), "chardev:console".into()]);
+        for device in &self.fixtures {
+            line.extend(["-device".into(), device.to_string()]);
+        }
+        for parts in &self.parts {
+            let all = [("-blockdev", &parts.blocks), ("-netdev", &parts.nets), ("-device", &parts.devices)];
+            line.extend(all.iter().flat_map(|(word, values)| values.iter().flat_map(|value| [word.to_string(), value.to_string()])));
+        }
+        line.extend(self.extra.iter().cloned());
+        Ok(line)
+    }
+}
+
+/// A channel on a socket that QEMU inherits: connected from the start, with no name in the file system.
+pub(crate) fn channel(name: &str, fd: i32) -> [String; 2] {
+    ["-chardev".into(), format!("socket,id={name},fd={fd}")]
+}
+
+fn machine_arguments(guest: &Guest) -> Vec<String> {
+    let line = |words: &str| words.split(' ').map(String::from).collect::<Vec<_>>();
+    let mut arguments = line("-nodefaults -no-user-config -display none -no-reboot");
+    arguments.extend(line(&format!("-M {} -cpu {PROCESSOR} -m {}M", guest.machine.name(), guest.memory_mib)));
+    arguments.extend(match guest.mode {
+        Mode::Wall => line(&format!("-accel tcg,thread=multi -smp {}", guest.vcpus.unwrap_or(2))),
+        // One processor by nature: instruction counting is not parallel. The clock starts at a fixed date.
+        Mode::Instructions => line("-accel tcg -smp 1 -icount shift=0,sleep=off -rtc base=2024-01-01,clock=vm -seed 1"),
+    });
+    arguments
+}
+
+fn command_line(guest: &Guest, iommu: Iommu) -> String {
+    // The self tests of the kernel's cryptography take 0.65 s under emulation.
+    let mut words: Vec<&str> = vec!["console=ttyS0 quiet panic=-1 loglevel=4 cryptomgr.notests=1"];
+    if iommu == Iommu::Intel {
+        words.push("intel_iommu=on");
+    }
+    let waits = |device: &crate::device::Device| matches!(device.model.as_str(), "nvme" | "e1000" | "e1000e" | "igb");
+    let poll = guest.mode == Mode::Instructions && guest.devices.iter().any(waits);
+    if guest.idle_poll.unwrap_or(poll) {
+        words.push("idle=poll");
+    }
+    words.extend(guest.kernel_arguments.iter().map(String::as_str));
+    words.join(" ")
+}
+
+/// The QEMU to use and its version: `$RING3_QEMU`, the cache's, or the host's if it is not too old.
+fn find(cache: &Cache) -> Result<(PathBuf, String), Error> {
+    let named = std::env::var_os("RING3_QEMU").map(PathBuf::from);
+    let cached = Some(cache.path("tools/bin/qemu-system-x86_64")).filter(|path| path.exists());
+    let program = named.or(cached).unwrap_or_else(|| "qemu-system-x86_64".into());
+    let missing = |why: String| Error::Missing { what: "QEMU".into(), why, cache: cache.root().into() };
+    let output = Command::new(&program).arg("--version").output().map_err(|e| missing(format!("{}: {e}", program.display())))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.split_whitespace().nth(3).unwrap_or("").to_string();
+    let major: u32 = version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0);
+    if major < OLDEST {
+        return Err(missing(format!("{} is version '{version}', and {OLDEST} is the oldest that serves", program.display())));
+    }
+    Ok((program, version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Backing, Device, Size};
+
+    #[test]
+    fn instruction_time_has_one_processor_whatever_is_asked() {
+        let guest = Guest { mode: Mode::Instructions, vcpus: Some(4), ..Guest::new("t") };
+        let line = machine_arguments(&guest).join(" ");
+        assert!(line.contains("-smp 1 -icount shift=0,sleep=off"), "{line}");
+    }
+
+    #[test]
+    fn the_slow_string_instructions_are_always_off() {
+        for mode in [Mode::Wall, Mode::Instructions] {
+            let line = machine_arguments(&Guest { mode, ..Guest::new("t") }).join(" ");
+            assert!(line.contains("-erms,-fsrm,-fzrm,-fsrs"), "{line}");
+        }
+    }
+
+    #[test]
+    fn idle_polls_only_by_instructions_and_with_devices_that_take_time() {
+        let disk = Guest::new("t").device(Device::nvme("d", Size(512), Backing::Null));
+        let counted = Guest { mode: Mode::Instructions, ..disk.clone() };
+        assert!(!command_line(&disk, Iommu::Intel).contains("idle=poll"));
+        assert!(command_line(&counted, Iommu::Intel).contains("idle=poll"));
+        assert!(!command_line(&Guest { devices: vec![], ..counted.clone() }, Iommu::Intel).contains("idle=poll"));
+        assert!(!command_line(&Guest { idle_poll: Some(false), ..counted }, Iommu::Intel).contains("idle=poll"));
+    }
+}

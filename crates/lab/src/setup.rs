@@ -1,0 +1,85 @@
+//! Fetching what is missing: runs `lab/setup.sh`, which is a part of this program.
+
+use crate::cache::Cache;
+use crate::error::{Doing, Error};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+const SCRIPT: &str = include_str!("../../../lab/setup.sh");
+
+/// Something that the lab needs and `lab/setup.sh` fetches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Need {
+    /// QEMU, busybox, programs for file systems.
+    Tools,
+    /// The load generator, built from source.
+    Fio,
+    /// A guest kernel by version prefix, for example `6.12`.
+    Kernel(String),
+}
+
+impl Need {
+    fn arguments(&self) -> Vec<&str> {
+        match self {
+            Self::Tools => vec!["tools"],
+            Self::Fio => vec!["fio"],
+            Self::Kernel(version) => vec!["kernel", version],
+        }
+    }
+
+    /// The file that stands for its presence.
+    fn stamp(&self) -> String {
+        match self {
+            Self::Tools => "tools/bin/qemu-system-x86_64".into(),
+            Self::Fio => "fio/fio".into(),
+            Self::Kernel(version) => format!("kernels/{version}/release"),
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Tools => "QEMU with the guest's programs".into(),
+            Self::Fio => "fio".into(),
+            Self::Kernel(version) => format!("kernel {version}"),
+        }
+    }
+
+    /// Whether it is in the cache.
+    pub fn is_met(&self, cache: &Cache) -> bool {
+        cache.path(self.stamp()).exists()
+    }
+}
+
+/// Fetches and builds what of `needs` is missing. `progress` gets one line per step. Without the network, what is there is enough.
+pub fn prepare(cache: &Cache, needs: &[Need], progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    for need in needs.iter().filter(|need| !need.is_met(cache)) {
+        fetch(cache, need, progress)?;
+    }
+    Ok(())
+}
+
+fn fetch(cache: &Cache, need: &Need, progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    let mut script = tempfile::NamedTempFile::new_in(cache.root()).doing("creating a file in the cache", cache.root())?;
+    script.write_all(SCRIPT.as_bytes()).doing("writing", script.path())?;
+    let mut child = Command::new("sh")
+        .arg(script.path())
+        .args(need.arguments())
+        .env("RING3_CACHE", cache.root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .doing("starting the setup script with", "sh".as_ref())?;
+    let mut said = Vec::new();
+    for line in child.stderr.take().map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
+        let line = line.strip_prefix("setup: ").unwrap_or(&line).to_string();
+        progress(&line);
+        said.push(line);
+    }
+    let status = child.wait().doing("waiting for the setup script with", "sh".as_ref())?;
+    if status.success() && need.is_met(cache) {
+        return Ok(());
+    }
+    let last = said.len().saturating_sub(4);
+    Err(Error::Missing { what: need.name(), why: said[last..].join("\n"), cache: cache.root().to_owned() })
+}
