@@ -195,7 +195,7 @@ fetch_fio() {
 kernel_package() {
     # Up to 6.1 the package name carries the ABI number (6.1.0-56), later the whole version (6.12.117+deb12).
     names=$(in_apt all.deb apt-cache pkgnames linux-image- | grep -E "^linux-image-$(echo "$1" | sed 's/\./\\./g')([.+-][0-9].*)?-amd64$" |
-        grep -v -E -- '-(cloud|rt)-amd64$|-unsigned$|^linux-image-[0-9]+\.[0-9]+-amd64$')
+        grep -v -E -- '-(cloud|rt)-amd64$|-unsigned$|^linux-image-[0-9]+\.[0-9]+-amd64$' || true)
     own=$(echo "$names" | grep "+deb$(. /etc/os-release && echo "$VERSION_ID")" || true)
     echo "${own:-$names}" | sort -V | tail -n 1
 }

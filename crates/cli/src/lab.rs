@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::{Subcommand, ValueEnum};
-use ring3_lab::{Cache, Event, Mode, Need, Outcome, Scenario, prepare};
+use ring3_lab::{Cache, Event, Need, Outcome, Scenario, prepare};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -112,7 +112,9 @@ mod tests {
     fn a_file_is_built_once() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::at(dir.path()).unwrap();
-        let build = |text: &'static str| cache.file(Path::new("sub/x"), |f| f.write_all(text.as_bytes()).doing("writing", Path::new("x")));
+        let build = |text: &'static str| {
+            cache.file(Path::new("sub/x"), |f| f.write_all(text.as_bytes()).doing("writing", Path::new("x")))
+        };
         build("first").unwrap();
         let path = build("second").unwrap();
         assert_eq!(fs::read_to_string(path).unwrap(), "first");

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const LIMIT: usize = 4 << 20;
 /// Lines of it that an error shows.
 const TAIL: usize = 25;
+/// What stands for a console that said nothing.
+const NOTHING: &str = "(it said nothing)";
 /// Logs of failed runs that the cache keeps.
 const KEPT: usize = 30;
 
@@ -35,10 +37,17 @@ impl Console {
         String::from_utf8_lossy(&self.bytes()).replace("\r\n", "\n").replace('\u{1b}', "")
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes().is_empty()
+    }
+
     /// The last lines.
     pub(crate) fn tail(&self) -> String {
         let text = self.text();
         let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        if lines.is_empty() {
+            return NOTHING.into();
+        }
         lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
 

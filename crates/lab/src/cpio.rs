@@ -89,7 +89,7 @@ impl Writer {
     }
 }
 
-/// A regular file read out of an archive.
+/// An entry of an archive.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Entry<'a> {
     pub(crate) path: &'a str,
@@ -100,22 +100,23 @@ pub(crate) struct Entry<'a> {
 pub(crate) fn files(mut archive: &[u8]) -> Result<Vec<Entry<'_>>, Error> {
     let mut entries = Vec::new();
     loop {
-        let (path, mode, content, rest) = next(archive)?;
-        if path == TRAILER {
+        let (mode, entry, rest) = next(archive)?;
+        if entry.path == TRAILER {
             return Ok(entries);
         }
-        let path = path.strip_prefix("./").unwrap_or(path);
+        let path = entry.path.strip_prefix("./").unwrap_or(entry.path);
         if path.starts_with('/') || path.split('/').any(|part| part == "..") {
             return Err(damaged("a path leaves the folder"));
         }
         if mode & 0o170_000 == 0o100_000 {
-            entries.push(Entry { path, content });
+            entries.push(Entry { path, ..entry });
         }
         archive = rest;
     }
 }
 
-fn next(archive: &[u8]) -> Result<(&str, u32, &[u8], &[u8]), Error> {
+/// The first entry of `archive` with its mode, and what follows it.
+fn next(archive: &[u8]) -> Result<(u32, Entry<'_>, &[u8]), Error> {
     let header = archive.get(..HEADER).ok_or_else(|| damaged("cut short"))?;
     if &header[..6] != b"070701" && &header[..6] != b"070702" {
         return Err(damaged("no header where one should be"));
@@ -126,11 +127,11 @@ fn next(archive: &[u8]) -> Result<(&str, u32, &[u8], &[u8]), Error> {
     };
     let (mode, size, name_size) = (field(1)?, field(6)? as usize, field(11)? as usize);
     let name = archive.get(HEADER..HEADER + name_size).ok_or_else(|| damaged("cut short"))?;
-    let name = std::str::from_utf8(name.strip_suffix(&[0]).unwrap_or(name)).map_err(|_| damaged("a name is not UTF-8"))?;
+    let path = std::str::from_utf8(name.strip_suffix(&[0]).unwrap_or(name)).map_err(|_| damaged("a name is not UTF-8"))?;
     let start = (HEADER + name_size).next_multiple_of(4);
     let content = archive.get(start..start + size).ok_or_else(|| damaged("cut short"))?;
     let rest = archive.get((start + size).next_multiple_of(4)..).unwrap_or(&[]);
-    Ok((name, mode, content, rest))
+    Ok((mode, Entry { path, content }, rest))
 }
 
 fn damaged(why: &str) -> Error {
@@ -162,11 +163,11 @@ mod tests {
         let mut names = Vec::new();
         let mut rest = bytes.as_slice();
         loop {
-            let (name, _, _, after) = next(rest).unwrap();
-            if name == TRAILER {
+            let (_, entry, after) = next(rest).unwrap();
+            if entry.path == TRAILER {
                 break;
             }
-            names.push(name);
+            names.push(entry.path);
             rest = after;
         }
         assert_eq!(names, ["a", "a/b", "a/b/one", "a/two", "a/b/three"]);
@@ -203,9 +204,10 @@ mod tests {
     #[test]
     fn sizes_that_are_no_numbers_or_beyond_the_end_are_errors() {
         let mut bytes = archive();
-        bytes[HEADER - 104 + 48..HEADER - 104 + 56].copy_from_slice(b"FFFFFFFF");
+        // Field 6 of the first header, after the magic and six fields of eight digits.
+        bytes[54..62].copy_from_slice(b"FFFFFFFF");
         assert!(files(&bytes).is_err());
-        bytes[HEADER - 104 + 48..HEADER - 104 + 56].copy_from_slice(b"zzzzzzzz");
+        bytes[54..62].copy_from_slice(b"zzzzzzzz");
         assert!(files(&bytes).is_err());
     }
 }

@@ -149,15 +149,13 @@ impl Device {
         self
     }
 
-    /// Whether it can be plugged into a running guest.
-    pub(crate) fn can_be_plugged(&self) -> bool {
-        self.namespaces.is_empty() && self.addr.is_none()
-    }
-
     /// Checks names before they reach QEMU or the guest's shell.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |why: String| Err(Error::Request(format!("device '{}': {why}", self.id)));
-        let word = |text: &str| text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        let word = |text: &str| {
+            text.starts_with(|c: char| c.is_ascii_alphabetic())
+                && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+        };
         if !word(&self.id) {
             return wrong("its id must be a word of letters, digits, '-' and '_'".into());
         }
@@ -167,7 +165,9 @@ impl Device {
         if !self.namespaces.is_empty() && (self.model != "nvme" || self.size.is_some()) {
             return wrong("[[device.namespace]] is for model = \"nvme\" and stands instead of size".into());
         }
-        if let Some(addr) = self.addr.as_deref().filter(|addr| !u8::from_str_radix(addr, 16).is_ok_and(|slot| (1..0x1f).contains(&slot))) {
+        if let Some(addr) =
+            self.addr.as_deref().filter(|addr| !u8::from_str_radix(addr, 16).is_ok_and(|slot| (1..0x1f).contains(&slot)))
+        {
             return wrong(format!("addr '{addr}' is not a slot from 1 to 1e"));
         }
         Ok(())
@@ -224,10 +224,9 @@ fn block(node: &str, size: Size, backing: &Backing, folder: &Path) -> Result<Val
     match backing {
         Backing::Null => Ok(json!({ "driver": "null-co", "node-name": node, "size": size.0, "read-zeroes": true })),
         Backing::Image(path) if path.exists() => Ok(file(path)),
-        Backing::Image(path) => Err(Error::Request(format!(
-            "backing '{}' is neither null, memory, file nor an image that exists",
-            path.display()
-        ))),
+        Backing::Image(path) => {
+            Err(Error::Request(format!("backing '{}' is neither null, memory, file nor an image that exists", path.display())))
+        }
         Backing::Memory if shm.is_dir() => Ok(file(&sparse(&shm.join(run_name(folder, node)), size)?)),
         Backing::Memory | Backing::File => Ok(file(&sparse(&folder.join(node), size)?)),
     }

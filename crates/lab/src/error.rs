@@ -56,7 +56,10 @@ pub enum Error {
         log: Option<PathBuf>,
     },
     /// The time limit of the run passed.
-    #[error("time limit of {limit:?} passed {when}; the console's end:\n{console}{}\nnext: raise the scenario's time_limit, or look with `ring3 lab shell`", kept(log))]
+    #[error(
+        "time limit of {limit:?} passed {when}; the console's end:\n{console}{}\nnext: raise the scenario's time_limit, or look with `ring3 lab shell`",
+        kept(log)
+    )]
     TimeLimit {
         /// The limit that was set.
         limit: Duration,

@@ -189,7 +189,7 @@ impl Guest {
         let folder = job::folder(cache, &self.name)?;
         let overlay = Job::new(self)?.archive(cache, &kernel)?;
         let initrd = folder.path().join("initrd");
-        job::join(&initramfs::base(cache)?, &overlay, &initrd)?;
+        job::join(&initramfs::base(cache)?, &[&job::boot_archive(&kernel)?, &overlay], &initrd)?;
         let qemu = Qemu::of(self, cache, &kernel, folder.path())?;
         Ok(Prepared { qemu, kernel: kernel.release().into(), initrd, folder })
     }

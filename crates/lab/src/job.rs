@@ -9,7 +9,7 @@ use crate::guest::{Guest, Step};
 use crate::initramfs::identity;
 use crate::kernel::Kernel;
 use crate::machine::Place;
-use crate::modules::Module;
+use crate::modules::{Module, Modules};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -41,7 +41,10 @@ impl<'a> Job<'a> {
         let mut archive = Writer::new();
         let mut text = |name: &str, content: String| archive.file(&format!("/job/{name}"), 0o644, content.as_bytes());
         text("env", self.environment())?;
-        text("bind", self.bound().map(|(device, place)| format!("{} {}\n", place.address, device.bind.as_deref().unwrap_or(""))).collect())?;
+        text(
+            "bind",
+            self.bound().map(|(device, place)| format!("{} {}\n", place.address, device.bind.as_deref().unwrap_or(""))).collect(),
+        )?;
         text("settle", self.settle().collect())?;
         text("steps", (0..self.guest.steps.len()).map(|n| format!("{n}\n")).collect())?;
         for (number, step) in self.guest.steps.iter().enumerate() {
@@ -61,7 +64,8 @@ impl<'a> Job<'a> {
 
     /// Variables: those asked for, and each device's address under its name in capitals.
     fn environment(&self) -> String {
-        let devices = self.guest.devices.iter().zip(&self.places).map(|(device, place)| (variable(&device.id), place.address.clone()));
+        let devices =
+            self.guest.devices.iter().zip(&self.places).map(|(device, place)| (variable(&device.id), place.address.clone()));
         let all = devices.chain(self.guest.variables.iter().cloned());
         all.map(|(name, value)| format!("{name}={}\n", quoted(&value))).collect()
     }
@@ -69,14 +73,16 @@ impl<'a> Job<'a> {
     /// What appears in /sys when the kernel's own driver is done with a device, for the models that take their time.
     fn settle(&self) -> impl Iterator<Item = String> {
         let modules: Vec<_> = self.guest.modules.iter().map(|name| name.as_str()).collect();
-        self.guest.devices.iter().zip(&self.places).filter(|(device, _)| device.bind.is_none()).filter_map(move |(device, place)| {
-            let sign = match device.model.as_str() {
-                "nvme" if modules.contains(&"nvme") => "nvme/nvme*/nvme*n*",
-                net @ ("e1000" | "e1000e" | "igb") if modules.contains(&net) => "net/*",
-                _ => return None,
-            };
-            Some(format!("/sys/bus/pci/devices/{}/{sign}\n", place.address))
-        })
+        self.guest.devices.iter().zip(&self.places).filter(|(device, _)| device.bind.is_none()).filter_map(
+            move |(device, place)| {
+                let (count, sign) = match device.model.as_str() {
+                    "nvme" if modules.contains(&"nvme") => (device.namespaces.len().max(1), "nvme/nvme*/nvme*n*"),
+                    net @ ("e1000" | "e1000e" | "igb") if modules.contains(&net) => (1, "net/*"),
+                    _ => return None,
+                };
+                Some(format!("{count} /sys/bus/pci/devices/{}/{sign}\n", place.address))
+            },
+        )
     }
 
     /// Modules in two groups: what bound devices need, and the rest once they are bound.
@@ -88,23 +94,9 @@ impl<'a> Job<'a> {
                 None => vec![driver.to_string()],
             })
             .collect();
-        let late: Vec<String> = self.guest.modules.clone();
-        if early.is_empty() && late.is_empty() {
-            ["early", "late"].iter().try_for_each(|group| archive.file(&format!("/job/{group}/order"), 0o644, b""))?;
-            return Ok(());
-        }
         let tables = kernel.modules()?;
-        for (group, wanted) in [("early", early), ("late", late)] {
-            let parameters = wanted.iter().filter_map(|entry| entry.split_once(' ')).collect::<BTreeMap<_, _>>();
-            let names: Vec<String> = wanted.iter().map(|entry| entry.split(' ').next().unwrap_or(entry).to_string()).collect();
-            let closure = tables.closure(&names)?;
-            let order: String = closure.iter().map(|module| module_line(module, &parameters)).collect();
-            archive.file(&format!("/job/{group}/order"), 0o644, order.as_bytes())?;
-            for module in &closure {
-                archive.file(&format!("/job/{group}/{}.ko", module.name), 0o644, &module.read()?)?;
-            }
-        }
-        Ok(())
+        add_modules(archive, "/job/early", &tables, &early)?;
+        add_modules(archive, "/job/late", &tables, &self.guest.modules)
     }
 
     fn programs(&self, cache: &Cache, archive: &mut Writer) -> Result<(), Error> {
@@ -117,6 +109,23 @@ impl<'a> Job<'a> {
         }
         libraries.iter().try_for_each(|(guest, host)| archive.file(guest, 0o755, &read(host)?))
     }
+}
+
+/// What a guest on `kernel` needs before it can take a job.
+pub(crate) fn boot_archive(kernel: &Kernel) -> Result<Vec<u8>, Error> {
+    let mut archive = Writer::new();
+    add_modules(&mut archive, "/boot", &kernel.modules()?, &["virtio_pci".into(), "virtio_console".into()])?;
+    Ok(archive.finish())
+}
+
+/// `wanted` modules (parameters after the name) and what they need, in `folder`, with the order of loading.
+fn add_modules(archive: &mut Writer, folder: &str, tables: &Modules, wanted: &[String]) -> Result<(), Error> {
+    let parameters: BTreeMap<_, _> = wanted.iter().filter_map(|entry| entry.split_once(' ')).collect();
+    let names: Vec<String> = wanted.iter().map(|entry| entry.split(' ').next().unwrap_or(entry).to_string()).collect();
+    let closure = tables.closure(&names)?;
+    let order: String = closure.iter().map(|module| module_line(module, &parameters)).collect();
+    archive.file(&format!("{folder}/order"), 0o644, order.as_bytes())?;
+    closure.iter().try_for_each(|module| archive.file(&format!("{folder}/{}.ko", module.name), 0o644, &module.read()?))
 }
 
 fn module_line(module: &Module, parameters: &BTreeMap<&str, &str>) -> String {
@@ -164,16 +173,17 @@ fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf, Error> {
     if !made.is_ok_and(|output| output.status.success()) {
         return Ok(program.into());
     }
-    let result = cache.file(Path::new(&name), |out| out.write_all(&read(&temporary)?).doing("writing a program into", cache.root()));
+    let result =
+        cache.file(Path::new(&name), |out| out.write_all(&read(&temporary)?).doing("writing a program into", cache.root()));
     let _ = fs::remove_file(&temporary);
     result
 }
 
-/// The base archive and the job, one after the other, as the kernel wants its initramfs.
-pub(crate) fn join(base: &Path, overlay: &[u8], path: &Path) -> Result<(), Error> {
+/// The base archive and what goes on top of it, one after the other, as the kernel wants its initramfs.
+pub(crate) fn join(base: &Path, layers: &[&[u8]], path: &Path) -> Result<(), Error> {
     fs::copy(base, path).doing("copying the base initramfs to", path)?;
     let mut file = File::options().append(true).open(path).doing("opening", path)?;
-    file.write_all(overlay).doing("writing the initramfs", path)
+    layers.iter().try_for_each(|layer| file.write_all(layer)).doing("writing the initramfs", path)
 }
 
 /// A run's own folder, gone when the run is over, with the disks that it has in shared memory.

@@ -72,11 +72,8 @@ impl Machine {
 
     /// The place of `device`, the `index`th without an address of its own.
     pub(crate) fn place(self, device: &Device, index: usize) -> Place {
-        let on_root = |slot: u8| Place {
-            bus: self.root_bus().into(),
-            slot: format!("{slot:x}"),
-            address: format!("0000:00:{slot:02x}.0"),
-        };
+        let on_root =
+            |slot: u8| Place { bus: self.root_bus().into(), slot: format!("{slot:x}"), address: format!("0000:00:{slot:02x}.0") };
         match (device.addr.as_deref().and_then(|text| u8::from_str_radix(text, 16).ok()), self) {
             (Some(slot), _) => on_root(slot),
             (None, Self::Pc) => on_root(FIRST_ROOT_PORT + index as u8),
@@ -106,7 +103,9 @@ impl Machine {
     pub(crate) fn fixtures(self, iommu: Iommu, ports: usize) -> Result<Vec<Value>, Error> {
         let mut devices = match (iommu, self) {
             (Iommu::Intel, Self::Q35) => vec![json!({ "driver": "intel-iommu", "intremap": "on" })],
-            (Iommu::Intel, Self::Pc) => return Err(Error::Request("machine pc has no intel IOMMU: say iommu = \"virtio\" or \"none\"".into())),
+            (Iommu::Intel, Self::Pc) => {
+                return Err(Error::Request("machine pc has no intel IOMMU: say iommu = \"virtio\" or \"none\"".into()));
+            }
             (Iommu::Virtio, _) => vec![json!({ "driver": "virtio-iommu-pci", "bus": self.root_bus(), "addr": "2" })],
             (Iommu::None, _) => vec![],
         };
@@ -115,7 +114,9 @@ impl Machine {
             devices.push(json!({ "driver": "pcie-root-port", "id": format!("port{}", index + 1), "bus": self.root_bus(),
                 "chassis": index + 1, "addr": format!("{slot:x}") }));
         }
-        devices.push(json!({ "driver": "virtio-serial-pci", "id": "ports", "bus": self.root_bus(), "addr": format!("{PORT_SLOT:x}") }));
+        devices.push(
+            json!({ "driver": "virtio-serial-pci", "id": "ports", "bus": self.root_bus(), "addr": format!("{PORT_SLOT:x}") }),
+        );
         devices.push(json!({ "driver": "virtserialport", "bus": "ports.0", "nr": 1, "chardev": "job" }));
         devices.push(json!({ "driver": "isa-debug-exit", "iobase": 0x501, "iosize": 1 }));
         Ok(devices)

@@ -12,9 +12,15 @@ pub(crate) struct Modules {
     /// Name to file and files that it depends on, as `modules.dep` has them.
     files: BTreeMap<String, (String, Vec<String>)>,
     built_in: BTreeSet<String>,
-    /// Name to modules that should be loaded before and after it.
-    soft: BTreeMap<String, (Vec<String>, Vec<String>)>,
+    soft: BTreeMap<String, Wishes>,
     aliases: BTreeMap<String, Vec<String>>,
+}
+
+/// Modules that should be loaded before and after another one, if there are any of that name.
+#[derive(Default)]
+struct Wishes {
+    before: Vec<String>,
+    after: Vec<String>,
 }
 
 impl Modules {
@@ -65,14 +71,14 @@ impl Modules {
         self.files.contains_key(name) || self.built_in.contains(name) || self.aliases.contains_key(name)
     }
 
-    /// Soft dependencies are wishes: those that this kernel does not have are left out.
+    /// Wishes that this kernel cannot fulfil are left out.
     fn visit(&self, name: &str, seen: &mut BTreeSet<String>, order: &mut Vec<Module>) {
         if !seen.insert(name.into()) {
             return;
         }
         if let Some((file, needs)) = self.files.get(name) {
-            let nothing = Default::default();
-            let (before, after) = self.soft.get(name).unwrap_or(&nothing);
+            let none = Wishes::default();
+            let Wishes { before, after } = self.soft.get(name).unwrap_or(&none);
             before.iter().for_each(|wish| self.visit(wish, seen, order));
             // modules.dep lists the nearest first, so loading goes from the back.
             needs.iter().rev().for_each(|need| self.visit(&name_of(need), seen, order));
@@ -112,20 +118,20 @@ fn name_of(file: &str) -> String {
 }
 
 /// A line `softdep NAME pre: A B post: C`.
-fn soft_dependency(line: &str) -> Option<(String, (Vec<String>, Vec<String>))> {
+fn soft_dependency(line: &str) -> Option<(String, Wishes)> {
     let mut words = line.split_whitespace();
     let name = words.next().filter(|word| *word == "softdep").and_then(|_| words.next())?;
-    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let mut wishes = Wishes::default();
     let mut post = false;
     for word in words {
         match word {
             "pre:" => post = false,
             "post:" => post = true,
-            module if post => after.push(normal(module)),
-            module => before.push(normal(module)),
+            module if post => wishes.after.push(normal(module)),
+            module => wishes.before.push(normal(module)),
         }
     }
-    Some((normal(name), (before, after)))
+    Some((normal(name), wishes))
 }
 
 #[cfg(test)]

@@ -74,7 +74,8 @@ impl Outcome {
     /// A file from `$OUT` as JSON.
     pub fn json(&self, name: &str) -> Result<serde_json::Value, Error> {
         let there = || self.files.keys().cloned().collect::<Vec<_>>().join(", ");
-        let bytes = self.files.get(name).ok_or_else(|| Error::Request(format!("the guest left no file {name}; it left: {}", there())))?;
+        let bytes =
+            self.files.get(name).ok_or_else(|| Error::Request(format!("the guest left no file {name}; it left: {}", there())))?;
         serde_json::from_slice(bytes).map_err(|e| Error::Format { what: format!("{name} from the guest"), why: e.to_string() })
     }
 
@@ -118,7 +119,15 @@ enum State {
 impl<'a> Reader<'a> {
     /// `names` are the steps' names, in order.
     pub(crate) fn new(names: &'a [String]) -> Self {
-        Self { names, line: Vec::new(), state: State::Text, began: 0.0, outcome: Outcome::default(), finished: false, ready: false }
+        Self {
+            names,
+            line: Vec::new(),
+            state: State::Text,
+            began: 0.0,
+            outcome: Outcome::default(),
+            finished: false,
+            ready: false,
+        }
     }
 
     /// Takes the next bytes and tells `watch` what they mean.
@@ -233,7 +242,8 @@ mod tests {
         let mut archive = cpio::Writer::new();
         archive.file("r.json", 0o644, b"{\"a\": \"\x01\\n\"}").unwrap();
         let archive = archive.finish();
-        let mut bytes = b"\x01start 1.0\n\x01step 0 1.50\nhello\nno end\x01done 0 0 2.75\n\x01step 1 2.80\n\x01done 1 3 2.80\n".to_vec();
+        let mut bytes =
+            b"\x01start 1.0\n\x01step 0 1.50\nhello\nno end\x01done 0 0 2.75\n\x01step 1 2.80\n\x01done 1 3 2.80\n".to_vec();
         bytes.extend_from_slice(format!("\x01files {}\n", archive.len()).as_bytes());
         bytes.extend_from_slice(&archive);
         bytes.extend_from_slice(b"\x01exit 3\n");
@@ -270,7 +280,8 @@ mod tests {
 
     #[test]
     fn a_report_that_makes_no_sense_is_an_error_and_no_panic() {
-        for wrong in ["step 9 0", "step x 0", "done 0 0 0", "files -1", "files 99999999999999", "exit", "nonsense", "step 0 zero"] {
+        for wrong in ["step 9 0", "step x 0", "done 0 0 0", "files -1", "files 99999999999999", "exit", "nonsense", "step 0 zero"]
+        {
             let names = names();
             let result = Reader::new(&names).take(format!("\x01{wrong}\n").as_bytes(), &mut |_| {});
             assert!(result.is_err(), "{wrong}");

@@ -56,10 +56,19 @@ impl Qemu {
 
     /// The whole command line, program first. With `terminal` the console is QEMU's own terminal.
     pub(crate) fn arguments(&self, initrd: &Path, terminal: bool) -> Result<Vec<String>, Error> {
-        let text = |path: &Path| path.to_str().map(String::from).ok_or_else(|| Error::Request(format!("{} is not UTF-8", path.display())));
+        let text = |path: &Path| {
+            path.to_str().map(String::from).ok_or_else(|| Error::Request(format!("{} is not UTF-8", path.display())))
+        };
         let mut line = vec![text(&self.program)?];
         line.extend(self.arguments.iter().cloned());
-        line.extend(["-kernel".into(), text(&self.kernel)?, "-initrd".into(), text(initrd)?, "-append".into(), self.command_line.clone()]);
+        line.extend([
+            "-kernel".into(),
+            text(&self.kernel)?,
+            "-initrd".into(),
+            text(initrd)?,
+            "-append".into(),
+            self.command_line.clone(),
+        ]);
         line.extend(channel("job", JOB_FD));
         if terminal {
             line.extend(TERMINAL.map(String::from));
@@ -72,7 +81,9 @@ impl Qemu {
         }
         for parts in &self.parts {
             let all = [("-blockdev", &parts.blocks), ("-netdev", &parts.nets), ("-device", &parts.devices)];
-            line.extend(all.iter().flat_map(|(word, values)| values.iter().flat_map(|value| [word.to_string(), value.to_string()])));
+            line.extend(
+                all.iter().flat_map(|(word, values)| values.iter().flat_map(|value| [word.to_string(), value.to_string()])),
+            );
         }
         line.extend(self.extra.iter().cloned());
         Ok(line)

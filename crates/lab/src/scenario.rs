@@ -103,7 +103,10 @@ impl Scenario {
         }
         match SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
             Some((name, text)) => Self::parse(name, text, settings),
-            None => Err(Error::Request(format!("no scenario '{name}'; there are {}, or give the path of a .toml file", names().join(", ")))),
+            None => Err(Error::Request(format!(
+                "no scenario '{name}'; there are {}, or give the path of a .toml file",
+                names().join(", ")
+            ))),
         }
     }
 

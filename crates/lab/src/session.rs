@@ -7,8 +7,8 @@ use crate::job::Folder;
 use crate::outcome::{Event, Outcome, Reader};
 use crate::qemu::{CONSOLE_FD, JOB_FD};
 use command_fds::{CommandFdExt, FdMapping};
-use std::io::{Read, Write};
 use std::fs::File;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -124,7 +124,7 @@ impl Session {
     fn no_verdict(&self, run: &Run, status: ExitStatus, when: &str) -> Error {
         let errors = std::fs::read_to_string(self.folder.path().join(ERRORS)).unwrap_or_default();
         let console = self.console.tail();
-        if !status.success() && console.is_empty() {
+        if !status.success() && self.console.is_empty() {
             let message = errors.trim().replace("qemu-system-x86_64: ", "");
             return Error::Qemu { status: status.to_string(), message };
         }
