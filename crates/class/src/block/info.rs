@@ -1,5 +1,7 @@
 //! What a disk is.
 
+use ring3_device::dma::SegmentRules;
+
 /// A disk's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
@@ -15,6 +17,8 @@ pub struct Info {
     pub blocks: u64,
     /// Most bytes that one request may move; the [`Splitter`](super) cuts longer ones.
     pub max_transfer: u32,
+    /// Which lists of segments one request may have; others are copied through the arena.
+    pub segments: SegmentRules,
     /// Bytes of a write that costs no read-modify-write inside of the device; at least `block_size`.
     pub optimal_io: u32,
     /// Whether writes may sit in a cache that loses them with the power, so that flush and FUA mean something.

@@ -1,8 +1,8 @@
 //! The memory of one device, mapped once.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::extents::Extents;
 use super::{DmaBuffer, Memory};
 use crate::Error;
 
@@ -17,8 +17,8 @@ pub struct Arena {
 struct Inner {
     memory: Arc<Memory>,
     iova: u64,
-    /// Free ranges, offset to length, never adjacent.
-    free: Mutex<BTreeMap<usize, usize>>,
+    /// Free ranges of device addresses.
+    free: Mutex<Extents>,
 }
 
 impl Arena {
@@ -33,7 +33,7 @@ impl Arena {
     pub fn with_range(memory: impl Into<Arc<Memory>>, iova: u64, start: usize, end: usize) -> Self {
         let memory = memory.into();
         let end = end.min(memory.len());
-        let free = Mutex::new(BTreeMap::from([(start, end.saturating_sub(start))]));
+        let free = Mutex::new(Extents::new(iova + start as u64, end.saturating_sub(start) as u64));
         Self { inner: Arc::new(Inner { memory, iova, free }) }
     }
 
@@ -65,48 +65,24 @@ impl Arena {
 
     /// Bytes that are free now, in all ranges together.
     pub fn free_bytes(&self) -> usize {
-        self.free().values().sum()
+        self.free().total() as usize
     }
 
     fn carve(&self, len: usize, align: usize) -> Result<usize, Error> {
         let mut free = self.free();
-        let aligned = |offset: usize| {
-            let iova = self.inner.iova + offset as u64;
-            offset + (iova.next_multiple_of(align as u64) - iova) as usize
-        };
-        let found = free.iter().find(|&(&start, &size)| aligned(start) + len <= start + size).map(|(&s, &n)| (s, n));
-        let Some((start, size)) = found else {
-            let (free, total) = (free.values().sum(), self.inner.memory.len());
-            return Err(Error::NoMemory { wanted: len, free, total });
-        };
-        let offset = aligned(start);
-        free.remove(&start);
-        if offset > start {
-            free.insert(start, offset - start);
+        match free.carve(len as u64, align as u64) {
+            Some(iova) => Ok((iova - self.inner.iova) as usize),
+            None => Err(Error::NoMemory { wanted: len, free: free.total() as usize, total: self.inner.memory.len() }),
         }
-        if offset + len < start + size {
-            free.insert(offset + len, start + size - offset - len);
-        }
-        Ok(offset)
     }
 
     /// Takes a range back and joins it with its neighbours.
-    pub(super) fn give_back(&self, mut offset: usize, mut len: usize) {
-        let mut free = self.free();
-        if let Some((&before, &size)) = free.range(..offset).next_back()
-            && before + size == offset
-        {
-            free.remove(&before);
-            (offset, len) = (before, size + len);
-        }
-        if let Some(size) = free.remove(&(offset + len)) {
-            len += size;
-        }
-        free.insert(offset, len);
+    pub(super) fn give_back(&self, iova: u64, len: usize) {
+        self.free().give_back(iova, len as u64);
     }
 
-    fn free(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
-        // The map is consistent between any two statements that can panic, so a poisoned lock is still good.
+    fn free(&self) -> MutexGuard<'_, Extents> {
+        // The set is consistent between any two statements that can panic, so a poisoned lock is still good.
         self.inner.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -174,7 +150,7 @@ mod tests {
             }
             held.clear();
             prop_assert_eq!(arena.free_bytes(), before);
-            prop_assert_eq!(arena.free().len(), 1);
+            prop_assert_eq!(arena.free().count(), 1);
         }
     }
 }

@@ -82,7 +82,7 @@ impl DmaBuffer {
         self.len = 0;
     }
 
-    fn checked(&self, offset: usize, len: usize) -> Result<*mut u8, Error> {
+    pub(super) fn checked(&self, offset: usize, len: usize) -> Result<*mut u8, Error> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Error::Invalid(format!("bytes {offset}+{len} of a DMA buffer of {}", self.len)));
         }
@@ -93,10 +93,8 @@ impl DmaBuffer {
 
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
-        if self.len > 0 {
-            let offset = (self.iova - self.arena.iova()) as usize;
-            self.arena.give_back(offset, self.len);
-        }
+        // An abandoned buffer is empty and gives nothing back.
+        self.arena.give_back(self.iova, self.len);
     }
 }
 

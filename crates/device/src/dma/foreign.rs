@@ -1,12 +1,12 @@
 //! Memory that was not made for a device: an application's own.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::Memory;
+use super::{DmaBuffer, Memory};
 use crate::Error;
 
 /// An allocation outside of the arena that a device may be pointed at. A clone is another handle on the same bytes.
@@ -16,10 +16,16 @@ use crate::Error;
 /// pages with others, so its bytes are copied through the arena instead.
 #[derive(Clone)]
 pub struct Foreign {
+    handle: Arc<Handle>,
+}
+
+/// What the users of an allocation share; mappings of it hold the allocation alone.
+pub(super) struct Handle {
     allocation: Arc<Allocation>,
 }
 
-struct Allocation {
+/// The bytes, kept for users and mappings.
+pub(super) struct Allocation {
     id: u64,
     base: NonNull<u8>,
     len: usize,
@@ -62,27 +68,37 @@ impl Foreign {
     fn own(base: NonNull<u8>, len: usize, kind: Kind) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { allocation: Arc::new(Allocation { id, base, len, kind }) }
+        Self { handle: Arc::new(Handle { allocation: Arc::new(Allocation { id, base, len, kind }) }) }
     }
 
     /// Its number, never used twice in this process.
     pub fn id(&self) -> u64 {
-        self.allocation.id
+        self.handle.allocation.id
     }
 
     /// Bytes.
     pub fn len(&self) -> usize {
-        self.allocation.len
+        self.handle.allocation.len
     }
 
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.allocation.len == 0
+        self.handle.allocation.len == 0
     }
 
     /// Where it lies in this process, for a kernel interface that takes an address. Never make a reference of it.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.allocation.base.as_ptr()
+        self.handle.allocation.as_ptr()
+    }
+
+    /// The bytes, for a mapping that must outlive its users.
+    pub(super) fn allocation(&self) -> &Arc<Allocation> {
+        &self.handle.allocation
+    }
+
+    /// Tells whether anyone still uses the bytes, without being a user.
+    pub(super) fn users(&self) -> Weak<Handle> {
+        Arc::downgrade(&self.handle)
     }
 
     /// Copies `bytes.len()` bytes out, from `offset` on.
@@ -98,6 +114,22 @@ impl Foreign {
         let to = self.checked(offset, bytes.len())?;
         // SAFETY: `checked` proved the range; the source is a Rust slice and so outside of shared memory.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies `len` bytes from `offset` on to `buffer[at..]`.
+    pub(super) fn copy_to(&self, offset: usize, buffer: &DmaBuffer, at: usize, len: usize) -> Result<(), Error> {
+        let (from, to) = (self.checked(offset, len)?, buffer.checked(at, len)?);
+        // SAFETY: both ranges were checked, and an arena's memory is never foreign memory, so they do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        Ok(())
+    }
+
+    /// Copies `len` bytes from `buffer[at..]` to `offset`.
+    pub(super) fn copy_from(&self, offset: usize, buffer: &DmaBuffer, at: usize, len: usize) -> Result<(), Error> {
+        let (to, from) = (self.checked(offset, len)?, buffer.checked(at, len)?);
+        // SAFETY: both ranges were checked, and an arena's memory is never foreign memory, so they do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
         Ok(())
     }
 
@@ -123,6 +155,12 @@ impl From<Box<[u8]>> for Foreign {
 impl From<Vec<u8>> for Foreign {
     fn from(bytes: Vec<u8>) -> Self {
         bytes.into_boxed_slice().into()
+    }
+}
+
+impl Allocation {
+    pub(super) fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
     }
 }
 

@@ -4,7 +4,8 @@
 //! [`Memory`] is an anonymous shared file (memfd), mapped here and handed by descriptor to whoever must see it too.
 //! An [`Arena`] is the memory of one device, mapped once through its IOMMU, so that virtual to device address is one addition.
 //! A [`DmaBuffer`] is an owned range of the arena. [`Dma`] ties an arena to the device's [`Iommu`].
-//! [`Foreign`] memory is what was not made for the device. [`Pages`] of either kind are what an [`Iommu`] maps.
+//! [`Foreign`] memory is what was not made for the device. [`Pages`] of either kind are what an [`Iommu`] maps; [`Streams`] lend
+//! pieces of foreign memory to a device, mapped or copied.
 //!
 //! # Trust
 //! No Rust reference to this memory exists: a device or another process can write it at any time. Bytes are copied in and
@@ -12,29 +13,30 @@
 
 mod arena;
 mod buffer;
+mod extents;
 mod foreign;
+mod mapping;
 mod memory;
 mod pages;
+mod pool;
+mod segment;
+mod streams;
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use arena::Arena;
 pub use buffer::DmaBuffer;
 pub use foreign::Foreign;
+pub use mapping::Mapping;
 pub use memory::Memory;
 pub use pages::Pages;
+pub use pool::Pool;
+pub use segment::{Segment, SegmentRules};
+pub use streams::{CacheLimits, Direction, Mappings, Mode, Piece, Stream, StreamLimits, StreamStats, Streams, Transfer};
 
 use crate::Error;
-
-/// A range of device addresses, contiguous for the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// First device address.
-    pub iova: u64,
-    /// Bytes.
-    pub len: u32,
-}
+use extents::Extents;
 
 /// The address translation of one device, as a backend offers it.
 pub trait Iommu: Send + Sync {
@@ -58,12 +60,23 @@ pub trait Iommu: Send + Sync {
 pub struct Dma {
     arena: Arena,
     iommu: Arc<dyn Iommu>,
+    /// Device addresses that nothing is mapped at.
+    space: Arc<Mutex<Extents>>,
 }
 
 impl Dma {
     /// Ties `arena`, which is mapped already, to the translation behind it.
     pub fn new(arena: Arena, iommu: Arc<dyn Iommu>) -> Self {
-        Self { arena, iommu }
+        let mut space = Extents::default();
+        for range in iommu.ranges() {
+            let (start, last) = (*range.start(), *range.end());
+            // The end of a range must be a number, so the topmost address of all is never used.
+            space.give_back(start, last.saturating_sub(start).saturating_add(1).min(u64::MAX - start));
+        }
+        // Some devices take address 0 for "none".
+        space.exclude(0, iommu.page_size() as u64);
+        space.exclude(arena.iova(), arena.memory().len() as u64);
+        Self { arena, iommu, space: Arc::new(Mutex::new(space)) }
     }
 
     /// The memory that is mapped for the life of the device.
@@ -74,5 +87,16 @@ impl Dma {
     /// The device's address translation.
     pub fn iommu(&self) -> &Arc<dyn Iommu> {
         &self.iommu
+    }
+
+    /// Lets the device reach all of `foreign`, outside of the arena, for as long as the mapping lives. Two system calls, so not
+    /// for each request: [`Streams`] keeps mappings.
+    pub fn map(&self, foreign: &Foreign) -> Result<Mapping, Error> {
+        Mapping::new(self, foreign)
+    }
+
+    fn space(&self) -> MutexGuard<'_, Extents> {
+        // The set is consistent between any two statements that can panic, so a poisoned lock is still good.
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::foreign::Allocation;
 use super::{Foreign, Memory};
 use crate::Error;
 
@@ -21,7 +22,7 @@ pub struct Pages {
 #[derive(Clone)]
 enum Owner {
     Memory(Arc<Memory>),
-    Foreign(Foreign),
+    Foreign(Arc<Allocation>),
 }
 
 impl Pages {
@@ -34,7 +35,7 @@ impl Pages {
     /// All of `foreign`, which must start and end on page boundaries: what shares its pages would be open to the device, too.
     pub fn of_foreign(foreign: &Foreign) -> Result<Self, Error> {
         check(foreign.as_ptr(), foreign.len(), 0, foreign.len())?;
-        Ok(Self { owner: Owner::Foreign(foreign.clone()), offset: 0, len: foreign.len() })
+        Ok(Self { owner: Owner::Foreign(foreign.allocation().clone()), offset: 0, len: foreign.len() })
     }
 
     /// Bytes.
@@ -52,7 +53,7 @@ impl Pages {
     pub fn as_ptr(&self) -> NonNull<u8> {
         let base = match &self.owner {
             Owner::Memory(memory) => memory.as_ptr(),
-            Owner::Foreign(foreign) => foreign.as_ptr(),
+            Owner::Foreign(allocation) => allocation.as_ptr(),
         };
         // SAFETY: `check` proved that the offset is within the owner's range, which does not start at address 0.
         unsafe { NonNull::new_unchecked(base.add(self.offset)) }

@@ -1,0 +1,70 @@
+//! What a transfer looks like to a device: pieces of its address space.
+
+/// A range of device addresses, contiguous for the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// First device address.
+    pub iova: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// Which lists of segments a device can take in one transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentRules {
+    /// The first address is a multiple of this power of two.
+    pub align: u32,
+    /// Every segment but the first starts, and every one but the last ends, at a multiple of this power of two; 1 means anywhere.
+    pub boundary: u32,
+    /// Most segments.
+    pub max: u32,
+}
+
+impl SegmentRules {
+    /// Whole pages between the first and the last byte, which NVMe's PRP lists ask for. [NVMe 4.3.1]
+    pub const PAGES: Self = Self { align: 4, boundary: 4096, max: u32::MAX };
+
+    /// Whether a device with these rules takes `segments`.
+    pub fn allow(&self, segments: &[Segment]) -> bool {
+        let Some((first, last)) = segments.first().zip(segments.last()) else { return true };
+        let boundary = u64::from(self.boundary);
+        first.iova.is_multiple_of(u64::from(self.align))
+            && segments.len() <= self.max as usize
+            && segments[1..].iter().all(|segment| segment.iova.is_multiple_of(boundary))
+            && segments[..segments.len() - 1]
+                .iter()
+                .all(|segment| (segment.iova + u64::from(segment.len)).is_multiple_of(boundary))
+            && last.len > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(iova: u64, len: u32) -> Segment {
+        Segment { iova, len }
+    }
+
+    #[test]
+    fn a_page_list_may_start_and_end_within_a_page() {
+        assert!(SegmentRules::PAGES.allow(&[segment(0x1200, 0xe00), segment(0x9000, 0x1000), segment(0x5000, 0x200)]));
+    }
+
+    #[test]
+    fn a_page_list_has_no_gap_inside() {
+        assert!(!SegmentRules::PAGES.allow(&[segment(0x1000, 0x800), segment(0x9000, 0x1000)]));
+        assert!(!SegmentRules::PAGES.allow(&[segment(0x1000, 0x1000), segment(0x9200, 0xe00)]));
+    }
+
+    #[test]
+    fn a_misaligned_start_is_refused() {
+        assert!(!SegmentRules::PAGES.allow(&[segment(0x1002, 512)]));
+    }
+
+    #[test]
+    fn more_segments_than_the_device_takes_are_refused() {
+        let rules = SegmentRules { max: 1, ..SegmentRules::PAGES };
+        assert!(!rules.allow(&[segment(0x1000, 0x1000), segment(0x3000, 0x1000)]));
+    }
+}
