@@ -26,7 +26,7 @@ impl Mapping {
             dma.space().give_back(iova, len);
             return Err(error);
         }
-        Ok(Self { dma: dma.clone(), pages: pages, iova })
+        Ok(Self { dma: dma.clone(), pages, iova })
     }
 
     /// The device address of the first byte.

@@ -178,7 +178,8 @@ impl Streams {
             self.stats.mapped += 1;
             return Ok(stream);
         }
-        let buffer = match self.copies.take().filter(|_| transfer.len <= self.copies.size()) {
+        let set_aside = if transfer.len <= self.copies.size() { self.copies.take() } else { None };
+        let buffer = match set_aside {
             Some(buffer) => buffer,
             None => self.dma.arena().alloc_pages(transfer.len)?,
         };

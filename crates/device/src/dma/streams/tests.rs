@@ -214,3 +214,13 @@ fn copies_beyond_the_arena_are_refused_and_work_again_later() {
     streams.end(held.pop().unwrap(), whole(&pieces, Direction::ToDevice), true).unwrap();
     assert!(streams.begin(whole(&pieces, Direction::ToDevice)).is_ok());
 }
+
+#[test]
+fn a_transfer_longer_than_a_copy_buffer_leaves_the_pool_whole() {
+    let (mut streams, _) = streams(Table::default(), Mode::Copy, CacheLimits::default());
+    let long = [pages(8)];
+    let stream = streams.begin(whole(&long, Direction::ToDevice)).unwrap();
+    assert_eq!(streams.copies.free(), 2);
+    streams.end(stream, whole(&long, Direction::ToDevice), true).unwrap();
+    assert_eq!(streams.copies.free(), 2);
+}
