@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
+use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages, SegmentRules};
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error};
 
@@ -27,6 +27,7 @@ impl Null {
             block_size,
             blocks,
             max_transfer: 1 << 20,
+            segments: SegmentRules::PAGES,
             optimal_io: block_size,
             volatile_cache: false,
             fua: false,
