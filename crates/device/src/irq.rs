@@ -13,6 +13,7 @@
 //! is held back, `unmask` takes effect only at the end of the pause: whoever sleeps on the descriptor of an interrupt calls
 //! [`Irq::rearm`] when [`Irq::held`] has run down. [`Irq::wait`] and the [`Waiter`](crate::wait::Waiter) do.
 
+mod fan_out;
 mod storm;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +24,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+pub use fan_out::FanOut;
 pub use storm::StormLimit;
 
 use crate::{Deadline, Error};

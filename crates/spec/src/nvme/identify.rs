@@ -10,6 +10,8 @@ pub mod cns {
     pub const CONTROLLER: u8 = 0x01;
     /// Active namespace list: up to 1024 identifiers above the one asked for, ascending, then zeroes. [NVMe 5.1.13.2.2]
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
+    /// [`NvmLimits`](super::NvmLimits), since version 2.0. [NVMe-NVM 4.1.5.4]
+    pub const CONTROLLER_NVM: u8 = 0x06;
 }
 
 /// Bytes of every identify structure. [NVMe 5.1.13]
@@ -98,6 +100,22 @@ impl Controller {
             0 => None,
             shift => Some(page.checked_shl(shift.into()).filter(|bytes| bytes >> shift == page).unwrap_or(u64::MAX)),
         }
+    }
+}
+
+layout! {
+    /// Identify controller of the NVM command set: limits of some commands. [NVMe-NVM 4.1.5.4]
+    pub struct NvmLimits[4096] {
+        /// VSL: verify size limit, as `max_transfer_shift`.
+        verify_shift, set_verify_shift: u8 @ 0;
+        /// WZSL: most bytes of write zeroes, the smallest memory page shifted left by this; 0 means not reported.
+        write_zeroes_shift, set_write_zeroes_shift: u8 @ 1;
+        /// DMRL: most ranges of dataset management; 0 means not reported.
+        ranges, set_ranges: u8 @ 3;
+        /// DMRSL: most blocks of one such range; 0 means not reported.
+        range_blocks, set_range_blocks: u32 @ 4;
+        /// DMSL: most blocks of all ranges together; 0 means not reported.
+        total_blocks, set_total_blocks: u64 @ 8;
     }
 }
 
