@@ -2,7 +2,7 @@
 
 use ring3_device::{Device, Error};
 
-use crate::{OpenOptions, Uri, vfio};
+use crate::{OpenOptions, Uri, qtest, vfio};
 
 /// What to do with a device whose type is known only when its URI has been read.
 ///
@@ -16,9 +16,9 @@ pub trait Job {
 
 /// Opens the device that `uri` names and runs `job` on it.
 pub fn with_device<J: Job>(uri: &Uri, options: OpenOptions, job: J) -> Result<J::Output, Error> {
-    match uri.scheme.as_str() {
-        "vfio" => Ok(job.run(vfio::open(uri, options)?)),
-        // Each backend adds its line here.
-        _ => Err(Error::Unsupported(format!("{uri}: this build has no backend {:?}", uri.scheme))),
+    match (uri.scheme.as_str(), uri.target.as_str()) {
+        ("vfio", _) => Ok(job.run(vfio::open(uri, options)?)),
+        ("qtest", _) => Ok(job.run(qtest::open(uri, options)?)),
+        _ => Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
     }
 }

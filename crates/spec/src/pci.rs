@@ -18,6 +18,8 @@ pub const CLASS: u64 = 0x09;
 pub const HEADER_TYPE: u64 = 0x0e;
 /// First base address register; six of 32 bits. [PCI 6.2.5]
 pub const BAR0: u64 = 0x10;
+/// Expansion ROM base address, 32 bits. [PCI 6.2.5.2]
+pub const EXPANSION_ROM: u64 = 0x30;
 /// Pointer to the first capability, 8 bits. [PCI 6.7]
 pub const CAPABILITIES: u64 = 0x34;
 /// Interrupt pin, 8 bits: 0 means no INTx, 1 means INTA. [PCI 6.2.4]
@@ -43,3 +45,41 @@ pub const CAP_MSIX: u8 = 0x11;
 
 /// The most that a BAR index can be.
 pub const BAR_COUNT: u8 = 6;
+
+/// Header of a capability: its id in the low byte, the next one's place in the high byte. [PCI 6.7]
+pub const CAP_HEADER: u64 = 0;
+/// Interrupt status, bit 3 of `STATUS`: the function wants its pin asserted. [PCI 6.2.3]
+pub const STATUS_INTERRUPT: u16 = 1 << 3;
+
+/// MSI: control, 16 bits, from the capability's start. [PCI 6.8.1.3]
+pub const MSI_CONTROL: u64 = 2;
+/// MSI: address, low half. [PCI 6.8.1.4]
+pub const MSI_ADDRESS: u64 = 4;
+/// MSI control: enabled.
+pub const MSI_ENABLE: u16 = 1 << 0;
+/// MSI control: the address has 64 bits, so what follows it lies 4 bytes further.
+pub const MSI_64: u16 = 1 << 7;
+/// MSI control: there is a mask bit per vector.
+pub const MSI_MASKABLE: u16 = 1 << 8;
+
+/// MSI-X: control, 16 bits, from the capability's start. [PCI 6.8.2.3]
+pub const MSIX_CONTROL: u64 = 2;
+/// MSI-X: the table's BAR (bits 2 to 0) and its offset there. [PCI 6.8.2.4]
+pub const MSIX_TABLE: u64 = 4;
+/// MSI-X control: the table's size less one.
+pub const MSIX_SIZE: u16 = 0x7ff;
+/// MSI-X control: enabled.
+pub const MSIX_ENABLE: u16 = 1 << 15;
+/// Bytes of a table entry: address (64 bits), data, vector control. [PCI 6.8.2.6]
+pub const MSIX_ENTRY: u64 = 16;
+/// Vector control of a table entry, from its start; bit 0 masks the vector. [PCI 6.8.2.9]
+pub const MSIX_VECTOR_CONTROL: u64 = 12;
+
+/// Express: device capabilities, from the capability's start. [PCIe 7.5.3.3]
+pub const EXPRESS_DEVICE_CAPABILITIES: u64 = 4;
+/// Express: device control, 16 bits. [PCIe 7.5.3.4]
+pub const EXPRESS_DEVICE_CONTROL: u64 = 8;
+/// Device capabilities: the function can be reset alone.
+pub const EXPRESS_FLR_CAPABLE: u32 = 1 << 28;
+/// Device control: reset the function.
+pub const EXPRESS_FLR: u16 = 1 << 15;

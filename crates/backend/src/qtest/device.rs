@@ -1,0 +1,200 @@
+//! The device that a driver sees, from its QEMU's start to its end.
+
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ring3_device::dma::{Arena, Dma, Iommu, Memory};
+use ring3_device::irq::{Irq, IrqKind, IrqLimits};
+use ring3_device::{Device, Error};
+use ring3_spec::pci;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::bar::QtestBar;
+use super::board::{Board, DOORBELL_SLOT};
+use super::function::CONFIG_SIZE;
+use super::ivshmem::Doorbell;
+use super::machine::{self, Machine};
+use super::model::Model;
+use super::wire::Wire;
+use super::{eventfd, find};
+use crate::{OpenOptions, Uri};
+
+/// Memory below this address is not memory everywhere on a PC (video, ROMs): the arena starts here.
+const ARENA_START: usize = 1 << 20;
+/// A q35 machine has memory in one piece up to here.
+const MEMORY_LIMIT: usize = 2 << 30;
+/// Memory comes in units of this, so that it can be huge pages.
+const MEMORY_UNIT: usize = 2 << 20;
+
+/// One device of a QEMU that lives for it alone.
+///
+/// Dropping it ends QEMU, and with it every transfer.
+pub struct Qtest {
+    name: String,
+    board: Board,
+    dma: Dma,
+    removal: Irq,
+    _doorbell: Doorbell,
+    _machine: Machine,
+}
+
+/// Starts a QEMU with the device that `uri` names.
+pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
+    let program = find::qemu()?;
+    let model = Model::of(uri)?;
+    let memory = Memory::new(memory_size(uri, &options)?)?;
+    let (wire, wire_end) = pair()?;
+    let wire = Arc::new(Wire::new(wire));
+    let (server, server_end) = pair()?;
+    let doorbell = Doorbell::new(server, model.vectors)?;
+    let removal = eventfd::new()?;
+    let ram = memory.as_fd().try_clone_to_owned().map_err(|error| Error::os("duplicating DMA memory", error))?;
+    let firmware = machine::firmware()?;
+    let args = command_line(&model, memory.len(), [&ram, &firmware, &wire_end, &server_end]);
+    let inherited = [ram, firmware, wire_end, server_end].into_iter().chain(model.files).collect();
+    let mut machine = Machine::start(&program, args, inherited, end(&wire, &removal, &doorbell)?)?;
+    let board = Board::find(wire, doorbell.events().clone(), &model.hidden).map_err(|error| match error {
+        Error::Gone => Error::Unsupported(format!("{uri}: QEMU did not start. It says: {}", machine.stop())),
+        other => other,
+    })?;
+    let removal = Irq::new(removal, IrqKind::Intx, 0, None);
+    Ok(Qtest { name: uri.to_string(), board, dma: dma(memory, &options), removal, _doorbell: doorbell, _machine: machine })
+}
+
+/// What to do when QEMU has ended: whoever waits for a reply or an interrupt shall look at the device and find it gone.
+fn end(wire: &Arc<Wire>, removal: &OwnedFd, doorbell: &Doorbell) -> Result<impl FnOnce() + Send + 'static, Error> {
+    let (wire, removal, events) = (wire.clone(), eventfd::share(removal)?, doorbell.events().clone());
+    Ok(move || {
+        wire.close();
+        eventfd::signal(&removal);
+        events.iter().for_each(eventfd::signal);
+    })
+}
+
+/// The machine: memory that we share, a processor that halts, the doorbell, the device.
+fn command_line(model: &Model, memory: usize, [ram, firmware, wire, server]: [&OwnedFd; 4]) -> Vec<String> {
+    let megabytes = memory >> 20;
+    let fd = std::os::fd::AsRawFd::as_raw_fd;
+    let fixed = [
+        ("-machine", "q35,memory-backend=ram,hpet=off,smm=off,vmport=off".into()),
+        ("-accel", "tcg".into()),
+        ("-m", format!("{megabytes}M")),
+        ("-object", format!("memory-backend-file,id=ram,size={megabytes}M,share=on,mem-path={}", machine::path(ram))),
+        ("-bios", machine::path(firmware)),
+        // The name is fixed: QEMU 7.2 looks for the device "qtest" whatever its option says.
+        ("-chardev", format!("socket,id=qtest,fd={}", fd(wire))),
+        ("-qtest", "chardev:qtest".into()),
+        ("-qtest-log", "none".into()),
+        ("-chardev", format!("socket,id=doorbell,fd={}", fd(server))),
+        ("-device", format!("ivshmem-doorbell,chardev=doorbell,vectors={},addr={DOORBELL_SLOT:#x}", model.vectors)),
+        ("-display", "none".into()),
+    ];
+    let fixed = fixed.into_iter().flat_map(|(key, value): (&str, String)| [key.to_owned(), value]);
+    let alone = ["-nodefaults", "-no-user-config"].map(str::to_owned);
+    fixed.chain(alone).chain(model.args.iter().cloned()).collect()
+}
+
+/// The arena and what lies below it, in whole units.
+fn memory_size(uri: &Uri, options: &OpenOptions) -> Result<usize, Error> {
+    let limit = MEMORY_LIMIT.min(usize::try_from(options.below).unwrap_or(MEMORY_LIMIT));
+    let size = options.arena.checked_add(ARENA_START).and_then(|size| size.checked_next_multiple_of(MEMORY_UNIT));
+    size.filter(|&size| size <= limit).ok_or_else(|| {
+        Error::Invalid(format!("{uri}: an arena of {:#x} bytes does not fit between 1 MiB and {limit:#x}", options.arena))
+    })
+}
+
+fn dma(memory: Memory, options: &OpenOptions) -> Dma {
+    let top = memory.len().min(usize::try_from(options.below).unwrap_or(usize::MAX));
+    let reachable = ARENA_START as u64..=top as u64 - 1;
+    Dma::new(Arena::with_range(memory, 0, ARENA_START, top), Arc::new(Fixed { reachable }))
+}
+
+fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|error| Error::os("creating a socket pair for QEMU", error))
+}
+
+/// The machine has no IOMMU: its memory is what the device reaches, and that is decided at the start.
+struct Fixed {
+    reachable: RangeInclusive<u64>,
+}
+
+impl Iommu for Fixed {
+    fn map(&self, _: &Memory, _: usize, _: usize, _: u64) -> Result<(), Error> {
+        Err(Error::Unsupported(
+            "a QEMU machine's memory is fixed at its start: foreign memory goes through bounce buffers".into(),
+        ))
+    }
+    fn unmap(&self, _: u64, _: usize) -> Result<(), Error> {
+        Err(Error::Unsupported("a QEMU machine's memory is fixed at its start".into()))
+    }
+    fn ranges(&self) -> Vec<RangeInclusive<u64>> {
+        vec![self.reachable.clone()]
+    }
+    fn page_size(&self) -> usize {
+        4096
+    }
+    fn can_map_later(&self) -> bool {
+        false
+    }
+}
+
+impl Device for Qtest {
+    type Bar = QtestBar;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn config_read(&self, offset: u64, width: usize) -> u32 {
+        match valid(offset, width) {
+            true => self.board.function.read(offset, width as u64).unwrap_or(u32::MAX),
+            false => u32::MAX,
+        }
+    }
+
+    fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
+        if !valid(offset, width) {
+            return Err(Error::Invalid(format!("{}: no {width} bytes of configuration space at {offset:#x}", self.name)));
+        }
+        if self.board.owns(offset, width as u64) {
+            return Err(Error::Invalid(format!("{}: configuration bytes at {offset:#x} belong to the backend", self.name)));
+        }
+        self.board.function.write(offset, width as u64, value);
+        Ok(())
+    }
+
+    fn bar(&self, index: u8) -> Result<QtestBar, Error> {
+        self.board.bar(index)
+    }
+
+    fn dma(&self) -> &Dma {
+        &self.dma
+    }
+
+    fn irq_limits(&self) -> IrqLimits {
+        self.board.interrupts.limits()
+    }
+
+    fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
+        self.board.interrupts.enable(kind, count)
+    }
+
+    fn set_bus_master(&self, on: bool) -> Result<(), Error> {
+        let (off, on) = if on { (0, pci::COMMAND_BUS_MASTER) } else { (pci::COMMAND_BUS_MASTER, 0) };
+        self.board.function.change16(pci::COMMAND, off, on)
+    }
+
+    fn reset(&self) -> Result<(), Error> {
+        self.board.reset()
+    }
+
+    fn removal(&self) -> Option<&Irq> {
+        Some(&self.removal)
+    }
+}
+
+fn valid(offset: u64, width: usize) -> bool {
+    matches!(width, 1 | 2 | 4) && offset.checked_add(width as u64).is_some_and(|end| end <= CONFIG_SIZE)
+}

@@ -1,0 +1,185 @@
+//! A PCI function of the machine: configuration space through the memory-mapped window, BARs and their place.
+
+use std::sync::Arc;
+
+use ring3_device::Error;
+use ring3_spec::pci;
+
+use super::wire::Wire;
+
+/// Where configuration space appears: a megabyte per bus. [PCIe 7.2.2]
+const CONFIG_WINDOW: u64 = 0xb000_0000;
+/// The register of the q35 host bridge that places it, and its enable bit.
+const PCIEXBAR: u32 = 0x60;
+const PCIEXBAR_ENABLE: u32 = 1;
+/// Bytes of configuration space of one function.
+pub(super) const CONFIG_SIZE: u64 = 4096;
+
+/// Memory BARs go here: above the configuration window, below the I/O APIC.
+const MEMORY_WINDOW: (u64, u64) = (0xc000_0000, 0xfe00_0000);
+/// Port BARs go here: above the ports of the board.
+const PORT_WINDOW: (u64, u64) = (0xc000, 0x1_0000);
+
+/// Makes configuration space appear in memory; done once per machine and after its reset.
+pub(super) fn open_config_window(wire: &Wire) -> Result<(), Error> {
+    wire.ask(format_args!("outl 0xcf8 {:#x}", 1 << 31 | PCIEXBAR))?;
+    wire.ask(format_args!("outl 0xcfc {:#x}", CONFIG_WINDOW as u32 | PCIEXBAR_ENABLE))?;
+    Ok(())
+}
+
+/// Function 0 of one slot of bus 0.
+pub(super) struct Function {
+    wire: Arc<Wire>,
+    config: u64,
+}
+
+/// What a BAR is and where it was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) port: bool,
+    pub(super) wide: bool,
+    pub(super) base: u64,
+    pub(super) len: u64,
+}
+
+impl Function {
+    /// The function in `slot`.
+    pub(super) fn at(wire: Arc<Wire>, slot: u8) -> Self {
+        Self { wire, config: CONFIG_WINDOW + (u64::from(slot) << 15) }
+    }
+
+    /// Reads 1, 2 or 4 bytes, at any alignment.
+    pub(super) fn read(&self, offset: u64, width: u64) -> Result<u32, Error> {
+        if !offset.is_multiple_of(width) {
+            return (0..width).try_fold(0, |sum, i| Ok(sum | self.read(offset + i, 1)? << (8 * i)));
+        }
+        let verb = ["readb", "readw", "readl"][width.trailing_zeros().min(2) as usize];
+        self.wire.ask(format_args!("{verb} {:#x}", self.config + offset)).map(|value| value as u32)
+    }
+
+    /// Reads 2 bytes.
+    pub(super) fn read16(&self, offset: u64) -> Result<u16, Error> {
+        self.read(offset, 2).map(|value| value as u16)
+    }
+
+    /// Writes 1, 2 or 4 bytes, at any alignment; posted.
+    pub(super) fn write(&self, offset: u64, width: u64, value: u32) {
+        if !offset.is_multiple_of(width) {
+            return (0..width).for_each(|i| self.write(offset + i, 1, value >> (8 * i) & 0xff));
+        }
+        let verb = ["writeb", "writew", "writel"][width.trailing_zeros().min(2) as usize];
+        self.wire.post(format_args!("{verb} {:#x} {value:#x}", self.config + offset));
+    }
+
+    /// Sets the bits in `on` and clears those in `off` of a 16-bit register.
+    pub(super) fn change16(&self, offset: u64, off: u16, on: u16) -> Result<(), Error> {
+        let value = self.read16(offset)? & !off | on;
+        self.write(offset, 2, value.into());
+        Ok(())
+    }
+
+    /// Where capability `id` starts, if there is one. A list that runs in a circle ends after as many steps as fit in the space.
+    pub(super) fn capability(&self, id: u8) -> Result<Option<u64>, Error> {
+        if self.read16(pci::STATUS)? & pci::STATUS_CAPABILITIES == 0 {
+            return Ok(None);
+        }
+        let mut at = u64::from(self.read(pci::CAPABILITIES, 1)? & 0xfc);
+        for _ in 0..48 {
+            if at < 0x40 {
+                return Ok(None);
+            }
+            let header = self.read16(at + pci::CAP_HEADER)?;
+            if header as u8 == id {
+                return Ok(Some(at));
+            }
+            at = u64::from(header >> 8 & 0xfc);
+        }
+        Err(Error::Protocol("the capability list runs in a circle".into()))
+    }
+
+    /// Sizes the BARs and chooses their places, the largest alignment kept. [PCI 6.2.5.1]
+    pub(super) fn plan_bars(&self, windows: &mut Windows) -> Result<[Option<Range>; pci::BAR_COUNT as usize], Error> {
+        let mut plan = [None; pci::BAR_COUNT as usize];
+        let mut index = 0;
+        while index < plan.len() {
+            let shape = self.size_bar(index as u64)?;
+            if let Some(mut range) = shape {
+                range.base = windows.place(&range)?;
+                plan[index] = Some(range);
+            }
+            index += if shape.is_some_and(|range| range.wide) { 2 } else { 1 };
+        }
+        Ok(plan)
+    }
+
+    fn size_bar(&self, index: u64) -> Result<Option<Range>, Error> {
+        let at = pci::BAR0 + 4 * index;
+        let kind = self.read(at, 4)?;
+        let (port, wide) = (kind & 1 == 1, kind & 0b111 == 0b100 && index < 5);
+        self.write(at, 4, u32::MAX);
+        let mut ones = u64::from(self.read(at, 4)? & if port { !0b11 } else { !0b1111 });
+        if wide {
+            self.write(at + 4, 4, u32::MAX);
+            ones |= u64::from(self.read(at + 4, 4)?) << 32;
+        } else if ones != 0 {
+            // Upper bits that a port BAR does not have count as ones.
+            ones |= if port { 0xffff_ffff_ffff_0000 } else { 0xffff_ffff_0000_0000 };
+        }
+        let len = 1u64.checked_shl(ones.trailing_zeros()).unwrap_or(0);
+        Ok((len > 0).then_some(Range { port, wide, base: 0, len }))
+    }
+
+    /// Writes the places into the BARs and lets the function answer there. Bus mastering stays off.
+    pub(super) fn place_bars(&self, plan: &[Option<Range>]) {
+        for (at, range) in (pci::BAR0..).step_by(4).zip(plan).filter_map(|(at, range)| Some((at, (*range)?))) {
+            self.write(at, 4, range.base as u32);
+            if range.wide {
+                self.write(at + 4, 4, (range.base >> 32) as u32);
+            }
+        }
+        self.write(pci::COMMAND, 2, (pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE).into());
+    }
+}
+
+/// What is free of the address windows.
+pub(super) struct Windows {
+    memory: u64,
+    port: u64,
+}
+
+impl Windows {
+    /// Everything.
+    pub(super) fn new() -> Self {
+        Self { memory: MEMORY_WINDOW.0, port: PORT_WINDOW.0 }
+    }
+
+    fn place(&mut self, range: &Range) -> Result<u64, Error> {
+        let (next, end) = if range.port { (&mut self.port, PORT_WINDOW.1) } else { (&mut self.memory, MEMORY_WINDOW.1) };
+        let base =
+            next.checked_next_multiple_of(range.len).filter(|base| base.checked_add(range.len).is_some_and(|top| top <= end));
+        let base =
+            base.ok_or_else(|| Error::Unsupported(format!("a BAR of {:#x} bytes finds no place below 4 GiB", range.len)))?;
+        *next = base + range.len;
+        Ok(base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_placed_at_multiples_of_their_size_and_do_not_overlap() {
+        let mut windows = Windows::new();
+        let bar = |len| Range { port: false, wide: false, base: 0, len };
+        assert_eq!(windows.place(&bar(0x1000)).unwrap(), 0xc000_0000);
+        assert_eq!(windows.place(&bar(0x10_0000)).unwrap(), 0xc010_0000);
+        assert_eq!(windows.place(&bar(0x100)).unwrap(), 0xc020_0000);
+    }
+
+    #[test]
+    fn a_bar_that_does_not_fit_is_refused_by_its_size() {
+        let error = Windows::new().place(&Range { port: false, wide: true, base: 0, len: 1 << 40 }).unwrap_err();
+        assert!(error.to_string().contains("0x10000000000"), "{error}");
+    }
+}

@@ -1,0 +1,276 @@
+//! The interrupts of the device under test: the pin, and messages that ring our doorbell.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ring3_device::irq::{Irq, IrqControl, IrqKind, IrqLimits};
+use ring3_device::{Bar, Error};
+use ring3_spec::pci;
+
+use super::bar::QtestBar;
+use super::eventfd;
+use super::function::Function;
+use super::intx::{Listener, Pin};
+use super::wire::Wire;
+
+/// First I/O APIC input of the pins that q35 gives to devices on bus 0; they take turns by slot and pin.
+const FIRST_PIN: u32 = 20;
+
+/// What of the function's interrupts is where.
+pub(super) struct Interrupts {
+    function: Arc<Function>,
+    wire: Arc<Wire>,
+    /// Signalled by the doorbell, by vector.
+    events: Arc<Vec<OwnedFd>>,
+    /// The address that messages go to.
+    doorbell: u64,
+    pin: Option<u32>,
+    msi: Option<Msi>,
+    msix: Option<MsiX>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    enabled: Option<(IrqKind, u16)>,
+    listener: Option<Listener>,
+}
+
+/// The MSI capability.
+#[derive(Clone, Copy)]
+struct Msi {
+    at: u64,
+    vectors: u16,
+    wide: bool,
+    maskable: bool,
+}
+
+/// The MSI-X capability and the table that it points to.
+struct MsiX {
+    at: u64,
+    vectors: u16,
+    table: QtestBar,
+    offset: u64,
+}
+
+impl Interrupts {
+    /// Looks at what `function` in `slot` has, except the kinds in `hidden`.
+    pub(super) fn find(
+        function: Arc<Function>,
+        wire: Arc<Wire>,
+        slot: u8,
+        bar: impl Fn(u8) -> Result<QtestBar, Error>,
+        (events, doorbell): (Arc<Vec<OwnedFd>>, u64),
+        hidden: &[IrqKind],
+    ) -> Result<Self, Error> {
+        let pin = match function.read(pci::INTERRUPT_PIN, 1)? {
+            0 => None,
+            pin => Some(FIRST_PIN + (u32::from(slot) + pin - 1) % 4),
+        };
+        let shown = |kind| !hidden.contains(&kind);
+        let msi = if shown(IrqKind::Msi) { Msi::find(&function, events.len() as u16)? } else { None };
+        let msix = if shown(IrqKind::MsiX) { MsiX::find(&function, events.len() as u16, bar)? } else { None };
+        Ok(Self { function, wire, events, doorbell, pin, msi, msix, state: Mutex::default() })
+    }
+
+    /// How many of each kind.
+    pub(super) fn limits(&self) -> IrqLimits {
+        IrqLimits {
+            intx: u16::from(self.pin.is_some()),
+            msi: self.msi.as_ref().map_or(0, |msi| msi.vectors),
+            msix: self.msix.as_ref().map_or(0, |msix| msix.vectors),
+        }
+    }
+
+    /// Where the message capabilities are in configuration space.
+    pub(super) fn capabilities(&self) -> Vec<Range<u64>> {
+        let msi = self.msi.iter().map(|msi| msi.at..msi.mask() + if msi.maskable { 8 } else { 0 });
+        let msix = self.msix.iter().map(|msix| msix.at..msix.at + 12);
+        msi.chain(msix).collect()
+    }
+
+    /// Enables `count` vectors of `kind` and nothing else.
+    pub(super) fn enable(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
+        let limits = self.limits();
+        let limit = match kind {
+            IrqKind::Intx => limits.intx,
+            IrqKind::Msi => limits.msi,
+            IrqKind::MsiX => limits.msix,
+        };
+        if count > limit {
+            return Err(Error::Unsupported(format!("{count} {kind:?} vectors: the device has {limit}")));
+        }
+        let mut state = self.state();
+        *state = State::default();
+        self.disable()?;
+        self.events.iter().for_each(eventfd::clear);
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let irqs = match kind {
+            IrqKind::Intx => vec![self.listen(&mut state)?],
+            IrqKind::Msi | IrqKind::MsiX => self.message_irqs(kind, count)?,
+        };
+        state.enabled = Some((kind, count));
+        self.arm(kind, count)?;
+        Ok(irqs)
+    }
+
+    /// Enables again what was enabled before a reset, with the same descriptors.
+    pub(super) fn rearm(&self) -> Result<(), Error> {
+        match self.state().enabled {
+            Some((kind, count)) => self.arm(kind, count),
+            None => Ok(()),
+        }
+    }
+
+    fn disable(&self) -> Result<(), Error> {
+        self.function.change16(pci::COMMAND, 0, pci::COMMAND_INTX_DISABLE)?;
+        if let Some(msi) = &self.msi {
+            self.function.change16(msi.at + pci::MSI_CONTROL, pci::MSI_ENABLE, 0)?;
+        }
+        if let Some(msix) = &self.msix {
+            self.function.change16(msix.at + pci::MSIX_CONTROL, pci::MSIX_ENABLE, 0)?;
+        }
+        Ok(())
+    }
+
+    fn listen(&self, state: &mut State) -> Result<Irq, Error> {
+        let pin = self.pin.ok_or_else(|| Error::Unsupported("the device has no interrupt pin".into()))?;
+        let listener = Listener::start(self.wire.clone(), Arc::new(Pin::new(pin)?))?;
+        let irq = listener.irq()?;
+        state.listener = Some(listener);
+        Ok(irq)
+    }
+
+    fn message_irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
+        let control: Option<Arc<dyn IrqControl>> = match (kind, &self.msi, &self.msix) {
+            (IrqKind::MsiX, _, Some(msix)) => Some(Arc::new(MsiXMask { table: msix.table.clone(), offset: msix.offset })),
+            (IrqKind::Msi, Some(msi), _) if msi.maskable => {
+                Some(Arc::new(MsiMask { function: self.function.clone(), at: msi.mask(), set: Mutex::new(0) }))
+            }
+            _ => None,
+        };
+        let events = self.events.iter().take(count.into()).zip(0..);
+        events.map(|(event, vector)| Ok(Irq::new(eventfd::share(event)?, kind, vector, control.clone()))).collect()
+    }
+
+    fn arm(&self, kind: IrqKind, count: u16) -> Result<(), Error> {
+        match (kind, &self.msi, &self.msix) {
+            (IrqKind::Msi, Some(msi), _) => msi.arm(&self.function, self.doorbell, count),
+            (IrqKind::MsiX, _, Some(msix)) => msix.arm(&self.function, self.doorbell, count),
+            // A pin that is high already rises again when it is let through, so that the level is reported.
+            _ => self.function.change16(pci::COMMAND, pci::COMMAND_INTX_DISABLE, 0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Msi {
+    fn find(function: &Function, events: u16) -> Result<Option<Self>, Error> {
+        let Some(at) = function.capability(pci::CAP_MSI)? else { return Ok(None) };
+        let control = function.read16(at + pci::MSI_CONTROL)?;
+        let vectors = 1u16.checked_shl((control >> 1 & 0b111).into()).unwrap_or(1).min(32);
+        let (wide, maskable) = (control & pci::MSI_64 != 0, control & pci::MSI_MASKABLE != 0);
+        Ok(Some(Self { at, vectors: vectors.min(events), wide, maskable }))
+    }
+
+    /// Where the data is; it moves with the size of the address. [PCI 6.8.1]
+    fn data(&self) -> u64 {
+        self.at + pci::MSI_ADDRESS + if self.wide { 8 } else { 4 }
+    }
+
+    fn mask(&self) -> u64 {
+        self.data() + 4
+    }
+
+    /// The device adds its vector to data of zero, which is `peer 0, vector n` to the doorbell.
+    fn arm(&self, function: &Function, doorbell: u64, count: u16) -> Result<(), Error> {
+        function.write(self.at + pci::MSI_ADDRESS, 4, doorbell as u32);
+        if self.wide {
+            function.write(self.at + pci::MSI_ADDRESS + 4, 4, (doorbell >> 32) as u32);
+        }
+        function.write(self.data(), 2, 0);
+        if self.maskable {
+            function.write(self.mask(), 4, 0);
+        }
+        let log2 = count.next_power_of_two().trailing_zeros() as u16;
+        function.change16(self.at + pci::MSI_CONTROL, 0b111 << 4, log2 << 4 | pci::MSI_ENABLE)
+    }
+}
+
+impl MsiX {
+    fn find(function: &Function, events: u16, bar: impl Fn(u8) -> Result<QtestBar, Error>) -> Result<Option<Self>, Error> {
+        let Some(at) = function.capability(pci::CAP_MSIX)? else { return Ok(None) };
+        let vectors = (function.read16(at + pci::MSIX_CONTROL)? & pci::MSIX_SIZE) + 1;
+        let table = function.read(at + pci::MSIX_TABLE, 4)?;
+        let (bar, offset) = (bar((table & 0b111) as u8)?, u64::from(table & !0b111));
+        Ok(Some(Self { at, vectors: vectors.min(events), table: bar, offset }))
+    }
+
+    fn arm(&self, function: &Function, doorbell: u64, count: u16) -> Result<(), Error> {
+        for vector in 0..u64::from(self.vectors) {
+            let entry = self.offset + vector * pci::MSIX_ENTRY;
+            self.table.write32(entry, doorbell as u32);
+            self.table.write32(entry + 4, (doorbell >> 32) as u32);
+            self.table.write32(entry + 8, vector as u32);
+            self.table.write32(entry + pci::MSIX_VECTOR_CONTROL, u32::from(vector >= count.into()));
+        }
+        function.change16(self.at + pci::MSIX_CONTROL, 0, pci::MSIX_ENABLE)
+    }
+}
+
+/// Masks by the vector control word: one posted write. The device remembers what comes meanwhile.
+struct MsiXMask {
+    table: QtestBar,
+    offset: u64,
+}
+
+impl MsiXMask {
+    fn set(&self, vector: u16, masked: bool) {
+        let entry = self.offset + u64::from(vector) * pci::MSIX_ENTRY;
+        self.table.write32(entry + pci::MSIX_VECTOR_CONTROL, masked.into());
+    }
+}
+
+impl IrqControl for MsiXMask {
+    fn mask(&self, vector: u16) -> Result<(), Error> {
+        self.set(vector, true);
+        Ok(())
+    }
+    fn unmask(&self, vector: u16) -> Result<(), Error> {
+        self.set(vector, false);
+        Ok(())
+    }
+}
+
+/// Masks by the bits of the MSI capability.
+struct MsiMask {
+    function: Arc<Function>,
+    at: u64,
+    set: Mutex<u32>,
+}
+
+impl MsiMask {
+    fn change(&self, vector: u16, masked: bool) {
+        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        let bit = 1u32.checked_shl(vector.into()).unwrap_or(0);
+        *set = if masked { *set | bit } else { *set & !bit };
+        self.function.write(self.at, 4, *set);
+    }
+}
+
+impl IrqControl for MsiMask {
+    fn mask(&self, vector: u16) -> Result<(), Error> {
+        self.change(vector, true);
+        Ok(())
+    }
+    fn unmask(&self, vector: u16) -> Result<(), Error> {
+        self.change(vector, false);
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! The QEMU process: an empty machine whose processor halts at once, with one device under test.
+//!
+//! # Lifetime
+//! A thread starts the process, waits for its end and says so. The thread lives as long as the process, because the kernel
+//! ends the process (PR_SET_PDEATHSIG) with the *thread* that started it; so QEMU dies with us even if we are killed.
+//! Dropping the [`Machine`] kills QEMU and reaps it.
+//!
+//! # Files
+//! There are none: memory, firmware, disks and the error output are memfds, passed by descriptor.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use ring3_device::Error;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+/// How much of QEMU's error output is kept.
+const WORDS_LIMIT: usize = 64 << 10;
+/// The firmware's size: the last 64 KiB below 4 GiB, where the processor starts.
+const FIRMWARE_SIZE: usize = 64 << 10;
+
+/// A running QEMU.
+pub(super) struct Machine {
+    process: OwnedFd,
+    keeper: Option<JoinHandle<()>>,
+    words: File,
+}
+
+impl Machine {
+    /// Starts `program` with `args`, which may name the descriptors in `inherited`; calls `at_exit` when it has ended.
+    pub(super) fn start(
+        program: &Path,
+        args: Vec<String>,
+        inherited: Vec<OwnedFd>,
+        at_exit: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, Error> {
+        let words = words()?;
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(words.try_clone().map_err(|error| Error::os("duplicating QEMU's error output", error))?);
+        // An interrupt from the terminal is ours to handle: the driver shuts the device down first.
+        command.process_group(0);
+        inherit(&mut command, inherited.iter().map(AsRawFd::as_raw_fd).collect());
+        let failed = |error| Error::os(format!("starting {}", program.display()), error);
+        let (send, receive) = mpsc::channel();
+        let keeper = std::thread::Builder::new()
+            .name("ring3-qtest-qemu".into())
+            .spawn(move || {
+                let started = command.spawn().and_then(|child| Ok((handle(&child)?, child)));
+                // QEMU has its own copies now. Ours must go: the socket ends when both are closed.
+                drop((command, inherited));
+                match started {
+                    Ok((process, mut child)) => {
+                        let _ = send.send(Ok(process));
+                        let _ = child.wait();
+                        at_exit();
+                    }
+                    Err(error) => drop(send.send(Err(error))),
+                }
+            })
+            .map_err(failed)?;
+        let process = receive.recv().map_err(|_| failed(io::ErrorKind::BrokenPipe.into()))?.map_err(failed)?;
+        Ok(Self { process, keeper: Some(keeper), words })
+    }
+
+    /// Ends the process, if it has not ended by itself, and returns what it said on its error output.
+    pub(super) fn stop(&mut self) -> String {
+        let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+        let mut bytes = vec![0; WORDS_LIMIT];
+        let n = self.words.read_at(&mut bytes, 0).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..n]).trim_matches('\0').trim().to_owned()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Firmware that halts: `cli; hlt; jmp $-1` at the reset vector, in a ROM of halts.
+pub(super) fn firmware() -> Result<OwnedFd, Error> {
+    let mut rom = vec![0xf4; FIRMWARE_SIZE];
+    rom[0xfff0..0xfff4].copy_from_slice(&[0xfa, 0xf4, 0xeb, 0xfd]);
+    let file = File::from(memfd("ring3-firmware")?);
+    file.write_all_at(&rom, 0).map_err(|error| Error::os("writing the firmware", error))?;
+    Ok(file.into())
+}
+
+/// A new anonymous file.
+pub(super) fn memfd(name: &str) -> Result<OwnedFd, Error> {
+    rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(|error| Error::os(format!("creating {name} (memfd)"), error))
+}
+
+/// The path by which QEMU opens a descriptor that it inherits.
+pub(super) fn path(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// A file that takes the first words and refuses the rest, so that a QEMU that complains without end fills no memory.
+fn words() -> Result<File, Error> {
+    let file = memfd("ring3-qemu-stderr")?;
+    rustix::fs::ftruncate(&file, WORDS_LIMIT as u64)
+        .and_then(|()| rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK))
+        .map_err(|error| Error::os("preparing QEMU's error output", error))?;
+    Ok(file.into())
+}
+
+/// A handle of the process that can never mean another one.
+fn handle(child: &Child) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// Lets the child keep `descriptors`, and die with the thread that started it.
+fn inherit(command: &mut Command, descriptors: Vec<RawFd>) {
+    let parent = std::process::id();
+    let prepare = move || {
+        // SAFETY: prctl and getppid take no pointers here.
+        let orphan = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 || libc::getppid() as u32 != parent };
+        if orphan {
+            return Err(io::Error::last_os_error());
+        }
+        for &fd in &descriptors {
+            // SAFETY: fcntl with F_SETFD takes an integer; a bad descriptor is an error.
+            if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure only makes system calls and reads a vector made before: no allocation, no lock.
+    unsafe { command.pre_exec(prepare) };
+}

@@ -1,0 +1,307 @@
+//! The qtest socket: a line for each access, replies in order, and lines about interrupt pins in between.
+//!
+//! # Ordering
+//! QEMU executes lines in the order in which they were sent. A write is posted: its `OK` is collected later, at the latest by the
+//! next read, so a doorbell costs one `send` and no wait.
+//!
+//! # Waiting
+//! Nothing waits longer than [`LIMIT`]. After that, after an end of file and after nonsense the wire is gone for good, and every
+//! further access fails at once.
+
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ring3_device::{Deadline, Error};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send};
+
+use super::intx::Pin;
+
+/// After this time without a reply QEMU counts as gone. A living one answers in 50 microseconds.
+const LIMIT: Duration = Duration::from_secs(10);
+/// How long a reply is awaited without sleeping: most come within 10 microseconds, a sleep and its wake-up cost 40.
+const SPIN: Duration = Duration::from_micros(30);
+/// Replies that may be owed before they are collected. The socket's buffer holds about 270 of them.
+const OWED_LIMIT: usize = 64;
+/// No reply is longer.
+const LINE_LIMIT: usize = 4096;
+
+/// One connection to a QEMU.
+pub(super) struct Wire {
+    socket: OwnedFd,
+    gone: AtomicBool,
+    inbox: Mutex<Inbox>,
+    pin: Mutex<Option<Arc<Pin>>>,
+}
+
+/// What has been received and what is still to come.
+struct Inbox {
+    bytes: Vec<u8>,
+    /// Replies to posted writes that were not read yet.
+    owed: usize,
+}
+
+impl Wire {
+    /// Speaks over `socket`, a connected stream.
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        let inbox = Mutex::new(Inbox { bytes: Vec::with_capacity(LINE_LIMIT), owed: 0 });
+        Self { socket, gone: AtomicBool::new(false), inbox, pin: Mutex::new(None) }
+    }
+
+    /// Sends a line that only changes something, and does not wait.
+    pub(super) fn post(&self, line: std::fmt::Arguments<'_>) {
+        let mut inbox = self.inbox();
+        if self.send(line).is_err() {
+            return;
+        }
+        inbox.owed += 1;
+        // At half the limit whatever is there is taken for free; at the limit the oldest are awaited.
+        if inbox.owed >= OWED_LIMIT / 2 {
+            let _ = self.collect(&mut inbox, OWED_LIMIT, Deadline::after(LIMIT));
+        }
+    }
+
+    /// Sends a line and waits for its reply: a number, or zero for a bare `OK`.
+    pub(super) fn ask(&self, line: std::fmt::Arguments<'_>) -> Result<u64, Error> {
+        let mut inbox = self.inbox();
+        self.send(line)?;
+        let deadline = Deadline::after(LIMIT);
+        self.collect(&mut inbox, 0, deadline)?;
+        self.reply(&mut inbox, deadline)
+    }
+
+    /// Takes what has arrived, without waiting: replies that are owed and interrupt lines.
+    pub(super) fn pump(&self) {
+        let mut inbox = self.inbox();
+        let _ = self.collect(&mut inbox, usize::MAX, Deadline::after(LIMIT));
+    }
+
+    /// Whose level the lines about pin `pin.number()` set from now on.
+    pub(super) fn watch(&self, pin: Option<Arc<Pin>>) {
+        *self.pin.lock().unwrap_or_else(PoisonError::into_inner) = pin;
+    }
+
+    /// Whether QEMU has died or stopped to answer.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Gives the connection up; whoever waits on it or on the pin wakes.
+    pub(super) fn close(&self) {
+        self.gone.store(true, Ordering::Release);
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        if let Some(pin) = self.pin.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            pin.wake();
+        }
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        // The count of owed replies is changed in one statement each, so a poisoned lock is still good.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends one line. Holding the inbox keeps lines of several threads apart and their replies in order.
+    fn send(&self, line: std::fmt::Arguments<'_>) -> Result<(), Error> {
+        if self.is_gone() {
+            return Err(Error::Gone);
+        }
+        let mut buffer = [0; 128];
+        let mut free = &mut buffer[..];
+        if writeln!(free, "{line}").is_err() {
+            return Err(Error::Invalid(format!("a qtest line of more than 128 bytes: {line}")));
+        }
+        let unused = free.len();
+        let mut rest = &buffer[..buffer.len() - unused];
+        let deadline = Deadline::after(LIMIT);
+        while !rest.is_empty() {
+            match send(&self.socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(Errno::AGAIN | Errno::INTR) => self.ready(PollFlags::OUT, deadline)?,
+                Err(_) => return Err(self.lost("the connection is closed")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads owed replies until at most `keep` are owed, and beyond that as many as have arrived already.
+    fn collect(&self, inbox: &mut Inbox, keep: usize, deadline: Deadline) -> Result<(), Error> {
+        while inbox.owed > 0 || keep > 0 {
+            let Some(line) = inbox.line() else {
+                if self.receive(inbox, inbox.owed > keep, deadline)? {
+                    continue;
+                }
+                break;
+            };
+            if self.is_reply(&line) {
+                inbox.owed = inbox.owed.saturating_sub(1);
+                if let Err(error) = parse(&line) {
+                    tracing::warn!("a write was refused: {error}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the one reply that is due.
+    fn reply(&self, inbox: &mut Inbox, deadline: Deadline) -> Result<u64, Error> {
+        loop {
+            while let Some(line) = inbox.line() {
+                if self.is_reply(&line) {
+                    return parse(&line);
+                }
+            }
+            self.receive(inbox, true, deadline)?;
+        }
+    }
+
+    /// Receives something, and waits for it if `wait`. False: nothing is there.
+    fn receive(&self, inbox: &mut Inbox, wait: bool, deadline: Deadline) -> Result<bool, Error> {
+        let spin_until = Instant::now() + SPIN;
+        let mut bytes = [0; 1024];
+        loop {
+            match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(self.lost("the connection ended")),
+                Ok((n, _)) => {
+                    inbox.bytes.extend_from_slice(&bytes[..n]);
+                    if inbox.bytes.len() > LINE_LIMIT {
+                        return Err(self.lost("a line without an end"));
+                    }
+                    return Ok(true);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if !wait => return Ok(false),
+                Err(Errno::AGAIN) if Instant::now() < spin_until => std::hint::spin_loop(),
+                Err(Errno::AGAIN) => self.ready(PollFlags::IN, deadline)?,
+                Err(_) => return Err(self.lost("the connection is closed")),
+            }
+        }
+    }
+
+    /// Sleeps until the socket is ready; the connection is lost at the deadline.
+    fn ready(&self, flags: PollFlags, deadline: Deadline) -> Result<(), Error> {
+        let timeout = rustix::event::Timespec::try_from(deadline.remaining()).ok();
+        match poll(&mut [PollFd::new(&self.socket, flags)], timeout.as_ref()) {
+            Ok(0) => Err(self.lost("no reply in time")),
+            Ok(_) | Err(Errno::INTR) if !deadline.expired() => Ok(()),
+            Ok(_) | Err(Errno::INTR) => Err(self.lost("no reply in time")),
+            Err(error) => Err(Error::os("waiting for QEMU", error)),
+        }
+    }
+
+    /// True for a reply; a line about a pin sets its level here.
+    fn is_reply(&self, line: &str) -> bool {
+        let Some(event) = line.strip_prefix("IRQ ") else { return true };
+        let pin = self.pin.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(pin), Some((level, number))) = (pin.as_ref(), event.split_once(' '))
+            && number.parse() == Ok(pin.number())
+        {
+            pin.set_level(level == "raise");
+        }
+        false
+    }
+
+    #[cold]
+    fn lost(&self, why: &str) -> Error {
+        if !self.is_gone() {
+            tracing::debug!("QEMU is gone: {why}");
+        }
+        self.close();
+        Error::Gone
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Inbox {
+    /// Takes the next whole line.
+    fn line(&mut self) -> Option<String> {
+        let end = self.bytes.iter().position(|&byte| byte == b'\n')?;
+        let line = String::from_utf8_lossy(&self.bytes[..end]).trim_end().to_owned();
+        self.bytes.drain(..=end);
+        Some(line)
+    }
+}
+
+/// The number in `OK` or `OK 0x12`; anything else is QEMU's refusal.
+fn parse(line: &str) -> Result<u64, Error> {
+    let value = match line.strip_prefix("OK") {
+        Some("") => Some(0),
+        Some(text) => text.trim().strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok()),
+        None => None,
+    };
+    value.ok_or_else(|| Error::Protocol(format!("QEMU answered {line:?} on its qtest socket")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn pair() -> (Wire, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Wire::new(ours.into()), theirs)
+    }
+
+    #[test]
+    fn a_posted_write_does_not_wait_and_its_reply_is_not_taken_for_the_next_one() {
+        let (wire, mut qemu) = pair();
+        wire.post(format_args!("writel 0x10 0x1"));
+        qemu.write_all(b"OK\nOK 0x0000000000000007\n").unwrap();
+        assert_eq!(wire.ask(format_args!("readl 0x10")).unwrap(), 7);
+        let mut sent = [0; 64];
+        let n = qemu.read(&mut sent).unwrap();
+        assert_eq!(&sent[..n], b"writel 0x10 0x1\nreadl 0x10\n");
+    }
+
+    #[test]
+    fn a_line_about_a_pin_between_replies_is_not_a_reply() {
+        let (wire, mut qemu) = pair();
+        qemu.write_all(b"IRQ raise 20\nOK 0x5\nIRQ lower 20\n").unwrap();
+        assert_eq!(wire.ask(format_args!("readl 0x10")).unwrap(), 5);
+    }
+
+    #[test]
+    fn a_connection_that_ends_is_gone_for_good() {
+        let (wire, qemu) = pair();
+        drop(qemu);
+        assert!(matches!(wire.ask(format_args!("readl 0x10")), Err(Error::Gone)));
+        assert!(wire.is_gone());
+        wire.post(format_args!("writel 0x10 0x1"));
+    }
+
+    #[test]
+    fn a_refusal_is_an_error_with_its_words_and_the_wire_lives() {
+        let (wire, mut qemu) = pair();
+        qemu.write_all(b"FAIL Unknown command\nOK\n").unwrap();
+        let error = wire.ask(format_args!("nonsense")).unwrap_err();
+        assert!(error.to_string().contains("Unknown command"), "{error}");
+        assert_eq!(wire.ask(format_args!("outl 0x0 0x0")).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_the_end_of_the_connection() {
+        let (wire, mut qemu) = pair();
+        qemu.write_all(&[b'x'; 2 * LINE_LIMIT]).unwrap();
+        assert!(matches!(wire.ask(format_args!("readl 0x10")), Err(Error::Gone)));
+    }
+
+    #[test]
+    fn posted_writes_beyond_the_limit_collect_their_replies() {
+        let (wire, mut qemu) = pair();
+        for _ in 0..OWED_LIMIT * 4 {
+            qemu.write_all(b"OK\n").unwrap();
+            wire.post(format_args!("writel 0x10 0x1"));
+        }
+        assert!(!wire.is_gone());
+        assert!(wire.inbox().owed <= OWED_LIMIT);
+    }
+}
