@@ -2,7 +2,7 @@
 
 use ring3_device::{Device, Error};
 
-use crate::{OpenOptions, Uri, qtest, vfio};
+use crate::{OpenOptions, Uri, qtest, sim, vfio};
 
 /// What to do with a device whose type is known only when its URI has been read.
 ///
@@ -19,6 +19,8 @@ pub fn with_device<J: Job>(uri: &Uri, options: OpenOptions, job: J) -> Result<J:
     match (uri.scheme.as_str(), uri.target.as_str()) {
         ("vfio", _) => Ok(job.run(vfio::open(uri, options)?)),
         ("qtest", _) => Ok(job.run(qtest::open(uri, options)?)),
+        ("sim", "edu") => Ok(job.run(sim::edu::open(uri)?)),
+        _ => Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
         _ => Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
     }
 }

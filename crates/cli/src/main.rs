@@ -2,6 +2,7 @@
 
 mod devices;
 mod lab;
+mod run;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,8 @@ enum Command {
     Devices(devices::Args),
     /// Boot guests under QEMU with the devices of a scenario, and run its steps there.
     Lab(lab::Args),
+    /// Run a driver in this process.
+    Run(run::Args),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Devices(args) => devices::run(args),
         Command::Lab(args) => lab::run(args),
+        Command::Run(args) => run::run(args),
     };
     result.unwrap_or_else(|error: anyhow::Error| {
         eprintln!("ring3: {error:#}");

@@ -68,14 +68,18 @@ impl Board {
     }
 
     /// Resets the device under test, alone if it can do that and with the machine if not, and makes it answer again.
+    ///
+    /// Interrupts and bus mastering are as they were before, as after a reset through VFIO.
     pub(super) fn reset(&self) -> Result<(), Error> {
         let _one_at_a_time = self.resetting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mastering = self.function.read16(pci::COMMAND)? & pci::COMMAND_BUS_MASTER;
         self.function.change16(pci::COMMAND, pci::COMMAND_BUS_MASTER, 0)?;
         if !self.reset_function()? {
             self.reset_machine()?;
         }
         self.function.place_bars(&self.bars);
-        self.interrupts.rearm()
+        self.interrupts.rearm()?;
+        self.function.change16(pci::COMMAND, 0, mastering)
     }
 
     /// Function level reset; false if it cannot. QEMU does it within the write, and the next read comes after. [PCIe 6.6.2]

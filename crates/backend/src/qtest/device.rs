@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ring3_device::dma::{Arena, Dma, Iommu, Memory};
+use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Device, Error};
 use ring3_spec::pci;
@@ -39,8 +39,9 @@ pub struct Qtest {
     _machine: Machine,
 }
 
-/// Starts a QEMU with the device that `uri` names.
+/// Starts a QEMU with the device that `uri` names, whose arena is as `options` and then the URI say.
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
+    let options = options.overridden_by(uri)?;
     let program = find::qemu()?;
     let model = Model::of(uri)?;
     let memory = Memory::new(memory_size(uri, &options)?)?;
@@ -121,7 +122,7 @@ struct Fixed {
 }
 
 impl Iommu for Fixed {
-    fn map(&self, _: &Memory, _: usize, _: usize, _: u64) -> Result<(), Error> {
+    fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
         Err(Error::Unsupported(
             "a QEMU machine's memory is fixed at its start: foreign memory goes through bounce buffers".into(),
         ))

@@ -15,7 +15,8 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use ring3_device::Error;
@@ -32,6 +33,8 @@ pub(super) struct Machine {
     process: OwnedFd,
     keeper: Option<JoinHandle<()>>,
     words: File,
+    /// Whether its end is our wish.
+    stopped: Arc<AtomicBool>,
 }
 
 impl Machine {
@@ -45,10 +48,12 @@ impl Machine {
         let words = words()?;
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(words.try_clone().map_err(|error| Error::os("duplicating QEMU's error output", error))?);
+        command.stderr(duplicate(&words)?);
         // An interrupt from the terminal is ours to handle: the driver shuts the device down first.
         command.process_group(0);
         inherit(&mut command, inherited.iter().map(AsRawFd::as_raw_fd).collect());
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (wished, last) = (stopped.clone(), duplicate(&words)?);
         let failed = |error| Error::os(format!("starting {}", program.display()), error);
         let (send, receive) = mpsc::channel();
         let keeper = std::thread::Builder::new()
@@ -60,26 +65,28 @@ impl Machine {
                 match started {
                     Ok((process, mut child)) => {
                         let _ = send.send(Ok(process));
-                        let _ = child.wait();
+                        let status = child.wait();
                         at_exit();
+                        if let (false, Ok(status)) = (wished.load(Ordering::Acquire), status) {
+                            tracing::warn!("QEMU ended, {status}. {}", read(&last));
+                        }
                     }
                     Err(error) => drop(send.send(Err(error))),
                 }
             })
             .map_err(failed)?;
         let process = receive.recv().map_err(|_| failed(io::ErrorKind::BrokenPipe.into()))?.map_err(failed)?;
-        Ok(Self { process, keeper: Some(keeper), words })
+        Ok(Self { process, keeper: Some(keeper), words, stopped })
     }
 
     /// Ends the process, if it has not ended by itself, and returns what it said on its error output.
     pub(super) fn stop(&mut self) -> String {
+        self.stopped.store(true, Ordering::Release);
         let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();
         }
-        let mut bytes = vec![0; WORDS_LIMIT];
-        let n = self.words.read_at(&mut bytes, 0).unwrap_or(0);
-        String::from_utf8_lossy(&bytes[..n]).trim_matches('\0').trim().to_owned()
+        read(&self.words)
     }
 }
 
@@ -116,6 +123,17 @@ fn words() -> Result<File, Error> {
         .and_then(|()| rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK))
         .map_err(|error| Error::os("preparing QEMU's error output", error))?;
     Ok(file.into())
+}
+
+fn duplicate(words: &File) -> Result<File, Error> {
+    words.try_clone().map_err(|error| Error::os("duplicating QEMU's error output", error))
+}
+
+/// What has been said.
+fn read(words: &File) -> String {
+    let mut bytes = vec![0; WORDS_LIMIT];
+    let n = words.read_at(&mut bytes, 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..n]).trim_matches('\0').trim().to_owned()
 }
 
 /// A handle of the process that can never mean another one.

@@ -1,0 +1,75 @@
+//! `ring3 run DRIVER --device URI`: one driver, in this process.
+
+use std::process::ExitCode;
+
+use ring3_backend::{Job, OpenOptions, Uri};
+use ring3_device::{Device, Error};
+use ring3_driver::edu;
+
+/// Options of `ring3 run`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    driver: Driver,
+}
+
+#[derive(clap::Subcommand)]
+enum Driver {
+    /// QEMU's teaching device: runs its self test, step by step.
+    Edu(EduArgs),
+}
+
+#[derive(clap::Args)]
+struct EduArgs {
+    /// The device: vfio:0000:00:04.0, qtest:edu or sim:edu.
+    #[arg(long, value_name = "URI")]
+    device: Uri,
+    /// Print the facts as a JSON object, one line for each.
+    #[arg(long)]
+    json: bool,
+    /// At the end, let the device write to this address outside of its memory, to see whether it is confined. Without an
+    /// IOMMU, that overwrites 64 bytes of whatever is there.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "0xffff000", value_parser = address)]
+    outside: Option<u64>,
+}
+
+/// Runs a driver until it is done.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.driver {
+        Driver::Edu(args) => run_edu(args),
+    }
+}
+
+fn run_edu(args: EduArgs) -> anyhow::Result<ExitCode> {
+    let options = OpenOptions { arena: 1 << 20, below: edu::REACH };
+    let uri = args.device.clone();
+    ring3_backend::with_device(&uri, options, SelfTest(args)).and_then(|result| result).map_err(|error| {
+        match error.to_string() {
+            text if text.contains(&uri.to_string()) => anyhow::anyhow!(text),
+            text => anyhow::anyhow!("{uri}: {text}"),
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct SelfTest(EduArgs);
+
+impl Job for SelfTest {
+    type Output = Result<(), Error>;
+
+    fn run<D: Device>(self, device: D) -> Self::Output {
+        edu::self_test(device, self.0.outside, &mut |fact| match self.0.json {
+            true => println!("{}", serde_json::json!({ "step": fact.step, "result": fact.result })),
+            false => println!("{:26} {}", fact.step, fact.result),
+        })
+    }
+}
+
+/// A number, decimal or with 0x.
+fn address(text: &str) -> Result<u64, String> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
+    .map_err(|_| "an address such as 0xffff000".into())
+}
