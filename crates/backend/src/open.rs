@@ -21,6 +21,5 @@ pub fn with_device<J: Job>(uri: &Uri, options: OpenOptions, job: J) -> Result<J:
         ("qtest", _) => Ok(job.run(qtest::open(uri, options)?)),
         ("sim", "edu") => Ok(job.run(sim::edu::open(uri)?)),
         _ => Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
-        _ => Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
     }
 }
