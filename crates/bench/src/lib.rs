@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod disk;
 mod error;
 pub mod fio;
+pub mod instructions;
 pub mod load;
 pub mod measure;
 pub mod plot;

@@ -1,0 +1,129 @@
+//! `bench instructions`: how many instructions a read costs in driver and class alone.
+//!
+//! # Shape
+//! [`drive`] puts reads through a queue in batches and calls back between submission and reaping, where the simulated device does
+//! its work. It runs under callgrind, which counts only while one of the two functions `counted_submit` and `counted_reap` is on
+//! the stack: the model, the set-up and this loop are not counted. [`count`] starts that and reads the sum.
+//!
+//! The count is exact and repeats on any machine of the same instruction set; it says nothing about caches or time.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use ring3_class::block::{Completion, Disk, Queue, Request};
+
+use crate::Error;
+
+/// Batch sizes that are counted.
+pub const BATCHES: [u16; 3] = [1, 8, 32];
+
+/// Bytes of a read.
+const READ: u32 = 4096;
+
+/// Instructions per read that the design allows itself.
+pub const TARGET: f64 = 250.0;
+
+/// The functions while which callgrind counts.
+const COUNTED: &str = "*instructions*counted_*";
+
+/// Puts `reads` reads through a new queue of `disk`, `batch` at a time. `work` lets the device do what it was told to.
+pub fn drive(disk: &dyn Disk, batch: u16, reads: u64, work: &mut dyn FnMut()) -> Result<(), Error> {
+    let failed = |source| Error::Device { name: disk.name(), source };
+    let mut queue = disk.open_queue(batch.max(2)).map_err(failed)?;
+    let blocks = READ / disk.info().block_size;
+    let places = disk.info().blocks / u64::from(blocks);
+    let buffers = (0..batch).map(|_| disk.dma().arena().alloc_pages(READ as usize));
+    let mut buffers = buffers.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    let (mut requests, mut done) = (Vec::with_capacity(batch.into()), Vec::with_capacity(batch.into()));
+    for round in 0..reads.div_ceil(u64::from(batch)) {
+        for (token, buffer) in buffers.drain(..).enumerate() {
+            // A prime stride visits all places and is the same in every run.
+            let place = (round * u64::from(batch) + token as u64) * 7919 % places.max(1);
+            requests.push(Request::read(token as u64, place * u64::from(blocks), blocks, buffer));
+        }
+        counted_submit(&mut *queue, &mut requests);
+        work();
+        counted_reap(&mut *queue, &mut done).map_err(failed)?;
+        if done.len() != usize::from(batch) || done.iter().any(|completion| completion.result.is_err()) {
+            let name = disk.name();
+            return Err(Error::Invalid(format!("{name}: {} of {batch} reads came back, or some failed", done.len())));
+        }
+        buffers.extend(done.drain(..).filter_map(|completion| completion.data.into_buffer()));
+    }
+    Ok(())
+}
+
+/// Submits all of `requests` and rings once. What is refused stays out, and is missed when the batch is reaped.
+#[inline(never)]
+fn counted_submit(queue: &mut dyn Queue, requests: &mut Vec<Request>) {
+    while let Some(request) = requests.pop() {
+        if queue.submit(request).is_err() {
+            break;
+        }
+    }
+    queue.ring();
+}
+
+/// Reaps until there is nothing left, as every user of a queue does.
+#[inline(never)]
+fn counted_reap(queue: &mut dyn Queue, done: &mut Vec<Completion>) -> Result<(), ring3_device::Error> {
+    while let Some(completion) = queue.reap()? {
+        done.push(completion);
+    }
+    Ok(())
+}
+
+/// Runs `program` with `arguments`, which call [`drive`] once, under callgrind and returns the instructions counted.
+pub fn count(program: &Path, arguments: &[String]) -> Result<u64, Error> {
+    let out = Output::new();
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--quiet", &format!("--toggle-collect={COUNTED}")])
+        .arg(format!("--callgrind-out-file={}", out.0.display()))
+        .arg(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Error::os("starting valgrind (apt-get install valgrind)", error))?;
+    if !output.status.success() {
+        return Err(Error::format("counting under valgrind", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    let text = std::fs::read_to_string(&out.0).map_err(|error| Error::os("reading callgrind's output", error))?;
+    match total(&text) {
+        Some(0) | None => Err(Error::format("callgrind's output", format!("it counted nothing in {COUNTED}"))),
+        Some(instructions) => Ok(instructions),
+    }
+}
+
+/// The sum that callgrind writes at the end of its file, of the first event (Ir).
+fn total(text: &str) -> Option<u64> {
+    let line = text.lines().rev().find_map(|line| line.strip_prefix("totals:").or_else(|| line.strip_prefix("summary:")))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Callgrind's file, which goes when it was read.
+struct Output(PathBuf);
+
+impl Output {
+    fn new() -> Self {
+        Self(std::env::temp_dir().join(format!("ring3-callgrind-{}", std::process::id())))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // If it was never written, there is nothing to remove.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_read_from_callgrinds_last_lines() {
+        assert_eq!(total("version: 1\nevents: Ir\nsummary: 100\nfn=(1) x\n1 5\n\ntotals: 1234\n"), Some(1234));
+        assert_eq!(total("events: Ir\nsummary: 100\n"), Some(100));
+        assert_eq!(total("nothing"), None);
+    }
+}
