@@ -56,9 +56,11 @@ pub struct Namespace {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(from = "String")]
 pub enum Backing {
-    /// Nothing: writes vanish, reads give zeroes. The quickest, for measuring.
+    /// Nothing: writes vanish, reads give zeroes.
     #[default]
     Null,
+    /// Nothing, and reads leave memory as it is: the quickest, for measuring what is not the disk.
+    Untouched,
     /// Memory of the host, gone after the run.
     Memory,
     /// A sparse file in the cache folder, gone after the run.
@@ -71,6 +73,7 @@ impl From<String> for Backing {
     fn from(word: String) -> Self {
         match word.as_str() {
             "null" => Self::Null,
+            "untouched" => Self::Untouched,
             "memory" => Self::Memory,
             "file" => Self::File,
             _ => Self::Image(word.into()),
@@ -221,12 +224,15 @@ fn merge(device: &mut Value, options: &Map<String, Value>) {
 fn block(node: &str, size: Size, backing: &Backing, folder: &Path) -> Result<Value, Error> {
     let shm = Path::new("/dev/shm");
     let file = |path: &Path| json!({ "driver": "raw", "node-name": node, "discard": "unmap", "file": { "driver": "file", "filename": path, "discard": "unmap" } });
+    let null = |zeroes: bool| json!({ "driver": "null-co", "node-name": node, "size": size.0, "read-zeroes": zeroes });
     match backing {
-        Backing::Null => Ok(json!({ "driver": "null-co", "node-name": node, "size": size.0, "read-zeroes": true })),
+        Backing::Null => Ok(null(true)),
+        Backing::Untouched => Ok(null(false)),
         Backing::Image(path) if path.exists() => Ok(file(path)),
-        Backing::Image(path) => {
-            Err(Error::Request(format!("backing '{}' is neither null, memory, file nor an image that exists", path.display())))
-        }
+        Backing::Image(path) => Err(Error::Request(format!(
+            "backing '{}' is neither null, untouched, memory, file nor an image that exists",
+            path.display()
+        ))),
         Backing::Memory if shm.is_dir() => Ok(file(&sparse(&shm.join(run_name(folder, node)), size)?)),
         Backing::Memory | Backing::File => Ok(file(&sparse(&folder.join(node), size)?)),
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ring3_class::block::{Completion, Data, Disk, Info, IoError, Operation, Queue, Rejected, Request};
-use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
+use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages, SegmentRules};
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error};
 
@@ -40,6 +40,7 @@ impl MemoryDisk {
             block_size: 512,
             blocks: size as u64 / 512,
             max_transfer: 1 << 20,
+            segments: SegmentRules::PAGES,
             optimal_io: 512,
             volatile_cache: false,
             fua: false,
