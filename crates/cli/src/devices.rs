@@ -2,14 +2,103 @@
 
 use std::process::ExitCode;
 
+use ring3_pci::{Check, Function, Host, Use, examine, uses};
+use serde::Serialize;
+
 /// Options of `ring3 devices`.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
 
-/// Prints the addresses of all PCI functions.
-pub fn run(_: Args) -> anyhow::Result<ExitCode> {
-    for entry in std::fs::read_dir("/sys/bus/pci/devices")? {
-        println!("{}", entry?.file_name().to_string_lossy());
+/// One line of the list.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    function: Function,
+    class_name: String,
+    name: String,
+    uses: Vec<Use>,
+    /// `ready`, `after bind`, or the obstacles' names.
+    claim: String,
+}
+
+/// Lists the PCI functions and says of each whether it can be claimed.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let host = Host::this();
+    let rows: Vec<Row> = Function::all(&host).into_iter().map(|function| row(&host, function)).collect();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        print_table(&rows);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn row(host: &Host, function: Function) -> Row {
+    let claim = claim(&examine(host, function.address, 0));
+    let (class_name, name, uses) = (function.class_name(), function.name(), uses(host, function.address));
+    Row { function, class_name, name, uses, claim }
+}
+
+/// How far a function is from being claimed.
+fn claim(checks: &[Check]) -> String {
+    let mut obstacles: Vec<_> = checks.iter().filter_map(|check| Some(check.found.as_ref().err()?.obstacle.name())).collect();
+    if obstacles.contains(&"bridge") {
+        return "bridge".into();
+    }
+    let bound = !obstacles.contains(&"not-bound");
+    obstacles.retain(|name| !["not-bound", "no-module"].contains(name));
+    match (obstacles.as_slice(), bound) {
+        ([], true) => "ready".into(),
+        ([], false) => "after bind".into(),
+        (obstacles, _) => obstacles.join(", "),
+    }
+}
+
+fn print_table(rows: &[Row]) {
+    let driver = |row: &Row| row.function.driver.clone().unwrap_or_else(|| "-".into());
+    let group = |row: &Row| row.function.iommu_group.map_or_else(|| "-".into(), |group| group.to_string());
+    let width =
+        |head: &str, cell: &dyn Fn(&Row) -> String| rows.iter().map(|row| cell(row).len()).max().unwrap_or(0).max(head.len());
+    let (drivers, claims) = (width("DRIVER", &driver), width("CLAIM", &|row| row.claim.clone()));
+    println!("{:<12}  {:>5}  {:<drivers$}  {:<claims$}  WHAT", "ADDRESS", "GROUP", "DRIVER", "CLAIM");
+    for row in rows {
+        let (address, driver, what) =
+            (row.function.address.to_string(), driver(row), format!("{}: {}", row.class_name, row.name));
+        println!("{address:<12}  {:>5}  {driver:<drivers$}  {:<claims$}  {what}", group(row), row.claim);
+    }
+    if rows.iter().any(|row| row.claim != "ready") {
+        println!("\nring3 doctor ADDRESS says what stands in the way of a claim, and what mends it.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_pci::Obstacle;
+
+    use super::*;
+
+    fn checks(obstacles: Vec<Obstacle>) -> Vec<Check> {
+        obstacles.into_iter().map(|obstacle| Check { what: "test", found: Err(obstacle.at(None)) }).collect()
+    }
+
+    #[test]
+    fn a_function_without_obstacles_is_ready() {
+        assert_eq!(claim(&[]), "ready");
+    }
+
+    #[test]
+    fn a_function_that_is_only_not_bound_is_ready_after_bind() {
+        let module = Obstacle::NoModule { module: "vfio-pci".into(), reason: None };
+        assert_eq!(claim(&checks(vec![Obstacle::NotBound { driver: None }, module])), "after bind");
+    }
+
+    #[test]
+    fn other_obstacles_are_named() {
+        let obstacles = vec![Obstacle::NotBound { driver: None }, Obstacle::NoIommu];
+        assert_eq!(claim(&checks(obstacles)), "no-iommu");
+    }
 }

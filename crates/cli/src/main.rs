@@ -1,6 +1,8 @@
 //! `ring3`: device drivers outside the kernel, in one command.
 
+mod bind;
 mod devices;
+mod doctor;
 mod lab;
 mod run;
 
@@ -24,6 +26,12 @@ enum Command {
     Lab(lab::Args),
     /// Run a driver in this process.
     Run(run::Args),
+    /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
+    Doctor(doctor::Args),
+    /// Hand a PCI function to vfio-pci, so that a process can drive it.
+    Bind(bind::BindArgs),
+    /// Give a PCI function back to the driver that had it.
+    Unbind(bind::UnbindArgs),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +44,9 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Run(args) => run::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Bind(args) => bind::run_bind(args),
+        Command::Unbind(args) => bind::run_unbind(args),
     };
     result.unwrap_or_else(|error: anyhow::Error| {
         eprintln!("ring3: {error:#}");

@@ -3,6 +3,7 @@
 
 mod address;
 mod bind;
+mod examine;
 mod function;
 pub mod group;
 mod holder;
@@ -12,6 +13,7 @@ mod usage;
 
 pub use address::{Address, AddressError};
 pub use bind::{BindError, Rebound, bind, unbind};
+pub use examine::{Check, examine, examine_machine};
 pub use function::{Function, Resource, VFIO_DRIVER};
 pub use holder::{Holder, holders};
 pub use host::{Host, Kernel};

@@ -65,71 +65,62 @@ pub enum Obstacle {
     NoInterruptRemapping,
 }
 
-/// An obstacle in the way to one function.
+/// An obstacle in the way to one function, or to all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Blocked {
-    /// The function.
-    pub address: Address,
+    /// The function; `None` if it concerns the machine.
+    pub address: Option<Address>,
     /// What stands in the way.
     pub obstacle: Obstacle,
 }
 
 impl Obstacle {
-    /// This obstacle in the way to `address`.
-    pub fn at(self, address: Address) -> Blocked {
-        Blocked { address, obstacle: self }
+    /// This obstacle in the way to `address`, or to every function.
+    pub fn at(self, address: impl Into<Option<Address>>) -> Blocked {
+        Blocked { address: address.into(), obstacle: self }
+    }
+
+    /// Its name, the heading under which `docs/errors.md` explains it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::NoFunction => "no-function",
+            Self::Bridge => "bridge",
+            Self::NoIommu => "no-iommu",
+            Self::NoModule { .. } => "no-module",
+            Self::NotBound { .. } => "not-bound",
+            Self::InUse { .. } => "in-use",
+            Self::GroupNotViable { .. } => "group-not-viable",
+            Self::NoPermission { .. } => "no-permission",
+            Self::Busy { .. } => "busy",
+            Self::Memlock { .. } => "memlock",
+            Self::NoInterruptRemapping => "no-interrupt-remapping",
+        }
     }
 }
 
+/// What switches Intel's IOMMU on where the kernel does not by itself; AMD's and Arm's are on whenever the firmware has them on.
+const IOMMU_ON: &str = "intel_iommu=on";
+const UNSAFE_INTERRUPTS: &str = "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";
+
 impl Blocked {
+    fn address(&self) -> String {
+        self.address.map_or_else(|| "ADDRESS".into(), |address| address.to_string())
+    }
+
     /// What is wrong, without what to do.
     pub fn problem(&self) -> String {
-        let address = self.address;
-        match &self.obstacle {
-            Obstacle::NoFunction => format!("there is no PCI function {address}"),
-            Obstacle::Bridge => {
-                format!("{address} is a bridge, which the kernel needs to reach other functions; it cannot be claimed")
-            }
-            Obstacle::NoIommu => format!("{address} is not behind an active IOMMU, so its transfers could not be confined"),
-            Obstacle::NoModule { module, reason: None } => format!("{address}: the kernel module {module} is not loaded"),
-            Obstacle::NoModule { module, reason: Some(reason) } => {
-                format!("{address}: the kernel module {module} is not loaded, and loading it failed: {reason}")
-            }
-            Obstacle::NotBound { driver: Some(driver) } => {
-                format!("{address} belongs to the kernel's driver {driver}, not to vfio-pci")
-            }
-            Obstacle::NotBound { driver: None } => format!("{address} is not bound to vfio-pci"),
-            Obstacle::InUse { uses } => format!("{address} is in use: {}", list(uses)),
-            Obstacle::GroupNotViable { group, blockers } => {
-                let blockers = blockers.iter().map(|(address, driver)| format!("{address} has the driver {driver}"));
-                format!("{address}: its IOMMU group {group} is not viable: {}", list(blockers))
-            }
-            Obstacle::NoPermission { path } => format!("{address}: no permission for {path}"),
-            Obstacle::Busy { path, holders } if holders.is_empty() => {
-                format!("{address}: another process has {path} open (root can see which: sudo ring3 doctor {address})")
-            }
-            Obstacle::Busy { path, holders } => format!("{address}: {path} is held by {}", list(holders)),
-            Obstacle::Memlock { needed, limit } => {
-                format!(
-                    "{address}: {} KiB of DMA memory are to be locked, but this user may lock {} KiB",
-                    needed >> 10,
-                    limit >> 10
-                )
-            }
-            Obstacle::NoInterruptRemapping => {
-                format!("{address}: the IOMMU does not remap interrupts, so the kernel refuses to hand devices out")
-            }
-        }
+        let problem = self.obstacle.problem(&self.address());
+        self.address.map_or_else(|| problem.clone(), |address| format!("{address}: {problem}"))
     }
 
     /// The commands, or the deeds, that mend it; none if nothing does.
     pub fn mend(&self) -> Vec<String> {
-        let address = self.address;
+        let address = self.address();
         match &self.obstacle {
-            Obstacle::NoFunction => vec!["ring3 devices".into()],
+            Obstacle::NoFunction => vec!["name one that ring3 devices lists".into()],
             Obstacle::Bridge => vec![],
             Obstacle::NoIommu => vec![
-                "enable the IOMMU in the firmware (VT-d, AMD-Vi or SMMU)".into(),
+                "enable the IOMMU in the firmware (VT-d, AMD-Vi, SMMU)".into(),
                 format!(
                     "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{IOMMU_ON} /' /etc/default/grub && sudo update-grub && sudo reboot"
                 ),
@@ -137,28 +128,24 @@ impl Blocked {
             Obstacle::NoModule { module, .. } => vec![format!("sudo modprobe {module}")],
             Obstacle::NotBound { .. } => vec![format!("sudo ring3 bind {address}")],
             Obstacle::InUse { uses } => uses.iter().map(Use::end).collect(),
-            Obstacle::GroupNotViable { blockers, .. } => {
-                blockers.iter().map(|(address, _)| format!("sudo ring3 bind {address}")).collect()
-            }
+            Obstacle::GroupNotViable { blockers, .. } => each(blockers, "bind"),
             Obstacle::NoPermission { path } if !path.starts_with("/dev") => vec!["run it as root (sudo)".into()],
             Obstacle::NoPermission { path } => vec![format!("sudo chown \"$(id -u)\" {path}")],
             Obstacle::Busy { holders, .. } => holders.iter().map(|holder| format!("kill {}", holder.pid)).collect(),
-            Obstacle::Memlock { needed, .. } => {
-                vec![
-                    format!("sudo prlimit --memlock={needed} --pid $$"),
-                    format!("or name a smaller arena: vfio:{address},arena=4M"),
-                ]
-            }
+            Obstacle::Memlock { needed, .. } => vec![
+                format!("sudo prlimit --memlock={needed} --pid $$"),
+                format!("or name a smaller arena: vfio:{address},arena=4M"),
+            ],
             Obstacle::NoInterruptRemapping => vec![
                 "enable interrupt remapping (x2APIC) in the firmware".into(),
-                format!("or, if every device on this machine is trusted: echo 1 | sudo tee {UNSAFE_INTERRUPTS}"),
+                format!("or, if every device of this machine is trusted: echo 1 | sudo tee {UNSAFE_INTERRUPTS}"),
             ],
         }
     }
 
-    /// The commands that take [`mend`](Self::mend) back.
+    /// What takes [`mend`](Self::mend) back.
     pub fn undo(&self) -> Vec<String> {
-        let address = self.address;
+        let address = self.address();
         match &self.obstacle {
             Obstacle::NoFunction | Obstacle::Bridge | Obstacle::Busy { .. } => vec![],
             Obstacle::NoIommu => {
@@ -167,9 +154,7 @@ impl Blocked {
             Obstacle::NoModule { module, .. } => vec![format!("sudo modprobe -r {module}")],
             Obstacle::NotBound { .. } => vec![format!("sudo ring3 unbind {address}")],
             Obstacle::InUse { uses } => uses.iter().map(Use::resume).collect(),
-            Obstacle::GroupNotViable { blockers, .. } => {
-                blockers.iter().map(|(address, _)| format!("sudo ring3 unbind {address}")).collect()
-            }
+            Obstacle::GroupNotViable { blockers, .. } => each(blockers, "unbind"),
             Obstacle::NoPermission { path } if !path.starts_with("/dev") => vec![],
             Obstacle::NoPermission { path } => vec![format!("sudo chown root {path}")],
             Obstacle::Memlock { limit, .. } => vec![format!("sudo prlimit --memlock={limit} --pid $$")],
@@ -178,9 +163,40 @@ impl Blocked {
     }
 }
 
-/// What switches the IOMMU on where the kernel does not by itself; the other vendors' kernels ignore it.
-const IOMMU_ON: &str = "intel_iommu=on";
-const UNSAFE_INTERRUPTS: &str = "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";
+impl Obstacle {
+    /// What is wrong with the function at `address`, which stands before these words.
+    fn problem(&self, address: &str) -> String {
+        match self {
+            Self::NoFunction => "there is no such PCI function".into(),
+            Self::Bridge => "it is a bridge, which the kernel needs to reach other functions; it cannot be claimed".into(),
+            Self::NoIommu => "there is no active IOMMU that would confine its transfers".into(),
+            Self::NoModule { module, reason: None } => format!("the kernel module {module} is not loaded"),
+            Self::NoModule { module, reason: Some(reason) } => {
+                format!("the kernel module {module} is not loaded, and loading it failed: {reason}")
+            }
+            Self::NotBound { driver: Some(driver) } => format!("it belongs to the kernel's driver {driver}, not to vfio-pci"),
+            Self::NotBound { driver: None } => "it is not bound to vfio-pci".into(),
+            Self::InUse { uses } => format!("it is in use: {}", list(uses)),
+            Self::GroupNotViable { group, blockers } => {
+                let blockers = blockers.iter().map(|(address, driver)| format!("{address} has the driver {driver}"));
+                format!("its IOMMU group {group} is not viable: {}", list(blockers))
+            }
+            Self::NoPermission { path } => format!("no permission for {path}"),
+            Self::Busy { path, holders } if holders.is_empty() => {
+                format!("another process has {path} open (root can see which: sudo ring3 doctor {address})")
+            }
+            Self::Busy { path, holders } => format!("{path} is held by {}", list(holders)),
+            Self::Memlock { needed, limit } => {
+                format!("{} KiB of DMA memory are to be locked, but this user may lock {} KiB", needed >> 10, limit >> 10)
+            }
+            Self::NoInterruptRemapping => "the IOMMU does not remap interrupts, so the kernel hands no device out".into(),
+        }
+    }
+}
+
+fn each(members: &[(Address, String)], verb: &str) -> Vec<String> {
+    members.iter().map(|(address, _)| format!("sudo ring3 {verb} {address}")).collect()
+}
 
 fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")

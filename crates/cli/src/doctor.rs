@@ -1,0 +1,87 @@
+//! `ring3 doctor`: what stands in the way of claiming a function, what mends it, and what undoes the mending.
+
+use std::process::ExitCode;
+
+use ring3_backend::{OpenOptions, parse_size};
+use ring3_pci::{Address, Blocked, Check, Host, examine, examine_machine};
+
+/// Options of `ring3 doctor`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The function to look at, such as 0000:01:00.0; without it, only the machine is looked at.
+    address: Option<Address>,
+    /// DMA memory that the driver will ask for.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = OpenOptions::default().arena as u64)]
+    arena: u64,
+    /// Print JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+fn size(text: &str) -> Result<u64, &'static str> {
+    parse_size(text).ok_or("a size is a number with an optional K, M or G")
+}
+
+/// Looks, and prints what was found. Fails if something stands in the way.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let host = Host::this();
+    let checks = match args.address {
+        Some(address) => examine(&host, address, args.arena),
+        None => examine_machine(&host, args.arena),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&checks)?);
+    } else {
+        print!("{}", report(&checks));
+    }
+    Ok(if checks.iter().all(|check| check.found.is_ok()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn report(checks: &[Check]) -> String {
+    let width = checks.iter().map(|check| check.what.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for check in checks {
+        let (mark, found) = match &check.found {
+            Ok(found) => ("ok", found.clone()),
+            Err(blocked) => ("no", blocked.problem()),
+        };
+        text += &format!("{mark}  {:<width$}  {found}\n", check.what);
+    }
+    for blocked in checks.iter().filter_map(|check| check.found.as_ref().err()) {
+        text += &advice(blocked);
+    }
+    if checks.iter().all(|check| check.found.is_ok()) {
+        text += "\nNothing stands in the way.\n";
+    }
+    text
+}
+
+/// What mends one obstacle, and what undoes that.
+fn advice(blocked: &Blocked) -> String {
+    let mut text = format!("\n{} ({})\n", blocked.problem(), blocked.obstacle.name());
+    for (label, steps) in [("mend", blocked.mend()), ("undo", blocked.undo())] {
+        text.extend(steps.iter().map(|step| format!("  {label}: {step}\n")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_pci::Obstacle;
+
+    use super::*;
+
+    #[test]
+    fn an_obstacle_is_printed_with_what_mends_it_and_what_undoes_that() {
+        let address: Address = "0000:01:00.0".parse().unwrap();
+        let found = Err(Obstacle::NotBound { driver: Some("nvme".into()) }.at(address));
+        let report = report(&[Check { what: "driver", found }]);
+        assert!(report.contains("no  driver  0000:01:00.0: it belongs to the kernel's driver nvme"), "{report}");
+        assert!(report.contains("  mend: sudo ring3 bind 0000:01:00.0\n  undo: sudo ring3 unbind 0000:01:00.0\n"), "{report}");
+    }
+
+    #[test]
+    fn a_function_in_order_is_said_to_be() {
+        assert!(report(&[Check { what: "use", found: Ok("none".into()) }]).ends_with("Nothing stands in the way.\n"));
+    }
+}
