@@ -1,0 +1,374 @@
+//! The controller: its registers, its life from enable to shutdown, and its doorbells. [NVMe 3.1, 3.5, 3.6]
+
+use std::time::{Duration, Instant};
+
+use ring3_spec::nvme::event::AsyncEvent;
+use ring3_spec::nvme::log;
+use ring3_spec::nvme::registers::{self, Aqa, Cap, Cc, Csts, Version};
+use ring3_spec::nvme::{CLASS, COMPLETION_SHIFT, SUBMISSION_SHIFT};
+use ring3_spec::register::{Reg, Value};
+
+use super::events::Events;
+use super::features::Features;
+use super::held::Held;
+use super::logs::Logs;
+use super::namespace::Namespace;
+use super::queue::{CompletionQueue, SubmissionQueue};
+use super::shape::Shape;
+use crate::sim::fault::{Action, Event, FaultPlan};
+use crate::sim::{BarLayout, Bus, Identity, Model, MsixLayout};
+
+/// Vendor and device id of QEMU's controller, which this one stands beside.
+const VENDOR: u16 = 0x1b36;
+const DEVICE: u16 = 0x0010;
+/// CAP.TO: a second, in units of 500 ms.
+const TIMEOUT_500MS: u64 = 2;
+const PAGE: u64 = 4096;
+/// CAP.MPSMAX: pages of up to 64 KiB.
+const PAGE_MAX_SHIFT: u32 = 4;
+pub(super) const VERSION: Version = Version(0x0002_0100);
+
+/// An NVMe controller with its namespaces.
+pub struct NvmeModel {
+    pub(super) shape: Shape,
+    pub(super) faults: FaultPlan,
+    pub(super) namespaces: Vec<Namespace>,
+    pub(super) submission: Vec<Option<SubmissionQueue>>,
+    pub(super) completion: Vec<Option<CompletionQueue>>,
+    pub(super) held: Held,
+    pub(super) events: Events,
+    pub(super) features: Features,
+    pub(super) logs: Logs,
+    pub(super) counters: Counters,
+    cc: Cc,
+    csts: Csts,
+    aqa: Aqa,
+    asq: u64,
+    acq: u64,
+    interrupt_mask: u32,
+    /// When CSTS.RDY follows CC.EN.
+    ready_due: Option<Instant>,
+    /// Interrupts that a storm has still to send, and where.
+    pub(super) storm: Option<(u16, u32)>,
+}
+
+/// What the host did, for tests of a driver's economy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Writes to tail doorbells of I/O submission queues.
+    pub submission_doorbells: u64,
+    /// Writes to head doorbells of I/O completion queues.
+    pub completion_doorbells: u64,
+    /// Commands that were taken from I/O queues.
+    pub commands: u64,
+    /// Commands that were taken from the admin queue.
+    pub admin_commands: u64,
+    /// Interrupts that were sent or would have been if they were not masked.
+    pub interrupts: u64,
+}
+
+impl NvmeModel {
+    /// A controller after power-on, with empty media.
+    pub fn new(shape: Shape, faults: FaultPlan) -> Self {
+        let queues = usize::from(shape.queues) + 1;
+        let mut model = Self {
+            namespaces: shape.namespaces.iter().map(|&namespace| Namespace::new(namespace, shape.cache)).collect(),
+            features: Features::new(&shape),
+            shape,
+            faults,
+            submission: Vec::new(),
+            completion: Vec::new(),
+            held: Held::default(),
+            events: Events::default(),
+            logs: Logs::default(),
+            counters: Counters::default(),
+            cc: Cc(0),
+            csts: Csts(0),
+            aqa: Aqa(0),
+            asq: 0,
+            acq: 0,
+            interrupt_mask: 0,
+            ready_due: None,
+            storm: None,
+        };
+        model.submission.resize_with(queues, || None);
+        model.completion.resize_with(queues, || None);
+        model
+    }
+
+    /// CC.MPS in bytes.
+    pub(super) fn page(&self) -> u64 {
+        PAGE << self.cc.page_size()
+    }
+
+    pub(super) fn is_fatal(&self) -> bool {
+        self.csts.fatal() != 0
+    }
+
+    /// Stops everything and says so. [NVMe 9.5]
+    pub(super) fn fail(&mut self) {
+        self.csts = self.csts.with_fatal(1);
+        self.held.clear();
+    }
+
+    fn cap(&self) -> Cap {
+        Cap(0)
+            .with_max_queue_entries_0based(u64::from(self.shape.entries - 1))
+            .with_contiguous_queues(1)
+            .with_timeout_500ms(TIMEOUT_500MS)
+            .with_doorbell_stride(self.shape.stride.into())
+            .with_command_sets(Cap::CSS_NVM)
+            .with_page_max(PAGE_MAX_SHIFT.into())
+    }
+
+    fn configure(&mut self, bus: &Bus, cc: Cc) {
+        let old = std::mem::replace(&mut self.cc, cc);
+        if old.enable() != cc.enable() {
+            if self.faults.check(&Event::Enable) == Some(Action::StuckReady) {
+                // As if the bit had not been written, though it reads back as it was.
+                return;
+            }
+            if cc.enable() == 0 {
+                self.stop(bus);
+            }
+            if self.shape.ready.is_zero() {
+                self.follow_enable();
+            } else {
+                let due = Instant::now() + self.shape.ready;
+                self.ready_due = Some(due);
+                bus.wake_at(due);
+            }
+        }
+        if old.shutdown() != cc.shutdown() && cc.shutdown() != Cc::SHN_NONE {
+            // Shutdown notification: what is in the cache goes to the medium. [NVMe 3.6.1]
+            self.namespaces.iter_mut().for_each(Namespace::flush);
+            self.csts = self.csts.with_shutdown(Csts::SHUTDOWN_DONE);
+        }
+    }
+
+    fn follow_enable(&mut self) {
+        self.ready_due = None;
+        self.events = Events::default();
+        if self.cc.enable() == 0 {
+            self.csts = Csts(0);
+        } else if self.start() {
+            self.csts = self.csts.with_ready(1).with_shutdown(Csts::SHUTDOWN_NONE);
+        } else {
+            self.fail();
+        }
+    }
+
+    /// Takes the admin queue over; false if the configuration makes no sense. [NVMe 3.5.1]
+    fn start(&mut self) -> bool {
+        let (cc, page) = (self.cc, self.page());
+        let sizes = [self.aqa.submission_0based() + 1, self.aqa.completion_0based() + 1];
+        let valid = cc.command_set() == Cc::CSS_NVM
+            && cc.page_size() <= PAGE_MAX_SHIFT
+            && cc.arbitration() == 0
+            && sizes.iter().all(|&size| size >= 2)
+            && self.asq.is_multiple_of(page)
+            && self.acq.is_multiple_of(page);
+        if valid {
+            self.submission[0] = Some(SubmissionQueue::new(self.asq, sizes[0], 0));
+            self.completion[0] = Some(CompletionQueue::new(self.acq, sizes[1], Some(0)));
+        }
+        valid
+    }
+
+    /// Whether CC says the sizes of I/O queue entries that exist. [NVMe 3.1.4.5]
+    pub(super) fn entry_sizes_are_set(&self) -> bool {
+        self.cc.submission_entry() == SUBMISSION_SHIFT && self.cc.completion_entry() == COMPLETION_SHIFT
+    }
+
+    /// Controller reset: queues, commands and settings are forgotten, the admin queue's place is kept. [NVMe 3.7.2]
+    fn stop(&mut self, bus: &Bus) {
+        self.submission.iter_mut().for_each(|queue| *queue = None);
+        self.completion.iter_mut().for_each(|queue| *queue = None);
+        self.held.clear();
+        self.events = Events::default();
+        self.features = Features::new(&self.shape);
+        self.interrupt_mask = 0;
+        self.storm = None;
+        self.update_pin(bus);
+    }
+
+    /// Everything as after power-on, counters of the host's doings and the medium aside.
+    pub(super) fn restart(&mut self, bus: &Bus) {
+        self.stop(bus);
+        (self.cc, self.csts, self.aqa, self.asq, self.acq) = (Cc(0), Csts(0), Aqa(0), 0, 0);
+        self.ready_due = None;
+    }
+
+    /// The power goes and comes back: what was only in the cache is lost.
+    pub(super) fn lose_power(&mut self, bus: &Bus) {
+        let orderly = self.csts.shutdown() == Csts::SHUTDOWN_DONE;
+        self.logs.power_cycle(orderly);
+        self.namespaces.iter_mut().for_each(Namespace::lose_power);
+        self.restart(bus);
+    }
+
+    /// A write at or above the doorbells. [NVMe-PCIe 3.1.2]
+    #[inline]
+    fn doorbell(&mut self, bus: &Bus, offset: u64, value: u32) {
+        if self.csts.ready() == 0 || self.is_fatal() {
+            return;
+        }
+        let index = (offset - u64::from(registers::DOORBELLS)) >> (2 + self.shape.stride);
+        let queue = (index / 2) as u16;
+        if index % 2 == 0 { self.ring(bus, queue, value) } else { self.take(bus, queue, value) }
+    }
+
+    fn ring(&mut self, bus: &Bus, queue: u16, tail: u32) {
+        let Some(Some(submission)) = self.submission.get_mut(usize::from(queue)) else {
+            return self.post_event(bus, error(AsyncEvent::INVALID_DOORBELL));
+        };
+        if tail >= submission.size {
+            return self.post_event(bus, error(AsyncEvent::INVALID_DOORBELL_VALUE));
+        }
+        submission.tail = tail;
+        self.counters.submission_doorbells += u64::from(queue != 0);
+        self.work(bus, queue);
+    }
+
+    fn take(&mut self, bus: &Bus, queue: u16, head: u32) {
+        let Some(Some(completion)) = self.completion.get_mut(usize::from(queue)) else {
+            return self.post_event(bus, error(AsyncEvent::INVALID_DOORBELL));
+        };
+        if head >= completion.size || !completion.taken(head) {
+            return self.post_event(bus, error(AsyncEvent::INVALID_DOORBELL_VALUE));
+        }
+        self.counters.completion_doorbells += u64::from(queue != 0);
+        self.make_room(bus, queue);
+    }
+
+    /// What the pin shows: some queue with interrupts has an entry that the host has not taken. [NVMe-PCIe 3.5.1]
+    pub(super) fn update_pin(&self, bus: &Bus) {
+        let waiting = |queue: &CompletionQueue| !queue.is_empty() && queue.vector.is_some_and(|vector| self.is_open(vector));
+        bus.set_level(self.completion.iter().flatten().any(waiting));
+    }
+
+    /// Whether INTMS lets the vector through.
+    pub(super) fn is_open(&self, vector: u16) -> bool {
+        vector >= 32 || self.interrupt_mask >> vector & 1 == 0
+    }
+
+    fn set_interrupt_mask(&mut self, bus: &Bus, mask: u32) {
+        let opened = self.interrupt_mask & !mask;
+        self.interrupt_mask = mask;
+        let waiting = self.completion.iter().flatten().filter(|queue| !queue.is_empty());
+        for vector in waiting.filter_map(|queue| queue.vector).filter(|vector| *vector < 32 && opened >> vector & 1 == 1) {
+            bus.raise(vector);
+        }
+        self.update_pin(bus);
+    }
+
+    fn bar_layout(&self) -> (u64, Option<MsixLayout>) {
+        let doorbells_end = registers::doorbells_end(self.shape.queues + 1, self.shape.stride);
+        let table = doorbells_end.next_multiple_of(PAGE);
+        let len = (table + 2 * PAGE).next_power_of_two();
+        let vectors = self.shape.vectors;
+        let msix = MsixLayout { vectors, bar: 0, table: table as u32, pba: (table + PAGE) as u32 };
+        (len, (vectors > 0).then_some(msix))
+    }
+}
+
+fn error(info: u32) -> AsyncEvent {
+    AsyncEvent::new(AsyncEvent::ERROR, info, log::ERRORS)
+}
+
+impl Model for NvmeModel {
+    fn identity(&self) -> Identity {
+        let (len, msix) = self.bar_layout();
+        Identity {
+            vendor: VENDOR,
+            device: DEVICE,
+            class: CLASS,
+            bars: vec![BarLayout { index: 0, len, ports: false }],
+            intx: true,
+            msi: 1,
+            msix,
+            express: true,
+            dma_bits: 48,
+        }
+    }
+
+    fn read(&mut self, _: &Bus, _: u8, offset: u64, width: usize) -> u64 {
+        // Registers are whole dwords; a 64-bit register is read in halves or as one. [NVMe 3.1.4]
+        let registers: [(u64, u64); 9] = [
+            wide(registers::CAP, self.cap()),
+            narrow(registers::VS, VERSION),
+            narrow(registers::INTMS, self.interrupt_mask),
+            narrow(registers::INTMC, self.interrupt_mask),
+            narrow(registers::CC, self.cc),
+            narrow(registers::CSTS, self.csts),
+            narrow(registers::AQA, self.aqa),
+            wide(registers::ASQ, self.asq),
+            wide(registers::ACQ, self.acq),
+        ];
+        let has_upper_half = |at: u64| [registers::CAP.offset(), registers::ASQ.offset(), registers::ACQ.offset()].contains(&at);
+        for (at, value) in registers {
+            if offset == at {
+                return if width == 4 { value & 0xffff_ffff } else { value };
+            }
+            if has_upper_half(at) && offset == at + 4 {
+                return value >> 32;
+            }
+        }
+        0
+    }
+
+    #[inline]
+    fn write(&mut self, bus: &Bus, _: u8, offset: u64, width: usize, value: u64) {
+        if offset >= u64::from(registers::DOORBELLS) {
+            return self.doorbell(bus, offset, value as u32);
+        }
+        let low = value as u32;
+        let half = |old: u64, high: bool| match (width, high) {
+            (8, _) => value,
+            (_, false) => old & !0xffff_ffff | u64::from(low),
+            (_, true) => old & 0xffff_ffff | u64::from(low) << 32,
+        };
+        let is = |register: u64| offset == register;
+        if is(registers::INTMS.offset()) {
+            self.set_interrupt_mask(bus, self.interrupt_mask | low);
+        } else if is(registers::INTMC.offset()) {
+            self.set_interrupt_mask(bus, self.interrupt_mask & !low);
+        } else if is(registers::CC.offset()) {
+            self.configure(bus, Cc(low));
+        } else if is(registers::AQA.offset()) {
+            self.aqa = Aqa(low);
+        } else if is(registers::ASQ.offset()) {
+            self.asq = half(self.asq, false);
+        } else if is(registers::ASQ.offset() + 4) {
+            self.asq = half(self.asq, true);
+        } else if is(registers::ACQ.offset()) {
+            self.acq = half(self.acq, false);
+        } else if is(registers::ACQ.offset() + 4) {
+            self.acq = half(self.acq, true);
+        }
+    }
+
+    fn reset(&mut self, bus: &Bus) {
+        self.restart(bus);
+    }
+
+    fn tick(&mut self, bus: &Bus, now: Instant) {
+        if self.ready_due.is_some_and(|due| due <= now) {
+            self.follow_enable();
+        }
+        self.release_due(bus, now);
+        self.blow(bus);
+        let storm = self.storm.map(|_| now + Duration::from_micros(100));
+        if let Some(next) = [self.ready_due, self.held.next_due(), storm].into_iter().flatten().min() {
+            bus.wake_at(next);
+        }
+    }
+}
+
+fn narrow<T: Value<Raw = u32>, A>(register: Reg<T, A>, value: T) -> (u64, u64) {
+    (register.offset(), value.into_raw().into())
+}
+
+fn wide<T: Value<Raw = u64>, A>(register: Reg<T, A>, value: T) -> (u64, u64) {
+    (register.offset(), value.into_raw())
+}

@@ -1,0 +1,79 @@
+//! Features. [NVMe 5.1.11, 5.1.25]
+
+use ring3_spec::nvme::feature::{self, AsyncEvents, QueueCounts};
+use ring3_spec::nvme::{Status, Submission};
+
+use super::controller::NvmeModel;
+use super::shape::Shape;
+
+/// The settings that a host can make; a controller reset takes them back.
+pub(super) struct Features {
+    has_cache: bool,
+    cache: u32,
+    coalescing: u32,
+    pub(super) async_events: AsyncEvents,
+    /// What the host asked for; `None` until it does.
+    queues: Option<u16>,
+}
+
+impl Features {
+    pub(super) fn new(shape: &Shape) -> Self {
+        let cache = if shape.cache { feature::CACHE_ENABLED } else { 0 };
+        Self { has_cache: shape.cache, cache, coalescing: 0, async_events: AsyncEvents(0), queues: None }
+    }
+
+    pub(super) fn cache_enabled(&self) -> bool {
+        self.cache & feature::CACHE_ENABLED != 0
+    }
+
+    /// Queue pairs that may be created, of those that exist.
+    pub(super) fn granted(&self, exist: u16) -> u16 {
+        self.queues.unwrap_or(exist).min(exist)
+    }
+}
+
+impl NvmeModel {
+    pub(super) fn set_feature(&mut self, command: &Submission) -> Result<u32, Status> {
+        let value = command.feature_value();
+        match command.feature() {
+            feature::NUMBER_OF_QUEUES => return self.set_queue_counts(value),
+            feature::VOLATILE_WRITE_CACHE if self.features.has_cache => {
+                self.features.cache = value & feature::CACHE_ENABLED;
+                if !self.features.cache_enabled() {
+                    self.namespaces.iter_mut().for_each(|namespace| namespace.flush());
+                }
+            }
+            feature::INTERRUPT_COALESCING => self.features.coalescing = value & 0xffff,
+            feature::ASYNC_EVENTS => self.features.async_events = AsyncEvents(value),
+            _ => return Err(Status::INVALID_FIELD.with_do_not_retry()),
+        }
+        Ok(0)
+    }
+
+    pub(super) fn get_feature(&mut self, command: &Submission) -> Result<u32, Status> {
+        Ok(match command.feature() {
+            feature::NUMBER_OF_QUEUES => {
+                let granted = self.features.granted(self.shape.queues);
+                QueueCounts { submission: granted, completion: granted }.to_dword()
+            }
+            feature::VOLATILE_WRITE_CACHE if self.features.has_cache => self.features.cache,
+            feature::INTERRUPT_COALESCING => self.features.coalescing,
+            feature::ASYNC_EVENTS => self.features.async_events.0,
+            _ => return Err(Status::INVALID_FIELD.with_do_not_retry()),
+        })
+    }
+
+    /// Only before the first I/O queue exists, and never the reserved value 65535. [NVMe 5.1.25.2.1]
+    fn set_queue_counts(&mut self, value: u32) -> Result<u32, Status> {
+        if self.completion.iter().skip(1).any(Option::is_some) {
+            return Err(Status::SEQUENCE.with_do_not_retry());
+        }
+        if value & 0xffff == 0xffff || value >> 16 == 0xffff {
+            return Err(Status::INVALID_FIELD.with_do_not_retry());
+        }
+        let asked = QueueCounts::from_dword(value);
+        let granted = asked.submission.max(asked.completion).min(self.shape.queues);
+        self.features.queues = Some(granted);
+        Ok(QueueCounts { submission: granted, completion: granted }.to_dword())
+    }
+}

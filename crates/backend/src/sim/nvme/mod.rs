@@ -1,0 +1,58 @@
+//! An NVMe controller as a model, with memory for a medium.
+//!
+//! Written against the same sections as the driver, and sharing only `ring3_spec` with it.
+//!
+//! # References
+//! - `[NVMe]` NVM Express Base Specification, Revision 2.1, 5 August 2024
+//! - `[NVMe-NVM]` NVM Express NVM Command Set Specification, Revision 1.1, 5 August 2024
+//! - `[NVMe-PCIe]` NVM Express NVMe over PCIe Transport Specification, Revision 1.1, 5 August 2024
+//!
+//! # Time
+//! A doorbell write takes the commands and does them before it returns. Held back or delayed, a command moves its data when it
+//! is released, not when it is taken. Admin commands are never held, unless a fault hook does.
+
+mod admin;
+mod cache;
+mod controller;
+mod events;
+mod features;
+mod handle;
+mod held;
+mod identify;
+mod io;
+mod logs;
+mod namespace;
+mod process;
+mod prp;
+mod queue;
+mod shape;
+mod store;
+
+pub use controller::{Counters, NvmeModel};
+pub use shape::{NamespaceShape, Shape};
+
+use ring3_device::Error;
+
+use super::fault::FaultPlan;
+use super::{SimDevice, SimHandle};
+use crate::Uri;
+
+/// A simulated NVMe disk.
+pub type SimNvme = SimDevice<NvmeModel>;
+/// The other side of it.
+pub type NvmeHandle = SimHandle<NvmeModel>;
+
+/// Bytes of DMA memory if the user does not say.
+const ARENA: usize = 64 << 20;
+
+/// Opens `sim:nvme`.
+///
+/// Options, besides those of [every model](super):
+/// `size=64M` (of each namespace), `namespaces=1`, `block=512` (or `4096`, `512m8` with metadata, `512+4096` one for each namespace),
+/// `readonly=no`, `queues=4`, `entries=1024`, `mdts=5`, `vectors=5` (MSI-X; 0 for none), `cache=yes`, `stride=0`, `ready=0us` (time
+/// to become ready), and `fault=`, which is described [there](super::fault).
+pub fn open(uri: &Uri) -> Result<SimNvme, Error> {
+    let (options, shape) = shape::of_uri(uri)?;
+    let plan = FaultPlan::default();
+    SimDevice::new(uri.to_string(), NvmeModel::new(shape, plan), &options.platform(ARENA)?)
+}

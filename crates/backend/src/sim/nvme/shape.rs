@@ -1,0 +1,146 @@
+//! What a simulated NVMe controller is like: everything that is fixed when it is made.
+
+use std::time::Duration;
+
+use ring3_device::Error;
+
+use crate::Uri;
+use crate::sim::Timing;
+use crate::sim::options::{Options, duration, number, size, yes};
+
+/// A namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceShape {
+    /// Bytes, metadata not counted; a multiple of the block.
+    pub bytes: u64,
+    /// log2 of a block's data bytes: 9 to 16.
+    pub block_shift: u32,
+    /// Metadata bytes of a block, in a buffer of their own: 0 to 64.
+    pub metadata: u16,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// A controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Namespaces 1, 2, and so on.
+    pub namespaces: Vec<NamespaceShape>,
+    /// I/O queue pairs, 1 to 64.
+    pub queues: u16,
+    /// Most entries of an I/O queue, 2 to 65536.
+    pub entries: u32,
+    /// log2 of the most bytes of a transfer, in pages of 4096; 0 for no limit.
+    pub mdts: u8,
+    /// MSI-X vectors, 0 to 65; 0 leaves MSI and the pin.
+    pub vectors: u16,
+    /// Whether there is a volatile write cache.
+    pub cache: bool,
+    /// log2 of the distance of doorbells, in units of 4 bytes: 0 to 4.
+    pub stride: u32,
+    /// How long it takes to become ready and to stop.
+    pub ready: Duration,
+    /// When I/O commands are done.
+    pub timing: Timing,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        let namespace = NamespaceShape { bytes: 64 << 20, block_shift: 9, metadata: 0, read_only: false };
+        Self {
+            namespaces: vec![namespace],
+            queues: 4,
+            entries: 1024,
+            mdts: 5,
+            vectors: 5,
+            cache: true,
+            stride: 0,
+            ready: Duration::ZERO,
+            timing: Timing::Inline,
+        }
+    }
+}
+
+pub(super) const KEYS: [&str; 12] =
+    ["size", "namespaces", "block", "readonly", "queues", "entries", "mdts", "vectors", "cache", "stride", "ready", "fault"];
+
+impl Shape {
+    pub(super) fn from_options(options: &Options<'_>) -> Result<Self, Error> {
+        let default = Self::default();
+        let within = |least: u64, most: u64| move |text: &str| number(text).filter(|n| (least..=most).contains(n));
+        let queues = options.get("queues", "1 to 64", u64::from(default.queues), within(1, 64))?;
+        Ok(Self {
+            namespaces: namespaces(options)?,
+            queues: queues as u16,
+            entries: options.get("entries", "2 to 65536", u64::from(default.entries), within(2, 65536))? as u32,
+            mdts: options.get(
+                "mdts",
+                "0 (no limit) to 12, log2 of the pages of a transfer",
+                default.mdts.into(),
+                within(0, 12),
+            )? as u8,
+            vectors: options.get("vectors", "0 to 65", queues + 1, within(0, 65))? as u16,
+            cache: options.get("cache", "yes or no", true, yes)?,
+            stride: options.get("stride", "0 to 4", 0, within(0, 4))? as u32,
+            ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
+            timing: options.timing()?,
+        })
+    }
+}
+
+fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
+    let count = options.get("namespaces", "1 to 1024", 1, |text| number(text).filter(|n| (1..=1024).contains(n)))?;
+    let bytes = options.get("size", "bytes of each namespace, 64K to 1T, as 64M", 64 << 20, |text| {
+        size(text).filter(|size| (64 << 10..=1 << 40).contains(size) && size.is_multiple_of(64 << 10))
+    })?;
+    let wants = "512, 4096 or another power of two up to 65536, with m8 behind it for 8 bytes of metadata; one for each namespace with + between";
+    let formats = options.get("block", wants, vec![(9, 0)], |text| text.split('+').map(format).collect())?;
+    let read_only = options.get("readonly", "yes or no", false, yes)?;
+    let last = *formats.last().unwrap_or(&(9, 0));
+    let all = formats.iter().copied().chain(std::iter::repeat(last)).take(count as usize);
+    Ok(all.map(|(block_shift, metadata)| NamespaceShape { bytes, block_shift, metadata, read_only }).collect())
+}
+
+/// `512`, `4096` or, with 8 bytes of metadata, `512m8`.
+fn format(text: &str) -> Option<(u32, u16)> {
+    let (block, metadata) = text.split_once('m').unwrap_or((text, "0"));
+    let block = number(block).filter(|block| block.is_power_of_two() && (512..=65536).contains(block))?;
+    let metadata = number(metadata).filter(|bytes| *bytes <= 64)?;
+    Some((block.ilog2(), metadata as u16))
+}
+
+/// Opens the shape that `uri` describes.
+pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
+    let options = Options::of(uri, "nvme", &KEYS)?;
+    let shape = Shape::from_options(&options)?;
+    Ok((options, shape))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(text: &str) -> Result<Shape, Error> {
+        let uri: Uri = text.parse().unwrap();
+        of_uri(&uri).map(|(_, shape)| shape)
+    }
+
+    #[test]
+    fn no_options_make_the_default_shape() {
+        assert_eq!(shape("sim:nvme").unwrap(), Shape::default());
+    }
+
+    #[test]
+    fn each_namespace_has_its_format_and_the_last_one_repeats() {
+        let shape = shape("sim:nvme,namespaces=4,block=512+512m8+4096").unwrap();
+        let formats: Vec<_> = shape.namespaces.iter().map(|n| (n.block_shift, n.metadata)).collect();
+        assert_eq!(formats, [(9, 0), (9, 8), (12, 0), (12, 0)]);
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused() {
+        for text in ["queues=0", "block=1000", "size=1", "mdts=13", "cache=maybe", "namespaces=0", "entries=1"] {
+            assert!(shape(&format!("sim:nvme,{text}")).is_err(), "{text}");
+        }
+    }
+}
