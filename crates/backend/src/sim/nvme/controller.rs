@@ -1,12 +1,11 @@
 //! The controller: its registers, its life from enable to shutdown, and its doorbells. [NVMe 3.1, 3.5, 3.6]
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::log;
-use ring3_spec::nvme::registers::{self, Aqa, Cap, Cc, Csts, Version};
-use ring3_spec::nvme::{CLASS, COMPLETION_SHIFT, SUBMISSION_SHIFT};
-use ring3_spec::register::{Reg, Value};
+use ring3_spec::nvme::registers::{self, Aqa, Cc, Csts};
+use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
 
 use super::events::Events;
 use super::features::Features;
@@ -15,18 +14,12 @@ use super::logs::Logs;
 use super::namespace::Namespace;
 use super::queue::{CompletionQueue, SubmissionQueue};
 use super::shape::Shape;
+use crate::sim::Bus;
 use crate::sim::fault::{Action, Event, FaultPlan};
-use crate::sim::{BarLayout, Bus, Identity, Model, MsixLayout};
 
-/// Vendor and device id of QEMU's controller, which this one stands beside.
-const VENDOR: u16 = 0x1b36;
-const DEVICE: u16 = 0x0010;
-/// CAP.TO: a second, in units of 500 ms.
-const TIMEOUT_500MS: u64 = 2;
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 /// CAP.MPSMAX: pages of up to 64 KiB.
-const PAGE_MAX_SHIFT: u32 = 4;
-pub(super) const VERSION: Version = Version(0x0002_0100);
+pub(super) const PAGE_MAX_SHIFT: u32 = 4;
 
 /// An NVMe controller with its namespaces.
 pub struct NvmeModel {
@@ -40,14 +33,14 @@ pub struct NvmeModel {
     pub(super) features: Features,
     pub(super) logs: Logs,
     pub(super) counters: Counters,
-    cc: Cc,
-    csts: Csts,
-    aqa: Aqa,
-    asq: u64,
-    acq: u64,
-    interrupt_mask: u32,
+    pub(super) cc: Cc,
+    pub(super) csts: Csts,
+    pub(super) aqa: Aqa,
+    pub(super) asq: u64,
+    pub(super) acq: u64,
+    pub(super) interrupt_mask: u32,
     /// When CSTS.RDY follows CC.EN.
-    ready_due: Option<Instant>,
+    pub(super) ready_due: Option<Instant>,
     /// Interrupts that a storm has still to send, and where.
     pub(super) storm: Option<(u16, u32)>,
 }
@@ -111,17 +104,7 @@ impl NvmeModel {
         self.held.clear();
     }
 
-    fn cap(&self) -> Cap {
-        Cap(0)
-            .with_max_queue_entries_0based(u64::from(self.shape.entries - 1))
-            .with_contiguous_queues(1)
-            .with_timeout_500ms(TIMEOUT_500MS)
-            .with_doorbell_stride(self.shape.stride.into())
-            .with_command_sets(Cap::CSS_NVM)
-            .with_page_max(PAGE_MAX_SHIFT.into())
-    }
-
-    fn configure(&mut self, bus: &Bus, cc: Cc) {
+    pub(super) fn configure(&mut self, bus: &Bus, cc: Cc) {
         let old = std::mem::replace(&mut self.cc, cc);
         if old.enable() != cc.enable() {
             if self.faults.check(&Event::Enable) == Some(Action::StuckReady) {
@@ -146,7 +129,7 @@ impl NvmeModel {
         }
     }
 
-    fn follow_enable(&mut self) {
+    pub(super) fn follow_enable(&mut self) {
         self.ready_due = None;
         self.events = Events::default();
         if self.cc.enable() == 0 {
@@ -209,13 +192,13 @@ impl NvmeModel {
 
     /// A write at or above the doorbells. [NVMe-PCIe 3.1.2]
     #[inline]
-    fn doorbell(&mut self, bus: &Bus, offset: u64, value: u32) {
+    pub(super) fn doorbell(&mut self, bus: &Bus, offset: u64, value: u32) {
         if self.csts.ready() == 0 || self.is_fatal() {
             return;
         }
         let index = (offset - u64::from(registers::DOORBELLS)) >> (2 + self.shape.stride);
         let queue = (index / 2) as u16;
-        if index % 2 == 0 { self.ring(bus, queue, value) } else { self.take(bus, queue, value) }
+        if index.is_multiple_of(2) { self.ring(bus, queue, value) } else { self.take(bus, queue, value) }
     }
 
     fn ring(&mut self, bus: &Bus, queue: u16, tail: u32) {
@@ -252,7 +235,7 @@ impl NvmeModel {
         vector >= 32 || self.interrupt_mask >> vector & 1 == 0
     }
 
-    fn set_interrupt_mask(&mut self, bus: &Bus, mask: u32) {
+    pub(super) fn set_interrupt_mask(&mut self, bus: &Bus, mask: u32) {
         let opened = self.interrupt_mask & !mask;
         self.interrupt_mask = mask;
         let waiting = self.completion.iter().flatten().filter(|queue| !queue.is_empty());
@@ -261,114 +244,8 @@ impl NvmeModel {
         }
         self.update_pin(bus);
     }
-
-    fn bar_layout(&self) -> (u64, Option<MsixLayout>) {
-        let doorbells_end = registers::doorbells_end(self.shape.queues + 1, self.shape.stride);
-        let table = doorbells_end.next_multiple_of(PAGE);
-        let len = (table + 2 * PAGE).next_power_of_two();
-        let vectors = self.shape.vectors;
-        let msix = MsixLayout { vectors, bar: 0, table: table as u32, pba: (table + PAGE) as u32 };
-        (len, (vectors > 0).then_some(msix))
-    }
 }
 
 fn error(info: u32) -> AsyncEvent {
     AsyncEvent::new(AsyncEvent::ERROR, info, log::ERRORS)
-}
-
-impl Model for NvmeModel {
-    fn identity(&self) -> Identity {
-        let (len, msix) = self.bar_layout();
-        Identity {
-            vendor: VENDOR,
-            device: DEVICE,
-            class: CLASS,
-            bars: vec![BarLayout { index: 0, len, ports: false }],
-            intx: true,
-            msi: 1,
-            msix,
-            express: true,
-            dma_bits: 48,
-        }
-    }
-
-    fn read(&mut self, _: &Bus, _: u8, offset: u64, width: usize) -> u64 {
-        // Registers are whole dwords; a 64-bit register is read in halves or as one. [NVMe 3.1.4]
-        let registers: [(u64, u64); 9] = [
-            wide(registers::CAP, self.cap()),
-            narrow(registers::VS, VERSION),
-            narrow(registers::INTMS, self.interrupt_mask),
-            narrow(registers::INTMC, self.interrupt_mask),
-            narrow(registers::CC, self.cc),
-            narrow(registers::CSTS, self.csts),
-            narrow(registers::AQA, self.aqa),
-            wide(registers::ASQ, self.asq),
-            wide(registers::ACQ, self.acq),
-        ];
-        let has_upper_half = |at: u64| [registers::CAP.offset(), registers::ASQ.offset(), registers::ACQ.offset()].contains(&at);
-        for (at, value) in registers {
-            if offset == at {
-                return if width == 4 { value & 0xffff_ffff } else { value };
-            }
-            if has_upper_half(at) && offset == at + 4 {
-                return value >> 32;
-            }
-        }
-        0
-    }
-
-    #[inline]
-    fn write(&mut self, bus: &Bus, _: u8, offset: u64, width: usize, value: u64) {
-        if offset >= u64::from(registers::DOORBELLS) {
-            return self.doorbell(bus, offset, value as u32);
-        }
-        let low = value as u32;
-        let half = |old: u64, high: bool| match (width, high) {
-            (8, _) => value,
-            (_, false) => old & !0xffff_ffff | u64::from(low),
-            (_, true) => old & 0xffff_ffff | u64::from(low) << 32,
-        };
-        let is = |register: u64| offset == register;
-        if is(registers::INTMS.offset()) {
-            self.set_interrupt_mask(bus, self.interrupt_mask | low);
-        } else if is(registers::INTMC.offset()) {
-            self.set_interrupt_mask(bus, self.interrupt_mask & !low);
-        } else if is(registers::CC.offset()) {
-            self.configure(bus, Cc(low));
-        } else if is(registers::AQA.offset()) {
-            self.aqa = Aqa(low);
-        } else if is(registers::ASQ.offset()) {
-            self.asq = half(self.asq, false);
-        } else if is(registers::ASQ.offset() + 4) {
-            self.asq = half(self.asq, true);
-        } else if is(registers::ACQ.offset()) {
-            self.acq = half(self.acq, false);
-        } else if is(registers::ACQ.offset() + 4) {
-            self.acq = half(self.acq, true);
-        }
-    }
-
-    fn reset(&mut self, bus: &Bus) {
-        self.restart(bus);
-    }
-
-    fn tick(&mut self, bus: &Bus, now: Instant) {
-        if self.ready_due.is_some_and(|due| due <= now) {
-            self.follow_enable();
-        }
-        self.release_due(bus, now);
-        self.blow(bus);
-        let storm = self.storm.map(|_| now + Duration::from_micros(100));
-        if let Some(next) = [self.ready_due, self.held.next_due(), storm].into_iter().flatten().min() {
-            bus.wake_at(next);
-        }
-    }
-}
-
-fn narrow<T: Value<Raw = u32>, A>(register: Reg<T, A>, value: T) -> (u64, u64) {
-    (register.offset(), value.into_raw().into())
-}
-
-fn wide<T: Value<Raw = u64>, A>(register: Reg<T, A>, value: T) -> (u64, u64) {
-    (register.offset(), value.into_raw())
 }

@@ -3,7 +3,8 @@
 use ring3_spec::nvme::identify::{Controller, LbaFormat, Namespace, build_namespace_list, cns};
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT, Status, Submission};
 
-use super::controller::{NvmeModel, VERSION};
+use super::controller::NvmeModel;
+use super::registers::VERSION;
 use super::{events, logs, prp};
 use crate::sim::Bus;
 

@@ -25,6 +25,7 @@ mod namespace;
 mod process;
 mod prp;
 mod queue;
+mod registers;
 mod shape;
 mod store;
 
