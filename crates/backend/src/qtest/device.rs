@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
@@ -27,6 +28,9 @@ const MEMORY_LIMIT: usize = 2 << 30;
 /// Memory comes in units of this, so that it can be huge pages.
 const MEMORY_UNIT: usize = 2 << 20;
 
+/// After this time without a reply QEMU counts as gone. A living one answers in 50 microseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// One device of a QEMU that lives for it alone.
 ///
 /// Dropping it ends QEMU, and with it every transfer.
@@ -36,7 +40,7 @@ pub struct Qtest {
     dma: Dma,
     removal: Irq,
     _doorbell: Doorbell,
-    _machine: Machine,
+    machine: Machine,
 }
 
 /// Starts a QEMU with the device that `uri` names, whose arena is as `options` and then the URI say.
@@ -46,7 +50,7 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
     let model = Model::of(uri)?;
     let memory = Memory::new(memory_size(uri, &options)?)?;
     let (wire, wire_end) = pair()?;
-    let wire = Arc::new(Wire::new(wire));
+    let wire = Arc::new(Wire::new(wire, PATIENCE));
     let (server, server_end) = pair()?;
     let doorbell = Doorbell::new(server, model.vectors)?;
     let removal = eventfd::new()?;
@@ -60,7 +64,14 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
         other => other,
     })?;
     let removal = Irq::new(removal, IrqKind::Intx, 0, None);
-    Ok(Qtest { name: uri.to_string(), board, dma: dma(memory, &options), removal, _doorbell: doorbell, _machine: machine })
+    Ok(Qtest { name: uri.to_string(), board, dma: dma(memory, &options), removal, _doorbell: doorbell, machine })
+}
+
+impl Qtest {
+    /// The process id of its QEMU.
+    pub fn process_id(&self) -> u32 {
+        self.machine.process_id()
+    }
 }
 
 /// What to do when QEMU has ended: whoever waits for a reply or an interrupt shall look at the device and find it gone.

@@ -21,6 +21,7 @@ use std::thread::JoinHandle;
 
 use ring3_device::Error;
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 /// How much of QEMU's error output is kept.
@@ -31,6 +32,7 @@ const FIRMWARE_SIZE: usize = 64 << 10;
 /// A running QEMU.
 pub(super) struct Machine {
     process: OwnedFd,
+    process_id: u32,
     keeper: Option<JoinHandle<()>>,
     words: File,
     /// Whether its end is our wish.
@@ -59,7 +61,7 @@ impl Machine {
         let keeper = std::thread::Builder::new()
             .name("ring3-qtest-qemu".into())
             .spawn(move || {
-                let started = command.spawn().and_then(|child| Ok((handle(&child)?, child)));
+                let started = command.spawn().and_then(handle);
                 // QEMU has its own copies now. Ours must go: the socket ends when both are closed.
                 drop((command, inherited));
                 match started {
@@ -75,8 +77,13 @@ impl Machine {
                 }
             })
             .map_err(failed)?;
-        let process = receive.recv().map_err(|_| failed(io::ErrorKind::BrokenPipe.into()))?.map_err(failed)?;
-        Ok(Self { process, keeper: Some(keeper), words, stopped })
+        let (process, process_id) = receive.recv().map_err(|_| failed(io::ErrorKind::BrokenPipe.into()))?.map_err(failed)?;
+        Ok(Self { process, process_id, keeper: Some(keeper), words, stopped })
+    }
+
+    /// Its process id.
+    pub(super) fn process_id(&self) -> u32 {
+        self.process_id
     }
 
     /// Ends the process, if it has not ended by itself, and returns what it said on its error output.
@@ -136,10 +143,18 @@ fn read(words: &File) -> String {
     String::from_utf8_lossy(&bytes[..n]).trim_matches('\0').trim().to_owned()
 }
 
-/// A handle of the process that can never mean another one.
-fn handle(child: &Child) -> io::Result<OwnedFd> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
-    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+/// The process, and a handle of it that can never mean another one.
+fn handle(mut child: Child) -> io::Result<((OwnedFd, u32), Child)> {
+    let id = child.id();
+    let pid = i32::try_from(id).ok().and_then(Pid::from_raw).ok_or(Errno::INVAL);
+    match pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
+        Ok(process) => Ok(((process, id), child)),
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error.into())
+        }
+    }
 }
 
 /// Lets the child keep `descriptors`, and die with the thread that started it.

@@ -5,7 +5,7 @@
 //! next read, so a doorbell costs one `send` and no wait.
 //!
 //! # Waiting
-//! Nothing waits longer than [`LIMIT`]. After that, after an end of file and after nonsense the wire is gone for good, and every
+//! Nothing waits longer than the wire's limit. After that, after an end of file and after nonsense the wire is gone for good, and every
 //! further access fails at once.
 
 use std::io::Write;
@@ -21,8 +21,6 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send};
 
 use super::intx::Pin;
 
-/// After this time without a reply QEMU counts as gone. A living one answers in 50 microseconds.
-const LIMIT: Duration = Duration::from_secs(10);
 /// How long a reply is awaited without sleeping: most come within 10 microseconds, a sleep and its wake-up cost 40.
 const SPIN: Duration = Duration::from_micros(30);
 /// Replies that may be owed before they are collected. The socket's buffer holds about 270 of them.
@@ -33,6 +31,7 @@ const LINE_LIMIT: usize = 4096;
 /// One connection to a QEMU.
 pub(super) struct Wire {
     socket: OwnedFd,
+    limit: Duration,
     gone: AtomicBool,
     inbox: Mutex<Inbox>,
     pin: Mutex<Option<Arc<Pin>>>,
@@ -46,10 +45,10 @@ struct Inbox {
 }
 
 impl Wire {
-    /// Speaks over `socket`, a connected stream.
-    pub(super) fn new(socket: OwnedFd) -> Self {
+    /// Speaks over `socket`, a connected stream. Who does not answer for `limit` is gone.
+    pub(super) fn new(socket: OwnedFd, limit: Duration) -> Self {
         let inbox = Mutex::new(Inbox { bytes: Vec::with_capacity(LINE_LIMIT), owed: 0 });
-        Self { socket, gone: AtomicBool::new(false), inbox, pin: Mutex::new(None) }
+        Self { socket, limit, gone: AtomicBool::new(false), inbox, pin: Mutex::new(None) }
     }
 
     /// Sends a line that only changes something, and does not wait.
@@ -61,7 +60,7 @@ impl Wire {
         inbox.owed += 1;
         // At half the limit whatever is there is taken for free; at the limit the oldest are awaited.
         if inbox.owed >= OWED_LIMIT / 2 {
-            let _ = self.collect(&mut inbox, OWED_LIMIT, Deadline::after(LIMIT));
+            let _ = self.collect(&mut inbox, OWED_LIMIT, Deadline::after(self.limit));
         }
     }
 
@@ -69,7 +68,7 @@ impl Wire {
     pub(super) fn ask(&self, line: std::fmt::Arguments<'_>) -> Result<u64, Error> {
         let mut inbox = self.inbox();
         self.send(line)?;
-        let deadline = Deadline::after(LIMIT);
+        let deadline = Deadline::after(self.limit);
         self.collect(&mut inbox, 0, deadline)?;
         self.reply(&mut inbox, deadline)
     }
@@ -77,7 +76,7 @@ impl Wire {
     /// Takes what has arrived, without waiting: replies that are owed and interrupt lines.
     pub(super) fn pump(&self) {
         let mut inbox = self.inbox();
-        let _ = self.collect(&mut inbox, usize::MAX, Deadline::after(LIMIT));
+        let _ = self.collect(&mut inbox, usize::MAX, Deadline::after(self.limit));
     }
 
     /// Whose level the lines about pin `pin.number()` set from now on.
@@ -116,7 +115,7 @@ impl Wire {
         }
         let unused = free.len();
         let mut rest = &buffer[..buffer.len() - unused];
-        let deadline = Deadline::after(LIMIT);
+        let deadline = Deadline::after(self.limit);
         while !rest.is_empty() {
             match send(&self.socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(sent) => rest = &rest[sent..],
@@ -248,7 +247,7 @@ mod tests {
 
     fn pair() -> (Wire, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (Wire::new(ours.into()), theirs)
+        (Wire::new(ours.into(), Duration::from_millis(200)), theirs)
     }
 
     #[test]
@@ -276,6 +275,24 @@ mod tests {
         assert!(matches!(wire.ask(format_args!("readl 0x10")), Err(Error::Gone)));
         assert!(wire.is_gone());
         wire.post(format_args!("writel 0x10 0x1"));
+    }
+
+    #[test]
+    fn a_reply_that_does_not_come_is_a_device_that_is_gone() {
+        let (wire, _qemu) = pair();
+        let start = Instant::now();
+        assert!(matches!(wire.ask(format_args!("readl 0x10")), Err(Error::Gone)));
+        assert!(start.elapsed() >= Duration::from_millis(200));
+        assert!(wire.is_gone());
+    }
+
+    #[test]
+    fn a_socket_that_takes_no_more_is_a_device_that_is_gone() {
+        let (wire, _qemu) = pair();
+        for _ in 0..OWED_LIMIT + 1 {
+            wire.post(format_args!("writel 0x10 0x1"));
+        }
+        assert!(wire.is_gone());
     }
 
     #[test]
