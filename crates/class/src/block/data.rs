@@ -1,6 +1,6 @@
 //! Where the bytes of a request are.
 
-use ring3_device::dma::{DmaBuffer, Segment};
+use ring3_device::dma::{DmaBuffer, Foreign, Piece, Segment};
 
 /// The bytes of a request, lent to the device until its completion.
 #[derive(Debug, Default)]
@@ -12,11 +12,25 @@ pub enum Data {
     Buffer(DmaBuffer),
     /// Device addresses whose memory is kept by the submitter: a list of pieces, in order.
     Segments(Box<[Segment]>),
+    /// Pieces of memory outside of the arena. A [`Splitter`](super::Splitter) maps or copies them; drivers refuse them.
+    Foreign(Box<[Piece]>),
 }
 
 impl From<DmaBuffer> for Data {
     fn from(buffer: DmaBuffer) -> Self {
         Self::Buffer(buffer)
+    }
+}
+
+impl From<Foreign> for Data {
+    fn from(memory: Foreign) -> Self {
+        Piece::from(memory).into()
+    }
+}
+
+impl From<Piece> for Data {
+    fn from(piece: Piece) -> Self {
+        Self::Foreign(Box::new([piece]))
     }
 }
 
@@ -27,6 +41,7 @@ impl Data {
             Self::None => 0,
             Self::Buffer(buffer) => buffer.len(),
             Self::Segments(segments) => segments.iter().map(|segment| segment.len as usize).sum(),
+            Self::Foreign(pieces) => pieces.iter().map(|piece| piece.len).sum(),
         }
     }
 
@@ -35,20 +50,32 @@ impl Data {
         self.len() == 0
     }
 
-    /// The device addresses of its first `len` bytes, in order.
+    /// The device addresses of its first `len` bytes, in order; none of foreign memory.
     pub fn segments(&self, len: usize) -> Segments<'_> {
         match self {
-            Self::None => Segments { first: None, rest: &[], left: 0 },
+            Self::None | Self::Foreign(_) => Segments { first: None, rest: &[], left: 0 },
             Self::Buffer(buffer) => Segments { first: Some(buffer.segment(len)), rest: &[], left: len },
             Self::Segments(segments) => Segments { first: None, rest: segments, left: len },
         }
+    }
+
+    /// The device addresses of bytes `skip..skip + len`.
+    pub fn window(&self, skip: usize, len: usize) -> Box<[Segment]> {
+        let (all, mut skip) = (self.segments(skip + len), skip as u64);
+        let cut = |segment: Segment| {
+            let gone = skip.min(segment.len.into());
+            skip -= gone;
+            let len = segment.len - gone as u32;
+            (len > 0).then_some(Segment { iova: segment.iova + gone, len })
+        };
+        all.filter_map(cut).collect()
     }
 
     /// The buffer, if it is one.
     pub fn into_buffer(self) -> Option<DmaBuffer> {
         match self {
             Self::Buffer(buffer) => Some(buffer),
-            Self::None | Self::Segments(_) => None,
+            Self::None | Self::Segments(_) | Self::Foreign(_) => None,
         }
     }
 }
@@ -92,6 +119,14 @@ mod tests {
         let data = Data::Segments(Box::new([Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 4096 }]));
         let pieces: Vec<_> = data.segments(1024).collect();
         assert_eq!(pieces, [Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 512 }]);
+    }
+
+    #[test]
+    fn a_window_starts_and_ends_within_segments() {
+        let data = Data::Segments(Box::new([Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 4096 }]));
+        let pieces = data.window(256, 512);
+        assert_eq!(*pieces, [Segment { iova: 0x1100, len: 256 }, Segment { iova: 0x9000, len: 256 }]);
+        assert_eq!(*data.window(1024, 512), [Segment { iova: 0x9200, len: 512 }]);
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! in the [`Completion`]. The three verbs are the same in every driver: [`submit`](Queue::submit) queues, [`ring`](Queue::ring)
 //! publishes a batch with one doorbell, [`reap`](Queue::reap) takes what is done.
 //!
+//! An application calls [`open`]: its [`BlockQueue`] takes requests of any length with data anywhere, and cuts, maps or copies
+//! what the driver below does not take as it is.
+//!
 //! # Ordering
 //! Requests of one queue may complete in any order; two that overlap and are in flight together have no defined outcome. A flush
 //! covers the writes that completed before it was submitted.
@@ -12,17 +15,25 @@
 //! # Cancellation
 //! There is none. A request ends when the device completes it, or when a reset has proved that the device will not.
 
+mod check;
 mod data;
 mod error;
 mod info;
 mod null;
+mod open;
+mod ram;
 mod request;
+mod slots;
+mod splitter;
 
 pub use data::{Data, Segments};
 pub use error::IoError;
 pub use info::{Discard, Info};
 pub use null::Null;
+pub use open::{BlockQueue, open};
+pub use ram::Ram;
 pub use request::{Completion, Operation, Rejected, Request};
+pub use splitter::{ForeignAccess, Splitter, SplitterStats};
 
 use std::time::Instant;
 
@@ -85,4 +96,40 @@ pub trait Queue: Send {
 
     /// Back from sleep: the interrupt is held back again while the owner polls.
     fn disarm(&mut self) -> Result<(), Error>;
+}
+
+impl<Q: Queue + ?Sized> Queue for Box<Q> {
+    fn info(&self) -> &Info {
+        (**self).info()
+    }
+    fn depth(&self) -> u16 {
+        (**self).depth()
+    }
+    fn in_flight(&self) -> u16 {
+        (**self).in_flight()
+    }
+    fn submit(&mut self, request: Request) -> Result<(), Rejected> {
+        (**self).submit(request)
+    }
+    fn ring(&mut self) {
+        (**self).ring();
+    }
+    fn reap(&mut self) -> Result<Option<Completion>, Error> {
+        (**self).reap()
+    }
+    fn tick(&mut self, now: Instant) -> Result<(), Error> {
+        (**self).tick(now)
+    }
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        (**self).wait(deadline)
+    }
+    fn irq(&self) -> Option<&Irq> {
+        (**self).irq()
+    }
+    fn arm(&mut self) -> Result<bool, Error> {
+        (**self).arm()
+    }
+    fn disarm(&mut self) -> Result<(), Error> {
+        (**self).disarm()
+    }
 }

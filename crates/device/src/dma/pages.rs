@@ -59,6 +59,30 @@ impl Pages {
         unsafe { NonNull::new_unchecked(base.add(self.offset)) }
     }
 
+    /// Copies `bytes.len()` bytes out, from `offset` on, as a device does.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        let from = self.checked(offset, bytes.len())?;
+        // SAFETY: `checked` proved the range; the destination is a Rust slice and so outside of shared memory.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies `bytes` in, from `offset` on, as a device does.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        let to = self.checked(offset, bytes.len())?;
+        // SAFETY: `checked` proved the range; the source is a Rust slice and so outside of shared memory.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
+    }
+
+    fn checked(&self, offset: usize, len: usize) -> Result<*mut u8, Error> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Error::Invalid(format!("bytes {offset}+{len} of {} mapped ones", self.len)));
+        }
+        // SAFETY: offset is within the pages.
+        Ok(unsafe { self.as_ptr().as_ptr().add(offset) })
+    }
+
     /// The file and the offset in it, for who must see the same bytes in another process; `None` for private memory.
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         match &self.owner {

@@ -1,0 +1,79 @@
+//! How an application uses a disk in its own process.
+
+use std::time::{Duration, Instant};
+
+use ring3_device::{Deadline, Error};
+
+use super::{Completion, Disk, ForeignAccess, Queue, Request, Splitter};
+
+/// A queue for an application: requests of any length, data in the arena or anywhere.
+pub type BlockQueue = Splitter<Box<dyn Queue>>;
+
+/// How often [`Queue::tick`] is called while a request is waited for.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Opens a queue of `disk` for this thread.
+///
+/// ```
+/// use std::time::Duration;
+/// use ring3_class::block::{ForeignAccess, Queue, Ram, Request, open};
+/// use ring3_device::Deadline;
+/// use ring3_device::dma::Foreign;
+///
+/// let disk = Ram::new(512, 1 << 16, 16 << 20)?;
+/// let mut queue = open(&disk, 32, ForeignAccess::default())?;
+///
+/// // Any memory can be written; an owned vector becomes memory that the device may see.
+/// let bytes = Foreign::from(vec![0x5a; 4096]);
+/// let done = queue.execute(Request::write(1, 0, 8, bytes), Deadline::after(Duration::from_secs(5)))?;
+/// assert_eq!(done.result, Ok(()));
+///
+/// // Many at once: queue, publish with one doorbell, take what is done. Buffers from the arena are never copied.
+/// # use ring3_class::block::Disk;
+/// for token in 0..8 {
+///     let buffer = disk.dma().arena().alloc_pages(512)?;
+///     queue.submit(Request::read(token, token, 1, buffer)).map_err(|rejected| format!("{:?}", rejected.error))?;
+/// }
+/// queue.ring();
+/// let mut done = 0;
+/// while done < 8 && queue.wait(Deadline::after(Duration::from_secs(5)))? {
+///     while let Some(completion) = queue.reap()? {
+///         let mut byte = [0];
+///         completion.data.into_buffer().expect("lent above").read(0, &mut byte)?;
+///         assert_eq!(byte, [0x5a]);
+///         done += 1;
+///     }
+/// }
+/// assert_eq!(done, 8);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn open(disk: &dyn Disk, depth: u16, foreign: ForeignAccess) -> Result<BlockQueue, Error> {
+    Splitter::new(disk.open_queue(depth)?).with_foreign(disk.dma(), foreign)
+}
+
+impl<Q: Queue> Splitter<Q> {
+    /// Does one request and waits for its end. Nothing else may be in flight. At the deadline the request stays in flight, with
+    /// its data, and the queue is of no further use but to be dropped.
+    pub fn execute(&mut self, request: Request, deadline: Deadline) -> Result<Completion, Error> {
+        if self.in_flight() > 0 {
+            return Err(Error::Busy("a single request on a queue that has others in flight".into()));
+        }
+        if let Err(rejected) = self.submit(request) {
+            let Some(error) = rejected.error else { return Err(Error::Busy("an empty queue says that it is full".into())) };
+            let request = rejected.request;
+            return Ok(Completion { token: request.token, result: Err(error), data: request.data });
+        }
+        self.ring();
+        loop {
+            if let Some(completion) = self.reap()? {
+                return Ok(completion);
+            }
+            if deadline.expired() {
+                return Err(deadline.timeout("a request"));
+            }
+            if !self.wait(Deadline::after(deadline.remaining().min(TICK)))? {
+                self.tick(Instant::now())?;
+            }
+        }
+    }
+}

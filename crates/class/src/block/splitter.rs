@@ -1,0 +1,292 @@
+//! The layer between whoever uses a disk and its driver: checks, cuts, and makes foreign memory reachable.
+//!
+//! # Shape
+//! A request that the device takes as it is passes through: a few comparisons on the way in, one on the way out. One that is
+//! longer than the device takes becomes *parts* with one completion; so does one whose data is foreign memory. Parts are
+//! submitted as the queue has room, so a long request needs no more of it than a short one.
+//!
+//! # Ordering
+//! The parts of a request may complete in any order. The first error is the request's, and no further part is started after it.
+//!
+//! # Trust
+//! A part's token says which slot and which use of it; one that is not outstanding is an error and changes nothing.
+
+mod parts;
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use ring3_device::dma::{Dma, StreamStats, Streams};
+use ring3_device::irq::Irq;
+use ring3_device::{Deadline, Error};
+
+use super::slots::Slots;
+use super::{Completion, Data, Info, IoError, Operation, Queue, Rejected, Request};
+use parts::{Cut, Parent, Part};
+
+/// What a splitter has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SplitterStats {
+    /// Requests that passed as they were.
+    pub passed: u64,
+    /// Requests that were cut or whose data was foreign.
+    pub cut: u64,
+    /// Parts that were made of these.
+    pub parts: u64,
+    /// Requests that made no sense.
+    pub refused: u64,
+}
+
+/// A queue that takes requests of any length.
+pub struct Splitter<Q> {
+    // Dropped first: what the device may still write is given back only after the driver has stopped it.
+    inner: Q,
+    info: Info,
+    limits: Limits,
+    parents: Slots<Parent>,
+    parts: Slots<Part>,
+    /// Requests with parts that wait for room, oldest first.
+    waiting: VecDeque<u16>,
+    /// Requests that ended without a completion from below.
+    finished: VecDeque<Completion>,
+    streams: Option<Streams>,
+    uses: u32,
+    stats: SplitterStats,
+}
+
+/// Most blocks of one request, by operation.
+struct Limits {
+    transfer: u32,
+    foreign: u32,
+    write_zeroes: u32,
+    discard: u32,
+}
+
+impl Limits {
+    #[inline]
+    fn of(&self, request: &Request) -> u32 {
+        match request.operation {
+            Operation::Read | Operation::Write if matches!(request.data, Data::Foreign(_)) => self.foreign,
+            Operation::Read | Operation::Write => self.transfer,
+            Operation::WriteZeroes => self.write_zeroes,
+            Operation::Discard => self.discard,
+            Operation::Flush => u32::MAX,
+        }
+    }
+}
+
+/// The topmost bit of a token: the request is a part of another.
+const PART: u64 = 1 << 63;
+
+/// Bytes of the largest part of a request with foreign data, and so of the buffers that it may be copied through.
+const MAX_FOREIGN_PART: u32 = 1 << 20;
+
+/// How a [`Splitter`] reaches foreign memory.
+#[derive(Clone, Copy, Debug)]
+pub struct ForeignAccess {
+    /// Mapped or copied.
+    pub mode: ring3_device::dma::Mode,
+    /// What may stay mapped.
+    pub cache: ring3_device::dma::CacheLimits,
+    /// Copy buffers to set aside, at least 1; each holds the largest transfer, at most 1 MiB.
+    pub copies: usize,
+}
+
+impl Default for ForeignAccess {
+    fn default() -> Self {
+        Self { mode: Default::default(), cache: Default::default(), copies: 2 }
+    }
+}
+
+impl<Q: Queue> Splitter<Q> {
+    /// A splitter over `inner` that refuses foreign memory.
+    pub fn new(inner: Q) -> Self {
+        let info = inner.info().clone();
+        let limits = Limits {
+            transfer: info.max_blocks(Operation::Read),
+            foreign: (info.max_transfer.min(MAX_FOREIGN_PART) / info.block_size).max(1),
+            write_zeroes: info.max_blocks(Operation::WriteZeroes),
+            discard: info.max_blocks(Operation::Discard),
+        };
+        let depth = inner.depth();
+        Self {
+            inner,
+            info,
+            limits,
+            parents: Slots::new(depth),
+            parts: Slots::new(depth),
+            waiting: VecDeque::with_capacity(depth.into()),
+            finished: VecDeque::new(),
+            streams: None,
+            uses: 0,
+            stats: SplitterStats::default(),
+        }
+    }
+
+    /// The same, with a way to memory outside of the arena of `dma`.
+    pub fn with_foreign(mut self, dma: &Dma, access: ForeignAccess) -> Result<Self, Error> {
+        let info = &self.info;
+        let limits = ring3_device::dma::StreamLimits {
+            mode: access.mode,
+            rules: info.segments,
+            cache: access.cache,
+            // With one buffer a copied part can always go on, whatever else the arena is used for.
+            copies: access.copies.max(1),
+            copy_size: (self.limits.foreign * info.block_size) as usize,
+        };
+        self.streams = Some(Streams::new(dma, limits)?);
+        Ok(self)
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> SplitterStats {
+        self.stats
+    }
+
+    /// What was mapped and copied so far.
+    pub fn stream_stats(&self) -> StreamStats {
+        self.streams.as_ref().map(Streams::stats).unwrap_or_default()
+    }
+
+    /// The queue below.
+    pub fn inner(&self) -> &Q {
+        &self.inner
+    }
+
+    #[cold]
+    fn refuse(&mut self, error: IoError, request: Request) -> Result<(), Rejected> {
+        self.stats.refused += 1;
+        Err(Rejected { error: Some(error), request })
+    }
+
+    #[cold]
+    fn cut(&mut self, request: Request) -> Result<(), Rejected> {
+        let foreign = matches!(request.data, Data::Foreign(_));
+        if foreign && self.streams.is_none() {
+            return self.refuse(IoError::Invalid, request);
+        }
+        let limit = self.limits.of(&request);
+        let index = match self.parents.insert(Parent::new(request, limit)) {
+            Ok(index) => index,
+            Err(parent) => return Err(Rejected { error: None, request: parent.request }),
+        };
+        let cut = self.advance(index);
+        if let Some(parent) = self.parents.get(index)
+            && parent.in_device == 0
+            && let Some(parent) = self.parents.remove(index)
+        {
+            // Not even one part was taken: the request was not started.
+            return Err(Rejected { error: parent.result.err(), request: parent.request });
+        }
+        if cut == Cut::NoRoom {
+            self.waiting.push_back(index);
+        }
+        self.stats.cut += 1;
+        Ok(())
+    }
+
+    /// Submits parts that have waited for room, and rings for them.
+    #[cold]
+    fn resume(&mut self) {
+        let mut started = false;
+        while let Some(&index) = self.waiting.front() {
+            let before = self.stats.parts;
+            let cut = self.advance(index);
+            started |= self.stats.parts > before;
+            if cut == Cut::NoRoom {
+                break;
+            }
+            self.waiting.pop_front();
+            if let Some(completion) = self.finish(index) {
+                self.finished.push_back(completion);
+            }
+        }
+        if started {
+            self.inner.ring();
+        }
+    }
+}
+
+impl<Q: Queue> Queue for Splitter<Q> {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn depth(&self) -> u16 {
+        self.inner.depth()
+    }
+
+    fn in_flight(&self) -> u16 {
+        let requests = usize::from(self.inner.in_flight()) + self.parents.len() + self.finished.len();
+        requests.saturating_sub(self.parts.len()).min(u16::MAX.into()) as u16
+    }
+
+    #[inline]
+    fn submit(&mut self, request: Request) -> Result<(), Rejected> {
+        if request.token & PART != 0 {
+            return self.refuse(IoError::Invalid, request);
+        }
+        if let Err(error) = self.info.check(&request) {
+            return self.refuse(error, request);
+        }
+        if request.blocks > self.limits.of(&request) || matches!(request.data, Data::Foreign(_)) {
+            return self.cut(request);
+        }
+        self.stats.passed += 1;
+        self.inner.submit(request)
+    }
+
+    #[inline]
+    fn ring(&mut self) {
+        self.inner.ring();
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Result<Option<Completion>, Error> {
+        if !self.finished.is_empty() {
+            return Ok(self.finished.pop_front());
+        }
+        loop {
+            let Some(mut completion) = self.inner.reap()? else { return Ok(None) };
+            if completion.token & PART != 0 {
+                match self.part_done(completion)? {
+                    Some(whole) => completion = whole,
+                    None => {
+                        self.resume();
+                        continue;
+                    }
+                }
+            }
+            if !self.waiting.is_empty() {
+                self.resume();
+            }
+            return Ok(Some(completion));
+        }
+    }
+
+    fn tick(&mut self, now: Instant) -> Result<(), Error> {
+        self.inner.tick(now)
+    }
+
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        if !self.finished.is_empty() {
+            return Ok(true);
+        }
+        self.inner.wait(deadline)
+    }
+
+    fn irq(&self) -> Option<&Irq> {
+        self.inner.irq()
+    }
+
+    fn arm(&mut self) -> Result<bool, Error> {
+        Ok(self.finished.is_empty() && self.inner.arm()?)
+    }
+
+    fn disarm(&mut self) -> Result<(), Error> {
+        self.inner.disarm()
+    }
+}
+
+#[cfg(test)]
+mod tests;
