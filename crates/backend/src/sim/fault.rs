@@ -2,6 +2,20 @@
 //!
 //! A [`FaultPlan`] is a list of [`Rule`]s that can be changed while a driver runs. A model asks it about every command that it
 //! takes; a rule counts the commands that match it, and from the `nth` on it fires, `times` times.
+//!
+//! # In a URI
+//! `fault=FAULT:COMMAND:NTH:TIMES`, several with `+` between them. All but the fault can be left out.
+//! - FAULT: `drop`, `delay/5ms`, `hang`, `duplicate`, `reorder`, `wrong-id`, `invent`, `wrong-phase`, `status/0x281`, `stuck-ready`, `fatal`,
+//!   `remove`, `storm/50000`, `lose-interrupt`, `corrupt`, `stray-dma/0xdead0000`; each is an [`Action`].
+//! - COMMAND: `any`, `admin`, `io` (the default), `enable`, or a command of the model: `read`, `write`, `flush`, `identify`. `read#2` is one
+//!   on queue 2, `read@0-7` one that touches blocks 0 to 7.
+//! - NTH: which match is the first to be hit, from 1. TIMES: how many are hit, or `all`.
+//!
+//! `fault=drop:read:3` loses the completion of the third read.
+
+mod text;
+
+pub(super) use text::{CommandName, parse};
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};

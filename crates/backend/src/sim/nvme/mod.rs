@@ -34,7 +34,9 @@ pub use shape::{NamespaceShape, Shape};
 
 use ring3_device::Error;
 
-use super::fault::FaultPlan;
+use ring3_spec::nvme::opcode::{admin as admin_opcode, nvm};
+
+use super::fault::{self, CommandName, FaultPlan, Queues};
 use super::{SimDevice, SimHandle};
 use crate::Uri;
 
@@ -46,6 +48,25 @@ pub type NvmeHandle = SimHandle<NvmeModel>;
 /// Bytes of DMA memory if the user does not say.
 const ARENA: usize = 64 << 20;
 
+/// The commands that a fault rule can name.
+const COMMANDS: [CommandName; 15] = [
+    ("read", Queues::Io, nvm::READ),
+    ("write", Queues::Io, nvm::WRITE),
+    ("flush", Queues::Io, nvm::FLUSH),
+    ("zeroes", Queues::Io, nvm::WRITE_ZEROES),
+    ("discard", Queues::Io, nvm::DATASET_MANAGEMENT),
+    ("identify", Queues::Admin, admin_opcode::IDENTIFY),
+    ("create-cq", Queues::Admin, admin_opcode::CREATE_CQ),
+    ("create-sq", Queues::Admin, admin_opcode::CREATE_SQ),
+    ("delete-cq", Queues::Admin, admin_opcode::DELETE_CQ),
+    ("delete-sq", Queues::Admin, admin_opcode::DELETE_SQ),
+    ("set-features", Queues::Admin, admin_opcode::SET_FEATURES),
+    ("get-features", Queues::Admin, admin_opcode::GET_FEATURES),
+    ("log", Queues::Admin, admin_opcode::GET_LOG_PAGE),
+    ("abort", Queues::Admin, admin_opcode::ABORT),
+    ("event", Queues::Admin, admin_opcode::ASYNC_EVENT),
+];
+
 /// Opens `sim:nvme`.
 ///
 /// Options, besides those of [every model](super):
@@ -54,6 +75,8 @@ const ARENA: usize = 64 << 20;
 /// to become ready), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri) -> Result<SimNvme, Error> {
     let (options, shape) = shape::of_uri(uri)?;
+    let rules = uri.options.get("fault").map(|text| fault::parse(text, &COMMANDS)).transpose()?;
     let plan = FaultPlan::default();
+    rules.into_iter().flatten().for_each(|rule| plan.add(rule));
     SimDevice::new(uri.to_string(), NvmeModel::new(shape, plan), &options.platform(ARENA)?)
 }
