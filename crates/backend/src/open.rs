@@ -19,7 +19,8 @@ pub fn with_device<J: Job>(uri: &Uri, options: OpenOptions, job: J) -> Result<J:
     match (uri.scheme.as_str(), uri.target.as_str()) {
         ("vfio", _) => Ok(job.run(vfio::open(uri, options)?)),
         ("qtest", _) => Ok(job.run(qtest::open(uri, options)?)),
-        ("sim", "edu") => Ok(job.run(sim::edu::open(uri)?)),
+        ("sim", "edu") => Ok(job.run(sim::edu::open(uri, options)?)),
+        ("sim", "nvme") => Ok(job.run(sim::nvme::open(uri, options)?)),
         _ => Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
     }
 }

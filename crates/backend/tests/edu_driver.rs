@@ -20,7 +20,7 @@ fn qemu(text: &str) -> qtest::Qtest {
 }
 
 fn model(text: &str) -> sim::edu::SimEdu {
-    sim::edu::open(&uri(text)).unwrap()
+    sim::edu::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH }).unwrap()
 }
 
 fn soon() -> Deadline {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use ring3_backend::Uri;
 use ring3_backend::sim::edu::{self, SimEdu};
 use ring3_backend::sim::{Blocked, DmaFault, SimBar, Timing};
+use ring3_backend::{OpenOptions, Uri};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Bar, Deadline, Device, Error, Registers};
 use ring3_spec::{edu as spec, pci};
 
 fn open(text: &str) -> SimEdu {
-    edu::open(&text.parse::<Uri>().unwrap()).unwrap()
+    edu::open(&text.parse::<Uri>().unwrap(), OpenOptions { arena: 2 << 20, below: 1 << 28 }).unwrap()
 }
 
 fn registers(device: &SimEdu) -> Registers<SimBar<edu::EduModel>> {
@@ -296,6 +296,6 @@ fn recorded_writes_act_when_they_are_pumped_or_when_a_register_is_read() {
 
 #[test]
 fn an_unknown_option_is_refused_with_the_ones_that_exist() {
-    let error = edu::open(&"sim:edu,colour=red".parse().unwrap()).err().unwrap();
-    assert!(error.to_string().contains("arena, low, reserved, delay"), "{error}");
+    let error = edu::open(&"sim:edu,colour=red".parse().unwrap(), OpenOptions::default()).err().unwrap();
+    assert!(error.to_string().contains("arena, below, reserved, delay"), "{error}");
 }

@@ -23,15 +23,15 @@ use super::{SimBar, bar};
 pub struct Platform {
     /// Bytes of the device's DMA arena.
     pub arena: usize,
-    /// Places the arena below 4 GiB; otherwise it lies above, where a driver that truncates addresses is found out.
-    pub below_4g: bool,
+    /// The arena lies below this device address; above 4 GiB where it may, so that a driver that truncates addresses is found out.
+    pub below: u64,
     /// Device addresses that cannot be used, besides those of message signalled interrupts.
     pub reserved: Vec<RangeInclusive<u64>>,
 }
 
 impl Default for Platform {
     fn default() -> Self {
-        Self { arena: 16 << 20, below_4g: false, reserved: Vec::new() }
+        Self { arena: 16 << 20, below: u64::MAX, reserved: Vec::new() }
     }
 }
 
@@ -53,8 +53,8 @@ impl<M: Model> Core<M> {
         let identity = model.identity();
         let iommu = Arc::new(SimIommu::new(identity.dma_bits, &platform.reserved));
         let memory = Arc::new(Memory::new(platform.arena)?);
-        let (base, below) = if platform.below_4g || identity.dma_bits <= 32 { (1 << 20, Some(1 << 32)) } else { (1 << 32, None) };
-        let iova = iommu.place(memory.len(), base, below).ok_or_else(|| {
+        let place = [1 << 32, 1 << 20].into_iter().find_map(|base| iommu.place(memory.len(), base, platform.below));
+        let iova = place.ok_or_else(|| {
             Error::Invalid(format!(
                 "{name}: no room for an arena of {} bytes between the reserved device addresses",
                 memory.len()

@@ -11,7 +11,7 @@ use ring3_spec::register::Reg;
 
 use super::options::Options;
 use super::{BarLayout, Bus, Identity, Model, SimDevice, SimHandle, Timing};
-use crate::Uri;
+use crate::{OpenOptions, Uri};
 
 /// The teaching device, simulated.
 pub type SimEdu = SimDevice<EduModel>;
@@ -203,10 +203,10 @@ fn at<T, A>(offset: u64, register: Reg<T, A>) -> bool {
 }
 
 /// Opens `sim:edu`; the [module](super) says which options can follow.
-pub fn open(uri: &Uri) -> Result<SimEdu, Error> {
+pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimEdu, Error> {
     let options = Options::of(uri, "edu", &[])?;
     let model = EduModel::new(options.timing()?);
-    SimDevice::new(uri.to_string(), model, &options.platform(4 << 20)?)
+    SimDevice::new(uri.to_string(), model, &options.platform(asked)?)
 }
 
 impl SimHandle<EduModel> {

@@ -57,13 +57,13 @@ impl SimIommu {
         Self { windows: RwLock::new(Vec::new()), usable, faults: Mutex::default() }
     }
 
-    /// The first place at or above `base` where `len` bytes fit and, if `below` is given, end below it.
-    pub(super) fn place(&self, len: usize, base: u64, below: Option<u64>) -> Option<u64> {
+    /// The first place at or above `base` where `len` bytes fit and end below `below`.
+    pub(super) fn place(&self, len: usize, base: u64, below: u64) -> Option<u64> {
         let page = PAGE as u64;
         self.usable.iter().find_map(|range| {
             let start = (*range.start()).max(base).checked_next_multiple_of(page)?;
             let last = start.checked_add(len as u64 - 1)?;
-            (last <= *range.end() && below.is_none_or(|below| last < below)).then_some(start)
+            (last <= *range.end() && last < below).then_some(start)
         })
     }
 
@@ -180,8 +180,8 @@ mod tests {
     #[test]
     fn a_place_is_found_behind_a_reserved_range_and_below_the_limit() {
         let iommu = SimIommu::new(48, std::slice::from_ref(&(0x1000..=0x1fff)));
-        assert_eq!(iommu.place(0x2000, 0x1000, Some(1 << 32)), Some(0x2000));
-        assert_eq!(iommu.place(1 << 32, 0, Some(1 << 32)), None);
+        assert_eq!(iommu.place(0x2000, 0x1000, 1 << 32), Some(0x2000));
+        assert_eq!(iommu.place(1 << 32, 0, 1 << 32), None);
     }
 
     #[test]

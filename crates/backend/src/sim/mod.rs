@@ -10,8 +10,8 @@
 //! [`Timing`] holds work back or delays it.
 //!
 //! # Options
-//! A device is named `sim:MODEL,KEY=VALUE,...`. Every model knows `arena=16M` (bytes of DMA memory), `low=yes` (device addresses below
-//! 4 GiB), `reserved=0x100000-0x1fffff` (device addresses that cannot be used) and `delay=100us` (how long its work takes).
+//! A device is named `sim:MODEL,KEY=VALUE,...`. Every model knows `arena=64M` (bytes of DMA memory), `below=4G` (device addresses
+//! below that), `reserved=0x100000-0x1fffff` (device addresses that cannot be used) and `delay=100us` (how long its work takes).
 //!
 //! # A model for a device of your own
 //! Implement [`Model`]: say what the function is, answer reads, act on writes, forget everything at a reset. Memory is reached

@@ -6,21 +6,19 @@ use std::time::Duration;
 use ring3_device::Error;
 
 use super::{Platform, Timing};
-use crate::Uri;
-
-const COMMON: [&str; 4] = ["arena", "low", "reserved", "delay"];
+use crate::{OpenOptions, Uri};
 
 /// The options of a URI, whose keys are all known.
 pub(super) struct Options<'a>(&'a Uri);
 
 impl<'a> Options<'a> {
-    /// The options of `uri`, which must name `model` and have no keys beyond the common ones and `own`.
+    /// The options of `uri`, which must name `model` and have no keys beyond those of every model and `own`.
     pub(super) fn of(uri: &'a Uri, model: &str, own: &[&str]) -> Result<Self, Error> {
         if uri.scheme != "sim" || uri.target != model {
             return Err(Error::Invalid(format!("{uri} is not the simulated model sim:{model}")));
         }
-        let known: Vec<&str> = own.iter().chain(&COMMON).copied().collect();
-        uri.only(&known).map_err(|error| Error::Invalid(error.to_string()))?;
+        let known: Vec<&str> = own.iter().chain(&OpenOptions::KEYS).chain(&["reserved", "delay"]).copied().collect();
+        uri.only(&known)?;
         Ok(Self(uri))
     }
 
@@ -30,16 +28,16 @@ impl<'a> Options<'a> {
         read(text).ok_or_else(|| Error::Invalid(format!("{}: {key}={text}: it must be {wants}", self.0)))
     }
 
-    pub(super) fn platform(&self, arena: usize) -> Result<Platform, Error> {
-        Ok(Platform {
-            arena: self.get("arena", "bytes from 1M to 4G, as 16M", arena, |text| {
-                size(text).and_then(|size| usize::try_from(size).ok()).filter(|size| (1 << 20..=4 << 30).contains(size))
-            })?,
-            below_4g: self.get("low", "yes or no", false, yes)?,
-            reserved: self.get("reserved", "a range of addresses, as 0x100000-0x1fffff", Vec::new(), |text| {
-                range(text).map(|range| vec![range])
-            })?,
-        })
+    pub(super) fn switch(&self, key: &str, default: bool) -> Result<bool, Error> {
+        Ok(self.0.switch(key)?.unwrap_or(default))
+    }
+
+    pub(super) fn platform(&self, asked: OpenOptions) -> Result<Platform, Error> {
+        let OpenOptions { arena, below } = asked.overridden_by(self.0)?;
+        let reserved = self.get("reserved", "a range of addresses, as 0x100000-0x1fffff", Vec::new(), |text| {
+            range(text).map(|range| vec![range])
+        })?;
+        Ok(Platform { arena, below, reserved })
     }
 
     pub(super) fn timing(&self) -> Result<Timing, Error> {
@@ -53,18 +51,6 @@ pub(super) fn number(text: &str) -> Option<u64> {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     }
-}
-
-/// Bytes, with K, M, G or T as powers of 1024.
-pub(super) fn size(text: &str) -> Option<u64> {
-    let shift = match text.bytes().last()? {
-        b'K' => 10,
-        b'M' => 20,
-        b'G' => 30,
-        b'T' => 40,
-        _ => return number(text),
-    };
-    text[..text.len() - 1].parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 /// A time of at most a minute, in us, ms or s.
@@ -87,30 +73,23 @@ pub(super) fn range(text: &str) -> Option<RangeInclusive<u64>> {
     (first <= last).then_some(first..=last)
 }
 
-pub(super) fn yes(text: &str) -> Option<bool> {
-    match text {
-        "yes" => Some(true),
-        "no" => Some(false),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_times_are_read_with_their_units() {
-        assert_eq!((size("64M"), size("0x200"), size("7")), (Some(64 << 20), Some(512), Some(7)));
-        assert_eq!((size("M"), size("99999999T"), size("")), (None, None, None));
+    fn times_are_read_with_their_units() {
         assert_eq!(duration("5ms"), Some(Duration::from_millis(5)));
         assert_eq!((duration("5"), duration("ms"), duration("61s")), (None, None, None));
     }
 
     #[test]
     fn an_option_that_cannot_be_read_says_what_it_must_be() {
-        let uri: Uri = "sim:edu,arena=lots".parse().unwrap();
-        let error = Options::of(&uri, "edu", &[]).unwrap().platform(1 << 20).unwrap_err();
-        assert_eq!(error.to_string(), "invalid request: sim:edu,arena=lots: arena=lots: it must be bytes from 1M to 4G, as 16M");
+        let uri: Uri = "sim:edu,delay=long".parse().unwrap();
+        let error = Options::of(&uri, "edu", &[]).unwrap().timing().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "invalid request: sim:edu,delay=long: delay=long: it must be a time up to 60s, as 100us or 5ms"
+        );
     }
 }

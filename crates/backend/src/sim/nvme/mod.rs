@@ -38,15 +38,12 @@ use ring3_spec::nvme::opcode::{admin as admin_opcode, nvm};
 
 use super::fault::{self, CommandName, FaultPlan, Queues};
 use super::{SimDevice, SimHandle};
-use crate::Uri;
+use crate::{OpenOptions, Uri};
 
 /// A simulated NVMe disk.
 pub type SimNvme = SimDevice<NvmeModel>;
 /// The other side of it.
 pub type NvmeHandle = SimHandle<NvmeModel>;
-
-/// Bytes of DMA memory if the user does not say.
-const ARENA: usize = 64 << 20;
 
 /// The commands that a fault rule can name.
 const COMMANDS: [CommandName; 15] = [
@@ -71,12 +68,12 @@ const COMMANDS: [CommandName; 15] = [
 ///
 /// Options, besides those of [every model](super):
 /// `size=64M` (of each namespace), `namespaces=1`, `block=512` (or `4096`, `512m8` with metadata, `512+4096` one for each namespace),
-/// `readonly=no`, `queues=4`, `entries=1024`, `mdts=5`, `vectors=5` (MSI-X; 0 for none), `cache=yes`, `stride=0`, `ready=0us` (time
+/// `readonly=off`, `queues=4`, `entries=1024`, `mdts=5`, `vectors=5` (MSI-X; 0 for none), `cache=on`, `stride=0`, `ready=0us` (time
 /// to become ready), and `fault=`, which is described [there](super::fault).
-pub fn open(uri: &Uri) -> Result<SimNvme, Error> {
+pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimNvme, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     let rules = uri.options.get("fault").map(|text| fault::parse(text, &COMMANDS)).transpose()?;
     let plan = FaultPlan::default();
     rules.into_iter().flatten().for_each(|rule| plan.add(rule));
-    SimDevice::new(uri.to_string(), NvmeModel::new(shape, plan), &options.platform(ARENA)?)
+    SimDevice::new(uri.to_string(), NvmeModel::new(shape, plan), &options.platform(asked)?)
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ring3_device::Error;
 
-use crate::Uri;
 use crate::sim::Timing;
-use crate::sim::options::{Options, duration, number, size, yes};
+use crate::sim::options::{Options, duration, number};
+use crate::{Uri, parse_size};
 
 /// A namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Shape {
                 within(0, 12),
             )? as u8,
             vectors: options.get("vectors", "0 to 65", queues + 1, within(0, 65))? as u16,
-            cache: options.get("cache", "yes or no", true, yes)?,
+            cache: options.switch("cache", true)?,
             stride: options.get("stride", "0 to 4", 0, within(0, 4))? as u32,
             ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
             timing: options.timing()?,
@@ -91,11 +91,11 @@ impl Shape {
 fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
     let count = options.get("namespaces", "1 to 1024", 1, |text| number(text).filter(|n| (1..=1024).contains(n)))?;
     let bytes = options.get("size", "bytes of each namespace, 64K to 1T, as 64M", 64 << 20, |text| {
-        size(text).filter(|size| (64 << 10..=1 << 40).contains(size) && size.is_multiple_of(64 << 10))
+        parse_size(text).filter(|size| (64 << 10..=1 << 40).contains(size) && size.is_multiple_of(64 << 10))
     })?;
     let wants = "512, 4096 or another power of two up to 65536, with m8 behind it for 8 bytes of metadata; one for each namespace with + between";
     let formats = options.get("block", wants, vec![(9, 0)], |text| text.split('+').map(format).collect())?;
-    let read_only = options.get("readonly", "yes or no", false, yes)?;
+    let read_only = options.switch("readonly", false)?;
     let last = *formats.last().unwrap_or(&(9, 0));
     let all = formats.iter().copied().chain(std::iter::repeat(last)).take(count as usize);
     Ok(all.map(|(block_shift, metadata)| NamespaceShape { bytes, block_shift, metadata, read_only }).collect())
