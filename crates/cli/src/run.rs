@@ -1,5 +1,7 @@
 //! `ring3 run DRIVER --device URI`: one driver, in this process.
 
+mod disk;
+
 use std::process::ExitCode;
 
 use ring3_backend::{Job, OpenOptions, Uri};
@@ -17,6 +19,8 @@ pub struct Args {
 enum Driver {
     /// QEMU's teaching device: runs its self test, step by step.
     Edu(EduArgs),
+    /// No device: a disk whose requests end at once, the floor of measurements.
+    Null(disk::NullArgs),
 }
 
 #[derive(clap::Args)]
@@ -37,6 +41,7 @@ struct EduArgs {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.driver {
         Driver::Edu(args) => run_edu(args),
+        Driver::Null(args) => disk::run_null(args),
     }
 }
 

@@ -1,1 +1,22 @@
-//! One driver process: device, driver, export, signals.
+//! One driver process: a device, its driver, the exports of its disks, and the signals that end it.
+//!
+//! # Shape
+//! [`attach`](attach::attach) turns a device's name into disks. [`run`] exports them, says so, and serves until it is told to
+//! stop. The process is prepared before by [`process`]: a driver under a file system must not wait for that file system.
+//!
+//! # Errors
+//! Every way out gives the device back: disks stop before their driver does, and the driver before the claim.
+
+pub mod attach;
+mod disks;
+mod error;
+pub mod process;
+mod ready;
+mod report;
+mod run;
+mod signals;
+
+pub use error::Error;
+pub use ready::Ready;
+pub use report::Report;
+pub use run::{Ending, Options, run};

@@ -169,6 +169,11 @@ impl Export {
         self.counters.len()
     }
 
+    /// Whether it was not stopped yet.
+    pub fn is_running(&self) -> bool {
+        !self.threads.is_empty()
+    }
+
     /// Readable once a queue thread has ended: somebody has stopped the device, or [`failure`](Export::failure) says why not.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()

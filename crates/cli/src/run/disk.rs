@@ -1,0 +1,90 @@
+//! `ring3 run` for drivers of disks.
+
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ring3_export::ublk;
+use ring3_host::attach::Source;
+use ring3_host::{Ending, Options, Ready};
+
+/// Exit code of a run whose disks were taken away from their users.
+const FORCED: u8 = 3;
+
+/// How the disks are exported and the process is run.
+#[derive(clap::Args)]
+pub struct ExportArgs {
+    /// What the disks become.
+    #[arg(long, value_enum, default_value = "ublk")]
+    export: Export,
+    /// N in /dev/ublkbN, for the first disk; the kernel chooses if it is not given.
+    #[arg(long, value_name = "N")]
+    id: Option<u32>,
+    /// Queues of each disk: one thread and one hardware queue each.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
+    queues: u16,
+    /// Requests per queue.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    depth: u16,
+    /// Most KiB of one request; the kernel cuts longer ones.
+    #[arg(long, value_name = "KIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=32768))]
+    max_io: u32,
+    /// Microseconds for which a queue polls before it sleeps, as long as that pays; 0 never polls.
+    #[arg(long, value_name = "US", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    poll: u64,
+    /// Say what is exported as JSON, one line for each disk.
+    #[arg(long)]
+    json: bool,
+    /// Write the same JSON to this descriptor once the disks are there, then close it.
+    #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(3..))]
+    ready_fd: Option<RawFd>,
+    /// Write figures (start-up time, memory, requests) to this file at the end, and on SIGUSR1.
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Export {
+    /// A block device /dev/ublkbN.
+    Ublk,
+}
+
+/// Options of `ring3 run null`.
+#[derive(clap::Args)]
+pub struct NullArgs {
+    /// Size of the disk, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    size: u64,
+    /// Bytes of a block.
+    #[arg(long, default_value_t = 512)]
+    block_size: u32,
+    #[command(flatten)]
+    export: ExportArgs,
+}
+
+/// Serves a disk that does nothing.
+pub fn run_null(args: NullArgs) -> anyhow::Result<ExitCode> {
+    let source = Source::Null { bytes: args.size << 20, block_size: args.block_size };
+    run(&source, args.export)
+}
+
+fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
+    let Export::Ublk = args.export;
+    let options = Options {
+        ublk: ublk::Options {
+            id: args.id,
+            queues: args.queues,
+            depth: args.depth,
+            max_bytes: args.max_io << 10,
+            poll: Duration::from_micros(args.poll),
+        },
+        json: args.json,
+        ready: args.ready_fd.map(Ready::inherit).transpose()?,
+        stats: args.stats,
+    };
+    Ok(match ring3_host::run(source, options)? {
+        Ending::Stopped | Ending::Removed => ExitCode::SUCCESS,
+        Ending::Forced => ExitCode::from(FORCED),
+    })
+}

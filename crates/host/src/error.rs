@@ -1,0 +1,47 @@
+//! Why a driver process could not start or go on.
+
+/// An error for the user; it names the device and the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The device or its driver.
+    #[error("{device}: {source}")]
+    Device {
+        /// As the user named it.
+        device: String,
+        /// Why.
+        source: ring3_device::Error,
+    },
+    /// The export.
+    #[error(transparent)]
+    Export(#[from] ring3_export::ublk::Error),
+    /// The namespace that was asked for is not there.
+    #[error("{device} has no namespace {wanted}; it has: {present}")]
+    NoNamespace {
+        /// As the user named it.
+        device: String,
+        /// As it was asked for.
+        wanted: u32,
+        /// Those that can be used.
+        present: String,
+    },
+    /// The device has nothing to export.
+    #[error("{device} has no disk that can be used; ring3 nvme info --device {device} shows its namespaces")]
+    NoDisk {
+        /// As the user named it.
+        device: String,
+    },
+    /// The operating system refused.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried, and what to do about it where that is known.
+        what: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn os(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+        Self::Os { what: what.into(), source: source.into() }
+    }
+}

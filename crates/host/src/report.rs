@@ -1,0 +1,128 @@
+//! What a driver process tells about itself.
+
+use std::time::Duration;
+
+use ring3_export::ublk::{Export, Stats};
+use serde::Serialize;
+
+use crate::process;
+
+/// One exported disk.
+#[derive(Clone, Debug, Serialize)]
+pub struct Exported {
+    /// `/dev/ublkbN`.
+    pub device: String,
+    /// N.
+    pub id: u32,
+    /// The disk's name: device and namespace.
+    pub disk: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Queues, and so threads.
+    pub queues: usize,
+}
+
+/// Figures of an export so far.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Which.
+    #[serde(flatten)]
+    pub exported: Exported,
+    /// Requests ended.
+    pub requests: u64,
+    /// Of these, with an error.
+    pub errors: u64,
+    /// Bytes read and written.
+    pub bytes_moved: u64,
+    /// Batches submitted; each rang once.
+    pub batches: u64,
+    /// System calls of the queue threads.
+    pub calls: u64,
+    /// Of these, the ones that slept.
+    pub sleeps: u64,
+    /// Polled waits that paid.
+    pub polls_hit: u64,
+    /// Polled waits that did not.
+    pub polls_missed: u64,
+    /// Interrupts waited for.
+    pub interrupts: u64,
+}
+
+/// The report of a process: written at its end, and on SIGUSR1.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The device, as the user named it.
+    pub device: String,
+    /// Milliseconds from before the claim until the driver was ready.
+    pub attach_ms: f64,
+    /// Milliseconds from before the claim until all disks were there, their partitions looked for.
+    pub ready_ms: Option<f64>,
+    /// Milliseconds from before the claim until the first request had ended.
+    pub first_request_ms: Option<f64>,
+    /// The most resident memory so far in bytes, DMA memory included.
+    pub peak_memory_bytes: Option<u64>,
+    /// The exports.
+    pub exports: Vec<Figures>,
+}
+
+/// When things happened, counted from before the claim.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Milestones {
+    /// The driver was ready.
+    pub attached: Duration,
+    /// All disks were there.
+    pub ready: Option<Duration>,
+}
+
+impl Report {
+    /// The report of now. Each export stands with its description and with when it began to start.
+    pub fn new(device: String, times: Milestones, exports: &[(Exported, Duration, Stats)]) -> Self {
+        let first = |(_, began, stats): &(_, Duration, Stats)| Some(*began + Duration::from_nanos(stats.first_request_ns?));
+        Self {
+            device,
+            attach_ms: milliseconds(times.attached),
+            ready_ms: times.ready.map(milliseconds),
+            first_request_ms: exports.iter().filter_map(first).min().map(milliseconds),
+            peak_memory_bytes: process::peak_memory(),
+            exports: exports.iter().map(|(exported, _, stats)| Figures::new(exported.clone(), *stats)).collect(),
+        }
+    }
+}
+
+impl Figures {
+    fn new(exported: Exported, stats: Stats) -> Self {
+        Self {
+            exported,
+            requests: stats.requests,
+            errors: stats.errors,
+            bytes_moved: stats.bytes,
+            batches: stats.batches,
+            calls: stats.calls,
+            sleeps: stats.sleeps,
+            polls_hit: stats.polls_hit,
+            polls_missed: stats.polls_missed,
+            interrupts: stats.interrupts,
+        }
+    }
+}
+
+impl Exported {
+    /// Describes `export` of the disk with that name.
+    pub fn new(export: &Export, disk: &dyn ring3_class::block::Disk) -> Self {
+        let info = disk.info();
+        Self {
+            device: export.path().display().to_string(),
+            id: export.id(),
+            disk: disk.name(),
+            bytes: info.capacity(),
+            block_size: info.block_size,
+            queues: export.queues(),
+        }
+    }
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
