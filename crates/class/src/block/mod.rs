@@ -16,6 +16,7 @@
 //! There is none. A request ends when the device completes it, or when a reset has proved that the device will not.
 
 mod check;
+pub mod conformance;
 mod data;
 mod error;
 mod info;
@@ -30,7 +31,7 @@ pub use data::{Data, Segments};
 pub use error::IoError;
 pub use info::{Discard, Info};
 pub use null::Null;
-pub use open::{BlockQueue, open};
+pub use open::{BlockQueue, execute, next, open};
 pub use ram::Ram;
 pub use request::{Completion, Operation, Rejected, Request};
 pub use splitter::{ForeignAccess, Splitter, SplitterStats};

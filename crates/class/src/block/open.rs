@@ -51,29 +51,40 @@ pub fn open(disk: &dyn Disk, depth: u16, foreign: ForeignAccess) -> Result<Block
     Splitter::new(disk.open_queue(depth)?).with_foreign(disk.dma(), foreign)
 }
 
+/// Does one request and waits for its end. Nothing else may be in flight. What is refused at once ends with its error.
+///
+/// At the deadline the request stays in flight, with its data, and the queue is of no further use but to be dropped.
+pub fn execute(queue: &mut dyn Queue, request: Request, deadline: Deadline) -> Result<Completion, Error> {
+    if queue.in_flight() > 0 {
+        return Err(Error::Busy("a single request on a queue that has others in flight".into()));
+    }
+    if let Err(rejected) = queue.submit(request) {
+        let Some(error) = rejected.error else { return Err(Error::Busy("an empty queue says that it is full".into())) };
+        let request = rejected.request;
+        return Ok(Completion { token: request.token, result: Err(error), data: request.data });
+    }
+    queue.ring();
+    next(queue, deadline)
+}
+
+/// Waits for the next end of a request, ticking meanwhile.
+pub fn next(queue: &mut dyn Queue, deadline: Deadline) -> Result<Completion, Error> {
+    loop {
+        if let Some(completion) = queue.reap()? {
+            return Ok(completion);
+        }
+        if deadline.expired() {
+            return Err(deadline.timeout("a request"));
+        }
+        if !queue.wait(Deadline::after(deadline.remaining().min(TICK)))? {
+            queue.tick(Instant::now())?;
+        }
+    }
+}
+
 impl<Q: Queue> Splitter<Q> {
-    /// Does one request and waits for its end. Nothing else may be in flight. At the deadline the request stays in flight, with
-    /// its data, and the queue is of no further use but to be dropped.
+    /// Does one request and waits for its end, as [`execute`].
     pub fn execute(&mut self, request: Request, deadline: Deadline) -> Result<Completion, Error> {
-        if self.in_flight() > 0 {
-            return Err(Error::Busy("a single request on a queue that has others in flight".into()));
-        }
-        if let Err(rejected) = self.submit(request) {
-            let Some(error) = rejected.error else { return Err(Error::Busy("an empty queue says that it is full".into())) };
-            let request = rejected.request;
-            return Ok(Completion { token: request.token, result: Err(error), data: request.data });
-        }
-        self.ring();
-        loop {
-            if let Some(completion) = self.reap()? {
-                return Ok(completion);
-            }
-            if deadline.expired() {
-                return Err(deadline.timeout("a request"));
-            }
-            if !self.wait(Deadline::after(deadline.remaining().min(TICK)))? {
-                self.tick(Instant::now())?;
-            }
-        }
+        execute(self, request, deadline)
     }
 }

@@ -1,0 +1,160 @@
+//! Bytes go where they belong and nowhere else.
+
+use ring3_device::dma::{DmaBuffer, Segment};
+
+use super::super::{Data, Operation, Request};
+use super::Check;
+use super::pattern;
+use super::subject::{Step, Subject, ensure, skip};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "what was written is read back, from one block to the longest transfer", run: every_size },
+    Check { name: "the first and the last block are written and read", run: ends },
+    Check { name: "a write changes no block beside its own", run: neighbours },
+    Check { name: "data may start within a page", run: within_a_page },
+    Check { name: "data may lie in scattered pages", run: scattered },
+    Check { name: "a flush completes, with and without something to flush", run: flush },
+    Check { name: "a write with FUA is read back", run: fua },
+    Check { name: "blocks read as zeroes after write zeroes, and no others", run: write_zeroes },
+    Check { name: "discard is accepted and changes no other block", run: discard },
+];
+
+fn every_size(subject: &Subject<'_>) -> Step {
+    let (mut queue, max) = (subject.queue(4)?, subject.max_blocks());
+    let powers = (0..32).map(|log| 1u64 << log).take_while(|&size| size <= max.into());
+    let around = powers.flat_map(|size| [size.saturating_sub(1), size, size + 1]).chain([max.into()]);
+    let mut sizes: Vec<u32> = around.filter(|&size| size > 0 && size <= max.into()).map(|size| size as u32).collect();
+    sizes.sort();
+    sizes.dedup();
+    for (index, &blocks) in sizes.iter().enumerate() {
+        let lba = (index as u64 * 3).min(subject.info().blocks - u64::from(blocks));
+        let generation = subject.write(&mut *queue, lba, blocks)?;
+        subject.verify(&mut *queue, lba, blocks, generation)?;
+    }
+    subject.silent(&mut *queue)
+}
+
+fn ends(subject: &Subject<'_>) -> Step {
+    let mut queue = subject.queue(1)?;
+    let last = subject.info().blocks - 1;
+    let (first_write, last_write) = (subject.write(&mut *queue, 0, 1)?, subject.write(&mut *queue, last, 1)?);
+    subject.verify(&mut *queue, 0, 1, first_write)?;
+    subject.verify(&mut *queue, last, 1, last_write)
+}
+
+fn neighbours(subject: &Subject<'_>) -> Step {
+    let mut queue = subject.queue(1)?;
+    let (blocks, inner) = around(subject)?;
+    let before = subject.write(&mut *queue, 0, blocks)?;
+    let after = subject.write(&mut *queue, inner, 2)?;
+    subject.verify(&mut *queue, inner, 2, after)?;
+    untouched(subject, &mut *queue, blocks, inner, before)
+}
+
+/// How many blocks to write, and which two in the middle to change.
+fn around(subject: &Subject<'_>) -> Step<(u32, u64)> {
+    match subject.max_blocks() {
+        blocks @ 4.. => Ok((blocks.min(16), u64::from(blocks.min(16)) / 2 - 1)),
+        _ => skip("its transfers are too short"),
+    }
+}
+
+fn untouched(subject: &Subject<'_>, queue: &mut dyn super::super::Queue, blocks: u32, inner: u64, write: u64) -> Step {
+    subject.verify(queue, 0, inner as u32, write)?;
+    subject.verify(queue, inner + 2, blocks - inner as u32 - 2, write)
+}
+
+/// Writes from the segments of one buffer and reads into those of another.
+fn by_segments(subject: &Subject<'_>, buffer: DmaBuffer, list: &[(usize, usize)], blocks: u32) -> Step {
+    let segments = |buffer: &DmaBuffer| -> Data {
+        Data::Segments(list.iter().map(|&(at, len)| Segment { iova: buffer.iova() + at as u64, len: len as u32 }).collect())
+    };
+    let (mut queue, generation, lba) =
+        (subject.queue(1)?, subject.generation(), 5.min(subject.info().blocks - u64::from(blocks)));
+    let bytes = pattern::blocks(lba, blocks, generation, subject.block_size());
+    let mut rest = &bytes[..];
+    for &(at, len) in list {
+        let (piece, tail) = rest.split_at(len.min(rest.len()));
+        buffer.write(at, piece)?;
+        rest = tail;
+    }
+    subject.succeed(&mut *queue, Request::write(1, lba, blocks, segments(&buffer)))?;
+    subject.verify(&mut *queue, lba, blocks, generation)?;
+    buffer.fill(0xa5);
+    subject.succeed(&mut *queue, Request::read(2, lba, blocks, segments(&buffer)))?;
+    let (mut all, mut found) = (vec![0; buffer.len()], Vec::new());
+    buffer.read(0, &mut all)?;
+    for &(at, len) in list {
+        found.extend_from_slice(&all[at..at + len]);
+        all[at..at + len].fill(0xa5);
+    }
+    pattern::verify(&found, lba, generation, subject.block_size())?;
+    ensure!(all.iter().all(|&byte| byte == 0xa5), "a read wrote beside its segments");
+    Ok(())
+}
+
+fn within_a_page(subject: &Subject<'_>) -> Step {
+    let align = subject.info().segments.align.max(1) as usize;
+    for offset in [align, 512, 4096 - align] {
+        // A page less than the longest transfer, because the data touches one page more.
+        for blocks in [1, (subject.max_blocks().saturating_sub(4096 / subject.info().block_size)).max(1)] {
+            let len = blocks as usize * subject.block_size();
+            by_segments(subject, subject.buffer(len + 2 * 4096)?, &[(offset.next_multiple_of(align), len)], blocks)?;
+        }
+    }
+    Ok(())
+}
+
+fn scattered(subject: &Subject<'_>) -> Step {
+    let page = subject.info().segments.boundary.max(512) as usize;
+    let pages = (subject.max_blocks() as usize * subject.block_size() / page).min(subject.info().segments.max as usize).min(64);
+    if pages < 2 || !page.is_multiple_of(subject.block_size()) && !subject.block_size().is_multiple_of(page) {
+        return skip("it takes one piece only");
+    }
+    let blocks = (pages * page / subject.block_size()) as u32;
+    // Every second page, last one first, so that no two touch.
+    let list: Vec<_> = (0..pages).rev().map(|index| (index * 2 * page, page)).collect();
+    by_segments(subject, subject.buffer(pages * 2 * page)?, &list, blocks)
+}
+
+fn flush(subject: &Subject<'_>) -> Step {
+    let mut queue = subject.queue(2)?;
+    subject.succeed(&mut *queue, Request::flush(1))?;
+    let generation = subject.write(&mut *queue, 0, 1)?;
+    subject.succeed(&mut *queue, Request::flush(2))?;
+    subject.verify(&mut *queue, 0, 1, generation)
+}
+
+fn fua(subject: &Subject<'_>) -> Step {
+    let (mut queue, generation) = (subject.queue(1)?, subject.generation());
+    let data = subject.filled(9, 1, generation)?;
+    subject.succeed(&mut *queue, Request::write(1, 9, 1, data).with_fua())?;
+    subject.verify(&mut *queue, 9, 1, generation)
+}
+
+fn write_zeroes(subject: &Subject<'_>) -> Step {
+    if subject.info().max_blocks(Operation::WriteZeroes) < 2 {
+        return skip("it cannot write zeroes");
+    }
+    let mut queue = subject.queue(1)?;
+    let (blocks, inner) = around(subject)?;
+    let before = subject.write(&mut *queue, 0, blocks)?;
+    subject.succeed(&mut *queue, Request::write_zeroes(1, inner, 2))?;
+    ensure!(subject.read(&mut *queue, inner, 2)?.iter().all(|&byte| byte == 0), "not all bytes are zero");
+    untouched(subject, &mut *queue, blocks, inner, before)
+}
+
+fn discard(subject: &Subject<'_>) -> Step {
+    if subject.info().max_blocks(Operation::Discard) < 2 {
+        return skip("it cannot discard");
+    }
+    let mut queue = subject.queue(1)?;
+    let (blocks, inner) = around(subject)?;
+    let before = subject.write(&mut *queue, 0, blocks)?;
+    subject.succeed(&mut *queue, Request::discard(1, inner, 2))?;
+    // What the blocks hold now is the device's choice; that they can be read and written is not.
+    subject.read(&mut *queue, inner, 2)?;
+    untouched(subject, &mut *queue, blocks, inner, before)?;
+    let after = subject.write(&mut *queue, inner, 2)?;
+    subject.verify(&mut *queue, inner, 2, after)
+}
