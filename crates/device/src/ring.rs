@@ -113,6 +113,11 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         Ok(Self { words, size, head: 0, tail: 0, committed: 0 })
     }
 
+    /// Slots, one more than entries that it can hold.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
     /// Entries that still fit.
     #[inline]
     pub fn space(&self) -> u32 {

@@ -1,0 +1,281 @@
+//! A controller: what the owner of the function holds.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ring3_class::block::Disk;
+use ring3_device::irq::Irq;
+use ring3_device::{Device, Error, Registers};
+use ring3_spec::nvme::event::AsyncEvent;
+use ring3_spec::nvme::feature::{self, AsyncEvents, QueueCounts};
+use ring3_spec::nvme::identify::{self, NvmLimits, cns};
+use ring3_spec::nvme::registers::{Cap, VS, doorbells_end};
+use ring3_spec::nvme::{Submission, log};
+
+use super::admin::Admin;
+use super::event::Event;
+use super::identity::{Identity, Traits};
+use super::init;
+use super::interrupts::Vectors;
+use super::namespace::Namespace;
+use super::options::Options;
+use super::reset::Life;
+
+/// An NVMe controller that takes commands.
+///
+/// Dropping the last of a controller and its disks and queues shuts the controller down and disables it.
+pub struct Controller<D: Device> {
+    shared: Arc<Shared<D>>,
+    refused: Vec<(u32, Error)>,
+    namespaces: Vec<Namespace<D>>,
+}
+
+/// What a controller, its disks and its queues share. A queue's thread looks at `generation` alone.
+pub(super) struct Shared<D: Device> {
+    /// Goes up with every reset; [`DEAD`](super::reset::DEAD) when there will be no more.
+    pub(super) generation: AtomicU32,
+    pub(super) vectors: Vectors,
+    pub(super) admin: Arc<Mutex<Admin<D::Bar>>>,
+    pub(super) life: Mutex<Life>,
+    pub(super) traits: Traits,
+    pub(super) cap: Cap,
+    pub(super) options: Options,
+    pub(super) device: D,
+}
+
+impl<D: Device> Controller<D> {
+    /// Takes the function over: stops what runs on it, starts it anew, and asks it what it is.
+    ///
+    /// Fails with [`Error::Timeout`] if it does not start or stop within CAP.TO, with [`Error::Unsupported`] if it lacks what the
+    /// driver needs. Namespaces that cannot be disks are no failure: see [`refused`](Self::refused).
+    pub fn open(device: D, options: Options) -> Result<Self, Error> {
+        let registers = Registers::new(device.bar(0)?, doorbells_end(1, 0))?;
+        let cap = init::capabilities(&registers)?;
+        let queues = queues_in_bar(&registers, cap, options.max_queues)?;
+        // Whoever had it before may have left it running: it is stopped before it may reach for memory again.
+        init::disable(&registers, cap)?;
+        device.set_bus_master(true)?;
+        let admin = Admin::new(registers, device.dma().arena(), cap.stride(), options.timeout)?;
+        let admin = Arc::new(Mutex::new(admin));
+        let for_interrupts = admin.clone();
+        let vectors = Vectors::enable(&device, &options, move || {
+            // Whoever holds the queue takes its entries; otherwise they would keep a shared pin asserted.
+            if let Ok(mut admin) = for_interrupts.try_lock() {
+                let _ = admin.service();
+            }
+        })?;
+        let started = start(&mut lock(&admin), cap, queues.min(vectors.queues()));
+        let (mut traits, queues) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                init::leave(&device, &mut lock(&admin), cap);
+                return Err(error);
+            }
+        };
+        traits.identity.queues = queues;
+        traits.identity.interrupts = vectors.kind();
+        if let Some(limit) = options.max_transfer {
+            traits.identity.max_transfer = traits.identity.max_transfer.min(limit.max(4096));
+        }
+        let life = Mutex::new(Life::new(queues));
+        let generation = AtomicU32::new(0);
+        let shared = Arc::new(Shared { generation, vectors, admin, life, traits, cap, options, device });
+        Self::with_namespaces(shared)
+    }
+
+    fn with_namespaces(shared: Arc<Shared<D>>) -> Result<Self, Error> {
+        let mut controller = Self { shared, refused: Vec::new(), namespaces: Vec::new() };
+        for id in controller.shared.active_namespaces()? {
+            let structure = identify::Namespace(controller.shared.identify(cns::NAMESPACE, id, "identify namespace")?);
+            match controller.shared.traits.disk(&structure) {
+                Ok(info) => controller.namespaces.push(Namespace::new(controller.shared.clone(), id, info)),
+                Err(error) => controller.refused.push((id, error)),
+            }
+        }
+        Ok(controller)
+    }
+
+    /// What it is.
+    pub fn identity(&self) -> &Identity {
+        &self.shared.traits.identity
+    }
+
+    /// The disks, by ascending namespace id.
+    pub fn namespaces(&self) -> &[Namespace<D>] {
+        &self.namespaces
+    }
+
+    /// Namespaces that cannot be used, and why.
+    pub fn refused(&self) -> &[(u32, Error)] {
+        &self.refused
+    }
+
+    /// Namespace `id` as a disk; if there is none, the error says which there are, or why it was refused.
+    pub fn disk(&self, id: u32) -> Result<Arc<dyn Disk>, Error> {
+        let name = self.shared.device.name();
+        if let Some(namespace) = self.namespaces.iter().find(|namespace| namespace.id() == id) {
+            return Ok(Arc::new(namespace.clone()));
+        }
+        if let Some((_, error)) = self.refused.iter().find(|(refused, _)| *refused == id) {
+            return Err(Error::Unsupported(format!("{name} namespace {id}: {error}")));
+        }
+        let ids: Vec<_> = self.namespaces.iter().map(|namespace| namespace.id().to_string()).collect();
+        let there_are = if ids.is_empty() { "none that can be used".into() } else { ids.join(", ") };
+        Err(Error::Invalid(format!("{name} has no namespace {id}; there are: {there_are}")))
+    }
+
+    /// The SMART / health log. [NVMe 5.1.12.1.3]
+    pub fn smart(&self) -> Result<log::Smart, Error> {
+        let command = Submission::get_log_page(log::SMART, log::Smart::SIZE as u32, true);
+        self.shared.command(|admin| admin.fetch("the SMART log", command)).map(log::Smart)
+    }
+
+    /// The error log, newest first, entries in use only. [NVMe 5.1.12.1.2]
+    pub fn errors(&self) -> Result<Vec<log::ErrorEntry>, Error> {
+        let command = Submission::get_log_page(log::ERRORS, 4096, true);
+        let page: [u8; 4096] = self.shared.command(|admin| admin.fetch("the error log", command))?;
+        let entries = page.chunks_exact(log::ErrorEntry::SIZE).filter_map(log::ErrorEntry::from_bytes);
+        Ok(entries.take(self.shared.traits.error_entries).filter(|entry| entry.count() != 0).collect())
+    }
+
+    /// What the controller has reported since the last call. Call it when [`irq`](Self::irq) fires, or now and then.
+    pub fn events(&self) -> Result<Vec<Event>, Error> {
+        self.shared.command(|admin| {
+            admin.service()?;
+            let mut events = Vec::new();
+            while let Some(event) = admin.next_event() {
+                events.push(decode(admin, event)?);
+            }
+            Ok(events)
+        })
+    }
+
+    /// The interrupt that says that there may be [`events`](Self::events); `None` if the admin queue has none of its own.
+    pub fn irq(&self) -> Option<&Irq> {
+        self.shared.vectors.of_admin().map(|irq| &**irq)
+    }
+
+    /// Completions of admin commands that were not in flight, since the start.
+    pub fn stray_completions(&self) -> u64 {
+        lock(&self.shared.admin).strays
+    }
+
+    /// Resets the controller. Queues take their requests back and repeat them.
+    pub fn reset(&self) -> Result<(), Error> {
+        self.shared.reset(self.shared.generation.load(Ordering::Relaxed), "it was asked for")
+    }
+
+    /// Shuts the controller down in good order and disables it. Queues that are still open end their requests with an error.
+    pub fn shutdown(&self) -> Result<(), Error> {
+        self.shared.shut_down()
+    }
+}
+
+/// How many I/O queue pairs have their doorbells within the BAR.
+fn queues_in_bar<B: ring3_device::Bar>(registers: &Registers<B>, cap: Cap, wanted: u16) -> Result<u16, Error> {
+    let fits =
+        (1..=wanted.max(1)).rev().find(|&queues| doorbells_end(queues.saturating_add(1), cap.stride()) <= registers.bar().len());
+    fits.ok_or_else(|| Error::Protocol(format!("BAR 0 has {} bytes: no room for doorbells", registers.bar().len())))
+}
+
+/// Starts the controller and asks what it is and how many of `queues` I/O queues it grants. [NVMe 3.5.1, steps 2 to 10]
+fn start<B: ring3_device::Bar>(admin: &mut Admin<B>, cap: Cap, queues: u16) -> Result<(Traits, u16), Error> {
+    init::enable(admin, cap)?;
+    let version = admin.registers().read(VS);
+    // Step 7: identify the controller; the limits of some commands since version 2.0.
+    let controller = identify::Controller(admin.fetch("identify controller", Submission::identify(cns::CONTROLLER, 0))?);
+    let limits = match version.major() {
+        2.. => admin.fetch("NVM command set limits", Submission::identify(cns::CONTROLLER_NVM, 0)),
+        _ => Err(Error::Unsupported(String::new())),
+    };
+    let limits = match limits {
+        Ok(limits) => Some(NvmLimits(limits)),
+        Err(Error::Unsupported(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let mut traits = Traits::new(&controller, limits, init::page_size(cap), version);
+    if traits.identity.volatile_cache {
+        // A cache that is switched off loses nothing. If the controller does not say, it is on.
+        let value = admin.execute(Submission::get_feature(feature::VOLATILE_WRITE_CACHE))?;
+        traits.identity.volatile_cache = value.map_or(true, |value| value & feature::CACHE_ENABLED != 0);
+    }
+    let queues = settle(admin, &traits, queues)?;
+    Ok((traits, queues))
+}
+
+/// What every start and every reset must tell the controller: number of queues, events. Returns the queues granted.
+/// [NVMe 3.5.1, steps 8 to 10]
+pub(super) fn settle<B: ring3_device::Bar>(admin: &mut Admin<B>, traits: &Traits, queues: u16) -> Result<u16, Error> {
+    // Step 8: number of I/O queues; the controller may grant fewer, or more.
+    let wanted = QueueCounts { submission: queues, completion: queues };
+    let granted = QueueCounts::from_dword(admin.demand("the number of queues", Submission::set_queue_counts(wanted))?);
+    // Step 10: asynchronous events, those that the controller has. A refusal costs only the events.
+    let notices = AsyncEvents(traits.async_events & AsyncEvents(0).with_namespace_changed(1).0).with_critical_warnings(0x1f);
+    if let Err(status) = admin.execute(Submission::set_feature(feature::ASYNC_EVENTS, notices.0))? {
+        tracing::debug!("the controller refused the configuration of asynchronous events: {status}");
+    }
+    admin.arm_events(traits.event_requests)?;
+    Ok(queues.min(granted.submission).min(granted.completion))
+}
+
+/// Reads the log page of `event`, which lets events of its type come again.
+fn decode<B: ring3_device::Bar>(admin: &mut Admin<B>, event: AsyncEvent) -> Result<Event, Error> {
+    let Some(page) = Event::log_page(event) else { return Ok(Event::new(event, None)) };
+    let bytes = if page == log::CHANGED_NAMESPACES { 4096 } else { 512 };
+    match admin.fetch::<4096>("the log page of an event", Submission::get_log_page(page, bytes, false)) {
+        Ok(content) => Ok(Event::new(event, Some(&content))),
+        Err(Error::Unsupported(_)) => Ok(Event::new(event, None)),
+        Err(error) => Err(error),
+    }
+}
+
+/// A thread that panicked leaves the admin queue as consistent as a device that stopped answering does: recovery is the same.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<D: Device> Shared<D> {
+    /// The present generation.
+    #[inline]
+    pub(super) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Runs admin commands. If the controller fails at them, it is reset, so that no late answer meets the next command.
+    pub(super) fn command<T>(&self, job: impl FnOnce(&mut Admin<D::Bar>) -> Result<T, Error>) -> Result<T, Error> {
+        let (result, generation) = {
+            let mut admin = lock(&self.admin);
+            self.alive()?;
+            (job(&mut admin), self.generation())
+        };
+        if let Err(error) = &result
+            && !matches!(error, Error::Unsupported(_) | Error::Invalid(_))
+        {
+            let _ = self.reset(generation, &error.to_string());
+        }
+        result
+    }
+
+    fn identify(&self, structure: u8, namespace: u32, what: &str) -> Result<[u8; identify::SIZE], Error> {
+        self.command(|admin| admin.fetch(what, Submission::identify(structure, namespace)))
+    }
+
+    /// All active namespace ids, ascending. [NVMe 5.1.13.2.2]
+    fn active_namespaces(&self) -> Result<Vec<u32>, Error> {
+        let mut ids: Vec<u32> = Vec::new();
+        loop {
+            let above = ids.last().copied().unwrap_or(0);
+            let list = self.identify(cns::ACTIVE_NAMESPACES, above, "the list of namespaces")?;
+            let before = ids.len();
+            for id in identify::namespace_list(&list) {
+                if ids.last().is_some_and(|&last| id <= last) {
+                    return Err(Error::Protocol(format!("the list of namespaces does not ascend at {id}")));
+                }
+                ids.push(id);
+            }
+            if ids.len() - before < identify::NAMESPACE_LIST_ENTRIES {
+                return Ok(ids);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What the controller says about itself, and what each namespace's format means for a disk. [NVMe 5.1.13]
+
+use std::time::Duration;
+
+use ring3_class::block::{Discard, Info};
+use ring3_device::Error;
+use ring3_device::dma::SegmentRules;
+use ring3_device::irq::IrqKind;
+use ring3_spec::nvme::identify::{self, NvmLimits};
+use ring3_spec::nvme::{MAX_BLOCKS, registers::Version};
+
+use super::prp::MAX_TRANSFER;
+
+/// A controller's description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Maker's name for it.
+    pub model: String,
+    /// Serial number.
+    pub serial: String,
+    /// Firmware revision.
+    pub firmware: String,
+    /// PCI vendor.
+    pub vendor: u16,
+    /// Version of the specification that it follows, as `2.1.0`.
+    pub version: String,
+    /// I/O queue pairs that it gives us.
+    pub queues: u16,
+    /// Interrupts in use; `None` if it is polled.
+    pub interrupts: Option<IrqKind>,
+    /// Most bytes of one request.
+    pub max_transfer: u32,
+    /// Whether writes may sit in a cache that loses them with the power.
+    pub volatile_cache: bool,
+}
+
+/// What the driver keeps of identify controller.
+pub(super) struct Traits {
+    pub(super) identity: Identity,
+    pub(super) write_zeroes: Option<u32>,
+    pub(super) discard: Option<u32>,
+    pub(super) event_requests: u16,
+    pub(super) error_entries: usize,
+    /// Bytes of a memory page.
+    pub(super) page: u32,
+    pub(super) async_events: u32,
+    pub(super) shutdown: Duration,
+}
+
+impl Traits {
+    /// What `controller` (and `limits`, if it has them) says, for memory pages of `page` bytes.
+    pub(super) fn new(controller: &identify::Controller, limits: Option<NvmLimits>, page: u64, version: Version) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let device_limit = controller.max_transfer(page).unwrap_or(u64::MAX);
+        let identity = Identity {
+            model: text(controller.model()),
+            serial: text(controller.serial()),
+            firmware: text(controller.firmware()),
+            vendor: controller.vendor(),
+            version: format!("{}.{}.{}", version.major(), version.minor(), version.tertiary()),
+            queues: 0,
+            interrupts: None,
+            max_transfer: device_limit.min(MAX_TRANSFER.into()) as u32,
+            volatile_cache: controller.volatile_cache() & 1 == 1,
+        };
+        let has = |command| controller.nvm_commands() & command != 0;
+        let zeroes = limits.map_or(0, |limits| limits.write_zeroes_shift());
+        let zeroes = if zeroes == 0 { u32::MAX } else { page.checked_shl(zeroes.into()).unwrap_or(u64::MAX).min(1 << 31) as u32 };
+        let discard = limits.map_or(0, |limits| limits.range_blocks());
+        Self {
+            identity,
+            write_zeroes: has(identify::Controller::ONCS_WRITE_ZEROES).then_some(zeroes),
+            discard: has(identify::Controller::ONCS_DATASET_MANAGEMENT).then_some(if discard == 0 { u32::MAX } else { discard }),
+            event_requests: u16::from(controller.event_limit_0based()) + 1,
+            error_entries: usize::from(controller.error_entries_0based()) + 1,
+            page: page as u32,
+            async_events: controller.async_events(),
+            shutdown: Duration::from_micros(controller.shutdown_us().into()),
+        }
+    }
+
+    /// The disk that `namespace` is, or why it cannot be one.
+    pub(super) fn disk(&self, namespace: &identify::Namespace) -> Result<Info, Error> {
+        let format = namespace.current_format().ok_or_else(|| {
+            Error::Protocol(format!("it is formatted with LBA format {}, which it does not have", namespace.format_index()))
+        })?;
+        let block_size = format.block_size().filter(|size| [512, 4096].contains(size)).ok_or_else(|| {
+            Error::Unsupported(format!(
+                "its blocks have 2^{} bytes; 512 and 4096 are supported: format it with one of them",
+                format.data_shift()
+            ))
+        })?;
+        if format.metadata() != 0 {
+            return Err(Error::Unsupported(format!(
+                "its blocks carry {} bytes of metadata; format it with an LBA format without metadata",
+                format.metadata()
+            )));
+        }
+        if namespace.size() == 0 || namespace.size().checked_mul(block_size.into()).is_none() {
+            return Err(Error::Protocol(format!("it says that it has {} blocks", namespace.size())));
+        }
+        let hints = namespace.features() & identify::Namespace::FEATURE_OPTIMAL_IO != 0;
+        let hinted =
+            |blocks_0based: u16| if hints { block_size.saturating_mul(u32::from(blocks_0based) + 1) } else { block_size };
+        let max_transfer = self.identity.max_transfer.min(MAX_BLOCKS.saturating_mul(block_size));
+        Ok(Info {
+            model: self.identity.model.clone(),
+            serial: self.identity.serial.clone(),
+            firmware: self.identity.firmware.clone(),
+            block_size,
+            blocks: namespace.size(),
+            max_transfer: max_transfer - max_transfer % block_size,
+            segments: SegmentRules { boundary: self.page, ..SegmentRules::PAGES },
+            optimal_io: hinted(namespace.write_granularity_0based()),
+            volatile_cache: self.identity.volatile_cache,
+            fua: true,
+            max_write_zeroes_blocks: self.write_zeroes.map_or(0, |bytes| (bytes / block_size).clamp(1, MAX_BLOCKS)),
+            discard: self
+                .discard
+                .map(|max_blocks| Discard { max_blocks, granularity: hinted(namespace.deallocate_granularity_0based()) }),
+            read_only: namespace.attributes() & identify::Namespace::WRITE_PROTECTED != 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring3_spec::nvme::identify::LbaFormat;
+
+    fn traits(set: impl FnOnce(&mut identify::Controller)) -> Traits {
+        let mut controller = identify::Controller::zeroed();
+        set(&mut controller);
+        Traits::new(&controller, None, 4096, Version(0x0002_0100))
+    }
+
+    fn namespace(format: LbaFormat, blocks: u64) -> identify::Namespace {
+        let mut namespace = identify::Namespace::zeroed();
+        namespace.set_size(blocks).set_format(0, format);
+        namespace
+    }
+
+    #[test]
+    fn blocks_of_512_and_4096_bytes_make_a_disk() {
+        let traits = traits(|_| {});
+        for shift in [9, 12] {
+            assert_eq!(traits.disk(&namespace(LbaFormat::new(shift, 0), 100)).unwrap().block_size, 1 << shift);
+        }
+    }
+
+    #[test]
+    fn metadata_is_refused_with_its_size() {
+        let error = traits(|_| {}).disk(&namespace(LbaFormat::new(9, 8), 100)).unwrap_err();
+        assert!(error.to_string().contains("8 bytes of metadata"), "{error}");
+    }
+
+    #[test]
+    fn another_block_size_is_refused_with_the_ones_that_work() {
+        let error = traits(|_| {}).disk(&namespace(LbaFormat::new(13, 0), 100)).unwrap_err();
+        assert!(error.to_string().contains("512 and 4096"), "{error}");
+    }
+
+    #[test]
+    fn an_empty_namespace_is_no_disk() {
+        assert!(traits(|_| {}).disk(&namespace(LbaFormat::new(9, 0), 0)).is_err());
+        assert!(traits(|_| {}).disk(&namespace(LbaFormat::new(12, 0), u64::MAX)).is_err());
+    }
+
+    #[test]
+    fn without_a_limit_of_its_own_the_device_gets_what_one_list_describes() {
+        assert_eq!(traits(|_| {}).identity.max_transfer, MAX_TRANSFER);
+        assert_eq!(traits(|controller| controller.0[77] = 1).identity.max_transfer, 8192);
+    }
+
+    #[test]
+    fn optional_commands_that_are_missing_are_missing_in_the_disk() {
+        let disk = traits(|_| {}).disk(&namespace(LbaFormat::new(9, 0), 8)).unwrap();
+        assert_eq!((disk.discard, disk.max_write_zeroes_blocks), (None, 0));
+    }
+}

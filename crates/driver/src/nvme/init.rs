@@ -1,0 +1,116 @@
+//! From a function to a controller that takes commands: memory-based controller initialisation. [NVMe 3.5.1]
+
+use std::time::Duration;
+
+use ring3_device::{Bar, Deadline, Device, Error, Registers, poll_until};
+use ring3_spec::nvme::registers::{ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts};
+use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
+
+use super::admin::{Admin, ENTRIES};
+
+/// Shutting down takes this long if the controller does not say (RTD3E). [NVMe 3.6.1]
+const SHUTDOWN: Duration = Duration::from_secs(5);
+
+/// The controller's capabilities, with those that the driver cannot work with refused. [NVMe 3.1.4.1]
+pub(super) fn capabilities<B: Bar>(registers: &Registers<B>) -> Result<Cap, Error> {
+    let cap = registers.read_alive(CAP)?;
+    if cap.command_sets() & (Cap::CSS_NVM | Cap::CSS_IO_SETS) == 0 {
+        return Err(Error::Unsupported("the controller does not have the NVM command set (CAP.CSS)".into()));
+    }
+    if cap.max_queue_entries() < 2 {
+        return Err(Error::Protocol("queues of one entry (CAP.MQES)".into()));
+    }
+    if cap.page_min() > 4 {
+        return Err(Error::Unsupported(format!("memory pages of at least {} bytes (CAP.MPSMIN)", 4096u64 << cap.page_min())));
+    }
+    Ok(cap)
+}
+
+/// Bytes of the memory page that the driver sets: the smallest that the controller has. [NVMe 3.1.4.5, CC.MPS]
+pub(super) fn page_size(cap: Cap) -> u64 {
+    4096 << cap.page_min()
+}
+
+/// The end of a change of CC.EN that begins now. [NVMe 3.1.4.1, CAP.TO]
+fn deadline(cap: Cap) -> Deadline {
+    Deadline::after(Duration::from_millis(cap.timeout_ms().max(500)))
+}
+
+/// Disables the controller. When this succeeds, the controller owns no queue and starts no transfer. [NVMe 3.7.2]
+pub(super) fn disable<B: Bar>(registers: &Registers<B>, cap: Cap) -> Result<(), Error> {
+    let configuration = registers.read_alive(CC)?;
+    if configuration.enable() == 1 {
+        registers.write(CC, configuration.with_enable(0).with_shutdown(Cc::SHN_NONE));
+    }
+    wait_ready(registers, deadline(cap), 0, "the controller to stop (CSTS.RDY = 0 after CC.EN = 0)")
+}
+
+/// A device that could not be stopped by its registers or by a reset of its function.
+pub(super) struct Unstopped {
+    /// Why not.
+    pub(super) error: Error,
+    /// It cannot write to memory nevertheless: it is gone, or its bus mastering is off.
+    pub(super) harmless: bool,
+}
+
+/// Stops the device: disables the controller, and if it does not obey, takes its bus mastering away and resets the function. When
+/// this succeeds, nothing that was started before can write to memory. Bus mastering may be off afterwards.
+pub(super) fn stop<D: Device>(device: &D, registers: &Registers<D::Bar>, cap: Cap) -> Result<(), Unstopped> {
+    let Err(error) = disable(registers, cap) else { return Ok(()) };
+    tracing::warn!("{}: {error}; resetting the function", device.name());
+    let muzzled = device.set_bus_master(false);
+    // Reading back pushes the write out, and what the device had sent before it comes first.
+    device.config_read(ring3_spec::pci::COMMAND, 2);
+    device.reset().map_err(|_| Unstopped { harmless: muzzled.is_ok() || matches!(error, Error::Gone), error })
+}
+
+/// Leaves a controller that did not start: its memory goes back to the arena only if it can be stopped.
+pub(super) fn leave<D: Device>(device: &D, admin: &mut Admin<D::Bar>, cap: Cap) {
+    if let Err(Unstopped { harmless: false, .. }) = stop(device, admin.registers(), cap) {
+        admin.abandon();
+    }
+}
+
+/// Enables the controller with `admin` as its queue 0. It is disabled now. [NVMe 3.5.1]
+pub(super) fn enable<B: Bar>(admin: &mut Admin<B>, cap: Cap) -> Result<(), Error> {
+    // Step 1: CSTS.RDY is 0, as `disable` left it. Step 2: the admin queue's attributes and addresses.
+    admin.reset();
+    let (submission, completion) = admin.addresses();
+    let registers = admin.registers();
+    registers.write(AQA, Aqa(0).with_submission_0based(ENTRIES - 1).with_completion_0based(ENTRIES - 1));
+    registers.write(ASQ, submission);
+    registers.write(ACQ, completion);
+    // Step 3: the command set. A controller without a mode for the NVM command set alone has one for all sets together.
+    let all_sets = cap.command_sets() & Cap::CSS_NVM == 0;
+    // Step 4: arbitration (round robin), memory page, and the entry sizes that I/O queues will have.
+    let configuration = Cc(0)
+        .with_command_set(if all_sets { Cc::CSS_ALL } else { Cc::CSS_NVM })
+        .with_page_size(cap.page_min() as u32)
+        .with_submission_entry(SUBMISSION_SHIFT)
+        .with_completion_entry(COMPLETION_SHIFT);
+    registers.write(CC, configuration);
+    // Steps 5 and 6: enable, wait until it is ready.
+    registers.write(CC, configuration.with_enable(1));
+    wait_ready(registers, deadline(cap), 1, "the controller to start (CSTS.RDY = 1 after CC.EN = 1)")
+}
+
+/// Notifies the controller of the shutdown and waits for its consent. [NVMe 3.6.1]
+pub(super) fn shut_down<B: Bar>(registers: &Registers<B>, expected: Duration) -> Result<(), Error> {
+    let configuration = registers.read_alive(CC)?;
+    registers.write(CC, configuration.with_shutdown(Cc::SHN_NORMAL));
+    poll_until(Deadline::after(expected.max(SHUTDOWN)), "the controller's shutdown (CSTS.SHST)", || {
+        let status = registers.read_alive(CSTS)?;
+        Ok((status.shutdown() == Csts::SHUTDOWN_DONE).then_some(()))
+    })
+}
+
+fn wait_ready<B: Bar>(registers: &Registers<B>, deadline: Deadline, ready: u32, what: &'static str) -> Result<(), Error> {
+    poll_until(deadline, what, || {
+        let status = registers.read_alive(CSTS)?;
+        // A fatal error does not stop a controller from being disabled, which clears it. [NVMe 9.5]
+        if ready == 1 && status.fatal() == 1 {
+            return Err(Error::Fatal("CSTS.CFS was set while the controller started".into()));
+        }
+        Ok((status.ready() == ready).then_some(()))
+    })
+}

@@ -1,0 +1,85 @@
+//! Which queue is signalled by which vector.
+//!
+//! With at least two vectors, vector 0 is the admin queue's and each I/O queue has its own. With one (the pin, or a function with a
+//! single message) all queues share it through a [`FanOut`].
+
+use std::sync::Arc;
+
+use ring3_device::irq::{FanOut, Irq, IrqKind};
+use ring3_device::{Device, Error};
+
+use super::options::{Interrupts, Options};
+
+/// The interrupts of a controller.
+pub(super) enum Vectors {
+    /// None: completions are found by looking.
+    Polled,
+    /// Vector 0 for the admin queue, one for each I/O queue.
+    Own(Vec<Arc<Irq>>),
+    /// One for all.
+    Shared(FanOut),
+}
+
+impl Vectors {
+    /// Enables what `options` ask for and the function has. `fired` is called on every interrupt of a shared vector.
+    ///
+    /// This comes before CC.EN: some controllers (QEMU's) look at the vectors only then.
+    pub(super) fn enable<D: Device>(device: &D, options: &Options, fired: impl FnMut() + Send + 'static) -> Result<Self, Error> {
+        let limits = device.irq_limits();
+        let available = [(IrqKind::MsiX, limits.msix), (IrqKind::Msi, limits.msi), (IrqKind::Intx, limits.intx)];
+        let chosen = match options.interrupts {
+            Interrupts::Polled => return Ok(Self::Polled),
+            Interrupts::Auto => available.into_iter().find(|&(_, count)| count > 0),
+            Interrupts::Only(kind) => available.into_iter().find(|&(one, count)| one == kind && count > 0),
+        };
+        let Some((kind, count)) = chosen else {
+            return match options.interrupts {
+                Interrupts::Only(kind) => Err(Error::Unsupported(format!("the function has no {kind:?} interrupts"))),
+                _ => Ok(Self::Polled),
+            };
+        };
+        let mut vectors = device.irqs(kind, count.min(options.max_queues.saturating_add(1)))?;
+        match vectors.len() {
+            0 => Err(Error::Protocol(format!("no vector came of {kind:?} interrupts"))),
+            1 => Ok(Self::Shared(FanOut::new(vectors.remove(0), fired)?)),
+            _ => Ok(Self::Own(vectors.into_iter().map(Arc::new).collect())),
+        }
+    }
+
+    /// How they are signalled.
+    pub(super) fn kind(&self) -> Option<IrqKind> {
+        match self {
+            Self::Polled => None,
+            Self::Own(vectors) => vectors.first().map(|irq| irq.kind()),
+            Self::Shared(fan_out) => Some(fan_out.kind()),
+        }
+    }
+
+    /// Most I/O queues that they can serve.
+    pub(super) fn queues(&self) -> u16 {
+        match self {
+            Self::Own(vectors) => (vectors.len() - 1) as u16,
+            Self::Polled | Self::Shared(_) => u16::MAX,
+        }
+    }
+
+    /// The interrupt of I/O queue `queue` (from 1 on), and its vector for the create command.
+    pub(super) fn of_queue(&self, queue: u16) -> Result<(Option<Arc<Irq>>, Option<u16>), Error> {
+        match self {
+            Self::Polled => Ok((None, None)),
+            Self::Own(vectors) => match vectors.get(usize::from(queue)) {
+                Some(irq) => Ok((Some(irq.clone()), Some(queue))),
+                None => Err(Error::Invalid(format!("queue {queue} has no vector"))),
+            },
+            Self::Shared(fan_out) => Ok((Some(Arc::new(fan_out.outlet()?)), Some(0))),
+        }
+    }
+
+    /// The admin queue's interrupt, where it has one of its own.
+    pub(super) fn of_admin(&self) -> Option<&Arc<Irq>> {
+        match self {
+            Self::Own(vectors) => vectors.first(),
+            Self::Polled | Self::Shared(_) => None,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! How a queue pair comes to be, comes back after a reset, and ends.
+//!
+//! The device reaches a queue's memory from its creation until its deletion, a reset of the controller, or its removal. Only then
+//! does the memory go back to the arena; without such a proof it never does.
+
+use std::sync::Arc;
+
+use ring3_class::block::Info;
+use ring3_device::ring::{CompletionRing, SubmissionRing};
+use ring3_device::wait::Waiter;
+use ring3_device::{Device, Error};
+use ring3_spec::nvme::registers::{completion_doorbell, submission_doorbell};
+use ring3_spec::nvme::{COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Submission};
+
+use super::admin::Admin;
+use super::controller::{Shared, lock};
+use super::init;
+use super::patience::Patience;
+use super::prp::Lists;
+use super::queue::{Limits, QueuePair};
+use super::reset::DEAD;
+use super::slots::{MAX_SLOTS, Slots};
+
+impl<D: Device> QueuePair<D> {
+    /// Creates a queue pair for up to `depth` requests of `namespace`.
+    pub(super) fn open(shared: Arc<Shared<D>>, namespace: u32, info: Arc<Info>, depth: u16) -> Result<Self, Error> {
+        let id = shared.take_queue_id()?;
+        let result = Self::build(shared.clone(), namespace, info, depth, id);
+        let mut queue = match result {
+            Ok(queue) => queue,
+            Err(error) => {
+                shared.give_queue_id_back(id);
+                return Err(error);
+            }
+        };
+        // From here on dropping the queue gives its id back.
+        let created = shared.command(|admin| {
+            queue.generation = queue.shared.generation();
+            queue.create(admin)
+        });
+        if let Err(Error::Unsupported(_)) = created {
+            // Refused: the controller knows nothing of it.
+            queue.generation = DEAD;
+        }
+        created.map(|()| queue)
+    }
+
+    fn build(shared: Arc<Shared<D>>, namespace: u32, info: Arc<Info>, depth: u16, id: u16) -> Result<Self, Error> {
+        let (depth, size) = dimensions(depth.min(shared.options.max_depth), shared.cap.max_queue_entries());
+        let arena = shared.device.dma().arena();
+        let submission = arena.alloc_pages(size as usize * SUBMISSION_WORDS * 8)?;
+        let completion = arena.alloc_pages(size as usize * COMPLETION_WORDS * 8)?;
+        let lists = Lists::new(arena, depth.into(), info.max_transfer, init::page_size(shared.cap))?;
+        let (irq, vector) = shared.vectors.of_queue(id)?;
+        let stride = shared.cap.stride();
+        Ok(Self {
+            bar: shared.device.bar(0)?,
+            submission: SubmissionRing::new(submission, size)?,
+            completion: CompletionRing::new(completion, size, PHASE_WORD, PHASE_BIT)?,
+            submission_doorbell: submission_doorbell(id, stride).offset(),
+            completion_doorbell: completion_doorbell(id, stride).offset(),
+            slots: Slots::new(depth),
+            lists,
+            namespace,
+            limits: Limits::of(&info),
+            generation: shared.generation(),
+            reported_head: None,
+            ended: Vec::with_capacity(depth.into()),
+            patience: Patience::new(shared.options.timeout),
+            waiter: Waiter::new(irq, shared.options.poll),
+            shared,
+            info,
+            id,
+            vector,
+        })
+    }
+
+    /// Tells the controller about the queue: completion queue first. [NVMe 5.2.1, 5.2.2]
+    pub(super) fn create(&mut self, admin: &mut Admin<D::Bar>) -> Result<(), Error> {
+        let size = self.submission.size();
+        let (submission, completion) = (self.submission.words().iova(), self.completion.words().iova());
+        admin.demand("an I/O completion queue", Submission::create_cq(self.id, size, completion, self.vector))?;
+        let created = admin.demand("an I/O submission queue", Submission::create_sq(self.id, size, submission, self.id));
+        if let Err(Error::Unsupported(_)) = created {
+            admin
+                .demand("deletion of a completion queue", Submission::delete_cq(self.id))
+                .map_err(|_| Error::Fatal("half a queue is left".into()))?;
+        }
+        created.map(drop)
+    }
+
+    /// Deletes the queue; the device owns nothing of it afterwards. [NVMe 5.2.4, 5.2.3]
+    fn delete(&self) -> Result<(), Error> {
+        let mut admin = lock(&self.shared.admin);
+        self.shared.alive()?;
+        // A reset since then has deleted it already.
+        if self.shared.generation() != self.generation {
+            return Ok(());
+        }
+        admin.demand("deletion of a submission queue", Submission::delete_sq(self.id))?;
+        admin.demand("deletion of a completion queue", Submission::delete_cq(self.id)).map(drop)
+    }
+}
+
+/// How many requests, and the size of rings that have one entry more: a power of two.
+fn dimensions(depth: u16, max_entries: u32) -> (u16, u32) {
+    let depth = u32::from(depth.clamp(1, MAX_SLOTS));
+    let largest = 1 << max_entries.max(2).ilog2();
+    let size = (depth + 1).next_power_of_two().min(largest);
+    (depth.min(size - 1) as u16, size)
+}
+
+impl<D: Device> Drop for QueuePair<D> {
+    fn drop(&mut self) {
+        let deleted = self.delete().or_else(|error| {
+            // Whatever the reason, a controller that is stopped owns nothing.
+            self.shared.reset(self.generation, &format!("queue {} could not be deleted: {error}", self.id))
+        });
+        if deleted.is_err() && !self.shared.owns_nothing() {
+            tracing::error!(
+                "{}: the memory of queue {} is given up: the device may still write to it",
+                self.shared.device.name(),
+                self.id
+            );
+            self.abandon();
+        }
+        self.shared.give_queue_id_back(self.id);
+    }
+}
+
+impl<D: Device> QueuePair<D> {
+    /// Gives all memory that the device may know of up for good.
+    fn abandon(&mut self) {
+        self.submission.words_mut().abandon();
+        self.completion.words_mut().abandon();
+        self.lists.memory().abandon();
+        for slot in 0..self.slots.count() {
+            std::mem::forget(self.slots.vacate(slot));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_have_one_entry_more_than_requests() {
+        assert_eq!(dimensions(32, 2048), (32, 64));
+        assert_eq!(dimensions(31, 2048), (31, 32));
+        assert_eq!(dimensions(u16::MAX, 65536), (MAX_SLOTS, 1024));
+    }
+
+    #[test]
+    fn a_device_with_short_queues_holds_fewer_requests() {
+        assert_eq!(dimensions(32, 9), (7, 8));
+        assert_eq!(dimensions(32, 2), (1, 2));
+    }
+}

@@ -1,0 +1,56 @@
+//! A namespace as a disk.
+
+use std::sync::Arc;
+
+use ring3_class::block::{Disk, Info, Queue};
+use ring3_device::dma::Dma;
+use ring3_device::{Device, Error};
+
+use super::controller::Shared;
+use super::queue::QueuePair;
+
+/// One namespace of a controller. Clones are handles to the same one.
+pub struct Namespace<D: Device> {
+    shared: Arc<Shared<D>>,
+    id: u32,
+    info: Arc<Info>,
+}
+
+impl<D: Device> Namespace<D> {
+    pub(super) fn new(shared: Arc<Shared<D>>, id: u32, info: Info) -> Self {
+        Self { shared, id, info: Arc::new(info) }
+    }
+
+    /// The namespace id. [NVMe 3.2.1]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl<D: Device> Clone for Namespace<D> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), id: self.id, info: self.info.clone() }
+    }
+}
+
+impl<D: Device> Disk for Namespace<D> {
+    fn name(&self) -> String {
+        format!("{} namespace {}", self.shared.device.name(), self.id)
+    }
+
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn dma(&self) -> &Dma {
+        self.shared.device.dma()
+    }
+
+    fn max_queues(&self) -> u16 {
+        self.shared.traits.identity.queues
+    }
+
+    fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
+        Ok(Box::new(QueuePair::open(self.shared.clone(), self.id, self.info.clone(), depth)?))
+    }
+}

@@ -1,0 +1,48 @@
+//! What the user can choose.
+
+use std::time::Duration;
+
+use ring3_device::irq::IrqKind;
+
+/// Which interrupts to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interrupts {
+    /// The best that the function has: MSI-X, then MSI, then the pin, then none.
+    #[default]
+    Auto,
+    /// This kind and no other.
+    Only(IrqKind),
+    /// None: completions are found by looking.
+    Polled,
+}
+
+/// How to drive a controller.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which interrupts.
+    pub interrupts: Interrupts,
+    /// Most I/O queues, at least 1; the controller may have fewer.
+    pub max_queues: u16,
+    /// Most requests that one queue holds, 1 to 1023, whatever its opener asks for.
+    pub max_depth: u16,
+    /// Most bytes of one request, if less than the controller's own limit is wanted.
+    pub max_transfer: Option<u32>,
+    /// How long a request or an admin command may take before it is aborted.
+    pub timeout: Duration,
+    /// How long a wait polls at most before it sleeps; see [`ring3_device::wait`].
+    pub poll: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            interrupts: Interrupts::Auto,
+            max_queues: 16,
+            max_depth: 1023,
+            max_transfer: None,
+            // Longer than a drive may need to recover a block, as the kernel's driver has it by default.
+            timeout: Duration::from_secs(30),
+            poll: ring3_device::wait::DEFAULT_POLL,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! How long requests are waited for, without a clock in the way of a request.
+//!
+//! Time is cut into epochs. A request notes the number of the epoch in which it was handed to the device; a tick, about ten times a
+//! second, begins the next epoch when it is due. An epoch never stands for more than it lasted at least, so a queue that was not
+//! ticked for long blames nobody.
+
+use std::time::{Duration, Instant};
+
+/// Epochs that make up the time-out.
+const EPOCHS: u32 = 8;
+/// Epochs that a request is given after its abort.
+const GRACE: u32 = 2;
+/// How often the controller's status is looked at, at most.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The clock of a queue.
+pub(super) struct Patience {
+    epoch: u32,
+    length: Duration,
+    began: Option<Instant>,
+    looked: Option<Instant>,
+}
+
+impl Patience {
+    /// Waits at least `timeout` for each request, and at most a quarter longer if ticked often enough.
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { epoch: EPOCHS + GRACE, length: timeout / EPOCHS, began: None, looked: None }
+    }
+
+    /// The present epoch, for a request that is handed to the device now.
+    #[inline]
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether it is time to look at the controller's status again.
+    pub(super) fn look(&mut self, now: Instant) -> bool {
+        let due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK.min(self.length));
+        if due {
+            self.looked = Some(now);
+        }
+        due
+    }
+
+    /// Begins the next epoch if it is due; true if it did, so that requests are to be looked through.
+    pub(super) fn advance(&mut self, now: Instant) -> bool {
+        match self.began {
+            Some(began) if now.saturating_duration_since(began) < self.length => false,
+            Some(_) => {
+                self.began = Some(now);
+                self.epoch = self.epoch.wrapping_add(1);
+                true
+            }
+            None => {
+                self.began = Some(now);
+                false
+            }
+        }
+    }
+
+    /// Whether a request of `epoch` has taken too long.
+    pub(super) fn exhausted(&self, epoch: u32) -> bool {
+        self.epoch.wrapping_sub(epoch) > EPOCHS
+    }
+
+    /// The epoch to note for a request that gets its time of grace.
+    pub(super) fn grace(&self) -> u32 {
+        self.epoch.wrapping_sub(EPOCHS - GRACE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(800);
+
+    /// How long after its submission a request is found exhausted, ticked every `step`.
+    fn patience_of(step: Duration, submitted: impl Fn(&Patience) -> u32) -> Duration {
+        let start = Instant::now();
+        let mut patience = Patience::new(TIMEOUT);
+        patience.advance(start);
+        let epoch = submitted(&patience);
+        let mut now = start;
+        while !patience.exhausted(epoch) {
+            now += step;
+            patience.advance(now);
+        }
+        now - start
+    }
+
+    #[test]
+    fn a_request_is_given_the_timeout_and_at_most_a_quarter_more() {
+        let waited = patience_of(Duration::from_millis(10), Patience::epoch);
+        assert!(waited >= TIMEOUT && waited <= TIMEOUT * 5 / 4, "{waited:?}");
+    }
+
+    #[test]
+    fn grace_is_a_quarter_of_the_timeout_and_at_most_an_epoch_more() {
+        let waited = patience_of(Duration::from_millis(10), Patience::grace);
+        assert!(waited >= TIMEOUT / 4 && waited <= TIMEOUT * 3 / 8, "{waited:?}");
+    }
+
+    #[test]
+    fn a_long_pause_between_ticks_is_one_epoch() {
+        let mut patience = Patience::new(TIMEOUT);
+        let start = Instant::now();
+        patience.advance(start);
+        let epoch = patience.epoch();
+        patience.advance(start + TIMEOUT * 1000);
+        assert!(!patience.exhausted(epoch));
+    }
+
+    #[test]
+    fn epochs_may_wrap_around() {
+        let mut patience = Patience { epoch: u32::MAX, ..Patience::new(TIMEOUT) };
+        let (epoch, mut now) = (patience.epoch(), Instant::now());
+        for _ in 0..=EPOCHS + 1 {
+            patience.advance(now);
+            now += TIMEOUT;
+        }
+        assert!(patience.exhausted(epoch));
+    }
+}

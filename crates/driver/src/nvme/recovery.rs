@@ -1,0 +1,192 @@
+//! Requests that take too long or fail, and queues that come back after a reset.
+//!
+//! # Who does what
+//! Whoever finds the failure [resets](super::reset) the controller under the admin queue's lock and counts the generation up. Each
+//! queue's own thread sees that, takes what had completed before, creates its queue anew and repeats what had not.
+
+use std::time::{Duration, Instant};
+
+use ring3_class::block::{Completion, IoError};
+use ring3_device::{Bar, Device, Error, Registers};
+use ring3_spec::nvme::registers::CSTS;
+use ring3_spec::nvme::{Status, Submission};
+
+use super::controller::lock;
+use super::queue::QueuePair;
+use super::reset::DEAD;
+use super::status;
+
+/// How often a request is handed to the device before it ends with an error.
+const ATTEMPTS: u8 = 3;
+/// How often a queue is rebuilt in a row before the controller is given up.
+const REBUILDS: u32 = 3;
+/// An abort is answered within this, or the controller is reset.
+const ABORT: Duration = Duration::from_secs(2);
+
+impl<D: Device> QueuePair<D> {
+    /// Looks whether the controller and the requests in flight are well, and mends what is not.
+    pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
+        if self.shared.generation() != self.generation {
+            return self.rejoin();
+        }
+        if self.slots.in_flight() == 0 {
+            self.patience.advance(now);
+            return Ok(());
+        }
+        if self.patience.look(now)
+            && let Some(why) = self.ailment()
+        {
+            let _ = self.shared.reset(self.generation, why);
+            return self.rejoin();
+        }
+        // What is in the ring has not taken too long; its owner is about to take it.
+        if !self.patience.advance(now) || self.completion.ready() {
+            return Ok(());
+        }
+        let late = |&slot: &u16| self.slots.get(slot).is_some_and(|slot| self.patience.exhausted(slot.epoch));
+        let overdue = self.slots.occupied().find(late);
+        overdue.map_or(Ok(()), |slot| self.hurry(slot))
+    }
+
+    /// What is wrong with the controller, if anything is.
+    fn ailment(&self) -> Option<&'static str> {
+        let status = Registers::new(self.bar.clone(), 0).and_then(|registers| registers.read_alive(CSTS));
+        match status {
+            Err(_) => Some("it answers all ones"),
+            Ok(status) if status.fatal() == 1 => Some("it reports a fatal error (CSTS.CFS)"),
+            Ok(_) => None,
+        }
+    }
+
+    /// Aborts the request in `slot`, or resets the controller if that was done and did not help. [NVMe 5.1.1]
+    fn hurry(&mut self, slot: u16) -> Result<(), Error> {
+        let (queue, grace) = (self.id, self.patience.grace());
+        let Some(request) = self.slots.get_mut(slot) else { return Ok(()) };
+        if !request.aborted {
+            request.aborted = true;
+            request.epoch = grace;
+            let abort = Submission::abort(queue, request.id());
+            let timeout = ABORT.min(self.shared.options.timeout);
+            tracing::warn!("{}: queue {queue}: a request takes too long, aborting it", self.shared.device.name());
+            // Its outcome does not matter, only that the controller answers: the request ends by its own completion or not.
+            if lock(&self.shared.admin).execute_within(abort, timeout).is_ok() {
+                return Ok(());
+            }
+        }
+        let _ = self.shared.reset(self.generation, "a request did not end by its abort");
+        self.rejoin()
+    }
+
+    /// What becomes of a request that the device ended with `status`: its completion, or `None` if it is repeated.
+    #[cold]
+    pub(super) fn failed(&mut self, slot: u16, status: Status) -> Option<Completion> {
+        if status::may_be_repeated(status) && self.repeat(slot) {
+            self.ring_submission();
+            return None;
+        }
+        self.end(slot, status::io_error(status))
+    }
+
+    /// Hands the request in `slot` to the device once more; false if it had its chances.
+    fn repeat(&mut self, slot: u16) -> bool {
+        let command = match self.slots.get(slot) {
+            Some(held) if held.attempts < ATTEMPTS => self.encode(slot, &held.request),
+            _ => return false,
+        };
+        match (command, self.slots.rename(slot, self.patience.epoch())) {
+            (Ok(command), Some(id)) => self.submission.push(&command.with_id(id).0),
+            _ => false,
+        }
+    }
+
+    fn ring_submission(&mut self) {
+        if let Some(tail) = self.submission.publish() {
+            self.bar.write32(self.submission_doorbell, tail);
+        }
+    }
+
+    /// Ends the request in `slot` with `error`.
+    fn end(&mut self, slot: u16, error: IoError) -> Option<Completion> {
+        let (token, data) = self.slots.vacate(slot)?;
+        Some(Completion { token, result: Err(error), data })
+    }
+
+    /// The next request that ended, while the queue is not in step with the controller.
+    #[cold]
+    pub(super) fn reap_after_trouble(&mut self) -> Result<Option<Completion>, Error> {
+        if self.ended.is_empty() && self.shared.generation() != self.generation {
+            // When the lock is had, the reset is over and the rings lie still: what had completed before counts.
+            drop(lock(&self.shared.admin));
+            if let Some(completion) = self.take()? {
+                return Ok(Some(completion));
+            }
+            let _ = self.rejoin();
+        }
+        while let Some((slot, error)) = self.ended.pop() {
+            if let Some(mut completion) = self.end(slot, error) {
+                if self.shared.generation() == DEAD && !self.shared.owns_nothing() {
+                    // The device may still write there, so nobody gets it back.
+                    std::mem::forget(std::mem::take(&mut completion.data));
+                }
+                return Ok(Some(completion));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Creates the queue anew after a reset and repeats what was in flight; if there is no controller any more, ends all.
+    ///
+    /// Completions that came before the reset are left in the ring for [`reap_after_trouble`](Self::reap_after_trouble).
+    fn rejoin(&mut self) -> Result<(), Error> {
+        for _ in 0..REBUILDS {
+            let shared = self.shared.clone();
+            let mut admin = lock(&shared.admin);
+            let generation = shared.generation();
+            if generation == DEAD {
+                drop(admin);
+                return self.end_all();
+            }
+            if self.completion.ready() {
+                return Ok(());
+            }
+            self.submission.reset();
+            self.completion.reset();
+            self.reported_head = None;
+            self.generation = generation;
+            let created = self.create(&mut admin);
+            drop(admin);
+            match created {
+                Ok(()) => return self.repeat_all(),
+                Err(error) => drop(shared.reset(generation, &format!("queue {} could not be created: {error}", self.id))),
+            }
+        }
+        let shared = self.shared.clone();
+        let admin = lock(&shared.admin);
+        if shared.alive().is_ok() {
+            shared.give_up(&admin, &Error::Fatal("queues cannot be created".into()), "it was reset several times in vain");
+        }
+        drop(admin);
+        self.end_all()
+    }
+
+    fn repeat_all(&mut self) -> Result<(), Error> {
+        let slots: Vec<u16> = self.slots.occupied().collect();
+        for slot in slots {
+            if !self.ended.iter().any(|&(ended, _)| ended == slot) && !self.repeat(slot) {
+                self.ended.push((slot, IoError::Timeout));
+            }
+        }
+        self.ring_submission();
+        Ok(())
+    }
+
+    /// Ends everything in flight: there is no controller any more.
+    fn end_all(&mut self) -> Result<(), Error> {
+        // Nobody takes entries out any more, so the ring would fill up.
+        self.submission.reset();
+        let error = self.shared.last_word();
+        self.ended.clear();
+        self.ended.extend(self.slots.occupied().map(|slot| (slot, error)));
+        self.shared.alive()
+    }
+}
