@@ -1,4 +1,5 @@
 //! The drivers: edu (the teaching device) and nvme.
 #![forbid(unsafe_code)]
 
+pub mod edu;
 pub mod nvme;
