@@ -100,7 +100,8 @@ fn refused(address: Address, path: &str, error: io::Error) -> Error {
 /// The error for an obstacle, with what mends it.
 pub(super) fn blocked(address: Address, obstacle: Obstacle) -> Error {
     let blocked = obstacle.at(address);
-    let text = blocked.to_string();
+    // The problem begins with the address.
+    let text = format!("vfio:{blocked}");
     match blocked.obstacle {
         Obstacle::Busy { .. } => Error::Busy(text),
         _ => Error::Claim(text),

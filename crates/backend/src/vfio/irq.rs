@@ -4,11 +4,14 @@
 //! - INTx: the kernel masks the pin when it fires; mask and unmask are ioctls.
 //! - MSI-X: one store to the vector's control word in the table, which the kernel lets us map. What comes meanwhile is pending in
 //!   the function and is sent when the word is cleared. [PCI 6.8.2.9]
-//! - MSI, and MSI-X whose table is not mapped: VFIO masks neither [Linux, `drivers/vfio/pci/vfio_pci_intrs.c`], so the vector is
-//!   untied from its eventfd, and tied again. What a function sends meanwhile can be lost, so unmasking signals once by itself.
+//! - MSI-X whose table is not mapped: the vector is untied from its eventfd, which makes the kernel mask it in the table, and tied
+//!   again.
+//! - MSI cannot be masked: VFIO does not offer it [Linux, `drivers/vfio/pci/vfio_pci_intrs.c`], and a vector that is untied while the
+//!   function has MSI enabled writes to address 0, an IOMMU fault for each interrupt.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ring3_device::irq::{Irq, IrqControl, IrqKind, IrqLimits};
 use ring3_device::{Bar, Error};
@@ -54,7 +57,7 @@ pub(super) fn enable(claim: &Arc<Claim>, kind: IrqKind, count: u16) -> Result<Ve
     ioctl::set_irq_fds(claim.device(), index(kind), 0, &tied)
         .map_err(|error| Error::os(format!("{}: enabling {count} vectors of {kind:?}", claim.name()), error))?;
     let control = control(claim, kind, &fds)?;
-    Ok(fds.into_iter().zip(0..).map(|(fd, vector)| Irq::new(fd, kind, vector, Some(control.clone()))).collect())
+    Ok(fds.into_iter().zip(0..).map(|(fd, vector)| Irq::new(fd, kind, vector, control.clone())).collect())
 }
 
 /// An index with one vector that the kernel signals for events outside of the device; `None` if this kernel or bus has it not.
@@ -73,19 +76,22 @@ fn new_fd() -> Result<OwnedFd, Error> {
     eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| Error::os("creating an eventfd", error))
 }
 
-fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd]) -> Result<Arc<dyn IrqControl>, Error> {
-    if kind == IrqKind::Intx {
-        return Ok(Arc::new(Pin { claim: claim.clone() }));
+/// What masks the vectors of this kind, if anything does.
+fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd]) -> Result<Option<Arc<dyn IrqControl>>, Error> {
+    match kind {
+        IrqKind::Intx => return Ok(Some(Arc::new(Pin { claim: claim.clone() }))),
+        IrqKind::Msi => return Ok(None),
+        IrqKind::MsiX => {}
     }
-    if let (IrqKind::MsiX, Some(table)) = (kind, claim.filter().msix) {
+    if let Some(table) = claim.filter().msix {
         let bar = bar::open(claim, table.bar)?;
         if bar.is_mapped(table.offset, ENTRY as usize * fds.len()) {
-            return Ok(Arc::new(Table { bar, offset: table.offset }));
+            return Ok(Some(Arc::new(Table { bar, offset: table.offset })));
         }
     }
-    let fds =
-        fds.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>().map_err(|error| Error::os("copying an eventfd", error))?;
-    Ok(Arc::new(Ties { claim: claim.clone(), index: index(kind), fds }))
+    let tie = |fd: &OwnedFd| Ok(Tie { fd: fd.try_clone()?, untied: AtomicBool::new(false) });
+    let ties = fds.iter().map(tie).collect::<std::io::Result<_>>().map_err(|error| Error::os("copying an eventfd", error))?;
+    Ok(Some(Arc::new(Ties { claim: claim.clone(), ties })))
 }
 
 /// INTx.
@@ -131,32 +137,37 @@ impl IrqControl for Table {
     }
 }
 
-/// Vectors that can only be untied from their eventfds.
+/// MSI-X vectors that can only be untied from their eventfds.
 struct Ties {
     claim: Arc<Claim>,
-    index: u32,
-    fds: Vec<OwnedFd>,
+    ties: Vec<Tie>,
+}
+
+struct Tie {
+    fd: OwnedFd,
+    untied: AtomicBool,
 }
 
 impl Ties {
-    fn tie(&self, vector: u16, tied: bool) -> Result<(), Error> {
-        let Some(fd) = self.fds.get(usize::from(vector)) else {
+    /// Ties or unties a vector, if it is not so already: each costs the kernel a new interrupt.
+    fn set(&self, vector: u16, untied: bool) -> Result<(), Error> {
+        let Some(tie) = self.ties.get(usize::from(vector)) else {
             return Err(Error::Invalid(format!("{}: interrupt vector {vector} is not enabled", self.claim.name())));
         };
-        ioctl::set_irq_fds(self.claim.device(), self.index, vector.into(), &[tied.then(|| fd.as_fd())])
-            .map_err(|error| Error::os(format!("{}: masking or unmasking vector {vector}", self.claim.name()), error))?;
-        if tied {
-            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+        if tie.untied.swap(untied, Ordering::AcqRel) == untied {
+            return Ok(());
         }
-        Ok(())
+        let fd = (!untied).then(|| tie.fd.as_fd());
+        ioctl::set_irq_fds(self.claim.device(), VFIO_PCI_MSIX_IRQ_INDEX, vector.into(), &[fd])
+            .map_err(|error| Error::os(format!("{}: masking or unmasking vector {vector}", self.claim.name()), error))
     }
 }
 
 impl IrqControl for Ties {
     fn mask(&self, vector: u16) -> Result<(), Error> {
-        self.tie(vector, false)
+        self.set(vector, true)
     }
     fn unmask(&self, vector: u16) -> Result<(), Error> {
-        self.tie(vector, true)
+        self.set(vector, false)
     }
 }
