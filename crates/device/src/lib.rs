@@ -59,7 +59,10 @@ pub trait Device: Send + Sync + 'static {
     /// Allows or forbids the function to start transfers. Off: no DMA and no MSI leaves it. [PCI 6.2.2]
     fn set_bus_master(&self, on: bool) -> Result<(), Error>;
 
-    /// Resets the function. When it returns, nothing that was started before can still write to memory.
+    /// Resets the function. When it returns, nothing that was started before can still write to memory; what was enabled of
+    /// interrupts and bus mastering is enabled again.
+    ///
+    /// A function that cannot be reset is [`Error::Unsupported`]: its transfers are stopped then (bus mastering is off).
     fn reset(&self) -> Result<(), Error>;
 
     /// Signalled when the platform wants the device back (surprise removal, unbind); `None` where the backend cannot know.

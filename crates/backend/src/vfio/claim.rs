@@ -87,9 +87,16 @@ impl Claim {
         if on { self.change_command(0, pci::COMMAND_BUS_MASTER) } else { self.change_command(pci::COMMAND_BUS_MASTER, 0) }
     }
 
-    /// Stops transfers, then resets the function by the best means that the kernel has.
+    /// Stops transfers, resets the function by the best means that the kernel has, and allows transfers again if they were. The
+    /// kernel restores BARs and interrupts.
     pub(super) fn reset(&self) -> Result<(), Error> {
+        let was_master = self.config_read(pci::COMMAND, 2) as u16 & pci::COMMAND_BUS_MASTER != 0;
         self.set_bus_master(false)?;
+        self.reset_stopped()?;
+        if was_master { self.set_bus_master(true) } else { Ok(()) }
+    }
+
+    fn reset_stopped(&self) -> Result<(), Error> {
         if !self.resettable {
             return Err(Error::Unsupported(format!(
                 "{}: the kernel has no way to reset it (no function level reset, and not alone on its bus); its transfers are stopped",
@@ -136,9 +143,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         // The kernel does the same when the descriptor is closed; done here, the order does not depend on who else has it open.
         let _ = self.set_bus_master(false);
-        if self.resettable {
-            let _ = self.reset();
-        }
+        let _ = self.reset_stopped();
     }
 }
 

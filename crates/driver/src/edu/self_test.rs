@@ -47,9 +47,15 @@ pub fn self_test<D: Device>(device: D, outside: Option<u64>, report: &mut dyn Fn
     if let Some(iova) = outside {
         fact("DMA outside of the arena", trespass(&edu, iova)?);
     }
-    edu.device().reset()?;
-    edu.check_liveness(0)?;
-    fact("reset", "answers again".into());
+    match edu.device().reset() {
+        Ok(()) => {
+            edu.check_liveness(0)?;
+            fact("reset", "answers again".into());
+        }
+        // On the root bus of a PC, nothing resets a function that cannot do it by itself.
+        Err(Error::Unsupported(why)) => fact("reset", why),
+        Err(error) => return Err(error),
+    }
     Ok(())
 }
 
