@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,9 +61,10 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
     let inherited = [ram, firmware, wire_end, server_end].into_iter().chain(model.files).collect();
     let mut machine = Machine::start(&program, args, inherited, end(&wire, &removal, &doorbell)?)?;
     let board = Board::find(wire, doorbell.events().clone(), &model.hidden).map_err(|error| match error {
-        Error::Gone => Error::Unsupported(format!("{uri}: QEMU did not start. It says: {}", machine.stop())),
+        Error::Gone => refused(uri, &program, &machine.stop()),
         other => other,
     })?;
+    machine.watch();
     let removal = Irq::new(removal, IrqKind::Intx, 0, None);
     Ok(Qtest { name: uri.to_string(), board, dma: dma(memory, &options), removal, _doorbell: doorbell, machine })
 }
@@ -72,6 +74,12 @@ impl Qtest {
     pub fn process_id(&self) -> u32 {
         self.machine.process_id()
     }
+}
+
+/// QEMU ended before it answered once: its own words say why.
+fn refused(uri: &Uri, program: &Path, words: &str) -> Error {
+    let words = if words.is_empty() { "nothing; is it a QEMU?" } else { words };
+    Error::Unsupported(format!("{uri}: {} ended at its start and said: {words}", program.display()))
 }
 
 /// What to do when QEMU has ended: whoever waits for a reply or an interrupt shall look at the device and find it gone.

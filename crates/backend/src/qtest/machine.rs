@@ -35,8 +35,8 @@ pub(super) struct Machine {
     process_id: u32,
     keeper: Option<JoinHandle<()>>,
     words: File,
-    /// Whether its end is our wish.
-    stopped: Arc<AtomicBool>,
+    /// Whether its end would be news.
+    watched: Arc<AtomicBool>,
 }
 
 impl Machine {
@@ -54,8 +54,8 @@ impl Machine {
         // An interrupt from the terminal is ours to handle: the driver shuts the device down first.
         command.process_group(0);
         inherit(&mut command, inherited.iter().map(AsRawFd::as_raw_fd).collect());
-        let stopped = Arc::new(AtomicBool::new(false));
-        let (wished, last) = (stopped.clone(), duplicate(&words)?);
+        let watched = Arc::new(AtomicBool::new(false));
+        let (news, last) = (watched.clone(), duplicate(&words)?);
         let failed = |error| Error::os(format!("starting {}", program.display()), error);
         let (send, receive) = mpsc::channel();
         let keeper = std::thread::Builder::new()
@@ -69,7 +69,7 @@ impl Machine {
                         let _ = send.send(Ok(process));
                         let status = child.wait();
                         at_exit();
-                        if let (false, Ok(status)) = (wished.load(Ordering::Acquire), status) {
+                        if let (true, Ok(status)) = (news.load(Ordering::Acquire), status) {
                             tracing::warn!("QEMU ended, {status}. {}", read(&last));
                         }
                     }
@@ -78,7 +78,7 @@ impl Machine {
             })
             .map_err(failed)?;
         let (process, process_id) = receive.recv().map_err(|_| failed(io::ErrorKind::BrokenPipe.into()))?.map_err(failed)?;
-        Ok(Self { process, process_id, keeper: Some(keeper), words, stopped })
+        Ok(Self { process, process_id, keeper: Some(keeper), words, watched })
     }
 
     /// Its process id.
@@ -86,9 +86,14 @@ impl Machine {
         self.process_id
     }
 
+    /// Says so, with its last words, if the process ends from now on without being stopped.
+    pub(super) fn watch(&self) {
+        self.watched.store(true, Ordering::Release);
+    }
+
     /// Ends the process, if it has not ended by itself, and returns what it said on its error output.
     pub(super) fn stop(&mut self) -> String {
-        self.stopped.store(true, Ordering::Release);
+        self.watched.store(false, Ordering::Release);
         let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();

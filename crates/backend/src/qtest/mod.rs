@@ -6,7 +6,7 @@
 //!
 //! # Shape
 //! [`Qtest`] is the device; `model` turns its name into QEMU's command line, `find` looks for QEMU, `machine` is the process,
-//! `wire` the socket; `board` sets the machine's PCI functions up (`function`) and resets them; `interrupts` are the pin (`intx`) and
+//! `wire` the socket (`inbox` what comes in); `board` sets the machine's PCI functions up (`function`) and resets them; `interrupts` are the pin (`intx`) and
 //! the messages (`ivshmem`).
 //!
 //! # Options
@@ -23,6 +23,7 @@ mod device;
 mod eventfd;
 mod find;
 mod function;
+mod inbox;
 mod interrupts;
 mod intx;
 mod ivshmem;

@@ -19,14 +19,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send};
 
+use super::inbox::{Inbox, Line};
 use super::intx::Pin;
 
 /// How long a reply is awaited without sleeping: most come within 10 microseconds, a sleep and its wake-up cost 40.
 const SPIN: Duration = Duration::from_micros(30);
 /// Replies that may be owed before they are collected. The socket's buffer holds about 270 of them.
 const OWED_LIMIT: usize = 64;
-/// No reply is longer.
-const LINE_LIMIT: usize = 4096;
 
 /// One connection to a QEMU.
 pub(super) struct Wire {
@@ -37,17 +36,10 @@ pub(super) struct Wire {
     pin: Mutex<Option<Arc<Pin>>>,
 }
 
-/// What has been received and what is still to come.
-struct Inbox {
-    bytes: Vec<u8>,
-    /// Replies to posted writes that were not read yet.
-    owed: usize,
-}
-
 impl Wire {
     /// Speaks over `socket`, a connected stream. Who does not answer for `limit` is gone.
     pub(super) fn new(socket: OwnedFd, limit: Duration) -> Self {
-        let inbox = Mutex::new(Inbox { bytes: Vec::with_capacity(LINE_LIMIT), owed: 0 });
+        let inbox = Mutex::new(Inbox::new());
         Self { socket, limit, gone: AtomicBool::new(false), inbox, pin: Mutex::new(None) }
     }
 
@@ -135,9 +127,9 @@ impl Wire {
                 }
                 break;
             };
-            if self.is_reply(&line) {
+            if let Some(reply) = self.reply_in(line) {
                 inbox.owed = inbox.owed.saturating_sub(1);
-                if let Err(error) = parse(&line) {
+                if let Err(error) = reply {
                     tracing::warn!("a write was refused: {error}");
                 }
             }
@@ -149,8 +141,8 @@ impl Wire {
     fn reply(&self, inbox: &mut Inbox, deadline: Deadline) -> Result<u64, Error> {
         loop {
             while let Some(line) = inbox.line() {
-                if self.is_reply(&line) {
-                    return parse(&line);
+                if let Some(reply) = self.reply_in(line) {
+                    return reply;
                 }
             }
             self.receive(inbox, true, deadline)?;
@@ -165,11 +157,7 @@ impl Wire {
             match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(self.lost("the connection ended")),
                 Ok((n, _)) => {
-                    inbox.bytes.extend_from_slice(&bytes[..n]);
-                    if inbox.bytes.len() > LINE_LIMIT {
-                        return Err(self.lost("a line without an end"));
-                    }
-                    return Ok(true);
+                    return if inbox.add(&bytes[..n]) { Ok(true) } else { Err(self.lost("a line without an end")) };
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if !wait => return Ok(false),
@@ -191,16 +179,18 @@ impl Wire {
         }
     }
 
-    /// True for a reply; a line about a pin sets its level here.
-    fn is_reply(&self, line: &str) -> bool {
-        let Some(event) = line.strip_prefix("IRQ ") else { return true };
-        let pin = self.pin.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (Some(pin), Some((level, number))) = (pin.as_ref(), event.split_once(' '))
-            && number.parse() == Ok(pin.number())
-        {
-            pin.set_level(level == "raise");
+    /// The reply, if the line is one; a line about the pin sets its level here.
+    fn reply_in(&self, line: Line) -> Option<Result<u64, Error>> {
+        match line {
+            Line::Reply(reply) => Some(reply),
+            Line::Pin { number, level } => {
+                let pin = self.pin.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(pin) = pin.as_ref().filter(|pin| pin.number() == number) {
+                    pin.set_level(level);
+                }
+                None
+            }
         }
-        false
     }
 
     #[cold]
@@ -217,26 +207,6 @@ impl AsFd for Wire {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-impl Inbox {
-    /// Takes the next whole line.
-    fn line(&mut self) -> Option<String> {
-        let end = self.bytes.iter().position(|&byte| byte == b'\n')?;
-        let line = String::from_utf8_lossy(&self.bytes[..end]).trim_end().to_owned();
-        self.bytes.drain(..=end);
-        Some(line)
-    }
-}
-
-/// The number in `OK` or `OK 0x12`; anything else is QEMU's refusal.
-fn parse(line: &str) -> Result<u64, Error> {
-    let value = match line.strip_prefix("OK") {
-        Some("") => Some(0),
-        Some(text) => text.trim().strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok()),
-        None => None,
-    };
-    value.ok_or_else(|| Error::Protocol(format!("QEMU answered {line:?} on its qtest socket")))
 }
 
 #[cfg(test)]
@@ -307,7 +277,7 @@ mod tests {
     #[test]
     fn a_line_without_an_end_is_the_end_of_the_connection() {
         let (wire, mut qemu) = pair();
-        qemu.write_all(&[b'x'; 2 * LINE_LIMIT]).unwrap();
+        qemu.write_all(&[b'x'; 8192]).unwrap();
         assert!(matches!(wire.ask(format_args!("readl 0x10")), Err(Error::Gone)));
     }
 
