@@ -1,4 +1,5 @@
 //! A client that drives the simulated controller register by register: enough to see what the model does, and no more.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Bar, Device};
 use ring3_spec::nvme::registers::{self, Aqa, Cc, Csts};
-use ring3_spec::nvme::{Completion, PHASE_BIT, Status, Submission};
+use ring3_spec::nvme::{Completion, PHASE_BIT, Status, Submission, opcode};
 
 /// Entries of every queue.
 pub const ENTRIES: u32 = 16;
@@ -33,6 +34,8 @@ pub struct Client {
     pub irqs: Vec<Irq>,
     /// 64 KiB for data.
     pub buffer: DmaBuffer,
+    /// A page for lists of pages.
+    list: DmaBuffer,
     next_id: u16,
 }
 
@@ -48,8 +51,9 @@ impl Client {
         };
         let (admin, queue) = (pair(0), pair(1));
         let buffer = device.dma().arena().alloc_pages(64 << 10).unwrap();
+        let list = device.dma().arena().alloc_pages(4096).unwrap();
         let (handle, bar) = (device.handle(), device.bar(0).unwrap());
-        Self { device, handle, bar, admin, queue, irqs, buffer, next_id: 1 }
+        Self { device, handle, bar, admin, queue, irqs, buffer, list, next_id: 1 }
     }
 
     /// The controller of `uri`, enabled, with I/O queue 1, whose interrupts go to vector 1 if there is one and to 0 if not.
@@ -145,5 +149,80 @@ impl Client {
         self.acknowledge(false);
         assert_eq!((completion.id(), completion.queue()), (id, 1));
         completion.status()
+    }
+
+    /// Asks until `done`, for up to ten seconds.
+    pub fn wait_for(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+        let start = Instant::now();
+        while !done(self) {
+            assert!(start.elapsed() < Duration::from_secs(10), "it never came");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Disables the controller and makes it ready again, with its queues empty.
+    pub fn restart(&mut self) {
+        self.bar.write32(registers::CC.offset(), 0);
+        for pair in [&mut self.admin, &mut self.queue] {
+            (pair.tail, pair.head) = (0, 0);
+            pair.completion.fill(0);
+        }
+        self.enable();
+        self.create_queue(1);
+    }
+
+    /// Reads or writes blocks of 512 bytes of namespace 1 through the buffer, up to 64 KiB.
+    pub fn transfer(&mut self, opcode: u8, lba: u64, blocks: u32, fua: bool) -> Status {
+        let list = self.list.iova();
+        let pages = (blocks * 512).div_ceil(4096) as u64;
+        (1..pages).for_each(|page| {
+            let entry = (self.buffer.iova() + page * 4096).to_le_bytes();
+            self.list.write((page as usize - 1) * 8, &entry).unwrap();
+        });
+        let second = if pages == 2 { self.buffer.iova() + 4096 } else { list };
+        self.io(Submission::transfer(opcode, 1, lba, blocks, fua).with_data(self.buffer.iova(), second))
+    }
+
+    /// Reads blocks of namespace 1 into the buffer.
+    pub fn read(&mut self, lba: u64, blocks: u32) -> Status {
+        self.transfer(opcode::nvm::READ, lba, blocks, false)
+    }
+
+    /// Writes `byte` all over blocks of namespace 1, which must work.
+    pub fn write(&mut self, lba: u64, blocks: u32, byte: u8) {
+        self.buffer.fill(byte);
+        assert_eq!(self.transfer(opcode::nvm::WRITE, lba, blocks, false), Status::SUCCESS);
+    }
+
+    /// A byte of the buffer.
+    pub fn byte(&self, at: usize) -> u8 {
+        let mut byte = [0];
+        self.buffer.read(at, &mut byte).unwrap();
+        byte[0]
+    }
+
+    /// A byte of the medium of namespace 1.
+    pub fn peek(&self, at: u64) -> u8 {
+        let mut byte = [0];
+        assert!(self.handle.peek(1, at, &mut byte));
+        byte[0]
+    }
+
+    /// An identify structure.
+    pub fn identify(&mut self, cns: u8, namespace: u32) -> Vec<u8> {
+        self.fetch(Submission::identify(cns, namespace), 4096)
+    }
+
+    /// A log page.
+    pub fn log(&mut self, page: u8, bytes: u32) -> Vec<u8> {
+        self.fetch(Submission::get_log_page(page, bytes, false), bytes as usize)
+    }
+
+    fn fetch(&mut self, command: Submission, len: usize) -> Vec<u8> {
+        let command = command.with_data(self.buffer.iova(), 0);
+        assert_eq!(self.admin(command).status(), Status::SUCCESS);
+        let mut bytes = vec![0; len];
+        self.buffer.read(0, &mut bytes).unwrap();
+        bytes
     }
 }
