@@ -6,7 +6,6 @@
 use crate::error::{Doing, Error};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -47,8 +46,17 @@ impl Cache {
         self.root.join(name)
     }
 
-    /// The file `name`, built by `write` if it is not there yet. A build that fails leaves nothing behind.
+    /// The file `name`, written by `write` if it is not there yet.
     pub(crate) fn file(&self, name: &Path, write: impl FnOnce(&mut File) -> Result<(), Error>) -> Result<PathBuf, Error> {
+        self.entry(name, |path| {
+            let mut file = File::create(path).doing("creating a file in the cache", path)?;
+            write(&mut file)
+        })
+    }
+
+    /// The file `name`, built by `build` at the path it is given if it is not there yet. A build that fails, for example
+    /// because the disk is full, leaves nothing behind.
+    pub(crate) fn entry(&self, name: &Path, build: impl FnOnce(&Path) -> Result<(), Error>) -> Result<PathBuf, Error> {
         let path = self.path(name);
         if path.exists() {
             return Ok(path);
@@ -59,9 +67,8 @@ impl Cache {
         if path.exists() {
             return Ok(path);
         }
-        let mut fresh = tempfile::NamedTempFile::new_in(&folder).doing("creating a file in the cache", &folder)?;
-        write(fresh.as_file_mut())?;
-        fresh.as_file_mut().flush().doing("writing", &path)?;
+        let fresh = tempfile::NamedTempFile::new_in(&folder).doing("creating a file in the cache", &folder)?;
+        build(fresh.path())?;
         fresh.persist(&path).map_err(|e| e.error).doing("putting into the cache", &path)?;
         Ok(path)
     }
@@ -107,6 +114,7 @@ impl Fingerprint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     #[test]
     fn a_file_is_built_once() {

@@ -152,6 +152,11 @@ impl Device {
         self
     }
 
+    /// Whether it can be plugged into a running guest.
+    pub(crate) fn can_be_plugged(&self) -> bool {
+        self.namespaces.is_empty() && self.addr.is_none()
+    }
+
     /// Checks names before they reach QEMU or the guest's shell.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |why: String| Err(Error::Request(format!("device '{}': {why}", self.id)));

@@ -45,6 +45,14 @@ pub enum Error {
         /// What it wrote on its standard error.
         message: String,
     },
+    /// QEMU refused a command of its monitor.
+    #[error("QEMU's {command}: {why}")]
+    Monitor {
+        /// The command.
+        command: String,
+        /// QEMU's words.
+        why: String,
+    },
     /// The guest stopped without a verdict: it panicked, powered off or could not boot.
     #[error("the guest ended without a verdict ({how}); the console's end:\n{console}{}", kept(log))]
     Died {

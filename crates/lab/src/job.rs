@@ -15,6 +15,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 /// Modules that a driver which a device is bound to needs beyond itself.
 const BINDERS: &[(&str, &[&str])] = &[("vfio-pci", &["vfio-pci", "vfio_iommu_type1"])];
@@ -40,6 +41,8 @@ impl<'a> Job<'a> {
     pub(crate) fn archive(&self, cache: &Cache, kernel: &Kernel) -> Result<Vec<u8>, Error> {
         let mut archive = Writer::new();
         let mut text = |name: &str, content: String| archive.file(&format!("/job/{name}"), 0o644, content.as_bytes());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        text("time", format!("@{}\n", now.as_secs()))?;
         text("env", self.environment())?;
         text(
             "bind",

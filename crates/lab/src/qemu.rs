@@ -4,9 +4,10 @@ use crate::cache::Cache;
 use crate::device::Parts;
 use crate::error::Error;
 use crate::guest::{Guest, Mode};
+use crate::initramfs::identity;
 use crate::kernel::Kernel;
-use crate::machine::Iommu;
-use serde_json::Value;
+use crate::machine::{Iommu, Machine};
+use crate::snapshot;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,12 +16,28 @@ use std::process::Command;
 const PROCESSOR: &str = "max,-la57,-erms,-fsrm,-fzrm,-fsrs";
 /// Oldest QEMU whose device models serve.
 const OLDEST: u32 = 8;
+const PROGRAM: &str = "qemu-system-x86_64";
 /// Descriptors that QEMU finds its channels under.
 pub(crate) const JOB_FD: i32 = 3;
 /// The console's descriptor.
 pub(crate) const CONSOLE_FD: i32 = 4;
+/// The monitor's descriptor.
+pub(crate) const MONITOR_FD: i32 = 5;
 /// The console on QEMU's terminal, with its monitor behind control-A.
 const TERMINAL: [&str; 4] = ["-chardev", "stdio,id=console,mux=on,signal=off", "-mon", "chardev=console"];
+
+/// How a machine begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With its devices and its job.
+    Whole,
+    /// The same, with the console on the caller's terminal.
+    Terminal,
+    /// Without devices, waiting for its job: to be saved.
+    Waiting,
+    /// As it was saved.
+    Restored,
+}
 
 /// QEMU with everything but its initramfs.
 pub(crate) struct Qemu {
@@ -29,7 +46,9 @@ pub(crate) struct Qemu {
     arguments: Vec<String>,
     kernel: PathBuf,
     command_line: String,
-    fixtures: Vec<Value>,
+    machine: Machine,
+    iommu: Iommu,
+    ports: usize,
     parts: Vec<Parts>,
     extra: Vec<String>,
 }
@@ -48,38 +67,40 @@ impl Qemu {
             arguments: machine_arguments(guest),
             kernel: kernel.vmlinux().into(),
             command_line: command_line(guest, iommu),
-            fixtures: guest.machine.fixtures(iommu, ports)?,
+            machine: guest.machine,
+            iommu,
+            ports,
             parts: parts.collect::<Result<_, _>>()?,
             extra: guest.qemu_arguments.clone(),
         })
     }
 
-    /// The whole command line, program first. With `terminal` the console is QEMU's own terminal.
-    pub(crate) fn arguments(&self, initrd: &Path, terminal: bool) -> Result<Vec<String>, Error> {
+    /// The whole command line, program first.
+    pub(crate) fn arguments(&self, initrd: &Path, start: Start) -> Result<Vec<String>, Error> {
         let text = |path: &Path| {
             path.to_str().map(String::from).ok_or_else(|| Error::Request(format!("{} is not UTF-8", path.display())))
         };
         let mut line = vec![text(&self.program)?];
         line.extend(self.arguments.iter().cloned());
-        line.extend([
-            "-kernel".into(),
-            text(&self.kernel)?,
-            "-initrd".into(),
-            text(initrd)?,
-            "-append".into(),
-            self.command_line.clone(),
-        ]);
+        let pluggable = matches!(start, Start::Waiting | Start::Restored);
+        let waits = if pluggable { " LAB_WAIT=1" } else { "" };
+        line.extend(["-kernel".into(), text(&self.kernel)?, "-initrd".into(), text(initrd)?]);
+        line.extend(["-append".into(), format!("{}{waits}", self.command_line)]);
         line.extend(channel("job", JOB_FD));
-        if terminal {
+        if start == Start::Terminal {
             line.extend(TERMINAL.map(String::from));
         } else {
-            line.extend(channel("console", CONSOLE_FD));
+            line.extend(channel("console", CONSOLE_FD).into_iter().chain(channel("monitor", MONITOR_FD)));
+            line.extend(["-mon".into(), "chardev=monitor,mode=control".into()]);
         }
         line.extend(["-serial".into(), "chardev:console".into()]);
-        for device in &self.fixtures {
+        for device in self.machine.fixtures(self.iommu, if pluggable { snapshot::PORTS } else { self.ports })? {
             line.extend(["-device".into(), device.to_string()]);
         }
-        for parts in &self.parts {
+        if start == Start::Restored {
+            line.extend(["-incoming".into(), "defer".into()]);
+        }
+        for parts in self.parts.iter().filter(|_| !pluggable) {
             let all = [("-blockdev", &parts.blocks), ("-netdev", &parts.nets), ("-device", &parts.devices)];
             line.extend(
                 all.iter().flat_map(|(word, values)| values.iter().flat_map(|value| [word.to_string(), value.to_string()])),
@@ -87,6 +108,17 @@ impl Qemu {
         }
         line.extend(self.extra.iter().cloned());
         Ok(line)
+    }
+
+    /// What each device consists of.
+    pub(crate) fn parts(&self) -> &[Parts] {
+        &self.parts
+    }
+
+    /// Tells one machine, apart from its pluggable devices, from another.
+    pub(crate) fn identity(&self) -> Result<String, Error> {
+        let line = self.arguments(Path::new(""), Start::Waiting)?;
+        Ok(format!("{} {} {}", self.version, identity(&self.program)?, line.join(" ")) + &identity(&self.kernel)?)
     }
 }
 
@@ -125,8 +157,8 @@ fn command_line(guest: &Guest, iommu: Iommu) -> String {
 /// The QEMU to use and its version: `$RING3_QEMU`, the cache's, or the host's if it is not too old.
 fn find(cache: &Cache) -> Result<(PathBuf, String), Error> {
     let named = std::env::var_os("RING3_QEMU").map(PathBuf::from);
-    let cached = Some(cache.path("tools/bin/qemu-system-x86_64")).filter(|path| path.exists());
-    let program = named.or(cached).unwrap_or_else(|| "qemu-system-x86_64".into());
+    let cached = Some(cache.path("tools/bin").join(PROGRAM)).filter(|path| path.exists());
+    let program = named.or(cached).or_else(on_path).unwrap_or_else(|| PROGRAM.into());
     let missing = |why: String| Error::Missing { what: "QEMU".into(), why, cache: cache.root().into() };
     let output = Command::new(&program).arg("--version").output().map_err(|e| missing(format!("{}: {e}", program.display())))?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -136,6 +168,11 @@ fn find(cache: &Cache) -> Result<(PathBuf, String), Error> {
         return Err(missing(format!("{} is version '{version}', and {OLDEST} is the oldest that serves", program.display())));
     }
     Ok((program, version))
+}
+
+/// The host's own QEMU, if it has one.
+fn on_path() -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(PROGRAM)).find(|path| path.exists())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::device::{Device, Size};
 use crate::error::{Doing, Error};
-use crate::guest::{Guest, Mode, Step};
+use crate::guest::{Boot, Guest, Mode, Step};
 use crate::kernel::DEFAULT_KERNEL;
 use crate::machine::{Iommu, Machine};
 use serde::Deserialize;
@@ -36,6 +36,9 @@ pub struct Scenario {
     /// The clock.
     #[serde(default)]
     pub mode: Mode,
+    /// Where it begins.
+    #[serde(default)]
+    pub boot: Boot,
     /// Machine model.
     #[serde(default)]
     pub machine: Machine,
@@ -121,6 +124,7 @@ impl Scenario {
             name: self.name.clone(),
             kernel: self.kernel.clone(),
             mode: self.mode,
+            boot: self.boot,
             machine: self.machine,
             iommu: self.iommu,
             vcpus: self.vcpus,
@@ -159,7 +163,7 @@ fn names() -> Vec<&'static str> {
 }
 
 /// Keys of a scenario that `--set` may change.
-const SIMPLE: &[&str] = &["kernel", "mode", "machine", "iommu", "vcpus", "memory", "time_limit", "idle_poll"];
+const SIMPLE: &[&str] = &["kernel", "mode", "boot", "machine", "iommu", "vcpus", "memory", "time_limit", "idle_poll"];
 
 fn set(table: &mut Table, scenario: &str, key: &str, value: &str) -> Result<(), Error> {
     let variables = table.get_mut("variables").and_then(Value::as_table_mut);

@@ -4,8 +4,9 @@ use crate::cache::Cache;
 use crate::console::Console;
 use crate::error::{Doing, Error};
 use crate::job::Folder;
+use crate::monitor::Monitor;
 use crate::outcome::{Event, Outcome, Reader};
-use crate::qemu::{CONSOLE_FD, JOB_FD};
+use crate::qemu::{CONSOLE_FD, JOB_FD, MONITOR_FD};
 use command_fds::{CommandFdExt, FdMapping};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,12 +14,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 /// How long QEMU may take to end once the guest is done or its channels are closed.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
+/// Pieces of output that may wait for whoever watches; then the guest waits.
+const BACKLOG: usize = 64;
 /// File in the run's folder with what QEMU complained about.
 const ERRORS: &str = "qemu.stderr";
 
@@ -26,13 +29,22 @@ const ERRORS: &str = "qemu.stderr";
 pub(crate) struct Run<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) limit: Duration,
+    pub(crate) started: Instant,
     pub(crate) steps: &'a [String],
+}
+
+impl Run<'_> {
+    /// Time left; `None` when there is no limit.
+    fn left(&self) -> Option<Duration> {
+        self.started.checked_add(self.limit).map(|end| end.saturating_duration_since(Instant::now()))
+    }
 }
 
 /// A running QEMU. Dropping it ends it.
 pub(crate) struct Session {
     child: Child,
     job: UnixStream,
+    monitor: UnixStream,
     incoming: Receiver<Vec<u8>>,
     console: Console,
     folder: Folder,
@@ -43,8 +55,8 @@ impl Session {
     pub(crate) fn start(line: &[String], folder: Folder, terminal: bool) -> Result<Self, Error> {
         let program = Path::new(&line[0]);
         let pair = || UnixStream::pair().doing("making a channel for", program);
-        let ((job, job_there), (said, said_there)) = (pair()?, pair()?);
-        let fds = [(job_there, JOB_FD), (said_there, CONSOLE_FD)];
+        let ((job, job_there), (said, said_there), (monitor, monitor_there)) = (pair()?, pair()?, pair()?);
+        let fds = [(job_there, JOB_FD), (said_there, CONSOLE_FD), (monitor_there, MONITOR_FD)];
         let fds = fds.map(|(socket, child_fd)| FdMapping { parent_fd: OwnedFd::from(socket), child_fd });
         // QEMU dies with the thread that started it, so that nothing is left when this process is killed.
         let mut command = Command::new("setpriv");
@@ -59,46 +71,83 @@ impl Session {
         let child = command.spawn().doing("starting", program)?;
         drop(command);
         let console = Console::default();
-        let (send, incoming) = channel();
+        let (send, incoming) = sync_channel(BACKLOG);
         let reading = job.try_clone().doing("sharing the channel of", program)?;
         std::thread::spawn(move || pass_on(reading, &send));
         let keep = console.clone();
         std::thread::spawn(move || read_all(said, &mut |bytes| keep.add(bytes)));
-        Ok(Self { child, job, incoming, console, folder })
+        Ok(Self { child, job, monitor, incoming, console, folder })
     }
 
-    /// Follows the run to its verdict. `started` is when the run began, for its times and its limit.
-    pub(crate) fn finish(&mut self, run: &Run, started: Instant, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
-        let mut reader = Reader::new(run.steps);
-        let deadline = started.checked_add(run.limit);
-        let mut began = None;
-        loop {
-            let left = deadline.map_or(END_LIMIT, |end| end.saturating_duration_since(Instant::now()));
-            match self.incoming.recv_timeout(left) {
-                Ok(bytes) => reader.take(&bytes, watch)?,
-                Err(RecvTimeoutError::Timeout) if deadline.is_none() => {}
-                Err(RecvTimeoutError::Timeout) => return Err(self.too_late(run, &reader.position())),
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            began = began.or_else(|| Some(started.elapsed()));
-            if reader.finished {
-                // The guest waits for this before it ends the machine.
-                let _ = self.job.write_all(b"\n");
-                break;
-            }
+    /// QEMU's monitor.
+    pub(crate) fn monitor(&self) -> Result<Monitor<'_>, Error> {
+        Monitor::greet(&self.monitor)
+    }
+
+    /// Waits until a guest that was started to wait asks for its job.
+    pub(crate) fn wait_ready(&mut self, run: &Run) -> Result<(), Error> {
+        let mut reader = Reader::new(&[]);
+        if self.follow(run, &mut reader, |reader| reader.ready, &mut |_| {})? {
+            return Ok(());
         }
+        let status = self.end()?;
+        Err(self.no_verdict(run, status, &reader.position()))
+    }
+
+    /// Hands a waiting guest its job.
+    pub(crate) fn send_job(&mut self, run: &Run, job: &[u8]) -> Result<(), Error> {
+        let left = run.left().unwrap_or(END_LIMIT).max(Duration::from_millis(1));
+        let sent = self.job.set_write_timeout(Some(left)).and_then(|()| self.job.write_all(job));
+        sent.map_err(|_| self.too_late(run, "while the guest took its job"))
+    }
+
+    /// Follows the run to its verdict.
+    pub(crate) fn finish(&mut self, run: &Run, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
+        let mut reader = Reader::new(run.steps);
+        let mut began = 0.0;
+        self.follow(run, &mut reader, |reader| reader.finished, &mut |event| {
+            if event == Event::Started {
+                began = run.started.elapsed().as_secs_f64();
+            }
+            watch(event);
+        })?;
+        // The guest waits for this before it ends the machine.
+        let _ = self.job.write_all(b"\n");
         let status = self.end()?;
         let orderly = reader.finished && status.code().is_some_and(|code| code & 1 == 1);
         if !orderly {
             return Err(self.no_verdict(run, status, &reader.position()));
         }
         let mut outcome = std::mem::take(&mut reader.outcome);
-        outcome.seconds = (began.unwrap_or_default().as_secs_f64(), started.elapsed().as_secs_f64());
+        outcome.seconds = (began, run.started.elapsed().as_secs_f64());
         outcome.console = self.console.text();
         if outcome.exit != 0 {
             self.console.keep(run.cache, &self.log_name());
         }
         Ok(outcome)
+    }
+
+    /// Reads what the guest sends until `enough`, which is true; or until QEMU closes its end, which is false.
+    fn follow(
+        &mut self,
+        run: &Run,
+        reader: &mut Reader,
+        enough: impl Fn(&Reader) -> bool,
+        watch: &mut dyn FnMut(Event),
+    ) -> Result<bool, Error> {
+        while !enough(reader) {
+            let left = run.left();
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(self.too_late(run, &reader.position()));
+            }
+            match self.incoming.recv_timeout(left.unwrap_or(END_LIMIT)) {
+                Ok(bytes) => reader.take(&bytes, watch)?,
+                // Whether that was the run's limit is seen above.
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     /// Waits for QEMU's end, which must come by itself now.
@@ -122,15 +171,27 @@ impl Session {
     }
 
     fn no_verdict(&self, run: &Run, status: ExitStatus, when: &str) -> Error {
-        let errors = std::fs::read_to_string(self.folder.path().join(ERRORS)).unwrap_or_default();
         let console = self.console.tail();
         if !status.success() && self.console.is_empty() {
-            let message = errors.trim().replace("qemu-system-x86_64: ", "");
-            return Error::Qemu { status: status.to_string(), message };
+            return Error::Qemu { status: status.to_string(), message: self.complaint() };
         }
         let log = self.console.keep(run.cache, &self.log_name());
-        let how = format!("{when}, QEMU's {status} {}", errors.trim());
+        let how = format!("{when}, QEMU's {status} {}", self.complaint());
         Error::Died { how: how.trim_end().into(), console, log }
+    }
+
+    /// An error from the monitor, or, when QEMU is gone, why it went.
+    pub(crate) fn explain(&mut self, error: Error) -> Error {
+        match (error, self.child.try_wait()) {
+            (Error::Monitor { .. }, Ok(Some(status))) => Error::Qemu { status: status.to_string(), message: self.complaint() },
+            (error, _) => error,
+        }
+    }
+
+    /// What QEMU wrote on its standard error.
+    fn complaint(&self) -> String {
+        let text = std::fs::read_to_string(self.folder.path().join(ERRORS)).unwrap_or_default();
+        text.trim().replace("qemu-system-x86_64: ", "")
     }
 
     fn log_name(&self) -> String {
@@ -146,8 +207,9 @@ impl Drop for Session {
 }
 
 /// Sends what comes out of `stream` on, until it ends.
-fn pass_on(stream: UnixStream, to: &Sender<Vec<u8>>) {
+fn pass_on(stream: UnixStream, to: &SyncSender<Vec<u8>>) {
     read_all(stream, &mut |bytes| {
+        // Nobody listens any more once the run is over.
         let _ = to.send(bytes.to_vec());
     });
 }
