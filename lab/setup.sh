@@ -17,11 +17,13 @@ export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 cache=${RING3_CACHE:-${XDG_CACHE_HOME:-${HOME:?neither RING3_CACHE nor HOME is set}/.cache}/ring3}
 apt=$cache/apt
 default_kernel=6.12
+# Counts up when what is fetched changes, so that a newer ring3 does not stumble over an older cache. setup.rs knows it.
+layout=1
 update=no
 
 say() { echo "setup: $*" >&2; }
 die() { echo "setup: $*" >&2; exit 1; }
-asked() { [ "$update" = yes ] || [ ! -e "$1" ]; }
+asked() { [ "$update" = yes ] || [ ! -e "$1/layout-$layout" ]; }
 
 # A step's output is shown only when the step fails.
 quietly() {
@@ -104,7 +106,8 @@ unpack() {
     for deb in "$@"; do dpkg-deb -x "$deb" "$dir.new" || die "cannot unpack $deb: is $cache full?"; done
 }
 
-swap_in() { rm -rf "$1.old"; [ ! -e "$1" ] || mv "$1" "$1.old"; mv "$1.new" "$1"; rm -rf "$1.old"; }
+# swap_in DIR: puts DIR.new in the place of DIR.
+swap_in() { touch "$1.new/layout-$layout"; rm -rf "$1.old"; [ ! -e "$1" ] || mv "$1" "$1.old"; mv "$1.new" "$1"; rm -rf "$1.old"; }
 
 # ---- what the lab needs --------------------------------------------------------------------------------------------
 
@@ -115,7 +118,7 @@ qemu_suite() {
 }
 
 fetch_tools() {
-    asked "$cache/tools/bin/qemu-system-x86_64" || return 0
+    asked "$cache/tools" || return 0
     open_apt
     refresh own.deb
     say "fetching QEMU, busybox, kmod, e2fsprogs and xfsprogs (about 60 MB)"
@@ -144,6 +147,9 @@ WRAPPER
     say "$(head -n 1 "$cache/setup.log")"
 }
 
+# Kernels and fio are made with some of the tools; --update of the one is not meant for the other.
+need_tools() { [ -e "$cache/tools/layout-$layout" ] || fetch_tools; }
+
 # run_tool PROGRAM NAME ARGUMENTS...: a program of the cache under NAME, with the libraries fetched with it.
 run_tool() {
     program=$(command -v "$cache/tools/bin/$1" || command -v "$cache/tools/usr/bin/$1") || die "$1 is missing in $cache/tools"; name=$2; shift 2
@@ -160,9 +166,9 @@ need_compiler() {
 }
 
 fetch_fio() {
-    asked "$cache/fio/fio" || return 0
+    asked "$cache/fio" || return 0
     need_compiler
-    fetch_tools
+    need_tools
     open_apt
     refresh own.deb-src
     say "fetching fio's source"
@@ -202,8 +208,8 @@ kernel_package() {
 
 fetch_kernel() {
     echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' || die "'$1' is not a kernel version such as 6.12"
-    asked "$cache/kernels/$1/release" || return 0
-    fetch_tools
+    asked "$cache/kernels/$1" || return 0
+    need_tools
     open_apt
     refresh all.deb
     package=$(kernel_package "$1")
@@ -213,7 +219,7 @@ fetch_kernel() {
     work=$cache/kernels/$1.download
     rm -rf "$work"; mkdir -p "$work"
     # From 7.x on the image package is empty and its parts are packages of their own.
-    parts=$(in_apt all.deb apt-cache pkgnames linux- | grep -x -F -e "linux-binary-${package#linux-image-}" -e "linux-modules-${package#linux-image-}" || true)
+    parts=$(in_apt all.deb apt-cache pkgnames linux- | grep -x -E "linux-(base|binary|modules)-$(echo "${package#linux-image-}" | sed 's/[.+]/\\&/g')" || true)
     (cd "$work" && quietly in_apt all.deb apt-get download "$package" $parts)
     unpack "$cache/kernels/$1" "$work"/*.deb
     rm -rf "$work" "$cache/kernels/$1.new/usr/share"

@@ -7,6 +7,9 @@ use std::process::{Command, Stdio};
 
 const SCRIPT: &str = include_str!("../../../lab/setup.sh");
 
+/// The script's number for what it fetches.
+const LAYOUT: u32 = 1;
+
 /// Something that the lab needs and `lab/setup.sh` fetches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Need {
@@ -29,11 +32,12 @@ impl Need {
 
     /// The file that stands for its presence.
     fn stamp(&self) -> String {
-        match self {
-            Self::Tools => "tools/bin/qemu-system-x86_64".into(),
-            Self::Fio => "fio/fio".into(),
-            Self::Kernel(version) => format!("kernels/{version}/release"),
-        }
+        let folder = match self {
+            Self::Tools => "tools".into(),
+            Self::Fio => "fio".into(),
+            Self::Kernel(version) => format!("kernels/{version}"),
+        };
+        format!("{folder}/layout-{LAYOUT}")
     }
 
     fn name(&self) -> String {
@@ -82,4 +86,33 @@ fn fetch(cache: &Cache, need: &Need, progress: &mut dyn FnMut(&str)) -> Result<(
     }
     let last = said.len().saturating_sub(4);
     Err(Error::Missing { what: need.name(), why: said[last..].join("\n"), cache: cache.root().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_and_this_program_agree_on_the_layout() {
+        assert!(SCRIPT.contains(&format!("\nlayout={LAYOUT}\n")));
+    }
+
+    #[test]
+    fn what_is_there_is_not_fetched() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let need = Need::Kernel("6.12".into());
+        assert!(!need.is_met(&cache));
+        std::fs::create_dir_all(cache.path("kernels/6.12")).unwrap();
+        std::fs::write(cache.path(need.stamp()), "").unwrap();
+        prepare(&cache, &[need], &mut |line| panic!("{line}")).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_fetched_is_an_error_that_says_why_and_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let error = prepare(&cache, &[Need::Kernel("nonsense".into())], &mut |_| {}).unwrap_err().to_string();
+        assert!(error.contains("not a kernel version") && error.contains("ring3 lab prepare"), "{error}");
+    }
 }
