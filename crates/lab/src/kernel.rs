@@ -32,7 +32,7 @@ impl Kernel {
         let file = folder.join("release");
         let release = fs::read_to_string(&file).doing("reading", &file)?.trim().to_string();
         let image = folder.join("vmlinuz");
-        let unpacked = Path::new("kernels").join(format!("vmlinux-{release}"));
+        let unpacked = Path::new("kernels").join(version).join("vmlinux");
         let vmlinux = cache.file(&unpacked, |out| {
             let packed = fs::read(&image).doing("reading the kernel image", &image)?;
             out.write_all(&bzimage::vmlinux(&packed)?).doing("writing the unpacked kernel", &unpacked)
