@@ -1,6 +1,8 @@
 //! `ring3`: device drivers outside the kernel, in one command.
 
 mod bind;
+mod bench;
+mod blk;
 mod devices;
 mod doctor;
 mod lab;
@@ -20,6 +22,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure disks with their driver in different places.
+    Bench(bench::Args),
+    /// Use disks whose driver runs in this process.
+    Blk(blk::Args),
     /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
     Devices(devices::Args),
     /// Boot guests under QEMU with the devices of a scenario, and run its steps there.
@@ -41,6 +47,8 @@ fn main() -> ExitCode {
         .without_time()
         .init();
     let result = match Cli::parse().command {
+        Command::Bench(args) => bench::run(args),
+        Command::Blk(args) => blk::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Run(args) => run::run(args),

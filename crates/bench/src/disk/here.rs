@@ -1,7 +1,6 @@
 //! The rounds on this machine.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::Disk;
@@ -21,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(1);
 const FIRST: &str = "randread-4k-qd1";
 
 /// Claims the device and gives its disk.
-pub type OpenDisk<'a> = dyn Fn() -> Result<Arc<dyn Disk>, Error> + 'a;
+pub type OpenDisk<'a> = dyn Fn() -> Result<Box<dyn Disk>, Error> + 'a;
 
 /// What the placements are made of.
 pub struct Programs<'a> {
@@ -118,11 +117,9 @@ impl Here<'_> {
         for &placement in turn {
             for workload in self.plan.loads() {
                 let into = self.begin(round, workload, placement);
-                let measured = match placement {
-                    Placement::KernelFio | Placement::ExportFio => {
-                        fio::measure(path, workload, self.method.time, self.method.seed, into)?
-                    }
-                    _ => {
+                let measured = match placement.is_fio() {
+                    true => fio::measure(path, workload, self.method.time, self.method.seed, into)?,
+                    false => {
                         let options = FileOptions { write: workload.writes(), direct: true };
                         let mut target = File::open(path, workload.depth, workload.bytes, options)?;
                         measure(&mut target, workload, &self.method, driver, into)?

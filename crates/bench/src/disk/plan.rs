@@ -1,6 +1,7 @@
 //! What is measured, and what is told while it is.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,25 @@ pub enum Placement {
     ExportFio,
     /// ublk with nothing behind it: the floor that ublk itself sets.
     UblkNull,
+}
+
+impl Placement {
+    /// All of them, in the order of their turns.
+    pub const ALL: [Self; 6] = [Self::Kernel, Self::KernelFio, Self::Process, Self::Export, Self::ExportFio, Self::UblkNull];
+
+    /// Whether fio makes the load.
+    pub fn is_fio(self) -> bool {
+        matches!(self, Self::KernelFio | Self::ExportFio)
+    }
+}
+
+impl FromStr for Placement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|placement| placement.to_string() == text);
+        found.ok_or_else(|| format!("{text:?} is no placement: {}", Self::ALL.map(|placement| placement.to_string()).join(", ")))
+    }
 }
 
 impl fmt::Display for Placement {

@@ -1,0 +1,85 @@
+//! A campaign: rounds on a machine, kept as they are finished, and the results in files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use ring3_bench::disk::{Event, Journal, Plan};
+use ring3_bench::plot::draw;
+use ring3_bench::report::{Lab, Report};
+use ring3_bench::table::render;
+
+use super::progress::Bar;
+
+/// What is measured: a guest, or this machine.
+pub trait Machine {
+    /// Measures the rounds from `first` on and gives QEMU's version.
+    fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String>;
+}
+
+/// The results of one benchmark.
+pub struct Campaign {
+    name: &'static str,
+    out: PathBuf,
+    reports: Vec<Report>,
+}
+
+impl Campaign {
+    /// Results go into `out`, which is made if it is not there.
+    pub fn new(name: &'static str, out: &Path) -> Result<Self> {
+        fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
+        Ok(Self { name, out: out.into(), reports: Vec::new() })
+    }
+
+    /// Measures `plan` on `machine`, from where an interrupted run of the same plan was, and writes the report.
+    pub fn run(&mut self, plan: &Plan, machine: &mut dyn Machine) -> Result<()> {
+        let clock = if plan.instructions { "instructions" } else { "wall" };
+        let mut journal = Journal::open(&self.out.join(format!("{}-{clock}.rounds", self.name)), plan)?;
+        let bar = Bar::new(plan, journal.finished());
+        let (mut lab, mut round, mut failure) = (Lab::default(), Vec::new(), None);
+        let mut qemu = None;
+        if journal.finished() < plan.rounds {
+            let measured = machine.measure(plan, journal.finished() + 1, &mut |event| {
+                bar.show(event);
+                match event {
+                    Event::Begin(here) => lab = here.clone(),
+                    Event::Measured(measurement) => round.push(measurement.clone()),
+                    Event::Round { .. } => {
+                        let kept = journal.add(lab.clone(), std::mem::take(&mut round));
+                        failure = failure.take().or(kept.err());
+                    }
+                    Event::Cell { .. } => {}
+                }
+            });
+            qemu = Some(measured.context("finished rounds are kept; the same command goes on from there")?);
+        }
+        bar.finish();
+        failure.map_or(Ok(()), Err)?;
+        let (lab, measurements) = journal.results();
+        let lab = Lab { qemu: qemu.unwrap_or_else(|| lab.qemu.clone()), ..lab };
+        self.write(Report::new(self.name, lab, &measurements))?;
+        Ok(journal.close()?)
+    }
+
+    fn write(&mut self, report: Report) -> Result<()> {
+        let name = match self.reports.is_empty() {
+            true => format!("{}.json", self.name),
+            false => format!("{}-{}.json", self.name, report.lab.mode),
+        };
+        let path = self.out.join(name);
+        let text = serde_json::to_string_pretty(&report)?;
+        fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
+        let Lab { kernel, qemu, mode, vcpus } = &report.lab;
+        println!("\n{}: Linux {kernel}, QEMU {qemu}, {mode} clock, {vcpus} processors\n\n{}", path.display(), render(&report));
+        self.reports.push(report);
+        Ok(())
+    }
+
+    /// Draws what was measured.
+    pub fn finish(self) -> Result<()> {
+        let path = self.out.join(format!("{}.svg", self.name));
+        fs::write(&path, draw(&self.reports)).with_context(|| format!("writing {}", path.display()))?;
+        println!("figure: {}", path.display());
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! `ring3 bench disk`: what to measure, and where.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use ring3_bench::disk::{Event, Placement, Plan, Programs, run_here};
+use ring3_bench::workload::{STANDARD, Workload};
+
+use super::campaign::{Campaign, Machine};
+use super::load::buffers;
+use super::open::open_disk;
+
+/// Options of `ring3 bench disk`.
+#[derive(clap::Args, Clone)]
+pub struct Args {
+    /// The clock: real time, or instructions of the guest, which repeat; both one after the other if it is not given (the wall
+    /// clock alone with --quick and --here).
+    #[arg(long, value_enum)]
+    mode: Option<Clock>,
+    /// Rounds, in each of which every placement has its turn.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Milliseconds of each measurement, by the clock of the machine that is measured.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(10..=600_000))]
+    millis: Option<u64>,
+    /// A load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated; the standard four if there is none.
+    #[arg(long = "workload")]
+    workloads: Vec<Workload>,
+    /// A placement: kernel, kernel-fio, process, export, export-fio, ublk-null. May be repeated; all if there is none.
+    #[arg(long = "placement")]
+    placements: Vec<Placement>,
+    /// The guest's kernel, by version prefix.
+    #[arg(long, default_value = ring3_lab::DEFAULT_KERNEL)]
+    kernel: String,
+    /// Folder for the results.
+    #[arg(long, default_value = ".")]
+    out: PathBuf,
+    /// Two short rounds without fio, by the wall clock.
+    #[arg(long)]
+    quick: bool,
+    /// Measure this machine instead of a guest.
+    #[arg(long)]
+    here: bool,
+    /// With --here: the block device that the kernel drives.
+    #[arg(long, requires = "here")]
+    disk: Option<PathBuf>,
+    /// With --here: the device that ring3 claims.
+    #[arg(long, requires = "here")]
+    device: Option<String>,
+    /// With --here: allow loads that write. They destroy what is on the disks.
+    #[arg(long, requires = "here")]
+    overwrite: bool,
+    /// Print each step as a line of JSON and write no files: for the lab's guest.
+    #[arg(long, requires = "here", hide = true)]
+    events: bool,
+    /// The round to begin with.
+    #[arg(long, requires = "events", hide = true, default_value_t = 1)]
+    first: u32,
+}
+
+/// The clock of a campaign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Clock {
+    /// Real time, two processors.
+    Wall,
+    /// One instruction is one nanosecond, one processor.
+    Instructions,
+    /// One after the other.
+    Both,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.events {
+        let plan = plan(args, args.mode == Some(Clock::Instructions))?;
+        return here(args, &plan, args.first, &mut print_event).map(|()| ExitCode::SUCCESS);
+    }
+    let default = if args.quick || args.here { Clock::Wall } else { Clock::Both };
+    let clocks: &[bool] = match args.mode.unwrap_or(default) {
+        Clock::Wall => &[false],
+        Clock::Instructions => &[true],
+        Clock::Both => &[false, true],
+    };
+    if args.here && clocks.contains(&true) {
+        bail!("the instruction clock is QEMU's: --here measures by the wall clock, or leave --here out");
+    }
+    let mut campaign = Campaign::new("disk", &args.out)?;
+    for &instructions in clocks {
+        let plan = plan(args, instructions)?;
+        match args.here {
+            true => campaign.run(&plan, &mut Here(args))?,
+            false => campaign.run(&plan, &mut super::guest::Guest::new(&plan))?,
+        }
+    }
+    campaign.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plan(args: &Args, instructions: bool) -> Result<Plan> {
+    let loads = match args.workloads.is_empty() {
+        true => STANDARD.map(str::to_owned).to_vec(),
+        false => args.workloads.iter().map(Workload::to_string).collect(),
+    };
+    let writing = |name: &String| name.parse().is_ok_and(|load: Workload| load.writes());
+    let allowed = !args.here || args.overwrite;
+    let workloads: Vec<_> = loads.into_iter().filter(|name| allowed || !writing(name)).collect();
+    if workloads.is_empty() {
+        bail!("only loads that write were asked for, and they destroy what is on the disks: say --overwrite if that is meant");
+    }
+    Ok(Plan {
+        rounds: args.rounds.unwrap_or(if args.quick { 2 } else { 5 }),
+        millis: args.millis.unwrap_or(if args.quick || instructions { 150 } else { 1000 }),
+        workloads,
+        placements: placements(args)?,
+        instructions,
+        kernel: if args.here { String::new() } else { args.kernel.clone() },
+    })
+}
+
+fn placements(args: &Args) -> Result<Vec<Placement>> {
+    let possible = |placement: Placement| {
+        let needs = match placement {
+            Placement::Kernel | Placement::KernelFio => !args.here || args.disk.is_some(),
+            Placement::Process => !args.here || args.device.is_some(),
+            Placement::Export | Placement::ExportFio => !args.here || (args.device.is_some() && ublk()),
+            Placement::UblkNull => !args.here || ublk(),
+        };
+        needs && !(placement.is_fio() && (args.quick || (args.here && !ring3_bench::fio::present())))
+    };
+    let asked = if args.placements.is_empty() { Placement::ALL.to_vec() } else { args.placements.clone() };
+    let chosen: Vec<_> = match args.placements.is_empty() {
+        true => asked.into_iter().filter(|&placement| possible(placement)).collect(),
+        false => asked,
+    };
+    if chosen.is_empty() {
+        bail!("nothing to measure: say --disk /dev/PATH for the kernel's driver, --device URI for ring3's, or both");
+    }
+    Ok(chosen)
+}
+
+fn ublk() -> bool {
+    Path::new("/dev/ublk-control").exists()
+}
+
+/// Measures this machine.
+struct Here<'a>(&'a Args);
+
+impl Machine for Here<'_> {
+    fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String> {
+        here(self.0, plan, first, progress)?;
+        Ok("none".into())
+    }
+}
+
+fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<()> {
+    let room = buffers(&plan.loads());
+    let device = args.device.clone();
+    let open = || {
+        let uri = device.as_deref().unwrap_or_default();
+        open_disk(uri, room).map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
+    };
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let programs = Programs {
+        kernel: args.disk.clone(),
+        open: device.is_some().then_some(&open),
+        export: device.as_ref().map(|uri| words(&format!("run nvme --export ublk --json --device {uri}"))),
+        null: Some(words("run null --export ublk --json")),
+        program: std::env::current_exe().context("finding this program, which serves the exports")?,
+    };
+    Ok(run_here(plan, first, &programs, progress)?)
+}
+
+fn print_event(event: &Event) {
+    if let Ok(line) = serde_json::to_string(event) {
+        println!("{line}");
+    }
+}

@@ -1,0 +1,151 @@
+//! `ring3 blk bench`: one load on one target.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use ring3_bench::cpu::{Cost, Meter, peak_memory};
+use ring3_bench::load::{Direct, File, FileOptions, Limit, Load, Outcome, Target, run as run_load};
+use ring3_bench::workload::Workload;
+use serde::Serialize;
+
+use super::open::open_disk;
+
+/// Options of `ring3 blk bench`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A device by its URI (driven in this process), or the path of a block device or file (through the kernel, by io_uring).
+    #[arg(long)]
+    device: String,
+    /// The load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated.
+    #[arg(long = "workload", default_value = "randread-4k-qd1")]
+    workloads: Vec<Workload>,
+    /// Seconds of each load.
+    #[arg(long, default_value_t = 2.0, value_parser = seconds, conflicts_with = "count")]
+    seconds: f64,
+    /// Requests of each load, instead of a time.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Use only this many MiB from the start of the disk.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    region: Option<u64>,
+    /// Where the random sequence starts: the same seed, the same offsets.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Take each request's time, too: the clock is then read once per turn of the loop.
+    #[arg(long)]
+    latency: bool,
+    /// Write stamps, and check what is read against them. Only what was written with the same seed is right.
+    #[arg(long)]
+    verify: bool,
+    /// Go through the page cache: for files whose file system has no direct access.
+    #[arg(long)]
+    buffered: bool,
+    /// Allow loads that write: they destroy what is on the disk.
+    #[arg(long)]
+    overwrite: bool,
+    /// Print one JSON object for each load.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A number of seconds that makes sense.
+fn seconds(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    if (0.001..=86_400.0).contains(&value) { Ok(value) } else { Err("it must be from 0.001 to 86400".into()) }
+}
+
+/// What is printed of one load.
+#[derive(Serialize)]
+struct Line {
+    device: String,
+    workload: String,
+    operations: u64,
+    errors: u64,
+    mismatches: u64,
+    seconds: f64,
+    iops: f64,
+    mib_s: f64,
+    latency_us_p50: Option<f64>,
+    latency_us_p99: Option<f64>,
+    cpu_percent: f64,
+    cpu_us_per_op: f64,
+    switches_per_op: f64,
+    peak_memory_mib: Option<f64>,
+}
+
+/// Runs the loads one after the other. Fails if any request did, or if what was read was wrong.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(workload) = args.workloads.iter().find(|workload| workload.writes() && !args.overwrite) {
+        bail!("{workload} would destroy what is on {}: say --overwrite if that is meant", args.device);
+    }
+    let disk = (!args.device.contains('/')).then(|| open_disk(&args.device, buffers(&args.workloads))).transpose()?;
+    let mut bad = 0;
+    for &workload in &args.workloads {
+        let mut target: Box<dyn Target> = match &disk {
+            Some(disk) => Box::new(Direct::open(&**disk, workload.depth, workload.bytes)?),
+            None => open_file(Path::new(&args.device), workload, args)?,
+        };
+        let (outcome, cost) = measure(&mut *target, workload, args)?;
+        bad += outcome.errors + outcome.mismatches;
+        print(&line(args, workload, &outcome, &cost), args.json)?;
+    }
+    Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Bytes of the largest load's buffers, and as much again for queues and page lists.
+pub fn buffers(workloads: &[Workload]) -> usize {
+    let largest = workloads.iter().map(|load| usize::from(load.depth) * load.bytes.max(4096) as usize).max().unwrap_or(0);
+    2 * largest + (2 << 20)
+}
+
+fn open_file(path: &Path, workload: Workload, args: &Args) -> Result<Box<dyn Target>> {
+    let options = FileOptions { write: workload.writes(), direct: !args.buffered };
+    Ok(Box::new(File::open(&PathBuf::from(path), workload.depth, workload.bytes, options)?))
+}
+
+fn measure(target: &mut dyn Target, workload: Workload, args: &Args) -> Result<(Outcome, Cost)> {
+    let limit = args.count.map_or(Limit::Time(Duration::from_secs_f64(args.seconds)), Limit::Count);
+    let region = args.region.map(|mib| mib << 20);
+    let load = Load { workload, limit, region, seed: args.seed, latency: args.latency, verify: args.verify };
+    let (meter, mut cost) = (Meter::start(None), Cost::default());
+    let outcome = run_load(target, &load, &mut || cost = meter.read())?;
+    Ok((outcome, cost))
+}
+
+fn line(args: &Args, workload: Workload, outcome: &Outcome, cost: &Cost) -> Line {
+    let (operations, cpu) = (outcome.operations.max(1) as f64, cost.process.as_secs_f64());
+    Line {
+        device: args.device.clone(),
+        workload: workload.to_string(),
+        operations: outcome.operations,
+        errors: outcome.errors,
+        mismatches: outcome.mismatches,
+        seconds: outcome.elapsed.as_secs_f64(),
+        iops: outcome.iops(),
+        mib_s: outcome.iops() * f64::from(workload.bytes) / f64::from(1 << 20),
+        latency_us_p50: outcome.latency.map(|latency| latency.p50),
+        latency_us_p99: outcome.latency.map(|latency| latency.p99),
+        cpu_percent: 100.0 * cpu / cost.elapsed.as_secs_f64().max(1e-9),
+        cpu_us_per_op: cpu * 1e6 / operations,
+        switches_per_op: cost.switches as f64 / operations,
+        peak_memory_mib: peak_memory(std::process::id()).map(|bytes| bytes as f64 / f64::from(1 << 20)),
+    }
+}
+
+fn print(line: &Line, json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(line)?);
+        return Ok(());
+    }
+    let latency = match (line.latency_us_p50, line.latency_us_p99) {
+        (Some(p50), Some(p99)) => format!(", latency p50 {p50:.1} us, p99 {p99:.1} us"),
+        _ => String::new(),
+    };
+    println!(
+        "{}: {:.0} IOPS, {:.1} MiB/s{latency}, {:.2} us CPU per request ({} requests in {:.2} s, {} errors, {} mismatches)",
+        line.workload, line.iops, line.mib_s, line.cpu_us_per_op, line.operations, line.seconds, line.errors, line.mismatches
+    );
+    Ok(())
+}
