@@ -1,7 +1,7 @@
 //! `ring3`: device drivers outside the kernel, in one command.
 
-mod bind;
 mod bench;
+mod bind;
 mod blk;
 mod devices;
 mod doctor;
