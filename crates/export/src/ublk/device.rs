@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ring3_device::{Deadline, poll_until};
+use ring3_class::{Deadline, poll_until};
 
 use super::control::Control;
 use super::uapi::{self, DeviceInfo, Parameters};

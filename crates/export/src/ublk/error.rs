@@ -77,7 +77,7 @@ pub enum Error {
         /// The disk's name.
         disk: String,
         /// Why.
-        source: ring3_device::Error,
+        source: ring3_class::Error,
     },
     /// The operating system refused something else.
     #[error("{what}: {source}")]

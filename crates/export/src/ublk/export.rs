@@ -8,9 +8,9 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use ring3_class::Deadline;
 use ring3_class::block::{Disk, Queue};
-use ring3_device::Deadline;
-use ring3_device::dma::DmaBuffer;
+use ring3_class::dma::DmaBuffer;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::adaptive::Adaptive;

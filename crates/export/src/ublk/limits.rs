@@ -89,7 +89,7 @@ mod tests {
             block_size,
             blocks: 1000,
             max_transfer: 512 << 10,
-            segments: ring3_device::dma::SegmentRules::PAGES,
+            segments: ring3_class::dma::SegmentRules::PAGES,
             optimal_io: block_size,
             volatile_cache: true,
             fua: true,

@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, Data, IoError, Queue, Request};
-use ring3_device::dma::DmaBuffer;
+use ring3_class::dma::DmaBuffer;
 
 use super::adaptive::Adaptive;
 use super::descriptors::Descriptors;

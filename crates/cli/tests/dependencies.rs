@@ -1,0 +1,94 @@
+//! The direction in which the crates know each other, as DESIGN has it:
+//! host -> {driver, export, backend} -> {class, device} -> spec.
+//!
+//! Tests may join what must not know each other (a driver and the model that stands in for its device), so development
+//! dependencies are free.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What each crate may name. A crate that is not here has no place yet: give it one.
+const MAY_NAME: &[(&str, &[&str])] = &[
+    ("spec", &[]),
+    ("device", &["spec"]),
+    ("class", &["device", "spec"]),
+    // Mechanism, not policy: a driver cannot see which backend it runs on, nor who exports it.
+    ("driver", &["class", "device", "spec"]),
+    ("export", &["class"]),
+    ("pci", &["spec"]),
+    ("backend", &["device", "spec", "pci"]),
+    ("host", &["driver", "export", "backend", "class", "device", "spec", "pci"]),
+    // Must survive every bug in a driver.
+    ("supervisor", &["pci", "spec"]),
+    // Tools beside the way of the data.
+    ("bench", &["class", "device", "spec"]),
+    ("lab", &["bench", "pci", "spec"]),
+    ("cli", &["host", "driver", "export", "backend", "class", "device", "spec", "pci", "bench", "lab", "supervisor"]),
+];
+
+/// Crates that contain no unsafe code.
+const SAFE: &[&str] = &["spec", "class", "driver"];
+
+struct Crate {
+    names: BTreeSet<String>,
+    root: PathBuf,
+}
+
+/// The workspace's crates without their prefix, each with the ones that it names outside of its tests.
+fn crates() -> BTreeMap<String, Crate> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline", "--manifest-path"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    let own = |name: &serde_json::Value| name.as_str().and_then(|name| name.strip_prefix("ring3-")).map(str::to_owned);
+    let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+    let describe = |package: &serde_json::Value| {
+        let names =
+            list(&package["dependencies"]).iter().filter(|d| d["kind"] != "dev").filter_map(|d| own(&d["name"])).collect();
+        let root = PathBuf::from(package["manifest_path"].as_str().unwrap_or_default());
+        (own(&package["name"]).expect("every crate is called ring3-something"), Crate { names, root })
+    };
+    list(&metadata["packages"]).iter().map(describe).collect()
+}
+
+#[test]
+fn no_crate_names_one_that_it_must_not_know() {
+    let rules: BTreeMap<_, _> = MAY_NAME.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for (name, Crate { names, .. }) in crates() {
+        let Some(allowed) = rules.get(name.as_str()) else {
+            wrong.push(format!("{name} has no place in the rule"));
+            continue;
+        };
+        wrong.extend(names.iter().filter(|n| !allowed.contains(&n.as_str())).map(|n| format!("{name} names {n}")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_supervisor_reaches_no_driver_by_any_way() {
+    let crates = crates();
+    let (mut reached, mut next) = (BTreeSet::new(), vec!["supervisor".to_owned()]);
+    while let Some(name) = next.pop() {
+        if let Some(found) = crates.get(&name)
+            && reached.insert(name)
+        {
+            next.extend(found.names.iter().cloned());
+        }
+    }
+    assert!(!reached.contains("driver"), "{reached:?}");
+}
+
+#[test]
+fn specifications_classes_and_drivers_forbid_unsafe_code() {
+    let crates = crates();
+    for name in SAFE {
+        let root = crates[*name].root.with_file_name("src").join("lib.rs");
+        let source = std::fs::read_to_string(&root).expect("every crate has a lib.rs");
+        assert!(source.contains("#![forbid(unsafe_code)]"), "{name} does not forbid unsafe code");
+    }
+}
