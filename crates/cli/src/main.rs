@@ -6,6 +6,7 @@ mod blk;
 mod devices;
 mod doctor;
 mod lab;
+mod nvme;
 mod run;
 
 use std::process::ExitCode;
@@ -30,6 +31,8 @@ enum Command {
     Devices(devices::Args),
     /// Boot guests under QEMU with the devices of a scenario, and run its steps there.
     Lab(lab::Args),
+    /// Ask an NVMe controller what it is and how it is.
+    Nvme(nvme::Args),
     /// Run a driver in this process.
     Run(run::Args),
     /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Blk(args) => blk::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Lab(args) => lab::run(args),
+        Command::Nvme(args) => nvme::run(args),
         Command::Run(args) => run::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bind(args) => bind::run_bind(args),

@@ -1,0 +1,140 @@
+//! `ring3 nvme id|smart|errors`: what an NVMe controller says about itself.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use ring3_backend::{Job, OpenOptions, Uri};
+use ring3_class::block::Disk;
+use ring3_device::{Device, Error};
+use ring3_driver::nvme::{Controller, Options};
+use ring3_spec::nvme::log::{ErrorEntry, Smart};
+use serde_json::{Value, json};
+
+/// Options of `ring3 nvme`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    page: Page,
+    /// The controller: vfio:0000:01:00.0, qtest:nvme or sim:nvme.
+    #[arg(long, value_name = "URI", global = true)]
+    device: Option<Uri>,
+    /// Print one JSON object; its fields are in docs/json.md.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, clap::Subcommand)]
+enum Page {
+    /// The controller and its namespaces.
+    Id,
+    /// The SMART / health log.
+    Smart,
+    /// The error log, newest first.
+    Errors,
+}
+
+/// Asks the controller and prints what it says.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let uri = args.device.context("no device: add --device vfio:0000:01:00.0, qtest:nvme or sim:nvme")?;
+    let answer = ring3_backend::with_device(&uri, OpenOptions { arena: 4 << 20, ..OpenOptions::default() }, Ask(args.page))
+        .and_then(|answer| answer)
+        .with_context(|| uri.to_string())?;
+    if args.json {
+        println!("{answer}");
+    } else {
+        print(&answer, 0);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Ask(Page);
+
+impl Job for Ask {
+    type Output = Result<Value, Error>;
+
+    fn run<D: Device>(self, device: D) -> Self::Output {
+        let controller = Controller::open(device, Options { max_queues: 1, ..Options::default() })?;
+        Ok(match self.0 {
+            Page::Id => identity(&controller),
+            Page::Smart => smart(&controller.smart()?),
+            Page::Errors => json!({ "errors": controller.errors()?.iter().map(error).collect::<Vec<_>>() }),
+        })
+    }
+}
+
+fn identity<D: Device>(controller: &Controller<D>) -> Value {
+    let identity = controller.identity();
+    let namespaces = controller.namespaces().iter().map(|namespace| {
+        let info = namespace.info();
+        json!({
+            "namespace": namespace.id(), "bytes": info.capacity(), "blocks": info.blocks, "block_size": info.block_size,
+            "read_only": info.read_only, "discard": info.discard.is_some(), "write_zeroes": info.max_write_zeroes_blocks > 0,
+        })
+    });
+    let refused = controller.refused().iter().map(|(id, why)| json!({ "namespace": id, "reason": why.to_string() }));
+    json!({
+        "model": identity.model, "serial": identity.serial, "firmware": identity.firmware, "nvme_version": identity.version,
+        "max_transfer_bytes": identity.max_transfer, "volatile_cache": identity.volatile_cache,
+        "interrupts": identity.interrupts.map_or("none".into(), |kind| format!("{kind:?}").to_lowercase()),
+        "namespaces": namespaces.collect::<Vec<_>>(), "refused": refused.collect::<Vec<_>>(),
+    })
+}
+
+/// Warnings by name, in the order of their bits.
+const WARNINGS: [(u8, &str); 5] = [
+    (Smart::WARNING_SPARE, "spare below its threshold"),
+    (Smart::WARNING_TEMPERATURE, "temperature beyond a threshold"),
+    (Smart::WARNING_RELIABILITY, "reliability degraded"),
+    (Smart::WARNING_READ_ONLY, "medium is read only"),
+    (Smart::WARNING_BACKUP, "backup of volatile memory failed"),
+];
+
+fn smart(log: &Smart) -> Value {
+    let warnings: Vec<_> = WARNINGS.iter().filter(|(bit, _)| log.critical_warning() & bit != 0).map(|(_, name)| *name).collect();
+    // Counters of 128 bits are printed as far as 64 bits reach: more than any device will ever count.
+    let count = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
+    // A data unit is 1000 blocks of 512 bytes. [NVMe 5.1.12.1.3]
+    let bytes = |units: u128| count(units.saturating_mul(512_000));
+    json!({
+        "warnings": warnings,
+        "temperature_celsius": i32::from(log.temperature_kelvin()) - 273,
+        "available_spare_percent": log.available_spare(), "spare_threshold_percent": log.spare_threshold(),
+        "percentage_used": log.percentage_used(),
+        "bytes_read": bytes(log.data_units_read()), "bytes_written": bytes(log.data_units_written()),
+        "host_reads": count(log.host_reads()), "host_writes": count(log.host_writes()),
+        "busy_minutes": count(log.busy_minutes()), "power_cycles": count(log.power_cycles()),
+        "power_on_hours": count(log.power_on_hours()), "unsafe_shutdowns": count(log.unsafe_shutdowns()),
+        "media_errors": count(log.media_errors()), "error_log_entries": count(log.error_log_entries()),
+        "warning_temperature_minutes": log.warning_minutes(), "critical_temperature_minutes": log.critical_minutes(),
+    })
+}
+
+fn error(entry: &ErrorEntry) -> Value {
+    json!({
+        "count": entry.count(), "queue": entry.queue(), "command": entry.command(), "status": entry.status().to_string(),
+        "lba": entry.lba(), "namespace": entry.namespace(),
+    })
+}
+
+/// The same facts for a person: a line a field, nested ones indented.
+fn print(value: &Value, indent: usize) {
+    let Value::Object(fields) = value else { return println!("{:indent$}{value}", "") };
+    for (name, value) in fields {
+        let name = name.replace('_', " ");
+        match value {
+            Value::Array(items) if items.iter().any(Value::is_object) => {
+                for item in items {
+                    println!("{:indent$}{name}:", "");
+                    print(item, indent + 2);
+                }
+            }
+            Value::Array(items) if items.is_empty() => println!("{:indent$}{name:<28} none", ""),
+            Value::Array(items) => {
+                let items: Vec<_> = items.iter().filter_map(Value::as_str).collect();
+                println!("{:indent$}{name:<28} {}", "", items.join("; "));
+            }
+            Value::String(text) => println!("{:indent$}{name:<28} {text}", ""),
+            other => println!("{:indent$}{name:<28} {other}", ""),
+        }
+    }
+}
