@@ -1,0 +1,197 @@
+//! Looking for what stands in the way.
+
+use crate::machine::Machine;
+use ring3_pci::{Blocked, Function, Obstacle, Use, examine, examine_machine, uses};
+
+const DISK: &str = "0000:01:00.0";
+const ARENA: u64 = 4 << 20;
+
+fn obstacles(machine: &Machine) -> Vec<Blocked> {
+    examine(&machine.host(), DISK.parse().unwrap(), ARENA).into_iter().filter_map(|check| check.found.err()).collect()
+}
+
+fn names(machine: &Machine) -> Vec<&'static str> {
+    obstacles(machine).iter().map(|blocked| blocked.obstacle.name()).collect()
+}
+
+/// A disk that nothing keeps from being claimed.
+fn ready() -> Machine {
+    let machine = Machine::new();
+    machine.function(DISK, Some(7), Some("vfio-pci"));
+    machine
+}
+
+#[test]
+fn nothing_stands_in_the_way_of_a_bound_function() {
+    assert_eq!(names(&ready()), [""; 0]);
+}
+
+#[test]
+fn a_function_is_read_with_all_that_is_known_of_it() {
+    let function = Function::read(&ready().host(), DISK.parse().unwrap()).unwrap();
+    assert_eq!((function.iommu_group, function.bars[0].size, function.reset_methods.len()), (Some(7), 0x4000, 2));
+    assert_eq!(function.class_name(), "Non-Volatile memory controller");
+    assert!(function.name().starts_with("Intel"), "{}", function.name());
+    assert_eq!(function.driver_override, None);
+}
+
+#[test]
+fn a_function_with_the_kernels_driver_is_not_bound_and_bind_is_named_with_its_undoing() {
+    let machine = Machine::new();
+    machine.driver("vfio-pci");
+    machine.function(DISK, Some(7), Some("nvme"));
+    let obstacles = obstacles(&machine);
+    assert_eq!(obstacles[0].obstacle, Obstacle::NotBound { driver: Some("nvme".into()) });
+    assert_eq!(
+        (obstacles[0].mend()[0].as_str(), obstacles[0].undo()[0].as_str()),
+        ("sudo ring3 bind 0000:01:00.0", "sudo ring3 unbind 0000:01:00.0")
+    );
+    assert_eq!(obstacles.len(), 1);
+}
+
+#[test]
+fn a_group_that_is_not_viable_names_the_member_that_blocks_and_the_command() {
+    let machine = ready();
+    machine.function("0000:01:00.1", Some(7), Some("snd_hda_intel"));
+    machine.function("0000:01:00.2", Some(7), None);
+    machine.function_of_class("0000:00:01.0", Some(7), Some("pcieport"), "0x060400");
+    let obstacles = obstacles(&machine);
+    assert_eq!(obstacles.len(), 1);
+    assert_eq!(
+        obstacles[0].to_string(),
+        "0000:01:00.0: its IOMMU group 7 is not viable: 0000:01:00.1 has the driver snd_hda_intel; \
+         to mend it: sudo ring3 bind 0000:01:00.1"
+    );
+}
+
+#[test]
+fn a_busy_group_names_its_holder() {
+    let machine = ready();
+    machine.open_by(99, "ring3", "dev/vfio/7");
+    let text = obstacles(&machine)[0].to_string();
+    assert!(text.contains("/dev/vfio/7 is held by process 99 (ring3)"), "{text}");
+}
+
+#[test]
+fn too_little_memory_to_lock_names_both_sizes_and_the_way_back() {
+    let machine = ready();
+    machine.memlock("65536");
+    let obstacles = obstacles(&machine);
+    assert_eq!(obstacles[0].obstacle, Obstacle::Memlock { needed: ARENA, limit: 65536 });
+    assert_eq!(obstacles[0].undo(), ["sudo prlimit --memlock=65536 --pid $$"]);
+}
+
+#[test]
+fn who_has_the_capability_locks_without_limit() {
+    let machine = ready();
+    machine.memlock("0");
+    machine.file("proc/self/status", "CapEff:\t0000000000004000\n");
+    assert_eq!(names(&machine), [""; 0]);
+}
+
+#[test]
+fn a_machine_without_an_iommu_is_told_how_to_get_one() {
+    let machine = Machine::new();
+    machine.function(DISK, None, Some("nvme"));
+    let names = names(&machine);
+    assert_eq!(names, ["not-bound", "no-iommu", "no-module"]);
+    let checks = examine_machine(&machine.host(), ARENA);
+    let text = checks[0].found.as_ref().unwrap_err().to_string();
+    assert!(text.contains("intel_iommu=on"), "{text}");
+}
+
+#[test]
+fn interrupts_that_are_not_remapped_stand_in_the_way_unless_allowed() {
+    let machine = ready();
+    machine.file("proc/interrupts", "  24:  0  PCI-MSI 0-edge\n");
+    assert_eq!(names(&machine), ["no-interrupt-remapping"]);
+    machine.file("sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "Y\n");
+    assert_eq!(names(&machine), [""; 0]);
+}
+
+#[test]
+fn a_wrong_address_is_the_only_thing_said() {
+    let checks = examine(&ready().host(), "0000:09:00.0".parse().unwrap(), ARENA);
+    assert_eq!(checks.len(), 1);
+    assert_eq!(checks[0].found.as_ref().unwrap_err().obstacle, Obstacle::NoFunction);
+}
+
+#[test]
+fn obstacles_are_json_with_their_names_and_figures() {
+    let machine = ready();
+    machine.memlock("65536");
+    let json = serde_json::to_value(&obstacles(&machine)[0]).unwrap();
+    assert_eq!(json, serde_json::json!({ "address": null, "obstacle": { "memlock": { "needed": ARENA, "limit": 65536 } } }));
+}
+
+#[test]
+fn a_mounted_partition_is_a_use_of_its_disk() {
+    let machine = Machine::new();
+    machine.function(DISK, Some(7), Some("nvme"));
+    machine.disk(DISK, "nvme0n1", "259:0");
+    machine.file(&format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0/nvme0n1/nvme0n1p1/dev"), "259:1");
+    machine.link("sys/class/block/nvme0n1p1", &format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0/nvme0n1/nvme0n1p1"));
+    machine.mount("259:1", "/var\\040lib", "/dev/nvme0n1p1");
+    let found = uses(&machine.host(), DISK.parse().unwrap());
+    assert_eq!(found, [Use::Mounted { disk: "nvme0n1p1".into(), at: "/var lib".into() }]);
+}
+
+#[test]
+fn a_file_system_with_a_number_of_its_own_is_found_by_its_source() {
+    let machine = Machine::new();
+    machine.function(DISK, Some(7), Some("nvme"));
+    machine.disk(DISK, "nvme0n1", "259:0");
+    machine.mount("0:42", "/btrfs", "/dev/nvme0n1");
+    assert_eq!(uses(&machine.host(), DISK.parse().unwrap()).len(), 1);
+}
+
+#[test]
+fn a_volume_above_a_disk_is_a_use_and_so_is_what_is_mounted_on_it() {
+    let machine = Machine::new();
+    machine.function(DISK, Some(7), Some("nvme"));
+    machine.disk(DISK, "nvme0n1", "259:0");
+    machine.file(&format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0/nvme0n1/holders/dm-0"), "");
+    machine.file("sys/devices/virtual/block/dm-0/dev", "254:0");
+    machine.link("sys/class/block/dm-0", "sys/devices/virtual/block/dm-0");
+    machine.mount("254:0", "/", "/dev/mapper/root");
+    let found = uses(&machine.host(), DISK.parse().unwrap());
+    let mounted = Use::Mounted { disk: "dm-0".into(), at: "/".into() };
+    assert_eq!(found, [mounted, Use::Held { disk: "nvme0n1".into(), by: "dm-0".into() }]);
+}
+
+#[test]
+fn volumes_that_hold_each_other_do_not_hang_the_search() {
+    let machine = Machine::new();
+    machine.function(DISK, Some(7), Some("nvme"));
+    machine.disk(DISK, "nvme0n1", "259:0");
+    for (disk, by) in [("nvme0n1", "dm-0"), ("dm-0", "nvme0n1")] {
+        let directory =
+            if disk == "dm-0" { "virtual/block/dm-0".into() } else { format!("pci0000:00/{DISK}/nvme/nvme0/nvme0n1") };
+        machine.file(&format!("sys/devices/{directory}/holders/{by}"), "");
+    }
+    machine.link("sys/class/block/dm-0", "sys/devices/virtual/block/dm-0");
+    assert_eq!(uses(&machine.host(), DISK.parse().unwrap()).len(), 2);
+}
+
+#[test]
+fn a_disk_that_controllers_share_is_found_through_its_subsystem() {
+    let machine = Machine::new();
+    machine.function(DISK, Some(7), Some("nvme"));
+    machine.file(&format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0/address"), "");
+    machine.file("sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/dev", "259:0");
+    let controller = format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0");
+    machine.link("sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0", &controller);
+    machine.link("sys/class/block/nvme0n1", "sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1");
+    machine.file("proc/swaps", "Filename Type Size Used Priority\n/dev/nvme0n1 partition 1 0 -2\n");
+    assert_eq!(uses(&machine.host(), DISK.parse().unwrap()), [Use::Swap { disk: "nvme0n1".into() }]);
+}
+
+#[test]
+fn an_interface_is_in_use_only_while_it_is_up() {
+    let machine = Machine::new();
+    machine.function(DISK, Some(7), Some("e1000e"));
+    machine.interface(DISK, "eth0", "0x1003");
+    assert_eq!(uses(&machine.host(), DISK.parse().unwrap()), [Use::Up { interface: "eth0".into() }]);
+    machine.interface("0000:02:00.0", "eth1", "0x1002");
+    assert_eq!(uses(&machine.host(), "0000:02:00.0".parse().unwrap()), []);
+}
