@@ -110,7 +110,8 @@ impl Claim {
         })
     }
 
-    fn change_command(&self, clear: u16, set: u16) -> Result<(), Error> {
+    /// Clears and sets bits of COMMAND, and waits until the function knows.
+    pub(super) fn change_command(&self, clear: u16, set: u16) -> Result<(), Error> {
         let _command = self.command.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.config_read(pci::COMMAND, 2) as u16;
         if old == u16::MAX {

@@ -57,19 +57,20 @@ pub(super) fn open(host: &Host, address: Address) -> Result<Opened, Error> {
 
 fn open_container(host: &Host, address: Address) -> Result<OwnedFd, Error> {
     let path = "dev/vfio/vfio";
-    let missing = || blocked(address, Obstacle::NoModule { module: "vfio-pci".into(), reason: None });
+    let missing = |module: &str| blocked(address, Obstacle::NoModule { module: module.into(), reason: None });
     let container: OwnedFd = open_file(host, path)
         .map_err(|error| match error.raw_os_error() {
             // The file may stand there without the module behind it.
-            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => missing(),
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => missing("vfio-pci"),
             _ => refused(address, path, error),
         })?
         .into();
-    let version = ioctl::api_version(&container).map_err(|_| missing())?;
-    if version != VFIO_API_VERSION as i32 || !ioctl::has_iommu(&container, VFIO_TYPE1v2_IOMMU).unwrap_or(false) {
-        return Err(Error::Unsupported(format!(
-            "vfio:{address}: this kernel's VFIO (version {version}) has no type 1 IOMMU, version 2"
-        )));
+    match ioctl::api_version(&container).map_err(|_| missing("vfio-pci"))? {
+        version if version == VFIO_API_VERSION as i32 => {}
+        version => return Err(Error::Unsupported(format!("vfio:{address}: version {version} of the kernel's VFIO"))),
+    }
+    if !ioctl::has_iommu(&container, VFIO_TYPE1v2_IOMMU).unwrap_or(false) {
+        return Err(missing("vfio_iommu_type1"));
     }
     Ok(container)
 }

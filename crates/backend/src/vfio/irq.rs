@@ -89,9 +89,7 @@ fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd]) -> Result<Option<
             return Ok(Some(Arc::new(Table { bar, offset: table.offset })));
         }
     }
-    let tie = |fd: &OwnedFd| Ok(Tie { fd: fd.try_clone()?, untied: AtomicBool::new(false) });
-    let ties = fds.iter().map(tie).collect::<std::io::Result<_>>().map_err(|error| Error::os("copying an eventfd", error))?;
-    Ok(Some(Arc::new(Ties { claim: claim.clone(), ties })))
+    Ok(Some(Arc::new(Ties::new(claim.clone(), fds)?)))
 }
 
 /// INTx.
@@ -138,7 +136,7 @@ impl IrqControl for Table {
 }
 
 /// MSI-X vectors that can only be untied from their eventfds.
-struct Ties {
+pub(super) struct Ties {
     claim: Arc<Claim>,
     ties: Vec<Tie>,
 }
@@ -149,6 +147,13 @@ struct Tie {
 }
 
 impl Ties {
+    /// Vectors 0 and on, tied to `fds` now.
+    pub(super) fn new(claim: Arc<Claim>, fds: &[impl AsFd]) -> Result<Self, Error> {
+        let tie = |fd: &_| Ok(Tie { fd: AsFd::as_fd(fd).try_clone_to_owned()?, untied: AtomicBool::new(false) });
+        let ties = fds.iter().map(tie).collect::<std::io::Result<_>>().map_err(|error| Error::os("copying an eventfd", error))?;
+        Ok(Self { claim, ties })
+    }
+
     /// Ties or unties a vector, if it is not so already: each costs the kernel a new interrupt.
     fn set(&self, vector: u16, untied: bool) -> Result<(), Error> {
         let Some(tie) = self.ties.get(usize::from(vector)) else {

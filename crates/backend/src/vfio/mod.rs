@@ -21,6 +21,8 @@ mod guard;
 mod ioctl;
 mod irq;
 mod region;
+#[cfg(test)]
+mod tests;
 mod type1;
 mod window;
 
