@@ -1,0 +1,92 @@
+//! The suite that every disk passes, on the NVMe driver over each backend that needs no guest.
+
+use std::time::Duration;
+
+use ring3_backend::{Job, OpenOptions, with_device};
+use ring3_class::block::conformance::{self, Report};
+use ring3_device::irq::IrqKind;
+use ring3_device::{Device, Error};
+use ring3_driver::nvme::{Controller, Interrupts, Options};
+
+struct Suite {
+    options: Options,
+    suite: conformance::Options,
+}
+
+impl Job for Suite {
+    type Output = Result<Vec<Report>, Error>;
+
+    fn run<D: Device>(self, device: D) -> Self::Output {
+        let controller = Controller::open(device, self.options)?;
+        Ok(controller.namespaces().iter().map(|disk| conformance::run(disk, &self.suite)).collect())
+    }
+}
+
+fn conforms(uri: &str, options: Options, requests: u32) {
+    let suite = conformance::Options { requests, depth: 16, patience: Duration::from_secs(20) };
+    let reports = with_device(&uri.parse().unwrap(), OpenOptions::default(), Suite { options, suite }).unwrap().unwrap();
+    assert!(!reports.is_empty(), "{uri} has no namespace");
+    for report in reports {
+        assert!(report.passed(), "{report}");
+    }
+}
+
+fn by(kind: IrqKind) -> Options {
+    Options { interrupts: Interrupts::Only(kind), ..Options::default() }
+}
+
+#[test]
+fn the_simulated_controller_conforms() {
+    conforms("sim:nvme", Options::default(), 3000);
+}
+
+#[test]
+fn blocks_of_4096_bytes_conform() {
+    conforms("sim:nvme,block=4096", Options::default(), 1000);
+}
+
+#[test]
+fn several_namespaces_conform() {
+    conforms("sim:nvme,namespaces=2", Options::default(), 1000);
+}
+
+#[test]
+fn the_pin_conforms() {
+    conforms("sim:nvme", by(IrqKind::Intx), 1000);
+}
+
+#[test]
+fn message_signalled_interrupts_conform() {
+    conforms("sim:nvme", by(IrqKind::Msi), 1000);
+}
+
+#[test]
+fn polling_conforms() {
+    conforms("sim:nvme", Options { interrupts: Interrupts::Polled, ..Options::default() }, 1000);
+}
+
+#[test]
+fn sleeping_for_every_completion_conforms() {
+    conforms("sim:nvme", Options { poll: Duration::ZERO, ..Options::default() }, 1000);
+}
+
+#[test]
+fn short_transfers_and_one_queue_conform() {
+    let options = Options { max_transfer: Some(8192), max_queues: 1, max_depth: 4, ..Options::default() };
+    conforms("sim:nvme", options, 1000);
+}
+
+#[test]
+fn completions_that_come_later_conform() {
+    conforms("sim:nvme,delay=100us", Options::default(), 500);
+}
+
+#[test]
+fn qemus_controller_conforms() {
+    conforms("qtest:nvme", Options::default(), 200);
+}
+
+#[test]
+fn qemus_blocks_of_4096_bytes_and_the_pin_conform() {
+    conforms("qtest:nvme,block=4096", by(IrqKind::Intx), 100);
+}
