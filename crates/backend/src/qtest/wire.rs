@@ -25,7 +25,7 @@ use super::intx::Pin;
 /// How long a reply is awaited without sleeping: most come within 10 microseconds, a sleep and its wake-up cost 40.
 const SPIN: Duration = Duration::from_micros(30);
 /// Replies that may be owed before they are collected. The socket's buffer holds about 270 of them.
-const OWED_LIMIT: usize = 64;
+const OWED_LIMIT: usize = 128;
 
 /// One connection to a QEMU.
 pub(super) struct Wire {
@@ -50,9 +50,9 @@ impl Wire {
             return;
         }
         inbox.owed += 1;
-        // At half the limit whatever is there is taken for free; at the limit the oldest are awaited.
-        if inbox.owed >= OWED_LIMIT / 2 {
-            let _ = self.collect(&mut inbox, OWED_LIMIT, Deadline::after(self.limit));
+        // Down to half, so that the waits are few and long instead of one for each write.
+        if inbox.owed >= OWED_LIMIT {
+            let _ = self.collect(&mut inbox, OWED_LIMIT / 2, Deadline::after(self.limit));
         }
     }
 
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_takes_no_more_is_a_device_that_is_gone() {
+    fn writes_that_nobody_acknowledges_are_a_device_that_is_gone() {
         let (wire, _qemu) = pair();
         for _ in 0..OWED_LIMIT + 1 {
             wire.post(format_args!("writel 0x10 0x1"));
