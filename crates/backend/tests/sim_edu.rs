@@ -47,11 +47,14 @@ fn the_capability_list_leads_to_msi() {
 }
 
 #[test]
-fn bars_and_msi_cannot_be_written_and_the_rest_can() {
+fn bars_msi_and_command_bits_cannot_be_written_and_the_rest_can() {
     let device = open("sim:edu");
     let msi = device.config_read(pci::CAPABILITIES, 1);
     assert!(device.config_write(pci::BAR0, 4, u32::MAX).is_err());
     assert!(device.config_write(u64::from(msi) + 2, 2, 1).is_err());
+    let command = device.config_read(pci::COMMAND, 2);
+    assert!(device.config_write(pci::COMMAND, 2, command | u32::from(pci::COMMAND_BUS_MASTER)).is_err());
+    assert!(device.config_write(pci::COMMAND, 2, command).is_ok());
     device.config_write(0x3c, 1, 11).unwrap();
     assert_eq!(device.config_read(0x3c, 1), 11);
     device.config_write(pci::VENDOR_ID, 2, 0).unwrap();
@@ -69,9 +72,9 @@ fn an_access_outside_of_the_bar_reads_all_ones() {
 #[test]
 fn registers_read_all_ones_while_memory_space_is_off() {
     let device = open("sim:edu");
-    device.config_write(pci::COMMAND, 2, 0).unwrap();
+    device.handle().set_command(pci::COMMAND_MEMORY, false);
     assert!(matches!(registers(&device).read_alive(spec::LIVENESS), Err(Error::Gone)));
-    device.config_write(pci::COMMAND, 2, pci::COMMAND_MEMORY.into()).unwrap();
+    device.handle().set_command(pci::COMMAND_MEMORY, true);
     assert!(registers(&device).read_alive(spec::IDENTIFICATION).is_ok());
 }
 
@@ -191,12 +194,11 @@ fn the_pin_stays_silent_until_it_is_unmasked_and_fires_again_while_it_is_asserte
 fn a_disabled_pin_is_silent_and_still_shown_in_the_status_register() {
     let device = open("sim:edu");
     let irqs = device.irqs(IrqKind::Intx, 1).unwrap();
-    let command = pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE;
-    device.config_write(pci::COMMAND, 2, command.into()).unwrap();
+    device.handle().set_command(pci::COMMAND_INTX_DISABLE, true);
     registers(&device).write(spec::INTERRUPT_RAISE, 1);
     assert_eq!(irqs[0].take().unwrap(), 0);
     assert_eq!(device.config_read(pci::STATUS, 2) >> 3 & 1, 1);
-    device.config_write(pci::COMMAND, 2, pci::COMMAND_MEMORY.into()).unwrap();
+    device.handle().set_command(pci::COMMAND_INTX_DISABLE, false);
     assert_eq!(irqs[0].take().unwrap(), 1);
 }
 

@@ -6,7 +6,7 @@ use ring3_device::{Bar, Error};
 use ring3_spec::pci;
 
 use super::device::Core;
-use super::model::{Model, MsixLayout};
+use super::model::{BarLayout, Model, MsixLayout};
 
 /// Bytes of an MSI-X table entry: address, data, control. [PCI 6.8.2]
 const ENTRY: u64 = 16;
@@ -16,10 +16,7 @@ const ENTRY_CONTROL: u64 = 12;
 /// One BAR of a simulated device.
 pub struct SimBar<M: Model> {
     core: Arc<Core<M>>,
-    index: u8,
-    len: u64,
-    /// The bit of the command register without which it does not answer.
-    enable: u16,
+    layout: BarLayout,
 }
 
 impl<M: Model> Clone for SimBar<M> {
@@ -30,48 +27,50 @@ impl<M: Model> Clone for SimBar<M> {
 
 pub(super) fn open<M: Model>(core: &Arc<Core<M>>, index: u8) -> Result<SimBar<M>, Error> {
     let layout = core.identity.bars.iter().find(|bar| bar.index == index);
-    let layout = layout.ok_or_else(|| Error::Unsupported(format!("{} has no BAR {index}", core.name)))?;
-    let enable = if layout.ports { pci::COMMAND_IO } else { pci::COMMAND_MEMORY };
-    Ok(SimBar { core: Arc::clone(core), index, len: layout.len, enable })
+    let layout = *layout.ok_or_else(|| Error::Unsupported(format!("{} has no BAR {index}", core.name)))?;
+    Ok(SimBar { core: Arc::clone(core), layout })
 }
 
 impl<M: Model> SimBar<M> {
-    #[inline]
-    fn answers(&self, offset: u64, width: usize) -> bool {
-        let inside = offset.checked_add(width as u64).is_some_and(|end| end <= self.len);
-        inside && !self.core.bus.is_removed() && self.core.bus.config.command() & self.enable != 0
-    }
-
     fn read(&self, offset: u64, width: usize) -> u64 {
-        if !self.answers(offset, width) {
+        if !self.core.answers(&self.layout, offset, width) {
             return u64::MAX;
         }
         let mut model = self.core.model();
         self.core.deliver(&mut model);
-        match self.core.msix_read(self.index, offset, width) {
+        match self.core.msix_read(self.layout.index, offset, width) {
             Some(value) => value,
-            None => model.read(&self.core.bus, self.index, offset, width),
+            None => model.read(&self.core.bus, self.layout.index, offset, width),
         }
     }
 
-    #[inline]
     fn write(&self, offset: u64, width: usize, value: u64) {
-        if !self.answers(offset, width) || width == 4 && self.core.posted.record((self.index, offset, value as u32)) {
+        if !self.core.answers(&self.layout, offset, width) {
             return;
         }
         let mut model = self.core.model();
         self.core.deliver(&mut model);
-        self.core.write(&mut model, self.index, offset, width, value);
+        self.core.write(&mut model, self.layout.index, offset, width, value);
     }
 }
 
 impl<M: Model> Core<M> {
+    /// Whether an access meets the device: it lies within the BAR, which is decoded, and the device is there.
+    #[inline]
+    fn answers(&self, layout: &BarLayout, offset: u64, width: usize) -> bool {
+        let decoding = if layout.ports { pci::COMMAND_IO } else { pci::COMMAND_MEMORY };
+        let inside = offset.checked_add(width as u64).is_some_and(|end| end <= layout.len);
+        inside && !self.bus.is_removed() && self.bus.config.command() & decoding != 0
+    }
+
     /// Delivers recorded writes; returns how many.
     #[inline]
     pub(super) fn deliver(&self, model: &mut M) -> usize {
         let mut count = 0;
         while let Some((bar, offset, value)) = self.posted.take() {
-            self.write(model, bar, offset, 4, value.into());
+            if self.identity.bars.iter().any(|layout| layout.index == bar && self.answers(layout, offset, 4)) {
+                self.write(model, bar, offset, 4, value.into());
+            }
             count += 1;
         }
         count
@@ -125,7 +124,7 @@ fn within(offset: u64, start: u32, len: u64) -> Option<u64> {
 
 impl<M: Model> Bar for SimBar<M> {
     fn len(&self) -> u64 {
-        self.len
+        self.layout.len
     }
     fn read8(&self, offset: u64) -> u8 {
         self.read(offset, 1) as u8
@@ -147,7 +146,9 @@ impl<M: Model> Bar for SimBar<M> {
     }
     #[inline]
     fn write32(&self, offset: u64, value: u32) {
-        self.write(offset, 4, value.into());
+        if !(offset < self.layout.len && self.core.posted.record((self.layout.index, offset, value))) {
+            self.write(offset, 4, value.into());
+        }
     }
     fn write64(&self, offset: u64, value: u64) {
         self.write(offset, 8, value);

@@ -100,12 +100,13 @@ impl Bus {
     }
 
     pub(super) fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
-        if self.is_removed() {
-            return Ok(());
-        }
-        self.config.write(offset, width, value)?;
+        if self.is_removed() { Ok(()) } else { self.config.write(offset, width, value) }
+    }
+
+    /// Switches one bit of the command register, as the backend does for its user.
+    pub(super) fn set_command(&self, bit: u16, on: bool) {
+        self.config.set_command(bit, on);
         self.interrupts.disable_pin(self.config.command() & pci::COMMAND_INTX_DISABLE != 0);
-        Ok(())
     }
 
     #[inline]

@@ -24,8 +24,10 @@ const MSI_LEN: usize = 24;
 const MSIX_LEN: usize = 12;
 /// STATUS: the pin is asserted, whether or not it is disabled. [PCI 6.2.3]
 const STATUS_INTERRUPT: u16 = 1 << 3;
-/// COMMAND bits that exist here.
-const COMMAND_BITS: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
+/// COMMAND bits that are the backend's, and all that exist here: decoding, bus mastering, and the pin.
+const OWNED_COMMAND: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
+/// Which line the pin is tied to, 8 bits. [PCI 6.2.4]
+const INTERRUPT_LINE: u64 = 0x3c;
 
 pub(super) struct Config {
     image: Mutex<[u8; SIZE]>,
@@ -106,16 +108,21 @@ impl Config {
         if self.owned.iter().any(|owned| range.start < owned.end && owned.start < range.end) {
             return Err(Error::Invalid(format!("configuration bytes at {offset:#x} (BARs, MSI, MSI-X) belong to the backend")));
         }
-        let command = pci::COMMAND as usize..pci::COMMAND as usize + 2;
         for (at, byte) in range.zip(value.to_le_bytes()) {
-            if command.contains(&at) {
-                let shift = (at - command.start) * 8;
-                let bits = COMMAND_BITS & 0xff << shift;
-                self.set_command(bits, false);
-                self.set_command(bits & u16::from(byte) << shift, true);
-            } else if at == 0x3c {
+            let command = match at as u64 {
+                pci::COMMAND => Some((self.command() as u8, OWNED_COMMAND as u8)),
+                at if at == pci::COMMAND + 1 => Some(((self.command() >> 8) as u8, (OWNED_COMMAND >> 8) as u8)),
                 // The interrupt line register is a note of the firmware's; everything else is read-only. [PCI 6.2.4]
-                self.image.lock().unwrap_or_else(PoisonError::into_inner)[at] = byte;
+                INTERRUPT_LINE => {
+                    self.image.lock().unwrap_or_else(PoisonError::into_inner)[at] = byte;
+                    None
+                }
+                _ => None,
+            };
+            if command.is_some_and(|(now, owned)| (now ^ byte) & owned != 0) {
+                return Err(Error::Invalid(
+                    "COMMAND's decoding, bus master and interrupt bits belong to the backend: use set_bus_master and irqs".into(),
+                ));
             }
         }
         Ok(())

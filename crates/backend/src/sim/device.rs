@@ -161,9 +161,7 @@ impl<M: Model> Device for SimDevice<M> {
             return Err(Error::Unsupported(format!("{}: {count} {kind:?} interrupts, it has {most}", self.name())));
         }
         let bus = &self.core.bus;
-        let pin_disabled = kind != IrqKind::Intx;
-        bus.config.set_command(pci::COMMAND_INTX_DISABLE, pin_disabled);
-        bus.interrupts.disable_pin(pin_disabled);
+        bus.set_command(pci::COMMAND_INTX_DISABLE, kind != IrqKind::Intx);
         bus.interrupts.enable(kind, count)
     }
 
@@ -173,7 +171,7 @@ impl<M: Model> Device for SimDevice<M> {
         }
         // Under the model's lock, so that nothing is under way any more when it is off.
         let _model = self.core.model();
-        self.core.bus.config.set_command(pci::COMMAND_BUS_MASTER, on);
+        self.core.bus.set_command(pci::COMMAND_BUS_MASTER, on);
         Ok(())
     }
 

@@ -63,6 +63,12 @@ impl<M: Model> SimHandle<M> {
         self.core.bus.raise(vector);
     }
 
+    /// Switches one bit of the command register (memory decoding, the pin) behind the driver's back.
+    pub fn set_command(&self, bit: u16, on: bool) {
+        let _model = self.core.model();
+        self.core.bus.set_command(bit, on);
+    }
+
     /// Pulls the device out: all ones from now on.
     pub fn remove(&self) {
         self.core.bus.remove();

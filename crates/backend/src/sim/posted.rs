@@ -3,8 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 const SLOTS: usize = 4096;
+/// Slots that stay free, so that this many threads may claim one at the same time.
+const SPARE: usize = 64;
 /// Set in every record, so that a slot that is claimed but not yet written can be told apart.
 const WRITTEN: u64 = 1 << 63;
+/// Offsets that a record holds.
+const OFFSETS: u64 = 1 << 28;
 
 /// A 32-bit write: BAR, offset, value.
 pub(super) type Write = (u8, u64, u32);
@@ -12,14 +16,14 @@ pub(super) type Write = (u8, u64, u32);
 /// A queue of writes: many writers, and one reader that the model's lock excludes from others.
 pub(super) struct Posted {
     on: AtomicBool,
-    slots: Box<[AtomicU64]>,
     head: AtomicUsize,
     tail: AtomicUsize,
+    slots: [AtomicU64; SLOTS],
 }
 
 impl Posted {
     pub(super) fn new() -> Self {
-        let slots = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        let slots = [const { AtomicU64::new(0) }; SLOTS];
         Self { on: AtomicBool::new(false), slots, head: AtomicUsize::new(0), tail: AtomicUsize::new(0) }
     }
 
@@ -28,15 +32,18 @@ impl Posted {
     }
 
     /// Records a write; false if recording is off, or there is no room, or the offset is beyond what a record holds.
+    ///
+    /// A benchmark counts this as the driver's, so it is as short as can be: about 20 instructions.
     #[inline]
     pub(super) fn record(&self, (bar, offset, value): Write) -> bool {
-        if !self.on.load(Ordering::Relaxed) || offset >= 1 << 28 {
+        if !self.on.load(Ordering::Relaxed) || offset >= OFFSETS {
             return false;
         }
-        let claim = self.tail.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tail| {
-            (tail.wrapping_sub(self.head.load(Ordering::Acquire)) < SLOTS).then(|| tail.wrapping_add(1))
-        });
-        let Ok(tail) = claim else { return false };
+        let used = self.tail.load(Ordering::Relaxed).wrapping_sub(self.head.load(Ordering::Acquire));
+        if used >= SLOTS - SPARE {
+            return false;
+        }
+        let tail = self.tail.fetch_add(1, Ordering::Relaxed);
         let record = WRITTEN | u64::from(bar) << 60 | offset << 32 | u64::from(value);
         self.slots[tail % SLOTS].store(record, Ordering::Release);
         true
@@ -58,7 +65,7 @@ impl Posted {
             }
         };
         self.head.store(head.wrapping_add(1), Ordering::Release);
-        Some(((record >> 60 & 7) as u8, record >> 32 & 0xfff_ffff, record as u32))
+        Some(((record >> 60 & 7) as u8, record >> 32 & (OFFSETS - 1), record as u32))
     }
 }
 
@@ -82,7 +89,7 @@ mod tests {
     fn a_full_record_refuses_and_has_room_again_after_a_take() {
         let posted = Posted::new();
         posted.set(true);
-        assert!((0..SLOTS as u32).all(|i| posted.record((0, 0, i))));
+        assert!((0..(SLOTS - SPARE) as u32).all(|i| posted.record((0, 0, i))));
         assert!(!posted.record((0, 0, 0)));
         assert_eq!(posted.take(), Some((0, 0, 0)));
         assert!(posted.record((0, 0, 0)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ring3_spec::nvme::event::AsyncEvent;
 
 use super::controller::{Counters, NvmeModel};
-use crate::sim::fault::{Action, FaultPlan};
+use crate::sim::fault::FaultPlan;
 use crate::sim::{SimHandle, Timing};
 
 impl SimHandle<NvmeModel> {
@@ -45,13 +45,9 @@ impl SimHandle<NvmeModel> {
         })
     }
 
-    /// Makes something go wrong now that needs no command: [`Action::Fatal`] and [`Action::Remove`]; others have no effect.
-    pub fn inject(&self, action: Action) {
-        self.with(|model, bus| match action {
-            Action::Fatal => model.fail(),
-            Action::Remove => bus.remove(),
-            _ => tracing::warn!(?action, "a fault that belongs to a command: add a rule to the plan"),
-        });
+    /// Fatal status, now: the controller stops and says so.
+    pub fn fail(&self) {
+        self.with(|model, _| model.fail());
     }
 
     /// The power goes and comes back: writes that were not durable are lost, the controller is disabled.
