@@ -229,7 +229,7 @@ impl<'a> Server<'a> {
         if end.is_err() {
             self.counters.errors.add(1);
         }
-        self.counters.completed(u64::from(slot.bytes), self.started);
+        self.counters.completed(if end.is_ok() { slot.bytes } else { 0 }, self.started);
         // SAFETY: as in `offer`; the buffer is back in its slot.
         unsafe { self.ring.commit(tag, translate::result(end, slot.bytes), slot.addr) }
     }

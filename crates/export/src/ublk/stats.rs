@@ -36,12 +36,14 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// One more request has ended, `bytes` of it moved. `since` is when the export began.
     #[inline]
-    pub fn completed(&self, requests: u64, since: Instant) {
+    pub fn completed(&self, bytes: u32, since: Instant) {
         if self.first.load(Ordering::Relaxed) == 0 {
             self.first.store(since.elapsed().as_nanos() as u64 + 1, Ordering::Relaxed);
         }
-        self.requests.add(requests);
+        self.requests.add(1);
+        self.bytes.add(bytes.into());
     }
 }
 
@@ -88,5 +90,25 @@ impl Stats {
                 first_request_ns: [sum.first_request_ns, first].into_iter().flatten().min(),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_bytes_of_all_queues_are_added_up() {
+        let queues = [Counters::default(), Counters::default()];
+        queues[0].completed(4096, Instant::now());
+        queues[1].completed(512, Instant::now());
+        let stats = Stats::sum(queues.iter());
+        assert_eq!((stats.requests, stats.bytes), (2, 4608));
+        assert!(stats.first_request_ns.is_some());
+    }
+
+    #[test]
+    fn an_export_that_nobody_has_used_has_no_first_request() {
+        assert_eq!(Stats::sum([Counters::default()].iter()).first_request_ns, None);
     }
 }
