@@ -21,6 +21,8 @@ enum Driver {
     Edu(EduArgs),
     /// No device: a disk whose requests end at once, the floor of measurements.
     Null(disk::NullArgs),
+    /// NVMe controllers: each namespace becomes a block device.
+    Nvme(disk::NvmeArgs),
 }
 
 #[derive(clap::Args)]
@@ -42,6 +44,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.driver {
         Driver::Edu(args) => run_edu(args),
         Driver::Null(args) => disk::run_null(args),
+        Driver::Nvme(args) => disk::run_nvme(args),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The exported disks of one device, together.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::Disk;
@@ -14,20 +15,22 @@ struct Served {
     export: Export,
     exported: Exported,
     began: Duration,
-    _disk: Box<dyn Disk>,
+    _disk: Arc<dyn Disk>,
 }
 
 /// All exports of a device.
 pub struct Disks(Vec<Served>);
 
 impl Disks {
-    /// Exports each disk; if one fails, those before it are stopped. With an id, disks get consecutive ones. `since` is when the
-    /// process began to claim the device.
-    pub fn export(disks: Vec<Box<dyn Disk>>, options: &ublk::Options, since: Instant) -> Result<Self, Error> {
+    /// Exports each disk; if one fails, those before it are stopped. With an id, disks get consecutive ones. They share the device's
+    /// queues evenly. `since` is when the process began to claim the device.
+    pub fn export(disks: Vec<Arc<dyn Disk>>, options: &ublk::Options, since: Instant) -> Result<Self, Error> {
         let mut served = Self(Vec::new());
+        let count = disks.len().clamp(1, usize::from(u16::MAX)) as u16;
         for (disk, index) in disks.into_iter().zip(0..) {
             let began = since.elapsed();
-            let options = ublk::Options { id: options.id.map(|id| id + index), ..*options };
+            let queues = options.queues.min(disk.max_queues() / count).max(1);
+            let options = ublk::Options { id: options.id.map(|id| id + index), queues, ..*options };
             let export = Export::start(&*disk, &options)?;
             let exported = Exported::new(&export, &*disk);
             served.0.push(Served { export, exported, began, _disk: disk });

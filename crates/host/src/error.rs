@@ -14,16 +14,6 @@ pub enum Error {
     /// The export.
     #[error(transparent)]
     Export(#[from] ring3_export::ublk::Error),
-    /// The namespace that was asked for is not there.
-    #[error("{device} has no namespace {wanted}; it has: {present}")]
-    NoNamespace {
-        /// As the user named it.
-        device: String,
-        /// As it was asked for.
-        wanted: u32,
-        /// Those that can be used.
-        present: String,
-    },
     /// The device has nothing to export.
     #[error("{device} has no disk that can be used; ring3 nvme info --device {device} shows its namespaces")]
     NoDisk {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ring3_export::ublk;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::attach::{Source, attach};
+use crate::attach::{Attached, Monitor, Source, attach};
 use crate::disks::Disks;
 use crate::report::{Milestones, Report};
 use crate::signals::{Signals, Wish};
@@ -19,6 +19,9 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// How often the status line is renewed.
 const STATUS: Duration = Duration::from_secs(1);
+
+/// How often the device is asked what it has to report.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// How to run a driver.
 #[derive(Debug)]
@@ -50,11 +53,11 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     let keep: Vec<_> = options.stats.iter().map(PathBuf::as_path).collect();
     process::prepare(&keep)?;
     let since = Instant::now();
-    let disks = attach(source, options.ublk.buffer_bytes())?;
+    let Attached { disks, monitor } = attach(source, &options.ublk)?;
     let attached = since.elapsed();
     let disks = Disks::export(disks, &options.ublk, since)?;
     let times = Milestones { attached, ready: Some(since.elapsed()) };
-    let mut host = Host { name: source.name(), disks, times, signals, options };
+    let mut host = Host { name: source.name(), disks, monitor, times, signals, options };
     host.announce()?;
     let ending = host.serve();
     host.report();
@@ -64,6 +67,7 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
 struct Host {
     name: String,
     disks: Disks,
+    monitor: Option<Box<dyn Monitor>>,
     times: Milestones,
     signals: Signals,
     options: Options,
@@ -92,10 +96,19 @@ impl Host {
     /// Serves until the end, and stops the disks.
     fn serve(&mut self) -> Result<Ending, Error> {
         let status = std::io::stderr().is_terminal() && !self.options.json;
-        let (mut stopping, mut told) = (false, false);
+        let (mut stopping, mut told, mut looked) = (false, false, Instant::now());
         loop {
-            let timeout = if stopping { Some(RETRY) } else { status.then_some(STATUS) };
-            let (signalled, ended) = self.wait(timeout)?;
+            let (signalled, ended) = self.wait(if stopping {
+                RETRY
+            } else if status {
+                STATUS
+            } else {
+                LOOK
+            })?;
+            if let Some(monitor) = self.monitor.as_ref().filter(|_| looked.elapsed() >= LOOK) {
+                monitor.look();
+                looked = Instant::now();
+            }
             if signalled {
                 while let Some(wish) = self.signals.next() {
                     match wish {
@@ -129,11 +142,11 @@ impl Host {
     }
 
     /// Waits for a signal or the end of an export: which of them it was.
-    fn wait(&self, timeout: Option<Duration>) -> Result<(bool, bool), Error> {
+    fn wait(&self, timeout: Duration) -> Result<(bool, bool), Error> {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         let ended = self.disks.ended();
         fds.extend(ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(source) => return Err(Error::os("waiting for signals", source)),

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ring3_backend::Uri;
+use ring3_device::irq::IrqKind;
+use ring3_driver::nvme::Interrupts;
 use ring3_export::ublk;
 use ring3_host::attach::Source;
 use ring3_host::{Ending, Options, Ready};
@@ -61,6 +64,48 @@ pub struct NullArgs {
     block_size: u32,
     #[command(flatten)]
     export: ExportArgs,
+}
+
+/// Options of `ring3 run nvme`.
+#[derive(clap::Args)]
+pub struct NvmeArgs {
+    /// The controller: vfio:0000:01:00.0, qtest:nvme or sim:nvme.
+    #[arg(long, value_name = "URI")]
+    device: Uri,
+    /// The namespace to use; without it, all that can be used, each a disk.
+    #[arg(long, value_name = "NSID")]
+    namespace: Option<u32>,
+    /// How the controller signals.
+    #[arg(long, value_enum, default_value = "auto")]
+    irq: Interrupt,
+    #[command(flatten)]
+    export: ExportArgs,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Interrupt {
+    /// The best that it has.
+    Auto,
+    /// Messages, one for each queue.
+    Msix,
+    /// One message for all.
+    Msi,
+    /// The pin.
+    Intx,
+    /// Not at all: it is looked at again and again while requests are in flight.
+    Poll,
+}
+
+/// Drives an NVMe controller.
+pub fn run_nvme(args: NvmeArgs) -> anyhow::Result<ExitCode> {
+    let interrupts = match args.irq {
+        Interrupt::Auto => Interrupts::Auto,
+        Interrupt::Msix => Interrupts::Only(IrqKind::MsiX),
+        Interrupt::Msi => Interrupts::Only(IrqKind::Msi),
+        Interrupt::Intx => Interrupts::Only(IrqKind::Intx),
+        Interrupt::Poll => Interrupts::Polled,
+    };
+    run(&Source::Nvme { device: args.device, namespace: args.namespace, interrupts }, args.export)
 }
 
 /// Serves a disk that does nothing.

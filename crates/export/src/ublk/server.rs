@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, Data, IoError, Queue, Request};
 use ring3_class::dma::DmaBuffer;
+use ring3_class::irq::{Irq, IrqKind};
 
 use super::adaptive::Adaptive;
 use super::descriptors::Descriptors;
@@ -47,7 +48,11 @@ pub struct Server<'a> {
     /// Tags that the kernel has not aborted.
     live: usize,
     submitted: bool,
+    /// The interrupt is watched in the io_uring.
     watching: bool,
+    /// The class queue has let its interrupt through.
+    open: bool,
+    /// A timer is running.
     timing: bool,
     nap: Duration,
 }
@@ -68,7 +73,7 @@ impl<'a> Server<'a> {
         let slot = |buffer: DmaBuffer| Slot { addr: buffer.as_ptr() as u64, buffer: Some(buffer), bytes: 0, busy: false };
         let slots: Vec<_> = buffers.into_iter().map(slot).collect();
         let live = slots.len();
-        let (submitted, watching, timing, nap) = (false, false, false, NAPS.0);
+        let (submitted, watching, open, timing, nap) = (false, false, false, false, NAPS.0);
         Self {
             ring,
             class,
@@ -82,6 +87,7 @@ impl<'a> Server<'a> {
             live,
             submitted,
             watching,
+            open,
             timing,
             nap,
         }
@@ -121,18 +127,32 @@ impl<'a> Server<'a> {
                 Event::Interrupt(more) => {
                     self.watching = more;
                     self.counters.interrupts.add(1);
-                }
-                Event::Timer => {
-                    self.timing = false;
-                    if self.class.in_flight() > 0
-                        && let Err(error) = self.class.tick(Instant::now())
-                    {
-                        tracing::error!(%error, "the driver cannot recover its device");
+                    if self.class.in_flight() == 0 {
+                        self.count_interrupts();
                     }
                 }
+                Event::Timer => self.tick(),
             }
         }
         Ok(())
+    }
+
+    fn tick(&mut self) {
+        self.timing = false;
+        self.count_interrupts();
+        if self.class.in_flight() > 0
+            && let Err(error) = self.class.tick(Instant::now())
+        {
+            tracing::error!(%error, "the driver cannot recover its device");
+        }
+    }
+
+    /// Reads the interrupt's count, which finds storms. Not done for each interrupt: a watched descriptor tells of the next one
+    /// whether the last was read or not.
+    fn count_interrupts(&self) {
+        if let Some(Err(error)) = self.class.irq().filter(|irq| irq.kind() != IrqKind::Intx).map(Irq::take) {
+            tracing::warn!(%error, "the interrupt cannot be read");
+        }
     }
 
     #[inline]
@@ -261,6 +281,10 @@ impl<'a> Server<'a> {
             // Each interrupt would cost a system call that brings nothing.
             self.watching = false;
             self.ring.unwatch()?;
+            self.open = false;
+            if let Err(error) = self.class.disarm() {
+                tracing::warn!(%error, "the interrupt cannot be held back");
+            }
         }
         if self.ring.has_unsent() {
             self.counters.calls.add(1);
@@ -288,29 +312,28 @@ impl<'a> Server<'a> {
     }
 
     /// Sleeps until the interrupt or the kernel has something.
+    ///
+    /// A message that comes while it is watched is an event, however early: nothing has to be looked at before sleeping, once the
+    /// interrupt is open. The pin is closed each time it fires and must be opened again.
     fn sleep(&mut self) -> io::Result<()> {
         let Some(interrupt) = self.class.irq() else { return self.nap() };
-        if !self.watching {
-            // What came while nobody watched is in the class queue, which `arm` looks at.
-            let _ = interrupt.take();
+        let is_pin = interrupt.kind() == IrqKind::Intx;
+        if !std::mem::replace(&mut self.watching, true) {
             self.ring.watch()?;
-            self.watching = true;
         }
-        match self.class.arm() {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(error) => {
-                tracing::warn!(%error, "the interrupt cannot be armed");
-                return self.nap();
+        if !self.open || is_pin {
+            match self.class.arm() {
+                Ok(true) => self.open = true,
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    tracing::warn!(%error, "the interrupt cannot be armed");
+                    return self.nap();
+                }
             }
         }
         self.counters.calls.add(1);
         self.counters.sleeps.add(1);
-        self.ring.sleep()?;
-        if let Err(error) = self.class.disarm() {
-            tracing::warn!(%error, "the interrupt cannot be held back");
-        }
-        Ok(())
+        self.ring.sleep()
     }
 
     /// Sleeps for a while only: there is no interrupt to wake up by.
