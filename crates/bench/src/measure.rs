@@ -15,8 +15,8 @@ pub struct Method {
     pub time: Duration,
     /// Whether latency is taken, in a pass of its own, so that its clock reads do not burden the throughput.
     pub latency: bool,
-    /// Whether the clock counts instructions: busy time is then what a [`Soaker`] leaves.
-    pub instructions: bool,
+    /// If the clock counts instructions, busy time is what a [`Soaker`] leaves whose step takes so many nanoseconds.
+    pub soaker_step: Option<f64>,
     /// Processors of the machine.
     pub cpus: usize,
     /// Where the random sequence starts.
@@ -51,7 +51,7 @@ fn throughput(
     driver: Option<u32>,
     into: &mut Measurement,
 ) -> Result<Outcome, Error> {
-    let soaker = method.instructions.then(|| Soaker::start(method.cpus)).transpose()?;
+    let soaker = method.soaker_step.map(|step| Soaker::start(method.cpus, step));
     let steps = soaker.as_ref().map_or(0, Soaker::count);
     let meter = Meter::start(driver);
     let mut cost = Default::default();

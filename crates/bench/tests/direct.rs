@@ -66,10 +66,10 @@ fn a_request_larger_than_the_disk_takes_is_refused_by_name() {
 fn a_measurement_has_the_numbers_of_its_clock() {
     let disk = MemoryDisk::new(1 << 20, Behaviour::Good);
     let workload = "randread-4k-qd8".parse().unwrap();
-    for (instructions, there, missing) in
-        [(false, "cpu_us_per_op", "instructions_per_op"), (true, "instructions_per_op", "cpu_percent")]
+    for (soaker_step, there, missing) in
+        [(None, "cpu_us_per_op", "instructions_per_op"), (Some(1.0), "instructions_per_op", "cpu_percent")]
     {
-        let method = Method { time: Duration::from_millis(60), latency: true, instructions, cpus: 1, seed: 1 };
+        let method = Method { time: Duration::from_millis(60), latency: true, soaker_step, cpus: 1, seed: 1 };
         let mut target = Direct::open(&disk, 8, 4096).unwrap();
         let values = measure(&mut target, workload, &method, None, Measurement::new(1, workload, "process")).unwrap().values;
         assert!(values["iops"] > 0.0 && values["latency_us_p99"] >= values["latency_us_p50"]);

@@ -1,12 +1,13 @@
 //! The rounds on this machine.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::Disk;
 
 use super::{Event, Export, Placement, Plan, Progress};
-use crate::cpu::{peak_memory, process_time};
+use crate::cpu::{Soaker, peak_memory, process_time};
 use crate::load::{Direct, File, FileOptions, Limit, Load, Target, run};
 use crate::measure::{Method, measure};
 use crate::report::{Lab, Measurement};
@@ -20,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(1);
 const FIRST: &str = "randread-4k-qd1";
 
 /// Claims the device and gives its disk.
-pub type OpenDisk<'a> = dyn Fn() -> Result<Box<dyn Disk>, Error> + 'a;
+pub type OpenDisk<'a> = dyn Fn() -> Result<Arc<dyn Disk>, Error> + 'a;
 
 /// What the placements are made of.
 pub struct Programs<'a> {
@@ -38,8 +39,8 @@ pub struct Programs<'a> {
 
 /// Measures the rounds of `plan` from `first` on (the first is 1), and tells `progress` of every step.
 pub fn run_here(plan: &Plan, first: u32, programs: &Programs, progress: &mut Progress) -> Result<(), Error> {
-    let mut here = Here { plan, programs, method: method(plan), progress };
-    (here.progress)(&Event::Begin(lab(plan)));
+    let mut here = Here { plan, programs, method: method(plan)?, progress };
+    (here.progress)(&Event::Begin(machine(plan.instructions)));
     for round in first..=plan.rounds {
         // Every other round goes the other way round, so that no placement always follows the same one.
         let mut placements = plan.placements.clone();
@@ -65,20 +66,22 @@ impl Placement {
     }
 }
 
-fn method(plan: &Plan) -> Method {
-    Method { time: plan.time(), latency: true, instructions: plan.instructions, cpus: cpus(), seed: 1 }
+fn method(plan: &Plan) -> Result<Method, Error> {
+    let cpus = cpus();
+    let soaker_step = plan.instructions.then(|| Soaker::calibrate(cpus)).transpose()?;
+    Ok(Method { time: plan.time(), latency: true, soaker_step, cpus, seed: 1 })
 }
 
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// This machine.
-fn lab(plan: &Plan) -> Lab {
+/// This machine, measured by its clock or by counting instructions.
+pub fn machine(instructions: bool) -> Lab {
     Lab {
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         qemu: "none".into(),
-        mode: if plan.instructions { "instructions" } else { "wall" }.into(),
+        mode: if instructions { "instructions" } else { "wall" }.into(),
         vcpus: cpus() as u32,
     }
 }

@@ -10,6 +10,6 @@ mod journal;
 mod plan;
 
 pub use export::Export;
-pub use here::{OpenDisk, Programs, run_here};
+pub use here::{OpenDisk, Programs, machine, run_here};
 pub use journal::Journal;
 pub use plan::{Event, Placement, Plan, Progress};
