@@ -55,8 +55,11 @@ fn boot() -> String {
         .program(Path::new(&program))
         .variable(MARK, "1")
         .step("tests", &format!("timeout 90 {name} vfio::tests:: --ignored --test-threads=1 2>&1 || dmesg | tail -n 20"));
-    let outcome = guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
-    format!("{}{}", outcome.messages, outcome.output())
+    // A guest that failed is not booted again by each test.
+    match Cache::open().and_then(|cache| guest.run(&cache, &mut |_| {})) {
+        Ok(outcome) => format!("{}{}", outcome.messages, outcome.output()),
+        Err(error) => error.to_string(),
+    }
 }
 
 /// The address of the device that the guest has under this name.

@@ -1,0 +1,251 @@
+//! What a user meets on the way to a function through VFIO, in guests: each message, each command, and what a killed driver leaves.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use ring3_lab::{Cache, Device, Guest, Iommu, Outcome};
+
+fn guest(name: &str) -> Guest {
+    let setpriv = Path::new("/usr/bin/setpriv");
+    Guest::new(name).program(Path::new(env!("CARGO_BIN_EXE_ring3"))).program(setpriv).device(Device::new("edu", "edu"))
+}
+
+fn run(guest: Guest) -> Result<Outcome, String> {
+    let outcome = Cache::open().and_then(|cache| guest.run(&cache, &mut |_| {})).map_err(|error| error.to_string())?;
+    if outcome.succeeded() { Ok(outcome) } else { Err(format!("{}{}", outcome.messages, outcome.output())) }
+}
+
+/// What the step printed.
+fn output<'a>(outcome: &'a Outcome, step: &str) -> &'a str {
+    &outcome.steps.iter().find(|done| done.name == step).unwrap_or_else(|| panic!("no step {step}")).output
+}
+
+#[track_caller]
+fn assert_says(text: &str, wanted: &[&str]) {
+    wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
+}
+
+/// One guest with an IOMMU, in which a disk, the teaching device and the chip set's functions go through everything, in this order.
+fn claims() -> &'static Outcome {
+    // A guest that failed is not booted again by each test.
+    static CLAIMS: OnceLock<Result<Outcome, String>> = OnceLock::new();
+    let claims = CLAIMS.get_or_init(|| {
+        let disk = Device { size: Some("64M".parse().unwrap()), backing: "memory".to_owned().into(), ..Device::new("disk", "nvme") };
+        run(guest("claims")
+            .device(disk)
+            .module("nvme")
+            .module("ext4")
+            .module("ahci")
+            .module("vfio-pci")
+            .module("vfio_iommu_type1")
+            .step("wrong address", "ring3 run edu --device vfio:0000:09:00.0 2>&1; ring3 doctor 0000:09:00.0; true")
+            .step("not bound", "ring3 run edu --device vfio:$EDU 2>&1; ring3 doctor $EDU; true")
+            .step("bind", "ring3 bind $EDU && ring3 bind $EDU && ring3 doctor $EDU && ring3 devices | grep $EDU")
+            .step("run", "ring3 run edu --device vfio:$EDU --outside && dmesg | grep DMAR:")
+            .step("second claim", SECOND_CLAIM)
+            .step("killed", KILLED)
+            .step("no permission", "as_user() { /usr/local/bin/setpriv --reuid 1000 --regid 1000 --clear-groups \"$@\"; }
+                as_user ring3 run edu --device vfio:$EDU 2>&1; as_user ring3 doctor $EDU; as_user ring3 bind $DISK 2>&1; true")
+            .step("unprivileged", "ring3 unbind $EDU && ring3 bind $EDU --owner 1000 && ulimit -l 8192 &&
+                /usr/local/bin/setpriv --reuid 1000 --regid 1000 --clear-groups ring3 run edu --device vfio:$EDU")
+            .step("memory lock", "ulimit -l 64; as_user() { /usr/local/bin/setpriv --reuid 1000 --regid 1000 --clear-groups \"$@\"; }
+                as_user ring3 run edu --device vfio:$EDU 2>&1; as_user ring3 doctor $EDU --arena 1M; true")
+            .step("group not viable", "ring3 bind 0000:00:1f.3 && ring3 run edu --device vfio:0000:00:1f.3 2>&1; ring3 doctor 0000:00:1f.3;
+                ring3 unbind 0000:00:1f.3")
+            .step("group made viable", "ring3 bind 0000:00:1f.3 && ring3 bind 0000:00:1f.2 && ring3 doctor 0000:00:1f.3 | grep group;
+                ring3 unbind 0000:00:1f.2 && ring3 unbind 0000:00:1f.3")
+            .step("mounted", "mkfs.ext4 -q /dev/nvme0n1 && mount /dev/nvme0n1 /mnt && echo kept >/mnt/file
+                ring3 bind $DISK 2>&1; ring3 doctor $DISK; ring3 devices --json; umount /mnt")
+            .step("bind a disk", "ring3 bind $DISK && ls /dev/nvme0n1 2>&1; ring3 unbind $DISK
+                for try in $(seq 100); do [ -b /dev/nvme0n1 ] && break; sleep 0.05; done; mount /dev/nvme0n1 /mnt && cat /mnt/file")
+            .step("bridge", "ring3 bind 0000:00:1f.0 2>&1; true"))
+    });
+    claims.as_ref().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The first claim lasts as long as a few transfers of 100 ms each.
+const SECOND_CLAIM: &str = "
+group=$(basename $(readlink /sys/bus/pci/devices/$EDU/iommu_group))
+ring3 run edu --device vfio:$EDU >/tmp/first 2>&1 &
+for try in $(seq 200); do ls -l /proc/$!/fd 2>/dev/null | grep -q /dev/vfio/$group && break; sleep 0.01; done
+echo \"the first is $!\"
+ring3 run edu --device vfio:$EDU 2>&1
+ring3 doctor $EDU
+ring3 unbind $EDU 2>&1
+wait $! && echo 'the first is done'
+";
+
+/// Byte 4 of configuration space is COMMAND; bit 2 lets the function start transfers.
+const KILLED: &str = "
+command() { od -An -tu1 -j4 -N1 /sys/bus/pci/devices/$EDU/config; }
+ring3 run edu --device vfio:$EDU >/dev/null 2>&1 &
+for try in $(seq 200); do [ $(($(command) & 4)) = 4 ] && break; sleep 0.01; done
+echo \"running: master=$(($(command) & 4))\"
+kill -9 $!
+wait $!
+echo \"killed: master=$(($(command) & 4))\"
+ring3 run edu --device vfio:$EDU | tail -n 1
+";
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_wrong_address_is_named() {
+    let text = output(claims(), "wrong address");
+    assert_says(text, &["ring3: vfio:0000:09:00.0: there is no such PCI function", "no  function"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_function_that_is_not_bound_is_told_the_command() {
+    let text = output(claims(), "not bound");
+    assert_says(text, &["ring3: vfio:0000:01:00.0: it is not bound to vfio-pci; to mend it: sudo ring3 bind 0000:01:00.0"]);
+    assert_says(text, &["  mend: sudo ring3 bind 0000:01:00.0", "  undo: sudo ring3 unbind 0000:01:00.0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_function_that_was_bound_is_ready_and_a_second_bind_does_nothing() {
+    let text = output(claims(), "bind");
+    assert_says(text, &["no driver -> vfio-pci", "vfio-pci, as before; nothing to do", "Nothing stands in the way.", "ready"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn the_teaching_device_works_through_vfio_by_msi_and_by_the_pin() {
+    assert_says(output(claims(), "run"), &["DMA, MSI", "DMA, INTx", "4095 bytes there and back", "answers again"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_transfer_outside_of_the_arena_is_blocked_and_the_kernel_reports_it() {
+    let text = output(claims(), "run");
+    assert_says(text, &["blocked at 0xffff000", "[DMA Write NO_PASID] Request device [01:00.0] fault addr 0xffff000"]);
+    // No other fault: what the driver does itself stays within the arena, interrupts included.
+    let strays: Vec<_> = text.lines().filter(|line| line.contains("fault addr") && !line.contains("0xffff000")).collect();
+    assert!(strays.is_empty(), "{strays:?}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_second_claim_is_busy_and_names_the_process_that_has_it() {
+    let text = output(claims(), "second claim");
+    let first = text.lines().find_map(|line| line.strip_prefix("the first is ")).unwrap();
+    assert_says(
+        text,
+        &[&format!("is held by process {first} (ring3); to mend it: kill {first}"), "no  owner", "the first is done"],
+    );
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_killed_driver_leaves_bus_mastering_off_and_a_device_that_works() {
+    assert_says(output(claims(), "killed"), &["running: master=4", "killed: master=0", "answers again"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn without_permission_the_group_file_and_the_command_are_named() {
+    let text = output(claims(), "no permission");
+    assert_says(
+        text,
+        &["no permission for /dev/vfio/", "sudo chown \"$(id -u)\" /dev/vfio/", "undo: sudo chown root /dev/vfio/"],
+    );
+    assert_says(text, &["ring3: 0000:02:00.0: no permission for /", "run it as root (sudo)"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_user_without_privilege_drives_a_function_that_was_given_to_him() {
+    assert_says(output(claims(), "unprivileged"), &["belongs to user 1000", "DMA, MSI", "answers again"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn too_little_memory_to_lock_is_said_with_both_sizes() {
+    let text = output(claims(), "memory lock");
+    assert_says(
+        text,
+        &["1024 KiB of DMA memory are to be locked, but this user may lock 64 KiB", "sudo prlimit --memlock=1048576"],
+    );
+    assert_says(text, &["no  memory lock", "undo: sudo prlimit --memlock=65536"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_group_that_is_not_viable_names_the_member_and_the_command() {
+    let text = output(claims(), "group not viable");
+    assert_says(text, &["is not viable: 0000:00:1f.2 has the driver ahci; to mend it: sudo ring3 bind 0000:00:1f.2"]);
+    assert_says(text, &["  undo: sudo ring3 unbind 0000:00:1f.2"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn the_named_command_makes_the_group_viable_and_the_undoing_gives_the_member_back() {
+    let text = output(claims(), "group made viable");
+    assert_says(text, &["ok  IOMMU group", "0000:00:1f.2: ahci -> vfio-pci", "0000:00:1f.2: vfio-pci -> ahci"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_with_a_mounted_file_system_is_not_taken() {
+    let text = output(claims(), "mounted");
+    assert_says(text, &["ring3: 0000:02:00.0: it is in use: /dev/nvme0n1 is mounted at /mnt; to mend it: sudo umount /mnt"]);
+    assert_says(text, &["no  use", "\"at\": \"/mnt\""]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_comes_back_with_its_files() {
+    let text = output(claims(), "bind a disk");
+    assert_says(text, &["nvme -> vfio-pci", "/dev/nvme0n1: No such file", "vfio-pci -> nvme", "kept"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_bridge_is_not_taken() {
+    assert_says(output(claims(), "bridge"), &["it is a bridge"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn without_the_module_the_command_that_loads_it_is_named() {
+    let steps =
+        guest("no-module").step("bind", "ring3 bind $EDU 2>&1; ring3 doctor $EDU; ring3 run edu --device vfio:$EDU 2>&1; true");
+    let outcome = run(steps).unwrap();
+    let text = output(&outcome, "bind");
+    assert_says(
+        text,
+        &["the kernel module vfio-pci is not loaded, and loading it failed: ", "to mend it: sudo modprobe vfio-pci"],
+    );
+    assert_says(text, &["no  module", "undo: sudo modprobe -r vfio-pci"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn without_an_iommu_the_way_to_one_is_named() {
+    let mut guest = guest("no-iommu")
+        .module("vfio-pci")
+        .step("bind", "ring3 bind $EDU 2>&1; ring3 doctor; ring3 run edu --device vfio:$EDU 2>&1; true");
+    guest.iommu = Some(Iommu::None);
+    let outcome = run(guest).unwrap();
+    let text = output(&outcome, "bind");
+    assert_says(text, &["there is no active IOMMU", "intel_iommu=on", "no  IOMMU"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn interrupts_that_are_not_remapped_are_named_and_may_be_allowed() {
+    let parameter = "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";
+    let script = format!(
+        "ring3 bind $EDU; ring3 run edu --device vfio:$EDU 2>&1; ring3 doctor $EDU
+        echo 1 >{parameter}; ring3 run edu --device vfio:$EDU && ring3 doctor $EDU"
+    );
+    let mut guest = guest("no-remapping").module("vfio-pci").module("vfio_iommu_type1").step("run", &script);
+    guest.kernel_arguments.push("intremap=off".into());
+    let outcome = run(guest).unwrap();
+    let text = output(&outcome, "run");
+    assert_says(
+        text,
+        &["the IOMMU does not remap interrupts", "no  interrupt remapping", "answers again", "Nothing stands in the way."],
+    );
+}

@@ -1,0 +1,40 @@
+//! docs/errors.md explains every obstacle under its name, in the words that are printed.
+
+use ring3_pci::{Address, Holder, Obstacle, Use};
+
+fn obstacles() -> Vec<Obstacle> {
+    let other: Address = "0000:01:00.1".parse().unwrap();
+    let mounted = Use::Mounted { disk: "nvme0n1p2".into(), at: "/home".into() };
+    let held = Use::Held { disk: "nvme0n1p3".into(), by: "dm-0".into() };
+    vec![
+        Obstacle::NoFunction,
+        Obstacle::Bridge,
+        Obstacle::NoIommu,
+        Obstacle::NoModule { module: "vfio-pci".into(), reason: None },
+        Obstacle::NotBound { driver: Some("nvme".into()) },
+        Obstacle::NotBound { driver: None },
+        Obstacle::InUse { uses: vec![mounted, held] },
+        Obstacle::GroupNotViable { group: 7, blockers: vec![(other, "snd_hda_intel".into())] },
+        Obstacle::NoPermission { path: "/dev/vfio/7".into() },
+        Obstacle::Busy { path: "/dev/vfio/7".into(), holders: vec![Holder { pid: 4711, name: "ring3".into() }] },
+        Obstacle::Busy { path: "/dev/vfio/7".into(), holders: vec![] },
+        Obstacle::Memlock { needed: 64 << 20, limit: 8 << 20 },
+        Obstacle::NoInterruptRemapping,
+    ]
+}
+
+#[test]
+fn every_obstacle_is_explained_under_its_name_in_the_words_that_are_printed() {
+    let text = include_str!("../../../../docs/errors.md");
+    for obstacle in obstacles() {
+        let heading = format!("\n## {}\n", obstacle.name());
+        let (_, section) = text.split_once(&heading).unwrap_or_else(|| panic!("no heading {}", obstacle.name()));
+        let section = section.split("\n## ").next().unwrap();
+
+        let problem = obstacle.at("0000:01:00.0".parse::<Address>().unwrap()).problem();
+        // The addresses of the examples differ.
+        let words = problem.strip_prefix("0000:01:00.0: ").unwrap();
+        assert!(section.contains(words), "{words:?} is not under {heading:?}");
+        assert!(section.contains("**Cause.**") && section.contains("**Mend.**"), "{heading}");
+    }
+}
