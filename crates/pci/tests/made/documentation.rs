@@ -30,7 +30,6 @@ fn every_obstacle_is_explained_under_its_name_in_the_words_that_are_printed() {
         let heading = format!("\n## {}\n", obstacle.name());
         let (_, section) = text.split_once(&heading).unwrap_or_else(|| panic!("no heading {}", obstacle.name()));
         let section = section.split("\n## ").next().unwrap();
-
         let problem = obstacle.at("0000:01:00.0".parse::<Address>().unwrap()).problem();
         // The addresses of the examples differ.
         let words = problem.strip_prefix("0000:01:00.0: ").unwrap();
