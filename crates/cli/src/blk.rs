@@ -1,5 +1,11 @@
 //! `ring3 blk`: disks, in this process.
 
+mod check;
+mod copy;
+mod flow;
+mod info;
+mod target;
+
 use std::process::ExitCode;
 
 use crate::bench::load;
@@ -13,6 +19,14 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    /// Say what the disks of a device are.
+    Info(info::Args),
+    /// Copy from a disk to a file.
+    Read(copy::ReadArgs),
+    /// Copy from a file to a disk.
+    Write(copy::WriteArgs),
+    /// Show that a disk does what every disk must do. Destroys its content.
+    Check(check::Args),
     /// Put a load on a disk and say what it did and cost.
     Bench(load::Args),
 }
@@ -20,6 +34,10 @@ enum Command {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
+        Command::Info(args) => info::run(&args),
+        Command::Read(args) => copy::read(&args),
+        Command::Write(args) => copy::write(&args),
+        Command::Check(args) => check::run(&args),
         Command::Bench(args) => load::run(&args),
     }
 }

@@ -61,7 +61,30 @@ fn main() -> ExitCode {
         Command::Unbind(args) => bind::run_unbind(args),
     };
     result.unwrap_or_else(|error: anyhow::Error| {
-        eprintln!("ring3: {error:#}");
+        eprintln!("ring3: {}", explain(&error));
         ExitCode::FAILURE
     })
+}
+
+/// An error and its causes in one line, none of them twice: some errors' texts hold their causes.
+fn explain(error: &anyhow::Error) -> String {
+    let inside_out = error.chain().map(ToString::to_string).collect::<Vec<_>>().into_iter().rev();
+    inside_out.fold(String::new(), |inner, outer| match (inner.contains(&outer), outer.contains(&inner)) {
+        (true, _) => inner,
+        (_, true) => outer,
+        _ => format!("{outer}: {inner}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::explain;
+
+    #[test]
+    fn no_part_of_an_error_is_said_twice() {
+        let error = anyhow!("no such device").context("vfio:1: no such device").context("vfio:1").context("starting");
+        assert_eq!(explain(&error), "starting: vfio:1: no such device");
+    }
 }

@@ -93,10 +93,15 @@ fn attach_nvme(
         max_transfer: Some(options.max_bytes),
         ..nvme::Options::default()
     };
-    let arena = arena_bytes(options, disks);
+    open(device, namespace, driver, OpenOptions { arena: arena_bytes(options, disks), ..OpenOptions::default() })
+}
+
+/// Claims the NVMe controller `device` and starts its driver as `driver` says, with the memory that `memory` says: for use in
+/// this process. All namespaces that can be used, or the one that is named.
+pub fn open(device: &Uri, namespace: Option<u32>, driver: nvme::Options, memory: OpenOptions) -> Result<Attached, Error> {
     let failed = |source| Error::Device { device: device.to_string(), source };
     let job = StartNvme { options: driver, namespace };
-    with_device(device, OpenOptions { arena, ..OpenOptions::default() }, job).and_then(|started| started).map_err(failed)
+    with_device(device, memory, job).and_then(|started| started).map_err(failed)
 }
 
 /// Buffers, and for each queue its rings (at most 160 bytes per request) and a page of addresses per request; then what the

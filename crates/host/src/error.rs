@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The device or its driver.
-    #[error("{device}: {source}")]
+    #[error("{}", named(device, source))]
     Device {
         /// As the user named it.
         device: String,
@@ -28,6 +28,14 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+}
+
+/// The error with its device's name, once: backends name the device themselves where they know it.
+fn named(device: &str, source: &ring3_device::Error) -> String {
+    match source.to_string() {
+        text if text.contains(device) => text,
+        text => format!("{device}: {text}"),
+    }
 }
 
 impl Error {

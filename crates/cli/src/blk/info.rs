@@ -1,0 +1,70 @@
+//! `ring3 blk info`: what a disk is.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use ring3_class::block::{Disk, Info};
+use serde_json::{Value, json};
+
+use super::target::Target;
+
+/// Arguments of `ring3 blk info`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// Print a JSON list, one object for each disk.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the disks of a device.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let attached = args.target.attach(1, 0)?;
+    let disks: Vec<_> = attached.disks.iter().map(|disk| describe(&**disk)).collect();
+    if args.json {
+        println!("{}", Value::from(disks));
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (index, disk) in disks.iter().enumerate() {
+        if index > 0 {
+            println!();
+        }
+        for (key, value) in disk.as_object().into_iter().flatten() {
+            println!("{:24} {}", key.replace('_', " "), plain(value));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "yes".into(),
+        Value::Bool(false) => "no".into(),
+        Value::Null => "none".into(),
+        other => other.to_string(),
+    }
+}
+
+fn describe(disk: &dyn Disk) -> Value {
+    let info: &Info = disk.info();
+    json!({
+        "name": disk.name(),
+        "model": info.model,
+        "serial": info.serial,
+        "firmware": info.firmware,
+        "bytes": info.capacity(),
+        "blocks": info.blocks,
+        "block_size": info.block_size,
+        "max_transfer": info.max_transfer,
+        "optimal_io": info.optimal_io,
+        "queues": disk.max_queues(),
+        "volatile_cache": info.volatile_cache,
+        "fua": info.fua,
+        "read_only": info.read_only,
+        "max_write_zeroes_blocks": info.max_write_zeroes_blocks,
+        "max_discard_blocks": info.discard.map(|discard| discard.max_blocks),
+        "discard_granularity": info.discard.map(|discard| discard.granularity),
+    })
+}
