@@ -15,6 +15,7 @@ use toml::{Table, Value};
 /// The scenarios that come with ring3.
 const SHIPPED: &[(&str, &str)] = &[
     ("edu", include_str!("../../../lab/scenarios/edu.toml")),
+    ("edu-driver", include_str!("../../../lab/scenarios/edu-driver.toml")),
     ("no-iommu", include_str!("../../../lab/scenarios/no-iommu.toml")),
     ("nvme", include_str!("../../../lab/scenarios/nvme.toml")),
     ("two-disks", include_str!("../../../lab/scenarios/two-disks.toml")),
