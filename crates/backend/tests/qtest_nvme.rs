@@ -32,14 +32,14 @@ fn not_long() -> Deadline {
 struct Queue {
     number: u16,
     submissions: SubmissionRing<DmaBuffer, 8>,
-    completions: CompletionRing<DmaBuffer, 2>,
+    completions: CompletionRing<DmaBuffer, 2, PHASE_WORD, PHASE_BIT>,
 }
 
 impl Queue {
     fn new(device: &Qtest, number: u16) -> Self {
         let page = || device.dma().arena().alloc_pages(4096).unwrap();
         let submissions = SubmissionRing::new(page(), ENTRIES).unwrap();
-        let completions = CompletionRing::new(page(), ENTRIES, PHASE_WORD, PHASE_BIT).unwrap();
+        let completions = CompletionRing::new(page(), ENTRIES).unwrap();
         Self { number, submissions, completions }
     }
 

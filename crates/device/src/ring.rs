@@ -36,6 +36,11 @@ pub trait Words {
     fn load(&self, index: usize) -> u64;
     /// Writes word `index`; nothing beyond the end.
     fn store(&self, index: usize, value: u64);
+    /// Reads the `N` words from `first` on if `is_new` says so of the word `announcer` of them, which is read before the others.
+    #[inline]
+    fn take_entry<const N: usize>(&self, first: usize, announcer: usize, is_new: impl FnOnce(u64) -> bool) -> Option<[u64; N]> {
+        announced(|i| self.load(first + i), announcer, is_new)
+    }
     /// Writes the words from `first` on.
     #[inline]
     fn store_entry<const N: usize>(&self, first: usize, entry: &[u64; N]) {
@@ -43,6 +48,22 @@ pub trait Words {
             self.store(first + i, word);
         }
     }
+}
+
+/// The words that `load` reads, if `is_new` says so of word `announcer`.
+#[inline(always)]
+fn announced<const N: usize>(
+    load: impl Fn(usize) -> u64,
+    announcer: usize,
+    is_new: impl FnOnce(u64) -> bool,
+) -> Option<[u64; N]> {
+    let word = load(announcer);
+    if !is_new(word) {
+        return None;
+    }
+    fence(Ordering::Acquire);
+    // The word that announced the entry is not read twice: what was checked is what is returned.
+    Some(std::array::from_fn(|i| if i == announcer { word } else { load(i) }))
 }
 
 #[cfg(not(loom))]
@@ -64,20 +85,31 @@ impl Words for DmaBuffer {
     }
 
     #[inline]
-    fn store_entry<const N: usize>(&self, first: usize, entry: &[u64; N]) {
-        // One check for all words of the entry: this is most of what submitting a request costs.
-        let end = first.checked_add(N).is_some_and(|end| end <= self.len() / 8);
-        if !end || !self.iova().is_multiple_of(8) {
-            return;
-        }
-        let base = self.as_ptr().cast::<u64>();
-        for (i, &value) in entry.iter().enumerate() {
-            // SAFETY: `first + i` lies within the buffer, as checked above.
-            let word = unsafe { base.add(first + i) };
-            // SAFETY: aligned, alive and accessed atomically only, as in `word`.
-            unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Relaxed);
+    fn take_entry<const N: usize>(&self, first: usize, announcer: usize, is_new: impl FnOnce(u64) -> bool) -> Option<[u64; N]> {
+        let words = entry::<N>(self, first)?;
+        announced(|i| words.get(i).map_or(u64::MAX, |word| word.load(Ordering::Relaxed)), announcer, is_new)
+    }
+
+    #[inline]
+    fn store_entry<const N: usize>(&self, first: usize, values: &[u64; N]) {
+        if let Some(words) = entry::<N>(self, first) {
+            words.iter().zip(values).for_each(|(word, &value)| word.store(value, Ordering::Relaxed));
         }
     }
+}
+
+/// `N` words with one check for all: this is a good part of what a request costs.
+#[cfg(not(loom))]
+#[inline]
+fn entry<const N: usize>(buffer: &DmaBuffer, first: usize) -> Option<&[AtomicU64; N]> {
+    let end = first.checked_add(N)?;
+    if end > buffer.len() / 8 || !buffer.iova().is_multiple_of(8) {
+        return None;
+    }
+    // SAFETY: the words lie within the buffer.
+    let words = unsafe { buffer.as_ptr().cast::<[AtomicU64; N]>().byte_add(first * 8) };
+    // SAFETY: aligned, alive and accessed atomically only, as in `word`; `AtomicU64` has the layout of `u64`.
+    Some(unsafe { &*words })
 }
 
 #[cfg(not(loom))]
@@ -158,6 +190,15 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         Ok(())
     }
 
+    /// Takes all entries but the newest `kept` as read by the device: for who knows from completions how many may be unread.
+    ///
+    /// A device reads its commands in order, so that the end of one means that all before it were read.
+    #[inline]
+    pub fn retire_all_but(&mut self, kept: u32) {
+        let read = self.tail.wrapping_sub(self.head).saturating_sub(kept);
+        self.head = self.head.wrapping_add(read.min(self.committed.wrapping_sub(self.head)));
+    }
+
     /// Empties the ring after a reset of the device, which starts again at slot 0.
     pub fn reset(&mut self) {
         (self.head, self.tail, self.committed) = (0, 0, 0);
@@ -187,58 +228,60 @@ fn check_size(words: &impl Words, size: u32, entry: usize) -> Result<(), Error> 
 }
 
 /// A ring whose entries of `N` words the device writes, each with a phase bit that flips at every lap, as an NVMe completion queue.
-pub struct CompletionRing<W, const N: usize> {
+///
+/// Word `WORD` of an entry holds it at bit `BIT`.
+pub struct CompletionRing<W, const N: usize, const WORD: usize, const BIT: u32> {
     words: W,
     size: u32,
-    /// Which word of an entry holds the phase bit.
-    phase_word: usize,
-    phase_bit: u32,
     /// Next entry to look at, free-running; its lap says which phase is new.
     head: u32,
     /// What the doorbell last said.
     committed: u32,
 }
 
-impl<W: Words, const N: usize> CompletionRing<W, N> {
-    /// A ring of `size` slots (a power of two of at least 2) over zeroed `words`, with the phase bit at `phase_bit` of word `phase_word`.
-    pub fn new(words: W, size: u32, phase_word: usize, phase_bit: u32) -> Result<Self, Error> {
+impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing<W, N, WORD, BIT> {
+    /// A ring of `size` slots (a power of two of at least 2) over zeroed `words`.
+    pub fn new(words: W, size: u32) -> Result<Self, Error> {
+        const { assert!(WORD < N && BIT < u64::BITS, "the phase bit lies within an entry") };
         check_size(&words, size, N)?;
-        if phase_word >= N || phase_bit > 63 {
-            return Err(Error::Invalid(format!("phase bit {phase_bit} of word {phase_word} in entries of {N} words")));
-        }
-        Ok(Self { words, size, phase_word, phase_bit, head: 0, committed: 0 })
+        Ok(Self { words, size, head: 0, committed: 0 })
+    }
+
+    /// Slots.
+    pub fn size(&self) -> u32 {
+        self.size
     }
 
     /// Whether [`pop`](Self::pop) would return an entry: one load, no fence, for polling.
     #[inline]
     pub fn ready(&self) -> bool {
-        let slot = (self.head & (self.size - 1)) as usize;
-        self.is_new(self.words.load(slot * N + self.phase_word))
+        self.is_new(self.words.load(self.slot() * N + WORD))
+    }
+
+    #[inline]
+    fn slot(&self) -> usize {
+        (self.head & (self.size - 1)) as usize
     }
 
     /// Whether the word with the phase bit belongs to the present lap: the first lap writes ones over zeroed memory, the second
     /// zeros, and so on.
     #[inline]
-    fn is_new(&self, announced: u64) -> bool {
-        (announced >> self.phase_bit & 1 == 1) == (self.head & self.size == 0)
+    fn is_new(&self, word: u64) -> bool {
+        (word >> BIT & 1 == 1) == (self.head & self.size == 0)
     }
 
     /// Takes the next entry that the device has written, or `None`.
     #[inline]
     pub fn pop(&mut self) -> Option<[u64; N]> {
-        let first = (self.head & (self.size - 1)) as usize * N;
-        let announced = self.words.load(first + self.phase_word);
-        if !self.is_new(announced) {
-            return None;
-        }
-        fence(Ordering::Acquire);
-        let mut entry = [0; N];
-        for (i, word) in entry.iter_mut().enumerate() {
-            // The word that announced the entry is not read twice: what was checked is what is returned.
-            *word = if i == self.phase_word { announced } else { self.words.load(first + i) };
-        }
+        let entry = self.words.take_entry(self.slot() * N, WORD, |word| self.is_new(word))?;
         self.head = self.head.wrapping_add(1);
         Some(entry)
+    }
+
+    /// Entries taken that [`publish`](Self::publish) has not told the device of.
+    #[inline]
+    pub fn unpublished(&self) -> u32 {
+        self.head.wrapping_sub(self.committed)
     }
 
     /// The head slot for the doorbell, or `None` if nothing was taken since the last call.

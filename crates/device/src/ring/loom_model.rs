@@ -106,7 +106,7 @@ fn the_driver_never_sees_half_an_entry_nor_data_older_than_it() {
                 }
             }
         });
-        let mut ring = CompletionRing::<_, 2>::new(words, SIZE, 1, 0).unwrap();
+        let mut ring = CompletionRing::<_, 2, 1, 0>::new(words, SIZE).unwrap();
         for index in 0..ENTRIES {
             let entry = loop {
                 match ring.pop() {
@@ -140,7 +140,7 @@ fn a_command_and_its_completion_carry_data_both_ways() {
             }
         });
         let mut submissions = SubmissionRing::<_, 2>::new(sq, SIZE).unwrap();
-        let mut completions = CompletionRing::<_, 2>::new(cq, SIZE, 1, 0).unwrap();
+        let mut completions = CompletionRing::<_, 2, 1, 0>::new(cq, SIZE).unwrap();
         for index in 0..ENTRIES {
             data.store(0, index + 40);
             assert!(submissions.push(&[index + 10, 0]));

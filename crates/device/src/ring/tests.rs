@@ -121,7 +121,7 @@ proptest! {
         // An old lap's entries lie in the ring: their phase is the wrong one.
         let mut device = u64::from(start);
         (device.saturating_sub(u64::from(size))..device).for_each(|index| post(&words, size, index, u64::MAX));
-        let mut ring = CompletionRing::<_, 2>::new(&words, size, 1, 0).unwrap();
+        let mut ring = CompletionRing::<_, 2, 1, 0>::new(&words, size).unwrap();
         (ring.head, ring.committed) = (start, start);
         let (mut waiting, mut taken) = (VecDeque::new(), u64::from(start));
         for (post_count, pop_count) in bursts {
@@ -148,7 +148,7 @@ proptest! {
         garbage in prop::collection::vec(any::<u64>(), 16),
     ) {
         let words = Plain(garbage.into_iter().map(Cell::new).collect());
-        let mut ring = CompletionRing::<_, 2>::new(&words, 8, 1, 0).unwrap();
+        let mut ring = CompletionRing::<_, 2, 1, 0>::new(&words, 8).unwrap();
         let mut taken = 0;
         while ring.pop().is_some() {
             taken += 1;
@@ -162,7 +162,7 @@ fn a_size_that_is_no_power_of_two_is_refused() {
     let words = Plain::new(64);
     for size in [0, 1, 3, 6] {
         assert!(SubmissionRing::<_, 2>::new(&words, size).is_err());
-        assert!(CompletionRing::<_, 2>::new(&words, size, 1, 0).is_err());
+        assert!(CompletionRing::<_, 2, 1, 0>::new(&words, size).is_err());
     }
 }
 
@@ -172,18 +172,26 @@ fn a_ring_that_does_not_fit_its_memory_is_refused() {
 }
 
 #[test]
-fn a_phase_bit_outside_of_the_entry_is_refused() {
-    let words = Plain::new(16);
-    assert!(CompletionRing::<_, 2>::new(&words, 8, 2, 0).is_err());
-    assert!(CompletionRing::<_, 2>::new(&words, 8, 1, 64).is_err());
-}
-
-#[test]
 fn after_a_reset_nothing_of_the_earlier_life_counts() {
     let words = Plain::new(8);
-    let mut ring = CompletionRing::<_, 2>::new(&words, 4, 1, 0).unwrap();
+    let mut ring = CompletionRing::<_, 2, 1, 0>::new(&words, 4).unwrap();
     (0..3).for_each(|index| post(&words, 4, index, index));
     ring.pop();
     ring.reset();
     assert_eq!((ring.pop(), ring.publish()), (None, None));
+}
+
+#[test]
+fn entries_that_must_have_been_read_make_room_and_unpublished_ones_never_do() {
+    let words = Plain::new(16);
+    let mut ring = SubmissionRing::<_, 2>::new(&words, 8).unwrap();
+    for _ in 0..5 {
+        ring.push(&[1, 1]);
+    }
+    ring.publish();
+    ring.push(&[2, 2]);
+    ring.retire_all_but(3);
+    assert_eq!(ring.space(), 4);
+    ring.retire_all_but(0);
+    assert_eq!(ring.space(), 6);
 }

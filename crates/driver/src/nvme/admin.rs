@@ -23,7 +23,7 @@ const MAX_EVENTS: usize = 64;
 pub(super) struct Admin<B> {
     registers: Registers<B>,
     submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
-    completion: CompletionRing<DmaBuffer, COMPLETION_WORDS>,
+    completion: CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>,
     stride: u32,
     timeout: Duration,
     /// Where identify structures and log pages come in.
@@ -45,7 +45,7 @@ impl<B: Bar> Admin<B> {
         Ok(Self {
             registers,
             submission: SubmissionRing::new(submission, ENTRIES)?,
-            completion: CompletionRing::new(completion, ENTRIES, PHASE_WORD, PHASE_BIT)?,
+            completion: CompletionRing::new(completion, ENTRIES)?,
             stride,
             timeout,
             page: arena.alloc_pages(nvme::identify::SIZE)?,

@@ -10,14 +10,14 @@ use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::wait::Waiter;
 use ring3_device::{Device, Error};
 use ring3_spec::nvme::registers::{completion_doorbell, submission_doorbell};
-use ring3_spec::nvme::{COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Submission};
+use ring3_spec::nvme::{COMPLETION_WORDS, SUBMISSION_WORDS, Submission};
 
 use super::admin::Admin;
+use super::command::Encoder;
 use super::controller::{Shared, lock};
 use super::init;
 use super::patience::Patience;
-use super::prp::Lists;
-use super::queue::{Limits, QueuePair};
+use super::queue::QueuePair;
 use super::reset::DEAD;
 use super::slots::{MAX_SLOTS, Slots};
 
@@ -46,25 +46,24 @@ impl<D: Device> QueuePair<D> {
     }
 
     fn build(shared: Arc<Shared<D>>, namespace: u32, info: Arc<Info>, depth: u16, id: u16) -> Result<Self, Error> {
-        let (depth, size) = dimensions(depth.min(shared.options.max_depth), shared.cap.max_queue_entries());
+        let Dimensions { depth, submission, completion } =
+            Dimensions::new(depth.min(shared.options.max_depth), shared.cap.max_queue_entries());
         let arena = shared.device.dma().arena();
-        let submission = arena.alloc_pages(size as usize * SUBMISSION_WORDS * 8)?;
-        let completion = arena.alloc_pages(size as usize * COMPLETION_WORDS * 8)?;
-        let lists = Lists::new(arena, depth.into(), info.max_transfer, init::page_size(shared.cap))?;
+        let commands = arena.alloc_pages(submission as usize * SUBMISSION_WORDS * 8)?;
+        let ends = arena.alloc_pages(completion as usize * COMPLETION_WORDS * 8)?;
+        let encoder = Encoder::new(arena, depth.into(), namespace, &info, init::page_size(shared.cap))?;
         let (irq, vector) = shared.vectors.of_queue(id)?;
         let stride = shared.cap.stride();
         Ok(Self {
             bar: shared.device.bar(0)?,
-            submission: SubmissionRing::new(submission, size)?,
-            completion: CompletionRing::new(completion, size, PHASE_WORD, PHASE_BIT)?,
+            submission: SubmissionRing::new(commands, submission)?,
+            completion: CompletionRing::new(ends, completion)?,
             submission_doorbell: submission_doorbell(id, stride).offset(),
             completion_doorbell: completion_doorbell(id, stride).offset(),
             slots: Slots::new(depth),
-            lists,
-            namespace,
-            limits: Limits::of(&info),
+            encoder,
             generation: shared.generation(),
-            reported_head: None,
+            acknowledge_at: (completion - 1).saturating_sub(depth.into()).max(1),
             ended: Vec::with_capacity(depth.into()),
             patience: Patience::new(shared.options.timeout),
             waiter: Waiter::new(irq, shared.options.poll),
@@ -77,10 +76,10 @@ impl<D: Device> QueuePair<D> {
 
     /// Tells the controller about the queue: completion queue first. [NVMe 5.2.1, 5.2.2]
     pub(super) fn create(&mut self, admin: &mut Admin<D::Bar>) -> Result<(), Error> {
-        let size = self.submission.size();
-        let (submission, completion) = (self.submission.words().iova(), self.completion.words().iova());
-        admin.demand("an I/O completion queue", Submission::create_cq(self.id, size, completion, self.vector))?;
-        let created = admin.demand("an I/O submission queue", Submission::create_sq(self.id, size, submission, self.id));
+        let (ring, base) = (&self.completion, self.completion.words().iova());
+        admin.demand("an I/O completion queue", Submission::create_cq(self.id, ring.size(), base, self.vector))?;
+        let (ring, base) = (&self.submission, self.submission.words().iova());
+        let created = admin.demand("an I/O submission queue", Submission::create_sq(self.id, ring.size(), base, self.id));
         if let Err(Error::Unsupported(_)) = created {
             admin
                 .demand("deletion of a completion queue", Submission::delete_cq(self.id))
@@ -102,12 +101,24 @@ impl<D: Device> QueuePair<D> {
     }
 }
 
-/// How many requests, and the size of rings that have one entry more: a power of two.
-fn dimensions(depth: u16, max_entries: u32) -> (u16, u32) {
-    let depth = u32::from(depth.clamp(1, MAX_SLOTS));
-    let largest = 1 << max_entries.max(2).ilog2();
-    let size = (depth + 1).next_power_of_two().min(largest);
-    (depth.min(size - 1) as u16, size)
+/// How many requests a queue holds, and the entries of its rings: powers of two.
+#[derive(Debug, PartialEq, Eq)]
+struct Dimensions {
+    depth: u16,
+    /// One entry more than requests at least, because a full ring looks like an empty one.
+    submission: u32,
+    /// Twice that if the controller has such long queues, so that completions need not be acknowledged at once.
+    completion: u32,
+}
+
+impl Dimensions {
+    fn new(depth: u16, max_entries: u32) -> Self {
+        let wanted = u32::from(depth.clamp(1, MAX_SLOTS)) + 1;
+        let largest = 1 << max_entries.max(2).ilog2();
+        let submission = wanted.next_power_of_two().min(largest);
+        let depth = wanted.min(submission) - 1;
+        Self { depth: depth as u16, submission, completion: (2 * submission).min(largest) }
+    }
 }
 
 impl<D: Device> Drop for QueuePair<D> {
@@ -133,9 +144,9 @@ impl<D: Device> QueuePair<D> {
     fn abandon(&mut self) {
         self.submission.words_mut().abandon();
         self.completion.words_mut().abandon();
-        self.lists.memory().abandon();
+        self.encoder.lists().memory().abandon();
         for slot in 0..self.slots.count() {
-            std::mem::forget(self.slots.vacate(slot));
+            std::mem::forget(self.slots.vacate(slot).map(|slot| slot.complete(Ok(()))));
         }
     }
 }
@@ -144,16 +155,20 @@ impl<D: Device> QueuePair<D> {
 mod tests {
     use super::*;
 
+    fn dimensions(depth: u16, submission: u32, completion: u32) -> Dimensions {
+        Dimensions { depth, submission, completion }
+    }
+
     #[test]
-    fn rings_have_one_entry_more_than_requests() {
-        assert_eq!(dimensions(32, 2048), (32, 64));
-        assert_eq!(dimensions(31, 2048), (31, 32));
-        assert_eq!(dimensions(u16::MAX, 65536), (MAX_SLOTS, 1024));
+    fn rings_have_one_entry_more_than_requests_at_least() {
+        assert_eq!(Dimensions::new(32, 2048), dimensions(32, 64, 128));
+        assert_eq!(Dimensions::new(31, 2048), dimensions(31, 32, 64));
+        assert_eq!(Dimensions::new(u16::MAX, 65536), dimensions(MAX_SLOTS, 1024, 2048));
     }
 
     #[test]
     fn a_device_with_short_queues_holds_fewer_requests() {
-        assert_eq!(dimensions(32, 9), (7, 8));
-        assert_eq!(dimensions(32, 2), (1, 2));
+        assert_eq!(Dimensions::new(32, 9), dimensions(7, 8, 8));
+        assert_eq!(Dimensions::new(32, 2), dimensions(1, 2, 2));
     }
 }

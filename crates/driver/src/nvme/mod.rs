@@ -7,7 +7,8 @@
 //! [`Controller`] owns the function: registers, the admin queue, interrupts. [`Namespace`] is a disk. A queue pair belongs to one thread
 //! and shares nothing with others but the generation counter of the controller, which it loads once per call.
 //!
-//! One read request walks `queue.rs` (submit, ring, reap), `slots.rs` (its place and its id) and `prp.rs` (where its bytes are).
+//! One read request walks `queue.rs` (submit, ring, reap), `command.rs` (what the device is told), `prp.rs` (where its bytes are) and
+//! `slots.rs` (its place and its id).
 //!
 //! # Trust
 //! What the device wrote is input: a completion for nothing in flight is [`Error::Protocol`](ring3_device::Error::Protocol), and the
@@ -24,6 +25,7 @@
 //! their memory is never given back, because the device may still write to it.
 
 mod admin;
+mod command;
 mod controller;
 mod event;
 mod identity;

@@ -10,7 +10,7 @@
 //! stays usable, and the request that should have been meant ends by its time-out.
 //!
 //! # Waiting
-//! See [`Waiter`]. Completions are acknowledged when the ring is found empty and at the next doorbell: never later than a sleep.
+//! See [`Waiter`]. Completions are acknowledged many at a time, and always before a sleep, so that the interrupt comes again.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,30 +21,27 @@ use ring3_device::irq::Irq;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::wait::Waiter;
 use ring3_device::{Bar, Deadline, Device, Error};
-use ring3_spec::nvme::opcode::nvm;
-use ring3_spec::nvme::{self, COMPLETION_WORDS, DsmRange, SUBMISSION_WORDS, Submission};
+use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS};
 
+use super::command::Encoder;
 use super::controller::Shared;
 use super::patience::Patience;
-use super::prp::Lists;
 use super::reset::DEAD;
-use super::slots::Slots;
+use super::slots::{Slot, Slots};
 
 /// Requests in flight through one pair of rings. Its memory and its end are in `lifecycle.rs`, its misfortunes in `recovery.rs`.
 pub(super) struct QueuePair<D: Device> {
     pub(super) bar: D::Bar,
     pub(super) submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
-    pub(super) completion: CompletionRing<DmaBuffer, COMPLETION_WORDS>,
+    pub(super) completion: CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>,
     pub(super) submission_doorbell: u64,
     pub(super) completion_doorbell: u64,
     pub(super) slots: Slots,
-    pub(super) lists: Lists,
-    pub(super) namespace: u32,
-    pub(super) limits: Limits,
+    pub(super) encoder: Encoder,
     /// The controller's generation in which this queue was created.
     pub(super) generation: u32,
-    /// The last submission head that the device reported and that was not believed yet.
-    pub(super) reported_head: Option<u16>,
+    /// Completions are acknowledged when this many are not: the ring has room for them and for all that is in flight.
+    pub(super) acknowledge_at: u32,
     /// Requests that have ended without a completion.
     pub(super) ended: Vec<(u16, IoError)>,
     pub(super) patience: Patience,
@@ -56,113 +53,69 @@ pub(super) struct QueuePair<D: Device> {
     pub(super) vector: Option<u16>,
 }
 
-/// What of [`Info`] every request is checked against.
-#[derive(Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) blocks: u64,
-    pub(super) block_shift: u32,
-    pub(super) max_blocks: u32,
-    pub(super) max_write_zeroes: u32,
-    pub(super) max_discard: u32,
-    pub(super) read_only: bool,
-}
-
-impl Limits {
-    pub(super) fn of(info: &Info) -> Self {
-        Self {
-            blocks: info.blocks,
-            block_shift: info.block_size.trailing_zeros(),
-            max_blocks: info.max_transfer / info.block_size.max(1),
-            max_write_zeroes: info.max_write_zeroes_blocks,
-            max_discard: info.discard.map_or(0, |discard| discard.max_blocks),
-            read_only: info.read_only,
-        }
-    }
-
-    /// Whether `request` has between 1 and `most` blocks, all on the disk.
-    #[inline]
-    fn check(&self, request: &Request, most: u32) -> Result<(), IoError> {
-        // One comparison for both ends: no blocks wrap around to the most of all.
-        if request.blocks.wrapping_sub(1) >= most {
-            return Err(if most == 0 { IoError::Unsupported } else { IoError::Invalid });
-        }
-        match request.lba.checked_add(request.blocks.into()) {
-            Some(end) if end <= self.blocks => Ok(()),
-            _ => Err(IoError::OutOfRange),
-        }
-    }
-}
-
 impl<D: Device> QueuePair<D> {
-    /// The command for `request` in `slot`, without its id.
-    #[inline]
-    pub(super) fn encode(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
-        let opcode = match request.operation {
-            Operation::Read => nvm::READ,
-            Operation::Write if !self.limits.read_only => nvm::WRITE,
-            _ => return self.encode_other(slot, request),
-        };
-        self.limits.check(request, self.limits.max_blocks)?;
-        let bytes = (request.blocks as usize) << self.limits.block_shift;
-        let Some((prp1, prp2)) = self.lists.describe(slot.into(), &request.data, bytes) else { return Err(IoError::Invalid) };
-        let fua = request.fua && opcode == nvm::WRITE;
-        Ok(Submission::transfer(opcode, self.namespace, request.lba, request.blocks, fua).with_data(prp1, prp2))
-    }
-
-    /// Commands that move no data of the caller's.
-    #[cold]
-    fn encode_other(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
-        let limits = &self.limits;
-        if limits.read_only && request.operation != Operation::Flush {
-            return Err(IoError::ReadOnly);
+    /// The slot, now vacant, of the request in flight that `entry` says has succeeded.
+    #[inline(always)]
+    fn succeeded(&mut self, entry: nvme::Completion) -> Option<&mut Slot> {
+        if entry.queue() != self.id || !entry.status().is_success() {
+            return None;
         }
-        match request.operation {
-            Operation::Flush => Ok(Submission::flush(self.namespace)),
-            Operation::WriteZeroes => {
-                limits.check(request, limits.max_write_zeroes)?;
-                // Freed blocks need not read as zeroes on every device, so that is not permitted.
-                Ok(Submission::write_zeroes(self.namespace, request.lba, request.blocks, request.fua, false))
-            }
-            Operation::Discard => {
-                limits.check(request, limits.max_discard)?;
-                let range = DsmRange { lba: request.lba, blocks: request.blocks };
-                let address = self.lists.store(slot.into(), range.to_words());
-                Ok(Submission::deallocate(self.namespace, 1).with_data(address, 0))
-            }
-            Operation::Read | Operation::Write => Err(IoError::Invalid),
-        }
+        self.slots.vacate_by_id(entry.id())
     }
 
     /// Takes completions until one ends a request.
-    #[inline]
     pub(super) fn take(&mut self) -> Result<Option<Completion>, Error> {
         while let Some(entry) = self.completion.pop().map(nvme::Completion) {
-            let Some(slot) = self.slots.find(entry.id()).filter(|_| entry.queue() == self.id) else {
-                return Err(self.stray(entry));
-            };
-            self.reported_head = Some(entry.head());
-            if !entry.status().is_success() {
-                if let Some(completion) = self.failed(slot, entry.status()) {
-                    return Ok(Some(completion));
-                }
-                continue;
-            }
-            if let Some((token, data)) = self.slots.vacate(slot) {
-                return Ok(Some(Completion { token, result: Ok(()), data }));
+            if let Some(completion) = self.take_other(entry)? {
+                return Ok(Some(completion));
             }
         }
         Ok(None)
     }
 
-    /// Tells the device which completions were taken, and believes it which commands it has read.
+    /// Takes any completion: what it ends, `None` if that is repeated, an error if it is for nothing in flight.
+    #[cold]
+    fn take_other(&mut self, entry: nvme::Completion) -> Result<Option<Completion>, Error> {
+        let Some(slot) = self.slots.find(entry.id()).filter(|_| entry.queue() == self.id) else {
+            return Err(self.stray(entry));
+        };
+        if entry.status().is_success() {
+            return Ok(self.slots.vacate(slot).map(|slot| slot.complete(Ok(()))));
+        }
+        Ok(self.failed(slot, entry.status()))
+    }
+
+    /// Submits a request of any kind, after making room in the ring.
+    #[cold]
+    fn submit_any(&mut self, request: Request) -> Result<(), Rejected> {
+        // The device has read what it has completed, and all commands before; so at most what is in flight is unread, and the
+        // ring has room for one more than that. Where the device says that it reads (SQHD) need not be believed.
+        self.submission.retire_all_but(self.slots.in_flight().into());
+        let Some(vacancy) = self.slots.vacancy() else { return rejected(request, None) };
+        let command = match self.encoder.encode(vacancy.number(), &request) {
+            Ok(command) => command.with_id(vacancy.id()),
+            Err(error) => return rejected(request, Some(error)),
+        };
+        if !self.submission.push(&command.0) {
+            return rejected(request, None);
+        }
+        vacancy.fill(request, self.patience.epoch());
+        Ok(())
+    }
+
+    /// Tells the device which completions were taken.
     #[inline]
-    pub(super) fn acknowledge(&mut self) -> Result<(), Error> {
+    fn acknowledge(&mut self) {
         if let Some(head) = self.completion.publish() {
             self.bar.write32(self.completion_doorbell, head);
         }
-        match self.reported_head.take() {
-            Some(head) => self.submission.retire(head.into()),
-            None => Ok(()),
+    }
+
+    /// The same if many were: the ring never fills up.
+    #[inline]
+    fn acknowledge_many(&mut self) {
+        if self.completion.unpublished() >= self.acknowledge_at {
+            self.acknowledge();
         }
     }
 
@@ -208,17 +161,18 @@ impl<D: Device> Queue for QueuePair<D> {
     }
 
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
-        let Some(slot) = self.slots.vacant() else { return rejected(request, None) };
-        if self.submission.space() == 0 && (self.acknowledge().is_err() || self.submission.space() == 0) {
-            return rejected(request, None);
+        if !matches!(request.operation, Operation::Read | Operation::Write) {
+            return self.submit_any(request);
         }
-        let command = match self.encode(slot, &request) {
-            Ok(command) => command,
+        let Some(vacancy) = self.slots.vacancy() else { return rejected(request, None) };
+        let command = match self.encoder.transfer(vacancy.number(), &request) {
+            Ok(command) => command.with_id(vacancy.id()),
             Err(error) => return rejected(request, Some(error)),
         };
-        if let Some(id) = self.slots.fill(request, self.patience.epoch()) {
-            self.submission.push(&command.with_id(id).0);
+        if !self.submission.push(&command.0) {
+            return self.submit_any(request);
         }
+        vacancy.fill(request, self.patience.epoch());
         Ok(())
     }
 
@@ -230,19 +184,23 @@ impl<D: Device> Queue for QueuePair<D> {
         if let Some(tail) = self.submission.publish() {
             self.bar.write32(self.submission_doorbell, tail);
         }
-        if let Some(head) = self.completion.publish() {
-            self.bar.write32(self.completion_doorbell, head);
-        }
+        self.acknowledge_many();
     }
 
     fn reap(&mut self) -> Result<Option<Completion>, Error> {
         if self.shared.generation() != self.generation || !self.ended.is_empty() {
             return self.reap_after_trouble();
         }
-        match self.take()? {
-            Some(completion) => Ok(Some(completion)),
-            None => self.acknowledge().map(|()| None),
+        while let Some(entry) = self.completion.pop().map(nvme::Completion) {
+            if let Some(slot) = self.succeeded(entry) {
+                return Ok(Some(slot.complete(Ok(()))));
+            }
+            if let Some(completion) = self.take_other(entry)? {
+                return Ok(Some(completion));
+            }
         }
+        self.acknowledge_many();
+        Ok(None)
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), Error> {
@@ -254,7 +212,7 @@ impl<D: Device> Queue for QueuePair<D> {
         if self.pending() {
             return Ok(true);
         }
-        self.acknowledge()?;
+        self.acknowledge();
         let (completion, shared, generation) = (&self.completion, &self.shared, self.expected());
         self.waiter.wait(deadline, || completion.ready() || shared.generation() != generation)
     }
@@ -267,7 +225,7 @@ impl<D: Device> Queue for QueuePair<D> {
         if self.pending() {
             return Ok(false);
         }
-        self.acknowledge()?;
+        self.acknowledge();
         let (completion, shared, generation) = (&self.completion, &self.shared, self.expected());
         self.waiter.arm(|| completion.ready() || shared.generation() != generation)
     }

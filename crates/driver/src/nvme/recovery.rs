@@ -90,9 +90,10 @@ impl<D: Device> QueuePair<D> {
     /// Hands the request in `slot` to the device once more; false if it had its chances.
     fn repeat(&mut self, slot: u16) -> bool {
         let command = match self.slots.get(slot) {
-            Some(held) if held.attempts < ATTEMPTS => self.encode(slot, &held.request),
+            Some(held) if held.attempts < ATTEMPTS => self.encoder.encode(slot, &held.request),
             _ => return false,
         };
+        self.submission.retire_all_but(self.slots.in_flight().into());
         match (command, self.slots.rename(slot, self.patience.epoch())) {
             (Ok(command), Some(id)) => self.submission.push(&command.with_id(id).0),
             _ => false,
@@ -107,8 +108,7 @@ impl<D: Device> QueuePair<D> {
 
     /// Ends the request in `slot` with `error`.
     fn end(&mut self, slot: u16, error: IoError) -> Option<Completion> {
-        let (token, data) = self.slots.vacate(slot)?;
-        Some(Completion { token, result: Err(error), data })
+        self.slots.vacate(slot).map(|slot| slot.complete(Err(error)))
     }
 
     /// The next request that ended, while the queue is not in step with the controller.
@@ -151,7 +151,6 @@ impl<D: Device> QueuePair<D> {
             }
             self.submission.reset();
             self.completion.reset();
-            self.reported_head = None;
             self.generation = generation;
             let created = self.create(&mut admin);
             drop(admin);

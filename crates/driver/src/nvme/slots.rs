@@ -5,7 +5,7 @@
 
 use std::mem;
 
-use ring3_class::block::{Data, Request};
+use ring3_class::block::{Completion, IoError, Request};
 
 /// The most slots that a queue can have: leaves at least 6 bits for the generation.
 pub(super) const MAX_SLOTS: u16 = 1023;
@@ -19,7 +19,7 @@ const END: u16 = u16::MAX;
 pub(super) struct Slot {
     /// The command id under which the device knows it; `VACANT` if there is no request here.
     id: u32,
-    /// The id that this slot will have next; keeps the generation.
+    /// The command id that this slot will have next; keeps the generation.
     next_id: u16,
     /// The next vacant slot.
     link: u16,
@@ -55,7 +55,9 @@ impl Slots {
             aborted: false,
             request: Request::flush(0),
         };
-        Self { slots: (0..count).map(slot).collect(), vacant: 0, in_flight: 0, mask: count.next_power_of_two() - 1 }
+        // No slot has the number of the mask, so no id is all ones: [NVMe 5.1.12.1.2] gives that a meaning of its own.
+        let mask = (count + 1).next_power_of_two() - 1;
+        Self { slots: (0..count).map(slot).collect(), vacant: 0, in_flight: 0, mask }
     }
 
     /// How many there are.
@@ -69,23 +71,12 @@ impl Slots {
         self.in_flight
     }
 
-    /// The slot that [`fill`](Self::fill) will use, if one is vacant.
+    /// A vacant slot, if there is one.
     #[inline]
-    pub(super) fn vacant(&self) -> Option<u16> {
-        (self.vacant != END).then_some(self.vacant)
-    }
-
-    /// Puts `request` into the vacant slot and returns its command id; `None` (and the request is dropped) if none is vacant.
-    #[inline]
-    pub(super) fn fill(&mut self, request: Request, epoch: u32) -> Option<u16> {
-        let slot = self.slots.get_mut(usize::from(self.vacant))?;
-        self.vacant = slot.link;
-        self.in_flight += 1;
-        slot.epoch = epoch;
-        slot.attempts = 1;
-        slot.aborted = false;
-        slot.request = request;
-        Some(slot.name(self.mask))
+    pub(super) fn vacancy(&mut self) -> Option<Vacancy<'_>> {
+        let number = self.vacant;
+        let slot = self.slots.get_mut(usize::from(number))?;
+        Some(Vacancy { number, slot, vacant: &mut self.vacant, in_flight: &mut self.in_flight, mask: self.mask })
     }
 
     /// The number of the slot that is in flight as `id`; `None` if nothing is.
@@ -96,17 +87,21 @@ impl Slots {
         (slot.id == u32::from(id)).then_some(number)
     }
 
-    /// Empties slot `number`; returns the token and the data.
+    /// Vacates the slot that is in flight as `id`, and lends it so that its request can be completed.
     #[inline]
-    pub(super) fn vacate(&mut self, number: u16) -> Option<(u64, Data)> {
-        let slot = self.slots.get_mut(usize::from(number))?;
-        if slot.id == VACANT {
-            return None;
-        }
+    pub(super) fn vacate_by_id(&mut self, id: u16) -> Option<&mut Slot> {
+        let number = id & self.mask;
+        let slot = self.slots.get_mut(usize::from(number)).filter(|slot| slot.id == u32::from(id))?;
         slot.id = VACANT;
         slot.link = mem::replace(&mut self.vacant, number);
         self.in_flight -= 1;
-        Some((slot.request.token, mem::take(&mut slot.request.data)))
+        Some(slot)
+    }
+
+    /// Vacates slot `number`, if it holds a request, and lends it.
+    pub(super) fn vacate(&mut self, number: u16) -> Option<&mut Slot> {
+        let id = self.get(number)?.id();
+        self.vacate_by_id(id)
     }
 
     /// Gives the request in slot `number` a new command id, because it is handed to the device once more.
@@ -115,7 +110,7 @@ impl Slots {
         slot.epoch = epoch;
         slot.attempts = slot.attempts.saturating_add(1);
         slot.aborted = false;
-        Some(slot.name(self.mask))
+        Some(slot.take_id(self.mask))
     }
 
     /// Slot `number`, if it holds a request.
@@ -134,20 +129,58 @@ impl Slots {
     }
 }
 
+/// A vacant slot, and what changes when it is filled.
+pub(super) struct Vacancy<'a> {
+    number: u16,
+    slot: &'a mut Slot,
+    vacant: &'a mut u16,
+    in_flight: &'a mut u16,
+    mask: u16,
+}
+
+impl Vacancy<'_> {
+    /// Which slot it is.
+    #[inline]
+    pub(super) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The command id that its request will have.
+    #[inline]
+    pub(super) fn id(&self) -> u16 {
+        self.slot.next_id
+    }
+
+    /// Fills it with `request`, which is handed to the device in `epoch`.
+    #[inline]
+    pub(super) fn fill(self, request: Request, epoch: u32) {
+        let slot = self.slot;
+        *self.vacant = slot.link;
+        *self.in_flight += 1;
+        (slot.epoch, slot.attempts, slot.aborted) = (epoch, 1, false);
+        slot.take_id(self.mask);
+        // What was here has been taken out by `complete`: there is nothing to drop.
+        mem::forget(mem::replace(&mut slot.request, request));
+    }
+}
+
 impl Slot {
     /// The command id under which the device knows it.
     pub(super) fn id(&self) -> u16 {
         self.id as u16
     }
 
-    /// Takes the next generation. All ones is no id: [NVMe 5.1.12.1.2] gives it a meaning of its own in the error log.
+    /// The end of the request that was here; its data goes with it.
     #[inline]
-    fn name(&mut self, mask: u16) -> u16 {
-        let id = self.next_id;
-        self.id = id.into();
-        let next = id.wrapping_add(mask + 1);
-        self.next_id = if next | mask == u16::MAX { id & mask } else { next };
-        id
+    pub(super) fn complete(&mut self, result: Result<(), IoError>) -> Completion {
+        Completion { token: self.request.token, result, data: mem::take(&mut self.request.data) }
+    }
+
+    #[inline]
+    fn take_id(&mut self, mask: u16) -> u16 {
+        self.id = self.next_id.into();
+        self.next_id = self.next_id.wrapping_add(mask + 1);
+        self.id()
     }
 }
 
@@ -157,15 +190,18 @@ mod tests {
     use proptest::prelude::*;
 
     fn filled(slots: &mut Slots, token: u64) -> u16 {
-        slots.fill(Request::flush(token), 0).unwrap()
+        let vacancy = slots.vacancy().unwrap();
+        let id = vacancy.id();
+        vacancy.fill(Request::flush(token), 0);
+        id
     }
 
     #[test]
     fn a_completion_that_comes_twice_finds_nothing() {
         let mut slots = Slots::new(4);
         let id = filled(&mut slots, 7);
-        let number = slots.find(id).unwrap();
-        assert_eq!(slots.vacate(number).unwrap().0, 7);
+        assert_eq!(slots.vacate_by_id(id).unwrap().complete(Ok(())).token, 7);
+        assert!(slots.vacate_by_id(id).is_none());
         assert_eq!(slots.find(id), None);
     }
 
@@ -192,8 +228,8 @@ mod tests {
         let mut slots = Slots::new(2);
         filled(&mut slots, 1);
         filled(&mut slots, 2);
-        assert_eq!((slots.vacant(), slots.in_flight()), (None, 2));
-        assert_eq!(slots.fill(Request::flush(3), 0), None);
+        assert!(slots.vacancy().is_none());
+        assert_eq!(slots.in_flight(), 2);
     }
 
     #[test]
@@ -220,9 +256,9 @@ mod tests {
             for (token, step) in steps.into_iter().enumerate() {
                 if step % 3 == 0 && !held.is_empty() {
                     let (id, token) = held.swap_remove(usize::from(step) % held.len());
-                    let number = slots.find(id).unwrap();
-                    prop_assert_eq!(slots.vacate(number).unwrap().0, token);
-                } else if let Some(id) = slots.fill(Request::flush(token as u64), 0) {
+                    prop_assert_eq!(slots.vacate_by_id(id).unwrap().complete(Ok(())).token, token);
+                } else if slots.vacancy().is_some() {
+                    let id = filled(&mut slots, token as u64);
                     prop_assert!(id != u16::MAX && held.iter().all(|&(other, _)| other != id));
                     held.push((id, token as u64));
                 }

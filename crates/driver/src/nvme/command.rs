@@ -1,0 +1,110 @@
+//! From a request to a command: what is checked, and what the device is told.
+
+use ring3_class::block::{Info, IoError, Operation, Request};
+use ring3_device::Error;
+use ring3_device::dma::Arena;
+use ring3_spec::nvme::opcode::nvm;
+use ring3_spec::nvme::{DsmRange, Submission};
+
+use super::prp::Lists;
+
+/// Makes the commands of one queue.
+pub(super) struct Encoder {
+    namespace: u32,
+    limits: Limits,
+    lists: Lists,
+}
+
+/// What of [`Info`] every request is checked against.
+#[derive(Clone, Copy)]
+struct Limits {
+    blocks: u64,
+    block_shift: u32,
+    max_blocks: u32,
+    max_write_zeroes: u32,
+    max_discard: u32,
+    read_only: bool,
+}
+
+impl Limits {
+    fn of(info: &Info) -> Self {
+        Self {
+            blocks: info.blocks,
+            block_shift: info.block_size.trailing_zeros(),
+            max_blocks: info.max_transfer / info.block_size.max(1),
+            max_write_zeroes: info.max_write_zeroes_blocks,
+            max_discard: info.discard.map_or(0, |discard| discard.max_blocks),
+            read_only: info.read_only,
+        }
+    }
+
+    /// Whether `request` has between 1 and `most` blocks, all on the disk.
+    #[inline]
+    fn check(&self, request: &Request, most: u32) -> Result<(), IoError> {
+        // One comparison for both ends: no blocks wrap around to the most of all.
+        if request.blocks.wrapping_sub(1) >= most {
+            return Err(if most == 0 { IoError::Unsupported } else { IoError::Invalid });
+        }
+        match request.lba.checked_add(request.blocks.into()) {
+            Some(end) if end <= self.blocks => Ok(()),
+            _ => Err(IoError::OutOfRange),
+        }
+    }
+}
+
+impl Encoder {
+    /// For requests to `namespace`, described by `info`, in `slots` slots; `page` is the size of a memory page.
+    pub(super) fn new(arena: &Arena, slots: usize, namespace: u32, info: &Info, page: u64) -> Result<Self, Error> {
+        Ok(Self { namespace, limits: Limits::of(info), lists: Lists::new(arena, slots, info.max_transfer, page)? })
+    }
+
+    /// The command for `request` in `slot`, without its id.
+    pub(super) fn encode(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
+        match request.operation {
+            Operation::Read | Operation::Write => self.transfer(slot, request),
+            Operation::Flush | Operation::WriteZeroes | Operation::Discard => self.without_data(slot, request),
+        }
+    }
+
+    /// The command for a read or write.
+    #[inline(always)]
+    pub(super) fn transfer(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
+        let opcode = match request.operation {
+            Operation::Write if self.limits.read_only => return Err(IoError::ReadOnly),
+            Operation::Write => nvm::WRITE,
+            _ => nvm::READ,
+        };
+        self.limits.check(request, self.limits.max_blocks)?;
+        let bytes = (request.blocks as usize) << self.limits.block_shift;
+        let Some((prp1, prp2)) = self.lists.describe(slot.into(), &request.data, bytes) else { return Err(IoError::Invalid) };
+        Ok(Submission::transfer(opcode, self.namespace, request.lba, request.blocks, request.fua).with_data(prp1, prp2))
+    }
+
+    /// The command for what moves no data of the caller's.
+    fn without_data(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
+        let limits = &self.limits;
+        if limits.read_only && request.operation != Operation::Flush {
+            return Err(IoError::ReadOnly);
+        }
+        match request.operation {
+            Operation::Flush => Ok(Submission::flush(self.namespace)),
+            Operation::WriteZeroes => {
+                limits.check(request, limits.max_write_zeroes)?;
+                // Freed blocks need not read as zeroes on every device, so that is not permitted.
+                Ok(Submission::write_zeroes(self.namespace, request.lba, request.blocks, request.fua, false))
+            }
+            Operation::Discard => {
+                limits.check(request, limits.max_discard)?;
+                let range = DsmRange { lba: request.lba, blocks: request.blocks };
+                let address = self.lists.store(slot.into(), range.to_words());
+                Ok(Submission::deallocate(self.namespace, 1).with_data(address, 0))
+            }
+            Operation::Read | Operation::Write => Err(IoError::Invalid),
+        }
+    }
+
+    /// The lists, to give their memory up.
+    pub(super) fn lists(&mut self) -> &mut Lists {
+        &mut self.lists
+    }
+}
