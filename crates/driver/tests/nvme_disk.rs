@@ -152,8 +152,8 @@ fn a_batch_costs_one_doorbell() {
 #[test]
 fn completions_are_acknowledged_many_at_a_time_and_before_every_sleep() {
     let bench = bench("");
-    let mut queue = bench.queue(31);
-    for token in 0..64 {
+    let mut queue = bench.queue(63);
+    for token in 0..128 {
         queue.submit(Request::read(token, 0, 1, bench.buffer(512))).unwrap();
         queue.ring();
         assert!(queue.reap().unwrap().is_some() && queue.reap().unwrap().is_none());

@@ -101,6 +101,9 @@ impl<D: Device> QueuePair<D> {
     }
 }
 
+/// Commands that fill a page; a shorter ring would save nothing.
+const PAGE_OF_COMMANDS: u32 = 64;
+
 /// How many requests a queue holds, and the entries of its rings: powers of two.
 #[derive(Debug, PartialEq, Eq)]
 struct Dimensions {
@@ -115,7 +118,7 @@ impl Dimensions {
     fn new(depth: u16, max_entries: u32) -> Self {
         let wanted = u32::from(depth.clamp(1, MAX_SLOTS)) + 1;
         let largest = 1 << max_entries.max(2).ilog2();
-        let submission = wanted.next_power_of_two().min(largest);
+        let submission = wanted.next_power_of_two().max(PAGE_OF_COMMANDS).min(largest);
         let depth = wanted.min(submission) - 1;
         Self { depth: depth as u16, submission, completion: (2 * submission).min(largest) }
     }
@@ -162,7 +165,8 @@ mod tests {
     #[test]
     fn rings_have_one_entry_more_than_requests_at_least() {
         assert_eq!(Dimensions::new(32, 2048), dimensions(32, 64, 128));
-        assert_eq!(Dimensions::new(31, 2048), dimensions(31, 32, 64));
+        assert_eq!(Dimensions::new(64, 2048), dimensions(64, 128, 256));
+        assert_eq!(Dimensions::new(1, 2048), dimensions(1, 64, 128));
         assert_eq!(Dimensions::new(u16::MAX, 65536), dimensions(MAX_SLOTS, 1024, 2048));
     }
 

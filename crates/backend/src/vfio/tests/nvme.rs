@@ -18,7 +18,7 @@ const ENTRIES: u32 = 16;
 struct Controller {
     registers: Registers<VfioBar>,
     submissions: SubmissionRing<DmaBuffer, 8>,
-    completions: CompletionRing<DmaBuffer, 2>,
+    completions: CompletionRing<DmaBuffer, 2, PHASE_WORD, PHASE_BIT>,
     device: Vfio,
 }
 
@@ -30,7 +30,7 @@ impl Controller {
         let irqs = device.irqs(kind, count).unwrap();
         let page = || device.dma().arena().alloc_pages(4096).unwrap();
         let submissions = SubmissionRing::new(page(), ENTRIES).unwrap();
-        let completions = CompletionRing::new(page(), ENTRIES, PHASE_WORD, PHASE_BIT).unwrap();
+        let completions = CompletionRing::new(page(), ENTRIES).unwrap();
         let registers = Registers::new(device.bar(0).unwrap(), 0x1000).unwrap();
         let controller = Self { registers, submissions, completions, device };
         controller.start();
