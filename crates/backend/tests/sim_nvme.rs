@@ -180,6 +180,18 @@ fn a_list_of_pages_may_lead_to_a_second_list() {
 }
 
 #[test]
+fn the_last_entry_of_a_page_of_a_list_is_data_if_nothing_follows() {
+    let mut client = Client::ready("sim:nvme");
+    client.handle.poke(1, 0, &[0x45; 3 * 4096]);
+    let data = client.buffer.iova();
+    let entries = [data + 4096, data + 2 * 4096].map(u64::to_le_bytes).concat();
+    client.buffer.write(0xf000 - 16, &entries).unwrap();
+    let command = Submission::transfer(nvm::READ, 1, 0, 24, false).with_data(data, data + 0xf000 - 16);
+    assert_eq!(client.io(command), Status::SUCCESS);
+    assert_eq!((client.byte(3 * 4096 - 1), client.byte(3 * 4096)), (0x45, 0));
+}
+
+#[test]
 fn entries_of_a_list_must_be_whole_pages() {
     let mut client = Client::ready("sim:nvme");
     let data = client.buffer.iova();
@@ -371,6 +383,7 @@ fn a_full_completion_queue_is_not_overwritten() {
     let ids: Vec<u16> = (0..ENTRIES + 8).map(|_| client.submit(false, Submission::flush(1))).collect();
     let first: Vec<u16> = std::iter::from_fn(|| client.pop(false)).map(|completion| completion.id()).collect();
     assert_eq!(first.len() as u32, ENTRIES - 1);
+    assert_eq!(client.handle.counters().commands, u64::from(ENTRIES), "no further command is taken while an end waits for room");
     client.acknowledge(false);
     let rest: Vec<u16> = std::iter::from_fn(|| client.pop(false)).map(|completion| completion.id()).collect();
     assert_eq!([first, rest].concat(), ids);
