@@ -46,7 +46,7 @@ impl Control {
         let mut control = Self { file, ring, features, sequence: 0 };
         let answer = match control.exchange(uapi::GET_FEATURES, u32::MAX, 0, Box::new(0u64), 8) {
             Ok(bits) => Ok(*bits),
-            Err(Error::Command { source, .. }) => Err(source.raw_os_error().unwrap_or(libc::EIO)),
+            Err(Error::Command { cause, .. }) => Err(cause.raw_os_error().unwrap_or(libc::EIO)),
             Err(error) => return Err(error),
         };
         control.features = Features::decide(answer).map_err(|errno| match errno {
@@ -98,7 +98,7 @@ impl Control {
     pub(super) fn delete(&mut self, id: u32) -> Result<(), Error> {
         if self.features.encoded {
             match self.plain(uapi::DEL_DEV_ASYNC, id, 0, QUICK) {
-                Err(Error::Command { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+                Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
                 result => return result,
             }
         }
@@ -134,9 +134,9 @@ impl Control {
         let command = admin.name;
         match end {
             Ok(Some(result)) if result >= 0 => Ok(()),
-            Ok(Some(errno)) => Err(Error::Command { command, device, source: io::Error::from_raw_os_error(-errno) }),
+            Ok(Some(errno)) => Err(Error::Command { command, device, cause: io::Error::from_raw_os_error(-errno) }),
             Ok(None) => Err(Error::Hung { command, device, waited }),
-            Err(source) => Err(Error::Command { command, device, source }),
+            Err(cause) => Err(Error::Command { command, device, cause }),
         }
     }
 

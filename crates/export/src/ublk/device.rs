@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use ring3_class::{Deadline, poll_until};
@@ -13,6 +14,9 @@ use super::{Error, users};
 
 /// How long the node of a new device may take to appear: devtmpfs makes it at once, a device manager may rename or chown it.
 const NODE: Duration = Duration::from_secs(5);
+
+/// How long the kernel may take to notice that the process behind a device has died.
+const ORPHAN: Duration = Duration::from_secs(5);
 
 /// One ublk device. Dropping it stops it, whoever uses it, and gives its identity back.
 pub struct Device {
@@ -34,7 +38,7 @@ impl Device {
             ..DeviceInfo::default()
         };
         let info = match (control.add(wanted), id) {
-            (Err(Error::Command { source, .. }), Some(id)) if source.raw_os_error() == Some(libc::EEXIST) => {
+            (Err(Error::Command { cause, .. }), Some(id)) if cause.raw_os_error() == Some(libc::EEXIST) => {
                 Self::remove_orphan(&mut control, id)?;
                 control.add(wanted)?
             }
@@ -43,18 +47,23 @@ impl Device {
         Ok(Self { control, info, started: false })
     }
 
-    /// Deletes device `id` if nobody serves it.
+    /// Deletes device `id` if nobody serves it. The kernel takes a moment to notice that a process has died.
     fn remove_orphan(control: &mut Control, id: u32) -> Result<(), Error> {
-        let info = control.info(id)?;
-        let served = match File::open(format!("/dev/ublkc{id}")) {
-            Err(error) => error.raw_os_error() == Some(libc::EBUSY),
-            Ok(_) => false,
-        };
-        if served || info.state == uapi::STATE_LIVE {
-            return Err(Error::Taken { id, pid: info.ublksrv_pid });
+        let deadline = Deadline::after(ORPHAN);
+        loop {
+            let info = control.info(id)?;
+            let is_open = File::open(format!("/dev/ublkc{id}")).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY));
+            if !is_open && info.state == uapi::STATE_DEAD {
+                tracing::info!(id, "taking over the identity of a ublk device that nobody serves");
+                return control.delete(id);
+            }
+            // A device that is being set up has no process yet, but is open.
+            let lives = info.ublksrv_pid <= 0 || Path::new(&format!("/proc/{}", info.ublksrv_pid)).exists();
+            if (is_open && lives) || deadline.expired() {
+                return Err(Error::Taken { id, pid: info.ublksrv_pid });
+            }
+            thread::sleep(Duration::from_millis(10));
         }
-        tracing::info!(id, "taking over the identity of a ublk device that nobody serves");
-        control.delete(id)
     }
 
     /// The number in its names.
@@ -121,7 +130,7 @@ impl Device {
         }
         if self.control.features().safe_stop {
             match self.control.try_stop(id) {
-                Err(Error::Command { source, .. }) if source.raw_os_error() == Some(libc::EBUSY) => {
+                Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => {
                     return Err(busy(users::of(id)));
                 }
                 result => result?,

@@ -23,14 +23,14 @@ pub enum Error {
         pid: i32,
     },
     /// The kernel refused a command.
-    #[error("{device}: the kernel refused {command}: {source}")]
+    #[error("{device}: the kernel refused {command}: {cause}")]
     Command {
         /// Which command.
         command: &'static str,
         /// Which device.
         device: String,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The kernel did not answer.
     #[error(
@@ -72,26 +72,26 @@ pub enum Error {
         reason: String,
     },
     /// The driver below failed.
-    #[error("{disk}: {source}")]
+    #[error("{disk}: {cause}")]
     Driver {
         /// The disk's name.
         disk: String,
         /// Why.
-        source: ring3_class::Error,
+        cause: ring3_class::Error,
     },
     /// The operating system refused something else.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     Os {
         /// What was tried.
         what: String,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
 impl Error {
-    pub(super) fn os(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        Self::Os { what: what.into(), source: source.into() }
+    pub(super) fn os(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
+        Self::Os { what: what.into(), cause: cause.into() }
     }
 }
 

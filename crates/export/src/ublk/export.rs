@@ -260,12 +260,12 @@ fn run(mut start: Start, say: &mpsc::Sender<Word>) -> Result<(), String> {
 fn open_queues(disk: &dyn Disk, options: &Options) -> Result<Vec<Box<dyn Queue>>, Error> {
     let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get()).min(u16::MAX.into()) as u16;
     let count = options.queues.min(disk.max_queues()).min(cpus).max(1);
-    let open = |_| disk.open_queue(options.depth).map_err(|source| Error::Driver { disk: disk.name(), source });
+    let open = |_| disk.open_queue(options.depth).map_err(|cause| Error::Driver { disk: disk.name(), cause });
     (0..count).map(open).collect()
 }
 
 /// Buffers for each queue, one per tag.
 fn allocate(disk: &dyn Disk, queues: usize, depth: u16, bytes: u32) -> Result<Vec<Vec<DmaBuffer>>, Error> {
-    let one = || disk.dma().arena().alloc_pages(bytes as usize).map_err(|source| Error::Driver { disk: disk.name(), source });
+    let one = || disk.dma().arena().alloc_pages(bytes as usize).map_err(|cause| Error::Driver { disk: disk.name(), cause });
     (0..queues).map(|_| (0..depth).map(|_| one()).collect()).collect()
 }

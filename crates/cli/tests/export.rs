@@ -1,0 +1,295 @@
+//! Exported disks in guests: what an administrator sees and does, from the start to the stop.
+//!
+//! `cargo test -p ring3-cli --test export -- --ignored`, or `make test`.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use ring3_lab::{Backing, Cache, Device, Guest, Namespace, Outcome, Size};
+
+/// Shell functions of every step. `serve DRIVER OPTION...` starts ring3 and returns when its disks are there; `ended` waits for its
+/// end and prints its exit code.
+const PRELUDE: &str = r#"
+serve() {
+    : >/tmp/ready
+    ring3 run "$@" --json --stats /tmp/stats >/tmp/ready 2>/tmp/log &
+    PID=$!
+    for try in $(seq 300); do
+        grep -q ublkb /tmp/ready && return
+        [ -d /proc/$PID ] || break
+        sleep 0.05
+    done
+    cat /tmp/ready /tmp/log
+    return 1
+}
+ended() { wait $PID; echo "exit code $?"; cat /tmp/log; }
+stop() { kill $PID; ended; }
+limit() { cat /sys/block/ublkb0/queue/$1; }
+verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null || cat /tmp/fio; }
+"#;
+
+/// A step whose failure does not end the others: each test reads the output of its own.
+fn step(guest: Guest, name: &str, script: &str) -> Guest {
+    guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue"))
+}
+
+fn guest(name: &str) -> Guest {
+    Guest::new(name).program(Path::new(env!("CARGO_BIN_EXE_ring3"))).module("ublk_drv").module("ext4")
+}
+
+fn run(guest: Guest) -> Outcome {
+    let outcome = guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
+    outcome
+}
+
+/// What the step printed.
+fn output<'a>(outcome: &'a Outcome, step: &str) -> &'a str {
+    &outcome.steps.iter().find(|done| done.name == step).unwrap_or_else(|| panic!("no step {step}")).output
+}
+
+#[track_caller]
+fn assert_says(text: &str, wanted: &[&str]) {
+    wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
+}
+
+/// One guest without any device: the disk that does nothing, and a simulated one.
+fn without_devices() -> &'static Outcome {
+    static OUTCOME: OnceLock<Outcome> = OnceLock::new();
+    OUTCOME.get_or_init(|| {
+        let steps = [
+            ("limits", "serve null --size 64 --max-io 128 && cat /tmp/ready && limit max_sectors_kb && limit logical_block_size && stop; ls /dev/ublk*"),
+            ("blocks of 4096", "serve null --block-size 4096 && limit logical_block_size && stop"),
+            ("idle", IDLE),
+            ("mounted", MOUNTED),
+            ("taken away", TAKEN_AWAY),
+            ("taken id", "serve null --id 5 && ring3 run null --id 5; stop"),
+            ("orphan", "serve null --id 7 && kill -9 $PID; wait $PID; ls /dev/ublkc7 && serve null --id 7 && stop"),
+            ("namespace", NAMESPACE),
+            ("queues", "serve null --queues 4 && cat /tmp/ready && ls -d /proc/$PID/task/* | wc -l && stop"),
+            ("verify", VERIFY),
+            ("file system", FILE_SYSTEM),
+            ("no ublk", "rmmod ublk_drv; ring3 run null; echo exit code $?"),
+        ];
+        let guest = Guest { vcpus: Some(4), ..guest("exports") };
+        run(steps.into_iter().fold(guest, |guest, (name, script)| step(guest, name, script)))
+    })
+}
+
+/// Fields 14 and 15 of stat are the process's time in hundredths of a second.
+const IDLE: &str = "
+time_used() { cut -d' ' -f14,15 /proc/$PID/stat; }
+serve nvme --device sim:nvme --queues 2
+dd if=/dev/ublkb0 of=/dev/null bs=4k count=1000 iflag=direct 2>/dev/null
+sleep 0.5; before=$(time_used); sleep 3
+[ \"$before\" = \"$(time_used)\" ] && echo 'used nothing' || echo \"$before then $(time_used)\"
+stop";
+
+const MOUNTED: &str = "
+serve nvme --device sim:nvme,size=64M && mkfs.ext4 -q /dev/ublkb0 && mount /dev/ublkb0 /mnt || exit
+kill $PID; sleep 1; cp /bin/busybox /mnt/ && sync && echo 'still serving'
+umount /mnt; ended";
+
+const TAKEN_AWAY: &str = "
+serve null --size 64; sleep 1000 </dev/ublkb0 & HOLDER=$!
+kill $PID; sleep 1; kill $PID; ended; kill $HOLDER; ls /dev/ublkb0 2>&1; true";
+
+/// What is mounted after the start is not seen by the driver's process.
+const NAMESPACE: &str = "
+serve nvme --device sim:nvme,size=64M && mkfs.ext4 -q /dev/ublkb0 && mount /dev/ublkb0 /mnt || exit
+grep -c /mnt /proc/$PID/mountinfo; grep -c /mnt /proc/self/mountinfo; umount /mnt; stop";
+
+const VERIFY: &str = "
+serve nvme --device sim:nvme,size=64M --queues 2 || exit
+for depth in 1 32 128; do
+    verify --filename=/dev/ublkb0 --size=24M --rw=randwrite --bsrange=512-1M --bs_unaligned --iodepth=$depth --fsync=16 && echo \"depth $depth\"
+done
+verify --filename=/dev/ublkb0 --size=24M --rw=write --bs=64k --iodepth=8 --fsync=4 && echo sequential
+blkdiscard -o 0 -l 16M /dev/ublkb0 && cmp -n 16777216 /dev/ublkb0 /dev/zero && echo discarded
+kill -USR1 $PID; sleep 0.5; cat /tmp/stats; stop";
+
+const FILE_SYSTEM: &str = "
+serve nvme --device sim:nvme,size=96M || exit
+printf 'n\\np\\n1\\n\\n\\nw\\n' | fdisk /dev/ublkb0 >/dev/null; ls /dev/ublkb0p1
+mkfs.ext4 -q /dev/ublkb0p1 && mount -o discard /dev/ublkb0p1 /mnt || exit
+cp -r /bin /mnt/ 2>/dev/null; sum=$(md5sum </mnt/bin/busybox); umount /mnt
+fsck.ext4 -fn /dev/ublkb0p1 >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
+mount /dev/ublkb0p1 /mnt; [ \"$sum\" = \"$(md5sum </mnt/bin/busybox)\" ] && echo same; rm -r /mnt/bin; sync; umount /mnt
+fsck.ext4 -fn /dev/ublkb0p1 >/dev/null 2>&1 && echo 'clean again'
+stop";
+
+#[test]
+#[ignore = "boots a guest"]
+fn the_kernel_learns_the_limits_of_the_disk_and_nothing_is_left_after_the_stop() {
+    let text = output(without_devices(), "limits");
+    assert_says(text, &["\"device\":\"/dev/ublkb0\"", "\"bytes\":67108864", "\n128\n512\n", "exit code 0\n/dev/ublk-control\n"]);
+    assert!(text.ends_with("/dev/ublk-control\n"), "{text}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_of_4096_byte_blocks_is_exported_as_one() {
+    assert_says(output(without_devices(), "blocks of 4096"), &["4096\n", "exit code 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn an_idle_disk_uses_no_processor_time_at_all() {
+    assert_says(output(without_devices(), "idle"), &["used nothing", "exit code 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_stop_while_mounted_says_where_and_is_done_after_the_unmount() {
+    let text = output(without_devices(), "mounted");
+    assert_says(text, &["still serving", "exit code 0", "/dev/ublkb0 is in use by the mount at /mnt", "served until it is free"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_second_signal_takes_the_disk_away_and_the_exit_code_says_so() {
+    let text = output(without_devices(), "taken away");
+    assert_says(text, &["(sleep)", "exit code 3", "/dev/ublkb0: No such file"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn an_id_in_use_is_refused_with_the_process_that_has_it() {
+    assert_says(output(without_devices(), "taken id"), &["/dev/ublkb5 exists and is served by process", "exit code 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn the_id_of_a_killed_process_can_be_used_again() {
+    assert_says(output(without_devices(), "orphan"), &["/dev/ublkc7", "exit code 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn the_driver_does_not_share_a_mount_of_its_own_disk() {
+    assert_says(output(without_devices(), "namespace"), &["0\n1\n"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn each_queue_has_a_thread() {
+    assert_says(output(without_devices(), "queues"), &["\"queues\":4", "\n5\n"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn what_was_written_is_read_back_at_every_depth_and_discarded_blocks_are_zeroes() {
+    let text = output(without_devices(), "verify");
+    assert_says(text, &["depth 1\n", "depth 32\n", "depth 128\n", "sequential\n", "discarded\n", "\"errors\": 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_partition_with_a_file_system_on_it_is_clean_after_use() {
+    assert_says(
+        output(without_devices(), "file system"),
+        &["/dev/ublkb0p1\n", "clean\n", "same\n", "clean again\n", "exit code 0"],
+    );
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_kernel_without_ublk_is_an_error_that_names_the_module() {
+    assert_says(output(without_devices(), "no ublk"), &["modprobe ublk_drv", "exit code 1"]);
+}
+
+/// One guest with an NVMe controller behind an IOMMU: two namespaces, in the hands of vfio-pci.
+fn through_vfio() -> &'static Outcome {
+    static OUTCOME: OnceLock<Outcome> = OnceLock::new();
+    OUTCOME.get_or_init(|| {
+        let namespace = |block_size| Namespace {
+            size: Size(64 << 20),
+            backing: Backing::Memory,
+            block_size: Some(block_size),
+            ..Namespace::default()
+        };
+        let disk = Device { namespaces: vec![namespace(512), namespace(4096)], ..Device::new("disk", "nvme").bound("vfio-pci") };
+        let steps = [
+            ("two namespaces", TWO_NAMESPACES),
+            ("partitions", PARTITIONS),
+            ("pin", "serve nvme --device vfio:$DISK --namespace 1 --irq intx && verify --filename=/dev/ublkb0 --size=8M --rw=randwrite --bs=4k --iodepth=8 && echo verified; stop"),
+            ("polled", "serve nvme --device vfio:$DISK --namespace 1 --irq poll && verify --filename=/dev/ublkb0 --size=8M --rw=randwrite --bs=4k --iodepth=8 && echo verified; stop"),
+            ("killed", KILLED),
+            ("second claim", "serve nvme --device vfio:$DISK --namespace 1 && ring3 run nvme --device vfio:$DISK; stop"),
+        ];
+        let guest = Guest { memory_mib: 768, ..guest("vfio-exports").module("vfio-pci").device(disk) };
+        run(steps.into_iter().fold(guest, |guest, (name, script)| step(guest, name, script)))
+    })
+}
+
+const TWO_NAMESPACES: &str = "
+serve nvme --device vfio:$DISK || exit
+cat /tmp/ready; cat /sys/block/ublkb0/queue/logical_block_size /sys/block/ublkb1/queue/logical_block_size
+for disk in ublkb0 ublkb1; do
+    verify --filename=/dev/$disk --size=16M --rw=randwrite --bsrange=4k-256k --blockalign=4k --iodepth=16 --fsync=16 && echo \"$disk verified\"
+done
+stop; cat /tmp/stats; ls /dev/ublkb* 2>&1; true";
+
+/// The disk is QEMU's memory: it keeps what was written from one process to the next.
+const PARTITIONS: &str = "
+serve nvme --device vfio:$DISK --namespace 1 || exit
+printf 'n\\np\\n1\\n\\n+20M\\nn\\np\\n2\\n\\n\\nw\\n' | fdisk /dev/ublkb0 >/dev/null
+mkfs.ext4 -q /dev/ublkb0p2 && mount /dev/ublkb0p2 /mnt && cp /bin/busybox /mnt/ && umount /mnt; stop
+serve nvme --device vfio:$DISK --namespace 1 || exit
+ls /dev/ublkb0p1 /dev/ublkb0p2; mount /dev/ublkb0p2 /mnt && cmp /bin/busybox /mnt/busybox && echo same; umount /mnt
+fsck.ext4 -fn /dev/ublkb0p2 >/dev/null 2>&1 && echo clean; stop";
+
+/// Byte 4 of configuration space is COMMAND; bit 2 lets the function start transfers.
+const KILLED: &str = "
+command() { od -An -tu1 -j4 -N1 /sys/bus/pci/devices/$DISK/config; }
+serve nvme --device vfio:$DISK --namespace 1 --id 0 || exit
+fio --name=load --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --iodepth=32 --rw=randwrite --bs=4k --time_based --runtime=20 >/tmp/fio 2>&1 & LOAD=$!
+sleep 1.5; echo \"before $(( $(command) & 4 ))\"; kill -9 $PID; wait $PID; wait $LOAD; echo \"fio $?\"
+echo \"after $(( $(command) & 4 ))\"
+serve nvme --device vfio:$DISK --namespace 1 --id 0 && dd if=/dev/ublkb0 of=/dev/null bs=1M count=4 2>&1 && stop";
+
+#[test]
+#[ignore = "boots a guest"]
+fn namespaces_of_different_formats_are_disks_of_their_own() {
+    let text = output(through_vfio(), "two namespaces");
+    assert_says(
+        text,
+        &["namespace 1\"", "namespace 2\"", "\n512\n4096\n", "ublkb0 verified\n", "ublkb1 verified\n", "exit code 0"],
+    );
+    assert_says(text, &["\"first_request_ms\"", "\"peak_memory_bytes\""]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn partitions_are_found_when_the_disk_comes_back() {
+    assert_says(
+        output(through_vfio(), "partitions"),
+        &["/dev/ublkb0p1\n", "/dev/ublkb0p2\n", "same\n", "clean\n", "exit code 0"],
+    );
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn the_pin_does_as_well_as_messages() {
+    assert_says(output(through_vfio(), "pin"), &["verified", "exit code 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_controller_without_interrupts_is_polled() {
+    assert_says(output(through_vfio(), "polled"), &["verified", "exit code 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_driver_killed_under_load_leaves_a_silent_device_that_can_be_claimed_again() {
+    let text = output(through_vfio(), "killed");
+    assert_says(text, &["before 4\n", "after 0\n", "exit code 0"]);
+    assert!(!text.contains("fio 0"), "the load did not notice:\n{text}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_second_claim_is_refused_and_the_first_goes_on() {
+    assert_says(output(through_vfio(), "second claim"), &["busy", "exit code 0"]);
+}
