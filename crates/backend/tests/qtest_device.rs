@@ -64,6 +64,19 @@ fn bars_and_msi_belong_to_the_backend_and_the_rest_can_be_written() {
 }
 
 #[test]
+fn command_bits_that_have_a_method_cannot_be_changed_otherwise_and_the_rest_can() {
+    let device = open("qtest:edu");
+    let command = device.config_read(pci::COMMAND, 2);
+    const SYSTEM_ERROR: u32 = 1 << 8;
+    let master = u32::from(pci::COMMAND_BUS_MASTER);
+    assert!(matches!(device.config_write(pci::COMMAND, 2, command | master), Err(Error::Invalid(_))));
+    assert!(matches!(device.config_write(pci::COMMAND, 1, 0), Err(Error::Invalid(_))));
+    assert!(matches!(device.config_write(pci::COMMAND + 1, 1, 0), Err(Error::Invalid(_))));
+    device.config_write(pci::COMMAND, 2, command | SYSTEM_ERROR).unwrap();
+    assert_eq!(device.config_read(pci::COMMAND, 2), command | SYSTEM_ERROR);
+}
+
+#[test]
 fn a_bar_has_the_size_that_the_device_asked_for_and_ends_there() {
     let bar = open("qtest:edu").bar(0).unwrap();
     assert_eq!(bar.len(), 1 << 20);

@@ -15,6 +15,8 @@ use super::ivshmem;
 use super::model;
 use super::wire::Wire;
 
+/// COMMAND bits that are the backend's: decoding, bus mastering, and the pin.
+const OWNED_COMMAND: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
 /// Where the doorbell sits.
 pub(super) const DOORBELL_SLOT: u8 = 3;
 /// The port by which the chip set resets the machine, and the value that does it.
@@ -59,12 +61,20 @@ impl Board {
         bar(&self.wire, &self.bars, index)
     }
 
-    /// Whether any of these bytes of configuration space is the backend's: BARs, MSI, MSI-X.
-    pub(super) fn owns(&self, offset: u64, width: u64) -> bool {
+    /// Whether writing `value` there would change what is the backend's: BARs, MSI, MSI-X, and the bits of COMMAND that `Device`
+    /// has methods for.
+    pub(super) fn owns(&self, offset: u64, width: u64, value: u32) -> Result<bool, Error> {
         let bars = pci::BAR0..pci::BAR0 + 4 * u64::from(pci::BAR_COUNT);
         let rom = pci::EXPANSION_ROM..pci::EXPANSION_ROM + 4;
         let overlaps = |range: std::ops::Range<u64>| offset < range.end && offset + width > range.start;
-        overlaps(bars) || overlaps(rom) || self.interrupts.capabilities().into_iter().any(overlaps)
+        if overlaps(bars) || overlaps(rom) || self.interrupts.capabilities().into_iter().any(overlaps) {
+            return Ok(true);
+        }
+        if !overlaps(pci::COMMAND..pci::COMMAND + 2) {
+            return Ok(false);
+        }
+        let changed = u64::from(self.function.read(offset, width)? ^ value) << (8 * offset);
+        Ok(changed >> (8 * pci::COMMAND) & u64::from(OWNED_COMMAND) != 0)
     }
 
     /// Resets the device under test, alone if it can do that and with the machine if not, and makes it answer again.

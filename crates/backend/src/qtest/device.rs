@@ -178,7 +178,7 @@ impl Device for Qtest {
         if !valid(offset, width) {
             return Err(Error::Invalid(format!("{}: no {width} bytes of configuration space at {offset:#x}", self.name)));
         }
-        if self.board.owns(offset, width as u64) {
+        if self.board.owns(offset, width as u64, value)? {
             return Err(Error::Invalid(format!("{}: configuration bytes at {offset:#x} belong to the backend", self.name)));
         }
         self.board.function.write(offset, width as u64, value);

@@ -1,6 +1,6 @@
 //! A PCI function of the machine: configuration space through the memory-mapped window, BARs and their place.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_device::Error;
 use ring3_spec::pci;
@@ -31,6 +31,8 @@ pub(super) fn open_config_window(wire: &Wire) -> Result<(), Error> {
 pub(super) struct Function {
     wire: Arc<Wire>,
     config: u64,
+    /// Held to read a register and write it back.
+    changing: Mutex<()>,
 }
 
 /// What a BAR is and where it was put.
@@ -45,7 +47,7 @@ pub(super) struct Range {
 impl Function {
     /// The function in `slot`.
     pub(super) fn at(wire: Arc<Wire>, slot: u8) -> Self {
-        Self { wire, config: CONFIG_WINDOW + (u64::from(slot) << 15) }
+        Self { wire, config: CONFIG_WINDOW + (u64::from(slot) << 15), changing: Mutex::new(()) }
     }
 
     /// Reads 1, 2 or 4 bytes, at any alignment.
@@ -73,6 +75,7 @@ impl Function {
 
     /// Sets the bits in `on` and clears those in `off` of a 16-bit register.
     pub(super) fn change16(&self, offset: u64, off: u16, on: u16) -> Result<(), Error> {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let value = self.read16(offset)? & !off | on;
         self.write(offset, 2, value.into());
         Ok(())
