@@ -5,6 +5,7 @@
 #   lab/setup.sh tools            QEMU, busybox, mkfs and fsck
 #   lab/setup.sh fio              a static fio, built from the distribution's source package
 #   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
+#   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's source package
 #
 # Packages are downloaded by apt, which checks their signatures, and unpacked into the cache: nothing is installed, no
 # root is needed, and the system's apt lists and settings stay as they are. The suites asked are derived from the
@@ -197,6 +198,26 @@ fetch_fio() {
     say "$("$cache/fio/fio" --version)"
 }
 
+# Some 2,000 files of source text, as the distribution has them, in a form that the guest's busybox unpacks.
+fetch_tree() {
+    asked "$cache/tree" || return 0
+    open_apt
+    for sources in own.deb-src all.deb-src; do
+        refresh "$sources"
+        for version in $(in_apt "$sources" apt-cache showsrc busybox | sed -n 's/^Version: //p' | sort -Vru); do
+            say "fetching the source of busybox $version"
+            rm -rf "$cache/tree.new"; mkdir -p "$cache/tree.new"
+            (cd "$cache/tree.new" && in_apt "$sources" apt-get source --download-only "busybox=$version") >"$cache/setup.log" 2>&1 || continue
+            mv "$cache"/tree.new/busybox_*.orig.tar.bz2 "$cache/tree.new/tree.tar.bz2" || continue
+            find "$cache/tree.new" -type f ! -name tree.tar.bz2 -delete
+            swap_in "$cache/tree"
+            return
+        done
+    done
+    tail -n 5 "$cache/setup.log" >&2
+    die "no source package of busybox could be fetched"
+}
+
 # kernel_package PREFIX: newest plain amd64 kernel of that version, of this release when it has one.
 kernel_package() {
     # Up to 6.1 the package name carries the ABI number (6.1.0-56), later the whole version (6.12.117+deb12).
@@ -243,9 +264,10 @@ if [ "${RING3_SETUP_LOCKED:-}" != "$cache" ]; then
 fi
 [ "${1:-}" != --update ] || { update=yes; shift; }
 case "${1:-all}" in
-    all) fetch_tools; fetch_fio; fetch_kernel "$default_kernel" ;;
+    all) fetch_tools; fetch_fio; fetch_kernel "$default_kernel"; fetch_tree ;;
     tools) fetch_tools ;;
     fio) fetch_fio ;;
+    tree) fetch_tree ;;
     kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -17,6 +17,8 @@ pub enum Need {
     Tools,
     /// The load generator, built from source.
     Fio,
+    /// A tree of source text, `tree/tree.tar.bz2`.
+    Tree,
     /// A guest kernel by version prefix, for example `6.12`.
     Kernel(String),
 }
@@ -26,6 +28,7 @@ impl Need {
         match self {
             Self::Tools => vec!["tools"],
             Self::Fio => vec!["fio"],
+            Self::Tree => vec!["tree"],
             Self::Kernel(version) => vec!["kernel", version],
         }
     }
@@ -35,6 +38,7 @@ impl Need {
         let folder = match self {
             Self::Tools => "tools".into(),
             Self::Fio => "fio".into(),
+            Self::Tree => "a source tree".into(),
             Self::Kernel(version) => format!("kernels/{version}"),
         };
         format!("{folder}/layout-{LAYOUT}")
@@ -44,6 +48,7 @@ impl Need {
         match self {
             Self::Tools => "QEMU with the guest's programs".into(),
             Self::Fio => "fio".into(),
+            Self::Tree => "a source tree".into(),
             Self::Kernel(version) => format!("kernel {version}"),
         }
     }
