@@ -7,4 +7,4 @@ pub mod block;
 
 /// The words of the device layer that users of a class need: where data lies, how long to wait, what went wrong. An export
 /// names this crate alone.
-pub use ring3_device::{Deadline, Error, dma, irq, poll_until};
+pub use ring3_device::{Deadline, Error, dma, irq, poll_until, wait};

@@ -5,6 +5,7 @@ mod bind;
 mod blk;
 mod devices;
 mod doctor;
+mod interrupt;
 mod lab;
 mod nvme;
 mod run;

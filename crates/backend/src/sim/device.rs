@@ -75,7 +75,7 @@ impl<M: Model> Core<M> {
                 bus: Bus::new(&identity, Arc::clone(&iommu), timer),
                 identity,
                 posted: Posted::new(),
-                dma: Dma::new(Arena::new(memory, iova), iommu),
+                dma: Dma::new(Arena::new(memory, iova), iommu).below(platform.below),
                 claimed: AtomicBool::new(false),
                 removal: Irq::new(seen, IrqKind::Intx, 0, None),
                 removal_signal,

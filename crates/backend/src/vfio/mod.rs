@@ -61,7 +61,7 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
     let opened = group::open(&Host::this(), address)?;
     let iommu: Arc<dyn Iommu> = opened.iommu.clone();
     let claim = Arc::new(Claim::new(format!("vfio:{address}"), opened)?);
-    let dma = Dma::new(map_arena(&*iommu, claim.name(), options)?, iommu);
+    let dma = Dma::new(map_arena(&*iommu, claim.name(), options)?, iommu).below(options.below);
     let (removal, errors) = (irq::event(&claim, VFIO_PCI_REQ_IRQ_INDEX)?, irq::event(&claim, VFIO_PCI_ERR_IRQ_INDEX)?);
     Ok(Vfio { dma, limits: irq::limits(&claim), enabled: Mutex::new(None), removal, errors, claim })
 }

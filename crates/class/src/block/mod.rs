@@ -40,6 +40,7 @@ use std::time::Instant;
 
 use ring3_device::dma::Dma;
 use ring3_device::irq::Irq;
+use ring3_device::wait::WaitStats;
 use ring3_device::{Deadline, Error};
 
 /// A disk: what a namespace of an NVMe controller or a drive at an ATA port is.
@@ -97,6 +98,11 @@ pub trait Queue: Send {
 
     /// Back from sleep: the interrupt is held back again while the owner polls.
     fn disarm(&mut self) -> Result<(), Error>;
+
+    /// What waiting has cost so far: polls, sleeps, and how often it went from one to the other.
+    fn wait_stats(&self) -> WaitStats {
+        WaitStats::default()
+    }
 }
 
 impl<Q: Queue + ?Sized> Queue for Box<Q> {
@@ -132,5 +138,8 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     }
     fn disarm(&mut self) -> Result<(), Error> {
         (**self).disarm()
+    }
+    fn wait_stats(&self) -> WaitStats {
+        (**self).wait_stats()
     }
 }

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use ring3_device::dma::{Dma, StreamStats, Streams};
 use ring3_device::irq::Irq;
+use ring3_device::wait::WaitStats;
 use ring3_device::{Deadline, Error};
 
 use super::slots::Slots;
@@ -285,6 +286,10 @@ impl<Q: Queue> Queue for Splitter<Q> {
 
     fn disarm(&mut self) -> Result<(), Error> {
         self.inner.disarm()
+    }
+
+    fn wait_stats(&self) -> WaitStats {
+        self.inner.wait_stats()
     }
 }
 

@@ -9,6 +9,8 @@ use ring3_class::block::{Disk, Info};
 use ring3_driver::nvme;
 use ring3_host::attach::{self, Attached};
 
+use crate::interrupt::Interrupt;
+
 /// The disk to use.
 #[derive(clap::Args)]
 pub struct Target {
@@ -18,12 +20,15 @@ pub struct Target {
     /// The namespace of an NVMe controller; needed if it has several.
     #[arg(long, value_name = "ID")]
     namespace: Option<u32>,
+    /// How the controller signals.
+    #[arg(long, value_enum, default_value = "auto")]
+    irq: Interrupt,
 }
 
 impl Target {
     /// All its disks, with an arena that holds `buffers` bytes beside what the driver needs.
     pub fn attach(&self, queues: u16, buffers: usize) -> Result<Attached> {
-        let options = nvme::Options { max_queues: queues, ..nvme::Options::default() };
+        let options = nvme::Options { max_queues: queues, interrupts: self.irq.into(), ..nvme::Options::default() };
         // Rings and address lists of the queues, copy buffers of foreign memory, administration.
         let arena = buffers + usize::from(queues) * (8 << 20) + (4 << 20);
         Ok(attach::open(&self.device, self.namespace, options, OpenOptions { arena, ..OpenOptions::default() })?)

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ring3_backend::Uri;
-use ring3_device::irq::IrqKind;
-use ring3_driver::nvme::Interrupts;
 use ring3_export::ublk;
 use ring3_host::attach::Source;
 use ring3_host::{Ending, Options, Ready};
+
+use crate::interrupt::Interrupt;
 
 /// Exit code of a run whose disks were taken away from their users.
 const FORCED: u8 = 3;
@@ -82,30 +82,9 @@ pub struct NvmeArgs {
     export: ExportArgs,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Interrupt {
-    /// The best that it has.
-    Auto,
-    /// Messages, one for each queue.
-    Msix,
-    /// One message for all.
-    Msi,
-    /// The pin.
-    Intx,
-    /// Not at all: it is looked at again and again while requests are in flight.
-    Poll,
-}
-
 /// Drives an NVMe controller.
 pub fn run_nvme(args: NvmeArgs) -> anyhow::Result<ExitCode> {
-    let interrupts = match args.irq {
-        Interrupt::Auto => Interrupts::Auto,
-        Interrupt::Msix => Interrupts::Only(IrqKind::MsiX),
-        Interrupt::Msi => Interrupts::Only(IrqKind::Msi),
-        Interrupt::Intx => Interrupts::Only(IrqKind::Intx),
-        Interrupt::Poll => Interrupts::Polled,
-    };
-    run(&Source::Nvme { device: args.device, namespace: args.namespace, interrupts }, args.export)
+    run(&Source::Nvme { device: args.device, namespace: args.namespace, interrupts: args.irq.into() }, args.export)
 }
 
 /// Serves a disk that does nothing.

@@ -79,6 +79,12 @@ impl Dma {
         Self { arena, iommu, space: Arc::new(Mutex::new(space)) }
     }
 
+    /// The same for a device that reaches only addresses below `limit`: memory that is mapped later lies below it, too.
+    pub fn below(self, limit: u64) -> Self {
+        self.space().exclude(limit, u64::MAX);
+        self
+    }
+
     /// The memory that is mapped for the life of the device.
     pub fn arena(&self) -> &Arena {
         &self.arena

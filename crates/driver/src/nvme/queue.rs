@@ -19,7 +19,7 @@ use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, 
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::Irq;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
-use ring3_device::wait::Waiter;
+use ring3_device::wait::{WaitStats, Waiter};
 use ring3_device::{Bar, Deadline, Device, Error};
 use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS};
 
@@ -232,5 +232,9 @@ impl<D: Device> Queue for QueuePair<D> {
 
     fn disarm(&mut self) -> Result<(), Error> {
         self.waiter.disarm()
+    }
+
+    fn wait_stats(&self) -> WaitStats {
+        self.waiter.stats()
     }
 }

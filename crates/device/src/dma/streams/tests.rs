@@ -81,6 +81,15 @@ fn device_addresses_avoid_what_is_reserved_and_the_arena() {
 }
 
 #[test]
+fn a_device_with_few_address_lines_gets_low_addresses_or_copies() {
+    let table = Arc::new(Table::default());
+    let dma = Dma::new(Arena::new(Memory::new(PAGE).unwrap(), 0x40_0000), table.clone()).below(0x3000);
+    let held: Vec<_> = (0..3).map(|_| Foreign::new(PAGE).unwrap()).collect();
+    let mapped: Vec<_> = held.iter().map_while(|memory| dma.map(memory).ok()).collect();
+    assert_eq!(mapped.iter().map(|mapping| mapping.iova()).collect::<Vec<_>>(), [0x1000, 0x2000]);
+}
+
+#[test]
 fn a_vector_is_copied_both_ways() {
     let (mut streams, _) = zero_copy();
     let pieces = [Piece::from(Foreign::from(vec![7u8; 1000])), Piece::from(Foreign::from(vec![9u8; 24]))];
