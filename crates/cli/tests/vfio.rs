@@ -1,4 +1,5 @@
 //! What a user meets on the way to a function through VFIO, in guests: each message, each command, and what a killed driver leaves.
+//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -10,7 +11,10 @@ fn guest(name: &str) -> Guest {
     Guest::new(name).program(Path::new(env!("CARGO_BIN_EXE_ring3"))).program(setpriv).device(Device::new("edu", "edu"))
 }
 
-fn run(guest: Guest) -> Result<Outcome, String> {
+fn run(mut guest: Guest) -> Result<Outcome, String> {
+    if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
+        guest.kernel = kernel;
+    }
     let outcome = Cache::open().and_then(|cache| guest.run(&cache, &mut |_| {})).map_err(|error| error.to_string())?;
     if outcome.succeeded() { Ok(outcome) } else { Err(format!("{}{}", outcome.messages, outcome.output())) }
 }

@@ -44,13 +44,14 @@ const ARENA_ALIGN: u64 = 2 << 20;
 
 /// A function claimed through VFIO.
 pub struct Vfio {
+    // First, so that transfers are off before the memory goes.
+    claim: Arc<Claim>,
     dma: Dma,
     limits: IrqLimits,
     /// Which kind is enabled.
     enabled: Mutex<Option<IrqKind>>,
     removal: Option<Irq>,
     errors: Option<Irq>,
-    claim: Arc<Claim>,
 }
 
 /// Claims the function that `uri` names: `vfio:0000:01:00.0[,arena=SIZE][,below=SIZE]`.

@@ -91,6 +91,16 @@ guest_tests! {
         assert!(claim("EDU").dma().iommu().unmap(0x900_0000, 4096).is_err());
     }
 
+    fn a_container_without_room_for_a_mapping_names_the_limit() {
+        let limit = "/sys/module/vfio_iommu_type1/parameters/dma_entry_limit";
+        let before = fs::read_to_string(limit).unwrap();
+        fs::write(limit, "1").unwrap();
+        let (device, foreign) = (claim("EDU"), Foreign::new(4096).unwrap());
+        fs::write(limit, before).unwrap();
+        let error = device.dma().iommu().map(&Pages::of_foreign(&foreign).unwrap(), 0x800_0000).unwrap_err();
+        assert!(error.to_string().contains("(0 available); raise /sys/module/vfio_iommu_type1"), "{error}");
+    }
+
     fn bus_mastering_is_off_until_it_is_asked_for_and_after_the_claim() {
         let device = claim("EDU");
         let master = || command_in_sysfs("EDU") & pci::COMMAND_BUS_MASTER != 0;

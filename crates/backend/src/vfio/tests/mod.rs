@@ -1,6 +1,7 @@
 //! The backend on QEMU's devices behind an IOMMU: these tests run in a guest, where they are root and may break things.
 //!
 //! On the host, the first of them boots one guest that runs them all; each then looks for its own line in what came out.
+//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
 
 mod edu;
 mod nvme;
@@ -48,13 +49,16 @@ fn boot() -> String {
     let nvme = Device { size: Some("64M".parse().unwrap()), ..bound("nvme", "nvme") };
     let testdev = Device { addr: Some("6".into()), ..bound("testdev", "pci-testdev") };
     let name = program.file_name().unwrap().to_str().unwrap().to_owned();
-    let guest = Guest::new("vfio-backend")
+    let mut guest = Guest::new("vfio-backend")
         .device(bound("edu", "edu"))
         .device(nvme)
         .device(testdev)
         .program(Path::new(&program))
         .variable(MARK, "1")
         .step("tests", &format!("timeout 90 {name} vfio::tests:: --ignored --test-threads=1 2>&1 || dmesg | tail -n 20"));
+    if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
+        guest.kernel = kernel;
+    }
     // A guest that failed is not booted again by each test.
     match Cache::open().and_then(|cache| guest.run(&cache, &mut |_| {})) {
         Ok(outcome) => format!("{}{}", outcome.messages, outcome.output()),
