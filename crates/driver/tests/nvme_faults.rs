@@ -440,3 +440,14 @@ fn random_faults_end_every_request_exactly_once() {
     assert_eq!(bench.free(), before);
     assert_eq!(bench.handle.fault_count(), 0, "nothing was written where nothing was lent");
 }
+
+#[test]
+fn every_test_that_the_table_of_faults_names_exists() {
+    let (table, tests) = (include_str!("../../../docs/faults.md"), include_str!("nvme_faults.rs"));
+    let named: Vec<_> =
+        table.lines().filter_map(|line| line.strip_suffix("` |")?.rsplit_once('`')).map(|(_, name)| name).collect();
+    assert!(named.len() >= 30);
+    for name in named {
+        assert!(tests.contains(&format!("\nfn {name}()")), "{name}");
+    }
+}
