@@ -104,7 +104,9 @@ refresh() {
 unpack() {
     dir=$1; shift
     rm -rf "$dir.new"; mkdir -p "$dir.new"
-    for deb in "$@"; do dpkg-deb -x "$deb" "$dir.new" || die "cannot unpack $deb: is $cache full?"; done
+    for deb in "$@"; do
+        dpkg-deb -x "$deb" "$dir.new" 2>/dev/null || { rm -rf "$dir.new"; die "cannot unpack $deb: is there room in $cache?"; }
+    done
 }
 
 # swap_in DIR: puts DIR.new in the place of DIR.
@@ -166,17 +168,28 @@ need_compiler() {
     quietly apt-get -qq -y install --no-install-recommends gcc make libc6-dev
 }
 
+# fio_source DIR: this release's fio, or the other's: not every mirror has every source package that it lists. The files
+# are checked against the signed index; unpacking is ours, so that dpkg-dev need not be installed.
+fio_source() {
+    for sources in own.deb-src all.deb-src; do
+        refresh "$sources"
+        for version in $(in_apt "$sources" apt-cache showsrc fio | sed -n 's/^Version: //p' | sort -Vru); do
+            say "fetching the source of fio $version"
+            rm -rf "$1"; mkdir -p "$1"
+            (cd "$1" && in_apt "$sources" apt-get source --download-only "fio=$version") >"$cache/setup.log" 2>&1 && return
+        done
+    done
+    tail -n 5 "$cache/setup.log" >&2
+    die "no source package of fio could be fetched"
+}
+
 fetch_fio() {
     asked "$cache/fio" || return 0
     need_compiler
     need_tools
     open_apt
-    refresh own.deb-src
-    say "fetching fio's source"
     work=$cache/fio.build
-    rm -rf "$work"; mkdir -p "$work"
-    # The files are checked against the signed index; unpacking is ours, so that dpkg-dev need not be installed.
-    (cd "$work" && quietly in_apt own.deb-src apt-get source --download-only fio)
+    fio_source "$work"
     mkdir "$work/fio"
     tar -xf "$work"/fio_*.orig.tar.gz -C "$work/fio" --strip-components=1
     say "building a static fio (about a minute)"

@@ -165,7 +165,7 @@ impl Guest {
 
     /// What must be in the cache before this guest can boot.
     pub fn needs(&self) -> Vec<Need> {
-        vec![Need::Tools, Need::Fio, Need::Kernel(self.kernel.clone())]
+        vec![Need::Tools, Need::Kernel(self.kernel.clone())]
     }
 
     /// Fetches what is missing, boots, runs the steps and brings back what they left. Ends at the time limit, in any case.
@@ -207,6 +207,10 @@ impl Guest {
         let mut progress = |line: &str| watch(Event::Progress(line));
         self.devices.iter().try_for_each(Device::check)?;
         prepare(cache, &self.needs(), &mut progress)?;
+        // Most jobs do without it, and it is the one thing that wants a compiler.
+        if let Err(error) = prepare(cache, &[Need::Fio], &mut progress) {
+            progress(&format!("this guest has no fio: {error}"));
+        }
         let kernel = Kernel::get(cache, &self.kernel, &mut progress)?;
         let job = Job::new(self)?.archive(cache, &kernel)?;
         let folder = job::folder(cache, &self.name)?;
