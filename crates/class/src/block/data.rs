@@ -12,8 +12,31 @@ pub enum Data {
     Buffer(DmaBuffer),
     /// Device addresses whose memory is kept by the submitter: a list of pieces, in order.
     Segments(Box<[Segment]>),
+    /// As [`Segments`](Self::Segments), of memory that others use, too: the owner keeps it until the last of them is done.
+    Part {
+        /// The pieces, in order.
+        segments: Box<[Segment]>,
+        /// What keeps the memory.
+        owner: Owner,
+    },
     /// Pieces of memory outside of the arena. A [`Splitter`](super::Splitter) maps or copies them; drivers refuse them.
     Foreign(Box<[Piece]>),
+}
+
+/// Keeps memory for as long as it, or a clone of what it was made of, lives.
+pub struct Owner(#[allow(dead_code, reason = "held, never looked at")] Box<dyn Send + Sync>);
+
+impl Owner {
+    /// Keeps what `kept` owns.
+    pub fn new(kept: impl Send + Sync + 'static) -> Self {
+        Self(Box::new(kept))
+    }
+}
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Owner")
+    }
 }
 
 impl From<DmaBuffer> for Data {
@@ -40,7 +63,7 @@ impl Data {
         match self {
             Self::None => 0,
             Self::Buffer(buffer) => buffer.len(),
-            Self::Segments(segments) => segments.iter().map(|segment| segment.len as usize).sum(),
+            Self::Segments(segments) | Self::Part { segments, .. } => segments.iter().map(|segment| segment.len as usize).sum(),
             Self::Foreign(pieces) => pieces.iter().map(|piece| piece.len).sum(),
         }
     }
@@ -55,7 +78,7 @@ impl Data {
         match self {
             Self::None | Self::Foreign(_) => Segments { first: None, rest: &[], left: 0 },
             Self::Buffer(buffer) => Segments { first: Some(buffer.segment(len)), rest: &[], left: len },
-            Self::Segments(segments) => Segments { first: None, rest: segments, left: len },
+            Self::Segments(segments) | Self::Part { segments, .. } => Segments { first: None, rest: segments, left: len },
         }
     }
 
@@ -75,7 +98,7 @@ impl Data {
     pub fn into_buffer(self) -> Option<DmaBuffer> {
         match self {
             Self::Buffer(buffer) => Some(buffer),
-            Self::None | Self::Segments(_) | Self::Foreign(_) => None,
+            Self::None | Self::Segments(_) | Self::Part { .. } | Self::Foreign(_) => None,
         }
     }
 }

@@ -27,7 +27,7 @@ mod request;
 mod slots;
 mod splitter;
 
-pub use data::{Data, Segments};
+pub use data::{Data, Owner, Segments};
 pub use error::IoError;
 pub use info::{Discard, Info};
 pub use null::Null;

@@ -59,6 +59,11 @@ impl Ram {
         Ok(Self { info, dma: Dma::new(Arena::new(memory, ARENA), table), medium: Arc::new(medium) })
     }
 
+    /// How many ranges its device can reach, the arena among them.
+    pub fn mappings(&self) -> usize {
+        self.medium.table.mapped().len()
+    }
+
     /// The same disk with other limits, to see what the layers above make of them.
     pub fn with_info(mut self, change: impl FnOnce(&mut Info)) -> Self {
         change(&mut self.info);

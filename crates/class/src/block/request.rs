@@ -74,7 +74,8 @@ pub struct Completion {
     pub token: u64,
     /// How it ended.
     pub result: Result<(), IoError>,
-    /// The data, given back.
+    /// The data, given back. [`Data::None`] for data that was lent means that nobody could stop the device, which may still write
+    /// there: the memory is given up for good.
     pub data: Data,
 }
 

@@ -9,6 +9,7 @@
 //! The parts of a request may complete in any order. The first error is the request's, and no further part is started after it.
 //!
 //! # Trust
+//! Parts hold the memory of their request. What a driver gives up, because nobody can stop its device, is given up here, too.
 //! A part's token says which slot and which use of it; one that is not outstanding is an error and changes nothing.
 
 mod parts;
@@ -169,7 +170,7 @@ impl<Q: Queue> Splitter<Q> {
         let limit = self.limits.of(&request);
         let index = match self.parents.insert(Parent::new(request, limit)) {
             Ok(index) => index,
-            Err(parent) => return Err(Rejected { error: None, request: parent.request }),
+            Err(parent) => return Err(Rejected { error: None, request: parent.into_request() }),
         };
         let cut = self.advance(index);
         if let Some(parent) = self.parents.get(index)
@@ -177,7 +178,7 @@ impl<Q: Queue> Splitter<Q> {
             && let Some(parent) = self.parents.remove(index)
         {
             // Not even one part was taken: the request was not started.
-            return Err(Rejected { error: parent.result.err(), request: parent.request });
+            return Err(Rejected { error: parent.result.err(), request: parent.into_request() });
         }
         if cut == Cut::NoRoom {
             self.waiting.push_back(index);

@@ -18,9 +18,12 @@ pub struct Args {
     json: bool,
 }
 
+/// Queues to ask for, so that the controller's own number shows.
+const QUEUES: u16 = 128;
+
 /// Prints the disks of a device.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let attached = args.target.attach(1, 0)?;
+    let attached = args.target.attach(QUEUES, 0)?;
     let disks: Vec<_> = attached.disks.iter().map(|disk| describe(&**disk)).collect();
     if args.json {
         println!("{}", Value::from(disks));

@@ -30,7 +30,7 @@ impl Target {
     pub fn attach(&self, queues: u16, buffers: usize) -> Result<Attached> {
         let options = nvme::Options { max_queues: queues, interrupts: self.irq.into(), ..nvme::Options::default() };
         // Rings and address lists of the queues, copy buffers of foreign memory, administration.
-        let arena = buffers + usize::from(queues) * (8 << 20) + (4 << 20);
+        let arena = buffers + usize::from(queues.min(8)) * (8 << 20) + (4 << 20);
         Ok(attach::open(&self.device, self.namespace, options, OpenOptions { arena, ..OpenOptions::default() })?)
     }
 

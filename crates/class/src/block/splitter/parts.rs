@@ -1,14 +1,20 @@
 //! The parts of a request that is too long for the device or whose data is foreign.
 
-use ring3_device::Error;
-use ring3_device::dma::{Direction, Mappings, Piece, Stream, Streams, Transfer};
+use std::sync::Arc;
 
-use super::super::{Completion, Data, IoError, Operation, Queue, Rejected, Request};
+use ring3_device::Error;
+use ring3_device::dma::{Direction, Piece, Stream, Streams, Transfer};
+
+use super::super::{Completion, Data, IoError, Operation, Owner, Queue, Rejected, Request};
 use super::{PART, Splitter};
 
 /// A request that is done in parts.
 pub(super) struct Parent {
-    pub(super) request: Request,
+    /// Without its data.
+    request: Request,
+    /// The data; every part that the driver has holds it, too. So memory that a driver gives up, because its device may still write
+    /// there, returns to nobody.
+    data: Arc<Data>,
     /// Blocks of its largest part.
     limit: u32,
     /// Blocks that parts were made of.
@@ -20,8 +26,14 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    pub(super) fn new(request: Request, limit: u32) -> Self {
-        Self { request, limit, started: 0, in_device: 0, result: Ok(()) }
+    pub(super) fn new(mut request: Request, limit: u32) -> Self {
+        let data = Arc::new(std::mem::take(&mut request.data));
+        Self { request, data, limit, started: 0, in_device: 0, result: Ok(()) }
+    }
+
+    /// The request, with its data if no part has kept that.
+    pub(super) fn into_request(self) -> Request {
+        Request { data: Arc::try_unwrap(self.data).unwrap_or_default(), ..self.request }
     }
 
     fn all_started(&self) -> bool {
@@ -38,8 +50,6 @@ pub(super) struct Part {
     skip: usize,
     /// Bytes.
     len: usize,
-    #[allow(dead_code, reason = "held until the part is done")]
-    mappings: Option<Mappings>,
 }
 
 /// How far a request was cut.
@@ -64,8 +74,8 @@ impl<Q: Queue> Splitter<Q> {
             let blocks = parent.limit.min(parent.request.blocks - parent.started);
             let block_size = self.info.block_size as usize;
             let (skip, len) = (parent.started as usize * block_size, blocks as usize * block_size);
-            let (data, mappings) = match lend(&parent.request, skip, len, self.streams.as_mut()) {
-                Ok(lent) => lent,
+            let data = match parent.lend(skip, len, self.streams.as_mut()) {
+                Ok(data) => data,
                 Err(Error::NoMemory { .. }) => return Cut::NoRoom,
                 Err(_) => {
                     parent.result = Err(IoError::Invalid);
@@ -73,7 +83,7 @@ impl<Q: Queue> Splitter<Q> {
                 }
             };
             self.uses = self.uses.wrapping_add(1);
-            let part = Part { parent: index, token: 0, skip, len, mappings };
+            let part = Part { parent: index, token: 0, skip, len };
             let Ok(slot) = self.parts.insert(part) else { return Cut::NoRoom };
             let token = PART | u64::from(self.uses) << 16 | u64::from(slot);
             let request = Request {
@@ -101,7 +111,7 @@ impl<Q: Queue> Splitter<Q> {
     fn take_back(&mut self, index: u16, slot: u16, rejected: Rejected) -> Cut {
         if let (Some(part), Some(parent)) = (self.parts.remove(slot), self.parents.get_mut(index)) {
             // A part that was never started has filled nothing, so that this cannot fail.
-            let _ = settle(&parent.request, &part, rejected.request.data, false, self.streams.as_mut());
+            let _ = parent.settle(&part, rejected.request.data, false, self.streams.as_mut());
             match rejected.error {
                 None => return Cut::NoRoom,
                 Some(error) => parent.result = Err(error),
@@ -120,7 +130,7 @@ impl<Q: Queue> Splitter<Q> {
         let Some(part) = self.parts.remove(slot) else { return Ok(None) };
         let Some(parent) = self.parents.get_mut(part.parent) else { return Ok(None) };
         let filled = completion.result.is_ok();
-        let settled = settle(&parent.request, &part, completion.data, filled, self.streams.as_mut());
+        let settled = parent.settle(&part, completion.data, filled, self.streams.as_mut());
         parent.in_device -= 1;
         if parent.result.is_ok() {
             parent.result = completion.result.and(settled.map_err(|_| IoError::Invalid));
@@ -135,37 +145,41 @@ impl<Q: Queue> Splitter<Q> {
             return None;
         }
         self.waiting.retain(|&waiting| waiting != index);
-        let Parent { request, result, .. } = self.parents.remove(index)?;
-        Some(Completion { token: request.token, result, data: request.data })
+        let parent = self.parents.remove(index)?;
+        let (result, Request { token, data, .. }) = (parent.result, parent.into_request());
+        Some(Completion { token, result, data })
     }
 }
 
-/// Bytes `skip..skip + len` of the request's data in a form that a driver takes.
-fn lend(request: &Request, skip: usize, len: usize, streams: Option<&mut Streams>) -> Result<(Data, Option<Mappings>), Error> {
-    match (&request.data, request.operation) {
-        (Data::Foreign(pieces), Operation::Read | Operation::Write) => {
-            let streams = streams.ok_or_else(|| Error::Unsupported("foreign memory".into()))?;
-            Ok(match streams.begin(transfer(request, pieces, skip, len))? {
-                Stream::Mapped { segments, mappings } => (Data::Segments(segments), Some(mappings)),
-                Stream::Copied(buffer) => (Data::Buffer(buffer), None),
-            })
+impl Parent {
+    /// Bytes `skip..skip + len` of the data in a form that a driver takes.
+    fn lend(&self, skip: usize, len: usize, streams: Option<&mut Streams>) -> Result<Data, Error> {
+        if !matches!(self.request.operation, Operation::Read | Operation::Write) {
+            return Ok(Data::None);
         }
-        (data, Operation::Read | Operation::Write) => Ok((Data::Segments(data.window(skip, len)), None)),
-        _ => Ok((Data::None, None)),
+        let Data::Foreign(pieces) = &*self.data else {
+            return Ok(Data::Part { segments: self.data.window(skip, len), owner: Owner::new(self.data.clone()) });
+        };
+        let streams = streams.ok_or_else(|| Error::Unsupported("foreign memory".into()))?;
+        Ok(match streams.begin(self.transfer(pieces, skip, len))? {
+            Stream::Mapped { segments, mappings } => Data::Part { segments, owner: Owner::new((mappings, self.data.clone())) },
+            Stream::Copied(buffer) => Data::Buffer(buffer),
+        })
     }
-}
 
-/// Takes back what [`lend`] gave; copies it to where it belongs if the device has `filled` it.
-fn settle(request: &Request, part: &Part, data: Data, filled: bool, streams: Option<&mut Streams>) -> Result<(), Error> {
-    match (&request.data, data, streams) {
-        (Data::Foreign(pieces), Data::Buffer(buffer), Some(streams)) => {
-            streams.end(Stream::Copied(buffer), transfer(request, pieces, part.skip, part.len), filled)
+    /// Takes back what [`lend`](Self::lend) gave; copies it to where it belongs if the device has `filled` it.
+    fn settle(&self, part: &Part, data: Data, filled: bool, streams: Option<&mut Streams>) -> Result<(), Error> {
+        match (&*self.data, data, streams) {
+            (Data::Foreign(pieces), Data::Buffer(buffer), Some(streams)) => {
+                streams.end(Stream::Copied(buffer), self.transfer(pieces, part.skip, part.len), filled)
+            }
+            _ => Ok(()),
         }
-        _ => Ok(()),
     }
-}
 
-fn transfer<'a>(request: &Request, pieces: &'a [Piece], skip: usize, len: usize) -> Transfer<'a> {
-    let direction = if request.operation == Operation::Read { Direction::FromDevice } else { Direction::ToDevice };
-    Transfer { pieces, skip, len, direction }
+    fn transfer<'a>(&self, pieces: &'a [Piece], skip: usize, len: usize) -> Transfer<'a> {
+        let read = self.request.operation == Operation::Read;
+        let direction = if read { Direction::FromDevice } else { Direction::ToDevice };
+        Transfer { pieces, skip, len, direction }
+    }
 }

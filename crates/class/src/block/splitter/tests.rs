@@ -219,3 +219,77 @@ fn an_invented_part_is_an_error_and_the_queue_lives() {
     assert!(matches!(queue.part_done(stray), Err(Error::Protocol(_))));
     write(&mut queue, 0, pattern(64 * 512));
 }
+
+/// A queue whose device nobody can stop: it gives all data up.
+struct Unstoppable(Box<dyn Queue>);
+
+impl Queue for Unstoppable {
+    fn info(&self) -> &Info {
+        self.0.info()
+    }
+    fn depth(&self) -> u16 {
+        self.0.depth()
+    }
+    fn in_flight(&self) -> u16 {
+        self.0.in_flight()
+    }
+    fn submit(&mut self, request: Request) -> Result<(), Rejected> {
+        self.0.submit(request)
+    }
+    fn ring(&mut self) {
+        self.0.ring();
+    }
+    fn reap(&mut self) -> Result<Option<Completion>, Error> {
+        Ok(self.0.reap()?.map(|Completion { token, data, .. }| {
+            std::mem::forget(data);
+            Completion { token, result: Err(IoError::Transport), data: Data::None }
+        }))
+    }
+    fn tick(&mut self, now: Instant) -> Result<(), Error> {
+        self.0.tick(now)
+    }
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        self.0.wait(deadline)
+    }
+    fn irq(&self) -> Option<&Irq> {
+        None
+    }
+    fn arm(&mut self) -> Result<bool, Error> {
+        self.0.arm()
+    }
+    fn disarm(&mut self) -> Result<(), Error> {
+        self.0.disarm()
+    }
+}
+
+impl Drop for Unstoppable {
+    fn drop(&mut self) {
+        self.ring();
+        while let Ok(Some(_)) = self.reap() {}
+    }
+}
+
+#[test]
+fn memory_that_the_driver_gives_up_comes_back_neither_with_the_request_nor_with_the_queue() {
+    let disk = disk();
+    let arena = disk.dma().arena();
+    let buffer = || arena.alloc_pages(64 * 512).unwrap();
+    let mut queue = Splitter::new(Unstoppable(disk.open_queue(8).unwrap()));
+    let before = arena.free_bytes();
+    let done = queue.execute(Request::read(1, 0, 64, buffer()), Deadline::after(SOON)).unwrap();
+    assert_eq!((done.result, done.data.len()), (Err(IoError::Transport), 0));
+    queue.submit(Request::read(2, 0, 64, buffer())).unwrap();
+    drop(queue);
+    assert_eq!(arena.free_bytes(), before - 2 * 64 * 512);
+}
+
+#[test]
+fn mapped_memory_that_the_driver_gives_up_stays_mapped() {
+    let disk = disk();
+    let inner = Unstoppable(disk.open_queue(8).unwrap());
+    let mut queue = Splitter::new(inner).with_foreign(disk.dma(), ForeignAccess::default()).unwrap();
+    let done = queue.execute(Request::read(1, 0, 16, Foreign::new(8192).unwrap()), Deadline::after(SOON)).unwrap();
+    assert_eq!(done.data.len(), 0);
+    drop(queue);
+    assert_eq!(disk.mappings(), 2);
+}
