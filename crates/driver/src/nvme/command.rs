@@ -38,6 +38,12 @@ impl Limits {
         }
     }
 
+    /// Bytes of the blocks of `request`.
+    #[inline]
+    fn bytes(&self, request: &Request) -> usize {
+        (request.blocks as usize) << self.block_shift
+    }
+
     /// Whether `request` has between 1 and `most` blocks, all on the disk.
     #[inline]
     fn check(&self, request: &Request, most: u32) -> Result<(), IoError> {
@@ -66,18 +72,34 @@ impl Encoder {
         }
     }
 
-    /// The command for a read or write.
+    /// The command for a read or write that is in order and needs no list; `None` if it may be something else.
     #[inline(always)]
-    pub(super) fn transfer(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
+    pub(super) fn short_transfer(&self, request: &Request) -> Option<Submission> {
+        let opcode = match request.operation {
+            Operation::Read => nvm::READ,
+            Operation::Write if !self.limits.read_only => nvm::WRITE,
+            _ => return None,
+        };
+        self.limits.check(request, self.limits.max_blocks).ok()?;
+        let (prp1, prp2) = self.lists.describe_short(&request.data, self.limits.bytes(request))?;
+        Some(self.fill_in(opcode, request).with_data(prp1, prp2))
+    }
+
+    fn transfer(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
         let opcode = match request.operation {
             Operation::Write if self.limits.read_only => return Err(IoError::ReadOnly),
             Operation::Write => nvm::WRITE,
             _ => nvm::READ,
         };
         self.limits.check(request, self.limits.max_blocks)?;
-        let bytes = (request.blocks as usize) << self.limits.block_shift;
-        let Some((prp1, prp2)) = self.lists.describe(slot.into(), &request.data, bytes) else { return Err(IoError::Invalid) };
-        Ok(Submission::transfer(opcode, self.namespace, request.lba, request.blocks, request.fua).with_data(prp1, prp2))
+        let places = self.lists.describe(slot.into(), &request.data, self.limits.bytes(request));
+        let (prp1, prp2) = places.ok_or(IoError::Invalid)?;
+        Ok(self.fill_in(opcode, request).with_data(prp1, prp2))
+    }
+
+    #[inline(always)]
+    fn fill_in(&self, opcode: u8, request: &Request) -> Submission {
+        Submission::transfer(opcode, self.namespace, request.lba, request.blocks, request.fua)
     }
 
     /// The command for what moves no data of the caller's.

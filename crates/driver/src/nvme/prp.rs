@@ -34,16 +34,19 @@ impl Lists {
     }
 
     /// PRP entries 1 and 2 for the first `len` bytes of `data`; `None` if they do not fit the rules.
-    #[inline]
     pub(super) fn describe(&self, slot: usize, data: &Data, len: usize) -> Option<(u64, u64)> {
-        if let Data::Buffer(buffer) = data {
-            let (start, len) = (buffer.iova(), len as u64);
-            let in_first = self.page - (start & (self.page - 1));
-            if start & 3 == 0 && len <= in_first + self.page && len as usize <= buffer.len() {
-                return Some((start, if len <= in_first { 0 } else { start + in_first }));
-            }
+        self.describe_short(data, len).or_else(|| self.list(slot, data, len))
+    }
+
+    /// The same for a buffer, if it needs no list.
+    #[inline(always)]
+    pub(super) fn describe_short(&self, data: &Data, len: usize) -> Option<(u64, u64)> {
+        let Data::Buffer(buffer) = data else { return None };
+        let (start, in_first) = (buffer.iova(), self.page - (buffer.iova() & (self.page - 1)));
+        if start & 3 != 0 || len as u64 > in_first + self.page || len > buffer.len() {
+            return None;
         }
-        self.list(slot, data, len)
+        Some((start, if len as u64 <= in_first { 0 } else { start + in_first }))
     }
 
     /// Writes the list of `slot`.

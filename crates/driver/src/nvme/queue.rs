@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, Request};
+use ring3_class::block::{Completion, Info, IoError, Queue, Rejected, Request};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::Irq;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
@@ -27,7 +27,7 @@ use super::command::Encoder;
 use super::controller::Shared;
 use super::patience::Patience;
 use super::reset::DEAD;
-use super::slots::{Slot, Slots};
+use super::slots::Slots;
 
 /// Requests in flight through one pair of rings. Its memory and its end are in `lifecycle.rs`, its misfortunes in `recovery.rs`.
 pub(super) struct QueuePair<D: Device> {
@@ -54,28 +54,29 @@ pub(super) struct QueuePair<D: Device> {
 }
 
 impl<D: Device> QueuePair<D> {
-    /// The slot, now vacant, of the request in flight that `entry` says has succeeded.
-    #[inline(always)]
-    fn succeeded(&mut self, entry: nvme::Completion) -> Option<&mut Slot> {
-        if entry.queue() != self.id || !entry.status().is_success() {
-            return None;
-        }
-        self.slots.vacate_by_id(entry.id())
-    }
-
     /// Takes completions until one ends a request.
     pub(super) fn take(&mut self) -> Result<Option<Completion>, Error> {
-        while let Some(entry) = self.completion.pop().map(nvme::Completion) {
-            if let Some(completion) = self.take_other(entry)? {
+        match self.completion.pop() {
+            Some(entry) => self.take_from(nvme::Completion(entry)),
+            None => Ok(None),
+        }
+    }
+
+    /// The same, `entry` first.
+    #[cold]
+    fn take_from(&mut self, entry: nvme::Completion) -> Result<Option<Completion>, Error> {
+        let mut next = Some(entry);
+        while let Some(entry) = next {
+            if let Some(completion) = self.take_one(entry)? {
                 return Ok(Some(completion));
             }
+            next = self.completion.pop().map(nvme::Completion);
         }
         Ok(None)
     }
 
     /// Takes any completion: what it ends, `None` if that is repeated, an error if it is for nothing in flight.
-    #[cold]
-    fn take_other(&mut self, entry: nvme::Completion) -> Result<Option<Completion>, Error> {
+    fn take_one(&mut self, entry: nvme::Completion) -> Result<Option<Completion>, Error> {
         let Some(slot) = self.slots.find(entry.id()).filter(|_| entry.queue() == self.id) else {
             return Err(self.stray(entry));
         };
@@ -86,7 +87,7 @@ impl<D: Device> QueuePair<D> {
     }
 
     /// Submits a request of any kind, after making room in the ring.
-    #[cold]
+    #[inline(never)]
     fn submit_any(&mut self, request: Request) -> Result<(), Rejected> {
         // The device has read what it has completed, and all commands before; so at most what is in flight is unread, and the
         // ring has room for one more than that. Where the device says that it reads (SQHD) need not be believed.
@@ -104,7 +105,7 @@ impl<D: Device> QueuePair<D> {
     }
 
     /// Tells the device which completions were taken.
-    #[inline]
+    #[inline(never)]
     fn acknowledge(&mut self) {
         if let Some(head) = self.completion.publish() {
             self.bar.write32(self.completion_doorbell, head);
@@ -161,19 +162,15 @@ impl<D: Device> Queue for QueuePair<D> {
     }
 
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
-        if !matches!(request.operation, Operation::Read | Operation::Write) {
-            return self.submit_any(request);
+        // The way of almost every request calls nothing; whatever is out of the ordinary starts again in `submit_any`.
+        if let Some(vacancy) = self.slots.vacancy()
+            && let Some(command) = self.encoder.short_transfer(&request)
+            && self.submission.push(&command.with_id(vacancy.id()).0)
+        {
+            vacancy.fill(request, self.patience.epoch());
+            return Ok(());
         }
-        let Some(vacancy) = self.slots.vacancy() else { return rejected(request, None) };
-        let command = match self.encoder.transfer(vacancy.number(), &request) {
-            Ok(command) => command.with_id(vacancy.id()),
-            Err(error) => return rejected(request, Some(error)),
-        };
-        if !self.submission.push(&command.0) {
-            return self.submit_any(request);
-        }
-        vacancy.fill(request, self.patience.epoch());
-        Ok(())
+        self.submit_any(request)
     }
 
     fn ring(&mut self) {
@@ -191,16 +188,17 @@ impl<D: Device> Queue for QueuePair<D> {
         if self.shared.generation() != self.generation || !self.ended.is_empty() {
             return self.reap_after_trouble();
         }
-        while let Some(entry) = self.completion.pop().map(nvme::Completion) {
-            if let Some(slot) = self.succeeded(entry) {
-                return Ok(Some(slot.complete(Ok(()))));
-            }
-            if let Some(completion) = self.take_other(entry)? {
-                return Ok(Some(completion));
-            }
+        let Some(entry) = self.completion.pop().map(nvme::Completion) else {
+            self.acknowledge_many();
+            return Ok(None);
+        };
+        if entry.queue() == self.id
+            && entry.status().is_success()
+            && let Some(slot) = self.slots.vacate_by_id(entry.id())
+        {
+            return Ok(Some(slot.complete(Ok(()))));
         }
-        self.acknowledge_many();
-        Ok(None)
+        self.take_from(entry)
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), Error> {
