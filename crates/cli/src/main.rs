@@ -44,7 +44,20 @@ enum Command {
     Unbind(bind::UnbindArgs),
 }
 
+/// `ring3 nvme smart | head` closes our output before we are done: that is the reader's choice, and no bug to report.
+fn end_quietly_when_nobody_reads() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let printing = panic.payload().downcast_ref::<String>().is_some_and(|text| text.starts_with("failed printing to stdout"));
+        if printing {
+            std::process::exit(0);
+        }
+        report(panic);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_quietly_when_nobody_reads();
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("RING3_LOG").unwrap_or_else(|_| "warn".into()))
         .with_writer(std::io::stderr)
