@@ -1,7 +1,7 @@
 //! Guests boot, run, fail and come back. Each test takes some seconds: `cargo test -p ring3-lab -- --ignored`, or
 //! `make test`. What is missing is fetched, which needs the network the first time.
 
-use ring3_lab::{Backing, Boot, Cache, Device, Error, Event, Guest, Mode, Outcome, Scenario, Size};
+use ring3_lab::{Backing, Boot, Cache, Device, Error, Event, Guest, Mode, Outcome, Size};
 use std::time::{Duration, Instant};
 
 fn run(guest: &Guest) -> Result<Outcome, Error> {
@@ -10,12 +10,6 @@ fn run(guest: &Guest) -> Result<Outcome, Error> {
 
 fn guest(name: &str) -> Guest {
     Guest { vcpus: Some(1), ..Guest::new(name) }
-}
-
-fn passes(scenario: &str, kernel: &str, boot: &str) {
-    let settings = [("kernel", kernel), ("boot", boot)].map(|(name, value)| (name.to_string(), value.to_string()));
-    let outcome = run(&Scenario::load(scenario, &settings).unwrap().guest()).unwrap();
-    assert!(outcome.succeeded(), "{}\n{:#?}\n{}", outcome.messages, outcome.steps, outcome.console);
 }
 
 #[test]
@@ -87,21 +81,6 @@ fn a_device_that_qemu_does_not_have_is_an_error_with_qemus_words() {
 
 #[test]
 #[ignore = "boots guests"]
-fn shipped_scenarios_pass_on_the_default_kernel() {
-    for scenario in Scenario::shipped().unwrap() {
-        passes(&scenario.name, &scenario.kernel, "plain");
-    }
-}
-
-#[test]
-#[ignore = "boots guests"]
-fn older_and_newer_kernels_boot_with_their_disks() {
-    passes("nvme", "6.1", "plain");
-    passes("two-disks", "7.2", "plain");
-}
-
-#[test]
-#[ignore = "boots guests"]
 fn a_guest_from_a_snapshot_has_the_devices_of_its_own_run() {
     let with = |device| Guest {
         boot: Boot::Snapshot,
@@ -110,13 +89,6 @@ fn a_guest_from_a_snapshot_has_the_devices_of_its_own_run() {
     let disk = run(&with(Device::nvme("disk", Size(64 << 20), Backing::Memory))).unwrap();
     let edu = run(&with(Device::new("edu", "edu").bound("vfio-pci"))).unwrap();
     assert_eq!((disk.output().as_str(), edu.output().as_str()), ("0x010802\n", "0x00ff00\n"));
-}
-
-#[test]
-#[ignore = "boots guests"]
-fn a_snapshot_passes_the_scenarios_whose_devices_can_be_plugged() {
-    passes("edu", "6.12", "snapshot");
-    passes("two-disks", "6.12", "snapshot");
 }
 
 #[test]

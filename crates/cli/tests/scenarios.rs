@@ -1,0 +1,43 @@
+//! The scenarios that come with ring3 pass, on the kernels and in the ways in which they can run.
+
+use std::process::Command;
+
+fn ring3(arguments: &[&str]) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_ring3")).args(arguments).output().unwrap()
+}
+
+fn passes(arguments: &[&str]) {
+    let output = ring3(&[&["lab", "run"], arguments].concat());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{arguments:?}\n{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn every_scenario_passes_on_its_own_kernel() {
+    let list: serde_json::Value = serde_json::from_slice(&ring3(&["lab", "list", "--json"]).stdout).unwrap();
+    for scenario in list.as_array().unwrap() {
+        passes(&[scenario["name"].as_str().unwrap()]);
+    }
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn older_and_newer_kernels_boot_with_their_disks() {
+    passes(&["nvme", "--kernel", "6.1"]);
+    passes(&["two-disks", "--kernel", "7.2"]);
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn scenarios_whose_devices_can_be_plugged_pass_from_a_snapshot() {
+    passes(&["edu", "--set", "boot=snapshot"]);
+    passes(&["two-disks", "--set", "boot=snapshot"]);
+}
+
+#[test]
+fn a_scenario_that_is_not_there_is_an_error_that_lists_those_that_are() {
+    let output = ring3(&["lab", "run", "nonsense"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("two-disks"));
+}
