@@ -36,7 +36,7 @@ fn arguments(path: &Path, workload: Workload, time: Duration, seed: u64) -> Vec<
     };
     let mut arguments: Vec<String> =
         // The processor's own counter would be calibrated against a clock that a guest without KVM cannot keep up with.
-        ["--name=ring3", "--clocksource=clock_gettime", "--ioengine=io_uring", "--direct=1", "--time_based", "--norandommap", "--output-format=json"]
+        ["--name=ring3", "--clocksource=clock_gettime", "--ioengine=io_uring", "--direct=1", "--time_based", "--norandommap", "--lat_percentiles=1", "--clat_percentiles=0", "--output-format=json"]
             .map(Into::into)
             .into();
     arguments.push(format!("--filename={}", path.display()));
@@ -67,7 +67,7 @@ struct Job {
 struct Direction {
     iops: f64,
     total_ios: u64,
-    clat_ns: Nanos,
+    lat_ns: Nanos,
 }
 
 #[derive(Deserialize)]
@@ -93,7 +93,7 @@ fn parse(text: &str, workload: Workload, into: Measurement) -> Result<Measuremen
         .with("errors", f64::from(u8::from(job.error != 0)));
     let direction = if workload.mix == Mix::Write { &job.write } else { &job.read };
     for (name, key) in [("latency_us_p50", "50.000000"), ("latency_us_p99", "99.000000")] {
-        if let Some(nanos) = direction.clat_ns.percentile.get(key) {
+        if let Some(nanos) = direction.lat_ns.percentile.get(key) {
             into = into.with(name, nanos / 1000.0);
         }
     }
@@ -106,8 +106,8 @@ mod tests {
 
     const OUTPUT: &str = r#"fio: a warning
         { "fio version": "fio-3.33", "jobs": [ { "error": 0, "usr_cpu": 10.0, "sys_cpu": 30.0, "ctx": 500,
-          "read": { "iops": 20000.0, "total_ios": 1000, "clat_ns": { "percentile": { "50.000000": 40000, "99.000000": 90000 } } },
-          "write": { "iops": 0.0, "total_ios": 0, "clat_ns": { "min": 0 } } } ] }"#;
+          "read": { "iops": 20000.0, "total_ios": 1000, "lat_ns": { "percentile": { "50.000000": 40000, "99.000000": 90000 } } },
+          "write": { "iops": 0.0, "total_ios": 0, "lat_ns": { "min": 0 } } } ] }"#;
 
     #[test]
     fn the_numbers_of_fio_are_in_the_schemas_units() {

@@ -1,11 +1,11 @@
 //! `ring3 bench`: measurements.
 
-mod campaign;
+pub mod campaign;
 mod disk;
-mod guest;
+pub mod guest;
 mod instructions;
 pub mod load;
-mod open;
+pub mod open;
 mod progress;
 
 use std::process::ExitCode;

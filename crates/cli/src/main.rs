@@ -3,10 +3,12 @@
 mod bench;
 mod bind;
 mod blk;
+mod demo;
 mod devices;
 mod doctor;
 mod interrupt;
 mod lab;
+mod leave;
 mod nvme;
 mod run;
 
@@ -28,6 +30,8 @@ enum Command {
     Bench(bench::Args),
     /// Use disks whose driver runs in this process.
     Blk(blk::Args),
+    /// Show it all: a disk driven by a process, file systems on it, measured beside the kernel's driver.
+    Demo(demo::Args),
     /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
     Devices(devices::Args),
     /// Boot guests under QEMU with the devices of a scenario, and run its steps there.
@@ -66,6 +70,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Bench(args) => bench::run(args),
         Command::Blk(args) => blk::run(args),
+        Command::Demo(args) => demo::run(&args),
         Command::Devices(args) => devices::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Nvme(args) => nvme::run(args),

@@ -15,6 +15,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 /// Modules that a driver which a device is bound to needs beyond itself.
@@ -192,6 +193,32 @@ pub(crate) fn join(base: &Path, layers: &[&[u8]], path: &Path) -> Result<(), Err
 /// A run's own folder, gone when the run is over, with the disks that it has in shared memory.
 pub(crate) struct Folder(tempfile::TempDir);
 
+/// The folders of runs that are not over, for a process that ends before they are.
+static OPEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes what the runs of this process have in the file system, for a process that is about to end: after an interrupt, no
+/// owner is dropped. Their QEMUs die with the process.
+pub fn abandon() {
+    for path in open_folders().drain(..) {
+        remove_disks(&path);
+        let _ = fs::remove_dir_all(&path);
+    }
+}
+
+fn open_folders() -> MutexGuard<'static, Vec<PathBuf>> {
+    // A list of paths is whole at any time.
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn remove_disks(folder: &Path) {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&*name) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 impl Folder {
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
@@ -200,12 +227,8 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let name = self.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(&name) {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
+        remove_disks(self.path());
+        open_folders().retain(|path| path != self.path());
     }
 }
 
@@ -214,7 +237,9 @@ pub(crate) fn folder(cache: &Cache, name: &str) -> Result<Folder, Error> {
     let runs = cache.path("runs");
     fs::create_dir_all(&runs).doing("creating a cache folder", &runs)?;
     let made = tempfile::Builder::new().prefix(&format!("ring3-{name}-")).tempdir_in(&runs);
-    made.map(Folder).doing("creating a folder for the run in", &runs)
+    let made = made.doing("creating a folder for the run in", &runs)?;
+    open_folders().push(made.path().into());
+    Ok(Folder(made))
 }
 
 #[cfg(test)]
@@ -250,5 +275,15 @@ mod tests {
         fs::write(&disk, "x").unwrap();
         drop(folder);
         assert!(!disk.exists());
+    }
+
+    #[test]
+    fn a_run_that_is_dropped_is_not_open_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(&Cache::at(dir.path()).unwrap(), "t").unwrap();
+        let path = folder.path().to_owned();
+        assert!(open_folders().contains(&path));
+        drop(folder);
+        assert!(!open_folders().contains(&path));
     }
 }

@@ -43,6 +43,7 @@ pub use cache::Cache;
 pub use device::{Backing, Device, Namespace, Size};
 pub use error::Error;
 pub use guest::{Boot, Guest, Mode, Step};
+pub use job::abandon;
 pub use kernel::{DEFAULT_KERNEL, Kernel};
 pub use machine::{Iommu, Machine};
 pub use outcome::{Event, Outcome, StepOutcome};

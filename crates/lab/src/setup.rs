@@ -38,7 +38,7 @@ impl Need {
         let folder = match self {
             Self::Tools => "tools".into(),
             Self::Fio => "fio".into(),
-            Self::Tree => "a source tree".into(),
+            Self::Tree => "tree".into(),
             Self::Kernel(version) => format!("kernels/{version}"),
         };
         format!("{folder}/layout-{LAYOUT}")

@@ -17,6 +17,9 @@ use crate::{Error, fio};
 /// How long an idle driver is watched.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// The same in instructions: an idle guest spins, and a second of it takes its host ten.
+const IDLE_INSTRUCTIONS: Duration = Duration::from_millis(100);
+
 /// The load whose first request ends the start-up.
 const FIRST: &str = "randread-4k-qd1";
 
@@ -155,7 +158,7 @@ impl Here<'_> {
         let export = Export::start(&self.programs.program, arguments)?;
         first_read(&mut File::open(export.device(), 1, 4096, FileOptions { write: false, direct: true })?)?;
         let startup = start.elapsed();
-        let idle = idle_percent(export.pid());
+        let idle = idle_percent(export.pid(), if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE });
         self.files(round, turn, export.device(), Some(export.pid()))?;
         let placement = if turn.contains(&Placement::UblkNull) { Placement::UblkNull } else { Placement::Export };
         self.driver(round, placement, startup, export.pid(), idle);
@@ -198,11 +201,11 @@ fn first_read(target: &mut dyn Target) -> Result<(), Error> {
 }
 
 /// Processor time of an idle driver, in percent of one processor.
-fn idle_percent(pid: u32) -> Option<f64> {
+fn idle_percent(pid: u32, time: Duration) -> Option<f64> {
     // What the start left to do is done before the watch begins.
-    std::thread::sleep(IDLE / 5);
+    std::thread::sleep(time / 5);
     let (before, start) = (process_time(pid)?, Instant::now());
-    std::thread::sleep(IDLE);
+    std::thread::sleep(time);
     let spent = process_time(pid)?.saturating_sub(before);
     Some(100.0 * spent.as_secs_f64() / start.elapsed().as_secs_f64())
 }

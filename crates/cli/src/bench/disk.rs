@@ -10,6 +10,7 @@ use ring3_bench::workload::{STANDARD, Workload};
 use super::campaign::{Campaign, Machine};
 use super::load::buffers;
 use super::open::open_disk;
+use crate::leave;
 
 /// Options of `ring3 bench disk`.
 #[derive(clap::Args, Clone)]
@@ -84,6 +85,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     if args.here && clocks.contains(&true) {
         bail!("the instruction clock is QEMU's: --here measures by the wall clock, or leave --here out");
+    }
+    if !args.here {
+        leave::nothing_behind()?;
     }
     let mut campaign = Campaign::new("disk", &args.out)?;
     for &instructions in clocks {

@@ -1,0 +1,128 @@
+//! `ring3 demo`: a disk out of the kernel, from the first register to a file system, and what it costs.
+
+mod steps;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use ring3_bench::disk::{Placement, Plan};
+use ring3_bench::load::{Direct, Limit, Load, run as run_load};
+use ring3_bench::workload::STANDARD;
+use ring3_lab::{Backing, Cache, DEFAULT_KERNEL, Device, Event, Guest, Need, Size, prepare};
+
+use crate::bench::{campaign::Campaign, guest, open::open_disk};
+use crate::leave;
+
+/// Bytes of each disk in the guest.
+const DISK: Size = Size(512 << 20);
+
+/// Bytes that are written and read back over qtest.
+const QTEST_BYTES: u64 = 4 << 20;
+
+/// Options of `ring3 demo`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folder for the report.
+    #[arg(long, default_value = "out")]
+    out: PathBuf,
+    /// The guest's kernel, by version prefix.
+    #[arg(long, default_value = DEFAULT_KERNEL)]
+    kernel: String,
+    /// Leave the measurement out.
+    #[arg(long)]
+    no_bench: bool,
+}
+
+/// Runs the demonstration.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    leave::nothing_behind()?;
+    let cache = Cache::open()?;
+    let start = Instant::now();
+    say("0. What is missing is fetched into a cache; nothing is installed");
+    let needs = [Need::Tools, Need::Fio, Need::Kernel(args.kernel.clone()), Need::Tree];
+    prepare(&cache, &needs, &mut |line| println!("   {line}"))?;
+    say("1. The driver on QEMU's NVMe controller over qtest: no guest, no root, no kernel driver");
+    over_qtest()?;
+    say("2. A guest with two identical NVMe disks: one for the kernel's driver, the other claimed through VFIO behind the IOMMU");
+    in_guest(args, &cache)?;
+    if !args.no_bench {
+        say("3. Both disks measured, with nothing behind them, in alternating rounds");
+        measure(args)?;
+    }
+    let report = if args.no_bench { String::new() } else { format!("; the report is in {}", args.out.display()) };
+    println!("\nring3 demo: all done in {:.0} s{report}", start.elapsed().as_secs_f64());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(text: &str) {
+    println!("\n{text}");
+}
+
+/// Writes the start of the disk with stamps, reads it back in random order and checks it.
+fn over_qtest() -> Result<()> {
+    let start = Instant::now();
+    let disk = open_disk("qtest:nvme,size=64M", 8 << 20)?;
+    let info = disk.info();
+    println!("   {}: {} with {} MiB, blocks of {} bytes", disk.name(), info.model.trim(), info.capacity() >> 20, info.block_size);
+    for (name, requests) in [("seqwrite-64k-qd8", QTEST_BYTES >> 16), ("randread-4k-qd32", 1000)] {
+        let workload = name.parse()?;
+        let load = Load { verify: true, region: Some(QTEST_BYTES), ..Load::new(workload, Limit::Count(requests)) };
+        let mut target = Direct::open(&*disk, workload.depth, workload.bytes)?;
+        let outcome = run_load(&mut target, &load, &mut || {})?;
+        println!(
+            "   {name}: {} requests, {} errors, {} mismatches, {:.0} per second",
+            outcome.operations,
+            outcome.errors,
+            outcome.mismatches,
+            outcome.iops()
+        );
+        if outcome.errors + outcome.mismatches > 0 {
+            bail!("the disk over qtest did not give back what was written");
+        }
+    }
+    println!("   done in {:.1} s, QEMU's start included", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn in_guest(args: &Args, cache: &Cache) -> Result<()> {
+    let program = std::env::current_exe().context("finding this program, which goes into the guest")?;
+    let mut guest = Guest::new("demo").program(&program).file("/tree.tar.bz2", &cache.path("tree/tree.tar.bz2"));
+    guest.kernel = args.kernel.clone();
+    guest.memory_mib = 768;
+    guest.modules = ["nvme", "ublk_drv", "ext4", "xfs"].map(Into::into).to_vec();
+    guest.devices =
+        vec![Device::nvme("kernel", DISK, Backing::Memory), Device::nvme("ring3", DISK, Backing::Memory).bound("vfio-pci")];
+    guest.time_limit = steps::TIME_LIMIT;
+    let guest = steps::STEPS.iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{}{script}", steps::PRELUDE)));
+    let outcome = guest.run(cache, &mut |event| follow(&event))?;
+    if !outcome.succeeded() {
+        bail!("the guest's job failed with exit code {}: {}", outcome.exit, outcome.messages);
+    }
+    println!("   done in {:.0} s on Linux {}, QEMU {}", outcome.seconds.1, outcome.kernel, outcome.qemu);
+    Ok(())
+}
+
+fn follow(event: &Event) {
+    match event {
+        Event::Step(name) => println!("   - {name}"),
+        Event::Line(line) => println!("       {line}"),
+        Event::Progress(line) => println!("   {line}"),
+        _ => {}
+    }
+}
+
+fn measure(args: &Args) -> Result<()> {
+    let plan = Plan {
+        rounds: 3,
+        millis: 400,
+        workloads: STANDARD.map(str::to_owned).to_vec(),
+        placements: Placement::ALL.to_vec(),
+        instructions: false,
+        kernel: args.kernel.clone(),
+    };
+    let mut campaign = Campaign::new("demo", Path::new(&args.out))?;
+    campaign.run(&plan, &mut guest::Guest::new(&plan))?;
+    campaign.finish()
+}

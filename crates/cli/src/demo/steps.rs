@@ -1,0 +1,72 @@
+//! What the guest of the demonstration does, step by step.
+
+use std::time::Duration;
+
+/// Ten times what it takes on an idle machine.
+pub const TIME_LIMIT: Duration = Duration::from_secs(900);
+
+/// Functions for all steps. The driver goes on running from step to step.
+pub const PRELUDE: &str = r#"set -e
+disk=/dev/ublkb0
+quietly() { "$@" >/tmp/log 2>&1 || { code=$?; cat /tmp/log; return $code; }; }
+# same WHERE: every file of the tree is there with its checksum.
+same() { (cd "$1" && sha1sum -c /tmp/sums >/tmp/log 2>&1) || { grep -v ': OK' /tmp/log | head; return 1; }; }
+# through MOUNT-TYPE MKFS FSCK: a file system's whole life.
+through() {
+    quietly $2 $disk
+    mount -t $1 $disk /mnt
+    tar -xjf /tree.tar.bz2 -C /mnt
+    sync
+    umount /mnt
+    quietly $3 $disk
+    mount -t $1 $disk /mnt
+    same /mnt
+    rm -rf /mnt/busybox*/libbb
+    umount /mnt
+    quietly $3 $disk
+    echo "$1: $(wc -l </tmp/sums) files unpacked, file system clean, checksums right after a new mount, clean again after removals"
+}
+"#;
+
+/// Names and scripts.
+pub const STEPS: [(&str, &str); 6] = [
+    ("who drives what", "ring3 devices"),
+    (
+        "a process drives the second disk and exports it",
+        r#"
+ring3 run nvme --device vfio:$RING3 --export ublk --json >/tmp/ready 2>/tmp/driver.log &
+echo $! >/tmp/pid
+for try in $(seq 400); do grep -q ublkb /tmp/ready && break; [ -d /proc/$(cat /tmp/pid) ] || break; sleep 0.05; done
+grep ublkb /tmp/ready || { cat /tmp/driver.log; exit 1; }
+[ -b $disk ]
+"#,
+    ),
+    (
+        "ext4 with a source tree on it",
+        r#"
+mkdir /tmp/tree && tar -xjf /tree.tar.bz2 -C /tmp/tree
+(cd /tmp/tree && find . -type f -exec sha1sum {} + >/tmp/sums) && rm -r /tmp/tree
+through ext4 "mkfs.ext4 -q -F" "fsck.ext4 -f -n"
+"#,
+    ),
+    ("xfs with the same tree", r#"through xfs "mkfs.xfs -q -f" "xfs_repair -n""#),
+    (
+        "fio with verify: 512 bytes to 1 MiB, random and sequential",
+        r#"
+verify() { quietly fio --output=/tmp/fio.log --name=verify --filename=$disk --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 "$@"; }
+verify --size=48M --rw=randwrite --bsrange=512-1M --iodepth=32 --fsync=16
+verify --size=48M --rw=write --bs=128k --iodepth=8
+echo "nothing was read that was not written"
+"#,
+    ),
+    (
+        "the driver is told to stop, and gives the disk back",
+        r#"
+kill $(cat /tmp/pid)
+for try in $(seq 200); do [ -d /proc/$(cat /tmp/pid) ] || break; sleep 0.05; done
+cat /tmp/driver.log
+[ ! -e $disk ] && [ ! -d /proc/$(cat /tmp/pid) ]
+ls /dev/vfio/ | grep -v '^vfio$' | sed 's/^/the IOMMU group is free again: /'
+"#,
+    ),
+];

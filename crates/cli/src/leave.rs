@@ -1,0 +1,16 @@
+//! Control-C while guests run.
+
+use anyhow::{Context, Result};
+
+/// Exit code of a program that a signal ended, as shells have it: 128 and SIGINT.
+const INTERRUPTED: i32 = 130;
+
+/// From now on SIGINT, SIGTERM and SIGHUP end this process with nothing left behind: no guest, no disk in shared memory, no folder.
+pub fn nothing_behind() -> Result<()> {
+    let ended = || {
+        ring3_lab::abandon();
+        eprintln!("\nring3: interrupted; nothing is left behind");
+        std::process::exit(INTERRUPTED);
+    };
+    ctrlc::set_handler(ended).context("taking signals")
+}
