@@ -1,0 +1,91 @@
+//! `ring3 bench disk --quick` in a guest, and what the command refuses.
+//!
+//! `cargo test -p ring3-cli --test bench -- --ignored`, or `make test`.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use ring3_bench::report::Report;
+
+fn ring3(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ring3")).args(arguments).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn folder(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    folder.display().to_string()
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn the_quick_form_measures_every_placement_and_writes_report_and_figure() {
+    let out = folder("quick");
+    let output = ring3(&["bench", "disk", "--quick", "--out", &out]);
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/disk.json")).unwrap()).unwrap();
+    assert_eq!((report.bench.as_str(), report.lab.mode.as_str(), report.lab.vcpus), ("disk", "wall", 2));
+    assert!(report.lab.kernel.starts_with("6.12") && report.lab.qemu != "none", "{:?}", report.lab);
+    for workload in ring3_bench::workload::STANDARD {
+        for placement in ["kernel", "process", "export", "ublk-null"] {
+            let get =
+                |metric| report.get(workload, placement, metric).unwrap_or_else(|| panic!("{workload} {placement} {metric}"));
+            assert_eq!((get("iops").rounds, get("errors").max), (2, 0.0), "{workload} {placement}");
+            assert!(get("iops").min > 0.0 && get("latency_us_p50").min > 0.0, "{workload} {placement}");
+        }
+    }
+    assert!(report.get("driver", "export", "startup_ms").is_some_and(|startup| startup.max < 10_000.0));
+    assert!(std::fs::read_to_string(format!("{out}/disk.svg")).unwrap().contains("randread-4k-qd32, wall clock"));
+    assert!(!Path::new(&format!("{out}/disk-wall.rounds")).exists());
+}
+
+#[test]
+fn a_load_on_the_null_disk_is_told_as_json() {
+    let output =
+        ring3(&["blk", "bench", "--device", "null", "--workload", "randread-4k-qd8", "--count", "1000", "--latency", "--json"]);
+    let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((line["operations"].as_u64(), line["errors"].as_u64()), (Some(1000), Some(0)));
+    assert!(line["latency_us_p50"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn what_is_written_to_the_simulated_disk_is_read_back_right() {
+    let loads = ["--workload", "seqwrite-64k-qd4", "--workload", "randread-4k-qd32"];
+    let always = ["blk", "bench", "--device", "sim:nvme,size=16M", "--count", "256", "--verify", "--overwrite"];
+    let output = ring3(&[&always[..], &loads[..]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.matches("0 errors, 0 mismatches").count() == 2, "{text}{}", said(&output));
+}
+
+#[test]
+fn a_load_that_writes_must_be_meant() {
+    let output = ring3(&["blk", "bench", "--device", "null", "--workload", "randwrite-4k-qd1"]);
+    assert!(!output.status.success() && said(&output).contains("--overwrite"), "{}", said(&output));
+}
+
+#[test]
+fn measuring_nothing_here_is_refused_with_what_to_say() {
+    let output = ring3(&["bench", "disk", "--here", "--placement", "kernel", "--rounds", "1", "--out", &folder("nothing")]);
+    assert!(!output.status.success() && said(&output).contains("--disk"), "{}", said(&output));
+}
+
+#[test]
+fn a_workload_that_makes_no_sense_is_refused_with_an_example() {
+    let output = ring3(&["bench", "disk", "--workload", "fast"]);
+    assert!(!output.status.success() && said(&output).contains("randread-4k-qd32"), "{}", said(&output));
+}
+
+#[test]
+fn this_machine_is_measured_in_process() {
+    let out = folder("here");
+    let places = ["--placement", "process", "--device", "sim:nvme", "--workload", "randread-4k-qd8"];
+    let always = ["bench", "disk", "--here", "--quick", "--rounds", "1", "--millis", "20", "--out", &out];
+    let output = ring3(&[&always[..], &places[..]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/disk.json")).unwrap()).unwrap();
+    assert!(report.get("randread-4k-qd8", "process", "iops").is_some_and(|iops| iops.median > 0.0));
+}
