@@ -143,7 +143,7 @@ impl<'r> Ring<'r> {
 
     /// As [`sleep`](Ring::sleep), for at most `limit`.
     pub fn nap(&mut self, limit: Duration) -> io::Result<()> {
-        self.submissions.sync();
+        self.publish();
         let limit = Timespec::from(limit);
         let done = self.submitter.submit_with_args(1, &SubmitArgs::new().timespec(&limit));
         self.entered(done)
@@ -182,15 +182,21 @@ impl<'r> Ring<'r> {
 
     #[inline]
     fn enter(&mut self, wanted: usize) -> io::Result<()> {
-        self.submissions.sync();
+        self.publish();
         let done = self.submitter.submit_and_wait(wanted);
         self.entered(done)
     }
 
+    /// Shows the kernel what was pushed, and what was taken: it does not sleep while it believes that completions wait to be taken.
     #[inline]
-    fn entered(&mut self, done: io::Result<usize>) -> io::Result<()> {
+    fn publish(&mut self) {
         self.submissions.sync();
         self.completions.sync();
+    }
+
+    #[inline]
+    fn entered(&mut self, done: io::Result<usize>) -> io::Result<()> {
+        self.publish();
         match done {
             // EBUSY and EAGAIN: completions must be taken, or memory is short; what was not sent stays and goes with the next call.
             Err(error) if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN)) => {
