@@ -121,6 +121,10 @@ impl Waiter {
             };
         };
         loop {
+            if self.armed || !irq.can_mask() {
+                // What has been signalled so far is covered by the look in `arm`; left there, it would end the sleep at once.
+                self.drain()?;
+            }
             if self.arm(&mut *ready)? {
                 irq.sleep(deadline)?;
             }
@@ -139,11 +143,12 @@ impl Waiter {
 
     /// Prepares to sleep on [`irq`](Self::irq): true if the interrupt is open and nothing is `ready`, so that sleeping is safe.
     ///
-    /// Without an interrupt there is nothing to sleep on: false.
+    /// Without an interrupt there is nothing to sleep on: false. The count of messages is left unread, which saves a system call where
+    /// the descriptor is watched for edges; who waits for its level calls [`disarm`](Self::disarm) after each sleep.
     pub fn arm(&mut self, mut ready: impl FnMut() -> bool) -> Result<bool, Error> {
         let Some(irq) = self.irq.clone() else { return Ok(false) };
-        if self.armed || !irq.can_mask() {
-            // What has been signalled so far is covered by the look below; left there, it would end the sleep at once.
+        if self.armed && irq.kind() == IrqKind::Intx {
+            // The pin closes when it fires, and only its count tells that it did.
             self.drain()?;
         }
         if !self.armed {

@@ -50,8 +50,6 @@ pub struct Server<'a> {
     submitted: bool,
     /// The interrupt is watched in the io_uring.
     watching: bool,
-    /// The class queue has let its interrupt through.
-    open: bool,
     /// A timer is running.
     timing: bool,
     nap: Duration,
@@ -73,7 +71,7 @@ impl<'a> Server<'a> {
         let slot = |buffer: DmaBuffer| Slot { addr: buffer.as_ptr() as u64, buffer: Some(buffer), bytes: 0, busy: false };
         let slots: Vec<_> = buffers.into_iter().map(slot).collect();
         let live = slots.len();
-        let (submitted, watching, open, timing, nap) = (false, false, false, false, NAPS.0);
+        let (submitted, watching, timing, nap) = (false, false, false, NAPS.0);
         Self {
             ring,
             class,
@@ -87,7 +85,6 @@ impl<'a> Server<'a> {
             live,
             submitted,
             watching,
-            open,
             timing,
             nap,
         }
@@ -281,7 +278,6 @@ impl<'a> Server<'a> {
             // Each interrupt would cost a system call that brings nothing.
             self.watching = false;
             self.ring.unwatch()?;
-            self.open = false;
             if let Err(error) = self.class.disarm() {
                 tracing::warn!(%error, "the interrupt cannot be held back");
             }
@@ -312,23 +308,19 @@ impl<'a> Server<'a> {
     }
 
     /// Sleeps until the interrupt or the kernel has something.
-    ///
-    /// A message that comes while it is watched is an event, however early: nothing has to be looked at before sleeping, once the
-    /// interrupt is open. The pin is closed each time it fires and must be opened again.
     fn sleep(&mut self) -> io::Result<()> {
-        let Some(interrupt) = self.class.irq() else { return self.nap() };
-        let is_pin = interrupt.kind() == IrqKind::Intx;
+        if self.class.irq().is_none() {
+            return self.nap();
+        }
         if !std::mem::replace(&mut self.watching, true) {
             self.ring.watch()?;
         }
-        if !self.open || is_pin {
-            match self.class.arm() {
-                Ok(true) => self.open = true,
-                Ok(false) => return Ok(()),
-                Err(error) => {
-                    tracing::warn!(%error, "the interrupt cannot be armed");
-                    return self.nap();
-                }
+        match self.class.arm() {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) => {
+                tracing::warn!(%error, "the interrupt cannot be armed");
+                return self.nap();
             }
         }
         self.counters.calls.add(1);
