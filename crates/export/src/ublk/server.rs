@@ -102,8 +102,12 @@ impl<'a> Server<'a> {
 
     /// Serves until the device stops and nothing is in flight.
     pub fn run(&mut self) -> io::Result<()> {
-        while self.live > 0 {
+        loop {
             self.take_events()?;
+            if self.live == 0 {
+                // Every tag was taken back by the kernel, so none is with the driver.
+                return Ok(());
+            }
             self.submit_backlog()?;
             if std::mem::take(&mut self.submitted) {
                 self.class.ring();
@@ -112,7 +116,6 @@ impl<'a> Server<'a> {
             self.reap()?;
             self.wait()?;
         }
-        Ok(())
     }
 
     fn take_events(&mut self) -> io::Result<()> {
