@@ -1,6 +1,6 @@
 //! Load generators, measurements and reports.
 //!
-//! [`load`] makes the load, [`cpu`] counts what it costs, [`measure`] ties both to one measurement; [`campaign`] repeats
+//! [`load`] makes the load, [`cpu`] counts what it costs, [`measure`] ties both to one measurement; [`disk`] repeats
 //! measurements in alternating rounds and keeps what is finished; [`report`] is the schema that comes out.
 
 pub mod cpu;

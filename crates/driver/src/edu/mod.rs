@@ -1,6 +1,6 @@
 //! Driver of QEMU's teaching device. The smallest complete one: start here to write your own (docs/tutorial.md).
 //!
-//! Written against [EDU].
+//! Written against `[EDU]`.
 //!
 //! # Shape    [`Edu`] owns the device, its registers and at most one interrupt. [`self_test`] shows all of it, step by step.
 //! # Trust    What the device says is input: it decides nothing but whether a wait is over.

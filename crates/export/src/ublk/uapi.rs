@@ -1,11 +1,11 @@
 //! The kernel's ublk interface: numbers and layouts, as far as they are used here.
 //!
 //! # References
-//! - [UAPI] Linux `include/uapi/linux/ublk_cmd.h`, 6.1 to 7.2
-//! - [UBLK] Linux `Documentation/block/ublk.rst`
-//! - [IOC] Linux `include/uapi/asm-generic/ioctl.h`: the encoding of command numbers
+//! - `[UAPI]` Linux `include/uapi/linux/ublk_cmd.h`, 6.1 to 7.2
+//! - `[UBLK]` Linux `Documentation/block/ublk.rst`
+//! - `[IOC]` Linux `include/uapi/asm-generic/ioctl.h`: the encoding of command numbers
 
-/// Encodes a command as an ioctl of type `u` whose argument has `size` bytes, read and written, or read only. [IOC]
+/// Encodes a command as an ioctl of type `u` whose argument has `size` bytes, read and written, or read only. `[IOC]`
 const fn encode(direction: u32, number: u8, size: usize) -> u32 {
     direction << 30 | (size as u32) << 16 | (b'u' as u32) << 8 | number as u32
 }
@@ -13,7 +13,7 @@ const fn encode(direction: u32, number: u8, size: usize) -> u32 {
 const IOC_READ: u32 = 2;
 const IOC_READ_WRITE: u32 = 3;
 
-/// A command to `/dev/ublk-control`: its number, and whether the kernel's encoding calls it read-only. [UAPI]
+/// A command to `/dev/ublk-control`: its number, and whether the kernel's encoding calls it read-only. `[UAPI]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admin {
     /// For messages.
@@ -54,9 +54,9 @@ impl Admin {
     }
 }
 
-/// Gives a tag's buffer to the kernel and waits for a request. [UAPI UBLK_IO_FETCH_REQ]
+/// Gives a tag's buffer to the kernel and waits for a request. `[UAPI UBLK_IO_FETCH_REQ]`
 pub const IO_FETCH: u8 = 0x20;
-/// The same, with the result of the tag's request before. [UAPI UBLK_IO_COMMIT_AND_FETCH_REQ]
+/// The same, with the result of the tag's request before. `[UAPI UBLK_IO_COMMIT_AND_FETCH_REQ]`
 pub const IO_COMMIT_AND_FETCH: u8 = 0x21;
 
 /// The number of an I/O command as the kernel wants it.
@@ -72,7 +72,7 @@ pub const STATE_DEAD: u16 = 0;
 /// Serving.
 pub const STATE_LIVE: u16 = 1;
 
-/// A fetch that ended because the device stops: -ENODEV. [UAPI UBLK_IO_RES_ABORT]
+/// A fetch that ended because the device stops: -ENODEV. `[UAPI UBLK_IO_RES_ABORT]`
 pub const RES_ABORT: i32 = -19;
 /// A fetch that ended because a request came.
 pub const RES_OK: i32 = 0;
@@ -133,7 +133,7 @@ impl AdminCommand {
     }
 }
 
-/// A device as the kernel describes it. [UAPI ublksrv_ctrl_dev_info]
+/// A device as the kernel describes it. `[UAPI ublksrv_ctrl_dev_info]`
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct DeviceInfo {
@@ -166,7 +166,7 @@ pub struct DeviceInfo {
 }
 const _: () = assert!(size_of::<DeviceInfo>() == 64);
 
-/// One request, in memory that the kernel writes. [UAPI ublksrv_io_desc]
+/// One request, in memory that the kernel writes. `[UAPI ublksrv_io_desc]`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Descriptor {
@@ -181,7 +181,7 @@ pub struct Descriptor {
 }
 const _: () = assert!(size_of::<Descriptor>() == 24);
 
-/// Argument of I/O commands, in the last 16 bytes of a submission entry. [UAPI ublksrv_io_cmd]
+/// Argument of I/O commands, in the last 16 bytes of a submission entry. `[UAPI ublksrv_io_cmd]`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct IoCommand {
@@ -217,7 +217,7 @@ pub const ATTR_VOLATILE_CACHE: u32 = 1 << 2;
 /// [`Parameters::attrs`]: FUA writes are understood.
 pub const ATTR_FUA: u32 = 1 << 3;
 
-/// Size and limits of a device: the basic and the discard part. [UAPI ublk_params]
+/// Size and limits of a device: the basic and the discard part. `[UAPI ublk_params]`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Parameters {
@@ -264,7 +264,7 @@ impl Parameters {
     pub const LEN: u32 = 60;
 }
 
-/// Where the descriptors of a queue lie in `/dev/ublkcN`, in bytes: queues stand as far apart as the largest needs. [UAPI]
+/// Where the descriptors of a queue lie in `/dev/ublkcN`, in bytes: queues stand as far apart as the largest needs. `[UAPI]`
 pub const fn descriptors_offset(queue: u16, page: usize) -> usize {
     queue as usize * (MAX_QUEUE_DEPTH as usize * size_of::<Descriptor>()).next_multiple_of(page)
 }
