@@ -1,6 +1,7 @@
 //! Devices of the guest: what a scenario says of them, and the words QEMU wants.
 
 use crate::error::{Doing, Error};
+use crate::folder::SHARED_MEMORY;
 use crate::machine::Place;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -227,7 +228,7 @@ fn merge(device: &mut Value, options: &Map<String, Value>) {
 }
 
 fn block(node: &str, size: Size, backing: &Backing, folder: &Path) -> Result<Value, Error> {
-    let shm = Path::new("/dev/shm");
+    let shm = Path::new(SHARED_MEMORY);
     let file = |path: &Path| json!({ "driver": "raw", "node-name": node, "discard": "unmap", "file": { "driver": "file", "filename": path, "discard": "unmap" } });
     let null = |zeroes: bool| json!({ "driver": "null-co", "node-name": node, "size": size.0, "read-zeroes": zeroes });
     match backing {
@@ -243,7 +244,7 @@ fn block(node: &str, size: Size, backing: &Backing, folder: &Path) -> Result<Val
     }
 }
 
-/// Name of a disk in shared memory; `session` removes what begins with the run's name.
+/// Name of a disk in shared memory; `folder` removes what begins with the run's name.
 fn run_name(folder: &Path, node: &str) -> String {
     format!("{}-{node}", folder.file_name().unwrap_or_default().to_string_lossy())
 }

@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::device::Device;
 use crate::error::Error;
+use crate::folder::Folder;
 use crate::initramfs;
 use crate::job::{self, Job};
 use crate::kernel::{DEFAULT_KERNEL, Kernel};
@@ -213,7 +214,7 @@ impl Guest {
         }
         let kernel = Kernel::get(cache, &self.kernel, &mut progress)?;
         let job = Job::new(self)?.archive(cache, &kernel)?;
-        let folder = job::folder(cache, &self.name)?;
+        let folder = Folder::new(cache, &self.name)?;
         let qemu = Qemu::of(self, cache, &kernel, folder.path())?;
         Ok(Prepared { qemu, kernel, job, folder })
     }
@@ -235,7 +236,7 @@ struct Prepared {
     qemu: Qemu,
     kernel: Kernel,
     job: Vec<u8>,
-    folder: job::Folder,
+    folder: Folder,
 }
 
 impl Prepared {

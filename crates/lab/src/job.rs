@@ -15,7 +15,6 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 /// Modules that a driver which a device is bound to needs beyond itself.
@@ -190,58 +189,6 @@ pub(crate) fn join(base: &Path, layers: &[&[u8]], path: &Path) -> Result<(), Err
     layers.iter().try_for_each(|layer| file.write_all(layer)).doing("writing the initramfs", path)
 }
 
-/// A run's own folder, gone when the run is over, with the disks that it has in shared memory.
-pub(crate) struct Folder(tempfile::TempDir);
-
-/// The folders of runs that are not over, for a process that ends before they are.
-static OPEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-
-/// Removes what the runs of this process have in the file system, for a process that is about to end: after an interrupt, no
-/// owner is dropped. Their QEMUs die with the process.
-pub fn abandon() {
-    for path in open_folders().drain(..) {
-        remove_disks(&path);
-        let _ = fs::remove_dir_all(&path);
-    }
-}
-
-fn open_folders() -> MutexGuard<'static, Vec<PathBuf>> {
-    // A list of paths is whole at any time.
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn remove_disks(folder: &Path) {
-    let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&*name) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-}
-
-impl Folder {
-    pub(crate) fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        remove_disks(self.path());
-        open_folders().retain(|path| path != self.path());
-    }
-}
-
-/// Makes the folder of a run called `name`.
-pub(crate) fn folder(cache: &Cache, name: &str) -> Result<Folder, Error> {
-    let runs = cache.path("runs");
-    fs::create_dir_all(&runs).doing("creating a cache folder", &runs)?;
-    let made = tempfile::Builder::new().prefix(&format!("ring3-{name}-")).tempdir_in(&runs);
-    let made = made.doing("creating a folder for the run in", &runs)?;
-    open_folders().push(made.path().into());
-    Ok(Folder(made))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,25 +212,5 @@ mod tests {
         let module = Module { name: "nvme_core".into(), path: "x".into() };
         assert_eq!(module_line(&module, &BTreeMap::from([("nvme-core", "multipath=0")])), "nvme_core.ko multipath=0\n");
         assert_eq!(module_line(&module, &BTreeMap::new()), "nvme_core.ko \n");
-    }
-
-    #[test]
-    fn disks_in_shared_memory_go_with_their_run() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = folder(&Cache::at(dir.path()).unwrap(), "t").unwrap();
-        let disk = Path::new("/dev/shm").join(format!("{}-d", folder.path().file_name().unwrap().to_string_lossy()));
-        fs::write(&disk, "x").unwrap();
-        drop(folder);
-        assert!(!disk.exists());
-    }
-
-    #[test]
-    fn a_run_that_is_dropped_is_not_open_any_more() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = folder(&Cache::at(dir.path()).unwrap(), "t").unwrap();
-        let path = folder.path().to_owned();
-        assert!(open_folders().contains(&path));
-        drop(folder);
-        assert!(!open_folders().contains(&path));
     }
 }

@@ -3,7 +3,7 @@
 use crate::cache::Cache;
 use crate::console::Console;
 use crate::error::{Doing, Error};
-use crate::job::Folder;
+use crate::folder::Folder;
 use crate::monitor::Monitor;
 use crate::outcome::{Event, Outcome, Reader};
 use crate::qemu::{CONSOLE_FD, JOB_FD, MONITOR_FD};

@@ -6,6 +6,7 @@
 
 use crate::cache::{Cache, Fingerprint};
 use crate::error::Error;
+use crate::folder::Folder;
 use crate::guest::{Guest, Mode};
 use crate::initramfs;
 use crate::job;
@@ -59,7 +60,7 @@ impl Snapshot {
     }
 
     /// Starts QEMU from the snapshot, plugs the devices of `qemu` in and hands over the job.
-    pub(crate) fn restore(&self, run: &Run, qemu: &Qemu, folder: job::Folder, job: &[u8]) -> Result<Session, Error> {
+    pub(crate) fn restore(&self, run: &Run, qemu: &Qemu, folder: Folder, job: &[u8]) -> Result<Session, Error> {
         let mut session = Session::start(&qemu.arguments(&self.initrd, Start::Restored)?, folder, false)?;
         let restored = self.resume(&session, qemu);
         restored.map_err(|error| session.explain(error))?;
@@ -85,7 +86,7 @@ impl Snapshot {
 /// Boots to the point where the job is asked for, and saves the machine at `path`.
 fn save(qemu: &Qemu, cache: &Cache, initrd: &Path, path: &Path) -> Result<(), Error> {
     let run = Run { cache, limit: LIMIT, started: Instant::now(), steps: &[] };
-    let folder = job::folder(cache, "snapshot")?;
+    let folder = Folder::new(cache, "snapshot")?;
     let mut session = Session::start(&qemu.arguments(initrd, Start::Waiting)?, folder, false)?;
     session.wait_ready(&run)?;
     let saved = write(&session, path);
