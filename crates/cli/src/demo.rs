@@ -121,6 +121,7 @@ fn measure(args: &Args) -> Result<()> {
         placements: Placement::ALL.to_vec(),
         instructions: false,
         kernel: args.kernel.clone(),
+        translated: false,
     };
     let mut campaign = Campaign::new("demo", Path::new(&args.out))?;
     campaign.run(&plan, &mut guest::Guest::new(&plan))?;

@@ -78,7 +78,15 @@ mod tests {
     use super::*;
 
     fn plan(millis: u64) -> Plan {
-        Plan { rounds: 3, millis, workloads: vec![], placements: vec![], instructions: false, kernel: String::new() }
+        Plan {
+            rounds: 3,
+            millis,
+            workloads: vec![],
+            placements: vec![],
+            instructions: false,
+            kernel: String::new(),
+            translated: false,
+        }
     }
 
     fn path(name: &str) -> PathBuf {

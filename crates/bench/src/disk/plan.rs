@@ -74,6 +74,8 @@ pub struct Plan {
     pub instructions: bool,
     /// The guest's kernel, by version prefix; empty on this machine.
     pub kernel: String,
+    /// Whether the IOMMU stands between the kernel's driver and memory, too, as it does for the other disk.
+    pub translated: bool,
 }
 
 impl Plan {

@@ -34,6 +34,10 @@ pub struct Args {
     /// The guest's kernel, by version prefix.
     #[arg(long, default_value = ring3_lab::DEFAULT_KERNEL)]
     kernel: String,
+    /// Put the kernel's driver behind the IOMMU, too. Without it, the kernel's driver has its best case: no translation, no
+    /// protection.
+    #[arg(long, conflicts_with = "here")]
+    translated: bool,
     /// Folder for the results.
     #[arg(long, default_value = ".")]
     out: PathBuf,
@@ -119,6 +123,7 @@ fn plan(args: &Args, instructions: bool) -> Result<Plan> {
         placements: placements(args)?,
         instructions,
         kernel: if args.here { String::new() } else { args.kernel.clone() },
+        translated: args.translated,
     })
 }
 

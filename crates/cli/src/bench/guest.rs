@@ -27,8 +27,10 @@ impl Guest {
             Device::nvme("ring3", SIZE, Backing::Untouched).bound("vfio-pci"),
         ];
         lab.modules = vec!["nvme".into(), "ublk_drv".into()];
-        // The kernel's driver at its best: it skips the IOMMU. What VFIO claims is behind it all the same.
-        lab.kernel_arguments = vec!["iommu=pt".into()];
+        if !plan.translated {
+            // The kernel's driver at its best: it skips the IOMMU. What VFIO claims is behind it all the same.
+            lab.kernel_arguments = vec!["iommu=pt".into()];
+        }
         lab.time_limit = time_limit(plan);
         Self { lab }
     }
