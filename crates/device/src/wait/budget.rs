@@ -28,12 +28,21 @@ impl Budget {
 
     /// How long to poll before sleeping.
     pub fn poll_for(&self) -> Duration {
-        let pays = self.expected <= self.limit || self.probing();
-        Duration::from_nanos(match (pays, self.probing()) {
-            (false, _) => 0,
-            (true, true) => self.limit,
-            (true, false) => (self.expected * 2).min(self.limit),
+        Duration::from_nanos(match (self.probing(), self.pays()) {
+            (true, _) => self.limit,
+            (false, true) => (self.expected * 2).min(self.limit),
+            (false, false) => 0,
         })
+    }
+
+    /// Whether polling is the present way, probes aside.
+    pub fn pays(&self) -> bool {
+        self.expected <= self.limit
+    }
+
+    /// Learns that a wait slept, for a time that nobody measured: it counts as too long for polling.
+    pub fn slept(&mut self) {
+        self.observe(Duration::MAX, false);
     }
 
     /// Learns that a wait took `waited`, from the first look to the completion; `polled` says that polling caught it.

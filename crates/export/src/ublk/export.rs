@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use ring3_class::Deadline;
 use ring3_class::block::{Disk, Queue};
 use ring3_class::dma::DmaBuffer;
+use ring3_class::wait::Budget;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use super::adaptive::Adaptive;
 use super::descriptors::Descriptors;
 use super::ring::{self, Ring};
 use super::server::Server;
@@ -37,7 +37,7 @@ pub struct Options {
     pub depth: u16,
     /// Most bytes per request, and so of each buffer; lowered to what the disk can move at once.
     pub max_bytes: u32,
-    /// How long a queue polls before it sleeps; see [`Adaptive`].
+    /// How long a queue polls before it sleeps; see [`Budget`](ring3_class::wait::Budget).
     pub poll: Duration,
 }
 
@@ -78,7 +78,7 @@ struct Start {
     cpus: Vec<usize>,
     class: Box<dyn Queue>,
     buffers: Vec<DmaBuffer>,
-    policy: Adaptive,
+    budget: Budget,
     encoded: bool,
     started: Instant,
     counters: Arc<[Counters]>,
@@ -107,8 +107,8 @@ impl Export {
         let mut starts = Vec::new();
         for (queue, (class, buffers)) in (0..).zip(queues.into_iter().zip(buffers)) {
             let (file, cpus, counters) = (file.clone(), device.affinity(queue)?, counters.clone());
-            let policy = Adaptive::new(options.poll);
-            starts.push(Start { file, queue, cpus, class, buffers, policy, encoded, started, counters });
+            let budget = Budget::new(options.poll);
+            starts.push(Start { file, queue, cpus, class, buffers, budget, encoded, started, counters });
         }
         Self::serve(device, starts, counters)
     }
@@ -251,7 +251,7 @@ fn run(mut start: Start, say: &mpsc::Sender<Word>) -> Result<(), String> {
     let mut ring = ring::create(depth).map_err(describe)?;
     let ring = Ring::new(&mut ring, &start.file, start.queue, &*start.class, start.encoded).map_err(describe)?;
     let counters = (&start.counters[usize::from(start.queue)], start.started);
-    let mut server = Server::new(ring, &mut *start.class, descriptors, start.buffers, start.policy, counters);
+    let mut server = Server::new(ring, &mut *start.class, descriptors, start.buffers, start.budget, counters);
     server.offer().map_err(|error| format!("lending its buffers: {error}"))?;
     let _ = say.send(Word::Ready);
     server.run().map_err(|error| error.to_string())

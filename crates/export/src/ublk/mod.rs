@@ -13,13 +13,12 @@
 //!
 //! # Waiting
 //! Nothing in flight: the thread sleeps in its io_uring, with no timer. Something in flight: it polls for as long as polling has
-//! paid lately (see [`Adaptive`](adaptive::Adaptive)), then sleeps with the queue's interrupt watched in the same io_uring.
+//! paid lately (see [`Budget`](ring3_class::wait::Budget)), then sleeps with the queue's interrupt watched in the same io_uring.
 //!
 //! # Trust
 //! Descriptors are written by the kernel, which is trusted, and are still checked: a request that does not fit its buffer ends
 //! with an errno. The kernel hands on whatever applications ask for; range checks against the disk are the driver's.
 
-pub mod adaptive;
 mod affinity;
 mod control;
 mod descriptors;

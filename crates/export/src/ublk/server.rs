@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use ring3_class::block::{Completion, Data, IoError, Queue, Request};
 use ring3_class::dma::DmaBuffer;
 use ring3_class::irq::{Irq, IrqKind};
+use ring3_class::wait::Budget;
 
-use super::adaptive::Adaptive;
 use super::descriptors::Descriptors;
 use super::ring::{Event, Ring};
 use super::stats::Counters;
@@ -42,7 +42,7 @@ pub struct Server<'a> {
     slots: Vec<Slot>,
     /// Requests for which the class queue had no room.
     backlog: VecDeque<Request>,
-    adaptive: Adaptive,
+    budget: Budget,
     counters: &'a Counters,
     started: Instant,
     /// Tags that the kernel has not aborted.
@@ -62,7 +62,7 @@ impl<'a> Server<'a> {
         class: &'a mut dyn Queue,
         descriptors: Descriptors,
         buffers: Vec<DmaBuffer>,
-        policy: Adaptive,
+        budget: Budget,
         (counters, started): (&'a Counters, Instant),
     ) -> Self {
         let buffer_bytes = buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
@@ -79,7 +79,7 @@ impl<'a> Server<'a> {
             geometry,
             slots,
             backlog,
-            adaptive: policy,
+            budget,
             counters,
             started,
             live,
@@ -268,16 +268,17 @@ impl<'a> Server<'a> {
             self.counters.calls.add(1);
             return self.ring.flush();
         }
-        let budget = self.adaptive.budget();
-        if !budget.is_zero() && self.poll(budget)? {
+        let limit = self.budget.poll_for();
+        if !limit.is_zero() && self.poll(limit)? {
             return Ok(());
         }
+        self.budget.slept();
         self.sleep()
     }
 
-    /// Looks for completions and events for at most `budget`; true if there are some.
-    fn poll(&mut self, budget: Duration) -> io::Result<bool> {
-        if self.watching && self.adaptive.is_polling() {
+    /// Looks for completions and events for at most `limit`; true if there are some.
+    fn poll(&mut self, limit: Duration) -> io::Result<bool> {
+        if self.watching && self.budget.pays() {
             // Each interrupt would cost a system call that brings nothing.
             self.watching = false;
             self.ring.unwatch()?;
@@ -293,7 +294,7 @@ impl<'a> Server<'a> {
         loop {
             for _ in 0..POLLS_PER_CLOCK {
                 if self.reap()? {
-                    self.adaptive.hit(start.elapsed());
+                    self.budget.observe(start.elapsed(), true);
                     self.counters.polls_hit.add(1);
                     return Ok(true);
                 }
@@ -302,8 +303,7 @@ impl<'a> Server<'a> {
                 }
                 std::hint::spin_loop();
             }
-            if start.elapsed() >= budget {
-                self.adaptive.miss();
+            if start.elapsed() >= limit {
                 self.counters.polls_missed.add(1);
                 return Ok(false);
             }
