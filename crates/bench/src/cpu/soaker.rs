@@ -125,10 +125,12 @@ mod tests {
 
     #[test]
     fn a_soaker_counts_and_ends_when_dropped() {
-        assert!(Soaker::calibrate(1).unwrap() > 0.0);
         let soaker = Soaker::start(1, 1.0);
-        while soaker.count() == 0 {
-            thread::yield_now();
+        // On a busy machine the idle class gets little, but not nothing.
+        let start = Instant::now();
+        while soaker.count() == 0 && start.elapsed() < Duration::from_secs(30) {
+            thread::sleep(Duration::from_millis(1));
         }
+        assert!(soaker.count() > 0);
     }
 }
