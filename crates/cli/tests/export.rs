@@ -25,7 +25,7 @@ serve() {
 ended() { wait $PID; echo "exit code $?"; cat /tmp/log; }
 stop() { kill $PID; ended; }
 limit() { cat /sys/block/ublkb0/queue/$1; }
-verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null || cat /tmp/fio; }
+verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
 "#;
 
 /// A step whose failure does not end the others: each test reads the output of its own.
@@ -102,7 +102,7 @@ grep -c /mnt /proc/$PID/mountinfo; grep -c /mnt /proc/self/mountinfo; umount /mn
 const VERIFY: &str = "
 serve nvme --device sim:nvme,size=64M --queues 2 || exit
 for depth in 1 32 128; do
-    verify --filename=/dev/ublkb0 --size=24M --rw=randwrite --bsrange=512-1M --bs_unaligned --iodepth=$depth --fsync=16 && echo \"depth $depth\"
+    verify --filename=/dev/ublkb0 --size=24M --rw=randwrite --bsrange=512-1M --blockalign=512 --iodepth=$depth --fsync=16 && echo \"depth $depth\"
 done
 verify --filename=/dev/ublkb0 --size=24M --rw=write --bs=64k --iodepth=8 --fsync=4 && echo sequential
 blkdiscard -o 0 -l 16M /dev/ublkb0 && cmp -n 16777216 /dev/ublkb0 /dev/zero && echo discarded
