@@ -2,8 +2,8 @@
 //!
 //! # Shape
 //! [`drive`] puts reads through a queue in batches and calls back between submission and reaping, where the simulated device does
-//! its work. It runs under callgrind, which counts only while one of the two functions `counted_submit` and `counted_reap` is on
-//! the stack: the model, the set-up and this loop are not counted. [`count`] starts that and reads the sum.
+//! its work. It runs under callgrind, which counts only while a method of the class's [`Queue`] is on the stack: the model, the
+//! set-up and this loop are not counted. [`count`] starts that and reads the sum.
 //!
 //! The count is exact and repeats on any machine of the same instruction set; it says nothing about caches or time.
 
@@ -23,8 +23,8 @@ const READ: u32 = 4096;
 /// Instructions per read that the design allows itself.
 pub const TARGET: f64 = 250.0;
 
-/// The functions while which callgrind counts.
-const COUNTED: &str = "*instructions*counted_*";
+/// The functions while which callgrind counts: all that a driver's queue implements of the class.
+const COUNTED: &str = "*as ring3_class::block::Queue>::*";
 
 /// Puts `reads` reads through a new queue of `disk`, `batch` at a time. `work` lets the device do what it was told to.
 pub fn drive(disk: &dyn Disk, batch: u16, reads: u64, work: &mut dyn FnMut()) -> Result<(), Error> {
@@ -41,9 +41,9 @@ pub fn drive(disk: &dyn Disk, batch: u16, reads: u64, work: &mut dyn FnMut()) ->
             let place = (round * u64::from(batch) + token as u64) * 7919 % places.max(1);
             requests.push(Request::read(token as u64, place * u64::from(blocks), blocks, buffer));
         }
-        counted_submit(&mut *queue, &mut requests);
+        submit_all(&mut *queue, &mut requests);
         work();
-        counted_reap(&mut *queue, &mut done).map_err(failed)?;
+        reap_all(&mut *queue, &mut done).map_err(failed)?;
         if done.len() != usize::from(batch) || done.iter().any(|completion| completion.result.is_err()) {
             let name = disk.name();
             return Err(Error::Invalid(format!("{name}: {} of {batch} reads came back, or some failed", done.len())));
@@ -54,8 +54,7 @@ pub fn drive(disk: &dyn Disk, batch: u16, reads: u64, work: &mut dyn FnMut()) ->
 }
 
 /// Submits all of `requests` and rings once. What is refused stays out, and is missed when the batch is reaped.
-#[inline(never)]
-fn counted_submit(queue: &mut dyn Queue, requests: &mut Vec<Request>) {
+fn submit_all(queue: &mut dyn Queue, requests: &mut Vec<Request>) {
     while let Some(request) = requests.pop() {
         if queue.submit(request).is_err() {
             break;
@@ -65,8 +64,7 @@ fn counted_submit(queue: &mut dyn Queue, requests: &mut Vec<Request>) {
 }
 
 /// Reaps until there is nothing left, as every user of a queue does.
-#[inline(never)]
-fn counted_reap(queue: &mut dyn Queue, done: &mut Vec<Completion>) -> Result<(), ring3_device::Error> {
+fn reap_all(queue: &mut dyn Queue, done: &mut Vec<Completion>) -> Result<(), ring3_device::Error> {
     while let Some(completion) = queue.reap()? {
         done.push(completion);
     }
