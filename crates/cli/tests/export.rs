@@ -69,7 +69,7 @@ fn without_devices() -> &'static Outcome {
             ("queues", "serve null --queues 4 && cat /tmp/ready && cat /proc/$PID/task/*/comm | grep -c ublk0q && stop"),
             ("verify", VERIFY),
             ("file system", FILE_SYSTEM),
-            ("no ublk", "rmmod ublk_drv; ring3 run null; echo exit code $?"),
+            ("no ublk", NO_UBLK),
         ];
         let guest = Guest { vcpus: Some(4), ..guest("exports") };
         run(steps.into_iter().fold(guest, |guest, (name, script)| step(guest, name, script)))
@@ -117,6 +117,11 @@ fsck.ext4 -fn /dev/ublkb0p1 >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
 mount /dev/ublkb0p1 /mnt; [ \"$sum\" = \"$(md5sum </mnt/bin/busybox)\" ] && echo same; rm -r /mnt/bin; sync; umount /mnt
 fsck.ext4 -fn /dev/ublkb0p1 >/dev/null 2>&1 && echo 'clean again'
 stop";
+
+/// The kernel closes the queues of the disk before in its own time, and the module is in use until then.
+const NO_UBLK: &str = "
+for try in $(seq 100); do rmmod ublk_drv 2>/dev/null && break; sleep 0.05; done
+timeout 10 ring3 run null; echo exit code $?";
 
 #[test]
 #[ignore = "boots a guest"]
