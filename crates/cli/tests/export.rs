@@ -220,6 +220,7 @@ fn through_vfio() -> &'static Outcome {
             ("pin", "serve nvme --device vfio:$DISK --namespace 1 --irq intx && verify --filename=/dev/ublkb0 --size=8M --rw=randwrite --bs=4k --iodepth=8 && echo verified; stop"),
             ("polled", "serve nvme --device vfio:$DISK --namespace 1 --irq poll && verify --filename=/dev/ublkb0 --size=8M --rw=randwrite --bs=4k --iodepth=8 && echo verified; stop"),
             ("killed", KILLED),
+            ("wanted back", WANTED_BACK),
             ("second claim", "serve nvme --device vfio:$DISK --namespace 1 && ring3 run nvme --device vfio:$DISK; stop"),
         ];
         let guest = Guest { memory_mib: 768, ..guest("vfio-exports").module("vfio-pci").device(disk) };
@@ -243,6 +244,12 @@ mkfs.ext4 -q /dev/ublkb0p2 && mount /dev/ublkb0p2 /mnt && cp /bin/busybox /mnt/ 
 serve nvme --device vfio:$DISK --namespace 1 || exit
 ls /dev/ublkb0p1 /dev/ublkb0p2; mount /dev/ublkb0p2 /mnt && cmp /bin/busybox /mnt/busybox && echo same; umount /mnt
 fsck.ext4 -fn /dev/ublkb0p2 >/dev/null 2>&1 && echo clean; stop";
+
+/// The kernel asks for the device and waits until it has it.
+const WANTED_BACK: &str = "
+serve nvme --device vfio:$DISK --namespace 1 || exit
+echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind && echo 'given back'; ended; ls /dev/ublkb0 2>&1
+echo $DISK >/sys/bus/pci/drivers_probe";
 
 /// Byte 4 of configuration space is COMMAND; bit 2 lets the function start transfers.
 const KILLED: &str = "
@@ -291,6 +298,13 @@ fn a_driver_killed_under_load_leaves_a_silent_device_that_can_be_claimed_again()
     let text = output(through_vfio(), "killed");
     assert_says(text, &["before 4\n", "after 0\n", "exit code 0"]);
     assert!(!text.contains("fio 0"), "the load did not notice:\n{text}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_device_that_the_system_wants_back_is_given_back_and_its_disk_taken_away() {
+    let text = output(through_vfio(), "wanted back");
+    assert_says(text, &["given back", "the system wants the device back", "exit code 3", "No such file"]);
 }
 
 #[test]

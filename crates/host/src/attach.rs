@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ring3_backend::{Job, OpenOptions, Uri, with_device};
 use ring3_class::block::{Disk, Null};
 use ring3_device::Device;
+use ring3_device::irq::Irq;
 use ring3_driver::nvme::{self, Controller};
 use ring3_export::ublk;
 
@@ -53,6 +54,9 @@ pub struct Attached {
 pub trait Monitor {
     /// Logs what has come since the last call.
     fn look(&self);
+
+    /// Signalled when the platform wants the device back; `None` where the backend cannot know.
+    fn removal(&self) -> Option<&Irq>;
 }
 
 /// Claims the device and starts its driver, with room in its arena for exports of all its disks with `options`.
@@ -140,6 +144,10 @@ impl<D: Device> Monitor for Controller<D> {
             Ok(events) => events.iter().for_each(|event| tracing::warn!(?event, "the controller reports")),
             Err(error) => tracing::warn!(%error, "the controller does not say how it is"),
         }
+    }
+
+    fn removal(&self) -> Option<&Irq> {
+        Controller::removal(self)
     }
 }
 

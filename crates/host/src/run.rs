@@ -64,6 +64,13 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     ending
 }
 
+/// What a wait ended for; all false at its time limit.
+struct Woken {
+    signalled: bool,
+    ended: bool,
+    wanted_back: bool,
+}
+
 struct Host {
     name: String,
     disks: Disks,
@@ -98,7 +105,7 @@ impl Host {
         let status = std::io::stderr().is_terminal() && !self.options.json;
         let (mut stopping, mut told, mut looked) = (false, false, Instant::now());
         loop {
-            let (signalled, ended) = self.wait(if stopping {
+            let woken = self.wait(if stopping {
                 RETRY
             } else if status {
                 STATUS
@@ -109,7 +116,11 @@ impl Host {
                 monitor.look();
                 looked = Instant::now();
             }
-            if signalled {
+            if woken.wanted_back {
+                eprintln!("ring3: {}: the system wants the device back; its disks are taken away", self.name);
+                return self.disks.stop(true).map(|()| Ending::Forced);
+            }
+            if woken.signalled {
                 while let Some(wish) = self.signals.next() {
                     match wish {
                         Wish::Report => self.report(),
@@ -120,7 +131,7 @@ impl Host {
                     }
                 }
             }
-            if ended {
+            if woken.ended {
                 let failure = self.disks.failure();
                 self.disks.stop(true)?;
                 return failure.map_or(Ok(Ending::Removed), Err);
@@ -141,18 +152,25 @@ impl Host {
         }
     }
 
-    /// Waits for a signal or the end of an export: which of them it was.
-    fn wait(&self, timeout: Duration) -> Result<(bool, bool), Error> {
-        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+    /// Waits for a signal, the end of an export or the removal of the device.
+    fn wait(&self, timeout: Duration) -> Result<Woken, Error> {
         let ended = self.disks.ended();
+        let removal = self.monitor.as_ref().and_then(|monitor| monitor.removal());
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         fds.extend(ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        fds.extend(removal.map(|irq| PollFd::new(irq, PollFlags::IN)));
         let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(source) => return Err(Error::os("waiting for signals", source)),
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        Ok((is_ready(&fds[0]), fds[1..].iter().any(is_ready)))
+        let (exports, removal) = fds[1..].split_at(ended.len());
+        Ok(Woken {
+            signalled: is_ready(&fds[0]),
+            ended: exports.iter().any(is_ready),
+            wanted_back: removal.iter().any(is_ready),
+        })
     }
 
     fn show_status(&self) {

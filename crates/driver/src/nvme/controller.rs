@@ -155,6 +155,11 @@ impl<D: Device> Controller<D> {
         self.shared.vectors.of_admin().map(|irq| &**irq)
     }
 
+    /// Signalled when the platform wants the function back; `None` where the backend cannot know.
+    pub fn removal(&self) -> Option<&Irq> {
+        self.shared.device.removal()
+    }
+
     /// Completions of admin commands that were not in flight, since the start.
     pub fn stray_completions(&self) -> u64 {
         lock(&self.shared.admin).strays
