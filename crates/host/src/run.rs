@@ -166,11 +166,7 @@ impl Host {
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (exports, removal) = fds[1..].split_at(ended.len());
-        Ok(Woken {
-            signalled: is_ready(&fds[0]),
-            ended: exports.iter().any(is_ready),
-            wanted_back: removal.iter().any(is_ready),
-        })
+        Ok(Woken { signalled: is_ready(&fds[0]), ended: exports.iter().any(is_ready), wanted_back: removal.iter().any(is_ready) })
     }
 
     fn show_status(&self) {
