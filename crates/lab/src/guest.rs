@@ -172,7 +172,25 @@ impl Guest {
     /// Fetches what is missing, boots, runs the steps and brings back what they left. Ends at the time limit, in any case.
     ///
     /// A step that fails is no error: see [`Outcome::exit`].
+    ///
+    /// QEMU 10.0 sometimes aborts at boot (`iotlb_to_section: Assertion`), when one processor changes the memory map while
+    /// another walks it. As long as no step has begun, nothing is lost by booting once more.
     pub fn run(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
+        let mut began = false;
+        let outcome = self.attempt(cache, &mut |event| {
+            began |= event == Event::Started;
+            watch(event);
+        });
+        match outcome {
+            Err(Error::Qemu { status, .. }) if !began && status.contains("SIGABRT") => {
+                watch(Event::Progress("QEMU aborted while the guest booted; it is booted again"));
+                self.attempt(cache, watch)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn attempt(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
         if let (Boot::Snapshot, Some(why)) = (self.boot, snapshot::objection(self)) {
             return Err(Error::Request(format!("{} cannot start from a snapshot: {why}", self.name)));
         }
