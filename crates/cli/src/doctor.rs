@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use ring3_backend::{OpenOptions, parse_size};
 use ring3_pci::{Address, Blocked, Check, Host, examine, examine_machine};
+use serde_json::{Value, json};
 
 /// Options of `ring3 doctor`.
 #[derive(clap::Args)]
@@ -30,11 +31,22 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => examine_machine(&host, args.arena),
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&checks)?);
+        println!("{}", serde_json::to_string_pretty(&checks.iter().map(json).collect::<Vec<_>>())?);
     } else {
         print!("{}", report(&checks));
     }
     Ok(if checks.iter().all(|check| check.found.is_ok()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One check, as docs/json.md has it.
+fn json(check: &Check) -> Value {
+    match &check.found {
+        Ok(found) => json!({ "what": check.what, "ok": true, "found": found }),
+        Err(blocked) => json!({
+            "what": check.what, "ok": false, "found": blocked.problem(), "obstacle": blocked.obstacle.name(),
+            "mend": blocked.mend(), "undo": blocked.undo(),
+        }),
+    }
 }
 
 fn report(checks: &[Check]) -> String {
@@ -78,6 +90,14 @@ mod tests {
         let report = report(&[Check { what: "driver", found }]);
         assert!(report.contains("no  driver  0000:01:00.0: it belongs to the kernel's driver nvme"), "{report}");
         assert!(report.contains("  mend: sudo ring3 bind 0000:01:00.0\n  undo: sudo ring3 unbind 0000:01:00.0\n"), "{report}");
+    }
+
+    #[test]
+    fn a_program_reads_the_obstacle_by_name_with_the_commands_that_mend_it() {
+        let found = Err(Obstacle::NotBound { driver: None }.at("0000:01:00.0".parse::<Address>().unwrap()));
+        let json = json(&Check { what: "driver", found });
+        assert_eq!((&json["ok"], &json["obstacle"]), (&Value::Bool(false), &Value::from("not-bound")));
+        assert_eq!(json["mend"][0], "sudo ring3 bind 0000:01:00.0");
     }
 
     #[test]
