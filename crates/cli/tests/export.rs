@@ -223,7 +223,8 @@ fn through_vfio() -> &'static Outcome {
             ("wanted back", WANTED_BACK),
             ("second claim", "serve nvme --device vfio:$DISK --namespace 1 && ring3 run nvme --device vfio:$DISK; stop"),
         ];
-        let guest = Guest { memory_mib: 768, ..guest("vfio-exports").module("vfio-pci").device(disk) };
+        // One processor: the device comes and goes here, under which QEMU 10.0 can lose the timer of a second one.
+        let guest = Guest { memory_mib: 768, vcpus: Some(1), ..guest("vfio-exports").module("vfio-pci").device(disk) };
         run(steps.into_iter().fold(guest, |guest, (name, script)| step(guest, name, script)))
     })
 }
