@@ -17,6 +17,9 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// What the guest's kernel says when a processor's timer does not come any more.
+const LOST_TIMER: &str = "Possible timer handling issue";
+
 /// The guest's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -174,7 +177,9 @@ impl Guest {
     /// A step that fails is no error: see [`Outcome::exit`].
     ///
     /// QEMU 10.0 sometimes aborts at boot (`iotlb_to_section: Assertion`), when one processor changes the memory map while
-    /// another walks it. As long as no step has begun, nothing is lost by booting once more.
+    /// another walks it. As long as no step has begun, nothing is lost by booting once more. And with several processors it
+    /// sometimes loses the timer of one, so that the guest stands still: its kernel says so, and a guest keeps nothing, so that
+    /// it is run from the start once more.
     pub fn run(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
         let mut began = false;
         let outcome = self.attempt(cache, &mut |event| {
@@ -184,6 +189,10 @@ impl Guest {
         match outcome {
             Err(Error::Qemu { status, .. }) if !began && status.contains("SIGABRT") => {
                 watch(Event::Progress("QEMU aborted while the guest booted; it is booted again"));
+                self.attempt(cache, watch)
+            }
+            Err(Error::TimeLimit { console, .. }) if console.contains(LOST_TIMER) => {
+                watch(Event::Progress("QEMU lost a processor's timer and the guest stood still; it is booted again"));
                 self.attempt(cache, watch)
             }
             outcome => outcome,
