@@ -11,12 +11,14 @@ pub struct OpenOptions {
     pub arena: usize,
     /// The whole arena lies below this device address: `1 << n` for a device that drives n address lines. URI: `below=4G`.
     pub below: u64,
+    /// The user has said that no IOMMU need stand between the device and memory. No URI can say it.
+    pub unprotected: bool,
 }
 
 impl Default for OpenOptions {
     /// 64 MiB anywhere in 64 bits.
     fn default() -> Self {
-        Self { arena: 64 << 20, below: u64::MAX }
+        Self { arena: 64 << 20, below: u64::MAX, unprotected: false }
     }
 }
 
@@ -30,7 +32,7 @@ impl OpenOptions {
         let below = uri.size("below")?.unwrap_or(self.below).min(self.below);
         let arena = usize::try_from(arena).ok().filter(|&arena| arena > 0 && arena as u64 <= below);
         match arena {
-            Some(arena) => Ok(Self { arena, below }),
+            Some(arena) => Ok(Self { arena, below, ..self }),
             None => Err(Error::Invalid(format!("{uri}: an arena of that size does not fit below device address {below:#x}"))),
         }
     }

@@ -49,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn run_edu(args: EduArgs) -> anyhow::Result<ExitCode> {
-    let options = OpenOptions { arena: 1 << 20, below: edu::REACH };
+    let options = OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() };
     let uri = args.device.clone();
     ring3_backend::with_device(&uri, options, SelfTest(args)).and_then(|result| result).map_err(|error| {
         match error.to_string() {
