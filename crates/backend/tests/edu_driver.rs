@@ -16,11 +16,12 @@ fn uri(text: &str) -> Uri {
 }
 
 fn qemu(text: &str) -> qtest::Qtest {
-    qtest::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH }).unwrap_or_else(|error| panic!("{error}"))
+    qtest::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() })
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn model(text: &str) -> sim::edu::SimEdu {
-    sim::edu::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH }).unwrap()
+    sim::edu::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() }).unwrap()
 }
 
 fn soon() -> Deadline {

@@ -10,7 +10,7 @@ use ring3_device::{Bar, Deadline, Device, Error, Registers};
 use ring3_spec::{edu as spec, pci};
 
 fn open(text: &str) -> SimEdu {
-    edu::open(&text.parse::<Uri>().unwrap(), OpenOptions { arena: 2 << 20, below: 1 << 28 }).unwrap()
+    edu::open(&text.parse::<Uri>().unwrap(), OpenOptions { arena: 2 << 20, below: 1 << 28, ..OpenOptions::default() }).unwrap()
 }
 
 fn registers(device: &SimEdu) -> Registers<SimBar<edu::EduModel>> {

@@ -53,7 +53,7 @@ guest_tests! {
 
     fn an_arena_that_does_not_fit_below_the_limit_is_refused() {
         let uri = format!("vfio:{},below=1M", address("EDU")).parse().unwrap();
-        let error = crate::vfio::open(&uri, OpenOptions { arena: 1 << 20, below: u64::MAX }).err().unwrap();
+        let error = crate::vfio::open(&uri, OpenOptions { arena: 1 << 20, below: u64::MAX, ..OpenOptions::default() }).err().unwrap();
         assert!(matches!(error, Error::Claim(_)), "{error}");
     }
 
@@ -173,7 +173,7 @@ guest_tests! {
     }
 
     fn an_arena_larger_than_may_be_locked_is_taken_by_who_has_the_capability() {
-        let device = claim_with("EDU", OpenOptions { arena: 64 << 20, below: 1 << 28 });
+        let device = claim_with("EDU", OpenOptions { arena: 64 << 20, below: 1 << 28, ..OpenOptions::default() });
         assert!(device.dma().arena().memory().len() >= 64 << 20);
     }
 

@@ -79,7 +79,7 @@ fn claim_with(variable: &str, options: OpenOptions) -> Vfio {
 
 /// Claims the device that the guest has under this name.
 fn claim(variable: &str) -> Vfio {
-    claim_with(variable, OpenOptions { arena: 1 << 20, below: 1 << 28 })
+    claim_with(variable, OpenOptions { arena: 1 << 20, below: 1 << 28, ..OpenOptions::default() })
 }
 
 /// COMMAND as everybody else sees it.
