@@ -42,7 +42,7 @@ pub struct Client {
 impl Client {
     /// The controller of `uri`, disabled, with as many interrupts of a kind as wanted.
     pub fn open(uri: &str, interrupts: Option<(IrqKind, u16)>) -> Self {
-        let device = nvme::open(&uri.parse().unwrap(), OpenOptions { arena: 4 << 20, below: u64::MAX }).unwrap();
+        let device = nvme::open(&uri.parse().unwrap(), OpenOptions { arena: 4 << 20, ..OpenOptions::default() }).unwrap();
         device.set_bus_master(true).unwrap();
         let irqs = interrupts.map(|(kind, count)| device.irqs(kind, count).unwrap()).unwrap_or_default();
         let pair = |id| {
