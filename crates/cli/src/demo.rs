@@ -14,6 +14,7 @@ use ring3_lab::{Backing, Cache, DEFAULT_KERNEL, Device, Event, Guest, Need, Size
 
 use crate::bench::{campaign::Campaign, guest, open::open_disk};
 use crate::leave;
+use crate::protection::Protection;
 
 /// Bytes of each disk in the guest.
 const DISK: Size = Size(512 << 20);
@@ -63,7 +64,7 @@ fn say(text: &str) {
 /// Writes the start of the disk with stamps, reads it back in random order and checks it.
 fn over_qtest() -> Result<()> {
     let start = Instant::now();
-    let disk = open_disk("qtest:nvme,size=64M", 8 << 20)?;
+    let disk = open_disk("qtest:nvme,size=64M", 8 << 20, Protection::default())?;
     let info = disk.info();
     println!("   {}: {} with {} MiB, blocks of {} bytes", disk.name(), info.model.trim(), info.capacity() >> 20, info.block_size);
     for (name, requests) in [("seqwrite-64k-qd8", QTEST_BYTES >> 16), ("randread-4k-qd32", 1000)] {

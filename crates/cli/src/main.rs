@@ -10,6 +10,7 @@ mod interrupt;
 mod lab;
 mod leave;
 mod nvme;
+mod protection;
 mod run;
 
 use std::process::ExitCode;

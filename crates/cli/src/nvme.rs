@@ -10,6 +10,8 @@ use ring3_driver::nvme::{Controller, Options};
 use ring3_spec::nvme::log::{ErrorEntry, Smart};
 use serde_json::{Value, json};
 
+use crate::protection::Protection;
+
 /// Options of `ring3 nvme`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -18,6 +20,8 @@ pub struct Args {
     /// The controller: vfio:0000:01:00.0, qtest:nvme or sim:nvme.
     #[arg(long, value_name = "URI", global = true)]
     device: Option<Uri>,
+    #[command(flatten)]
+    protection: Protection,
     /// Print one JSON object; its fields are in docs/json.md.
     #[arg(long, global = true)]
     json: bool,
@@ -36,9 +40,9 @@ enum Page {
 /// Asks the controller and prints what it says.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let uri = args.device.context("no device: add --device vfio:0000:01:00.0, qtest:nvme or sim:nvme")?;
-    let answer = ring3_backend::with_device(&uri, OpenOptions { arena: 4 << 20, ..OpenOptions::default() }, Ask(args.page))
-        .and_then(|answer| answer)
-        .with_context(|| uri.to_string())?;
+    let memory = args.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
+    let answer =
+        ring3_backend::with_device(&uri, memory, Ask(args.page)).and_then(|answer| answer).with_context(|| uri.to_string())?;
     if args.json {
         println!("{answer}");
     } else {

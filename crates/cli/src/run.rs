@@ -8,6 +8,8 @@ use ring3_backend::{Job, OpenOptions, Uri};
 use ring3_device::{Device, Error};
 use ring3_driver::edu;
 
+use crate::protection::Protection;
+
 /// Options of `ring3 run`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -30,6 +32,8 @@ struct EduArgs {
     /// The device: vfio:0000:00:04.0, qtest:edu or sim:edu.
     #[arg(long, value_name = "URI")]
     device: Uri,
+    #[command(flatten)]
+    protection: Protection,
     /// Print the facts as a JSON object, one line for each.
     #[arg(long)]
     json: bool,
@@ -49,7 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn run_edu(args: EduArgs) -> anyhow::Result<ExitCode> {
-    let options = OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() };
+    let options = args.protection.apply(OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() });
     let uri = args.device.clone();
     ring3_backend::with_device(&uri, options, SelfTest(args)).and_then(|result| result).map_err(|error| {
         match error.to_string() {

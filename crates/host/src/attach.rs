@@ -25,6 +25,8 @@ pub enum Source {
     Nvme {
         /// Which.
         device: Uri,
+        /// The user does without an IOMMU.
+        unprotected: bool,
         /// The namespace to use; all that can be used if `None`.
         namespace: Option<u32>,
         /// How it is signalled.
@@ -67,8 +69,12 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
             let disk = disk.map_err(|error| Error::Device { device: source.name(), source: error })?;
             Ok(Attached { disks: vec![Arc::new(disk)], monitor: None })
         }
-        Source::Nvme { device, namespace, interrupts } => {
-            let open = |disks| attach_nvme(device, *namespace, *interrupts, options, disks);
+        Source::Nvme { device, unprotected, namespace, interrupts } => {
+            let open = |disks| {
+                let arena = arena_bytes(options, disks);
+                let memory = OpenOptions { arena, unprotected: *unprotected, ..OpenOptions::default() };
+                open(device, *namespace, nvme_options(*interrupts, options, disks), memory)
+            };
             let attached = open(1)?;
             match attached.disks.len() {
                 0 => Err(Error::NoDisk { device: source.name() }),
@@ -83,21 +89,15 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
     }
 }
 
-fn attach_nvme(
-    device: &Uri,
-    namespace: Option<u32>,
-    interrupts: nvme::Interrupts,
-    options: &ublk::Options,
-    disks: usize,
-) -> Result<Attached, Error> {
+/// What the driver must offer for exports of `disks` disks.
+fn nvme_options(interrupts: nvme::Interrupts, options: &ublk::Options, disks: usize) -> nvme::Options {
     let queues = usize::from(options.queues) * disks;
-    let driver = nvme::Options {
+    nvme::Options {
         interrupts,
         max_queues: queues.min(u16::MAX.into()) as u16,
         max_transfer: Some(options.max_bytes),
         ..nvme::Options::default()
-    };
-    open(device, namespace, driver, OpenOptions { arena: arena_bytes(options, disks), ..OpenOptions::default() })
+    }
 }
 
 /// Claims the NVMe controller `device` and starts its driver as `driver` says, with the memory that `memory` says: for use in
@@ -156,7 +156,8 @@ mod tests {
     use super::*;
 
     fn attach_sim(uri: &str, namespace: Option<u32>, options: &ublk::Options) -> Result<Attached, Error> {
-        let source = Source::Nvme { device: uri.parse().unwrap(), namespace, interrupts: nvme::Interrupts::Auto };
+        let (device, interrupts) = (uri.parse().unwrap(), nvme::Interrupts::Auto);
+        let source = Source::Nvme { device, unprotected: false, namespace, interrupts };
         attach(&source, options)
     }
 

@@ -11,6 +11,7 @@ use super::campaign::{Campaign, Machine};
 use super::load::buffers;
 use super::open::open_disk;
 use crate::leave;
+use crate::protection::Protection;
 
 /// Options of `ring3 bench disk`.
 #[derive(clap::Args, Clone)]
@@ -53,6 +54,8 @@ pub struct Args {
     /// With --here: the device that ring3 claims.
     #[arg(long, requires = "here")]
     device: Option<String>,
+    #[command(flatten)]
+    protection: Protection,
     /// With --here: allow loads that write. They destroy what is on the disks.
     #[arg(long, requires = "here")]
     overwrite: bool,
@@ -167,13 +170,15 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
     let device = args.device.clone();
     let open = || {
         let uri = device.as_deref().unwrap_or_default();
-        open_disk(uri, room).map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
+        open_disk(uri, room, args.protection).map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
     };
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let programs = Programs {
         kernel: args.disk.clone(),
         open: device.is_some().then_some(&open),
-        export: device.as_ref().map(|uri| words(&format!("run nvme --export ublk --json --device {uri}"))),
+        export: device
+            .as_ref()
+            .map(|uri| words(&format!("run nvme --export ublk --json --device {uri}{}", args.protection.words()))),
         null: Some(words("run null --export ublk --json")),
         program: std::env::current_exe().context("finding this program, which serves the exports")?,
     };

@@ -11,6 +11,7 @@ use ring3_bench::workload::Workload;
 use serde::Serialize;
 
 use super::open::open_disk;
+use crate::protection::Protection;
 
 /// Options of `ring3 blk bench`.
 #[derive(clap::Args)]
@@ -18,6 +19,8 @@ pub struct Args {
     /// A device by its URI (driven in this process), or the path of a block device or file (through the kernel, by io_uring).
     #[arg(long)]
     device: String,
+    #[command(flatten)]
+    protection: Protection,
     /// The load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated.
     #[arg(long = "workload", default_value = "randread-4k-qd1")]
     workloads: Vec<Workload>,
@@ -80,7 +83,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(workload) = args.workloads.iter().find(|workload| workload.writes() && !args.overwrite) {
         bail!("{workload} would destroy what is on {}: say --overwrite if that is meant", args.device);
     }
-    let disk = (!args.device.contains('/')).then(|| open_disk(&args.device, buffers(&args.workloads))).transpose()?;
+    let disk =
+        (!args.device.contains('/')).then(|| open_disk(&args.device, buffers(&args.workloads), args.protection)).transpose()?;
     let mut bad = 0;
     for &workload in &args.workloads {
         let mut target: Box<dyn Target> = match &disk {

@@ -9,6 +9,8 @@ use ring3_class::block::{Disk, Null};
 use ring3_device::{Device, Error};
 use ring3_driver::nvme::{Controller, Options};
 
+use crate::protection::Protection;
+
 /// Bytes of the null disk.
 const NULL_BYTES: u64 = 1 << 30;
 
@@ -18,13 +20,13 @@ const POLL: Duration = Duration::from_millis(1);
 
 /// The first disk of the NVMe controller that `uri` names, with room for `buffers` bytes of requests; `null` is a disk that does
 /// nothing. Dropping it gives the device back.
-pub fn open_disk(uri: &str, buffers: usize) -> Result<Arc<dyn Disk>> {
+pub fn open_disk(uri: &str, buffers: usize, protection: Protection) -> Result<Arc<dyn Disk>> {
     if uri == "null" {
         return Ok(Arc::new(Null::new(512, NULL_BYTES / 512, buffers)?));
     }
     let uri: Uri = uri.parse()?;
-    let options = OpenOptions { arena: buffers, ..OpenOptions::default() };
-    let opened = with_device(&uri, options, First).and_then(|disk| disk);
+    let memory = protection.apply(OpenOptions { arena: buffers, ..OpenOptions::default() });
+    let opened = with_device(&uri, memory, First).and_then(|disk| disk);
     opened.with_context(|| uri.to_string())
 }
 

@@ -10,6 +10,7 @@ use ring3_driver::nvme;
 use ring3_host::attach::{self, Attached};
 
 use crate::interrupt::Interrupt;
+use crate::protection::Protection;
 
 /// The disk to use.
 #[derive(clap::Args)]
@@ -17,6 +18,8 @@ pub struct Target {
     /// The device: vfio:0000:01:00.0, qtest:nvme or sim:nvme.
     #[arg(long, value_name = "URI")]
     device: Uri,
+    #[command(flatten)]
+    protection: Protection,
     /// The namespace of an NVMe controller; needed if it has several.
     #[arg(long, value_name = "ID")]
     namespace: Option<u32>,
@@ -31,7 +34,8 @@ impl Target {
         let options = nvme::Options { max_queues: queues, interrupts: self.irq.into(), ..nvme::Options::default() };
         // Rings and address lists of the queues, copy buffers of foreign memory, administration.
         let arena = buffers + usize::from(queues.min(8)) * (8 << 20) + (4 << 20);
-        Ok(attach::open(&self.device, self.namespace, options, OpenOptions { arena, ..OpenOptions::default() })?)
+        let memory = self.protection.apply(OpenOptions { arena, ..OpenOptions::default() });
+        Ok(attach::open(&self.device, self.namespace, options, memory)?)
     }
 
     /// The one disk that is meant.

@@ -11,6 +11,7 @@ use ring3_host::attach::Source;
 use ring3_host::{Ending, Options, Ready};
 
 use crate::interrupt::Interrupt;
+use crate::protection::Protection;
 
 /// Exit code of a run whose disks were taken away from their users.
 const FORCED: u8 = 3;
@@ -72,6 +73,8 @@ pub struct NvmeArgs {
     /// The controller: vfio:0000:01:00.0, qtest:nvme or sim:nvme.
     #[arg(long, value_name = "URI")]
     device: Uri,
+    #[command(flatten)]
+    protection: Protection,
     /// The namespace to use; without it, all that can be used, each a disk.
     #[arg(long, value_name = "NSID")]
     namespace: Option<u32>,
@@ -84,7 +87,13 @@ pub struct NvmeArgs {
 
 /// Drives an NVMe controller.
 pub fn run_nvme(args: NvmeArgs) -> anyhow::Result<ExitCode> {
-    run(&Source::Nvme { device: args.device, namespace: args.namespace, interrupts: args.irq.into() }, args.export)
+    let source = Source::Nvme {
+        device: args.device,
+        unprotected: args.protection.unprotected,
+        namespace: args.namespace,
+        interrupts: args.irq.into(),
+    };
+    run(&source, args.export)
 }
 
 /// Serves a disk that does nothing.
