@@ -5,7 +5,10 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod ahci;
+pub mod ata;
 pub mod edu;
+pub mod ide;
 mod layout;
 pub mod nvme;
 pub mod pci;
