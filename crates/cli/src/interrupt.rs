@@ -1,7 +1,7 @@
 //! How a controller signals, as the user says it.
 
 use ring3_device::irq::IrqKind;
-use ring3_driver::nvme::Interrupts;
+use ring3_driver::Interrupts;
 
 /// What `--irq` takes.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]

@@ -1,5 +1,10 @@
-//! The drivers: edu (the teaching device) and nvme.
+//! The drivers: edu (the teaching device), nvme, and ata (IDE and AHCI).
 #![forbid(unsafe_code)]
 
+pub mod ata;
 pub mod edu;
+mod interrupts;
 pub mod nvme;
+mod patience;
+
+pub use interrupts::Interrupts;

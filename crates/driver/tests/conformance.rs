@@ -6,7 +6,8 @@ use ring3_backend::{Job, OpenOptions, with_device};
 use ring3_class::block::conformance::{self, Report};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Device, Error};
-use ring3_driver::nvme::{Controller, Interrupts, Options};
+use ring3_driver::Interrupts;
+use ring3_driver::nvme::{Controller, Options};
 
 struct Suite {
     options: Options,

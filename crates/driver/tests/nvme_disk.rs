@@ -11,7 +11,8 @@ use ring3_class::block::{Data, IoError, Request};
 use ring3_device::Error;
 use ring3_device::dma::Segment;
 use ring3_device::irq::IrqKind;
-use ring3_driver::nvme::{Controller, Event, Interrupts, Options};
+use ring3_driver::Interrupts;
+use ring3_driver::nvme::{Controller, Event, Options};
 use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::{Status, log};
 

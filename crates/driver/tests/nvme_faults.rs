@@ -10,7 +10,8 @@ use ring3_backend::sim::fault::{Action, Rule};
 use ring3_class::block::{Completion, IoError, Queue, Request};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Error};
-use ring3_driver::nvme::{Interrupts, Options};
+use ring3_driver::Interrupts;
+use ring3_driver::nvme::Options;
 use ring3_spec::nvme::Status;
 use ring3_spec::nvme::opcode::{admin, nvm};
 

@@ -8,7 +8,8 @@ use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::conformance::{self, Report};
 use ring3_class::block::{Disk, IoError, Queue, Request};
 use ring3_device::Deadline;
-use ring3_driver::nvme::{Controller, Interrupts, Options};
+use ring3_driver::Interrupts;
+use ring3_driver::nvme::{Controller, Options};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

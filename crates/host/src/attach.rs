@@ -6,6 +6,7 @@ use ring3_backend::{Job, OpenOptions, Uri, with_device};
 use ring3_class::block::{Disk, Null};
 use ring3_device::Device;
 use ring3_device::irq::Irq;
+use ring3_driver::Interrupts;
 use ring3_driver::nvme::{self, Controller};
 use ring3_export::ublk;
 
@@ -30,7 +31,7 @@ pub enum Source {
         /// The namespace to use; all that can be used if `None`.
         namespace: Option<u32>,
         /// How it is signalled.
-        interrupts: nvme::Interrupts,
+        interrupts: Interrupts,
     },
 }
 
@@ -90,7 +91,7 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
 }
 
 /// What the driver must offer for exports of `disks` disks.
-fn nvme_options(interrupts: nvme::Interrupts, options: &ublk::Options, disks: usize) -> nvme::Options {
+fn nvme_options(interrupts: Interrupts, options: &ublk::Options, disks: usize) -> nvme::Options {
     let queues = usize::from(options.queues) * disks;
     nvme::Options {
         interrupts,
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     fn attach_sim(uri: &str, namespace: Option<u32>, options: &ublk::Options) -> Result<Attached, Error> {
-        let (device, interrupts) = (uri.parse().unwrap(), nvme::Interrupts::Auto);
+        let (device, interrupts) = (uri.parse().unwrap(), Interrupts::Auto);
         let source = Source::Nvme { device, unprotected: false, namespace, interrupts };
         attach(&source, options)
     }

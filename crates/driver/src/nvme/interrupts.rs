@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ring3_device::irq::{FanOut, Irq, IrqKind};
 use ring3_device::{Device, Error};
 
-use super::options::{Interrupts, Options};
+use super::options::Options;
 
 /// The interrupts of a controller.
 pub(super) enum Vectors {
@@ -25,19 +25,7 @@ impl Vectors {
     ///
     /// This comes before CC.EN: some controllers (QEMU's) look at the vectors only then.
     pub(super) fn enable<D: Device>(device: &D, options: &Options, fired: impl FnMut() + Send + 'static) -> Result<Self, Error> {
-        let limits = device.irq_limits();
-        let available = [(IrqKind::MsiX, limits.msix), (IrqKind::Msi, limits.msi), (IrqKind::Intx, limits.intx)];
-        let chosen = match options.interrupts {
-            Interrupts::Polled => return Ok(Self::Polled),
-            Interrupts::Auto => available.into_iter().find(|&(_, count)| count > 0),
-            Interrupts::Only(kind) => available.into_iter().find(|&(one, count)| one == kind && count > 0),
-        };
-        let Some((kind, count)) = chosen else {
-            return match options.interrupts {
-                Interrupts::Only(kind) => Err(Error::Unsupported(format!("the function has no {kind:?} interrupts"))),
-                _ => Ok(Self::Polled),
-            };
-        };
+        let Some((kind, count)) = options.interrupts.choose(device.irq_limits())? else { return Ok(Self::Polled) };
         let mut vectors = device.irqs(kind, count.min(options.max_queues.saturating_add(1)))?;
         match vectors.len() {
             0 => Err(Error::Protocol(format!("no vector came of {kind:?} interrupts"))),

@@ -16,10 +16,10 @@ use super::admin::Admin;
 use super::command::Encoder;
 use super::controller::{Shared, lock};
 use super::init;
-use super::patience::Patience;
 use super::queue::QueuePair;
 use super::reset::DEAD;
 use super::slots::{MAX_SLOTS, Slots};
+use crate::patience::Patience;
 
 impl<D: Device> QueuePair<D> {
     /// Creates a queue pair for up to `depth` requests of `namespace`.

@@ -2,19 +2,7 @@
 
 use std::time::Duration;
 
-use ring3_device::irq::IrqKind;
-
-/// Which interrupts to use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Interrupts {
-    /// The best that the function has: MSI-X, then MSI, then the pin, then none.
-    #[default]
-    Auto,
-    /// This kind and no other.
-    Only(IrqKind),
-    /// None: completions are found by looking.
-    Polled,
-}
+use crate::Interrupts;
 
 /// How to drive a controller.
 #[derive(Clone, Debug)]

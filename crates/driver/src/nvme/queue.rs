@@ -25,9 +25,9 @@ use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION
 
 use super::command::Encoder;
 use super::controller::Shared;
-use super::patience::Patience;
 use super::reset::DEAD;
 use super::slots::Slots;
+use crate::patience::Patience;
 
 /// Requests in flight through one pair of rings. Its memory and its end are in `lifecycle.rs`, its misfortunes in `recovery.rs`.
 pub(super) struct QueuePair<D: Device> {

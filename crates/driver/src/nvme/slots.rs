@@ -23,7 +23,7 @@ pub(super) struct Slot {
     next_id: u16,
     /// The next vacant slot.
     link: u16,
-    /// When it was handed to the device; see [`Patience`](super::patience::Patience).
+    /// When it was handed to the device; see [`Patience`](crate::patience::Patience).
     pub(super) epoch: u32,
     /// How often it was handed to the device.
     pub(super) attempts: u8,

@@ -14,7 +14,7 @@ const GRACE: u32 = 2;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The clock of a queue.
-pub(super) struct Patience {
+pub(crate) struct Patience {
     epoch: u32,
     length: Duration,
     began: Option<Instant>,
@@ -23,18 +23,18 @@ pub(super) struct Patience {
 
 impl Patience {
     /// Waits at least `timeout` for each request, and at most a quarter longer if ticked often enough.
-    pub(super) fn new(timeout: Duration) -> Self {
+    pub(crate) fn new(timeout: Duration) -> Self {
         Self { epoch: EPOCHS + GRACE, length: timeout / EPOCHS, began: None, looked: None }
     }
 
     /// The present epoch, for a request that is handed to the device now.
     #[inline]
-    pub(super) fn epoch(&self) -> u32 {
+    pub(crate) fn epoch(&self) -> u32 {
         self.epoch
     }
 
     /// Whether it is time to look at the controller's status again.
-    pub(super) fn look(&mut self, now: Instant) -> bool {
+    pub(crate) fn look(&mut self, now: Instant) -> bool {
         let due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK.min(self.length));
         if due {
             self.looked = Some(now);
@@ -43,7 +43,7 @@ impl Patience {
     }
 
     /// Begins the next epoch if it is due; true if it did, so that requests are to be looked through.
-    pub(super) fn advance(&mut self, now: Instant) -> bool {
+    pub(crate) fn advance(&mut self, now: Instant) -> bool {
         match self.began {
             Some(began) if now.saturating_duration_since(began) < self.length => false,
             Some(_) => {
@@ -59,12 +59,12 @@ impl Patience {
     }
 
     /// Whether a request of `epoch` has taken too long.
-    pub(super) fn exhausted(&self, epoch: u32) -> bool {
+    pub(crate) fn exhausted(&self, epoch: u32) -> bool {
         self.epoch.wrapping_sub(epoch) > EPOCHS
     }
 
     /// The epoch to note for a request that gets its time of grace.
-    pub(super) fn grace(&self) -> u32 {
+    pub(crate) fn grace(&self) -> u32 {
         self.epoch.wrapping_sub(EPOCHS - GRACE)
     }
 }

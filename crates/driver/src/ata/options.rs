@@ -1,0 +1,61 @@
+//! What the user can choose.
+
+use std::time::Duration;
+
+use crate::Interrupts;
+
+/// How data move between drive and memory; each is slower and simpler than the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The processor moves every word. IDE controllers only.
+    Pio,
+    /// The controller moves them, for one command at a time.
+    Dma,
+    /// The drive takes many commands and chooses the order. AHCI controllers only.
+    Queued,
+}
+
+impl Level {
+    /// The next slower one.
+    pub(super) fn lower(self) -> Option<Self> {
+        match self {
+            Self::Queued => Some(Self::Dma),
+            Self::Dma => Some(Self::Pio),
+            Self::Pio => None,
+        }
+    }
+}
+
+/// How to drive a controller.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which interrupts.
+    pub interrupts: Interrupts,
+    /// The best level that may be used, whatever drive and controller can do.
+    pub level: Level,
+    /// Most requests that one queue holds, 1 to 1023. AHCI has at most 32 in the device's hands; IDE has one, and others wait.
+    pub max_depth: u16,
+    /// Most bytes of one request, if less than the drive's and the controller's own limit is wanted.
+    pub max_transfer: Option<u32>,
+    /// How long a command may take before its drive is reset.
+    pub timeout: Duration,
+    /// How long a drive may take to become ready after a reset. [ATA-6 9.2 gives it 31 seconds]
+    pub ready_timeout: Duration,
+    /// How long a wait polls at most before it sleeps; see [`ring3_device::wait`].
+    pub poll: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            interrupts: Interrupts::Auto,
+            level: Level::Queued,
+            max_depth: 64,
+            max_transfer: None,
+            // As long as a drive may need to recover a sector, and as the kernel's drivers wait.
+            timeout: Duration::from_secs(30),
+            ready_timeout: Duration::from_secs(31),
+            poll: ring3_device::wait::DEFAULT_POLL,
+        }
+    }
+}
