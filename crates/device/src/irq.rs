@@ -44,7 +44,8 @@ pub enum IrqKind {
 /// How many vectors of each kind a function has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IrqLimits {
-    /// 1 if the function has a pin that the backend can deliver.
+    /// 1 if the function has a pin that the backend can deliver; 2 for an IDE function in compatibility mode, whose channels
+    /// each have an interrupt of their own.
     pub intx: u16,
     /// MSI vectors.
     pub msi: u16,

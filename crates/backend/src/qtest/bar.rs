@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ring3_device::Bar;
 
+use super::function::Range;
 use super::wire::Wire;
 
 /// Memory or ports of one BAR, reached by lines over the socket.
@@ -12,38 +13,44 @@ use super::wire::Wire;
 #[derive(Clone)]
 pub struct QtestBar {
     wire: Arc<Wire>,
-    port: bool,
-    base: u64,
-    len: u64,
+    range: Range,
 }
 
 impl QtestBar {
-    pub(super) fn new(wire: Arc<Wire>, port: bool, base: u64, len: u64) -> Self {
-        Self { wire, port, base, len }
+    pub(super) fn new(wire: Arc<Wire>, range: Range) -> Self {
+        Self { wire, range }
     }
 
     fn contains(&self, offset: u64, width: u64) -> bool {
-        offset.checked_add(width).is_some_and(|end| end <= self.len)
+        let (from, to) = self.range.usable;
+        offset >= from && offset.checked_add(width).is_some_and(|end| end <= to)
     }
 
-    /// All ones for what lies outside, for a QEMU that is gone, and for an access that it refused.
-    fn read(&self, verbs: [&str; 2], offset: u64, width: u64) -> u64 {
+    /// The line's verb, for memory or ports, and where it goes.
+    fn target(&self, verbs: [&'static str; 2], offset: u64) -> (&'static str, u64) {
+        (verbs[usize::from(self.range.port)], self.range.base + offset)
+    }
+
+    /// All ones for what lies outside or is another device's, for a QEMU that is gone, and for an access that it refused.
+    fn read(&self, verbs: [&'static str; 2], offset: u64, width: u64) -> u64 {
         if !self.contains(offset, width) {
             return u64::MAX;
         }
-        self.wire.ask(format_args!("{} {:#x}", verbs[usize::from(self.port)], self.base + offset)).unwrap_or(u64::MAX)
+        let (verb, at) = self.target(verbs, offset);
+        self.wire.ask(format_args!("{verb} {at:#x}")).unwrap_or(u64::MAX)
     }
 
-    fn write(&self, verbs: [&str; 2], offset: u64, width: u64, value: u64) {
+    fn write(&self, verbs: [&'static str; 2], offset: u64, width: u64, value: u64) {
         if self.contains(offset, width) {
-            self.wire.post(format_args!("{} {:#x} {value:#x}", verbs[usize::from(self.port)], self.base + offset));
+            let (verb, at) = self.target(verbs, offset);
+            self.wire.post(format_args!("{verb} {at:#x} {value:#x}"));
         }
     }
 }
 
 impl Bar for QtestBar {
     fn len(&self) -> u64 {
-        self.len
+        self.range.len
     }
     fn read8(&self, offset: u64) -> u8 {
         self.read(["readb", "inb"], offset, 1) as u8
@@ -55,7 +62,7 @@ impl Bar for QtestBar {
         self.read(["readl", "inl"], offset, 4) as u32
     }
     fn read64(&self, offset: u64) -> u64 {
-        match self.port {
+        match self.range.port {
             false => self.read(["readq", ""], offset, 8),
             true => u64::from(self.read32(offset)) | u64::from(self.read32(offset.saturating_add(4))) << 32,
         }
@@ -70,7 +77,7 @@ impl Bar for QtestBar {
         self.write(["writel", "outl"], offset, 4, value.into());
     }
     fn write64(&self, offset: u64, value: u64) {
-        if !self.port {
+        if !self.range.port {
             return self.write(["writeq", ""], offset, 8, value);
         }
         self.write32(offset, value as u32);

@@ -10,13 +10,16 @@ use ring3_spec::pci;
 
 use super::bar::QtestBar;
 use super::function::{Function, Range, Windows, open_config_window};
-use super::interrupts::Interrupts;
+use super::interrupts::{Interrupts, Lines};
 use super::ivshmem;
+use super::legacy::Legacy;
 use super::model;
 use super::wire::Wire;
 
 /// COMMAND bits that are the backend's: decoding, bus mastering, and the pin.
 const OWNED_COMMAND: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
+/// First I/O APIC input of the pins that q35 gives to devices on bus 0; they take turns by slot and pin.
+const FIRST_PIN: u32 = 20;
 /// Where the doorbell sits.
 pub(super) const DOORBELL_SLOT: u8 = 3;
 /// The port by which the chip set resets the machine, and the value that does it.
@@ -46,13 +49,16 @@ impl Board {
         let doorbell = Function::at(wire.clone(), DOORBELL_SLOT);
         let mut windows = Windows::new();
         let doorbell_bars = doorbell.plan_bars(&mut windows)?;
-        let bars = function.plan_bars(&mut windows)?;
+        let mut bars = function.plan_bars(&mut windows)?;
+        let legacy = Legacy::of(&function)?;
+        legacy.show_ports(&mut bars);
         doorbell.place_bars(&doorbell_bars);
         function.place_bars(&bars);
         let register =
             doorbell_bars[0].ok_or_else(|| Error::Protocol("QEMU's doorbell has no registers".into()))?.base + ivshmem::DOORBELL;
         let bar = |index| bar(&wire, &bars, index);
-        let interrupts = Interrupts::find(function.clone(), wire.clone(), model::SLOT, bar, (events, register), hidden)?;
+        let lines = Lines { pins: pins(&function, &legacy)?, events, doorbell: register };
+        let interrupts = Interrupts::find(function.clone(), wire.clone(), bar, lines, hidden)?;
         Ok(Self { wire, function, bars, doorbell, doorbell_bars, interrupts, resetting: Mutex::new(()) })
     }
 
@@ -118,5 +124,14 @@ impl Board {
 fn bar(wire: &Arc<Wire>, bars: &Bars, index: u8) -> Result<QtestBar, Error> {
     let range = bars.get(usize::from(index)).copied().flatten();
     let range = range.ok_or_else(|| Error::Unsupported(format!("the device has no BAR {index}")))?;
-    Ok(QtestBar::new(wire.clone(), range.port, range.base, range.len))
+    Ok(QtestBar::new(wire.clone(), range))
+}
+
+/// The inputs of the I/O APIC that the function's pin drives, by vector.
+fn pins(function: &Function, legacy: &Legacy) -> Result<Vec<u32>, Error> {
+    if let Some(interrupts) = legacy.interrupts() {
+        return Ok(interrupts.into());
+    }
+    let pin = function.read(pci::INTERRUPT_PIN, 1)?;
+    Ok((pin > 0).then(|| FIRST_PIN + (u32::from(model::SLOT) + pin - 1) % 4).into_iter().collect())
 }

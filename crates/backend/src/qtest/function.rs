@@ -40,8 +40,12 @@ pub(super) struct Function {
 pub(super) struct Range {
     pub(super) port: bool,
     pub(super) wide: bool,
+    /// Whether it is where it is, and no register places it.
+    pub(super) fixed: bool,
     pub(super) base: u64,
     pub(super) len: u64,
+    /// From which offset up to which it is the function's.
+    pub(super) usable: (u64, u64),
 }
 
 impl Function {
@@ -129,12 +133,13 @@ impl Function {
             ones |= if port { 0xffff_ffff_ffff_0000 } else { 0xffff_ffff_0000_0000 };
         }
         let len = 1u64.checked_shl(ones.trailing_zeros()).unwrap_or(0);
-        Ok((len > 0).then_some(Range { port, wide, base: 0, len }))
+        Ok((len > 0).then_some(Range { port, wide, fixed: false, base: 0, len, usable: (0, len) }))
     }
 
     /// Writes the places into the BARs and lets the function answer there. Bus mastering stays off.
     pub(super) fn place_bars(&self, plan: &[Option<Range>]) {
-        for (at, range) in (pci::BAR0..).step_by(4).zip(plan).filter_map(|(at, range)| Some((at, (*range)?))) {
+        let placed = (pci::BAR0..).step_by(4).zip(plan).filter_map(|(at, range)| Some((at, (*range)?)));
+        for (at, range) in placed.filter(|(_, range)| !range.fixed) {
             self.write(at, 4, range.base as u32);
             if range.wide {
                 self.write(at + 4, 4, (range.base >> 32) as u32);
@@ -171,10 +176,13 @@ impl Windows {
 mod tests {
     use super::*;
 
+    fn bar(len: u64) -> Range {
+        Range { port: false, wide: false, fixed: false, base: 0, len, usable: (0, len) }
+    }
+
     #[test]
     fn bars_are_placed_at_multiples_of_their_size_and_do_not_overlap() {
         let mut windows = Windows::new();
-        let bar = |len| Range { port: false, wide: false, base: 0, len };
         assert_eq!(windows.place(&bar(0x1000)).unwrap(), 0xc000_0000);
         assert_eq!(windows.place(&bar(0x10_0000)).unwrap(), 0xc010_0000);
         assert_eq!(windows.place(&bar(0x100)).unwrap(), 0xc020_0000);
@@ -182,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_bar_that_does_not_fit_is_refused_by_its_size() {
-        let error = Windows::new().place(&Range { port: false, wide: true, base: 0, len: 1 << 40 }).unwrap_err();
+        let error = Windows::new().place(&Range { wide: true, ..bar(1 << 40) }).unwrap_err();
         assert!(error.to_string().contains("0x10000000000"), "{error}");
     }
 }

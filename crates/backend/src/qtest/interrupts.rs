@@ -14,18 +14,21 @@ use super::function::Function;
 use super::intx::{Listener, Pin};
 use super::wire::Wire;
 
-/// First I/O APIC input of the pins that q35 gives to devices on bus 0; they take turns by slot and pin.
-const FIRST_PIN: u32 = 20;
+/// How interrupts reach us.
+pub(super) struct Lines {
+    /// Inputs of the I/O APIC that the function's pins drive, by vector.
+    pub(super) pins: Vec<u32>,
+    /// Signalled by the doorbell, by vector.
+    pub(super) events: Arc<Vec<OwnedFd>>,
+    /// The address that messages go to.
+    pub(super) doorbell: u64,
+}
 
 /// What of the function's interrupts is where.
 pub(super) struct Interrupts {
     function: Arc<Function>,
     wire: Arc<Wire>,
-    /// Signalled by the doorbell, by vector.
-    events: Arc<Vec<OwnedFd>>,
-    /// The address that messages go to.
-    doorbell: u64,
-    pin: Option<u32>,
+    lines: Lines,
     msi: Option<Msi>,
     msix: Option<MsiX>,
     state: Mutex<State>,
@@ -55,29 +58,25 @@ struct MsiX {
 }
 
 impl Interrupts {
-    /// Looks at what `function` in `slot` has, except the kinds in `hidden`.
+    /// Looks at what `function` has, except the kinds in `hidden`.
     pub(super) fn find(
         function: Arc<Function>,
         wire: Arc<Wire>,
-        slot: u8,
         bar: impl Fn(u8) -> Result<QtestBar, Error>,
-        (events, doorbell): (Arc<Vec<OwnedFd>>, u64),
+        lines: Lines,
         hidden: &[IrqKind],
     ) -> Result<Self, Error> {
-        let pin = match function.read(pci::INTERRUPT_PIN, 1)? {
-            0 => None,
-            pin => Some(FIRST_PIN + (u32::from(slot) + pin - 1) % 4),
-        };
+        let events = lines.events.len() as u16;
         let shown = |kind| !hidden.contains(&kind);
-        let msi = if shown(IrqKind::Msi) { Msi::find(&function, events.len() as u16)? } else { None };
-        let msix = if shown(IrqKind::MsiX) { MsiX::find(&function, events.len() as u16, bar)? } else { None };
-        Ok(Self { function, wire, events, doorbell, pin, msi, msix, state: Mutex::default() })
+        let msi = if shown(IrqKind::Msi) { Msi::find(&function, events)? } else { None };
+        let msix = if shown(IrqKind::MsiX) { MsiX::find(&function, events, bar)? } else { None };
+        Ok(Self { function, wire, lines, msi, msix, state: Mutex::default() })
     }
 
     /// How many of each kind.
     pub(super) fn limits(&self) -> IrqLimits {
         IrqLimits {
-            intx: u16::from(self.pin.is_some()),
+            intx: self.lines.pins.len() as u16,
             msi: self.msi.as_ref().map_or(0, |msi| msi.vectors),
             msix: self.msix.as_ref().map_or(0, |msix| msix.vectors),
         }
@@ -104,12 +103,12 @@ impl Interrupts {
         let mut state = self.state();
         *state = State::default();
         self.disable()?;
-        self.events.iter().for_each(eventfd::clear);
+        self.lines.events.iter().for_each(eventfd::clear);
         if count == 0 {
             return Ok(Vec::new());
         }
         let irqs = match kind {
-            IrqKind::Intx => vec![self.listen(&mut state)?],
+            IrqKind::Intx => self.listen(&mut state, count)?,
             IrqKind::Msi | IrqKind::MsiX => self.message_irqs(kind, count)?,
         };
         state.enabled = Some((kind, count));
@@ -136,12 +135,12 @@ impl Interrupts {
         Ok(())
     }
 
-    fn listen(&self, state: &mut State) -> Result<Irq, Error> {
-        let pin = self.pin.ok_or_else(|| Error::Unsupported("the device has no interrupt pin".into()))?;
-        let listener = Listener::start(self.wire.clone(), Arc::new(Pin::new(pin)?))?;
-        let irq = listener.irq()?;
+    fn listen(&self, state: &mut State, count: u16) -> Result<Vec<Irq>, Error> {
+        let pins = self.lines.pins.iter().take(count.into()).map(|&pin| Pin::new(pin)).collect::<Result<Vec<_>, _>>()?;
+        let listener = Listener::start(self.wire.clone(), pins)?;
+        let irqs = listener.irqs()?;
         state.listener = Some(listener);
-        Ok(irq)
+        Ok(irqs)
     }
 
     fn message_irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
@@ -152,15 +151,16 @@ impl Interrupts {
             }
             _ => None,
         };
-        let events = self.events.iter().take(count.into()).zip(0..);
+        let events = self.lines.events.iter().take(count.into()).zip(0..);
         events.map(|(event, vector)| Ok(Irq::new(eventfd::share(event)?, kind, vector, control.clone()))).collect()
     }
 
     fn arm(&self, kind: IrqKind, count: u16) -> Result<(), Error> {
         match (kind, &self.msi, &self.msix) {
-            (IrqKind::Msi, Some(msi), _) => msi.arm(&self.function, self.doorbell, count),
-            (IrqKind::MsiX, _, Some(msix)) => msix.arm(&self.function, self.doorbell, count),
-            // A pin that is high already rises again when it is let through, so that the level is reported.
+            (IrqKind::Msi, Some(msi), _) => msi.arm(&self.function, self.lines.doorbell, count),
+            (IrqKind::MsiX, _, Some(msix)) => msix.arm(&self.function, self.lines.doorbell, count),
+            // A pin that is high already rises again when it is let through, so that the level is reported. An ISA interrupt does not
+            // pass here: one that is high belongs to a command of before, and the next command lowers it first.
             _ => self.function.change16(pci::COMMAND, pci::COMMAND_INTX_DISABLE, 0),
         }
     }

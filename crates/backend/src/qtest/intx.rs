@@ -1,4 +1,4 @@
-//! The interrupt pin: a level that QEMU reports, turned into an eventfd that is masked by each signal, as VFIO does it.
+//! Interrupt pins: levels that QEMU reports, turned into eventfds that are masked by each signal, as VFIO does it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,9 +67,9 @@ impl Pin {
     }
 }
 
-/// A pin that is listened to: lines about it arrive also while nobody talks to the device.
+/// Pins that are listened to: lines about them arrive also while nobody talks to the device.
 pub(super) struct Listener {
-    pin: Arc<Pin>,
+    pins: Arc<Vec<Pin>>,
     wire: Arc<Wire>,
     stop: Arc<OwnedFd>,
     stopped: Arc<AtomicBool>,
@@ -77,11 +77,12 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Starts to listen for `pin`.
-    pub(super) fn start(wire: Arc<Wire>, pin: Arc<Pin>) -> Result<Self, Error> {
+    /// Starts to listen for `pins`, one for each vector.
+    pub(super) fn start(wire: Arc<Wire>, pins: Vec<Pin>) -> Result<Self, Error> {
         // QEMU does this once per machine and says OK again if it is done already.
         wire.ask(format_args!("irq_intercept_in ioapic"))?;
-        wire.watch(Some(pin.clone()));
+        let pins = Arc::new(pins);
+        wire.watch(Some(pins.clone()));
         let (stop, stopped) = (Arc::new(eventfd::new()?), Arc::new(AtomicBool::new(false)));
         let thread = {
             let (wire, stop, stopped) = (wire.clone(), stop.clone(), stopped.clone());
@@ -90,13 +91,16 @@ impl Listener {
                 .spawn(move || listen(&wire, &stop, &stopped))
                 .map_err(|error| Error::os("starting a thread for INTx", error))?
         };
-        Ok(Self { pin, wire, stop, stopped, thread: Some(thread) })
+        Ok(Self { pins, wire, stop, stopped, thread: Some(thread) })
     }
 
-    /// The interrupt of this pin.
-    pub(super) fn irq(&self) -> Result<Irq, Error> {
-        let control = Arc::new(Control { pin: self.pin.clone(), wire: self.wire.clone() });
-        Ok(Irq::new(eventfd::share(&self.pin.event)?, IrqKind::Intx, 0, Some(control)))
+    /// The interrupts of these pins.
+    pub(super) fn irqs(&self) -> Result<Vec<Irq>, Error> {
+        let control = Arc::new(Control { pins: self.pins.clone(), wire: self.wire.clone() });
+        let irq = |(pin, vector): (&Pin, u16)| {
+            Ok(Irq::new(eventfd::share(&pin.event)?, IrqKind::Intx, vector, Some(control.clone())))
+        };
+        self.pins.iter().zip(0..).map(irq).collect()
     }
 }
 
@@ -122,21 +126,29 @@ fn listen(wire: &Wire, stop: &OwnedFd, stopped: &AtomicBool) {
 }
 
 struct Control {
-    pin: Arc<Pin>,
+    pins: Arc<Vec<Pin>>,
     wire: Arc<Wire>,
 }
 
+impl Control {
+    fn set_masked(&self, vector: u16, masked: bool) {
+        if let Some(pin) = self.pins.get(usize::from(vector)) {
+            pin.set_masked(masked);
+        }
+    }
+}
+
 impl IrqControl for Control {
-    fn mask(&self, _: u16) -> Result<(), Error> {
-        self.pin.set_masked(true);
+    fn mask(&self, vector: u16) -> Result<(), Error> {
+        self.set_masked(vector, true);
         Ok(())
     }
 
-    fn unmask(&self, _: u16) -> Result<(), Error> {
+    fn unmask(&self, vector: u16) -> Result<(), Error> {
         // The acknowledgement may still be under way. A reply (to a read of a port that nobody decodes) comes behind everything
         // that it caused, so the level is current when the mask opens.
         self.wire.ask(format_args!("inb 0x80"))?;
-        self.pin.set_masked(false);
+        self.set_masked(vector, false);
         Ok(())
     }
 }

@@ -1,12 +1,11 @@
 //! What stands behind `qtest:` in a device's name: QEMU's device, its properties, and the disks that it needs.
 
-use std::fs::OpenOptions as FileOptions;
 use std::os::fd::OwnedFd;
 
 use ring3_device::Error;
 use ring3_device::irq::IrqKind;
 
-use super::machine;
+use super::disk::{self, Disks};
 use crate::{OpenOptions, Uri};
 
 /// Name and slot of the device under test.
@@ -41,6 +40,8 @@ impl Model {
         }
         match uri.target.as_str() {
             "nvme" => model.nvme(uri)?,
+            "ich9-ahci" | "ahci" => model.ata(uri, 6, |place| format!("bus={DEVICE}.{place}"))?,
+            "piix3-ide" | "piix4-ide" => model.ata(uri, 4, |place| format!("bus={DEVICE}.{},unit={}", place / 2, place % 2))?,
             _ => model.device(uri, &[], &[]),
         }
         Ok(model)
@@ -59,60 +60,56 @@ impl Model {
         self.args.extend(["-device".into(), device]);
     }
 
-    /// A controller with `namespaces` disks of `size` bytes each.
+    /// A controller with `namespaces`, each a disk.
     ///
     /// `block` and `meta` (bytes of a block and of its metadata) are lists with colons, one for each namespace, the last for the
-    /// rest. The disk is memory, or `file`, or nothing at all (`null=on`: reads zeros, for measurements).
+    /// rest.
     fn nvme(&mut self, uri: &Uri) -> Result<(), Error> {
-        const KEYS: [&str; 7] = ["namespaces", "size", "block", "meta", "queues", "file", "null"];
         let queues = bounded(uri, "queues", 8, 1..=255)?;
         self.vectors = queues as u16 + 1;
         let own = [("serial", "RING3".into()), ("max_ioqpairs", queues.to_string()), ("msix_qsize", self.vectors.to_string())];
-        self.device(uri, &KEYS, &own);
-        let namespaces = bounded(uri, "namespaces", 1, 1..=256)?;
-        if namespaces > 1 && uri.options.contains_key("file") {
-            return Err(Error::Invalid(format!("{uri}: one file cannot be {namespaces} namespaces")));
-        }
+        self.device(uri, &[&disk::KEYS[..], &["namespaces", "block", "meta", "queues"]].concat(), &own);
+        let namespaces = bounded(uri, "namespaces", 1, 1..=256)? as usize;
+        self.disks(uri, namespaces)?;
         let (blocks, metas) = (list(uri, "block", 512)?, list(uri, "meta", 0)?);
-        for i in 0..namespaces as usize {
-            let disk = self.disk(uri, i)?;
+        for i in 0..namespaces {
             let (block, meta) = (nth(&blocks, i), nth(&metas, i));
             let format = format!("logical_block_size={block},physical_block_size={block},ms={meta}");
-            self.args.extend(["-device".into(), format!("nvme-ns,bus={DEVICE},drive={disk},nsid={},{format}", i + 1)]);
+            self.args.extend(["-device".into(), format!("nvme-ns,bus={DEVICE},drive=disk{i},nsid={},{format}", i + 1)]);
         }
         Ok(())
     }
 
-    /// Adds the disk number `index`; returns its name.
-    fn disk(&mut self, uri: &Uri, index: usize) -> Result<String, Error> {
-        let (name, size) = (format!("disk{index}"), uri.size("size")?);
-        let driver = if uri.switch("null")? == Some(true) {
-            format!("driver=null-co,read-zeroes=on,size={}", size.unwrap_or(1 << 30))
-        } else if let Some(path) = uri.options.get("file") {
-            backing_file(uri, path, size)?;
-            format!("driver=raw,discard=unmap,file.driver=file,file.filename={path}")
-        } else {
-            let memory = machine::memfd("ring3-disk")?;
-            rustix::fs::ftruncate(&memory, size.unwrap_or(1 << 30))
-                .map_err(|error| Error::os("sizing a disk in memory", error))?;
-            let path = machine::path(&memory);
-            self.files.push(memory);
-            format!("driver=raw,discard=unmap,file.driver=file,file.locking=off,file.filename={path}")
-        };
-        self.args.extend(["-blockdev".into(), format!("node-name={name},{driver}")]);
-        Ok(name)
+    /// A controller with `places` for ATA drives, of which `at` names each: `disks` of them from the first place on, then with
+    /// `cdrom=on` an ATAPI drive.
+    ///
+    /// `rotation` is what a disk says about its speed (1: it does not rotate), `physical` the bytes of its physical block.
+    fn ata(&mut self, uri: &Uri, places: usize, at: impl Fn(usize) -> String) -> Result<(), Error> {
+        self.device(uri, &[&disk::KEYS[..], &["disks", "cdrom", "rotation", "physical"]].concat(), &[]);
+        let cdrom = uri.switch("cdrom")? == Some(true);
+        let disks = bounded(uri, "disks", 1, 0..=places as u64 - u64::from(cdrom))? as usize;
+        self.disks(uri, disks)?;
+        let mut properties = "ver=ring3,write-cache=on,discard_granularity=512".to_owned();
+        for (key, property) in [("rotation", "rotation_rate"), ("physical", "physical_block_size")] {
+            if let Some(value) = uri.number(key)? {
+                properties += &format!(",{property}={value}");
+            }
+        }
+        for i in 0..disks {
+            let serial = if i == 0 { "RING3".into() } else { format!("RING3-{i}") };
+            self.args.extend(["-device".into(), format!("ide-hd,{},drive=disk{i},serial={serial},{properties}", at(i))]);
+        }
+        if cdrom {
+            self.args.extend(["-device".into(), format!("ide-cd,{},serial=RING3-CD", at(disks))]);
+        }
+        Ok(())
     }
-}
 
-/// Makes sure of the disk's file; with `size`, one that is absent is made.
-fn backing_file(uri: &Uri, path: &str, size: Option<u64>) -> Result<(), Error> {
-    let failed = |error| Error::os(format!("{uri}: opening {path} (with size=1G it is made)"), error);
-    let file = FileOptions::new().read(true).write(true).create(size.is_some()).truncate(false).open(path).map_err(failed)?;
-    let len = file.metadata().map_err(failed)?.len();
-    match size {
-        Some(size) if len == 0 => file.set_len(size).map_err(failed),
-        Some(size) if len != size => Err(Error::Invalid(format!("{uri}: {path} has {len} bytes already, not {size}"))),
-        _ => Ok(()),
+    fn disks(&mut self, uri: &Uri, count: usize) -> Result<(), Error> {
+        let disks = Disks::of(uri, count)?;
+        self.args.extend(disks.args);
+        self.files.extend(disks.files);
+        Ok(())
     }
 }
 
@@ -141,6 +138,11 @@ mod tests {
         Model::of(&uri.parse::<Uri>().unwrap())
     }
 
+    fn drives(model: &Model) -> Vec<String> {
+        let drives = model.args.iter().filter(|arg| arg.starts_with("ide-"));
+        drives.map(|arg| arg.split(",drive").next().unwrap_or(arg).to_owned()).collect()
+    }
+
     #[test]
     fn an_option_that_nobody_here_knows_is_a_property_of_the_device() {
         let model = model("qtest:e1000e,mac=52:54:00:00:00:01,arena=8M").unwrap();
@@ -156,24 +158,29 @@ mod tests {
     }
 
     #[test]
+    fn ide_drives_are_masters_and_slaves_in_turn_and_an_optical_drive_comes_last() {
+        let model = model("qtest:piix3-ide,disks=3,cdrom=on,null=on").unwrap();
+        let places = ["ide-hd,bus=dut.0,unit=0", "ide-hd,bus=dut.0,unit=1", "ide-hd,bus=dut.1,unit=0"];
+        let drives = drives(&model);
+        assert_eq!(drives[..3], places);
+        assert!(drives[3].starts_with("ide-cd,bus=dut.1,unit=1"), "{drives:?}");
+    }
+
+    #[test]
+    fn each_ahci_port_has_one_drive() {
+        let model = model("qtest:ich9-ahci,disks=2,null=on").unwrap();
+        assert_eq!(drives(&model), ["ide-hd,bus=dut.0", "ide-hd,bus=dut.1"]);
+    }
+
+    #[test]
     fn the_user_can_hide_a_kind_of_interrupt() {
         assert_eq!(model("qtest:nvme,msix=off").unwrap().hidden, [IrqKind::MsiX]);
     }
 
     #[test]
     fn a_number_out_of_range_is_refused_with_the_range() {
-        let error = model("qtest:nvme,queues=0").err().unwrap();
-        assert!(error.to_string().contains("queues goes from 1 to 255"), "{error}");
-    }
-
-    #[test]
-    fn a_file_of_another_size_is_not_touched() {
-        let path = std::env::temp_dir().join(format!("ring3-model-{}", std::process::id()));
-        std::fs::write(&path, [1; 512]).unwrap();
-        let result = model(&format!("qtest:nvme,size=1M,file={}", path.display()));
-        let len = std::fs::metadata(&path).unwrap().len();
-        std::fs::remove_file(&path).unwrap();
-        assert!(result.is_err());
-        assert_eq!(len, 512);
+        let error = |uri| model(uri).err().unwrap().to_string();
+        assert!(error("qtest:nvme,queues=0").contains("queues goes from 1 to 255"));
+        assert!(error("qtest:piix3-ide,disks=4,cdrom=on").contains("disks goes from 0 to 3"));
     }
 }

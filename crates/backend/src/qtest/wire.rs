@@ -33,14 +33,14 @@ pub(super) struct Wire {
     limit: Duration,
     gone: AtomicBool,
     inbox: Mutex<Inbox>,
-    pin: Mutex<Option<Arc<Pin>>>,
+    pins: Mutex<Option<Arc<Vec<Pin>>>>,
 }
 
 impl Wire {
     /// Speaks over `socket`, a connected stream. Who does not answer for `limit` is gone.
     pub(super) fn new(socket: OwnedFd, limit: Duration) -> Self {
         let inbox = Mutex::new(Inbox::new());
-        Self { socket, limit, gone: AtomicBool::new(false), inbox, pin: Mutex::new(None) }
+        Self { socket, limit, gone: AtomicBool::new(false), inbox, pins: Mutex::new(None) }
     }
 
     /// Sends a line that only changes something, and does not wait.
@@ -71,9 +71,9 @@ impl Wire {
         let _ = self.collect(&mut inbox, usize::MAX, Deadline::after(self.limit));
     }
 
-    /// Whose level the lines about pin `pin.number()` set from now on.
-    pub(super) fn watch(&self, pin: Option<Arc<Pin>>) {
-        *self.pin.lock().unwrap_or_else(PoisonError::into_inner) = pin;
+    /// Whose levels the lines about pins set from now on, each by its number.
+    pub(super) fn watch(&self, pins: Option<Arc<Vec<Pin>>>) {
+        *self.pins.lock().unwrap_or_else(PoisonError::into_inner) = pins;
     }
 
     /// Whether QEMU has died or stopped to answer.
@@ -81,12 +81,12 @@ impl Wire {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Gives the connection up; whoever waits on it or on the pin wakes.
+    /// Gives the connection up; whoever waits on it or on a pin wakes.
     pub(super) fn close(&self) {
         self.gone.store(true, Ordering::Release);
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
-        if let Some(pin) = self.pin.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            pin.wake();
+        if let Some(pins) = self.pins.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            pins.iter().for_each(Pin::wake);
         }
     }
 
@@ -179,13 +179,13 @@ impl Wire {
         }
     }
 
-    /// The reply, if the line is one; a line about the pin sets its level here.
+    /// The reply, if the line is one; a line about a pin sets its level here.
     fn reply_in(&self, line: Line) -> Option<Result<u64, Error>> {
         match line {
             Line::Reply(reply) => Some(reply),
             Line::Pin { number, level } => {
-                let pin = self.pin.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(pin) = pin.as_ref().filter(|pin| pin.number() == number) {
+                let pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(pin) = pins.iter().flat_map(|pins| pins.iter()).find(|pin| pin.number() == number) {
                     pin.set_level(level);
                 }
                 None
