@@ -75,9 +75,10 @@ impl Disks {
     /// Adds the brake that `rate` and `commands` ask for; false if they do not.
     fn pace(&mut self, uri: &Uri) -> Result<bool, Error> {
         let limits = [("bps-total", uri.size("rate")?), ("iops-total", uri.number("commands")?)];
-        let limits = limits.into_iter().filter_map(|(name, limit)| Some(format!(",limits.{name}={}", limit?))).collect::<String>();
+        let limits = limits.into_iter().filter_map(|(name, limit)| Some(format!("\"{name}\":{}", limit?))).collect::<Vec<_>>();
         if !limits.is_empty() {
-            self.args.extend(["-object".into(), format!("throttle-group,id={PACE}{limits}")]);
+            let group = format!("{{\"qom-type\":\"throttle-group\",\"id\":\"{PACE}\",\"limits\":{{{}}}}}", limits.join(","));
+            self.args.extend(["-object".into(), group]);
         }
         Ok(!limits.is_empty())
     }
