@@ -290,7 +290,8 @@ impl Ahci {
         self.registers.write(port::issue(0), 1);
         assert!(self.irq.wait(soon()).unwrap() > 0);
         let ended = |status: Status| Some(status).filter(|status| status.busy() == 0 && status.data_request() == 0);
-        let status = poll_until(soon(), "the command's end", || Ok(ended(self.registers.read(port::task_file(0)).status()))).unwrap();
+        let status =
+            poll_until(soon(), "the command's end", || Ok(ended(self.registers.read(port::task_file(0)).status()))).unwrap();
         self.acknowledge();
         status
     }

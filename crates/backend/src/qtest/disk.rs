@@ -87,7 +87,8 @@ impl Disks {
 /// The filter that fails where `bad` says.
 fn bad_blocks(uri: &Uri) -> Result<Option<String>, Error> {
     let Some(text) = uri.options.get("bad") else { return Ok(None) };
-    let wrong = || Error::Invalid(format!("{uri}: bad={text} should be blocks, each with :read or :write behind it if it fails only so"));
+    let wrong =
+        || Error::Invalid(format!("{uri}: bad={text} should be blocks, each with :read or :write behind it if it fails only so"));
     let mut rules: Vec<(u64, Option<&str>)> = Vec::new();
     for word in text.split(':') {
         match (word, rules.last_mut()) {

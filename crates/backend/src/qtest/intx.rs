@@ -97,9 +97,8 @@ impl Listener {
     /// The interrupts of these pins.
     pub(super) fn irqs(&self) -> Result<Vec<Irq>, Error> {
         let control = Arc::new(Control { pins: self.pins.clone(), wire: self.wire.clone() });
-        let irq = |(pin, vector): (&Pin, u16)| {
-            Ok(Irq::new(eventfd::share(&pin.event)?, IrqKind::Intx, vector, Some(control.clone())))
-        };
+        let irq =
+            |(pin, vector): (&Pin, u16)| Ok(Irq::new(eventfd::share(&pin.event)?, IrqKind::Intx, vector, Some(control.clone())));
         self.pins.iter().zip(0..).map(irq).collect()
     }
 }
