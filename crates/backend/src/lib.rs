@@ -10,6 +10,6 @@ pub mod sim;
 mod uri;
 pub mod vfio;
 
-pub use open::{Job, with_device};
+pub use open::{Job, class_of, with_device};
 pub use options::{OpenOptions, parse_size};
 pub use uri::{Uri, UriError};

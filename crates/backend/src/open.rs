@@ -1,6 +1,8 @@
 //! From a device's name to a device: the one place that knows all backends.
 
 use ring3_device::{Device, Error};
+use ring3_pci::{Function, Host};
+use ring3_spec::{ahci, ide, nvme};
 
 use crate::{OpenOptions, Uri, qtest, sim, vfio};
 
@@ -12,6 +14,19 @@ pub trait Job {
     type Output;
     /// Does it.
     fn run<D: Device>(self, device: D) -> Self::Output;
+}
+
+/// The class code (24 bits) of the function that `uri` names, without claiming it; `None` where nothing but the opened device says.
+///
+/// It decides which memory a driver asks for, before the driver sees the device.
+pub fn class_of(uri: &Uri) -> Option<u32> {
+    match (uri.scheme.as_str(), uri.target.as_str()) {
+        ("vfio" | "uio", address) => Function::read(&Host::this(), address.parse().ok()?).map(|function| function.class),
+        ("sim" | "qtest", "nvme") => Some(nvme::CLASS),
+        ("sim" | "qtest", target) if target.ends_with("ahci") => Some(ahci::CLASS),
+        ("sim" | "qtest", target) if target.ends_with("ide") => Some(ide::CLASS),
+        _ => None,
+    }
 }
 
 /// Opens the device that `uri` names and runs `job` on it.

@@ -1,16 +1,12 @@
-//! From a device's name to its disks.
+//! From a source of disks to disks that can be exported.
 
 use std::sync::Arc;
 
-use ring3_backend::{Job, OpenOptions, Uri, with_device};
-use ring3_class::block::{Disk, Null};
-use ring3_device::Device;
-use ring3_device::irq::Irq;
-use ring3_driver::Interrupts;
-use ring3_driver::nvme::{self, Controller};
+use ring3_class::block::Null;
 use ring3_export::ublk;
 
 use crate::Error;
+use crate::open::{Attached, Claim, Needs};
 
 /// What to drive, and with which driver.
 #[derive(Clone, Debug)]
@@ -22,17 +18,8 @@ pub enum Source {
         /// Bytes of a block.
         block_size: u32,
     },
-    /// An NVMe controller.
-    Nvme {
-        /// Which.
-        device: Uri,
-        /// The user does without an IOMMU.
-        unprotected: bool,
-        /// The namespace to use; all that can be used if `None`.
-        namespace: Option<u32>,
-        /// How it is signalled.
-        interrupts: Interrupts,
-    },
+    /// A device with disks.
+    Device(Claim),
 }
 
 impl Source {
@@ -40,26 +27,9 @@ impl Source {
     pub fn name(&self) -> String {
         match self {
             Self::Null { .. } => "null".into(),
-            Self::Nvme { device, .. } => device.to_string(),
+            Self::Device(claim) => claim.device.to_string(),
         }
     }
-}
-
-/// A device that is driven.
-pub struct Attached {
-    /// Its disks. The device is given back when the last of them, and the monitor, are dropped.
-    pub disks: Vec<Arc<dyn Disk>>,
-    /// Its own word on how it is, if it has one.
-    pub monitor: Option<Box<dyn Monitor>>,
-}
-
-/// What a device reports by itself, apart from requests.
-pub trait Monitor {
-    /// Logs what has come since the last call.
-    fn look(&self);
-
-    /// Signalled when the platform wants the device back; `None` where the backend cannot know.
-    fn removal(&self) -> Option<&Irq>;
 }
 
 /// Claims the device and starts its driver, with room in its arena for exports of all its disks with `options`.
@@ -70,43 +40,30 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
             let disk = disk.map_err(|error| Error::Device { device: source.name(), source: error })?;
             Ok(Attached { disks: vec![Arc::new(disk)], monitor: None })
         }
-        Source::Nvme { device, unprotected, namespace, interrupts } => {
-            let open = |disks| {
-                let arena = arena_bytes(options, disks);
-                let memory = OpenOptions { arena, unprotected: *unprotected, ..OpenOptions::default() };
-                open(device, *namespace, nvme_options(*interrupts, options, disks), memory)
-            };
-            let attached = open(1)?;
+        Source::Device(claim) => {
+            let attached = claim.open(&needs(options, 1))?;
             match attached.disks.len() {
                 0 => Err(Error::NoDisk { device: source.name() }),
                 1 => Ok(attached),
                 // Only now it is known how many disks there are, and an arena does not grow.
                 disks => {
                     drop(attached);
-                    open(disks)
+                    claim.open(&needs(options, disks))
                 }
             }
         }
     }
 }
 
-/// What the driver must offer for exports of `disks` disks.
-fn nvme_options(interrupts: Interrupts, options: &ublk::Options, disks: usize) -> nvme::Options {
+/// What exports of `disks` disks will ask of them.
+fn needs(options: &ublk::Options, disks: usize) -> Needs {
     let queues = usize::from(options.queues) * disks;
-    nvme::Options {
-        interrupts,
-        max_queues: queues.min(u16::MAX.into()) as u16,
+    Needs {
+        queues: queues.min(u16::MAX.into()) as u16,
+        arena: arena_bytes(options, disks),
         max_transfer: Some(options.max_bytes),
-        ..nvme::Options::default()
+        poll: None,
     }
-}
-
-/// Claims the NVMe controller `device` and starts its driver as `driver` says, with the memory that `memory` says: for use in
-/// this process. All namespaces that can be used, or the one that is named.
-pub fn open(device: &Uri, namespace: Option<u32>, driver: nvme::Options, memory: OpenOptions) -> Result<Attached, Error> {
-    let failed = |source| Error::Device { device: device.to_string(), source };
-    let job = StartNvme { options: driver, namespace };
-    with_device(device, memory, job).and_then(|started| started).map_err(failed)
 }
 
 /// Buffers, and for each queue its rings (at most 160 bytes per request) and a page of addresses per request; then what the
@@ -116,49 +73,20 @@ fn arena_bytes(options: &ublk::Options, disks: usize) -> usize {
     disks * (options.buffer_bytes() + usize::from(options.queues) * per_queue) + (1 << 20)
 }
 
-struct StartNvme {
-    options: nvme::Options,
-    namespace: Option<u32>,
-}
-
-impl Job for StartNvme {
-    type Output = Result<Attached, ring3_device::Error>;
-
-    fn run<D: Device>(self, device: D) -> Self::Output {
-        let controller = Controller::open(device, self.options)?;
-        let disks = match self.namespace {
-            Some(id) => vec![controller.disk(id)?],
-            None => {
-                for (id, error) in controller.refused() {
-                    tracing::warn!(namespace = id, %error, "a namespace is left out");
-                }
-                controller.namespaces().iter().map(|namespace| Arc::new(namespace.clone()) as Arc<dyn Disk>).collect()
-            }
-        };
-        Ok(Attached { disks, monitor: Some(Box::new(controller)) })
-    }
-}
-
-impl<D: Device> Monitor for Controller<D> {
-    fn look(&self) {
-        match self.events() {
-            Ok(events) => events.iter().for_each(|event| tracing::warn!(?event, "the controller reports")),
-            Err(error) => tracing::warn!(%error, "the controller does not say how it is"),
-        }
-    }
-
-    fn removal(&self) -> Option<&Irq> {
-        Controller::removal(self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ring3_driver::Interrupts;
 
     fn attach_sim(uri: &str, namespace: Option<u32>, options: &ublk::Options) -> Result<Attached, Error> {
-        let (device, interrupts) = (uri.parse().unwrap(), Interrupts::Auto);
-        let source = Source::Nvme { device, unprotected: false, namespace, interrupts };
+        let claim = Claim {
+            device: uri.parse().unwrap(),
+            unprotected: false,
+            driver: None,
+            part: namespace,
+            interrupts: Interrupts::Auto,
+        };
+        let source = Source::Device(claim);
         attach(&source, options)
     }
 

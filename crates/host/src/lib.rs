@@ -1,7 +1,7 @@
 //! One driver process: a device, its driver, the exports of its disks, and the signals that end it.
 //!
 //! # Shape
-//! [`attach`](attach::attach) turns a device's name into disks. [`run`] exports them, says so, and serves until it is told to
+//! [`Claim::open`](open::Claim::open) turns a device's name into disks; [`attach`](attach::attach) makes room for their export. [`run`] exports them, says so, and serves until it is told to
 //! stop. The process is prepared before by [`process`]: a driver under a file system must not wait for that file system.
 //!
 //! # Errors
@@ -10,6 +10,7 @@
 pub mod attach;
 mod disks;
 mod error;
+pub mod open;
 pub mod process;
 mod ready;
 mod report;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use ring3_export::ublk;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::attach::{Attached, Monitor, Source, attach};
+use crate::attach::{Source, attach};
 use crate::disks::Disks;
+use crate::open::{Attached, Monitor};
 use crate::report::{Milestones, Report};
 use crate::signals::{Signals, Wish};
 use crate::{Error, Ready, process};

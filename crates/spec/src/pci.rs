@@ -12,6 +12,8 @@ pub const DEVICE_ID: u64 = 0x02;
 pub const COMMAND: u64 = 0x04;
 /// Status register, 16 bits. [PCI 6.2.3]
 pub const STATUS: u64 = 0x06;
+/// Revision, 8 bits; as 32 bits, the class code is above it. [PCI 6.2.1]
+pub const REVISION: u64 = 0x08;
 /// Class code, 24 bits: interface, sub-class, base class. [PCI 6.2.1]
 pub const CLASS: u64 = 0x09;
 /// Header type, 8 bits; bit 7 says multi-function. [PCI 6.2.1]

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ring3_backend::{Job, OpenOptions, Uri, with_device};
 use ring3_class::block::{Disk, Null};
 use ring3_device::{Device, Error};
+use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};
+use ring3_host::open::{Claim, Needs};
 
 use crate::protection::Protection;
 
@@ -18,26 +19,21 @@ const NULL_BYTES: u64 = 1 << 30;
 /// hundred microseconds for what hardware does in ten.
 const POLL: Duration = Duration::from_millis(1);
 
-/// The first disk of the NVMe controller that `uri` names, with room for `buffers` bytes of requests; `null` is a disk that does
+/// The first disk of the device that `uri` names, with room for `buffers` bytes of requests; `null` is a disk that does
 /// nothing. Dropping it gives the device back.
 pub fn open_disk(uri: &str, buffers: usize, protection: Protection) -> Result<Arc<dyn Disk>> {
     if uri == "null" {
         return Ok(Arc::new(Null::new(512, NULL_BYTES / 512, buffers)?));
     }
-    let uri: Uri = uri.parse()?;
-    let memory = protection.apply(OpenOptions { arena: buffers, ..OpenOptions::default() });
-    let opened = with_device(&uri, memory, First).and_then(|disk| disk);
-    opened.with_context(|| uri.to_string())
-}
-
-struct First;
-
-impl Job for First {
-    type Output = Result<Arc<dyn Disk>, Error>;
-
-    fn run<D: Device>(self, device: D) -> Self::Output {
-        first_disk(device)
-    }
+    let claim = Claim {
+        device: uri.parse()?,
+        unprotected: protection.unprotected,
+        driver: None,
+        part: None,
+        interrupts: Interrupts::Auto,
+    };
+    let needs = Needs { queues: 1, arena: buffers, max_transfer: None, poll: Some(POLL) };
+    claim.open(&needs)?.disks.into_iter().next().with_context(|| format!("{uri} has no disk that can be used"))
 }
 
 /// Starts the driver on `device` and takes its first disk.

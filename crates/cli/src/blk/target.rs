@@ -4,10 +4,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use ring3_backend::{OpenOptions, Uri};
+use ring3_backend::Uri;
 use ring3_class::block::{Disk, Info};
-use ring3_driver::nvme;
-use ring3_host::attach::{self, Attached};
+use ring3_host::open::{Attached, Claim, Needs};
 
 use crate::interrupt::Interrupt;
 use crate::protection::Protection;
@@ -31,11 +30,16 @@ pub struct Target {
 impl Target {
     /// All its disks, with an arena that holds `buffers` bytes beside what the driver needs.
     pub fn attach(&self, queues: u16, buffers: usize) -> Result<Attached> {
-        let options = nvme::Options { max_queues: queues, interrupts: self.irq.into(), ..nvme::Options::default() };
+        let claim = Claim {
+            device: self.device.clone(),
+            unprotected: self.protection.unprotected,
+            driver: None,
+            part: self.namespace,
+            interrupts: self.irq.into(),
+        };
         // Rings and address lists of the queues, copy buffers of foreign memory, administration.
         let arena = buffers + usize::from(queues.min(8)) * (8 << 20) + (4 << 20);
-        let memory = self.protection.apply(OpenOptions { arena, ..OpenOptions::default() });
-        Ok(attach::open(&self.device, self.namespace, options, memory)?)
+        Ok(claim.open(&Needs { queues, arena, max_transfer: None, poll: None })?)
     }
 
     /// The one disk that is meant.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ring3_backend::Uri;
 use ring3_export::ublk;
 use ring3_host::attach::Source;
+use ring3_host::open::{Claim, Driver};
 use ring3_host::{Ending, Options, Ready};
 
 use crate::interrupt::Interrupt;
@@ -87,12 +88,13 @@ pub struct NvmeArgs {
 
 /// Drives an NVMe controller.
 pub fn run_nvme(args: NvmeArgs) -> anyhow::Result<ExitCode> {
-    let source = Source::Nvme {
+    let source = Source::Device(Claim {
         device: args.device,
         unprotected: args.protection.unprotected,
-        namespace: args.namespace,
+        driver: Some(Driver::Nvme),
+        part: args.namespace,
         interrupts: args.irq.into(),
-    };
+    });
     run(&source, args.export)
 }
 

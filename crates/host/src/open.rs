@@ -1,0 +1,148 @@
+//! From a device's name to its disks, for use in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring3_backend::{Job, OpenOptions, Uri, class_of, with_device};
+use ring3_class::block::Disk;
+use ring3_device::Device;
+use ring3_device::irq::Irq;
+use ring3_driver::{Interrupts, nvme};
+use ring3_spec::{ide, pci};
+
+use crate::Error;
+
+/// A device, and how to drive it.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Which.
+    pub device: Uri,
+    /// The user does without an IOMMU.
+    pub unprotected: bool,
+    /// The driver that the user named; the one for the device's class if `None`.
+    pub driver: Option<Driver>,
+    /// The one disk to use: an NVMe namespace's id. All that can be used if `None`.
+    pub part: Option<u32>,
+    /// How the device signals.
+    pub interrupts: Interrupts,
+}
+
+/// A driver of disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// NVMe controllers.
+    Nvme,
+}
+
+/// What the user of the disks will do with them.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// Queues that will be open at the same time, of all disks together.
+    pub queues: u16,
+    /// Bytes of DMA memory: buffers, and what the driver needs for its queues.
+    pub arena: usize,
+    /// Most bytes of one request, if it is known.
+    pub max_transfer: Option<u32>,
+    /// How long a wait polls at most before it sleeps; the driver's usual time if `None`.
+    pub poll: Option<Duration>,
+}
+
+/// A device that is driven.
+pub struct Attached {
+    /// Its disks. The device is given back when the last of them, and the monitor, are dropped.
+    pub disks: Vec<Arc<dyn Disk>>,
+    /// Its own word on how it is, if it has one.
+    pub monitor: Option<Box<dyn Monitor>>,
+}
+
+/// What a device reports by itself, apart from requests.
+pub trait Monitor {
+    /// Logs what has come since the last call.
+    fn look(&self);
+
+    /// Signalled when the platform wants the device back; `None` where the backend cannot know.
+    fn removal(&self) -> Option<&Irq>;
+}
+
+impl Driver {
+    /// The driver for functions of `class` (24 bits).
+    fn of_class(class: u32) -> Option<Self> {
+        match class {
+            ring3_spec::nvme::CLASS => Some(Self::Nvme),
+            _ => None,
+        }
+    }
+}
+
+impl Claim {
+    /// Claims the device and starts its driver.
+    pub fn open(&self, needs: &Needs) -> Result<Attached, Error> {
+        let failed = |source| Error::Device { device: self.device.to_string(), source };
+        let memory = OpenOptions { arena: needs.arena, unprotected: self.unprotected, ..OpenOptions::default() };
+        let memory = OpenOptions { below: reach(class_of(&self.device)), ..memory };
+        with_device(&self.device, memory, Start { claim: self, needs }).and_then(|started| started).map_err(failed)
+    }
+}
+
+/// Device addresses that a function of `class` reaches: an IDE bus master drives 32 address lines. [BMIDE 1.2]
+fn reach(class: Option<u32>) -> u64 {
+    match class {
+        Some(class) if class & ide::CLASS_MASK == ide::CLASS => 1 << 32,
+        _ => u64::MAX,
+    }
+}
+
+struct Start<'a> {
+    claim: &'a Claim,
+    needs: &'a Needs,
+}
+
+impl Job for Start<'_> {
+    type Output = Result<Attached, ring3_device::Error>;
+
+    fn run<D: Device>(self, device: D) -> Self::Output {
+        let class = device.config_read(pci::REVISION, 4) >> 8;
+        let fitting = Driver::of_class(class);
+        match self.claim.driver.or(fitting) {
+            Some(Driver::Nvme) => self.nvme(device),
+            None => Err(ring3_device::Error::Unsupported(format!("no driver of disks fits its class {class:#08x}"))),
+        }
+    }
+}
+
+impl Start<'_> {
+    fn nvme<D: Device>(self, device: D) -> Result<Attached, ring3_device::Error> {
+        let usual = nvme::Options::default();
+        let options = nvme::Options {
+            interrupts: self.claim.interrupts,
+            max_queues: self.needs.queues,
+            max_transfer: self.needs.max_transfer,
+            poll: self.needs.poll.unwrap_or(usual.poll),
+            ..usual
+        };
+        let controller = nvme::Controller::open(device, options)?;
+        let disks = match self.claim.part {
+            Some(id) => vec![controller.disk(id)?],
+            None => {
+                for (id, error) in controller.refused() {
+                    tracing::warn!(namespace = id, %error, "a namespace is left out");
+                }
+                controller.namespaces().iter().map(|namespace| Arc::new(namespace.clone()) as Arc<dyn Disk>).collect()
+            }
+        };
+        Ok(Attached { disks, monitor: Some(Box::new(controller)) })
+    }
+}
+
+impl<D: Device> Monitor for nvme::Controller<D> {
+    fn look(&self) {
+        match self.events() {
+            Ok(events) => events.iter().for_each(|event| tracing::warn!(?event, "the controller reports")),
+            Err(error) => tracing::warn!(%error, "the controller does not say how it is"),
+        }
+    }
+
+    fn removal(&self) -> Option<&Irq> {
+        nvme::Controller::removal(self)
+    }
+}
