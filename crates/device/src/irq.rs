@@ -1,6 +1,6 @@
 //! Interrupts as counted file descriptors.
 //!
-//! An [`Irq`] is an eventfd that the backend signals. Its count says how often the device raised it since it was last taken;
+//! An [`Irq`] is an eventfd that the backend signals, or a file of the kernel that counts by itself. Its count says how often the device raised it since it was last taken;
 //! a count above one means that interrupts came together, which is counted as missed (they were not lost: the driver looks at
 //! its rings, not at the count).
 //!
@@ -13,12 +13,13 @@
 //! is held back, `unmask` takes effect only at the end of the pause: whoever sleeps on the descriptor of an interrupt calls
 //! [`Irq::rearm`] when [`Irq::held`] has run down. [`Irq::wait`] and the [`Waiter`](crate::wait::Waiter) do.
 
+mod counter;
 mod fan_out;
 mod storm;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -28,6 +29,7 @@ pub use fan_out::FanOut;
 pub use storm::StormLimit;
 
 use crate::{Deadline, Error};
+use counter::Counter;
 use storm::Storm;
 
 /// How the function signals.
@@ -75,6 +77,7 @@ pub struct IrqStats {
 /// One interrupt vector.
 pub struct Irq {
     fd: OwnedFd,
+    counter: Counter,
     vector: u16,
     kind: IrqKind,
     control: Option<Arc<dyn IrqControl>>,
@@ -88,9 +91,18 @@ pub struct Irq {
 impl Irq {
     /// A vector over `fd`, a non-blocking eventfd that the backend signals. Without `control` it cannot be masked.
     pub fn new(fd: OwnedFd, kind: IrqKind, vector: u16, control: Option<Arc<dyn IrqControl>>) -> Self {
+        Self::counting(fd, Counter::Eventfd, kind, vector, control)
+    }
+
+    /// The pin over `fd`, a non-blocking uio file, whose count (modulo 2^32) is `count` now: what comes later is what it says more.
+    pub fn of_uio(fd: OwnedFd, count: u32, control: Arc<dyn IrqControl>) -> Self {
+        Self::counting(fd, Counter::Uio(AtomicU32::new(count)), IrqKind::Intx, 0, Some(control))
+    }
+
+    fn counting(fd: OwnedFd, counter: Counter, kind: IrqKind, vector: u16, control: Option<Arc<dyn IrqControl>>) -> Self {
         let (count, missed) = (AtomicU64::new(0), AtomicU64::new(0));
         let wanted = AtomicBool::new(kind != IrqKind::Intx);
-        Self { fd, vector, kind, control, count, missed, wanted, storm: Storm::new(StormLimit::default()) }
+        Self { fd, counter, vector, kind, control, count, missed, wanted, storm: Storm::new(StormLimit::default()) }
     }
 
     /// The same vector with another limit.
@@ -116,24 +128,20 @@ impl Irq {
 
     /// Takes what has come since the last call: how many times the device raised it. Never blocks.
     pub fn take(&self) -> Result<u64, Error> {
-        let mut count = [0u8; 8];
-        match rustix::io::read(&self.fd, &mut count) {
-            Ok(_) => {
-                let count = u64::from_ne_bytes(count);
-                self.count.fetch_add(count, Ordering::Relaxed);
-                self.missed.fetch_add(count.saturating_sub(1), Ordering::Relaxed);
-                if self.kind == IrqKind::Intx {
-                    // The backend has masked it when it fired.
-                    self.wanted.store(false, Ordering::Relaxed);
-                }
-                if self.storm.note(count) {
-                    self.hold_back()?;
-                }
-                Ok(count)
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-            Err(error) => Err(Error::os("reading an interrupt's eventfd", error)),
+        let count = self.counter.take(&self.fd).map_err(|error| Error::os("reading an interrupt's count", error))?;
+        if count == 0 {
+            return Ok(0);
         }
+        self.count.fetch_add(count, Ordering::Relaxed);
+        self.missed.fetch_add(count - 1, Ordering::Relaxed);
+        if self.kind == IrqKind::Intx {
+            // The backend has masked it when it fired.
+            self.wanted.store(false, Ordering::Relaxed);
+        }
+        if self.storm.note(count) {
+            self.hold_back()?;
+        }
+        Ok(count)
     }
 
     /// Waits until the device raises it or `deadline` passes; returns the count, zero at the deadline.
@@ -149,12 +157,18 @@ impl Irq {
 
     /// Sleeps until the descriptor is signalled, a storm's pause is over, or `deadline` passes; may wake up for nothing.
     pub(crate) fn sleep(&self, deadline: Deadline) -> Result<(), Error> {
+        self.sleep_unless(deadline, None)
+    }
+
+    /// As [`sleep`](Self::sleep), and wakes up when `other` is readable, too.
+    fn sleep_unless(&self, deadline: Deadline, other: Option<&OwnedFd>) -> Result<(), Error> {
         let mut limit = deadline.remaining();
         if let Some(held) = self.held() {
             limit = limit.min(held);
         }
         let timeout = rustix::event::Timespec::try_from(limit).ok();
-        match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], timeout.as_ref()) {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(other.unwrap_or(&self.fd), PollFlags::IN)];
+        match poll(&mut fds[..1 + usize::from(other.is_some())], timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => self.rearm().map(drop),
             Err(error) => Err(Error::os("waiting for an interrupt", error)),
         }
@@ -258,6 +272,18 @@ mod tests {
         raise(&device, 3);
         irq.take().unwrap();
         assert_eq!(irq.stats(), IrqStats { count: 3, missed: 2, storms: 0 });
+    }
+
+    #[test]
+    fn a_uio_file_counts_on_from_what_it_said_when_it_was_opened_even_around_zero() {
+        let (reader, device) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        let irq = Irq::of_uio(reader, u32::MAX, Arc::new(Journal::default()));
+        let says = |total: u32| rustix::io::write(&device, &total.to_ne_bytes()).unwrap();
+        says(0);
+        assert_eq!(irq.take().unwrap(), 1);
+        says(3);
+        assert_eq!((irq.take().unwrap(), irq.take().unwrap()), (3, 0));
+        assert_eq!(irq.stats(), IrqStats { count: 4, missed: 2, storms: 0 });
     }
 
     #[test]

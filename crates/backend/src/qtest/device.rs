@@ -1,12 +1,11 @@
 //! The device that a driver sees, from its QEMU's start to its end.
 
-use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
+use ring3_device::dma::{Arena, Dma, Fixed, Memory};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Device, Error};
 use ring3_spec::pci;
@@ -127,37 +126,15 @@ fn memory_size(uri: &Uri, options: &OpenOptions) -> Result<usize, Error> {
 fn dma(memory: Memory, options: &OpenOptions) -> Dma {
     let top = memory.len().min(usize::try_from(options.below).unwrap_or(usize::MAX));
     let reachable = ARENA_START as u64..=top as u64 - 1;
-    Dma::new(Arena::with_range(memory, 0, ARENA_START, top), Arc::new(Fixed { reachable }))
+    Dma::new(
+        Arena::with_range(memory, 0, ARENA_START, top),
+        Arc::new(Fixed::new(reachable, "a QEMU machine's memory is fixed at its start")),
+    )
 }
 
 fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|error| Error::os("creating a socket pair for QEMU", error))
-}
-
-/// The machine has no IOMMU: its memory is what the device reaches, and that is decided at the start.
-struct Fixed {
-    reachable: RangeInclusive<u64>,
-}
-
-impl Iommu for Fixed {
-    fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
-        Err(Error::Unsupported(
-            "a QEMU machine's memory is fixed at its start: foreign memory goes through bounce buffers".into(),
-        ))
-    }
-    fn unmap(&self, _: u64, _: usize) -> Result<(), Error> {
-        Err(Error::Unsupported("a QEMU machine's memory is fixed at its start".into()))
-    }
-    fn ranges(&self) -> Vec<RangeInclusive<u64>> {
-        vec![self.reachable.clone()]
-    }
-    fn page_size(&self) -> usize {
-        4096
-    }
-    fn can_map_later(&self) -> bool {
-        false
-    }
 }
 
 impl Device for Qtest {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ring3_device::{Bar, Error};
 
 use super::claim::Claim;
-use super::guard::{Mapping, Word};
 use super::region::Region;
+use crate::guard::{Mapping, Word};
 
 /// A BAR of a claimed function. The claim lives as long as any clone.
 #[derive(Clone)]

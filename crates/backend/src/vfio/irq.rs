@@ -83,7 +83,7 @@ fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd]) -> Result<Option<
         IrqKind::Msi => return Ok(None),
         IrqKind::MsiX => {}
     }
-    if let Some(table) = claim.filter().msix {
+    if let Some(table) = claim.config().filter().msix {
         let bar = bar::open(claim, table.bar)?;
         if bar.is_mapped(table.offset, ENTRY as usize * fds.len()) {
             return Ok(Some(Arc::new(Table { bar, offset: table.offset })));

@@ -1,8 +1,8 @@
 //! Functions that the kernel hands to this process through VFIO, confined by the IOMMU.
 //!
 //! # Shape
-//! `group` opens the function and gives descriptors; [`Vfio`] is the device over them. `ioctl` and `guard` hold the unsafe code:
-//! the kernel's interface, and mappings that survive the device. The rest is safe.
+//! `group` opens the function and gives descriptors; [`Vfio`] is the device over them. `ioctl` holds the unsafe code, the kernel's
+//! interface; with `guard`, mappings that survive the device. The rest is safe.
 //!
 //! # Giving it up
 //! When the last of the device, its BARs and its interrupts is dropped: transfers off, reset, descriptors closed. A process that is
@@ -15,9 +15,7 @@
 mod bar;
 mod capability;
 mod claim;
-mod config;
 mod group;
-mod guard;
 mod ioctl;
 mod irq;
 mod region;
@@ -97,11 +95,11 @@ impl Device for Vfio {
     }
 
     fn config_read(&self, offset: u64, width: usize) -> u32 {
-        self.claim.config_read(offset, width)
+        self.claim.config().read(offset, width)
     }
 
     fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
-        self.claim.config_write(offset, width, value)
+        self.claim.config().write(offset, width, value)
     }
 
     fn bar(&self, index: u8) -> Result<VfioBar, Error> {
@@ -137,7 +135,7 @@ impl Device for Vfio {
     }
 
     fn set_bus_master(&self, on: bool) -> Result<(), Error> {
-        self.claim.set_bus_master(on)
+        self.claim.config().set_bus_master(on)
     }
 
     fn reset(&self) -> Result<(), Error> {

@@ -8,8 +8,8 @@ use vfio_bindings::bindings::vfio::{
     VFIO_REGION_INFO_CAP_MSIX_MAPPABLE, VFIO_REGION_INFO_CAP_SPARSE_MMAP, VFIO_REGION_INFO_FLAG_CAPS, VFIO_REGION_INFO_FLAG_MMAP,
 };
 
-use super::config::MsixTable;
 use super::{capability, ioctl};
+use crate::filter::MsixTable;
 
 /// Where a region lies in the device's descriptor, and what of it can be mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]

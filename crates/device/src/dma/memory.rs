@@ -9,11 +9,13 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::Error;
 
 /// The size of a huge page on x86-64, in bytes.
-const HUGE_PAGE: usize = 2 << 20;
+pub const HUGE_PAGE: usize = 2 << 20;
 
 /// An anonymous shared file, mapped read and write for as long as this value lives.
 pub struct Memory {
     fd: OwnedFd,
+    /// Byte n of the mapping is byte n of the file.
+    in_file_order: bool,
     base: NonNull<u8>,
     len: usize,
     huge: bool,
@@ -39,6 +41,42 @@ impl Memory {
         Self::map(fd, len, false)
     }
 
+    /// Maps the huge pages of `fd` that `pages` numbers, one behind the other in that order: memory that is in one piece for a device
+    /// which sees physical addresses. The file must hold these pages already.
+    pub fn from_huge_pages(fd: OwnedFd, pages: &[u64]) -> Result<Self, Error> {
+        let len = pages.len().max(1) * HUGE_PAGE;
+        let failed = |error| Error::os(format!("mapping {len} bytes of huge pages"), error);
+        // Room for the range wherever it must start to be aligned; what is not used of it goes back below.
+        // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
+        let room = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len + HUGE_PAGE,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        let room = room.map_err(failed)?.cast::<u8>();
+        let before = room.align_offset(HUGE_PAGE);
+        let base = NonNull::new(room.wrapping_add(before)).ok_or_else(|| Error::Invalid("mapping at address 0".into()))?;
+        let give_back = |start: *mut u8, len: usize| {
+            // SAFETY: a part of `room` that nothing uses.
+            (len > 0).then(|| unsafe { rustix::mm::munmap(start.cast(), len) })
+        };
+        give_back(room, before);
+        give_back(base.as_ptr().wrapping_add(len), HUGE_PAGE - before);
+        // From here on, dropping it unmaps the whole range, whatever was put into it.
+        let memory = Self { fd, in_file_order: false, base, len, huge: true };
+        for (place, page) in pages.iter().enumerate() {
+            let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
+            let (at, offset) = (base.as_ptr().wrapping_add(place * HUGE_PAGE), page * HUGE_PAGE as u64);
+            // SAFETY: the range lies in `room`, which is ours and which nobody has seen yet.
+            unsafe { rustix::mm::mmap(at.cast(), HUGE_PAGE, ProtFlags::READ | ProtFlags::WRITE, flags, &memory.fd, offset) }
+                .map_err(failed)?;
+        }
+        Ok(memory)
+    }
+
     fn create(len: usize, flags: MemfdFlags, huge: bool) -> Result<Self, Error> {
         let fd = rustix::fs::memfd_create("ring3-dma", flags | MemfdFlags::CLOEXEC)
             .map_err(|error| Error::os("creating DMA memory (memfd)", error))?;
@@ -55,7 +93,7 @@ impl Memory {
         }
         .map_err(|error| Error::os(format!("mapping {len} bytes of DMA memory"), error))?;
         let base = NonNull::new(base.cast()).ok_or_else(|| Error::Invalid("mapping at address 0".into()))?;
-        Ok(Self { fd, base, len, huge })
+        Ok(Self { fd, in_file_order: true, base, len, huge })
     }
 
     /// Bytes.
@@ -71,6 +109,11 @@ impl Memory {
     /// Whether it lies in huge pages.
     pub fn is_huge(&self) -> bool {
         self.huge
+    }
+
+    /// Whether the mapping and the file have the same order.
+    pub(super) fn is_in_file_order(&self) -> bool {
+        self.in_file_order
     }
 
     /// Where it is mapped in this process, for a kernel interface that takes an address. Never make a reference of it.

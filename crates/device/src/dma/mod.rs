@@ -14,6 +14,7 @@
 mod arena;
 mod buffer;
 mod extents;
+mod fixed;
 mod foreign;
 mod mapping;
 mod memory;
@@ -27,9 +28,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use arena::Arena;
 pub use buffer::DmaBuffer;
+pub use fixed::Fixed;
 pub use foreign::Foreign;
 pub use mapping::Mapping;
-pub use memory::Memory;
+pub use memory::{HUGE_PAGE, Memory};
 pub use pages::Pages;
 pub use pool::Pool;
 pub use segment::{Segment, SegmentRules};

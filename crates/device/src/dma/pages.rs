@@ -83,11 +83,12 @@ impl Pages {
         Ok(unsafe { self.as_ptr().as_ptr().add(offset) })
     }
 
-    /// The file and the offset in it, for who must see the same bytes in another process; `None` for private memory.
+    /// The file and the offset in it, for who must see the same bytes in another process; `None` for private memory and for pages that
+    /// do not lie in the order of their file.
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         match &self.owner {
-            Owner::Memory(memory) => Some((memory.as_fd(), self.offset as u64)),
-            Owner::Foreign(_) => None,
+            Owner::Memory(memory) if memory.is_in_file_order() => Some((memory.as_fd(), self.offset as u64)),
+            Owner::Memory(_) | Owner::Foreign(_) => None,
         }
     }
 }

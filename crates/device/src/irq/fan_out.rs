@@ -32,6 +32,8 @@ pub struct FanOut {
 struct Shared {
     line: Irq,
     stop: AtomicBool,
+    /// Signalled when the thread is to stop.
+    wake: OwnedFd,
     outlets: Mutex<Vec<Weak<Outlet>>>,
 }
 
@@ -50,7 +52,7 @@ struct State {
 impl FanOut {
     /// Shares `line`. `fired` is called whenever it fires, before the outlets are signalled.
     pub fn new(line: Irq, mut fired: impl FnMut() + Send + 'static) -> Result<Self, Error> {
-        let shared = Arc::new(Shared { line, stop: AtomicBool::new(false), outlets: Mutex::default() });
+        let shared = Arc::new(Shared { line, stop: AtomicBool::new(false), wake: new_fd()?, outlets: Mutex::default() });
         let for_thread = shared.clone();
         let thread = std::thread::Builder::new()
             .name("ring3-irq".into())
@@ -67,8 +69,7 @@ impl FanOut {
     /// A new owner's interrupt; it ends when it is dropped.
     pub fn outlet(&self) -> Result<Irq, Error> {
         let line = &self.shared.line;
-        let new_fd = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-        let fd = new_fd().map_err(|error| Error::os("creating an eventfd", error))?;
+        let fd = new_fd()?;
         let for_owner = fd.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
         let state = Mutex::new(State { open: line.kind() != IrqKind::Intx, pending: false });
         let outlet = Arc::new(Outlet { fd, state, shared: self.shared.clone() });
@@ -82,7 +83,7 @@ impl FanOut {
 impl Drop for FanOut {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        signal(&self.shared.line);
+        signal(&self.shared.wake);
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
@@ -94,7 +95,7 @@ impl Drop for FanOut {
 impl Shared {
     fn run(&self, fired: &mut dyn FnMut()) {
         while !self.stop.load(Ordering::Acquire) {
-            match self.line.wait(Deadline::after(REST)) {
+            match self.next() {
                 Ok(0) => {}
                 Ok(_) => {
                     fired();
@@ -105,6 +106,14 @@ impl Shared {
                     return;
                 }
             }
+        }
+    }
+
+    /// Waits until the line fires, or it is time to stop, or for long; the count.
+    fn next(&self) -> Result<u64, Error> {
+        match self.line.take()? {
+            0 => self.line.sleep_unless(Deadline::after(REST), Some(&self.wake)).and_then(|()| self.line.take()),
+            count => Ok(count),
         }
     }
 
@@ -137,6 +146,10 @@ impl IrqControl for Outlet {
         drop(state);
         if self.shared.line.kind() == IrqKind::Intx { self.shared.line.unmask() } else { Ok(()) }
     }
+}
+
+fn new_fd() -> Result<OwnedFd, Error> {
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| Error::os("creating an eventfd", error))
 }
 
 /// A full counter is a signal, too, so the result does not matter.

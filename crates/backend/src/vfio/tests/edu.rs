@@ -127,10 +127,10 @@ guest_tests! {
     fn a_bar_whose_decoding_is_switched_off_reads_all_ones_instead_of_a_signal() {
         let device = claim("EDU");
         let bar = registers(&device);
-        device.claim.change_command(pci::COMMAND_MEMORY, 0).unwrap();
+        device.claim.config().change_command(pci::COMMAND_MEMORY, 0).unwrap();
         assert_eq!((bar.read32(0), bar.read64(0), bar.read8(3)), (u32::MAX, u64::MAX, u8::MAX));
         bar.write32(spec::LIVENESS.offset(), 0);
-        device.claim.change_command(0, pci::COMMAND_MEMORY).unwrap();
+        device.claim.config().change_command(0, pci::COMMAND_MEMORY).unwrap();
         assert_eq!(bar.read32(0), u32::MAX, "gone stays gone for this handle");
         assert_eq!(registers(&device).read32(0) & 0xff, 0xed);
     }

@@ -79,7 +79,7 @@ guest_tests! {
 
     fn masking_is_a_store_to_the_table() {
         let (controller, irqs) = Controller::enable(IrqKind::MsiX, 2);
-        let table = controller.device.claim.filter().msix.unwrap();
+        let table = controller.device.claim.config().filter().msix.unwrap();
         let bar = controller.device.bar(table.bar).unwrap();
         assert!(bar.is_mapped(table.offset, 32));
         let control = || bar.read32(table.offset + 16 + 12) & 1;

@@ -10,20 +10,20 @@ use ring3_spec::pci;
 
 /// Where MSI-X lives. [PCI 6.8.2]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MsixTable {
+pub(crate) struct MsixTable {
     /// The BAR that holds the table.
-    pub(super) bar: u8,
+    pub(crate) bar: u8,
     /// The table's first byte in it.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// Entries of 16 bytes.
-    pub(super) entries: u16,
+    pub(crate) entries: u16,
 }
 
 /// What a driver must not write, found once by walking the capabilities.
-pub(super) struct Filter {
+pub(crate) struct Filter {
     owned: Vec<(Range<u64>, &'static str)>,
     /// MSI-X, if the function has it.
-    pub(super) msix: Option<MsixTable>,
+    pub(crate) msix: Option<MsixTable>,
 }
 
 /// COMMAND bits that are the backend's: decoding (a BAR that is off cannot be accessed), bus mastering, and the pin.
@@ -31,7 +31,7 @@ const OWNED_COMMAND: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_
 
 impl Filter {
     /// Learns the layout from `read`, which reads `width` bytes at an offset.
-    pub(super) fn new(read: impl Fn(u64, usize) -> u32) -> Self {
+    pub(crate) fn new(read: impl Fn(u64, usize) -> u32) -> Self {
         let mut owned = vec![(pci::BAR0..pci::BAR0 + 24, "a base address register"), (0x30..0x34, "the expansion ROM's address")];
         let mut msix = None;
         for (id, offset) in capabilities(&read) {
@@ -50,7 +50,7 @@ impl Filter {
     }
 
     /// Whether `width` bytes of `value` may be written at `offset`; `command` is what COMMAND holds now.
-    pub(super) fn check(&self, offset: u64, width: usize, value: u32, command: u16) -> Result<(), Error> {
+    pub(crate) fn check(&self, offset: u64, width: usize, value: u32, command: u16) -> Result<(), Error> {
         let write = offset..offset + width as u64;
         let overlaps = |range: &Range<u64>| write.start < range.end && range.start < write.end;
         if let Some((_, what)) = self.owned.iter().find(|(range, _)| overlaps(range)) {

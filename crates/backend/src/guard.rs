@@ -38,7 +38,7 @@ static CHANGES: Mutex<()> = Mutex::new(());
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// A shared mapping of a file, of which each access may fail without harm.
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     slot: &'static Slot,
@@ -50,7 +50,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 /// An integer that one access can carry.
-pub(super) trait Word: Copy {
+pub(crate) trait Word: Copy {
     /// Every bit set.
     const ALL_ONES: Self;
     /// From its bytes in the order of the bus, the lowest first.
@@ -75,7 +75,7 @@ word!(u8 u16 u32 u64);
 
 impl Mapping {
     /// Maps `len` bytes of `file` from `offset` on; `offset` is a multiple of the page size.
-    pub(super) fn new(file: impl AsFd, offset: u64, len: usize) -> Result<Self, Error> {
+    pub(crate) fn new(file: impl AsFd, offset: u64, len: usize) -> Result<Self, Error> {
         install_handler()?;
         let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = TABLE.iter().find(|slot| slot.start.load(Ordering::Relaxed) == 0);
@@ -95,7 +95,7 @@ impl Mapping {
 
     /// Reads a word at byte `at`; all ones if it is not within the mapping, not aligned to its size, or the device is gone.
     #[inline]
-    pub(super) fn read<T: Word>(&self, at: usize) -> T {
+    pub(crate) fn read<T: Word>(&self, at: usize) -> T {
         let Some(word) = self.word::<T>(at) else { return T::ALL_ONES };
         // SAFETY: within the mapping and aligned; a fault is answered by the handler.
         let value = unsafe { word.read_volatile() };
@@ -106,7 +106,7 @@ impl Mapping {
 
     /// Writes a word at byte `at`, or nothing, as for [`read`](Self::read).
     #[inline]
-    pub(super) fn write<T: Word>(&self, at: usize, value: T) {
+    pub(crate) fn write<T: Word>(&self, at: usize, value: T) {
         if let Some(word) = self.word::<T>(at) {
             // SAFETY: within the mapping and aligned; a fault is answered by the handler.
             unsafe { word.write_volatile(value) };

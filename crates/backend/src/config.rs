@@ -1,0 +1,115 @@
+//! Configuration space in a file: VFIO's region, or sysfs' `config`.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use ring3_device::Error;
+use ring3_spec::pci;
+
+use crate::filter::Filter;
+
+/// The configuration space of one function. Reads are free; a driver's writes leave alone what belongs to the backend.
+pub(crate) struct ConfigSpace {
+    name: String,
+    file: OwnedFd,
+    start: u64,
+    size: u64,
+    filter: Filter,
+    /// Held to change COMMAND, which is read and written back.
+    command: Mutex<()>,
+}
+
+impl ConfigSpace {
+    /// The `size` bytes of `file` from `start` on; `name` is what the user called the function.
+    pub(crate) fn new(name: String, file: OwnedFd, start: u64, size: u64) -> Self {
+        let filter = Filter::new(|offset, width| read(&file, place(start, size, offset, width), width));
+        Self { name, file, start, size, filter, command: Mutex::new(()) }
+    }
+
+    /// What the user called the function.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// What belongs to the backend.
+    pub(crate) fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// Reads `width` bytes; all ones where there is nothing.
+    pub(crate) fn read(&self, offset: u64, width: usize) -> u32 {
+        read(&self.file, place(self.start, self.size, offset, width), width)
+    }
+
+    /// Writes for a driver, except what the filter keeps.
+    pub(crate) fn write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
+        let _command = self.command.lock().unwrap_or_else(PoisonError::into_inner);
+        self.filter.check(offset, width, value, self.read(pci::COMMAND, 2) as u16)?;
+        self.write_unfiltered(offset, width, value)
+    }
+
+    /// Whether the function may start transfers; false if it is gone.
+    pub(crate) fn is_bus_master(&self) -> bool {
+        let command = self.read(pci::COMMAND, 2) as u16;
+        command != u16::MAX && command & pci::COMMAND_BUS_MASTER != 0
+    }
+
+    /// Allows or forbids transfers.
+    pub(crate) fn set_bus_master(&self, on: bool) -> Result<(), Error> {
+        if on { self.change_command(0, pci::COMMAND_BUS_MASTER) } else { self.change_command(pci::COMMAND_BUS_MASTER, 0) }
+    }
+
+    /// Clears and sets bits of COMMAND, and waits until the function knows.
+    ///
+    /// Only the byte that changes is written: without VFIO, the kernel masks the pin in the upper one whenever it fires.
+    pub(crate) fn change_command(&self, clear: u16, set: u16) -> Result<(), Error> {
+        let _command = self.command.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.read(pci::COMMAND, 2) as u16;
+        if old == u16::MAX {
+            return Err(Error::Gone);
+        }
+        let new = old & !clear | set;
+        for (at, (old, new)) in (pci::COMMAND..).zip(old.to_le_bytes().into_iter().zip(new.to_le_bytes())) {
+            if new != old {
+                self.write_unfiltered(at, 1, new.into())?;
+            }
+        }
+        if new != old {
+            // The read pushes the write out; what the function sent before it has arrived when it is answered. [PCI 3.2.5]
+            self.read(pci::COMMAND, 2);
+        }
+        Ok(())
+    }
+
+    fn write_unfiltered(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
+        let bytes = value.to_le_bytes();
+        let (Some(bytes), Some(at)) = (bytes.get(..width), place(self.start, self.size, offset, width)) else {
+            return Err(Error::Invalid(format!("{}: {width} bytes of configuration space at {offset:#x}", self.name)));
+        };
+        let failed = |error| Error::os(format!("{}: writing configuration space at {offset:#x}", self.name), error);
+        match rustix::io::pwrite(&self.file, bytes, at).map_err(|error| failed(io::Error::from(error)))? {
+            written if written == width => Ok(()),
+            _ => Err(failed(io::ErrorKind::WriteZero.into())),
+        }
+    }
+}
+
+fn place(start: u64, size: u64, offset: u64, width: usize) -> Option<u64> {
+    let fits = offset.checked_add(width as u64)? <= size && [1, 2, 4].contains(&width);
+    fits.then_some(start + offset)
+}
+
+fn read(file: &OwnedFd, place: Option<u64>, width: usize) -> u32 {
+    let mut bytes = [0; 4];
+    let (Some(part), Some(at)) = (bytes.get_mut(..width), place) else { return u32::MAX };
+    match rustix::io::pread(file, part, at) {
+        Ok(read) if read == width => u32::from_le_bytes(bytes),
+        _ => u32::MAX,
+    }
+}
