@@ -3,18 +3,21 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
-use ring3_pci::{Address, Function, Host, Rebound, bind, unbind};
+use anyhow::{Context, anyhow, bail};
+use ring3_pci::{Address, Function, Host, Rebound, Way, bind, uio_file, unbind};
 
 /// Options of `ring3 bind`.
 #[derive(clap::Args)]
 pub struct BindArgs {
     /// The function, such as 0000:01:00.0.
     address: Address,
+    /// The driver that hands it to processes: vfio-pci, or uio_pci_generic, with which nothing confines its transfers.
+    #[arg(long, default_value_t)]
+    driver: Way,
     /// Take it even if its disks are mounted or its interfaces up. Whoever uses them will see errors.
     #[arg(long)]
     force: bool,
-    /// Give the group's file to this user, who can then run drivers without root.
+    /// Give the group's file to this user, who can then run drivers without root. With vfio-pci only.
     #[arg(long, value_name = "NAME|UID")]
     owner: Option<String>,
 }
@@ -26,16 +29,32 @@ pub struct UnbindArgs {
     address: Address,
 }
 
-/// Hands a function to vfio-pci.
+/// Hands a function to a driver that hands it on.
 pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
     let host = Host::this();
     // Before anything is changed: a name that does not exist leaves everything as it is.
     let owner = args.owner.as_deref().map(|owner| user_id(&host, owner)).transpose()?;
-    let done = bind(&host, args.address, args.force)?;
+    if owner.is_some() && args.driver == Way::Uio {
+        bail!("{}: only root can drive it by uio_pci_generic, so it has no other owner", args.address);
+    }
+    let done = bind(&host, args.address, args.driver, args.force)?;
     println!("{}", describe(&done));
-    let Some(group) = Function::read(&host, args.address).and_then(|function| function.iommu_group) else {
-        return Ok(ExitCode::SUCCESS);
-    };
+    match args.driver {
+        Way::Vfio => share_group(&host, args.address, owner)?,
+        Way::Uio => warn_of_uio(&host, args.address),
+    }
+    println!("undo: sudo ring3 unbind {}", args.address);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn warn_of_uio(host: &Host, address: Address) {
+    let file = uio_file(host, address).map(|file| format!(" (/dev/{file})")).unwrap_or_default();
+    println!("nothing confines its transfers now: uio:{address}{file} is opened with --unprotected only");
+}
+
+/// Gives the group's file to `owner`, or says how.
+fn share_group(host: &Host, address: Address, owner: Option<u32>) -> anyhow::Result<()> {
+    let Some(group) = Function::read(host, address).and_then(|function| function.iommu_group) else { return Ok(()) };
     let file = PathBuf::from(format!("/dev/vfio/{group}"));
     match owner {
         Some(owner) => {
@@ -45,8 +64,7 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
         }
         None => println!("to run drivers on it without root: sudo chown \"$(id -u)\" {}", file.display()),
     }
-    println!("undo: sudo ring3 unbind {}", args.address);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Gives a function back.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ring3_pci::{Check, Function, Host, Use, examine, uses};
+use ring3_pci::{Check, Function, Host, Use, Way, examine, uses};
 use serde::Serialize;
 
 /// Options of `ring3 devices`.
@@ -21,7 +21,7 @@ struct Row {
     class_name: String,
     name: String,
     uses: Vec<Use>,
-    /// `ready`, `after bind`, or the obstacles' names.
+    /// `ready`, `after bind`, or the obstacles' names; `, unprotected` behind it for a function that uio_pci_generic has.
     claim: String,
 }
 
@@ -38,7 +38,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn row(host: &Host, function: Function) -> Row {
-    let claim = claim(&examine(host, function.address, 0));
+    let claim = match function.way().unwrap_or_default() {
+        Way::Vfio => claim(&examine(host, function.address, Way::Vfio, 0)),
+        Way::Uio => format!("{}, unprotected", claim(&examine(host, function.address, Way::Uio, 0))),
+    };
     let (class_name, name, uses) = (function.class_name(), function.name(), uses(host, function.address));
     Row { function, class_name, name, uses, claim }
 }
@@ -70,7 +73,7 @@ fn print_table(rows: &[Row]) {
             (row.function.address.to_string(), driver(row), format!("{}: {}", row.class_name, row.name));
         println!("{address:<12}  {:>5}  {driver:<drivers$}  {:<claims$}  {what}", group(row), row.claim);
     }
-    if rows.iter().any(|row| row.claim != "ready") {
+    if rows.iter().any(|row| !row.claim.starts_with("ready")) {
         println!("\nring3 doctor ADDRESS says what stands in the way of a claim, and what mends it.");
     }
 }
@@ -93,12 +96,12 @@ mod tests {
     #[test]
     fn a_function_that_is_only_not_bound_is_ready_after_bind() {
         let module = Obstacle::NoModule { module: "vfio-pci".into(), reason: None };
-        assert_eq!(claim(&checks(vec![Obstacle::NotBound { driver: None }, module])), "after bind");
+        assert_eq!(claim(&checks(vec![Obstacle::NotBound { way: Way::Vfio, driver: None }, module])), "after bind");
     }
 
     #[test]
     fn other_obstacles_are_named() {
-        let obstacles = vec![Obstacle::NotBound { driver: None }, Obstacle::NoIommu];
+        let obstacles = vec![Obstacle::NotBound { way: Way::Vfio, driver: None }, Obstacle::NoIommu];
         assert_eq!(claim(&checks(obstacles)), "no-iommu");
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ring3_backend::{OpenOptions, parse_size};
-use ring3_pci::{Address, Blocked, Check, Host, examine, examine_machine};
+use ring3_pci::{Address, Blocked, Check, Function, Host, Way, examine, examine_machine};
 use serde_json::{Value, json};
 
 /// Options of `ring3 doctor`.
@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 pub struct Args {
     /// The function to look at, such as 0000:01:00.0; without it, only the machine is looked at.
     address: Option<Address>,
+    /// The way to look at, by its driver: vfio-pci or uio_pci_generic; without it, the one that the function is on, else vfio-pci.
+    #[arg(long)]
+    driver: Option<Way>,
     /// DMA memory that the driver will ask for.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = OpenOptions::default().arena as u64)]
     arena: u64,
@@ -26,14 +29,20 @@ fn size(text: &str) -> Result<u64, &'static str> {
 /// Looks, and prints what was found. Fails if something stands in the way.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let host = Host::this();
-    let checks = match args.address {
-        Some(address) => examine(&host, address, args.arena),
-        None => examine_machine(&host, args.arena),
+    let on = |address| Function::read(&host, address)?.way();
+    let way = args.driver.or_else(|| on(args.address?)).unwrap_or_default();
+    let look = |way| match args.address {
+        Some(address) => examine(&host, address, way, args.arena),
+        None => examine_machine(&host, way, args.arena),
     };
+    let checks = look(way);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&checks.iter().map(json).collect::<Vec<_>>())?);
     } else {
         print!("{}", report(&checks));
+        if way == Way::Vfio && args.driver.is_none() {
+            print!("{}", other_way(args.address, &look(Way::Uio)));
+        }
     }
     Ok(if checks.iter().all(|check| check.found.is_ok()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -68,6 +77,17 @@ fn report(checks: &[Check]) -> String {
     text
 }
 
+/// How it stands with the way without protection, in a line.
+fn other_way(address: Option<Address>, checks: &[Check]) -> String {
+    let in_the_way: Vec<_> = checks.iter().filter_map(|check| Some(check.found.as_ref().err()?.obstacle.name())).collect();
+    if in_the_way.iter().any(|name| ["no-function", "bridge"].contains(name)) {
+        return String::new();
+    }
+    let address = address.map(|address| format!("{address} ")).unwrap_or_default();
+    let how = if in_the_way.is_empty() { "open".into() } else { in_the_way.join(", ") };
+    format!("\nThe way without protection (uio): {how}; ring3 doctor {address}--driver {} says more.\n", Way::Uio)
+}
+
 /// What mends one obstacle, and what undoes that.
 fn advice(blocked: &Blocked) -> String {
     let mut text = format!("\n{} ({})\n", blocked.problem(), blocked.obstacle.name());
@@ -86,7 +106,7 @@ mod tests {
     #[test]
     fn an_obstacle_is_printed_with_what_mends_it_and_what_undoes_that() {
         let address: Address = "0000:01:00.0".parse().unwrap();
-        let found = Err(Obstacle::NotBound { driver: Some("nvme".into()) }.at(address));
+        let found = Err(Obstacle::NotBound { way: Way::Vfio, driver: Some("nvme".into()) }.at(address));
         let report = report(&[Check { what: "driver", found }]);
         assert!(report.contains("no  driver  0000:01:00.0: it belongs to the kernel's driver nvme"), "{report}");
         assert!(report.contains("  mend: sudo ring3 bind 0000:01:00.0\n  undo: sudo ring3 unbind 0000:01:00.0\n"), "{report}");
@@ -94,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_program_reads_the_obstacle_by_name_with_the_commands_that_mend_it() {
-        let found = Err(Obstacle::NotBound { driver: None }.at("0000:01:00.0".parse::<Address>().unwrap()));
+        let found = Err(Obstacle::NotBound { way: Way::Vfio, driver: None }.at("0000:01:00.0".parse::<Address>().unwrap()));
         let json = json(&Check { what: "driver", found });
         assert_eq!((&json["ok"], &json["obstacle"]), (&Value::Bool(false), &Value::from("not-bound")));
         assert_eq!(json["mend"][0], "sudo ring3 bind 0000:01:00.0");

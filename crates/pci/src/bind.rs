@@ -1,4 +1,4 @@
-//! Handing a function to vfio-pci, and giving it back to the driver that had it.
+//! Handing a function to a driver that hands it on to processes, and giving it back to the driver that had it.
 //!
 //! # References
 //! - `[SYSFS]` Linux, `Documentation/ABI/testing/sysfs-bus-pci`: `driver_override`, `drivers_probe`, `unbind`
@@ -7,13 +7,13 @@
 //! disk's twin included.) What was there before is kept in `/run/ring3/bound/ADDRESS`, so that it can be put back.
 //!
 //! # Failure
-//! A function is never left without what it had: if vfio-pci does not take it, the override is taken back and the former driver
+//! A function is never left without what it had: if the new driver does not take it, the override is taken back and the former driver
 //! is asked again.
 
 use std::fs;
 use std::io;
 
-use crate::{Address, Blocked, Function, Holder, Host, Obstacle, VFIO_DRIVER, group, holders, uses};
+use crate::{Address, Blocked, Function, Holder, Host, Obstacle, Way, holders, uio_file, uses};
 
 /// What was done, for the user to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,38 +54,41 @@ struct Record {
     driver_override: Option<String>,
 }
 
-/// Binds the function to vfio-pci. Refuses if its disks or interfaces are in use, unless `force`. Nothing is done if it is bound.
-pub fn bind(host: &Host, address: Address, force: bool) -> Result<Rebound, BindError> {
+/// Puts the function on `way`. Refuses if its disks or interfaces are in use, unless `force`. Nothing is done if it is there.
+pub fn bind(host: &Host, address: Address, way: Way, force: bool) -> Result<Rebound, BindError> {
     let function = Function::read(host, address).ok_or_else(|| Obstacle::NoFunction.at(address))?;
     let before = function.driver.clone();
-    if before.as_deref().is_some_and(group::is_vfio) {
+    if function.way() == Some(way) {
         return Ok(Rebound { address, before: before.clone(), now: before, loaded: None });
     }
-    if let Some(obstacle) = in_the_way(host, &function, force) {
+    if let Some(obstacle) = in_the_way(host, &function, way, force) {
         return Err(obstacle.at(address).into());
     }
-    let loaded = load_vfio(host, address)?;
-    let record = Record { driver: before.clone(), driver_override: function.driver_override };
-    remember(host, address, &record)?;
-    match rebind(host, address, VFIO_DRIVER, before.as_deref()) {
-        Ok(()) => Ok(Rebound { address, before, now: Some(VFIO_DRIVER.into()), loaded }),
+    let loaded = load(host, address, way)?;
+    let now = Record { driver: before.clone(), driver_override: function.driver_override.clone() };
+    if function.way().is_none() {
+        // From one way to the other, what was before both is what is remembered.
+        remember(host, address, &now)?;
+    }
+    match rebind(host, address, way.driver(), before.as_deref()) {
+        Ok(()) => Ok(Rebound { address, before, now: Some(way.driver().into()), loaded }),
         Err(BindError::Refused { step, source, .. }) => {
-            let outcome = roll_back(host, address, &record);
+            let outcome = roll_back(host, address, &now);
             Err(BindError::Refused { address, step, source, outcome })
         }
         Err(blocked) => {
-            roll_back(host, address, &record);
+            roll_back(host, address, &now);
             Err(blocked)
         }
     }
 }
 
 /// Gives the function back to the driver that had it before [`bind`], or to the one that the kernel chooses. Nothing is done if
-/// it is not bound to vfio-pci.
+/// it is not on a way to processes.
 pub fn unbind(host: &Host, address: Address) -> Result<Rebound, BindError> {
     let function = Function::read(host, address).ok_or_else(|| Obstacle::NoFunction.at(address))?;
     let before = function.driver.clone();
-    if before.as_deref().is_some_and(|driver| !group::is_vfio(driver)) {
+    if before.is_some() && function.way().is_none() {
         return Ok(Rebound { address, before: before.clone(), now: before, loaded: None });
     }
     if let Some((path, holders)) = user_of(host, &function) {
@@ -105,20 +108,28 @@ pub fn unbind(host: &Host, address: Address) -> Result<Rebound, BindError> {
     Ok(Rebound { address, before, now, loaded })
 }
 
-fn in_the_way(host: &Host, function: &Function, force: bool) -> Option<Obstacle> {
+fn in_the_way(host: &Host, function: &Function, way: Way, force: bool) -> Option<Obstacle> {
     if function.is_bridge() {
         return Some(Obstacle::Bridge);
     }
-    if function.iommu_group.is_none() {
-        return Some(Obstacle::NoIommu);
+    match way {
+        Way::Vfio if function.iommu_group.is_none() => return Some(Obstacle::NoIommu),
+        Way::Uio if let Err(obstacle) = function.check_untranslated(host) => return Some(obstacle),
+        _ => {}
+    }
+    if let Some((path, holders)) = user_of(host, function) {
+        return Some(Obstacle::Busy { path, holders });
     }
     let uses = uses(host, function.address);
     (!uses.is_empty() && !force).then_some(Obstacle::InUse { uses })
 }
 
-/// The group's file and who has it open, if anybody has.
+/// The file by which a process has the function, and who has it open, if anybody has.
 fn user_of(host: &Host, function: &Function) -> Option<(String, Vec<Holder>)> {
-    let path = format!("dev/vfio/{}", function.iommu_group?);
+    let path = match function.way()? {
+        Way::Vfio => format!("dev/vfio/{}", function.iommu_group?),
+        Way::Uio => format!("dev/{}", uio_file(host, function.address)?),
+    };
     let holders = holders(host, &path);
     (!holders.is_empty()).then(|| (format!("/{path}"), holders))
 }
@@ -127,18 +138,15 @@ fn has_driver(host: &Host, driver: &str) -> bool {
     host.path(&format!("sys/bus/pci/drivers/{driver}")).is_dir()
 }
 
-/// Loads vfio-pci if it is not there; returns its name if it was loaded.
-fn load_vfio(host: &Host, address: Address) -> Result<Option<String>, Blocked> {
-    if has_driver(host, VFIO_DRIVER) {
+/// Loads the driver of `way` if it is not there; returns its name if it was loaded.
+fn load(host: &Host, address: Address, way: Way) -> Result<Option<String>, Blocked> {
+    let driver = way.driver();
+    if has_driver(host, driver) {
         return Ok(None);
     }
-    let missing = |reason: String| Obstacle::NoModule { module: VFIO_DRIVER.into(), reason: Some(reason) }.at(address);
-    host.kernel().load_module(VFIO_DRIVER).map_err(|error| missing(error.to_string()))?;
-    if has_driver(host, VFIO_DRIVER) {
-        Ok(Some(VFIO_DRIVER.into()))
-    } else {
-        Err(missing("it is loaded, but has no driver".into()))
-    }
+    let missing = |reason: String| Obstacle::NoModule { module: driver.into(), reason: Some(reason) }.at(address);
+    host.kernel().load_module(driver).map_err(|error| missing(error.to_string()))?;
+    if has_driver(host, driver) { Ok(Some(driver.into())) } else { Err(missing("it is loaded, but has no driver".into())) }
 }
 
 /// Takes the function from `from` and lets `to`, and no other, have it.
@@ -171,7 +179,9 @@ fn roll_back(host: &Host, address: Address, record: &Record) -> String {
     // If the former driver never let go, only the override is to be put back.
     let from = now.as_deref().filter(|now| Some(*now) != record.driver.as_deref());
     let restored = restore(host, address, record, from);
-    forget(host, address);
+    if record.driver.as_deref().and_then(Way::of).is_none() {
+        forget(host, address);
+    }
     match (restored, driver(host)) {
         (Ok(()), now) if now == record.driver => "; it was put back as it was".into(),
         (_, Some(now)) => format!("; it has the driver {now} now"),

@@ -3,7 +3,8 @@
 use rustix::fs::{Access, access};
 use serde::Serialize;
 
-use crate::{Address, Blocked, Function, Host, Obstacle, VFIO_DRIVER, group, holders, uses};
+use crate::uio::check_huge_pages;
+use crate::{Address, Blocked, Function, Host, Obstacle, Way, group, holders, uio_file, uses};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -14,44 +15,66 @@ pub struct Check {
     pub found: Result<String, Blocked>,
 }
 
-/// Looks at what concerns every function: IOMMU, module, interrupt remapping, and whether `arena` bytes can be locked.
-pub fn examine_machine(host: &Host, arena: u64) -> Vec<Check> {
-    let groups = host.names("sys/kernel/iommu_groups").len();
-    let iommu = if groups > 0 { Ok(format!("active, {groups} groups")) } else { Err(Obstacle::NoIommu) };
-    let behind_iommu = iommu.is_ok();
-    let mut checks = vec![("IOMMU", iommu), ("module", module(host))];
-    if behind_iommu {
-        checks.push(("interrupt remapping", interrupt_remapping(host)));
+/// Looks at what concerns every function on `way`: IOMMU, module, interrupt remapping, and whether there may be `arena` bytes of
+/// memory for it.
+pub fn examine_machine(host: &Host, way: Way, arena: u64) -> Vec<Check> {
+    let mut checks = vec![("module", module(host, way))];
+    match way {
+        Way::Vfio => {
+            let groups = host.names("sys/kernel/iommu_groups").len();
+            checks.insert(0, ("IOMMU", if groups > 0 { Ok(format!("active, {groups} groups")) } else { Err(Obstacle::NoIommu) }));
+            if groups > 0 {
+                checks.push(("interrupt remapping", interrupt_remapping(host)));
+            }
+            checks.push(("memory lock", memory_lock(host, arena)));
+        }
+        Way::Uio => {
+            checks.push(("huge pages", check_huge_pages(host, arena)));
+            let allowed = has_capability(host, CAP_SYS_ADMIN);
+            let found = if allowed { Ok("visible (CAP_SYS_ADMIN)".into()) } else { Err(Obstacle::NoPhysicalAddresses) };
+            checks.push(("physical addresses", found));
+        }
     }
-    checks.push(("memory lock", memory_lock(host, arena)));
     named(checks, None)
 }
 
-/// Looks at one function, and then at the machine: everything is fine if `open` would succeed.
-pub fn examine(host: &Host, address: Address, arena: u64) -> Vec<Check> {
+/// Looks at one function, and then at the machine: everything is fine if `open` on `way` would succeed.
+pub fn examine(host: &Host, address: Address, way: Way, arena: u64) -> Vec<Check> {
     let Some(function) = Function::read(host, address) else {
         return named(vec![("function", Err(Obstacle::NoFunction))], Some(address));
     };
     let described = format!("{}, {}", function.class_name(), function.name());
     let mut checks = vec![("function", if function.is_bridge() { Err(Obstacle::Bridge) } else { Ok(described) })];
-    let mine = function.driver.as_deref().is_some_and(group::is_vfio);
-    if !mine {
+    if function.way().is_none() {
         let uses = uses(host, address);
         checks.push(("use", if uses.is_empty() { Ok("none".into()) } else { Err(Obstacle::InUse { uses }) }));
     }
-    checks.push((
-        "driver",
-        if mine { Ok(VFIO_DRIVER.into()) } else { Err(Obstacle::NotBound { driver: function.driver.clone() }) },
-    ));
-    match function.iommu_group {
-        None => checks.push(("IOMMU group", Err(Obstacle::NoIommu))),
-        Some(number) => checks.extend(group_checks(host, address, number)),
+    let not_bound = Obstacle::NotBound { way, driver: function.driver.clone() };
+    checks.push(("driver", if function.way() == Some(way) { Ok(way.driver().into()) } else { Err(not_bound) }));
+    match (way, function.iommu_group) {
+        (Way::Vfio, None) => checks.push(("IOMMU group", Err(Obstacle::NoIommu))),
+        (Way::Vfio, Some(number)) => checks.extend(group_checks(host, address, number)),
+        (Way::Uio, _) => checks.extend(uio_checks(host, &function)),
     }
     checks.push(("reset", Ok(reset(&function))));
     let mut checks = named(checks, Some(address));
-    let machine = examine_machine(host, arena).into_iter();
+    let machine = examine_machine(host, way, arena).into_iter();
     // Without a group, the machine's lack of an IOMMU has been said already.
     checks.extend(machine.filter(|check| check.what != "IOMMU" || function.iommu_group.is_some()));
+    checks
+}
+
+fn uio_checks(host: &Host, function: &Function) -> Vec<(&'static str, Result<String, Obstacle>)> {
+    let protection = "none: every transfer reaches memory, so opening it takes --unprotected";
+    let pin = match function.has_pin(host) {
+        true => "the pin",
+        false => "none: the driver polls",
+    };
+    let mut checks =
+        vec![("protection", function.check_untranslated(host).map(|()| protection.into())), ("interrupt", Ok(pin.into()))];
+    if let Some(file) = uio_file(host, function.address) {
+        checks.extend(file_checks(host, &format!("dev/{file}")));
+    }
     checks
 }
 
@@ -69,15 +92,22 @@ fn group_checks(host: &Host, address: Address, number: u32) -> Vec<(&'static str
         false => Err(Obstacle::GroupNotViable { group: number, blockers }),
     };
     let mut checks = vec![("IOMMU group", viable)];
-    let path = format!("dev/vfio/{number}");
-    if host.path(&path).exists() {
-        let holders = holders(host, &path);
-        let allowed = access(host.path(&path), Access::READ_OK | Access::WRITE_OK).is_ok();
-        let path = format!("/{path}");
-        checks.push(("permission", if allowed { Ok(path.clone()) } else { Err(Obstacle::NoPermission { path: path.clone() }) }));
-        checks.push(("owner", if holders.is_empty() { Ok("none".into()) } else { Err(Obstacle::Busy { path, holders }) }));
-    }
+    checks.extend(file_checks(host, &format!("dev/vfio/{number}")));
     checks
+}
+
+/// Whether the file by which a process has the function, if it is there, may be opened, and who has it open.
+fn file_checks(host: &Host, file: &str) -> Vec<(&'static str, Result<String, Obstacle>)> {
+    if !host.path(file).exists() {
+        return vec![];
+    }
+    let holders = holders(host, file);
+    let allowed = access(host.path(file), Access::READ_OK | Access::WRITE_OK).is_ok();
+    let path = format!("/{file}");
+    vec![
+        ("permission", if allowed { Ok(path.clone()) } else { Err(Obstacle::NoPermission { path: path.clone() }) }),
+        ("owner", if holders.is_empty() { Ok("none".into()) } else { Err(Obstacle::Busy { path, holders }) }),
+    ]
 }
 
 fn reset(function: &Function) -> String {
@@ -87,10 +117,10 @@ fn reset(function: &Function) -> String {
     }
 }
 
-fn module(host: &Host) -> Result<String, Obstacle> {
-    let there = host.path(&format!("sys/bus/pci/drivers/{VFIO_DRIVER}")).is_dir();
-    let missing = Obstacle::NoModule { module: VFIO_DRIVER.into(), reason: None };
-    if there { Ok(format!("{VFIO_DRIVER} is loaded")) } else { Err(missing) }
+fn module(host: &Host, way: Way) -> Result<String, Obstacle> {
+    let there = host.path(&format!("sys/bus/pci/drivers/{way}")).is_dir();
+    let missing = Obstacle::NoModule { module: way.driver().into(), reason: None };
+    if there { Ok(format!("{way} is loaded")) } else { Err(missing) }
 }
 
 /// The kernel prefixes the interrupt controllers behind a remapping IOMMU with `IR-`; other architectures have no such thing.
@@ -108,13 +138,19 @@ fn interrupt_remapping(host: &Host) -> Result<String, Obstacle> {
     }
 }
 
-/// `CAP_IPC_LOCK`: who has it locks as much as there is. [capabilities(7)]
+/// Who has it locks as much as there is. [capabilities(7)]
 const CAP_IPC_LOCK: u32 = 14;
+/// Who has it sees physical addresses. [Linux, Documentation/admin-guide/mm/pagemap.rst]
+const CAP_SYS_ADMIN: u32 = 21;
 
-fn memory_lock(host: &Host, arena: u64) -> Result<String, Obstacle> {
+fn has_capability(host: &Host, number: u32) -> bool {
     let status = host.text("proc/self/status").unwrap_or_default();
     let capabilities = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
-    if capabilities.unwrap_or(0) >> CAP_IPC_LOCK & 1 == 1 {
+    capabilities.unwrap_or(0) >> number & 1 == 1
+}
+
+fn memory_lock(host: &Host, arena: u64) -> Result<String, Obstacle> {
+    if has_capability(host, CAP_IPC_LOCK) {
         return Ok("unlimited (CAP_IPC_LOCK)".into());
     }
     let limits = host.text("proc/self/limits").unwrap_or_default();

@@ -2,10 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Address, Host};
-
-/// The driver that hands a function to a process.
-pub const VFIO_DRIVER: &str = "vfio-pci";
+use crate::{Address, Host, Way};
 
 /// A PCI function as sysfs describes it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,6 +32,8 @@ pub struct Function {
 pub struct Resource {
     /// Which register, 0 to 5.
     pub index: u8,
+    /// The first address, of memory or of ports.
+    pub start: u64,
     /// Bytes.
     pub size: u64,
     /// Ports rather than memory.
@@ -89,6 +88,11 @@ impl Function {
         }
     }
 
+    /// The way to a process that it is on, if it is bound to such a driver.
+    pub fn way(&self) -> Option<Way> {
+        Way::of(self.driver.as_deref()?)
+    }
+
     /// Whether it forwards to another bus: such a function belongs to the kernel. [PCI, appendix D: base class 6]
     pub fn is_bridge(&self) -> bool {
         self.class >> 16 == 0x06
@@ -102,7 +106,7 @@ fn parse_resources(text: &str) -> Vec<Resource> {
         let mut words = line.split_whitespace().map(word);
         let (start, end, flags) = (words.next()??, words.next()??, words.next()??);
         let size = end.checked_sub(start)?.checked_add(1)?;
-        (flags != 0).then_some(Resource { index: index as u8, size, port: flags & RESOURCE_IO != 0 })
+        (flags != 0).then_some(Resource { index: index as u8, start, size, port: flags & RESOURCE_IO != 0 })
     };
     text.lines().take(6).enumerate().filter_map(parse).collect()
 }
@@ -118,7 +122,10 @@ mod tests {
                     0x000000000000c000 0x000000000000c03f 0x0000000000040101\n";
         assert_eq!(
             parse_resources(text),
-            [Resource { index: 0, size: 0x4000, port: false }, Resource { index: 2, size: 0x40, port: true }]
+            [
+                Resource { index: 0, start: 0xfe00_0000, size: 0x4000, port: false },
+                Resource { index: 2, start: 0xc000, size: 0x40, port: true }
+            ]
         );
     }
 

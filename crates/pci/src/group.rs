@@ -1,6 +1,6 @@
 //! IOMMU groups: functions that the IOMMU cannot tell apart, and that therefore go to a process together or not at all.
 
-use crate::{Address, Function, Host};
+use crate::{Address, Function, Host, Way};
 
 /// The functions of an IOMMU group, by address.
 pub fn members(host: &Host, group: u32) -> Vec<Function> {
@@ -17,12 +17,7 @@ pub fn blockers(host: &Host, group: u32) -> Vec<(Address, String)> {
     members(host, group).into_iter().filter_map(blocker).collect()
 }
 
-/// VFIO's drivers (`vfio-pci`, and those of single devices such as `mlx5_vfio_pci`), the stub, and the driver of PCI Express ports.
+/// VFIO's drivers, the stub, and the driver of PCI Express ports.
 fn is_harmless(driver: &str) -> bool {
-    is_vfio(driver) || driver == "pci-stub" || driver == "pcieport"
-}
-
-/// Whether a driver hands its functions to processes.
-pub fn is_vfio(driver: &str) -> bool {
-    driver.replace('_', "-").contains("vfio-pci")
+    Way::of(driver) == Some(Way::Vfio) || driver == "pci-stub" || driver == "pcieport"
 }

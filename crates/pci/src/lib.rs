@@ -9,13 +9,17 @@ pub mod group;
 mod holder;
 mod host;
 mod obstacle;
+mod uio;
 mod usage;
+mod way;
 
 pub use address::{Address, AddressError};
 pub use bind::{BindError, Rebound, bind, unbind};
 pub use examine::{Check, examine, examine_machine};
-pub use function::{Function, Resource, VFIO_DRIVER};
+pub use function::{Function, Resource};
 pub use holder::{Holder, holders};
 pub use host::{Host, Kernel};
 pub use obstacle::{Blocked, Obstacle};
+pub use uio::{HugePages, huge_pages, uio_file};
 pub use usage::{Use, below, uses};
+pub use way::Way;

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::{Address, Holder, Use};
+use crate::{Address, Holder, Use, Way};
 
 /// Why a function cannot be claimed as things are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,6 +27,8 @@ pub enum Obstacle {
     },
     /// Another driver has it, or none.
     NotBound {
+        /// The way on which it is wanted.
+        way: Way,
         /// The one that has it.
         driver: Option<String>,
     },
@@ -63,6 +65,31 @@ pub enum Obstacle {
     },
     /// The IOMMU does not check interrupts, so that a device could forge them.
     NoInterruptRemapping,
+    /// Nothing would confine its transfers, and the user has not said that this is meant.
+    Unprotected {
+        /// Whether the machine has an IOMMU that could.
+        iommu: bool,
+    },
+    /// An IOMMU translates its addresses, so that physical ones would fault.
+    Translated {
+        /// Its IOMMU group.
+        group: u32,
+        /// The group's kind of translation, as sysfs has it.
+        kind: String,
+    },
+    /// There are not enough huge pages, or not in one piece.
+    NoHugePages {
+        /// Pages of 2 MiB that must lie in one piece.
+        needed: u64,
+        /// The most that do.
+        found: u64,
+        /// They must lie below this address.
+        below: u64,
+        /// Pages that are reserved in all.
+        total: u64,
+    },
+    /// The kernel hides physical addresses from this user.
+    NoPhysicalAddresses,
 }
 
 /// An obstacle in the way to one function, or to all of them.
@@ -94,12 +121,17 @@ impl Obstacle {
             Self::Busy { .. } => "busy",
             Self::Memlock { .. } => "memlock",
             Self::NoInterruptRemapping => "no-interrupt-remapping",
+            Self::Unprotected { .. } => "unprotected",
+            Self::Translated { .. } => "translated",
+            Self::NoHugePages { .. } => "no-huge-pages",
+            Self::NoPhysicalAddresses => "no-physical-addresses",
         }
     }
 }
 
 /// What switches Intel's IOMMU on where the kernel does not by itself; AMD's and Arm's are on whenever the firmware has them on.
 const IOMMU_ON: &str = "intel_iommu=on";
+const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 const UNSAFE_INTERRUPTS: &str = "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";
 
 impl Blocked {
@@ -126,7 +158,7 @@ impl Blocked {
                 ),
             ],
             Obstacle::NoModule { module, .. } => vec![format!("sudo modprobe {module}")],
-            Obstacle::NotBound { .. } => vec![format!("sudo ring3 bind {address}")],
+            Obstacle::NotBound { way, .. } => vec![format!("sudo {}", way.bind_command(&address))],
             Obstacle::InUse { uses } => uses.iter().map(Use::end).collect(),
             Obstacle::GroupNotViable { blockers, .. } => each(blockers, "bind"),
             Obstacle::NoPermission { path } if !path.starts_with("/dev") => vec!["run it as root (sudo)".into()],
@@ -140,6 +172,24 @@ impl Blocked {
                 "enable interrupt remapping (x2APIC) in the firmware".into(),
                 format!("or, if every device of this machine is trusted: echo 1 | sudo tee {UNSAFE_INTERRUPTS}"),
             ],
+            Obstacle::Unprotected { iommu } => {
+                let accept = "say --unprotected if that is accepted";
+                match iommu {
+                    true => vec![format!("sudo ring3 bind {address} and name it vfio:{address}"), format!("or {accept}")],
+                    false => vec![accept.into()],
+                }
+            }
+            Obstacle::Translated { .. } => vec![format!("sudo ring3 bind {address} and name it vfio:{address}")],
+            Obstacle::NoHugePages { needed, total, .. } => {
+                // As many again: the kernel's pages seldom all lie side by side.
+                let wanted = total + 2 * needed;
+                vec![
+                    format!("echo {wanted} | sudo tee {HUGE_PAGES}"),
+                    format!("or, if memory is in pieces already, at boot: hugepages={wanted} on the kernel's command line"),
+                    format!("or name a smaller arena: uio:{address},arena=2M"),
+                ]
+            }
+            Obstacle::NoPhysicalAddresses => vec!["run it as root (sudo)".into()],
         }
     }
 
@@ -147,7 +197,7 @@ impl Blocked {
     pub fn undo(&self) -> Vec<String> {
         let address = self.address();
         match &self.obstacle {
-            Obstacle::NoFunction | Obstacle::Bridge | Obstacle::Busy { .. } => vec![],
+            Obstacle::NoFunction | Obstacle::Bridge | Obstacle::Busy { .. } | Obstacle::NoPhysicalAddresses => vec![],
             Obstacle::NoIommu => {
                 vec![format!("sudo sed -i 's/{IOMMU_ON} //' /etc/default/grub && sudo update-grub && sudo reboot")]
             }
@@ -159,6 +209,9 @@ impl Blocked {
             Obstacle::NoPermission { path } => vec![format!("sudo chown root {path}")],
             Obstacle::Memlock { limit, .. } => vec![format!("sudo prlimit --memlock={limit} --pid $$")],
             Obstacle::NoInterruptRemapping => vec![format!("echo 0 | sudo tee {UNSAFE_INTERRUPTS}")],
+            Obstacle::Unprotected { .. } => vec![],
+            Obstacle::Translated { .. } => vec![format!("sudo {}", Way::Uio.bind_command(&address))],
+            Obstacle::NoHugePages { total, .. } => vec![format!("echo {total} | sudo tee {HUGE_PAGES}")],
         }
     }
 }
@@ -174,8 +227,8 @@ impl Obstacle {
             Self::NoModule { module, reason: Some(reason) } => {
                 format!("the kernel module {module} is not loaded, and loading it failed: {reason}")
             }
-            Self::NotBound { driver: Some(driver) } => format!("it belongs to the kernel's driver {driver}, not to vfio-pci"),
-            Self::NotBound { driver: None } => "it is not bound to vfio-pci".into(),
+            Self::NotBound { way, driver: Some(driver) } => format!("it belongs to the kernel's driver {driver}, not to {way}"),
+            Self::NotBound { way, driver: None } => format!("it is not bound to {way}"),
             Self::InUse { uses } => format!("it is in use: {}", list(uses)),
             Self::GroupNotViable { group, blockers } => {
                 let blockers = blockers.iter().map(|(address, driver)| format!("{address} has the driver {driver}"));
@@ -190,6 +243,21 @@ impl Obstacle {
                 format!("{} KiB of DMA memory are to be locked, but this user may lock {} KiB", needed >> 10, limit >> 10)
             }
             Self::NoInterruptRemapping => "the IOMMU does not remap interrupts, so the kernel hands no device out".into(),
+            Self::Unprotected { .. } => {
+                "nothing confines its transfers on this way: a bug in the driver can overwrite any memory of the machine".into()
+            }
+            Self::Translated { group, kind } => {
+                format!("an IOMMU translates its addresses (group {group}, {kind}), so that physical ones would fault")
+            }
+            Self::NoHugePages { needed, found, below: u64::MAX, total } => {
+                format!("{needed} huge pages of 2 MiB are needed in one piece, and there are {found} (of {total} reserved)")
+            }
+            Self::NoHugePages { needed, found, below, total } => format!(
+                "{needed} huge pages of 2 MiB are needed in one piece below {below:#x}, and there are {found} (of {total} reserved)"
+            ),
+            Self::NoPhysicalAddresses => {
+                "the kernel hides physical addresses from this user (pagemap needs the capability CAP_SYS_ADMIN)".into()
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ring3_device::Error;
-use ring3_pci::{Address, Function, Host, Obstacle, group, holders};
+use ring3_pci::{Address, Function, Host, Obstacle, Way, group, holders};
 use vfio_bindings::bindings::vfio::{VFIO_API_VERSION, VFIO_GROUP_FLAGS_VIABLE, VFIO_TYPE1v2_IOMMU};
 
 use super::ioctl;
@@ -32,8 +32,8 @@ pub(super) struct Opened {
 pub(super) fn open(host: &Host, address: Address) -> Result<Opened, Error> {
     let function = Function::read(host, address).ok_or_else(|| blocked(address, Obstacle::NoFunction))?;
     let number = function.iommu_group.ok_or_else(|| blocked(address, Obstacle::NoIommu))?;
-    if !function.driver.as_deref().is_some_and(group::is_vfio) {
-        return Err(blocked(address, Obstacle::NotBound { driver: function.driver }));
+    if function.way() != Some(Way::Vfio) {
+        return Err(blocked(address, Obstacle::NotBound { way: Way::Vfio, driver: function.driver }));
     }
     let container = open_container(host, address)?;
     let group = open_group(host, address, number)?;

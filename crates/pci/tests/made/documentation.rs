@@ -1,6 +1,6 @@
 //! docs/errors.md explains every obstacle under its name, in the words that are printed.
 
-use ring3_pci::{Address, Holder, Obstacle, Use};
+use ring3_pci::{Address, Holder, Obstacle, Use, Way};
 
 fn obstacles() -> Vec<Obstacle> {
     let other: Address = "0000:01:00.1".parse().unwrap();
@@ -11,8 +11,9 @@ fn obstacles() -> Vec<Obstacle> {
         Obstacle::Bridge,
         Obstacle::NoIommu,
         Obstacle::NoModule { module: "vfio-pci".into(), reason: None },
-        Obstacle::NotBound { driver: Some("nvme".into()) },
-        Obstacle::NotBound { driver: None },
+        Obstacle::NotBound { way: Way::Vfio, driver: Some("nvme".into()) },
+        Obstacle::NotBound { way: Way::Vfio, driver: None },
+        Obstacle::NotBound { way: Way::Uio, driver: None },
         Obstacle::InUse { uses: vec![mounted, held] },
         Obstacle::GroupNotViable { group: 7, blockers: vec![(other, "snd_hda_intel".into())] },
         Obstacle::NoPermission { path: "/dev/vfio/7".into() },
@@ -20,6 +21,11 @@ fn obstacles() -> Vec<Obstacle> {
         Obstacle::Busy { path: "/dev/vfio/7".into(), holders: vec![] },
         Obstacle::Memlock { needed: 64 << 20, limit: 8 << 20 },
         Obstacle::NoInterruptRemapping,
+        Obstacle::Unprotected { iommu: true },
+        Obstacle::Translated { group: 7, kind: "DMA-FQ".into() },
+        Obstacle::NoHugePages { needed: 32, found: 5, below: u64::MAX, total: 16 },
+        Obstacle::NoHugePages { needed: 32, found: 5, below: 1 << 32, total: 16 },
+        Obstacle::NoPhysicalAddresses,
     ]
 }
 

@@ -99,6 +99,13 @@ impl Machine {
         fs::create_dir_all(self.path(&format!("sys/bus/pci/drivers/{name}"))).unwrap();
     }
 
+    /// Reserves huge pages.
+    pub fn huge_pages(&self, total: u64, free: u64) {
+        let directory = "sys/kernel/mm/hugepages/hugepages-2048kB";
+        self.file(&format!("{directory}/nr_hugepages"), &format!("{total}\n"));
+        self.file(&format!("{directory}/free_hugepages"), &format!("{free}\n"));
+    }
+
     /// Adds a disk below the function; its device number is `number`.
     pub fn disk(&self, address: &str, name: &str, number: &str) {
         let directory = format!("sys/devices/pci0000:00/{address}/nvme/nvme0/{name}");
