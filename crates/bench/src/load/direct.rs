@@ -1,10 +1,11 @@
 //! A class queue in this process as the target.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ring3_class::block::{Data, Disk, Queue, Rejected, Request};
+use ring3_class::block::{Data, Disk, ForeignAccess, Queue, Rejected, Request, open};
 use ring3_device::Deadline;
-use ring3_device::dma::DmaBuffer;
+use ring3_device::dma::{CacheLimits, Foreign, Mode, Piece, StreamStats};
 
 use super::{Done, Target};
 use crate::Error;
@@ -12,33 +13,76 @@ use crate::Error;
 /// How long one wait may last.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// One queue of a disk, with a buffer in the device's memory for each slot.
+/// Pieces of fragmented memory are whole pages, every other one of their allocation.
+const PAGE: usize = 4096;
+
+/// Memory outside of the device's arena, as the buffers of an application are.
+#[derive(Clone, Copy, Debug)]
+pub struct Streaming {
+    /// Mapped for the device, or copied.
+    pub mode: Mode,
+    /// Allocations, at least one for each request in flight; more of them than mappings stay makes the cache evict.
+    pub allocations: usize,
+    /// Pieces of each request that do not lie one after the other, at least 1; at most one for each page.
+    pub fragments: usize,
+    /// Mappings that may stay.
+    pub mappings: usize,
+}
+
+/// One queue of a disk, with a buffer for each slot.
 pub struct Direct {
     name: String,
     queue: Box<dyn Queue>,
-    /// Each slot's buffer; `None` while it is lent to the device.
-    buffers: Vec<Option<DmaBuffer>>,
+    slots: Vec<Slot>,
+    /// Buffers beyond those of the slots, the one that was unused longest first.
+    spare: VecDeque<Data>,
     block_shift: u32,
     capacity: u64,
     /// Made anew only when it has passed, so that a wait costs no clock read here.
     deadline: Deadline,
 }
 
+struct Slot {
+    /// `None` while it is lent to the device.
+    data: Option<Data>,
+    /// The generator has put bytes into it that it wants written.
+    filled: bool,
+}
+
 impl Direct {
-    /// Opens a queue of `depth` and allocates buffers of `bytes` each.
+    /// Opens a queue of `depth` and allocates buffers of `bytes` each in the device's arena.
     pub fn open(disk: &dyn Disk, depth: u16, bytes: u32) -> Result<Self, Error> {
-        let (name, info) = (disk.name(), disk.info());
-        if !bytes.is_multiple_of(info.block_size) || bytes > info.max_transfer {
-            let (block, most) = (info.block_size, info.max_transfer);
-            let why = format!("requests of {bytes} bytes: they must be multiples of {block} and at most {most}");
-            return Err(Error::Invalid(format!("{name}: {why}")));
-        }
-        let failed = |source| Error::Device { name: name.clone(), source };
+        check(disk, bytes)?;
+        let failed = |source| Error::Device { name: disk.name(), source };
         let queue = disk.open_queue(depth).map_err(failed)?;
-        let buffers = (0..depth).map(|_| disk.dma().arena().alloc_pages(bytes as usize).map(Some));
+        let buffers = (0..depth).map(|_| disk.dma().arena().alloc_pages(bytes as usize).map(Data::from));
         let buffers = buffers.collect::<Result<_, _>>().map_err(failed)?;
-        let (block_shift, capacity) = (info.block_size.trailing_zeros(), info.capacity());
-        Ok(Self { buffers, queue, block_shift, capacity, deadline: Deadline::after(WAIT), name })
+        Ok(Self::new(disk, queue, depth, buffers))
+    }
+
+    /// The same with buffers outside of the arena.
+    pub fn streaming(disk: &dyn Disk, depth: u16, bytes: u32, streaming: Streaming) -> Result<Self, Error> {
+        check(disk, bytes)?;
+        let failed = |source| Error::Device { name: disk.name(), source };
+        let cache = CacheLimits { entries: streaming.mappings, ..CacheLimits::default() };
+        let access = ForeignAccess { mode: streaming.mode, cache, copies: depth.into() };
+        let queue = open(disk, depth, access).map_err(failed)?;
+        let buffers = (0..streaming.allocations.max(depth.into())).map(|_| fragmented(bytes as usize, streaming.fragments));
+        let buffers = buffers.collect::<Result<_, _>>().map_err(failed)?;
+        Ok(Self::new(disk, Box::new(queue), depth, buffers))
+    }
+
+    fn new(disk: &dyn Disk, queue: Box<dyn Queue>, depth: u16, mut buffers: VecDeque<Data>) -> Self {
+        let slots = buffers.drain(..usize::from(depth)).map(|data| Slot { data: Some(data), filled: false }).collect();
+        Self {
+            name: disk.name(),
+            queue,
+            slots,
+            spare: buffers,
+            block_shift: disk.info().block_size.trailing_zeros(),
+            capacity: disk.info().capacity(),
+            deadline: Deadline::after(WAIT),
+        }
     }
 
     fn failed(&self, source: ring3_device::Error) -> Error {
@@ -50,12 +94,49 @@ impl Direct {
     }
 
     fn rejected(&mut self, slot: u16, rejected: Rejected) -> Error {
-        if let Some(place) = self.buffers.get_mut(usize::from(slot)) {
-            *place = rejected.request.data.into_buffer();
+        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
+            place.data = Some(rejected.request.data);
         }
         let why = rejected.error.map_or("the queue is full".into(), |error| error.to_string());
         Error::Invalid(format!("{}: a request was refused: {why}", self.name))
     }
+
+    /// The slot's buffer, exchanged for the spare one that was unused longest.
+    fn exchange(&mut self, slot: u16) -> Option<&mut Slot> {
+        let place = self.slots.get_mut(usize::from(slot))?;
+        if let (Some(next), Some(data)) = (self.spare.pop_front(), place.data.take()) {
+            self.spare.push_back(data);
+            place.data = Some(next);
+        }
+        Some(place)
+    }
+
+    fn data(&self, slot: u16) -> Result<&Data, Error> {
+        self.slots.get(usize::from(slot)).and_then(|slot| slot.data.as_ref()).ok_or_else(|| self.no_buffer(slot))
+    }
+}
+
+/// Fails if the disk takes no requests of `bytes`.
+fn check(disk: &dyn Disk, bytes: u32) -> Result<(), Error> {
+    let (block, most) = (disk.info().block_size, disk.info().max_transfer);
+    if bytes.is_multiple_of(block) && bytes <= most {
+        return Ok(());
+    }
+    let why = format!("requests of {bytes} bytes: they must be multiples of {block} and at most {most}");
+    Err(Error::Invalid(format!("{}: {why}", disk.name())))
+}
+
+/// `bytes` of an allocation of its own, in pieces of whole pages with as many unused between them.
+fn fragmented(bytes: usize, fragments: usize) -> Result<Data, ring3_device::Error> {
+    let fragments = fragments.clamp(1, bytes.div_ceil(PAGE));
+    let each = bytes.div_ceil(fragments).next_multiple_of(PAGE);
+    let memory = Foreign::new(2 * each * fragments)?;
+    let pieces = (0..fragments).map(|i| Piece {
+        memory: memory.clone(),
+        offset: 2 * each * i,
+        len: each.min(bytes.saturating_sub(each * i)),
+    });
+    Ok(Data::Foreign(pieces.filter(|piece| piece.len > 0).collect()))
 }
 
 impl Target for Direct {
@@ -64,18 +145,25 @@ impl Target for Direct {
     }
 
     fn depth(&self) -> u16 {
-        self.queue.depth().min(self.buffers.len() as u16)
+        self.queue.depth().min(self.slots.len() as u16)
     }
 
     #[inline]
     fn queue(&mut self, slot: u16, write: bool, offset: u64, len: u32) -> Result<(), Error> {
-        let Some(buffer) = self.buffers.get_mut(usize::from(slot)).and_then(Option::take) else {
+        if !self.spare.is_empty() && !self.slots.get(usize::from(slot)).is_some_and(|slot| slot.filled) {
+            self.exchange(slot);
+        }
+        let place = self.slots.get_mut(usize::from(slot));
+        let Some(data) = place.and_then(|place| {
+            place.filled = false;
+            place.data.take()
+        }) else {
             return Err(self.no_buffer(slot));
         };
         let (lba, blocks) = (offset >> self.block_shift, len >> self.block_shift);
         let request = match write {
-            true => Request::write(u64::from(slot), lba, blocks, buffer),
-            false => Request::read(u64::from(slot), lba, blocks, buffer),
+            true => Request::write(u64::from(slot), lba, blocks, data),
+            false => Request::read(u64::from(slot), lba, blocks, data),
         };
         self.queue.submit(request).map_err(|rejected| self.rejected(slot, rejected))
     }
@@ -96,8 +184,10 @@ impl Target for Direct {
             return Ok(None);
         };
         let slot = completion.token as u16;
-        if let (Some(place), Data::Buffer(buffer)) = (self.buffers.get_mut(usize::from(slot)), completion.data) {
-            *place = Some(buffer);
+        if let Some(place) = self.slots.get_mut(usize::from(slot))
+            && !completion.data.is_empty()
+        {
+            place.data = Some(completion.data);
         }
         Ok(Some(Done { slot, ok: completion.result.is_ok() }))
     }
@@ -106,13 +196,43 @@ impl Target for Direct {
         self.queue.tick(Instant::now()).map_err(|error| self.failed(error))
     }
 
+    fn stream_stats(&self) -> Option<StreamStats> {
+        Some(self.queue.stream_stats())
+    }
+
     fn fill(&mut self, slot: u16, bytes: &[u8]) -> Result<(), Error> {
-        let buffer = self.buffers.get(usize::from(slot)).and_then(Option::as_ref);
-        buffer.ok_or_else(|| self.no_buffer(slot))?.write(0, bytes).map_err(|error| self.failed(error))
+        self.exchange(slot);
+        let written = match self.data(slot)? {
+            Data::Buffer(buffer) => buffer.write(0, bytes),
+            Data::Foreign(pieces) => {
+                cut(pieces, bytes.len()).try_for_each(|(piece, at, len)| piece.memory.write(piece.offset, &bytes[at..at + len]))
+            }
+            _ => return Err(self.no_buffer(slot)),
+        };
+        written.map_err(|error| self.failed(error))?;
+        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
+            place.filled = true;
+        }
+        Ok(())
     }
 
     fn copy_out(&self, slot: u16, bytes: &mut [u8]) -> Result<(), Error> {
-        let buffer = self.buffers.get(usize::from(slot)).and_then(Option::as_ref);
-        buffer.ok_or_else(|| self.no_buffer(slot))?.read(0, bytes).map_err(|error| self.failed(error))
+        let read = match self.data(slot)? {
+            Data::Buffer(buffer) => buffer.read(0, bytes),
+            Data::Foreign(pieces) => cut(pieces, bytes.len())
+                .try_for_each(|(piece, at, len)| piece.memory.read(piece.offset, &mut bytes[at..at + len])),
+            _ => return Err(self.no_buffer(slot)),
+        };
+        read.map_err(|error| self.failed(error))
     }
+}
+
+/// The pieces that hold the first `len` bytes: each with the place of its bytes among them, and how many.
+fn cut(pieces: &[Piece], len: usize) -> impl Iterator<Item = (&Piece, usize, usize)> {
+    let mut at = 0;
+    pieces.iter().map_while(move |piece| {
+        let (here, part) = (at, piece.len.min(len - at));
+        at += part;
+        (part > 0).then_some((piece, here, part))
+    })
 }

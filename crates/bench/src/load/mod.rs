@@ -15,9 +15,11 @@ mod run;
 mod stamp;
 mod stop;
 
-pub use direct::Direct;
+pub use direct::{Direct, Streaming};
 pub use file::{File, FileOptions};
 pub use run::{Latency, Limit, Load, Outcome, run};
+
+use ring3_device::dma::StreamStats;
 
 use crate::Error;
 
@@ -41,6 +43,11 @@ pub trait Target {
     /// Lets time pass, about ten times a second.
     fn tick(&mut self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// What of foreign memory was mapped and copied so far; `None` where there is none.
+    fn stream_stats(&self) -> Option<StreamStats> {
+        None
     }
 
     /// Fills the first bytes of the slot's buffer. The slot is not in flight.

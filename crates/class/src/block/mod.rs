@@ -38,7 +38,7 @@ pub use splitter::{ForeignAccess, Splitter, SplitterStats};
 
 use std::time::Instant;
 
-use ring3_device::dma::Dma;
+use ring3_device::dma::{Dma, StreamStats};
 use ring3_device::irq::Irq;
 use ring3_device::wait::WaitStats;
 use ring3_device::{Deadline, Error};
@@ -103,6 +103,11 @@ pub trait Queue: Send {
     fn wait_stats(&self) -> WaitStats {
         WaitStats::default()
     }
+
+    /// What of foreign memory was mapped and copied so far; nothing where only the arena is taken.
+    fn stream_stats(&self) -> StreamStats {
+        StreamStats::default()
+    }
 }
 
 impl<Q: Queue + ?Sized> Queue for Box<Q> {
@@ -141,5 +146,8 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     }
     fn wait_stats(&self) -> WaitStats {
         (**self).wait_stats()
+    }
+    fn stream_stats(&self) -> StreamStats {
+        (**self).stream_stats()
     }
 }

@@ -145,11 +145,6 @@ impl<Q: Queue> Splitter<Q> {
         self.stats
     }
 
-    /// What was mapped and copied so far.
-    pub fn stream_stats(&self) -> StreamStats {
-        self.streams.as_ref().map(Streams::stats).unwrap_or_default()
-    }
-
     /// The queue below.
     pub fn inner(&self) -> &Q {
         &self.inner
@@ -291,6 +286,10 @@ impl<Q: Queue> Queue for Splitter<Q> {
 
     fn wait_stats(&self) -> WaitStats {
         self.inner.wait_stats()
+    }
+
+    fn stream_stats(&self) -> StreamStats {
+        self.streams.as_ref().map(Streams::stats).unwrap_or_default()
     }
 }
 

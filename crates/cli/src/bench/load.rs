@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ring3_bench::cpu::{Cost, Meter, peak_memory};
-use ring3_bench::load::{Direct, File, FileOptions, Limit, Load, Outcome, Target, run as run_load};
+use ring3_bench::load::{Direct, File, FileOptions, Limit, Load, Outcome, Streaming, Target, run as run_load};
 use ring3_bench::workload::Workload;
+use ring3_class::block::Disk;
+use ring3_device::dma::{Mode, StreamStats};
 use serde::Serialize;
 
 use super::open::open_disk;
@@ -48,9 +50,33 @@ pub struct Args {
     /// Allow loads that write: they destroy what is on the disk.
     #[arg(long)]
     overwrite: bool,
+    /// Where the data are: in the device's arena; or in memory outside of it, as an application's buffers are, which the device
+    /// reaches itself (zero-copy: mapped and remembered) or through copies (copy).
+    #[arg(long, value_enum, default_value = "arena")]
+    dma: Dma,
+    /// Outside of the arena: pieces of each request that do not lie one after the other, at most one for each page.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    fragments: u16,
+    /// Outside of the arena: allocations that take turns; one for each request in flight if not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    allocations: Option<u16>,
+    /// Outside of the arena: mappings that are remembered.
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    mappings: u16,
     /// Print one JSON object for each load.
     #[arg(long)]
     json: bool,
+}
+
+/// Where the data of requests are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Dma {
+    /// In the arena, which the device reaches from the start.
+    Arena,
+    /// Elsewhere, mapped for the device when it is first used.
+    ZeroCopy,
+    /// Elsewhere, copied through the arena.
+    Copy,
 }
 
 /// A number of seconds that makes sense.
@@ -76,6 +102,9 @@ struct Line {
     cpu_us_per_op: f64,
     switches_per_op: f64,
     peak_memory_mib: Option<f64>,
+    /// What of memory outside of the arena was mapped and copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    streams: Option<StreamStats>,
 }
 
 /// Runs the loads one after the other. Fails if any request did, or if what was read was wrong.
@@ -83,17 +112,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(workload) = args.workloads.iter().find(|workload| workload.writes() && !args.overwrite) {
         bail!("{workload} would destroy what is on {}: say --overwrite if that is meant", args.device);
     }
+    if args.device.contains('/') && args.dma != Dma::Arena {
+        bail!("{} is driven by the kernel, which maps what it is given: --dma is for a device named by its URI", args.device);
+    }
     let disk =
         (!args.device.contains('/')).then(|| open_disk(&args.device, buffers(&args.workloads), args.protection)).transpose()?;
     let mut bad = 0;
     for &workload in &args.workloads {
         let mut target: Box<dyn Target> = match &disk {
-            Some(disk) => Box::new(Direct::open(&**disk, workload.depth, workload.bytes)?),
+            Some(disk) => Box::new(open_direct(&**disk, workload, args)?),
             None => open_file(Path::new(&args.device), workload, args)?,
         };
         let (outcome, cost) = measure(&mut *target, workload, args)?;
         bad += outcome.errors + outcome.mismatches;
-        print(&line(args, workload, &outcome, &cost), args.json)?;
+        let streams = target.stream_stats().filter(|_| args.dma != Dma::Arena);
+        print(&Line { streams, ..line(args, workload, &outcome, &cost) }, args.json)?;
     }
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -102,6 +135,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 pub fn buffers(workloads: &[Workload]) -> usize {
     let largest = workloads.iter().map(|load| usize::from(load.depth) * load.bytes.max(4096) as usize).max().unwrap_or(0);
     2 * largest + (2 << 20)
+}
+
+fn open_direct(disk: &dyn Disk, workload: Workload, args: &Args) -> Result<Direct> {
+    let mode = match args.dma {
+        Dma::Arena => return Ok(Direct::open(disk, workload.depth, workload.bytes)?),
+        Dma::ZeroCopy => Mode::ZeroCopy,
+        Dma::Copy => Mode::Copy,
+    };
+    let streaming = Streaming {
+        mode,
+        allocations: args.allocations.unwrap_or(workload.depth).into(),
+        fragments: args.fragments.into(),
+        mappings: args.mappings.into(),
+    };
+    Ok(Direct::streaming(disk, workload.depth, workload.bytes, streaming)?)
 }
 
 fn open_file(path: &Path, workload: Workload, args: &Args) -> Result<Box<dyn Target>> {
@@ -135,6 +183,7 @@ fn line(args: &Args, workload: Workload, outcome: &Outcome, cost: &Cost) -> Line
         cpu_us_per_op: cpu * 1e6 / operations,
         switches_per_op: cost.switches as f64 / operations,
         peak_memory_mib: peak_memory(std::process::id()).map(|bytes| bytes as f64 / f64::from(1 << 20)),
+        streams: None,
     }
 }
 
@@ -151,5 +200,20 @@ fn print(line: &Line, json: bool) -> Result<()> {
         "{}: {:.0} IOPS, {:.1} MiB/s{latency}, {:.2} us CPU per request ({} requests in {:.2} s, {} errors, {} mismatches)",
         line.workload, line.iops, line.mib_s, line.cpu_us_per_op, line.operations, line.seconds, line.errors, line.mismatches
     );
+    if let Some(streams) = &line.streams {
+        println!(
+            "  foreign memory: {} requests mapped in {} segments ({} hits, {} misses, {} evictions, {} MiB mapped), {} copied ({} MiB; {} misfits, {} unmappable)",
+            streams.mapped,
+            streams.segments,
+            streams.hits,
+            streams.misses,
+            streams.evictions,
+            streams.mapped_bytes >> 20,
+            streams.copied,
+            streams.copied_bytes >> 20,
+            streams.misfits,
+            streams.unmappable
+        );
+    }
     Ok(())
 }

@@ -123,8 +123,14 @@ pub struct StreamStats {
     pub mapped_bytes: u64,
     /// Transfers without a copy.
     pub mapped: u64,
+    /// Segments of these: more than transfers where memory was fragmented.
+    pub segments: u64,
     /// Transfers that were copied.
     pub copied: u64,
+    /// Of these, the ones that were mapped, but not as the device takes them: misaligned, or in too many segments.
+    pub misfits: u64,
+    /// Of these, the ones whose memory cannot be mapped: it shares its pages with others, or the backend maps nothing later.
+    pub unmappable: u64,
     /// Bytes of these.
     pub copied_bytes: u64,
 }
@@ -175,7 +181,6 @@ impl Streams {
         if self.limits.mode == Mode::ZeroCopy
             && let Some(stream) = self.map(transfer)
         {
-            self.stats.mapped += 1;
             return Ok(stream);
         }
         let set_aside = if transfer.len <= self.copies.size() { self.copies.take() } else { None };
@@ -219,11 +224,14 @@ impl Streams {
         }
     }
 
-    /// The transfer in the device's addresses, or `None` if it must be copied.
+    /// The transfer in the device's addresses, or `None` if it must be copied; counts which, and why.
     fn map(&mut self, transfer: Transfer<'_>) -> Option<Stream> {
         let (mut segments, mut mappings) = (Vec::<Segment>::new(), Vec::new());
         for (memory, offset, len) in transfer.parts() {
-            let mapping = self.cache.get(&self.dma, memory)?;
+            let Some(mapping) = self.cache.get(&self.dma, memory) else {
+                self.stats.unmappable += 1;
+                return None;
+            };
             let (iova, len) = (mapping.iova() + offset as u64, len as u32);
             match segments.last_mut() {
                 Some(last) if last.iova + u64::from(last.len) == iova => last.len += len,
@@ -231,8 +239,12 @@ impl Streams {
             }
             mappings.push(mapping);
         }
-        let fits = self.limits.rules.allow(&segments);
-        fits.then(|| Stream::Mapped { segments: segments.into(), mappings: Mappings(mappings) })
+        if !self.limits.rules.allow(&segments) {
+            self.stats.misfits += 1;
+            return None;
+        }
+        (self.stats.mapped, self.stats.segments) = (self.stats.mapped + 1, self.stats.segments + segments.len() as u64);
+        Some(Stream::Mapped { segments: segments.into(), mappings: Mappings(mappings) })
     }
 }
 

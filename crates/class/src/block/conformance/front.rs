@@ -2,7 +2,7 @@
 
 use ring3_device::dma::{Foreign, Mode, Piece};
 
-use super::super::{BlockQueue, Data, ForeignAccess, Operation, Request, open};
+use super::super::{BlockQueue, Data, ForeignAccess, Operation, Queue, Request, open};
 use super::subject::{Step, Subject, ensure, skip};
 use super::{Check, pattern};
 
