@@ -101,14 +101,13 @@ impl Direct {
         Error::Invalid(format!("{}: a request was refused: {why}", self.name))
     }
 
-    /// The slot's buffer, exchanged for the spare one that was unused longest.
-    fn exchange(&mut self, slot: u16) -> Option<&mut Slot> {
-        let place = self.slots.get_mut(usize::from(slot))?;
-        if let (Some(next), Some(data)) = (self.spare.pop_front(), place.data.take()) {
-            self.spare.push_back(data);
-            place.data = Some(next);
+    /// Gives the slot the spare buffer that was unused longest, for its own.
+    fn exchange(&mut self, slot: u16) {
+        if let Some(place) = self.slots.get_mut(usize::from(slot)).filter(|place| place.data.is_some())
+            && let Some(next) = self.spare.pop_front()
+        {
+            self.spare.extend(place.data.replace(next));
         }
-        Some(place)
     }
 
     fn data(&self, slot: u16) -> Result<&Data, Error> {
