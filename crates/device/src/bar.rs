@@ -34,6 +34,23 @@ pub trait Bar: Clone + Send + Sync + 'static {
     fn write32(&self, offset: u64, value: u32);
     /// Writes 64 bits at byte `offset`; two 32-bit writes, low half first, where the bus cannot do it in one.
     fn write64(&self, offset: u64, value: u64);
+    /// Reads `bytes.len() / 2` words of 16 bits from one `offset`, as a data port gives them, lowest byte first. An odd last byte is
+    /// left alone.
+    fn read_string16(&self, offset: u64, bytes: &mut [u8]) {
+        bytes.chunks_exact_mut(2).for_each(|word| word.copy_from_slice(&self.read16(offset).to_le_bytes()));
+    }
+    /// Writes `bytes.len() / 2` words of 16 bits to one `offset`, lowest byte first. An odd last byte is left out.
+    fn write_string16(&self, offset: u64, bytes: &[u8]) {
+        bytes.chunks_exact(2).for_each(|word| self.write16(offset, u16::from_le_bytes([word[0], word[1]])));
+    }
+    /// As [`read_string16`](Bar::read_string16) in words of 32 bits, for a data port that takes such accesses.
+    fn read_string32(&self, offset: u64, bytes: &mut [u8]) {
+        bytes.chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&self.read32(offset).to_le_bytes()));
+    }
+    /// As [`write_string16`](Bar::write_string16) in words of 32 bits, for a data port that takes such accesses.
+    fn write_string32(&self, offset: u64, bytes: &[u8]) {
+        bytes.chunks_exact(4).for_each(|word| self.write32(offset, u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
+    }
 }
 
 /// Ties a register's width to the access of that width.

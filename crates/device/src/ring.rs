@@ -11,6 +11,8 @@
 //! - [`CompletionRing::pop`]: the load of the word with the phase bit comes before the loads of the rest of the entry, and before
 //!   whatever the caller reads of the data that it announces (acquire).
 //!
+//! Controllers whose tables are no rings (ATA's) use the same fences as [`hand_over`] and [`take_back`].
+//!
 //! On x86-64 a release fence is enough before a doorbell in uncached memory, because stores leave in program order. Another
 //! architecture needs its device-store barrier in `publish`; nothing else would change.
 //!
@@ -27,6 +29,18 @@ use loom::sync::atomic::{Ordering, fence};
 use crate::Error;
 #[cfg(not(loom))]
 use crate::dma::DmaBuffer;
+
+/// All stores to DMA memory so far come before the register write that the caller makes next and that hands the memory over.
+#[inline]
+pub fn hand_over() {
+    fence(Ordering::Release);
+}
+
+/// What the device has said in the register read before this comes before all loads from the memory that it gave back.
+#[inline]
+pub fn take_back() {
+    fence(Ordering::Acquire);
+}
 
 /// 64-bit words that a device can read and write at any time. All accesses are relaxed; the rings add the fences.
 pub trait Words {

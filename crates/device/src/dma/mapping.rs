@@ -26,6 +26,7 @@ impl Mapping {
             dma.space().give_back(iova, len);
             return Err(error);
         }
+        dma.mapped.insert(iova, pages.clone());
         Ok(Self { dma: dma.clone(), pages, iova })
     }
 
@@ -48,6 +49,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let len = self.pages.len();
+        self.dma.mapped.remove(self.iova);
         match self.dma.iommu.unmap(self.iova, len) {
             Ok(()) => self.dma.space().give_back(self.iova, len as u64),
             Err(error) => {

@@ -20,6 +20,7 @@ mod mapping;
 mod memory;
 mod pages;
 mod pool;
+mod reach;
 mod segment;
 mod streams;
 
@@ -39,6 +40,7 @@ pub use streams::{CacheLimits, Direction, Mappings, Mode, Piece, Stream, StreamL
 
 use crate::Error;
 use extents::Extents;
+use reach::Mapped;
 
 /// The address translation of one device, as a backend offers it.
 pub trait Iommu: Send + Sync {
@@ -64,6 +66,8 @@ pub struct Dma {
     iommu: Arc<dyn Iommu>,
     /// Device addresses that nothing is mapped at.
     space: Arc<Mutex<Extents>>,
+    /// What is mapped beside the arena.
+    mapped: Arc<Mapped>,
 }
 
 impl Dma {
@@ -78,7 +82,7 @@ impl Dma {
         // Some devices take address 0 for "none".
         space.exclude(0, iommu.page_size() as u64);
         space.exclude(arena.iova(), arena.memory().len() as u64);
-        Self { arena, iommu, space: Arc::new(Mutex::new(space)) }
+        Self { arena, iommu, space: Arc::new(Mutex::new(space)), mapped: Arc::default() }
     }
 
     /// The same for a device that reaches only addresses below `limit`: memory that is mapped later lies below it, too.
