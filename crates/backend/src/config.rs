@@ -87,6 +87,15 @@ impl ConfigSpace {
         Ok(())
     }
 
+    /// Opens the pin or holds it back.
+    pub(crate) fn set_pin(&self, open: bool) -> Result<(), Error> {
+        let _command = self.command.lock().unwrap_or_else(PoisonError::into_inner);
+        let disabled = (pci::COMMAND_INTX_DISABLE >> 8) as u8;
+        let old = self.read(pci::COMMAND + 1, 1) as u8;
+        let new = if open { old & !disabled } else { old | disabled };
+        if new == old { Ok(()) } else { self.write_unfiltered(pci::COMMAND + 1, 1, new.into()) }
+    }
+
     fn write_unfiltered(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
         let bytes = value.to_le_bytes();
         let (Some(bytes), Some(at)) = (bytes.get(..width), place(self.start, self.size, offset, width)) else {

@@ -8,8 +8,10 @@ mod filter;
 mod guard;
 mod open;
 mod options;
+mod ports;
 pub mod qtest;
 pub mod sim;
+pub mod uio;
 mod uri;
 pub mod vfio;
 

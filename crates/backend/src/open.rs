@@ -4,7 +4,7 @@ use ring3_device::{Device, Error};
 use ring3_pci::{Function, Host};
 use ring3_spec::{ahci, ide, nvme};
 
-use crate::{OpenOptions, Uri, qtest, sim, vfio};
+use crate::{OpenOptions, Uri, qtest, sim, uio, vfio};
 
 /// What to do with a device whose type is known only when its URI has been read.
 ///
@@ -33,6 +33,7 @@ pub fn class_of(uri: &Uri) -> Option<u32> {
 pub fn with_device<J: Job>(uri: &Uri, options: OpenOptions, job: J) -> Result<J::Output, Error> {
     match (uri.scheme.as_str(), uri.target.as_str()) {
         ("vfio", _) => Ok(job.run(vfio::open(uri, options)?)),
+        ("uio", _) => Ok(job.run(uio::open(uri, options)?)),
         ("qtest", _) => Ok(job.run(qtest::open(uri, options)?)),
         ("sim", "edu") => Ok(job.run(sim::edu::open(uri, options)?)),
         ("sim", "nvme") => Ok(job.run(sim::nvme::open(uri, options)?)),

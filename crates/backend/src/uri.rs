@@ -7,9 +7,9 @@ use std::str::FromStr;
 /// A backend, what it should open, and options: `SCHEME:TARGET[,KEY=VALUE]...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
-    /// `vfio`, `qtest` or `sim`.
+    /// `vfio`, `uio`, `qtest` or `sim`.
     pub scheme: String,
-    /// A PCI address for `vfio`, a model for the others.
+    /// A PCI address for `vfio` and `uio`, a model for the others.
     pub target: String,
     /// What stands behind the commas. A backend refuses keys that it does not know.
     pub options: BTreeMap<String, String>,
@@ -19,7 +19,9 @@ pub struct Uri {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UriError {
     /// No scheme, or one that does not exist.
-    #[error("{0:?} does not name a device: use vfio:0000:01:00.0, qtest:nvme or sim:nvme (ring3 devices lists PCI functions)")]
+    #[error(
+        "{0:?} does not name a device: use vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme or sim:nvme (ring3 devices lists PCI functions)"
+    )]
     Scheme(String),
     /// An option without a value.
     #[error("option {0:?} has no value: write key=value")]
@@ -74,7 +76,7 @@ impl FromStr for Uri {
     fn from_str(text: &str) -> Result<Self, UriError> {
         let unknown = || UriError::Scheme(text.into());
         let (scheme, rest) = text.split_once(':').ok_or_else(unknown)?;
-        if !["vfio", "qtest", "sim"].contains(&scheme) {
+        if !["vfio", "uio", "qtest", "sim"].contains(&scheme) {
             return Err(unknown());
         }
         let mut parts = rest.split(',');

@@ -22,7 +22,11 @@ impl std::fmt::Display for Holder {
     }
 }
 
+/// The name of the process that stops a device driven by uio when its driver is gone. It ends by itself with the driver.
+pub const WARDEN: &str = "ring3-warden";
+
 /// The processes that have `/file` open, as far as this user may know: other users' processes are visible to root alone.
+/// A [`WARDEN`] is among them only if its driver is not.
 pub fn holders(host: &Host, file: &str) -> Vec<Holder> {
     let wanted = Path::new("/").join(file);
     let pids = host.names("proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
@@ -31,5 +35,7 @@ pub fn holders(host: &Host, file: &str) -> Vec<Holder> {
         links.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|target| target == wanted)
     };
     let name = |pid| host.text(&format!("proc/{pid}/comm")).unwrap_or_default();
-    pids.filter(has_it).map(|pid| Holder { pid, name: name(pid) }).collect()
+    let all: Vec<_> = pids.filter(has_it).map(|pid| Holder { pid, name: name(pid) }).collect();
+    let (wardens, drivers): (Vec<_>, Vec<_>) = all.into_iter().partition(|holder| holder.name == WARDEN);
+    if drivers.is_empty() { wardens } else { drivers }
 }

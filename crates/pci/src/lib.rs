@@ -17,7 +17,7 @@ pub use address::{Address, AddressError};
 pub use bind::{BindError, Rebound, bind, unbind};
 pub use examine::{Check, examine, examine_machine};
 pub use function::{Function, Resource};
-pub use holder::{Holder, holders};
+pub use holder::{Holder, WARDEN, holders};
 pub use host::{Host, Kernel};
 pub use obstacle::{Blocked, Obstacle};
 pub use uio::{HugePages, huge_pages, uio_file};

@@ -181,8 +181,8 @@ impl Blocked {
             }
             Obstacle::Translated { .. } => vec![format!("sudo ring3 bind {address} and name it vfio:{address}")],
             Obstacle::NoHugePages { needed, total, .. } => {
-                // As many again: the kernel's pages seldom all lie side by side.
-                let wanted = total + 2 * needed;
+                // Those that are there already may lie in pieces.
+                let wanted = total + needed;
                 vec![
                     format!("echo {wanted} | sudo tee {HUGE_PAGES}"),
                     format!("or, if memory is in pieces already, at boot: hugepages={wanted} on the kernel's command line"),

@@ -242,7 +242,7 @@ fn too_few_huge_pages_are_counted_with_the_command_that_reserves_more() {
     machine.huge_pages(8, 1);
     let blocked = on(Way::Uio, &machine).remove(0);
     assert_eq!(blocked.obstacle.name(), "no-huge-pages");
-    assert_eq!(blocked.mend()[0], "echo 12 | sudo tee /proc/sys/vm/nr_hugepages");
+    assert_eq!(blocked.mend()[0], "echo 10 | sudo tee /proc/sys/vm/nr_hugepages");
     assert_eq!(blocked.undo(), ["echo 8 | sudo tee /proc/sys/vm/nr_hugepages"]);
 }
 

@@ -1,0 +1,195 @@
+//! Port ranges: which ports a BAR means, and reaching them by instructions or by a file.
+//!
+//! # Shape
+//! [`PortRange`] is the arithmetic: what of a BAR is there. [`Ports`] reaches it. `io` has the instructions and the permission for them.
+//!
+//! # Trust
+//! A range comes from the kernel's own list of the function's resources, never from the function, and only its ports are asked for. Who
+//! may use ports by instruction can do so with these alone.
+
+mod io;
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use ring3_device::Error;
+use ring3_pci::Resource;
+
+pub(crate) use io::Port;
+
+/// The second range of an IDE channel has one port of use, the third of its four: the kernel lists that one alone for a function in
+/// compatibility mode, at its two legacy places. A driver sees the whole range. [PCI IDE 1.0, 2.4]
+const LEGACY_CONTROLS: [u64; 2] = [0x3f6, 0x376];
+const CONTROL: u64 = 2;
+const CONTROL_RANGE: u64 = 4;
+
+/// The ports that a BAR means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortRange {
+    /// Ports of the BAR, as its driver sees it.
+    pub(crate) len: u64,
+    /// Those of them that are the function's.
+    there: Range<u64>,
+    /// The first that is.
+    first: u16,
+}
+
+impl PortRange {
+    /// The range of a port resource.
+    pub(crate) fn of(resource: &Resource) -> Result<Self, Error> {
+        let wrong = || Error::Invalid(format!("BAR {}: {:#x}+{:#x} are no ports", resource.index, resource.start, resource.size));
+        let end = resource.start.checked_add(resource.size).filter(|&end| resource.port && resource.size > 0 && end <= 1 << 16);
+        end.ok_or_else(wrong)?;
+        let first = u16::try_from(resource.start).map_err(|_| wrong())?;
+        let is_control = resource.size == 1 && LEGACY_CONTROLS.contains(&resource.start);
+        let (len, start) = if is_control { (CONTROL_RANGE, CONTROL) } else { (resource.size, 0) };
+        Ok(Self { len, there: start..start + resource.size, first })
+    }
+
+    /// How far behind the first port `size` ports at `offset` of the BAR lie, if all of them are the function's and aligned.
+    #[inline]
+    fn find(&self, offset: u64, size: usize) -> Option<u16> {
+        let end = offset.checked_add(size as u64)?;
+        let fits = offset >= self.there.start && end <= self.there.end && offset.is_multiple_of(size as u64);
+        fits.then(|| (offset - self.there.start) as u16)
+    }
+
+    /// The ports that are the function's.
+    pub(crate) fn ports(&self) -> Range<u32> {
+        let first = u32::from(self.first);
+        first..first + (self.there.end - self.there.start) as u32
+    }
+}
+
+/// The ports of one BAR.
+pub(crate) struct Ports {
+    range: PortRange,
+    /// By instruction, where this process may.
+    direct: bool,
+    /// By file, and where in it the first port is.
+    file: File,
+    start: u64,
+}
+
+impl Ports {
+    /// The ports `range`, by instruction if that is wanted and allowed, and else by `file`, whose byte `start` is the first port.
+    pub(crate) fn new(range: PortRange, direct: bool, file: File, start: u64) -> Self {
+        let direct = direct && io::allow(&range.ports());
+        Self { range, direct, file, start }
+    }
+
+    /// Ports of the BAR.
+    pub(crate) fn len(&self) -> u64 {
+        self.range.len
+    }
+
+    /// Reads a word at `offset`; all ones where there is no port of the function, or if the function is gone.
+    #[inline]
+    pub(crate) fn read<T: Port>(&self, offset: u64) -> T {
+        let Some(at) = self.range.find(offset, size_of::<T>()) else { return T::ALL_ONES };
+        if self.direct
+            && let Some(value) = T::input(&self.range.ports(), self.range.first + at)
+        {
+            return value;
+        }
+        let mut bytes = [0; 8];
+        let bytes = &mut bytes[..size_of::<T>()];
+        match self.file.read_at(bytes, self.start + u64::from(at)) {
+            Ok(read) if read == size_of::<T>() => T::from_le(bytes),
+            _ => T::ALL_ONES,
+        }
+    }
+
+    /// Writes a word at `offset`; nothing where there is no port of the function.
+    #[inline]
+    pub(crate) fn write<T: Port>(&self, offset: u64, value: T) {
+        let Some(at) = self.range.find(offset, size_of::<T>()) else { return };
+        if !(self.direct && value.output(&self.range.ports(), self.range.first + at)) {
+            // A device that is gone loses writes; there is nobody to tell.
+            let _ = self.file.write_at(&value.to_le()[..size_of::<T>()], self.start + u64::from(at));
+        }
+    }
+}
+
+/// Fails if somebody else than the function, its bus and `driver` has one of `ports` in `text`, the kernel's list of ports.
+pub(crate) fn check_owner(text: &str, ports: &Range<u32>, function: &str, driver: &str) -> Result<(), Error> {
+    let overlap = |line: &&str| {
+        let range = line.trim_start().split(" : ").next().and_then(|range| range.split_once('-'));
+        let number = |text: &str| u32::from_str_radix(text, 16).ok();
+        range.and_then(|(first, last)| Some(number(first)? < ports.end && number(last)? >= ports.start)).unwrap_or(false)
+    };
+    let owner = |line: &str| line.split_once(" : ").map(|(_, owner)| owner.trim().to_owned()).unwrap_or_default();
+    let ours = |owner: &String| owner.starts_with("PCI ") || owner == function || owner.starts_with(driver);
+    match text.lines().filter(overlap).map(owner).find(|owner| !ours(owner)) {
+        None => Ok(()),
+        Some(owner) => {
+            Err(Error::Busy(format!("ports {:#x} to {:#x} belong to {owner} (/proc/ioports)", ports.start, ports.end - 1)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn resource(start: u64, size: u64) -> Resource {
+        Resource { index: 1, start, size, port: true }
+    }
+
+    #[test]
+    fn a_legacy_control_block_is_seen_whole_and_has_one_port() {
+        let range = PortRange::of(&resource(0x3f6, 1)).unwrap();
+        assert_eq!((range.len, range.ports()), (4, 0x3f6..0x3f7));
+        assert_eq!((range.find(2, 1), range.find(0, 1), range.find(3, 1), range.find(2, 2)), (Some(0), None, None, None));
+    }
+
+    #[test]
+    fn a_native_control_block_has_all_its_ports() {
+        let range = PortRange::of(&resource(0xc100, 4)).unwrap();
+        assert_eq!((range.find(2, 1), range.find(0, 4), range.find(2, 4)), (Some(2), Some(0), None));
+    }
+
+    #[test]
+    fn what_is_no_range_of_ports_is_refused() {
+        for (start, size) in [(0xfffc, 8), (0x1_0000, 8), (u64::MAX, 2), (0x1f0, 0)] {
+            assert!(PortRange::of(&resource(start, size)).is_err(), "{start:#x}+{size}");
+        }
+        assert!(PortRange::of(&Resource { port: false, ..resource(0x1f0, 8) }).is_err());
+    }
+
+    #[test]
+    fn ports_of_another_driver_are_refused_by_its_name() {
+        let list =
+            "0000-0cf7 : PCI Bus 0000:00\n  0170-0177 : 0000:00:01.1\n    0170-0177 : ata_piix\n  01f0-01f7 : 0000:00:01.1\n";
+        let check = |ports| check_owner(list, &ports, "0000:00:01.1", "vfio");
+        assert!(check(0x1f0..0x1f8).is_ok());
+        assert!(check(0x170..0x178).unwrap_err().to_string().contains("ata_piix"));
+    }
+
+    #[test]
+    fn a_file_stands_for_ports_that_may_not_be_used_by_instruction() {
+        let file = File::from(rustix::fs::memfd_create("ports", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        file.set_len(8).unwrap();
+        let ports = Ports::new(PortRange::of(&resource(0x1f0, 8)).unwrap(), false, file, 0);
+        ports.write(6, 0xa0u8);
+        assert_eq!((ports.read::<u8>(6), ports.read::<u16>(6), ports.read::<u32>(6)), (0xa0, 0x00a0, u32::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn no_offset_reaches_a_port_that_is_not_the_functions(start in 0u64..0x1_0000, size in 1u64..64, offset in any::<u64>()) {
+            if let Ok(range) = PortRange::of(&resource(start, size)) {
+                for width in [1, 2, 4] {
+                    for offset in [offset, offset % 80] {
+                        if let Some(at) = range.find(offset, width) {
+                            let first = u32::from(range.first) + u32::from(at);
+                            prop_assert!(range.ports().contains(&first) && range.ports().contains(&(first + width as u32 - 1)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Port instructions, and the permission for them.
+//!
+//! The kernel gives the permission to a thread, which hands it to those that it starts. A thread that was there before has none, and an
+//! instruction without permission is a signal that ends the process; so each thread remembers what it has asked for, and asks before
+//! its first access.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use crate::guard::Word;
+
+thread_local! {
+    /// Ranges that this thread may use.
+    static ALLOWED: RefCell<Vec<Range<u32>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lets the calling thread use `ports`; false if the kernel refuses (it wants the capability CAP_SYS_RAWIO, and no lockdown).
+#[inline]
+pub(super) fn allow(ports: &Range<u32>) -> bool {
+    ALLOWED.with_borrow_mut(|allowed| allowed.contains(ports) || ask(ports, allowed))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[cold]
+fn ask(ports: &Range<u32>, allowed: &mut Vec<Range<u32>>) -> bool {
+    // SAFETY: gives this thread a permission; it takes nothing away. What the ports do is their device's business, not memory's.
+    let given = unsafe { libc::ioperm(ports.start.into(), (ports.end - ports.start).into(), 1) } == 0;
+    if given {
+        allowed.push(ports.clone());
+    }
+    given
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn ask(_: &Range<u32>, _: &mut Vec<Range<u32>>) -> bool {
+    false
+}
+
+/// A word that an instruction moves.
+pub(crate) trait Port: Word {
+    /// Reads `port`, which with the bytes behind it lies in `ports`; `None` if this thread may not.
+    fn input(ports: &Range<u32>, port: u16) -> Option<Self>;
+    /// Writes `port`, as above; false if this thread may not.
+    fn output(self, ports: &Range<u32>, port: u16) -> bool;
+}
+
+macro_rules! port {
+    ($($t:ty: $read:literal $write:literal $class:tt),*) => {$(
+        impl Port for $t {
+            #[inline]
+            fn input(ports: &Range<u32>, port: u16) -> Option<Self> {
+                if !allow(ports) {
+                    return None;
+                }
+                let value: Self;
+                // SAFETY: the thread has the permission for the range. `in` changes no memory and no flags; that other accesses stay on
+                // their side of it is wanted, so it is not `nomem`.
+                #[cfg(target_arch = "x86_64")]
+                unsafe {
+                    std::arch::asm!($read, out($class) value, in("dx") port, options(nostack, preserves_flags));
+                }
+                #[cfg(not(target_arch = "x86_64"))]
+                {
+                    let _ = port;
+                    value = Self::ALL_ONES;
+                }
+                Some(value)
+            }
+
+            #[inline]
+            fn output(self, ports: &Range<u32>, port: u16) -> bool {
+                if !allow(ports) {
+                    return false;
+                }
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                unsafe {
+                    std::arch::asm!($write, in("dx") port, in($class) self, options(nostack, preserves_flags));
+                }
+                let _ = port;
+                true
+            }
+        }
+    )*};
+}
+port!(u8: "in al, dx" "out dx, al" "al", u16: "in ax, dx" "out dx, ax" "ax", u32: "in eax, dx" "out dx, eax" "eax");
