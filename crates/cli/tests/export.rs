@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use ring3_lab::{Backing, Cache, Device, Guest, Namespace, Outcome, Size};
+use ring3_lab::{Backing, Cache, Device, Disk, Guest, Outcome, Size};
 
 /// Shell functions of every step. `serve DRIVER OPTION...` starts ring3 and returns when its disks are there; `ended` waits for its
 /// end and prints its exit code.
@@ -207,12 +207,7 @@ fn a_kernel_without_ublk_is_an_error_that_names_the_module() {
 fn through_vfio() -> &'static Outcome {
     static OUTCOME: OnceLock<Outcome> = OnceLock::new();
     OUTCOME.get_or_init(|| {
-        let namespace = |block_size| Namespace {
-            size: Size(64 << 20),
-            backing: Backing::Memory,
-            block_size: Some(block_size),
-            ..Namespace::default()
-        };
+        let namespace = |block_size| Disk { block_size: Some(block_size), ..Disk::new(Size(64 << 20), Backing::Memory) };
         let disk = Device { namespaces: vec![namespace(512), namespace(4096)], ..Device::new("disk", "nvme").bound("vfio-pci") };
         let steps = [
             ("two namespaces", TWO_NAMESPACES),

@@ -1,12 +1,12 @@
 //! Devices of the guest: what a scenario says of them, and the words QEMU wants.
 
-use crate::error::{Doing, Error};
-use crate::folder::SHARED_MEMORY;
+use crate::disk::{Backing, Bad, Disk, Size};
+use crate::drive;
+use crate::error::Error;
 use crate::machine::Place;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// One device. Any model that QEMU has; disks and network cards get what stands behind them from here.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 pub struct Device {
     /// Name in QEMU, serial number of a disk; in the guest, the variable of this name in capitals is its PCI address.
     pub id: String,
-    /// QEMU's name of the model: `nvme`, `edu`, `e1000`, ...
+    /// QEMU's name of the model: `nvme`, `ahci`, `edu`, `e1000`, ... On machine pc, `piix3-ide` and `piix4-ide` are the machine's own
+    /// controller.
     pub model: String,
     /// Driver that it is bound to before the steps run, for example `vfio-pci`.
     pub bind: Option<String>,
@@ -27,9 +28,19 @@ pub struct Device {
     pub backing: Backing,
     /// Bytes of a logical block: 512 (without it) or 4096.
     pub block_size: Option<u32>,
+    /// See [`Disk::bad`].
+    #[serde(default)]
+    pub bad: Vec<Bad>,
+    /// See [`Disk::rate`].
+    pub rate: Option<Size>,
+    /// See [`Disk::commands`].
+    pub commands: Option<u64>,
     /// Namespaces of an NVMe controller that has not just one; then `size` is not given.
     #[serde(default, rename = "namespace")]
-    pub namespaces: Vec<Namespace>,
+    pub namespaces: Vec<Disk>,
+    /// Drives of an AHCI or IDE controller.
+    #[serde(default, rename = "drive")]
+    pub drives: Vec<Disk>,
     /// Network behind it: `"user"` is a network of this guest alone; or a table for QEMU's -netdev.
     pub netdev: Option<Value>,
     /// Further properties of the model, as QEMU names them.
@@ -37,92 +48,11 @@ pub struct Device {
     pub options: Map<String, Value>,
 }
 
-/// A namespace of an NVMe controller.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Namespace {
-    /// Its size.
-    pub size: Size,
-    /// What holds its data.
-    #[serde(default)]
-    pub backing: Backing,
-    /// Bytes of a logical block: 512 (without it) or 4096.
-    pub block_size: Option<u32>,
-    /// Further properties of QEMU's nvme-ns, for example `ms` for metadata.
-    #[serde(default)]
-    pub options: Map<String, Value>,
-}
-
-/// What holds a disk's data.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(from = "String")]
-pub enum Backing {
-    /// Nothing: writes vanish, reads give zeroes.
-    #[default]
-    Null,
-    /// Nothing, and reads leave memory as it is: the quickest, for measuring what is not the disk.
-    Untouched,
-    /// Memory of the host, gone after the run.
-    Memory,
-    /// A sparse file in the cache folder, gone after the run.
-    File,
-    /// An image that is there already, and stays.
-    Image(PathBuf),
-}
-
-impl From<String> for Backing {
-    fn from(word: String) -> Self {
-        match word.as_str() {
-            "null" => Self::Null,
-            "untouched" => Self::Untouched,
-            "memory" => Self::Memory,
-            "file" => Self::File,
-            _ => Self::Image(word.into()),
-        }
-    }
-}
-
-/// A size in bytes; in a scenario a number, or text such as `64K`, `512M`, `1G`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "SizeWord")]
-pub struct Size(pub u64);
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum SizeWord {
-    Number(u64),
-    Text(String),
-}
-
-impl TryFrom<SizeWord> for Size {
-    type Error = String;
-    fn try_from(word: SizeWord) -> Result<Self, String> {
-        match word {
-            SizeWord::Number(bytes) => Ok(Self(bytes)),
-            SizeWord::Text(text) => text.parse(),
-        }
-    }
-}
-
-impl std::str::FromStr for Size {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is not a size such as 512M or 1G");
-        let (digits, shift) = match text.as_bytes().last() {
-            Some(b'K') => (&text[..text.len() - 1], 10),
-            Some(b'M') => (&text[..text.len() - 1], 20),
-            Some(b'G') => (&text[..text.len() - 1], 30),
-            Some(b'T') => (&text[..text.len() - 1], 40),
-            _ => (text, 0),
-        };
-        let number: u64 = digits.parse().map_err(|_| wrong())?;
-        number.checked_shl(shift).filter(|bytes| bytes >> shift == number).map(Self).ok_or_else(wrong)
-    }
-}
-
 /// What QEMU is told about one device, in JSON: good for the command line and for plugging it in later.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
+    /// -object
+    pub(crate) objects: Vec<Value>,
     /// -blockdev
     pub(crate) blocks: Vec<Value>,
     /// -netdev
@@ -142,6 +72,11 @@ impl Device {
         Self { size: Some(size), backing, ..Self::new(id, "nvme") }
     }
 
+    /// An AHCI controller with one drive.
+    pub fn ahci(id: &str, size: Size, backing: Backing) -> Self {
+        Self { drives: vec![Disk::new(size, backing)], ..Self::new(id, "ahci") }
+    }
+
     /// The same, bound to `driver` (`vfio-pci`) before the steps run.
     pub fn bound(self, driver: &str) -> Self {
         Self { bind: Some(driver.into()), ..self }
@@ -153,9 +88,26 @@ impl Device {
         self
     }
 
+    /// Whether it is an AHCI controller.
+    pub(crate) fn is_ahci(&self) -> bool {
+        drive::qemu_model(&self.model) == "ich9-ahci"
+    }
+
     /// Whether it can be plugged into a running guest.
     pub(crate) fn can_be_plugged(&self) -> bool {
-        self.namespaces.is_empty() && self.addr.is_none()
+        self.namespaces.is_empty() && self.drives.is_empty() && self.addr.is_none()
+    }
+
+    /// All its disks.
+    pub(crate) fn disks(&self) -> Vec<Disk> {
+        let own = self.size.map(|size| Disk {
+            bad: self.bad.clone(),
+            rate: self.rate,
+            commands: self.commands,
+            block_size: self.block_size,
+            ..Disk::new(size, self.backing.clone())
+        });
+        own.into_iter().chain(self.namespaces.iter().cloned()).chain(self.drives.iter().cloned()).collect()
     }
 
     /// Checks names before they reach QEMU or the guest's shell.
@@ -174,6 +126,14 @@ impl Device {
         if !self.namespaces.is_empty() && (self.model != "nvme" || self.size.is_some()) {
             return wrong("[[device.namespace]] is for model = \"nvme\" and stands instead of size".into());
         }
+        if self.size.is_none() && (self.rate.is_some() || self.commands.is_some() || !self.bad.is_empty()) {
+            return wrong(
+                "rate, commands and bad are for a disk: give it a size, or write them into its namespace or drive".into(),
+            );
+        }
+        if let Err(why) = drive::check(self) {
+            return wrong(why);
+        }
         if let Some(addr) =
             self.addr.as_deref().filter(|addr| !u8::from_str_radix(addr, 16).is_ok_and(|slot| (1..0x1f).contains(&slot)))
         {
@@ -185,15 +145,21 @@ impl Device {
     /// QEMU's words for this device at `place`. Files of the run are created in `folder`.
     pub(crate) fn parts(&self, place: &Place, folder: &Path) -> Result<Parts, Error> {
         let mut parts = Parts::default();
-        let mut device = json!({ "driver": self.model, "id": self.id, "bus": place.bus, "addr": place.slot });
+        let mut device = json!({ "driver": drive::qemu_model(&self.model), "id": self.id, "bus": place.bus, "addr": place.slot });
         if self.model == "nvme" {
             device["serial"] = json!(self.id);
         }
-        if let Some(size) = self.size {
-            let node = format!("{}-disk", self.id);
-            parts.blocks.push(block(&node, size, &self.backing, folder)?);
-            device["drive"] = json!(node);
-            set_block_size(&mut device, self.block_size);
+        let single = usize::from(self.size.is_some());
+        for (index, disk) in self.disks().iter().enumerate() {
+            let node =
+                if index < single { format!("{}-disk", self.id) } else { format!("{}-disk{}", self.id, index + 1 - single) };
+            let nodes = disk.nodes(&node, folder)?;
+            parts.objects.extend(nodes.objects);
+            parts.blocks.extend(nodes.blocks);
+            if index < single {
+                device["drive"] = json!(node);
+                set_block_size(&mut device, self.block_size);
+            }
         }
         if let Some(net) = &self.netdev {
             let node = format!("{}-net", self.id);
@@ -201,16 +167,19 @@ impl Device {
             device["netdev"] = json!(node);
         }
         merge(&mut device, &self.options);
-        parts.devices.push(device);
-        for (index, space) in self.namespaces.iter().enumerate() {
-            let node = format!("{}-disk{}", self.id, index + 1);
-            parts.blocks.push(block(&node, space.size, &space.backing, folder)?);
-            let mut device = json!({ "driver": "nvme-ns", "bus": self.id, "drive": node, "nsid": index + 1 });
-            set_block_size(&mut device, space.block_size);
-            merge(&mut device, &space.options);
-            parts.devices.push(device);
-        }
+        // The machine's own controller is there already.
+        parts.devices.extend((!place.onboard).then_some(device));
+        parts.devices.extend(self.namespaces.iter().enumerate().map(|(index, space)| self.namespace(index, space)));
+        parts.devices.extend(drive::devices(self, place));
         Ok(parts)
+    }
+
+    fn namespace(&self, index: usize, space: &Disk) -> Value {
+        let node = format!("{}-disk{}", self.id, index + 1);
+        let mut device = json!({ "driver": "nvme-ns", "bus": self.id, "drive": node, "nsid": index + 1 });
+        set_block_size(&mut device, space.block_size);
+        merge(&mut device, &space.options);
+        device
     }
 }
 
@@ -221,38 +190,10 @@ fn set_block_size(device: &mut Value, bytes: Option<u32>) {
     }
 }
 
-fn merge(device: &mut Value, options: &Map<String, Value>) {
+pub(crate) fn merge(device: &mut Value, options: &Map<String, Value>) {
     for (name, value) in options {
         device[name] = value.clone();
     }
-}
-
-fn block(node: &str, size: Size, backing: &Backing, folder: &Path) -> Result<Value, Error> {
-    let shm = Path::new(SHARED_MEMORY);
-    let file = |path: &Path| json!({ "driver": "raw", "node-name": node, "discard": "unmap", "file": { "driver": "file", "filename": path, "discard": "unmap" } });
-    let null = |zeroes: bool| json!({ "driver": "null-co", "node-name": node, "size": size.0, "read-zeroes": zeroes });
-    match backing {
-        Backing::Null => Ok(null(true)),
-        Backing::Untouched => Ok(null(false)),
-        Backing::Image(path) if path.exists() => Ok(file(path)),
-        Backing::Image(path) => Err(Error::Request(format!(
-            "backing '{}' is neither null, untouched, memory, file nor an image that exists",
-            path.display()
-        ))),
-        Backing::Memory if shm.is_dir() => Ok(file(&sparse(&shm.join(run_name(folder, node)), size)?)),
-        Backing::Memory | Backing::File => Ok(file(&sparse(&folder.join(node), size)?)),
-    }
-}
-
-/// Name of a disk in shared memory; `folder` removes what begins with the run's name.
-fn run_name(folder: &Path, node: &str) -> String {
-    format!("{}-{node}", folder.file_name().unwrap_or_default().to_string_lossy())
-}
-
-fn sparse(path: &Path, size: Size) -> Result<PathBuf, Error> {
-    let file = File::create(path).doing("creating a disk", path)?;
-    file.set_len(size.0).doing("sizing a disk", path)?;
-    Ok(path.into())
 }
 
 fn network(node: &str, net: &Value) -> Result<Value, Error> {
@@ -277,25 +218,8 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_with_their_unit() {
-        assert_eq!("64K".parse(), Ok(Size(65536)));
-        assert_eq!("1G".parse(), Ok(Size(1 << 30)));
-        assert_eq!("17".parse(), Ok(Size(17)));
-        for wrong in ["", "G", "1X", "-1M", "99999999999T"] {
-            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_disk_of_nothing_reads_as_zeroes() {
-        let parts = parts(&Device::nvme("d", Size(1 << 30), Backing::Null));
-        assert_eq!(parts.blocks[0]["read-zeroes"], true);
-        assert_eq!(parts.devices[0]["drive"], parts.blocks[0]["node-name"]);
-    }
-
-    #[test]
     fn namespaces_hang_on_their_controller_in_order() {
-        let space = |block_size| Namespace { size: Size(1 << 20), block_size, ..Namespace::default() };
+        let space = |block_size| Disk { block_size, ..Disk::new(Size(1 << 20), Backing::Null) };
         let device = Device { namespaces: vec![space(None), space(Some(4096))], ..Device::new("d", "nvme") };
         let parts = parts(&device);
         assert_eq!(parts.devices.len(), 3);

@@ -77,6 +77,8 @@ pub struct Guest {
     pub vcpus: Option<u32>,
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// Huge pages of 2 MiB, set aside out of the memory while the kernel boots.
+    pub hugepages: u32,
     /// Its devices.
     pub devices: Vec<Device>,
     /// Kernel modules to load, with parameters after the name; what they need is loaded too.
@@ -111,6 +113,7 @@ impl Default for Guest {
             iommu: None,
             vcpus: None,
             memory_mib: 512,
+            hugepages: 0,
             devices: Vec::new(),
             modules: Vec::new(),
             steps: Vec::new(),
@@ -167,6 +170,11 @@ impl Guest {
         self
     }
 
+    /// The IOMMU that it has.
+    pub(crate) fn iommu(&self) -> Iommu {
+        self.iommu.unwrap_or(self.machine.usual_iommu())
+    }
+
     /// What must be in the cache before this guest can boot.
     pub fn needs(&self) -> Vec<Need> {
         vec![Need::Tools, Need::Kernel(self.kernel.clone())]
@@ -206,7 +214,7 @@ impl Guest {
         let prepared = self.prepare(cache, watch)?;
         let saved = match self.boot {
             Boot::Plain => None,
-            Boot::Snapshot => Some(Snapshot::of(&prepared.qemu, cache, &prepared.kernel)?),
+            Boot::Snapshot => Some(Snapshot::of(&prepared.qemu, cache, &prepared.kernel, prepared.iommu)?),
         };
         let names: Vec<String> = self.steps.iter().map(|step| step.name.clone()).collect();
         let run = Run { cache, limit: self.time_limit, started: Instant::now(), steps: &names };
@@ -234,6 +242,11 @@ impl Guest {
     fn prepare(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Prepared, Error> {
         let mut progress = |line: &str| watch(Event::Progress(line));
         self.devices.iter().try_for_each(Device::check)?;
+        if self.mode == Mode::Instructions && self.devices.iter().flat_map(Device::disks).any(|disk| disk.is_paced()) {
+            return Err(Error::Request(
+                "rate and commands go by the host's clock: a disk with them needs mode = \"wall\"".into(),
+            ));
+        }
         prepare(cache, &self.needs(), &mut progress)?;
         // Most jobs do without it, and it is the one thing that wants a compiler.
         if let Err(error) = prepare(cache, &[Need::Fio], &mut progress) {
@@ -243,7 +256,7 @@ impl Guest {
         let job = Job::new(self)?.archive(cache, &kernel)?;
         let folder = Folder::new(cache, &self.name)?;
         let qemu = Qemu::of(self, cache, &kernel, folder.path())?;
-        Ok(Prepared { qemu, kernel, job, folder })
+        Ok(Prepared { qemu, kernel, iommu: self.iommu(), job, folder })
     }
 
     /// Compares the output with what was expected.
@@ -262,6 +275,7 @@ impl Guest {
 struct Prepared {
     qemu: Qemu,
     kernel: Kernel,
+    iommu: Iommu,
     job: Vec<u8>,
     folder: Folder,
 }
@@ -270,7 +284,7 @@ impl Prepared {
     /// Boots with the job in the initramfs.
     fn start(self, cache: &Cache, start: Start) -> Result<Session, Error> {
         let initrd = self.folder.path().join("initrd");
-        job::join(&initramfs::base(cache)?, &[&job::boot_archive(&self.kernel)?, &self.job], &initrd)?;
+        job::join(&initramfs::base(cache)?, &[&job::boot_archive(&self.kernel, self.iommu)?, &self.job], &initrd)?;
         Session::start(&self.qemu.arguments(&initrd, start)?, self.folder, start == Start::Terminal)
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{Doing, Error};
 use crate::guest::{Guest, Step};
 use crate::initramfs::identity;
 use crate::kernel::Kernel;
-use crate::machine::Place;
+use crate::machine::{Iommu, Place};
 use crate::modules::{Module, Modules};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,6 +19,11 @@ use std::time::SystemTime;
 
 /// Modules that a driver which a device is bound to needs beyond itself.
 const BINDERS: &[(&str, &[&str])] = &[("vfio-pci", &["vfio-pci", "vfio_iommu_type1"])];
+/// What vfio wants to be told where interrupts are not remapped: that a device which writes interrupt messages at will is accepted.
+const UNSAFE_INTERRUPTS: &str = "vfio_iommu_type1 allow_unsafe_interrupts=1";
+
+/// Disks of an ATA controller, from its place in /sys on.
+const SCSI_DISKS: &str = "ata*/host*/target*/*/block/sd*";
 
 /// A job in the form that the guest's init reads: see `lab/guest/init`.
 pub(crate) struct Job<'a> {
@@ -78,7 +83,12 @@ impl<'a> Job<'a> {
         let modules: Vec<_> = self.guest.modules.iter().map(|name| name.as_str()).collect();
         self.guest.devices.iter().zip(&self.places).filter(|(device, _)| device.bind.is_none()).filter_map(
             move |(device, place)| {
+                let ata = match device.model.as_str() {
+                    "piix3-ide" | "piix4-ide" => modules.contains(&"ata_piix"),
+                    _ => device.is_ahci() && modules.contains(&"ahci"),
+                };
                 let (count, sign) = match device.model.as_str() {
+                    _ if ata && modules.contains(&"sd_mod") => (device.drives.len(), SCSI_DISKS),
                     "nvme" if modules.contains(&"nvme") => (device.namespaces.len().max(1), "nvme/nvme*/nvme*n*"),
                     net @ ("e1000" | "e1000e" | "igb") if modules.contains(&net) => (1, "net/*"),
                     _ => return None,
@@ -91,12 +101,15 @@ impl<'a> Job<'a> {
     /// Modules in two groups: what bound devices need, and the rest once they are bound.
     fn modules(&self, kernel: &Kernel, archive: &mut Writer) -> Result<(), Error> {
         let binders = self.bound().filter_map(|(device, _)| device.bind.as_deref());
-        let early: Vec<String> = binders
+        let mut early: Vec<String> = binders
             .flat_map(|driver| match BINDERS.iter().find(|(name, _)| *name == driver) {
                 Some((_, modules)) => modules.iter().map(|m| m.to_string()).collect(),
                 None => vec![driver.to_string()],
             })
             .collect();
+        if self.guest.iommu() == Iommu::Virtio {
+            early.iter_mut().filter(|name| *name == "vfio_iommu_type1").for_each(|name| *name = UNSAFE_INTERRUPTS.into());
+        }
         let tables = kernel.modules()?;
         add_modules(archive, "/job/early", &tables, &early)?;
         add_modules(archive, "/job/late", &tables, &self.guest.modules)
@@ -115,9 +128,12 @@ impl<'a> Job<'a> {
 }
 
 /// What a guest on `kernel` needs before it can take a job.
-pub(crate) fn boot_archive(kernel: &Kernel) -> Result<Vec<u8>, Error> {
+pub(crate) fn boot_archive(kernel: &Kernel, iommu: Iommu) -> Result<Vec<u8>, Error> {
     let mut archive = Writer::new();
-    add_modules(&mut archive, "/boot", &kernel.modules()?, &["virtio_pci".into(), "virtio_console".into()])?;
+    // The kernel gives no device behind this IOMMU to a driver, the job port included, before the IOMMU has its own.
+    let iommu = (iommu == Iommu::Virtio).then_some("virtio-iommu");
+    let modules: Vec<String> = ["virtio_pci"].into_iter().chain(iommu).chain(["virtio_console"]).map(String::from).collect();
+    add_modules(&mut archive, "/boot", &kernel.modules()?, &modules)?;
     Ok(archive.finish())
 }
 

@@ -24,6 +24,8 @@ mod closure;
 mod console;
 mod cpio;
 mod device;
+mod disk;
+mod drive;
 mod error;
 mod folder;
 mod guest;
@@ -41,7 +43,8 @@ mod setup;
 mod snapshot;
 
 pub use cache::Cache;
-pub use device::{Backing, Device, Namespace, Size};
+pub use device::Device;
+pub use disk::{Backing, Bad, Disk, Size, Transfer};
 pub use error::Error;
 pub use folder::abandon;
 pub use guest::{Boot, Guest, Mode, Step};

@@ -37,7 +37,12 @@ pub(crate) struct Place {
     pub(crate) slot: String,
     /// The address in the guest.
     pub(crate) address: String,
+    /// Whether it is the machine's own; then `bus` is what its drives hang on, and nothing is to be plugged in.
+    pub(crate) onboard: bool,
 }
+
+/// IDE function of machine pc's south bridge.
+const ONBOARD_IDE: &str = "0000:00:01.1";
 
 /// The job port's slot on the root bus.
 const PORT_SLOT: u8 = 0x3;
@@ -47,12 +52,19 @@ const FIRST_ROOT_PORT: u8 = 0x10;
 const ROOT_PORTS: usize = 12;
 
 impl Machine {
-    /// QEMU's name.
-    pub(crate) fn name(self) -> &'static str {
+    /// What QEMU is told to be, with `devices` of its own.
+    pub(crate) fn words(self, devices: &[Device]) -> &'static str {
+        let newer = devices.iter().any(|device| device.model == "piix4-ide" && self.has_onboard(device));
         match self {
             Self::Q35 => "q35",
+            Self::Pc if newer => "pc,x-south-bridge=piix4-isa",
             Self::Pc => "pc",
         }
+    }
+
+    /// Whether `device` is the machine's own.
+    fn has_onboard(self, device: &Device) -> bool {
+        self == Self::Pc && device.addr.is_none() && ["piix3-ide", "piix4-ide"].contains(&device.model.as_str())
     }
 
     /// The IOMMU that this machine has when nothing is said.
@@ -72,28 +84,33 @@ impl Machine {
 
     /// The place of `device`, the `index`th without an address of its own.
     pub(crate) fn place(self, device: &Device, index: usize) -> Place {
-        let on_root =
-            |slot: u8| Place { bus: self.root_bus().into(), slot: format!("{slot:x}"), address: format!("0000:00:{slot:02x}.0") };
+        if self.has_onboard(device) {
+            return Place { bus: "ide".into(), slot: String::new(), address: ONBOARD_IDE.into(), onboard: true };
+        }
+        let place = |bus: String, slot: String, address: String| Place { bus, slot, address, onboard: false };
+        let on_root = |slot: u8| place(self.root_bus().into(), format!("{slot:x}"), format!("0000:00:{slot:02x}.0"));
         match (device.addr.as_deref().and_then(|text| u8::from_str_radix(text, 16).ok()), self) {
             (Some(slot), _) => on_root(slot),
             (None, Self::Pc) => on_root(FIRST_ROOT_PORT + index as u8),
             // The firmware numbers the buses behind the root ports in the order of their slots.
-            (None, Self::Q35) => {
-                Place { bus: format!("port{}", index + 1), slot: "0".into(), address: format!("0000:{:02x}:00.0", index + 1) }
-            }
+            (None, Self::Q35) => place(format!("port{}", index + 1), "0".into(), format!("0000:{:02x}:00.0", index + 1)),
         }
     }
 
     /// Places of all `devices`, in their order.
     pub(crate) fn places(self, devices: &[Device]) -> Result<Vec<Place>, Error> {
-        let free = devices.iter().filter(|device| device.addr.is_none()).count();
+        let placed = |device: &Device| device.addr.is_some() || self.has_onboard(device);
+        if devices.iter().filter(|device| self.has_onboard(device)).count() > 1 {
+            return Err(Error::Request("machine pc has one IDE controller of its own: give the other one an addr".into()));
+        }
+        let free = devices.iter().filter(|device| !placed(device)).count();
         if free > ROOT_PORTS {
             return Err(Error::Request(format!("{free} devices, and room for {ROOT_PORTS}: give some an addr")));
         }
         let mut index = 0;
         let places = devices.iter().map(|device| {
             let place = self.place(device, index);
-            index += usize::from(device.addr.is_none());
+            index += usize::from(!placed(device));
             place
         });
         Ok(places.collect())

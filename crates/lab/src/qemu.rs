@@ -57,7 +57,7 @@ impl Qemu {
     /// QEMU for `guest`, whose disks are made in `folder`.
     pub(crate) fn of(guest: &Guest, cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<Self, Error> {
         let (program, version) = find(cache)?;
-        let iommu = guest.iommu.unwrap_or(guest.machine.usual_iommu());
+        let iommu = guest.iommu();
         let places = guest.machine.places(&guest.devices)?;
         let ports = guest.devices.iter().filter(|device| device.addr.is_none()).count();
         let parts = guest.devices.iter().zip(&places).map(|(device, place)| device.parts(place, folder));
@@ -101,7 +101,12 @@ impl Qemu {
             line.extend(["-incoming".into(), "defer".into()]);
         }
         for parts in self.parts.iter().filter(|_| !pluggable) {
-            let all = [("-blockdev", &parts.blocks), ("-netdev", &parts.nets), ("-device", &parts.devices)];
+            let all = [
+                ("-object", &parts.objects),
+                ("-blockdev", &parts.blocks),
+                ("-netdev", &parts.nets),
+                ("-device", &parts.devices),
+            ];
             line.extend(
                 all.iter().flat_map(|(word, values)| values.iter().flat_map(|value| [word.to_string(), value.to_string()])),
             );
@@ -130,7 +135,7 @@ pub(crate) fn channel(name: &str, fd: i32) -> [String; 2] {
 fn machine_arguments(guest: &Guest) -> Vec<String> {
     let line = |words: &str| words.split(' ').map(String::from).collect::<Vec<_>>();
     let mut arguments = line("-nodefaults -no-user-config -display none -no-reboot");
-    arguments.extend(line(&format!("-M {} -cpu {PROCESSOR} -m {}M", guest.machine.name(), guest.memory_mib)));
+    arguments.extend(line(&format!("-M {} -cpu {PROCESSOR} -m {}M", guest.machine.words(&guest.devices), guest.memory_mib)));
     arguments.extend(match guest.mode {
         Mode::Wall => line(&format!("-accel tcg,thread=multi -smp {}", guest.vcpus.unwrap_or(2))),
         // One processor by nature: instruction counting is not parallel. The clock starts at a fixed date.
@@ -147,10 +152,19 @@ fn command_line(guest: &Guest, iommu: Iommu) -> String {
     if iommu == Iommu::Intel {
         words.push("intel_iommu=on");
     }
+    // QEMU's AHCI maps a command's table of regions in one piece, so one that lies in two pages which the IOMMU has in different
+    // places is an overflow to it. The kernel's driver has such tables; what vfio maps is not touched by this.
+    if iommu != Iommu::None && guest.devices.iter().any(|device| device.is_ahci() && device.bind.is_none()) {
+        words.push("iommu=pt");
+    }
     let waits = |device: &crate::device::Device| matches!(device.model.as_str(), "nvme" | "e1000" | "e1000e" | "igb");
     let poll = guest.mode == Mode::Instructions && guest.devices.iter().any(waits);
     if guest.idle_poll.unwrap_or(poll) {
         words.push("idle=poll");
+    }
+    let pages = format!("hugepages={}", guest.hugepages);
+    if guest.hugepages > 0 {
+        words.push(&pages);
     }
     words.extend(guest.kernel_arguments.iter().map(String::as_str));
     words.join(" ")
@@ -180,7 +194,8 @@ fn on_path() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Backing, Device, Size};
+    use crate::device::Device;
+    use crate::disk::{Backing, Size};
 
     #[test]
     fn instruction_time_has_one_processor_whatever_is_asked() {
@@ -195,6 +210,14 @@ mod tests {
             let line = machine_arguments(&Guest { mode, ..Guest::new("t") }).join(" ");
             assert!(line.contains("-erms,-fsrm,-fzrm,-fsrs"), "{line}");
         }
+    }
+
+    #[test]
+    fn the_kernels_ahci_driver_reaches_memory_as_it_is() {
+        let disk = Device::ahci("d", Size(512), Backing::Null);
+        let words = |disk: &Device| command_line(&Guest::new("t").device(disk.clone()), Iommu::Intel);
+        assert!(words(&disk).contains("iommu=pt"));
+        assert!(!words(&disk.bound("vfio-pci")).contains("iommu=pt"));
     }
 
     #[test]

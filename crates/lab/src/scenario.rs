@@ -1,6 +1,7 @@
 //! Scenario files: a guest in TOML.
 
-use crate::device::{Device, Size};
+use crate::device::Device;
+use crate::disk::Size;
 use crate::error::{Doing, Error};
 use crate::guest::{Boot, Guest, Mode, Step};
 use crate::kernel::DEFAULT_KERNEL;
@@ -14,6 +15,7 @@ use toml::{Table, Value};
 
 /// The scenarios that come with ring3.
 const SHIPPED: &[(&str, &str)] = &[
+    ("ahci", include_str!("../../../lab/scenarios/ahci.toml")),
     ("edu", include_str!("../../../lab/scenarios/edu.toml")),
     ("edu-driver", include_str!("../../../lab/scenarios/edu-driver.toml")),
     ("no-iommu", include_str!("../../../lab/scenarios/no-iommu.toml")),
@@ -50,6 +52,9 @@ pub struct Scenario {
     /// Memory.
     #[serde(default = "default_memory")]
     pub memory: Size,
+    /// See [`Guest::hugepages`].
+    #[serde(default)]
+    pub hugepages: u32,
     /// Seconds until the run is given up.
     #[serde(default = "default_limit")]
     pub time_limit: u64,
@@ -130,6 +135,7 @@ impl Scenario {
             iommu: self.iommu,
             vcpus: self.vcpus,
             memory_mib: (self.memory.0 >> 20) as u32,
+            hugepages: self.hugepages,
             devices: self.devices.clone(),
             modules: self.modules.clone(),
             steps: self.steps.clone(),
@@ -164,7 +170,8 @@ fn names() -> Vec<&'static str> {
 }
 
 /// Keys of a scenario that `--set` may change.
-const SIMPLE: &[&str] = &["kernel", "mode", "boot", "machine", "iommu", "vcpus", "memory", "time_limit", "idle_poll"];
+const SIMPLE: &[&str] =
+    &["kernel", "mode", "boot", "machine", "iommu", "vcpus", "memory", "hugepages", "time_limit", "idle_poll"];
 
 fn set(table: &mut Table, scenario: &str, key: &str, value: &str) -> Result<(), Error> {
     let variables = table.get_mut("variables").and_then(Value::as_table_mut);
@@ -178,7 +185,7 @@ fn set(table: &mut Table, scenario: &str, key: &str, value: &str) -> Result<(), 
         return Err(Error::Request(format!("scenario {scenario} has nothing called '{key}' to set; there are {keys}")));
     }
     let value = match key {
-        "vcpus" | "time_limit" => value.parse().map(Value::Integer).ok(),
+        "vcpus" | "hugepages" | "time_limit" => value.parse().map(Value::Integer).ok(),
         "idle_poll" => value.parse().map(Value::Boolean).ok(),
         _ => Some(Value::String(value.into())),
     };

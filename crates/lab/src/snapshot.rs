@@ -11,7 +11,7 @@ use crate::guest::{Guest, Mode};
 use crate::initramfs;
 use crate::job;
 use crate::kernel::Kernel;
-use crate::machine::Machine;
+use crate::machine::{Iommu, Machine};
 use crate::qemu::{Qemu, Start};
 use crate::session::{Run, Session};
 use serde_json::json;
@@ -40,16 +40,16 @@ pub(crate) fn objection(guest: &Guest) -> Option<String> {
         _ if guest.machine != Machine::Q35 => Some("devices are plugged into machine q35 only".into()),
         _ if !guest.qemu_arguments.is_empty() => Some("qemu_arguments are not part of a snapshot".into()),
         _ if guest.devices.len() > PORTS => Some(format!("{PORTS} devices can be plugged in, not {}", guest.devices.len())),
-        Some(device) => Some(format!("device '{}' has an addr or namespaces, and cannot be plugged in", device.id)),
+        Some(device) => Some(format!("device '{}' has an addr, namespaces or drives, and cannot be plugged in", device.id)),
         None => None,
     }
 }
 
 impl Snapshot {
     /// The snapshot of the machine that `qemu` describes, taken now if the cache has none.
-    pub(crate) fn of(qemu: &Qemu, cache: &Cache, kernel: &Kernel) -> Result<Self, Error> {
+    pub(crate) fn of(qemu: &Qemu, cache: &Cache, kernel: &Kernel, iommu: Iommu) -> Result<Self, Error> {
         let base = initramfs::base(cache)?;
-        let boot = job::boot_archive(kernel)?;
+        let boot = job::boot_archive(kernel, iommu)?;
         let key = Fingerprint::new().add(base.to_string_lossy().as_bytes()).add(&boot).add(qemu.identity()?).hex();
         let initrd = cache.entry(Path::new(&format!("snapshots/{key}.initrd")), |path| job::join(&base, &[&boot], path))?;
         let memory = cache.entry(Path::new(&format!("snapshots/{key}.memory")), |path| {
@@ -74,7 +74,12 @@ impl Snapshot {
         monitor.ask("migrate-incoming", json!({ "uri": uri(&self.memory)? }))?;
         monitor.migrated(LIMIT)?;
         for parts in qemu.parts() {
-            let all = [("blockdev-add", &parts.blocks), ("netdev_add", &parts.nets), ("device_add", &parts.devices)];
+            let all = [
+                ("object-add", &parts.objects),
+                ("blockdev-add", &parts.blocks),
+                ("netdev_add", &parts.nets),
+                ("device_add", &parts.devices),
+            ];
             for (command, values) in all {
                 values.iter().try_for_each(|value| monitor.ask(command, value.clone()).map(|_| ()))?;
             }
@@ -124,7 +129,8 @@ fn forget_oldest(cache: &Cache) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Device, Namespace};
+    use crate::device::Device;
+    use crate::disk::Disk;
 
     #[test]
     fn a_plain_guest_can_come_from_a_snapshot() {
@@ -134,7 +140,7 @@ mod tests {
     #[test]
     fn what_a_snapshot_cannot_give_is_said() {
         let guest = || Guest::new("t");
-        let spaces = Device { namespaces: vec![Namespace::default()], ..Device::new("spaces", "nvme") };
+        let spaces = Device { namespaces: vec![Disk::default()], ..Device::new("spaces", "nvme") };
         let cases = [
             (Guest { mode: Mode::Instructions, ..guest() }, "instruction time"),
             (Guest { machine: Machine::Pc, ..guest() }, "q35"),
