@@ -73,8 +73,14 @@ impl Bus {
     /// Asserts or releases the pin. It has no effect while messages are enabled, but is remembered.
     #[inline]
     pub fn set_level(&self, asserted: bool) {
+        self.set_pin(0, asserted);
+    }
+
+    /// The same for pin `pin` of a function with several.
+    #[inline]
+    pub fn set_pin(&self, pin: u8, asserted: bool) {
         if !self.is_removed() {
-            self.interrupts.set_level(asserted);
+            self.interrupts.set_level(pin, asserted);
         }
     }
 

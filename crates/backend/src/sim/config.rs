@@ -16,6 +16,8 @@ use super::interrupts::Interrupts;
 use super::model::{BarLayout, Identity};
 
 const SIZE: usize = 256;
+/// Revision, 8 bits. [PCI 6.2.1]
+const REVISION: usize = 0x08;
 const CAP_MSI_AT: usize = 0x50;
 const CAP_MSIX_AT: usize = 0x70;
 const CAP_EXPRESS_AT: usize = 0x80;
@@ -45,7 +47,9 @@ impl Config {
         put(&mut image, pci::VENDOR_ID as usize, &identity.vendor.to_le_bytes());
         put(&mut image, pci::DEVICE_ID as usize, &identity.device.to_le_bytes());
         put(&mut image, pci::CLASS as usize, &identity.class.to_le_bytes()[..3]);
-        image[pci::INTERRUPT_PIN as usize] = identity.intx.into();
+        image[REVISION] = identity.revision;
+        // The ISA interrupts of a function in compatibility mode are none of PCI's. [PCI 6.2.4]
+        image[pci::INTERRUPT_PIN as usize] = (identity.pins == 1).into();
         identity.bars.iter().for_each(|bar| put_bar(&mut image, bar));
         let bars = pci::BAR0 as usize..pci::BAR0 as usize + 24;
         let mut config = Self {

@@ -88,6 +88,11 @@ impl<M: Model> Core<M> {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a register of configuration space may be the model's own: behind the header, and while the device is there. [PCI 6.1]
+    fn is_own(&self, offset: u64) -> bool {
+        (0x40..0x100).contains(&offset) && !self.bus.is_removed()
+    }
+
     pub(super) fn reset(&self) {
         let mut model = self.model();
         while self.posted.take().is_some() {}
@@ -130,11 +135,15 @@ impl<M: Model> Device for SimDevice<M> {
     }
 
     fn config_read(&self, offset: u64, width: usize) -> u32 {
-        self.core.bus.config_read(offset, width)
+        let bus = &self.core.bus;
+        let own = if self.core.is_own(offset) { self.core.model().config_read(bus, offset, width) } else { None };
+        own.unwrap_or_else(|| bus.config_read(offset, width))
     }
 
     fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
-        self.core.bus.config_write(offset, width, value)
+        let bus = &self.core.bus;
+        let own = self.core.is_own(offset) && self.core.model().config_write(bus, offset, width, value);
+        if own { Ok(()) } else { bus.config_write(offset, width, value) }
     }
 
     fn bar(&self, index: u8) -> Result<SimBar<M>, Error> {
@@ -147,7 +156,7 @@ impl<M: Model> Device for SimDevice<M> {
 
     fn irq_limits(&self) -> IrqLimits {
         let identity = &self.core.identity;
-        IrqLimits { intx: identity.intx.into(), msi: identity.msi, msix: identity.msix.map_or(0, |msix| msix.vectors) }
+        IrqLimits { intx: identity.pins.into(), msi: identity.msi, msix: identity.msix.map_or(0, |msix| msix.vectors) }
     }
 
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {

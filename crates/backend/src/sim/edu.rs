@@ -114,9 +114,10 @@ impl Model for EduModel {
         Identity {
             vendor: spec::VENDOR,
             device: spec::DEVICE,
+            revision: 0,
             class: CLASS,
             bars: vec![BarLayout { index: 0, len: BAR_LEN, ports: false }],
-            intx: true,
+            pins: 1,
             msi: 1,
             msix: None,
             express: false,

@@ -6,16 +6,18 @@
 //! # In a URI
 //! `fault=FAULT:COMMAND:NTH:TIMES`, several with `+` between them. All but the fault can be left out.
 //! - FAULT: `drop`, `delay/5ms`, `hang`, `duplicate`, `reorder`, `wrong-id`, `invent`, `wrong-phase`, `status/0x281`, `stuck-ready`, `fatal`,
-//!   `remove`, `storm/50000`, `lose-interrupt`, `corrupt`, `stray-dma/0xdead0000`; each is an [`Action`].
-//! - COMMAND: `any`, `admin`, `io` (the default), `enable`, or a command of the model: `read`, `write`, `flush`, `identify`. `read#2` is one
-//!   on queue 2, `read@0-7` one that touches blocks 0 to 7.
+//!   `remove`, `storm/50000`, `lose-interrupt`, `corrupt`, `stray-dma/0xdead0000`, and for ATA `error/0x40` (bits of the error register),
+//!   `fault`, `busy`, `busy-until-reset`, `dma-error`, `stuck`, `unplug`, `no-drive`, `lying-log`, `wrong-interrupt`; each is an
+//!   [`Action`]. A model refuses those that it does not have.
+//! - COMMAND: `any`, `admin`, `io` (the default), `enable` (also called `reset`), or a command of the model: `read`, `write`, `flush`,
+//!   `identify`. `read#2` is one on queue 2 (of an ATA controller: of its second drive), `read@0-7` one that touches blocks 0 to 7.
 //! - NTH: which match is the first to be hit, from 1. TIMES: how many are hit, or `all`.
 //!
 //! `fault=drop:read:3` loses the completion of the third read.
 
 mod text;
 
-pub(super) use text::{CommandName, parse};
+pub(super) use text::{CommandName, Vocabulary, parse};
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,6 +59,26 @@ pub enum Action {
     Corrupt,
     /// Besides doing the command, the device writes 64 bytes at this address.
     StrayDma(u64),
+    /// ATA: the command is not done and ends with these bits in the error register.
+    Error(u8),
+    /// ATA: the command is not done; the drive says that it is broken (DF).
+    DriveFault,
+    /// ATA: the drive takes the command, or a reset, and never clears BSY again, resets or not.
+    Busy,
+    /// ATA: the drive never clears BSY until it is reset.
+    BusyUntilReset,
+    /// ATA: an access of the controller to memory fails in the middle of the command.
+    DmaError,
+    /// ATA: the command is done and says so, but the controller goes on saying that it is under way (PxCI, the bus master's active bit).
+    Stuck,
+    /// ATA: the drive is pulled out.
+    Unplug,
+    /// ATA: no drive is found behind the reset.
+    NoDrive,
+    /// ATA: the log page names a queued command that was not in flight.
+    LyingLog,
+    /// ATA: an interrupt without a reason comes before the command is done, 10 ms later.
+    WrongInterrupt,
 }
 
 /// The queues that a rule looks at.
@@ -84,7 +106,7 @@ pub enum When {
         /// Touching one of these blocks; any, or none at all, if `None`.
         blocks: Option<RangeInclusive<u64>>,
     },
-    /// A change of the enable bit.
+    /// A change of the enable bit; of ATA, a reset.
     Enable,
 }
 
@@ -100,7 +122,7 @@ pub enum Event {
         /// First block and number of blocks.
         blocks: Option<(u64, u64)>,
     },
-    /// The enable bit changed.
+    /// The enable bit changed; or an ATA drive or controller is reset.
     Enable,
 }
 

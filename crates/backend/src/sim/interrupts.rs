@@ -9,6 +9,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::model::Identity;
 
+/// Pins that a function can have.
+const PINS: usize = 2;
+
 /// One vector of the kind that is enabled, or one entry of the MSI-X table.
 struct Vector {
     /// Where it is delivered; an entry of the table that nobody enabled has none.
@@ -21,10 +24,12 @@ struct Vector {
 struct State {
     kind: Option<IrqKind>,
     vectors: Vec<Vector>,
-    /// What the model says of the pin.
-    level: bool,
+    /// What the model says of its pins.
+    levels: [bool; PINS],
     /// Command register: the pin is not asserted.
     pin_disabled: bool,
+    /// Pins are edges: one that comes while it is masked is kept until it is unmasked.
+    edges: bool,
     /// Counts calls of `enable`, so that a handle of an earlier one changes nothing.
     generation: u64,
 }
@@ -33,12 +38,14 @@ struct State {
 pub(super) struct Interrupts {
     state: Mutex<State>,
     msix_entries: u16,
+    /// Pins are edges, not levels.
+    edges: bool,
 }
 
 impl Interrupts {
     pub(super) fn new(identity: &Identity) -> Self {
         let msix_entries = identity.msix.map_or(0, |msix| msix.vectors);
-        Self { state: Mutex::default(), msix_entries }
+        Self { state: Mutex::default(), msix_entries, edges: identity.pins > 1 }
     }
 
     /// Enables `count` vectors of `kind` and disables everything else.
@@ -56,9 +63,11 @@ impl Interrupts {
         if kind == IrqKind::MsiX {
             vectors.resize_with(self.msix_entries.into(), || Vector { signal: None, masked: true, pending: false });
         }
-        let (level, pin_disabled) = (state.level, state.pin_disabled);
-        *state = State { kind: Some(kind), vectors, level, pin_disabled, generation };
-        state.deliver_level();
+        let (levels, pin_disabled) = (state.levels, state.pin_disabled);
+        *state = State { kind: Some(kind), vectors, levels, pin_disabled, edges: self.edges, generation };
+        // An edge that nobody took is still latched in the interrupt controller.
+        let asserted = (0..PINS).filter(|&pin| levels[pin]);
+        asserted.for_each(|pin| if self.edges { state.deliver_edge(pin) } else { state.deliver_level(pin) });
         Ok(irqs)
     }
 
@@ -80,24 +89,30 @@ impl Interrupts {
         }
     }
 
-    /// The level of the pin.
+    /// The level of a pin.
     #[inline]
-    pub(super) fn set_level(&self, level: bool) {
+    pub(super) fn set_level(&self, pin: u8, level: bool) {
         let mut state = self.state();
-        state.level = level;
-        state.deliver_level();
+        let pin = usize::from(pin);
+        let Some(old) = state.levels.get_mut(pin) else { return };
+        let rose = level && !std::mem::replace(old, level);
+        if !self.edges {
+            state.deliver_level(pin);
+        } else if rose {
+            state.deliver_edge(pin);
+        }
     }
 
     pub(super) fn disable_pin(&self, disabled: bool) {
         let mut state = self.state();
         state.pin_disabled = disabled;
-        state.deliver_level();
+        state.deliver_level(0);
     }
 
     /// Forgets what was pending; what is enabled stays so.
     pub(super) fn reset(&self) {
         let mut state = self.state();
-        state.level = false;
+        state.levels = [false; PINS];
         state.vectors.iter_mut().for_each(|vector| vector.pending = false);
     }
 
@@ -105,8 +120,9 @@ impl Interrupts {
         self.state().kind
     }
 
+    /// Whether the function's own pin is asserted.
     pub(super) fn level(&self) -> bool {
-        self.state().level
+        !self.edges && self.state().levels[0]
     }
 
     /// Masks (`.0`) and pending bits (`.1`) of vectors `first` to `first + 63`.
@@ -135,21 +151,39 @@ impl State {
         let Some(vector) = self.vectors.get_mut(index) else { return };
         vector.masked = masked;
         if !masked && std::mem::take(&mut vector.pending) {
+            // A delivered pin is masked again, as VFIO does; a message is not.
+            vector.masked = self.kind == Some(IrqKind::Intx);
             vector.signal();
         }
-        self.deliver_level();
+        self.deliver_level(index);
     }
 
-    /// The pin is a level: as long as it is asserted, each unmask delivers again. A delivery masks it, as VFIO does.
-    fn deliver_level(&mut self) {
-        if self.kind != Some(IrqKind::Intx) || !self.level || self.pin_disabled {
+    /// A pin that is a level: as long as it is asserted, each unmask delivers again.
+    fn deliver_level(&mut self, pin: usize) {
+        let asserted = self.levels.get(pin).is_some_and(|level| *level);
+        if self.kind != Some(IrqKind::Intx) || self.edges || !asserted || self.pin_disabled {
             return;
         }
-        if let Some(pin) = self.vectors.first_mut()
+        if let Some(pin) = self.vectors.get_mut(pin)
             && !pin.masked
         {
             pin.masked = true;
             pin.signal();
+        }
+    }
+
+    /// A pin that is an edge: it is delivered once, and kept while it is masked, as the PC's interrupt controller does.
+    fn deliver_edge(&mut self, pin: usize) {
+        if self.kind != Some(IrqKind::Intx) {
+            return;
+        }
+        if let Some(pin) = self.vectors.get_mut(pin) {
+            if pin.masked {
+                pin.pending = true;
+            } else {
+                pin.masked = true;
+                pin.signal();
+            }
         }
     }
 }

@@ -27,7 +27,7 @@
 //! impl Model for Counter {
 //!     fn identity(&self) -> Identity {
 //!         let bars = vec![BarLayout { index: 0, len: 4096, ports: false }];
-//!         Identity { vendor: 0x1234, device: 1, class: 0xff0000, bars, intx: false, msi: 1, msix: None, express: false, dma_bits: 64 }
+//!         Identity { vendor: 0x1234, device: 1, revision: 0, class: 0xff0000, bars, pins: 0, msi: 1, msix: None, express: false, dma_bits: 64 }
 //!     }
 //!     fn read(&mut self, _: &Bus, _: u8, _: u64, _: usize) -> u64 {
 //!         self.writes
@@ -60,6 +60,8 @@
 //!
 //! [`edu`] is a complete one: registers, transfers both ways, MSI and the pin, in 200 lines.
 
+pub mod ahci;
+mod ata;
 mod bar;
 mod bus;
 mod config;
@@ -67,8 +69,10 @@ mod device;
 pub mod edu;
 pub mod fault;
 mod handle;
+mod held;
 mod interrupts;
 mod iommu;
+mod medium;
 mod model;
 pub mod nvme;
 mod options;

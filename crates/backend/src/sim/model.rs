@@ -21,6 +21,17 @@ pub trait Model: Send + 'static {
     /// Back to the state after power-on, media kept. What was under way is forgotten: after it, nothing may write to memory.
     fn reset(&mut self, bus: &Bus);
 
+    /// A read of `width` bytes at `offset` of configuration space; `None` where the device has no register of its own. It may cut
+    /// across several of them.
+    fn config_read(&mut self, _bus: &Bus, _offset: u64, _width: usize) -> Option<u32> {
+        None
+    }
+
+    /// A write there; false where the device has no register of its own.
+    fn config_write(&mut self, _bus: &Bus, _offset: u64, _width: usize, _value: u32) -> bool {
+        false
+    }
+
     /// A time that was asked for by [`Bus::wake_at`] has come (or some earlier one: ask again if there is still something to wait for).
     fn tick(&mut self, _bus: &Bus, _now: Instant) {}
 }
@@ -32,12 +43,15 @@ pub struct Identity {
     pub vendor: u16,
     /// Device id.
     pub device: u16,
+    /// Revision, 8 bits.
+    pub revision: u8,
     /// Class code, 24 bits: base class, sub-class, interface.
     pub class: u32,
     /// The BARs that exist.
     pub bars: Vec<BarLayout>,
-    /// Whether it has an interrupt pin.
-    pub intx: bool,
+    /// Interrupt pins: 1 for the function's own, a level; 2 for the ISA interrupts of an IDE function in compatibility mode, which are
+    /// edges; 0 for none.
+    pub pins: u8,
     /// MSI vectors: 0, or a power of two up to 32.
     pub msi: u16,
     /// The MSI-X table, if there is one.

@@ -15,27 +15,42 @@ const STORM: u32 = 50_000;
 /// Where a stray access goes if the user does not say: a page that no arena of ours lies in.
 const STRAY: u64 = 0xdead_0000;
 
-const ACTIONS: &str = "drop, delay/TIME, hang, duplicate, reorder, wrong-id[/BITS], invent[/BITS], wrong-phase, status/CODE, \
-                       stuck-ready, fatal, remove, storm[/COUNT], lose-interrupt, corrupt, stray-dma[/ADDRESS]";
-
-/// Reads rules with `+` between them.
-pub(in crate::sim) fn parse(text: &str, commands: &[CommandName]) -> Result<Vec<Rule>, Error> {
-    text.split('+').map(|rule| parse_rule(rule, commands)).collect()
+/// What a model can be told to do wrong.
+pub(in crate::sim) struct Vocabulary {
+    /// Its commands.
+    pub(in crate::sim) commands: &'static [CommandName],
+    /// The faults that it has, as the user writes them: with what stands behind the slash.
+    pub(in crate::sim) faults: &'static [&'static str],
 }
 
-fn parse_rule(text: &str, commands: &[CommandName]) -> Result<Rule, Error> {
+/// Reads rules with `+` between them.
+pub(in crate::sim) fn parse(text: &str, words: &Vocabulary) -> Result<Vec<Rule>, Error> {
+    text.split('+').map(|rule| parse_rule(rule, words)).collect()
+}
+
+fn parse_rule(text: &str, words: &Vocabulary) -> Result<Rule, Error> {
+    let commands = words.commands;
     let refuse = |what: &str| Error::Invalid(format!("fault rule {text:?}: {what}"));
     let mut parts = text.split(':');
-    let action =
-        action(parts.next().unwrap_or_default()).ok_or_else(|| refuse(&format!("the fault must be one of {ACTIONS}")))?;
-    let command = parts.next().unwrap_or(if action == Action::StuckReady { "enable" } else { "io" });
+    let fault = parts.next().unwrap_or_default();
+    let base = |text: &str| text.split(['/', '[']).next().unwrap_or_default().to_owned();
+    let known = words.faults.iter().any(|known| base(known) == base(fault));
+    let action = action(fault)
+        .filter(|_| known)
+        .ok_or_else(|| refuse(&format!("the fault must be one of {}", words.faults.join(", "))))?;
+    let at_reset = matches!(action, Action::StuckReady | Action::NoDrive);
+    let command = parts.next().unwrap_or(match action {
+        _ if at_reset => "enable",
+        Action::LyingLog => "log",
+        _ => "io",
+    });
     let when = when(command, commands).ok_or_else(|| {
         let names: Vec<&str> = commands.iter().map(|(name, ..)| *name).collect();
         let names = names.join(", ");
         refuse(&format!("what it waits for must be any, admin, io, enable or one of {names}; behind it #QUEUE or @FIRST-LAST"))
     })?;
-    if (action == Action::StuckReady) != (when == When::Enable) {
-        return Err(refuse("stuck-ready goes with enable, and other faults go with commands"));
+    if at_reset != (when == When::Enable) && action != Action::Busy {
+        return Err(refuse("stuck-ready and no-drive go with enable, other faults with commands, and busy with both"));
     }
     let count = |text: Option<&str>, default| match text {
         None => Some(default),
@@ -79,12 +94,22 @@ fn action(text: &str) -> Option<Action> {
         "lose-interrupt" => plain(Action::LoseInterrupt),
         "corrupt" => plain(Action::Corrupt),
         "stray-dma" => or(STRAY, u64::MAX).map(Action::StrayDma),
+        "error" => number(argument?).filter(|bits| (1..=0xff).contains(bits)).map(|bits| Action::Error(bits as u8)),
+        "fault" => plain(Action::DriveFault),
+        "busy" => plain(Action::Busy),
+        "busy-until-reset" => plain(Action::BusyUntilReset),
+        "dma-error" => plain(Action::DmaError),
+        "stuck" => plain(Action::Stuck),
+        "unplug" => plain(Action::Unplug),
+        "no-drive" => plain(Action::NoDrive),
+        "lying-log" => plain(Action::LyingLog),
+        "wrong-interrupt" => plain(Action::WrongInterrupt),
         _ => None,
     }
 }
 
 fn when(text: &str, commands: &[CommandName]) -> Option<When> {
-    if text == "enable" {
+    if text == "enable" || text == "reset" {
         return Some(When::Enable);
     }
     let (text, blocks) = match text.split_once('@') {
@@ -109,10 +134,13 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const COMMANDS: [CommandName; 2] = [("read", Queues::Io, 2), ("identify", Queues::Admin, 6)];
+    const WORDS: Vocabulary = Vocabulary {
+        commands: &[("read", Queues::Io, 2), ("identify", Queues::Admin, 6)],
+        faults: &["drop", "delay/TIME", "status/CODE", "stuck-ready", "corrupt", "stray-dma[/ADDRESS]", "busy"],
+    };
 
     fn rule(text: &str) -> Rule {
-        parse(text, &COMMANDS).unwrap().remove(0)
+        parse(text, &WORDS).unwrap().remove(0)
     }
 
     #[test]
@@ -131,7 +159,7 @@ mod tests {
 
     #[test]
     fn rules_stand_beside_each_other() {
-        let rules = parse("status/0x281:read+stray-dma/0x1000:read:2", &COMMANDS).unwrap();
+        let rules = parse("status/0x281:read+stray-dma/0x1000:read:2", &WORDS).unwrap();
         assert_eq!(rules, [Rule::io(Action::Status(0x281), 2), Rule::io(Action::StrayDma(0x1000), 2).nth(2)]);
     }
 
@@ -145,11 +173,12 @@ mod tests {
             ("drop:read:1:1:1", "there is more"),
             ("delay:read", "drop, delay/TIME"),
             ("status/0:read", "status/CODE"),
-            ("drop:enable", "stuck-ready goes with enable"),
-            ("stuck-ready:read", "stuck-ready goes with enable"),
+            ("drop:enable", "stuck-ready and no-drive go with enable"),
+            ("stuck-ready:read", "stuck-ready and no-drive go with enable"),
+            ("unplug:read", "drop, delay/TIME"),
             ("drop:read@9-1", "@FIRST-LAST"),
         ] {
-            let error = parse(text, &COMMANDS).unwrap_err().to_string();
+            let error = parse(text, &WORDS).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
     }

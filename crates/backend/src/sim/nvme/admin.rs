@@ -4,7 +4,7 @@ use ring3_spec::nvme::opcode::admin;
 use ring3_spec::nvme::{Status, Submission};
 
 use super::controller::NvmeModel;
-use super::process::End;
+use super::process::{End, Taken};
 use super::queue::{CompletionQueue, SubmissionQueue};
 use crate::sim::Bus;
 
@@ -75,7 +75,7 @@ impl NvmeModel {
         if queue == 0 || !matches!(self.submission.get(usize::from(queue)), Some(Some(_))) {
             return Err(Status::INVALID_QUEUE_ID.with_do_not_retry());
         }
-        while let Some(waiting) = self.held.take_of_queue(queue) {
+        while let Some(waiting) = self.held.take_one(|waiting| waiting.queue == queue) {
             self.finish(bus, queue, &waiting.command, Err(Status::ABORTED_SQ_DELETION), None);
         }
         self.submission[usize::from(queue)] = None;
@@ -103,7 +103,8 @@ impl NvmeModel {
             self.finish(bus, 0, &request, Err(Status::ABORTED), None);
             return Ok(0);
         }
-        let Some(waiting) = self.held.take_command(queue, id) else { return Ok(1) };
+        let asked = |waiting: &Taken| waiting.queue == queue && waiting.command.id() == id;
+        let Some(waiting) = self.held.take_one(asked) else { return Ok(1) };
         self.finish(bus, queue, &waiting.command, Err(Status::ABORTED), None);
         Ok(0)
     }

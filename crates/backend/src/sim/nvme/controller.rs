@@ -9,13 +9,14 @@ use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
 
 use super::events::Events;
 use super::features::Features;
-use super::held::Held;
 use super::logs::Logs;
 use super::namespace::Namespace;
+use super::process::Taken;
 use super::queue::{CompletionQueue, SubmissionQueue};
 use super::shape::Shape;
 use crate::sim::Bus;
 use crate::sim::fault::{Action, Event, FaultPlan};
+use crate::sim::held::Held;
 
 pub(super) const PAGE: u64 = 4096;
 /// CAP.MPSMAX: pages of up to 64 KiB.
@@ -28,7 +29,7 @@ pub struct NvmeModel {
     pub(super) namespaces: Vec<Namespace>,
     pub(super) submission: Vec<Option<SubmissionQueue>>,
     pub(super) completion: Vec<Option<CompletionQueue>>,
-    pub(super) held: Held,
+    pub(super) held: Held<Taken>,
     pub(super) events: Events,
     pub(super) features: Features,
     pub(super) logs: Logs,

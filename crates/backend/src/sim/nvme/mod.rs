@@ -12,12 +12,10 @@
 //! is released, not when it is taken. Admin commands are never held, unless a fault hook does.
 
 mod admin;
-mod cache;
 mod controller;
 mod events;
 mod features;
 mod handle;
-mod held;
 mod identify;
 mod io;
 mod logs;
@@ -27,7 +25,6 @@ mod prp;
 mod queue;
 mod registers;
 mod shape;
-mod store;
 
 pub use controller::{Counters, NvmeModel};
 pub use shape::{NamespaceShape, Shape};
@@ -36,7 +33,7 @@ use ring3_device::Error;
 
 use ring3_spec::nvme::opcode::{admin as admin_opcode, nvm};
 
-use super::fault::{self, CommandName, FaultPlan, Queues};
+use super::fault::{self, CommandName, FaultPlan, Queues, Vocabulary};
 use super::{SimDevice, SimHandle};
 use crate::{OpenOptions, Uri};
 
@@ -45,7 +42,26 @@ pub type SimNvme = SimDevice<NvmeModel>;
 /// The other side of it.
 pub type NvmeHandle = SimHandle<NvmeModel>;
 
-/// The commands that a fault rule can name.
+/// What a fault rule can name.
+const WORDS: Vocabulary = Vocabulary { commands: &COMMANDS, faults: &FAULTS };
+const FAULTS: [&str; 16] = [
+    "drop",
+    "delay/TIME",
+    "hang",
+    "duplicate",
+    "reorder",
+    "wrong-id[/BITS]",
+    "invent[/BITS]",
+    "wrong-phase",
+    "status/CODE",
+    "stuck-ready",
+    "fatal",
+    "remove",
+    "storm[/COUNT]",
+    "lose-interrupt",
+    "corrupt",
+    "stray-dma[/ADDRESS]",
+];
 const COMMANDS: [CommandName; 15] = [
     ("read", Queues::Io, nvm::READ),
     ("write", Queues::Io, nvm::WRITE),
@@ -72,7 +88,7 @@ const COMMANDS: [CommandName; 15] = [
 /// to become ready), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimNvme, Error> {
     let (options, shape) = shape::of_uri(uri)?;
-    let rules = uri.options.get("fault").map(|text| fault::parse(text, &COMMANDS)).transpose()?;
+    let rules = uri.options.get("fault").map(|text| fault::parse(text, &WORDS)).transpose()?;
     let plan = FaultPlan::default();
     rules.into_iter().flatten().for_each(|rule| plan.add(rule));
     SimDevice::new(uri.to_string(), NvmeModel::new(shape, plan), &options.platform(asked)?)

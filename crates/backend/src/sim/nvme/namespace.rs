@@ -2,17 +2,15 @@
 
 use ring3_spec::nvme::{DsmRange, Status, Submission};
 
-use super::cache::Cache;
 use super::prp;
 use super::shape::NamespaceShape;
-use super::store::Store;
 use crate::sim::Bus;
+use crate::sim::medium::{Medium, Store};
 
 pub(super) struct Namespace {
     pub(super) shape: NamespaceShape,
-    store: Store,
+    medium: Medium,
     metadata: Option<Store>,
-    cache: Option<Cache>,
 }
 
 /// What a transfer needs besides its command.
@@ -33,21 +31,20 @@ impl Namespace {
         let blocks = shape.bytes >> shape.block_shift;
         Self {
             shape,
-            store: Store::new(shape.bytes),
+            medium: Medium::new(shape.bytes, shape.block_shift, cache),
             metadata: (shape.metadata > 0).then(|| Store::new(blocks * u64::from(shape.metadata))),
-            cache: cache.then(|| Cache::new(1 << shape.block_shift)),
         }
     }
 
     pub(super) fn blocks(&self) -> u64 {
-        self.shape.bytes >> self.shape.block_shift
+        self.medium.blocks()
     }
 
     /// Read. [NVMe-NVM 3.3.4]
     pub(super) fn read(&mut self, bus: &Bus, command: &Submission, how: Transfer) -> Result<u64, Status> {
         let (at, len) = self.locate(command, how.most)?;
         prp::for_each(bus, command, how.page, len, |iova, offset, piece| {
-            self.store.read(at + offset as u64, piece, |done, bytes| bus.write(iova + done as u64, bytes)).map_err(blocked)
+            self.medium.read(at + offset as u64, piece, |done, bytes| bus.write(iova + done as u64, bytes)).map_err(blocked)
         })?;
         if let Some((store, at, len)) = metadata(&mut self.metadata, self.shape, command) {
             store.read(at, len, |done, bytes| bus.write(command.0[2] + done as u64, bytes)).map_err(blocked)?;
@@ -63,19 +60,20 @@ impl Namespace {
     /// Write. [NVMe-NVM 3.3.6]
     pub(super) fn write(&mut self, bus: &Bus, command: &Submission, how: Transfer) -> Result<u64, Status> {
         let (at, len) = self.locate(command, how.most)?;
-        self.change(command.lba(), command.blocks().into())?;
+        self.check_writable()?;
+        self.medium.begin(command.lba(), command.blocks().into());
         prp::for_each(bus, command, how.page, len, |iova, offset, piece| {
-            self.store.write(at + offset as u64, piece, |done, bytes| bus.read(iova + done as u64, bytes)).map_err(blocked)
+            self.medium.write(at + offset as u64, piece, |done, bytes| bus.read(iova + done as u64, bytes)).map_err(blocked)
         })?;
         if let Some((store, at, len)) = metadata(&mut self.metadata, self.shape, command) {
             store.write(at, len, |done, bytes| bus.read(command.0[2] + done as u64, bytes)).map_err(blocked)?;
         }
         if how.corrupt {
             let mut byte = [0];
-            self.store.copy_out(at, &mut byte);
-            self.store.copy_in(at, &[!byte[0]]);
+            self.medium.peek(at, &mut byte);
+            self.medium.poke(at, &[!byte[0]]);
         }
-        self.settle(command.lba(), command.blocks().into(), command.fua() || !how.cached);
+        self.medium.settle(command.lba(), command.blocks().into(), command.fua() || !how.cached);
         Ok(len as u64)
     }
 
@@ -83,9 +81,8 @@ impl Namespace {
     pub(super) fn write_zeroes(&mut self, command: &Submission, cached: bool) -> Result<(), Status> {
         let (lba, blocks) = (command.lba(), u64::from(command.blocks()));
         self.check(lba, blocks)?;
-        self.change(lba, blocks)?;
-        self.store.zero(lba << self.shape.block_shift, blocks << self.shape.block_shift);
-        self.settle(lba, blocks, command.fua() || !cached);
+        self.check_writable()?;
+        self.medium.zero(lba, blocks, command.fua() || !cached);
         Ok(())
     }
 
@@ -107,9 +104,8 @@ impl Namespace {
                 let DsmRange { lba, blocks } = DsmRange::from_words([word(0), word(8)]);
                 self.check(lba, blocks.into())?;
                 if pass {
-                    self.change(lba, blocks.into())?;
-                    self.store.zero(lba << self.shape.block_shift, u64::from(blocks) << self.shape.block_shift);
-                    self.settle(lba, blocks.into(), !how.cached);
+                    self.check_writable()?;
+                    self.medium.zero(lba, blocks.into(), !how.cached);
                 }
             }
         }
@@ -118,33 +114,21 @@ impl Namespace {
 
     /// Flush. [NVMe 7.2]
     pub(super) fn flush(&mut self) {
-        if let Some(cache) = &mut self.cache {
-            cache.flush();
-        }
+        self.medium.flush();
     }
 
     pub(super) fn lose_power(&mut self) {
-        if let Some(cache) = &mut self.cache {
-            cache.lose(&mut self.store);
-        }
+        self.medium.lose_power();
     }
 
     /// The medium behind the driver's back; false beyond its end.
     pub(super) fn peek(&self, at: u64, bytes: &mut [u8]) -> bool {
-        let inside = at.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.shape.bytes);
-        if inside {
-            self.store.copy_out(at, bytes);
-        }
-        inside
+        self.medium.peek(at, bytes)
     }
 
     /// As [`peek`](Self::peek), for writing.
     pub(super) fn poke(&mut self, at: u64, bytes: &[u8]) -> bool {
-        let inside = at.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.shape.bytes);
-        if inside {
-            self.store.copy_in(at, bytes);
-        }
-        inside
+        self.medium.poke(at, bytes)
     }
 
     /// First byte and length of a transfer.
@@ -158,28 +142,11 @@ impl Namespace {
     }
 
     fn check(&self, lba: u64, blocks: u64) -> Result<(), Status> {
-        match lba.checked_add(blocks) {
-            Some(end) if end <= self.blocks() => Ok(()),
-            _ => Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry()),
-        }
+        if self.medium.contains(lba, blocks) { Ok(()) } else { Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry()) }
     }
 
-    fn change(&mut self, lba: u64, blocks: u64) -> Result<(), Status> {
-        if self.shape.read_only {
-            return Err(Status::NAMESPACE_WRITE_PROTECTED.with_do_not_retry());
-        }
-        if let Some(cache) = &mut self.cache {
-            cache.before_write(&self.store, lba, blocks);
-        }
-        Ok(())
-    }
-
-    fn settle(&mut self, lba: u64, blocks: u64, durable: bool) {
-        if let Some(cache) = &mut self.cache
-            && durable
-        {
-            cache.written_through(lba, blocks);
-        }
+    fn check_writable(&self) -> Result<(), Status> {
+        if self.shape.read_only { Err(Status::NAMESPACE_WRITE_PROTECTED.with_do_not_retry()) } else { Ok(()) }
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use ring3_spec::nvme::{Completion, Status, Submission, opcode};
 
 use super::controller::NvmeModel;
-use super::held::Waiting;
 use crate::sim::fault::{Action, Event};
+use crate::sim::held::Waiting;
 use crate::sim::{Blocked, Bus, Timing};
 
 /// How long a reordered command waits for another one to overtake it.
@@ -16,6 +16,12 @@ const STORM_BURST: u32 = 64;
 
 /// How a command ended; `None` if it has not yet (asynchronous event requests).
 pub(super) type End = Option<Result<u32, Status>>;
+
+/// A command that was taken from its queue.
+pub(super) struct Taken {
+    pub(super) queue: u16,
+    pub(super) command: Submission,
+}
 
 impl NvmeModel {
     /// Takes commands of `queue` until there are none, or no room for their ends.
@@ -41,7 +47,7 @@ impl NvmeModel {
         let counter = if queue == 0 { &mut self.counters.admin_commands } else { &mut self.counters.commands };
         *counter += 1;
         let fault = self.faults.check(&describe(queue, &command));
-        let wait = |due, after_next| Waiting { queue, command, due, after_next };
+        let wait = |due, after_next| Waiting { what: Taken { queue, command }, due, after_next };
         match (fault, self.shape.timing) {
             (None, Timing::Held) if queue != 0 => self.held.push(wait(None, false)),
             (None, Timing::After(delay)) | (Some(Action::Delay(delay)), _) if queue != 0 || fault.is_some() => {
@@ -55,7 +61,7 @@ impl NvmeModel {
         }
     }
 
-    fn hold_until(&mut self, bus: &Bus, waiting: Waiting) {
+    fn hold_until(&mut self, bus: &Bus, waiting: Waiting<Taken>) {
         if let Some(due) = waiting.due {
             bus.wake_at(due);
         }
@@ -75,7 +81,7 @@ impl NvmeModel {
         if let Some(end) = end {
             self.finish(bus, queue, command, end, fault);
         }
-        if let Some(late) = self.held.take_after_next(queue) {
+        if let Some(late) = self.held.take_after_next(|late| late.queue == queue) {
             self.run(bus, late.queue, &late.command, None);
         }
     }

@@ -43,9 +43,10 @@ impl Model for NvmeModel {
         Identity {
             vendor: VENDOR,
             device: DEVICE,
+            revision: 0,
             class: CLASS,
             bars: vec![BarLayout { index: 0, len, ports: false }],
-            intx: true,
+            pins: 1,
             msi: 1,
             msix,
             express: true,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::store::Store;
+use super::Store;
 
 /// Bytes of the cache. When it is full all of it is written back, as a device may do at any time.
 const SIZE: usize = 16 << 20;

@@ -5,19 +5,24 @@ const CHUNK: usize = 256 << 10;
 const ZEROES: [u8; 4096] = [0; 4096];
 
 /// Sparse memory that reads as zeroes where nothing was written.
-pub(super) struct Store {
+pub(in crate::sim) struct Store {
     chunks: Vec<Option<Box<[u8]>>>,
 }
 
 impl Store {
-    pub(super) fn new(len: u64) -> Self {
+    pub(in crate::sim) fn new(len: u64) -> Self {
         let mut chunks = Vec::new();
         chunks.resize_with(len.div_ceil(CHUNK as u64) as usize, || None);
         Self { chunks }
     }
 
     /// Gives the `len` bytes at `at` to `sink`, piece by piece, until it fails. Nothing beyond the end.
-    pub(super) fn read<E>(&self, at: u64, len: usize, mut sink: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub(in crate::sim) fn read<E>(
+        &self,
+        at: u64,
+        len: usize,
+        mut sink: impl FnMut(usize, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut done = 0;
         while done < len {
             let (chunk, start, piece) = locate(at + done as u64, len - done);
@@ -38,7 +43,7 @@ impl Store {
     }
 
     /// Lets `source` fill the `len` bytes at `at`, piece by piece, until it fails.
-    pub(super) fn write<E>(
+    pub(in crate::sim) fn write<E>(
         &mut self,
         at: u64,
         len: usize,
@@ -57,7 +62,7 @@ impl Store {
     }
 
     /// Makes the `len` bytes at `at` read as zeroes; memory that is not needed any more is freed.
-    pub(super) fn zero(&mut self, at: u64, len: u64) {
+    pub(in crate::sim) fn zero(&mut self, at: u64, len: u64) {
         let mut done = 0;
         while done < len {
             let (chunk, start, piece) = locate(at + done, (len - done).min(CHUNK as u64) as usize);
@@ -70,7 +75,7 @@ impl Store {
         }
     }
 
-    pub(super) fn copy_out(&self, at: u64, bytes: &mut [u8]) {
+    pub(in crate::sim) fn copy_out(&self, at: u64, bytes: &mut [u8]) {
         let len = bytes.len();
         let copied: Result<(), std::convert::Infallible> = self.read(at, len, |offset, piece| {
             bytes[offset..offset + piece.len()].copy_from_slice(piece);
@@ -79,7 +84,7 @@ impl Store {
         let Ok(()) = copied;
     }
 
-    pub(super) fn copy_in(&mut self, at: u64, bytes: &[u8]) {
+    pub(in crate::sim) fn copy_in(&mut self, at: u64, bytes: &[u8]) {
         let copied: Result<(), std::convert::Infallible> = self.write(at, bytes.len(), |offset, piece| {
             piece.copy_from_slice(&bytes[offset..offset + piece.len()]);
             Ok(())

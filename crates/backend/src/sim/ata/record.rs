@@ -1,0 +1,50 @@
+//! What the host did, and what it did wrong.
+
+use std::collections::VecDeque;
+
+/// Complaints that are kept; the first ones, as they tell the cause of the others.
+const KEPT: usize = 64;
+
+/// What the host did, for tests of a driver's economy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Register reads.
+    pub reads: u64,
+    /// Register writes.
+    pub writes: u64,
+    /// Of these, the ones that start commands: PxCI of AHCI, the command register of IDE.
+    pub doorbells: u64,
+    /// Commands that move or keep data: reads, writes, flushes, discards.
+    pub commands: u64,
+    /// Other commands.
+    pub admin_commands: u64,
+    /// Interrupts that were sent, or would have been if they were not held back.
+    pub interrupts: u64,
+}
+
+/// What a model notes down.
+#[derive(Default)]
+pub(in crate::sim) struct Record {
+    pub(in crate::sim) counters: Counters,
+    complaints: VecDeque<String>,
+}
+
+impl Record {
+    /// The host broke a rule of the specification.
+    #[cold]
+    pub(in crate::sim) fn complain(&mut self, what: String) {
+        tracing::warn!("the driver broke a rule: {what}");
+        if self.complaints.len() < KEPT {
+            self.complaints.push_back(what);
+        }
+    }
+
+    pub(in crate::sim) fn complaints(&self) -> Vec<String> {
+        self.complaints.iter().cloned().collect()
+    }
+
+    pub(in crate::sim) fn count_command(&mut self, is_io: bool) {
+        let counter = if is_io { &mut self.counters.commands } else { &mut self.counters.admin_commands };
+        *counter += 1;
+    }
+}
