@@ -113,7 +113,7 @@ impl AhciModel {
             (false, false) if port.queued != 0 => {
                 Some(format!("not queued, while the drive has the queued commands {:#x} [SATA 13.6.4]", port.queued))
             }
-            (true, true) if job.task.count >> 3 & 0x1f != job.slot.into() => {
+            (true, true) if job.task.count >> 3 & 0x1f != u16::from(job.slot) => {
                 Some(format!("its tag is {}, and must be the slot's number [AHCI 5.5.1]", job.task.count >> 3))
             }
             (true, true) if port.queued & job.bit() != 0 => {

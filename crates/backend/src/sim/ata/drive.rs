@@ -163,7 +163,7 @@ impl Drive {
 
     /// DATA SET MANAGEMENT. [ACS-3 7.5]
     fn trim(&self, task: &TaskFile) -> Result<Plan, End> {
-        let known = task.features == opcode::DSM_TRIM.into() && (1..=TRIM_SECTORS).contains(&task.count);
+        let known = task.features == u16::from(opcode::DSM_TRIM) && (1..=TRIM_SECTORS).contains(&task.count);
         if !self.shape.trim || !known {
             return Err(End::aborted());
         }
