@@ -26,6 +26,13 @@ fn every_scenario_passes_on_its_own_kernel() {
 fn older_and_newer_kernels_boot_with_their_disks() {
     passes(&["nvme", "--kernel", "6.1"]);
     passes(&["two-disks", "--kernel", "7.2"]);
+    passes(&["ahci", "--kernel", "7.2"]);
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn a_virtio_iommu_serves_the_newer_machine_too() {
+    passes(&["edu", "--set", "iommu=virtio"]);
 }
 
 #[test]

@@ -20,8 +20,11 @@ const SHIPPED: &[(&str, &str)] = &[
     ("edu-driver", include_str!("../../../lab/scenarios/edu-driver.toml")),
     ("no-iommu", include_str!("../../../lab/scenarios/no-iommu.toml")),
     ("nvme", include_str!("../../../lab/scenarios/nvme.toml")),
+    ("pc-ide", include_str!("../../../lab/scenarios/pc-ide.toml")),
     ("two-disks", include_str!("../../../lab/scenarios/two-disks.toml")),
     ("ublk-null", include_str!("../../../lab/scenarios/ublk-null.toml")),
+    ("uio", include_str!("../../../lab/scenarios/uio.toml")),
+    ("virtio-iommu", include_str!("../../../lab/scenarios/virtio-iommu.toml")),
 ];
 
 /// A scenario: what is in its file.
