@@ -22,7 +22,8 @@ pub enum Operation {
 pub struct Request {
     /// What to do.
     pub operation: Operation,
-    /// Write: durable before it completes. Ignored where writes always are.
+    /// Write: durable before it completes. Ignored where writes always are; [`IoError::Unsupported`] on a disk with a volatile cache
+    /// that says it cannot ([`Info::fua`](super::Info::fua)): write, then flush.
     pub fua: bool,
     /// How many blocks.
     pub blocks: u32,

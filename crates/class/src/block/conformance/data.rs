@@ -2,7 +2,7 @@
 
 use ring3_device::dma::{DmaBuffer, Segment};
 
-use super::super::{Data, Operation, Request};
+use super::super::{Data, IoError, Operation, Request};
 use super::Check;
 use super::pattern;
 use super::subject::{Step, Subject, ensure, skip};
@@ -14,7 +14,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "data may start within a page", run: within_a_page },
     Check { name: "data may lie in scattered pages", run: scattered },
     Check { name: "a flush completes, with and without something to flush", run: flush },
-    Check { name: "a write with FUA is read back", run: fua },
+    Check { name: "a write with FUA is read back, or refused by a disk that cannot write through", run: fua },
     Check { name: "blocks read as zeroes after write zeroes, and no others", run: write_zeroes },
     Check { name: "discard is accepted and changes no other block", run: discard },
 ];
@@ -127,8 +127,13 @@ fn flush(subject: &Subject<'_>) -> Step {
 
 fn fua(subject: &Subject<'_>) -> Step {
     let (mut queue, generation) = (subject.queue(1)?, subject.generation());
-    let data = subject.filled(9, 1, generation)?;
-    subject.succeed(&mut *queue, Request::write(1, 9, 1, data).with_fua())?;
+    let write = Request::write(1, 9, 1, subject.filled(9, 1, generation)?).with_fua();
+    if subject.info().volatile_cache && !subject.info().fua {
+        let error = subject.fail(&mut *queue, write)?;
+        ensure!(error == IoError::Unsupported, "a disk that cannot write through ended such a write with: {error}");
+        return subject.silent(&mut *queue);
+    }
+    subject.succeed(&mut *queue, write)?;
     subject.verify(&mut *queue, 9, 1, generation)
 }
 

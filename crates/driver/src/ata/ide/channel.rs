@@ -1,0 +1,316 @@
+//! One channel: two drives, one command at a time.
+//!
+//! # Why there is a lock
+//! The hardware of a channel is one command wide: one set of registers, one bus master, one interrupt for both drives. Who takes the
+//! end of a command must start the next one, whichever drive's it is, or the bus would be idle until the other drive's thread wakes
+//! up. So a channel is behind one lock, taken once per call, and held for a few port accesses; with one drive there is nobody
+//! else who wants it.
+//!
+//! # Who moves it on
+//! Every call that looks at the channel does: [`Channel::advance`] takes the end of the running command if it has ended, and starts the
+//! next, of the other drive if that has one waiting. What must wait for a drive (resets, transfer modes) is noted as [`Trouble`] and
+//! done by `tick` alone, in `recovery.rs`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ring3_class::block::{Completion, IoError, Operation, Request};
+use ring3_device::{Device, Error};
+use ring3_spec::ata::{ErrorBits, Status};
+use ring3_spec::ide::{CHANNELS, DRIVES};
+
+use super::super::command::Command;
+use super::super::status;
+use super::function::Function;
+use super::line::Line;
+use super::ports::Ports;
+use super::prd::Table;
+use crate::patience::Patience;
+
+/// How often a command is given to a drive before its request ends with an error.
+pub(super) const ATTEMPTS: u8 = 3;
+
+/// Both channels of a function; `None` is one that is not there.
+pub(super) type Channels<D> = [Option<Mutex<Channel<D>>>; CHANNELS as usize];
+
+/// What a channel has met so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Commands that were given to the drives, repeated ones counted each time.
+    pub commands: u64,
+    /// Commands that were repeated.
+    pub repeats: u64,
+    /// Software resets since the channel was opened.
+    pub resets: u64,
+    /// Times a drive was set to a slower transfer mode.
+    pub slowdowns: u64,
+    /// Commands whose end was found although no interrupt had come.
+    pub lost_interrupts: u64,
+    /// Interrupts while the command that ran had not ended.
+    pub stray_interrupts: u64,
+}
+
+/// The command that the channel is at.
+pub(super) struct Running {
+    pub(super) drive: u8,
+    pub(super) request: Request,
+    /// What the drive was told; `None` before it was.
+    pub(super) command: Option<Command>,
+    /// Bytes moved by PIO.
+    pub(super) moved: usize,
+    pub(super) attempts: u8,
+    /// When it was started; see [`Patience`].
+    pub(super) epoch: u32,
+}
+
+/// How a command ended.
+pub(super) enum End {
+    /// Well.
+    Done,
+    /// The drive says that it failed.
+    Failed(Status, ErrorBits),
+    /// Before all data had moved, or with an error of the bus master, and the drive is idle.
+    Short,
+}
+
+/// What only [`Channel::watch`] can mend, because it takes waiting.
+#[derive(Clone, Copy)]
+pub(super) enum Trouble {
+    /// The drives need a reset: why, and how the running request ends if it has no attempt left.
+    Reset(&'static str, IoError),
+    /// The running command's drive needs a slower transfer mode.
+    Slower,
+}
+
+/// A channel. Its start and end are here; how a command runs is in `transfer.rs`.
+pub(super) struct Channel<D: Device> {
+    pub(super) function: Arc<Function<D>>,
+    pub(super) ports: Ports<D::Bar>,
+    /// What the bus master reads; `None` without one.
+    pub(super) table: Option<Table>,
+    pub(super) lines: [Option<Box<Line>>; DRIVES as usize],
+    pub(super) running: Option<Running>,
+    pub(super) trouble: Option<Trouble>,
+    /// The drive that is asked first for the next command.
+    turn: u8,
+    /// Its end is found by looking alone, and the drives raise no interrupt.
+    pub(super) polled: bool,
+    /// The selected drive was seen idle and has had no command since.
+    pub(super) idle: bool,
+    pub(super) patience: Patience,
+    /// One block of PIO data.
+    pub(super) block: Box<[u8]>,
+    /// The function's generation for which the drives are set up.
+    pub(super) generation: u32,
+    pub(super) stats: Stats,
+    pub(super) number: u8,
+}
+
+impl<D: Device> Channel<D> {
+    /// Channel `number` of `function`, with no drives yet.
+    pub(super) fn new(function: Arc<Function<D>>, number: u8) -> Result<Self, Error> {
+        let ports = Ports::new(&function.device, number, function.has_dma(), function.chip.has_wide_data())?;
+        let table = if ports.has_bus_master() { Some(Table::new(function.device.dma().arena())?) } else { None };
+        Ok(Self {
+            ports,
+            table,
+            lines: [None, None],
+            running: None,
+            trouble: None,
+            turn: 0,
+            polled: true,
+            idle: false,
+            patience: Patience::new(function.options.timeout),
+            block: Box::default(),
+            generation: function.generation(),
+            stats: Stats::default(),
+            number,
+            function,
+        })
+    }
+
+    /// What drive `drive` of it is called.
+    pub(super) fn name_of(&self, drive: u8) -> String {
+        drive_name(self.function.device.name(), self.number, drive)
+    }
+
+    pub(super) fn line(&mut self, drive: u8) -> Option<&mut Line> {
+        self.lines.get_mut(usize::from(drive))?.as_deref_mut()
+    }
+
+    /// How many drives it has.
+    pub(super) fn drives(&self) -> usize {
+        self.lines.iter().flatten().count()
+    }
+
+    /// Makes room for the blocks of all drives.
+    pub(super) fn size_block(&mut self) {
+        let bytes = self.lines.iter().flatten().map(|line| line.pio_block()).max().unwrap_or(0);
+        self.block = vec![0; bytes].into();
+    }
+
+    /// Lets the drives raise their interrupts from now on.
+    pub(super) fn use_interrupts(&mut self) {
+        self.polled = false;
+        self.ports.status();
+        self.acknowledge();
+        self.ports.set_interrupts(true);
+    }
+
+    /// Queues what was submitted for `drive` and starts it if the channel is idle.
+    pub(super) fn ring(&mut self, drive: u8, submitted: &mut std::collections::VecDeque<Request>) {
+        let Some(line) = self.line(drive) else { return };
+        line.waiting.extend(submitted.drain(..));
+        if self.running.is_none() && self.trouble.is_none() {
+            self.start_next();
+        }
+    }
+
+    /// The next of `drive`'s requests that has ended.
+    #[inline]
+    pub(super) fn reap(&mut self, drive: u8) -> Option<Completion> {
+        if let Some(completion) = self.line(drive)?.done.pop_front() {
+            return Some(completion);
+        }
+        self.advance();
+        self.line(drive)?.done.pop_front()
+    }
+
+    /// Whether `drive` has something to reap.
+    #[inline]
+    pub(super) fn ready(&mut self, drive: u8) -> bool {
+        let has_done = |channel: &mut Self| channel.line(drive).is_some_and(|line| !line.done.is_empty());
+        has_done(self) || {
+            self.advance();
+            has_done(self)
+        }
+    }
+
+    /// Takes the end of the running command if it has ended, and starts the next.
+    #[inline]
+    pub(super) fn advance(&mut self) {
+        if self.trouble.is_some() {
+            return;
+        }
+        if self.function.generation() != self.generation {
+            // The other channel had to reset the function, and this one's drives with it.
+            self.trouble = Some(Trouble::Reset("the function was reset", IoError::Transport));
+        } else if let Some(end) = self.look() {
+            self.finish(end);
+        }
+    }
+
+    /// Makes of the end of the running command a completion, or gives it to the drive once more; starts the next.
+    pub(super) fn finish(&mut self, end: End) {
+        let Some(running) = &self.running else { return };
+        let (drive, attempts) = (running.drive, running.attempts);
+        match end {
+            End::Done => {
+                if let Some(line) = self.line(drive) {
+                    line.note_success();
+                }
+                self.end(Ok(()));
+            }
+            End::Failed(status, error) if status::may_be_repeated(status, error) => return self.repeat_damaged(drive, attempts),
+            End::Failed(status, error) => self.end(Err(status::io_error(status, error))),
+            End::Short if attempts < ATTEMPTS => return self.repeat(),
+            End::Short => self.end(Err(IoError::Transport)),
+        }
+        self.start_next();
+    }
+
+    /// A transfer was damaged on the cable: once more, in a slower mode if that happens often.
+    #[cold]
+    fn repeat_damaged(&mut self, drive: u8, attempts: u8) {
+        let often = self.line(drive).is_some_and(Line::note_damage);
+        let can_slow_down = self.line(drive).is_some_and(|line| line.mode.slower(line.identity.multiword_dma).is_some());
+        if often && can_slow_down {
+            self.trouble = Some(Trouble::Slower);
+        } else if attempts < ATTEMPTS {
+            self.repeat();
+        } else {
+            self.end(Err(IoError::Transport));
+            self.start_next();
+        }
+    }
+
+    /// Gives the running command to its drive once more.
+    pub(super) fn repeat(&mut self) {
+        self.stats.repeats += 1;
+        if let Err(error) = self.launch() {
+            self.end(Err(error));
+            self.start_next();
+        }
+    }
+
+    /// Ends the running request.
+    #[inline]
+    pub(super) fn end(&mut self, result: Result<(), IoError>) {
+        if let Some(Running { drive, request: Request { token, data, .. }, .. }) = self.running.take()
+            && let Some(line) = self.line(drive)
+        {
+            line.done.push_back(Completion { token, result, data });
+        }
+    }
+
+    /// Starts the next request, of the drive whose turn it is if it has one.
+    #[inline]
+    pub(super) fn start_next(&mut self) {
+        while self.trouble.is_none()
+            && let Some((drive, request)) = self.next_request()
+        {
+            let flushes_nothing = request.operation == Operation::Flush && self.is_uncached(drive);
+            self.running = Some(Running { drive, request, command: None, moved: 0, attempts: 0, epoch: 0 });
+            if flushes_nothing {
+                self.end(Ok(()));
+                continue;
+            }
+            match self.launch() {
+                Ok(()) => return,
+                Err(error) => self.end(Err(error)),
+            }
+        }
+    }
+
+    fn is_uncached(&mut self, drive: u8) -> bool {
+        self.line(drive).is_some_and(|line| line.identity.flush == super::super::Flush::None)
+    }
+
+    fn next_request(&mut self) -> Option<(u8, Request)> {
+        for drive in [self.turn, 1 - self.turn] {
+            if let Some(line) = self.line(drive)
+                && let Some(request) = line.waiting.pop_front()
+            {
+                self.turn = 1 - drive;
+                return Some((drive, request));
+            }
+        }
+        None
+    }
+
+    /// Takes the interrupt back where the drive is not the only one that remembers it.
+    pub(super) fn acknowledge(&mut self) {
+        if !self.polled {
+            self.ports.clear(self.ports.bus_status());
+            self.function.chip.acknowledge(&self.function.device, self.number, self.ports.chip_registers());
+        }
+    }
+}
+
+impl<D: Device> Drop for Channel<D> {
+    fn drop(&mut self) {
+        self.ports.stop();
+        self.ports.set_interrupts(false);
+    }
+}
+
+/// What a drive is called in messages.
+pub(super) fn drive_name(device: &str, channel: u8, drive: u8) -> String {
+    let (channel, drive) = (["primary", "secondary"][usize::from(channel & 1)], ["master", "slave"][usize::from(drive & 1)]);
+    format!("{device} {channel} {drive}")
+}
+
+/// A thread that panicked leaves the channel as consistent as a drive that stopped answering does: recovery is the same.
+#[inline]
+pub(super) fn lock<D: Device>(channel: &Mutex<Channel<D>>) -> MutexGuard<'_, Channel<D>> {
+    channel.lock().unwrap_or_else(PoisonError::into_inner)
+}

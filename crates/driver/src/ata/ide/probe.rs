@@ -1,0 +1,133 @@
+//! Which drives a channel has.
+//!
+//! # Trust
+//! An absent drive can look like a present one: a bus without drives floats, and a master answers for a slave that is not there with
+//! its own registers [ATA-6 9.16.1]. A drive is one that shows a signature after a reset and then says who it is.
+
+use std::time::Duration;
+
+use ring3_device::{Deadline, Device, Error, poll_until};
+use ring3_spec::ata::{Identify, SECTOR, Signature, TaskFile, device, opcode};
+use ring3_spec::ide::DRIVES;
+
+use super::super::identity::Identity;
+use super::super::options::Level;
+use super::channel::Channel;
+use super::line::Line;
+use super::mode::Mode;
+use super::settings::Answer;
+
+/// How long software reset is held: at least 5 microseconds. [ATA-6 9.2]
+const HOLD: Duration = Duration::from_micros(10);
+/// How long the drives may take before their status means anything. [ATA-6 9.2]
+const REST: Duration = Duration::from_millis(2);
+
+impl<D: Device> Channel<D> {
+    /// Resets the drives. Their status means something when this returns. [ATA-6 9.2, 9.3]
+    pub(super) fn reset_drives(&mut self) {
+        self.idle = false;
+        self.ports.set_reset(true);
+        std::thread::sleep(HOLD);
+        self.ports.set_reset(false);
+        std::thread::sleep(REST);
+    }
+
+    /// Waits until `drive` has come back from a reset; false if nobody is there.
+    pub(super) fn await_drive(&mut self, drive: u8, deadline: Deadline) -> Result<bool, Error> {
+        self.ports.select(drive);
+        self.ports.settle();
+        if self.ports.alternate().is_floating() {
+            // A drive that is busy can say the same; one that is there does not go on saying it.
+            let lands = poll_until(Deadline::after(REST), "a bus that floats", || {
+                Ok((!self.ports.alternate().is_floating()).then_some(()))
+            });
+            if lands.is_err() {
+                return Ok(false);
+            }
+        }
+        let ready = || Some(self.ports.alternate()).filter(|status| status.busy() == 0);
+        poll_until(deadline, "a drive to be ready after a reset (BSY)", || Ok(ready())).map(|status| !status.is_floating())
+    }
+
+    /// Finds the drives and sets them up. What is there and cannot be used is returned, by drive, with the reason.
+    pub(super) fn probe(&mut self) -> Result<Vec<(u8, Error)>, Error> {
+        let mut refused = Vec::new();
+        self.ports.stop();
+        self.ports.set_interrupts(false);
+        let mut signatures = [None; DRIVES as usize];
+        self.ports.select(0);
+        self.ports.settle();
+        self.reset_drives();
+        let deadline = Deadline::after(self.function.options.ready_timeout);
+        for drive in 0..DRIVES {
+            match self.await_drive(drive, deadline) {
+                Ok(true) => signatures[usize::from(drive)] = Some(self.ports.signature()),
+                Ok(false) => {}
+                Err(error) => refused.push((drive, error)),
+            }
+        }
+        for (drive, signature) in (0..DRIVES).zip(signatures) {
+            let Some(signature) = signature else { continue };
+            match self.identify(drive, signature) {
+                Ok(Some(data)) => {
+                    if let Err(error) = self.adopt(drive, &data) {
+                        refused.push((drive, error));
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => refused.push((drive, error)),
+            }
+        }
+        self.size_block();
+        Ok(refused)
+    }
+
+    /// What `drive` says about itself; `None` if there is no drive.
+    fn identify(&mut self, drive: u8, signature: Signature) -> Result<Option<Identify>, Error> {
+        let command = match signature {
+            Signature::Atapi => opcode::IDENTIFY_PACKET,
+            Signature::Ata => opcode::IDENTIFY,
+            // Not a signature of anything; a drive that has not finished its own reset can still be told who it is.
+            _ if self.ports.alternate().ready() == 1 => opcode::IDENTIFY,
+            _ => return Ok(None),
+        };
+        let task = TaskFile { command, device: device::LBA, ..TaskFile::default() };
+        let mut bytes = [0; SECTOR];
+        let answer = self.execute(drive, &task, Some(&mut bytes), self.function.options.timeout)?;
+        match answer {
+            Answer::Done => Ok(Identify::from_bytes(&bytes)),
+            Answer::Nobody => Ok(None),
+            // A packet drive refuses to be a disk, and shows its signature then. [ACS-3 7.12.3]
+            Answer::Refused(..) if command == opcode::IDENTIFY && self.ports.signature() == Signature::Atapi => {
+                self.identify(drive, Signature::Atapi)
+            }
+            Answer::Refused(..) if signature != Signature::Ata => Ok(None),
+            Answer::Refused(status, error) => {
+                Err(Error::Unsupported(format!("it does not say who it is: status {:#04x}, error {:#04x}", status.0, error.0)))
+            }
+        }
+    }
+
+    /// Makes the drive that `data` describes one of the channel's.
+    fn adopt(&mut self, drive: u8, data: &Identify) -> Result<(), Error> {
+        let identity = Identity::new(data)?;
+        if drive == 1 && self.lines[0].as_ref().is_some_and(|master| master.is(&identity)) {
+            tracing::debug!("{}: the master answers for it", self.name_of(drive));
+            return Ok(());
+        }
+        let function = &self.function;
+        let dma = self.table.is_some() && function.has_dma() && function.options.level > Level::Pio;
+        let mode = if dma { Mode::best(&identity, function.chip.timings()) } else { Mode::Pio };
+        let line = Line::new(data, identity, mode);
+        self.lines[usize::from(drive & 1)] = Some(Box::new(line));
+        if let Err(error) = self.apply_settings(drive) {
+            self.lines[usize::from(drive & 1)] = None;
+            return Err(error);
+        }
+        if let Some(line) = self.line(drive) {
+            let (name, mode) = (line.identity.model.clone(), line.mode);
+            tracing::info!("{}: {name}, {mode}", self.name_of(drive));
+        }
+        Ok(())
+    }
+}

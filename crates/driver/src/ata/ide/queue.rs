@@ -1,0 +1,168 @@
+//! A queue of one drive: what its owner submitted and what the channel has of it.
+//!
+//! [`submit`](Queue::submit) checks a request and keeps it; [`ring`](Queue::ring) hands the batch to the channel; [`reap`](Queue::reap) moves
+//! the channel on and takes what has ended. Each of these takes the channel's lock once at most.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
+
+use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, Request};
+use ring3_device::irq::Irq;
+use ring3_device::wait::{WaitStats, Waiter};
+use ring3_device::{Deadline, Device, Error};
+
+use super::super::command::Encoder;
+use super::super::options::Level;
+use super::channel::{Channel, lock};
+use super::controller::Shared;
+use super::prd;
+
+/// Most requests that a queue holds.
+const MAX_DEPTH: u16 = 1023;
+
+/// The only queue of a drive.
+pub(super) struct DriveQueue<D: Device> {
+    shared: Arc<Shared<D>>,
+    place: (u8, u8),
+    info: Arc<Info>,
+    encoder: Encoder,
+    level: Level,
+    submitted: VecDeque<Request>,
+    in_flight: u16,
+    depth: u16,
+    waiter: Waiter,
+}
+
+impl<D: Device> DriveQueue<D> {
+    /// Opens the queue of the drive at `place`, a channel and a drive of it.
+    pub(super) fn open(shared: Arc<Shared<D>>, place: (u8, u8), info: Arc<Info>, depth: u16) -> Result<Self, Error> {
+        let options = &shared.function.options;
+        let depth = depth.min(options.max_depth).clamp(1, MAX_DEPTH);
+        let waiter = Waiter::new(shared.vectors.of_queue(place.0)?, options.poll);
+        let mut channel = shared.channel(place.0).ok_or(Error::Gone)?;
+        let name = channel.name_of(place.1);
+        let line = channel.line(place.1).ok_or(Error::Gone)?;
+        if line.open {
+            return Err(Error::Busy(format!("the queue of {name} is open: an IDE drive has one; close it first")));
+        }
+        line.open = true;
+        line.waiting.reserve(depth.into());
+        line.done.reserve(depth.into());
+        let (encoder, level) = (line.encoder.clone(), line.level());
+        drop(channel);
+        let submitted = VecDeque::with_capacity(depth.into());
+        Ok(Self { shared, place, info, encoder, level, submitted, in_flight: 0, depth, waiter })
+    }
+
+    /// The channel, which was there when the queue was opened.
+    #[inline]
+    fn channel(&self) -> Result<MutexGuard<'_, Channel<D>>, Error> {
+        self.shared.channel(self.place.0).ok_or(Error::Gone)
+    }
+
+    /// Why `request` makes no sense here, if it does not.
+    fn check(&self, request: &Request) -> Result<(), IoError> {
+        self.encoder.encode(request, self.level)?;
+        let moves = matches!(request.operation, Operation::Read | Operation::Write);
+        let bytes = request.blocks as usize * self.info.block_size as usize;
+        if moves && !prd::fits(&request.data, bytes) { Err(IoError::Invalid) } else { Ok(()) }
+    }
+}
+
+impl<D: Device> Queue for DriveQueue<D> {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn depth(&self) -> u16 {
+        self.depth
+    }
+
+    fn in_flight(&self) -> u16 {
+        self.in_flight
+    }
+
+    fn submit(&mut self, request: Request) -> Result<(), Rejected> {
+        if self.in_flight >= self.depth {
+            return Err(Rejected { error: None, request });
+        }
+        if let Err(error) = self.check(&request) {
+            return Err(Rejected { error: Some(error), request });
+        }
+        self.in_flight += 1;
+        self.submitted.push_back(request);
+        Ok(())
+    }
+
+    fn ring(&mut self) {
+        if self.submitted.is_empty() {
+            return;
+        }
+        let (channel, drive) = self.place;
+        if let Some(mut channel) = self.shared.channel(channel) {
+            channel.ring(drive, &mut self.submitted);
+        }
+    }
+
+    fn reap(&mut self) -> Result<Option<Completion>, Error> {
+        if usize::from(self.in_flight) == self.submitted.len() {
+            return Ok(None);
+        }
+        let completion = self.channel()?.reap(self.place.1);
+        self.in_flight -= u16::from(completion.is_some());
+        Ok(completion)
+    }
+
+    fn tick(&mut self, now: Instant) -> Result<(), Error> {
+        self.waiter.tick()?;
+        self.channel()?.watch(self.place.1, now)
+    }
+
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        let (shared, (channel, drive)) = (&self.shared, self.place);
+        self.waiter.wait(deadline, || shared.is_ready(channel, drive))
+    }
+
+    fn irq(&self) -> Option<&Irq> {
+        self.waiter.irq()
+    }
+
+    fn arm(&mut self) -> Result<bool, Error> {
+        let (shared, (channel, drive)) = (&self.shared, self.place);
+        // A channel that has something of this queue is looked at first, because the look may take an interrupt back.
+        if shared.is_ready(channel, drive) {
+            return Ok(false);
+        }
+        self.waiter.arm(|| shared.is_ready(channel, drive))
+    }
+
+    fn disarm(&mut self) -> Result<(), Error> {
+        self.waiter.disarm()
+    }
+
+    fn wait_stats(&self) -> WaitStats {
+        self.waiter.stats()
+    }
+}
+
+impl<D: Device> Drop for DriveQueue<D> {
+    fn drop(&mut self) {
+        if let Some(mut channel) = self.shared.channel(self.place.0) {
+            channel.close(self.place.1);
+        }
+    }
+}
+
+impl<D: Device> Shared<D> {
+    /// Channel `number`, if it is there.
+    #[inline]
+    pub(super) fn channel(&self, number: u8) -> Option<MutexGuard<'_, Channel<D>>> {
+        self.channels[usize::from(number & 1)].as_ref().map(lock)
+    }
+
+    #[inline]
+    fn is_ready(&self, channel: u8, drive: u8) -> bool {
+        self.channel(channel).is_some_and(|mut channel| channel.ready(drive))
+    }
+}

@@ -1,0 +1,230 @@
+//! Commands that take too long or fail, and drives that must be reset.
+//!
+//! # The proof
+//! A request's memory returns to its owner only when the bus master cannot write to it: its transfer has ended, it says that it is
+//! not active after it was stopped, the function was reset, or bus mastering is off. Without such a proof it never does.
+//!
+//! # Who does what
+//! [`Channel::watch`] does all that waits for a drive, holding the channel: the other drive's thread waits, too, because the reset is
+//! its drive's as well. A reset ends within [`Options::ready_timeout`](super::super::Options::ready_timeout) for each drive.
+
+use std::time::{Duration, Instant};
+
+use ring3_class::block::{Completion, IoError, Request};
+use ring3_device::{Deadline, Device, Error, poll_until};
+use ring3_spec::ide::DRIVES;
+
+use super::super::command::Protocol;
+use super::channel::{ATTEMPTS, Channel, Running, Trouble};
+use super::transfer::is_over;
+
+/// A bus master that was stopped is inactive within this: it finishes the access to memory that it is at.
+const STOPPED: Duration = Duration::from_millis(10);
+/// How long a queue that is closed waits for its command's end before it resets the drives.
+const LAST_COMMAND: Duration = Duration::from_secs(2);
+
+impl<D: Device> Channel<D> {
+    /// Looks whether the drives and the command are well, and mends what is not. An error says that `drive` takes no more commands.
+    pub(super) fn watch(&mut self, drive: u8, now: Instant) -> Result<(), Error> {
+        self.advance();
+        let due = self.patience.advance(now);
+        if self.trouble.is_none() && self.running.is_some() && self.patience.look(now) {
+            self.examine();
+        }
+        if due && self.trouble.is_none() && self.running.as_ref().is_some_and(|running| self.patience.exhausted(running.epoch)) {
+            self.trouble = Some(Trouble::Reset("a command takes too long", IoError::Timeout));
+        }
+        if self.trouble.is_some() {
+            self.mend();
+        }
+        match self.line(drive).and_then(|line| line.dead) {
+            None => Ok(()),
+            Some(IoError::Gone) => Err(Error::Gone),
+            Some(error) => Err(Error::Fatal(format!("{}: {error}; open the controller again", self.name_of(drive)))),
+        }
+    }
+
+    /// Looks for what no interrupt tells: a function that is gone, a command that has ended without one.
+    fn examine(&mut self) {
+        if self.function.is_gone() {
+            return self.die(IoError::Gone);
+        }
+        let is_dma = self
+            .running
+            .as_ref()
+            .and_then(|running| running.command)
+            .is_some_and(|command| matches!(command.protocol, Protocol::DmaIn | Protocol::DmaOut));
+        let status = self.ports.alternate();
+        if self.polled || !is_dma || !is_over(status) {
+            return;
+        }
+        let bus = self.ports.bus_status();
+        if bus.interrupt() == 1 || (bus.active() == 1 && !status.failed()) {
+            return;
+        }
+        if self.stats.lost_interrupts == 0 {
+            tracing::warn!(
+                "{}: a command ended without its interrupt; such ends are found by looking",
+                self.function.device.name()
+            );
+        }
+        self.stats.lost_interrupts += 1;
+        let status = self.ports.status();
+        if let Some(end) = self.end_of_dma(bus, status) {
+            self.finish(end);
+        }
+    }
+
+    /// Does what takes waiting.
+    fn mend(&mut self) {
+        match self.trouble.take() {
+            Some(Trouble::Slower) if self.slow_down() => {
+                self.repeat();
+                if self.trouble.is_some() {
+                    self.mend();
+                }
+            }
+            Some(Trouble::Reset(why, error)) => self.reset(why, error),
+            Some(Trouble::Slower) => self.reset("a drive does not take a slower transfer mode", IoError::Transport),
+            None => {}
+        }
+    }
+
+    /// Sets the running command's drive to the next slower mode; false if it does not answer.
+    fn slow_down(&mut self) -> bool {
+        let Some(drive) = self.running.as_ref().map(|running| running.drive) else { return true };
+        let Some(line) = self.line(drive) else { return true };
+        let Some(slower) = line.mode.slower(line.identity.multiword_dma) else { return true };
+        let before = line.mode;
+        line.set_mode(slower);
+        self.stats.slowdowns += 1;
+        tracing::warn!("{}: data are damaged on the cable in {before}: it is set to {slower}", self.name_of(drive));
+        if let Some(running) = &mut self.running {
+            running.attempts = 0;
+        }
+        self.apply_mode(drive).is_ok()
+    }
+
+    /// Stops the transfer and the drives, sets them up anew, and gives the running command to its drive once more.
+    fn reset(&mut self, why: &str, error: IoError) {
+        self.stats.resets += 1;
+        tracing::warn!("{}: resetting the drives of channel {}: {why}", self.function.device.name(), self.number);
+        if !self.quiesce() {
+            return self.surrender();
+        }
+        if self.function.is_gone() {
+            return self.die(IoError::Gone);
+        }
+        self.generation = self.function.generation();
+        if let Err(error) = self.function.chip.enable(&self.function.device, self.number) {
+            tracing::warn!("{}: switching channel {} on: {error}", self.function.device.name(), self.number);
+        }
+        self.reset_drives();
+        let deadline = Deadline::after(self.function.options.ready_timeout);
+        for drive in 0..DRIVES {
+            self.revive(drive, deadline);
+        }
+        if !self.polled {
+            self.use_interrupts();
+        }
+        self.resume(error);
+    }
+
+    /// Stops the bus master; false if a transfer may still be under way.
+    fn quiesce(&mut self) -> bool {
+        if !self.ports.has_bus_master() {
+            return true;
+        }
+        self.ports.stop();
+        let inactive = || (self.ports.bus_status().active() == 0).then_some(());
+        let stopped = poll_until(Deadline::after(STOPPED), "a bus master to stop", || Ok(inactive())).is_ok();
+        // A function that is gone answers all ones, and reaches nothing.
+        let stopped = stopped || self.function.is_gone() || self.function.force_stop();
+        self.ports.clear(self.ports.bus_status());
+        stopped
+    }
+
+    /// Waits for `drive` after a reset and sets it up; one that does not come back is dead.
+    fn revive(&mut self, drive: u8, deadline: Deadline) {
+        if self.line(drive).is_none_or(|line| line.dead.is_some()) {
+            return;
+        }
+        let (error, end) = match self.await_drive(drive, deadline) {
+            Ok(true) => match self.apply_settings(drive) {
+                Ok(()) => return,
+                Err(error) => (error, IoError::Timeout),
+            },
+            Ok(false) => (Error::Gone, IoError::Gone),
+            Err(error) => (error, IoError::Timeout),
+        };
+        tracing::error!("{}: it did not come back from a reset: {error}", self.name_of(drive));
+        if let Some(line) = self.line(drive) {
+            line.dead = Some(end);
+            line.end_waiting(end);
+        }
+    }
+
+    /// Goes on after a reset.
+    fn resume(&mut self, error: IoError) {
+        if let Some(Running { drive, attempts, .. }) = self.running {
+            match self.line(drive).and_then(|line| line.dead) {
+                Some(dead) => self.end(Err(dead)),
+                None if attempts >= ATTEMPTS => self.end(Err(error)),
+                None => return self.repeat(),
+            }
+        }
+        self.start_next();
+    }
+
+    /// Ends everything: nothing answers here any more, and nothing is moved.
+    fn die(&mut self, error: IoError) {
+        tracing::error!("{}: channel {}: {error}", self.function.device.name(), self.number);
+        self.trouble = None;
+        self.end(Err(error));
+        for line in self.lines.iter_mut().flatten() {
+            line.dead = Some(error);
+            line.end_waiting(error);
+        }
+    }
+
+    /// Gives up: the device may still write to the running request's memory, which nobody gets back.
+    fn surrender(&mut self) {
+        tracing::error!(
+            "{}: a transfer of channel {} cannot be stopped: its memory is given up",
+            self.function.device.name(),
+            self.number
+        );
+        if let Some(mut table) = self.table.take() {
+            table.abandon();
+        }
+        if let Some(Running { drive, request: Request { token, data, .. }, .. }) = self.running.take() {
+            std::mem::forget(data);
+            if let Some(line) = self.line(drive) {
+                line.done.push_back(Completion { token, result: Err(IoError::Transport), data: Default::default() });
+            }
+        }
+        self.die(IoError::Transport);
+    }
+
+    /// Ends what `drive` has in flight, because nobody will reap it. When this returns nothing of it is in the device's hands.
+    pub(super) fn close(&mut self, drive: u8) {
+        if let Some(line) = self.line(drive) {
+            line.waiting.clear();
+        }
+        let deadline = Deadline::after(LAST_COMMAND.min(self.function.options.timeout));
+        let is_running = |channel: &Self| channel.running.as_ref().is_some_and(|running| running.drive == drive);
+        let _ = poll_until(deadline, "the last command of a queue", || {
+            self.advance();
+            Ok((!is_running(self) || self.trouble.is_some()).then_some(()))
+        });
+        if is_running(self) {
+            self.no_more_attempts();
+            self.trouble = Some(Trouble::Reset("a queue was closed with a command in flight", IoError::Transport));
+            self.mend();
+        }
+        if let Some(line) = self.line(drive) {
+            line.done.clear();
+            line.open = false;
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What a drive is told before its first command and after each reset: transfer modes, and the block of READ MULTIPLE.
+
+use std::time::Duration;
+
+use ring3_device::{Deadline, Device, Error, poll_until};
+use ring3_spec::ata::{ErrorBits, SECTOR, Status, TaskFile, device, opcode};
+
+use super::channel::Channel;
+use super::mode::{Mode, pio_code};
+use super::transfer::is_over;
+
+/// A drive answers a command that sets something within this. The standard gives no limit; they take microseconds.
+const SETTING: Duration = Duration::from_secs(5);
+
+/// How a drive answered a command that is waited for.
+pub(super) enum Answer {
+    /// It did it.
+    Done,
+    /// It did not.
+    Refused(Status, ErrorBits),
+    /// Nobody is there: no status bit is set, or all are.
+    Nobody,
+}
+
+impl<D: Device> Channel<D> {
+    /// Gives `drive` a command and waits for its end by looking; with `data`, takes one block of it.
+    pub(super) fn execute(
+        &mut self,
+        drive: u8,
+        task: &TaskFile,
+        data: Option<&mut [u8; SECTOR]>,
+        limit: Duration,
+    ) -> Result<Answer, Error> {
+        self.idle = false;
+        let deadline = Deadline::after(limit);
+        self.ports.select(drive);
+        self.ports.settle();
+        poll_until(deadline, "a drive to be idle", || Ok(is_over(self.ports.alternate()).then_some(())))?;
+        self.ports.start(drive, task);
+        self.ports.settle();
+        let ended = || Some(self.ports.alternate()).filter(|status| status.busy() == 0);
+        poll_until(deadline, "the end of a command", || Ok(ended()))?;
+        let status = self.ports.status();
+        self.acknowledge();
+        if status.0 == 0 || status.is_floating() {
+            return Ok(Answer::Nobody);
+        }
+        if status.failed() {
+            let error = self.ports.error();
+            self.ports.forget();
+            return Ok(Answer::Refused(status, error));
+        }
+        match (data, status.data_request()) {
+            (Some(data), 1) => self.ports.read_data(data),
+            (None, 0) => {}
+            (Some(_), _) => return Err(Error::Protocol(format!("no data came of command {:#04x}", task.command))),
+            (None, _) => return Err(Error::Protocol(format!("command {:#04x} wants data", task.command))),
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Sets `drive`, and the chip for it, to its mode; to a slower one where it refuses.
+    pub(super) fn apply_settings(&mut self, drive: u8) -> Result<(), Error> {
+        let timings = self.function.chip.timings();
+        let Some(line) = self.line(drive) else { return Ok(()) };
+        let (pio, multiple) = (line.pio, line.identity.multiple);
+        if timings.pio {
+            // A drive without a mode to choose refuses, and has its only one.
+            self.set_feature(drive, pio_code(pio))?;
+        }
+        self.apply_mode(drive)?;
+        if multiple > 0 {
+            let task =
+                TaskFile { command: opcode::SET_MULTIPLE, count: multiple.into(), device: device::LBA, ..TaskFile::default() };
+            let refused = !matches!(self.execute(drive, &task, None, SETTING)?, Answer::Done);
+            if refused && let Some(line) = self.line(drive) {
+                line.identity.multiple = 0;
+            }
+        }
+        let max_transfer = self.function.options.max_transfer;
+        if let Some(line) = self.line(drive) {
+            line.set_encoder(max_transfer);
+        }
+        Ok(())
+    }
+
+    /// Sets `drive` and the chip to the drive's mode, or to the fastest slower one that it takes.
+    pub(super) fn apply_mode(&mut self, drive: u8) -> Result<(), Error> {
+        loop {
+            let Some(line) = self.line(drive) else { return Ok(()) };
+            let (mode, pio, multiword) = (line.mode, line.pio, line.identity.multiword_dma);
+            let accepted = mode.code().map_or(Ok(true), |code| self.set_feature(drive, code))?;
+            if accepted {
+                return self.program(drive, mode, pio);
+            }
+            let slower = mode.slower(multiword).unwrap_or(Mode::Pio);
+            tracing::info!("{}: it refuses {mode}; trying {slower}", self.name_of(drive));
+            if let Some(line) = self.line(drive) {
+                line.set_mode(slower);
+            }
+        }
+    }
+
+    fn program(&mut self, drive: u8, mode: Mode, pio: u8) -> Result<(), Error> {
+        let function = &self.function;
+        let _alone = function.changing();
+        let programmed = function.chip.program(&function.device, (self.number, drive), mode, pio);
+        programmed.or_else(|error| match error {
+            Error::Gone => Err(error),
+            // Firmware has set the chip up for the drive's best mode, as far as anyone knows.
+            _ => {
+                tracing::warn!(
+                    "{}: the timing registers cannot be written, firmware's timing stays: {error}",
+                    self.name_of(drive)
+                );
+                Ok(())
+            }
+        })
+    }
+
+    /// Whether `drive` accepts a transfer mode. [ACS-3 7.45.3]
+    fn set_feature(&mut self, drive: u8, code: u16) -> Result<bool, Error> {
+        let task = TaskFile {
+            command: opcode::SET_FEATURES,
+            features: opcode::FEATURE_TRANSFER_MODE.into(),
+            count: code,
+            device: device::LBA,
+            ..TaskFile::default()
+        };
+        Ok(matches!(self.execute(drive, &task, None, SETTING)?, Answer::Done))
+    }
+}

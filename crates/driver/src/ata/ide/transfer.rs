@@ -1,0 +1,309 @@
+//! How a command runs: its start, the looks at it, and the data that the processor moves.
+//!
+//! # Ordering
+//! [BMIDE 1.3] A transfer: table and direction, command, start. Its end: bus master status, drive status (which takes the drive's
+//! interrupt back), stop, clear. Data are in memory when the bus master says that it is neither active nor in error.
+//! Without an interrupt the drive's alternate status says when to look at the bus master.
+//!
+//! # Trust
+//! That a command has ended well is said by both, drive and bus master: what only one of them says is repeated.
+
+use std::time::Duration;
+
+use ring3_class::block::{Data, IoError, Operation};
+use ring3_device::dma::{Dma, Segment};
+use ring3_device::{Deadline, Device, poll_until, ring};
+use ring3_spec::ata::Status;
+use ring3_spec::ide::BusMasterStatus;
+
+use super::super::command::{Command, Protocol};
+use super::super::options::Level;
+use super::channel::{Channel, End, Running, Trouble};
+
+/// How long a drive that should be idle may take to say so, and to ask for the first block of a PIO write.
+const PROMPTLY: Duration = Duration::from_millis(5);
+
+/// What a bus master says that is not there any more.
+const ALL_ONES: BusMasterStatus = BusMasterStatus(u8::MAX);
+
+impl<D: Device> Channel<D> {
+    /// Gives the running command to its drive. An error ends the request; nothing was started then.
+    pub(super) fn launch(&mut self) -> Result<(), IoError> {
+        let Some(drive) = self.running.as_ref().map(|running| running.drive) else { return Ok(()) };
+        let command = self.command()?;
+        self.stats.commands += 1;
+        let epoch = self.patience.epoch();
+        let Some(running) = &mut self.running else { return Ok(()) };
+        (running.command, running.moved, running.epoch) = (Some(command), 0, epoch);
+        running.attempts = running.attempts.saturating_add(1);
+        if !self.is_idle(drive) {
+            self.trouble = Some(Trouble::Reset("the drive is not ready for a command", IoError::Timeout));
+            return Ok(());
+        }
+        self.idle = false;
+        if matches!(command.protocol, Protocol::DmaIn | Protocol::DmaOut) {
+            let table = self.describe().ok_or(IoError::Invalid)?;
+            self.ports.prepare(table, !command.protocol.writes());
+            self.ports.start(drive, &command.task);
+            self.ports.engage();
+            return Ok(());
+        }
+        self.ports.start(drive, &command.task);
+        self.ports.settle();
+        if command.protocol == Protocol::PioOut {
+            self.give_first_block();
+        }
+        Ok(())
+    }
+
+    /// What the running request tells its drive, as fast as drive and function can move data now.
+    fn command(&mut self) -> Result<Command, IoError> {
+        let has_dma = self.function.has_dma() && self.table.is_some();
+        let Some(Running { drive, request, .. }) = &self.running else { return Err(IoError::Invalid) };
+        let Some(line) = self.lines[usize::from(*drive & 1)].as_deref() else { return Err(IoError::Gone) };
+        if let Some(error) = line.dead {
+            return Err(error);
+        }
+        let level = if has_dma { line.level() } else { Level::Pio };
+        match line.encoder.encode(request, level)? {
+            // A TRIM has no form that the processor moves.
+            Some(command) if level == Level::Pio && matches!(command.protocol, Protocol::DmaIn | Protocol::DmaOut) => {
+                Err(IoError::Unsupported)
+            }
+            Some(command) => Ok(command),
+            None => Err(IoError::Invalid),
+        }
+    }
+
+    /// Selects `drive` and makes sure that it takes a command. [ATA-6 9.7, HI1 and HI2]
+    fn is_idle(&mut self, drive: u8) -> bool {
+        if !self.ports.select(drive) && self.idle {
+            return true;
+        }
+        self.ports.settle();
+        let idle = || Some(self.ports.alternate()).filter(|status| is_over(*status));
+        idle().is_some() || poll_until(Deadline::after(PROMPTLY), "a drive to be idle", || Ok(idle())).is_ok()
+    }
+
+    /// Writes the table; its device address.
+    fn describe(&self) -> Option<u32> {
+        let (table, running) = (self.table.as_ref()?, self.running.as_ref()?);
+        let request = &running.request;
+        if request.operation == Operation::Discard {
+            return table.describe_trim(request.lba, request.blocks);
+        }
+        table.describe(&request.data, self.bytes())
+    }
+
+    /// Bytes of the running request.
+    fn bytes(&self) -> usize {
+        let Some(Running { drive, request, .. }) = &self.running else { return 0 };
+        let block_size = self.lines[usize::from(*drive & 1)].as_ref().map_or(0, |line| line.block_size);
+        request.blocks as usize * block_size as usize
+    }
+
+    /// How the running command has ended, if it has. A PIO command's next block is moved.
+    #[inline]
+    pub(super) fn look(&mut self) -> Option<End> {
+        match self.running.as_ref()?.command.as_ref()?.protocol {
+            Protocol::DmaIn | Protocol::DmaOut if self.polled => self.look_at_dma(),
+            Protocol::DmaIn | Protocol::DmaOut => self.look_for_interrupt(),
+            Protocol::NonData => self.look_at_drive(),
+            Protocol::PioIn | Protocol::PioOut => self.look_at_pio(),
+            Protocol::QueuedIn | Protocol::QueuedOut => Some(End::Short),
+        }
+    }
+
+    /// A transfer that ends with an interrupt: one read of the bus master's status while it runs. [BMIDE 3.2]
+    fn look_for_interrupt(&mut self) -> Option<End> {
+        let bus = self.ports.bus_status();
+        // All ones are no news here: whether the function is gone is looked for now and then.
+        if bus.interrupt() | bus.error() == 0 || bus == ALL_ONES {
+            return None;
+        }
+        // Takes the drive's interrupt back.
+        let status = self.ports.status();
+        if !is_over(status) && bus.error() == 0 {
+            self.stats.stray_interrupts += 1;
+            self.acknowledge();
+            return None;
+        }
+        self.end_of_dma(bus, status)
+    }
+
+    /// A transfer without an interrupt: one read of the drive's status while it runs.
+    fn look_at_dma(&mut self) -> Option<End> {
+        let status = self.ports.alternate();
+        if !is_over(status) {
+            return None;
+        }
+        let bus = self.ports.bus_status();
+        // The last bytes are on their way to memory, or the drive has not noticed its command yet.
+        let still_moving = bus.active() == 1 && bus.error() == 0 && !status.failed();
+        if still_moving || bus == ALL_ONES { None } else { self.end_of_dma(bus, status) }
+    }
+
+    /// Stops the bus master and says how the transfer went. [BMIDE 3.2, table of the states]
+    pub(super) fn end_of_dma(&mut self, bus: BusMasterStatus, status: Status) -> Option<End> {
+        self.ports.stop();
+        self.ports.clear(bus);
+        if !self.polled {
+            self.function.chip.acknowledge(&self.function.device, self.number, self.ports.chip_registers());
+        }
+        ring::take_back();
+        if !is_over(status) || (bus.active() == 1 && self.ports.bus_status().active() == 1) {
+            let why = if bus.error() == 1 { "the bus master could not reach memory" } else { "the bus master does not stop" };
+            self.trouble = Some(Trouble::Reset(why, IoError::Transport));
+            return None;
+        }
+        self.idle = true;
+        Some(if status.failed() {
+            self.failed(status)
+        } else if bus.active() == 1 || bus.error() == 1 {
+            End::Short
+        } else {
+            End::Done
+        })
+    }
+
+    /// The drive says that the command failed.
+    #[cold]
+    fn failed(&mut self, status: Status) -> End {
+        let error = self.ports.error();
+        // It may have left anything in its registers.
+        self.ports.forget();
+        End::Failed(status, error)
+    }
+
+    /// A command without data.
+    fn look_at_drive(&mut self) -> Option<End> {
+        if self.ports.alternate().busy() == 1 {
+            return None;
+        }
+        let status = self.ports.status();
+        self.acknowledge();
+        if status.data_request() == 1 {
+            self.trouble = Some(Trouble::Reset("the drive wants data for a command that has none", IoError::Transport));
+            return None;
+        }
+        self.idle = true;
+        Some(if status.failed() { self.failed(status) } else { End::Done })
+    }
+
+    /// A command whose data the processor moves: moves the next block if the drive is ready for it. [ATA-6 9.8, 9.9]
+    fn look_at_pio(&mut self) -> Option<End> {
+        let status = self.ports.alternate();
+        if status.busy() == 1 {
+            return None;
+        }
+        self.ports.status();
+        self.acknowledge();
+        let (total, moved) = (self.bytes(), self.running.as_ref().map_or(0, |running| running.moved));
+        if status.failed() {
+            // A block that has an error in it may be offered nevertheless; the next command ends that, too. [ATA-6 9.8]
+            self.idle = status.data_request() == 0;
+            return Some(self.failed(status));
+        }
+        if status.data_request() == 0 {
+            self.idle = true;
+            return Some(if moved == total { End::Done } else { End::Short });
+        }
+        if moved == total {
+            self.trouble = Some(Trouble::Reset("the drive wants more data than it was told", IoError::Transport));
+            return None;
+        }
+        self.move_block(total, moved)
+    }
+
+    /// The first block of a write is asked for without an interrupt. [ATA-6 9.9]
+    fn give_first_block(&mut self) {
+        let asks = || Some(self.ports.alternate()).filter(|status| status.busy() == 0);
+        let status = asks().or_else(|| poll_until(Deadline::after(PROMPTLY), "a request for data", || Ok(asks())).ok());
+        // Whatever else it says is found by the next look, and at the latest by `tick`.
+        if status.is_some_and(|status| status.data_request() == 1 && !status.failed()) {
+            self.move_block(self.bytes(), 0);
+        }
+    }
+
+    fn move_block(&mut self, total: usize, moved: usize) -> Option<End> {
+        let Some(Running { drive, request, command, .. }) = &self.running else { return None };
+        let line = self.lines[usize::from(*drive & 1)].as_deref()?;
+        let len = (total - moved).min(line.pio_block()).min(self.block.len());
+        let (block, dma) = (&mut self.block[..len], self.function.device.dma());
+        let writes = command.is_some_and(|command| command.protocol.writes());
+        let reached = if writes {
+            let gathered = gather(dma, &request.data, moved, block);
+            if gathered {
+                self.ports.write_data(block);
+            }
+            gathered
+        } else {
+            self.ports.read_data(block);
+            scatter(dma, &request.data, moved, block)
+        };
+        if !reached {
+            // Nothing that was not meant is written: the command ends by a reset.
+            self.trouble = Some(Trouble::Reset("the request's memory is not there", IoError::Invalid));
+            self.no_more_attempts();
+            return None;
+        }
+        if let Some(running) = &mut self.running {
+            running.moved = moved + len;
+        }
+        if !writes && moved + len == total {
+            // No interrupt and no status comes behind the last block that is read. [ATA-6 9.8]
+            return Some(End::Done);
+        }
+        self.ports.settle();
+        None
+    }
+
+    /// Whatever becomes of the running command, it is not given to the drive once more.
+    pub(super) fn no_more_attempts(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.attempts = super::channel::ATTEMPTS;
+        }
+    }
+}
+
+/// Whether a drive with `status` works on nothing.
+pub(super) fn is_over(status: Status) -> bool {
+    status.busy() == 0 && status.data_request() == 0
+}
+
+/// Copies `block.len()` bytes of `data` from byte `skip` on into `block`.
+fn gather(dma: &Dma, data: &Data, skip: usize, block: &mut [u8]) -> bool {
+    let mut at = 0;
+    for Segment { iova, len } in pieces(data, skip, block.len()) {
+        let Some(part) = block.get_mut(at..at + len as usize) else { return false };
+        if dma.read(iova, part).is_err() {
+            return false;
+        }
+        at += len as usize;
+    }
+    at == block.len()
+}
+
+/// Copies `block` to `data` from byte `skip` on.
+fn scatter(dma: &Dma, data: &Data, skip: usize, block: &[u8]) -> bool {
+    let mut at = 0;
+    for Segment { iova, len } in pieces(data, skip, block.len()) {
+        let Some(part) = block.get(at..at + len as usize) else { return false };
+        if dma.write(iova, part).is_err() {
+            return false;
+        }
+        at += len as usize;
+    }
+    at == block.len()
+}
+
+/// Bytes `skip..skip + len` of `data`.
+fn pieces(data: &Data, skip: usize, len: usize) -> impl Iterator<Item = Segment> {
+    let mut skip = skip as u64;
+    data.segments(skip as usize + len).filter_map(move |segment| {
+        let gone = skip.min(segment.len.into());
+        skip -= gone;
+        let left = segment.len - gone as u32;
+        (left > 0).then_some(Segment { iova: segment.iova.wrapping_add(gone), len: left })
+    })
+}
