@@ -35,6 +35,12 @@ pub struct Lab {
     pub mode: String,
     /// Processors.
     pub vcpus: u32,
+    /// Nanoseconds that an instruction takes by the instruction clock; 0 by the wall clock.
+    #[serde(default)]
+    pub instruction_ns: u32,
+    /// The disk in words: its controller, and what limits it.
+    #[serde(default)]
+    pub disk: String,
 }
 
 /// One metric of one workload in one placement over all rounds.
@@ -95,9 +101,10 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 15] = [
+pub const METRICS: [(&str, &str); 19] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
+    ("mib", "MiB"),
     ("latency_us_p50", "us"),
     ("latency_us_p99", "us"),
     ("cpu_percent", "%"),
@@ -105,6 +112,9 @@ pub const METRICS: [(&str, &str); 15] = [
     ("driver_cpu_us_per_op", "us"),
     ("machine_busy_percent", "%"),
     ("machine_us_per_op", "us"),
+    ("busy_percent", "%"),
+    ("soaked_busy_percent", "%"),
+    ("busy_us_per_op", "us"),
     ("instructions_per_op", "instructions"),
     ("switches_per_op", "1"),
     ("errors", "1"),

@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
+use crate::plot::utilisation_at;
 use crate::report::Report;
 use crate::stats::Summary;
+use crate::workload::Workload;
 
 /// One line of the table: what is shown of which workload.
 const LINES: [(&str, &str, &str); 12] = [
@@ -44,6 +46,29 @@ pub fn render(report: &Report) -> String {
         }
     }
     align(&lines)
+}
+
+/// Throughput and utilisation of each placement at the sizes of `sectors` that were measured.
+pub fn render_sizes(report: &Report, sectors: &[u32]) -> String {
+    let columns: Vec<_> =
+        COLUMNS.into_iter().filter(|(placement, _)| report.rows.iter().any(|row| row.placement == *placement)).collect();
+    let heads = columns.iter().map(|(_, heading)| format!("{heading}: MiB/s, CPU %, us CPU"));
+    let mut lines = vec![["sectors".to_owned()].into_iter().chain(heads).collect::<Vec<_>>()];
+    for &size in sectors {
+        let load = Workload::reading(size).to_string();
+        let cells: Vec<String> = columns.iter().map(|(placement, _)| size_cell(report, &load, placement)).collect();
+        if cells.iter().any(|cell| !cell.is_empty()) {
+            lines.push([vec![size.to_string()], cells].concat());
+        }
+    }
+    align(&lines)
+}
+
+fn size_cell(report: &Report, load: &str, placement: &str) -> String {
+    let Some(throughput) = report.get(load, placement, "mib_s") else { return String::new() };
+    let percent = utilisation_at(report, load, placement).map_or("-".into(), |busy| format!("{:.1}", busy.median));
+    let micros = report.get(load, placement, "busy_us_per_op").map_or("-".into(), number);
+    format!("{}  {percent:>5}  {micros:>6}", number(throughput))
 }
 
 fn cell(report: &Report, workload: &str, placement: &str, metric: &str) -> String {

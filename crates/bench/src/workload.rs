@@ -30,11 +30,14 @@ pub struct Workload {
     pub order: Order,
     /// Reads, writes or both.
     pub mix: Mix,
-    /// Bytes of one request: a power of two from 512 to 16 MiB.
+    /// Bytes of one request: whole sectors of 512 bytes, up to 16 MiB.
     pub bytes: u32,
     /// Requests in flight: 1 to 1024.
     pub depth: u16,
 }
+
+/// Bytes of a sector, the unit of all sizes.
+pub const SECTOR: u32 = 512;
 
 /// The loads that every disk is measured with.
 pub const STANDARD: [&str; 4] = ["randread-4k-qd1", "randread-4k-qd32", "randwrite-4k-qd32", "seqread-128k-qd8"];
@@ -42,14 +45,14 @@ pub const STANDARD: [&str; 4] = ["randread-4k-qd1", "randread-4k-qd32", "randwri
 /// A name that does not describe a load.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no workload: write (rand|seq)(read|write|rw)-SIZE-qdDEPTH with a size from 512 to 16m (a power of two) and a depth from 1 to 1024, as in randread-4k-qd32"
+    "{0:?} is no workload: write (rand|seq)(read|write|rw)-SIZE-qdDEPTH with a size from 512 to 16m (a multiple of 512) and a depth from 1 to 1024, as in randread-4k-qd32"
 )]
 pub struct UnknownWorkload(String);
 
 impl Workload {
-    /// The standard loads.
-    pub fn standard() -> Vec<Self> {
-        STANDARD.iter().filter_map(|name| name.parse().ok()).collect()
+    /// One sequential read of `sectors` after the other, as a program does that calls read() in a loop.
+    pub fn reading(sectors: u32) -> Self {
+        Self { order: Order::Sequential, mix: Mix::Read, bytes: sectors * SECTOR, depth: 1 }
     }
 
     /// Whether it changes what is on the disk.
@@ -82,8 +85,10 @@ fn parse(text: &str) -> Option<Workload> {
     };
     let bytes = parse_size(size)?;
     let depth = depth.strip_prefix("qd")?.parse().ok()?;
-    let sane =
-        bytes.is_power_of_two() && (512..=16 << 20).contains(&bytes) && (1..=1024).contains(&depth) && parts.next().is_none();
+    let sane = bytes.is_multiple_of(SECTOR)
+        && (SECTOR..=16 << 20).contains(&bytes)
+        && (1..=1024).contains(&depth)
+        && parts.next().is_none();
     sane.then_some(Workload { order, mix, bytes, depth })
 }
 
@@ -107,8 +112,8 @@ impl fmt::Display for Workload {
             Mix::Both => "rw",
         };
         let (number, unit) = match self.bytes {
-            bytes if bytes >= 1 << 20 => (bytes >> 20, "m"),
-            bytes if bytes >= 1 << 10 => (bytes >> 10, "k"),
+            bytes if bytes.is_multiple_of(1 << 20) => (bytes >> 20, "m"),
+            bytes if bytes.is_multiple_of(1 << 10) => (bytes >> 10, "k"),
             bytes => (bytes, ""),
         };
         write!(f, "{order}{mix}-{number}{unit}-qd{}", self.depth)
@@ -121,7 +126,7 @@ mod tests {
 
     #[test]
     fn names_are_printed_as_they_were_read() {
-        for name in STANDARD.into_iter().chain(["seqwrite-512-qd1", "randrw-1m-qd128"]) {
+        for name in STANDARD.into_iter().chain(["seqwrite-512-qd1", "seqread-1536-qd1", "randrw-1m-qd128"]) {
             assert_eq!(name.parse::<Workload>().unwrap().to_string(), name);
         }
     }
@@ -133,7 +138,7 @@ mod tests {
             "randread",
             "randread-4k",
             "read-4k-qd1",
-            "randread-3k-qd1",
+            "randread-700-qd1",
             "randread-4k-qd0",
             "randread-256-qd1",
             "randread-4k-qd1-x",

@@ -56,10 +56,20 @@ fn one_doorbell_is_rung_for_a_whole_batch() {
 }
 
 #[test]
-fn a_request_larger_than_the_disk_takes_is_refused_by_name() {
+fn a_request_that_is_no_multiple_of_a_block_is_refused_by_name() {
     let disk = MemoryDisk::new(4 << 20, Behaviour::Good);
-    let error = Direct::open(&disk, 1, 2 << 20).err().unwrap().to_string();
-    assert!(error.contains("memory") && error.contains("at most"), "{error}");
+    let error = Direct::open(&disk, 1, 700).err().unwrap().to_string();
+    assert!(error.contains("ram") && error.contains("multiples of its 512"), "{error}");
+}
+
+#[test]
+fn a_request_longer_than_the_device_takes_is_cut() {
+    let disk = MemoryDisk::new(4 << 20, Behaviour::Good);
+    let mut target = Direct::open(&disk, 1, 1 << 20).unwrap();
+    run(&mut target, &load("seqwrite-1m-qd1", Limit::Count(4)), &mut || {}).unwrap();
+    let outcome = run(&mut target, &load("seqread-1m-qd1", Limit::Count(4)), &mut || {}).unwrap();
+    assert_eq!((outcome.errors, outcome.mismatches), (0, 0));
+    assert_eq!(disk.requests(), 2 * 4 * 8, "parts of 128 KiB");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! (`status`); `/proc/stat` counts the machine's busy ticks. [proc(5)] Under a guest's instruction clock ticks lie, so that there a
 //! [`Soaker`] counts what is left of the processor.
 
+mod idle;
 mod soaker;
 
 pub use soaker::Soaker;
@@ -24,6 +25,8 @@ pub struct Cost {
     pub driver: Option<Duration>,
     /// Busy time of all processors by the kernel's ticks, interrupts included.
     pub machine: Duration,
+    /// Idle time of all processors, exact.
+    pub idle: Option<Duration>,
     /// Context switches of this process and the driver's.
     pub switches: u64,
 }
@@ -51,6 +54,7 @@ impl Meter {
             process: after.process.saturating_sub(before.process),
             driver: after.driver.zip(before.driver).map(|(after, before)| after.saturating_sub(before)),
             machine: after.machine.saturating_sub(before.machine),
+            idle: after.idle.zip(before.idle).map(|(after, before)| after.saturating_sub(before)),
             switches: after.switches.saturating_sub(before.switches),
         }
     }
@@ -63,6 +67,7 @@ fn counters(driver: Option<u32>) -> Cost {
         process: Duration::new(process.tv_sec as u64, process.tv_nsec as u32),
         driver: driver.and_then(process_time),
         machine: fs::read_to_string("/proc/stat").ok().and_then(|text| busy_time(&text)).unwrap_or_default(),
+        idle: idle::idle_time(),
         switches: switches(std::process::id()) + driver.map_or(0, switches),
     }
 }

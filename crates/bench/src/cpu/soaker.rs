@@ -4,8 +4,10 @@
 //! and it does not count while an interrupt is served on top of it. What it counted is therefore what was idle; the rest of the
 //! time was busy: application, driver, kernel, interrupts. Its unit, time for one step, is calibrated while nothing else runs.
 //!
-//! It is for the lab's instruction clock, where one instruction takes one nanosecond and the kernel's own accounting by ticks is
-//! wrong. In real time it would spare the idle processor's wake-up and so flatter everyone.
+//! Under the lab's instruction clock, where one instruction takes one nanosecond, steps are counted ([`Soaker::start`]). In real time a
+//! processor has no steady pace, and the thread reads the clock instead ([`Soaker::timed`]): it adds up what passed from one look to
+//! the next, unless that is longer than a look can take, when somebody else had the processor. That is the papers' own method
+//! [Leslie et al. 2005, 4.1]. It spares the idle processor's wake-up, and so flatters everyone a little.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +18,12 @@ use crate::Error;
 
 /// How long calibration takes.
 const CALIBRATION: Duration = Duration::from_millis(50);
+
+/// Looks at the clock from which a timed soaker learns how long one takes.
+const LOOKS: usize = 2000;
+
+/// A look that took this many times as long as the usual one was interrupted.
+const INTERRUPTED: u32 = 8;
 
 /// The threads; dropping the value ends them.
 pub struct Soaker {
@@ -34,6 +42,15 @@ struct Shared {
 impl Soaker {
     /// Starts one thread on each of `cpus` processors; a step takes `step` nanoseconds.
     pub fn start(cpus: usize, step: f64) -> Self {
+        Self::with(cpus, step, soak)
+    }
+
+    /// Starts one thread on each of `cpus` processors, which count nanoseconds by the clock.
+    pub fn timed(cpus: usize) -> Self {
+        Self::with(cpus, 1.0, soak_by_clock)
+    }
+
+    fn with(cpus: usize, step: f64, soak: fn(&Shared, usize)) -> Self {
         let shared = Arc::new(Shared { counts: (0..cpus).map(|_| AtomicU64::new(0)).collect(), stop: AtomicBool::new(false) });
         let threads = (0..cpus).map(|cpu| {
             let shared = shared.clone();
@@ -92,6 +109,35 @@ fn soak(shared: &Shared, cpu: usize) {
     }
 }
 
+fn soak_by_clock(shared: &Shared, cpu: usize) {
+    settle(cpu);
+    let Some(count) = shared.counts.get(cpu) else { return };
+    let longest = usual_look() * INTERRUPTED;
+    let (mut soaked, mut last) = (Duration::ZERO, Instant::now());
+    while !shared.stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        let passed = now.duration_since(last);
+        last = now;
+        if passed <= longest {
+            soaked += passed;
+            count.store(soaked.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How long a look at the clock takes when nobody interrupts: the middle one of many.
+fn usual_look() -> Duration {
+    let mut looks = [Duration::ZERO; LOOKS];
+    let mut last = Instant::now();
+    for look in &mut looks {
+        let now = Instant::now();
+        *look = now.duration_since(last);
+        last = now;
+    }
+    looks.sort_unstable();
+    looks[LOOKS / 2].max(Duration::from_nanos(50))
+}
+
 /// Puts the calling thread on processor `cpu` and into the idle class. Both are always allowed for one's own thread; if they fail
 /// nevertheless, calibration still holds and the count is only less exact.
 fn settle(cpu: usize) {
@@ -124,13 +170,22 @@ mod tests {
     }
 
     #[test]
-    fn a_soaker_counts_and_ends_when_dropped() {
-        let soaker = Soaker::start(1, 1.0);
-        // On a busy machine the idle class gets little, but not nothing.
-        let start = Instant::now();
-        while soaker.count() == 0 && start.elapsed() < Duration::from_secs(30) {
-            thread::sleep(Duration::from_millis(1));
+    fn soakers_count_and_end_when_dropped() {
+        for soaker in [Soaker::start(1, 1.0), Soaker::timed(1)] {
+            // On a busy machine the idle class gets little, but not nothing.
+            let start = Instant::now();
+            while soaker.count() == 0 && start.elapsed() < Duration::from_secs(30) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(soaker.count() > 0);
         }
-        assert!(soaker.count() > 0);
+    }
+
+    #[test]
+    fn a_timed_soaker_never_counts_more_than_the_time_that_passed() {
+        let (start, soaker) = (Instant::now(), Soaker::timed(1));
+        thread::sleep(Duration::from_millis(30));
+        let count = soaker.count();
+        assert!(u128::from(count) <= start.elapsed().as_nanos());
     }
 }

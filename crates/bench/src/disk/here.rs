@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::Disk;
+use ring3_device::wait::DEFAULT_POLL;
 
-use super::{Event, Export, Placement, Plan, Progress};
+use super::leslie::Gauge;
+use super::{Event, Export, Placement, Plan, Progress, Study};
 use crate::cpu::{Soaker, peak_memory, process_time};
 use crate::load::{Direct, File, FileOptions, Limit, Load, Target, run};
 use crate::measure::{Method, measure};
@@ -23,8 +25,12 @@ const IDLE_INSTRUCTIONS: Duration = Duration::from_millis(100);
 /// The load whose first request ends the start-up.
 const FIRST: &str = "randread-4k-qd1";
 
-/// Claims the device and gives its disk.
-pub type OpenDisk<'a> = dyn Fn() -> Result<Arc<dyn Disk>, Error> + 'a;
+/// How long a load polls before it sleeps, as long as that pays: it has nothing else to do, and a guest without KVM takes some
+/// hundred microseconds for what hardware does in ten.
+const POLL: Duration = Duration::from_millis(1);
+
+/// Claims the device and gives its disk, whose queues poll for at most so long before they sleep.
+pub type OpenDisk<'a> = dyn Fn(Duration) -> Result<Arc<dyn Disk>, Error> + 'a;
 
 /// What the placements are made of.
 pub struct Programs<'a> {
@@ -40,10 +46,30 @@ pub struct Programs<'a> {
     pub program: PathBuf,
 }
 
+/// How a placement reaches its disk.
+pub(super) enum Way<'a> {
+    /// A block device, and its driver's process if it has one of its own.
+    Path(&'a Path, Option<u32>),
+    /// A disk of this process.
+    Disk(&'a dyn Disk),
+}
+
+impl Way<'_> {
+    /// The driver's process, if it is another one.
+    pub(super) fn driver(&self) -> Option<u32> {
+        match self {
+            Self::Path(_, driver) => *driver,
+            Self::Disk(_) => None,
+        }
+    }
+}
+
 /// Measures the rounds of `plan` from `first` on (the first is 1), and tells `progress` of every step.
 pub fn run_here(plan: &Plan, first: u32, programs: &Programs, progress: &mut Progress) -> Result<(), Error> {
-    let mut here = Here { plan, programs, method: method(plan)?, progress };
-    (here.progress)(&Event::Begin(machine(plan.instructions)));
+    let means = Means::of(plan)?;
+    let mut here = Here { plan, programs, means, progress };
+    let lab = Lab { disk: plan.disk(), instruction_ns: plan.instruction_ns(), ..machine(plan.instructions) };
+    (here.progress)(&Event::Begin(lab));
     for round in first..=plan.rounds {
         // Every other round goes the other way round, so that no placement always follows the same one.
         let mut placements = plan.placements.clone();
@@ -69,10 +95,23 @@ impl Placement {
     }
 }
 
-fn method(plan: &Plan) -> Result<Method, Error> {
-    let cpus = cpus();
-    let soaker_step = plan.instructions.then(|| Soaker::calibrate(cpus)).transpose()?;
-    Ok(Method { time: plan.time(), latency: true, soaker_step, cpus, seed: 1 })
+/// What a study measures with, calibrated once.
+enum Means {
+    Loads(Method),
+    Leslie(Gauge),
+}
+
+impl Means {
+    fn of(plan: &Plan) -> Result<Self, Error> {
+        let cpus = cpus();
+        Ok(match &plan.study {
+            Study::Loads { millis, .. } => {
+                let soaker_step = plan.instructions.then(|| Soaker::calibrate(cpus)).transpose()?;
+                Self::Loads(Method { time: Duration::from_millis(*millis), latency: true, soaker_step, cpus, seed: 1 })
+            }
+            Study::Leslie(_) => Self::Leslie(Gauge::of(plan, cpus)?),
+        })
+    }
 }
 
 fn cpus() -> usize {
@@ -86,13 +125,15 @@ pub fn machine(instructions: bool) -> Lab {
         qemu: "none".into(),
         mode: if instructions { "instructions" } else { "wall" }.into(),
         vcpus: cpus() as u32,
+        instruction_ns: u32::from(instructions),
+        disk: String::new(),
     }
 }
 
 struct Here<'a> {
     plan: &'a Plan,
     programs: &'a Programs<'a>,
-    method: Method,
+    means: Means,
     progress: &'a mut Progress<'a>,
 }
 
@@ -103,7 +144,7 @@ impl Here<'_> {
             Some(Placement::Kernel | Placement::KernelFio) => {
                 let path = self.programs.kernel.as_deref();
                 let path = path.ok_or_else(|| missing("a disk that the kernel drives (--disk)"))?.to_owned();
-                self.files(round, turn, &path, None)
+                self.study(round, turn, &Way::Path(&path, None))
             }
             Some(Placement::Process) => self.process(round),
             Some(Placement::Export | Placement::ExportFio) => {
@@ -118,20 +159,18 @@ impl Here<'_> {
         }
     }
 
-    /// All loads on a block device under each of `turn`.
-    fn files(&mut self, round: u32, turn: &[Placement], path: &Path, driver: Option<u32>) -> Result<(), Error> {
+    /// All loads by one way under each of `turn`.
+    fn study(&mut self, round: u32, turn: &[Placement], way: &Way) -> Result<(), Error> {
         for &placement in turn {
-            for workload in self.plan.loads() {
-                let into = self.begin(round, workload, placement);
-                let measured = match placement.is_fio() {
-                    true => fio::measure(path, workload, self.method.time, self.method.seed, into)?,
-                    false => {
-                        let options = FileOptions { write: workload.writes(), direct: true };
-                        let mut target = File::open(path, workload.depth, workload.bytes, options)?;
-                        measure(&mut target, workload, &self.method, driver, into)?
-                    }
+            for load in self.plan.loads() {
+                (self.progress)(&Event::Cell { round, workload: load.to_string(), placement });
+                let into = Measurement::new(round, load, placement);
+                let measured = match (&self.means, &self.plan.study) {
+                    (Means::Loads(method), _) => loads(way, load, placement.is_fio(), method, into)?,
+                    (Means::Leslie(gauge), Study::Leslie(leslie)) => leslie.measure(way, load, *gauge, into)?,
+                    (Means::Leslie(_), _) => into,
                 };
-                self.end(measured);
+                (self.progress)(&Event::Measured(measured));
             }
         }
         Ok(())
@@ -140,15 +179,10 @@ impl Here<'_> {
     fn process(&mut self, round: u32) -> Result<(), Error> {
         let open = self.programs.open.ok_or_else(|| missing("a device to claim (--device)"))?;
         let start = Instant::now();
-        let disk = open()?;
+        let disk = open(if matches!(self.means, Means::Loads(_)) { POLL } else { DEFAULT_POLL })?;
         first_read(&mut Direct::open(&*disk, 1, 4096)?)?;
         let startup = start.elapsed();
-        for workload in self.plan.loads() {
-            let into = self.begin(round, workload, Placement::Process);
-            let mut target = Direct::open(&*disk, workload.depth, workload.bytes)?;
-            let measured = measure(&mut target, workload, &self.method, None, into)?;
-            self.end(measured);
-        }
+        self.study(round, &[Placement::Process], &Way::Disk(&*disk))?;
         self.driver(round, Placement::Process, startup, std::process::id(), None);
         Ok(())
     }
@@ -158,20 +192,14 @@ impl Here<'_> {
         let export = Export::start(&self.programs.program, arguments)?;
         first_read(&mut File::open(export.device(), 1, 4096, FileOptions { write: false, direct: true })?)?;
         let startup = start.elapsed();
-        let idle = idle_percent(export.pid(), if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE });
-        self.files(round, turn, export.device(), Some(export.pid()))?;
+        let idle = match self.means {
+            Means::Loads(_) => idle_percent(export.pid(), if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE }),
+            Means::Leslie(_) => None,
+        };
+        self.study(round, turn, &Way::Path(export.device(), Some(export.pid())))?;
         let placement = if turn.contains(&Placement::UblkNull) { Placement::UblkNull } else { Placement::Export };
         self.driver(round, placement, startup, export.pid(), idle);
         Ok(())
-    }
-
-    fn begin(&mut self, round: u32, workload: Workload, placement: Placement) -> Measurement {
-        (self.progress)(&Event::Cell { round, workload: workload.to_string(), placement });
-        Measurement::new(round, workload, placement)
-    }
-
-    fn end(&mut self, measured: Measurement) {
-        (self.progress)(&Event::Measured(measured));
     }
 
     /// What is said of the driver and not of a load.
@@ -183,7 +211,19 @@ impl Here<'_> {
         if let Some(idle) = idle {
             measured = measured.with("driver_idle_cpu_percent", idle);
         }
-        self.end(measured);
+        (self.progress)(&Event::Measured(measured));
+    }
+}
+
+/// A load for a time, by our generator or by fio.
+fn loads(way: &Way, load: Workload, by_fio: bool, method: &Method, into: Measurement) -> Result<Measurement, Error> {
+    match way {
+        Way::Path(path, _) if by_fio => fio::measure(path, load, method.time, method.seed, into),
+        Way::Path(path, driver) => {
+            let mut target = File::open(path, load.depth, load.bytes, FileOptions { write: load.writes(), direct: true })?;
+            measure(&mut target, load, method, *driver, into)
+        }
+        Way::Disk(disk) => measure(&mut Direct::open(*disk, load.depth, load.bytes)?, load, method, None, into),
     }
 }
 

@@ -76,16 +76,18 @@ fn to_line(value: &impl Serialize) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::{Controller, Study};
 
     fn plan(millis: u64) -> Plan {
         Plan {
+            study: Study::Loads { millis, workloads: vec![] },
             rounds: 3,
-            millis,
-            workloads: vec![],
             placements: vec![],
             instructions: false,
             kernel: String::new(),
             translated: false,
+            controller: Controller::Nvme,
+            pace: None,
         }
     }
 

@@ -7,9 +7,13 @@
 mod export;
 mod here;
 mod journal;
+pub mod leslie;
 mod plan;
+mod targets;
 
 pub use export::Export;
 pub use here::{OpenDisk, Programs, machine, run_here};
 pub use journal::Journal;
-pub use plan::{Event, Placement, Plan, Progress};
+pub use leslie::Leslie;
+pub use plan::{Controller, Event, PACED_SHIFT, Pace, Placement, Plan, Progress, Study};
+pub use targets::{Target, targets};

@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Leslie;
 use crate::report::{Lab, Measurement};
 use crate::workload::Workload;
+
+/// One instruction is 2^3 ns for a disk that takes real time: 125 million a second.
+pub const PACED_SHIFT: u32 = 3;
 
 /// Where the driver is, and who makes the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -59,15 +62,46 @@ impl fmt::Display for Placement {
     }
 }
 
+/// The disk's controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Controller {
+    /// NVMe, by MSI-X.
+    Nvme,
+    /// AHCI, by MSI.
+    Ahci,
+    /// PCI IDE (PIIX) in compatibility mode; ring3 polls it.
+    Ide,
+}
+
+impl Controller {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nvme => "nvme",
+            Self::Ahci => "ahci",
+            Self::Ide => "ide",
+        }
+    }
+}
+
+/// What limits the lab's disk, as heads and platters limit a real one that reads ahead: both from the start of one command to that of
+/// the next, so that what the processor does meanwhile costs no throughput as long as it is done in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pace {
+    /// Commands per second.
+    pub commands: u64,
+    /// Bytes per second.
+    pub bytes: u64,
+}
+
 /// What is measured. Two runs with the same plan may be put together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
+    /// What is done with each placement in its turn.
+    pub study: Study,
     /// Rounds, in each of which every placement has its turn.
     pub rounds: u32,
-    /// Milliseconds of one measurement's throughput pass.
-    pub millis: u64,
-    /// The loads, by name.
-    pub workloads: Vec<String>,
     /// The placements in the order of their turns.
     pub placements: Vec<Placement>,
     /// Whether the clock counts instructions.
@@ -76,22 +110,74 @@ pub struct Plan {
     pub kernel: String,
     /// Whether the IOMMU stands between the kernel's driver and memory, too, as it does for the other disk.
     pub translated: bool,
+    /// The disk's controller.
+    pub controller: Controller,
+    /// What limits the lab's disk; without it, there is nothing behind the controller, and it answers at once.
+    pub pace: Option<Pace>,
+}
+
+/// What is done with a placement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Study {
+    /// Loads of all kinds, each for a time.
+    Loads {
+        /// Milliseconds of one measurement's throughput pass.
+        millis: u64,
+        /// The loads, by name.
+        workloads: Vec<String>,
+    },
+    /// The papers' figure: a stretch of the disk, read in pieces of each size.
+    Leslie(Leslie),
 }
 
 impl Plan {
     /// The loads. Names that make no sense were refused when the plan was made, and are left out here.
     pub fn loads(&self) -> Vec<Workload> {
-        self.workloads.iter().filter_map(|name| name.parse().ok()).collect()
-    }
-
-    /// Length of one throughput pass.
-    pub fn time(&self) -> Duration {
-        Duration::from_millis(self.millis)
+        match &self.study {
+            Study::Loads { workloads, .. } => workloads.iter().filter_map(|name| name.parse().ok()).collect(),
+            Study::Leslie(leslie) => leslie.sectors.iter().map(|&sectors| Workload::reading(sectors)).collect(),
+        }
     }
 
     /// Measurements of all rounds together.
     pub fn cells(&self) -> u64 {
-        u64::from(self.rounds) * self.placements.len() as u64 * self.workloads.len() as u64
+        u64::from(self.rounds) * self.placements.len() as u64 * self.loads().len() as u64
+    }
+
+    /// Milliseconds, by the measured machine's clock, that a load should take in one placement.
+    pub fn millis(&self, load: Workload) -> u64 {
+        match &self.study {
+            Study::Loads { millis, .. } => millis + millis / 3,
+            Study::Leslie(leslie) => leslie.millis(load, self.pace),
+        }
+    }
+
+    /// The same for all rounds and placements together.
+    pub fn total_millis(&self) -> u64 {
+        let round: u64 = self.loads().into_iter().map(|load| self.millis(load)).sum();
+        round * u64::from(self.rounds) * self.placements.len() as u64
+    }
+
+    /// Nanoseconds of an instruction by the instruction clock. A disk that takes real time needs a processor about as fast as the host
+    /// emulates it, so that the two clocks keep together; for one that takes none, the unit is all that counts.
+    pub fn instruction_ns(&self) -> u32 {
+        match (self.instructions, self.pace) {
+            (false, _) => 0,
+            (true, None) => 1,
+            (true, Some(_)) => 1 << PACED_SHIFT,
+        }
+    }
+
+    /// The disk in words.
+    pub fn disk(&self) -> String {
+        match self.pace {
+            None => format!("{}, nothing behind it", self.controller.name()),
+            Some(Pace { commands, bytes }) => {
+                let mib = bytes as f64 / f64::from(1 << 20);
+                format!("{}, {commands} commands/s and {mib} MiB/s", self.controller.name())
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ring3_class::block::{Data, Disk, ForeignAccess, Queue, Rejected, Request, open};
+use ring3_class::block::{Data, Disk, ForeignAccess, Queue, Rejected, Request, Splitter, open};
 use ring3_device::Deadline;
 use ring3_device::dma::{CacheLimits, Foreign, Mode, Piece, StreamStats};
 
@@ -50,11 +50,15 @@ struct Slot {
 }
 
 impl Direct {
-    /// Opens a queue of `depth` and allocates buffers of `bytes` each in the device's arena.
+    /// Opens a queue of `depth` and allocates buffers of `bytes` each in the device's arena. Requests that are longer than the
+    /// device takes are cut.
     pub fn open(disk: &dyn Disk, depth: u16, bytes: u32) -> Result<Self, Error> {
         check(disk, bytes)?;
         let failed = |source| Error::Device { name: disk.name(), source };
-        let queue = disk.open_queue(depth).map_err(failed)?;
+        let mut queue = disk.open_queue(depth).map_err(failed)?;
+        if bytes > disk.info().max_transfer {
+            queue = Box::new(Splitter::new(queue));
+        }
         let buffers = (0..depth).map(|_| disk.dma().arena().alloc_pages(bytes as usize).map(Data::from));
         let buffers = buffers.collect::<Result<_, _>>().map_err(failed)?;
         Ok(Self::new(disk, queue, depth, buffers))
@@ -117,12 +121,11 @@ impl Direct {
 
 /// Fails if the disk takes no requests of `bytes`.
 fn check(disk: &dyn Disk, bytes: u32) -> Result<(), Error> {
-    let (block, most) = (disk.info().block_size, disk.info().max_transfer);
-    if bytes.is_multiple_of(block) && bytes <= most {
-        return Ok(());
+    let block = disk.info().block_size;
+    match bytes.is_multiple_of(block) {
+        true => Ok(()),
+        false => Err(Error::Invalid(format!("{}: requests of {bytes} bytes: they must be multiples of its {block}", disk.name()))),
     }
-    let why = format!("requests of {bytes} bytes: they must be multiples of {block} and at most {most}");
-    Err(Error::Invalid(format!("{}: {why}", disk.name())))
 }
 
 /// `bytes` of an allocation of its own, in pieces of whole pages with as many unused between them.

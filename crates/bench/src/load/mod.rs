@@ -1,22 +1,25 @@
-//! The load generator: one loop, two targets.
+//! The load generator: one loop, three targets.
 //!
 //! # Shape
-//! A [`Target`] is what requests go to: a kernel block device or file through io_uring ([`File`]), or a class queue in this process
-//! ([`Direct`]). [`run`] keeps `depth` requests in flight on it until the time or the count is over.
+//! A [`Target`] is what requests go to: a kernel block device or file through io_uring ([`File`]) or read() in a loop ([`Pread`]), or a
+//! class queue in this process ([`Direct`]). [`run`] keeps `depth` requests in flight on it until the time or the count is over.
 //!
 //! # Cost
 //! Nothing is allocated per request. The clock is read only if latency is asked for, and then once per turn of the loop, not per
 //! request; a thread that sleeps says when time is over.
 
+mod buffers;
 mod direct;
 mod file;
 mod offsets;
+mod pread;
 mod run;
 mod stamp;
 mod stop;
 
 pub use direct::{Direct, Streaming};
 pub use file::{File, FileOptions};
+pub use pread::Pread;
 pub use run::{Latency, Limit, Load, Outcome, run};
 
 use ring3_device::dma::StreamStats;

@@ -1,8 +1,11 @@
-//! A report as a figure: one panel for each clock, workload and metric, one bar for each placement.
+//! A report as a figure: one panel for each clock, workload and metric, one bar for each placement; or curves over sizes.
 //!
 //! Bars are medians and start at zero; the thin line on a bar reaches from the smallest to the largest round.
 
+mod curves;
 mod svg;
+
+pub use curves::{draw as draw_curves, utilisation_at};
 
 use svg::{Anchor, Svg};
 

@@ -39,6 +39,14 @@ impl Svg {
         self.put(format_args!("<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{stroke}\"/>"));
     }
 
+    /// A line through `points`, with the lengths of its dashes and gaps (solid if there are none).
+    pub fn curve(&mut self, points: &[(f64, f64)], stroke: &str, width: f64, dashes: &str) {
+        let places = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ");
+        self.put(format_args!(
+            "<polyline points=\"{places}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"/>"
+        ));
+    }
+
     /// A text of `size` pixels.
     pub fn text(&mut self, at: (f64, f64), size: u32, anchor: Anchor, text: &str) {
         let anchor = match anchor {
