@@ -101,7 +101,7 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 19] = [
+pub const METRICS: [(&str, &str); 20] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
@@ -115,6 +115,7 @@ pub const METRICS: [(&str, &str); 19] = [
     ("busy_percent", "%"),
     ("soaked_busy_percent", "%"),
     ("busy_us_per_op", "us"),
+    ("clock_behind_percent", "%"),
     ("instructions_per_op", "instructions"),
     ("switches_per_op", "1"),
     ("errors", "1"),

@@ -4,6 +4,7 @@ pub mod campaign;
 mod disk;
 pub mod guest;
 mod instructions;
+mod leslie;
 pub mod load;
 pub mod open;
 mod progress;
@@ -22,7 +23,7 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     /// A disk with its driver in the kernel, in the application's process and in a process of its own, side by side.
-    Disk(disk::Args),
+    Disk(Box<disk::Args>),
     /// Instructions per 4 KiB read in driver and class alone, counted by callgrind.
     Instructions(instructions::Args),
 }

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
-use ring3_bench::disk::{Placement, Plan};
+use anyhow::{Result, bail};
+use ring3_bench::disk::{Controller, Placement, Plan, Study};
 use ring3_bench::load::{Direct, Limit, Load, run as run_load};
 use ring3_bench::workload::STANDARD;
 use ring3_lab::{Backing, Cache, DEFAULT_KERNEL, Device, Event, Guest, Need, Size, prepare};
 
-use crate::bench::{campaign::Campaign, guest, open::open_disk};
+use crate::bench::campaign::{Campaign, LOADS};
+use crate::bench::guest::{self, NAME, with_this_program};
+use crate::bench::open::{POLL, open_disk};
 use crate::leave;
 use crate::protection::Protection;
 
@@ -64,7 +66,7 @@ fn say(text: &str) {
 /// Writes the start of the disk with stamps, reads it back in random order and checks it.
 fn over_qtest() -> Result<()> {
     let start = Instant::now();
-    let disk = open_disk("qtest:nvme,size=64M", 8 << 20, Protection::default())?;
+    let disk = open_disk("qtest:nvme,size=64M", 8 << 20, POLL, Protection::default())?;
     let info = disk.info();
     println!("   {}: {} with {} MiB, blocks of {} bytes", disk.name(), info.model.trim(), info.capacity() >> 20, info.block_size);
     for (name, requests) in [("seqwrite-64k-qd8", QTEST_BYTES >> 16), ("randread-4k-qd32", 1000)] {
@@ -88,15 +90,15 @@ fn over_qtest() -> Result<()> {
 }
 
 fn in_guest(args: &Args, cache: &Cache) -> Result<()> {
-    let program = std::env::current_exe().context("finding this program, which goes into the guest")?;
-    let mut guest = Guest::new("demo").program(&program).file("/tree.tar.bz2", &cache.path("tree/tree.tar.bz2"));
+    let mut guest = with_this_program(Guest::new("demo"))?.file("/tree.tar.bz2", &cache.path("tree/tree.tar.bz2"));
     guest.kernel = args.kernel.clone();
     guest.memory_mib = 768;
     guest.modules = ["nvme", "ublk_drv", "ext4", "xfs"].map(Into::into).to_vec();
     guest.devices =
         vec![Device::nvme("kernel", DISK, Backing::Memory), Device::nvme("ring3", DISK, Backing::Memory).bound("vfio-pci")];
     guest.time_limit = steps::TIME_LIMIT;
-    let guest = steps::STEPS.iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{}{script}", steps::PRELUDE)));
+    let guest =
+        steps::STEPS.iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{NAME}{}{script}", steps::PRELUDE)));
     let outcome = guest.run(cache, &mut |event| follow(&event))?;
     if !outcome.succeeded() {
         bail!("the guest's job failed with exit code {}: {}", outcome.exit, outcome.messages);
@@ -116,15 +118,16 @@ fn follow(event: &Event) {
 
 fn measure(args: &Args) -> Result<()> {
     let plan = Plan {
+        study: Study::Loads { millis: 400, workloads: STANDARD.map(str::to_owned).to_vec() },
         rounds: 3,
-        millis: 400,
-        workloads: STANDARD.map(str::to_owned).to_vec(),
         placements: Placement::ALL.to_vec(),
         instructions: false,
         kernel: args.kernel.clone(),
         translated: false,
+        controller: Controller::Nvme,
+        pace: None,
     };
-    let mut campaign = Campaign::new("demo", Path::new(&args.out))?;
-    campaign.run(&plan, &mut guest::Guest::new(&plan))?;
+    let mut campaign = Campaign::new("demo", LOADS, Path::new(&args.out))?;
+    campaign.run("demo", &plan, &mut guest::Guest::new(&plan)?)?;
     campaign.finish()
 }

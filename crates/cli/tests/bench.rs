@@ -44,6 +44,49 @@ fn the_quick_form_measures_every_placement_and_writes_report_and_figure() {
 }
 
 #[test]
+#[ignore = "boots guests"]
+fn the_papers_figure_has_throughput_and_utilisation_of_every_placement_under_both_clocks() {
+    let out = folder("leslie");
+    let output = ring3(&["bench", "disk", "--figure", "leslie", "--quick", "--runs", "1", "--mode", "both", "--out", &out]);
+    assert!(output.status.success(), "{}", said(&output));
+    for (file, mode, nanos) in [("leslie-nvme.json", "wall", 0), ("leslie-nvme-instructions.json", "instructions", 8)] {
+        let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/{file}")).unwrap()).unwrap();
+        assert_eq!((report.lab.mode.as_str(), report.lab.instruction_ns, report.lab.vcpus), (mode, nanos, 1));
+        assert_eq!(report.lab.disk, "nvme, 4000 commands/s and 50 MiB/s");
+        for workload in ["seqread-512-qd1", "seqread-4k-qd1", "seqread-64k-qd1", "seqread-4m-qd1"] {
+            for placement in ["kernel", "process", "export", "ublk-null"] {
+                let get = |metric| {
+                    report.get(workload, placement, metric).unwrap_or_else(|| panic!("{mode} {workload} {placement} {metric}"))
+                };
+                assert!(get("mib_s").min > 0.0 && get("errors").max == 0.0, "{mode} {workload} {placement}");
+                assert!(get("busy_percent").min > 0.0 && get("busy_percent").max <= 100.0, "{mode} {workload} {placement}");
+            }
+        }
+    }
+    assert!(std::fs::read_to_string(format!("{out}/leslie.svg")).unwrap().contains("instruction time, 8 ns each"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("export: CPU, worst of all sizes"));
+}
+
+#[test]
+fn this_machines_own_disk_is_read_for_the_figure_in_process() {
+    let out = folder("leslie-here");
+    let places = ["--placement", "process", "--device", "sim:nvme"];
+    let sizes = ["--sizes", "1,3,2048", "--bytes", "1M", "--requests", "50", "--runs", "1"];
+    let output = ring3(&[&["bench", "disk", "--figure", "leslie", "--here", "--out", &out][..], &places, &sizes].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/leslie-nvme.json")).unwrap()).unwrap();
+    for (load, mib) in [("seqread-512-qd1", 50.0 / 2048.0), ("seqread-1536-qd1", 150.0 / 2048.0), ("seqread-1m-qd1", 1.0)] {
+        assert_eq!(report.get(load, "process", "mib").unwrap().median, mib, "{load}");
+    }
+}
+
+#[test]
+fn a_size_beyond_what_a_load_can_be_is_refused() {
+    let output = ring3(&["bench", "disk", "--figure", "leslie", "--sizes", "0"]);
+    assert!(!output.status.success() && said(&output).contains("--sizes"), "{}", said(&output));
+}
+
+#[test]
 fn a_load_on_the_null_disk_is_told_as_json() {
     let output =
         ring3(&["blk", "bench", "--device", "null", "--workload", "randread-4k-qd8", "--count", "1000", "--latency", "--json"]);

@@ -68,8 +68,7 @@ impl Way<'_> {
 pub fn run_here(plan: &Plan, first: u32, programs: &Programs, progress: &mut Progress) -> Result<(), Error> {
     let means = Means::of(plan)?;
     let mut here = Here { plan, programs, means, progress };
-    let lab = Lab { disk: plan.disk(), instruction_ns: plan.instruction_ns(), ..machine(plan.instructions) };
-    (here.progress)(&Event::Begin(lab));
+    (here.progress)(&Event::Begin(machine(plan.instructions)));
     for round in first..=plan.rounds {
         // Every other round goes the other way round, so that no placement always follows the same one.
         let mut placements = plan.placements.clone();
@@ -167,7 +166,10 @@ impl Here<'_> {
                 let into = Measurement::new(round, load, placement);
                 let measured = match (&self.means, &self.plan.study) {
                     (Means::Loads(method), _) => loads(way, load, placement.is_fio(), method, into)?,
-                    (Means::Leslie(gauge), Study::Leslie(leslie)) => leslie.measure(way, load, *gauge, into)?,
+                    (Means::Leslie(gauge), Study::Leslie(leslie)) => {
+                        let gauge = if placement == Placement::UblkNull { gauge.without_disk() } else { *gauge };
+                        leslie.measure(way, load, gauge, into)?
+                    }
                     (Means::Leslie(_), _) => into,
                 };
                 (self.progress)(&Event::Measured(measured));

@@ -6,6 +6,11 @@
 //! idle: by the kernel's idle time, which is exact, and, in a second and shorter pass, by a [`Soaker`] as in the paper. Where the soaker
 //! cannot serve (a disk that takes real time under the instruction clock, whose time would run away while it counts) there is only
 //! the first, and where idleness spins (the instruction clock without such a disk) only the second.
+//!
+//! # Two clocks
+//! Such a disk keeps its pace by real time, while the guest's clock stands still whenever the host keeps the guest waiting in the
+//! middle of its work. A run then seems to be shorter than the disk can be; it counts as what the disk takes, and `clock_behind_percent`
+//! says by how much that is more than what the guest saw.
 
 use std::time::Duration;
 
@@ -64,6 +69,8 @@ pub(super) struct Gauge {
     soaker: Option<Soaking>,
     warm_up: Duration,
     cpus: usize,
+    /// The disk keeps to this, by another clock than the guest's.
+    pace: Option<Pace>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,7 +88,12 @@ impl Gauge {
             (false, _) => (true, Some(Soaking::Clock)),
         };
         let warm_up = if plan.pace.is_some() { WARM_UP } else { SHORT_WARM_UP };
-        Ok(Self { idle, soaker, warm_up, cpus })
+        Ok(Self { idle, soaker, warm_up, cpus, pace: plan.pace.filter(|_| plan.instructions) })
+    }
+
+    /// The same for a placement without the disk.
+    pub(super) fn without_disk(self) -> Self {
+        Self { pace: None, ..self }
     }
 }
 
@@ -94,8 +106,7 @@ impl Leslie {
     /// Milliseconds that a run should take, passes before and after it included.
     pub(super) fn millis(&self, load: Workload, pace: Option<Pace>) -> u64 {
         let requests = self.requests(load);
-        let Pace { commands, bytes } = pace.unwrap_or(Pace { commands: 8000, bytes: 1 << 30 });
-        let run = (requests * 1000 / commands.max(1)).max(requests * u64::from(load.bytes) * 1000 / bytes.max(1));
+        let run = pace.unwrap_or(Pace { commands: 8000, bytes: 1 << 30 }).time(requests, load).as_millis() as u64;
         run + run / SOAKED_PART + WARM_UP.as_millis() as u64
     }
 
@@ -109,8 +120,16 @@ impl Leslie {
         let requests = self.requests(load);
         let mut errors = 0;
         if gauge.idle {
-            let (outcome, cost) = pass(&mut *target, load, requests, way.driver(), &mut || {})?;
+            let (mut outcome, mut cost) = pass(&mut *target, load, requests, way.driver(), &mut || {})?;
             errors += outcome.errors;
+            if let Some(pace) = gauge.pace {
+                let least = pace.time(requests, load);
+                let behind = least.saturating_sub(outcome.elapsed);
+                into.values.insert("clock_behind_percent".into(), 100.0 * behind.as_secs_f64() / least.as_secs_f64().max(1e-9));
+                outcome.elapsed += behind;
+                cost.elapsed += behind;
+                cost.idle = cost.idle.map(|idle| idle + behind);
+            }
             throughput(&mut into, load, &outcome, &cost);
             if let Some(idle) = cost.idle {
                 busy(&mut into, "busy_percent", gauge, &outcome, &cost, idle);
@@ -132,6 +151,14 @@ impl Leslie {
             busy(&mut into, "soaked_busy_percent", gauge, &outcome, &cost, idle);
         }
         Ok(into.with("errors", errors as f64))
+    }
+}
+
+impl Pace {
+    /// The least time that `requests` of `load` take.
+    fn time(self, requests: u64, load: Workload) -> Duration {
+        let bytes = requests as f64 * f64::from(load.bytes);
+        Duration::from_secs_f64((requests as f64 / self.commands.max(1) as f64).max(bytes / self.bytes.max(1) as f64))
     }
 }
 

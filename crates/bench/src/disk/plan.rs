@@ -172,6 +172,8 @@ impl Plan {
     /// The disk in words.
     pub fn disk(&self) -> String {
         match self.pace {
+            // This machine's own.
+            None if self.kernel.is_empty() => self.controller.name().into(),
             None => format!("{}, nothing behind it", self.controller.name()),
             Some(Pace { commands, bytes }) => {
                 let mib = bytes as f64 / f64::from(1 << 20);

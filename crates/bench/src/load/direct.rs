@@ -124,7 +124,9 @@ fn check(disk: &dyn Disk, bytes: u32) -> Result<(), Error> {
     let block = disk.info().block_size;
     match bytes.is_multiple_of(block) {
         true => Ok(()),
-        false => Err(Error::Invalid(format!("{}: requests of {bytes} bytes: they must be multiples of its {block}", disk.name()))),
+        false => {
+            Err(Error::Invalid(format!("{}: requests of {bytes} bytes: they must be multiples of its {block}", disk.name())))
+        }
     }
 }
 

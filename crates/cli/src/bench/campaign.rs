@@ -17,24 +17,37 @@ pub trait Machine {
     fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String>;
 }
 
-/// The results of one benchmark.
+/// How results are shown.
+#[derive(Clone, Copy)]
+pub struct Look {
+    /// All reports as one figure (SVG).
+    pub draw: fn(&[Report]) -> String,
+    /// One report as text.
+    pub show: fn(&Report) -> String,
+}
+
+/// Loads of all kinds: bars, and a table of the usual ones.
+pub const LOADS: Look = Look { draw, show: render };
+
+/// The results of one benchmark: a report for each machine and clock, and a figure of them all.
 pub struct Campaign {
-    name: &'static str,
+    figure: &'static str,
+    look: Look,
     out: PathBuf,
     reports: Vec<Report>,
 }
 
 impl Campaign {
     /// Results go into `out`, which is made if it is not there.
-    pub fn new(name: &'static str, out: &Path) -> Result<Self> {
+    pub fn new(figure: &'static str, look: Look, out: &Path) -> Result<Self> {
         fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
-        Ok(Self { name, out: out.into(), reports: Vec::new() })
+        Ok(Self { figure, look, out: out.into(), reports: Vec::new() })
     }
 
-    /// Measures `plan` on `machine`, from where an interrupted run of the same plan was, and writes the report.
-    pub fn run(&mut self, plan: &Plan, machine: &mut dyn Machine) -> Result<()> {
+    /// Measures `plan` on `machine`, from where an interrupted run of the same plan was, and writes the report called `name`.
+    pub fn run(&mut self, name: &str, plan: &Plan, machine: &mut dyn Machine) -> Result<()> {
         let clock = if plan.instructions { "instructions" } else { "wall" };
-        let mut journal = Journal::open(&self.out.join(format!("{}-{clock}.rounds", self.name)), plan)?;
+        let mut journal = Journal::open(&self.out.join(format!("{name}-{clock}.rounds")), plan)?;
         let bar = Bar::new(plan, journal.finished());
         let (mut lab, mut round, mut failure) = (Lab::default(), Vec::new(), None);
         let mut qemu = None;
@@ -56,29 +69,31 @@ impl Campaign {
         bar.finish();
         failure.map_or(Ok(()), Err)?;
         let (lab, measurements) = journal.results();
-        let lab = Lab { qemu: qemu.unwrap_or_else(|| lab.qemu.clone()), ..lab };
-        self.write(Report::new(self.name, lab, &measurements))?;
+        let qemu = qemu.unwrap_or_else(|| lab.qemu.clone());
+        let lab = Lab { qemu, disk: plan.disk(), instruction_ns: plan.instruction_ns(), ..lab };
+        self.write(Report::new(name, lab, &measurements))?;
         Ok(journal.close()?)
     }
 
     fn write(&mut self, report: Report) -> Result<()> {
-        let name = match self.reports.is_empty() {
-            true => format!("{}.json", self.name),
-            false => format!("{}-{}.json", self.name, report.lab.mode),
+        let name = match self.reports.iter().any(|other| other.bench == report.bench) {
+            false => format!("{}.json", report.bench),
+            true => format!("{}-{}.json", report.bench, report.lab.mode),
         };
         let path = self.out.join(name);
         let text = serde_json::to_string_pretty(&report)?;
         fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
-        let Lab { kernel, qemu, mode, vcpus } = &report.lab;
-        println!("\n{}: Linux {kernel}, QEMU {qemu}, {mode} clock, {vcpus} processors\n\n{}", path.display(), render(&report));
+        let Lab { kernel, qemu, mode, vcpus, disk, .. } = &report.lab;
+        println!("\n{}: Linux {kernel}, QEMU {qemu}, {mode} clock, {vcpus} processors; {disk}", path.display());
+        println!("\n{}", (self.look.show)(&report));
         self.reports.push(report);
         Ok(())
     }
 
     /// Draws what was measured.
     pub fn finish(self) -> Result<()> {
-        let path = self.out.join(format!("{}.svg", self.name));
-        fs::write(&path, draw(&self.reports)).with_context(|| format!("writing {}", path.display()))?;
+        let path = self.out.join(format!("{}.svg", self.figure));
+        fs::write(&path, (self.look.draw)(&self.reports)).with_context(|| format!("writing {}", path.display()))?;
         println!("figure: {}", path.display());
         Ok(())
     }

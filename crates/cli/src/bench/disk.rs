@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use ring3_bench::disk::{Event, Placement, Plan, Programs, run_here};
+use ring3_bench::disk::{Controller, Event, Placement, Plan, Programs, Study, run_here};
 use ring3_bench::workload::{STANDARD, Workload};
 
-use super::campaign::{Campaign, Machine};
+use super::campaign::{Campaign, LOADS, Machine};
+use super::guest::Guest;
+use super::leslie;
 use super::load::buffers;
 use super::open::open_disk;
 use crate::leave;
@@ -21,7 +23,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     mode: Option<Clock>,
     /// Rounds, in each of which every placement has its turn.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, visible_alias = "runs", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Milliseconds of each measurement, by the clock of the machine that is measured.
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=600_000))]
@@ -32,6 +34,8 @@ pub struct Args {
     /// A placement: kernel, kernel-fio, process, export, export-fio, ublk-null. May be repeated; all if there is none.
     #[arg(long = "placement")]
     placements: Vec<Placement>,
+    #[command(flatten)]
+    leslie: leslie::Options,
     /// The guest's kernel, by version prefix.
     #[arg(long, default_value = ring3_lab::DEFAULT_KERNEL)]
     kernel: String,
@@ -81,9 +85,31 @@ pub enum Clock {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.events {
-        let plan = plan(args, args.mode == Some(Clock::Instructions))?;
+        let plan = plan(args, args.mode == Some(Clock::Instructions), args.leslie.controller())?;
         return here(args, &plan, args.first, &mut print_event).map(|()| ExitCode::SUCCESS);
     }
+    let clocks = clocks(args)?;
+    if !args.here {
+        leave::nothing_behind()?;
+    }
+    let (figure, look) = if args.leslie.wanted() { ("leslie", leslie::LOOK) } else { ("disk", LOADS) };
+    let mut campaign = Campaign::new(figure, look, &args.out)?;
+    for controller in args.leslie.controllers() {
+        let name = if args.leslie.wanted() { format!("{figure}-{}", controller.name()) } else { figure.into() };
+        for &instructions in clocks {
+            let plan = plan(args, instructions, controller)?;
+            match args.here {
+                true => campaign.run(&name, &plan, &mut Here(args))?,
+                false => campaign.run(&name, &plan, &mut Guest::new(&plan)?)?,
+            }
+        }
+    }
+    campaign.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// For each clock, whether it counts instructions.
+fn clocks(args: &Args) -> Result<&'static [bool]> {
     let default = if args.quick || args.here { Clock::Wall } else { Clock::Both };
     let clocks: &[bool] = match args.mode.unwrap_or(default) {
         Clock::Wall => &[false],
@@ -93,22 +119,27 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.here && clocks.contains(&true) {
         bail!("the instruction clock is QEMU's: --here measures by the wall clock, or leave --here out");
     }
-    if !args.here {
-        leave::nothing_behind()?;
-    }
-    let mut campaign = Campaign::new("disk", &args.out)?;
-    for &instructions in clocks {
-        let plan = plan(args, instructions)?;
-        match args.here {
-            true => campaign.run(&plan, &mut Here(args))?,
-            false => campaign.run(&plan, &mut super::guest::Guest::new(&plan))?,
-        }
-    }
-    campaign.finish()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(clocks)
 }
 
-fn plan(args: &Args, instructions: bool) -> Result<Plan> {
+fn plan(args: &Args, instructions: bool, controller: Controller) -> Result<Plan> {
+    let (study, usual_rounds) = match args.leslie.wanted() {
+        true => (Study::Leslie(args.leslie.study(args.quick)), 10),
+        false => (loads(args, instructions)?, 5),
+    };
+    Ok(Plan {
+        pace: args.leslie.pace(args.here).filter(|_| args.leslie.wanted()),
+        study,
+        rounds: args.rounds.unwrap_or(if args.quick { 2 } else { usual_rounds }),
+        placements: placements(args)?,
+        instructions,
+        kernel: if args.here { String::new() } else { args.kernel.clone() },
+        translated: args.translated,
+        controller,
+    })
+}
+
+fn loads(args: &Args, instructions: bool) -> Result<Study> {
     let loads = match args.workloads.is_empty() {
         true => STANDARD.map(str::to_owned).to_vec(),
         false => args.workloads.iter().map(Workload::to_string).collect(),
@@ -119,15 +150,7 @@ fn plan(args: &Args, instructions: bool) -> Result<Plan> {
     if workloads.is_empty() {
         bail!("only loads that write were asked for, and they destroy what is on the disks: say --overwrite if that is meant");
     }
-    Ok(Plan {
-        rounds: args.rounds.unwrap_or(if args.quick { 2 } else { 5 }),
-        millis: args.millis.unwrap_or(if args.quick || instructions { 150 } else { 1000 }),
-        workloads,
-        placements: placements(args)?,
-        instructions,
-        kernel: if args.here { String::new() } else { args.kernel.clone() },
-        translated: args.translated,
-    })
+    Ok(Study::Loads { millis: args.millis.unwrap_or(if args.quick || instructions { 150 } else { 1000 }), workloads })
 }
 
 fn placements(args: &Args) -> Result<Vec<Placement>> {
@@ -138,7 +161,7 @@ fn placements(args: &Args) -> Result<Vec<Placement>> {
             Placement::Export | Placement::ExportFio => !args.here || (args.device.is_some() && ublk()),
             Placement::UblkNull => !args.here || ublk(),
         };
-        needs && !(placement.is_fio() && (args.quick || (args.here && !ring3_bench::fio::present())))
+        needs && !(placement.is_fio() && (args.quick || args.leslie.wanted() || (args.here && !ring3_bench::fio::present())))
     };
     let asked = if args.placements.is_empty() { Placement::ALL.to_vec() } else { args.placements.clone() };
     let chosen: Vec<_> = match args.placements.is_empty() {
@@ -168,9 +191,9 @@ impl Machine for Here<'_> {
 fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<()> {
     let room = buffers(&plan.loads());
     let device = args.device.clone();
-    let open = || {
+    let open = |poll| {
         let uri = device.as_deref().unwrap_or_default();
-        open_disk(uri, room, args.protection).map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
+        open_disk(uri, room, poll, args.protection).map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
     };
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let programs = Programs {

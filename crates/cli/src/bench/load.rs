@@ -12,7 +12,7 @@ use ring3_class::block::Disk;
 use ring3_device::dma::{Mode, StreamStats};
 use serde::Serialize;
 
-use super::open::open_disk;
+use super::open::{POLL, open_disk};
 use crate::protection::Protection;
 
 /// Options of `ring3 blk bench`.
@@ -115,8 +115,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.device.contains('/') && args.dma != Dma::Arena {
         bail!("{} is driven by the kernel, which maps what it is given: --dma is for a device named by its URI", args.device);
     }
-    let disk =
-        (!args.device.contains('/')).then(|| open_disk(&args.device, buffers(&args.workloads), args.protection)).transpose()?;
+    let disk = (!args.device.contains('/'))
+        .then(|| open_disk(&args.device, buffers(&args.workloads), POLL, args.protection))
+        .transpose()?;
     let mut bad = 0;
     for &workload in &args.workloads {
         let mut target: Box<dyn Target> = match &disk {

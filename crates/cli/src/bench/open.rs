@@ -17,11 +17,11 @@ const NULL_BYTES: u64 = 1 << 30;
 
 /// How long a load polls before it sleeps, as long as that pays: it has nothing else to do, and a guest without KVM takes some
 /// hundred microseconds for what hardware does in ten.
-const POLL: Duration = Duration::from_millis(1);
+pub const POLL: Duration = Duration::from_millis(1);
 
-/// The first disk of the device that `uri` names, with room for `buffers` bytes of requests; `null` is a disk that does
-/// nothing. Dropping it gives the device back.
-pub fn open_disk(uri: &str, buffers: usize, protection: Protection) -> Result<Arc<dyn Disk>> {
+/// The first disk of the device that `uri` names, with room for `buffers` bytes of requests, whose waits poll for at most `poll` before
+/// they sleep; `null` is a disk that does nothing. Dropping it gives the device back.
+pub fn open_disk(uri: &str, buffers: usize, poll: Duration, protection: Protection) -> Result<Arc<dyn Disk>> {
     if uri == "null" {
         return Ok(Arc::new(Null::new(512, NULL_BYTES / 512, buffers)?));
     }
@@ -32,7 +32,7 @@ pub fn open_disk(uri: &str, buffers: usize, protection: Protection) -> Result<Ar
         part: None,
         interrupts: Interrupts::Auto,
     };
-    let needs = Needs { queues: 1, arena: buffers, max_transfer: None, poll: Some(POLL) };
+    let needs = Needs { queues: 1, arena: buffers, max_transfer: None, poll: Some(poll) };
     claim.open(&needs)?.disks.into_iter().next().with_context(|| format!("{uri} has no disk that can be used"))
 }
 

@@ -1,0 +1,128 @@
+//! `ring3 bench disk --figure leslie`: its options and its look.
+
+use ring3_bench::disk::leslie::{BYTES, FEW, PACE, SECTORS};
+use ring3_bench::disk::{Controller, Leslie, Pace, targets};
+use ring3_bench::plot::draw_curves;
+use ring3_bench::report::Report;
+use ring3_bench::table::render_sizes;
+use ring3_lab::Size;
+
+use super::campaign::Look;
+
+/// Sizes of the table: powers of two.
+const SHOWN: [u32; 14] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
+
+/// Curves over sizes, and the figure's targets below the table.
+pub const LOOK: Look = Look { draw: draw_curves, show };
+
+/// Bytes of a run of the short form, and its most requests.
+const QUICK: (u64, u64) = (8 << 20, 400);
+
+/// Options of the figure.
+#[derive(clap::Args, Clone)]
+#[command(next_help_heading = "The papers' figure")]
+pub struct Options {
+    /// Regenerate a figure of the papers: leslie, sequential reads by size (64 MiB for each of 64 sizes, ten runs).
+    #[arg(long, value_enum)]
+    figure: Option<Figure>,
+    /// The disk's controller. May be repeated; nvme if there is none.
+    #[arg(long = "controller", value_enum, value_name = "NAME")]
+    controllers: Vec<ControllerName>,
+    /// Sectors of 512 bytes of a transfer, from 1 to 32768: a list such as 1,8,128. The paper's 64 sizes if it is not given.
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u32).range(1..=32768))]
+    sizes: Vec<u32>,
+    /// Bytes of a run, such as 64M.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    bytes: Option<u64>,
+    /// Most requests of a run, whatever its bytes: what small sizes take long for.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
+    /// Commands per second of the lab's disk.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    commands: Option<u64>,
+    /// Bytes per second of the lab's disk, such as 50M.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    rate: Option<u64>,
+    /// A disk that answers at once: what is measured is the path's length alone.
+    #[arg(long, conflicts_with_all = ["commands", "rate"])]
+    unpaced: bool,
+}
+
+/// A figure of the papers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Figure {
+    /// Leslie et al. 2005, Figure 2.
+    Leslie,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ControllerName {
+    /// NVMe.
+    Nvme,
+    /// AHCI (ich9-ahci).
+    Ahci,
+    /// PCI IDE (PIIX).
+    Ide,
+}
+
+impl From<ControllerName> for Controller {
+    fn from(name: ControllerName) -> Self {
+        match name {
+            ControllerName::Nvme => Self::Nvme,
+            ControllerName::Ahci => Self::Ahci,
+            ControllerName::Ide => Self::Ide,
+        }
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let Size(bytes) = text.parse()?;
+    if bytes > 0 { Ok(bytes) } else { Err("it must be more than nothing".into()) }
+}
+
+impl Options {
+    /// Whether the figure was asked for.
+    pub fn wanted(&self) -> bool {
+        self.figure.is_some()
+    }
+
+    /// The controllers, one after the other.
+    pub fn controllers(&self) -> Vec<Controller> {
+        match self.controllers.is_empty() {
+            true => vec![Controller::Nvme],
+            false => self.controllers.iter().map(|&name| name.into()).collect(),
+        }
+    }
+
+    /// The first of them.
+    pub fn controller(&self) -> Controller {
+        self.controllers.first().map_or(Controller::Nvme, |&name| name.into())
+    }
+
+    /// What is read.
+    pub fn study(&self, quick: bool) -> Leslie {
+        let usual = if quick { FEW.to_vec() } else { SECTORS.to_vec() };
+        let sectors = if self.sizes.is_empty() { usual } else { self.sizes.clone() };
+        let bytes = self.bytes.unwrap_or(if quick { QUICK.0 } else { BYTES });
+        Leslie { sectors, bytes, requests: self.requests.or(quick.then_some(QUICK.1)) }
+    }
+
+    /// What limits the lab's disk. This machine's disk has limits of its own; within the lab, they are said.
+    pub fn pace(&self, here: bool) -> Option<Pace> {
+        let said = self.commands.is_some() || self.rate.is_some();
+        let pace = Pace { commands: self.commands.unwrap_or(PACE.commands), bytes: self.rate.unwrap_or(PACE.bytes) };
+        (said || !(here || self.unpaced)).then_some(pace)
+    }
+}
+
+fn show(report: &Report) -> String {
+    let sectors: Vec<u32> = SECTORS.into_iter().filter(|size| measured(report, *size)).collect();
+    let shown: Vec<u32> = sectors.iter().copied().filter(|size| SHOWN.contains(size)).collect();
+    let targets = targets(report, &sectors).iter().map(|target| format!("{target}\n")).collect::<String>();
+    format!("{}\n{targets}", render_sizes(report, &shown))
+}
+
+fn measured(report: &Report, sectors: u32) -> bool {
+    let load = ring3_bench::workload::Workload::reading(sectors).to_string();
+    report.rows.iter().any(|row| row.workload == load)
+}
