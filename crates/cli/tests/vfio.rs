@@ -46,6 +46,7 @@ fn claims() -> &'static Outcome {
             .module("vfio_iommu_type1")
             .step("wrong address", "ring3 run edu --device vfio:0000:09:00.0 2>&1; ring3 doctor 0000:09:00.0; true")
             .step("not bound", "ring3 run edu --device vfio:$EDU 2>&1; ring3 doctor $EDU; true")
+            .step("without protection", "ring3 run edu --device uio:$EDU 2>&1; ring3 bind $EDU --driver uio_pci_generic 2>&1; true")
             .step("bind", "ring3 bind $EDU && ring3 bind $EDU && ring3 doctor $EDU && ring3 devices | grep $EDU")
             .step("run", "ring3 run edu --device vfio:$EDU --outside && sleep 0.2 && dmesg | grep DMAR:")
             .step("second claim", SECOND_CLAIM)
@@ -106,6 +107,20 @@ fn a_function_that_is_not_bound_is_told_the_command() {
     let text = output(claims(), "not bound");
     assert_says(text, &["ring3: vfio:0000:01:00.0: it is not bound to vfio-pci; to mend it: sudo ring3 bind 0000:01:00.0"]);
     assert_says(text, &["  mend: sudo ring3 bind 0000:01:00.0", "  undo: sudo ring3 unbind 0000:01:00.0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn where_there_is_an_iommu_the_way_without_protection_is_refused_and_the_other_is_named() {
+    let text = output(claims(), "without protection");
+    assert_says(
+        text,
+        &[
+            "uio:0000:01:00.0: nothing confines its transfers",
+            "to mend it: sudo ring3 bind 0000:01:00.0 and name it vfio:0000:01:00.0; or say --unprotected",
+            "0000:01:00.0: an IOMMU translates its addresses (group",
+        ],
+    );
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
 
+use ring3_device::Error;
 use ring3_device::dma::Memory;
-use ring3_device::{Deadline, Error, poll_until};
-use ring3_pci::{Address, Function, Host, Obstacle, Resource, Way, holders, uio_file};
+use ring3_pci::{Address, Function, Host, Obstacle, Resource, WARDEN, Way, holders, uio_file};
 use ring3_spec::pci;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -16,8 +17,12 @@ use super::blocked;
 use super::warden::{Post, Warden};
 use crate::config::ConfigSpace;
 
-/// How long the warden of a driver that has just ended may have the function still.
-const WARDEN_LIMIT: Duration = Duration::from_millis(500);
+/// How long a process that was just killed may have the function still, until the kernel has closed its files.
+const DEATH_LIMIT: Duration = Duration::from_millis(200);
+/// How long its warden may: a reset takes most of it.
+const WARDEN_LIMIT: Duration = Duration::from_secs(3);
+/// Between two tries to get the lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A function that is locked, with its transfers stopped.
 pub(super) struct Claim {
@@ -27,7 +32,10 @@ pub(super) struct Claim {
     uio: File,
     /// Its name in sysfs.
     uio_name: String,
-    // Behind what it needs: dropped after bus mastering was switched off, before anybody can have the function.
+    /// Resets the function, if the kernel can.
+    reset: Option<File>,
+    /// Whoever has it has the function.
+    lock: File,
     warden: Option<Warden>,
 }
 
@@ -44,18 +52,21 @@ impl Claim {
         };
         function.check_untranslated(host).map_err(|obstacle| blocked(address, obstacle))?;
         let path = format!("dev/{uio_name}");
-        let uio = lock(host, address, open_file(host, address, &path)?, &path)?;
-        let config = open_file(host, address, &format!("sys/bus/pci/devices/{address}/config"))?;
+        let lock = lock(host, address, &path)?;
+        let uio = open_file(host, address, &path, Access::Both)?;
+        let config = open_file(host, address, &format!("sys/bus/pci/devices/{address}/config"), Access::Both)?;
         let size = config.metadata().map_err(|error| Error::os(format!("uio:{address}: configuration space"), error))?.len();
         let config = ConfigSpace::new(format!("uio:{address}"), config.into(), 0, size);
         config.change_command(pci::COMMAND_BUS_MASTER, pci::COMMAND_MEMORY | pci::COMMAND_IO | pci::COMMAND_INTX_DISABLE)?;
-        Ok(Self { config, host: host.clone(), address, uio, uio_name, warden: None })
+        let reset = open_file(host, address, &format!("sys/bus/pci/devices/{address}/reset"), Access::Write).ok();
+        Ok(Self { config, host: host.clone(), address, uio, uio_name, reset, lock, warden: None })
     }
 
     /// From now on, whatever ends this process also stops the device, and only then frees `memory`.
     pub(super) fn guard(&mut self, memory: &Memory) -> Result<(), Error> {
-        let post = Post { config: self.config.file(), lock: self.uio.as_fd(), memory: memory.as_fd() };
-        self.warden = Some(Warden::start(&post)?);
+        let (config, lock, memory) = (self.config.file(), self.lock.as_fd(), memory.as_fd());
+        let reset = self.reset.as_ref().map(AsFd::as_fd);
+        self.warden = Some(Warden::start(&Post { config, lock, memory, reset })?);
         Ok(())
     }
 
@@ -92,7 +103,10 @@ impl Claim {
         let function = Function::read(&self.host, self.address).ok_or(Error::Gone)?;
         let found = function.bars.into_iter().find(|bar| bar.index == index && bar.start != 0);
         let resource = found.ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))?;
-        Ok((resource, open_file(&self.host, self.address, &format!("sys/bus/pci/devices/{}/resource{index}", self.address))?))
+        Ok((
+            resource,
+            open_file(&self.host, self.address, &format!("sys/bus/pci/devices/{}/resource{index}", self.address), Access::Both)?,
+        ))
     }
 
     /// Allows or forbids transfers; they are allowed only while there is somebody to stop them.
@@ -101,7 +115,7 @@ impl Claim {
             return Err(Error::Claim(format!(
                 "{}: the process that would stop its transfers when this one is killed ({}) is gone; open the device again",
                 self.name(),
-                ring3_pci::WARDEN
+                WARDEN
             )));
         }
         self.config.set_bus_master(on)
@@ -116,25 +130,25 @@ impl Claim {
     }
 
     fn reset_stopped(&self) -> Result<(), Error> {
-        let path = self.host.path(&format!("sys/bus/pci/devices/{}/reset", self.address));
-        let failed = |error| Error::os(format!("{}: resetting it", self.name()), error);
-        match File::options().write(true).open(path) {
-            Ok(file) => rustix::io::write(file, b"1").map(drop).map_err(|error| failed(error.into())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::Unsupported(format!(
+        let Some(reset) = &self.reset else {
+            return Err(Error::Unsupported(format!(
                 "{}: the kernel has no way to reset it (no function level reset, and not alone on its bus); its transfers are stopped",
                 self.name()
-            ))),
-            Err(error) => Err(failed(error)),
-        }
+            )));
+        };
+        let failed = |error: Errno| Error::os(format!("{}: resetting it", self.name()), error);
+        rustix::io::pwrite(reset, b"1", 0).map(drop).map_err(failed)
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // The warden would do the same; done here, it also holds for the time until it looks.
         let _ = self.config.change_command(pci::COMMAND_BUS_MASTER, pci::COMMAND_INTX_DISABLE);
-        let _ = self.reset_stopped();
-        self.warden = None;
+        match self.warden.take().filter(Warden::is_alive) {
+            // It does the same once more, and the reset.
+            Some(warden) => drop(warden),
+            None => drop(self.reset_stopped()),
+        }
     }
 }
 
@@ -148,30 +162,44 @@ fn not_bound(host: &Host, function: &Function) -> Error {
     blocked(function.address, obstacle)
 }
 
-fn open_file(host: &Host, address: Address, path: &str) -> Result<File, Error> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let opened = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_SYNC).open(host.path(path));
-    opened.map_err(|error| match error.kind() {
+/// What a file is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Both,
+    Write,
+}
+
+fn open_file(host: &Host, address: Address, path: &str, access: Access) -> Result<File, Error> {
+    let mut options = File::options();
+    options.read(access == Access::Both).write(true).custom_flags(libc::O_NONBLOCK | libc::O_SYNC);
+    options.open(host.path(path)).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => blocked(address, Obstacle::NoPermission { path: format!("/{path}") }),
         _ => Error::os(format!("uio:{address}: opening /{path}"), error),
     })
 }
 
-/// Takes the function for this process alone. The lock is on the uio file, which only root can open, and the warden shares it.
-fn lock(host: &Host, address: Address, uio: File, path: &str) -> Result<File, Error> {
-    let taken =
-        poll_until(Deadline::after(WARDEN_LIMIT), "the lock", || match flock(&uio, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(())),
-            Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(None),
-            Err(error) => Err(Error::os(format!("uio:{address}: locking /{path}"), error)),
-        });
-    match taken {
-        Ok(()) => Ok(uio),
-        Err(Error::Timeout { .. }) => {
-            // Who looks for the holders must not be one.
-            drop(uio);
-            Err(blocked(address, Obstacle::Busy { path: format!("/{path}"), holders: holders(host, path) }))
+/// Takes the function for this process alone. `users_file` is where its user is looked for, for the message.
+///
+/// The lock is on an attribute that only root can open and whose opening does nothing. The uio file will not do: when any process closes
+/// it, the kernel switches bus mastering off, for whoever has the function.
+fn lock(host: &Host, address: Address, users_file: &str) -> Result<File, Error> {
+    let path = format!("sys/bus/pci/devices/{address}/rescan");
+    let since = Instant::now();
+    loop {
+        let lock = open_file(host, address, &path, Access::Write)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(lock),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+            Err(error) => return Err(Error::os(format!("uio:{address}: locking /{path}"), error)),
         }
-        Err(error) => Err(error),
+        // Who looks for the holders must not be one.
+        drop(lock);
+        let file = std::fs::canonicalize(host.path(&path)).unwrap_or_default();
+        let holders = holders(host, file.to_str().unwrap_or_default().trim_start_matches('/'));
+        let is_dying = holders.iter().all(|holder| holder.name == WARDEN);
+        if since.elapsed() > if is_dying { WARDEN_LIMIT } else { DEATH_LIMIT } {
+            return Err(blocked(address, Obstacle::Busy { path: format!("/{users_file}"), holders }));
+        }
+        std::thread::sleep(LOCK_PAUSE);
     }
 }

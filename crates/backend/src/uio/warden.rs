@@ -1,8 +1,8 @@
 //! The process that stops the device when its driver is gone, however it went.
 //!
 //! Forked when the device is opened, before it may start any transfer. It sleeps until the driver's process has closed its end of a pipe:
-//! by giving the device up, by a panic, a signal, or kill -9. Then it switches bus mastering off, reads that back, and ends. Until
-//! that moment it keeps the memory that the device may write to, and the lock on the function. See docs/adr/0003.
+//! by giving the device up, by a panic, a signal, or kill -9. Then it switches bus mastering off, reads that back, resets the function,
+//! and ends. Until that moment it keeps the memory that the device may write to, and the lock on the function. See docs/adr/0003.
 //!
 //! # Signals
 //! Between `fork` and its end it makes system calls only, and takes no lock and no memory: other threads of the forking process may have
@@ -16,8 +16,8 @@ use ring3_pci::WARDEN;
 use ring3_spec::pci;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-/// How long it may take to end when the device was given up: it has one register to read.
-const END_LIMIT: Duration = Duration::from_secs(2);
+/// How long it may take to end when the device was given up: a reset takes most of it, for which PCI Express allows 1 s. [PCIe 2.3.1]
+const END_LIMIT: Duration = Duration::from_secs(3);
 
 /// What a warden holds beside the pipe.
 pub(super) struct Post<'a> {
@@ -27,6 +27,8 @@ pub(super) struct Post<'a> {
     pub(super) lock: BorrowedFd<'a>,
     /// The memory that the device may write to.
     pub(super) memory: BorrowedFd<'a>,
+    /// What resets the function when `1` is written to it, if the kernel can.
+    pub(super) reset: Option<BorrowedFd<'a>>,
 }
 
 /// A warden on its post. Dropping this lets it do its work and waits for its end.
@@ -40,14 +42,19 @@ impl Warden {
     pub(super) fn start(post: &Post<'_>) -> Result<Self, Error> {
         let failed = |error| Error::os("starting the process that stops the device when its driver is gone", error);
         let (watched, pipe) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-        let mut kept = [post.config, post.lock, post.memory, watched.as_fd()].map(|fd| fd.as_raw_fd());
-        let (config, gone) = (kept[0], kept[3]);
-        kept.sort_unstable();
-        let name = name();
+        let all = [post.config, post.lock, post.memory, watched.as_fd(), post.reset.unwrap_or(post.config)];
+        let mut orders = Orders {
+            kept: all.map(|fd| fd.as_raw_fd()),
+            config: post.config.as_raw_fd(),
+            gone: watched.as_raw_fd(),
+            reset: post.reset.map(|fd| fd.as_raw_fd()),
+            name: name(),
+        };
+        orders.kept.sort_unstable();
         // SAFETY: the child makes system calls only, and never returns.
         match unsafe { libc::fork() } {
             -1 => Err(failed(std::io::Error::last_os_error())),
-            0 => watch(&kept, config, gone, &name),
+            0 => watch(&orders),
             child => {
                 let process = Pid::from_raw(child).ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
                 Ok(Self { pipe: Some(pipe), process })
@@ -78,23 +85,37 @@ fn name() -> [u8; 16] {
     name
 }
 
+/// What the warden needs to know, made before the fork.
+struct Orders {
+    /// The descriptors that it keeps, ascending, none missing.
+    kept: [RawFd; 5],
+    config: RawFd,
+    gone: RawFd,
+    reset: Option<RawFd>,
+    name: [u8; 16],
+}
+
 /// The warden's life.
-fn watch(kept: &[RawFd; 4], config: RawFd, gone: RawFd, name: &[u8; 16]) -> ! {
+fn watch(orders: &Orders) -> ! {
     // SAFETY: system calls with numbers, and with pointers to what lives on this stack or was copied with it.
     unsafe {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
         libc::setsid();
-        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+        libc::prctl(libc::PR_SET_NAME, orders.name.as_ptr());
         libc::chdir(c"/".as_ptr());
-        close_others(kept);
+        close_others(&orders.kept);
         let mut byte = 0u8;
         // Nothing is ever written: a byte or an end, it is over. Signals are blocked; an error would leave nothing to wait for.
-        libc::read(gone, (&raw mut byte).cast(), 1);
+        libc::read(orders.gone, (&raw mut byte).cast(), 1);
         // Memory that the device may still write to is not given back, so there is no limit to trying: each time a second.
-        while !stop(config) {
+        while !stop(orders.config) {
             libc::poll(std::ptr::null_mut(), 0, 1000);
+        }
+        if let Some(reset) = orders.reset {
+            // Without effect on memory, so whether it succeeds is the next driver's business.
+            libc::write(reset, c"1".as_ptr().cast(), 1);
         }
         libc::_exit(0)
     }
@@ -104,14 +125,15 @@ fn watch(kept: &[RawFd; 4], config: RawFd, gone: RawFd, name: &[u8; 16]) -> ! {
 ///
 /// # Safety
 /// For a process that has just been forked, where nobody owns them.
-unsafe fn close_others(kept: &[RawFd; 4]) {
+unsafe fn close_others(kept: &[RawFd; 5]) {
     let mut next = 0;
     for &fd in kept {
+        // One may be there twice.
         if fd > next {
             // SAFETY: the caller's.
             unsafe { libc::syscall(libc::SYS_close_range, next, fd - 1, 0) };
         }
-        next = fd + 1;
+        next = next.max(fd + 1);
     }
     // SAFETY: the caller's.
     unsafe { libc::syscall(libc::SYS_close_range, next, libc::c_uint::MAX, 0) };
@@ -156,7 +178,7 @@ mod tests {
     }
 
     fn start(config: &std::fs::File, memory: &OwnedFd) -> Warden {
-        Warden::start(&Post { config: config.as_fd(), lock: config.as_fd(), memory: memory.as_fd() }).unwrap()
+        Warden::start(&Post { config: config.as_fd(), lock: config.as_fd(), memory: memory.as_fd(), reset: None }).unwrap()
     }
 
     fn memory() -> OwnedFd {
@@ -177,6 +199,16 @@ mod tests {
         let config = config();
         drop(start(&config, &memory()));
         assert_eq!(command(&config), 0x0403);
+    }
+
+    #[test]
+    fn after_the_transfers_the_function_is_reset() {
+        let (config, reset, memory) = (config(), memory(), memory());
+        let post = Post { config: config.as_fd(), lock: config.as_fd(), memory: memory.as_fd(), reset: Some(reset.as_fd()) };
+        drop(Warden::start(&post).unwrap());
+        let mut written = [0; 2];
+        assert_eq!(std::fs::File::from(reset).read_at(&mut written, 0).unwrap(), 1);
+        assert_eq!(written[0], b'1');
     }
 
     #[test]
