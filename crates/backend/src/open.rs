@@ -37,6 +37,7 @@ pub fn with_device<J: Job>(uri: &Uri, options: OpenOptions, job: J) -> Result<J:
         ("qtest", _) => Ok(job.run(qtest::open(uri, options)?)),
         ("sim", "edu") => Ok(job.run(sim::edu::open(uri, options)?)),
         ("sim", "ahci") => Ok(job.run(sim::ahci::open(uri, options)?)),
+        ("sim", "ide") => Ok(job.run(sim::ide::open(uri, options)?)),
         ("sim", "nvme") => Ok(job.run(sim::nvme::open(uri, options)?)),
         _ => Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
     }

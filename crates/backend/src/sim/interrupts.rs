@@ -95,7 +95,7 @@ impl Interrupts {
         let mut state = self.state();
         let pin = usize::from(pin);
         let Some(old) = state.levels.get_mut(pin) else { return };
-        let rose = level && !std::mem::replace(old, level);
+        let rose = !std::mem::replace(old, level) && level;
         if !self.edges {
             state.deliver_level(pin);
         } else if rose {

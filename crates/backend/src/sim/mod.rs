@@ -70,6 +70,7 @@ pub mod edu;
 pub mod fault;
 mod handle;
 mod held;
+pub mod ide;
 mod interrupts;
 mod iommu;
 mod medium;

@@ -6,7 +6,7 @@ use ring3_spec::ata::{ErrorBits, SECTOR, Status, TaskFile, TrimRange, device, op
 use super::command::{self, How, Kind};
 use super::identify::TRIM_SECTORS;
 use super::plan::{Data, Plan, Protocol};
-use super::shape::DriveShape;
+use super::shape::{DriveShape, Link};
 use crate::sim::medium::Medium;
 
 /// DRDY and DSC: a drive that is well and waits. [ACS-3 6.2, ATA-6 7.15.6.4]
@@ -101,6 +101,16 @@ impl Drive {
             MODE_ULTRA => (0, bit),
             _ => (0, 0),
         }
+    }
+
+    /// The Ultra DMA mode that is selected.
+    pub(in crate::sim) fn ultra_dma(&self) -> Option<u8> {
+        (self.mode >> 3 == MODE_ULTRA).then_some(self.mode & 7)
+    }
+
+    /// Whether its cable has 80 wires.
+    pub(in crate::sim) fn has_wide_cable(&self) -> bool {
+        matches!(self.shape.link, Link::Parallel { wide_cable: true })
     }
 
     /// Begins a command, or ends it at once.
