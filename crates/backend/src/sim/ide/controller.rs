@@ -152,7 +152,7 @@ impl Model for IdeModel {
         match bar {
             BUS_MASTER_BAR => bytes(&|at| self.read_master(at)),
             _ if !self.is_decoded(usize::from(bar / 2)) => u64::MAX,
-            _ if bar % 2 == 0 => self.read_command(bus, usize::from(bar / 2), offset, width),
+            _ if bar.is_multiple_of(2) => self.read_command(bus, usize::from(bar / 2), offset, width),
             _ => self.read_control(usize::from(bar / 2), offset, width),
         }
     }
@@ -164,7 +164,7 @@ impl Model for IdeModel {
             BUS_MASTER_BAR if self.is_table(offset) && width == 4 => self.write_table(offset, value as u32),
             BUS_MASTER_BAR => bytes.zip(offset..).for_each(|(byte, at)| self.write_master(bus, at, byte)),
             _ if !self.is_decoded(usize::from(bar / 2)) => {}
-            _ if bar % 2 == 0 => self.write_command(bus, usize::from(bar / 2), offset, width, value),
+            _ if bar.is_multiple_of(2) => self.write_command(bus, usize::from(bar / 2), offset, width, value),
             _ => self.write_control(bus, usize::from(bar / 2), offset, width, value as u8),
         }
     }
