@@ -14,6 +14,7 @@
 //! [`Irq::rearm`] when [`Irq::held`] has run down. [`Irq::wait`] and the [`Waiter`](crate::wait::Waiter) do.
 
 mod counter;
+mod edges;
 mod fan_out;
 mod storm;
 
@@ -25,6 +26,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+pub(crate) use edges::Edges;
 pub use fan_out::FanOut;
 pub use storm::StormLimit;
 
@@ -128,18 +130,21 @@ impl Irq {
 
     /// Takes what has come since the last call: how many times the device raised it. Never blocks.
     pub fn take(&self) -> Result<u64, Error> {
-        let count = self.counter.take(&self.fd).map_err(|error| Error::os("reading an interrupt's count", error))?;
-        if count == 0 {
-            return Ok(0);
+        let count = self.take_unnoted()?;
+        if count > 0 && self.storm.note(count) {
+            self.hold_back()?;
         }
+        Ok(count)
+    }
+
+    /// The same after a time in which nobody looked at the count: how large it is says nothing of a storm.
+    pub(crate) fn take_unnoted(&self) -> Result<u64, Error> {
+        let count = self.counter.take(&self.fd).map_err(|error| Error::os("reading an interrupt's count", error))?;
         self.count.fetch_add(count, Ordering::Relaxed);
-        self.missed.fetch_add(count - 1, Ordering::Relaxed);
-        if self.kind == IrqKind::Intx {
+        self.missed.fetch_add(count.saturating_sub(1), Ordering::Relaxed);
+        if count > 0 && self.kind == IrqKind::Intx {
             // The backend has masked it when it fired.
             self.wanted.store(false, Ordering::Relaxed);
-        }
-        if self.storm.note(count) {
-            self.hold_back()?;
         }
         Ok(count)
     }
@@ -162,16 +167,18 @@ impl Irq {
 
     /// As [`sleep`](Self::sleep), and wakes up when `other` is readable, too.
     fn sleep_unless(&self, deadline: Deadline, other: Option<&OwnedFd>) -> Result<(), Error> {
-        let mut limit = deadline.remaining();
-        if let Some(held) = self.held() {
-            limit = limit.min(held);
-        }
-        let timeout = rustix::event::Timespec::try_from(limit).ok();
+        let timeout = self.patience(deadline);
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(other.unwrap_or(&self.fd), PollFlags::IN)];
         match poll(&mut fds[..1 + usize::from(other.is_some())], timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => self.rearm().map(drop),
             Err(error) => Err(Error::os("waiting for an interrupt", error)),
         }
+    }
+
+    /// How long a sleep may last: until `deadline`, or the end of a storm's pause.
+    fn patience(&self, deadline: Deadline) -> Option<rustix::event::Timespec> {
+        let left = deadline.remaining();
+        rustix::event::Timespec::try_from(self.held().map_or(left, |held| left.min(held))).ok()
     }
 
     /// Holds further interrupts back; without effect where the backend cannot.

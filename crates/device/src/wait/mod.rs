@@ -10,7 +10,8 @@
 //! completion that comes after the look raises an interrupt; one that came before it is seen. A queue that has nothing in flight
 //! sleeps and costs no CPU.
 //!
-//! While sleeping is what pays, the interrupt stays open from one wait to the next: no register is written per request.
+//! While sleeping is what pays, the interrupt stays open from one wait to the next: no register is written per request, and a message
+//! costs one system call, the one that sleeps.
 //!
 //! # Trust
 //! A lost interrupt is found at the deadline, so the caller's deadlines bound it ([`WaitStats::lost`]). A storm is bounded by the
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 
 pub use budget::Budget;
 
-use crate::irq::{Irq, IrqKind};
+use crate::irq::{Edges, Irq, IrqKind};
 use crate::{Deadline, Error, poll_until};
 
 /// The longest polling in one wait that pays on hardware: a few times the cost of sleeping and waking up.
@@ -56,6 +57,10 @@ pub struct WaitStats {
 /// Waits for one queue. Without an interrupt it polls at growing intervals.
 pub struct Waiter {
     irq: Option<Arc<Irq>>,
+    /// Made at the first sleep: an owner who sleeps in an event loop of its own needs none.
+    edges: Option<Edges>,
+    /// Messages have come whose count was not read.
+    unread: bool,
     /// The interrupt is open.
     armed: bool,
     budget: Budget,
@@ -66,7 +71,7 @@ impl Waiter {
     /// Waits by `irq`, which must belong to this queue alone, and polls at most `poll_limit` before each sleep.
     pub fn new(irq: Option<Arc<Irq>>, poll_limit: Duration) -> Self {
         let armed = irq.as_ref().is_some_and(|irq| irq.kind() != IrqKind::Intx);
-        Self { irq, armed, budget: Budget::new(poll_limit), stats: WaitStats::default() }
+        Self { irq, edges: None, unread: false, armed, budget: Budget::new(poll_limit), stats: WaitStats::default() }
     }
 
     /// The interrupt.
@@ -120,6 +125,10 @@ impl Waiter {
                 Err(error) => Err(error),
             };
         };
+        self.edges = self.edges.take().or_else(|| Edges::of(&irq));
+        if self.edges.is_some() {
+            return self.sleep_for_edges(&irq, deadline, ready);
+        }
         loop {
             if self.armed || !irq.can_mask() {
                 // What has been signalled so far is covered by the look in `arm`; left there, it would end the sleep at once.
@@ -135,6 +144,34 @@ impl Waiter {
                 return Ok(true);
             }
             self.stats.spurious += u64::from(fired);
+            if deadline.expired() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// As [`sleep`](Self::sleep) for a message: one system call, if the message is for what is waited for.
+    fn sleep_for_edges(&mut self, irq: &Irq, deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+        loop {
+            let mut fired = false;
+            if self.arm(&mut *ready)?
+                && let Some(edges) = &self.edges
+            {
+                fired = edges.sleep(irq, deadline)?;
+            }
+            if ready() {
+                self.unread |= fired;
+                self.stats.lost += u64::from(!fired && deadline.expired());
+                return Ok(true);
+            }
+            if fired {
+                self.stats.spurious += 1;
+                // From the second message for nothing on, its count tells a storm from one that came late.
+                match std::mem::take(&mut self.unread) {
+                    true => irq.take_unnoted()?,
+                    false => irq.take()?,
+                };
+            }
             if deadline.expired() {
                 return Ok(false);
             }

@@ -143,3 +143,29 @@ fn an_idle_queue_costs_no_cpu() {
     let used = clock() - before;
     assert!(used < Duration::from_millis(5), "{used:?}");
 }
+
+#[test]
+fn messages_whose_count_nobody_read_are_no_storm() {
+    let (mut waiter, device, vector) = waiter(IrqKind::MsiX, NO_POLLING);
+    for _ in 0..2 {
+        // Far more than a storm's limit, and each with something to find.
+        rustix::io::write(&device, &100_000u64.to_ne_bytes()).unwrap();
+        let mut looks = 0;
+        let late = || {
+            looks += 1;
+            looks > 2
+        };
+        assert!(waiter.wait(Deadline::after(LONG), late).unwrap());
+    }
+    raise(&device);
+    assert!(!waiter.wait(Deadline::after(Duration::from_millis(5)), || false).unwrap());
+    assert_eq!((waiter.stats().spurious, vector.masks.load(Ordering::SeqCst)), (1, 0));
+}
+
+#[test]
+fn messages_for_nothing_that_come_too_fast_are_held_back() {
+    let (mut waiter, device, vector) = waiter(IrqKind::MsiX, NO_POLLING);
+    rustix::io::write(&device, &100_000u64.to_ne_bytes()).unwrap();
+    assert!(!waiter.wait(Deadline::after(Duration::from_millis(5)), || false).unwrap());
+    assert_eq!(vector.masks.load(Ordering::SeqCst), 1);
+}
