@@ -3,6 +3,7 @@
 #
 #   lab/setup.sh                  everything for the default kernel
 #   lab/setup.sh tools            QEMU, busybox, mkfs and fsck
+#   lab/setup.sh alpha            QEMU's AlphaServer, for its IDE controller (qtest:cmd646-ide)
 #   lab/setup.sh fio              a static fio, built from the distribution's source package
 #   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
 #   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's source package
@@ -150,6 +151,37 @@ WRAPPER
     say "$(head -n 1 "$cache/setup.log")"
 }
 
+# One program of a package with many; libraries and firmware are those of the tools.
+fetch_alpha() {
+    asked "$cache/alpha" || return 0
+    need_tools
+    open_apt
+    refresh own.deb
+    say "fetching qemu-system-alpha (about 40 MB)"
+    work=$cache/alpha.download
+    rm -rf "$work"; mkdir -p "$work"
+    (cd "$work" && quietly in_apt own.deb apt-get -t "$(qemu_suite)" download qemu-system-misc)
+    unpack "$cache/alpha" "$work"/*.deb
+    rm -rf "$work"
+    mkdir -p "$cache/alpha.new/bin"
+    mv "$cache/alpha.new/usr/bin/qemu-system-alpha" "$cache/alpha.new/bin/alpha"
+    rm -rf "$cache/alpha.new/usr"
+    cat >"$cache/alpha.new/bin/qemu-system-alpha" <<'WRAPPER'
+#!/bin/sh
+# QEMU's AlphaServer with the libraries and the firmware of the cache's QEMU.
+here=$(cd "$(dirname "$0")" && pwd)
+top=$here/../../tools
+export LD_LIBRARY_PATH="$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export QEMU_MODULE_DIR="$top/usr/lib/x86_64-linux-gnu/qemu"
+exec "$here/alpha" -L "$top/usr/share/qemu" "$@"
+WRAPPER
+    chmod 755 "$cache/alpha.new/bin/qemu-system-alpha"
+    swap_in "$cache/alpha"
+    "$cache/alpha/bin/qemu-system-alpha" --version >"$cache/setup.log" 2>&1 ||
+        { cat "$cache/setup.log" >&2; rm -rf "$cache/alpha"; die "the unpacked QEMU does not start"; }
+    say "$(head -n 1 "$cache/setup.log")"
+}
+
 # Kernels and fio are made with some of the tools; --update of the one is not meant for the other.
 need_tools() { [ -e "$cache/tools/layout-$layout" ] || fetch_tools; }
 
@@ -277,10 +309,11 @@ if [ "${RING3_SETUP_LOCKED:-}" != "$cache" ]; then
 fi
 [ "${1:-}" != --update ] || { update=yes; shift; }
 case "${1:-all}" in
-    all) fetch_tools; fetch_fio; fetch_kernel "$default_kernel"; fetch_tree ;;
+    all) fetch_tools; fetch_fio; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha ;;
     tools) fetch_tools ;;
+    alpha) fetch_alpha ;;
     fio) fetch_fio ;;
     tree) fetch_tree ;;
     kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
-    *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -11,6 +11,7 @@ use ring3_device::{Bar, Deadline, Device, Error, Registers, poll_until};
 use ring3_spec::ahci::{self, port};
 use ring3_spec::ata::{Identify, Signature, Status, TaskFile, device, identify, opcode};
 use ring3_spec::ide::{self, BusMasterCommand, BusMasterStatus, Prd, bus_master, command, control};
+use ring3_spec::pci;
 
 fn open(text: &str) -> Qtest {
     let options = OpenOptions { arena: 1 << 20, below: 1 << 32, ..OpenOptions::default() };
@@ -233,6 +234,52 @@ fn a_bad_block_is_a_medium_error_and_its_neighbours_are_good() {
     }
     channel.dma_read(&read(9, 8), &buffer, 4096);
     assert!(channel.dma_end().1.failed());
+}
+
+/// The CMD646 of an AlphaServer, where that machine's QEMU is installed.
+fn cmd646(options: &str) -> Option<Qtest> {
+    let uri = format!("qtest:cmd646-ide{options}").parse::<Uri>().unwrap();
+    match qtest::open(&uri, OpenOptions { arena: 1 << 20, below: 1 << 32, ..OpenOptions::default() }) {
+        Err(error @ Error::Unsupported(_)) if error.to_string().contains("needs qemu-system-alpha") => {
+            println!("skipped: {error}");
+            None
+        }
+        device => Some(device.unwrap_or_else(|error| panic!("{error}"))),
+    }
+}
+
+#[test]
+fn a_cmd646_is_in_native_mode_and_reads_by_bus_master_without_an_interrupt() {
+    let Some(device) = cmd646(",null=on,size=64M,disks=3") else { return };
+    assert_eq!(device.config_read(pci::VENDOR_ID, 4), u32::from(ide::cmd64x::CMD646) << 16 | u32::from(ide::cmd64x::VENDOR));
+    let class = device.config_read(pci::CLASS, 1);
+    assert!(ide::Interface(class as u8).is_native(0) && ide::Interface(class as u8).is_native(1));
+    assert_eq!(device.config_read(ide::cmd64x::CONTROL, 1) as u8 & ide::cmd64x::CONTROL_SECONDARY, 8);
+    assert_eq!(device.config_read(256, 1), u32::MAX);
+    assert_eq!(device.irq_limits().intx, 0);
+    device.set_bus_master(true).unwrap();
+    let buffer = device.dma().arena().alloc_pages(8192).unwrap();
+    for number in [0, 1] {
+        let mut channel = Channel::of(&device, number);
+        channel.start(&TaskFile { command: opcode::IDENTIFY, ..TaskFile::default() }, 0);
+        channel.idle();
+        assert_eq!(Identify::from_bytes(&channel.sector()).unwrap().blocks(), (64 << 20) / 512);
+        buffer.fill(0xa5);
+        channel.dma_read(&read(8, 8), &buffer, 4096);
+        let (bus, drive) = channel.dma_end();
+        assert_eq!((bus.interrupt(), bus.error(), drive.failed()), (1, 0, false));
+        let mut bytes = [1; 4096];
+        buffer.read(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 4096]);
+    }
+}
+
+#[test]
+fn a_cmd646_cannot_be_reset_and_is_stopped() {
+    let Some(device) = cmd646(",null=on") else { return };
+    device.set_bus_master(true).unwrap();
+    assert!(matches!(device.reset(), Err(Error::Unsupported(_))));
+    assert_eq!(device.config_read(pci::COMMAND, 2) as u16 & pci::COMMAND_BUS_MASTER, 0);
 }
 
 /// Port 0 of an AHCI controller.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ring3_device::Bar;
 
 use super::function::Range;
+use super::host::Host;
 use super::wire::Wire;
 
 /// Memory or ports of one BAR, reached by lines over the socket.
@@ -17,7 +18,12 @@ pub struct QtestBar {
 }
 
 impl QtestBar {
-    pub(super) fn new(wire: Arc<Wire>, range: Range) -> Self {
+    /// The range of a function in `host`.
+    pub(super) fn new(wire: Arc<Wire>, host: &Host, range: Range) -> Self {
+        let range = match host.ports {
+            Some(base) if range.port => Range { port: false, base: base + range.base, ..range },
+            _ => range,
+        };
         Self { wire, range }
     }
 

@@ -4,16 +4,16 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::pci;
 
 use super::bar::QtestBar;
-use super::function::{Function, Range, Windows, open_config_window};
+use super::function::{Function, Range, Windows};
+use super::host::Host;
 use super::interrupts::{Interrupts, Lines};
 use super::ivshmem;
 use super::legacy::Legacy;
-use super::model;
+use super::model::Model;
 use super::wire::Wire;
 
 /// COMMAND bits that are the backend's: decoding, bus mastering, and the pin.
@@ -33,38 +33,37 @@ type Bars = [Option<Range>; pci::BAR_COUNT as usize];
 /// The functions that the machine has for us, placed and ready.
 pub(super) struct Board {
     wire: Arc<Wire>,
+    host: &'static Host,
     pub(super) function: Arc<Function>,
     bars: Bars,
-    doorbell: Function,
-    doorbell_bars: Bars,
+    /// Where there are messages.
+    doorbell: Option<(Function, Bars)>,
     pub(super) interrupts: Interrupts,
     resetting: Mutex<()>,
 }
 
 impl Board {
     /// Finds the functions of a machine that has just started, places their BARs and makes them answer.
-    pub(super) fn find(wire: Arc<Wire>, events: Arc<Vec<OwnedFd>>, hidden: &[IrqKind]) -> Result<Self, Error> {
-        open_config_window(&wire)?;
-        let function = Arc::new(Function::at(wire.clone(), model::SLOT));
-        let doorbell = Function::at(wire.clone(), DOORBELL_SLOT);
+    pub(super) fn find(wire: Arc<Wire>, events: Arc<Vec<OwnedFd>>, model: &Model) -> Result<Self, Error> {
+        let host = model.host;
+        host.set_up(&wire)?;
+        let function = Arc::new(Function::at(wire.clone(), host, host.slot));
         let mut windows = Windows::new();
-        let doorbell_bars = doorbell.plan_bars(&mut windows)?;
+        let doorbell = if host.interrupts { Some(place_doorbell(&wire, host, &mut windows)?) } else { None };
         let mut bars = function.plan_bars(&mut windows)?;
         let legacy = Legacy::of(&function)?;
         legacy.show_ports(&mut bars);
-        doorbell.place_bars(&doorbell_bars);
         function.place_bars(&bars);
-        let register =
-            doorbell_bars[0].ok_or_else(|| Error::Protocol("QEMU's doorbell has no registers".into()))?.base + ivshmem::DOORBELL;
-        let bar = |index| bar(&wire, &bars, index);
-        let lines = Lines { pins: pins(&function, &legacy)?, events, doorbell: register };
-        let interrupts = Interrupts::find(function.clone(), wire.clone(), bar, lines, hidden)?;
-        Ok(Self { wire, function, bars, doorbell, doorbell_bars, interrupts, resetting: Mutex::new(()) })
+        let register = doorbell.as_ref().and_then(|(_, bars)| bars[0]).map_or(0, |range| range.base + ivshmem::DOORBELL);
+        let bar = |index| bar(&wire, host, &bars, index);
+        let lines = Lines { pins: pins(host, &function, &legacy)?, events, doorbell: register };
+        let interrupts = Interrupts::find(function.clone(), wire.clone(), bar, lines, &model.hidden)?;
+        Ok(Self { wire, host, function, bars, doorbell, interrupts, resetting: Mutex::new(()) })
     }
 
     /// BAR `index` of the device under test.
     pub(super) fn bar(&self, index: u8) -> Result<QtestBar, Error> {
-        bar(&self.wire, &self.bars, index)
+        bar(&self.wire, self.host, &self.bars, index)
     }
 
     /// Whether writing `value` there would change what is the backend's: BARs, MSI, MSI-X, and the bits of COMMAND that `Device`
@@ -111,27 +110,42 @@ impl Board {
 
     /// Resets everything. It happens after the write, so the doorbell's BAR tells: it holds an address before and none after.
     fn reset_machine(&self) -> Result<(), Error> {
+        let Some((doorbell, bars)) = &self.doorbell else {
+            return Err(Error::Unsupported("this machine cannot reset its device; its transfers are stopped".into()));
+        };
         self.wire.ask(format_args!("outb {RESET_PORT:#x} {RESET:#x}"))?;
         poll_until(Deadline::after(RESET_LIMIT), "the reset of QEMU's machine", || {
-            open_config_window(&self.wire)?;
-            Ok((self.doorbell.read(pci::BAR0, 4)? & !0xf == 0).then_some(()))
+            self.host.set_up(&self.wire)?;
+            Ok((doorbell.read(pci::BAR0, 4)? & !0xf == 0).then_some(()))
         })?;
-        self.doorbell.place_bars(&self.doorbell_bars);
+        doorbell.place_bars(bars);
         Ok(())
     }
 }
 
-fn bar(wire: &Arc<Wire>, bars: &Bars, index: u8) -> Result<QtestBar, Error> {
+/// The doorbell, where messages can ring it.
+fn place_doorbell(wire: &Arc<Wire>, host: &Host, windows: &mut Windows) -> Result<(Function, Bars), Error> {
+    let doorbell = Function::at(wire.clone(), host, DOORBELL_SLOT);
+    let bars = doorbell.plan_bars(windows)?;
+    bars[0].ok_or_else(|| Error::Protocol("QEMU's doorbell has no registers".into()))?;
+    doorbell.place_bars(&bars);
+    Ok((doorbell, bars))
+}
+
+fn bar(wire: &Arc<Wire>, host: &Host, bars: &Bars, index: u8) -> Result<QtestBar, Error> {
     let range = bars.get(usize::from(index)).copied().flatten();
     let range = range.ok_or_else(|| Error::Unsupported(format!("the device has no BAR {index}")))?;
-    Ok(QtestBar::new(wire.clone(), range))
+    Ok(QtestBar::new(wire.clone(), host, range))
 }
 
 /// The inputs of the I/O APIC that the function's pin drives, by vector.
-fn pins(function: &Function, legacy: &Legacy) -> Result<Vec<u32>, Error> {
+fn pins(host: &Host, function: &Function, legacy: &Legacy) -> Result<Vec<u32>, Error> {
+    if !host.interrupts {
+        return Ok(Vec::new());
+    }
     if let Some(interrupts) = legacy.interrupts() {
         return Ok(interrupts.into());
     }
     let pin = function.read(pci::INTERRUPT_PIN, 1)?;
-    Ok((pin > 0).then(|| FIRST_PIN + (u32::from(model::SLOT) + pin - 1) % 4).into_iter().collect())
+    Ok((pin > 0).then(|| FIRST_PIN + (u32::from(host.slot) + pin - 1) % 4).into_iter().collect())
 }

@@ -13,7 +13,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::bar::QtestBar;
 use super::board::{Board, DOORBELL_SLOT};
-use super::function::CONFIG_SIZE;
 use super::ivshmem::Doorbell;
 use super::machine::{self, Machine};
 use super::model::Model;
@@ -23,7 +22,7 @@ use crate::{OpenOptions, Uri};
 
 /// Memory below this address is not memory everywhere on a PC (video, ROMs): the arena starts here.
 const ARENA_START: usize = 1 << 20;
-/// A q35 machine has memory in one piece up to here.
+/// A q35 machine has memory in one piece up to here, and a clipper's window ends here.
 const MEMORY_LIMIT: usize = 2 << 30;
 /// Memory comes in units of this, so that it can be huge pages.
 const MEMORY_UNIT: usize = 2 << 20;
@@ -46,8 +45,8 @@ pub struct Qtest {
 /// Starts a QEMU with the device that `uri` names, whose arena is as `options` and then the URI say.
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
     let options = options.overridden_by(uri)?;
-    let program = find::qemu()?;
-    let model = Model::of(uri)?;
+    let mut model = Model::of(uri)?;
+    let program = find::qemu(model.host)?;
     let memory = Memory::new(memory_size(uri, &options)?)?;
     let (wire, wire_end) = pair()?;
     let wire = Arc::new(Wire::new(wire, PATIENCE));
@@ -57,9 +56,9 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
     let ram = memory.as_fd().try_clone_to_owned().map_err(|error| Error::os("duplicating DMA memory", error))?;
     let firmware = machine::firmware()?;
     let args = command_line(&model, memory.len(), [&ram, &firmware, &wire_end, &server_end]);
-    let inherited = [ram, firmware, wire_end, server_end].into_iter().chain(model.files).collect();
+    let inherited = [ram, firmware, wire_end, server_end].into_iter().chain(std::mem::take(&mut model.files)).collect();
     let mut machine = Machine::start(&program, args, inherited, end(&wire, &removal, &doorbell)?)?;
-    let board = Board::find(wire, doorbell.events().clone(), &model.hidden).map_err(|error| match error {
+    let board = Board::find(wire, doorbell.events().clone(), &model).map_err(|error| match error {
         Error::Gone => refused(uri, &program, &machine.stop()),
         other => other,
     })?;
@@ -69,6 +68,11 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
 }
 
 impl Qtest {
+    fn has_config(&self, offset: u64, width: usize) -> bool {
+        let end = offset.checked_add(width as u64);
+        matches!(width, 1 | 2 | 4) && end.is_some_and(|end| end <= self.board.function.config_size)
+    }
+
     /// The process id of its QEMU.
     pub fn process_id(&self) -> u32 {
         self.machine.process_id()
@@ -96,21 +100,25 @@ fn command_line(model: &Model, memory: usize, [ram, firmware, wire, server]: [&O
     let megabytes = memory >> 20;
     let fd = std::os::fd::AsRawFd::as_raw_fd;
     let fixed = [
-        ("-machine", "q35,memory-backend=ram,hpet=off,smm=off,vmport=off".into()),
+        ("-machine", format!("{},memory-backend=ram", model.host.machine)),
         ("-accel", "tcg".into()),
         ("-m", format!("{megabytes}M")),
         ("-object", format!("memory-backend-file,id=ram,size={megabytes}M,share=on,mem-path={}", machine::path(ram))),
-        ("-bios", machine::path(firmware)),
         // The name is fixed: QEMU 7.2 looks for the device "qtest" whatever its option says.
         ("-chardev", format!("socket,id=qtest,fd={}", fd(wire))),
         ("-qtest", "chardev:qtest".into()),
         ("-qtest-log", "none".into()),
-        ("-chardev", format!("socket,id=doorbell,fd={}", fd(server))),
-        ("-device", format!("ivshmem-doorbell,chardev=doorbell,vectors={},addr={DOORBELL_SLOT:#x}", model.vectors)),
         ("-display", "none".into()),
     ];
-    let fixed = fixed.into_iter().flat_map(|(key, value): (&str, String)| [key.to_owned(), value]);
-    let alone = ["-nodefaults", "-no-user-config"].map(str::to_owned);
+    let interrupts = [
+        ("-bios", machine::path(firmware)),
+        ("-chardev", format!("socket,id=doorbell,fd={}", fd(server))),
+        ("-device", format!("ivshmem-doorbell,chardev=doorbell,vectors={},addr={DOORBELL_SLOT:#x}", model.vectors)),
+    ];
+    let interrupts = interrupts.into_iter().filter(|_| model.host.interrupts);
+    let fixed = fixed.into_iter().chain(interrupts).flat_map(|(key, value): (&str, String)| [key.to_owned(), value]);
+    let stopped = (!model.host.interrupts).then(|| "-S".to_owned());
+    let alone = ["-nodefaults", "-no-user-config"].map(str::to_owned).into_iter().chain(stopped);
     fixed.chain(alone).chain(model.args.iter().cloned()).collect()
 }
 
@@ -145,14 +153,14 @@ impl Device for Qtest {
     }
 
     fn config_read(&self, offset: u64, width: usize) -> u32 {
-        match valid(offset, width) {
+        match self.has_config(offset, width) {
             true => self.board.function.read(offset, width as u64).unwrap_or(u32::MAX),
             false => u32::MAX,
         }
     }
 
     fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
-        if !valid(offset, width) {
+        if !self.has_config(offset, width) {
             return Err(Error::Invalid(format!("{}: no {width} bytes of configuration space at {offset:#x}", self.name)));
         }
         if self.board.owns(offset, width as u64, value)? {
@@ -190,8 +198,4 @@ impl Device for Qtest {
     fn removal(&self) -> Option<&Irq> {
         Some(&self.removal)
     }
-}
-
-fn valid(offset: u64, width: usize) -> bool {
-    matches!(width, 1 | 2 | 4) && offset.checked_add(width as u64).is_some_and(|end| end <= CONFIG_SIZE)
 }

@@ -1,36 +1,24 @@
-//! A PCI function of the machine: configuration space through the memory-mapped window, BARs and their place.
+//! A PCI function of the machine: configuration space, which every host has in memory, BARs and their place.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_device::Error;
 use ring3_spec::pci;
 
+use super::host::Host;
 use super::wire::Wire;
-
-/// Where configuration space appears: a megabyte per bus. [PCIe 7.2.2]
-const CONFIG_WINDOW: u64 = 0xb000_0000;
-/// The register of the q35 host bridge that places it, and its enable bit.
-const PCIEXBAR: u32 = 0x60;
-const PCIEXBAR_ENABLE: u32 = 1;
-/// Bytes of configuration space of one function.
-pub(super) const CONFIG_SIZE: u64 = 4096;
 
 /// Memory BARs go here: above the configuration window, below the I/O APIC.
 const MEMORY_WINDOW: (u64, u64) = (0xc000_0000, 0xfe00_0000);
 /// Port BARs go here: above the ports of the board.
 const PORT_WINDOW: (u64, u64) = (0xc000, 0x1_0000);
 
-/// Makes configuration space appear in memory; done once per machine and after its reset.
-pub(super) fn open_config_window(wire: &Wire) -> Result<(), Error> {
-    wire.ask(format_args!("outl 0xcf8 {:#x}", 1 << 31 | PCIEXBAR))?;
-    wire.ask(format_args!("outl 0xcfc {:#x}", CONFIG_WINDOW as u32 | PCIEXBAR_ENABLE))?;
-    Ok(())
-}
-
 /// Function 0 of one slot of bus 0.
 pub(super) struct Function {
     wire: Arc<Wire>,
     config: u64,
+    /// Bytes of its configuration space.
+    pub(super) config_size: u64,
     /// Held to read a register and write it back.
     changing: Mutex<()>,
 }
@@ -49,9 +37,10 @@ pub(super) struct Range {
 }
 
 impl Function {
-    /// The function in `slot`.
-    pub(super) fn at(wire: Arc<Wire>, slot: u8) -> Self {
-        Self { wire, config: CONFIG_WINDOW + (u64::from(slot) << 15), changing: Mutex::new(()) }
+    /// The function in `slot` of `host`.
+    pub(super) fn at(wire: Arc<Wire>, host: &Host, slot: u8) -> Self {
+        let (base, shift, config_size) = host.config;
+        Self { wire, config: base + (u64::from(slot) << shift), config_size, changing: Mutex::new(()) }
     }
 
     /// Reads 1, 2 or 4 bytes, at any alignment.

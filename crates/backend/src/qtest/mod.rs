@@ -33,6 +33,7 @@ mod disk;
 mod eventfd;
 mod find;
 mod function;
+mod host;
 mod inbox;
 mod interrupts;
 mod intx;

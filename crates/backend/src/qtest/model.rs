@@ -6,19 +6,23 @@ use ring3_device::Error;
 use ring3_device::irq::IrqKind;
 
 use super::disk::{self, Disks};
+use super::host::{CLIPPER, Host, Q35};
 use crate::{OpenOptions, Uri};
 
-/// Name and slot of the device under test.
+/// Name of the device under test.
 const DEVICE: &str = "dut";
-pub(super) const SLOT: u8 = 4;
 
 /// Vectors that a device gets unless its model says otherwise; more than a network card of QEMU has.
 const VECTORS: u16 = 32;
 /// Options that mean the same for every device. All that is not known here or by the model is a property of QEMU's device.
 const COMMON: [&str; 2] = ["msi", "msix"];
+/// Options of the drives at a controller, beside those of their disks.
+const DRIVES: [&str; 4] = ["disks", "cdrom", "rotation", "physical"];
 
 /// How to ask QEMU for a device.
 pub(super) struct Model {
+    /// The machine that it sits in.
+    pub(super) host: &'static Host,
     /// Command line.
     pub(super) args: Vec<String>,
     /// Descriptors that the command line names.
@@ -32,7 +36,7 @@ pub(super) struct Model {
 impl Model {
     /// The model that `uri` names.
     pub(super) fn of(uri: &Uri) -> Result<Self, Error> {
-        let mut model = Self { args: Vec::new(), files: Vec::new(), vectors: VECTORS, hidden: Vec::new() };
+        let mut model = Self { host: &Q35, args: Vec::new(), files: Vec::new(), vectors: VECTORS, hidden: Vec::new() };
         for (key, kind) in [("msi", IrqKind::Msi), ("msix", IrqKind::MsiX)] {
             if uri.switch(key)? == Some(false) {
                 model.hidden.push(kind);
@@ -40,8 +44,15 @@ impl Model {
         }
         match uri.target.as_str() {
             "nvme" => model.nvme(uri)?,
-            "ich9-ahci" | "ahci" => model.ata(uri, 6, |place| format!("bus={DEVICE}.{place}"))?,
-            "piix3-ide" | "piix4-ide" => model.ata(uri, 4, |place| format!("bus={DEVICE}.{},unit={}", place / 2, place % 2))?,
+            "ich9-ahci" => {
+                model.device(uri, &[&disk::KEYS[..], &DRIVES].concat(), &[]);
+                model.drives(uri, 6, |place| format!("bus={DEVICE}.{place}"))?;
+            }
+            "piix3-ide" | "piix4-ide" => {
+                model.device(uri, &[&disk::KEYS[..], &DRIVES].concat(), &[]);
+                model.drives(uri, 4, |place| format!("bus={DEVICE}.{},unit={}", place / 2, place % 2))?;
+            }
+            "cmd646-ide" => model.cmd646(uri)?,
             _ => model.device(uri, &[], &[]),
         }
         Ok(model)
@@ -49,12 +60,11 @@ impl Model {
 
     /// `-device TARGET` with `own` properties and the user's, except the keys in `taken`.
     fn device(&mut self, uri: &Uri, taken: &[&str], own: &[(&str, String)]) {
-        let mut device = format!("{},id={DEVICE},bus=pcie.0,addr={SLOT:#x}", uri.target);
+        let mut device = format!("{},id={DEVICE},bus=pcie.0,addr={:#x}", uri.target, self.host.slot);
         for (key, value) in own.iter().filter(|(key, _)| !uri.options.contains_key(*key)) {
             device += &format!(",{key}={value}");
         }
-        let known = |key: &str| taken.contains(&key) || COMMON.contains(&key) || OpenOptions::KEYS.contains(&key);
-        for (key, value) in uri.options.iter().filter(|(key, _)| !known(key)) {
+        for (key, value) in properties(uri, taken) {
             device += &format!(",{key}={value}");
         }
         self.args.extend(["-device".into(), device]);
@@ -80,12 +90,20 @@ impl Model {
         Ok(())
     }
 
-    /// A controller with `places` for ATA drives, of which `at` names each: `disks` of them from the first place on, then with
-    /// `cdrom=on` an ATAPI drive.
+    /// The controller that the machine has of its own, with both channels on.
+    fn cmd646(&mut self, uri: &Uri) -> Result<(), Error> {
+        (self.host, self.vectors) = (&CLIPPER, 0);
+        self.args.extend(["-global".into(), "cmd646-ide.secondary=1".into()]);
+        for (key, value) in properties(uri, &[&disk::KEYS[..], &DRIVES].concat()) {
+            self.args.extend(["-global".into(), format!("cmd646-ide.{key}={value}")]);
+        }
+        self.drives(uri, 4, |place| format!("bus=ide.{},unit={}", place / 2, place % 2))
+    }
+
+    /// Drives in up to `places`, of which `at` names each: `disks` of them from the first place on, then with `cdrom=on` an ATAPI drive.
     ///
     /// `rotation` is what a disk says about its speed (1: it does not rotate), `physical` the bytes of its physical block.
-    fn ata(&mut self, uri: &Uri, places: usize, at: impl Fn(usize) -> String) -> Result<(), Error> {
-        self.device(uri, &[&disk::KEYS[..], &["disks", "cdrom", "rotation", "physical"]].concat(), &[]);
+    fn drives(&mut self, uri: &Uri, places: usize, at: impl Fn(usize) -> String) -> Result<(), Error> {
         let cdrom = uri.switch("cdrom")? == Some(true);
         let disks = bounded(uri, "disks", 1, 0..=places as u64 - u64::from(cdrom))? as usize;
         self.disks(uri, disks)?;
@@ -111,6 +129,12 @@ impl Model {
         self.files.extend(disks.files);
         Ok(())
     }
+}
+
+/// The options of `uri` that are properties of QEMU's device: neither everybody's nor among `taken`.
+fn properties<'a>(uri: &'a Uri, taken: &[&str]) -> impl Iterator<Item = (&'a String, &'a String)> {
+    let known = |key: &str| taken.contains(&key) || COMMON.contains(&key) || OpenOptions::KEYS.contains(&key);
+    uri.options.iter().filter(move |(key, _)| !known(key))
 }
 
 fn bounded(uri: &Uri, key: &str, default: u64, range: std::ops::RangeInclusive<u64>) -> Result<u64, Error> {
