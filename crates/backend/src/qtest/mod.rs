@@ -6,7 +6,7 @@
 //!
 //! # Shape
 //! [`Qtest`] is the device; `model` turns its name into QEMU's command line (`disk` what stands behind it), `find` looks for QEMU,
-//! `machine` is the process, `wire` the socket (`inbox` what comes in); `board` sets the machine's PCI functions up (`function`, `legacy`) and
+//! `host` is the machine and `machine` its process, `wire` the socket (`inbox` what comes in); `board` sets the machine's PCI functions up (`function`, `legacy`) and
 //! resets them; `interrupts` are the pins (`intx`) and the messages (`ivshmem`).
 //!
 //! # Options
@@ -14,14 +14,15 @@
 //! are: `size` (1G), `file=PATH`, `null=on`, `bad=BLOCK` (a medium error there; `bad=8:write:16:read` in one direction), `rate` (bytes a second) and
 //! `commands` (a second); with `rate=1` the second command does not end.
 //!
-//! For `nvme`: `namespaces` (1), `block` and `meta` (lists with colons: `block=512:4096`), `queues` (8). For `ich9-ahci`, `piix3-ide` and `piix4-ide`:
-//! `disks` (1; an AHCI port each, or master and slave of the first and then of the second channel), `cdrom=on` (an ATAPI drive in the place after
-//! them), `rotation` (1: does not rotate), `physical` (bytes of a physical block). Any other option is a property of QEMU's device (`mdts=2`,
-//! `mac=...`), and any other target is a device of QEMU by its name there.
+//! For `nvme`: `namespaces` (1), `block` and `meta` (lists with colons: `block=512:4096`), `queues` (8). For `ich9-ahci`, `piix3-ide`, `piix4-ide` and
+//! `cmd646-ide`: `disks` (1; an AHCI port each, or master and slave of the first and then of the second channel), `cdrom=on` (an ATAPI drive in
+//! the place after them), `rotation` (1: does not rotate), `physical` (bytes of a physical block). Any other option is a property of QEMU's device
+//! (`mdts=2`, `mac=...`), and any other target is a device of QEMU by its name there.
 //!
 //! # IDE
 //! The PIIX functions are in compatibility mode: their ports appear as BARs 0 to 3, and interrupts 14 and 15 as vectors 0 and 1 of the pin, which
-//! signal once and are masked until they are unmasked, as every pin. A reset resets the machine.
+//! signal once and are masked until they are unmasked, as every pin. A reset resets the machine. The CMD646 is in native mode and sits in a
+//! machine whose interrupts cannot be seen (`host`): it is polled, and a reset only stops it.
 //!
 //! # Removal
 //! A QEMU that ends, or that does not answer for ten seconds, is a device that is gone.
