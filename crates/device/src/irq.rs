@@ -128,6 +128,12 @@ impl Irq {
         self.vector
     }
 
+    /// How many times the device raised it, as far as [taken](Irq::take).
+    #[inline]
+    pub fn taken(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// Takes what has come since the last call: how many times the device raised it. Never blocks.
     pub fn take(&self) -> Result<u64, Error> {
         let count = self.take_unnoted()?;

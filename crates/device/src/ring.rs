@@ -42,6 +42,16 @@ pub fn take_back() {
     fence(Ordering::Acquire);
 }
 
+#[cfg(not(loom))]
+impl DmaBuffer {
+    /// Takes word `index` out and leaves zero, in one step: what a device writes at the same time is either taken or stays. Zero
+    /// beyond the end.
+    #[inline]
+    pub fn take_word(&self, index: usize) -> u64 {
+        word(self, index).map_or(0, |word| word.swap(0, Ordering::AcqRel))
+    }
+}
+
 /// 64-bit words that a device can read and write at any time. All accesses are relaxed; the rings add the fences.
 pub trait Words {
     /// How many words there are.

@@ -79,6 +79,12 @@ impl Waiter {
         self.irq.as_deref()
     }
 
+    /// Whether the interrupt is open, so that each completion raises it.
+    #[inline]
+    pub fn armed(&self) -> bool {
+        self.armed
+    }
+
     /// What waiting has cost so far.
     pub fn stats(&self) -> WaitStats {
         self.stats

@@ -16,15 +16,12 @@
 //! plain DMA, DMA becomes PIO where the controller has it. A command that takes too long ends with a reset of its drive, and then of
 //! its controller; what the device owned is taken back only when the reset has proved that it stopped.
 
+pub mod ahci;
 pub mod ide;
 
-#[allow(dead_code, reason = "the host controllers use it")]
 mod command;
-#[allow(dead_code, reason = "the host controllers use it")]
 mod identity;
-#[allow(dead_code, reason = "the host controllers use it")]
 mod options;
-#[allow(dead_code, reason = "the host controllers use it")]
 mod status;
 
 pub use identity::{Flush, Identity};

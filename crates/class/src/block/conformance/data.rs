@@ -126,6 +126,9 @@ fn flush(subject: &Subject<'_>) -> Step {
 }
 
 fn fua(subject: &Subject<'_>) -> Step {
+    if subject.info().volatile_cache && !subject.info().fua {
+        return skip("it does not write through its cache for a single write");
+    }
     let (mut queue, generation) = (subject.queue(1)?, subject.generation());
     let write = Request::write(1, 9, 1, subject.filled(9, 1, generation)?).with_fua();
     if subject.info().volatile_cache && !subject.info().fua {

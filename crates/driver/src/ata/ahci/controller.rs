@@ -1,0 +1,133 @@
+//! A controller: what the owner of the function holds.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ring3_class::block::Info;
+use ring3_device::irq::{Irq, IrqKind};
+use ring3_device::{Device, Error};
+use ring3_spec::ahci;
+
+use super::super::{Identity, Level, Options};
+use super::drive::Drive;
+use super::hba::{self, Hba, Unstopped};
+use super::interrupts::Vector;
+use super::life::Death;
+use super::port::Port;
+use super::probe::{self, Found};
+
+/// An AHCI controller with its drives.
+///
+/// Dropping the last of a controller, its disks and its queues stops all ports and takes bus mastering away.
+pub struct Controller<D: Device> {
+    shared: Arc<Shared<D>>,
+    refused: Vec<(String, Error)>,
+    drives: Vec<Drive<D>>,
+}
+
+/// What a controller, its disks and its queues share. A queue's thread looks at `generation` alone.
+pub(super) struct Shared<D: Device> {
+    /// Goes up with every reset of the controller; [`DEAD`](super::life::DEAD) when there will be no more.
+    pub(super) generation: AtomicU32,
+    /// Held by whoever resets the controller or makes a port ready: one at a time.
+    pub(super) order: Mutex<()>,
+    pub(super) death: Mutex<Option<Death>>,
+    pub(super) hba: Hba<D::Bar>,
+    pub(super) seats: Vec<Seat<D::Bar>>,
+    /// Ports without a usable drive that could not be stopped by themselves.
+    pub(super) others: Vec<Port<D::Bar>>,
+    pub(super) vector: Vector,
+    pub(super) options: Options,
+    pub(super) device: D,
+}
+
+/// A port with a drive that is a disk.
+pub(super) struct Seat<B> {
+    pub(super) index: u8,
+    pub(super) identity: Identity,
+    pub(super) info: Arc<Info>,
+    /// How it is driven, at best.
+    pub(super) level: Level,
+    /// The port, unless a queue has it.
+    pub(super) port: Mutex<Option<Port<B>>>,
+}
+
+impl<B> Seat<B> {
+    /// The port, unless a queue has it.
+    pub(super) fn port(&mut self) -> Option<&mut Port<B>> {
+        self.port.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()
+    }
+}
+
+impl<D: Device> Controller<D> {
+    /// Takes the function over: stops what runs on it, and looks for a drive at each port.
+    ///
+    /// Fails with [`Error::Timeout`] if the controller cannot be reset, with [`Error::Unsupported`] if it cannot reach the memory that
+    /// the device was opened with. Drives that cannot be disks are no failure: see [`refused`](Self::refused).
+    pub fn open(device: D, options: Options) -> Result<Self, Error> {
+        let hba = match Hba::take_over(device.bar(ahci::BAR)?) {
+            Err(error @ Error::Timeout { .. }) => {
+                tracing::warn!("{}: {error}; resetting the function", device.name());
+                device.reset().map_err(|_| error)?;
+                Hba::take_over(device.bar(ahci::BAR)?)?
+            }
+            other => other?,
+        };
+        let arena = device.dma().arena();
+        if arena.iova().saturating_add(arena.memory().len() as u64) > hba.limit() {
+            return Err(Error::Unsupported(format!(
+                "{} reaches only addresses of 32 bits (CAP.S64A = 0) and its memory lies above them: open it with below=4G",
+                device.name()
+            )));
+        }
+        device.set_bus_master(true)?;
+        let mut found = Found::default();
+        let vector = probe::all(&device, &hba, &options, &mut found)
+            .and_then(|()| Vector::enable(&device, options.interrupts, found.seats.len()));
+        let vector = match vector {
+            Ok(vector) => vector,
+            Err(error) => {
+                if let Err(Unstopped { harmless: false, .. }) = hba::stop(&device, &hba) {
+                    found.abandon();
+                }
+                return Err(error);
+            }
+        };
+        let Found { seats, refused, others } = found;
+        hba.set_interrupts(vector.kind().is_some());
+        let (generation, order, death) = (AtomicU32::new(0), Mutex::new(()), Mutex::new(None));
+        let shared = Arc::new(Shared { generation, order, death, hba, seats, others, vector, options, device });
+        let drives = (0..shared.seats.len()).map(|seat| Drive::new(shared.clone(), seat)).collect();
+        Ok(Self { shared, refused, drives })
+    }
+
+    /// The disks, by ascending port.
+    pub fn drives(&self) -> &[Drive<D>] {
+        &self.drives
+    }
+
+    /// Drives that cannot be used, and why, by where they are: `port 3`.
+    pub fn refused(&self) -> &[(String, Error)] {
+        &self.refused
+    }
+
+    /// How completions are signalled; `None` if they are looked for.
+    pub fn interrupts(&self) -> Option<IrqKind> {
+        self.shared.vector.kind()
+    }
+
+    /// Signalled when the platform wants the function back; `None` where the backend cannot know.
+    pub fn removal(&self) -> Option<&Irq> {
+        self.shared.device.removal()
+    }
+
+    /// Resets the controller and all ports. Queues take their requests back and repeat them.
+    pub fn reset(&self) -> Result<(), Error> {
+        self.shared.reset(self.shared.generation(), "it was asked for")
+    }
+
+    /// Stops all ports and takes bus mastering away. Queues that are still open end their requests with an error.
+    pub fn shutdown(&self) -> Result<(), Error> {
+        self.shared.shut_down()
+    }
+}

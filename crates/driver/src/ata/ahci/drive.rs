@@ -1,0 +1,65 @@
+//! A drive as a disk.
+
+use std::sync::Arc;
+
+use ring3_class::block::{Disk, Info, Queue};
+use ring3_device::dma::Dma;
+use ring3_device::{Device, Error};
+
+use super::super::Identity;
+use super::controller::{Seat, Shared};
+use super::queue::PortQueue;
+
+/// The drive at one port. Clones are handles to the same one.
+pub struct Drive<D: Device> {
+    shared: Arc<Shared<D>>,
+    seat: usize,
+}
+
+impl<D: Device> Drive<D> {
+    pub(super) fn new(shared: Arc<Shared<D>>, seat: usize) -> Self {
+        Self { shared, seat }
+    }
+
+    fn seat(&self) -> &Seat<D::Bar> {
+        &self.shared.seats[self.seat]
+    }
+
+    /// The number of its port.
+    pub fn port(&self) -> u8 {
+        self.seat().index
+    }
+
+    /// What it says about itself.
+    pub fn identity(&self) -> &Identity {
+        &self.seat().identity
+    }
+}
+
+impl<D: Device> Clone for Drive<D> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), seat: self.seat }
+    }
+}
+
+impl<D: Device> Disk for Drive<D> {
+    fn name(&self) -> String {
+        format!("{} port {}", self.shared.device.name(), self.port())
+    }
+
+    fn info(&self) -> &Info {
+        &self.seat().info
+    }
+
+    fn dma(&self) -> &Dma {
+        self.shared.device.dma()
+    }
+
+    fn max_queues(&self) -> u16 {
+        1
+    }
+
+    fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
+        Ok(Box::new(PortQueue::open(self.shared.clone(), self.seat, depth)?))
+    }
+}

@@ -1,0 +1,127 @@
+//! The controller's own registers: from a function to ports that may be used, and the reset of all of them.
+
+use std::time::Duration;
+
+use ring3_device::{Bar, Deadline, Device, Error, Registers, poll_until};
+use ring3_spec::ahci::registers::{
+    self, CAPABILITIES, CAPABILITIES2, CONTROL, Capabilities, Control, HANDOFF, INTERRUPT_STATUS, PORTS, RESET_MILLIS,
+};
+use ring3_spec::ahci::{MAX_PORTS, port};
+
+/// Firmware gives the controller up within this, unless it says that it is busy. [AHCI 10.6.3]
+const HANDOFF_TIME: Duration = Duration::from_millis(25);
+/// If it does, within this.
+const HANDOFF_BUSY: Duration = Duration::from_secs(2);
+
+/// A host bus adapter.
+pub(super) struct Hba<B> {
+    registers: Registers<B>,
+    pub(super) capabilities: Capabilities,
+    ports: u32,
+}
+
+impl<B: Bar> Hba<B> {
+    /// Takes the controller from whoever had it, and stops whatever runs on it.
+    pub(super) fn take_over(bar: B) -> Result<Self, Error> {
+        let registers = Registers::new(bar, registers::LEN + u64::from(port::STRIDE))?;
+        registers.read_alive(CAPABILITIES)?;
+        let hba = Self { registers, capabilities: Capabilities(0), ports: 0 };
+        // The registers mean what the specification says only while AE is set. [AHCI 10.1.2 step 1]
+        hba.registers.write(CONTROL, Control(0).with_enabled(1));
+        hba.take_from_firmware();
+        hba.reset()?;
+        // What firmware wrote into it once survives a reset, so this is read afterwards. [AHCI 3.1.1, 3.1.4]
+        let capabilities = hba.registers.read(CAPABILITIES);
+        let ports = hba.registers.read_alive(PORTS)?;
+        let len = hba.registers.bar().len();
+        // More ports than CAP.NP says, or beyond the BAR: those that fit are used.
+        let in_bar = |index: &u32| registers::LEN + u64::from((index + 1) * port::STRIDE) <= len;
+        let most = capabilities.ports_0based() as usize + 1;
+        let usable = (0..u32::from(MAX_PORTS)).filter(|index| ports >> index & 1 == 1).filter(in_bar).take(most);
+        let ports = usable.fold(0, |mask, index| mask | 1 << index);
+        if ports == 0 {
+            return Err(Error::Protocol("the controller says that it has no ports (PI)".into()));
+        }
+        Ok(Self { capabilities, ports, ..hba })
+    }
+
+    /// Asks firmware that still uses the controller to let go. [AHCI 10.6.3]
+    fn take_from_firmware(&self) {
+        if self.registers.read(CAPABILITIES2).handoff() == 0 {
+            return;
+        }
+        self.registers.write(HANDOFF, self.registers.read(HANDOFF).with_system(1));
+        let free = |limit| {
+            poll_until(Deadline::after(limit), "firmware to give the controller up (BOHC.BOS)", || {
+                Ok((self.registers.read(HANDOFF).firmware() == 0).then_some(()))
+            })
+        };
+        if free(HANDOFF_TIME).is_err() && self.registers.read(HANDOFF).firmware_busy() == 1 && free(HANDOFF_BUSY).is_err() {
+            tracing::warn!("firmware does not give the controller up (BOHC.BOS); it is reset nevertheless");
+        }
+    }
+
+    /// Resets the controller and all ports. When this succeeds, it starts no transfer. [AHCI 10.4.3]
+    pub(super) fn reset(&self) -> Result<(), Error> {
+        let enabled = Control(0).with_enabled(1);
+        self.registers.write(CONTROL, enabled.with_reset(1));
+        poll_until(Deadline::after(Duration::from_millis(RESET_MILLIS)), "the controller's reset (GHC.HR)", || {
+            let control = self.registers.read(CONTROL);
+            // Bits 30 to 3 are reserved zeroes, so that all ones is nobody.
+            if control.0 == u32::MAX { Err(Error::Gone) } else { Ok((control.reset() == 0).then_some(())) }
+        })?;
+        self.registers.write(CONTROL, enabled);
+        Ok(())
+    }
+
+    /// Lets interrupts of all ports out, or none.
+    pub(super) fn set_interrupts(&self, on: bool) {
+        self.registers.write(INTERRUPT_STATUS, u32::MAX);
+        self.registers.write(CONTROL, Control(0).with_enabled(1).with_interrupts(on.into()));
+    }
+
+    /// The numbers of the ports that there are.
+    pub(super) fn ports(&self) -> impl Iterator<Item = u8> + use<B> {
+        let ports = self.ports;
+        (0..MAX_PORTS).filter(move |index| ports >> index & 1 == 1)
+    }
+
+    /// Command slots of each port.
+    pub(super) fn slots(&self) -> u8 {
+        self.capabilities.slots_0based() as u8 + 1
+    }
+
+    /// Where the addresses that it can reach end.
+    pub(super) fn limit(&self) -> u64 {
+        if self.capabilities.wide() == 1 { u64::MAX } else { 1 << 32 }
+    }
+
+    /// Another handle to the registers.
+    pub(super) fn bar(&self) -> B {
+        self.registers.bar().clone()
+    }
+}
+
+/// A device that could not be stopped by its registers or by a reset of its function.
+pub(super) struct Unstopped {
+    /// Why not.
+    pub(super) error: Error,
+    /// It cannot write to memory nevertheless: it is gone, or its bus mastering is off.
+    pub(super) harmless: bool,
+}
+
+/// Stops the device: resets the controller, and if it does not obey, takes its bus mastering away and resets the function. When
+/// this succeeds, nothing that was started before can write to memory. Bus mastering may be off afterwards.
+pub(super) fn stop<D: Device>(device: &D, hba: &Hba<D::Bar>) -> Result<(), Unstopped> {
+    let Err(error) = hba.reset() else { return Ok(()) };
+    tracing::warn!("{}: {error}; resetting the function", device.name());
+    let muzzled = device.set_bus_master(false);
+    // Reading back pushes the write out, and what the device had sent before it comes first.
+    device.config_read(ring3_spec::pci::COMMAND, 2);
+    let harmless = muzzled.is_ok() || matches!(error, Error::Gone);
+    match device.reset() {
+        // A function that was reset is no AHCI controller before it is told so.
+        Ok(()) => hba.reset().map_err(|error| Unstopped { error, harmless: true }),
+        Err(_) => Err(Unstopped { error, harmless }),
+    }
+}

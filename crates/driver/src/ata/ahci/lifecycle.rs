@@ -1,0 +1,79 @@
+//! How a queue takes its port, and gives it back.
+
+use std::sync::Arc;
+
+use ring3_device::{Device, Error};
+use ring3_spec::ahci::SLOTS;
+
+use super::controller::Shared;
+use super::life::lock;
+use super::queue::{Parts, PortQueue};
+use super::slots::bits;
+
+impl<D: Device> PortQueue<D> {
+    /// Takes the port of `seat` for up to `depth` requests at once.
+    pub(super) fn open(shared: Arc<Shared<D>>, seat: usize, depth: u16) -> Result<Self, Error> {
+        shared.alive()?;
+        let place = &shared.seats[seat];
+        let Some(port) = lock(&place.port).take() else {
+            return Err(Error::Busy(format!(
+                "{} port {} has one queue, and it is open: close it first",
+                shared.device.name(),
+                place.index
+            )));
+        };
+        let depth = depth.clamp(1, SLOTS.into()).min(port.lists.slots().into()) as u8;
+        let irq = match shared.vector.of_port(port.gate()) {
+            Ok(irq) => irq,
+            Err(error) => {
+                *lock(&place.port) = Some(port);
+                return Err(error);
+            }
+        };
+        let mut queue = Self::new(Parts { port, depth, irq, shared, seat });
+        // From here on dropping the queue gives the port back.
+        let current = queue.port.ready && queue.port.generation == queue.shared.generation();
+        if !current && !queue.revive("it was left busy")? {
+            let name = queue.shared.device.name();
+            return Err(Error::Fatal(format!("{name} port {} has no drive, or another, since it was opened", queue.port.index())));
+        }
+        Ok(queue)
+    }
+}
+
+impl<D: Device> Drop for PortQueue<D> {
+    fn drop(&mut self) {
+        self.gate.close();
+        let shared = self.shared.clone();
+        if self.issued != 0 && !self.withdrawn() {
+            tracing::error!(
+                "{} port {}: the memory of its requests is given up: the device may still write to it",
+                shared.device.name(),
+                self.port.index()
+            );
+            for slot in bits(self.slots.occupied()) {
+                std::mem::forget(self.slots.end(slot, Ok(())));
+            }
+        }
+        match self.port.again() {
+            Ok(port) => *lock(&shared.seats[self.seat].port) = Some(port),
+            Err(error) => tracing::error!("{} port {}: {error}", shared.device.name(), self.port.index()),
+        }
+    }
+}
+
+impl<D: Device> PortQueue<D> {
+    /// Takes back what is in the device's hands; true if it cannot write there any more.
+    fn withdrawn(&mut self) -> bool {
+        let shared = self.shared.clone();
+        let generation = {
+            let _order = lock(&shared.order);
+            // A reset since then has stopped the port already. The drive may still be busy: the next queue resets it.
+            if shared.generation() != self.port.generation || self.port.stop().is_ok() {
+                return shared.alive().is_ok() || shared.owns_nothing();
+            }
+            shared.generation()
+        };
+        shared.reset(generation, &format!("port {} cannot be stopped", self.port.index())).is_ok() || shared.owns_nothing()
+    }
+}

@@ -1,0 +1,35 @@
+//! AHCI controllers: drives behind Serial ATA ports. [AHCI]
+//!
+//! # Shape
+//! [`Controller`] owns the function; [`Drive`] is a disk. `hba.rs` has the controller's registers, `port.rs` a port's, `lists.rs` the
+//! memory that a port and its device share, `probe.rs` what is at the ports. One read request walks `queue.rs` (submit, ring,
+//! reap), `lists.rs` (its command, its bytes, and the frames that end it), `slots.rs` (its place) and `port.rs` (two register writes).
+//! A drive has one queue, because a port has one command list. Queues of different drives share nothing but the controller's generation,
+//! which they load once per call.
+//!
+//! # Trust
+//! What ended is what PxSACT or PxCI says has ended of what is in flight; frames in memory and log pages are checked against that, and
+//! no number in them indexes memory.
+//!
+//! # Waiting
+//! Every wait ends: the controller's by the specification, a drive's by [`Options::ready_timeout`](super::Options::ready_timeout),
+//! requests by [`Options::timeout`](super::Options::timeout).
+//!
+//! # Recovery
+//! See `recovery.rs` for ports and `life.rs` for the controller.
+
+mod controller;
+mod drive;
+mod hba;
+mod interrupts;
+mod life;
+mod lifecycle;
+mod lists;
+mod port;
+mod probe;
+mod queue;
+mod recovery;
+mod slots;
+
+pub use controller::Controller;
+pub use drive::Drive;

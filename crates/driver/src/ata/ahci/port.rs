@@ -1,0 +1,313 @@
+//! One port: its registers, its memory, and the states between "nobody knows" and "takes commands". [AHCI 10.1.2, 10.3, 10.4]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring3_device::dma::Arena;
+use ring3_device::ring::hand_over;
+use ring3_device::{Bar, Deadline, Error, Registers, poll_until};
+use ring3_spec::ahci::port::{self, Command as PortCommand, Interrupts, SataControl, SataError, SataStatus, TaskFileData};
+use ring3_spec::ahci::{fis::QueuedErrorLog, registers};
+use ring3_spec::ata::{ErrorBits, Identify, SECTOR, Signature, Status, TaskFile, device, opcode};
+
+use super::super::command::{Command, Protocol};
+use super::lists::{Failure, Lists};
+
+/// ST and FRE are followed by CR and FR within this. [AHCI 10.1.2]
+const STOP: Duration = Duration::from_millis(port::STOP_MILLIS);
+/// PxSCTL.DET = 1 stands this long: at least a millisecond. [AHCI 10.4.2]
+const COMRESET: Duration = Duration::from_millis(2);
+/// A drive that is there is noticed within this; the link's own limit is 10 ms. [SATA 8.4.1]
+const NOTICE: Duration = Duration::from_millis(100);
+/// A drive that was noticed has a link within this; slow ones take about a second.
+const LINK: Duration = Duration::from_secs(4);
+/// PxCMD.ICC: active.
+const ACTIVE: u32 = 1;
+/// PxSCTL.IPM: no power saving of the link, which would look like an unplugged drive and costs time.
+const NO_POWER_SAVING: u32 = 3;
+
+/// What raises the interrupt: ends of commands, what stops the port, and drives that come or go.
+const ENABLED: Interrupts =
+    Interrupts(Interrupts::FATAL.0).with_register_frame(1).with_device_bits(1).with_connect_change(1).with_phy_change(1);
+/// What is cleared by acknowledging. What stops the port stays, so that it is not lost.
+const ROUTINE: Interrupts =
+    Interrupts(0).with_register_frame(1).with_pio_frame(1).with_dma_frame(1).with_device_bits(1).with_region_done(1);
+
+/// A port with the memory that its device knows.
+pub(super) struct Port<B> {
+    index: u8,
+    registers: Registers<B>,
+    pub(super) lists: Arc<Lists>,
+    /// The controller's generation in which it was made ready.
+    pub(super) generation: u32,
+    /// It takes commands, and none is left over from before.
+    pub(super) ready: bool,
+}
+
+/// The interrupt registers of one port, for whoever holds them back or lets them through.
+#[derive(Clone)]
+pub(super) struct Gate<B> {
+    bar: B,
+    index: u8,
+}
+
+impl<B: Bar> Gate<B> {
+    /// Takes back what the port has signalled so far, so that the next end signals again. [AHCI 5.6.2: the port first]
+    #[inline]
+    pub(super) fn acknowledge(&self) {
+        self.bar.write32(port::interrupt_status(self.index).offset(), ROUTINE.0);
+        self.bar.write32(registers::INTERRUPT_STATUS.offset(), 1 << self.index);
+    }
+
+    /// No more interrupts of this port.
+    pub(super) fn close(&self) {
+        self.bar.write32(port::interrupt_enable(self.index).offset(), 0);
+    }
+
+    /// Interrupts from now on. What has ended before, and whose interrupt never comes, is in memory when this returns.
+    pub(super) fn open(&self) {
+        self.acknowledge();
+        self.bar.write32(port::interrupt_enable(self.index).offset(), ENABLED.0);
+        // The answer to a read comes after all that the device has written to memory before it.
+        self.bar.read32(port::interrupt_status(self.index).offset());
+    }
+}
+
+impl<B: Bar> Port<B> {
+    /// Port `index` with its memory. The controller was reset, so the port is stopped.
+    pub(super) fn new(bar: B, index: u8, lists: Lists, generation: u32) -> Result<Self, Error> {
+        Ok(Self { index, registers: Registers::new(bar, 0)?, lists: Arc::new(lists), generation, ready: false })
+    }
+
+    /// The same port, to be kept in its seat when its queue ends.
+    pub(super) fn again(&self) -> Result<Self, Error> {
+        let registers = Registers::new(self.registers.bar().clone(), 0)?;
+        Ok(Self { index: self.index, registers, lists: self.lists.clone(), generation: self.generation, ready: self.ready })
+    }
+
+    /// Makes room for `slots` commands. The port is stopped.
+    pub(super) fn resize(&mut self, arena: &Arena, slots: u8) -> Result<(), Error> {
+        let lists = Arc::get_mut(&mut self.lists).ok_or_else(|| Error::Busy("a port's memory is in use".into()))?;
+        lists.resize(arena, slots)
+    }
+
+    /// Gives its memory up for good, because the device may still write to it.
+    pub(super) fn abandon(&self) {
+        std::mem::forget(self.lists.clone());
+    }
+
+    /// Its number.
+    pub(super) fn index(&self) -> u8 {
+        self.index
+    }
+
+    /// Its interrupt registers.
+    pub(super) fn gate(&self) -> Gate<B> {
+        Gate { bar: self.registers.bar().clone(), index: self.index }
+    }
+
+    /// Tells the port its memory, and the drive to start up. Whether there is one shows later. [AHCI 10.1.2 steps 3 to 5]
+    pub(super) fn begin(&self) {
+        let (list, received) = self.lists.addresses();
+        self.registers.write(port::command_list(self.index), list as u32);
+        self.registers.write(port::command_list_high(self.index), (list >> 32) as u32);
+        self.registers.write(port::received(self.index), received as u32);
+        self.registers.write(port::received_high(self.index), (received >> 32) as u32);
+        self.registers.write(port::interrupt_enable(self.index), Interrupts(0));
+        self.clear();
+        // Frames are received before the drive may send one: the first one is its signature.
+        let command = PortCommand(0).with_receive(1).with_power_on(1).with_spin_up(1).with_link_state(ACTIVE);
+        self.registers.write(port::command(self.index), command);
+        self.registers.write(port::sata_control(self.index), SataControl(0).with_power(NO_POWER_SAVING));
+    }
+
+    /// Forgets errors and interrupts. [AHCI 10.1.2 steps 5 and 6]
+    fn clear(&self) {
+        self.registers.write(port::sata_error(self.index), SataError(u32::MAX));
+        self.registers.write(port::interrupt_status(self.index), Interrupts(u32::MAX));
+        self.registers.write(registers::INTERRUPT_STATUS, 1 << self.index);
+        self.lists.forget_frames();
+    }
+
+    /// Whether there is a drive with a link; waits for one that was noticed. `since` counts from the start of the link.
+    pub(super) fn has_drive(&self, since: Deadline) -> Result<bool, Error> {
+        let found = poll_until(since, "the link to a drive (PxSSTS.DET)", || {
+            let status = self.registers.read_alive(port::sata_status(self.index))?;
+            let nobody = status.detection() == 0 && LINK - since.remaining().min(LINK) >= NOTICE;
+            Ok((status.detection() == SataStatus::LINKED || nobody).then_some(status.detection()))
+        })?;
+        Ok(found == SataStatus::LINKED)
+    }
+
+    /// The end of a wait for a link that starts now.
+    pub(super) fn link_deadline() -> Deadline {
+        Deadline::after(LINK)
+    }
+
+    /// Waits until the drive is ready for commands, and says what it is. [AHCI 10.1.1, 3.3.9]
+    pub(super) fn signature(&self, deadline: Deadline) -> Result<Signature, Error> {
+        poll_until(deadline, "a drive to become ready (BSY = 0, DRQ = 0)", || {
+            let task_file = self.registers.read_alive(port::task_file(self.index))?;
+            let sleeping = task_file.status().busy() | task_file.status().data_request() == 1;
+            Ok((!sleeping).then_some(()))
+        })?;
+        Ok(Signature::from_raw(self.registers.read(port::signature(self.index))))
+    }
+
+    /// Lets the port take commands. The drive is ready. [AHCI 10.3.1]
+    pub(super) fn start(&mut self) -> Result<(), Error> {
+        self.clear();
+        let command = self.registers.read_alive(port::command(self.index))?;
+        self.registers.write(port::command(self.index), command.with_start(1));
+        poll_until(Deadline::after(STOP), "a port to start (PxCMD.CR = 1)", || {
+            Ok((self.registers.read_alive(port::command(self.index))?.running() == 1).then_some(()))
+        })?;
+        self.ready = true;
+        Ok(())
+    }
+
+    /// Stops the port. When this succeeds, it moves no data. [AHCI 10.3.2]
+    pub(super) fn stop(&mut self) -> Result<(), Error> {
+        self.ready = false;
+        let command = self.registers.read_alive(port::command(self.index))?;
+        self.registers.write(port::command(self.index), command.with_start(0));
+        poll_until(Deadline::after(STOP), "a port to stop (PxCMD.CR = 0)", || {
+            Ok((self.registers.read_alive(port::command(self.index))?.running() == 0).then_some(()))
+        })
+    }
+
+    /// Stops the port after an error and starts it again; fails if its drive needs a reset for that. [AHCI 6.2.2.1]
+    pub(super) fn restart(&mut self) -> Result<(), Error> {
+        self.stop()?;
+        let status = self.task_file()?.status();
+        if status.busy() | status.data_request() == 1 {
+            return Err(Error::Fatal("the drive is still busy after its port was stopped".into()));
+        }
+        self.start()
+    }
+
+    /// Resets the drive over its link; false if there is none. When this returns without an error, the port is stopped and moves no
+    /// data. [AHCI 10.4.2]
+    pub(super) fn reset_link(&mut self) -> Result<bool, Error> {
+        let stopped = self.stop();
+        let control = SataControl(0).with_power(NO_POWER_SAVING);
+        self.registers.write(port::sata_control(self.index), control.with_detection(1));
+        std::thread::sleep(COMRESET);
+        self.registers.write(port::sata_control(self.index), control);
+        let linked = self.has_drive(Self::link_deadline());
+        // A port that did not stop by itself may do so now that its drive starts anew.
+        if stopped.is_err() {
+            self.stop()?;
+        }
+        match linked {
+            Err(Error::Timeout { .. }) => Ok(false),
+            linked => linked,
+        }
+    }
+
+    /// The drive's status and error.
+    pub(super) fn task_file(&self) -> Result<TaskFileData, Error> {
+        self.registers.read_alive(port::task_file(self.index))
+    }
+
+    /// What has happened, not acknowledged by this.
+    pub(super) fn events(&self) -> Result<Interrupts, Error> {
+        self.registers.read_alive(port::interrupt_status(self.index))
+    }
+
+    /// Whether the port still runs; what its registers say of commands means nothing otherwise.
+    pub(super) fn is_running(&self) -> bool {
+        let command = self.registers.read(port::command(self.index));
+        command.0 != u32::MAX && command.start() == 1
+    }
+
+    /// Hands the commands in `slots` to the device: one write, and for queued ones one before it. [AHCI 5.5.1, 3.3.13]
+    #[inline]
+    pub(super) fn issue(&self, slots: u32, queued: bool) {
+        hand_over();
+        let bar = self.registers.bar();
+        if queued {
+            bar.write32(port::active(self.index).offset(), slots);
+        }
+        bar.write32(port::issue(self.index).offset(), slots);
+    }
+
+    /// A bit for each command that has not ended: of queued commands, or of others.
+    #[inline]
+    pub(super) fn outstanding(&self, queued: bool) -> u32 {
+        let register = if queued { port::active(self.index) } else { port::issue(self.index) };
+        self.registers.bar().read32(register.offset())
+    }
+
+    /// Sends a command that reads 512 bytes, and waits for its end. Nothing else is in flight.
+    fn fetch(&mut self, task: TaskFile, timeout: Duration, what: &'static str) -> Result<[u8; SECTOR], Error> {
+        self.lists.forget_frames();
+        let before = self.lists.write_own(&Command { task, protocol: Protocol::PioIn })?;
+        self.issue(1, false);
+        let ended = poll_until(Deadline::after(timeout), what, || {
+            let frames = self.lists.take_frames(true);
+            if let Some(Failure { status, error }) = frames.failure {
+                let (status, error) = (status.0, error.0);
+                return Err(Error::Unsupported(format!("{what}: the drive failed it (status {status:#04x}, error {error:#04x})")));
+            }
+            let outstanding = self.outstanding(false) & 1 != 0;
+            // Read after that bit: an end by an error that clears the bit is seen as an error.
+            let events = self.events()?;
+            if events.task_file_error() == 1 {
+                return Err(Error::Unsupported(format!("{what}: the drive failed it")));
+            }
+            if events.0 & Interrupts::FATAL.0 != 0 {
+                return Err(Error::Fatal(format!("{what}: the transfer failed (PxIS {:#010x})", events.0)));
+            }
+            Ok((!outstanding).then_some(()))
+        });
+        // Slot 0 is the port's until the command has ended or the port is stopped.
+        let ended = ended.or_else(|error| self.stop().and(Err(error)));
+        self.lists.restore(before);
+        ended?;
+        self.clear();
+        self.lists.own()
+    }
+
+    /// What the drive says about itself. [ACS-3 7.12]
+    pub(super) fn identify(&mut self, timeout: Duration) -> Result<Identify, Error> {
+        let task = TaskFile { command: opcode::IDENTIFY, ..TaskFile::default() };
+        self.fetch(task, timeout, "IDENTIFY DEVICE").map(Identify)
+    }
+
+    /// Which queued command failed, and how; lets the drive take commands again. [ACS-3 9.13, AHCI 6.2.2.2]
+    pub(super) fn queued_error(&mut self, timeout: Duration) -> Result<(u8, Failure), Error> {
+        let log = opcode::LOG_QUEUED_ERROR.into();
+        let task = TaskFile {
+            command: opcode::READ_LOG_EXT,
+            count: 1,
+            lba: log,
+            device: device::LBA,
+            ext: true,
+            ..TaskFile::default()
+        };
+        let page = self.fetch(task, timeout, "reading the log of the queued command that failed")?;
+        // The last byte makes the sum of all zero. [ACS-3 9.13.1]
+        let sum = page.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+        let log = QueuedErrorLog(page);
+        match log.tag() {
+            Some(tag) if sum == 0 => Ok((tag, Failure { status: Status(log.status()), error: ErrorBits(log.error()) })),
+            _ => Err(Error::Protocol("the log of the queued command that failed names none".into())),
+        }
+    }
+
+    /// Stops the port for good: no commands, no frames, no addresses. When this succeeds, it reaches for no memory.
+    pub(super) fn close(&mut self) -> Result<(), Error> {
+        self.gate().close();
+        self.stop()?;
+        let command = self.registers.read_alive(port::command(self.index))?;
+        self.registers.write(port::command(self.index), command.with_receive(0));
+        poll_until(Deadline::after(STOP), "a port to receive no more (PxCMD.FR = 0)", || {
+            Ok((self.registers.read_alive(port::command(self.index))?.receiving() == 0).then_some(()))
+        })?;
+        for address in [port::command_list, port::command_list_high, port::received, port::received_high] {
+            self.registers.write(address(self.index), 0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! What is at the ports: nothing, a disk, or something that is refused with the reason.
+
+use std::sync::{Arc, Mutex};
+
+use ring3_device::dma::SegmentRules;
+use ring3_device::{Bar, Deadline, Device, Error};
+use ring3_spec::ata::Signature;
+
+use super::super::identity::Limits;
+use super::super::{Identity, Level, Options};
+use super::controller::Seat;
+use super::hba::Hba;
+use super::lists::{Lists, MAX_REGIONS};
+use super::port::Port;
+
+/// Most bytes of one request: what one region can hold.
+const MAX_TRANSFER: u32 = ring3_spec::ahci::MAX_REGION_BYTES;
+
+/// What came of looking at all ports.
+pub(super) struct Found<B> {
+    pub(super) seats: Vec<Seat<B>>,
+    pub(super) refused: Vec<(String, Error)>,
+    /// Ports without a disk that the device may still use.
+    pub(super) others: Vec<Port<B>>,
+}
+
+impl<B> Default for Found<B> {
+    fn default() -> Self {
+        Self { seats: Vec::new(), refused: Vec::new(), others: Vec::new() }
+    }
+}
+
+impl<B: Bar> Found<B> {
+    /// Gives the memory of all ports up, because the device may still write to it.
+    pub(super) fn abandon(&mut self) {
+        let seated = self.seats.iter_mut().filter_map(|seat| seat.port());
+        seated.chain(&mut self.others).for_each(|port| port.abandon());
+    }
+}
+
+/// Looks at all ports of `hba`, which was reset. What is wrong with one drive is no failure.
+pub(super) fn all<D: Device>(
+    device: &D,
+    hba: &Hba<D::Bar>,
+    options: &Options,
+    found: &mut Found<D::Bar>,
+) -> Result<(), Error> {
+    let mut started = Vec::new();
+    for index in hba.ports() {
+        let lists = Lists::new(device.dma().arena(), 1, hba.limit())?;
+        found.others.push(Port::new(hba.bar(), index, lists, 0)?);
+        let Some(port) = found.others.last() else { continue };
+        port.begin();
+        let since = Port::<D::Bar>::link_deadline();
+        if hba.capabilities.staggered() == 1 && port.has_drive(since).unwrap_or(false) {
+            // The power supply starts one motor at a time. [AHCI 10.9]
+            let _ = port.signature(Deadline::after(options.ready_timeout));
+        }
+        started.push(since);
+    }
+    for (mut port, since) in std::mem::take(&mut found.others).into_iter().zip(started) {
+        let disk = examine(device, hba, options, &mut port, since);
+        match disk {
+            Ok(Some((identity, level))) => found.seats.push(seat(port, identity, level, options)),
+            other => {
+                if let Err(error) = other {
+                    found.refused.push((format!("port {}", port.index()), error));
+                }
+                if port.close().is_err() {
+                    found.others.push(port);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The disk at `port` and how it can be driven, or `None` if there is nothing. The port takes commands afterwards.
+fn examine<D: Device>(
+    device: &D,
+    hba: &Hba<D::Bar>,
+    options: &Options,
+    port: &mut Port<D::Bar>,
+    since: Deadline,
+) -> Result<Option<(Identity, Level)>, Error> {
+    if !port.has_drive(since)? {
+        return Ok(None);
+    }
+    kind(port.signature(Deadline::after(options.ready_timeout))?)?;
+    port.start()?;
+    let identity = Identity::new(&port.identify(options.timeout)?)?;
+    if !identity.dma {
+        return Err(Error::Unsupported("it has no DMA".into()));
+    }
+    let queued = hba.capabilities.queued() == 1 && identity.queue_depth > 0 && options.level == Level::Queued;
+    // Tables for all commands now that it is worth it; the port is stopped for that.
+    port.stop()?;
+    let depth = if queued { identity.queue_depth } else { u16::from(hba.slots()) };
+    let slots = depth.min(hba.slots().into()).min(options.max_depth).clamp(1, ring3_spec::ahci::SLOTS.into());
+    port.resize(device.dma().arena(), slots as u8)?;
+    port.start()?;
+    Ok(Some((identity, if queued { Level::Queued } else { Level::Dma })))
+}
+
+/// Refuses what is no disk.
+fn kind(signature: Signature) -> Result<(), Error> {
+    let what = match signature {
+        Signature::Ata => return Ok(()),
+        Signature::Atapi => "a packet drive (ATAPI: CD, DVD or tape); disks only are driven".into(),
+        Signature::PortMultiplier => {
+            "a port multiplier, and its drives cannot be reached; attach them to ports of their own".into()
+        }
+        Signature::Enclosure => "an enclosure's management, not a disk".into(),
+        Signature::Unknown(raw) => format!("a device of unknown kind (signature {raw:#010x})"),
+    };
+    Err(Error::Unsupported(format!("it is {what}")))
+}
+
+fn seat<B: Bar>(port: Port<B>, identity: Identity, level: Level, options: &Options) -> Seat<B> {
+    let max_transfer = options.max_transfer.unwrap_or(MAX_TRANSFER).min(MAX_TRANSFER);
+    let segments = SegmentRules { align: 2, boundary: 2, max: MAX_REGIONS as u32 };
+    let info = identity.info(Limits { max_transfer, segments, level });
+    Seat { index: port.index(), info: Arc::new(info), identity, level, port: Mutex::new(Some(port)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_disk_is_refused_by_its_kind() {
+        for (signature, word) in [
+            (Signature::Atapi, "ATAPI"),
+            (Signature::PortMultiplier, "port multiplier"),
+            (Signature::Enclosure, "enclosure"),
+            (Signature::Unknown(0x1234), "0x00001234"),
+        ] {
+            let error = kind(signature).unwrap_err();
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Commands that fail or take too long, and ports that must be made ready again. [AHCI 6.2]
+//!
+//! # Who is to blame
+//! A command that is not queued is alone in the device's hands, so a failure is its own. Of queued commands the drive names the one
+//! that failed in a log page; the others have done nothing wrong and are repeated. If the page cannot be read, or names nothing that is
+//! in flight, each is repeated alone and not queued, which finds the one.
+//!
+//! # Steps
+//! An error of the drive: the port is stopped and started. Anything else, or if that fails: the drive is reset over its link, and asked
+//! whether it is still the same. If that fails, too, the controller is reset, which all its drives notice and none loses a request by. A
+//! drive that is not there any more ends its requests and leaves the others alone; it is looked for again when there is a request.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ring3_class::block::{Completion, IoError};
+use ring3_device::{Deadline, Device, Error};
+use ring3_spec::ahci::port::Interrupts;
+use ring3_spec::ata::Signature;
+
+use super::super::{Identity, Level, status};
+use super::life::{DEAD, lock};
+use super::lists::Failure;
+use super::port::Port;
+use super::queue::PortQueue;
+use super::slots::bits;
+
+/// How often a request is handed to the device before it ends with an error.
+const ATTEMPTS: u8 = 3;
+/// Troubles of the link within the period after which commands are not queued any more.
+const TROUBLES: u8 = 3;
+const PERIOD: Duration = Duration::from_secs(60);
+/// The driver's own commands end within this, or the drive is reset.
+const OWN: Duration = Duration::from_secs(5);
+
+/// What a queue remembers of its misfortunes.
+#[derive(Default)]
+pub(super) struct State {
+    troubles: u8,
+    since: Option<Instant>,
+    /// The last reset of the controller did not help this drive; the next would only disturb the others.
+    futile: bool,
+}
+
+/// What is wrong with a port.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Trouble {
+    /// The drive failed a command.
+    Command(Failure),
+    /// The link or the memory failed the controller.
+    Transfer(Interrupts),
+    /// The drive was unplugged, or has started anew by itself.
+    Link,
+    /// All ones.
+    Gone,
+}
+
+impl<D: Device> PortQueue<D> {
+    /// Looks whether the port and what is in flight are well, and mends what is not.
+    pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
+        if self.slots.in_flight() > 0 && (!self.port.ready || self.out_of_step()) {
+            return self.rejoin();
+        }
+        if self.issued != 0 && self.patience.look(now) {
+            self.look()?;
+        }
+        if !self.patience.advance(now) {
+            return Ok(());
+        }
+        let late = |&slot: &u8| self.slots.get(slot).is_some_and(|slot| self.patience.exhausted(slot.epoch));
+        let overdue = bits(self.issued).filter(late).fold(0, |mask, slot| mask | 1 << slot);
+        if overdue == 0 {
+            return Ok(());
+        }
+        let held = self.withdraw();
+        self.note_trouble("a command took too long");
+        self.recover(held, overdue, IoError::Timeout, "a command took too long")
+    }
+
+    /// What is wrong with the port, if anything is. Two reads.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        let Ok(events) = self.port.events() else { return Some(Trouble::Gone) };
+        if events.connect_change() | events.phy_change() == 1 {
+            return Some(Trouble::Link);
+        }
+        if events.0 & (Interrupts::FATAL.0 | Interrupts(0).with_overflow(1).0) == 0 {
+            return None;
+        }
+        let Ok(task_file) = self.port.task_file() else { return Some(Trouble::Gone) };
+        if events.task_file_error() == 1 && task_file.status().failed() {
+            return Some(Trouble::Command(Failure { status: task_file.status(), error: task_file.error() }));
+        }
+        Some(Trouble::Transfer(events))
+    }
+
+    /// Gets the port to work again and decides what becomes of the commands in flight.
+    #[cold]
+    pub(super) fn mend(&mut self, trouble: Trouble) -> Result<(), Error> {
+        match trouble {
+            Trouble::Command(failure) => self.failed(failure),
+            Trouble::Transfer(events) => {
+                self.note_trouble("a transfer failed");
+                let held = self.withdraw();
+                let why = format!("a transfer failed (PxIS {:#010x})", events.0);
+                self.recover(held, held, IoError::Transport, &why)
+            }
+            Trouble::Link => {
+                let held = self.withdraw();
+                self.recover(held, held, IoError::Transport, "its link was lost")
+            }
+            Trouble::Gone => {
+                let held = self.withdraw();
+                self.recover(held, 0, IoError::Gone, "it answers all ones")
+            }
+        }
+    }
+
+    /// Ends or repeats what is in flight after the drive has failed a command. [AHCI 6.2.2]
+    #[cold]
+    pub(super) fn failed(&mut self, failure: Failure) -> Result<(), Error> {
+        let queued = !self.plain;
+        if queued {
+            // What has ended before counts. (Of others there is one, and some controllers clear its bit although it failed.)
+            let ended = self.issued & !self.port.outstanding(true);
+            if self.shared.generation() == self.port.generation && self.port.is_running() {
+                self.done |= ended;
+                self.issued &= !ended;
+            }
+        }
+        let held = self.withdraw();
+        if held == 0 {
+            // A failure of nothing in flight.
+            return self.recover(0, 0, IoError::Transport, "it reports the failure of a command that it was not given");
+        }
+        let shared = self.shared.clone();
+        let order = lock(&shared.order);
+        let in_step = shared.generation() == self.port.generation;
+        let restarted = if in_step { self.port.restart() } else { Err(Error::Fatal("the controller was reset".into())) };
+        let culprit = match restarted {
+            Ok(()) if !queued => Ok((held.trailing_zeros() as u8, failure)),
+            Ok(()) => self.port.queued_error(OWN),
+            Err(error) => Err(error),
+        };
+        drop(order);
+        match culprit {
+            Ok((slot, failure)) if held.unbounded_shr(slot.into()) & 1 == 1 => {
+                self.repeat(held & !(1 << slot), 0, IoError::Transport);
+                self.blame(slot, failure);
+                self.advance();
+                Ok(())
+            }
+            culprit => self.search(held, failure, culprit.err()),
+        }
+    }
+
+    /// Finds the command that failed by repeating each of `held` alone.
+    fn search(&mut self, held: u32, failure: Failure, why: Option<Error>) -> Result<(), Error> {
+        let why = why.map_or_else(|| "the log names a command that is not in flight".to_owned(), |error| error.to_string());
+        if held.is_power_of_two() {
+            let slot = held.trailing_zeros() as u8;
+            if self.is_revived(&why)? {
+                self.blame(slot, failure);
+                self.advance();
+            }
+            return Ok(());
+        }
+        for slot in bits(held) {
+            if let Some(slot) = self.slots.get_mut(slot) {
+                slot.alone = true;
+            }
+        }
+        self.recover(held, held, IoError::Transport, &why)
+    }
+
+    /// Ends the command in `slot`, which failed by itself, or repeats it if only its transfer did.
+    fn blame(&mut self, slot: u8, failure: Failure) {
+        let Failure { status, error } = failure;
+        if status::may_be_repeated(status, error) {
+            self.note_trouble("data were damaged on the cable (CRC)");
+            return self.repeat(1 << slot, 1 << slot, IoError::Transport);
+        }
+        self.ended.push_back((slot, status::io_error(status, error)));
+    }
+
+    /// Counts a trouble of the link; after several, commands are not queued any more.
+    fn note_trouble(&mut self, what: &str) {
+        let now = Instant::now();
+        let state = &mut self.recovery;
+        if state.since.is_none_or(|since| now.saturating_duration_since(since) > PERIOD) {
+            (state.since, state.troubles) = (Some(now), 0);
+        }
+        state.troubles = state.troubles.saturating_add(1);
+        let (name, index) = (self.shared.device.name(), self.port.index());
+        tracing::warn!("{name} port {index}: {what}");
+        if state.troubles >= TROUBLES
+            && self.level == Level::Queued
+            && let Some(lower) = self.level.lower()
+        {
+            self.level = lower;
+            tracing::warn!("{name} port {index}: {TROUBLES} such troubles: commands are not queued any more");
+        }
+    }
+
+    /// Takes everything back from the device, in thought: the slots that it had. What of them is done is decided already.
+    fn withdraw(&mut self) -> u32 {
+        self.forget_claims();
+        std::mem::take(&mut self.issued)
+    }
+
+    /// Makes the port ready again and repeats `held`, or ends everything. `blamed` are counted a failure, and end with `error` after
+    /// the last attempt.
+    fn recover(&mut self, held: u32, blamed: u32, error: IoError, why: &str) -> Result<(), Error> {
+        if self.is_revived(why)? {
+            self.repeat(held, blamed, error);
+            self.advance();
+        }
+        Ok(())
+    }
+
+    /// Makes the port ready again, or ends everything.
+    fn is_revived(&mut self, why: &str) -> Result<bool, Error> {
+        match self.revive(why) {
+            Ok(true) => return Ok(true),
+            Ok(false) => self.end_all(IoError::Gone),
+            Err(_) if self.shared.generation() == DEAD => {
+                self.end_all(self.shared.last_word());
+                self.shared.alive()?;
+            }
+            Err(error) => {
+                tracing::error!("{} port {}: {error}", self.shared.device.name(), self.port.index());
+                self.end_all(IoError::Timeout);
+            }
+        }
+        Ok(false)
+    }
+
+    /// After a reset of the controller, or for a drive that was lost: the same for what is in flight now.
+    pub(super) fn rejoin(&mut self) -> Result<(), Error> {
+        let held = self.withdraw();
+        self.recover(held, 0, IoError::Transport, "it takes no commands")
+    }
+
+    /// Makes the port ready; false if there is no drive any more. Whatever the end, the device owns nothing of what was in flight, or
+    /// the controller is dead.
+    pub(super) fn revive(&mut self, why: &str) -> Result<bool, Error> {
+        let shared = self.shared.clone();
+        loop {
+            let order = lock(&shared.order);
+            let generation = shared.generation();
+            if generation == DEAD {
+                drop(order);
+                return shared.alive().map(|()| false);
+            }
+            tracing::warn!("{} port {}: {why}: resetting the drive", shared.device.name(), self.port.index());
+            let result = self.relink(generation);
+            let proven = result.is_ok() || self.port.stop().is_ok();
+            drop(order);
+            match result {
+                Ok(ready) => {
+                    self.recovery.futile &= !ready;
+                    return Ok(ready);
+                }
+                Err(error) if self.recovery.futile && proven => return Err(error),
+                Err(error) => {
+                    self.recovery.futile = true;
+                    shared.reset(generation, &format!("port {}: {error}", self.port.index()))?;
+                }
+            }
+        }
+    }
+
+    /// Resets the drive, waits for it, and asks whether it is the one that it was; false if not, or if there is none.
+    fn relink(&mut self, generation: u32) -> Result<bool, Error> {
+        let (ready, shared) = (self.shared.options.ready_timeout, self.shared.clone());
+        let linked = if self.port.generation == generation {
+            self.port.reset_link()?
+        } else {
+            // The controller was reset and the drive with it.
+            self.port.begin();
+            self.port.generation = generation;
+            matches!(self.port.has_drive(Port::<D::Bar>::link_deadline()), Ok(true))
+        };
+        if !linked {
+            return Ok(false);
+        }
+        if self.port.signature(Deadline::after(ready))? != Signature::Ata {
+            return Ok(false);
+        }
+        self.port.start()?;
+        let identity = Identity::new(&self.port.identify(OWN)?)?;
+        if !self.is_same(&identity) {
+            tracing::error!("{} port {}: there is another drive now; open it again", shared.device.name(), self.port.index());
+            self.port.stop()?;
+            return Ok(false);
+        }
+        if self.waiter.armed() {
+            self.gate.open();
+        }
+        Ok(true)
+    }
+
+    fn is_same(&self, now: &Identity) -> bool {
+        let before = &self.shared.seats[self.seat].identity;
+        let what = |identity: &Identity| (identity.serial.clone(), identity.model.clone(), identity.blocks, identity.block_size);
+        what(now) == what(before)
+    }
+
+    /// Puts `slots` in line, first of all, to be handed to the device once more. Those `blamed` for it have a number of attempts.
+    fn repeat(&mut self, slots: u32, blamed: u32, error: IoError) {
+        let numbers: Vec<u8> = bits(slots).collect();
+        for number in numbers.into_iter().rev() {
+            let Some(slot) = self.slots.get_mut(number) else { continue };
+            slot.failures = slot.failures.saturating_add((blamed >> number & 1) as u8);
+            let (exhausted, alone) = (slot.failures >= ATTEMPTS, slot.alone);
+            let level = if alone { Level::Dma } else { self.level };
+            let written = self.slots.get(number).map(|slot| self.write(number, &slot.request, level));
+            match written {
+                Some(Ok(Some(queued))) if !exhausted => {
+                    self.queued = self.queued & !(1 << number) | u32::from(queued) << number;
+                    self.line.push_front(number);
+                    self.rung += 1;
+                }
+                Some(Err(refused)) => self.ended.push_back((number, refused)),
+                _ => self.ended.push_back((number, error)),
+            }
+        }
+    }
+
+    /// Ends everything that is in flight, in line, or not rung yet.
+    fn end_all(&mut self, error: IoError) {
+        self.line.clear();
+        (self.rung, self.unrung) = (0, 0);
+        let known = self.ended.iter().fold(self.done, |mask, &(slot, _)| mask | 1 << slot);
+        self.ended.extend(bits(self.slots.occupied() & !known).map(|slot| (slot, error)));
+        self.forget_nothing();
+    }
+
+    /// The next request that ended badly; after a reset of the controller, once the port is ready again.
+    pub(super) fn reap_after_trouble(&mut self) -> Result<Option<Completion>, Error> {
+        if self.ended.is_empty() && self.out_of_step() {
+            self.rejoin()?;
+        }
+        while let Some((slot, error)) = self.ended.pop_front() {
+            if let Some(mut completion) = self.slots.end(slot, Err(error)) {
+                if self.shared.generation.load(Ordering::Acquire) == DEAD && !self.shared.owns_nothing() {
+                    // The device may still write there, so nobody gets it back.
+                    std::mem::forget(std::mem::take(&mut completion.data));
+                }
+                return Ok(Some(completion));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,148 @@
+//! The suite that every disk passes, on the AHCI driver over each backend that needs no guest.
+
+use std::time::Duration;
+
+use ring3_backend::{Job, OpenOptions, with_device};
+use ring3_class::block::conformance::{self, Report, Verdict};
+use ring3_device::irq::IrqKind;
+use ring3_device::{Device, Error};
+use ring3_driver::Interrupts;
+use ring3_driver::ata::{Level, Options, ahci};
+
+struct Suite {
+    options: Options,
+    suite: conformance::Options,
+}
+
+impl Job for Suite {
+    type Output = Result<Vec<Report>, Error>;
+
+    fn run<D: Device>(self, device: D) -> Self::Output {
+        let controller = ahci::Controller::open(device, self.options)?;
+        assert!(controller.refused().is_empty(), "{:?}", controller.refused());
+        Ok(controller.drives().iter().map(|disk| conformance::run(disk, &self.suite)).collect())
+    }
+}
+
+/// Runs the suite on each of `drives` behind `uri`.
+fn conforms(uri: &str, drives: usize, options: Options, requests: u32) {
+    let suite = conformance::Options { requests, depth: 32, patience: Duration::from_secs(20) };
+    let reports = with_device(&uri.parse().unwrap(), OpenOptions::default(), Suite { options, suite }).unwrap().unwrap();
+    assert_eq!(reports.len(), drives, "{uri}");
+    for report in reports {
+        assert!(report.passed(), "{report}");
+        let passed = report.findings.iter().filter(|finding| finding.verdict == Verdict::Passed).count();
+        assert!(passed > report.findings.len() / 2, "too little could be shown: {report}");
+    }
+}
+
+fn by(kind: IrqKind) -> Options {
+    Options { interrupts: Interrupts::Only(kind), ..Options::default() }
+}
+
+fn polled() -> Options {
+    Options { interrupts: Interrupts::Polled, ..Options::default() }
+}
+
+#[test]
+fn the_simulated_controller_conforms() {
+    conforms("sim:ahci", 1, Options::default(), 3000);
+}
+
+#[test]
+fn a_short_queue_conforms() {
+    conforms("sim:ahci,depth=3", 1, Options::default(), 1000);
+    conforms("sim:ahci,slots=1", 1, Options::default(), 500);
+}
+
+#[test]
+fn a_drive_that_queues_nothing_conforms() {
+    conforms("sim:ahci,ncq=off", 1, Options::default(), 1000);
+}
+
+#[test]
+fn commands_that_are_not_queued_conform() {
+    conforms("sim:ahci", 1, Options { level: Level::Dma, ..Options::default() }, 1000);
+}
+
+#[test]
+fn an_old_drive_without_48_bit_commands_conforms() {
+    conforms("sim:ahci,lba48=off,ncq=off,size=32M", 1, Options::default(), 500);
+}
+
+#[test]
+fn a_controller_with_32_bit_addresses_conforms() {
+    conforms("sim:ahci,wide=off,below=4G", 1, Options::default(), 1000);
+}
+
+#[test]
+fn blocks_of_4096_bytes_conform() {
+    conforms("sim:ahci,block=4096", 1, Options::default(), 1000);
+}
+
+#[test]
+fn several_drives_conform() {
+    conforms("sim:ahci,disks=4", 4, Options::default(), 500);
+}
+
+#[test]
+fn the_pin_conforms() {
+    conforms("sim:ahci", 1, by(IrqKind::Intx), 1000);
+    conforms("sim:ahci,disks=2", 2, by(IrqKind::Intx), 300);
+}
+
+#[test]
+fn polling_conforms() {
+    conforms("sim:ahci", 1, polled(), 1000);
+}
+
+#[test]
+fn sleeping_for_every_completion_conforms() {
+    conforms("sim:ahci,delay=20us", 1, Options { poll: Duration::ZERO, ..Options::default() }, 1000);
+}
+
+#[test]
+fn sleeping_for_every_pin_conforms() {
+    let options = Options { poll: Duration::ZERO, ..by(IrqKind::Intx) };
+    conforms("sim:ahci,delay=20us,disks=2", 2, options, 500);
+}
+
+#[test]
+fn short_transfers_conform() {
+    conforms("sim:ahci", 1, Options { max_transfer: Some(8192), max_depth: 4, ..Options::default() }, 1000);
+}
+
+#[test]
+fn completions_that_come_later_conform() {
+    conforms("sim:ahci,delay=100us", 1, Options::default(), 500);
+}
+
+#[test]
+fn a_drive_that_writes_nothing_through_and_trims_nothing_conforms() {
+    conforms("sim:ahci,fua=off,trim=off", 1, Options::default(), 500);
+}
+
+#[test]
+fn a_controller_that_firmware_owned_conforms() {
+    conforms("sim:ahci,handoff=on,ready=20ms", 1, Options::default(), 200);
+}
+
+#[test]
+fn qemus_controller_conforms() {
+    conforms("qtest:ich9-ahci", 1, Options::default(), 200);
+}
+
+#[test]
+fn qemus_controller_with_the_pin_conforms() {
+    conforms("qtest:ich9-ahci", 1, by(IrqKind::Intx), 100);
+}
+
+#[test]
+fn qemus_controller_without_queued_commands_conforms() {
+    conforms("qtest:ich9-ahci", 1, Options { level: Level::Dma, ..polled() }, 100);
+}
+
+#[test]
+fn qemus_controller_with_several_drives_conforms() {
+    conforms("qtest:ich9-ahci,disks=2", 2, Options::default(), 50);
+}
