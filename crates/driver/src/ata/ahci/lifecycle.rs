@@ -69,7 +69,7 @@ impl<D: Device> PortQueue<D> {
         let generation = {
             let _order = lock(&shared.order);
             // A reset since then has stopped the port already. The drive may still be busy: the next queue resets it.
-            if shared.generation() != self.port.generation || self.port.stop().is_ok() {
+            if shared.generation() != self.port.generation || self.port.interrupt().is_ok() {
                 return shared.alive().is_ok() || shared.owns_nothing();
             }
             shared.generation()

@@ -190,10 +190,7 @@ impl<B: Bar> Port<B> {
     /// data. [AHCI 10.4.2]
     pub(super) fn reset_link(&mut self) -> Result<bool, Error> {
         let stopped = self.stop();
-        let control = SataControl(0).with_power(NO_POWER_SAVING);
-        self.registers.write(port::sata_control(self.index), control.with_detection(1));
-        std::thread::sleep(COMRESET);
-        self.registers.write(port::sata_control(self.index), control);
+        self.pulse();
         let linked = self.has_drive(Self::link_deadline());
         // A port that did not stop by itself may do so now that its drive starts anew.
         if stopped.is_err() {
@@ -203,6 +200,22 @@ impl<B: Bar> Port<B> {
             Err(Error::Timeout { .. }) => Ok(false),
             linked => linked,
         }
+    }
+
+    /// Stops the port, and has its drive forget what it was asked. When this succeeds, the port moves no data.
+    pub(super) fn interrupt(&mut self) -> Result<(), Error> {
+        let stopped = self.stop();
+        // A drive with commands left over is of no use; and QEMU finishes queued commands of a stopped port unless it is reset.
+        self.pulse();
+        stopped.or_else(|_| self.stop())
+    }
+
+    /// COMRESET: what a drive was asked is forgotten, and it starts anew.
+    fn pulse(&self) {
+        let control = SataControl(0).with_power(NO_POWER_SAVING);
+        self.registers.write(port::sata_control(self.index), control.with_detection(1));
+        std::thread::sleep(COMRESET);
+        self.registers.write(port::sata_control(self.index), control);
     }
 
     /// The drive's status and error.
