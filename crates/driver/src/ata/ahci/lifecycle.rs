@@ -1,14 +1,21 @@
 //! How a queue takes its port, and gives it back.
+//!
+//! A queue that is dropped under load waits for what the drive is doing. To stop it would cost a reset of the drive, and more time; that is
+//! for drives that do not end. (QEMU 7.2 moves the data of queued commands even after that.)
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use ring3_device::{Device, Error};
+use ring3_device::{Deadline, Device, Error, poll_until};
 use ring3_spec::ahci::SLOTS;
 
 use super::controller::Shared;
 use super::life::lock;
 use super::queue::{Parts, PortQueue};
 use super::slots::bits;
+
+/// A drive is given this long to end what it is doing when its queue is dropped.
+const DRAIN: Duration = Duration::from_secs(2);
 
 impl<D: Device> PortQueue<D> {
     /// Takes the port of `seat` for up to `depth` requests at once.
@@ -35,7 +42,10 @@ impl<D: Device> PortQueue<D> {
         let current = queue.port.ready && queue.port.generation == queue.shared.generation();
         if !current && !queue.revive("it was left busy")? {
             let name = queue.shared.device.name();
-            return Err(Error::Fatal(format!("{name} port {} has no drive, or another, since it was opened", queue.port.index())));
+            return Err(Error::Fatal(format!(
+                "{name} port {} has no drive, or another, since it was opened",
+                queue.port.index()
+            )));
         }
         Ok(queue)
     }
@@ -45,7 +55,7 @@ impl<D: Device> Drop for PortQueue<D> {
     fn drop(&mut self) {
         self.gate.close();
         let shared = self.shared.clone();
-        if self.issued != 0 && !self.withdrawn() {
+        if self.issued != 0 && !self.drained() && !self.withdrawn() {
             tracing::error!(
                 "{} port {}: the memory of its requests is given up: the device may still write to it",
                 shared.device.name(),
@@ -63,6 +73,25 @@ impl<D: Device> Drop for PortQueue<D> {
 }
 
 impl<D: Device> PortQueue<D> {
+    /// Waits for the end of what is in the device's hands; false if that does not come soon.
+    fn drained(&mut self) -> bool {
+        let in_step = |queue: &Self| queue.shared.generation() == queue.port.generation;
+        let limit = Deadline::after(DRAIN.min(self.shared.options.timeout));
+        let ended = poll_until(limit, "the end of what a drive is doing", || {
+            self.port.events()?;
+            let failed = self.port.lists.take_frames(self.plain).failure.is_some();
+            if failed || !in_step(self) {
+                return Err(Error::Fatal("a command failed".into()));
+            }
+            Ok((self.port.outstanding(!self.plain) & self.issued == 0).then_some(()))
+        });
+        let drained = ended.is_ok() && self.port.is_running() && in_step(self);
+        if drained {
+            self.port.clear();
+        }
+        drained
+    }
+
     /// Takes back what is in the device's hands; true if it cannot write there any more.
     fn withdrawn(&mut self) -> bool {
         let shared = self.shared.clone();

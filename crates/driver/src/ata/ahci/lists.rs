@@ -214,12 +214,11 @@ impl Lists {
     pub(super) fn take_frames(&self, plain: bool) -> Frames {
         let bits = if self.page.load(DEVICE_BITS_WORD) != 0 { self.page.take_word(DEVICE_BITS_WORD) } else { 0 };
         let register = self.page.load(REGISTER_WORD);
-        let register =
-            if register & FAILED != 0 || (plain && register != 0) { self.page.take_word(REGISTER_WORD) } else { 0 };
-        let failure = [register, bits].into_iter().find(|word| word & FAILED != 0).map(|word| Failure {
-            status: Status((word >> STATUS_SHIFT) as u8),
-            error: ErrorBits((word >> ERROR_SHIFT) as u8),
-        });
+        let register = if register & FAILED != 0 || (plain && register != 0) { self.page.take_word(REGISTER_WORD) } else { 0 };
+        let failure = [register, bits]
+            .into_iter()
+            .find(|word| word & FAILED != 0)
+            .map(|word| Failure { status: Status((word >> STATUS_SHIFT) as u8), error: ErrorBits((word >> ERROR_SHIFT) as u8) });
         Frames { ended: (bits >> 32) as u32, any: bits | register != 0, failure }
     }
 

@@ -122,7 +122,7 @@ impl<B: Bar> Port<B> {
     }
 
     /// Forgets errors and interrupts. [AHCI 10.1.2 steps 5 and 6]
-    fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.registers.write(port::sata_error(self.index), SataError(u32::MAX));
         self.registers.write(port::interrupt_status(self.index), Interrupts(u32::MAX));
         self.registers.write(registers::INTERRUPT_STATUS, 1 << self.index);
@@ -205,7 +205,7 @@ impl<B: Bar> Port<B> {
     /// Stops the port, and has its drive forget what it was asked. When this succeeds, the port moves no data.
     pub(super) fn interrupt(&mut self) -> Result<(), Error> {
         let stopped = self.stop();
-        // A drive with commands left over is of no use; and QEMU finishes queued commands of a stopped port unless it is reset.
+        // A drive with commands left over is of no use.
         self.pulse();
         stopped.or_else(|_| self.stop())
     }
@@ -261,7 +261,9 @@ impl<B: Bar> Port<B> {
             let frames = self.lists.take_frames(true);
             if let Some(Failure { status, error }) = frames.failure {
                 let (status, error) = (status.0, error.0);
-                return Err(Error::Unsupported(format!("{what}: the drive failed it (status {status:#04x}, error {error:#04x})")));
+                return Err(Error::Unsupported(format!(
+                    "{what}: the drive failed it (status {status:#04x}, error {error:#04x})"
+                )));
             }
             let outstanding = self.outstanding(false) & 1 != 0;
             // Read after that bit: an end by an error that clears the bit is seen as an error.
@@ -291,14 +293,8 @@ impl<B: Bar> Port<B> {
     /// Which queued command failed, and how; lets the drive take commands again. [ACS-3 9.13, AHCI 6.2.2.2]
     pub(super) fn queued_error(&mut self, timeout: Duration) -> Result<(u8, Failure), Error> {
         let log = opcode::LOG_QUEUED_ERROR.into();
-        let task = TaskFile {
-            command: opcode::READ_LOG_EXT,
-            count: 1,
-            lba: log,
-            device: device::LBA,
-            ext: true,
-            ..TaskFile::default()
-        };
+        let task =
+            TaskFile { command: opcode::READ_LOG_EXT, count: 1, lba: log, device: device::LBA, ext: true, ..TaskFile::default() };
         let page = self.fetch(task, timeout, "reading the log of the queued command that failed")?;
         // The last byte makes the sum of all zero. [ACS-3 9.13.1]
         let sum = page.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));

@@ -39,12 +39,7 @@ impl<B: Bar> Found<B> {
 }
 
 /// Looks at all ports of `hba`, which was reset. What is wrong with one drive is no failure.
-pub(super) fn all<D: Device>(
-    device: &D,
-    hba: &Hba<D::Bar>,
-    options: &Options,
-    found: &mut Found<D::Bar>,
-) -> Result<(), Error> {
+pub(super) fn all<D: Device>(device: &D, hba: &Hba<D::Bar>, options: &Options, found: &mut Found<D::Bar>) -> Result<(), Error> {
     let mut started = Vec::new();
     for index in hba.ports() {
         let lists = Lists::new(device.dma().arena(), 1, hba.limit())?;
