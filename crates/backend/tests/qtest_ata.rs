@@ -113,6 +113,35 @@ fn a_drive_says_who_it_is_by_pio() {
 }
 
 #[test]
+fn a_data_port_gives_and_takes_the_same_by_words_and_by_strings() {
+    let device = open("qtest:piix3-ide,size=1M");
+    let mut channel = Channel::of(&device, 0);
+    let pio = |command, ext| TaskFile { command, count: 2, lba: 5, device: device::LBA, ext, ..TaskFile::default() };
+    let data: Vec<u8> = (0..1024u32).map(|i| (i ^ i >> 8) as u8).collect();
+    channel.start(&pio(opcode::WRITE_PIO, false), 0);
+    channel.idle();
+    channel.command.bar().write_string16(0, &data[..512]);
+    channel.idle();
+    channel.command.bar().write_string32(0, &data[512..]);
+    assert_eq!(channel.idle().data_request(), 0);
+    let mut strings = vec![0; 1024];
+    channel.start(&pio(opcode::READ_PIO_EXT, true), 0);
+    channel.idle();
+    channel.command.bar().read_string32(0, &mut strings[..512]);
+    channel.idle();
+    channel.command.bar().read_string16(0, &mut strings[512..]);
+    assert!(strings == data);
+    channel.start(&pio(opcode::READ_PIO, false), 0);
+    channel.idle();
+    let first = channel.sector();
+    channel.idle();
+    assert!([first, channel.sector()].concat() == data);
+    let mut outside = [0; 5];
+    device.bar(1).unwrap().read_string16(0, &mut outside);
+    assert_eq!(outside, [0xff, 0xff, 0xff, 0xff, 0]);
+}
+
+#[test]
 fn a_channel_without_drives_has_no_ready_drive() {
     let device = open("qtest:piix3-ide,disks=0");
     assert_eq!(Channel::of(&device, 0).control.read(control::ALTERNATE_STATUS).ready(), 0);

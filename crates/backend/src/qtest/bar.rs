@@ -32,9 +32,26 @@ impl QtestBar {
         offset >= from && offset.checked_add(width).is_some_and(|end| end <= to)
     }
 
+    /// All ones as for a single access.
+    fn read_string(&self, verbs: [&'static str; 2], offset: u64, width: usize, bytes: &mut [u8]) {
+        let whole = bytes.len() - bytes.len() % width;
+        let bytes = &mut bytes[..whole];
+        let (verb, at) = self.target(verbs, offset);
+        if !self.contains(offset, width as u64) || self.wire.read_stream(&format!("{verb} {at:#x}"), width, bytes).is_err() {
+            bytes.fill(0xff);
+        }
+    }
+
+    fn write_string(&self, verbs: [&'static str; 2], offset: u64, width: usize, bytes: &[u8]) {
+        if self.contains(offset, width as u64) {
+            let (verb, at) = self.target(verbs, offset);
+            self.wire.write_stream(&format!("{verb} {at:#x}"), width, &bytes[..bytes.len() - bytes.len() % width]);
+        }
+    }
+
     /// The line's verb, for memory or ports, and where it goes.
     fn target(&self, verbs: [&'static str; 2], offset: u64) -> (&'static str, u64) {
-        (verbs[usize::from(self.range.port)], self.range.base + offset)
+        (verbs[usize::from(self.range.port)], self.range.base.saturating_add(offset))
     }
 
     /// All ones for what lies outside or is another device's, for a QEMU that is gone, and for an access that it refused.
@@ -88,5 +105,17 @@ impl Bar for QtestBar {
         }
         self.write32(offset, value as u32);
         self.write32(offset.saturating_add(4), (value >> 32) as u32);
+    }
+    fn read_string16(&self, offset: u64, bytes: &mut [u8]) {
+        self.read_string(["readw", "inw"], offset, 2, bytes);
+    }
+    fn write_string16(&self, offset: u64, bytes: &[u8]) {
+        self.write_string(["writew", "outw"], offset, 2, bytes);
+    }
+    fn read_string32(&self, offset: u64, bytes: &mut [u8]) {
+        self.read_string(["readl", "inl"], offset, 4, bytes);
+    }
+    fn write_string32(&self, offset: u64, bytes: &[u8]) {
+        self.write_string(["writel", "outl"], offset, 4, bytes);
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! # Shape
 //! [`Qtest`] is the device; `model` turns its name into QEMU's command line (`disk` what stands behind it), `find` looks for QEMU,
-//! `host` is the machine and `machine` its process, `wire` the socket (`inbox` what comes in); `board` sets the machine's PCI functions up (`function`, `legacy`) and
+//! `host` is the machine and `machine` its process, `wire` the socket (`inbox` what comes in, `stream` for data ports); `board` sets the machine's PCI functions up (`function`, `legacy`) and
 //! resets them; `interrupts` are the pins (`intx`) and the messages (`ivshmem`).
 //!
 //! # Options
@@ -42,6 +42,7 @@ mod ivshmem;
 mod legacy;
 mod machine;
 mod model;
+mod stream;
 mod wire;
 
 pub use bar::QtestBar;

@@ -49,10 +49,22 @@ impl Wire {
         if self.send(line).is_err() {
             return;
         }
-        inbox.owed += 1;
+        self.owe(&mut inbox, 1);
+    }
+
+    /// Sends `count` lines that only change something, and does not wait.
+    pub(super) fn post_text(&self, lines: &str, count: usize) {
+        let mut inbox = self.inbox();
+        if self.send_text(lines.as_bytes()).is_ok() {
+            self.owe(&mut inbox, count);
+        }
+    }
+
+    fn owe(&self, inbox: &mut Inbox, replies: usize) {
+        inbox.owed += replies;
         // Down to half, so that the waits are few and long instead of one for each write.
         if inbox.owed >= OWED_LIMIT {
-            let _ = self.collect(&mut inbox, OWED_LIMIT / 2, Deadline::after(self.limit));
+            let _ = self.collect(inbox, OWED_LIMIT / 2, Deadline::after(self.limit));
         }
     }
 
@@ -90,23 +102,33 @@ impl Wire {
         }
     }
 
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+    /// Who does not answer for this long is gone.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         // The count of owed replies is changed in one statement each, so a poisoned lock is still good.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends one line. Holding the inbox keeps lines of several threads apart and their replies in order.
     fn send(&self, line: std::fmt::Arguments<'_>) -> Result<(), Error> {
-        if self.is_gone() {
-            return Err(Error::Gone);
-        }
         let mut buffer = [0; 128];
         let mut free = &mut buffer[..];
         if writeln!(free, "{line}").is_err() {
             return Err(Error::Invalid(format!("a qtest line of more than 128 bytes: {line}")));
         }
         let unused = free.len();
-        let mut rest = &buffer[..buffer.len() - unused];
+        self.send_text(&buffer[..buffer.len() - unused])
+    }
+
+    /// Sends whole lines, for which the caller holds the inbox.
+    pub(super) fn send_text(&self, lines: &[u8]) -> Result<(), Error> {
+        let mut rest = lines;
+        if self.is_gone() {
+            return Err(Error::Gone);
+        }
         let deadline = Deadline::after(self.limit);
         while !rest.is_empty() {
             match send(&self.socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -119,7 +141,7 @@ impl Wire {
     }
 
     /// Reads owed replies until at most `keep` are owed, and beyond that as many as have arrived already.
-    fn collect(&self, inbox: &mut Inbox, keep: usize, deadline: Deadline) -> Result<(), Error> {
+    pub(super) fn collect(&self, inbox: &mut Inbox, keep: usize, deadline: Deadline) -> Result<(), Error> {
         while inbox.owed > 0 || keep > 0 {
             let Some(line) = inbox.line() else {
                 if self.receive(inbox, inbox.owed > keep, deadline)? {
@@ -138,7 +160,7 @@ impl Wire {
     }
 
     /// Reads the one reply that is due.
-    fn reply(&self, inbox: &mut Inbox, deadline: Deadline) -> Result<u64, Error> {
+    pub(super) fn reply(&self, inbox: &mut Inbox, deadline: Deadline) -> Result<u64, Error> {
         loop {
             while let Some(line) = inbox.line() {
                 if let Some(reply) = self.reply_in(line) {
