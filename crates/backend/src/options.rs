@@ -62,8 +62,15 @@ impl Uri {
         }
     }
 
-    fn bad_value(&self, key: &str, value: &str, wanted: &'static str) -> UriError {
-        UriError::Value { scheme: self.scheme.clone(), key: key.into(), value: value.into(), wanted }
+    /// The option `key` as one of `words`.
+    pub fn word<'a>(&self, key: &str, words: &[&'a str]) -> Result<Option<&'a str>, UriError> {
+        let Some(text) = self.options.get(key) else { return Ok(None) };
+        let found = words.iter().copied().find(|word| word == text);
+        found.map(Some).ok_or_else(|| self.bad_value(key, text, format!("one of {}", words.join(", "))))
+    }
+
+    fn bad_value(&self, key: &str, value: &str, wanted: impl Into<String>) -> UriError {
+        UriError::Value { scheme: self.scheme.clone(), key: key.into(), value: value.into(), wanted: wanted.into() }
     }
 }
 

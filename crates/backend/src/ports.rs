@@ -14,15 +14,19 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use ring3_device::Error;
-use ring3_pci::Resource;
+use ring3_pci::{Function, Resource};
 
 pub(crate) use io::Port;
 
-/// The second range of an IDE channel has one port of use, the third of its four: the kernel lists that one alone for a function in
-/// compatibility mode, at its two legacy places. A driver sees the whole range. [PCI IDE 1.0, 2.4]
-const LEGACY_CONTROLS: [u64; 2] = [0x3f6, 0x376];
+/// Where the channels of an IDE function in compatibility mode are, by BAR. The kernel lists these as the function's resources. Of a
+/// channel's second range only the third port is its own (the others are a floppy controller's), so the kernel lists that one alone; a
+/// driver sees the whole range. [PCI IDE 1.0, 2.1]
+const LEGACY: [Range<u64>; 4] = [0x1f0..0x1f8, 0x3f6..0x3f7, 0x170..0x178, 0x376..0x377];
 const CONTROL: u64 = 2;
 const CONTROL_RANGE: u64 = 4;
+/// Base class and sub-class of IDE, and the interface bits that say that a channel is in native mode, by BAR. [PCI IDE 1.0, 5.0]
+const IDE: u32 = 0x0101;
+const NATIVE: [u32; 4] = [1 << 0, 1 << 0, 1 << 2, 1 << 2];
 
 /// The ports that a BAR means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +40,23 @@ pub(crate) struct PortRange {
 }
 
 impl PortRange {
-    /// The range of a port resource.
-    pub(crate) fn of(resource: &Resource) -> Result<Self, Error> {
+    /// The range of BAR `resource` of `function`. Ports below 0x400 are the machine's own, so there it must be a legacy range, and the
+    /// function one that has it.
+    pub(crate) fn of(function: &Function, resource: &Resource) -> Result<Self, Error> {
         let wrong = || Error::Invalid(format!("BAR {}: {:#x}+{:#x} are no ports", resource.index, resource.start, resource.size));
         let end = resource.start.checked_add(resource.size).filter(|&end| resource.port && resource.size > 0 && end <= 1 << 16);
         end.ok_or_else(wrong)?;
         let first = u16::try_from(resource.start).map_err(|_| wrong())?;
-        let is_control = resource.size == 1 && LEGACY_CONTROLS.contains(&resource.start);
+        let legacy = LEGACY.iter().zip(NATIVE).nth(resource.index.into());
+        let is_legacy = legacy.is_some_and(|(range, native)| {
+            *range == (resource.start..resource.start + resource.size)
+                && function.class >> 8 == IDE
+                && function.class & native == 0
+        });
+        if resource.start < 0x400 && !is_legacy {
+            return Err(wrong());
+        }
+        let is_control = is_legacy && resource.size == 1;
         let (len, start) = if is_control { (CONTROL_RANGE, CONTROL) } else { (resource.size, 0) };
         Ok(Self { len, there: start..start + resource.size, first })
     }
@@ -53,6 +67,12 @@ impl PortRange {
         let end = offset.checked_add(size as u64)?;
         let fits = offset >= self.there.start && end <= self.there.end && offset.is_multiple_of(size as u64);
         fits.then(|| (offset - self.there.start) as u16)
+    }
+
+    /// Fails if the kernel has given one of these ports to somebody else than `function` and `driver`.
+    pub(crate) fn check_owner(&self, function: &Function, driver: &str) -> Result<(), Error> {
+        let list = std::fs::read_to_string("/proc/ioports").map_err(|error| Error::os("reading /proc/ioports", error))?;
+        check_owner(&list, &self.ports(), &function.address.to_string(), driver)
     }
 
     /// The ports that are the function's.
@@ -113,7 +133,7 @@ impl Ports {
 }
 
 /// Fails if somebody else than the function, its bus and `driver` has one of `ports` in `text`, the kernel's list of ports.
-pub(crate) fn check_owner(text: &str, ports: &Range<u32>, function: &str, driver: &str) -> Result<(), Error> {
+fn check_owner(text: &str, ports: &Range<u32>, function: &str, driver: &str) -> Result<(), Error> {
     let overlap = |line: &&str| {
         let range = line.trim_start().split(" : ").next().and_then(|range| range.split_once('-'));
         let number = |text: &str| u32::from_str_radix(text, 16).ok();
@@ -134,29 +154,58 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn resource(start: u64, size: u64) -> Resource {
-        Resource { index: 1, start, size, port: true }
+    fn resource(index: u8, start: u64, size: u64) -> Resource {
+        Resource { index, start, size, port: true }
+    }
+
+    /// An IDE function with this programming interface.
+    fn ide(interface: u8) -> Function {
+        Function {
+            address: ring3_pci::Address { domain: 0, bus: 0, device: 1, function: 1 },
+            vendor: 0x8086,
+            device: 0x7010,
+            class: IDE << 8 | u32::from(interface),
+            driver: None,
+            driver_override: None,
+            iommu_group: None,
+            bars: Vec::new(),
+            reset_methods: Vec::new(),
+        }
+    }
+
+    fn range(index: u8, start: u64, size: u64) -> Result<PortRange, Error> {
+        PortRange::of(&ide(0x80), &resource(index, start, size))
     }
 
     #[test]
     fn a_legacy_control_block_is_seen_whole_and_has_one_port() {
-        let range = PortRange::of(&resource(0x3f6, 1)).unwrap();
+        let range = range(1, 0x3f6, 1).unwrap();
         assert_eq!((range.len, range.ports()), (4, 0x3f6..0x3f7));
         assert_eq!((range.find(2, 1), range.find(0, 1), range.find(3, 1), range.find(2, 2)), (Some(0), None, None, None));
     }
 
     #[test]
     fn a_native_control_block_has_all_its_ports() {
-        let range = PortRange::of(&resource(0xc100, 4)).unwrap();
+        let range = range(1, 0xc100, 4).unwrap();
         assert_eq!((range.find(2, 1), range.find(0, 4), range.find(2, 4)), (Some(2), Some(0), None));
     }
 
     #[test]
     fn what_is_no_range_of_ports_is_refused() {
         for (start, size) in [(0xfffc, 8), (0x1_0000, 8), (u64::MAX, 2), (0x1f0, 0)] {
-            assert!(PortRange::of(&resource(start, size)).is_err(), "{start:#x}+{size}");
+            assert!(range(0, start, size).is_err(), "{start:#x}+{size}");
         }
-        assert!(PortRange::of(&Resource { port: false, ..resource(0x1f0, 8) }).is_err());
+        assert!(PortRange::of(&ide(0x80), &Resource { port: false, ..resource(0, 0x1f0, 8) }).is_err());
+    }
+
+    #[test]
+    fn the_machines_own_ports_are_refused_except_those_of_a_channel_in_compatibility_mode() {
+        assert!(range(0, 0x60, 8).is_err() && range(2, 0x1f0, 8).is_err() && range(0, 0x1f0, 7).is_err());
+        assert!(range(0, 0x1f0, 8).is_ok() && range(2, 0x170, 8).is_ok() && range(3, 0x376, 1).is_ok());
+        // The primary channel is in native mode, the secondary is not.
+        assert!(PortRange::of(&ide(0x81), &resource(0, 0x1f0, 8)).is_err());
+        assert!(PortRange::of(&ide(0x81), &resource(2, 0x170, 8)).is_ok());
+        assert!(PortRange::of(&Function { class: 0x010802, ..ide(0) }, &resource(0, 0x1f0, 8)).is_err());
     }
 
     #[test]
@@ -172,7 +221,7 @@ mod tests {
     fn a_file_stands_for_ports_that_may_not_be_used_by_instruction() {
         let file = File::from(rustix::fs::memfd_create("ports", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
         file.set_len(8).unwrap();
-        let ports = Ports::new(PortRange::of(&resource(0x1f0, 8)).unwrap(), false, file, 0);
+        let ports = Ports::new(range(0, 0x1f0, 8).unwrap(), false, file, 0);
         ports.write(6, 0xa0u8);
         assert_eq!((ports.read::<u8>(6), ports.read::<u16>(6), ports.read::<u32>(6)), (0xa0, 0x00a0, u32::MAX));
     }
@@ -180,7 +229,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_offset_reaches_a_port_that_is_not_the_functions(start in 0u64..0x1_0000, size in 1u64..64, offset in any::<u64>()) {
-            if let Ok(range) = PortRange::of(&resource(start, size)) {
+            if let Ok(range) = range(0, start, size) {
                 for width in [1, 2, 4] {
                     for offset in [offset, offset % 80] {
                         if let Some(at) = range.find(offset, width) {

@@ -46,7 +46,7 @@ pub enum UriError {
         /// What stood there.
         value: String,
         /// What should.
-        wanted: &'static str,
+        wanted: String,
     },
 }
 

@@ -6,7 +6,7 @@ use ring3_device::{Bar, Error};
 
 use super::claim::Claim;
 use crate::guard::Mapping;
-use crate::ports::{PortRange, Ports, check_owner};
+use crate::ports::{PortRange, Ports};
 
 /// A BAR of a claimed function. The claim lives as long as any clone.
 #[derive(Clone)]
@@ -31,11 +31,10 @@ enum Space {
 
 /// BAR `index` of `claim`.
 pub(super) fn open(claim: &Arc<Claim>, index: u8) -> Result<UioBar, Error> {
-    let (resource, file) = claim.bar(index)?;
+    let (function, resource, file) = claim.bar(index)?;
     let space = if resource.port {
-        let range = PortRange::of(&resource)?;
-        let list = std::fs::read_to_string("/proc/ioports").unwrap_or_default();
-        check_owner(&list, &range.ports(), &claim.address().to_string(), "uio")?;
+        let range = PortRange::of(&function, &resource)?;
+        range.check_owner(&function, "uio")?;
         Space::Ports(Ports::new(range, true, file, 0))
     } else {
         let start = resource.start as usize % rustix::param::page_size();

@@ -70,10 +70,6 @@ impl Claim {
         Ok(())
     }
 
-    pub(super) fn address(&self) -> Address {
-        self.address
-    }
-
     pub(super) fn name(&self) -> &str {
         self.config.name()
     }
@@ -98,15 +94,13 @@ impl Claim {
         Ok(count as u32)
     }
 
-    /// What the kernel knows of BAR `index`, and the file that reaches it.
-    pub(super) fn bar(&self, index: u8) -> Result<(Resource, File), Error> {
+    /// What the kernel knows of the function and of BAR `index`, and the file that reaches it.
+    pub(super) fn bar(&self, index: u8) -> Result<(Function, Resource, File), Error> {
         let function = Function::read(&self.host, self.address).ok_or(Error::Gone)?;
-        let found = function.bars.into_iter().find(|bar| bar.index == index && bar.start != 0);
+        let found = function.bars.iter().copied().find(|bar| bar.index == index && bar.start != 0);
         let resource = found.ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))?;
-        Ok((
-            resource,
-            open_file(&self.host, self.address, &format!("sys/bus/pci/devices/{}/resource{index}", self.address), Access::Both)?,
-        ))
+        let path = format!("sys/bus/pci/devices/{}/resource{index}", self.address);
+        Ok((function, resource, open_file(&self.host, self.address, &path, Access::Both)?))
     }
 
     /// Allows or forbids transfers; they are allowed only while there is somebody to stop them.

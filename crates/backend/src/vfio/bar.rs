@@ -1,4 +1,5 @@
-//! BARs: mapped memory where the kernel allows it, system calls where it does not (ports, and holes in the mapping).
+//! BARs: mapped memory where the kernel allows it, system calls where it does not (holes in the mapping); ports by system calls, or by
+//! instruction if the user wants that.
 
 use std::sync::Arc;
 
@@ -6,7 +7,8 @@ use ring3_device::{Bar, Error};
 
 use super::claim::Claim;
 use super::region::Region;
-use crate::guard::{Mapping, Word};
+use crate::guard::Mapping;
+use crate::ports::{Port, PortRange, Ports};
 
 /// A BAR of a claimed function. The claim lives as long as any clone.
 #[derive(Clone)]
@@ -18,6 +20,8 @@ struct Inner {
     /// The first part that is mapped, nearly always the whole BAR.
     first: Option<Area>,
     others: Vec<Area>,
+    // Before the claim: it may hold a copy of the device's descriptor, which is closed before the group's.
+    ports: Option<Ports>,
     region: Region,
     claim: Arc<Claim>,
 }
@@ -40,7 +44,7 @@ impl Area {
 
 impl VfioBar {
     /// Maps what can be mapped of `region`. A part for which that fails is reached by system calls, slower but as well.
-    pub(super) fn new(claim: Arc<Claim>, region: Region) -> Self {
+    fn new(claim: Arc<Claim>, region: Region, ports: Option<Ports>) -> Self {
         let map = |area: &std::ops::Range<u64>| {
             let len = usize::try_from(area.end - area.start).ok()?;
             match Mapping::new(claim.device(), region.offset + area.start, len) {
@@ -53,7 +57,7 @@ impl VfioBar {
         };
         let mut areas = region.mappable.iter().filter_map(map);
         let (first, others) = (areas.next(), areas.collect());
-        Self { inner: Arc::new(Inner { first, others, region, claim }) }
+        Self { inner: Arc::new(Inner { first, others, ports, region, claim }) }
     }
 
     /// Whether `size` bytes at `offset` are reached without a system call.
@@ -73,7 +77,7 @@ impl VfioBar {
     }
 
     #[inline]
-    fn read<T: Word>(&self, offset: u64) -> T {
+    fn read<T: Port>(&self, offset: u64) -> T {
         match self.mapped(offset, size_of::<T>()) {
             Some((mapping, at)) => mapping.read(at),
             None => self.read_slowly(offset),
@@ -81,7 +85,7 @@ impl VfioBar {
     }
 
     #[inline]
-    fn write<T: Word>(&self, offset: u64, value: T) {
+    fn write<T: Port>(&self, offset: u64, value: T) {
         match self.mapped(offset, size_of::<T>()) {
             Some((mapping, at)) => mapping.write(at, value),
             None => self.write_slowly(offset, value),
@@ -89,7 +93,10 @@ impl VfioBar {
     }
 
     #[cold]
-    fn read_slowly<T: Word>(&self, offset: u64) -> T {
+    fn read_slowly<T: Port>(&self, offset: u64) -> T {
+        if let Some(ports) = &self.inner.ports {
+            return ports.read(offset);
+        }
         let mut bytes = [0; 8];
         let bytes = &mut bytes[..size_of::<T>()];
         let read = self.place(offset, bytes.len()).map(|at| rustix::io::pread(self.inner.claim.device(), &mut *bytes, at));
@@ -97,7 +104,10 @@ impl VfioBar {
     }
 
     #[cold]
-    fn write_slowly<T: Word>(&self, offset: u64, value: T) {
+    fn write_slowly<T: Port>(&self, offset: u64, value: T) {
+        if let Some(ports) = &self.inner.ports {
+            return ports.write(offset, value);
+        }
         if let Some(at) = self.place(offset, size_of::<T>()) {
             // A device that is gone loses writes; there is nobody to tell.
             let _ = rustix::io::pwrite(self.inner.claim.device(), &value.to_le()[..size_of::<T>()], at);
@@ -111,16 +121,16 @@ impl VfioBar {
         fits.then_some(region.offset + offset)
     }
 
-    /// Whether one access of 64 bits reaches `offset`; ports and holes take 32 bits at a time.
+    /// Where one access of 64 bits reaches `offset`; ports and holes take 32 bits at a time.
     #[inline]
-    fn is_wide(&self, offset: u64) -> bool {
-        offset.is_multiple_of(8) && self.mapped(offset, 8).is_some()
+    fn wide(&self, offset: u64) -> Option<(&Mapping, usize)> {
+        self.mapped(offset, 8).filter(|_| offset.is_multiple_of(8))
     }
 }
 
 impl Bar for VfioBar {
     fn len(&self) -> u64 {
-        self.inner.region.size
+        self.inner.ports.as_ref().map_or(self.inner.region.size, Ports::len)
     }
     #[inline]
     fn read8(&self, offset: u64) -> u8 {
@@ -136,8 +146,8 @@ impl Bar for VfioBar {
     }
     #[inline]
     fn read64(&self, offset: u64) -> u64 {
-        if self.is_wide(offset) {
-            return self.read(offset);
+        if let Some((mapping, at)) = self.wide(offset) {
+            return mapping.read(at);
         }
         let low = self.read::<u32>(offset);
         u64::from(low) | u64::from(offset.checked_add(4).map_or(u32::MAX, |high| self.read(high))) << 32
@@ -156,8 +166,8 @@ impl Bar for VfioBar {
     }
     #[inline]
     fn write64(&self, offset: u64, value: u64) {
-        if self.is_wide(offset) {
-            return self.write(offset, value);
+        if let Some((mapping, at)) = self.wide(offset) {
+            return mapping.write(at, value);
         }
         self.write(offset, value as u32);
         if let Some(high) = offset.checked_add(4) {
@@ -172,5 +182,26 @@ pub(super) fn open(claim: &Arc<Claim>, index: u8) -> Result<VfioBar, Error> {
     if region.size == 0 {
         return Err(Error::Unsupported(format!("{}: it has no BAR {index}", claim.name())));
     }
-    Ok(VfioBar::new(claim.clone(), region))
+    let ports = ports(claim, index, &region)?;
+    Ok(VfioBar::new(claim.clone(), region, ports))
+}
+
+/// The ports that BAR `index` means, if it is of ports: those that the kernel lists for the function, and nothing else of `region`.
+fn ports(claim: &Claim, index: u8, region: &Region) -> Result<Option<Ports>, Error> {
+    let function = claim.function()?;
+    let Some(resource) = function.bars.iter().find(|bar| bar.index == index && bar.port) else { return Ok(None) };
+    let range = PortRange::of(&function, resource)?;
+    if resource.size != region.size {
+        return Err(Error::Invalid(format!(
+            "{}: BAR {index} has {} ports here and {} there",
+            claim.name(),
+            region.size,
+            resource.size
+        )));
+    }
+    if claim.direct_ports() {
+        range.check_owner(&function, "vfio")?;
+    }
+    let device = claim.device().try_clone_to_owned().map_err(|error| Error::os("copying a descriptor", error))?;
+    Ok(Some(Ports::new(range, claim.direct_ports(), device.into(), region.offset)))
 }

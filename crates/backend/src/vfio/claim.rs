@@ -4,6 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use ring3_device::{Deadline, Error, poll_until};
+use ring3_pci::{Address, Function, Host};
 use ring3_spec::pci;
 use vfio_bindings::bindings::vfio::{VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_PCI_CONFIG_REGION_INDEX};
 
@@ -21,13 +22,16 @@ pub(super) struct Claim {
     // Before the rest, so that its file, the device's, is closed first: the group cannot be left while its device is open.
     config: ConfigSpace,
     resettable: bool,
+    address: Address,
+    direct_ports: bool,
     _iommu: std::sync::Arc<Type1>,
     _held: Vec<OwnedFd>,
 }
 
 impl Claim {
-    /// Takes a function that was just opened; `name` is what the user called it.
-    pub(super) fn new(name: String, opened: Opened) -> Result<Self, Error> {
+    /// Takes the function at `address`, which was just opened.
+    pub(super) fn new(address: Address, direct_ports: bool, opened: Opened) -> Result<Self, Error> {
+        let name = format!("vfio:{address}");
         let Opened { device, iommu, held } = opened;
         let info = ioctl::device_info(&device).map_err(|error| Error::os(format!("{name}: asking what it is"), error))?;
         if info.flags & VFIO_DEVICE_FLAGS_PCI == 0 {
@@ -36,7 +40,7 @@ impl Claim {
         let config = Region::read(&device, VFIO_PCI_CONFIG_REGION_INDEX, None)?;
         let resettable = info.flags & VFIO_DEVICE_FLAGS_RESET != 0;
         let config = ConfigSpace::new(name, device, config.offset, config.size);
-        let claim = Self { config, resettable, _iommu: iommu, _held: held };
+        let claim = Self { config, resettable, address, direct_ports, _iommu: iommu, _held: held };
         claim.config.change_command(pci::COMMAND_BUS_MASTER, pci::COMMAND_MEMORY | pci::COMMAND_IO)?;
         Ok(claim)
     }
@@ -52,6 +56,16 @@ impl Claim {
     /// Its configuration space.
     pub(super) fn config(&self) -> &ConfigSpace {
         &self.config
+    }
+
+    /// What sysfs says of it.
+    pub(super) fn function(&self) -> Result<Function, Error> {
+        Function::read(&Host::this(), self.address).ok_or(Error::Gone)
+    }
+
+    /// Whether ports are reached by instruction.
+    pub(super) fn direct_ports(&self) -> bool {
+        self.direct_ports
     }
 
     /// What the kernel says of BAR `index`.

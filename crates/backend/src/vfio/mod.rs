@@ -52,14 +52,18 @@ pub struct Vfio {
     errors: Option<Irq>,
 }
 
-/// Claims the function that `uri` names: `vfio:0000:01:00.0[,arena=SIZE][,below=SIZE]`.
+/// Claims the function that `uri` names: `vfio:0000:01:00.0[,arena=SIZE][,below=SIZE][,ports=vfio|direct]`.
+///
+/// Ports are reached by VFIO's system calls, which confine them to the function's. `direct` reaches them by instruction, which is much
+/// cheaper and takes the capability CAP_SYS_RAWIO; the process could then use them behind the kernel's back. Without it, system calls it is.
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
-    uri.only(&OpenOptions::KEYS)?;
+    uri.only(&[OpenOptions::KEYS.as_slice(), &["ports"]].concat())?;
+    let direct_ports = uri.word("ports", &["vfio", "direct"])? == Some("direct");
     let options = options.overridden_by(uri)?;
     let address: Address = uri.target.parse().map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
     let opened = group::open(&Host::this(), address)?;
     let iommu: Arc<dyn Iommu> = opened.iommu.clone();
-    let claim = Arc::new(Claim::new(format!("vfio:{address}"), opened)?);
+    let claim = Arc::new(Claim::new(address, direct_ports, opened)?);
     let dma = Dma::new(map_arena(&*iommu, claim.name(), options)?, iommu).below(options.below);
     let (removal, errors) = (irq::event(&claim, VFIO_PCI_REQ_IRQ_INDEX)?, irq::event(&claim, VFIO_PCI_ERR_IRQ_INDEX)?);
     Ok(Vfio { dma, limits: irq::limits(&claim), enabled: Mutex::new(None), removal, errors, claim })
