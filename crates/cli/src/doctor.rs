@@ -40,7 +40,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&checks.iter().map(json).collect::<Vec<_>>())?);
     } else {
         print!("{}", report(&checks));
-        if way == Way::Vfio && args.driver.is_none() {
+        if way == Way::Vfio && args.driver.is_none() && checks.iter().any(|check| check.found.is_err()) {
             print!("{}", other_way(args.address, &look(Way::Uio)));
         }
     }
