@@ -73,13 +73,7 @@ impl<D: Device> Controller<D> {
             }
             other => other?,
         };
-        let arena = device.dma().arena();
-        if arena.iova().saturating_add(arena.memory().len() as u64) > hba.limit() {
-            return Err(Error::Unsupported(format!(
-                "{} reaches only addresses of 32 bits (CAP.S64A = 0) and its memory lies above them: open it with below=4G",
-                device.name()
-            )));
-        }
+        hba::check_reach(device.name(), device.dma().arena(), hba.limit())?;
         device.set_bus_master(true)?;
         let mut found = Found::default();
         let vector = probe::all(&device, &hba, &options, &mut found)

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ring3_device::dma::Arena;
 use ring3_device::{Bar, Deadline, Device, Error, Registers, poll_until};
 use ring3_spec::ahci::registers::{
     self, CAPABILITIES, CAPABILITIES2, CONTROL, Capabilities, Control, HANDOFF, INTERRUPT_STATUS, PORTS, RESET_MILLIS,
@@ -102,6 +103,15 @@ impl<B: Bar> Hba<B> {
     }
 }
 
+/// Whether a controller that reaches addresses below `limit` reaches all of `arena`.
+pub(super) fn check_reach(name: &str, arena: &Arena, limit: u64) -> Result<(), Error> {
+    if arena.iova().saturating_add(arena.memory().len() as u64) <= limit {
+        return Ok(());
+    }
+    let text = format!("{name} reaches only addresses of 32 bits (CAP.S64A = 0) and its memory lies above them: open it with below=4G");
+    Err(Error::Unsupported(text))
+}
+
 /// A device that could not be stopped by its registers or by a reset of its function.
 pub(super) struct Unstopped {
     /// Why not.
@@ -123,5 +133,21 @@ pub(super) fn stop<D: Device>(device: &D, hba: &Hba<D::Bar>) -> Result<(), Unsto
         // A function that was reset is no AHCI controller before it is told so.
         Ok(()) => hba.reset().map_err(|error| Unstopped { error, harmless: true }),
         Err(_) => Err(Unstopped { error, harmless }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_device::dma::Memory;
+
+    use super::*;
+
+    #[test]
+    fn memory_that_a_controller_of_32_bits_cannot_reach_is_an_error_that_says_what_to_do() {
+        let arena = |iova| Arena::new(Memory::new(1 << 20).unwrap(), iova);
+        assert!(check_reach("it", &arena((1 << 32) - (4 << 20)), 1 << 32).is_ok());
+        let error = check_reach("it", &arena(1 << 32), 1 << 32).unwrap_err();
+        assert!(error.to_string().contains("below=4G"), "{error}");
+        assert!(check_reach("it", &arena(1 << 32), u64::MAX).is_ok());
     }
 }

@@ -1,0 +1,454 @@
+//! What the user of a disk sees when its AHCI controller or its drive misbehaves: the table of docs/faults.md, one test for each line.
+
+mod ahci;
+
+use std::time::Duration;
+
+use ahci::{Bench, Outcome, READY, TIMEOUT, bench, bench_with, bytes, execute, finish, short, succeed, try_bench};
+use ring3_backend::sim::Timing;
+use ring3_backend::sim::fault::{Action, Rule};
+use ring3_class::block::{Disk, IoError, Queue, Request};
+use ring3_device::irq::IrqKind;
+use ring3_device::{Deadline, Device, Error};
+use ring3_driver::Interrupts;
+use ring3_driver::ata::{Level, Options};
+use ring3_spec::ata::opcode;
+use ring3_spec::pci;
+
+const MARK: u8 = 0x5a;
+/// What a fault rule calls all reads, and both commands that read a log.
+const FAULT_READ: u8 = opcode::READ_DMA;
+const FAULT_LOG: u8 = opcode::READ_LOG_EXT;
+/// What UNC, IDNF and ICRC with ABRT look like in the error register.
+const UNCORRECTABLE: u8 = 0x40;
+const NOT_FOUND: u8 = 0x10;
+const CRC: u8 = 0x84;
+
+/// A controller whose first 64 blocks are marked.
+fn marked(uri: &str, options: Options) -> Bench {
+    let bench = bench_with(uri, options);
+    assert!(bench.handle.poke(0, 0, &[MARK; 64 * 512]));
+    bench
+}
+
+/// Reads block 8 once with the fault in the way, at `level`; then once more, which must work. All that the owner of the queue saw.
+fn read_at(level: Level, action: Action) -> Outcome {
+    let bench = marked("", Options { level, ..short() });
+    let mut queue = bench.queue(8);
+    bench.handle.plan().add(Rule::io(action, FAULT_READ));
+    queue.submit(bench.read(8)).unwrap();
+    let outcome = finish(&mut *queue);
+    assert_eq!(bench.handle.plan().fired(), 1);
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+    works(&bench, &mut *queue);
+    outcome
+}
+
+/// The same, queued and not: the end, which is the same.
+fn read_with(action: Action) -> Result<(), IoError> {
+    let ends = [Level::Queued, Level::Dma].map(|level| {
+        let mut outcome = read_at(level, action);
+        let end = outcome.of(8);
+        let data = outcome.completions.remove(0).data;
+        assert!(end.is_err() || bytes(data).iter().all(|&byte| byte == MARK), "{level:?}: the data are not the disk's");
+        end
+    });
+    assert_eq!(ends[0], ends[1]);
+    ends[0]
+}
+
+/// Reads block 8 with the fault in the way every time; then without it, which must work.
+fn always(action: Action) -> Result<(), IoError> {
+    let ends = [Level::Queued, Level::Dma].map(|level| {
+        let bench = marked("", Options { level, ..short() });
+        let mut queue = bench.queue(8);
+        bench.handle.plan().add(Rule::io(action, FAULT_READ).always());
+        let (end, data) = execute(&mut *queue, bench.read(8));
+        assert_eq!(data.len(), 512, "the buffer comes back");
+        bench.handle.plan().clear();
+        works(&bench, &mut *queue);
+        end
+    });
+    assert_eq!(ends[0], ends[1]);
+    ends[0]
+}
+
+/// Several reads at once return what is on the disk.
+fn works(bench: &Bench, queue: &mut dyn Queue) {
+    for token in 0..4 {
+        queue.submit(bench.read(token)).unwrap();
+    }
+    let outcome = finish(queue);
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+    for completion in outcome.completions {
+        assert_eq!(completion.result, Ok(()));
+        assert!(bytes(completion.data).iter().all(|&byte| byte == MARK));
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_read_is_a_medium_error() {
+    assert_eq!(read_with(Action::Error(UNCORRECTABLE)), Err(IoError::Medium));
+}
+
+#[test]
+fn a_block_that_is_not_found_is_out_of_range() {
+    assert_eq!(read_with(Action::Error(NOT_FOUND)), Err(IoError::OutOfRange));
+}
+
+#[test]
+fn a_drive_that_says_it_is_broken_is_a_transport_error() {
+    assert_eq!(read_with(Action::DriveFault), Err(IoError::Transport));
+}
+
+#[test]
+fn a_medium_error_ends_one_of_many_queued_commands_and_the_others_are_repeated() {
+    let bench = marked("", short());
+    let mut queue = bench.queue(32);
+    bench.handle.plan().add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(5..=5).always());
+    bench.handle.set_timing(Timing::Held);
+    for token in 0..12 {
+        queue.submit(bench.read(token)).unwrap();
+    }
+    queue.ring();
+    bench.handle.set_timing(Timing::Inline);
+    let outcome = finish(&mut *queue);
+    for token in 0..12 {
+        assert_eq!(outcome.of(token), if token == 5 { Err(IoError::Medium) } else { Ok(()) }, "block {token}");
+    }
+    assert!(outcome.took < TIMEOUT * 4, "{:?}", outcome.took);
+}
+
+#[test]
+fn a_log_that_lies_costs_time_and_the_right_request_fails() {
+    let bench = marked("", short());
+    let mut queue = bench.queue(32);
+    bench.handle.plan().add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(2..=2).always());
+    bench.handle.plan().add(Rule::admin(Action::LyingLog, FAULT_LOG).always());
+    bench.handle.set_timing(Timing::Held);
+    (0..2).chain(3..6).for_each(|token| queue.submit(bench.read(token)).unwrap());
+    queue.ring();
+    bench.handle.set_timing(Timing::Inline);
+    queue.submit(bench.read(2)).unwrap();
+    let outcome = finish(&mut *queue);
+    for token in 0..6 {
+        assert_eq!(outcome.of(token), if token == 2 { Err(IoError::Medium) } else { Ok(()) }, "block {token}");
+    }
+    bench.handle.plan().clear();
+    works(&bench, &mut *queue);
+}
+
+#[test]
+fn a_log_that_does_not_come_resets_the_drive_and_the_right_request_fails() {
+    let bench = marked("", short());
+    let mut queue = bench.queue(32);
+    bench.handle.plan().add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(2..=2).always());
+    bench.handle.plan().add(Rule::admin(Action::Error(4), FAULT_LOG).always());
+    for token in 0..6 {
+        queue.submit(bench.read(token)).unwrap();
+    }
+    let outcome = finish(&mut *queue);
+    for token in 0..6 {
+        assert_eq!(outcome.of(token), if token == 2 { Err(IoError::Medium) } else { Ok(()) }, "block {token}");
+    }
+}
+
+#[test]
+fn data_damaged_on_the_cable_are_asked_for_again() {
+    assert_eq!(read_with(Action::Error(CRC)), Ok(()));
+}
+
+#[test]
+fn data_damaged_on_the_cable_every_time_are_a_transport_error() {
+    assert_eq!(always(Action::Error(CRC)), Err(IoError::Transport));
+}
+
+/// How many of four reads are in the drive's hands at once.
+fn at_once(bench: &Bench, queue: &mut dyn Queue) -> usize {
+    bench.handle.set_timing(Timing::Held);
+    for token in 0..4 {
+        queue.submit(bench.read(token)).unwrap();
+    }
+    queue.ring();
+    let held = bench.handle.held();
+    bench.handle.set_timing(Timing::Inline);
+    while queue.in_flight() > 0 {
+        bench.handle.release();
+        while let Some(completion) = queue.reap().unwrap() {
+            assert_eq!(completion.result, Ok(()));
+        }
+    }
+    held
+}
+
+#[test]
+fn after_repeated_trouble_on_the_cable_commands_are_not_queued_any_more() {
+    let bench = bench("");
+    let mut queue = bench.queue(8);
+    assert_eq!(at_once(&bench, &mut *queue), 4);
+    bench.handle.plan().add(Rule::io(Action::Error(CRC), FAULT_READ).times(3));
+    for token in 0..3 {
+        let _ = execute(&mut *queue, bench.read(token));
+    }
+    assert_eq!(at_once(&bench, &mut *queue), 1);
+}
+
+#[test]
+fn an_access_to_memory_that_fails_is_repeated() {
+    assert_eq!(read_with(Action::DmaError), Ok(()));
+}
+
+#[test]
+fn accesses_to_memory_that_always_fail_are_a_transport_error() {
+    assert_eq!(always(Action::DmaError), Err(IoError::Transport));
+}
+
+#[test]
+fn an_error_of_the_link_is_repeated() {
+    assert_eq!(read_with(Action::Fatal), Ok(()));
+}
+
+#[test]
+fn a_command_whose_end_is_lost_is_repeated_after_the_time_out() {
+    assert_eq!(read_with(Action::Drop), Ok(()));
+    assert!(read_at(Level::Queued, Action::Drop).took >= TIMEOUT);
+}
+
+#[test]
+fn a_command_whose_end_is_always_lost_ends_with_a_time_out() {
+    assert_eq!(always(Action::Drop), Err(IoError::Timeout));
+}
+
+#[test]
+fn a_command_that_hangs_is_repeated_after_a_reset_of_the_drive() {
+    assert_eq!(read_with(Action::Hang), Ok(()));
+}
+
+#[test]
+fn a_command_that_is_late_but_in_time_is_waited_for() {
+    assert_eq!(read_with(Action::Delay(TIMEOUT / 4)), Ok(()));
+}
+
+#[test]
+fn a_command_that_ends_and_stays_issued_is_repeated_after_the_time_out() {
+    assert_eq!(read_with(Action::Stuck), Ok(()));
+}
+
+#[test]
+fn a_command_that_always_stays_issued_ends_with_a_time_out() {
+    assert_eq!(always(Action::Stuck), Err(IoError::Timeout));
+}
+
+#[test]
+fn an_end_that_is_told_twice_ends_the_read_once() {
+    assert_eq!(read_with(Action::Duplicate), Ok(()));
+}
+
+#[test]
+fn an_interrupt_without_a_reason_costs_nothing() {
+    assert_eq!(read_with(Action::WrongInterrupt), Ok(()));
+}
+
+#[test]
+fn data_that_the_controller_writes_elsewhere_are_blocked_and_the_read_is_unharmed() {
+    assert_eq!(read_with(Action::StrayDma(0xdead_0000)), Ok(()));
+}
+
+#[test]
+fn a_lost_interrupt_costs_the_waiters_deadline_and_no_request() {
+    for kind in [IrqKind::Msi, IrqKind::Intx] {
+        let options = Options { interrupts: Interrupts::Only(kind), poll: Duration::ZERO, ..short() };
+        let bench = marked(",delay=5ms", options);
+        let mut queue = bench.queue(8);
+        bench.handle.plan().add(Rule::io(Action::LoseInterrupt, FAULT_READ));
+        succeed(&mut *queue, bench.read(1));
+        works(&bench, &mut *queue);
+    }
+}
+
+#[test]
+fn an_interrupt_storm_is_held_back_and_the_read_ends() {
+    assert_eq!(read_with(Action::Storm(20_000)), Ok(()));
+}
+
+#[test]
+fn a_drive_that_never_clears_busy_is_reset_and_the_read_repeated() {
+    assert_eq!(read_with(Action::BusyUntilReset), Ok(()));
+}
+
+#[test]
+fn a_drive_that_no_reset_wakes_up_ends_requests_with_a_time_out_within_its_limits() {
+    let bench = bench("");
+    let mut queue = bench.queue(8);
+    bench.handle.plan().add(Rule::io(Action::Busy, FAULT_READ));
+    queue.submit(bench.read(1)).unwrap();
+    let outcome = finish(&mut *queue);
+    assert_eq!(outcome.of(1), Err(IoError::Timeout));
+    assert!(outcome.took < TIMEOUT * 2 + READY * 2 + Duration::from_secs(1), "{:?}", outcome.took);
+    // Each further request is one more try.
+    assert_eq!(execute(&mut *queue, bench.read(2)).0, Err(IoError::Timeout));
+}
+
+#[test]
+fn a_drive_that_no_reset_wakes_up_leaves_the_other_drive_alone() {
+    let bench = bench(",disks=2");
+    let (mut dead, mut well) = (bench.queue(8), bench.controller.drives()[1].open_queue(8).unwrap());
+    bench.handle.plan().add(Rule::io(Action::Busy, FAULT_READ).on_queue(1));
+    assert_eq!(execute(&mut *dead, bench.read(1)).0, Err(IoError::Timeout));
+    let resets = |bench: &Bench| bench.handle.counters().admin_commands;
+    succeed(&mut *well, bench.read(1));
+    let before = resets(&bench);
+    assert_eq!(execute(&mut *dead, bench.read(1)).0, Err(IoError::Timeout));
+    succeed(&mut *well, bench.read(1));
+    assert_eq!(resets(&bench), before, "the second time, the controller is not reset");
+}
+
+#[test]
+fn a_drive_that_is_pulled_out_ends_its_requests_as_gone_and_the_other_lives() {
+    let bench = bench(",disks=2");
+    let (mut gone, mut well) = (bench.queue(8), bench.controller.drives()[1].open_queue(8).unwrap());
+    bench.handle.set_timing(Timing::Held);
+    for token in 0..8 {
+        gone.submit(bench.read(token)).unwrap();
+    }
+    gone.ring();
+    bench.handle.unplug(0);
+    bench.handle.set_timing(Timing::Inline);
+    let outcome = finish(&mut *gone);
+    assert!((0..8).all(|token| outcome.of(token) == Err(IoError::Gone)));
+    assert!(outcome.completions.iter().all(|completion| completion.data.len() == 512), "all buffers come back");
+    succeed(&mut *well, bench.read(1));
+    assert_eq!(execute(&mut *gone, bench.read(1)).0, Err(IoError::Gone));
+}
+
+#[test]
+fn a_drive_that_is_plugged_in_again_works_again() {
+    let bench = marked("", short());
+    let mut queue = bench.queue(8);
+    bench.handle.unplug(0);
+    assert_eq!(execute(&mut *queue, bench.read(1)).0, Err(IoError::Gone));
+    bench.handle.plug(0);
+    works(&bench, &mut *queue);
+}
+
+#[test]
+fn a_drive_that_is_not_found_after_a_reset_ends_its_requests_as_gone() {
+    let bench = marked("", short());
+    let mut queue = bench.queue(8);
+    bench.handle.plan().add(Rule::io(Action::Hang, FAULT_READ));
+    bench.handle.plan().add(Rule::enable(Action::NoDrive));
+    assert_eq!(execute(&mut *queue, bench.read(1)).0, Err(IoError::Gone));
+    bench.handle.plan().clear();
+    works(&bench, &mut *queue);
+}
+
+#[test]
+fn a_controller_that_is_pulled_out_ends_all_requests_as_gone_and_gives_their_memory_back() {
+    let bench = bench(",disks=2");
+    let free = bench.free();
+    let mut queues: Vec<_> = bench.controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
+    bench.handle.set_timing(Timing::Held);
+    for queue in &mut queues {
+        queue.submit(bench.read(1)).unwrap();
+        queue.ring();
+    }
+    bench.handle.remove();
+    for queue in &mut queues {
+        let outcome = finish(&mut **queue);
+        assert_eq!(outcome.of(1), Err(IoError::Gone));
+        assert_eq!(outcome.completions[0].data.len(), 512);
+    }
+    drop(queues);
+    assert_eq!(bench.free(), free);
+}
+
+#[test]
+fn a_controller_whose_reset_hangs_at_first_costs_a_function_reset() {
+    bench(",fault=stuck-ready:enable");
+}
+
+#[test]
+fn a_controller_whose_reset_hangs_is_not_opened() {
+    let error = try_bench(",fault=stuck-ready:enable:1:all", short()).err().unwrap();
+    assert!(error.to_string().contains("GHC.HR"), "{error}");
+}
+
+#[test]
+fn a_reset_of_the_controller_repeats_every_request_in_flight_of_every_drive() {
+    let bench = bench(",disks=3");
+    let mut queues: Vec<_> = bench.controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
+    bench.handle.set_timing(Timing::Held);
+    for queue in &mut queues {
+        for token in 0..8 {
+            queue.submit(bench.read(token)).unwrap();
+        }
+        queue.ring();
+    }
+    bench.controller.reset().unwrap();
+    bench.handle.set_timing(Timing::Inline);
+    for queue in &mut queues {
+        let outcome = finish(&mut **queue);
+        assert!((0..8).all(|token| outcome.of(token) == Ok(())));
+    }
+}
+
+#[test]
+fn a_flush_among_reads_waits_for_those_before_it_and_goes_before_those_after() {
+    let bench = bench("");
+    let mut queue = bench.queue(32);
+    bench.handle.set_timing(Timing::Held);
+    for token in 0..4 {
+        queue.submit(bench.read(token)).unwrap();
+    }
+    queue.submit(Request::flush(100)).unwrap();
+    for token in 4..8 {
+        queue.submit(bench.read(token)).unwrap();
+    }
+    queue.ring();
+    let (mut ends, mut held) = (Vec::new(), Vec::new());
+    while queue.in_flight() > 0 {
+        held.push(bench.handle.release());
+        assert!(queue.wait(Deadline::after(TIMEOUT)).unwrap());
+        while let Some(completion) = queue.reap().unwrap() {
+            ends.push(completion.token);
+        }
+    }
+    assert_eq!(held, [4, 1, 4]);
+    assert_eq!(ends, [0, 1, 2, 3, 100, 4, 5, 6, 7]);
+}
+
+#[test]
+fn a_second_queue_of_a_drive_is_refused_with_its_place() {
+    let bench = bench("");
+    let _first = bench.queue(4);
+    let error = bench.disk().open_queue(4).err().unwrap();
+    assert!(matches!(&error, Error::Busy(text) if text.contains("sim:ahci port 0")), "{error}");
+}
+
+#[test]
+fn what_is_no_disk_is_refused_with_its_place_and_kind() {
+    let bench = bench(",cdrom=on,multiplier=on");
+    let refused: Vec<_> = bench.controller.refused().iter().map(|(place, error)| format!("{place}: {error}")).collect();
+    assert_eq!((bench.controller.drives().len(), refused.len()), (1, 2), "{refused:?}");
+    assert!(refused[0].starts_with("port 1:") && refused[0].contains("ATAPI"), "{refused:?}");
+    assert!(refused[1].starts_with("port 5:") && refused[1].contains("port multiplier"), "{refused:?}");
+}
+
+#[test]
+fn an_identify_that_does_not_come_refuses_the_drive() {
+    let bench = bench(",disks=2,fault=hang:identify");
+    assert_eq!(bench.controller.drives().len(), 1);
+    assert!(bench.controller.refused()[0].1.to_string().contains("IDENTIFY"), "{:?}", bench.controller.refused());
+}
+
+#[test]
+fn dropping_everything_stops_the_ports_and_gives_all_memory_back() {
+    let bench = bench(",disks=2");
+    let arena = bench.disk().dma().arena().clone();
+    let queue = bench.queue(8);
+    let handle = bench.handle.clone();
+    drop((queue, bench));
+    assert_eq!(arena.free_bytes(), arena.memory().len());
+    let device = handle.claim().unwrap();
+    assert_eq!(device.config_read(pci::COMMAND, 2) & u32::from(pci::COMMAND_BUS_MASTER), 0);
+}
