@@ -108,7 +108,8 @@ pub(super) fn check_reach(name: &str, arena: &Arena, limit: u64) -> Result<(), E
     if arena.iova().saturating_add(arena.memory().len() as u64) <= limit {
         return Ok(());
     }
-    let text = format!("{name} reaches only addresses of 32 bits (CAP.S64A = 0) and its memory lies above them: open it with below=4G");
+    let text =
+        format!("{name} reaches only addresses of 32 bits (CAP.S64A = 0) and its memory lies above them: open it with below=4G");
     Err(Error::Unsupported(text))
 }
 
