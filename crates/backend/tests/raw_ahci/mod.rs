@@ -92,6 +92,9 @@ impl Client {
     /// Gives the port its memory and lets it receive frames.
     pub fn listen(&self) {
         let p = self.port;
+        if self.get(port::command(p)).receive() != 0 {
+            return;
+        }
         self.set(port::command_list(p), self.list.iova() as u32);
         self.set(port::command_list_high(p), (self.list.iova() >> 32) as u32);
         self.set(port::received(p), self.received.iova() as u32);
@@ -230,6 +233,24 @@ impl Client {
         let mut bytes = [0; 20];
         self.received.read(0x40, &mut bytes).unwrap();
         RegisterToHost(bytes)
+    }
+
+    /// A command header.
+    pub fn header(&self, slot: u8) -> CommandHeader {
+        let mut bytes = [0; 32];
+        self.list.read(usize::from(slot) * 32, &mut bytes).unwrap();
+        CommandHeader(bytes)
+    }
+
+    /// Bytes that the controller says it moved.
+    pub fn moved(&self, slot: u8) -> u32 {
+        self.header(slot).moved()
+    }
+
+    /// Clears what has happened, in the port first.
+    pub fn acknowledge(&self) {
+        self.set(port::interrupt_status(self.port), Interrupts(ALL));
+        self.set(registers::INTERRUPT_STATUS, ALL);
     }
 
     pub fn wait_for(&self, ready: impl Fn(&Self) -> bool) {
