@@ -9,7 +9,7 @@ use ring3_backend::sim::ide::{self as sim, IdeHandle, IdeModel, SimIde};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Bar, Device};
-use ring3_spec::ata::{ErrorBits, Identify, Status, TaskFile, device, opcode};
+use ring3_spec::ata::{ErrorBits, Identify, Signature, Status, TaskFile, device, opcode};
 use ring3_spec::ide::{self, BusMasterCommand, BusMasterStatus, DeviceControl, Prd, bus_master, command, control};
 
 /// A controller, and the channel and the drive that the client talks to.
@@ -183,13 +183,19 @@ impl Client {
 
     /// Moves the data of a command by the bus master; says what bus master and drive say then.
     pub fn dma(&self, task: &TaskFile, to_memory: bool, bytes: usize) -> (BusMasterStatus, Status) {
+        let (master, _) = self.dma_without_status(task, to_memory, bytes);
+        (master, self.status())
+    }
+
+    /// The same, and the drive keeps its interrupt.
+    pub fn dma_without_status(&self, task: &TaskFile, to_memory: bool, bytes: usize) -> (BusMasterStatus, Status) {
         self.put_table(&self.regions(bytes));
         self.start(task);
         self.start_master(to_memory);
         self.wait_for(|client| client.look().busy() == 0 && client.look().data_request() == 0);
-        let status = self.master_status();
+        let master = self.master_status();
         self.stop_master();
-        (status, self.status())
+        (master, self.look())
     }
 
     /// Writes blocks of `byte` and says how it ended.
@@ -219,6 +225,18 @@ impl Client {
         self.control(DeviceControl(0).with_software_reset(1));
         std::thread::sleep(Duration::from_micros(5));
         self.control(DeviceControl(0));
+    }
+
+    /// Sets and clears the reset bit, as fast as it goes.
+    pub fn pulse_reset(&self) {
+        self.control(DeviceControl(0).with_software_reset(1));
+        self.control(DeviceControl(0));
+    }
+
+    /// What the selected drive left in its registers.
+    pub fn signature(&self) -> Signature {
+        let registers = [command::COUNT, command::LBA_LOW, command::LBA_MID, command::LBA_HIGH];
+        Signature::from_raw(u32::from_le_bytes(registers.map(|register| self.get(register.offset()))))
     }
 
     /// Interrupts of the channel that have come since the last call; it is open again then.
