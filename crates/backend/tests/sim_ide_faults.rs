@@ -157,7 +157,8 @@ fn an_interrupt_can_come_once_more() {
     let client = Client::open("sim:ide,fault=duplicate:read");
     assert!(works(&client));
     let deadline = Deadline::after(Duration::from_secs(10));
-    let count = (0..2).map(|_| client.irqs[0].wait(deadline).and_then(|n| client.irqs[0].unmask().map(|()| n)).unwrap()).sum::<u64>();
+    let count =
+        (0..2).map(|_| client.irqs[0].wait(deadline).and_then(|n| client.irqs[0].unmask().map(|()| n)).unwrap()).sum::<u64>();
     assert_eq!((count, client.look().0), (2, 0x50));
 }
 
