@@ -15,6 +15,10 @@ use ring3_spec::ahci::{BAR, CLASS, CommandHeader, HeaderFlags, Region};
 use ring3_spec::ata::{Signature, TaskFile, TrimRange, opcode};
 use ring3_spec::pci;
 
+/// What a complaint says, and how to earn it.
+type Rule = (&'static str, fn(&Client));
+type HeaderRule = (&'static str, fn(&mut CommandHeader) -> &mut CommandHeader);
+
 /// The one thing that the client did wrong.
 fn complaint(client: &Client) -> String {
     let complaints = client.handle.complaints();
@@ -405,24 +409,24 @@ fn a_drive_that_has_commands_of_a_stopped_port_must_be_reset() {
 
 #[test]
 fn rules_of_the_issue_registers_are_watched() {
-    let rules: [(&str, &dyn Fn(&Client)); 5] = [
-        ("PxCI written while PxCMD.ST is clear", &|client| {
+    let rules: [Rule; 5] = [
+        ("PxCI written while PxCMD.ST is clear", |client| {
             client.stop();
             client.issue(1);
         }),
-        ("PxSACT written while PxCMD.ST is clear", &|client| {
+        ("PxSACT written while PxCMD.ST is clear", |client| {
             client.stop();
             client.set(port::active(0), 1);
         }),
-        ("PxSACT before PxCI", &|client| {
+        ("PxSACT before PxCI", |client| {
             client.put(0, &queued(opcode::READ_QUEUED, 0, 1, 0), false, 0, 512);
             client.issue(1);
         }),
-        ("must be the slot's number", &|client| {
+        ("must be the slot's number", |client| {
             client.put(1, &queued(opcode::READ_QUEUED, 0, 1, 0), false, 0, 512);
             client.issue_queued(2);
         }),
-        ("a slot that there is not", &|client| client.issue(1 << 16)),
+        ("a slot that there is not", |client| client.issue(1 << 16)),
     ];
     for (says, breaks) in rules {
         let client = Client::ready("sim:ahci,slots=16");
@@ -443,17 +447,17 @@ fn a_bit_in_pxsact_that_comes_after_pxci_is_noted() {
 
 #[test]
 fn rules_of_the_command_register_are_watched() {
-    let rules: [(&str, &dyn Fn(&Client)); 4] = [
-        ("ST set while FRE is clear", &|client| {
+    let rules: [Rule; 4] = [
+        ("ST set while FRE is clear", |client| {
             client.stop();
             client.set(port::command(0), Command(0));
             client.set(port::command(0), Command(0).with_start(1));
         }),
-        ("PxCMD.CLO set while ST is set", &|client| {
+        ("PxCMD.CLO set while ST is set", |client| {
             client.set(port::command(0), Command(0).with_receive(1).with_start(1).with_override_busy(1));
         }),
-        ("PxCLB written while PxCMD.ST is set", &|client| client.set(port::command_list(0), 0)),
-        ("PxSCTL.DET changed while PxCMD.ST is set", &|client| client.set(port::sata_control(0), SataControl(4))),
+        ("PxCLB written while PxCMD.ST is set", |client| client.set(port::command_list(0), 0)),
+        ("PxSCTL.DET changed while PxCMD.ST is set", |client| client.set(port::sata_control(0), SataControl(4))),
     ];
     for (says, breaks) in rules {
         let client = Client::ready("sim:ahci");
@@ -464,10 +468,10 @@ fn rules_of_the_command_register_are_watched() {
 
 #[test]
 fn rules_of_headers_and_tables_are_watched() {
-    let rules: [(&str, &dyn Fn(&mut CommandHeader) -> &mut CommandHeader); 3] = [
-        ("not at a multiple of 128", &|header| header.set_table(header.table() + 64)),
-        ("CFL is 4", &|header| header.set_flags(HeaderFlags(header.flags()).with_frame_dwords(4).0)),
-        ("W bit", &|header| header.set_flags(HeaderFlags(header.flags()).with_write(1).0)),
+    let rules: [HeaderRule; 3] = [
+        ("not at a multiple of 128", |header| header.set_table(header.table() + 64)),
+        ("CFL is 4", |header| header.set_flags(HeaderFlags(header.flags()).with_frame_dwords(4).0)),
+        ("W bit", |header| header.set_flags(HeaderFlags(header.flags()).with_write(1).0)),
     ];
     for (says, breaks) in rules {
         let client = Client::ready("sim:ahci");

@@ -12,6 +12,9 @@ use ring3_spec::ide::{self, BusMasterStatus, DeviceControl, Interface, Prd, bus_
 use ring3_spec::pci;
 
 const CHIPS: [&str; 3] = ["piix3", "piix4", "cmd646"];
+/// What a complaint says, and how to earn it.
+type Rule = (&'static str, fn(&Client));
+
 const DONE: BusMasterStatus = BusMasterStatus(0).with_interrupt(1);
 
 /// The one thing that the client did wrong.
@@ -462,36 +465,36 @@ fn the_drives_bits_of_the_bus_master_are_kept_and_the_others_cleared_by_ones() {
 
 #[test]
 fn rules_of_the_ports_are_watched() {
-    let rules: [(&str, &dyn Fn(&Client)); 8] = [
-        ("written while BSY or DRQ is set", &|client| {
+    let rules: [Rule; 8] = [
+        ("written while BSY or DRQ is set", |client| {
             client.start(&task(opcode::READ_PIO, 0, 1, false));
             client.put(command::COMMAND.offset(), opcode::FLUSH);
         }),
-        ("the data port is accessed", &|client| assert_eq!(client.data_port(), 0xffff)),
-        ("the bus master was not started", &|client| {
+        ("the data port is accessed", |client| assert_eq!(client.data_port(), 0xffff)),
+        ("the bus master was not started", |client| {
             client.start(&read(0, 1));
             client.reset();
         }),
-        ("the bus master was not stopped", &|client| {
+        ("the bus master was not stopped", |client| {
             client.put_table(&client.regions(512));
             client.start_master(true);
             client.start(&read(0, 1));
             client.start(&read(0, 1));
         }),
-        ("direction is not the command's", &|client| {
+        ("direction is not the command's", |client| {
             client.put_table(&client.regions(512));
             client.start(&write(0, 1));
             client.start_master(true);
         }),
-        ("direction is changed", &|client| {
+        ("direction is changed", |client| {
             client.start_master(true);
             client.start_master(false);
         }),
-        ("table is changed while it is active", &|client| {
+        ("table is changed while it is active", |client| {
             client.start_master(true);
             client.master.write32(bus_master::table(0).offset(), 0);
         }),
-        ("less than 5 microseconds", &|client| client.pulse_reset()),
+        ("less than 5 microseconds", |client| client.pulse_reset()),
     ];
     for (says, breaks) in rules {
         let client = Client::open("sim:ide");

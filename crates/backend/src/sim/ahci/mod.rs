@@ -17,6 +17,7 @@
 //! asserts that there is nothing to read in [`SimHandle::complaints`].
 
 mod controller;
+mod ending;
 mod handle;
 mod link;
 mod memory;

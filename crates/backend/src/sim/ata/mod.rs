@@ -8,8 +8,10 @@
 //! - `[ATA-6]` AT Attachment with Packet Interface 6, T13/1410-D, Revision 3b, February 2002
 
 mod command;
+mod data;
 mod drive;
 mod identify;
+mod plan;
 mod record;
 mod shape;
 
@@ -20,8 +22,6 @@ pub use record::Counters;
 pub(super) use record::Record;
 pub use shape::{DriveShape, Link};
 pub(super) use shape::{KEYS, of_options};
-
-mod plan;
 
 use ring3_spec::ata::opcode;
 
