@@ -1,17 +1,20 @@
 //! `ring3`: device drivers outside the kernel, in one command.
 
+mod ata;
 mod bench;
 mod bind;
 mod blk;
 mod demo;
 mod devices;
 mod doctor;
+mod facts;
 mod interrupt;
 mod lab;
 mod leave;
 mod nvme;
 mod protection;
 mod run;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -27,6 +30,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Ask the drives of an IDE or AHCI controller what they are.
+    Ata(ata::Args),
     /// Measure disks with their driver in different places.
     Bench(bench::Args),
     /// Use disks whose driver runs in this process.
@@ -69,6 +74,7 @@ fn main() -> ExitCode {
         .without_time()
         .init();
     let result = match Cli::parse().command {
+        Command::Ata(args) => ata::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Blk(args) => blk::run(args),
         Command::Demo(args) => demo::run(&args),

@@ -46,7 +46,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         println!("{answer}");
     } else {
-        print(&answer, 0);
+        crate::facts::print(&answer, 0);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -118,27 +118,4 @@ fn error(entry: &ErrorEntry) -> Value {
         "count": entry.count(), "queue": entry.queue(), "command": entry.command(), "status": entry.status().to_string(),
         "lba": entry.lba(), "namespace": entry.namespace(),
     })
-}
-
-/// The same facts for a person: a line a field, nested ones indented.
-fn print(value: &Value, indent: usize) {
-    let Value::Object(fields) = value else { return println!("{:indent$}{value}", "") };
-    for (name, value) in fields {
-        let name = name.replace('_', " ");
-        match value {
-            Value::Array(items) if items.iter().any(Value::is_object) => {
-                for item in items {
-                    println!("{:indent$}{name}:", "");
-                    print(item, indent + 2);
-                }
-            }
-            Value::Array(items) if items.is_empty() => println!("{:indent$}{name:<28} none", ""),
-            Value::Array(items) => {
-                let items: Vec<_> = items.iter().filter_map(Value::as_str).collect();
-                println!("{:indent$}{name:<28} {}", "", items.join("; "));
-            }
-            Value::String(text) => println!("{:indent$}{name:<28} {text}", ""),
-            other => println!("{:indent$}{name:<28} {other}", ""),
-        }
-    }
 }

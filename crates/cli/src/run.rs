@@ -19,6 +19,8 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Driver {
+    /// IDE and AHCI controllers: each drive becomes a block device.
+    Ata(disk::AtaArgs),
     /// QEMU's teaching device: runs its self test, step by step.
     Edu(EduArgs),
     /// No device: a disk whose requests end at once, the floor of measurements.
@@ -46,6 +48,7 @@ struct EduArgs {
 /// Runs a driver until it is done.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.driver {
+        Driver::Ata(args) => disk::run_ata(args),
         Driver::Edu(args) => run_edu(args),
         Driver::Null(args) => disk::run_null(args),
         Driver::Nvme(args) => disk::run_nvme(args),

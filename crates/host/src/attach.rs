@@ -76,16 +76,9 @@ fn arena_bytes(options: &ublk::Options, disks: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ring3_driver::Interrupts;
 
     fn attach_sim(uri: &str, namespace: Option<u32>, options: &ublk::Options) -> Result<Attached, Error> {
-        let claim = Claim {
-            device: uri.parse().unwrap(),
-            unprotected: false,
-            driver: None,
-            part: namespace,
-            interrupts: Interrupts::Auto,
-        };
+        let claim = Claim { part: namespace, ..Claim::new(uri.parse().unwrap()) };
         let source = Source::Device(claim);
         attach(&source, options)
     }
@@ -106,6 +99,20 @@ mod tests {
     fn a_namespace_that_is_not_there_is_refused_with_those_that_are() {
         let error = attach_sim("sim:nvme", Some(9), &ublk::Options::default()).err().unwrap().to_string();
         assert!(error.contains("sim:nvme has no namespace 9; there are: 1"), "{error}");
+    }
+
+    #[test]
+    fn the_driver_is_the_one_for_the_devices_class() {
+        for (uri, name) in [("sim:nvme", "namespace 1"), ("sim:ahci", "port 0"), ("sim:ide", "primary master")] {
+            let attached = attach_sim(uri, None, &ublk::Options::default()).unwrap();
+            assert!(attached.disks[0].name().ends_with(name), "{}", attached.disks[0].name());
+        }
+    }
+
+    #[test]
+    fn a_drive_that_is_not_there_is_refused_with_those_that_are() {
+        let error = attach_sim("sim:ahci,disks=2", Some(9), &ublk::Options::default()).err().unwrap().to_string();
+        assert!(error.contains("no drive 9; there are: 0, 1"), "{error}");
     }
 
     #[test]

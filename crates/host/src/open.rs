@@ -7,7 +7,7 @@ use ring3_backend::{Job, OpenOptions, Uri, class_of, with_device};
 use ring3_class::block::Disk;
 use ring3_device::Device;
 use ring3_device::irq::Irq;
-use ring3_driver::{Interrupts, nvme};
+use ring3_driver::{Interrupts, ata, nvme};
 use ring3_spec::{ide, pci};
 
 use crate::Error;
@@ -21,10 +21,12 @@ pub struct Claim {
     pub unprotected: bool,
     /// The driver that the user named; the one for the device's class if `None`.
     pub driver: Option<Driver>,
-    /// The one disk to use: an NVMe namespace's id. All that can be used if `None`.
+    /// The one disk to use: an NVMe namespace's id, an ATA drive's place. All that can be used if `None`.
     pub part: Option<u32>,
     /// How the device signals.
     pub interrupts: Interrupts,
+    /// The best way in which an ATA drive may move its data.
+    pub level: ata::Level,
 }
 
 /// A driver of disks.
@@ -32,6 +34,8 @@ pub struct Claim {
 pub enum Driver {
     /// NVMe controllers.
     Nvme,
+    /// IDE and AHCI controllers.
+    Ata,
 }
 
 /// What the user of the disks will do with them.
@@ -69,12 +73,19 @@ impl Driver {
     fn of_class(class: u32) -> Option<Self> {
         match class {
             ring3_spec::nvme::CLASS => Some(Self::Nvme),
+            _ if ata::drives_class(class) => Some(Self::Ata),
             _ => None,
         }
     }
 }
 
 impl Claim {
+    /// All disks of `device`, behind an IOMMU, with the driver that fits it, as fast as it goes.
+    pub fn new(device: Uri) -> Self {
+        let interrupts = Interrupts::Auto;
+        Self { device, unprotected: false, driver: None, part: None, interrupts, level: ata::Level::Queued }
+    }
+
     /// Claims the device and starts its driver.
     pub fn open(&self, needs: &Needs) -> Result<Attached, Error> {
         let failed = |source| Error::Device { device: self.device.to_string(), source };
@@ -85,7 +96,7 @@ impl Claim {
 }
 
 /// Device addresses that a function of `class` reaches: an IDE bus master drives 32 address lines. [BMIDE 1.2]
-fn reach(class: Option<u32>) -> u64 {
+pub fn reach(class: Option<u32>) -> u64 {
     match class {
         Some(class) if class & ide::CLASS_MASK == ide::CLASS => 1 << 32,
         _ => u64::MAX,
@@ -105,6 +116,7 @@ impl Job for Start<'_> {
         let fitting = Driver::of_class(class);
         match self.claim.driver.or(fitting) {
             Some(Driver::Nvme) => self.nvme(device),
+            Some(Driver::Ata) => self.ata(device),
             None => Err(ring3_device::Error::Unsupported(format!("no driver of disks fits its class {class:#08x}"))),
         }
     }
@@ -131,6 +143,37 @@ impl Start<'_> {
             }
         };
         Ok(Attached { disks, monitor: Some(Box::new(controller)) })
+    }
+
+    fn ata<D: Device>(self, device: D) -> Result<Attached, ring3_device::Error> {
+        let usual = ata::Options::default();
+        let options = ata::Options {
+            interrupts: self.claim.interrupts,
+            level: self.claim.level,
+            max_transfer: self.needs.max_transfer,
+            poll: self.needs.poll.unwrap_or(usual.poll),
+            ..usual
+        };
+        let controller = ata::Controller::open(device, options)?;
+        let disks = match self.claim.part {
+            Some(place) => vec![controller.disk(place)?],
+            None => {
+                for (drive, error) in controller.refused() {
+                    tracing::warn!(drive, %error, "a drive is left out");
+                }
+                controller.members().into_iter().map(|member| member.disk).collect()
+            }
+        };
+        Ok(Attached { disks, monitor: Some(Box::new(controller)) })
+    }
+}
+
+/// An ATA controller says nothing by itself: what its drives meet, they log.
+impl<D: Device> Monitor for ata::Controller<D> {
+    fn look(&self) {}
+
+    fn removal(&self) -> Option<&Irq> {
+        ata::Controller::removal(self)
     }
 }
 

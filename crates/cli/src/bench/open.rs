@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ring3_class::block::{Disk, Null};
 use ring3_device::{Device, Error};
-use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};
 use ring3_host::open::{Claim, Needs};
 
@@ -25,13 +24,7 @@ pub fn open_disk(uri: &str, buffers: usize, poll: Duration, protection: Protecti
     if uri == "null" {
         return Ok(Arc::new(Null::new(512, NULL_BYTES / 512, buffers)?));
     }
-    let claim = Claim {
-        device: uri.parse()?,
-        unprotected: protection.unprotected,
-        driver: None,
-        part: None,
-        interrupts: Interrupts::Auto,
-    };
+    let claim = Claim { unprotected: protection.unprotected, ..Claim::new(uri.parse()?) };
     let needs = Needs { queues: 1, arena: buffers, max_transfer: None, poll: Some(poll) };
     claim.open(&needs)?.disks.into_iter().next().with_context(|| format!("{uri} has no disk that can be used"))
 }

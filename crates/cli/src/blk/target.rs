@@ -10,32 +10,39 @@ use ring3_host::open::{Attached, Claim, Needs};
 
 use crate::interrupt::Interrupt;
 use crate::protection::Protection;
+use crate::transfer::Transfer;
 
 /// The disk to use.
 #[derive(clap::Args)]
 pub struct Target {
-    /// The device: vfio:0000:01:00.0, qtest:nvme or sim:nvme.
+    /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, qtest:ich9-ahci, sim:nvme, sim:ahci or sim:ide.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]
     protection: Protection,
     /// The namespace of an NVMe controller; needed if it has several.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", conflicts_with = "drive")]
     namespace: Option<u32>,
+    /// The drive of an IDE or AHCI controller, by its place; needed if it has several.
+    #[arg(long, value_name = "PLACE")]
+    drive: Option<u32>,
     /// How the controller signals.
     #[arg(long, value_enum, default_value = "auto")]
     irq: Interrupt,
+    /// The best way in which an ATA drive's data may move.
+    #[arg(long, value_enum, default_value = "queued")]
+    transfer: Transfer,
 }
 
 impl Target {
     /// All its disks, with an arena that holds `buffers` bytes beside what the driver needs.
     pub fn attach(&self, queues: u16, buffers: usize) -> Result<Attached> {
         let claim = Claim {
-            device: self.device.clone(),
             unprotected: self.protection.unprotected,
-            driver: None,
-            part: self.namespace,
+            part: self.namespace.or(self.drive),
             interrupts: self.irq.into(),
+            level: self.transfer.into(),
+            ..Claim::new(self.device.clone())
         };
         // Rings and address lists of the queues, copy buffers of foreign memory, administration.
         let arena = buffers + usize::from(queues.min(8)) * (8 << 20) + (4 << 20);
@@ -47,10 +54,10 @@ impl Target {
         let disks = self.attach(queues, buffers)?.disks;
         match &disks[..] {
             [disk] => Ok(disk.clone()),
-            [] => bail!("{}: no disk; ring3 nvme id --device {0} says what the controller has", self.device),
+            [] => bail!("{}: no disk; ring3 nvme id or ring3 ata id --device {0} says what the controller has", self.device),
             several => {
                 let names: Vec<_> = several.iter().map(|disk| disk.name()).collect();
-                bail!("{}: choose one with --namespace: {}", self.device, names.join(", "))
+                bail!("{}: choose one with --namespace or --drive: {}", self.device, names.join(", "))
             }
         }
     }

@@ -13,6 +13,7 @@ use ring3_host::{Ending, Options, Ready};
 
 use crate::interrupt::Interrupt;
 use crate::protection::Protection;
+use crate::transfer::Transfer;
 
 /// Exit code of a run whose disks were taken away from their users.
 const FORCED: u8 = 3;
@@ -86,16 +87,50 @@ pub struct NvmeArgs {
     export: ExportArgs,
 }
 
+/// Options of `ring3 run ata`.
+#[derive(clap::Args)]
+pub struct AtaArgs {
+    /// The controller: vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, sim:ahci or sim:ide.
+    #[arg(long, value_name = "URI")]
+    device: Uri,
+    #[command(flatten)]
+    protection: Protection,
+    /// The drive to use; without it, all that can be used, each a disk.
+    #[arg(long, value_name = "PLACE")]
+    drive: Option<u32>,
+    /// How the controller signals.
+    #[arg(long, value_enum, default_value = "auto")]
+    irq: Interrupt,
+    /// The best way in which data may move.
+    #[arg(long, value_enum, default_value = "queued")]
+    transfer: Transfer,
+    #[command(flatten)]
+    export: ExportArgs,
+}
+
+/// Drives an IDE or AHCI controller.
+pub fn run_ata(args: AtaArgs) -> anyhow::Result<ExitCode> {
+    let claim = Claim {
+        unprotected: args.protection.unprotected,
+        driver: Some(Driver::Ata),
+        part: args.drive,
+        interrupts: args.irq.into(),
+        level: args.transfer.into(),
+        ..Claim::new(args.device)
+    };
+    run(&Source::Device(claim), args.export)
+}
+
 /// Drives an NVMe controller.
 pub fn run_nvme(args: NvmeArgs) -> anyhow::Result<ExitCode> {
-    let source = Source::Device(Claim {
-        device: args.device,
+    let claim = Claim {
         unprotected: args.protection.unprotected,
         driver: Some(Driver::Nvme),
         part: args.namespace,
         interrupts: args.irq.into(),
-    });
-    run(&source, args.export)
+        ..Claim::new(args.device)
+    };
+    run(&Source::Device(claim), args.export)
 }
 
 /// Serves a disk that does nothing.

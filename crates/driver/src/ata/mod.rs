@@ -20,9 +20,11 @@ pub mod ahci;
 pub mod ide;
 
 mod command;
+mod controller;
 mod identity;
 mod options;
 mod status;
 
+pub use controller::{Controller, Member, drives_class};
 pub use identity::{Flush, Identity};
 pub use options::{Level, Options};

@@ -6,7 +6,7 @@ use ring3_class::block::{Disk, Info, Queue};
 use ring3_device::dma::Dma;
 use ring3_device::{Device, Error};
 
-use super::super::Identity;
+use super::super::{Identity, Level};
 use super::controller::{Seat, Shared};
 use super::queue::PortQueue;
 
@@ -33,6 +33,15 @@ impl<D: Device> Drive<D> {
     /// What it says about itself.
     pub fn identity(&self) -> &Identity {
         &self.seat().identity
+    }
+
+    /// How its data move at best, in words.
+    pub fn mode(&self) -> String {
+        match self.seat().level {
+            Level::Queued => format!("queued, {} commands", self.seat().identity.queue_depth),
+            Level::Dma => "DMA".into(),
+            Level::Pio => "PIO".into(),
+        }
     }
 }
 

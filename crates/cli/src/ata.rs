@@ -1,0 +1,77 @@
+//! `ring3 ata id`: what the drives of an IDE or AHCI controller say about themselves.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use ring3_backend::{Job, OpenOptions, Uri, class_of};
+use ring3_device::{Device, Error};
+use ring3_driver::ata::{Controller, Flush, Member, Options};
+use serde_json::{Value, json};
+
+use crate::protection::Protection;
+
+/// Options of `ring3 ata`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    page: Page,
+    /// The controller: vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, sim:ahci or sim:ide.
+    #[arg(long, value_name = "URI", global = true)]
+    device: Option<Uri>,
+    #[command(flatten)]
+    protection: Protection,
+    /// Print one JSON object; its fields are in docs/json.md.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, clap::Subcommand)]
+enum Page {
+    /// The drives of the controller, and what is there that cannot be used.
+    Id,
+}
+
+/// Asks the drives and prints what they say.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Page::Id = args.page;
+    let uri = args.device.context("no device: add --device vfio:0000:01:00.0, qtest:ich9-ahci or sim:ahci")?;
+    let memory = args.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
+    let memory = OpenOptions { below: ring3_host::open::reach(class_of(&uri)), ..memory };
+    let answer = ring3_backend::with_device(&uri, memory, Ask).and_then(|answer| answer).with_context(|| uri.to_string())?;
+    if args.json {
+        println!("{answer}");
+    } else {
+        crate::facts::print(&answer, 0);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Ask;
+
+impl Job for Ask {
+    type Output = Result<Value, Error>;
+
+    fn run<D: Device>(self, device: D) -> Self::Output {
+        let controller = Controller::open(device, Options::default())?;
+        let refused = controller.refused().iter().map(|(drive, why)| json!({ "drive": drive, "reason": why.to_string() }));
+        Ok(json!({
+            "interface": match controller { Controller::Ide(_) => "ide", Controller::Ahci(_) => "ahci" },
+            "interrupts": controller.interrupts().map_or("none".into(), |kind| format!("{kind:?}").to_lowercase()),
+            "drives": controller.members().iter().map(drive).collect::<Vec<_>>(),
+            "refused": refused.collect::<Vec<_>>(),
+        }))
+    }
+}
+
+fn drive(member: &Member<'_>) -> Value {
+    let identity = member.identity;
+    json!({
+        "place": member.place, "name": member.disk.name(), "mode": member.mode,
+        "model": identity.model, "serial": identity.serial, "firmware": identity.firmware,
+        "bytes": member.disk.info().capacity(), "blocks": identity.blocks, "block_size": identity.block_size,
+        "physical_block_size": identity.physical_block_size, "lba48": identity.lba48, "queue_depth": identity.queue_depth,
+        "ultra_dma": identity.ultra_dma, "multiword_dma": identity.multiword_dma, "multiple": identity.multiple,
+        "volatile_cache": identity.cache, "flush": identity.flush != Flush::None, "fua": identity.fua,
+        "trim": identity.trim_sectors > 0, "smart": identity.smart, "rotation": identity.rotation,
+    })
+}
