@@ -25,8 +25,7 @@ pub(super) enum Chip {
 impl Chip {
     /// The chip of `device` and its interface; [`Error::Unsupported`] if it is no IDE function.
     pub(super) fn of<D: Device>(device: &D) -> Result<(Self, Interface), Error> {
-        // One aligned access: the byte below the class code is the revision.
-        let word = device.config_read(pci::CLASS - 1, 4);
+        let word = device.config_read(pci::REVISION, 4);
         let (class, revision) = (word >> 8, word as u8);
         if word == u32::MAX {
             return Err(Error::Gone);
