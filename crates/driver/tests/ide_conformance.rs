@@ -45,6 +45,77 @@ fn pio() -> Options {
 }
 
 #[test]
+fn the_simulated_piix4_conforms() {
+    conforms("sim:ide", Options::default(), 1, 2000);
+}
+
+#[test]
+fn the_simulated_piix3_and_multiword_dma_conform() {
+    conforms("sim:ide,chip=piix3", Options::default(), 1, 500);
+}
+
+#[test]
+fn the_simulated_cmd646_and_the_pin_that_its_channels_share_conform() {
+    conforms("sim:ide,chip=cmd646,disks=4", Options::default(), 4, 200);
+}
+
+#[test]
+fn two_drives_of_a_channel_conform() {
+    conforms("sim:ide,disks=2", Options::default(), 2, 500);
+}
+
+#[test]
+fn polling_conforms() {
+    conforms("sim:ide,disks=4", polled(), 4, 200);
+    conforms("sim:ide,chip=cmd646", polled(), 1, 200);
+}
+
+#[test]
+fn sleeping_for_every_end_conforms() {
+    conforms("sim:ide,disks=2", Options { poll: Duration::ZERO, ..Options::default() }, 2, 300);
+    conforms("sim:ide,chip=cmd646,disks=2", Options { poll: Duration::ZERO, ..Options::default() }, 2, 300);
+}
+
+#[test]
+fn pio_conforms_with_and_without_interrupts() {
+    conforms("sim:ide,chip=piix3", pio(), 1, 200);
+    conforms("sim:ide,chip=cmd646,disks=2", Options { interrupts: Interrupts::Polled, ..pio() }, 2, 100);
+}
+
+#[test]
+fn pio_without_read_multiple_conforms() {
+    conforms("sim:ide,multiple=0", pio(), 1, 200);
+}
+
+#[test]
+fn a_drive_without_dma_conforms() {
+    conforms("sim:ide,dma=off", Options { max_transfer: Some(16 << 10), ..Options::default() }, 1, 200);
+}
+
+#[test]
+fn blocks_of_4096_bytes_conform() {
+    conforms("sim:ide,block=4096,disks=2", Options::default(), 2, 300);
+    conforms("sim:ide,block=4096", Options { max_transfer: Some(64 << 10), ..pio() }, 1, 100);
+}
+
+#[test]
+fn a_drive_of_28_bit_addresses_conforms() {
+    conforms("sim:ide,lba48=off", Options::default(), 1, 500);
+}
+
+#[test]
+fn a_drive_without_a_cache_conforms() {
+    conforms("sim:ide,cache=off,fua=off,trim=off", Options::default(), 1, 300);
+}
+
+#[test]
+fn ends_that_come_later_conform() {
+    conforms("sim:ide,disks=2,delay=100us", Options::default(), 2, 200);
+    conforms("sim:ide,delay=100us", polled(), 1, 200);
+    conforms("sim:ide,delay=100us", pio(), 1, 100);
+}
+
+#[test]
 fn qemus_piix3_conforms() {
     conforms("qtest:piix3-ide,size=64M", Options::default(), 1, 100);
 }
