@@ -45,6 +45,11 @@ pub(super) struct Command {
 }
 
 impl Command {
+    /// Whether the controller moves its data.
+    pub(super) fn is_dma(self) -> bool {
+        !matches!(self.protocol, Protocol::NonData | Protocol::PioIn | Protocol::PioOut)
+    }
+
     /// The command under `tag` (0 to 31), for queued ones. [ACS-3 7.20.3]
     pub(super) fn with_tag(mut self, tag: u8) -> Self {
         if self.protocol.is_queued() {

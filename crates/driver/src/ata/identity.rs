@@ -76,7 +76,7 @@ impl Identity {
     /// What `data` says, or why it cannot be a disk.
     pub(super) fn new(data: &ata::Identify) -> Result<Self, Error> {
         if !data.is_ata() {
-            return Err(Error::Unsupported("it is a packet drive (ATAPI: CD, DVD or tape); disks only are driven".into()));
+            return Err(packet_drive());
         }
         if !data.is_intact() {
             return Err(Error::Protocol("its identify data are damaged: their sum is wrong".into()));
@@ -148,6 +148,11 @@ impl Identity {
             read_only: false,
         }
     }
+}
+
+/// Why a drive with the packet interface is refused.
+pub(super) fn packet_drive() -> Error {
+    Error::Unsupported("it is a packet drive (ATAPI: CD, DVD or tape); disks only are driven".into())
 }
 
 #[cfg(test)]

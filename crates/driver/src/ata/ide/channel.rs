@@ -60,6 +60,8 @@ pub(super) struct Running {
     pub(super) attempts: u8,
     /// When it was started; see [`Patience`].
     pub(super) epoch: u32,
+    /// It was seen in a state that does not last, once.
+    pub(super) suspicious: bool,
 }
 
 /// How a command ended.
@@ -259,7 +261,7 @@ impl<D: Device> Channel<D> {
             && let Some((drive, request)) = self.next_request()
         {
             let flushes_nothing = request.operation == Operation::Flush && self.is_uncached(drive);
-            self.running = Some(Running { drive, request, command: None, moved: 0, attempts: 0, epoch: 0 });
+            self.running = Some(Running { drive, request, command: None, moved: 0, attempts: 0, epoch: 0, suspicious: false });
             if flushes_nothing {
                 self.end(Ok(()));
                 continue;

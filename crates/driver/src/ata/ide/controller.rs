@@ -117,7 +117,7 @@ fn open_channel<D: Device>(
         Err(Error::Unsupported(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let bad = channel.probe()?;
+    let bad = channel.probe();
     refused.extend(bad.into_iter().map(|(drive, error)| (drive_name(function.device.name(), number, drive), error)));
     Ok(Some(channel))
 }

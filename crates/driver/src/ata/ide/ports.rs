@@ -127,9 +127,9 @@ impl<B: Bar> Ports<B> {
         self.write_control(false);
     }
 
-    /// Holds the drives in software reset, or lets them go. [ATA-6 9.2]
+    /// Holds the drives in software reset, or lets them go; the master is selected then. [ATA-6 9.2]
     pub(super) fn set_reset(&mut self, on: bool) {
-        self.device = 0;
+        self.device = device::OBSOLETE;
         self.write_control(on);
     }
 

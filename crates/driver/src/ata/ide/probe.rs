@@ -10,7 +10,7 @@ use ring3_device::{Deadline, Device, Error, poll_until};
 use ring3_spec::ata::{Identify, SECTOR, Signature, TaskFile, device, opcode};
 use ring3_spec::ide::DRIVES;
 
-use super::super::identity::Identity;
+use super::super::identity::{Identity, packet_drive};
 use super::super::options::Level;
 use super::channel::Channel;
 use super::line::Line;
@@ -34,6 +34,7 @@ impl<D: Device> Channel<D> {
 
     /// Waits until `drive` has come back from a reset; false if nobody is there.
     pub(super) fn await_drive(&mut self, drive: u8, deadline: Deadline) -> Result<bool, Error> {
+        // The reset has selected the master.
         self.ports.select(drive);
         self.ports.settle();
         if self.ports.alternate().is_floating() {
@@ -50,15 +51,39 @@ impl<D: Device> Channel<D> {
     }
 
     /// Finds the drives and sets them up. What is there and cannot be used is returned, by drive, with the reason.
-    pub(super) fn probe(&mut self) -> Result<Vec<(u8, Error)>, Error> {
-        let mut refused = Vec::new();
+    pub(super) fn probe(&mut self) -> Vec<(u8, Error)> {
         self.ports.stop();
         self.ports.set_interrupts(false);
-        let mut signatures = [None; DRIVES as usize];
-        self.ports.select(0);
-        self.ports.settle();
+        let (signatures, mut refused) = self.signatures();
+        let mut found = [const { None }; DRIVES as usize];
+        for (drive, signature) in (0..DRIVES).zip(signatures) {
+            match signature.map_or(Ok(None), |signature| self.identify(drive, signature)) {
+                Ok(data) => found[usize::from(drive)] = data,
+                Err(error) => {
+                    refused.push((drive, error));
+                    self.start_over();
+                }
+            }
+        }
+        for (drive, data) in (0..DRIVES).zip(found) {
+            if let Some(data) = data
+                && let Err(error) = self.adopt(drive, &data)
+            {
+                refused.push((drive, error));
+                self.start_over();
+                // What the master was told before is lost.
+                self.revive_drives();
+            }
+        }
+        self.size_block();
+        refused
+    }
+
+    /// Resets the drives; the signature of each that comes back, and why one does not.
+    fn signatures(&mut self) -> ([Option<Signature>; DRIVES as usize], Vec<(u8, Error)>) {
         self.reset_drives();
         let deadline = Deadline::after(self.function.options.ready_timeout);
+        let (mut signatures, mut refused) = ([None; DRIVES as usize], Vec::new());
         for drive in 0..DRIVES {
             match self.await_drive(drive, deadline) {
                 Ok(true) => signatures[usize::from(drive)] = Some(self.ports.signature()),
@@ -66,20 +91,19 @@ impl<D: Device> Channel<D> {
                 Err(error) => refused.push((drive, error)),
             }
         }
-        for (drive, signature) in (0..DRIVES).zip(signatures) {
-            let Some(signature) = signature else { continue };
-            match self.identify(drive, signature) {
-                Ok(Some(data)) => {
-                    if let Err(error) = self.adopt(drive, &data) {
-                        refused.push((drive, error));
-                    }
-                }
-                Ok(None) => {}
-                Err(error) => refused.push((drive, error)),
-            }
+        if signatures[0].is_some() && !refused.is_empty() {
+            // A slave that is busy for ever does not let go of the bus once it was selected.
+            self.start_over();
         }
-        self.size_block();
-        Ok(refused)
+        (signatures, refused)
+    }
+
+    /// Resets the drives because one of them did not end its command; the other is well when it answers the next one.
+    fn start_over(&mut self) {
+        self.reset_drives();
+        if let Err(error) = self.await_drive(0, Deadline::after(self.function.options.ready_timeout)) {
+            tracing::debug!("{}: {error}", self.name_of(0));
+        }
     }
 
     /// What `drive` says about itself; `None` if there is no drive.
@@ -101,6 +125,8 @@ impl<D: Device> Channel<D> {
             Answer::Refused(..) if command == opcode::IDENTIFY && self.ports.signature() == Signature::Atapi => {
                 self.identify(drive, Signature::Atapi)
             }
+            // It answers, so it is there; only old ones do not say more.
+            Answer::Refused(..) if command == opcode::IDENTIFY_PACKET => Err(packet_drive()),
             Answer::Refused(..) if signature != Signature::Ata => Ok(None),
             Answer::Refused(status, error) => {
                 Err(Error::Unsupported(format!("it does not say who it is: status {:#04x}, error {:#04x}", status.0, error.0)))

@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, IoError, Request};
 use ring3_device::{Deadline, Device, Error, poll_until};
+use ring3_spec::ata::Signature;
 use ring3_spec::ide::DRIVES;
 
-use super::super::command::Protocol;
+use super::super::command::Command;
 use super::channel::{ATTEMPTS, Channel, Running, Trouble};
-use super::transfer::is_over;
+use super::transfer::{is_absent, is_over};
 
 /// A bus master that was stopped is inactive within this: it finishes the access to memory that it is at.
 const STOPPED: Duration = Duration::from_millis(10);
@@ -44,35 +45,47 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Looks for what no interrupt tells: a function that is gone, a command that has ended without one.
+    /// Looks for what no interrupt tells: a function or a drive that is gone, a command that has ended without an interrupt, a bus master
+    /// that goes on when its drive has ended. What may be on its way to something else must be seen twice.
     fn examine(&mut self) {
         if self.function.is_gone() {
             return self.die(IoError::Gone);
         }
-        let is_dma = self
-            .running
-            .as_ref()
-            .and_then(|running| running.command)
-            .is_some_and(|command| matches!(command.protocol, Protocol::DmaIn | Protocol::DmaOut));
         let status = self.ports.alternate();
-        if self.polled || !is_dma || !is_over(status) {
+        let is_dma = self.running.as_ref().and_then(|running| running.command).is_some_and(Command::is_dma);
+        if !(is_absent(status) || is_dma && is_over(status)) {
+            return;
+        }
+        let Some(running) = &mut self.running else { return };
+        if !std::mem::replace(&mut running.suspicious, true) {
+            return;
+        }
+        if is_absent(status) {
+            // Nobody else than the drive answers here.
+            if status.0 == 0 || self.ports.signature() == Signature::Unknown(u32::MAX) {
+                self.trouble = Some(Trouble::Reset("the drive does not answer", IoError::Transport));
+            }
             return;
         }
         let bus = self.ports.bus_status();
-        if bus.interrupt() == 1 || (bus.active() == 1 && !status.failed()) {
-            return;
+        if !self.polled && bus.active() == 0 && bus.error() == 0 {
+            self.count_lost_interrupt();
         }
-        if self.stats.lost_interrupts == 0 {
-            tracing::warn!(
-                "{}: a command ended without its interrupt; such ends are found by looking",
-                self.function.device.name()
-            );
-        }
-        self.stats.lost_interrupts += 1;
         let status = self.ports.status();
         if let Some(end) = self.end_of_dma(bus, status) {
             self.finish(end);
         }
+    }
+
+    fn count_lost_interrupt(&mut self) {
+        if self.stats.lost_interrupts == 0 {
+            tracing::warn!(
+                "{}: a command of channel {} ended without its interrupt; such ends are found by looking",
+                self.function.device.name(),
+                self.number
+            );
+        }
+        self.stats.lost_interrupts += 1;
     }
 
     /// Does what takes waiting.
@@ -119,11 +132,7 @@ impl<D: Device> Channel<D> {
         if let Err(error) = self.function.chip.enable(&self.function.device, self.number) {
             tracing::warn!("{}: switching channel {} on: {error}", self.function.device.name(), self.number);
         }
-        self.reset_drives();
-        let deadline = Deadline::after(self.function.options.ready_timeout);
-        for drive in 0..DRIVES {
-            self.revive(drive, deadline);
-        }
+        self.revive_drives();
         if !self.polled {
             self.use_interrupts();
         }
@@ -144,24 +153,41 @@ impl<D: Device> Channel<D> {
         stopped
     }
 
-    /// Waits for `drive` after a reset and sets it up; one that does not come back is dead.
-    fn revive(&mut self, drive: u8, deadline: Deadline) {
+    /// Resets the drives and sets them up. One that does not come back twice is dead; the other must be reset once more then, because
+    /// a busy drive that is selected does not let go of the bus.
+    pub(super) fn revive_drives(&mut self) {
+        let mut failures = [0; DRIVES as usize];
+        loop {
+            self.reset_drives();
+            let deadline = Deadline::after(self.function.options.ready_timeout);
+            let mut all_well = true;
+            for (drive, failures) in (0..DRIVES).zip(&mut failures) {
+                let Err(error) = self.revive(drive, deadline) else { continue };
+                (all_well, *failures) = (false, *failures + 1);
+                tracing::error!("{}: it does not come back from a reset: {error}", self.name_of(drive));
+                let end = if matches!(error, Error::Gone) { IoError::Gone } else { IoError::Timeout };
+                if let Some(line) = self.line(drive)
+                    && (end == IoError::Gone || *failures == 2)
+                {
+                    line.dead = Some(end);
+                    line.end_waiting(end);
+                }
+            }
+            if all_well || self.lines.iter().flatten().all(|line| line.dead.is_some()) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for `drive` after a reset and sets it up, unless it is dead.
+    fn revive(&mut self, drive: u8, deadline: Deadline) -> Result<(), Error> {
         if self.line(drive).is_none_or(|line| line.dead.is_some()) {
-            return;
+            return Ok(());
         }
-        let (error, end) = match self.await_drive(drive, deadline) {
-            Ok(true) => match self.apply_settings(drive) {
-                Ok(()) => return,
-                Err(error) => (error, IoError::Timeout),
-            },
-            Ok(false) => (Error::Gone, IoError::Gone),
-            Err(error) => (error, IoError::Timeout),
-        };
-        tracing::error!("{}: it did not come back from a reset: {error}", self.name_of(drive));
-        if let Some(line) = self.line(drive) {
-            line.dead = Some(end);
-            line.end_waiting(end);
+        if !self.await_drive(drive, deadline)? || is_absent(self.ports.alternate()) {
+            return Err(Error::Gone);
         }
+        self.apply_settings(drive)
     }
 
     /// Goes on after a reset.

@@ -7,7 +7,7 @@ use ring3_spec::ata::{ErrorBits, SECTOR, Status, TaskFile, device, opcode};
 
 use super::channel::Channel;
 use super::mode::{Mode, pio_code};
-use super::transfer::is_over;
+use super::transfer::is_absent;
 
 /// A drive answers a command that sets something within this. The standard gives no limit; they take microseconds.
 const SETTING: Duration = Duration::from_secs(5);
@@ -32,17 +32,19 @@ impl<D: Device> Channel<D> {
         limit: Duration,
     ) -> Result<Answer, Error> {
         self.idle = false;
-        let deadline = Deadline::after(limit);
+        let deadline = Deadline::after(limit.min(self.function.options.timeout));
         self.ports.select(drive);
         self.ports.settle();
-        poll_until(deadline, "a drive to be idle", || Ok(is_over(self.ports.alternate()).then_some(())))?;
+        // A packet drive has no status bit set until it has had a command.
+        let idle = |status: Status| status.busy() == 0 && status.data_request() == 0;
+        poll_until(deadline, "a drive to be idle", || Ok(idle(self.ports.alternate()).then_some(())))?;
         self.ports.start(drive, task);
         self.ports.settle();
         let ended = || Some(self.ports.alternate()).filter(|status| status.busy() == 0);
         poll_until(deadline, "the end of a command", || Ok(ended()))?;
         let status = self.ports.status();
         self.acknowledge();
-        if status.0 == 0 || status.is_floating() {
+        if is_absent(status) {
             return Ok(Answer::Nobody);
         }
         if status.failed() {
@@ -51,7 +53,11 @@ impl<D: Device> Channel<D> {
             return Ok(Answer::Refused(status, error));
         }
         match (data, status.data_request()) {
-            (Some(data), 1) => self.ports.read_data(data),
+            (Some(data), 1) => {
+                self.ports.read_data(data);
+                self.ports.settle();
+                poll_until(deadline, "a drive to be idle after its data", || Ok(idle(self.ports.alternate()).then_some(())))?;
+            }
             (None, 0) => {}
             (Some(_), _) => return Err(Error::Protocol(format!("no data came of command {:#04x}", task.command))),
             (None, _) => return Err(Error::Protocol(format!("command {:#04x} wants data", task.command))),
@@ -127,6 +133,10 @@ impl<D: Device> Channel<D> {
             device: device::LBA,
             ..TaskFile::default()
         };
-        Ok(matches!(self.execute(drive, &task, None, SETTING)?, Answer::Done))
+        match self.execute(drive, &task, None, SETTING)? {
+            Answer::Done => Ok(true),
+            Answer::Refused(..) => Ok(false),
+            Answer::Nobody => Err(Error::Gone),
+        }
     }
 }

@@ -34,14 +34,14 @@ impl<D: Device> Channel<D> {
         self.stats.commands += 1;
         let epoch = self.patience.epoch();
         let Some(running) = &mut self.running else { return Ok(()) };
-        (running.command, running.moved, running.epoch) = (Some(command), 0, epoch);
+        (running.command, running.moved, running.epoch, running.suspicious) = (Some(command), 0, epoch, false);
         running.attempts = running.attempts.saturating_add(1);
         if !self.is_idle(drive) {
             self.trouble = Some(Trouble::Reset("the drive is not ready for a command", IoError::Timeout));
             return Ok(());
         }
         self.idle = false;
-        if matches!(command.protocol, Protocol::DmaIn | Protocol::DmaOut) {
+        if command.is_dma() {
             let table = self.describe().ok_or(IoError::Invalid)?;
             self.ports.prepare(table, !command.protocol.writes());
             self.ports.start(drive, &command.task);
@@ -67,9 +67,7 @@ impl<D: Device> Channel<D> {
         let level = if has_dma { line.level() } else { Level::Pio };
         match line.encoder.encode(request, level)? {
             // A TRIM has no form that the processor moves.
-            Some(command) if level == Level::Pio && matches!(command.protocol, Protocol::DmaIn | Protocol::DmaOut) => {
-                Err(IoError::Unsupported)
-            }
+            Some(command) if level == Level::Pio && command.is_dma() => Err(IoError::Unsupported),
             Some(command) => Ok(command),
             None => Err(IoError::Invalid),
         }
@@ -182,8 +180,9 @@ impl<D: Device> Channel<D> {
         }
         let status = self.ports.status();
         self.acknowledge();
-        if status.data_request() == 1 {
-            self.trouble = Some(Trouble::Reset("the drive wants data for a command that has none", IoError::Transport));
+        if !is_over(status) {
+            self.trouble =
+                Some(Trouble::Reset("the drive is gone, or wants data for a command that has none", IoError::Transport));
             return None;
         }
         self.idle = true;
@@ -193,7 +192,7 @@ impl<D: Device> Channel<D> {
     /// A command whose data the processor moves: moves the next block if the drive is ready for it. [ATA-6 9.8, 9.9]
     fn look_at_pio(&mut self) -> Option<End> {
         let status = self.ports.alternate();
-        if status.busy() == 1 {
+        if status.busy() == 1 || is_absent(status) {
             return None;
         }
         self.ports.status();
@@ -268,7 +267,12 @@ impl<D: Device> Channel<D> {
 
 /// Whether a drive with `status` works on nothing.
 pub(super) fn is_over(status: Status) -> bool {
-    status.busy() == 0 && status.data_request() == 0
+    status.busy() == 0 && status.data_request() == 0 && !is_absent(status)
+}
+
+/// Whether nobody may be there: a bus that floats, or a master that answers for its slave. A busy drive may say the first, too.
+pub(super) fn is_absent(status: Status) -> bool {
+    status.0 == 0 || status.is_floating()
 }
 
 /// Copies `block.len()` bytes of `data` from byte `skip` on into `block`.
