@@ -444,7 +444,8 @@ fn random_faults_end_every_request_exactly_once() {
 
 #[test]
 fn every_test_that_the_table_of_faults_names_exists() {
-    let (table, tests) = (include_str!("../../../docs/faults.md"), include_str!("nvme_faults.rs"));
+    let table = include_str!("../../../docs/faults.md");
+    let tests = [include_str!("nvme_faults.rs"), include_str!("ide_faults.rs")].concat();
     let named: Vec<_> =
         table.lines().filter_map(|line| line.strip_suffix("` |")?.rsplit_once('`')).map(|(_, name)| name).collect();
     assert!(named.len() >= 30);
