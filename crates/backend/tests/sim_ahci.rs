@@ -507,6 +507,28 @@ fn memory_that_is_not_reached_stops_the_port_and_leaves_the_drive_waiting() {
 }
 
 #[test]
+fn frames_that_cannot_be_written_stop_the_port() {
+    let client = Client::open("sim:ahci", None);
+    client.enable();
+    client.start();
+    client.set(port::command(0), Command(0));
+    client.set(port::received(0), 0xdead_0000);
+    client.set(port::command(0), Command(0).with_receive(1).with_start(1));
+    client.put(0, &read(0, 1), false, 0, 512);
+    client.issue(1);
+    assert_eq!(client.happened().memory_fatal(), 1);
+}
+
+#[test]
+fn a_region_at_an_odd_address_is_noted() {
+    let client = Client::ready("sim:ahci");
+    client.put(0, &read(0, 1), false, 0, 512);
+    client.tables.write(0x80, &(client.buffer.iova() | 1).to_le_bytes()).unwrap();
+    client.issue(1);
+    assert!(complaint(&client).contains("odd address"));
+}
+
+#[test]
 fn a_busy_bit_can_be_overridden_while_the_port_stands() {
     let client = Client::ready("sim:ahci");
     client.handle.set_timing(Timing::Held);

@@ -453,6 +453,19 @@ fn a_region_across_64_kib_wraps_and_is_noted() {
 }
 
 #[test]
+fn a_table_across_64_kib_is_noted() {
+    let client = Client::open("sim:ide");
+    let (table, region) = (0x1_0000 - Prd::SIZE, |at| Prd::new(client.buffer.iova() + at, 256).unwrap());
+    for (at, region) in [(table, region(0)), (table + Prd::SIZE, region(512).with_last())] {
+        client.buffer.write(at, &region.into_raw().to_le_bytes()).unwrap();
+    }
+    client.master.write32(bus_master::table(0).offset(), client.buffer.iova() as u32 + table as u32);
+    client.start(&read(0, 1));
+    client.start_master(true);
+    assert!(complaint(&client).contains("table crosses a multiple of 64 KiB"));
+}
+
+#[test]
 fn the_drives_bits_of_the_bus_master_are_kept_and_the_others_cleared_by_ones() {
     let client = Client::open("sim:ide");
     client.dma(&read(0, 1), true, 512);

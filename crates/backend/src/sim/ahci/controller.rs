@@ -115,7 +115,7 @@ impl AhciModel {
             if let Some(drive) = port.drive() {
                 drive.restart();
             }
-            port.connect();
+            port.connect_after(self.shape.ready);
         }
         self.set_level(bus);
     }

@@ -26,7 +26,7 @@ impl Port {
         self.connect_after(Duration::ZERO);
     }
 
-    fn connect_after(&mut self, ready: Duration) {
+    pub(super) fn connect_after(&mut self, ready: Duration) {
         self.queued = 0;
         self.soft_reset = false;
         self.signature = NO_SIGNATURE;
@@ -57,7 +57,7 @@ impl Port {
     /// The drive is gone.
     fn disconnect(&mut self) {
         self.link = SataStatus(0);
-        self.errors.0 |= DIAG_LINK | DIAG_EXCHANGED;
+        self.errors.0 |= DIAG_LINK;
         self.task_file = NOBODY;
         self.signature = NO_SIGNATURE;
         self.greeting = None;

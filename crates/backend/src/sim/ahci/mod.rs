@@ -27,7 +27,7 @@ mod receive;
 mod registers;
 mod shape;
 
-pub use super::ata::{Counters, DriveShape, Link};
+pub use super::ata::{Counters, DriveShape, FAULT_FLUSH, FAULT_LOG, FAULT_READ, FAULT_WRITE, Link};
 pub use controller::AhciModel;
 pub use shape::Shape;
 

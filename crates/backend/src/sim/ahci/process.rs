@@ -133,6 +133,7 @@ impl AhciModel {
                 self.hold_until(bus, wait(Some(Instant::now() + PATIENCE), false));
                 self.signal(bus);
                 bus.set_level(true);
+                self.set_level(bus);
             }
             (Some(Action::Remove), _) => bus.remove(),
             (Some(Action::Unplug), _) => self.unplug(bus, job.port),

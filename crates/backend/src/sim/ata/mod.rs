@@ -40,13 +40,13 @@ pub(super) const COMMANDS: [CommandName; 8] = [
     ("smart", Queues::Admin, opcode::SMART),
 ];
 
-/// What all commands that read are called in a fault rule, whatever their own opcodes are.
+/// Opcode by which a fault rule means all commands that read, whatever their own opcodes are.
 pub const FAULT_READ: u8 = opcode::READ_DMA;
-/// What all commands that write are called.
+/// The same for all commands that write.
 pub const FAULT_WRITE: u8 = opcode::WRITE_DMA;
-/// What both commands that flush are called.
+/// The same for both commands that flush.
 pub const FAULT_FLUSH: u8 = opcode::FLUSH;
-/// What both commands that read a log are called.
+/// The same for both commands that read a log.
 pub const FAULT_LOG: u8 = opcode::READ_LOG_EXT;
 
 /// What the fault hooks see of a command to drive `number`.

@@ -119,8 +119,9 @@ impl IdeModel {
                 if let Attached::Disk(drive) = &mut unit.attached {
                     drive.restart();
                 }
-                unit.greet();
+                unit.greet_after(self.shape.ready);
             }
+            self.greet(bus, c);
             self.update(bus, c);
         }
     }

@@ -29,7 +29,7 @@ mod ports;
 mod reset;
 mod shape;
 
-pub use super::ata::{Counters, DriveShape, Link};
+pub use super::ata::{Counters, DriveShape, FAULT_FLUSH, FAULT_LOG, FAULT_READ, FAULT_WRITE, Link};
 pub use chip::Chip;
 pub use controller::IdeModel;
 pub use shape::Shape;

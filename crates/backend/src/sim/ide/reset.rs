@@ -28,6 +28,12 @@ impl Unit {
         self.lba = [Twice(low, 0), Twice(mid, 0), Twice(high, 0)];
     }
 
+    /// The drive is busy, and says what it is when the time has come.
+    pub(super) fn greet_after(&mut self, ready: Duration) {
+        self.status = BUSY;
+        self.greeting = Some(Instant::now() + ready);
+    }
+
     /// A reset begins: the drive forgets what it was at.
     fn begin_reset(&mut self) {
         self.missing = false;
@@ -65,7 +71,6 @@ impl IdeModel {
             self.complain(c, "SRST was set for less than 5 microseconds [ATA-6 9.2]");
         }
         let fault = self.faults.check(&Event::Enable);
-        let due = Instant::now() + self.shape.ready;
         for unit in &mut self.channels[c].units {
             match fault {
                 Some(Action::NoDrive) => unit.missing = true,
@@ -73,7 +78,7 @@ impl IdeModel {
                 Some(Action::StuckReady) => unit.health = Health::Hung,
                 _ => {}
             }
-            unit.greeting = Some(due);
+            unit.greet_after(self.shape.ready);
         }
         self.greet(bus, c);
     }
