@@ -452,3 +452,41 @@ fn dropping_everything_stops_the_ports_and_gives_all_memory_back() {
     let device = handle.claim().unwrap();
     assert_eq!(device.config_read(pci::COMMAND, 2) & u32::from(pci::COMMAND_BUS_MASTER), 0);
 }
+
+#[test]
+fn random_faults_end_every_request_exactly_once() {
+    let bench = marked("", short());
+    let before = bench.free();
+    let mut queue = bench.queue(16);
+    let harmless = [
+        Action::Drop,
+        Action::Error(CRC),
+        Action::DmaError,
+        Action::Duplicate,
+        Action::BusyUntilReset,
+        Action::Stuck,
+        Action::Fatal,
+        Action::LoseInterrupt,
+        Action::WrongInterrupt,
+        Action::Hang,
+        Action::Storm(5000),
+    ];
+    for (round, action) in harmless.iter().cycle().take(harmless.len() * 2).enumerate() {
+        bench.handle.plan().clear();
+        bench.handle.plan().add(Rule::io(*action, FAULT_READ).nth(1 + round as u64 * 7 % 16));
+        for token in 0..16 {
+            queue.submit(bench.read(token)).unwrap();
+            if token % 5 == 0 {
+                queue.ring();
+            }
+        }
+        let outcome = finish(&mut *queue);
+        assert!((0..16).all(|token| outcome.of(token) == Ok(())), "{action:?}");
+        assert!(outcome.errors.is_empty(), "{action:?}: {:?}", outcome.errors);
+    }
+    bench.handle.plan().clear();
+    works(&bench, &mut *queue);
+    drop(queue);
+    assert_eq!(bench.free(), before);
+    assert_eq!(bench.handle.fault_count(), 0, "nothing was written where nothing was lent");
+}
