@@ -1,6 +1,7 @@
 //! The way without protection, on QEMU's devices without an IOMMU: these tests run in a guest, where they are root and may break things.
 //!
 //! On the host, the first of them boots one guest that runs them all; each then looks for its own line in what came out.
+//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -53,6 +54,7 @@ fn boot() -> String {
         vcpus: Some(1),
         memory_mib: 240,
         kernel_arguments: vec!["hugepages=16".into()],
+        kernel: kernel(),
         ..Guest::new("uio-backend")
     };
     let guest = guest
@@ -67,6 +69,11 @@ fn boot() -> String {
         Ok(outcome) => format!("{}{}", outcome.messages, outcome.output()),
         Err(error) => error.to_string(),
     }
+}
+
+/// The lab's usual kernel, or another.
+fn kernel() -> String {
+    std::env::var("RING3_TEST_KERNEL").unwrap_or_else(|_| ring3_lab::DEFAULT_KERNEL.into())
 }
 
 fn address(variable: &str) -> String {

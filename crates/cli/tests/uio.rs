@@ -1,10 +1,15 @@
 //! What a user meets on the way without protection, in a guest without an IOMMU: each message, each command, a disk end to end, and
-//! what a killed driver leaves.
+//! what a killed driver leaves. `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
 
 use std::path::Path;
 use std::sync::OnceLock;
 
 use ring3_lab::{Cache, Device, Guest, Iommu, Outcome};
+
+/// The lab's usual kernel, or another.
+fn kernel() -> String {
+    std::env::var("RING3_TEST_KERNEL").unwrap_or_else(|_| ring3_lab::DEFAULT_KERNEL.into())
+}
 
 /// What the step printed.
 fn output<'a>(outcome: &'a Outcome, step: &str) -> &'a str {
@@ -27,6 +32,7 @@ fn guest() -> &'static Outcome {
             vcpus: Some(1),
             memory_mib: 640,
             kernel_arguments: vec!["hugepages=80".into()],
+            kernel: kernel(),
             ..Guest::new("uio")
         };
         let guest = guest

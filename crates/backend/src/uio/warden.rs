@@ -11,10 +11,12 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use ring3_device::{Deadline, Error, poll_until};
+use ring3_device::{Deadline, Error};
 use ring3_pci::WARDEN;
 use ring3_spec::pci;
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 /// How long it may take to end when the device was given up: a reset takes most of it, for which PCI Express allows 1 s. [PCIe 2.3.1]
 const END_LIMIT: Duration = Duration::from_secs(3);
@@ -34,7 +36,8 @@ pub(super) struct Post<'a> {
 /// A warden on its post. Dropping this lets it do its work and waits for its end.
 pub(super) struct Warden {
     pipe: Option<OwnedFd>,
-    process: Pid,
+    /// Readable when it has ended. Unlike its number, never another process'.
+    process: OwnedFd,
 }
 
 impl Warden {
@@ -57,6 +60,8 @@ impl Warden {
             0 => watch(&orders),
             child => {
                 let process = Pid::from_raw(child).ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+                // If this fails, the end of the pipe ends it.
+                let process = pidfd_open(process, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
                 Ok(Self { pipe: Some(pipe), process })
             }
         }
@@ -64,16 +69,29 @@ impl Warden {
 
     /// Whether it is there. Without it, nothing would stop the device if this process were killed.
     pub(super) fn is_alive(&self) -> bool {
-        matches!(waitpid(Some(self.process), WaitOptions::NOHANG), Ok(None))
+        !self.ends_within(Duration::ZERO)
+    }
+
+    fn ends_within(&self, limit: Duration) -> bool {
+        let deadline = Deadline::after(limit);
+        loop {
+            let timeout = Timespec::try_from(deadline.remaining()).ok();
+            match poll(&mut [PollFd::new(&self.process, PollFlags::IN)], timeout.as_ref()) {
+                Err(Errno::INTR) => {}
+                ended => return ended != Ok(0),
+            }
+        }
     }
 }
 
 impl Drop for Warden {
     fn drop(&mut self) {
         self.pipe = None;
-        let ended = poll_until(Deadline::after(END_LIMIT), "the end of the warden", || Ok((!self.is_alive()).then_some(())));
-        if ended.is_err() {
-            tracing::warn!("process {} still tries to stop the device and keeps its memory", self.process);
+        if self.ends_within(END_LIMIT) {
+            // So that no entry of it stays in the list of processes.
+            let _ = waitid(WaitId::PidFd(self.process.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        } else {
+            tracing::warn!("{WARDEN} still tries to stop the device, and keeps its memory");
         }
     }
 }
@@ -161,6 +179,8 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
+    use ring3_device::poll_until;
+
     use super::*;
 
     /// A file that stands for configuration space, with bus mastering on.
@@ -179,6 +199,12 @@ mod tests {
 
     fn start(config: &std::fs::File, memory: &OwnedFd) -> Warden {
         Warden::start(&Post { config: config.as_fd(), lock: config.as_fd(), memory: memory.as_fd(), reset: None }).unwrap()
+    }
+
+    /// Its number.
+    fn process(warden: &Warden) -> u32 {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", warden.process.as_raw_fd())).unwrap();
+        info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok()).unwrap()
     }
 
     fn memory() -> OwnedFd {
@@ -216,7 +242,7 @@ mod tests {
         let (config, memory) = (config(), memory());
         let warden = start(&config, &memory);
         let held = || {
-            let links = std::fs::read_dir(format!("/proc/{}/fd", warden.process)).unwrap();
+            let links = std::fs::read_dir(format!("/proc/{}/fd", process(&warden))).unwrap();
             let mut held: Vec<_> =
                 links.map(|link| std::fs::read_link(link.unwrap().path()).unwrap().display().to_string()).collect();
             held.sort();
@@ -233,7 +259,7 @@ mod tests {
     #[test]
     fn one_that_was_killed_is_noticed() {
         let warden = start(&config(), &memory());
-        rustix::process::kill_process(warden.process, rustix::process::Signal::KILL).unwrap();
-        poll_until(Deadline::after(END_LIMIT), "its end", || Ok((!warden.is_alive()).then_some(()))).unwrap();
+        rustix::process::pidfd_send_signal(&warden.process, rustix::process::Signal::KILL).unwrap();
+        assert!(warden.ends_within(END_LIMIT) && !warden.is_alive());
     }
 }
