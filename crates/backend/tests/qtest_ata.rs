@@ -273,8 +273,6 @@ fn a_disk_that_hangs_is_there_again_after_its_transfer_was_stopped() {
     device.set_bus_master(true).unwrap();
     let buffer = device.dma().arena().alloc_pages(8192).unwrap();
     let mut channel = Channel::of(&device, 0);
-    channel.dma_read(&read(0, 8), &buffer, 4096);
-    assert!(!channel.dma_end().1.failed());
     channel.dma_read(&read(8, 8), &buffer, 4096);
     std::thread::sleep(Duration::from_millis(50));
     let bus = channel.bus_master.read(bus_master::status(0));

@@ -4,7 +4,8 @@
 //! `size` (1G), and what holds it: memory, `file=PATH`, or nothing (`null=on`: reads zeros, for measurements).
 //! `bad=2048` makes every transfer of that block of 512 bytes a medium error, `bad=2048:write` only writes of it; more follow
 //! after colons: `bad=2048:write:4096:read:8192`. `rate=64M` lets so many bytes pass in a second, `commands=1000` so many commands,
-//! together for all disks; the first command passes at once, so `rate=1` is a disk whose second command does not end in time.
+//! together for all disks. What was let through at once is paid for by the next command, and QEMU reads an ATA disk's first block when it starts: with
+//! `rate=1` a disk hangs.
 
 use std::fs::OpenOptions as FileOptions;
 use std::os::fd::OwnedFd;
