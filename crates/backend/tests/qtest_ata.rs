@@ -272,7 +272,7 @@ fn a_disk_that_hangs_is_there_again_after_its_transfer_was_stopped() {
     let device = open("qtest:piix3-ide,null=on,rate=1");
     device.set_bus_master(true).unwrap();
     let buffer = device.dma().arena().alloc_pages(8192).unwrap();
-    let mut channel = Channel::of(&device, 0);
+    let channel = Channel::of(&device, 0);
     channel.dma_read(&read(8, 8), &buffer, 4096);
     std::thread::sleep(Duration::from_millis(50));
     let bus = channel.bus_master.read(bus_master::status(0));
