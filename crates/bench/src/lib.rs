@@ -14,6 +14,7 @@ pub mod plot;
 pub mod report;
 pub mod stats;
 pub mod table;
+pub mod trace;
 pub mod workload;
 
 pub use error::Error;

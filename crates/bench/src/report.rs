@@ -101,7 +101,7 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 20] = [
+pub const METRICS: [(&str, &str); 34] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
@@ -118,6 +118,20 @@ pub const METRICS: [(&str, &str); 20] = [
     ("clock_behind_percent", "%"),
     ("instructions_per_op", "instructions"),
     ("switches_per_op", "1"),
+    ("calls_per_op", "1"),
+    ("interrupts_per_op", "1"),
+    ("accesses_per_op", "1"),
+    ("queue_us", "us"),
+    ("driver_wakeup_us", "us"),
+    ("driver_queue_us", "us"),
+    ("device_us", "us"),
+    ("interrupt_us", "us"),
+    ("scheduler_us", "us"),
+    ("handler_us", "us"),
+    ("signal_us", "us"),
+    ("client_wakeup_us", "us"),
+    ("return_us", "us"),
+    ("complete_percent", "%"),
     ("errors", "1"),
     ("startup_ms", "ms"),
     ("driver_peak_mib", "MiB"),

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use crate::disk::timeline;
 use crate::plot::utilisation_at;
 use crate::report::Report;
 use crate::stats::Summary;
+use crate::trace::timeline::STEPS;
 use crate::workload::Workload;
 
 /// One line of the table: what is shown of which workload.
@@ -24,10 +26,11 @@ const LINES: [(&str, &str, &str); 12] = [
 ];
 
 /// The placements' columns and their headings.
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 7] = [
     ("kernel", "kernel"),
     ("kernel-fio", "kernel, fio"),
     ("process", "ring3 in process"),
+    ("process-polled", "in process, polled"),
     ("export", "ring3 export"),
     ("export-fio", "ring3 export, fio"),
     ("ublk-null", "ublk null"),
@@ -36,9 +39,8 @@ const COLUMNS: [(&str, &str); 6] = [
 /// Medians of the placements side by side, with their ratio to the kernel where there is one. Columns and lines that were not
 /// measured are left out.
 pub fn render(report: &Report) -> String {
-    let columns: Vec<_> =
-        COLUMNS.into_iter().filter(|(placement, _)| report.rows.iter().any(|row| row.placement == *placement)).collect();
-    let mut lines = vec![[vec!["".to_owned()], columns.iter().map(|(_, heading)| (*heading).to_owned()).collect()].concat()];
+    let columns = columns(report);
+    let mut lines = vec![head("", &columns)];
     for (name, workload, metric) in LINES {
         let cells: Vec<String> = columns.iter().map(|(placement, _)| cell(report, workload, placement, metric)).collect();
         if cells.iter().any(|cell| !cell.is_empty()) {
@@ -48,10 +50,44 @@ pub fn render(report: &Report) -> String {
     align(&lines)
 }
 
+/// What a request takes of the machine: what is told, and under which load.
+const COUNTS: [(&str, &str, &str); 6] = [
+    ("system calls", "randread-4k-qd1", "calls_per_op"),
+    ("context switches", "randread-4k-qd1", "switches_per_op"),
+    ("interrupts", "randread-4k-qd1", "interrupts_per_op"),
+    ("register accesses", "randread-4k-qd1", "accesses_per_op"),
+    ("system calls, 32 in flight", "randread-512-qd32", "calls_per_op"),
+    ("register accesses, 32 in flight", "randread-512-qd32", "accesses_per_op"),
+];
+
+/// Each placement's steps in microseconds, and what a request takes.
+pub fn render_steps(report: &Report) -> String {
+    let columns = columns(report);
+    let steps = STEPS.iter().map(|(metric, name)| (format!("{name}, us"), timeline::LOADS[0], *metric));
+    let counts = COUNTS.iter().map(|(name, load, metric)| ((*name).to_owned(), *load, *metric));
+    let mut lines = vec![head("", &columns)];
+    for (name, load, metric) in steps.chain(counts) {
+        let cell = |placement| report.get(load, placement, metric).map_or(String::new(), number);
+        let cells: Vec<String> = columns.iter().map(|(placement, _)| cell(*placement)).collect();
+        if cells.iter().any(|cell| !cell.is_empty()) {
+            lines.push([vec![name], cells].concat());
+        }
+    }
+    align(&lines)
+}
+
+/// The placements that were measured, and their headings.
+fn columns(report: &Report) -> Vec<(&'static str, &'static str)> {
+    COLUMNS.into_iter().filter(|(placement, _)| report.rows.iter().any(|row| row.placement == *placement)).collect()
+}
+
+fn head(corner: &str, columns: &[(&str, &str)]) -> Vec<String> {
+    [vec![corner.to_owned()], columns.iter().map(|(_, heading)| (*heading).to_owned()).collect()].concat()
+}
+
 /// Throughput and utilisation of each placement at the sizes of `sectors` that were measured.
 pub fn render_sizes(report: &Report, sectors: &[u32]) -> String {
-    let columns: Vec<_> =
-        COLUMNS.into_iter().filter(|(placement, _)| report.rows.iter().any(|row| row.placement == *placement)).collect();
+    let columns = columns(report);
     let heads = columns.iter().map(|(_, heading)| format!("{heading}: MiB/s, CPU %, us CPU"));
     let mut lines = vec![["sectors".to_owned()].into_iter().chain(heads).collect::<Vec<_>>()];
     for &size in sectors {

@@ -1,12 +1,14 @@
 //! `ring3 bench`: measurements.
 
+mod accesses;
 pub mod campaign;
 mod disk;
 pub mod guest;
 mod instructions;
-mod leslie;
 pub mod load;
+mod look;
 pub mod open;
+mod paper;
 mod progress;
 
 use std::process::ExitCode;

@@ -14,7 +14,7 @@ use ring3_lab::{Backing, Cache, DEFAULT_KERNEL, Device, Event, Guest, Need, Size
 
 use crate::bench::campaign::{Campaign, LOADS};
 use crate::bench::guest::{self, NAME, with_this_program};
-use crate::bench::open::{POLL, open_disk};
+use crate::bench::open::{LOAD, open_disk};
 use crate::leave;
 use crate::protection::Protection;
 
@@ -66,7 +66,7 @@ fn say(text: &str) {
 /// Writes the start of the disk with stamps, reads it back in random order and checks it.
 fn over_qtest() -> Result<()> {
     let start = Instant::now();
-    let disk = open_disk("qtest:nvme,size=64M", 8 << 20, POLL, Protection::default())?;
+    let disk = open_disk("qtest:nvme,size=64M", 8 << 20, LOAD, Protection::default())?;
     let info = disk.info();
     println!("   {}: {} with {} MiB, blocks of {} bytes", disk.name(), info.model.trim(), info.capacity() >> 20, info.block_size);
     for (name, requests) in [("seqwrite-64k-qd8", QTEST_BYTES >> 16), ("randread-4k-qd32", 1000)] {
@@ -120,7 +120,7 @@ fn measure(args: &Args) -> Result<()> {
     let plan = Plan {
         study: Study::Loads { millis: 400, workloads: STANDARD.map(str::to_owned).to_vec() },
         rounds: 3,
-        placements: Placement::ALL.to_vec(),
+        placements: Placement::LOADS.to_vec(),
         instructions: false,
         kernel: args.kernel.clone(),
         translated: false,

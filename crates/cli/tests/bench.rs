@@ -68,6 +68,32 @@ fn the_papers_figure_has_throughput_and_utilisation_of_every_placement_under_bot
 }
 
 #[test]
+#[ignore = "boots a guest"]
+fn a_request_takes_no_more_system_calls_than_it_must() {
+    let out = folder("timeline");
+    let options = ["--timeline", "--quick", "--rounds", "1", "--mode", "instructions", "--out", &out];
+    let output = ring3(&[&["bench", "disk"][..], &options].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/timeline-nvme.json")).unwrap()).unwrap();
+    let get = |load, placement, metric| {
+        report.get(load, placement, metric).unwrap_or_else(|| panic!("{load} {placement} {metric}")).median
+    };
+    assert!(get("randread-4k-qd1", "process", "calls_per_op") <= 1.0);
+    assert_eq!(get("randread-4k-qd1", "process-polled", "calls_per_op"), 0.0);
+    assert!(get("randread-512-qd32", "export", "calls_per_op") < 1.0);
+    for (placement, steps) in [
+        ("kernel", ["queue_us", "interrupt_us", "client_wakeup_us"]),
+        ("process", ["queue_us", "scheduler_us", "handler_us"]),
+        ("export", ["driver_wakeup_us", "handler_us", "signal_us"]),
+    ] {
+        assert!(get("randread-4k-qd1", placement, "accesses_per_op") >= 1.0, "{placement}: a doorbell at least");
+        assert!(get("randread-4k-qd1", placement, "complete_percent") > 5.0, "{placement}");
+        steps.iter().for_each(|step| assert!(get("randread-4k-qd1", placement, step) > 0.0, "{placement} {step}"));
+    }
+    assert!(std::fs::read_to_string(format!("{out}/timeline.svg")).unwrap().contains("Where the time of a 4 KiB read goes"));
+}
+
+#[test]
 fn this_machines_own_disk_is_read_for_the_figure_in_process() {
     let out = folder("leslie-here");
     let places = ["--placement", "process", "--device", "sim:nvme"];

@@ -101,12 +101,6 @@ impl Irq {
         Self::counting(fd, Counter::Uio(AtomicU32::new(count)), IrqKind::Intx, 0, Some(control))
     }
 
-    /// Another handle on the same interrupt, which `control` holds back. What comes is taken from one of the handles only.
-    pub fn behind(&self, control: Arc<dyn IrqControl>) -> Result<Self, Error> {
-        let fd = self.fd.try_clone().map_err(|error| Error::os("duplicating an interrupt's descriptor", error))?;
-        Ok(Self::counting(fd, self.counter.copy(), self.kind, self.vector, Some(control)))
-    }
-
     fn counting(fd: OwnedFd, counter: Counter, kind: IrqKind, vector: u16, control: Option<Arc<dyn IrqControl>>) -> Self {
         let (count, missed) = (AtomicU64::new(0), AtomicU64::new(0));
         let wanted = AtomicBool::new(kind != IrqKind::Intx);
@@ -303,14 +297,6 @@ mod tests {
         says(3);
         assert_eq!((irq.take().unwrap(), irq.take().unwrap()), (3, 0));
         assert_eq!(irq.stats(), IrqStats { count: 4, missed: 2, storms: 0 });
-    }
-
-    #[test]
-    fn a_second_handle_counts_as_the_first_does() {
-        let (reader, device) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
-        let irq = Irq::of_uio(reader, 7, Arc::new(Journal::default())).behind(Arc::new(Journal::default())).unwrap();
-        rustix::io::write(&device, &9u32.to_ne_bytes()).unwrap();
-        assert_eq!(irq.take().unwrap(), 2);
     }
 
     #[test]

@@ -136,10 +136,11 @@ fn machine_arguments(guest: &Guest) -> Vec<String> {
     let line = |words: &str| words.split(' ').map(String::from).collect::<Vec<_>>();
     let mut arguments = line("-nodefaults -no-user-config -display none -no-reboot");
     arguments.extend(line(&format!("-M {} -cpu {PROCESSOR} -m {}M", guest.machine.words(&guest.devices), guest.memory_mib)));
+    let clock = guest.instruction_shift.map_or("shift=0,sleep=off".into(), |shift| format!("shift={shift},sleep=on"));
     arguments.extend(match guest.mode {
         Mode::Wall => line(&format!("-accel tcg,thread=multi -smp {}", guest.vcpus.unwrap_or(2))),
         // One processor by nature: instruction counting is not parallel. The clock starts at a fixed date.
-        Mode::Instructions => line("-accel tcg -smp 1 -icount shift=0,sleep=off -rtc base=2024-01-01,clock=vm -seed 1"),
+        Mode::Instructions => line(&format!("-accel tcg -smp 1 -icount {clock} -rtc base=2024-01-01,clock=vm -seed 1")),
     });
     arguments
 }
@@ -158,7 +159,7 @@ fn command_line(guest: &Guest, iommu: Iommu) -> String {
         words.push("iommu=pt");
     }
     let waits = |device: &crate::device::Device| matches!(device.model.as_str(), "nvme" | "e1000" | "e1000e" | "igb");
-    let poll = guest.mode == Mode::Instructions && guest.devices.iter().any(waits);
+    let poll = guest.mode == Mode::Instructions && guest.instruction_shift.is_none() && guest.devices.iter().any(waits);
     if guest.idle_poll.unwrap_or(poll) {
         words.push("idle=poll");
     }
@@ -202,6 +203,17 @@ mod tests {
         let guest = Guest { mode: Mode::Instructions, vcpus: Some(4), ..Guest::new("t") };
         let line = machine_arguments(&guest).join(" ");
         assert!(line.contains("-smp 1 -icount shift=0,sleep=off"), "{line}");
+    }
+
+    #[test]
+    fn instruction_time_that_follows_the_host_while_the_guest_sleeps_neither_skips_sleep_nor_spins() {
+        let guest = Guest { mode: Mode::Instructions, instruction_shift: Some(3), ..Guest::new("t") }.device(Device::nvme(
+            "d",
+            Size(512),
+            Backing::Null,
+        ));
+        assert!(machine_arguments(&guest).join(" ").contains("-icount shift=3,sleep=on"));
+        assert!(!command_line(&guest, Iommu::Intel).contains("idle=poll"));
     }
 
     #[test]

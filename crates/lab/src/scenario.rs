@@ -24,8 +24,6 @@ const SHIPPED: &[(&str, &str)] = &[
     ("two-disks", include_str!("../../../lab/scenarios/two-disks.toml")),
     ("ublk-null", include_str!("../../../lab/scenarios/ublk-null.toml")),
     ("uio", include_str!("../../../lab/scenarios/uio.toml")),
-    ("uio-disks", include_str!("../../../lab/scenarios/uio-disks.toml")),
-    ("vfio-ide", include_str!("../../../lab/scenarios/vfio-ide.toml")),
     ("virtio-iommu", include_str!("../../../lab/scenarios/virtio-iommu.toml")),
 ];
 
@@ -65,6 +63,8 @@ pub struct Scenario {
     pub time_limit: u64,
     /// See [`Guest::idle_poll`].
     pub idle_poll: Option<bool>,
+    /// See [`Guest::instruction_shift`].
+    pub instruction_shift: Option<u32>,
     /// Kernel modules.
     #[serde(default)]
     pub modules: Vec<String>,
@@ -150,6 +150,7 @@ impl Scenario {
             kernel_arguments: self.kernel_arguments.clone(),
             qemu_arguments: self.qemu_arguments.clone(),
             idle_poll: self.idle_poll,
+            instruction_shift: self.instruction_shift,
             time_limit: Duration::from_secs(self.time_limit),
         }
     }

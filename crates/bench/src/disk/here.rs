@@ -29,8 +29,17 @@ const FIRST: &str = "randread-4k-qd1";
 /// hundred microseconds for what hardware does in ten.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Claims the device and gives its disk, whose queues poll for at most so long before they sleep.
-pub type OpenDisk<'a> = dyn Fn(Duration) -> Result<Arc<dyn Disk>, Error> + 'a;
+/// How the driver in this process waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// It looks; there are no interrupts.
+    Polled,
+    /// By interrupt, after it has looked for at most so long, as long as that pays.
+    Interrupt(Duration),
+}
+
+/// Claims the device and gives its disk.
+pub type OpenDisk<'a> = dyn Fn(Waiting) -> Result<Arc<dyn Disk>, Error> + 'a;
 
 /// What the placements are made of.
 pub struct Programs<'a> {
@@ -98,6 +107,7 @@ impl Placement {
 enum Means {
     Loads(Method),
     Leslie(Gauge),
+    Timeline,
 }
 
 impl Means {
@@ -109,6 +119,7 @@ impl Means {
                 Self::Loads(Method { time: Duration::from_millis(*millis), latency: true, soaker_step, cpus, seed: 1 })
             }
             Study::Leslie(_) => Self::Leslie(Gauge::of(plan, cpus)?),
+            Study::Timeline(_) => Self::Timeline,
         })
     }
 }
@@ -145,7 +156,7 @@ impl Here<'_> {
                 let path = path.ok_or_else(|| missing("a disk that the kernel drives (--disk)"))?.to_owned();
                 self.study(round, turn, &Way::Path(&path, None))
             }
-            Some(Placement::Process) => self.process(round),
+            Some(&placement @ (Placement::Process | Placement::ProcessPolled)) => self.process(round, placement),
             Some(Placement::Export | Placement::ExportFio) => {
                 let arguments = self.programs.export.clone().ok_or_else(|| missing("a device to claim (--device)"))?;
                 self.exported(round, turn, &arguments)
@@ -170,7 +181,8 @@ impl Here<'_> {
                         let gauge = if placement == Placement::UblkNull { gauge.without_disk() } else { *gauge };
                         leslie.measure(way, load, gauge, into)?
                     }
-                    (Means::Leslie(_), _) => into,
+                    (_, Study::Timeline(timeline)) => timeline.measure(way, load, placement, into, self.progress)?,
+                    (Means::Leslie(_) | Means::Timeline, _) => into,
                 };
                 (self.progress)(&Event::Measured(measured));
             }
@@ -178,14 +190,19 @@ impl Here<'_> {
         Ok(())
     }
 
-    fn process(&mut self, round: u32) -> Result<(), Error> {
+    fn process(&mut self, round: u32, placement: Placement) -> Result<(), Error> {
         let open = self.programs.open.ok_or_else(|| missing("a device to claim (--device)"))?;
         let start = Instant::now();
-        let disk = open(if matches!(self.means, Means::Loads(_)) { POLL } else { DEFAULT_POLL })?;
+        let disk = open(match (placement, &self.means) {
+            (Placement::ProcessPolled, _) => Waiting::Polled,
+            (_, Means::Loads(_)) => Waiting::Interrupt(POLL),
+            (_, Means::Leslie(_)) => Waiting::Interrupt(DEFAULT_POLL),
+            (_, Means::Timeline) => Waiting::Interrupt(Duration::ZERO),
+        })?;
         first_read(&mut Direct::open(&*disk, 1, 4096)?)?;
         let startup = start.elapsed();
-        self.study(round, &[Placement::Process], &Way::Disk(&*disk))?;
-        self.driver(round, Placement::Process, startup, std::process::id(), None);
+        self.study(round, &[placement], &Way::Disk(&*disk))?;
+        self.driver(round, placement, startup, std::process::id(), None);
         Ok(())
     }
 
@@ -196,7 +213,7 @@ impl Here<'_> {
         let startup = start.elapsed();
         let idle = match self.means {
             Means::Loads(_) => idle_percent(export.pid(), if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE }),
-            Means::Leslie(_) => None,
+            Means::Leslie(_) | Means::Timeline => None,
         };
         self.study(round, turn, &Way::Path(export.device(), Some(export.pid())))?;
         let placement = if turn.contains(&Placement::UblkNull) { Placement::UblkNull } else { Placement::Export };

@@ -10,10 +10,12 @@ mod journal;
 pub mod leslie;
 mod plan;
 mod targets;
+pub mod timeline;
 
 pub use export::Export;
-pub use here::{OpenDisk, Programs, machine, run_here};
+pub use here::{OpenDisk, Programs, Waiting, machine, run_here};
 pub use journal::Journal;
 pub use leslie::Leslie;
-pub use plan::{Controller, Event, PACED_SHIFT, Pace, Placement, Plan, Progress, Study};
-pub use targets::{Target, targets};
+pub use plan::{Controller, Event, Pace, Placement, Plan, Progress, Study};
+pub use targets::{Target, call_targets, targets};
+pub use timeline::Timeline;

@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::Leslie;
+use super::{Leslie, Timeline, timeline};
 use crate::report::{Lab, Measurement};
 use crate::workload::Workload;
 
 /// One instruction is 2^3 ns for a disk that takes real time: 125 million a second.
-pub const PACED_SHIFT: u32 = 3;
+const PACED_SHIFT: u32 = 3;
 
 /// Where the driver is, and who makes the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub enum Placement {
     KernelFio,
     /// ring3's driver in the process of our generator.
     Process,
+    /// The same, never sleeping.
+    ProcessPolled,
     /// ring3's driver in a process of its own, exported over ublk; our generator over io_uring.
     Export,
     /// The same under fio.
@@ -32,7 +34,11 @@ pub enum Placement {
 
 impl Placement {
     /// All of them, in the order of their turns.
-    pub const ALL: [Self; 6] = [Self::Kernel, Self::KernelFio, Self::Process, Self::Export, Self::ExportFio, Self::UblkNull];
+    pub const ALL: [Self; 7] =
+        [Self::Kernel, Self::KernelFio, Self::Process, Self::ProcessPolled, Self::Export, Self::ExportFio, Self::UblkNull];
+
+    /// The ones that ordinary loads are measured in.
+    pub const LOADS: [Self; 6] = [Self::Kernel, Self::KernelFio, Self::Process, Self::Export, Self::ExportFio, Self::UblkNull];
 
     /// Whether fio makes the load.
     pub fn is_fio(self) -> bool {
@@ -55,6 +61,7 @@ impl fmt::Display for Placement {
             Self::Kernel => "kernel",
             Self::KernelFio => "kernel-fio",
             Self::Process => "process",
+            Self::ProcessPolled => "process-polled",
             Self::Export => "export",
             Self::ExportFio => "export-fio",
             Self::UblkNull => "ublk-null",
@@ -129,6 +136,8 @@ pub enum Study {
     },
     /// The papers' figure: a stretch of the disk, read in pieces of each size.
     Leslie(Leslie),
+    /// Where one request's time goes.
+    Timeline(Timeline),
 }
 
 impl Plan {
@@ -136,6 +145,7 @@ impl Plan {
     pub fn loads(&self) -> Vec<Workload> {
         match &self.study {
             Study::Loads { workloads, .. } => workloads.iter().filter_map(|name| name.parse().ok()).collect(),
+            Study::Timeline(_) => timeline::LOADS.iter().filter_map(|name| name.parse().ok()).collect(),
             Study::Leslie(leslie) => leslie.sectors.iter().map(|&sectors| Workload::reading(sectors)).collect(),
         }
     }
@@ -150,6 +160,7 @@ impl Plan {
         match &self.study {
             Study::Loads { millis, .. } => millis + millis / 3,
             Study::Leslie(leslie) => leslie.millis(load, self.pace),
+            Study::Timeline(_) => 2000,
         }
     }
 
@@ -159,13 +170,13 @@ impl Plan {
         round * u64::from(self.rounds) * self.placements.len() as u64
     }
 
-    /// Nanoseconds of an instruction by the instruction clock. A disk that takes real time needs a processor about as fast as the host
-    /// emulates it, so that the two clocks keep together; for one that takes none, the unit is all that counts.
+    /// Nanoseconds of an instruction by the instruction clock. Utilisation of a disk that takes real time needs a processor about as fast
+    /// as the host emulates it, so that the two clocks keep together; elsewhere, the unit is all that counts.
     pub fn instruction_ns(&self) -> u32 {
-        match (self.instructions, self.pace) {
-            (false, _) => 0,
-            (true, None) => 1,
-            (true, Some(_)) => 1 << PACED_SHIFT,
+        match (self.instructions, self.pace, &self.study) {
+            (false, ..) => 0,
+            (true, Some(_), Study::Leslie(_)) => 1 << PACED_SHIFT,
+            (true, ..) => 1,
         }
     }
 
@@ -197,6 +208,11 @@ pub enum Event {
         workload: String,
         /// Its placement.
         placement: Placement,
+    },
+    /// Whoever emulates the device may count what is done to it from here on, or up to here; for what is measured next.
+    Window {
+        /// Requests since it was opened; `None` when it opens.
+        requests: Option<u64>,
     },
     /// Something was measured.
     Measured(Measurement),

@@ -1,7 +1,8 @@
-//! What the figure is to show, and whether it does.
+//! What the figures are to show, and whether they do.
 
 use std::fmt;
 
+use super::timeline;
 use crate::plot::utilisation_at;
 use crate::report::Report;
 use crate::workload::Workload;
@@ -33,6 +34,21 @@ impl fmt::Display for Target {
 
 /// A size, and by how much the placement is worse there than the kernel's driver.
 type Worst = Option<(u32, f64)>;
+
+/// The targets of what a request takes. Those whose placements were not measured are left out.
+pub fn call_targets(report: &Report) -> Vec<Target> {
+    let [one, many] = timeline::LOADS;
+    let calls = |wanted, load, placement, met: fn(f64) -> bool| {
+        let found = report.get(load, placement, "calls_per_op")?.max;
+        Some(Target { wanted, found: format!("{found:.3}"), met: Some(met(found)) })
+    };
+    let all = [
+        calls("in process by interrupt: at most one system call per request", one, "process", |calls| calls <= 1.0),
+        calls("in process, polled: no system call", one, "process-polled", |calls| calls == 0.0),
+        calls("export, 32 in flight: less than one system call per request", many, "export", |calls| calls < 1.0),
+    ];
+    all.into_iter().flatten().collect()
+}
 
 /// The targets of the figure. Those whose placements were not measured are left out.
 pub fn targets(report: &Report, sectors: &[u32]) -> Vec<Target> {

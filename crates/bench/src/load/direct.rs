@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ring3_class::block::{Data, Disk, ForeignAccess, Queue, Rejected, Request, Splitter, open};
+use ring3_class::block::{Completion, Data, Disk, ForeignAccess, Queue, Rejected, Request, Splitter, open};
 use ring3_device::Deadline;
 use ring3_device::dma::{CacheLimits, Foreign, Mode, Piece, StreamStats};
 
@@ -12,6 +12,9 @@ use crate::Error;
 
 /// How long one wait may last.
 const WAIT: Duration = Duration::from_millis(100);
+
+/// How often the clock is read while polling: once in this many looks.
+const LOOKS_PER_CLOCK: u32 = 256;
 
 /// Pieces of fragmented memory are whole pages, every other one of their allocation.
 const PAGE: usize = 4096;
@@ -40,6 +43,10 @@ pub struct Direct {
     capacity: u64,
     /// Made anew only when it has passed, so that a wait costs no clock read here.
     deadline: Deadline,
+    /// Never sleeps.
+    polling: bool,
+    /// What polling has found.
+    found: Option<Completion>,
 }
 
 struct Slot {
@@ -86,6 +93,35 @@ impl Direct {
             block_shift: disk.info().block_size.trailing_zeros(),
             capacity: disk.info().capacity(),
             deadline: Deadline::after(WAIT),
+            polling: false,
+            found: None,
+        }
+    }
+
+    /// The same, which looks at the queue without end instead of sleeping.
+    pub fn polling(self, polling: bool) -> Self {
+        Self { polling, ..self }
+    }
+
+    /// Publishes what was queued.
+    pub fn ring(&mut self) {
+        self.queue.ring();
+    }
+
+    /// Looks until something is finished, or for a while.
+    fn poll(&mut self) -> Result<(), Error> {
+        loop {
+            for _ in 0..LOOKS_PER_CLOCK {
+                self.found = self.queue.reap().map_err(|error| self.failed(error))?;
+                if self.found.is_some() || self.queue.in_flight() == 0 {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            if self.deadline.expired() {
+                self.deadline = Deadline::after(WAIT);
+                return self.tick();
+            }
         }
     }
 
@@ -174,7 +210,10 @@ impl Target for Direct {
 
     #[inline]
     fn proceed(&mut self) -> Result<(), Error> {
-        self.queue.ring();
+        self.ring();
+        if self.polling {
+            return self.poll();
+        }
         if !self.queue.wait(self.deadline).map_err(|error| self.failed(error))? {
             self.deadline = Deadline::after(WAIT);
             self.tick()?;
@@ -184,9 +223,11 @@ impl Target for Direct {
 
     #[inline]
     fn finished(&mut self) -> Result<Option<Done>, Error> {
-        let Some(completion) = self.queue.reap().map_err(|error| self.failed(error))? else {
-            return Ok(None);
+        let completion = match self.found.take() {
+            None => self.queue.reap().map_err(|error| self.failed(error))?,
+            found => found,
         };
+        let Some(completion) = completion else { return Ok(None) };
         let slot = completion.token as u16;
         if let Some(place) = self.slots.get_mut(usize::from(slot))
             && !completion.data.is_empty()

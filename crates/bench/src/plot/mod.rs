@@ -3,9 +3,11 @@
 //! Bars are medians and start at zero; the thin line on a bar reaches from the smallest to the largest round.
 
 mod curves;
+mod steps;
 mod svg;
 
 pub use curves::{draw as draw_curves, utilisation_at};
+pub use steps::draw as draw_steps;
 
 use svg::{Anchor, Svg};
 

@@ -61,7 +61,7 @@ impl Campaign {
                         let kept = journal.add(lab.clone(), std::mem::take(&mut round));
                         failure = failure.take().or(kept.err());
                     }
-                    Event::Cell { .. } => {}
+                    Event::Cell { .. } | Event::Window { .. } => {}
                 }
             });
             qemu = Some(measured.context("finished rounds are kept; the same command goes on from there")?);

@@ -9,9 +9,9 @@ use ring3_bench::workload::{STANDARD, Workload};
 
 use super::campaign::{Campaign, LOADS, Machine};
 use super::guest::Guest;
-use super::leslie;
 use super::load::buffers;
 use super::open::open_disk;
+use super::paper;
 use crate::leave;
 use crate::protection::Protection;
 
@@ -31,11 +31,12 @@ pub struct Args {
     /// A load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated; the standard four if there is none.
     #[arg(long = "workload")]
     workloads: Vec<Workload>,
-    /// A placement: kernel, kernel-fio, process, export, export-fio, ublk-null. May be repeated; all if there is none.
+    /// A placement: kernel, kernel-fio, process, process-polled, export, export-fio, ublk-null. May be repeated; the usual ones if
+    /// there is none.
     #[arg(long = "placement")]
     placements: Vec<Placement>,
     #[command(flatten)]
-    leslie: leslie::Options,
+    paper: paper::Options,
     /// The guest's kernel, by version prefix.
     #[arg(long, default_value = ring3_lab::DEFAULT_KERNEL)]
     kernel: String,
@@ -85,17 +86,17 @@ pub enum Clock {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.events {
-        let plan = plan(args, args.mode == Some(Clock::Instructions), args.leslie.controller())?;
+        let plan = plan(args, args.mode == Some(Clock::Instructions), args.paper.controller())?;
         return here(args, &plan, args.first, &mut print_event).map(|()| ExitCode::SUCCESS);
     }
     let clocks = clocks(args)?;
     if !args.here {
         leave::nothing_behind()?;
     }
-    let (figure, look) = if args.leslie.wanted() { ("leslie", leslie::LOOK) } else { ("disk", LOADS) };
+    let (figure, look) = args.paper.figure().unwrap_or(("disk", LOADS));
     let mut campaign = Campaign::new(figure, look, &args.out)?;
-    for controller in args.leslie.controllers() {
-        let name = if args.leslie.wanted() { format!("{figure}-{}", controller.name()) } else { figure.into() };
+    for controller in args.paper.controllers() {
+        let name = if figure == "disk" { figure.into() } else { format!("{figure}-{}", controller.name()) };
         for &instructions in clocks {
             let plan = plan(args, instructions, controller)?;
             match args.here {
@@ -123,15 +124,15 @@ fn clocks(args: &Args) -> Result<&'static [bool]> {
 }
 
 fn plan(args: &Args, instructions: bool, controller: Controller) -> Result<Plan> {
-    let (study, usual_rounds) = match args.leslie.wanted() {
-        true => (Study::Leslie(args.leslie.study(args.quick)), 10),
-        false => (loads(args, instructions)?, 5),
+    let (study, usual_rounds, usual) = match args.paper.study(args.quick) {
+        Some(study) => study,
+        None => (loads(args, instructions)?, 5, &Placement::LOADS[..]),
     };
     Ok(Plan {
-        pace: args.leslie.pace(args.here).filter(|_| args.leslie.wanted()),
+        pace: args.paper.pace(args.here),
         study,
-        rounds: args.rounds.unwrap_or(if args.quick { 2 } else { usual_rounds }),
-        placements: placements(args)?,
+        rounds: args.rounds.unwrap_or(if args.quick { usual_rounds.min(2) } else { usual_rounds }),
+        placements: placements(args, usual)?,
         instructions,
         kernel: if args.here { String::new() } else { args.kernel.clone() },
         translated: args.translated,
@@ -153,17 +154,18 @@ fn loads(args: &Args, instructions: bool) -> Result<Study> {
     Ok(Study::Loads { millis: args.millis.unwrap_or(if args.quick || instructions { 150 } else { 1000 }), workloads })
 }
 
-fn placements(args: &Args) -> Result<Vec<Placement>> {
+/// Those that were asked for, or all of `usual` that are possible.
+fn placements(args: &Args, usual: &[Placement]) -> Result<Vec<Placement>> {
     let possible = |placement: Placement| {
         let needs = match placement {
             Placement::Kernel | Placement::KernelFio => !args.here || args.disk.is_some(),
-            Placement::Process => !args.here || args.device.is_some(),
+            Placement::Process | Placement::ProcessPolled => !args.here || args.device.is_some(),
             Placement::Export | Placement::ExportFio => !args.here || (args.device.is_some() && ublk()),
             Placement::UblkNull => !args.here || ublk(),
         };
-        needs && !(placement.is_fio() && (args.quick || args.leslie.wanted() || (args.here && !ring3_bench::fio::present())))
+        needs && !(placement.is_fio() && (args.quick || (args.here && !ring3_bench::fio::present())))
     };
-    let asked = if args.placements.is_empty() { Placement::ALL.to_vec() } else { args.placements.clone() };
+    let asked = if args.placements.is_empty() { usual.to_vec() } else { args.placements.clone() };
     let chosen: Vec<_> = match args.placements.is_empty() {
         true => asked.into_iter().filter(|&placement| possible(placement)).collect(),
         false => asked,
@@ -191,17 +193,19 @@ impl Machine for Here<'_> {
 fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<()> {
     let room = buffers(&plan.loads());
     let device = args.device.clone();
-    let open = |poll| {
+    let open = |waiting| {
         let uri = device.as_deref().unwrap_or_default();
-        open_disk(uri, room, poll, args.protection).map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
+        open_disk(uri, room, waiting, args.protection).map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
     };
+    // A timeline shows the way by interrupt.
+    let poll = if matches!(plan.study, Study::Timeline(_)) { " --poll 0" } else { "" };
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let programs = Programs {
         kernel: args.disk.clone(),
         open: device.is_some().then_some(&open),
         export: device
             .as_ref()
-            .map(|uri| words(&format!("run nvme --export ublk --json --device {uri}{}", args.protection.words()))),
+            .map(|uri| words(&format!("run nvme --export ublk --json --device {uri}{}{poll}", args.protection.words()))),
         null: Some(words("run null --export ublk --json")),
         program: std::env::current_exe().context("finding this program, which serves the exports")?,
     };

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ring3_bench::disk::{Controller, Event, PACED_SHIFT, Pace, Plan, Study};
+use ring3_bench::disk::{Controller, Event, Pace, Plan, Study};
 use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Mode, Size};
 
+use super::accesses::Accesses;
 use super::campaign::Machine;
 
 /// Bytes of each disk.
@@ -14,6 +15,7 @@ const SIZE: Size = Size(1 << 30);
 /// The machine that a plan is measured on.
 pub struct Guest {
     lab: Lab,
+    accesses: Option<Accesses>,
 }
 
 impl Guest {
@@ -22,52 +24,47 @@ impl Guest {
         let mut lab = Lab::new("bench-disk");
         lab.kernel = plan.kernel.clone();
         lab.mode = if plan.instructions { Mode::Instructions } else { Mode::Wall };
-        if plan.controller != Controller::Nvme {
-            bail!("the lab has no {} disks yet", plan.controller.name());
-        }
-        lab.devices = vec![disk("kernel", plan.pace), disk("ring3", plan.pace).bound("vfio-pci")];
-        lab.modules = vec!["nvme".into(), "ublk_drv".into()];
+        lab.devices = vec![disk("kernel", plan)?, disk("ring3", plan)?.bound("vfio-pci")];
+        lab.modules = [modules(plan.controller), &["ublk_drv"]].concat().into_iter().map(Into::into).collect();
         if !plan.translated {
             // The kernel's driver at its best: it skips the IOMMU. What VFIO claims is behind it all the same.
             lab.kernel_arguments = vec!["iommu=pt".into()];
         }
-        if let Study::Leslie(_) = plan.study {
-            // As in the paper, and so that utilisation means one thing: all that is not the other placements' is this processor's.
+        if !matches!(plan.study, Study::Loads { .. }) {
+            // As in the papers, and so that utilisation means one thing: all that others do is done by this processor.
             lab.vcpus = Some(1);
         }
-        if let Some(pace) = plan.pace {
-            lab.qemu_arguments = paced_nodes(&["kernel", "ring3"], pace);
-            if plan.instructions {
-                // While the guest waits for its disk, its clock follows real time, which is the disk's.
-                lab.qemu_arguments.extend(["-icount".into(), format!("shift={PACED_SHIFT},sleep=on")]);
-                lab.idle_poll = Some(false);
-            }
+        if plan.pace.is_some() && plan.instructions {
+            // While the guest waits for its disk, its clock follows real time, which is the disk's.
+            lab.instruction_shift = Some(plan.instruction_ns().ilog2());
         }
+        let accesses = matches!(plan.study, Study::Timeline(_)).then(|| Accesses::new(plan.controller)).transpose()?;
+        lab.qemu_arguments.extend(accesses.iter().flat_map(Accesses::arguments));
         lab.time_limit = time_limit(plan);
-        Ok(Self { lab })
+        Ok(Self { lab, accesses })
     }
 }
 
-fn disk(id: &str, pace: Option<Pace>) -> Device {
-    match pace {
-        None => Device::nvme(id, SIZE, Backing::Untouched),
-        Some(_) => Device::new(id, "nvme").option("drive", format!("{id}-paced")),
+/// The modules of the kernel's driver.
+fn modules(controller: Controller) -> &'static [&'static str] {
+    match controller {
+        Controller::Nvme => &["nvme"],
+        Controller::Ahci => &["ahci", "sd_mod"],
+        Controller::Ide => &["ata_piix", "sd_mod"],
     }
 }
 
-/// QEMU's words for disks of nothing behind a throttle each.
-fn paced_nodes(ids: &[&str], pace: Pace) -> Vec<String> {
-    let mut words = Vec::new();
-    for id in ids {
-        let Pace { commands, bytes } = pace;
-        words.push("-object".into());
-        words.push(format!("throttle-group,id={id}-pace,x-bps-total={bytes},x-iops-total={commands}"));
-        words.push("-blockdev".into());
-        words.push(format!("driver=null-co,node-name={id}-nothing,size={},read-zeroes=off", SIZE.0));
-        words.push("-blockdev".into());
-        words.push(format!("driver=throttle,node-name={id}-paced,throttle-group={id}-pace,file={id}-nothing"));
+fn disk(id: &str, plan: &Plan) -> Result<Device> {
+    let (rate, commands) = plan.pace.map(|pace| (Size(pace.bytes), pace.commands)).unzip();
+    match plan.controller {
+        Controller::Nvme => Ok(Device { rate, commands, ..Device::nvme(id, SIZE, Backing::Untouched) }),
+        Controller::Ahci => {
+            let mut device = Device::ahci(id, SIZE, Backing::Untouched);
+            device.drives.iter_mut().for_each(|drive| (drive.rate, drive.commands) = (rate, commands));
+            Ok(device)
+        }
+        Controller::Ide => bail!("the lab's guest has one IDE controller, which the kernel and ring3 would have to share"),
     }
-    words
 }
 
 /// Some times what it should take on an idle host.
@@ -91,8 +88,8 @@ pub fn with_this_program(guest: Lab) -> Result<Lab> {
 
 fn command(plan: &Plan, first: u32) -> String {
     let mode = if plan.instructions { "instructions" } else { "wall" };
-    let mut words =
-        format!("ring3 bench disk --here --events --overwrite --disk /dev/nvme0n1 --device vfio:$RING3 --mode {mode}");
+    let disk = if plan.controller == Controller::Nvme { "/dev/nvme0n1" } else { "/dev/sda" };
+    let mut words = format!("ring3 bench disk --here --events --overwrite --disk {disk} --device vfio:$RING3 --mode {mode}");
     words += &format!(" --first {first} --rounds {} --controller {}", plan.rounds, plan.controller.name());
     if let Some(Pace { commands, bytes }) = plan.pace {
         words += &format!(" --commands {commands} --rate {bytes}");
@@ -107,6 +104,7 @@ fn command(plan: &Plan, first: u32) -> String {
             words += &format!(" --figure leslie --bytes {} --sizes {sizes}", leslie.bytes);
             leslie.requests.iter().for_each(|requests| words += &format!(" --requests {requests}"));
         }
+        Study::Timeline(timeline) => words += &format!(" --timeline --requests {}", timeline.requests),
     }
     plan.placements.iter().for_each(|placement| words += &format!(" --placement {placement}"));
     format!("{NAME}{words}")
@@ -114,12 +112,16 @@ fn command(plan: &Plan, first: u32) -> String {
 
 impl Machine for Guest {
     fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String> {
+        let accesses = &mut self.accesses;
         let guest = with_this_program(self.lab.clone())?.step("measure", &command(plan, first));
         let outcome = guest.run(&Cache::open()?, &mut |event| match event {
             LabEvent::Progress(line) => eprintln!("{line}"),
             LabEvent::Line(line) => {
                 if let Ok(event) = serde_json::from_str(line) {
-                    progress(&event);
+                    progress(&match accesses {
+                        Some(accesses) => accesses.see(event),
+                        None => event,
+                    });
                 }
             }
             _ => {}

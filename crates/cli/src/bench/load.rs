@@ -12,7 +12,7 @@ use ring3_class::block::Disk;
 use ring3_device::dma::{Mode, StreamStats};
 use serde::Serialize;
 
-use super::open::{POLL, open_disk};
+use super::open::{LOAD, open_disk};
 use crate::protection::Protection;
 
 /// Options of `ring3 blk bench`.
@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("{} is driven by the kernel, which maps what it is given: --dma is for a device named by its URI", args.device);
     }
     let disk = (!args.device.contains('/'))
-        .then(|| open_disk(&args.device, buffers(&args.workloads), POLL, args.protection))
+        .then(|| open_disk(&args.device, buffers(&args.workloads), LOAD, args.protection))
         .transpose()?;
     let mut bad = 0;
     for &workload in &args.workloads {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ring3_bench::disk::Waiting;
 use ring3_class::block::{Disk, Null};
 use ring3_device::{Device, Error};
+use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};
 use ring3_host::open::{Claim, Needs};
 
@@ -18,14 +20,21 @@ const NULL_BYTES: u64 = 1 << 30;
 /// hundred microseconds for what hardware does in ten.
 pub const POLL: Duration = Duration::from_millis(1);
 
-/// The first disk of the device that `uri` names, with room for `buffers` bytes of requests, whose waits poll for at most `poll` before
-/// they sleep; `null` is a disk that does nothing. Dropping it gives the device back.
-pub fn open_disk(uri: &str, buffers: usize, poll: Duration, protection: Protection) -> Result<Arc<dyn Disk>> {
+/// As a load waits.
+pub const LOAD: Waiting = Waiting::Interrupt(POLL);
+
+/// The first disk of the device that `uri` names, with room for `buffers` bytes of requests; `null` is a disk that does nothing.
+/// Dropping it gives the device back.
+pub fn open_disk(uri: &str, buffers: usize, waiting: Waiting, protection: Protection) -> Result<Arc<dyn Disk>> {
     if uri == "null" {
         return Ok(Arc::new(Null::new(512, NULL_BYTES / 512, buffers)?));
     }
-    let claim = Claim { unprotected: protection.unprotected, ..Claim::new(uri.parse()?) };
-    let needs = Needs { queues: 1, arena: buffers, max_transfer: None, poll: Some(poll) };
+    let (interrupts, poll) = match waiting {
+        Waiting::Polled => (Interrupts::Polled, None),
+        Waiting::Interrupt(poll) => (Interrupts::Auto, Some(poll)),
+    };
+    let claim = Claim { unprotected: protection.unprotected, interrupts, ..Claim::new(uri.parse()?) };
+    let needs = Needs { queues: 1, arena: buffers, max_transfer: None, poll };
     claim.open(&needs)?.disks.into_iter().next().with_context(|| format!("{uri} has no disk that can be used"))
 }
 

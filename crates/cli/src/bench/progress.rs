@@ -36,13 +36,15 @@ impl<'a> Bar<'a> {
                 self.bar.set_message(format!("round {round}: {placement} {workload}"));
             }
             Event::Measured(measured) => {
-                if let (Some(&iops), Ok(load)) = (measured.values.get("iops"), measured.workload.parse()) {
+                if let Ok(load) = measured.workload.parse() {
                     self.bar.inc(self.plan.millis(load));
+                }
+                if let Some(&iops) = measured.values.get("iops") {
                     self.bar.set_message(format!("{} {}: {} IOPS", measured.placement, measured.workload, rounded(iops)));
                 }
             }
             Event::Round { round } if self.bar.is_hidden() => eprintln!("round {round} of {} is done", self.plan.rounds),
-            Event::Round { .. } => {}
+            Event::Round { .. } | Event::Window { .. } => {}
         }
     }
 

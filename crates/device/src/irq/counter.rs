@@ -14,14 +14,6 @@ pub(super) enum Counter {
 }
 
 impl Counter {
-    /// One that goes on from where this one is.
-    pub(super) fn copy(&self) -> Self {
-        match self {
-            Self::Eventfd => Self::Eventfd,
-            Self::Uio(last) => Self::Uio(AtomicU32::new(last.load(Ordering::Relaxed))),
-        }
-    }
-
     /// How often it was raised since the last call. Never blocks, as the descriptor does not.
     pub(super) fn take(&self, fd: impl AsFd) -> Result<u64, Errno> {
         let taken = match self {

@@ -11,7 +11,7 @@
 //! sleeps and costs no CPU.
 //!
 //! While sleeping is what pays, the interrupt stays open from one wait to the next: no register is written per request, and a message
-//! costs one system call, the one that sleeps.
+//! costs at most one system call, the one that sleeps.
 //!
 //! # Trust
 //! A lost interrupt is found at the deadline, so the caller's deadlines bound it ([`WaitStats::lost`]). A storm is bounded by the
@@ -158,6 +158,7 @@ impl Waiter {
 
     /// As [`sleep`](Self::sleep) for a message: one system call, if the message is for what is waited for.
     fn sleep_for_edges(&mut self, irq: &Irq, deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+        let mut for_nothing = 0;
         loop {
             let mut fired = false;
             if self.arm(&mut *ready)?
@@ -172,15 +173,23 @@ impl Waiter {
             }
             if fired {
                 self.stats.spurious += 1;
-                // From the second message for nothing on, its count tells a storm from one that came late.
-                match std::mem::take(&mut self.unread) {
-                    true => irq.take_unnoted()?,
-                    false => irq.take()?,
-                };
+                for_nothing += 1;
+                // One may be the message of what was found without sleeping. Of more, the count tells whether it is a storm.
+                if for_nothing > 1 {
+                    self.count(irq)?;
+                }
             }
             if deadline.expired() {
                 return Ok(false);
             }
+        }
+    }
+
+    /// Reads the count. The first time after messages that had something to find, it says nothing of a storm.
+    fn count(&mut self, irq: &Irq) -> Result<(), Error> {
+        match std::mem::take(&mut self.unread) {
+            true => irq.take_unnoted().map(drop),
+            false => irq.take().map(drop),
         }
     }
 

@@ -61,12 +61,6 @@ impl<D: Device> DriveQueue<D> {
         self.shared.channel(self.place.0).ok_or(Error::Gone)
     }
 
-    /// Whether the channel has nothing of this queue.
-    #[inline]
-    fn nothing_runs(&self) -> bool {
-        usize::from(self.in_flight) == self.submitted.len()
-    }
-
     /// Why `request` makes no sense here, if it does not.
     fn check(&self, request: &Request) -> Result<(), IoError> {
         self.encoder.encode(request, self.level)?;
@@ -112,7 +106,7 @@ impl<D: Device> Queue for DriveQueue<D> {
     }
 
     fn reap(&mut self) -> Result<Option<Completion>, Error> {
-        if self.nothing_runs() {
+        if usize::from(self.in_flight) == self.submitted.len() {
             return Ok(None);
         }
         let completion = self.channel()?.reap(self.place.1);
@@ -126,11 +120,6 @@ impl<D: Device> Queue for DriveQueue<D> {
     }
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        if self.nothing_runs() && self.waiter.irq().is_none() {
-            // Looking would find nothing, however often.
-            std::thread::sleep(deadline.remaining());
-            return Ok(false);
-        }
         let (shared, (channel, drive)) = (&self.shared, self.place);
         self.waiter.wait(deadline, || shared.is_ready(channel, drive))
     }

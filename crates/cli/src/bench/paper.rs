@@ -1,30 +1,28 @@
-//! `ring3 bench disk --figure leslie`: its options and its look.
+//! `ring3 bench disk --figure` and `--timeline`: their options.
 
-use ring3_bench::disk::leslie::{BYTES, FEW, PACE, SECTORS};
-use ring3_bench::disk::{Controller, Leslie, Pace, targets};
-use ring3_bench::plot::draw_curves;
-use ring3_bench::report::Report;
-use ring3_bench::table::render_sizes;
+use ring3_bench::disk::leslie::{self, BYTES, FEW, SECTORS};
+use ring3_bench::disk::{Controller, Leslie, Pace, Placement, Study, Timeline, timeline};
 use ring3_lab::Size;
 
 use super::campaign::Look;
+use super::look;
 
-/// Sizes of the table: powers of two.
-const SHOWN: [u32; 14] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
-
-/// Curves over sizes, and the figure's targets below the table.
-pub const LOOK: Look = Look { draw: draw_curves, show };
+/// Most requests of a timeline: what the kernel's buffer of events holds.
+const REQUESTS: u64 = 5000;
 
 /// Bytes of a run of the short form, and its most requests.
 const QUICK: (u64, u64) = (8 << 20, 400);
 
 /// Options of the figure.
 #[derive(clap::Args, Clone)]
-#[command(next_help_heading = "The papers' figure")]
+#[command(next_help_heading = "The papers' figures")]
 pub struct Options {
     /// Regenerate a figure of the papers: leslie, sequential reads by size (64 MiB for each of 64 sizes, ten runs).
     #[arg(long, value_enum)]
     figure: Option<Figure>,
+    /// Show where the time of one request goes, and what it takes: system calls, context switches, interrupts, register accesses.
+    #[arg(long, conflicts_with = "figure")]
+    timeline: bool,
     /// The disk's controller. May be repeated; nvme if there is none.
     #[arg(long = "controller", value_enum, value_name = "NAME")]
     controllers: Vec<ControllerName>,
@@ -34,7 +32,7 @@ pub struct Options {
     /// Bytes of a run, such as 64M.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     bytes: Option<u64>,
-    /// Most requests of a run, whatever its bytes: what small sizes take long for.
+    /// Most requests of a run, whatever its bytes: what small sizes take long for; of a timeline, how many are recorded.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
     /// Commands per second of the lab's disk.
@@ -81,9 +79,26 @@ fn bytes(text: &str) -> Result<u64, String> {
 }
 
 impl Options {
-    /// Whether the figure was asked for.
-    pub fn wanted(&self) -> bool {
-        self.figure.is_some()
+    /// The figure that was asked for, and how it looks; `None` for the ordinary loads.
+    pub fn figure(&self) -> Option<(&'static str, Look)> {
+        match (self.figure, self.timeline) {
+            (Some(Figure::Leslie), _) => Some(("leslie", look::CURVES)),
+            (None, true) => Some(("timeline", look::STEPS)),
+            (None, false) => None,
+        }
+    }
+
+    /// What is done for it, how often, and in which placements; `None` for the ordinary loads.
+    pub fn study(&self, quick: bool) -> Option<(Study, u32, &'static [Placement])> {
+        use Placement::{Export, Kernel, Process, ProcessPolled, UblkNull};
+        match (self.figure, self.timeline) {
+            (Some(Figure::Leslie), _) => Some((Study::Leslie(self.leslie(quick)), 10, &[Kernel, Process, Export, UblkNull])),
+            (None, true) => {
+                let requests = self.requests.unwrap_or(if quick { 100 } else { 500 }).min(REQUESTS) as u32;
+                Some((Study::Timeline(Timeline { requests }), 3, &[Kernel, Process, ProcessPolled, Export]))
+            }
+            (None, false) => None,
+        }
     }
 
     /// The controllers, one after the other.
@@ -99,8 +114,7 @@ impl Options {
         self.controllers.first().map_or(Controller::Nvme, |&name| name.into())
     }
 
-    /// What is read.
-    pub fn study(&self, quick: bool) -> Leslie {
+    fn leslie(&self, quick: bool) -> Leslie {
         let usual = if quick { FEW.to_vec() } else { SECTORS.to_vec() };
         let sectors = if self.sizes.is_empty() { usual } else { self.sizes.clone() };
         let bytes = self.bytes.unwrap_or(if quick { QUICK.0 } else { BYTES });
@@ -110,19 +124,9 @@ impl Options {
     /// What limits the lab's disk. This machine's disk has limits of its own; within the lab, they are said.
     pub fn pace(&self, here: bool) -> Option<Pace> {
         let said = self.commands.is_some() || self.rate.is_some();
-        let pace = Pace { commands: self.commands.unwrap_or(PACE.commands), bytes: self.rate.unwrap_or(PACE.bytes) };
-        (said || !(here || self.unpaced)).then_some(pace)
+        let usual = if self.timeline { timeline::PACE } else { leslie::PACE };
+        let pace = Pace { commands: self.commands.unwrap_or(usual.commands), bytes: self.rate.unwrap_or(usual.bytes) };
+        let wanted = self.figure.is_some() || self.timeline;
+        (wanted && (said || !(here || self.unpaced))).then_some(pace)
     }
-}
-
-fn show(report: &Report) -> String {
-    let sectors: Vec<u32> = SECTORS.into_iter().filter(|size| measured(report, *size)).collect();
-    let shown: Vec<u32> = sectors.iter().copied().filter(|size| SHOWN.contains(size)).collect();
-    let targets = targets(report, &sectors).iter().map(|target| format!("{target}\n")).collect::<String>();
-    format!("{}\n{targets}", render_sizes(report, &shown))
-}
-
-fn measured(report: &Report, sectors: u32) -> bool {
-    let load = ring3_bench::workload::Workload::reading(sectors).to_string();
-    report.rows.iter().any(|row| row.workload == load)
 }
