@@ -13,6 +13,15 @@ pub(super) enum Counter {
     Uio(AtomicU32),
 }
 
+impl Clone for Counter {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Eventfd => Self::Eventfd,
+            Self::Uio(last) => Self::Uio(AtomicU32::new(last.load(Ordering::Relaxed))),
+        }
+    }
+}
+
 impl Counter {
     /// How often it was raised since the last call. Never blocks, as the descriptor does not.
     pub(super) fn take(&self, fd: impl AsFd) -> Result<u64, Errno> {

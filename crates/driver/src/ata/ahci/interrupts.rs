@@ -8,7 +8,6 @@
 //! A port signals once and then no more until PxIS and its bit of IS are cleared. So nothing needs to be acknowledged while its owner
 //! polls; whoever is about to sleep acknowledges first and looks afterwards, see `queue.rs`.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ring3_device::irq::{FanOut, Irq, IrqControl, IrqKind};
@@ -52,13 +51,11 @@ impl Vector {
             Self::Own(irq) => irq.clone(),
             Self::Shared(fan_out) => Arc::new(fan_out.outlet()?),
         };
-        let fd = line.as_fd().try_clone_to_owned().map_err(|error| Error::os("duplicating an eventfd", error))?;
-        let (kind, vector) = (line.kind(), line.vector());
-        let gated = Gated { gate, line };
-        if kind != IrqKind::Intx {
-            gated.unmask(vector)?;
+        let gated = Arc::new(Gated { gate, line: line.clone() });
+        if line.kind() != IrqKind::Intx {
+            gated.unmask(line.vector())?;
         }
-        Ok(Some(Arc::new(Irq::new(fd, kind, vector, Some(Arc::new(gated))))))
+        Ok(Some(Arc::new(line.behind(gated)?)))
     }
 }
 
