@@ -322,6 +322,19 @@ fn a_drive_that_is_pulled_out_ends_its_requests_as_gone_and_the_other_lives() {
 }
 
 #[test]
+fn a_drive_that_is_pulled_out_of_an_idle_queue_signals_that_once() {
+    for kind in [IrqKind::Msi, IrqKind::Intx] {
+        let bench = bench_with("", Options { interrupts: Interrupts::Only(kind), ..short() });
+        let mut queue = bench.queue(8);
+        succeed(&mut *queue, bench.read(1));
+        bench.handle.unplug(0);
+        assert!(!queue.wait(Deadline::after(TIMEOUT)).unwrap());
+        let count = queue.irq().unwrap().stats().count;
+        assert!(count <= 2, "{kind:?}: {count} interrupts");
+    }
+}
+
+#[test]
 fn a_drive_that_is_plugged_in_again_works_again() {
     let bench = marked("", short());
     let mut queue = bench.queue(8);

@@ -66,10 +66,12 @@ impl<B: Bar> Gate<B> {
 
     /// Interrupts from now on. What has ended before, and whose interrupt never comes, is in memory when this returns.
     pub(super) fn open(&self) {
-        self.acknowledge();
-        self.bar.write32(port::interrupt_enable(self.index).offset(), ENABLED.0);
+        self.bar.write32(port::interrupt_status(self.index).offset(), ROUTINE.0);
         // The answer to a read comes after all that the device has written to memory before it.
-        self.bar.read32(port::interrupt_status(self.index).offset());
+        let left = self.bar.read32(port::interrupt_status(self.index).offset()) & !ROUTINE.0;
+        // Trouble is not acknowledged before it is mended, and would signal again and again until then.
+        self.bar.write32(port::interrupt_enable(self.index).offset(), ENABLED.0 & !left);
+        self.bar.write32(registers::INTERRUPT_STATUS.offset(), 1 << self.index);
     }
 }
 

@@ -1,0 +1,169 @@
+//! The AHCI driver on QEMU's controller, beyond what `ata_conformance.rs` shows: what is found and refused, drives that share the
+//! interrupt, bad blocks, resets, and a QEMU that is killed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ring3_backend::qtest::{self, Qtest};
+use ring3_backend::{OpenOptions, Uri};
+use ring3_class::block::{Disk, IoError, Queue, Request, execute};
+use ring3_device::irq::IrqKind;
+use ring3_device::{Deadline, Device};
+use ring3_driver::Interrupts;
+use ring3_driver::ata::ahci::Controller;
+use ring3_driver::ata::{Level, Options};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn device(uri: &str) -> Arc<Qtest> {
+    let options = OpenOptions { arena: 16 << 20, ..OpenOptions::default() };
+    Arc::new(qtest::open(&uri.parse::<Uri>().unwrap(), options).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn controller(uri: &str) -> Controller<Arc<Qtest>> {
+    Controller::open(device(uri), Options::default()).unwrap()
+}
+
+/// A read of `blocks` from `lba` on, with that as its token.
+fn read(disk: &dyn Disk, lba: u64, blocks: u32) -> Request {
+    Request::read(lba, lba, blocks, disk.dma().arena().alloc_pages(blocks as usize * 512).unwrap())
+}
+
+/// Reaps until nothing is in flight; how each request ended, by its token.
+fn finish(queue: &mut dyn Queue) -> Vec<(u64, Result<(), IoError>)> {
+    let start = Instant::now();
+    let mut ends = Vec::new();
+    while queue.in_flight() > 0 {
+        assert!(start.elapsed() < PATIENCE, "{} requests never ended", queue.in_flight());
+        let _ = queue.wait(Deadline::after(Duration::from_millis(10)));
+        while let Ok(Some(completion)) = queue.reap() {
+            ends.push((completion.token, completion.result));
+        }
+        let _ = queue.tick(Instant::now());
+    }
+    ends.sort_by_key(|&(token, _)| token);
+    ends
+}
+
+/// Writes and reads back, `rounds` times.
+fn churn(disk: &dyn Disk, rounds: u8) {
+    let mut queue = disk.open_queue(8).unwrap();
+    for byte in 1..=rounds {
+        let lba = u64::from(byte) * 64;
+        let buffer = disk.dma().arena().alloc_pages(32 << 10).unwrap();
+        buffer.fill(byte);
+        let done = execute(&mut *queue, Request::write(1, lba, 64, buffer), Deadline::after(PATIENCE)).unwrap();
+        assert_eq!(done.result, Ok(()));
+        let done = execute(&mut *queue, read(disk, lba, 64), Deadline::after(PATIENCE)).unwrap();
+        assert_eq!(done.result, Ok(()));
+        let mut bytes = vec![0; 32 << 10];
+        done.data.into_buffer().unwrap().read(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|&found| found == byte), "{} round {byte}", disk.name());
+    }
+}
+
+#[test]
+fn drives_are_named_by_their_ports_and_an_optical_one_is_refused_as_what_it_is() {
+    let controller = controller("qtest:ich9-ahci,disks=2,cdrom=on,null=on");
+    let names: Vec<_> = controller.drives().iter().map(|drive| drive.name()).collect();
+    assert!(names[0].ends_with(" port 0") && names[1].ends_with(" port 1") && names.len() == 2, "{names:?}");
+    let [(place, error)] = controller.refused() else { panic!("{:?}", controller.refused()) };
+    assert!(place == "port 2" && error.to_string().contains("ATAPI"), "{place}: {error}");
+    assert_eq!(controller.interrupts(), Some(IrqKind::Msi));
+}
+
+#[test]
+fn a_controller_without_drives_is_open_and_empty() {
+    let controller = controller("qtest:ich9-ahci,disks=0");
+    assert!(controller.drives().is_empty() && controller.refused().is_empty());
+}
+
+#[test]
+fn four_drives_in_four_threads_do_not_disturb_each_other() {
+    for interrupts in [Interrupts::Only(IrqKind::Msi), Interrupts::Only(IrqKind::Intx), Interrupts::Polled] {
+        let options = Options { interrupts, ..Options::default() };
+        let controller = Controller::open(device("qtest:ich9-ahci,disks=4,size=16M"), options).unwrap();
+        std::thread::scope(|scope| {
+            for drive in controller.drives() {
+                scope.spawn(move || churn(drive, 30));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_bad_block_is_an_error_and_those_in_flight_with_it_are_read() {
+    for level in [Level::Queued, Level::Dma] {
+        let options = Options { level, ..Options::default() };
+        let controller = Controller::open(device("qtest:ich9-ahci,size=1M,bad=16:read"), options).unwrap();
+        let drive = &controller.drives()[0];
+        let mut queue = drive.open_queue(32).unwrap();
+        for round in 0..2 {
+            for lba in 0..24 {
+                queue.submit(read(drive, lba, 1)).unwrap();
+            }
+            queue.ring();
+            let ends = finish(&mut *queue);
+            assert!(ends.iter().all(|&(lba, end)| end.is_ok() == (lba != 16)), "{level:?} round {round}: {ends:?}");
+        }
+    }
+}
+
+#[test]
+fn requests_in_flight_outlive_a_reset_of_the_controller() {
+    let controller = controller("qtest:ich9-ahci,disks=2,size=16M");
+    let mut queues: Vec<_> = controller.drives().iter().map(|drive| drive.open_queue(16).unwrap()).collect();
+    for _ in 0..3 {
+        for (queue, drive) in queues.iter_mut().zip(controller.drives()) {
+            (0..16).for_each(|lba| queue.submit(read(drive, lba * 8, 8)).unwrap());
+            queue.ring();
+        }
+        controller.reset().unwrap();
+        for queue in &mut queues {
+            let ends = finish(&mut **queue);
+            assert!(ends.len() == 16 && ends.iter().all(|(_, end)| end.is_ok()), "{ends:?}");
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_takes_too_long_is_reset_and_every_request_ends() {
+    let options = Options { timeout: Duration::from_millis(400), ready_timeout: Duration::from_secs(5), ..Options::default() };
+    // One command a second passes at once; those that follow pay for it.
+    let controller = Controller::open(device("qtest:ich9-ahci,null=on,commands=1"), options).unwrap();
+    let drive = &controller.drives()[0];
+    let mut queue = drive.open_queue(4).unwrap();
+    (0..2).for_each(|lba| queue.submit(read(drive, lba * 8, 8)).unwrap());
+    queue.ring();
+    assert_eq!(finish(&mut *queue).len(), 2);
+}
+
+#[test]
+fn the_function_masters_the_bus_only_while_its_controller_lives() {
+    let device = device("qtest:ich9-ahci,null=on");
+    let bus_master = || device.config_read(ring3_spec::pci::COMMAND, 2) as u16 & ring3_spec::pci::COMMAND_BUS_MASTER != 0;
+    let controller = Controller::open(device.clone(), Options::default()).unwrap();
+    let queue = controller.drives()[0].open_queue(4).unwrap();
+    drop(controller);
+    assert!(bus_master());
+    drop(queue);
+    assert!(!bus_master());
+}
+
+#[test]
+fn requests_end_as_gone_when_qemu_is_killed() {
+    let device = device("qtest:ich9-ahci,disks=2,null=on");
+    let process_id = device.process_id();
+    let controller = Controller::open(device, Options { timeout: Duration::from_millis(500), ..Options::default() }).unwrap();
+    let mut queues: Vec<_> = controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(process_id as i32).unwrap(), rustix::process::Signal::KILL)
+        .unwrap();
+    for (queue, drive) in queues.iter_mut().zip(controller.drives()) {
+        (0..4).for_each(|lba| queue.submit(read(drive, lba * 8, 8)).unwrap());
+        queue.ring();
+    }
+    for queue in &mut queues {
+        let ends = finish(&mut **queue);
+        assert!(ends.len() == 4 && ends.iter().all(|&(_, end)| end == Err(IoError::Gone)), "{ends:?}");
+    }
+}
