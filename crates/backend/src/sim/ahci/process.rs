@@ -167,18 +167,10 @@ impl AhciModel {
 
     /// What the command does; `None` if its end cannot be told, because memory was not reached.
     fn perform(&mut self, bus: &Bus, job: &Job, fault: Option<Action>) -> Option<(Option<Plan>, End)> {
-        let drive = self.ports[job.port].drive()?;
-        drive.lies = fault == Some(Action::LyingLog);
-        let begun = match fault {
-            Some(Action::Error(bits)) => Err(End::error(ErrorBits(bits), job.task.lba)),
-            Some(Action::DriveFault) => Err(End::fault()),
-            _ => drive.begin(&job.task),
-        };
-        let mut plan = match begun {
+        let mut plan = match self.ports[job.port].drive()?.begin(&job.task, fault) {
             Ok(plan) => plan,
             Err(end) => return Some((None, end)),
         };
-        plan.corrupt = fault == Some(Action::Corrupt);
         let p = job.port;
         if plan.protocol != Protocol::NonData && (job.header.write() != 0) != plan.protocol.writes() {
             self.complain(format!("port {p}, slot {}: the header's W bit says the other direction [AHCI 4.2.2]", job.slot));

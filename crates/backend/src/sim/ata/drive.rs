@@ -7,6 +7,7 @@ use super::command::{self, How, Kind};
 use super::identify::TRIM_SECTORS;
 use super::plan::{Data, Plan, Protocol};
 use super::shape::{DriveShape, Link};
+use crate::sim::fault::Action;
 use crate::sim::medium::Medium;
 
 /// DRDY and DSC: a drive that is well and waits. [ACS-3 6.2, ATA-6 7.15.6.4]
@@ -43,7 +44,7 @@ impl End {
     }
 
     /// The drive is broken.
-    pub(in crate::sim) fn fault() -> Self {
+    fn fault() -> Self {
         Self { status: READY.with_fault(1).with_error(1), error: ErrorBits(0).with_aborted(1), lba: 0 }
     }
 
@@ -67,7 +68,7 @@ pub(in crate::sim) struct Drive {
     /// The queued command that failed; until somebody asks, the drive does nothing else.
     failed: Option<QueuedErrorLog>,
     /// The page that tells of it names another tag.
-    pub(in crate::sim) lies: bool,
+    lies: bool,
 }
 
 impl Drive {
@@ -113,8 +114,19 @@ impl Drive {
         matches!(self.shape.link, Link::Parallel { wide_cable: true })
     }
 
-    /// Begins a command, or ends it at once.
-    pub(in crate::sim) fn begin(&mut self, task: &TaskFile) -> Result<Plan, End> {
+    /// Begins a command, as the fault wants it, or ends it at once.
+    pub(in crate::sim) fn begin(&mut self, task: &TaskFile, fault: Option<Action>) -> Result<Plan, End> {
+        self.lies = fault == Some(Action::LyingLog);
+        match fault {
+            Some(Action::Error(bits)) => return Err(End::error(ErrorBits(bits), task.lba)),
+            Some(Action::DriveFault) => return Err(End::fault()),
+            _ => {}
+        }
+        let plan = self.plan(task)?;
+        Ok(Plan { corrupt: fault == Some(Action::Corrupt), ..plan })
+    }
+
+    fn plan(&mut self, task: &TaskFile) -> Result<Plan, End> {
         let is_log = matches!(task.command, opcode::READ_LOG_EXT | opcode::READ_LOG_DMA_EXT);
         if self.failed.is_some() && !is_log {
             // After an error of a queued command nothing is done until the log was read. [ACS-3 4.16.3]

@@ -38,7 +38,7 @@ pub(in crate::sim) struct Plan {
     /// Bytes that PIO moves for each interrupt.
     pub(in crate::sim) block: usize,
     /// The first byte is inverted on its way.
-    pub(in crate::sim) corrupt: bool,
+    pub(super) corrupt: bool,
     pub(super) data: Data,
 }
 

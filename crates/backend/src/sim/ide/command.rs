@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ring3_spec::ata::{ErrorBits, Signature, Status, opcode};
+use ring3_spec::ata::{Signature, Status, opcode};
 
 use super::channel::{Attached, BUSY, Engine, Health, Job, Phase, REQUEST};
 use super::controller::IdeModel;
@@ -89,19 +89,13 @@ impl IdeModel {
             let _ = bus.write(iova, &[0xbd; 64]);
         }
         let Some(drive) = self.channels[c].units[job.unit].drive() else { return };
-        let begun = match job.fault {
-            Some(Action::Error(bits)) => Err(End::error(ErrorBits(bits), job.task.lba)),
-            Some(Action::DriveFault) => Err(End::fault()),
-            _ => drive.begin(&job.task),
-        };
-        let mut plan = match begun {
+        let plan = match drive.begin(&job.task, job.fault) {
             Ok(plan) => plan,
             Err(end) => {
                 self.channels[c].job = Some(job);
                 return self.finish(bus, c, &end);
             }
         };
-        plan.corrupt = job.fault == Some(Action::Corrupt);
         let (protocol, unit) = (plan.protocol, job.unit);
         let sets_mode = job.task.command == opcode::SET_FEATURES;
         job.plan = Some(plan);
@@ -115,20 +109,23 @@ impl IdeModel {
             }
             Protocol::PioIn => self.offer(bus, c),
             Protocol::PioOut => self.ask(c),
-            Protocol::DmaIn | Protocol::DmaOut => {
-                self.check_mode(c, unit, true);
-                self.set_status(c, unit, REQUEST);
-                if let Some(job) = &mut self.channels[c].job {
-                    job.phase = Phase::Dma;
-                }
-                match self.channels[c].engine {
-                    Engine::Armed => self.transfer(bus, c),
-                    Engine::Spent => {
-                        self.complain(c, "a DMA command, and the bus master was not stopped since the last [BMIDE 3.1]")
-                    }
-                    Engine::Stopped => {}
-                }
+            Protocol::DmaIn | Protocol::DmaOut => self.await_master(bus, c, unit),
+        }
+    }
+
+    /// The drive wants its data moved by the bus master.
+    fn await_master(&mut self, bus: &Bus, c: usize, unit: usize) {
+        self.check_mode(c, unit, true);
+        self.set_status(c, unit, REQUEST);
+        if let Some(job) = &mut self.channels[c].job {
+            job.phase = Phase::Dma;
+        }
+        match self.channels[c].engine {
+            Engine::Armed => self.transfer(bus, c),
+            Engine::Spent => {
+                self.complain(c, "a DMA command, and the bus master was not stopped since the last [BMIDE 3.1]");
             }
+            Engine::Stopped => {}
         }
     }
 
