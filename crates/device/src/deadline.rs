@@ -33,7 +33,8 @@ impl Deadline {
     }
 }
 
-/// Asks `ready` until it answers with a value, at growing intervals (none at first, 1 ms in the end), or fails at the deadline.
+/// Asks `ready` until it answers with a value, at growing intervals (none at first, then up to 1 ms, in the end a sixteenth of what was
+/// waited), or fails at the deadline.
 ///
 /// The condition is asked once more after the deadline, so that a caller that was not scheduled for a while does not give up
 /// on a device that was in time.
@@ -42,7 +43,7 @@ pub fn poll_until<T>(
     what: &'static str,
     mut ready: impl FnMut() -> Result<Option<T>, Error>,
 ) -> Result<T, Error> {
-    let mut pause = Duration::ZERO;
+    let (mut pause, mut waited) = (Duration::ZERO, Duration::ZERO);
     loop {
         let late = deadline.expired();
         if let Some(value) = ready()? {
@@ -56,7 +57,8 @@ pub fn poll_until<T>(
         } else {
             std::thread::sleep(pause.min(deadline.remaining()));
         }
-        pause = (pause * 2 + Duration::from_micros(1)).min(Duration::from_millis(1));
+        waited += pause;
+        pause = (pause * 2 + Duration::from_micros(1)).min(Duration::from_millis(1).max(waited / 16));
     }
 }
 
@@ -68,6 +70,16 @@ mod tests {
     fn a_condition_that_never_holds_fails_at_the_deadline() {
         let result = poll_until::<()>(Deadline::after(Duration::from_millis(5)), "nothing", || Ok(None));
         assert!(matches!(result, Err(Error::Timeout { what: "nothing", .. })));
+    }
+
+    #[test]
+    fn a_long_wait_looks_seldom() {
+        let mut looks = 0;
+        let result = poll_until::<()>(Deadline::after(Duration::from_millis(200)), "nothing", || {
+            looks += 1;
+            Ok(None)
+        });
+        assert!(result.is_err() && looks < 100, "{looks} looks");
     }
 
     #[test]

@@ -134,3 +134,17 @@ fn qemus_piix4_conforms_by_looking() {
 fn qemus_piix3_conforms_by_pio() {
     conforms("qtest:piix3-ide,size=64M", Options { max_transfer: Some(4096), ..pio() }, 1, 10);
 }
+
+/// QEMU's CMD646 belongs to an AlphaServer, whose QEMU is not installed everywhere.
+#[test]
+fn qemus_cmd646_conforms_where_there_is_one() {
+    let suite = conformance::Options { requests: 50, depth: 16, patience: Duration::from_secs(60) };
+    let memory = OpenOptions { below: 1 << 32, ..OpenOptions::default() };
+    let uri = "qtest:cmd646-ide,size=64M".parse().unwrap();
+    match with_device(&uri, memory, Suite { options: Options::default(), suite }) {
+        Err(error @ Error::Unsupported(_)) if error.to_string().contains("needs qemu-system-alpha") => {
+            println!("skipped: {error}")
+        }
+        reports => reports.unwrap().unwrap().iter().for_each(|report| assert!(report.passed(), "{report}")),
+    }
+}

@@ -330,7 +330,11 @@ fn each_kind_of_interrupt_wakes_its_owner() {
                 assert_eq!((end, queue.irq().map(|irq| irq.kind())), (Ok(()), Some(kind)), "{uri} {kind:?}");
             }
         }
-        assert!(queues.iter().all(|queue| queue.irq().unwrap().stats().count > 0), "{uri} {kind:?}");
+        for irq in queues.iter().filter_map(|queue| queue.irq()) {
+            // A message's count may lie unread: a sleep does not need it.
+            irq.take().unwrap();
+            assert!(irq.stats().count > 0, "{uri} {kind:?}");
+        }
     }
 }
 

@@ -24,6 +24,8 @@ const SHIPPED: &[(&str, &str)] = &[
     ("two-disks", include_str!("../../../lab/scenarios/two-disks.toml")),
     ("ublk-null", include_str!("../../../lab/scenarios/ublk-null.toml")),
     ("uio", include_str!("../../../lab/scenarios/uio.toml")),
+    ("uio-disks", include_str!("../../../lab/scenarios/uio-disks.toml")),
+    ("vfio-ide", include_str!("../../../lab/scenarios/vfio-ide.toml")),
     ("virtio-iommu", include_str!("../../../lab/scenarios/virtio-iommu.toml")),
 ];
 

@@ -57,7 +57,7 @@ impl AhciModel {
 
     fn region(&mut self, bus: &Bus, job: &Job, index: u64) -> Result<Region, Blocked> {
         let mut bytes = [0; REGION_BYTES];
-        bus.read(job.table + TABLE_REGIONS as u64 + index * REGION_BYTES as u64, &mut bytes)?;
+        bus.read(job.table.wrapping_add(TABLE_REGIONS as u64 + index * REGION_BYTES as u64), &mut bytes)?;
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let mut raw = [word(0), word(8)];
         if !self.shape.wide {

@@ -158,7 +158,7 @@ impl Drive {
             How::Pio => true,
             How::Multiple => self.multiple > 0,
             How::Dma => self.shape.dma,
-            How::Queued => (task.count >> 3) < self.shape.depth,
+            How::Queued => (task.count >> 3 & 0x1f) < self.shape.depth,
         };
         if !possible || durable && !self.shape.fua || task.device & device::LBA == 0 {
             return Err(End::aborted());

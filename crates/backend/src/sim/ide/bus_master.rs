@@ -150,7 +150,7 @@ impl IdeModel {
             let piece = (region.bytes() as usize).min(plan.bytes - job.done);
             // The address counter has 16 bits; the rest of the address stays. [BMIDE 1.2]
             let inside = (PRD_BOUNDARY - region.iova() % PRD_BOUNDARY) as usize;
-            let place = |at: usize| region.iova() - if at >= inside { PRD_BOUNDARY } else { 0 } + at as u64;
+            let place = |at: usize| (region.iova() & !(PRD_BOUNDARY - 1)) | ((region.iova() + at as u64) % PRD_BOUNDARY);
             for (from, len) in [(0, piece.min(inside)), (inside, piece.saturating_sub(inside))] {
                 if plan.protocol.writes() {
                     drive.take(plan, job.done, len, |at, bytes| bus.read(place(from + at), bytes))?;

@@ -193,12 +193,21 @@ impl<D: Device> Channel<D> {
         if self.trouble.is_some() {
             return;
         }
-        if self.function.generation() != self.generation {
-            // The other channel had to reset the function, and this one's drives with it.
-            self.trouble = Some(Trouble::Reset("the function was reset", IoError::Transport));
-        } else if let Some(end) = self.look() {
+        if !self.is_reset_under_us()
+            && let Some(end) = self.look()
+        {
             self.finish(end);
         }
+    }
+
+    /// Whether the other channel had to reset the function, and this one's drives with it: their settings and commands are gone.
+    #[inline]
+    pub(super) fn is_reset_under_us(&mut self) -> bool {
+        let is_reset = self.function.generation() != self.generation;
+        if is_reset {
+            self.trouble = Some(Trouble::Reset("the function was reset", IoError::Transport));
+        }
+        is_reset
     }
 
     /// Makes of the end of the running command a completion, or gives it to the drive once more; starts the next.

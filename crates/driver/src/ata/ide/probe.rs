@@ -26,6 +26,13 @@ impl<D: Device> Channel<D> {
     /// Resets the drives. Their status means something when this returns. [ATA-6 9.2, 9.3]
     pub(super) fn reset_drives(&mut self) {
         self.idle = false;
+        // The reset selects the master by itself; but QEMU (10.0) never ends the reset of a slave that is selected and not there, as a
+        // firmware leaves it. A busy drive takes no selection, and is there.
+        let status = self.ports.alternate();
+        if status.busy() == 0 && status.data_request() == 0 {
+            self.ports.forget();
+            self.ports.select(0);
+        }
         self.ports.set_reset(true);
         std::thread::sleep(HOLD);
         self.ports.set_reset(false);

@@ -30,6 +30,9 @@ impl<D: Device> Channel<D> {
     /// Gives the running command to its drive. An error ends the request; nothing was started then.
     pub(super) fn launch(&mut self) -> Result<(), IoError> {
         let Some(drive) = self.running.as_ref().map(|running| running.drive) else { return Ok(()) };
+        if self.is_reset_under_us() {
+            return Ok(());
+        }
         let command = self.command()?;
         self.stats.commands += 1;
         let epoch = self.patience.epoch();

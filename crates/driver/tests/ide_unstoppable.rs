@@ -1,0 +1,190 @@
+//! A bus master that does not stop when it is told to: what proves that it reaches no memory any more, and what happens without a proof.
+
+mod ide;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ide::{bytes, device, execute, finish, short, succeed};
+use ring3_backend::sim::fault::{Action, Rule};
+use ring3_backend::sim::ide::{IdeHandle, SimIde};
+use ring3_class::block::{Disk, IoError, Request};
+use ring3_device::dma::{Dma, DmaBuffer};
+use ring3_device::irq::{Irq, IrqKind, IrqLimits};
+use ring3_device::{Bar, Device, Error};
+use ring3_driver::ata::ide::Controller;
+use ring3_spec::ata::opcode;
+use ring3_spec::ide::{BUS_MASTER_BAR, bus_master};
+
+/// What ends a transfer of a stubborn function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cure {
+    Reset,
+    BusMasterOff,
+    Nothing,
+}
+
+/// A simulated function whose primary bus master says that it is active, once it is told to be stubborn.
+struct Stubborn {
+    inner: SimIde,
+    stuck: Arc<AtomicBool>,
+    cure: Cure,
+}
+
+#[derive(Clone)]
+struct StubbornBar {
+    inner: <SimIde as Device>::Bar,
+    /// Of the BAR with the bus masters.
+    stuck: Option<Arc<AtomicBool>>,
+}
+
+impl Bar for StubbornBar {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read8(&self, offset: u64) -> u8 {
+        let is_active = self.stuck.as_ref().is_some_and(|stuck| stuck.load(Ordering::Relaxed));
+        self.inner.read8(offset) | u8::from(is_active && offset == bus_master::status(0).offset())
+    }
+    fn read16(&self, offset: u64) -> u16 {
+        self.inner.read16(offset)
+    }
+    fn read32(&self, offset: u64) -> u32 {
+        self.inner.read32(offset)
+    }
+    fn read64(&self, offset: u64) -> u64 {
+        self.inner.read64(offset)
+    }
+    fn write8(&self, offset: u64, value: u8) {
+        self.inner.write8(offset, value);
+    }
+    fn write16(&self, offset: u64, value: u16) {
+        self.inner.write16(offset, value);
+    }
+    fn write32(&self, offset: u64, value: u32) {
+        self.inner.write32(offset, value);
+    }
+    fn write64(&self, offset: u64, value: u64) {
+        self.inner.write64(offset, value);
+    }
+}
+
+impl Device for Stubborn {
+    type Bar = StubbornBar;
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn config_read(&self, offset: u64, width: usize) -> u32 {
+        self.inner.config_read(offset, width)
+    }
+    fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
+        self.inner.config_write(offset, width, value)
+    }
+    fn bar(&self, index: u8) -> Result<StubbornBar, Error> {
+        let stuck = (index == BUS_MASTER_BAR).then(|| self.stuck.clone());
+        Ok(StubbornBar { inner: self.inner.bar(index)?, stuck })
+    }
+    fn dma(&self) -> &Dma {
+        self.inner.dma()
+    }
+    fn irq_limits(&self) -> IrqLimits {
+        self.inner.irq_limits()
+    }
+    fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
+        self.inner.irqs(kind, count)
+    }
+    fn set_bus_master(&self, on: bool) -> Result<(), Error> {
+        match self.cure {
+            Cure::Nothing if !on => Err(Error::Fatal("the bus cannot be taken away".into())),
+            _ => self.inner.set_bus_master(on),
+        }
+    }
+    fn reset(&self) -> Result<(), Error> {
+        match self.cure {
+            Cure::Reset => {
+                self.stuck.store(false, Ordering::Relaxed);
+                self.inner.reset()
+            }
+            Cure::BusMasterOff => {
+                self.inner.set_bus_master(false)?;
+                Err(Error::Unsupported("it has no reset".into()))
+            }
+            Cure::Nothing => Err(Error::Fatal("it does not reset".into())),
+        }
+    }
+}
+
+struct Scene {
+    controller: Controller<Stubborn>,
+    handle: IdeHandle,
+    stuck: Arc<AtomicBool>,
+}
+
+/// A function with a drive on each channel; the next read of the primary's never ends, and its bus master does not stop.
+fn scene(cure: Cure) -> Scene {
+    let (inner, stuck) = (device(",disks=3"), Arc::new(AtomicBool::new(false)));
+    let handle = inner.handle();
+    let controller = Controller::open(Stubborn { inner, stuck: stuck.clone(), cure }, short()).unwrap();
+    assert!(handle.poke(0, 0, &[0x5a; 512]));
+    stuck.store(true, Ordering::Relaxed);
+    handle.plan().add(Rule::io(Action::Drop, opcode::READ_DMA).on_queue(1));
+    Scene { controller, handle, stuck }
+}
+
+impl Scene {
+    fn buffer(&self) -> DmaBuffer {
+        self.controller.drives()[0].dma().arena().alloc_pages(512).unwrap()
+    }
+}
+
+#[test]
+fn a_reset_of_the_function_stops_it_and_both_channels_go_on() {
+    let scene = scene(Cure::Reset);
+    let [master, _, other] = scene.controller.drives() else { panic!() };
+    let (mut queue, mut beside) = (master.open_queue(4).unwrap(), other.open_queue(4).unwrap());
+    let data = succeed(&mut *queue, Request::read(1, 0, 1, scene.buffer()));
+    assert_eq!(bytes(data), [0x5a; 512]);
+    // The other channel has lost its settings, too, and sets them again.
+    succeed(&mut *beside, Request::read(2, 0, 1, scene.buffer()));
+    assert_eq!([0, 1, 2].map(|drive| scene.handle.transfer_mode(drive)), [0x42; 3]);
+    assert_eq!((other.stats().resets, master.mode().as_str()), (1, "Ultra DMA mode 2"));
+    assert_eq!(scene.handle.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_function_that_loses_the_bus_goes_on_by_pio_on_both_channels() {
+    let scene = scene(Cure::BusMasterOff);
+    let [master, _, other] = scene.controller.drives() else { panic!() };
+    let (mut queue, mut beside) = (master.open_queue(4).unwrap(), other.open_queue(4).unwrap());
+    for _ in 0..3 {
+        let data = succeed(&mut *queue, Request::read(1, 0, 1, scene.buffer()));
+        assert_eq!(bytes(data), [0x5a; 512]);
+        succeed(&mut *beside, Request::read(2, 0, 1, scene.buffer()));
+    }
+    assert!(scene.stuck.load(Ordering::Relaxed));
+}
+
+#[test]
+fn memory_that_a_function_may_still_write_to_comes_back_to_nobody() {
+    let scene = scene(Cure::Nothing);
+    let [master, _, other] = scene.controller.drives() else { panic!() };
+    let arena = master.dma().arena().clone();
+    let free = arena.free_bytes();
+    let mut queue = master.open_queue(4).unwrap();
+    for token in 0..3 {
+        queue.submit(Request::read(token, 0, 1, scene.buffer())).unwrap();
+    }
+    let outcome = finish(&mut *queue);
+    assert!((0..3).all(|token| outcome.of(token) == Err(IoError::Transport)));
+    let mut lent: Vec<_> = outcome.completions.iter().map(|completion| (completion.token, completion.data.len())).collect();
+    lent.sort();
+    // The one that the device had is given up; those that had not begun are not.
+    assert_eq!(lent, [(0, 0), (1, 512), (2, 512)]);
+    let beside = execute(&mut *other.open_queue(4).unwrap(), Request::read(2, 0, 1, scene.buffer()));
+    assert_eq!(beside.0, Ok(()), "the other channel's bus master obeys");
+    drop((queue, outcome, beside));
+    assert_eq!(arena.free_bytes(), free - 512);
+    // Of the two channels' tables, the other one's comes back.
+    drop(scene);
+    assert_eq!(arena.free_bytes(), free - 512 + 4096 * 8 + 512);
+}
