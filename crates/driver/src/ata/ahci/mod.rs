@@ -2,8 +2,8 @@
 //!
 //! # Shape
 //! [`Controller`] owns the function; [`Drive`] is a disk. `hba.rs` has the controller's registers, `port.rs` a port's, `lists.rs` the
-//! memory that a port and its device share, `probe.rs` what is at the ports. One read request walks `queue.rs` (submit, ring,
-//! reap), `lists.rs` (its command, its bytes, and the frames that end it), `slots.rs` (its place) and `port.rs` (two register writes).
+//! memory that a port and its device share, `probe.rs` what is at the ports. One read request walks `queue.rs`, `slots.rs`
+//! (its place), `dispatch.rs` (when it starts), `lists.rs` (its command, its bytes), `port.rs` (two register writes), and back, `ends.rs`.
 //! A drive has one queue, because a port has one command list. Queues of different drives share nothing but the controller's generation,
 //! which they load once per call.
 //!
@@ -16,10 +16,12 @@
 //! requests by [`Options::timeout`](super::Options::timeout).
 //!
 //! # Recovery
-//! See `recovery.rs` for ports and `life.rs` for the controller.
+//! See `recovery.rs` for commands, `revival.rs` for ports and `life.rs` for the controller.
 
 mod controller;
+mod dispatch;
 mod drive;
+mod ends;
 mod hba;
 mod interrupts;
 mod life;
@@ -29,6 +31,7 @@ mod port;
 mod probe;
 mod queue;
 mod recovery;
+mod revival;
 mod slots;
 
 pub use controller::Controller;

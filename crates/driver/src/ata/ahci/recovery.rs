@@ -4,24 +4,17 @@
 //! A command that is not queued is alone in the device's hands, so a failure is its own. Of queued commands the drive names the one
 //! that failed in a log page; the others have done nothing wrong and are repeated. If the page cannot be read, or names nothing that is
 //! in flight, each is repeated alone and not queued, which finds the one.
-//!
-//! # Steps
-//! An error of the drive: the port is stopped and started. Anything else, or if that fails: the drive is reset over its link, and asked
-//! whether it is still the same. If that fails, too, the controller is reset, which all its drives notice and none loses a request by. A
-//! drive that is not there any more ends its requests and leaves the others alone; it is looked for again when there is a request.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, IoError};
-use ring3_device::{Deadline, Device, Error};
+use ring3_device::{Device, Error};
 use ring3_spec::ahci::port::Interrupts;
-use ring3_spec::ata::Signature;
 
-use super::super::{Identity, Level, status};
+use super::super::{Level, status};
 use super::life::{DEAD, lock};
 use super::lists::Failure;
-use super::port::Port;
 use super::queue::PortQueue;
 use super::slots::bits;
 
@@ -31,7 +24,7 @@ const ATTEMPTS: u8 = 3;
 const TROUBLES: u8 = 3;
 const PERIOD: Duration = Duration::from_secs(60);
 /// The driver's own commands end within this, or the drive is reset.
-const OWN: Duration = Duration::from_secs(5);
+pub(super) const OWN: Duration = Duration::from_secs(5);
 
 /// What a queue remembers of its misfortunes.
 #[derive(Default)]
@@ -39,7 +32,7 @@ pub(super) struct State {
     troubles: u8,
     since: Option<Instant>,
     /// The last reset of the controller did not help this drive; the next would only disturb the others.
-    futile: bool,
+    pub(super) futile: bool,
 }
 
 /// What is wrong with a port.
@@ -240,71 +233,6 @@ impl<D: Device> PortQueue<D> {
         self.recover(held, 0, IoError::Transport, "it takes no commands")
     }
 
-    /// Makes the port ready; false if there is no drive any more. Whatever the end, the device owns nothing of what was in flight, or
-    /// the controller is dead.
-    pub(super) fn revive(&mut self, why: &str) -> Result<bool, Error> {
-        let shared = self.shared.clone();
-        loop {
-            let order = lock(&shared.order);
-            let generation = shared.generation();
-            if generation == DEAD {
-                drop(order);
-                return shared.alive().map(|()| false);
-            }
-            tracing::warn!("{} port {}: {why}: resetting the drive", shared.device.name(), self.port.index());
-            let result = self.relink(generation);
-            let proven = result.is_ok() || self.port.stop().is_ok();
-            drop(order);
-            match result {
-                Ok(ready) => {
-                    self.recovery.futile &= !ready;
-                    return Ok(ready);
-                }
-                Err(error) if self.recovery.futile && proven => return Err(error),
-                Err(error) => {
-                    self.recovery.futile = true;
-                    shared.reset(generation, &format!("port {}: {error}", self.port.index()))?;
-                }
-            }
-        }
-    }
-
-    /// Resets the drive, waits for it, and asks whether it is the one that it was; false if not, or if there is none.
-    fn relink(&mut self, generation: u32) -> Result<bool, Error> {
-        let (ready, shared) = (self.shared.options.ready_timeout, self.shared.clone());
-        let linked = if self.port.generation == generation {
-            self.port.reset_link()?
-        } else {
-            // The controller was reset and the drive with it.
-            self.port.begin();
-            self.port.generation = generation;
-            matches!(self.port.has_drive(Port::<D::Bar>::link_deadline()), Ok(true))
-        };
-        if !linked {
-            return Ok(false);
-        }
-        if self.port.signature(Deadline::after(ready))? != Signature::Ata {
-            return Ok(false);
-        }
-        self.port.start()?;
-        let identity = Identity::new(&self.port.identify(OWN)?)?;
-        if !self.is_same(&identity) {
-            tracing::error!("{} port {}: there is another drive now; open it again", shared.device.name(), self.port.index());
-            self.port.stop()?;
-            return Ok(false);
-        }
-        if self.waiter.armed() {
-            self.gate.open();
-        }
-        Ok(true)
-    }
-
-    fn is_same(&self, now: &Identity) -> bool {
-        let before = &self.shared.seats[self.seat].identity;
-        let what = |identity: &Identity| (identity.serial.clone(), identity.model.clone(), identity.blocks, identity.block_size);
-        what(now) == what(before)
-    }
-
     /// Puts `slots` in line, first of all, to be handed to the device once more. Those `blamed` for it have a number of attempts.
     fn repeat(&mut self, slots: u32, blamed: u32, error: IoError) {
         let numbers: Vec<u8> = bits(slots).collect();
@@ -332,7 +260,7 @@ impl<D: Device> PortQueue<D> {
         (self.rung, self.unrung) = (0, 0);
         let known = self.ended.iter().fold(self.done, |mask, &(slot, _)| mask | 1 << slot);
         self.ended.extend(bits(self.slots.occupied() & !known).map(|slot| (slot, error)));
-        self.forget_nothing();
+        self.nothing = 0;
     }
 
     /// The next request that ended badly; after a reset of the controller, once the port is ready again.

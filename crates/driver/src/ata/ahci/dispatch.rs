@@ -1,0 +1,80 @@
+//! From a request to the device: its command, and when it starts.
+//!
+//! # Order
+//! Queued commands and others are never in the device's hands together [AHCI 5.3, ACS-3 4.14.1]. What cannot start yet waits in line,
+//! and what comes after it waits behind it, so that a flush among reads neither starves nor is starved. Of commands that are not
+//! queued there is one at a time: the drive does them one by one anyway, and so a failure is known to be that one's.
+
+use ring3_class::block::{IoError, Operation, Request};
+use ring3_device::Device;
+
+use super::super::Level;
+use super::super::command::trim_ranges;
+use super::queue::PortQueue;
+
+impl<D: Device> PortQueue<D> {
+    /// Writes the command of `request` into `slot`: whether it is a queued one, or `None` if the device need not be asked.
+    #[inline]
+    pub(super) fn write(&self, slot: u8, request: &Request, level: Level) -> Result<Option<bool>, IoError> {
+        let Some(command) = self.encoder.encode(request, level)? else { return Ok(None) };
+        let command = command.with_tag(slot);
+        match request.operation {
+            Operation::Read | Operation::Write => {
+                let len = request.blocks as usize * self.info.block_size as usize;
+                self.port.lists.write(slot, &command, &request.data, len)?;
+            }
+            Operation::Discard => {
+                self.port.lists.write_trim(slot, &command, trim_ranges(request.lba, request.blocks))?;
+            }
+            Operation::Flush | Operation::WriteZeroes => self.port.lists.write_plain(slot, &command),
+        }
+        Ok(Some(command.protocol.is_queued()))
+    }
+
+    /// Hands the commands in `slots`, all of one kind, to the device.
+    #[inline]
+    pub(super) fn issue(&mut self, slots: u32, queued: bool) {
+        if self.issued == 0 {
+            if self.signalled && self.waiter.armed() {
+                // What has been signalled is served. Later, the signal of what starts now would be lost with it.
+                self.gate.acknowledge();
+                self.signalled = false;
+            }
+            if !queued {
+                // The frames by which queued commands were accepted are none of this one.
+                self.port.lists.forget_frames();
+            }
+            self.plain = !queued;
+        }
+        self.port.issue(slots, queued);
+        self.issued |= slots;
+    }
+
+    /// Starts what is in line and may start.
+    pub(super) fn advance(&mut self) {
+        let mut batch = 0;
+        while self.rung > 0
+            && let Some(&slot) = self.line.front()
+        {
+            let queued = self.queued >> slot & 1 == 1;
+            let free = self.issued | batch == 0;
+            if !(free || (queued && !self.plain)) {
+                break;
+            }
+            self.line.pop_front();
+            self.rung -= 1;
+            if let Some(slot) = self.slots.get_mut(slot) {
+                slot.epoch = self.patience.epoch();
+            }
+            if !queued {
+                return self.issue(1 << slot, false);
+            }
+            // `issue` says so too, but only at the end of the batch.
+            self.plain = false;
+            batch |= 1 << slot;
+        }
+        if batch != 0 {
+            self.issue(batch, true);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Learning what has ended.
+//!
+//! # Looking
+//! Memory is the hint that something ended, PxSACT or PxCI the truth, read once for all that has ended since; see `lists.rs`. A frame
+//! may be in memory just before the register follows, so tags that a frame names are looked for a few times more.
+//!
+//! # Waiting
+//! A port signals once until it is acknowledged, so an owner that polls does not acknowledge at all. An owner that sleeps must not
+//! sleep on a signal that it has swallowed: it acknowledges before it reads the register, never only after, and whatever ends
+//! between the two is seen by that read. The one case without a second read is the commonest: the only request in flight has ended. Then
+//! it acknowledges before it starts the next. An interrupt without a frame is followed by a look at the port's errors.
+
+use ring3_device::ring::take_back;
+use ring3_device::{Device, Error};
+
+use super::queue::PortQueue;
+
+/// How often tags that a frame has named are looked for in the register.
+const LOOKS: u8 = 8;
+
+impl<D: Device> PortQueue<D> {
+    /// Whether the device may have something to tell: a frame, or an interrupt since the registers were last read.
+    #[inline]
+    pub(super) fn told(&self) -> bool {
+        self.issued != 0
+            && (self.port.lists.hint(self.plain)
+                || self.claimed != 0
+                || self.irq.as_ref().is_some_and(|irq| irq.taken() != self.served))
+    }
+
+    /// Learns what has ended.
+    pub(super) fn look(&mut self) -> Result<(), Error> {
+        self.served = self.irq.as_ref().map_or(0, |irq| irq.taken());
+        let frames = self.port.lists.take_frames(self.plain);
+        if let Some(failure) = frames.failure {
+            return self.failed(failure);
+        }
+        let named = (frames.ended & self.issued) | if self.plain && frames.any { self.issued } else { 0 };
+        let expected = named | self.claimed;
+        let armed = self.waiter.armed();
+        let only = armed && expected == self.issued && self.issued.is_power_of_two();
+        let mut outstanding = self.acknowledge_and_read(armed && !only);
+        if only && outstanding & self.issued != 0 {
+            outstanding = self.acknowledge_and_read(true);
+        }
+        self.signalled |= only;
+        // Registers are believed while somebody else's reset cannot have changed them.
+        if self.shared.generation() != self.port.generation {
+            return Ok(());
+        }
+        let ended = self.issued & !outstanding;
+        if expected == 0 && !self.confirmed(ended)? {
+            return Ok(());
+        }
+        take_back();
+        self.issued &= outstanding;
+        self.done |= ended;
+        self.look_again_for(expected & self.issued);
+        if self.issued == 0 && self.rung > 0 {
+            self.advance();
+        }
+        Ok(())
+    }
+
+    /// Reads which commands have not ended, after acknowledging if asked to.
+    #[inline]
+    fn acknowledge_and_read(&mut self, acknowledge: bool) -> u32 {
+        if acknowledge {
+            self.gate.acknowledge();
+            self.signalled = false;
+        }
+        self.port.outstanding(!self.plain)
+    }
+
+    /// Notes which tags were named and have not ended.
+    #[inline]
+    fn look_again_for(&mut self, slots: u32) {
+        if slots == 0 {
+            (self.claimed, self.looks) = (0, 0);
+            return;
+        }
+        self.looks = if self.claimed == 0 { LOOKS } else { self.looks - 1 };
+        self.claimed = if self.looks > 0 { slots } else { 0 };
+    }
+
+    /// Whether commands that `ended` without a frame really have; mends the port if it is in trouble.
+    #[cold]
+    fn confirmed(&mut self, ended: u32) -> Result<bool, Error> {
+        if let Some(trouble) = self.trouble() {
+            self.mend(trouble)?;
+            return Ok(false);
+        }
+        Ok(ended != 0 && self.port.is_running() && self.shared.generation() == self.port.generation)
+    }
+
+    /// Stops looking for tags that frames have named: they are not in flight any more.
+    pub(super) fn forget_claims(&mut self) {
+        (self.claimed, self.looks) = (0, 0);
+    }
+}
