@@ -12,6 +12,7 @@ use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::{Level, Options};
+use ring3_spec::ahci::fis;
 use ring3_spec::ata::opcode;
 use ring3_spec::pci;
 
@@ -242,6 +243,27 @@ fn a_command_that_always_stays_issued_ends_with_a_time_out() {
 #[test]
 fn an_end_that_is_told_twice_ends_the_read_once() {
     assert_eq!(read_with(Action::Duplicate), Ok(()));
+}
+
+#[test]
+fn an_end_that_is_invented_ends_nothing() {
+    let bench = marked("", short());
+    let mut queue = bench.queue(8);
+    bench.handle.set_timing(Timing::Held);
+    for token in 0..4 {
+        queue.submit(bench.read(token)).unwrap();
+    }
+    queue.ring();
+    // A set-device-bits frame for all tags, among the received frames of the first port, whose memory is the first of the arena.
+    let received = bench.disk().dma().arena().iova() + 1024 + fis::RECEIVED_DEVICE_BITS as u64;
+    let frame = [fis::SET_DEVICE_BITS, fis::FLAG_INTERRUPT, 0x50, 0, 0xff, 0xff, 0xff, 0xff];
+    bench.handle.with(|_, bus| bus.write(received, &frame).unwrap());
+    let reads = bench.handle.counters().reads;
+    assert!((0..1000).all(|_| queue.reap().unwrap().is_none()));
+    assert!(bench.handle.counters().reads - reads < 20, "it is looked for a few times and not for ever");
+    assert_eq!(queue.in_flight(), 4);
+    bench.handle.release();
+    assert!(finish(&mut *queue).completions.iter().all(|completion| completion.result.is_ok()));
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl<D: Device> PortQueue<D> {
     }
 
     /// Whether it waits for its owner's tick, not for the device.
-    fn is_down(&self) -> bool {
+    pub(super) fn is_down(&self) -> bool {
         !self.port.ready || self.shared.generation() != self.port.generation
     }
 }

@@ -51,7 +51,8 @@ pub(super) enum Trouble {
 impl<D: Device> PortQueue<D> {
     /// Looks whether the port and what is in flight are well, and mends what is not.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
-        if self.slots.in_flight() > 0 && (!self.port.ready || self.out_of_step()) {
+        let waiting = self.issued != 0 || self.rung > 0;
+        if waiting && self.is_down() {
             return self.rejoin();
         }
         if self.issued != 0 && self.patience.look(now) {
