@@ -14,7 +14,7 @@ use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Bar, Device, Error};
 use ring3_driver::ata::ide::Controller;
 use ring3_spec::ata::opcode;
-use ring3_spec::ide::{BUS_MASTER_BAR, bus_master};
+use ring3_spec::ide::{BUS_MASTER_BAR, BusMasterStatus, bus_master};
 
 /// What ends a transfer of a stubborn function.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,10 +24,11 @@ enum Cure {
     Nothing,
 }
 
-/// A simulated function whose primary bus master says that it is active, once it is told to be stubborn.
+/// A simulated function whose primary bus master says that it is active, once it is stuck, and that no interrupt came, once it is deaf.
 struct Stubborn {
     inner: SimIde,
     stuck: Arc<AtomicBool>,
+    deaf: Arc<AtomicBool>,
     cure: Cure,
 }
 
@@ -36,6 +37,7 @@ struct StubbornBar {
     inner: <SimIde as Device>::Bar,
     /// Of the BAR with the bus masters.
     stuck: Option<Arc<AtomicBool>>,
+    deaf: Option<Arc<AtomicBool>>,
 }
 
 impl Bar for StubbornBar {
@@ -43,8 +45,12 @@ impl Bar for StubbornBar {
         self.inner.len()
     }
     fn read8(&self, offset: u64) -> u8 {
-        let is_active = self.stuck.as_ref().is_some_and(|stuck| stuck.load(Ordering::Relaxed));
-        self.inner.read8(offset) | u8::from(is_active && offset == bus_master::status(0).offset())
+        let lies = |lie: &Option<Arc<AtomicBool>>| lie.as_ref().is_some_and(|lie| lie.load(Ordering::Relaxed));
+        let value = self.inner.read8(offset);
+        if offset != bus_master::status(0).offset() {
+            return value;
+        }
+        value & if lies(&self.deaf) { !BusMasterStatus(0).with_interrupt(1).0 } else { !0 } | u8::from(lies(&self.stuck))
     }
     fn read16(&self, offset: u64) -> u16 {
         self.inner.read16(offset)
@@ -81,8 +87,8 @@ impl Device for Stubborn {
         self.inner.config_write(offset, width, value)
     }
     fn bar(&self, index: u8) -> Result<StubbornBar, Error> {
-        let stuck = (index == BUS_MASTER_BAR).then(|| self.stuck.clone());
-        Ok(StubbornBar { inner: self.inner.bar(index)?, stuck })
+        let of_masters = |lie: &Arc<AtomicBool>| (index == BUS_MASTER_BAR).then(|| lie.clone());
+        Ok(StubbornBar { inner: self.inner.bar(index)?, stuck: of_masters(&self.stuck), deaf: of_masters(&self.deaf) })
     }
     fn dma(&self) -> &Dma {
         self.inner.dma()
@@ -124,7 +130,7 @@ struct Scene {
 fn scene(cure: Cure) -> Scene {
     let (inner, stuck) = (device(",disks=3"), Arc::new(AtomicBool::new(false)));
     let handle = inner.handle();
-    let controller = Controller::open(Stubborn { inner, stuck: stuck.clone(), cure }, short()).unwrap();
+    let controller = Controller::open(Stubborn { inner, stuck: stuck.clone(), deaf: Arc::default(), cure }, short()).unwrap();
     assert!(handle.poke(0, 0, &[0x5a; 512]));
     stuck.store(true, Ordering::Relaxed);
     handle.plan().add(Rule::io(Action::Drop, opcode::READ_DMA).on_queue(1));
@@ -187,4 +193,19 @@ fn memory_that_a_function_may_still_write_to_comes_back_to_nobody() {
     // Of the two channels' tables, the other one's comes back.
     drop(scene);
     assert_eq!(arena.free_bytes(), free - 512 + 4096 * 8 + 512);
+}
+
+#[test]
+fn an_end_that_the_bus_master_does_not_hear_of_is_found_by_looking_and_counted() {
+    let (inner, deaf) = (device(""), Arc::new(AtomicBool::new(false)));
+    let stubborn = Stubborn { inner, stuck: Arc::default(), deaf: deaf.clone(), cure: Cure::Reset };
+    let controller = Controller::open(stubborn, short()).unwrap();
+    let drive = &controller.drives()[0];
+    let mut queue = drive.open_queue(4).unwrap();
+    deaf.store(true, Ordering::Relaxed);
+    for round in 1..=2 {
+        let buffer = drive.dma().arena().alloc_pages(512).unwrap();
+        succeed(&mut *queue, Request::read(1, 0, 1, buffer));
+        assert_eq!((drive.stats().lost_interrupts, drive.stats().resets), (round, 0));
+    }
 }

@@ -24,6 +24,7 @@ use super::function::Function;
 use super::line::Line;
 use super::ports::Ports;
 use super::prd::Table;
+use super::stats::Stats;
 use crate::patience::Patience;
 
 /// How often a command is given to a drive before its request ends with an error.
@@ -31,23 +32,6 @@ pub(super) const ATTEMPTS: u8 = 3;
 
 /// Both channels of a function; `None` is one that is not there.
 pub(super) type Channels<D> = [Option<Mutex<Channel<D>>>; CHANNELS as usize];
-
-/// What a channel has met so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Commands that were given to the drives, repeated ones counted each time.
-    pub commands: u64,
-    /// Commands that were repeated.
-    pub repeats: u64,
-    /// Software resets since the channel was opened.
-    pub resets: u64,
-    /// Times a drive was set to a slower transfer mode.
-    pub slowdowns: u64,
-    /// Commands whose end was found although no interrupt had come.
-    pub lost_interrupts: u64,
-    /// Interrupts while the command that ran had not ended.
-    pub stray_interrupts: u64,
-}
 
 /// The command that the channel is at.
 pub(super) struct Running {

@@ -4,7 +4,7 @@
 //! others they stay as firmware left them.
 
 use ring3_device::{Device, Error, Registers};
-use ring3_spec::ide::cmd64x::{self, MODE, Mode as Mrdmode};
+use ring3_spec::ide::cmd64x::{self, MODE};
 use ring3_spec::ide::piix::{self, Timing};
 use ring3_spec::ide::{self, CHANNELS, Interface};
 use ring3_spec::pci;
@@ -92,7 +92,13 @@ impl Chip {
     pub(super) fn acknowledge<D: Device>(self, device: &D, channel: u8, ports: Option<&Registers<D::Bar>>) {
         match (self, ports) {
             // The other channel's interrupt is cleared by a one, too, and stays for a zero.
-            (Self::Cmd { ultra: Some(_) }, Some(ports)) => ports.write(MODE, interrupt_of(channel)),
+            (Self::Cmd { ultra: Some(_) }, Some(ports)) => {
+                let others = ports.read(MODE).with_primary_interrupt(0).with_secondary_interrupt(0);
+                ports.write(
+                    MODE,
+                    if channel == 0 { others.with_primary_interrupt(1) } else { others.with_secondary_interrupt(1) },
+                );
+            }
             (Self::Cmd { ultra: None }, _) => {
                 let (register, bit) = if channel == 0 {
                     (cmd64x::CONFIGURATION, cmd64x::CONFIGURATION_INTERRUPT)
@@ -125,10 +131,6 @@ impl Chip {
             Self::Cmd { ultra: None } | Self::Generic => Ok(()),
         }
     }
-}
-
-fn interrupt_of(channel: u8) -> Mrdmode {
-    if channel == 0 { Mrdmode(0).with_primary_interrupt(1) } else { Mrdmode(0).with_secondary_interrupt(1) }
 }
 
 fn timing<D: Device>(device: &D, channel: u8) -> Timing {

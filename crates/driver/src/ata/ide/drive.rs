@@ -7,9 +7,10 @@ use ring3_device::dma::Dma;
 use ring3_device::{Device, Error};
 
 use super::super::identity::Identity;
-use super::channel::{Stats, drive_name};
+use super::channel::drive_name;
 use super::controller::Shared;
 use super::queue::DriveQueue;
+use super::stats::Stats;
 
 /// One drive of a controller. Clones are handles to the same one.
 pub struct Drive<D: Device> {

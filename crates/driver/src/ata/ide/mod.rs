@@ -8,7 +8,7 @@
 //! hardware is one command wide (`channel.rs`). [`Drive`] is a disk, with one queue.
 //!
 //! One read request walks `queue.rs` (submit, ring, reap), `channel.rs` (whose turn it is, how it ends), `transfer.rs` (start and
-//! looks), `prd.rs` (where its bytes are) and `ports.rs` (the registers).
+//! looks), `prd.rs` (where its bytes are) or `pio.rs` (who moves them), and `ports.rs` (the registers).
 //!
 //! # Trust
 //! A command has ended well when drive and bus master both say so. What a drive says of itself is believed only after a reset has
@@ -31,14 +31,16 @@ mod function;
 mod interrupts;
 mod line;
 mod mode;
+mod pio;
 mod ports;
 mod prd;
 mod probe;
 mod queue;
 mod recovery;
 mod settings;
+mod stats;
 mod transfer;
 
-pub use channel::Stats;
 pub use controller::Controller;
 pub use drive::Drive;
+pub use stats::Stats;

@@ -1,4 +1,4 @@
-//! How a command runs: its start, the looks at it, and the data that the processor moves.
+//! How a command runs: its start, and the looks at it. The data that the processor moves are in `pio.rs`.
 //!
 //! # Ordering
 //! [BMIDE 1.3] A transfer: table and direction, command, start. Its end: bus master status, drive status (which takes the drive's
@@ -10,8 +10,7 @@
 
 use std::time::Duration;
 
-use ring3_class::block::{Data, IoError, Operation};
-use ring3_device::dma::{Dma, Segment};
+use ring3_class::block::{IoError, Operation};
 use ring3_device::{Deadline, Device, poll_until, ring};
 use ring3_spec::ata::Status;
 use ring3_spec::ide::BusMasterStatus;
@@ -21,7 +20,7 @@ use super::super::options::Level;
 use super::channel::{Channel, End, Running, Trouble};
 
 /// How long a drive that should be idle may take to say so, and to ask for the first block of a PIO write.
-const PROMPTLY: Duration = Duration::from_millis(5);
+pub(super) const PROMPTLY: Duration = Duration::from_millis(5);
 
 /// What a bus master says that is not there any more.
 const ALL_ONES: BusMasterStatus = BusMasterStatus(u8::MAX);
@@ -97,7 +96,7 @@ impl<D: Device> Channel<D> {
     }
 
     /// Bytes of the running request.
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let Some(Running { drive, request, .. }) = &self.running else { return 0 };
         let block_size = self.lines[usize::from(*drive & 1)].as_ref().map_or(0, |line| line.block_size);
         request.blocks as usize * block_size as usize
@@ -169,7 +168,7 @@ impl<D: Device> Channel<D> {
 
     /// The drive says that the command failed.
     #[cold]
-    fn failed(&mut self, status: Status) -> End {
+    pub(super) fn failed(&mut self, status: Status) -> End {
         let error = self.ports.error();
         // It may have left anything in its registers.
         self.ports.forget();
@@ -192,74 +191,6 @@ impl<D: Device> Channel<D> {
         Some(if status.failed() { self.failed(status) } else { End::Done })
     }
 
-    /// A command whose data the processor moves: moves the next block if the drive is ready for it. [ATA-6 9.8, 9.9]
-    fn look_at_pio(&mut self) -> Option<End> {
-        let status = self.ports.alternate();
-        if status.busy() == 1 || is_absent(status) {
-            return None;
-        }
-        self.ports.status();
-        self.acknowledge();
-        let (total, moved) = (self.bytes(), self.running.as_ref().map_or(0, |running| running.moved));
-        if status.failed() {
-            // A block that has an error in it may be offered nevertheless; the next command ends that, too. [ATA-6 9.8]
-            self.idle = status.data_request() == 0;
-            return Some(self.failed(status));
-        }
-        if status.data_request() == 0 {
-            self.idle = true;
-            return Some(if moved == total { End::Done } else { End::Short });
-        }
-        if moved == total {
-            self.trouble = Some(Trouble::Reset("the drive wants more data than it was told", IoError::Transport));
-            return None;
-        }
-        self.move_block(total, moved)
-    }
-
-    /// The first block of a write is asked for without an interrupt. [ATA-6 9.9]
-    fn give_first_block(&mut self) {
-        let asks = || Some(self.ports.alternate()).filter(|status| status.busy() == 0);
-        let status = asks().or_else(|| poll_until(Deadline::after(PROMPTLY), "a request for data", || Ok(asks())).ok());
-        // Whatever else it says is found by the next look, and at the latest by `tick`.
-        if status.is_some_and(|status| status.data_request() == 1 && !status.failed()) {
-            self.move_block(self.bytes(), 0);
-        }
-    }
-
-    fn move_block(&mut self, total: usize, moved: usize) -> Option<End> {
-        let Some(Running { drive, request, command, .. }) = &self.running else { return None };
-        let line = self.lines[usize::from(*drive & 1)].as_deref()?;
-        let len = (total - moved).min(line.pio_block()).min(self.block.len());
-        let (block, dma) = (&mut self.block[..len], self.function.device.dma());
-        let writes = command.is_some_and(|command| command.protocol.writes());
-        let reached = if writes {
-            let gathered = gather(dma, &request.data, moved, block);
-            if gathered {
-                self.ports.write_data(block);
-            }
-            gathered
-        } else {
-            self.ports.read_data(block);
-            scatter(dma, &request.data, moved, block)
-        };
-        if !reached {
-            // Nothing that was not meant is written: the command ends by a reset.
-            self.trouble = Some(Trouble::Reset("the request's memory is not there", IoError::Invalid));
-            self.no_more_attempts();
-            return None;
-        }
-        if let Some(running) = &mut self.running {
-            running.moved = moved + len;
-        }
-        if !writes && moved + len == total {
-            // No interrupt and no status comes behind the last block that is read. [ATA-6 9.8]
-            return Some(End::Done);
-        }
-        self.ports.settle();
-        None
-    }
-
     /// Whatever becomes of the running command, it is not given to the drive once more.
     pub(super) fn no_more_attempts(&mut self) {
         if let Some(running) = &mut self.running {
@@ -276,41 +207,4 @@ pub(super) fn is_over(status: Status) -> bool {
 /// Whether nobody may be there: a bus that floats, or a master that answers for its slave. A busy drive may say the first, too.
 pub(super) fn is_absent(status: Status) -> bool {
     status.0 == 0 || status.is_floating()
-}
-
-/// Copies `block.len()` bytes of `data` from byte `skip` on into `block`.
-fn gather(dma: &Dma, data: &Data, skip: usize, block: &mut [u8]) -> bool {
-    let mut at = 0;
-    for Segment { iova, len } in pieces(data, skip, block.len()) {
-        let Some(part) = block.get_mut(at..at + len as usize) else { return false };
-        if dma.read(iova, part).is_err() {
-            return false;
-        }
-        at += len as usize;
-    }
-    at == block.len()
-}
-
-/// Copies `block` to `data` from byte `skip` on.
-fn scatter(dma: &Dma, data: &Data, skip: usize, block: &[u8]) -> bool {
-    let mut at = 0;
-    for Segment { iova, len } in pieces(data, skip, block.len()) {
-        let Some(part) = block.get(at..at + len as usize) else { return false };
-        if dma.write(iova, part).is_err() {
-            return false;
-        }
-        at += len as usize;
-    }
-    at == block.len()
-}
-
-/// Bytes `skip..skip + len` of `data`.
-fn pieces(data: &Data, skip: usize, len: usize) -> impl Iterator<Item = Segment> {
-    let mut skip = skip as u64;
-    data.segments(skip as usize + len).filter_map(move |segment| {
-        let gone = skip.min(segment.len.into());
-        skip -= gone;
-        let left = segment.len - gone as u32;
-        (left > 0).then_some(Segment { iova: segment.iova.wrapping_add(gone), len: left })
-    })
 }
