@@ -45,6 +45,7 @@ fn arguments(path: &Path, workload: Workload, time: Duration, seed: u64) -> Vec<
     arguments.push(format!("--iodepth={}", workload.depth));
     arguments.push(format!("--runtime={}ms", time.as_millis().max(1)));
     arguments.push(format!("--randseed={seed}"));
+    arguments.extend(workload.rate.map(|rate| format!("--rate_iops={rate}")));
     arguments
 }
 

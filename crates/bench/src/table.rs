@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::disk::timeline;
+use crate::disk::{timeline, work};
 use crate::plot::utilisation_at;
 use crate::report::Report;
 use crate::stats::Summary;
@@ -26,11 +26,12 @@ const LINES: [(&str, &str, &str); 12] = [
 ];
 
 /// The placements' columns and their headings.
-const COLUMNS: [(&str, &str); 7] = [
+const COLUMNS: [(&str, &str); 8] = [
     ("kernel", "kernel"),
     ("kernel-fio", "kernel, fio"),
     ("process", "ring3 in process"),
     ("process-polled", "in process, polled"),
+    ("process-threads", "in process, interrupt thread"),
     ("export", "ring3 export"),
     ("export-fio", "ring3 export, fio"),
     ("ublk-null", "ublk null"),
@@ -72,6 +73,21 @@ pub fn render_steps(report: &Report) -> String {
         if cells.iter().any(|cell| !cell.is_empty()) {
             lines.push([vec![name], cells].concat());
         }
+    }
+    align(&lines)
+}
+
+/// Each distribution of work at each load: requests per second, utilisation, latency.
+pub fn render_work(report: &Report) -> String {
+    let columns = columns(report);
+    let mut lines = vec![head("IOPS, CPU %, latency p50 and p99 in us", &columns)];
+    for load in work::LOADS {
+        let cell = |placement: &str| {
+            let metrics = ["iops", "busy_percent", "latency_us_p50", "latency_us_p99"];
+            let cells = metrics.map(|metric| report.get(load, placement, metric).map_or("-".into(), number));
+            format!("{:>7}  {:>4}  {:>6}  {:>6}", cells[0], cells[1], cells[2], cells[3])
+        };
+        lines.push([vec![load.to_owned()], columns.iter().map(|(placement, _)| cell(placement)).collect()].concat());
     }
     align(&lines)
 }

@@ -23,7 +23,8 @@ pub enum Mix {
     Both,
 }
 
-/// A load: order, operations, bytes of a request and how many are in flight. Written `ORDERMIX-SIZE-qdDEPTH`.
+/// A load: order, operations, bytes of a request and how many are in flight. Written `ORDERMIX-SIZE-qdDEPTH`, and
+/// with a rate `ORDERMIX-SIZE-qdDEPTH-atRATE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Workload {
     /// Order of the offsets.
@@ -34,6 +35,8 @@ pub struct Workload {
     pub bytes: u32,
     /// Requests in flight: 1 to 1024.
     pub depth: u16,
+    /// Requests per second, each started at its time whatever becomes of those before; as many as can be if `None`.
+    pub rate: Option<u32>,
 }
 
 /// Bytes of a sector, the unit of all sizes.
@@ -52,7 +55,12 @@ pub struct UnknownWorkload(String);
 impl Workload {
     /// One sequential read of `sectors` after the other, as a program does that calls read() in a loop.
     pub fn reading(sectors: u32) -> Self {
-        Self { order: Order::Sequential, mix: Mix::Read, bytes: sectors * SECTOR, depth: 1 }
+        Self { order: Order::Sequential, mix: Mix::Read, bytes: sectors * SECTOR, depth: 1, rate: None }
+    }
+
+    /// The same at a rate.
+    pub fn at(self, rate: u32) -> Self {
+        Self { rate: Some(rate), ..self }
     }
 
     /// Whether it changes what is on the disk.
@@ -85,11 +93,15 @@ fn parse(text: &str) -> Option<Workload> {
     };
     let bytes = parse_size(size)?;
     let depth = depth.strip_prefix("qd")?.parse().ok()?;
+    let rate = match parts.next() {
+        Some(rate) => Some(rate.strip_prefix("at")?.parse().ok().filter(|rate| (1..=10_000_000).contains(rate))?),
+        None => None,
+    };
     let sane = bytes.is_multiple_of(SECTOR)
         && (SECTOR..=16 << 20).contains(&bytes)
         && (1..=1024).contains(&depth)
         && parts.next().is_none();
-    sane.then_some(Workload { order, mix, bytes, depth })
+    sane.then_some(Workload { order, mix, bytes, depth, rate })
 }
 
 fn parse_size(text: &str) -> Option<u32> {
@@ -116,7 +128,8 @@ impl fmt::Display for Workload {
             bytes if bytes.is_multiple_of(1 << 10) => (bytes >> 10, "k"),
             bytes => (bytes, ""),
         };
-        write!(f, "{order}{mix}-{number}{unit}-qd{}", self.depth)
+        write!(f, "{order}{mix}-{number}{unit}-qd{}", self.depth)?;
+        self.rate.map_or(Ok(()), |rate| write!(f, "-at{rate}"))
     }
 }
 
@@ -126,7 +139,9 @@ mod tests {
 
     #[test]
     fn names_are_printed_as_they_were_read() {
-        for name in STANDARD.into_iter().chain(["seqwrite-512-qd1", "seqread-1536-qd1", "randrw-1m-qd128"]) {
+        for name in
+            STANDARD.into_iter().chain(["seqwrite-512-qd1", "seqread-1536-qd1", "randrw-1m-qd128", "randread-4k-qd32-at1000"])
+        {
             assert_eq!(name.parse::<Workload>().unwrap().to_string(), name);
         }
     }
@@ -142,6 +157,7 @@ mod tests {
             "randread-4k-qd0",
             "randread-256-qd1",
             "randread-4k-qd1-x",
+            "randread-4k-qd1-at0",
         ] {
             let error = name.parse::<Workload>().unwrap_err();
             assert!(error.to_string().contains("randread-4k-qd32"), "{name}");

@@ -94,6 +94,35 @@ fn a_request_takes_no_more_system_calls_than_it_must() {
 }
 
 #[test]
+fn work_is_distributed_in_three_ways_at_three_loads() {
+    let out = folder("work");
+    let options = ["--work", "--rounds", "1", "--millis", "100", "--here", "--device", "sim:nvme", "--out", &out];
+    let output = ring3(&[&["bench", "disk"][..], &options].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/work-nvme.json")).unwrap()).unwrap();
+    for load in ["randread-4k-qd32-at1000", "randread-4k-qd32-at5000", "randread-4k-qd32"] {
+        for placement in ["process-polled", "process-threads", "process"] {
+            let get =
+                |metric| report.get(load, placement, metric).unwrap_or_else(|| panic!("{load} {placement} {metric}")).median;
+            assert!(
+                get("iops") > 0.0 && get("errors") == 0.0 && get("latency_us_p99") >= get("latency_us_p50"),
+                "{load} {placement}"
+            );
+        }
+    }
+    assert!(report.get("randread-4k-qd32-at1000", "process", "iops").unwrap().median < 1100.0);
+}
+
+#[test]
+fn a_load_with_a_rate_is_refused_where_it_cannot_be_kept() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rate");
+    std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let device = path.display().to_string();
+    let output = ring3(&["blk", "bench", "--device", &device, "--buffered", "--workload", "randread-4k-qd1-at1000"]);
+    assert!(!output.status.success() && said(&output).contains("a load with a rate"), "{}", said(&output));
+}
+
+#[test]
 fn this_machines_own_disk_is_read_for_the_figure_in_process() {
     let out = folder("leslie-here");
     let places = ["--placement", "process", "--device", "sim:nvme"];

@@ -108,6 +108,7 @@ enum Means {
     Loads(Method),
     Leslie(Gauge),
     Timeline,
+    Work(usize),
 }
 
 impl Means {
@@ -120,6 +121,7 @@ impl Means {
             }
             Study::Leslie(_) => Self::Leslie(Gauge::of(plan, cpus)?),
             Study::Timeline(_) => Self::Timeline,
+            Study::Work(_) => Self::Work(cpus),
         })
     }
 }
@@ -156,7 +158,9 @@ impl Here<'_> {
                 let path = path.ok_or_else(|| missing("a disk that the kernel drives (--disk)"))?.to_owned();
                 self.study(round, turn, &Way::Path(&path, None))
             }
-            Some(&placement @ (Placement::Process | Placement::ProcessPolled)) => self.process(round, placement),
+            Some(&placement @ (Placement::Process | Placement::ProcessPolled | Placement::ProcessThreads)) => {
+                self.process(round, placement)
+            }
             Some(Placement::Export | Placement::ExportFio) => {
                 let arguments = self.programs.export.clone().ok_or_else(|| missing("a device to claim (--device)"))?;
                 self.exported(round, turn, &arguments)
@@ -182,7 +186,8 @@ impl Here<'_> {
                         leslie.measure(way, load, gauge, into)?
                     }
                     (_, Study::Timeline(timeline)) => timeline.measure(way, load, placement, into, self.progress)?,
-                    (Means::Leslie(_) | Means::Timeline, _) => into,
+                    (Means::Work(cpus), Study::Work(work)) => work.measure(way, load, placement, *cpus, into)?,
+                    (Means::Leslie(_) | Means::Timeline | Means::Work(_), _) => into,
                 };
                 (self.progress)(&Event::Measured(measured));
             }
@@ -195,7 +200,7 @@ impl Here<'_> {
         let start = Instant::now();
         let disk = open(match (placement, &self.means) {
             (Placement::ProcessPolled, _) => Waiting::Polled,
-            (_, Means::Loads(_)) => Waiting::Interrupt(POLL),
+            (_, Means::Loads(_) | Means::Work(_)) => Waiting::Interrupt(POLL),
             (_, Means::Leslie(_)) => Waiting::Interrupt(DEFAULT_POLL),
             (_, Means::Timeline) => Waiting::Interrupt(Duration::ZERO),
         })?;
@@ -213,7 +218,7 @@ impl Here<'_> {
         let startup = start.elapsed();
         let idle = match self.means {
             Means::Loads(_) => idle_percent(export.pid(), if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE }),
-            Means::Leslie(_) | Means::Timeline => None,
+            Means::Leslie(_) | Means::Timeline | Means::Work(_) => None,
         };
         self.study(round, turn, &Way::Path(export.device(), Some(export.pid())))?;
         let placement = if turn.contains(&Placement::UblkNull) { Placement::UblkNull } else { Placement::Export };

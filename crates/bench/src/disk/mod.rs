@@ -11,6 +11,7 @@ pub mod leslie;
 mod plan;
 mod targets;
 pub mod timeline;
+pub mod work;
 
 pub use export::Export;
 pub use here::{OpenDisk, Programs, Waiting, machine, run_here};
@@ -19,3 +20,4 @@ pub use leslie::Leslie;
 pub use plan::{Controller, Event, Pace, Placement, Plan, Progress, Study};
 pub use targets::{Target, call_targets, targets};
 pub use timeline::Timeline;
+pub use work::Work;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Leslie, Timeline, timeline};
+use super::{Leslie, Timeline, Work, timeline, work};
 use crate::report::{Lab, Measurement};
 use crate::workload::Workload;
 
@@ -24,6 +24,8 @@ pub enum Placement {
     Process,
     /// The same, never sleeping.
     ProcessPolled,
+    /// The same, with a thread of its own for the interrupt.
+    ProcessThreads,
     /// ring3's driver in a process of its own, exported over ublk; our generator over io_uring.
     Export,
     /// The same under fio.
@@ -34,8 +36,16 @@ pub enum Placement {
 
 impl Placement {
     /// All of them, in the order of their turns.
-    pub const ALL: [Self; 7] =
-        [Self::Kernel, Self::KernelFio, Self::Process, Self::ProcessPolled, Self::Export, Self::ExportFio, Self::UblkNull];
+    pub const ALL: [Self; 8] = [
+        Self::Kernel,
+        Self::KernelFio,
+        Self::Process,
+        Self::ProcessPolled,
+        Self::ProcessThreads,
+        Self::Export,
+        Self::ExportFio,
+        Self::UblkNull,
+    ];
 
     /// The ones that ordinary loads are measured in.
     pub const LOADS: [Self; 6] = [Self::Kernel, Self::KernelFio, Self::Process, Self::Export, Self::ExportFio, Self::UblkNull];
@@ -62,6 +72,7 @@ impl fmt::Display for Placement {
             Self::KernelFio => "kernel-fio",
             Self::Process => "process",
             Self::ProcessPolled => "process-polled",
+            Self::ProcessThreads => "process-threads",
             Self::Export => "export",
             Self::ExportFio => "export-fio",
             Self::UblkNull => "ublk-null",
@@ -138,6 +149,8 @@ pub enum Study {
     Leslie(Leslie),
     /// Where one request's time goes.
     Timeline(Timeline),
+    /// The distribution of work.
+    Work(Work),
 }
 
 impl Plan {
@@ -146,6 +159,7 @@ impl Plan {
         match &self.study {
             Study::Loads { workloads, .. } => workloads.iter().filter_map(|name| name.parse().ok()).collect(),
             Study::Timeline(_) => timeline::LOADS.iter().filter_map(|name| name.parse().ok()).collect(),
+            Study::Work(_) => work::LOADS.iter().filter_map(|name| name.parse().ok()).collect(),
             Study::Leslie(leslie) => leslie.sectors.iter().map(|&sectors| Workload::reading(sectors)).collect(),
         }
     }
@@ -161,6 +175,7 @@ impl Plan {
             Study::Loads { millis, .. } => millis + millis / 3,
             Study::Leslie(leslie) => leslie.millis(load, self.pace),
             Study::Timeline(_) => 2000,
+            Study::Work(work) => work.millis + work.millis / 10,
         }
     }
 
@@ -170,12 +185,18 @@ impl Plan {
         round * u64::from(self.rounds) * self.placements.len() as u64
     }
 
+    /// Whether the instruction clock follows the host's while the guest sleeps: for a disk that takes real time, and where idle time is
+    /// measured.
+    pub fn sleeps(&self) -> bool {
+        self.instructions && (self.pace.is_some() || matches!(self.study, Study::Work(_)))
+    }
+
     /// Nanoseconds of an instruction by the instruction clock. Utilisation of a disk that takes real time needs a processor about as fast
     /// as the host emulates it, so that the two clocks keep together; elsewhere, the unit is all that counts.
     pub fn instruction_ns(&self) -> u32 {
         match (self.instructions, self.pace, &self.study) {
             (false, ..) => 0,
-            (true, Some(_), Study::Leslie(_)) => 1 << PACED_SHIFT,
+            (true, Some(_), Study::Leslie(_)) | (true, _, Study::Work(_)) => 1 << PACED_SHIFT,
             (true, ..) => 1,
         }
     }

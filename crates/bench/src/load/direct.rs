@@ -110,10 +110,14 @@ impl Direct {
 
     /// Looks until something is finished, or for a while.
     fn poll(&mut self) -> Result<(), Error> {
+        self.poll_while(|queue| queue.in_flight() > 0)
+    }
+
+    fn poll_while(&mut self, wanted: impl Fn(&dyn Queue) -> bool) -> Result<(), Error> {
         loop {
             for _ in 0..LOOKS_PER_CLOCK {
                 self.found = self.queue.reap().map_err(|error| self.failed(error))?;
-                if self.found.is_some() || self.queue.in_flight() == 0 {
+                if self.found.is_some() || !wanted(&*self.queue) {
                     return Ok(());
                 }
                 std::hint::spin_loop();
@@ -219,6 +223,20 @@ impl Target for Direct {
             self.tick()?;
         }
         Ok(())
+    }
+
+    fn proceed_until(&mut self, time: Instant) -> Result<(), Error> {
+        self.ring();
+        let left = time.saturating_duration_since(Instant::now());
+        match (self.polling, self.queue.in_flight()) {
+            (true, _) => self.poll_while(|_| Instant::now() < time),
+            // Nothing of the device's is waited for, and its waiter need not learn how long that takes.
+            (false, 0) => {
+                std::thread::sleep(left);
+                Ok(())
+            }
+            (false, _) => self.queue.wait(Deadline::after(left.min(WAIT))).map(drop).map_err(|error| self.failed(error)),
+        }
     }
 
     #[inline]

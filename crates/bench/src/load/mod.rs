@@ -16,13 +16,17 @@ mod pread;
 mod run;
 mod stamp;
 mod stop;
+mod threaded;
 
 pub use direct::{Direct, Streaming};
 pub use file::{File, FileOptions};
 pub use pread::Pread;
 pub use run::{Latency, Limit, Load, Outcome, run};
+pub use threaded::Threaded;
 
 use ring3_device::dma::StreamStats;
+
+use std::time::Instant;
 
 use crate::Error;
 
@@ -39,6 +43,11 @@ pub trait Target {
 
     /// Publishes what was queued and waits until something is finished, a tick passes (0.1 to 1 s) or the target is idle.
     fn proceed(&mut self) -> Result<(), Error>;
+
+    /// The same, until `time` at the latest, for a load that has a rate.
+    fn proceed_until(&mut self, _time: Instant) -> Result<(), Error> {
+        Err(Error::Invalid("a load with a rate (-atN) is for a disk that is driven in this process".into()))
+    }
 
     /// The next finished request.
     fn finished(&mut self) -> Result<Option<Done>, Error>;

@@ -84,16 +84,35 @@ pub fn run(target: &mut dyn Target, load: &Load, at_end: &mut dyn FnMut()) -> Re
         Limit::Time(limit) => Some(limit),
         Limit::Count(_) => None,
     };
-    let stop = Stop::after(limit);
+    // In this order, so that no load is shorter than its limit.
     let start = Instant::now();
-    for slot in 0..load.workload.depth {
-        run.start(slot, start)?;
-    }
-    let elapsed = run.until_over(&stop, start)?;
+    let stop = Stop::after(limit);
+    let elapsed = match load.workload.rate {
+        None => run.until_over(&stop, start)?,
+        Some(rate) => run.at_rate(rate, &stop, start)?,
+    };
     at_end();
     let operations = run.completed;
     run.drain(&stop)?;
     Ok(Outcome { operations, errors: run.errors, mismatches: run.mismatches, elapsed, latency: run.latency() })
+}
+
+/// While it lives, this thread's timers are not put off to come together with others.
+struct ExactTimers(Option<std::num::NonZeroU64>);
+
+impl ExactTimers {
+    fn new() -> Self {
+        let usual = rustix::thread::current_timer_slack().ok().and_then(std::num::NonZeroU64::new);
+        // If it is refused, timers are some ten microseconds late.
+        let _ = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN));
+        Self(usual)
+    }
+}
+
+impl Drop for ExactTimers {
+    fn drop(&mut self) {
+        let _ = rustix::thread::set_current_timer_slack(self.0);
+    }
 }
 
 struct Flight {
@@ -152,6 +171,7 @@ impl<'a> Run<'a> {
 
     /// Keeps the slots busy until time is over or the budget is spent and everything came back; returns the time that took.
     fn until_over(&mut self, stop: &Stop, start: Instant) -> Result<Duration, Error> {
+        (0..self.load.workload.depth).try_for_each(|slot| self.start(slot, start))?;
         let mut last_tick = 0;
         loop {
             self.target.proceed()?;
@@ -162,6 +182,40 @@ impl<'a> Run<'a> {
             }
             let (tick, over) = stop.look();
             if over || self.outstanding == 0 {
+                return Ok(start.elapsed());
+            }
+            if tick != last_tick {
+                last_tick = tick;
+                self.pass(tick)?;
+            }
+        }
+    }
+
+    /// Starts a request at each of its times, as long as there is a slot, whatever becomes of those before. What has to wait for a slot
+    /// counts from its time on.
+    fn at_rate(&mut self, rate: u32, stop: &Stop, start: Instant) -> Result<Duration, Error> {
+        let _exact = ExactTimers::new();
+        let (interval, mut next) = (Duration::from_secs(1) / rate, start);
+        let mut free: Vec<u16> = (0..self.load.workload.depth).collect();
+        let mut last_tick = 0;
+        loop {
+            while next <= Instant::now()
+                && let Some(slot) = free.pop()
+            {
+                self.start(slot, next)?;
+                next += interval;
+            }
+            match free.is_empty() {
+                true => self.target.proceed()?,
+                false => self.target.proceed_until(next)?,
+            }
+            let now = Instant::now();
+            while let Some(done) = self.target.finished()? {
+                self.account(done, now)?;
+                free.push(done.slot);
+            }
+            let (tick, over) = stop.look();
+            if over || (self.budget == 0 && self.outstanding == 0) {
                 return Ok(start.elapsed());
             }
             if tick != last_tick {

@@ -11,20 +11,23 @@ pub use steps::draw as draw_steps;
 
 use svg::{Anchor, Svg};
 
+use crate::disk::work;
 use crate::report::{Report, unit};
 use crate::stats::Summary;
 use crate::table::rounded;
 use crate::workload::STANDARD;
 
 /// The rows of panels; one without data is left out.
-const ROWS: [&str; 3] = ["iops", "cpu_us_per_op", "instructions_per_op"];
+const ROWS: [&str; 5] = ["iops", "cpu_us_per_op", "instructions_per_op", "busy_percent", "latency_us_p50"];
 
 /// The placements, in the order of their bars, with colours that stay apart in grey and for the colour-blind.
 /// [Okabe, Ito: Color Universal Design, 2008]
-const PLACEMENTS: [(&str, &str); 6] = [
+const PLACEMENTS: [(&str, &str); 8] = [
     ("kernel", "#555555"),
     ("kernel-fio", "#aaaaaa"),
     ("process", "#0072b2"),
+    ("process-polled", "#56b4e9"),
+    ("process-threads", "#009e73"),
     ("export", "#d55e00"),
     ("export-fio", "#e69f00"),
     ("ublk-null", "#cccccc"),
@@ -58,7 +61,8 @@ pub fn draw(reports: &[Report]) -> String {
 }
 
 fn rows_of(report: &Report) -> Vec<Vec<Panel<'_>>> {
-    let row = |metric| STANDARD.iter().filter_map(|workload| panel(report, workload, suited(workload, metric))).collect();
+    let loads: Vec<&str> = STANDARD.iter().chain(&work::LOADS).copied().collect();
+    let row = |metric| loads.iter().filter_map(|workload| panel(report, workload, suited(workload, metric))).collect();
     ROWS.into_iter().map(row).filter(|panels: &Vec<Panel>| !panels.is_empty()).collect()
 }
 
@@ -76,6 +80,8 @@ fn panel<'a>(report: &'a Report, workload: &str, metric: &str) -> Option<Panel<'
         "mib_s" => "throughput".into(),
         "cpu_us_per_op" => "CPU per request".into(),
         "instructions_per_op" => "per request".into(),
+        "busy_percent" => "processor".into(),
+        "latency_us_p50" => "latency, median".into(),
         other => other.to_owned(),
     };
     let panel = Panel { title: format!("{workload}, {clock}"), axis: format!("{name}, {}", unit(metric)), bars };

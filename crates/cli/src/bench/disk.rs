@@ -31,7 +31,7 @@ pub struct Args {
     /// A load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated; the standard four if there is none.
     #[arg(long = "workload")]
     workloads: Vec<Workload>,
-    /// A placement: kernel, kernel-fio, process, process-polled, export, export-fio, ublk-null. May be repeated; the usual ones if
+    /// A placement: kernel, kernel-fio, process, process-polled, process-threads, export, export-fio, ublk-null. May be repeated; the usual ones if
     /// there is none.
     #[arg(long = "placement")]
     placements: Vec<Placement>,
@@ -124,7 +124,7 @@ fn clocks(args: &Args) -> Result<&'static [bool]> {
 }
 
 fn plan(args: &Args, instructions: bool, controller: Controller) -> Result<Plan> {
-    let (study, usual_rounds, usual) = match args.paper.study(args.quick) {
+    let (study, usual_rounds, usual) = match args.paper.study(args.quick, args.millis) {
         Some(study) => study,
         None => (loads(args, instructions)?, 5, &Placement::LOADS[..]),
     };
@@ -159,7 +159,7 @@ fn placements(args: &Args, usual: &[Placement]) -> Result<Vec<Placement>> {
     let possible = |placement: Placement| {
         let needs = match placement {
             Placement::Kernel | Placement::KernelFio => !args.here || args.disk.is_some(),
-            Placement::Process | Placement::ProcessPolled => !args.here || args.device.is_some(),
+            Placement::Process | Placement::ProcessPolled | Placement::ProcessThreads => !args.here || args.device.is_some(),
             Placement::Export | Placement::ExportFio => !args.here || (args.device.is_some() && ublk()),
             Placement::UblkNull => !args.here || ublk(),
         };
@@ -197,6 +197,7 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         let uri = device.as_deref().unwrap_or_default();
         open_disk(uri, room, waiting, args.protection).map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
     };
+    let driver = if plan.controller == Controller::Nvme { "nvme" } else { "ata" };
     // A timeline shows the way by interrupt.
     let poll = if matches!(plan.study, Study::Timeline(_)) { " --poll 0" } else { "" };
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -205,7 +206,7 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         open: device.is_some().then_some(&open),
         export: device
             .as_ref()
-            .map(|uri| words(&format!("run nvme --export ublk --json --device {uri}{}{poll}", args.protection.words()))),
+            .map(|uri| words(&format!("run {driver} --export ublk --json --device {uri}{}{poll}", args.protection.words()))),
         null: Some(words("run null --export ublk --json")),
         program: std::env::current_exe().context("finding this program, which serves the exports")?,
     };

@@ -34,7 +34,7 @@ impl Guest {
             // As in the papers, and so that utilisation means one thing: all that others do is done by this processor.
             lab.vcpus = Some(1);
         }
-        if plan.pace.is_some() && plan.instructions {
+        if plan.sleeps() {
             // While the guest waits for its disk, its clock follows real time, which is the disk's.
             lab.instruction_shift = Some(plan.instruction_ns().ilog2());
         }
@@ -71,7 +71,7 @@ fn disk(id: &str, plan: &Plan) -> Result<Device> {
 fn time_limit(plan: &Plan) -> Duration {
     let measuring = Duration::from_millis(plan.total_millis());
     let between = Duration::from_secs(1) * plan.cells() as u32;
-    let slower = if plan.instructions && plan.pace.is_none() { 30 } else { 4 };
+    let slower = if plan.instructions && !plan.sleeps() { 30 } else { 4 };
     Duration::from_secs(180) + (measuring + between) * slower
 }
 
@@ -104,6 +104,7 @@ fn command(plan: &Plan, first: u32) -> String {
             words += &format!(" --figure leslie --bytes {} --sizes {sizes}", leslie.bytes);
             leslie.requests.iter().for_each(|requests| words += &format!(" --requests {requests}"));
         }
+        Study::Work(work) => words += &format!(" --work --millis {}", work.millis),
         Study::Timeline(timeline) => words += &format!(" --timeline --requests {}", timeline.requests),
     }
     plan.placements.iter().for_each(|placement| words += &format!(" --placement {placement}"));

@@ -2,9 +2,9 @@
 
 use ring3_bench::disk::leslie::SECTORS;
 use ring3_bench::disk::{Target, call_targets, targets};
-use ring3_bench::plot::{draw_curves, draw_steps};
+use ring3_bench::plot::{draw, draw_curves, draw_steps};
 use ring3_bench::report::Report;
-use ring3_bench::table::{render_sizes, render_steps};
+use ring3_bench::table::{render_sizes, render_steps, render_work};
 use ring3_bench::workload::Workload;
 
 use super::campaign::Look;
@@ -17,6 +17,9 @@ pub const CURVES: Look = Look { draw: draw_curves, show: show_curves };
 
 /// Steps of a request, and what it takes.
 pub const STEPS: Look = Look { draw: draw_steps, show: show_steps };
+
+/// The distribution of work: bars and a table.
+pub const WORK: Look = Look { draw, show: render_work };
 
 fn show_curves(report: &Report) -> String {
     let sectors: Vec<u32> = SECTORS.into_iter().filter(|size| measured(report, *size)).collect();

@@ -1,7 +1,7 @@
-//! `ring3 bench disk --figure` and `--timeline`: their options.
+//! `ring3 bench disk --figure`, `--timeline` and `--work`: their options.
 
 use ring3_bench::disk::leslie::{self, BYTES, FEW, SECTORS};
-use ring3_bench::disk::{Controller, Leslie, Pace, Placement, Study, Timeline, timeline};
+use ring3_bench::disk::{Controller, Leslie, Pace, Placement, Study, Timeline, Work, timeline};
 use ring3_lab::Size;
 
 use super::campaign::Look;
@@ -23,6 +23,9 @@ pub struct Options {
     /// Show where the time of one request goes, and what it takes: system calls, context switches, interrupts, register accesses.
     #[arg(long, conflicts_with = "figure")]
     timeline: bool,
+    /// Show what the distribution of the driver's work over threads costs and gains, at 1000 and 5000 requests a second and at most.
+    #[arg(long, conflicts_with_all = ["figure", "timeline"])]
+    work: bool,
     /// The disk's controller. May be repeated; nvme if there is none.
     #[arg(long = "controller", value_enum, value_name = "NAME")]
     controllers: Vec<ControllerName>,
@@ -81,23 +84,28 @@ fn bytes(text: &str) -> Result<u64, String> {
 impl Options {
     /// The figure that was asked for, and how it looks; `None` for the ordinary loads.
     pub fn figure(&self) -> Option<(&'static str, Look)> {
-        match (self.figure, self.timeline) {
-            (Some(Figure::Leslie), _) => Some(("leslie", look::CURVES)),
-            (None, true) => Some(("timeline", look::STEPS)),
-            (None, false) => None,
+        match (self.figure, self.timeline, self.work) {
+            (Some(Figure::Leslie), ..) => Some(("leslie", look::CURVES)),
+            (None, true, _) => Some(("timeline", look::STEPS)),
+            (None, false, true) => Some(("work", look::WORK)),
+            (None, false, false) => None,
         }
     }
 
     /// What is done for it, how often, and in which placements; `None` for the ordinary loads.
-    pub fn study(&self, quick: bool) -> Option<(Study, u32, &'static [Placement])> {
-        use Placement::{Export, Kernel, Process, ProcessPolled, UblkNull};
-        match (self.figure, self.timeline) {
-            (Some(Figure::Leslie), _) => Some((Study::Leslie(self.leslie(quick)), 10, &[Kernel, Process, Export, UblkNull])),
-            (None, true) => {
+    pub fn study(&self, quick: bool, millis: Option<u64>) -> Option<(Study, u32, &'static [Placement])> {
+        use Placement::{Export, Kernel, Process, ProcessPolled, ProcessThreads, UblkNull};
+        match (self.figure, self.timeline, self.work) {
+            (Some(Figure::Leslie), ..) => Some((Study::Leslie(self.leslie(quick)), 10, &[Kernel, Process, Export, UblkNull])),
+            (None, true, _) => {
                 let requests = self.requests.unwrap_or(if quick { 100 } else { 500 }).min(REQUESTS) as u32;
                 Some((Study::Timeline(Timeline { requests }), 3, &[Kernel, Process, ProcessPolled, Export]))
             }
-            (None, false) => None,
+            (None, false, true) => {
+                let work = Work { millis: millis.unwrap_or(if quick { 200 } else { 2000 }) };
+                Some((Study::Work(work), 5, &[ProcessPolled, ProcessThreads, Process]))
+            }
+            (None, false, false) => None,
         }
     }
 
