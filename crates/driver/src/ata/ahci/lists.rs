@@ -19,8 +19,9 @@ use ring3_spec::ata::{ErrorBits, SECTOR, Status, TrimRange};
 
 use super::super::command::Command;
 
-/// Bytes of a slot's table.
-const TABLE_BYTES: usize = 8192;
+/// Bytes of a slot's table: a page, because QEMU's controller takes a table in one piece, and behind an IOMMU the pages of one that
+/// crosses into the next need not be neighbours in memory.
+const TABLE_BYTES: usize = 4096;
 /// Most regions of one command.
 pub(super) const MAX_REGIONS: usize = (TABLE_BYTES - TABLE_REGIONS) / REGION_BYTES;
 /// Where in a table the ranges of a TRIM are.
