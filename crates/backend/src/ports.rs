@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 use ring3_device::Error;
 use ring3_pci::{Function, Resource};
 
+use crate::guard::Word;
 pub(crate) use io::Port;
 
 /// Where the channels of an IDE function in compatibility mode are, by BAR. The kernel lists these as the function's resources. Of a
@@ -132,6 +133,34 @@ impl Ports {
     }
 }
 
+impl Ports {
+    /// Reads words from the one port at `offset` until `bytes` is full, as a data port gives them; a rest of less than a word is left alone.
+    pub(crate) fn read_string<T: Port>(&self, offset: u64, bytes: &mut [u8]) {
+        let direct = |at| T::input_string(&self.range.ports(), self.range.first + at, bytes);
+        if !(self.direct && self.range.find(offset, size_of::<T>()).is_some_and(direct)) {
+            fill(bytes, || self.read::<T>(offset));
+        }
+    }
+
+    /// Writes the words in `bytes` to the one port at `offset`, without a rest of less than a word.
+    pub(crate) fn write_string<T: Port>(&self, offset: u64, bytes: &[u8]) {
+        let direct = |at| T::output_string(&self.range.ports(), self.range.first + at, bytes);
+        if !(self.direct && self.range.find(offset, size_of::<T>()).is_some_and(direct)) {
+            drain(bytes, |word: T| self.write(offset, word));
+        }
+    }
+}
+
+/// Fills `bytes` with words that `read` gives; a rest of less than a word is left alone.
+pub(crate) fn fill<T: Word>(bytes: &mut [u8], mut read: impl FnMut() -> T) {
+    bytes.chunks_exact_mut(size_of::<T>()).for_each(|word| word.copy_from_slice(&read().to_le()[..size_of::<T>()]));
+}
+
+/// Gives the words in `bytes` to `write`, without a rest of less than a word.
+pub(crate) fn drain<T: Word>(bytes: &[u8], mut write: impl FnMut(T)) {
+    bytes.chunks_exact(size_of::<T>()).for_each(|word| write(T::from_le(word)));
+}
+
 /// Fails if somebody else than the function, its bus and `driver` has one of `ports` in `text`, the kernel's list of ports.
 fn check_owner(text: &str, ports: &Range<u32>, function: &str, driver: &str) -> Result<(), Error> {
     let overlap = |line: &&str| {
@@ -224,6 +253,18 @@ mod tests {
         let ports = Ports::new(range(0, 0x1f0, 8).unwrap(), false, file, 0);
         ports.write(6, 0xa0u8);
         assert_eq!((ports.read::<u8>(6), ports.read::<u16>(6), ports.read::<u32>(6)), (0xa0, 0x00a0, u32::MAX));
+    }
+
+    #[test]
+    fn a_string_of_words_comes_from_one_port_and_leaves_a_rest_alone() {
+        let file = File::from(rustix::fs::memfd_create("ports", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        file.write_at(&[1, 2, 3, 4, 5, 6, 7, 8], 0).unwrap();
+        let ports = Ports::new(range(0, 0x1f0, 8).unwrap(), false, file, 0);
+        let mut bytes = [0; 5];
+        ports.read_string::<u16>(2, &mut bytes);
+        assert_eq!(bytes, [3, 4, 3, 4, 0]);
+        ports.write_string::<u16>(2, &[9, 9, 5, 6, 7]);
+        assert_eq!(ports.read::<u16>(2), 0x0605);
     }
 
     proptest! {

@@ -42,10 +42,14 @@ pub(crate) trait Port: Word {
     fn input(ports: &Range<u32>, port: u16) -> Option<Self>;
     /// Writes `port`, as above; false if this thread may not.
     fn output(self, ports: &Range<u32>, port: u16) -> bool;
+    /// Reads as many words from `port` as fit into `bytes`; false if this thread may not.
+    fn input_string(ports: &Range<u32>, port: u16, bytes: &mut [u8]) -> bool;
+    /// Writes the words in `bytes` to `port`; false if this thread may not.
+    fn output_string(ports: &Range<u32>, port: u16, bytes: &[u8]) -> bool;
 }
 
 macro_rules! port {
-    ($($t:ty: $read:literal $write:literal $class:tt),*) => {$(
+    ($($t:ty: $read:literal $write:literal $class:tt $reads:literal $writes:literal),*) => {$(
         impl Port for $t {
             #[inline]
             fn input(ports: &Range<u32>, port: u16) -> Option<Self> {
@@ -80,7 +84,41 @@ macro_rules! port {
                 let _ = port;
                 true
             }
+
+            #[inline]
+            fn input_string(ports: &Range<u32>, port: u16, bytes: &mut [u8]) -> bool {
+                if !allow(ports) {
+                    return false;
+                }
+                let (words, to) = (bytes.len() / size_of::<Self>(), bytes.as_mut_ptr());
+                // SAFETY: as above, and it writes `words` words from `to` on, which lie in `bytes`. The direction flag is clear.
+                #[cfg(target_arch = "x86_64")]
+                unsafe {
+                    std::arch::asm!($reads, in("dx") port, inout("rcx") words => _, inout("rdi") to => _, options(nostack, preserves_flags));
+                }
+                let _ = (port, words, to);
+                true
+            }
+
+            #[inline]
+            fn output_string(ports: &Range<u32>, port: u16, bytes: &[u8]) -> bool {
+                if !allow(ports) {
+                    return false;
+                }
+                let (words, from) = (bytes.len() / size_of::<Self>(), bytes.as_ptr());
+                // SAFETY: as above, and it reads `words` words from `from` on, which lie in `bytes`. The direction flag is clear.
+                #[cfg(target_arch = "x86_64")]
+                unsafe {
+                    std::arch::asm!($writes, in("dx") port, inout("rcx") words => _, inout("rsi") from => _, options(nostack, preserves_flags));
+                }
+                let _ = (port, words, from);
+                true
+            }
         }
     )*};
 }
-port!(u8: "in al, dx" "out dx, al" "al", u16: "in ax, dx" "out dx, ax" "ax", u32: "in eax, dx" "out dx, eax" "eax");
+port!(
+    u8: "in al, dx" "out dx, al" "al" "rep insb" "rep outsb",
+    u16: "in ax, dx" "out dx, ax" "ax" "rep insw" "rep outsw",
+    u32: "in eax, dx" "out dx, eax" "eax" "rep insd" "rep outsd"
+);

@@ -6,7 +6,7 @@ use ring3_device::{Bar, Error};
 
 use super::claim::Claim;
 use crate::guard::Mapping;
-use crate::ports::{PortRange, Ports};
+use crate::ports::{PortRange, Ports, drain, fill};
 
 /// A BAR of a claimed function. The claim lives as long as any clone.
 #[derive(Clone)]
@@ -107,5 +107,29 @@ impl Bar for UioBar {
             }
         };
         access!(self, offset, 8, mapping, at => if at.is_multiple_of(8) { mapping.write(at, value) } else { halves() }, _ports => halves(), ());
+    }
+    fn read_string16(&self, offset: u64, bytes: &mut [u8]) {
+        match &self.inner.space {
+            Space::Ports(ports) => ports.read_string::<u16>(offset, bytes),
+            Space::Memory { .. } => fill(bytes, || self.read16(offset)),
+        }
+    }
+    fn write_string16(&self, offset: u64, bytes: &[u8]) {
+        match &self.inner.space {
+            Space::Ports(ports) => ports.write_string::<u16>(offset, bytes),
+            Space::Memory { .. } => drain(bytes, |word| self.write16(offset, word)),
+        }
+    }
+    fn read_string32(&self, offset: u64, bytes: &mut [u8]) {
+        match &self.inner.space {
+            Space::Ports(ports) => ports.read_string::<u32>(offset, bytes),
+            Space::Memory { .. } => fill(bytes, || self.read32(offset)),
+        }
+    }
+    fn write_string32(&self, offset: u64, bytes: &[u8]) {
+        match &self.inner.space {
+            Space::Ports(ports) => ports.write_string::<u32>(offset, bytes),
+            Space::Memory { .. } => drain(bytes, |word| self.write32(offset, word)),
+        }
     }
 }

@@ -8,7 +8,7 @@ use ring3_device::{Bar, Error};
 use super::claim::Claim;
 use super::region::Region;
 use crate::guard::Mapping;
-use crate::ports::{Port, PortRange, Ports};
+use crate::ports::{Port, PortRange, Ports, drain, fill};
 
 /// A BAR of a claimed function. The claim lives as long as any clone.
 #[derive(Clone)]
@@ -172,6 +172,30 @@ impl Bar for VfioBar {
         self.write(offset, value as u32);
         if let Some(high) = offset.checked_add(4) {
             self.write(high, (value >> 32) as u32);
+        }
+    }
+    fn read_string16(&self, offset: u64, bytes: &mut [u8]) {
+        match &self.inner.ports {
+            Some(ports) => ports.read_string::<u16>(offset, bytes),
+            None => fill(bytes, || self.read16(offset)),
+        }
+    }
+    fn write_string16(&self, offset: u64, bytes: &[u8]) {
+        match &self.inner.ports {
+            Some(ports) => ports.write_string::<u16>(offset, bytes),
+            None => drain(bytes, |word| self.write16(offset, word)),
+        }
+    }
+    fn read_string32(&self, offset: u64, bytes: &mut [u8]) {
+        match &self.inner.ports {
+            Some(ports) => ports.read_string::<u32>(offset, bytes),
+            None => fill(bytes, || self.read32(offset)),
+        }
+    }
+    fn write_string32(&self, offset: u64, bytes: &[u8]) {
+        match &self.inner.ports {
+            Some(ports) => ports.write_string::<u32>(offset, bytes),
+            None => drain(bytes, |word| self.write32(offset, word)),
         }
     }
 }
