@@ -22,5 +22,5 @@ fn its_bar_holds_the_registers_of_one_port() {
 #[test]
 fn a_drive_needs_a_page_and_a_table_for_each_slot() {
     let bytes = manifest()["memory"]["drive_bytes_max"].as_integer();
-    assert_eq!(bytes, Some(4096 + i64::from(ahci::SLOTS) * 8192));
+    assert_eq!(bytes, Some(4096 + i64::from(ahci::SLOTS) * 4096));
 }
