@@ -18,6 +18,7 @@ use ring3_driver::Interrupts;
 use ring3_driver::ata::ide::Controller;
 use ring3_driver::ata::{Level, Options};
 use ring3_spec::ata::{ErrorBits, opcode};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 fn polled() -> Options {
     Options { interrupts: Interrupts::Polled, ..short() }
@@ -269,45 +270,54 @@ fn what_the_bus_master_cannot_reach_is_refused_before_it_is_queued() {
     assert!(outcome.completions.is_empty() && queue.in_flight() == 0);
 }
 
-/// A simulated function whose memory lies where 32 address lines do not reach.
-struct High(SimIde, Dma);
+/// A simulated function with other memory, or whose interrupts never come.
+struct Other {
+    inner: SimIde,
+    dma: Option<Dma>,
+    silent: bool,
+}
 
-impl Device for High {
+impl Device for Other {
     type Bar = <SimIde as Device>::Bar;
     fn name(&self) -> &str {
-        self.0.name()
+        self.inner.name()
     }
     fn config_read(&self, offset: u64, width: usize) -> u32 {
-        self.0.config_read(offset, width)
+        self.inner.config_read(offset, width)
     }
     fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
-        self.0.config_write(offset, width, value)
+        self.inner.config_write(offset, width, value)
     }
     fn bar(&self, index: u8) -> Result<Self::Bar, Error> {
-        self.0.bar(index)
+        self.inner.bar(index)
     }
     fn dma(&self) -> &Dma {
-        &self.1
+        self.dma.as_ref().unwrap_or(self.inner.dma())
     }
     fn irq_limits(&self) -> IrqLimits {
-        self.0.irq_limits()
+        self.inner.irq_limits()
     }
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        self.0.irqs(kind, count)
+        if !self.silent {
+            return self.inner.irqs(kind, count);
+        }
+        let silent = |vector| Irq::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap(), kind, vector, None);
+        Ok((0..count).map(silent).collect())
     }
     fn set_bus_master(&self, on: bool) -> Result<(), Error> {
-        self.0.set_bus_master(on)
+        self.inner.set_bus_master(on)
     }
     fn reset(&self) -> Result<(), Error> {
-        self.0.reset()
+        self.inner.reset()
     }
 }
 
-fn high() -> High {
+/// Its memory lies where 32 address lines do not reach.
+fn high() -> Other {
     let device = device("");
     let arena = Arena::new(Memory::new(1 << 20).unwrap(), (1 << 32) - 4096);
     let dma = Dma::new(arena, device.dma().iommu().clone());
-    High(device, dma)
+    Other { inner: device, dma: Some(dma), silent: false }
 }
 
 #[test]
@@ -331,4 +341,31 @@ fn a_wait_ends_at_its_deadline_also_while_a_command_hangs() {
     bench.handle.release();
     assert!(queue.wait(Deadline::after(PATIENCE)).unwrap());
     assert!(queue.reap().unwrap().is_some());
+}
+
+#[test]
+fn whoever_finds_the_other_drives_end_wakes_its_owner() {
+    let inner = device(",disks=2");
+    let handle = inner.handle();
+    // Interrupts may come to nothing: a look takes one back before anyone has seen it.
+    let controller = Controller::open(Other { inner, dma: None, silent: true }, short()).unwrap();
+    handle.set_timing(Timing::Held);
+    let [master, slave] = controller.drives() else { panic!() };
+    let (mut master, mut slave, arena) = (master.open_queue(8).unwrap(), slave.open_queue(8).unwrap(), slave.dma().arena());
+    for round in 0..3 {
+        slave.submit(Request::read(round, 0, 1, arena.alloc_pages(512).unwrap())).unwrap();
+        slave.ring();
+        assert!(slave.arm().unwrap());
+        master.submit(Request::read(round, 0, 1, arena.alloc_pages(512).unwrap())).unwrap();
+        master.ring();
+        handle.release();
+        assert!(master.reap().unwrap().is_none());
+        let timeout = Timespec { tv_sec: 5, tv_nsec: 0 };
+        let fired = poll(&mut [PollFd::new(slave.irq().unwrap(), PollFlags::IN)], Some(&timeout)).unwrap();
+        assert_eq!(fired, 1, "round {round}");
+        slave.disarm().unwrap();
+        assert!(slave.reap().unwrap().is_some());
+        handle.release();
+        assert!(master.reap().unwrap().is_some());
+    }
 }

@@ -66,6 +66,12 @@ impl FanOut {
         self.shared.line.kind()
     }
 
+    /// Signals the owners that sleep as if it had fired: for one who has served the device for another, and has taken the signal with
+    /// that.
+    pub fn wake(&self) {
+        self.shared.deliver();
+    }
+
     /// A new owner's interrupt; it ends when it is dropped.
     pub fn outlet(&self) -> Result<Irq, Error> {
         let line = &self.shared.line;

@@ -78,6 +78,8 @@ pub(super) struct Channel<D: Device> {
     pub(super) trouble: Option<Trouble>,
     /// The drive that is asked first for the next command.
     turn: u8,
+    /// Something of a drive has ended since its owner looked.
+    pub(super) news: [bool; DRIVES as usize],
     /// Its end is found by looking alone, and the drives raise no interrupt.
     pub(super) polled: bool,
     /// The selected drive was seen idle and has had no command since.
@@ -103,6 +105,7 @@ impl<D: Device> Channel<D> {
             running: None,
             trouble: None,
             turn: 0,
+            news: [false; DRIVES as usize],
             polled: true,
             idle: false,
             patience: Patience::new(function.options.timeout),
@@ -154,6 +157,7 @@ impl<D: Device> Channel<D> {
     /// The next of `drive`'s requests that has ended.
     #[inline]
     pub(super) fn reap(&mut self, drive: u8) -> Option<Completion> {
+        self.news[usize::from(drive & 1)] = false;
         if let Some(completion) = self.line(drive)?.done.pop_front() {
             return Some(completion);
         }
@@ -244,6 +248,7 @@ impl<D: Device> Channel<D> {
             && let Some(line) = self.line(drive)
         {
             line.done.push_back(Completion { token, result, data });
+            self.news[usize::from(drive & 1)] = true;
         }
     }
 

@@ -58,6 +58,15 @@ impl Vectors {
         self.of_channel[usize::from(channel & 1)].is_some()
     }
 
+    /// Wakes the owners of drives that share `channel`'s interrupt: one of them has found another's end, whose interrupt it has taken
+    /// back with that, perhaps before anyone saw it.
+    pub(super) fn wake(&self, channel: u8) {
+        let vector = self.of_channel[usize::from(channel & 1)].and_then(|vector| self.vectors.get(usize::from(vector)));
+        if let Some(Vector::Shared(fan_out)) = vector {
+            fan_out.wake();
+        }
+    }
+
     /// The interrupt of a queue of `channel`.
     pub(super) fn of_queue(&self, channel: u8) -> Result<Option<Arc<Irq>>, Error> {
         let Some(vector) = self.of_channel[usize::from(channel & 1)] else { return Ok(None) };

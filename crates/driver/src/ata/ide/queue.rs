@@ -55,12 +55,6 @@ impl<D: Device> DriveQueue<D> {
         Ok(Self { shared, place, info, encoder, level, submitted, in_flight: 0, depth, waiter })
     }
 
-    /// The channel, which was there when the queue was opened.
-    #[inline]
-    fn channel(&self) -> Result<MutexGuard<'_, Channel<D>>, Error> {
-        self.shared.channel(self.place.0).ok_or(Error::Gone)
-    }
-
     /// Whether the channel has nothing of this queue.
     #[inline]
     fn nothing_runs(&self) -> bool {
@@ -105,24 +99,22 @@ impl<D: Device> Queue for DriveQueue<D> {
         if self.submitted.is_empty() {
             return;
         }
-        let (channel, drive) = self.place;
-        if let Some(mut channel) = self.shared.channel(channel) {
-            channel.ring(drive, &mut self.submitted);
-        }
+        let (drive, submitted) = (self.place.1, &mut self.submitted);
+        self.shared.with(self.place, |channel| channel.ring(drive, submitted));
     }
 
     fn reap(&mut self) -> Result<Option<Completion>, Error> {
         if self.nothing_runs() {
             return Ok(None);
         }
-        let completion = self.channel()?.reap(self.place.1);
+        let completion = self.shared.with(self.place, |channel| channel.reap(self.place.1)).flatten();
         self.in_flight -= u16::from(completion.is_some());
         Ok(completion)
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), Error> {
         self.waiter.tick()?;
-        self.channel()?.watch(self.place.1, now)
+        self.shared.with(self.place, |channel| channel.watch(self.place.1, now)).unwrap_or(Err(Error::Gone))
     }
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
@@ -131,8 +123,8 @@ impl<D: Device> Queue for DriveQueue<D> {
             std::thread::sleep(deadline.remaining());
             return Ok(false);
         }
-        let (shared, (channel, drive)) = (&self.shared, self.place);
-        self.waiter.wait(deadline, || shared.is_ready(channel, drive))
+        let (shared, place) = (&self.shared, self.place);
+        self.waiter.wait(deadline, || shared.is_ready(place))
     }
 
     fn irq(&self) -> Option<&Irq> {
@@ -140,12 +132,12 @@ impl<D: Device> Queue for DriveQueue<D> {
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
-        let (shared, (channel, drive)) = (&self.shared, self.place);
+        let (shared, place) = (&self.shared, self.place);
         // A channel that has something of this queue is looked at first, because the look may take an interrupt back.
-        if shared.is_ready(channel, drive) {
+        if shared.is_ready(place) {
             return Ok(false);
         }
-        self.waiter.arm(|| shared.is_ready(channel, drive))
+        self.waiter.arm(|| shared.is_ready(place))
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
@@ -159,9 +151,7 @@ impl<D: Device> Queue for DriveQueue<D> {
 
 impl<D: Device> Drop for DriveQueue<D> {
     fn drop(&mut self) {
-        if let Some(mut channel) = self.shared.channel(self.place.0) {
-            channel.close(self.place.1);
-        }
+        self.shared.with(self.place, |channel| channel.close(self.place.1));
     }
 }
 
@@ -172,8 +162,22 @@ impl<D: Device> Shared<D> {
         self.channels[usize::from(number & 1)].as_ref().map(lock)
     }
 
+    /// Does `what` for the owner of the drive at `place`, holding its channel. Wakes the other drive's owner if that found an end of
+    /// the other drive's.
     #[inline]
-    fn is_ready(&self, channel: u8, drive: u8) -> bool {
-        self.channel(channel).is_some_and(|mut channel| channel.ready(drive))
+    fn with<T>(&self, (channel, drive): (u8, u8), what: impl FnOnce(&mut Channel<D>) -> T) -> Option<T> {
+        let mut held = self.channel(channel)?;
+        let done = what(&mut held);
+        let news = std::mem::take(&mut held.news[usize::from(drive == 0)]);
+        drop(held);
+        if news {
+            self.vectors.wake(channel);
+        }
+        Some(done)
+    }
+
+    #[inline]
+    fn is_ready(&self, place: (u8, u8)) -> bool {
+        self.with(place, |channel| channel.ready(place.1)).unwrap_or(false)
     }
 }

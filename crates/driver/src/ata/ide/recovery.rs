@@ -171,6 +171,7 @@ impl<D: Device> Channel<D> {
                 {
                     line.dead = Some(end);
                     line.end_waiting(end);
+                    self.news[usize::from(drive)] = true;
                 }
             }
             if all_well || self.lines.iter().flatten().all(|line| line.dead.is_some()) {
@@ -204,6 +205,7 @@ impl<D: Device> Channel<D> {
 
     /// Ends everything: nothing answers here any more, and nothing is moved.
     fn die(&mut self, error: IoError) {
+        self.news = [true; DRIVES as usize];
         tracing::error!("{}: channel {}: {error}", self.function.device.name(), self.number);
         self.trouble = None;
         self.end(Err(error));
