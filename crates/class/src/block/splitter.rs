@@ -168,11 +168,13 @@ impl<Q: Queue> Splitter<Q> {
             Err(parent) => return Err(Rejected { error: None, request: parent.into_request() }),
         };
         let cut = self.advance(index);
+        // Without a part in the device's hands, the request goes on only when others end.
+        let goes_on = cut == Cut::NoRoom && self.inner.in_flight() > 0;
         if let Some(parent) = self.parents.get(index)
             && parent.in_device == 0
+            && !goes_on
             && let Some(parent) = self.parents.remove(index)
         {
-            // Not even one part was taken: the request was not started.
             return Err(Rejected { error: parent.result.err(), request: parent.into_request() });
         }
         if cut == Cut::NoRoom {
@@ -229,8 +231,15 @@ impl<Q: Queue> Queue for Splitter<Q> {
         if request.blocks > self.limits.of(&request) || matches!(request.data, Data::Foreign(_)) {
             return self.cut(request);
         }
-        self.stats.passed += 1;
-        self.inner.submit(request)
+        match self.inner.submit(request) {
+            // The parts of others fill the queue, where its user has put less into it than it holds.
+            Err(Rejected { error: None, request }) if self.parts.len() > 0 => self.cut(request),
+            Ok(()) => {
+                self.stats.passed += 1;
+                Ok(())
+            }
+            refused => refused,
+        }
     }
 
     #[inline]

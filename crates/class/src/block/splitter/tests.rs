@@ -88,6 +88,23 @@ fn several_long_requests_share_a_short_queue() {
 }
 
 #[test]
+fn a_queue_holds_as_many_requests_as_it_says_however_long_they_are() {
+    let disk = disk();
+    let mut queue = queue(&disk, 2);
+    let buffer = |blocks: usize| disk.dma().arena().alloc_pages(blocks * 512).unwrap();
+    queue.submit(Request::read(1, 0, 48, buffer(48))).unwrap();
+    for (token, blocks) in [(2, 40), (2, 8)] {
+        queue.submit(Request::read(token, 100, blocks, buffer(blocks as usize))).unwrap();
+        assert_eq!(queue.in_flight(), 2);
+        queue.ring();
+        let mut ended: Vec<_> = (0..2).map(|_| super::super::next(&mut queue, Deadline::after(SOON)).unwrap().token).collect();
+        ended.sort_unstable();
+        assert_eq!((ended, queue.in_flight()), (vec![1, 2], 0));
+        queue.submit(Request::read(1, 0, 48, buffer(48))).unwrap();
+    }
+}
+
+#[test]
 fn foreign_pages_are_mapped_and_foreign_bytes_are_copied() {
     let disk = disk();
     let mut queue = queue(&disk, 4);
