@@ -1,4 +1,4 @@
-//! AHCI controllers: drives behind Serial ATA ports. [AHCI]
+//! AHCI controllers: drives behind Serial ATA ports. `[AHCI]`
 //!
 //! # Shape
 //! [`Controller`] owns the function; [`Drive`] is a disk. `hba.rs` has the controller's registers, `port.rs` a port's, `lists.rs` the
