@@ -12,6 +12,9 @@ use super::campaign::Machine;
 /// Bytes of each disk.
 const SIZE: Size = Size(1 << 30);
 
+/// Huge pages of a guest: more than the largest arena of a plan.
+const HUGE_PAGES: u32 = 64;
+
 /// The machine that a plan is measured on.
 pub struct Guest {
     lab: Lab,
@@ -24,6 +27,8 @@ impl Guest {
         let mut lab = Lab::new("bench-disk");
         lab.kernel = plan.kernel.clone();
         lab.mode = if plan.instructions { Mode::Instructions } else { Mode::Wall };
+        // For the arena: behind an IOMMU, QEMU follows a transfer page by page, and so does hardware's translation cache.
+        lab.hugepages = HUGE_PAGES;
         lab.devices = vec![disk("kernel", plan)?, disk("ring3", plan)?.bound("vfio-pci")];
         lab.modules = [modules(plan.controller), &["ublk_drv"]].concat().into_iter().map(Into::into).collect();
         if !plan.translated {
