@@ -53,7 +53,12 @@ pub struct Programs<'a> {
     pub null: Option<Vec<String>>,
     /// This program.
     pub program: PathBuf,
+    /// If both drive the same device: hands it to ring3 (true) or to the kernel.
+    pub hand_over: Option<&'a HandOver<'a>>,
 }
+
+/// Hands the one device over, and returns when its new owner has it.
+pub type HandOver<'a> = dyn Fn(bool) -> Result<(), Error> + 'a;
 
 /// How a placement reaches its disk.
 pub(super) enum Way<'a> {
@@ -152,6 +157,13 @@ struct Here<'a> {
 impl Here<'_> {
     /// Measures placements that share a driver, while it runs.
     fn turn(&mut self, round: u32, turn: &[Placement]) -> Result<(), Error> {
+        if let (Some(hand_over), Some(first)) = (self.programs.hand_over, turn.first()) {
+            match first {
+                Placement::Kernel | Placement::KernelFio => hand_over(false)?,
+                Placement::UblkNull => {}
+                _ => hand_over(true)?,
+            }
+        }
         match turn.first() {
             Some(Placement::Kernel | Placement::KernelFio) => {
                 let path = self.programs.kernel.as_deref();
@@ -200,8 +212,8 @@ impl Here<'_> {
         let start = Instant::now();
         let disk = open(match (placement, &self.means) {
             (Placement::ProcessPolled, _) => Waiting::Polled,
-            (_, Means::Loads(_) | Means::Work(_)) => Waiting::Interrupt(POLL),
-            (_, Means::Leslie(_)) => Waiting::Interrupt(DEFAULT_POLL),
+            (_, Means::Loads(_)) => Waiting::Interrupt(POLL),
+            (_, Means::Leslie(_) | Means::Work(_)) => Waiting::Interrupt(DEFAULT_POLL),
             (_, Means::Timeline) => Waiting::Interrupt(Duration::ZERO),
         })?;
         first_read(&mut Direct::open(&*disk, 1, 4096)?)?;

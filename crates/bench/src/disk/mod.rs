@@ -14,7 +14,7 @@ pub mod timeline;
 pub mod work;
 
 pub use export::Export;
-pub use here::{OpenDisk, Programs, Waiting, machine, run_here};
+pub use here::{HandOver, OpenDisk, Programs, Waiting, machine, run_here};
 pub use journal::Journal;
 pub use leslie::Leslie;
 pub use plan::{Controller, Event, Pace, Placement, Plan, Progress, Study};

@@ -1,11 +1,14 @@
 //! `ring3 bench disk`: what to measure, and where.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ring3_bench::disk::{Controller, Event, Placement, Plan, Programs, Study, run_here};
 use ring3_bench::workload::{STANDARD, Workload};
+use ring3_pci::{Address, Host, Way, bind, unbind};
 
 use super::campaign::{Campaign, LOADS, Machine};
 use super::guest::Guest;
@@ -14,6 +17,9 @@ use super::open::open_disk;
 use super::paper;
 use crate::leave;
 use crate::protection::Protection;
+
+/// How long the kernel may take to find the disk of a device that it was given back.
+const HAND_OVER: Duration = Duration::from_secs(20);
 
 /// Options of `ring3 bench disk`.
 #[derive(clap::Args, Clone)]
@@ -59,6 +65,9 @@ pub struct Args {
     /// With --here: the device that ring3 claims.
     #[arg(long, requires = "here")]
     device: Option<String>,
+    /// With --here: --disk and --device are the same device, which is handed over between their turns.
+    #[arg(long, requires = "disk", requires = "device")]
+    shared: bool,
     #[command(flatten)]
     protection: Protection,
     /// With --here: allow loads that write. They destroy what is on the disks.
@@ -198,6 +207,10 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         open_disk(uri, room, waiting, args.protection).map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
     };
     let driver = if plan.controller == Controller::Nvme { "nvme" } else { "ata" };
+    let hand_over = |to_ring3| {
+        let handed = handed_over(args.device.as_deref().unwrap_or_default(), args.disk.as_deref(), to_ring3);
+        handed.map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
+    };
     // A timeline shows the way by interrupt.
     let poll = if matches!(plan.study, Study::Timeline(_)) { " --poll 0" } else { "" };
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -209,8 +222,29 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
             .map(|uri| words(&format!("run {driver} --export ublk --json --device {uri}{}{poll}", args.protection.words()))),
         null: Some(words("run null --export ublk --json")),
         program: std::env::current_exe().context("finding this program, which serves the exports")?,
+        hand_over: args.shared.then_some(&hand_over),
     };
     Ok(run_here(plan, first, &programs, progress)?)
+}
+
+/// Hands the function that `device` names to the driver of its way, or back to the kernel's, and waits for its `disk`.
+fn handed_over(device: &str, disk: Option<&Path>, to_ring3: bool) -> Result<()> {
+    let (way, address) = device.split_once(':').with_context(|| format!("{device:?} names no function of this machine"))?;
+    let address: Address = address.split(',').next().unwrap_or_default().parse()?;
+    let host = Host::this();
+    if to_ring3 {
+        bind(&host, address, if way == "uio" { Way::Uio } else { Way::Vfio }, false)?;
+        return Ok(());
+    }
+    unbind(&host, address)?;
+    let start = Instant::now();
+    while disk.is_some_and(|disk| File::open(disk).is_err()) {
+        if start.elapsed() > HAND_OVER {
+            bail!("{address} went back to the kernel's driver, but its disk did not appear");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 fn print_event(event: &Event) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ring3_bench::disk::{Controller, Event, Pace, Plan, Study};
-use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Mode, Size};
+use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, Machine as Model, Mode, Size};
 
 use super::accesses::Accesses;
 use super::campaign::Machine;
@@ -29,7 +29,13 @@ impl Guest {
         lab.mode = if plan.instructions { Mode::Instructions } else { Mode::Wall };
         // For the arena: behind an IOMMU, QEMU follows a transfer page by page, and so does hardware's translation cache.
         lab.hugepages = HUGE_PAGES;
-        lab.devices = vec![disk("kernel", plan)?, disk("ring3", plan)?.bound("vfio-pci")];
+        lab.devices = vec![disk("kernel", plan), disk("ring3", plan).bound("vfio-pci")];
+        if plan.controller == Controller::Ide {
+            // It is the machine's own, and there is one: the kernel and ring3 take turns.
+            lab.machine = Model::Pc;
+            lab.iommu = Some(Iommu::Virtio);
+            lab.devices.remove(0);
+        }
         lab.modules = [modules(plan.controller), &["ublk_drv"]].concat().into_iter().map(Into::into).collect();
         if !plan.translated {
             // The kernel's driver at its best: it skips the IOMMU. What VFIO claims is behind it all the same.
@@ -59,17 +65,21 @@ fn modules(controller: Controller) -> &'static [&'static str] {
     }
 }
 
-fn disk(id: &str, plan: &Plan) -> Result<Device> {
+fn disk(id: &str, plan: &Plan) -> Device {
     let (rate, commands) = plan.pace.map(|pace| (Size(pace.bytes), pace.commands)).unzip();
     match plan.controller {
-        Controller::Nvme => Ok(Device { rate, commands, ..Device::nvme(id, SIZE, Backing::Untouched) }),
-        Controller::Ahci => {
-            let mut device = Device::ahci(id, SIZE, Backing::Untouched);
-            device.drives.iter_mut().for_each(|drive| (drive.rate, drive.commands) = (rate, commands));
-            Ok(device)
+        Controller::Nvme => Device { rate, commands, ..Device::nvme(id, SIZE, Backing::Untouched) },
+        Controller::Ahci => with_pace(Device::ahci(id, SIZE, Backing::Untouched), rate, commands),
+        Controller::Ide => {
+            let drives = Device::ahci(id, SIZE, Backing::Untouched).drives;
+            with_pace(Device { drives, ..Device::new(id, "piix3-ide") }, rate, commands)
         }
-        Controller::Ide => bail!("the lab's guest has one IDE controller, which the kernel and ring3 would have to share"),
     }
+}
+
+fn with_pace(mut device: Device, rate: Option<Size>, commands: Option<u64>) -> Device {
+    device.drives.iter_mut().for_each(|drive| (drive.rate, drive.commands) = (rate, commands));
+    device
 }
 
 /// Some times what it should take on an idle host.
@@ -94,7 +104,10 @@ pub fn with_this_program(guest: Lab) -> Result<Lab> {
 fn command(plan: &Plan, first: u32) -> String {
     let mode = if plan.instructions { "instructions" } else { "wall" };
     let disk = if plan.controller == Controller::Nvme { "/dev/nvme0n1" } else { "/dev/sda" };
-    let mut words = format!("ring3 bench disk --here --events --overwrite --disk {disk} --device vfio:$RING3 --mode {mode}");
+    // Ports by instruction: through VFIO's file, each access would be a system call.
+    let options = if plan.controller == Controller::Ide { ",ports=direct --shared" } else { "" };
+    let mut words =
+        format!("ring3 bench disk --here --events --overwrite --disk {disk} --device vfio:$RING3{options} --mode {mode}");
     words += &format!(" --first {first} --rounds {} --controller {}", plan.rounds, plan.controller.name());
     if let Some(Pace { commands, bytes }) = plan.pace {
         words += &format!(" --commands {commands} --rate {bytes}");
