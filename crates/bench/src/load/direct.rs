@@ -13,6 +13,9 @@ use crate::Error;
 /// How long one wait may last.
 const WAIT: Duration = Duration::from_millis(100);
 
+/// How often it is looked at whether the deadline of waits comes near: once in this many.
+const WAITS_PER_LOOK: u32 = 4;
+
 /// How often the clock is read while polling: once in this many looks.
 const LOOKS_PER_CLOCK: u32 = 256;
 
@@ -41,8 +44,9 @@ pub struct Direct {
     spare: VecDeque<Data>,
     block_shift: u32,
     capacity: u64,
-    /// Made anew only when it has passed, so that a wait costs no clock read here.
+    /// Of waits. Looked at once in [`WAITS_PER_LOOK`], so that most of them cost no clock read here.
     deadline: Deadline,
+    waits: u32,
     /// Never sleeps.
     polling: bool,
     /// What polling has found.
@@ -93,6 +97,7 @@ impl Direct {
             block_shift: disk.info().block_size.trailing_zeros(),
             capacity: disk.info().capacity(),
             deadline: Deadline::after(WAIT),
+            waits: 0,
             polling: false,
             found: None,
         }
@@ -218,7 +223,11 @@ impl Target for Direct {
         if self.polling {
             return self.poll();
         }
-        if !self.queue.wait(self.deadline).map_err(|error| self.failed(error))? {
+        let ended = self.queue.wait(self.deadline).map_err(|error| self.failed(error))?;
+        self.waits = self.waits.wrapping_add(1);
+        // In good time: a sleep that runs into the deadline is a system call more for the request that it waits for.
+        let old = self.waits.is_multiple_of(WAITS_PER_LOOK) && self.deadline.remaining() < WAIT / 2;
+        if old || !ended {
             self.deadline = Deadline::after(WAIT);
             self.tick()?;
         }
