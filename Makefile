@@ -5,7 +5,7 @@ RING3 := target/release/ring3
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-quick bench lint fmt
+.PHONY: help setup build demo test test-quick bench figures lint fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -27,6 +27,11 @@ test-quick: ## the tests that boot no guest
 
 bench: setup build ## the disk figures, kernel and ring3 in one run, into OUT (default: out)
 	@$(RING3) bench disk --mode both --out $(OUT)
+
+figures: setup build ## the papers' disk figures into OUT: hours; interrupted, it goes on where it was
+	@$(RING3) bench disk --figure leslie --controller ahci --controller ide --controller nvme --out $(OUT)
+	@$(RING3) bench disk --timeline --controller ahci --controller nvme --out $(OUT)
+	@$(RING3) bench disk --work --out $(OUT)
 
 lint: ## formatting, warnings, documentation
 	@tests/run lint

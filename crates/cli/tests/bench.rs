@@ -47,7 +47,8 @@ fn the_quick_form_measures_every_placement_and_writes_report_and_figure() {
 #[ignore = "boots guests"]
 fn the_papers_figure_has_throughput_and_utilisation_of_every_placement_under_both_clocks() {
     let out = folder("leslie");
-    let output = ring3(&["bench", "disk", "--figure", "leslie", "--quick", "--runs", "1", "--mode", "both", "--out", &out]);
+    let options = ["--figure", "leslie", "--controller", "nvme", "--quick", "--runs", "1", "--mode", "both", "--out", &out];
+    let output = ring3(&[&["bench", "disk"][..], &options].concat());
     assert!(output.status.success(), "{}", said(&output));
     for (file, mode, nanos) in [("leslie-nvme.json", "wall", 0), ("leslie-nvme-instructions.json", "instructions", 8)] {
         let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/{file}")).unwrap()).unwrap();
@@ -65,6 +66,25 @@ fn the_papers_figure_has_throughput_and_utilisation_of_every_placement_under_bot
     }
     assert!(std::fs::read_to_string(format!("{out}/leslie.svg")).unwrap().contains("instruction time, 8 ns each"));
     assert!(String::from_utf8_lossy(&output.stdout).contains("export: CPU, worst of all sizes"));
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn the_papers_figure_has_panels_for_ahci_and_for_ide_whose_one_controller_changes_hands() {
+    let out = folder("leslie-ata");
+    let options = ["--quick", "--runs", "1", "--sizes", "1,128", "--controller", "ahci", "--controller", "ide", "--out", &out];
+    let output = ring3(&[&["bench", "disk", "--figure", "leslie"][..], &options].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    for controller in ["ahci", "ide"] {
+        let text = std::fs::read_to_string(format!("{out}/leslie-{controller}.json")).unwrap();
+        let report: Report = serde_json::from_str(&text).unwrap();
+        for (load, placement) in
+            ["seqread-512-qd1", "seqread-64k-qd1"].into_iter().flat_map(|load| ["kernel", "process", "export"].map(|p| (load, p)))
+        {
+            let errors = report.get(load, placement, "errors").unwrap_or_else(|| panic!("{controller} {load} {placement}"));
+            assert_eq!(errors.max, 0.0, "{controller} {load} {placement}");
+        }
+    }
 }
 
 #[test]
@@ -128,7 +148,8 @@ fn this_machines_own_disk_is_read_for_the_figure_in_process() {
     let out = folder("leslie-here");
     let places = ["--placement", "process", "--device", "sim:nvme"];
     let sizes = ["--sizes", "1,3,2048", "--bytes", "1M", "--requests", "50", "--runs", "1"];
-    let output = ring3(&[&["bench", "disk", "--figure", "leslie", "--here", "--out", &out][..], &places, &sizes].concat());
+    let always = ["bench", "disk", "--figure", "leslie", "--controller", "nvme", "--here", "--out", &out];
+    let output = ring3(&[&always[..], &places, &sizes].concat());
     assert!(output.status.success(), "{}", said(&output));
     let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/leslie-nvme.json")).unwrap()).unwrap();
     for (load, mib) in [("seqread-512-qd1", 50.0 / 2048.0), ("seqread-1536-qd1", 150.0 / 2048.0), ("seqread-1m-qd1", 1.0)] {

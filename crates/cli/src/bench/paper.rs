@@ -26,7 +26,7 @@ pub struct Options {
     /// Show what the distribution of the driver's work over threads costs and gains, at 1000 and 5000 requests a second and at most.
     #[arg(long, conflicts_with_all = ["figure", "timeline"])]
     work: bool,
-    /// The disk's controller. May be repeated; nvme if there is none.
+    /// The disk's controller. May be repeated. Without it nvme; for a figure ahci, which the papers' disks hang on today.
     #[arg(long = "controller", value_enum, value_name = "NAME")]
     controllers: Vec<ControllerName>,
     /// Sectors of 512 bytes of a transfer, from 1 to 32768: a list such as 1,8,128. The paper's 64 sizes if it is not given.
@@ -112,14 +112,15 @@ impl Options {
     /// The controllers, one after the other.
     pub fn controllers(&self) -> Vec<Controller> {
         match self.controllers.is_empty() {
-            true => vec![Controller::Nvme],
+            true => vec![self.controller()],
             false => self.controllers.iter().map(|&name| name.into()).collect(),
         }
     }
 
     /// The first of them.
     pub fn controller(&self) -> Controller {
-        self.controllers.first().map_or(Controller::Nvme, |&name| name.into())
+        let usual = if self.figure.is_some() { Controller::Ahci } else { Controller::Nvme };
+        self.controllers.first().map_or(usual, |&name| name.into())
     }
 
     fn leslie(&self, quick: bool) -> Leslie {
