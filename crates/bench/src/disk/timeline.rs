@@ -182,7 +182,8 @@ fn by_queue(disk: &dyn Disk, bytes: u32, polled: bool) -> Result<Reader, Error> 
             if deadline.expired() {
                 return Err(Error::Stuck { requests: 1, seconds: PATIENCE.as_secs() });
             }
-            target.proceed()?;
+            // Each request's patience is its own, so that no wait is cut in two by the end of another's.
+            target.proceed_until(Instant::now() + PATIENCE)?;
         }
         Ok(vec![start, rung, now()?])
     }))
