@@ -45,6 +45,10 @@ impl Guest {
             // As in the papers, and so that utilisation means one thing: all that others do is done by this processor.
             lab.vcpus = Some(1);
         }
+        if plan.instructions && !plan.sleeps() {
+            // For every controller: the lab by itself knows it of those that answer late.
+            lab.idle_poll = Some(true);
+        }
         if plan.sleeps() {
             // While the guest waits for its disk, its clock follows real time, which is the disk's.
             lab.instruction_shift = Some(plan.instruction_ns().ilog2());
