@@ -61,7 +61,9 @@ pub fn draw(reports: &[Report]) -> String {
 }
 
 fn rows_of(report: &Report) -> Vec<Vec<Panel<'_>>> {
-    let loads: Vec<&str> = STANDARD.iter().chain(&work::LOADS).copied().collect();
+    // The papers' loads are among the standard ones, too.
+    let papers = work::LOADS.iter().filter(|load| !STANDARD.contains(load));
+    let loads: Vec<&str> = STANDARD.iter().chain(papers).copied().collect();
     let row = |metric| loads.iter().filter_map(|workload| panel(report, workload, suited(workload, metric))).collect();
     ROWS.into_iter().map(row).filter(|panels: &Vec<Panel>| !panels.is_empty()).collect()
 }
@@ -168,6 +170,11 @@ mod tests {
     fn bars_have_names_and_values() {
         let text = draw(&[report("wall", "iops")]);
         assert!(text.contains(">process<") && text.contains(">397.0 k<"));
+    }
+
+    #[test]
+    fn a_load_has_one_column() {
+        assert_eq!(draw(&[report("wall", "iops")]).matches("randread-4k-qd32, wall clock").count(), 1);
     }
 
     #[test]

@@ -17,8 +17,14 @@ const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 130.0;
 const MARGIN: f64 = 24.0;
 const BAR: f64 = 30.0;
-const ROW: f64 = 62.0;
+/// From one bar to the next.
+const ROW: f64 = 48.0;
 const HEAD: f64 = 112.0;
+/// Of a group, beside its bars: its title above, its axis below.
+const TITLE: f64 = 34.0;
+const AXIS: f64 = 26.0;
+/// What stands behind a bar.
+const SUM: f64 = 170.0;
 /// Pixels of the device's step.
 const GAP: f64 = 40.0;
 
@@ -26,7 +32,7 @@ const GAP: f64 = 40.0;
 pub fn draw(reports: &[Report]) -> String {
     let groups: Vec<(&Report, Vec<Bar>)> = reports.iter().map(|report| (report, bars(report))).collect();
     let rows: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
-    let height = HEAD + rows as f64 * ROW + groups.len() as f64 * 60.0 + MARGIN;
+    let height = HEAD + rows as f64 * ROW + groups.len() as f64 * (TITLE + AXIS) + MARGIN;
     let mut svg = Svg::new(WIDTH + 2.0 * MARGIN, height);
     head(&mut svg, reports);
     let mut y = HEAD;
@@ -83,8 +89,8 @@ fn group(svg: &mut Svg, report: &Report, bars: &[Bar], top: f64) -> f64 {
     let own =
         |steps: &[(usize, f64)]| steps.iter().filter(|(step, _)| STEPS[*step].0 != DEVICE).map(|(_, time)| time).sum::<f64>();
     let longest = bars.iter().map(|(_, steps)| own(steps)).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    let scale = (WIDTH - LEFT - GAP - MARGIN) / longest;
-    let mut y = top + 34.0;
+    let scale = (WIDTH - LEFT - GAP - SUM) / longest;
+    let mut y = top + TITLE;
     for (placement, steps) in bars {
         svg.text((LEFT - 6.0, y + BAR / 2.0 + 4.0), 11, Anchor::End, placement);
         let mut x = LEFT;
@@ -97,7 +103,7 @@ fn group(svg: &mut Svg, report: &Report, bars: &[Bar], top: f64) -> f64 {
             x += width;
         }
         svg.text((x + 6.0, y + BAR / 2.0 + 4.0), 10, Anchor::Start, &format!("{} us without the device", rounded(own(steps))));
-        y += ROW - 14.0;
+        y += ROW;
     }
     let step = tick(longest);
     svg.line((LEFT, y), (LEFT + longest * scale, y), "#222222");
@@ -106,7 +112,7 @@ fn group(svg: &mut Svg, report: &Report, bars: &[Bar], top: f64) -> f64 {
         svg.line((LEFT + value * scale, y), (LEFT + value * scale, y + 4.0), "#222222");
         svg.text((LEFT + value * scale, y + 16.0), 10, Anchor::Middle, &format!("{} us", rounded_tick(value)));
     }
-    y + 26.0
+    y + AXIS
 }
 
 #[cfg(test)]
