@@ -35,10 +35,15 @@ impl<D: Device> PortQueue<D> {
                     self.recovery.futile &= !ready;
                     return Ok(ready);
                 }
-                Err(error) if self.recovery.futile && proven => return Err(error),
                 Err(error) => {
-                    self.recovery.futile = true;
-                    shared.reset(generation, &format!("port {}: {error}", self.port.index()))?;
+                    // One reset of the controller for the drive's sake; a second only as the proof that the device owns nothing.
+                    let futile = std::mem::replace(&mut self.recovery.futile, true);
+                    if !(futile && proven) {
+                        shared.reset(generation, &format!("port {}: {error}", self.port.index()))?;
+                    }
+                    if futile {
+                        return Err(error);
+                    }
                 }
             }
         }
