@@ -9,7 +9,7 @@ pub enum Transfer {
     Queued,
     /// By the controller, one command at a time.
     Dma,
-    /// By the processor, word by word (IDE).
+    /// By the processor, word by word (IDE; AHCI has no such way and uses DMA).
     Pio,
 }
 

@@ -15,7 +15,9 @@ pub enum Error {
     #[error(transparent)]
     Export(#[from] ring3_export::ublk::Error),
     /// The device has nothing to export.
-    #[error("{device} has no disk that can be used; ring3 nvme info --device {device} shows its namespaces")]
+    #[error(
+        "{device} has no disk that can be used; ring3 nvme id or ring3 ata id --device {device} says what it has, and why not"
+    )]
     NoDisk {
         /// As the user named it.
         device: String,

@@ -7,7 +7,7 @@ use crate::Interrupts;
 /// How data move between drive and memory; each is slower and simpler than the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// The processor moves every word. IDE controllers only.
+    /// The processor moves every word. IDE controllers only: AHCI has no such way and uses DMA.
     Pio,
     /// The controller moves them, for one command at a time.
     Dma,
