@@ -60,17 +60,25 @@ impl<D: Device> Controller<D> {
     pub fn members(&self) -> Vec<Member<'_>> {
         match self {
             Self::Ide(controller) => {
-                let place = |(channel, drive)| u32::from(channel) * u32::from(DRIVES) + u32::from(drive);
-                let member =
-                    |drive: &'_ ide::Drive<D>| (place(drive.place()), drive.mode(), Arc::new(drive.clone()) as Arc<dyn Disk>);
-                let members = controller.drives().iter().map(|drive| (drive.identity(), member(drive)));
-                members.map(|(identity, (place, mode, disk))| Member { place, identity, mode, disk }).collect()
+                let drives = controller.drives().iter().map(|drive| {
+                    let (channel, number) = drive.place();
+                    Member {
+                        place: u32::from(channel) * u32::from(DRIVES) + u32::from(number),
+                        identity: drive.identity(),
+                        mode: drive.mode(),
+                        disk: Arc::new(drive.clone()),
+                    }
+                });
+                drives.collect()
             }
             Self::Ahci(controller) => {
-                let member =
-                    |drive: &'_ ahci::Drive<D>| (drive.port().into(), drive.mode(), Arc::new(drive.clone()) as Arc<dyn Disk>);
-                let members = controller.drives().iter().map(|drive| (drive.identity(), member(drive)));
-                members.map(|(identity, (place, mode, disk))| Member { place, identity, mode, disk }).collect()
+                let drives = controller.drives().iter().map(|drive| Member {
+                    place: drive.port().into(),
+                    identity: drive.identity(),
+                    mode: drive.mode(),
+                    disk: Arc::new(drive.clone()),
+                });
+                drives.collect()
             }
         }
     }
