@@ -48,7 +48,7 @@ enum Command {
     Run(run::Args),
     /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
     Doctor(doctor::Args),
-    /// Hand a PCI function to vfio-pci, so that a process can drive it.
+    /// Hand a PCI function to vfio-pci (or uio_pci_generic), so that a process can drive it.
     Bind(bind::BindArgs),
     /// Give a PCI function back to the driver that had it.
     Unbind(bind::UnbindArgs),
