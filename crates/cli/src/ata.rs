@@ -3,26 +3,20 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use ring3_backend::{Job, OpenOptions, Uri, class_of};
+use ring3_backend::{Job, OpenOptions, class_of};
 use ring3_device::{Device, Error};
 use ring3_driver::ata::{Controller, Flush, Member, Options};
 use serde_json::{Value, json};
 
-use crate::protection::Protection;
+use crate::controller::Asked;
 
 /// Options of `ring3 ata`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     page: Page,
-    /// The controller: vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, sim:ahci or sim:ide.
-    #[arg(long, value_name = "URI", global = true)]
-    device: Option<Uri>,
     #[command(flatten)]
-    protection: Protection,
-    /// Print one JSON object; its fields are in docs/json.md.
-    #[arg(long, global = true)]
-    json: bool,
+    asked: Asked,
 }
 
 #[derive(Clone, Copy, clap::Subcommand)]
@@ -34,15 +28,11 @@ enum Page {
 /// Asks the drives and prints what they say.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Page::Id = args.page;
-    let uri = args.device.context("no device: add --device vfio:0000:01:00.0, qtest:ich9-ahci or sim:ahci")?;
-    let memory = args.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
-    let memory = OpenOptions { below: ring3_host::open::reach(class_of(&uri)), ..memory };
-    let answer = ring3_backend::with_device(&uri, memory, Ask).and_then(|answer| answer).with_context(|| uri.to_string())?;
-    if args.json {
-        println!("{answer}");
-    } else {
-        crate::facts::print(&answer, 0);
-    }
+    let uri = args.asked.device("vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, sim:ahci or sim:ide")?;
+    let memory = args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
+    let memory = OpenOptions { below: ring3_host::open::reach(class_of(uri)), ..memory };
+    let answer = ring3_backend::with_device(uri, memory, Ask).and_then(|answer| answer).with_context(|| uri.to_string())?;
+    args.asked.print(&answer);
     Ok(ExitCode::SUCCESS)
 }
 

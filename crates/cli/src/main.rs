@@ -4,6 +4,7 @@ mod ata;
 mod bench;
 mod bind;
 mod blk;
+mod controller;
 mod demo;
 mod devices;
 mod doctor;

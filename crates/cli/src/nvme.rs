@@ -3,28 +3,22 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use ring3_backend::{Job, OpenOptions, Uri};
+use ring3_backend::{Job, OpenOptions};
 use ring3_class::block::Disk;
 use ring3_device::{Device, Error};
 use ring3_driver::nvme::{Controller, Options};
 use ring3_spec::nvme::log::{ErrorEntry, Smart};
 use serde_json::{Value, json};
 
-use crate::protection::Protection;
+use crate::controller::Asked;
 
 /// Options of `ring3 nvme`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     page: Page,
-    /// The controller: vfio:0000:01:00.0, qtest:nvme or sim:nvme.
-    #[arg(long, value_name = "URI", global = true)]
-    device: Option<Uri>,
     #[command(flatten)]
-    protection: Protection,
-    /// Print one JSON object; its fields are in docs/json.md.
-    #[arg(long, global = true)]
-    json: bool,
+    asked: Asked,
 }
 
 #[derive(Clone, Copy, clap::Subcommand)]
@@ -39,15 +33,11 @@ enum Page {
 
 /// Asks the controller and prints what it says.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let uri = args.device.context("no device: add --device vfio:0000:01:00.0, qtest:nvme or sim:nvme")?;
-    let memory = args.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
+    let uri = args.asked.device("vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme or sim:nvme")?;
+    let memory = args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
     let answer =
-        ring3_backend::with_device(&uri, memory, Ask(args.page)).and_then(|answer| answer).with_context(|| uri.to_string())?;
-    if args.json {
-        println!("{answer}");
-    } else {
-        crate::facts::print(&answer, 0);
-    }
+        ring3_backend::with_device(uri, memory, Ask(args.page)).and_then(|answer| answer).with_context(|| uri.to_string())?;
+    args.asked.print(&answer);
     Ok(ExitCode::SUCCESS)
 }
 
