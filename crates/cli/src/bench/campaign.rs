@@ -55,11 +55,17 @@ impl Campaign {
             let measured = machine.measure(plan, journal.finished() + 1, &mut |event| {
                 bar.show(event);
                 match event {
-                    Event::Begin(here) => lab = here.clone(),
+                    // Also the second boot of a guest that stood still: it measures from the same round on once more.
+                    Event::Begin(here) => {
+                        lab = here.clone();
+                        round.clear();
+                    }
                     Event::Measured(measurement) => round.push(measurement.clone()),
-                    Event::Round { .. } => {
-                        let kept = journal.add(lab.clone(), std::mem::take(&mut round));
-                        failure = failure.take().or(kept.err());
+                    Event::Round { round: number } => {
+                        let measured = std::mem::take(&mut round);
+                        if *number > journal.finished() {
+                            failure = failure.take().or(journal.add(lab.clone(), measured).err());
+                        }
                     }
                     Event::Cell { .. } | Event::Window { .. } => {}
                 }
@@ -96,5 +102,51 @@ impl Campaign {
         fs::write(&path, (self.look.draw)(&self.reports)).with_context(|| format!("writing {}", path.display()))?;
         println!("figure: {}", path.display());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_bench::disk::{Controller, Study};
+    use ring3_bench::report::Measurement;
+
+    use super::*;
+
+    /// A guest that stands still in its second round, after one measurement of it, and is booted again.
+    struct StoodStill;
+
+    impl Machine for StoodStill {
+        fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String> {
+            let measured = |round| Event::Measured(Measurement::new(round, "w", "kernel").with("iops", 1.0));
+            progress(&Event::Begin(Lab::default()));
+            progress(&measured(first));
+            progress(&Event::Round { round: first });
+            progress(&measured(first + 1));
+            progress(&Event::Begin(Lab::default()));
+            for round in first..=plan.rounds {
+                progress(&measured(round));
+                progress(&Event::Round { round });
+            }
+            Ok("10.0".into())
+        }
+    }
+
+    #[test]
+    fn a_guest_that_is_booted_again_in_the_middle_of_a_round_adds_no_round_and_no_measurement() {
+        let out = std::env::temp_dir().join(format!("ring3-campaign-{}", std::process::id()));
+        let plan = Plan {
+            study: Study::Loads { millis: 1, workloads: vec![] },
+            rounds: 2,
+            placements: vec![],
+            instructions: false,
+            kernel: String::new(),
+            translated: false,
+            controller: Controller::Nvme,
+            pace: None,
+        };
+        let mut campaign = Campaign::new("disk", LOADS, &out).unwrap();
+        campaign.run("disk", &plan, &mut StoodStill).unwrap();
+        assert_eq!(campaign.reports[0].get("w", "kernel", "iops").unwrap().rounds, 2);
+        fs::remove_dir_all(&out).unwrap();
     }
 }
