@@ -6,6 +6,9 @@
 #   lab/setup.sh alpha            QEMU's AlphaServer, for its IDE controller (qtest:cmd646-ide)
 #   lab/setup.sh fio              a static fio, built from the distribution's source package
 #   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
+#   lab/setup.sh clang            clang 19, which reads kernel drivers for `ring3 split`
+#   lab/setup.sh source VERSION   that kernel's source and headers, for `ring3 split`
+#   lab/setup.sh split            what `ring3 split` needs: clang, the default kernel's source, its Python packages
 #   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's source package
 #
 # Packages are downloaded by apt, which checks their signatures, and unpacked into the cache: nothing is installed, no
@@ -302,7 +305,89 @@ fetch_kernel() {
     say "kernel $(cat "$cache/kernels/$1/release")"
 }
 
-mkdir -p "$cache/kernels" 2>/dev/null || die "cannot create $cache; set RING3_CACHE to a folder of yours"
+# The compiler that reads kernel sources: the same major version in Debian 12 and 13, because the text of its output is read.
+fetch_clang() {
+    asked "$cache/clang" || return 0
+    open_apt
+    refresh own.deb
+    say "fetching clang 19 (about 75 MB)"
+    work=$cache/clang.download
+    rm -rf "$work"; mkdir -p "$work"
+    # The C and C++ libraries stay the host's own: same release.
+    (cd "$work" && quietly in_apt own.deb apt-get download clang-19 libclang-common-19-dev libclang-cpp19 libllvm19 \
+        libz3-4 libedit2 libxml2 libicu"$(case $release in bookworm) echo 72 ;; *) echo 76 ;; esac)" libbsd0 libmd0)
+    say "unpacking it"
+    unpack "$cache/clang" "$work"/*.deb
+    rm -rf "$work" "$cache/clang.new/usr/share" "$cache/clang.new/usr/lib/llvm-19/lib/clang/19/lib"
+    mkdir -p "$cache/clang.new/bin"
+    cat >"$cache/clang.new/bin/clang" <<'WRAPPER'
+#!/bin/sh
+# clang out of the cache, with its own libraries.
+top=$(cd "$(dirname "$0")/.." && pwd)
+export LD_LIBRARY_PATH="$top/usr/lib/llvm-19/lib:$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+exec "$top/usr/lib/llvm-19/bin/clang" "$@"
+WRAPPER
+    chmod 755 "$cache/clang.new/bin/clang"
+    "$cache/clang.new/bin/clang" --version >"$cache/setup.log" 2>&1 || { cat "$cache/setup.log" >&2; die "the unpacked clang does not start"; }
+    swap_in "$cache/clang"
+    say "$(head -n 1 "$cache/setup.log")"
+}
+
+need_python() {
+    python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
+    [ "$(id -u)" = 0 ] || die "Python 3.11 or later with its venv module is missing; as root: apt-get install python3-venv"
+    say "installing python3-venv"
+    quietly apt-get -qq update
+    quietly apt-get -qq -y install --no-install-recommends python3-venv
+}
+
+# The packages that `ring3 split` stands on, in the versions and with the checksums of its lock file, in an environment of their own.
+fetch_python() {
+    lock=$(dirname "$0")/../split/requirements.lock
+    cmp -s "$lock" "$cache/python/requirements.lock" && [ "$update" = no ] && return
+    need_python
+    say "fetching the Python packages of ring3 split (about 40 MB)"
+    # An environment knows its own path, so that it is made in place; the copy of the lock file says that it is whole.
+    rm -rf "$cache/python"
+    quietly python3 -m venv "$cache/python"
+    quietly "$cache/python/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --only-binary :all: --require-hashes -r "$lock"
+    cp "$lock" "$cache/python/requirements.lock"
+}
+
+# fetch_source VERSION: what the kernel of the same name was built from: $cache/sources/VERSION/{source,headers}.
+# The headers carry the configuration and everything that a build generates, so that nothing is built here.
+fetch_source() {
+    echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' || die "'$1' is not a kernel version such as 6.12"
+    asked "$cache/sources/$1" || return 0
+    open_apt
+    refresh all.deb
+    package=$(kernel_package "$1")
+    kernel=${package#linux-image-} # 6.12.117+deb12-amd64
+    headers=linux-headers-$kernel
+    common=linux-headers-${kernel%-amd64}-common
+    version=$(in_apt all.deb apt-cache show "$headers" 2>/dev/null | sed -n 's/^Version: //p' | head -n 1)
+    [ -n "$version" ] || die "no headers of kernel $1 in this release's suites"
+    source=linux-source-$(echo "$version" | cut -d. -f1,2)
+    say "fetching $headers and $source $version (about 160 MB)"
+    work=$cache/sources/$1.download
+    rm -rf "$work"; mkdir -p "$work"
+    kbuild=$(in_apt all.deb apt-cache show "$headers=$version" | sed -n 's/^Depends:.*\(linux-kbuild-[^ ,]*\).*/\1/p' | head -n 1)
+    (cd "$work" && quietly in_apt all.deb apt-get download "$headers=$version" "$common=$version" "$kbuild=$version" "$source=$version")
+    say "unpacking them (a minute)"
+    unpack "$cache/sources/$1" "$work"/*.deb
+    rm -rf "$work"
+    new=$cache/sources/$1.new
+    mkdir "$new/source"
+    # No driver's source lies in what is left out, and it is a third of the tree.
+    quietly tar -xf "$new/usr/src/$source.tar.xz" -C "$new/source" --strip-components=1 --exclude='*/Documentation' \
+        --exclude='*/tools' --exclude='*/arch/[!x]*' --exclude='*/arch/xtensa'
+    rm -rf "$new/usr/src/$source.tar.xz" "$new/usr/share" "$new/lib/modules"
+    mv "$new/usr" "$new/headers" # src/ and lib/, which refer to each other by relative links
+    echo "$kernel" >"$new/release"
+    swap_in "$cache/sources/$1"
+}
+
+mkdir -p "$cache/kernels" "$cache/sources" 2>/dev/null || die "cannot create $cache; set RING3_CACHE to a folder of yours"
 # One setup at a time; a second one waits and then finds everything there.
 if [ "${RING3_SETUP_LOCKED:-}" != "$cache" ]; then
     RING3_SETUP_LOCKED=$cache exec flock -w 1800 "$cache/setup.lock" sh "$0" "$@"
@@ -312,6 +397,9 @@ case "${1:-all}" in
     all) fetch_tools; fetch_fio; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha ;;
     tools) fetch_tools ;;
     alpha) fetch_alpha ;;
+    clang) fetch_clang ;;
+    split) need_compiler; fetch_clang; fetch_source "$default_kernel"; fetch_python ;;
+    source) shift; [ $# -gt 0 ] || die "the source of which kernel? For example: source 6.12"; for version; do fetch_source "$version"; done ;;
     fio) fetch_fio ;;
     tree) fetch_tree ;;
     kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;

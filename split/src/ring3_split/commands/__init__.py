@@ -1,0 +1,16 @@
+"""One module for each command, with `add(subparsers)`, which sets `run` to what takes the parsed arguments."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Protocol
+
+
+class Command(Protocol):
+    """A command's module."""
+
+    def add(self, commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+        """Adds the command to the command line."""
+
+
+COMMANDS: tuple[Command, ...] = ()
