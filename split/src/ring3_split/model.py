@@ -115,10 +115,11 @@ class Allocation(Fact, frozen=True):
 class Shape(Fact, frozen=True):
     """Evidence of how a pointer is used."""
 
-    what: Literal["index", "arithmetic", "list", "container", "string", "user", "cast", "handle"]
+    # flow: it is handed on, as an argument ("callee:2"), into a field ("field S.M"), or as the result ("return")
+    what: Literal["index", "arithmetic", "list", "container", "string", "user", "cast", "handle", "flow"]
     pointer: str  # "field S.M", "param N", "global G", "call F"
     line: int
-    detail: str = ""  # bound or index expression, element struct, struct that it is cast to, API
+    detail: str = ""  # bound or index expression, element struct, struct that it is cast to, API; where it flows
 
 
 class Function(Fact, frozen=True):
@@ -173,6 +174,7 @@ class Member(Fact, frozen=True):
     pointee: str = ""  # struct that it points to: "net_device"; "fn" for a function pointer; "void"; "char"
     struct: str = ""  # struct that it is, when embedded (or an array of)
     union: int = 0  # members of one unnamed union in the struct share a number above 0
+    line: int = 0  # in the file of its struct
 
 
 class Layout(Fact, frozen=True):
