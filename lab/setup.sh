@@ -8,6 +8,7 @@
 #   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
 #   lab/setup.sh clang            clang 19, which reads kernel drivers for `ring3 split`
 #   lab/setup.sh source VERSION   that kernel's source and headers, for `ring3 split`
+#   lab/setup.sh python [FILE]    the Python packages of `ring3 split`, or of another lock file, in an environment of their own
 #   lab/setup.sh split            what `ring3 split` needs: clang, the default kernel's source, its Python packages
 #   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's source package
 #
@@ -341,12 +342,13 @@ need_python() {
     quietly apt-get -qq -y install --no-install-recommends python3-venv
 }
 
-# The packages that `ring3 split` stands on, in the versions and with the checksums of its lock file, in an environment of their own.
+# fetch_python LOCK-FILE: the packages that `ring3 split` stands on, in the versions and with the checksums of the lock file.
 fetch_python() {
-    lock=$(dirname "$0")/../split/requirements.lock
+    lock=$1
+    [ -r "$lock" ] || die "there is no $lock: name a lock file, for example split/requirements.lock of ring3's source"
     cmp -s "$lock" "$cache/python/requirements.lock" && [ "$update" = no ] && return
     need_python
-    say "fetching the Python packages of ring3 split (about 40 MB)"
+    say "fetching the Python packages of ring3 split (about 60 MB)"
     # An environment knows its own path, so that it is made in place; the copy of the lock file says that it is whole.
     rm -rf "$cache/python"
     quietly python3 -m venv "$cache/python"
@@ -398,7 +400,8 @@ case "${1:-all}" in
     tools) fetch_tools ;;
     alpha) fetch_alpha ;;
     clang) fetch_clang ;;
-    split) need_compiler; fetch_clang; fetch_source "$default_kernel"; fetch_python ;;
+    python) fetch_python "${2:-$(dirname "$0")/../split/requirements.lock}" ;;
+    split) need_compiler; fetch_clang; fetch_source "$default_kernel"; fetch_python "$(dirname "$0")/../split/requirements.lock" ;;
     source) shift; [ $# -gt 0 ] || die "the source of which kernel? For example: source 6.12"; for version; do fetch_source "$version"; done ;;
     fio) fetch_fio ;;
     tree) fetch_tree ;;

@@ -15,6 +15,7 @@ mod leave;
 mod nvme;
 mod protection;
 mod run;
+mod split;
 mod transfer;
 
 use std::process::ExitCode;
@@ -47,6 +48,8 @@ enum Command {
     Nvme(nvme::Args),
     /// Run a driver in this process.
     Run(run::Args),
+    /// Cut a kernel driver into a small kernel half and a large user half: study, show, profile, plan, annotate.
+    Split(split::Args),
     /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
     Doctor(doctor::Args),
     /// Hand a PCI function to vfio-pci (or uio_pci_generic), so that a process can drive it.
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(args),
         Command::Nvme(args) => nvme::run(args),
         Command::Run(args) => run::run(args),
+        Command::Split(args) => split::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),

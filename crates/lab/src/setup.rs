@@ -2,7 +2,10 @@
 
 use crate::cache::Cache;
 use crate::error::{Doing, Error};
+use std::ffi::OsStr;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 const SCRIPT: &str = include_str!("../../../lab/setup.sh");
@@ -21,15 +24,25 @@ pub enum Need {
     Tree,
     /// A guest kernel by version prefix, for example `6.12`.
     Kernel(String),
+    /// The compiler that reads kernel sources.
+    Clang,
+    /// A kernel's source and headers by version prefix.
+    Source(String),
+    /// The Python packages of a lock file.
+    Python(PathBuf),
 }
 
 impl Need {
-    fn arguments(&self) -> Vec<&str> {
+    /// What `lab/setup.sh` is asked for, and of which version or file.
+    fn arguments(&self) -> (&'static str, Option<&OsStr>) {
         match self {
-            Self::Tools => vec!["tools"],
-            Self::Fio => vec!["fio"],
-            Self::Tree => vec!["tree"],
-            Self::Kernel(version) => vec!["kernel", version],
+            Self::Tools => ("tools", None),
+            Self::Fio => ("fio", None),
+            Self::Tree => ("tree", None),
+            Self::Kernel(version) => ("kernel", Some(version.as_ref())),
+            Self::Clang => ("clang", None),
+            Self::Source(version) => ("source", Some(version.as_ref())),
+            Self::Python(lock) => ("python", Some(lock.as_ref())),
         }
     }
 
@@ -40,6 +53,9 @@ impl Need {
             Self::Fio => "fio".into(),
             Self::Tree => "tree".into(),
             Self::Kernel(version) => format!("kernels/{version}"),
+            Self::Clang => "clang".into(),
+            Self::Source(version) => format!("sources/{version}"),
+            Self::Python(_) => return "python/requirements.lock".into(),
         };
         format!("{folder}/layout-{LAYOUT}")
     }
@@ -50,12 +66,20 @@ impl Need {
             Self::Fio => "fio".into(),
             Self::Tree => "a source tree".into(),
             Self::Kernel(version) => format!("kernel {version}"),
+            Self::Clang => "clang".into(),
+            Self::Source(version) => format!("the source of kernel {version}"),
+            Self::Python(_) => "the Python packages of ring3 split".into(),
         }
     }
 
     /// Whether it is in the cache.
     pub fn is_met(&self, cache: &Cache) -> bool {
-        cache.path(self.stamp()).exists()
+        let stamp = cache.path(self.stamp());
+        match self {
+            // The environment holds the lock file that it was made from.
+            Self::Python(lock) => matches!((fs::read(stamp), fs::read(lock)), (Ok(made), Ok(asked)) if made == asked),
+            _ => stamp.exists(),
+        }
     }
 }
 
@@ -70,9 +94,11 @@ pub fn prepare(cache: &Cache, needs: &[Need], progress: &mut dyn FnMut(&str)) ->
 fn fetch(cache: &Cache, need: &Need, progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
     let mut script = tempfile::NamedTempFile::new_in(cache.root()).doing("creating a file in the cache", cache.root())?;
     script.write_all(SCRIPT.as_bytes()).doing("writing", script.path())?;
+    let (what, which) = need.arguments();
     let mut child = Command::new("sh")
         .arg(script.path())
-        .args(need.arguments())
+        .arg(what)
+        .args(which)
         .env("RING3_CACHE", cache.root())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -108,9 +134,22 @@ mod tests {
         let cache = Cache::at(folder.path()).unwrap();
         let need = Need::Kernel("6.12".into());
         assert!(!need.is_met(&cache));
-        std::fs::create_dir_all(cache.path("kernels/6.12")).unwrap();
-        std::fs::write(cache.path(need.stamp()), "").unwrap();
+        fs::create_dir_all(cache.path("kernels/6.12")).unwrap();
+        fs::write(cache.path(need.stamp()), "").unwrap();
         prepare(&cache, &[need], &mut |line| panic!("{line}")).unwrap();
+    }
+
+    #[test]
+    fn packages_of_another_lock_file_are_not_those_that_are_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let lock = cache.path("asked.lock");
+        fs::create_dir(cache.path("python")).unwrap();
+        fs::write(&lock, "msgspec==2").unwrap();
+        fs::write(cache.path("python/requirements.lock"), "msgspec==1").unwrap();
+        assert!(!Need::Python(lock.clone()).is_met(&cache));
+        fs::write(cache.path("python/requirements.lock"), "msgspec==2").unwrap();
+        assert!(Need::Python(lock).is_met(&cache));
     }
 
     #[test]

@@ -1,0 +1,115 @@
+//! `ring3 split`: hands over to the Python package that reads and cuts kernel drivers.
+//!
+//! This program finds the package, fetches what it needs into the cache, and becomes it: signals and the exit code are its own.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
+
+/// Arguments of `ring3 split`.
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub struct Args {
+    /// A command of the splitter and its options; `ring3 split --help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// Becomes the splitter.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let cache = Cache::open()?;
+    let mut command = match package(&program) {
+        Some(package) => {
+            let mut needs = vec![Need::Python(package.join("requirements.lock"))];
+            needs.extend(reading(&args.words));
+            prepare(&cache, &needs, &mut |line| eprintln!("{line}"))?;
+            let mut python = Command::new(cache.path("python/bin/python"));
+            python.args(["-m", "ring3_split"]).env("PYTHONPATH", package.join("src"));
+            python
+        }
+        None => {
+            prepare(&cache, &reading(&args.words), &mut |line| eprintln!("{line}"))?;
+            Command::new("ring3-split")
+        }
+    };
+    command.args(&args.words).env("RING3", &program).env("RING3_CACHE", cache.root()).env("RING3_SPLIT_PROGRAM", "ring3 split");
+    let error = command.exec();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        bail!("the splitter is not beside this program and ring3-split is not on PATH; in ring3's source: pip install ./split");
+    }
+    Err(error).context("starting the splitter")
+}
+
+/// The package's folder: `$RING3_SPLIT`, or `split` in a folder above the program, as it is in ring3's source tree.
+fn package(program: &Path) -> Option<PathBuf> {
+    let named = std::env::var_os("RING3_SPLIT").filter(|value| !value.is_empty()).map(PathBuf::from);
+    named.or_else(|| program.ancestors().map(|folder| folder.join("split")).find(|split| split.join("src/ring3_split").is_dir()))
+}
+
+/// What reading a driver needs: the compiler, and the kernel's source unless the user brings one.
+fn reading(words: &[OsString]) -> Vec<Need> {
+    let reads = words.first().is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-"));
+    let is = |word: &OsString, name: &str| word.as_encoded_bytes().split(|&byte| byte == b'=').next() == Some(name.as_bytes());
+    if !reads || words.iter().any(|word| is(word, "--help") || word == OsStr::new("-h")) {
+        return Vec::new();
+    }
+    let clang = (!words.iter().any(|word| is(word, "--clang"))).then_some(Need::Clang);
+    let own_source = words.iter().any(|word| is(word, "--tree") || is(word, "--compile-commands"));
+    let source = (!own_source).then(|| Need::Source(kernel(words).unwrap_or_else(|| DEFAULT_KERNEL.into())));
+    clang.into_iter().chain(source).collect()
+}
+
+/// The value of `--kernel`.
+fn kernel(words: &[OsString]) -> Option<String> {
+    let mut words = words.iter().map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        if word == "--kernel" {
+            return words.next().map(Into::into);
+        }
+        if let Some(value) = word.strip_prefix("--kernel=") {
+            return Some(value.into());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needs(words: &str) -> Vec<Need> {
+        reading(&words.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn help_needs_nothing() {
+        assert_eq!(needs("--help"), []);
+        assert_eq!(needs("show --help"), []);
+    }
+
+    #[test]
+    fn the_source_is_that_of_the_kernel_asked_for_or_the_usual_one() {
+        assert_eq!(needs("show e1000"), [Need::Clang, Need::Source(DEFAULT_KERNEL.into())]);
+        assert_eq!(needs("show e1000 --kernel 7.2"), [Need::Clang, Need::Source("7.2".into())]);
+        assert_eq!(needs("show --kernel=7.2 e1000"), [Need::Clang, Need::Source("7.2".into())]);
+    }
+
+    #[test]
+    fn who_brings_tree_and_compiler_is_not_given_others() {
+        assert_eq!(needs("study --tree linux --clang=/usr/bin/clang"), []);
+        assert_eq!(needs("show e1000 --compile-commands cc.json"), [Need::Clang]);
+    }
+
+    #[test]
+    fn the_package_is_found_above_the_program() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(tree.path().join("split/src/ring3_split")).unwrap();
+        assert_eq!(package(&tree.path().join("target/release/ring3")), Some(tree.path().join("split")));
+        assert_eq!(package(Path::new("/nowhere/bin/ring3")), None);
+    }
+}
