@@ -316,7 +316,7 @@ fetch_clang() {
     rm -rf "$work"; mkdir -p "$work"
     # The C and C++ libraries stay the host's own: same release.
     (cd "$work" && quietly in_apt own.deb apt-get download clang-19 libclang-common-19-dev libclang-cpp19 libllvm19 \
-        libz3-4 libedit2 libxml2 libicu"$(case $release in bookworm) echo 72 ;; *) echo 76 ;; esac)" libbsd0 libmd0)
+        libz3-4 libedit2 libxml2 libicu"$(case $release in bookworm) echo 72 ;; *) echo 76 ;; esac)" libbsd0 libmd0 libffi8)
     say "unpacking it"
     unpack "$cache/clang" "$work"/*.deb
     rm -rf "$work" "$cache/clang.new/usr/share" "$cache/clang.new/usr/lib/llvm-19/lib/clang/19/lib"
