@@ -159,6 +159,7 @@ class Unit(Fact, frozen=True):
     exports: tuple[str, ...] = ()  # EXPORT_SYMBOL
     aliases: dict[str, str] = {}  # init_module -> e1000_init_module
     parameters: tuple[str, ...] = ()  # module parameters
+    structs: dict[str, str] = {}  # file that defines each struct that a field of `stored` or `indirect` belongs to
     declared: dict[str, int] = {}  # kCFI hash of the functions that it only declares and whose address it takes
 
 

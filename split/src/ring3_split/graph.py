@@ -1,0 +1,179 @@
+"""The call graph of a driver: its units linked, and its indirect calls resolved.
+
+# Names
+Functions are known by their id. A symbol is looked up as the linker and the module loader would: static functions of the
+unit, then functions of the module, then what the other modules of the driver export. What is found nowhere is the kernel's.
+
+# Precision
+`signature` is the paper's pointer analysis: a call through a pointer may reach any function whose address is taken and whose
+type is that of the pointer, "conservative in the absence of type-casts" [Microdrivers 2]. `field` looks at where the pointer
+came from: a call through a pointer that was loaded from a field reaches the functions that were stored to that field; a call
+of a parameter reaches what the callers pass. It falls back to the type for pointers of unknown origin, and for functions
+whose address went to a place that is not known.
+
+# Entries
+A function is an entry when its address goes where the kernel calls it: to a field of a struct of the kernel's headers, to an
+argument of a function that is not the driver's, or to a place from which no call of the driver could take it. The init and
+exit functions of a module, and what it exports, are entries too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ring3_split.driver import Driver
+from ring3_split.indirect import How, Precision, Taken, Targets, is_header
+from ring3_split.model import Call, Function, Indirect, ModuleFacts, Region, Stored, Unit
+
+EXPORT = "EXPORT_SYMBOL"
+LOADER = {"init_module": "module.init", "cleanup_module": "module.exit"}  # alias -> the field by which the loader calls it
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One place where a function calls another."""
+
+    line: int
+    how: How
+    held: tuple[Region, ...] = ()  # what may be held there
+    field: str = ""  # of an indirect call: the field that the pointer was loaded from, or "parameter N"
+
+
+@dataclass
+class Graph:
+    """A driver's calls. Inlines of the kernel's headers are nodes as any other; `own` tells them apart."""
+
+    driver: Driver
+    precision: Precision
+    functions: dict[str, Function] = field(default_factory=dict)
+    calls: dict[str, dict[str, tuple[Edge, ...]]] = field(default_factory=dict)
+    external: dict[str, dict[str, tuple[Call, ...]]] = field(default_factory=dict)  # caller -> symbol of the kernel -> calls
+    entries: dict[str, tuple[Stored, ...]] = field(default_factory=dict)  # what the kernel may call, and how it knows it
+    stored: dict[str, tuple[Stored, ...]] = field(default_factory=dict)  # every place that takes a function's address
+    leaving: dict[str, tuple[Indirect, ...]] = field(default_factory=dict)  # indirect calls without a target in the driver
+    exports: dict[str, str] = field(default_factory=dict)  # exported symbol -> id
+
+    def own(self, function: str) -> bool:
+        """Whether a function is the driver's own, and not an inline of a kernel header."""
+        return not is_header(self.functions[function].file)
+
+    def owned(self) -> Iterator[tuple[str, Function]]:
+        """The driver's own functions."""
+        return ((key, function) for key, function in self.functions.items() if not is_header(function.file))
+
+    def callers(self) -> dict[str, dict[str, tuple[Edge, ...]]]:
+        """The calls, turned round: callee -> caller -> edges."""
+        turned: dict[str, dict[str, tuple[Edge, ...]]] = {}
+        for caller, callees in self.calls.items():
+            for callee, edges in callees.items():
+                turned.setdefault(callee, {})[caller] = edges
+        return turned
+
+    def find(self, name: str) -> list[str]:
+        """The ids that a person may mean: an id, the end of one, or a function's name."""
+        if name in self.functions:
+            return [name]
+        return sorted(key for key, function in self.functions.items() if function.name == name or key.endswith(f"/{name}"))
+
+
+def lines(function: Function) -> int:
+    """Source lines of a function, from its first to its last."""
+    return function.end - function.line + 1
+
+
+def link(driver: Driver, precision: Precision = "signature") -> Graph:
+    """The graph of a driver at a precision."""
+    graph = Graph(driver, precision)
+    names = [_globals(module) for module in driver.modules]
+    for module, symbols in zip(driver.modules, names, strict=True):
+        graph.exports |= {symbol: symbols[symbol] for unit in module.units for symbol in unit.exports if symbol in symbols}
+    linker = _Linker(graph)
+    for module, symbols in zip(driver.modules, names, strict=True):
+        for unit in module.units:
+            linker.unit(unit, graph.exports | symbols)
+    if driver.modules:
+        linker.exported(driver.modules[0], names[0])
+    linker.finish()
+    return graph
+
+
+def _globals(module: ModuleFacts) -> dict[str, str]:
+    """The symbols that a module's units see of each other."""
+    names: dict[str, str] = {}
+    for unit in module.units:
+        own = {function.name: function.id for function in unit.functions}
+        names |= {function.name: function.id for function in unit.functions if not function.static}
+        names |= {alias: own[target] for alias, target in unit.aliases.items() if target in own}
+    return names
+
+
+class _Linker:
+    """What is known while a graph is made. The inner dicts are ordered sets: a header's inline is met once a unit."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.edges: dict[str, dict[str, dict[Edge, None]]] = defaultdict(lambda: defaultdict(dict))
+        self.external: dict[str, dict[str, dict[Call, None]]] = defaultdict(lambda: defaultdict(dict))
+        self.indirect: dict[tuple[str, Indirect], tuple[Region, ...]] = {}
+        self.taken = Taken(graph.functions)
+
+    def unit(self, unit: Unit, symbols: dict[str, str]) -> None:
+        """Adds a unit's functions, direct calls and taken addresses."""
+        names = symbols | {function.name: function.id for function in unit.functions}
+        names |= {alias: names[target] for alias, target in unit.aliases.items() if target in names}
+        self.taken.structs |= unit.structs
+        for function in unit.functions:
+            if function.id in self.graph.functions and is_header(function.file):
+                continue  # the same inline, seen in another unit
+            self.graph.functions.setdefault(function.id, function)
+            self._function(function, names)
+        for stored in unit.stored:
+            self.taken.add(stored, names, ("", stored.line))
+        for alias, place in LOADER.items():
+            if alias in unit.aliases and alias in names:
+                function = self.graph.functions[names[alias]]
+                stored = Stored(function.name, function.line, field=place, object="__this_module")
+                self.taken.known[function.id].append(stored)
+
+    def _function(self, function: Function, names: dict[str, str]) -> None:
+        for call in function.calls:
+            if call.callee in names:
+                edge = Edge(call.line, "direct", tuple(function.regions[index] for index in call.held))
+                self.edges[function.id][names[call.callee]][edge] = None
+                self.taken.sites[names[call.callee]].add((function.id, call.line))
+            else:
+                self.external[function.id][call.callee][call] = None
+        for pointer in function.indirect:
+            self.indirect[function.id, pointer] = tuple(function.regions[index] for index in pointer.held)
+        for stored in function.stored:
+            self.taken.add(stored, names, (function.id, stored.line))
+
+    def exported(self, module: ModuleFacts, names: dict[str, str]) -> None:
+        """Notes that other modules may call what the driver's own module exports."""
+        for symbol in sorted({symbol for unit in module.units for symbol in unit.exports if symbol in names}):
+            function = self.graph.functions[names[symbol]]
+            self.taken.known[function.id].append(Stored(symbol, function.line, api=EXPORT))
+
+    def finish(self) -> None:
+        """Resolves the indirect calls, and finds the entries."""
+        graph = self.graph
+        targets = Targets(self.taken, graph.precision)
+        leaving: dict[str, list[Indirect]] = defaultdict(list)
+        for (caller, call), held in self.indirect.items():
+            found = targets.of(caller, call)
+            for target, how in found.items():
+                origin = call.field or (f"parameter {call.parameter}" if call.parameter >= 0 else "")
+                self.edges[caller][target][Edge(call.line, how, held, origin)] = None
+            if not found:
+                leaving[caller].append(call)
+        graph.leaving = {caller: tuple(calls) for caller, calls in leaving.items()}
+        graph.calls = {
+            caller: {callee: tuple(edges) for callee, edges in callees.items()} for caller, callees in self.edges.items()
+        }
+        graph.external = {
+            caller: {name: tuple(calls) for name, calls in names.items()} for caller, names in self.external.items()
+        }
+        graph.stored = {function: tuple(place.stored for place in places) for function, places in self.taken.places.items()}
+        graph.entries = self.taken.entries(self.indirect)

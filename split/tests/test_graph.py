@@ -1,0 +1,186 @@
+"""Linking facts into a call graph. The facts are made by hand: what clang says of C is the reader's matter."""
+
+from __future__ import annotations
+
+from ring3_split.critical import propagate
+from ring3_split.driver import Driver
+from ring3_split.graph import Graph, lines, link
+from ring3_split.indirect import Precision
+from ring3_split.model import VERSION, Call, Function, Indirect, Kind, Module, ModuleFacts, Region, Stored, Unit
+
+TYPE = 7
+OTHER = 8
+
+
+def function(name: str, file: str = "d/a.c", **more: object) -> Function:
+    return Function(name=name, file=file, line=10, end=19, signature=TYPE, **more)  # type: ignore[arg-type]
+
+
+def unit(*functions: Function, source: str = "d/a.c", **more: object) -> Unit:
+    return Unit(version=VERSION, source=source, functions=functions, **more)  # type: ignore[arg-type]
+
+
+def module(*units: Unit, name: str = "a") -> ModuleFacts:
+    return ModuleFacts(Module(name, "d", tuple(unit.source for unit in units)), units)
+
+
+def linked(*modules: ModuleFacts, precision: Precision = "field") -> Graph:
+    return link(Driver("a", modules), precision)
+
+
+def callees(graph: Graph, caller: str) -> set[str]:
+    return set(graph.calls.get(caller, {}))
+
+
+def test_a_static_function_hides_one_of_its_name_in_another_unit() -> None:
+    first = unit(function("f", calls=(Call("g", 11),)), function("g", static=True))
+    second = unit(function("g", file="d/b.c"), source="d/b.c")
+    assert callees(linked(module(first, second)), "d/a.c:f") == {"d/a.c:g"}
+
+
+def test_a_static_function_of_another_unit_is_not_seen() -> None:
+    first = unit(function("f", calls=(Call("g", 11),)))
+    second = unit(function("g", file="d/b.c", static=True), source="d/b.c")
+    assert list(linked(module(first, second)).external["d/a.c:f"]) == ["g"]
+
+
+def test_a_function_of_another_unit_is_found_by_its_name() -> None:
+    first = unit(function("f", calls=(Call("g", 11),)))
+    second = unit(function("g", file="d/b.c"), source="d/b.c")
+    assert callees(linked(module(first, second)), "d/a.c:f") == {"d/b.c:g"}
+
+
+def test_what_is_not_exported_is_not_seen_from_another_module() -> None:
+    first = module(unit(function("f", calls=(Call("g", 11), Call("h", 12)))))
+    second = module(unit(function("g", file="d/b.c"), function("h", file="d/b.c"), source="d/b.c", exports=("g",)), name="b")
+    graph = linked(first, second)
+    assert callees(graph, "d/a.c:f") == {"d/b.c:g"}
+    assert list(graph.external["d/a.c:f"]) == ["h"]
+
+
+def test_an_inline_of_a_header_is_one_function_wherever_it_is_compiled() -> None:
+    header = function("h", file="include/h.h", static=True, inline=True, calls=(Call("k", 11),))
+    graph = linked(module(unit(header), unit(header, source="d/b.c")))
+    assert list(graph.functions) == ["include/h.h:h"]
+    assert len(graph.external["include/h.h:h"]["k"]) == 1
+    assert list(graph.owned()) == []
+
+
+def test_an_alias_is_the_function_that_it_names() -> None:
+    graph = linked(module(unit(function("start", static=True), aliases={"init_module": "start"})))
+    assert [stored.field for stored in graph.entries["d/a.c:start"]] == ["module.init"]
+
+
+def test_the_held_locks_of_a_call_come_with_its_edge() -> None:
+    region = Region(Kind.SPIN, "s.lock", 11, (12, 13))
+    graph = linked(module(unit(function("f", regions=(region,), calls=(Call("g", 12, (0,)),)), function("g"))))
+    assert graph.calls["d/a.c:f"]["d/a.c:g"][0].held == (region,)
+
+
+def pointers(call: Indirect, *stored: Stored, **more: object) -> ModuleFacts:
+    """A caller `f` of a pointer, and `g` and `h`, whose addresses are taken and whose type is the same."""
+    return module(unit(function("f", indirect=(call,)), function("g"), function("h"), stored=stored, **more))  # type: ignore[arg-type]
+
+
+TWO_FIELDS = (Stored("g", 1, field="ops.one"), Stored("h", 1, field="ops.two"))
+
+
+def test_by_signature_a_pointer_reaches_all_functions_of_its_type() -> None:
+    graph = linked(pointers(Indirect(TYPE, 11, field="ops.one"), *TWO_FIELDS), precision="signature")
+    assert callees(graph, "d/a.c:f") == {"d/a.c:g", "d/a.c:h"}
+
+
+def test_by_signature_a_pointer_reaches_no_function_of_another_type() -> None:
+    graph = linked(pointers(Indirect(OTHER, 11, field="ops.one"), *TWO_FIELDS), precision="signature")
+    assert callees(graph, "d/a.c:f") == set()
+    assert graph.leaving["d/a.c:f"][0].field == "ops.one"
+
+
+def test_a_function_whose_address_nobody_takes_is_no_target() -> None:
+    graph = linked(pointers(Indirect(TYPE, 11), TWO_FIELDS[0], exports=("h",)), precision="signature")
+    assert callees(graph, "d/a.c:f") == {"d/a.c:g"}
+
+
+def test_by_field_a_pointer_reaches_what_was_stored_to_its_field() -> None:
+    graph = linked(pointers(Indirect(TYPE, 11, field="ops.one"), *TWO_FIELDS))
+    assert callees(graph, "d/a.c:f") == {"d/a.c:g"}
+    assert graph.calls["d/a.c:f"]["d/a.c:g"][0].how == "field"
+
+
+def test_by_field_a_pointer_of_unknown_origin_reaches_its_type() -> None:
+    graph = linked(pointers(Indirect(TYPE, 11), *TWO_FIELDS))
+    assert callees(graph, "d/a.c:f") == {"d/a.c:g", "d/a.c:h"}
+    assert graph.calls["d/a.c:f"]["d/a.c:g"][0].how == "signature"
+
+
+def test_by_field_a_function_that_went_to_an_unknown_place_is_reached_by_its_type() -> None:
+    graph = linked(pointers(Indirect(TYPE, 11, field="ops.one"), Stored("h", 1, object="table")))
+    assert callees(graph, "d/a.c:f") == {"d/a.c:h"}
+
+
+def test_by_field_a_function_that_only_the_kernel_was_given_is_not_reached() -> None:
+    graph = linked(pointers(Indirect(TYPE, 11, field="ops.one"), Stored("h", 1, api="request_irq", argument=1)))
+    assert callees(graph, "d/a.c:f") == set()
+    assert set(graph.entries) == {"d/a.c:h"}
+
+
+def parameter(*callers: Function) -> ModuleFacts:
+    called = function("each", static=True, indirect=(Indirect(TYPE, 11, parameter=1),))
+    return module(unit(called, function("g"), function("h"), *callers, stored=(Stored("h", 1, field="ops.two"),)))
+
+
+PASSES_G = function("f", calls=(Call("each", 12),), stored=(Stored("g", 12, api="each", argument=1),))
+
+
+def test_by_field_a_parameter_reaches_what_the_callers_pass() -> None:
+    graph = linked(parameter(PASSES_G))
+    assert callees(graph, "d/a.c:each") == {"d/a.c:g"}
+    assert "d/a.c:g" not in graph.entries
+
+
+def test_by_field_a_parameter_reaches_its_type_where_a_caller_hands_on_a_pointer() -> None:
+    graph = linked(parameter(PASSES_G, function("other", calls=(Call("each", 15),))))
+    assert callees(graph, "d/a.c:each") == {"d/a.c:g", "d/a.c:h"}
+
+
+def test_a_field_of_the_drivers_own_struct_that_it_calls_is_no_entry() -> None:
+    facts = pointers(Indirect(TYPE, 11, field="ops.one"), *TWO_FIELDS, structs={"ops": "d/a.h"})
+    assert set(linked(facts).entries) == {"d/a.c:h"}
+
+
+def test_a_field_of_a_struct_of_the_kernel_is_an_entry() -> None:
+    facts = pointers(Indirect(TYPE, 11, field="ops.one"), *TWO_FIELDS, structs={"ops": "include/linux/ops.h"})
+    assert set(linked(facts).entries) == {"d/a.c:g", "d/a.c:h"}
+
+
+def test_an_exported_function_is_an_entry_of_its_own_module() -> None:
+    assert set(linked(module(unit(function("f"), exports=("f",)))).entries) == {"d/a.c:f"}
+
+
+def test_an_exported_function_of_a_library_is_no_entry_of_its_user() -> None:
+    user = module(unit(function("f", calls=(Call("g", 11),))))
+    library = module(unit(function("g", file="d/b.c"), source="d/b.c", exports=("g",)), name="b")
+    assert linked(user, library).entries == {}
+
+
+def test_critical_functions_come_with_the_shortest_chain() -> None:
+    graph = linked(
+        module(
+            unit(
+                function("root", calls=(Call("long", 11), Call("end", 12))),
+                function("long", calls=(Call("end", 13), Call("deep", 14))),
+                function("end"),
+                function("deep"),
+                function("aside"),
+            )
+        )
+    )
+    chains = propagate(graph, ["d/a.c:root"])
+    assert chains["d/a.c:end"].functions == ("d/a.c:root", "d/a.c:end")
+    assert chains["d/a.c:deep"].functions == ("d/a.c:root", "d/a.c:long", "d/a.c:deep")
+    assert [edge.line for edge in chains["d/a.c:deep"].edges] == [11, 14]
+    assert "d/a.c:aside" not in chains
+
+
+def test_a_function_has_the_lines_from_its_first_to_its_last() -> None:
+    assert lines(function("f")) == 10
