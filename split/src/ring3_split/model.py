@@ -215,6 +215,7 @@ class Module(Fact, frozen=True):
     directory: str  # "drivers/net/ethernet/intel/e1000"
     sources: tuple[str, ...]  # relative to the tree
     skipped: dict[str, str] = {}  # objects that are not C (assembly, firmware, generated and not there): object -> reason
+    builtin: bool = False  # linked into the kernel (=y), not a file of its own
 
 
 class ModuleFacts(Fact, frozen=True):

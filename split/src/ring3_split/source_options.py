@@ -1,0 +1,57 @@
+"""The options by which every command is told which kernel to read, and how."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from ring3_split import distribution
+from ring3_split.errors import Refusal
+from ring3_split.kernel import Kernel
+
+DEFAULT_KERNEL = "6.12"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds them to a command."""
+    group = parser.add_argument_group("which kernel")
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--kernel", metavar="VERSION", help=f"the distribution's kernel (lab/setup.sh source VERSION); default {DEFAULT_KERNEL}"
+    )
+    which.add_argument("--tree", metavar="FOLDER", type=Path, help="a kernel's source tree, or its build folder, 2.6.18 to 7.2")
+    which.add_argument("--compile-commands", metavar="FILE", type=Path, help="compile_commands.json of a kernel's build")
+    group.add_argument("--config", metavar="FILE", type=Path, help="with --tree: its configuration; default .config in it")
+    group.add_argument("--arch", metavar="NAME", help="with --tree: architecture; default what the configuration is for")
+    group.add_argument("--clang", metavar="PROGRAM", help="clang 17 or later; default the cache's, else the one on PATH")
+    group.add_argument("--jobs", metavar="N", type=_count, help="units read at a time; default one a processor")
+    group.add_argument(
+        "--cache", metavar="FOLDER", type=Path, help="where facts are kept; default $RING3_CACHE or ~/.cache/ring3"
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 to 1024")
+    return int(text)
+
+
+def cache(arguments: argparse.Namespace) -> Path:
+    """The cache folder: named, else as all of ring3 has it."""
+    if arguments.cache:
+        return Path(arguments.cache)
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(os.environ.get("RING3_CACHE") or f"{home}/ring3")
+
+
+def kernel(arguments: argparse.Namespace) -> Kernel:
+    """The kernel that the arguments name.
+
+    Raises:
+        Refusal: it is not there or not whole; no clang that fits.
+    """
+    for option in ("config", "arch"):
+        if getattr(arguments, option) and not arguments.tree:
+            raise Refusal(f"--{option} goes with --tree FOLDER")
+    return distribution.open_kernel(arguments.kernel or DEFAULT_KERNEL, cache(arguments).absolute(), arguments.clang)

@@ -1,0 +1,36 @@
+"""Facts in the cache: files that are whole or absent."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from ring3_split.errors import Refusal
+
+
+def write(file: Path, content: bytes) -> None:
+    """Puts a file in its place in one step: whoever reads sees the old one or the new one, also when we are killed.
+
+    Raises:
+        Refusal: the disk is full, or the folder cannot be written.
+    """
+    temporary = None
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".new-", dir=file.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        Path(temporary).replace(file)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise refused(error, file) from None
+
+
+def refused(error: OSError, file: Path) -> Refusal:
+    """What to say of a file that cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Refusal(f"no room left for {file.parent}: free some, or name another cache with --cache; what was read is kept")
+    return Refusal(f"{file} cannot be written: {error.strerror}; name another cache with --cache FOLDER")
