@@ -12,7 +12,7 @@ from ring3_split.model import Data, ModuleFacts
 class Driver:
     """The facts of a driver's modules, its own first.
 
-    `signatures` holds the kCFI hashes that each root template of the family has in the headers of this kernel. `data` is
+    `signatures` holds the kCFI hashes of the fields of the family's root templates, by the headers of this kernel. `data` is
     empty unless it was asked for.
     """
 
@@ -20,4 +20,4 @@ class Driver:
     modules: tuple[ModuleFacts, ...]
     family: str = "other"
     data: tuple[Data, ...] = ()
-    signatures: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    signatures: Mapping[str, int] = field(default_factory=dict)
