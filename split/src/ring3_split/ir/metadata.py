@@ -171,10 +171,11 @@ class Metadata:
         return known
 
     def _nested(self, node: int) -> str:
-        """The name of an unnamed struct, from the struct around it."""
+        """The name of an unnamed struct: from the struct around it, or else from its place in the source."""
         outer = self.reference(node, "scope")
         if self.tag(outer) not in ("structure", "union"):
-            return ""
+            file = self.node(self.reference(node, "file")).get("filename", "")
+            return f"unnamed@{file.rpartition('/')[2]}:{self.number(node, 'line')}"
         around = self.name(outer)
         for member in self.members(outer):
             inner = member.type
@@ -183,6 +184,13 @@ class Metadata:
             if inner == node:
                 return f"{around}.{member.name}" if member.name else around
         return around
+
+    def variable_type(self, node: int) -> int:
+        """The type of the variable that a DIGlobalVariableExpression or DIGlobalVariable (a global's !dbg) describes."""
+        fields = self.node(node)
+        if "var" in fields:
+            fields = self.node(int(fields["var"]))
+        return int(fields["type"]) if fields.get("type", "").isdigit() else 0
 
     def file(self, node: int) -> str:
         """The path of a DIFile, absolute when the compiler knows its folder."""

@@ -1,0 +1,333 @@
+"""Where a value came from: followed backwards through -O0 code, without regard to the order of statements.
+
+A local variable of -O0 code is memory: what was ever stored to it, it may hold. Casts, and indices into an array, do not
+change where a value came from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ring3_split.ir.fields import Fields, Step
+from ring3_split.ir.instruction import Instruction, value
+from ring3_split.ir.module import Body, IrModule, Variable, plain
+from ring3_split.ir.types import closing, split
+
+Kind = Literal["param", "call", "global", "field", "local", "constant", "unknown"]
+_MANY = 8  # a value that may be from more places than this is from nowhere in particular
+_DEEP = 120  # longest way that is followed, in steps; each is a few Python frames
+Spelled = Callable[[Instruction], str]
+_CASTS = frozenset(("trunc", "zext", "sext", "ptrtoint", "inttoptr", "bitcast", "addrspacecast", "freeze", "extractvalue"))
+_GLOBAL = re.compile(r'@(?:[\w.$-]+|"[^"]*")')
+_EXPRESSION = re.compile(r"(getelementptr|[a-z]+)[a-z ]*(?:inrange\([^)]*\) )?\(")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from.
+
+    It was loaded from the place that kind and name tell, or, with `address`, is the address of that place.
+    """
+
+    kind: Kind
+    name: str = ""  # of the parameter, callee (symbol, or field that it was loaded from), global, field, local variable
+    base: Origin | None = None  # of a field: the pointer to its struct; of something loaded through a pointer: the pointer
+    index: int = -1  # of a parameter, from 0
+    address: bool = False
+    type: int = 0  # what the value points to: metadata id of the type, 0 when not known
+    at: int = 0  # where in `type` it points, in bits: at the storage of bit fields
+
+    def __str__(self) -> str:
+        """As the data model writes it: "param 0", "field S.M" ...; "" when nothing is known."""
+        if self.kind in ("constant", "unknown"):
+            return ""
+        return f"{self.kind} {self.index if self.kind == 'param' else self.name}"
+
+    @property
+    def object(self) -> Origin:
+        """The object that a field's address is inside of: a parameter, a global, a pointer that was loaded ..."""
+        origin = self
+        while origin.kind == "field" and origin.address and origin.base:
+            origin = origin.base
+        return origin
+
+    @property
+    def within(self) -> str:
+        """The field whose address this is, if it is one: for an embedded struct, the way to it."""
+        return self.name if self.kind == "field" and self.address else ""
+
+
+UNKNOWN = Origin("unknown")
+
+
+class Origins:
+    """The origins of the values of one function."""
+
+    def __init__(self, module: IrModule, body: Body, fields: Fields | None = None) -> None:
+        self.fields = fields or Fields(module)
+        self._module = module
+        self._metadata = module.metadata
+        self._body = body
+        self.definitions: dict[str, Instruction] = {}
+        self._stores: dict[str, list[str]] = {}
+        self._filled: dict[str, str] = {}  # variable whose address is passed -> callee
+        self._parameters: dict[str, Variable] = {}
+        self._known: dict[str, tuple[Origin, ...]] = {}
+        self._depth = 0
+        self._slots = set(body.variables)
+        self._index()
+
+    def _index(self) -> None:
+        slots = self._slots
+        for instruction in self._body.instructions:
+            opcode = instruction.opcode
+            if instruction.result:
+                self.definitions[instruction.result] = instruction
+                if opcode == "alloca":
+                    slots.add(instruction.result)
+            if opcode == "store":
+                stored, pointer = instruction.operands
+                if pointer in slots:
+                    self._stores.setdefault(pointer, []).append(stored)
+            for argument in instruction.arguments:
+                if argument in slots:
+                    self._filled.setdefault(argument, instruction.callee)
+        for slot, variable in self._body.variables.items():
+            if variable.argument >= 0:
+                for stored in self._stores.get(slot, [slot]):
+                    self._parameters.setdefault(stored, variable)
+
+    def of(self, text: str) -> Origin:
+        """The one place that a value came from; kind "unknown" when it may be from several that differ.
+
+        The null pointer and what is not known are left out as long as something else is there.
+        """
+        found = self.every(text)
+        if len(found) == 1:
+            return found[0]
+        telling = [origin for origin in found if origin.kind not in ("constant", "unknown")]
+        if len(telling) == 1:
+            return telling[0]
+        if telling and len({(o.kind, o.name, o.index, o.address) for o in telling}) == 1:
+            return telling[0] if len({o.base for o in telling}) == 1 else replace(telling[0], base=None)
+        return next(iter(found), UNKNOWN) if not telling else UNKNOWN
+
+    def every(self, text: str) -> tuple[Origin, ...]:
+        """All places that a value may have come from."""
+        known = self._known.get(text)
+        if known is not None:
+            return known
+        if self._depth > _DEEP:
+            return (UNKNOWN,)
+        self._known[text] = ()  # what a loop adds to itself is nothing new
+        self._depth += 1
+        found = tuple(dict.fromkeys(self._find(text)))
+        self._depth -= 1
+        self._known[text] = found = found if len(found) <= _MANY else (UNKNOWN,)
+        return found
+
+    def _find(self, text: str) -> tuple[Origin, ...]:
+        if not text.startswith("%"):
+            return self._constant(text)
+        if text in self._slots:
+            return (self._slot(text),)
+        instruction = self.definitions.get(text)
+        return self._computed(instruction) if instruction else (self._parameter(text),)
+
+    def _computed(self, instruction: Instruction) -> tuple[Origin, ...]:
+        """The origins of what an instruction gives."""
+        found: tuple[Origin, ...] = (UNKNOWN,)
+        operands = instruction.operands
+        match instruction.opcode:
+            case "load":
+                found = self._load(instruction)
+            case "getelementptr":
+                found = tuple(self._offset(origin, instruction.type, operands[1:]) for origin in self.every(operands[0]))
+            case "call" | "callbr":
+                found = (self._call(instruction),)
+            case "phi" | "select":
+                values = operands[1:] if instruction.opcode == "select" else operands
+                found = tuple(origin for one in values for origin in self.every(one))
+            case "add" | "sub" | "and" | "or" | "xor":
+                pointer = next((one for one in operands[:2] if one.startswith(("%", "@"))), operands[0])
+                found = tuple(replace(origin, type=0, at=0) for origin in self.every(pointer))
+            case cast if cast in _CASTS:
+                found = self.every(operands[0])
+        return found
+
+    def _slot(self, text: str) -> Origin:
+        variable = self._body.variables.get(text)
+        if variable and variable.argument >= 0:
+            return Origin("param", variable.name, index=variable.argument, address=True, type=variable.type)
+        return Origin("local", variable.name if variable else text, address=True, type=variable.type if variable else 0)
+
+    def _parameter(self, text: str) -> Origin:
+        variable = self._parameters.get(text)
+        if variable:
+            return Origin("param", variable.name, index=variable.argument, type=self._metadata.pointee(variable.type))
+        names = self._body.parameters
+        return Origin("param", text, index=names.index(text)) if text in names else UNKNOWN
+
+    def _load(self, instruction: Instruction) -> tuple[Origin, ...]:
+        pointer = instruction.operands[0]
+        if pointer in self._slots and (values := self._held(pointer)):
+            return values
+        return tuple(self._loaded(origin, instruction) for origin in self.every(pointer))
+
+    def _held(self, slot: str) -> tuple[Origin, ...]:
+        """What a variable may hold; its declared type tells what a pointer in it points to."""
+        variable = self._body.variables.get(slot)
+        pointee = self._metadata.pointee(variable.type) if variable else 0
+        found = tuple(origin for stored in self._stores.get(slot, ()) for origin in self.every(stored))
+        if slot in self._filled and all(origin.kind in ("constant", "unknown") for origin in found):
+            found = (*found, Origin("call", plain(self._filled[slot].removeprefix("@"))))
+        if pointee and self._metadata.composite(pointee):
+            return tuple(
+                origin if self._inside(origin.type, pointee) else replace(origin, type=pointee, at=0) for origin in found
+            )
+        return found
+
+    def _inside(self, type_: int, pointee: int) -> bool:
+        """Whether a pointer still means the type that it is declared to."""
+        return self._metadata.composite(type_) == self._metadata.composite(pointee)
+
+    def _loaded(self, origin: Origin, instruction: Instruction) -> Origin:
+        """What is loaded through a pointer."""
+        if not origin.address:
+            field = self.leaf(origin, instruction)
+            if field is None:
+                return Origin("unknown", base=origin, type=self._metadata.pointee(origin.type))
+            origin = field
+        elif (field := self.leaf(origin, instruction)) is not None:
+            origin = field
+        return replace(origin, address=False, type=self._metadata.pointee(self._metadata.element(origin.type)), at=0)
+
+    def _call(self, instruction: Instruction) -> Origin:
+        callee = instruction.callee
+        if callee.startswith("@"):
+            return Origin("call", plain(callee[1:]))
+        if callee.startswith("%"):
+            return Origin("call", self.of(callee).name)
+        return UNKNOWN
+
+    def _constant(self, text: str) -> tuple[Origin, ...]:
+        """A constant, a global, or a constant expression on one."""
+        if text.startswith("@"):
+            return (self._global(plain(text[1:])),)
+        match = _EXPRESSION.match(text)
+        if match is None:
+            found = _GLOBAL.search(text)
+            return (self._global(plain(found[0][1:])),) if found else (Origin("constant", text),)
+        inner = text[match.end() : closing(text, match.end() - 1)]
+        if match[1] != "getelementptr":
+            return self.every(value(split(inner)[0].partition(" to ")[0]))
+        type_, base, *indices = split(inner)
+        return tuple(self._offset(origin, type_, [value(index) for index in indices]) for origin in self.every(value(base)))
+
+    def _global(self, name: str) -> Origin:
+        variable = self._module.globals.get(name)
+        type_ = self._metadata.variable_type(variable.dbg) if variable and variable.dbg >= 0 else 0
+        return Origin("global", name, address=True, type=type_)
+
+    def _offset(self, origin: Origin, type_: str, indices: list[str]) -> Origin:
+        """A pointer that was moved by getelementptr."""
+        if type_ == "i8" and len(indices) == 1:
+            return self._bytes(origin, indices[0])
+        for index in indices[1:]:
+            if type_.startswith("["):
+                type_ = self._module.types.element(type_)
+                array = self._metadata.strip(origin.type)
+                if self._metadata.tag(array) == "array":
+                    origin = replace(origin, type=self._metadata.reference(array, "baseType"))
+            elif type_.startswith(("%", "{", "<{")):
+                steps = self.fields.steps(type_, int(index), origin.type)
+                origin = self.walk(origin, steps) if steps else replace(origin, type=0)
+                elements = self._module.types.elements(type_)
+                type_ = elements[int(index)] if int(index) < len(elements) else ""
+        return origin
+
+    def _bytes(self, origin: Origin, index: str) -> Origin:
+        """A pointer that was moved by bytes: inside a string, or from a member to the struct around it."""
+        if self._metadata.size(origin.type) == 8 and not self._metadata.composite(origin.type):
+            return origin
+        if index.startswith("-") and origin.address and origin.base:
+            return replace(origin.object, type=0, at=0)
+        global_type = origin.kind == "global" and origin.address and index.isdigit()
+        steps = self.fields.at(origin.type, int(index) * 8) if global_type else ()
+        return self.walk(origin, steps) if steps else replace(origin, type=0, at=0)
+
+    def walk(self, origin: Origin, steps: tuple[Step, ...]) -> Origin:
+        """The address of a member, from the address of a struct."""
+        for step in steps:
+            if step.name:
+                origin = Origin("field", step.name, replace(origin, type=0, at=0), address=True, type=step.type, at=step.at)
+            else:
+                origin = replace(origin, type=step.type, at=step.at)
+        return origin
+
+    def leaf(
+        self, origin: Origin, instruction: Instruction, spelled: Callable[[Instruction], str] | None = None
+    ) -> Origin | None:
+        """The field that a load or store through `origin` touches: decides between members of a union and bit fields.
+
+        None when it is no field.
+        """
+        metadata = self._metadata
+        width = self._module.types.size(instruction.type) * 8
+        for _ in range(16):
+            node = metadata.composite(origin.type)
+            if not node:
+                break
+            if metadata.tag(node) == "union":
+                pointer = instruction.type.startswith("ptr")
+                steps = self.fields.alternative(node, width, pointer, lambda: spelled(instruction) if spelled else "")
+            elif any(member.bitfield for member in metadata.members(node)):
+                start, count = self._bits(instruction, width)
+                step = self.fields.bits(node, origin.at + start, count)
+                steps = (step,) if step else ()
+            elif origin.object.kind == "global":  # the address of the first member is that of the variable
+                steps = self.fields.at(node, origin.at)
+            else:
+                steps = ()
+            if not steps:
+                break
+            origin = self.walk(origin, steps)
+        return origin if origin.kind == "field" and origin.address else None
+
+    def _bits(self, instruction: Instruction, width: int) -> tuple[int, int]:
+        """First bit and number of bits of the storage unit that an access means, from the shifts and masks around it."""
+        if instruction.opcode == "store":
+            return self._stored_bits(instruction.operands[0], width)
+        shift, left = 0, 0
+        name = instruction.result
+        for following in self._body.instructions[instruction.index + 1 : instruction.index + 8]:
+            if not following.operands or following.operands[0] != name or following.opcode not in ("lshr", "ashr", "shl", "and"):
+                continue
+            amount = int(following.operands[1]) if following.operands[1].lstrip("-").isdigit() else -1
+            if following.opcode == "and":
+                mask = amount & ((1 << width) - 1) if amount >= 0 else ~amount
+                low = (mask & -mask).bit_length() - 1 if amount < 0 else 0
+                return shift + max(low, 0), max((mask >> max(low, 0)).bit_length(), 1)
+            if following.opcode == "shl":
+                left = amount
+            elif following.opcode == "lshr":
+                shift = amount
+            else:
+                return amount - left, width - amount
+            name = following.result
+        return shift, width - shift
+
+    def _stored_bits(self, stored: str, width: int) -> tuple[int, int]:
+        for _ in range(2):
+            definition = self.definitions.get(stored)
+            if definition is None:
+                break
+            if definition.opcode == "and" and definition.operands[1].lstrip("-").isdigit():
+                mask = ~int(definition.operands[1]) & ((1 << width) - 1)
+                low = (mask & -mask).bit_length() - 1
+                return max(low, 0), max((mask >> max(low, 0)).bit_length(), 1)
+            stored = definition.operands[0] if definition.opcode == "or" else ""
+        return 0, width
