@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ring3_split.ir.bits import loaded_bits, rewritten, stored_bits
 from ring3_split.ir.fields import Fields, Step
 from ring3_split.ir.instruction import Instruction, value
-from ring3_split.ir.module import Body, IrModule, Variable, plain
+from ring3_split.ir.module import Body, IrModule, plain
 from ring3_split.ir.types import closing, split
 
 Kind = Literal["param", "call", "global", "field", "local", "constant", "unknown"]
@@ -74,7 +75,6 @@ class Origins:
         self.definitions: dict[str, Instruction] = {}
         self._stores: dict[str, list[str]] = {}
         self._filled: dict[str, str] = {}  # variable whose address is passed -> callee
-        self._parameters: dict[str, Variable] = {}
         self._known: dict[str, tuple[Origin, ...]] = {}
         self._depth = 0
         self._slots = set(body.variables)
@@ -95,10 +95,8 @@ class Origins:
             for argument in instruction.arguments:
                 if argument in slots:
                     self._filled.setdefault(argument, instruction.callee)
-        for slot, variable in self._body.variables.items():
-            if variable.argument >= 0:
-                for stored in self._stores.get(slot, [slot]):
-                    self._parameters.setdefault(stored, variable)
+        arguments = {slot: variable for slot, variable in self._body.variables.items() if variable.argument >= 0}
+        self._parameters = {stored: one for slot, one in arguments.items() for stored in self._stores.get(slot, [slot])[:1]}
 
     def of(self, text: str) -> Origin:
         """The one place that a value came from; kind "unknown" when it may be from several that differ.
@@ -268,12 +266,18 @@ class Origins:
                 origin = replace(origin, type=step.type, at=step.at)
         return origin
 
-    def leaf(
-        self, origin: Origin, instruction: Instruction, spelled: Callable[[Instruction], str] | None = None
-    ) -> Origin | None:
+    def part_of_store(self, load: Instruction) -> bool:
+        """Whether a load only fetches the neighbours of a bit field that is then stored."""
+        return load.result in self._rewritten
+
+    @cached_property
+    def _rewritten(self) -> set[str]:
+        return rewritten(self._body.instructions, self.definitions)
+
+    def leaf(self, origin: Origin, instruction: Instruction, spelled: Spelled | None = None) -> Origin | None:
         """The field that a load or store through `origin` touches: decides between members of a union and bit fields.
 
-        None when it is no field.
+        `spelled` gives the word that stands in the source where an instruction is. None when it is no field.
         """
         metadata = self._metadata
         width = self._module.types.size(instruction.type) * 8
@@ -298,36 +302,7 @@ class Origins:
         return origin if origin.kind == "field" and origin.address else None
 
     def _bits(self, instruction: Instruction, width: int) -> tuple[int, int]:
-        """First bit and number of bits of the storage unit that an access means, from the shifts and masks around it."""
+        """First bit and number of bits of a storage unit that a load or store means."""
         if instruction.opcode == "store":
-            return self._stored_bits(instruction.operands[0], width)
-        shift, left = 0, 0
-        name = instruction.result
-        for following in self._body.instructions[instruction.index + 1 : instruction.index + 8]:
-            if not following.operands or following.operands[0] != name or following.opcode not in ("lshr", "ashr", "shl", "and"):
-                continue
-            amount = int(following.operands[1]) if following.operands[1].lstrip("-").isdigit() else -1
-            if following.opcode == "and":
-                mask = amount & ((1 << width) - 1) if amount >= 0 else ~amount
-                low = (mask & -mask).bit_length() - 1 if amount < 0 else 0
-                return shift + max(low, 0), max((mask >> max(low, 0)).bit_length(), 1)
-            if following.opcode == "shl":
-                left = amount
-            elif following.opcode == "lshr":
-                shift = amount
-            else:
-                return amount - left, width - amount
-            name = following.result
-        return shift, width - shift
-
-    def _stored_bits(self, stored: str, width: int) -> tuple[int, int]:
-        for _ in range(2):
-            definition = self.definitions.get(stored)
-            if definition is None:
-                break
-            if definition.opcode == "and" and definition.operands[1].lstrip("-").isdigit():
-                mask = ~int(definition.operands[1]) & ((1 << width) - 1)
-                low = (mask & -mask).bit_length() - 1
-                return max(low, 0), max((mask >> max(low, 0)).bit_length(), 1)
-            stored = definition.operands[0] if definition.opcode == "or" else ""
-        return 0, width
+            return stored_bits(instruction, self.definitions, width)
+        return loaded_bits(instruction, self._body.instructions[instruction.index + 1 : instruction.index + 9], width)
