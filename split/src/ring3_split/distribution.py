@@ -40,7 +40,7 @@ def open_kernel(name: str, cache: Path, compiler: str | None = None) -> Kernel:
     # A package's files do not change: its release says all.
     key = digest(release, *base)
     folder = cache / "split" / release
-    load = partial(catalogue.load, setting, folder / "modules.json", key)
+    load = partial(catalogue.load, setting, folder, key)
     return Kernel(
         release, setting.root, key, folder, clang.find(compiler, cache), base, load, partial(absent.reason, setting.root, options)
     )

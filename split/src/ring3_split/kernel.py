@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import posixpath
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,6 +76,10 @@ class Kernel:
     def flags(self, module: Module, source: str) -> tuple[str, ...]:
         """The flags that clang gets for a unit of a module, all but where the output goes."""
         return (*self.base, *self.own_flags(module, source), *macros(module, source))
+
+    def covers(self, file: str) -> bool:
+        """Whether `key` speaks for a file that a unit includes: for the kernel's own headers, and for all outside of `root`."""
+        return posixpath.isabs(file) or bool(re.match(r"include/|arch/\w+/include/", file))
 
     def own_flags(self, module: Module, source: str) -> tuple[str, ...]:
         """The flags that the module's kbuild file adds for a unit."""

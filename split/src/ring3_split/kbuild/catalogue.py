@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from ring3_split.files import write
 from ring3_split.kbuild.makefiles import EVALUATE, Directory, Evaluation, Setting, evaluate
 from ring3_split.model import Module
 from ring3_split.stamps import digest, digest_of_files
-from ring3_split.store import write
 
 # Where drivers are. Their core libraries (scsi_mod, snd, usbcore) are in there, too.
 TOPS = ("drivers", "sound")
@@ -156,16 +156,17 @@ class Stored(msgspec.Struct, frozen=True):
     catalogue: Catalogue
 
 
-def load(setting: Setting, file: Path, key: str) -> Catalogue:
-    """The catalogue from the cache, if it is of the kernel's present state; else it is read, and kept."""
-    reader = digest_of_files(EVALUATE.parent, sorted(f.name for f in EVALUATE.parent.iterdir() if f.is_file()))
+def load(setting: Setting, folder: Path, key: str) -> Catalogue:
+    """The catalogue from the cache `folder`, if it is of the kernel's present state; else it is read, and kept there."""
+    version = digest(*(own.read_text() for own in sorted(EVALUATE.parent.glob("*.[pm][yk]"))))
+    file = folder / f"modules-{version}.json"
     try:
         stored = msgspec.json.decode(file.read_bytes(), type=Stored)
-        if stored.key == digest(key, reader) and stored.files == digest_of_files(setting.root, stored.catalogue.kbuild):
+        if stored.key == key and stored.files == digest_of_files(setting.root, stored.catalogue.kbuild):
             return stored.catalogue
     except (OSError, msgspec.DecodeError):
         pass  # not there, or not whole
     catalogue = read(setting)
     files = digest_of_files(setting.root, catalogue.kbuild)
-    write(file, msgspec.json.encode(Stored(digest(key, reader), files, catalogue)))
+    write(file, msgspec.json.encode(Stored(key, files, catalogue)))
     return catalogue

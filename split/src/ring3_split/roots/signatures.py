@@ -16,9 +16,9 @@ import msgspec
 
 from ring3_split.clang import READABLE, TIME_LIMIT, environment, first_error
 from ring3_split.errors import Refusal
+from ring3_split.files import write
 from ring3_split.kernel import Kernel
 from ring3_split.roots.templates import families, templates
-from ring3_split.store import write
 
 
 class Signatures(msgspec.Struct, frozen=True):

@@ -1,0 +1,34 @@
+"""Files in the cache: whole or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+from ring3_split.errors import Refusal
+
+
+def write(file: Path, content: bytes) -> None:
+    """Puts a file in its place in one step: whoever reads sees the old one or the new one, also when we are killed.
+
+    Raises:
+        Refusal: the disk is full, or the folder cannot be written.
+    """
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        temporary.replace(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise refused(error, file) from None
+
+
+def refused(error: OSError, file: Path) -> Refusal:
+    """What to say of a file that cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Refusal(f"no room left in {file.parent}: free some, or name another cache with --cache; what was read is kept")
+    return Refusal(f"{file} cannot be written: {error.strerror}; name another cache with --cache FOLDER")
