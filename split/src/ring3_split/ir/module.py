@@ -24,6 +24,7 @@ _LINKAGE = re.compile(
     r"(?:(?:dso_local|hidden|protected|default|thread_local(?:\(\w+\))?|local_unnamed_addr|unnamed_addr|externally_initialized"
     r"|addrspace\(\d+\)) )*(global|constant|alias)? ?"
 )
+_CALLED = re.compile(rf" call [^@\n]*@({_NAME})\(")
 _SECTION = re.compile(r', section "([^"]*)"')
 _TERMINATORS = frozenset(("br", "switch", "ret", "unreachable", "indirectbr", "callbr", "invoke", "resume"))
 
@@ -81,6 +82,11 @@ class Body:
         """The section that it is put in, "" for the usual one."""
         match = re.search(r' section "([^"]*)"', self.header)
         return match[1] if match else ""
+
+    @cached_property
+    def callees(self) -> frozenset[str]:
+        """The symbols that it calls, found without taking its instructions apart."""
+        return frozenset(plain(name) for name in _CALLED.findall("\n".join(self._lines)))
 
     def attached(self, kind: str) -> int:
         """Metadata id of an attachment, such as "dbg" or "kcfi_type"; 0 when there is none."""

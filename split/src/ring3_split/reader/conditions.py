@@ -21,6 +21,7 @@ _LITERALS = {"true": 1, "false": 0, "null": 0, "zeroinitializer": 0}
 _OPPOSITE = {"eq": "ne", "ne": "eq", "slt": "sge", "sge": "slt", "sgt": "sle", "sle": "sgt"}
 _OPPOSITE |= {"ult": "uge", "uge": "ult", "ugt": "ule", "ule": "ugt"}
 _SWAPPED = {"slt": "sgt", "sgt": "slt", "sle": "sge", "sge": "sle", "ult": "ugt", "ugt": "ult", "ule": "uge", "uge": "ule"}
+_DEPTH = 20  # of nested expressions; more is not what a test for an error looks like
 _COPIES = ("zext", "sext", "trunc", "freeze", "bitcast")
 
 
@@ -137,21 +138,23 @@ class Conditions:
     def value(self, operand: str, label: str, place: int, depth: int = 0) -> Value:
         """What an operand is, where it is used: at a place in a block."""
         literal = _literal(operand)
-        if literal is not None or operand not in self._defined or depth > 20:
-            return literal if literal is not None else (operand if operand.startswith("%") else None)
-        _, _, instruction = self._defined[operand]
-        opcode = instruction.opcode
-        if opcode == "icmp":
-            return self._comparison(instruction, label, place, depth)
-        if opcode in _COPIES:
-            return self.value(instruction.operands[0], label, place, depth + 1)
-        if opcode == "xor" and instruction.type == "i1" and instruction.operands[1] == "true":
-            return _negated(self.value(instruction.operands[0], label, place, depth + 1))
-        if opcode == "load" and self._current(operand, label, place):
-            return instruction.operands[0]
-        if opcode == "call" and instruction.callee.startswith("@llvm.expect"):
-            return self.value(instruction.arguments[0], label, place, depth + 1)
-        return operand
+        if literal is not None:
+            return literal
+        if operand not in self._defined or depth > _DEPTH:
+            return operand if operand.startswith("%") else None
+        instruction = self._defined[operand][2]
+        inner = instruction.operands[0] if instruction.operands else ""
+        if instruction.opcode == "icmp":
+            value = self._comparison(instruction, label, place, depth)
+        elif instruction.opcode in _COPIES or instruction.callee.startswith("@llvm.expect"):
+            value = self.value(inner, label, place, depth + 1)
+        elif instruction.opcode == "xor" and instruction.type == "i1" and instruction.operands[1] == "true":
+            value = _negated(self.value(inner, label, place, depth + 1))
+        elif instruction.opcode == "load" and self._current(operand, label, place):
+            value = inner
+        else:
+            value = operand
+        return value
 
     def _comparison(self, instruction: Instruction, label: str, place: int, depth: int) -> Value:
         match = _ICMP.search(instruction.text)

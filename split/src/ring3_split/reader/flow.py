@@ -76,15 +76,15 @@ class Flow:
     def _solve(self) -> None:
         entry = next(iter(self._blocks))
         self._before[entry] = {Path(): {}}
-        queue = [(0, entry)]
+        queue: list[tuple[int, str]] = [(0, entry)]
         while queue:
             _, label = heapq.heappop(queue)
             paths = self._before[label]
             for place, instruction in self._events[label]:
                 paths = self._step(label, place, instruction, paths)
             for successor, going in self._edges(label, paths):
-                if self._merge(successor, going) and (entry := (self._order[successor], successor)) not in queue:
-                    heapq.heappush(queue, entry)
+                if self._merge(successor, going) and (item := (self._order[successor], successor)) not in queue:
+                    heapq.heappush(queue, item)
 
     def _merge(self, label: str, paths: Paths) -> bool:
         """Adds paths to what comes into a block. True if that changed."""

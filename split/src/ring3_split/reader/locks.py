@@ -1,6 +1,6 @@
 """The kernel's lock API as data: which call takes what, and which gives it back.
 
-The table is locks.toml. It knows functions that a driver calls by name; wrappers that it does not know are followed by regions.py.
+The table is locks.toml. Wrappers that it does not know are followed by regions.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A path is a stack of what is held and what of the caller's was given back. Where two ways meet with the same path their facts are
 joined, with different paths they go on side by side; so `if (x) lock` keeps two paths and a later `if (x)` sends each its way
-(the idea of ESP, Das, Lerner and Seigle, PLDI 2002). Past `LIMIT` paths in one block they are made one that holds everything, which
-is still what may be held.
+(the idea of ESP, Das, Lerner and Seigle, PLDI 2002). Past `LIMIT` paths in one block they are made one that holds everything,
+which is still what may be held.
 """
 
 from __future__ import annotations
