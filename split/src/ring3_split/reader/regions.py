@@ -141,9 +141,9 @@ class _Names:
 
 
 def _named(origin: Origin) -> str:
-    if origin.kind in ("field", "global"):
-        return origin.name
-    return f"param {origin.name}" if origin.kind == "param" else "?"
+    if origin.kind == "param":
+        return f"param {origin.index}"
+    return origin.name if origin.kind in ("field", "global", "local") else "?"
 
 
 def _listed(entry: Entry, call: Instruction, names: _Names) -> tuple[Outcome, ...]:
