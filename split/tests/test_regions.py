@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ir_from_c import compile_c
 
 from ring3_split.ir.module import IrModule, parse
 from ring3_split.model import Kind, Region
@@ -44,11 +44,8 @@ class Unit:
 @pytest.fixture
 def read(clang: Path, tmp_path: Path) -> Read:
     def compile_(source: str) -> Unit:
-        (tmp_path / "unit.c").write_text('#include "locks.h"\n#line 1\n' + source)
-        ways = ["-O0", "-g", "-w", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-Xclang", "-fsanitize=kcfi"]
-        command = [clang, *ways, f"-I{HERE}", tmp_path / "unit.c", "-o", tmp_path / "unit.ll"]
-        subprocess.run(command, check=True, timeout=60)
-        return Unit(parse((tmp_path / "unit.ll").read_text()))
+        text = f'#include "locks.h"\n#line 1\n{source}'
+        return Unit(parse(compile_c(clang, tmp_path, text, f"-I{HERE}").read_text()))
 
     return compile_
 

@@ -46,9 +46,9 @@ class Task:
 
 def read_ir(ir: Path, source: str, root: Path) -> tuple[Unit, Data]:
     """The reader."""
-    from ring3_split import reader  # type: ignore[attr-defined]  # noqa: PLC0415 - only the processes that read need it
+    from ring3_split import reader  # noqa: PLC0415 - only the processes that read need it
 
-    return reader.read(ir, source, root)  # type: ignore[no-any-return]
+    return reader.read(ir, source, root)  # type: ignore[attr-defined,no-any-return]
 
 
 def gather(kernel: Kernel, modules: Sequence[Module], jobs: int | None = None, read: Read = read_ir) -> list[ModuleFacts]:
