@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ir_from_c import compile_c
 
+from ir_from_c import compile_c
 from ring3_split.ir.module import IrModule, parse
 from ring3_split.model import Kind, Region
 from ring3_split.reader.locks import table

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ring3_split.ir.module import Body, Instruction
+from ring3_split.ir.instruction import Instruction
+from ring3_split.ir.module import Body
 
 Fact = int | frozenset[int]  # an exact value, or some of the signs -1, 0, 1
 ANY = frozenset((-1, 0, 1))
