@@ -1,0 +1,145 @@
+"""The file of a plan: TOML that a person reads, edits and keeps in version control.
+
+One table for each function, sorted by id, one fact a line: moving a function changes one line. Whoever moves one judges the
+file with `ring3 split plan --check`. Code generation reads `functions` only; all else tells how the plan came to be.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from ring3_split.errors import Refusal
+from ring3_split.indirect import Precision
+
+VERSION = 1
+
+HEADER = """\
+Where the functions of a driver run: in the kernel half, in the user half, or in both (an inline of a header that both use).
+Move a function by its placement, then have the file judged: ring3 split plan --check FILE
+"""
+
+
+class Side(StrEnum):
+    """Where a function runs."""
+
+    KERNEL = "kernel"
+    USER = "user"
+    BOTH = "both"
+
+
+class Placed(msgspec.Struct, omit_defaults=True):
+    """A function's place."""
+
+    placement: Side
+    lines: int
+    # Why it stays in one word: "critical", "entry", "unknown", "fixed", "region", "section", "lock", "inline" or "cost".
+    rule: str = ""
+    reason: str = ""
+    called_by: list[str] = []  # user half only: how the kernel or the kernel half calls it; each function with one is an upcall
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What a placement amounts to. Crossings are in calls of the profiled run, or in places of the code without a profile."""
+
+    functions: int
+    lines: int
+    kernel_functions: int  # those of both sides count
+    kernel_lines: int
+    kernel_percent: float  # of the lines
+    upcalled: int  # functions of the user half that are called from the kernel or from the kernel half
+    downcalled: int  # functions of the kernel half that the user half calls
+    upcalls: int
+    downcalls: int
+    crossings: int  # upcalls and downcalls
+
+
+class Plan(msgspec.Struct):
+    """A plan, as its file has it."""
+
+    version: int
+    kernel: str  # the kernel whose source was read
+    driver: str
+    precision: Precision  # of indirect calls
+    method: str  # "propagation" or "cut"
+    cost: str  # lines per crossing, a decimal number; "" for propagation, which does not weigh
+    profile: str  # the workload that was measured, and for how long; "" when crossings are estimated
+    totals: Totals
+    functions: dict[str, Placed]
+
+    def sides(self) -> dict[str, Side]:
+        """Function id -> side."""
+        return {function: placed.placement for function, placed in self.functions.items()}
+
+
+def load(path: Path) -> Plan:
+    """Reads a plan, as it was edited. Refuses what is not one, and says where."""
+    try:
+        document = tomlkit.parse(path.read_text()).unwrap()
+    except OSError as error:
+        raise Refusal(f"{path}: {error.strerror}: write a plan first: ring3 split plan DRIVER --out {path}") from None
+    except (UnicodeDecodeError, TOMLKitError) as error:
+        raise Refusal(f"{path}: not a TOML file: {error}") from None
+    version = document.get("version")
+    if version != VERSION:
+        raise Refusal(f"{path}: version {version} of a plan, this program knows {VERSION}: make the plan anew")
+    try:
+        return msgspec.convert(document, Plan)
+    except msgspec.ValidationError as error:
+        raise Refusal(f"{path}: {_where(error, document)}") from None
+
+
+def save(plan: Plan, path: Path) -> None:
+    """Writes a plan to a file that is not there yet: a person's edits are never overwritten."""
+    try:
+        with path.open("x") as file:
+            file.write(text(plan))
+    except FileExistsError:
+        raise Refusal(f"{path}: is there already, perhaps with somebody's edits: move it away, or name another file") from None
+    except OSError as error:
+        raise Refusal(f"{path}: {error.strerror}") from None
+
+
+def text(plan: Plan) -> str:
+    """The plan as TOML, the same for the same plan."""
+    document = tomlkit.document()
+    for line in HEADER.splitlines():
+        document.add(tomlkit.comment(line))
+    for key, value in msgspec.to_builtins(plan).items():
+        if key not in ("totals", "functions"):
+            document.add(key, value)
+    document.add("totals", _table(msgspec.to_builtins(plan.totals)))
+    functions = tomlkit.table(is_super_table=True)
+    for function in sorted(plan.functions):
+        functions.add(function, _table(msgspec.to_builtins(plan.functions[function])))
+    document.add("functions", functions)
+    return tomlkit.dumps(document)
+
+
+def _table(fields: dict[str, Any]) -> tomlkit.items.Table:
+    """A table with the fields in their order; lists of more than one stand one value a line."""
+    table = tomlkit.table()
+    for key, value in fields.items():
+        if isinstance(value, list) and len(value) > 1:
+            array = tomlkit.array()
+            array.extend(value)
+            table.add(key, array.multiline(multiline=True))
+        else:
+            table.add(key, value)
+    return table
+
+
+def _where(error: msgspec.ValidationError, document: dict[str, Any]) -> str:
+    """The message of a wrong value, with the function that it stands at: msgspec names keys of a dictionary `[...]`."""
+    functions = document.get("functions")
+    for function, fields in functions.items() if isinstance(functions, dict) else ():
+        try:
+            msgspec.convert(fields, Placed)
+        except msgspec.ValidationError as nested:
+            return f"functions.{function}: {nested}"
+    return str(error)

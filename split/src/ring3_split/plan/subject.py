@@ -1,0 +1,156 @@
+"""What planner and judge look at: a driver's graph, and what is known of its functions without a plan.
+
+# Inlines
+An inline of a header is compiled into both halves, so that a call of it never crosses. The planner sees through such
+functions: `steps` leads from one placed function to the next, over the inlines between them. Those of the kernel's headers are
+the kernel's interface, and have no place in a plan; those of the driver's headers get theirs from their callers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ring3_split import context
+from ring3_split.context import Entry
+from ring3_split.graph import Graph
+from ring3_split.model import Function, Kind, Region
+from ring3_split.roots import Root
+
+# Regions of a lock that one spins on; the other atomic regions have nothing that could move to a process.
+SPINNING = frozenset({Kind.SPIN, Kind.SPIN_BH, Kind.SPIN_IRQ})
+
+# The paper's rule, and the places by which the kernel knows a root for certain.
+ROOTS = "signature+binding"
+
+
+@dataclass(frozen=True)
+class Held:
+    """An atomic region in which a call stands."""
+
+    holder: str  # function id
+    region: Region
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call from one placed function to another, perhaps over inlines."""
+
+    caller: str
+    callee: str
+    line: int  # in the caller
+    held: tuple[Held, ...] = ()
+    via: tuple[str, ...] = ()  # inlines between them
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A driver, ready to be cut or judged."""
+
+    kernel: str
+    graph: Graph
+    roots: Mapping[str, tuple[Root, ...]]
+    contexts: Mapping[str, tuple[Entry, ...]]  # of entries, as far as they are known
+    unknown: Mapping[str, str]  # entries that the kernel also calls in a context that nobody knows, and how it does
+    fixed: Mapping[str, str]  # functions that no process can run, and why
+
+    @cached_property
+    def inlines(self) -> frozenset[str]:
+        """Functions that are compiled into each half that calls them."""
+        return frozenset(key for key, function in self.graph.functions.items() if self._replicable(key, function))
+
+    @cached_property
+    def placed(self) -> tuple[str, ...]:
+        """The driver's functions that run in one half, sorted."""
+        return tuple(sorted(key for key, _ in self.graph.owned() if key not in self.inlines))
+
+    @cached_property
+    def copied(self) -> tuple[str, ...]:
+        """The driver's inlines that run in both halves, or where they are used; sorted."""
+        return tuple(sorted(key for key in self.inlines if self.graph.own(key)))
+
+    @cached_property
+    def uses(self) -> dict[str, dict[str, int]]:
+        """Placed function -> the driver's inlines that are compiled into it -> the line where it comes to them."""
+        return {key: self._uses(key) for key in self.placed}
+
+    @cached_property
+    def takers(self) -> dict[str, dict[str, int]]:
+        """Spinning lock -> functions that take it -> line."""
+        found: dict[str, dict[str, int]] = defaultdict(dict)
+        for key in self.placed:
+            for region in self.graph.functions[key].regions:
+                if region.kind in SPINNING and region.lock != "?":
+                    found[region.lock].setdefault(key, region.line)
+        return dict(found)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The calls between placed functions, each place once."""
+        return tuple(dict.fromkeys(step for caller in self.placed for step in self._from(caller)))
+
+    def entered(self, key: str) -> list[str]:
+        """How the kernel calls a function: `net_device_ops.ndo_open`; empty if it does not."""
+        return list(dict.fromkeys(context.by(place) or "its address" for place in self.graph.entries.get(key, ())))
+
+    def name(self, key: str) -> str:
+        """A function's name without its file."""
+        return self.graph.functions[key].name
+
+    def at(self, key: str, line: int) -> str:
+        """A place in a function's file: `e1000_main.c:2506`."""
+        return f"{self.graph.functions[key].file.rsplit('/', 1)[-1]}:{line}"
+
+    def _replicable(self, key: str, function: Function) -> bool:
+        """An inline of a header whose address is nowhere, and that a process can run as well as the kernel."""
+        if not self.graph.own(key):
+            return True
+        if not function.file.endswith(".h") or key in self.graph.entries or key in self.graph.stored:
+            return False
+        return key not in self.fixed and not any(region.kind.atomic for region in function.regions)
+
+    @cached_property
+    def _bridges(self) -> frozenset[str]:
+        """Inlines that lead to a placed function."""
+        callers = self.graph.callers()
+        found: set[str] = set()
+        todo = list(self.placed)
+        while todo:
+            for caller in callers.get(todo.pop(), ()):
+                if caller in self.inlines and caller not in found:
+                    found.add(caller)
+                    todo.append(caller)
+        return frozenset(found)
+
+    def _uses(self, user: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        todo = [(user, 0)]
+        while todo:
+            key, line = todo.pop()
+            for callee, edges in self.graph.calls.get(key, {}).items():
+                if callee in self.inlines and callee not in found:
+                    found[callee] = line or edges[0].line
+                    todo.append((callee, found[callee]))
+        return {key: line for key, line in found.items() if self.graph.own(key)}
+
+    def _from(self, caller: str) -> Iterator[Step]:
+        """The steps out of a function."""
+        todo: list[tuple[str, Step | None]] = [(caller, None)]
+        seen: set[tuple[str, int, tuple[Held, ...]]] = set()
+        while todo:
+            key, before = todo.pop()
+            for callee, edges in self.graph.calls.get(key, {}).items():
+                if callee in self.inlines and callee not in self._bridges:
+                    continue
+                for edge in edges:
+                    held = tuple(Held(key, region) for region in edge.held if region.kind.atomic)
+                    step = Step(caller, callee, edge.line, held)
+                    if before is not None:
+                        step = Step(caller, callee, before.line, tuple(dict.fromkeys(before.held + held)), (*before.via, key))
+                    if callee not in self.inlines:
+                        yield step
+                    elif (callee, step.line, step.held) not in seen:
+                        seen.add((callee, step.line, step.held))
+                        todo.append((callee, step))

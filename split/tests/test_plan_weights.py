@@ -1,0 +1,58 @@
+"""What a call costs: places of the code, or a profile laid on the graph."""
+
+from __future__ import annotations
+
+import pytest
+
+from by_hand import Made, key
+from ring3_split.errors import Refusal
+from ring3_split.plan.weights import measured, places
+
+
+def pairs(*counts: str) -> list[tuple[str, str, int]]:
+    """`f g 3`, or `g 3` for the kernel's calls."""
+    return [
+        (key(words[0]) if len(words) == 3 else "", key(words[-2]), int(words[-1]))
+        for words in (count.split() for count in counts)
+    ]
+
+
+def test_without_a_profile_each_place_that_calls_counts_once_and_each_entry() -> None:
+    counted = places(Made().entry("f", "process").call("f", "g").call("f", "g").subject())
+    assert counted.calls == {(key("f"), key("g")): 2}
+    assert counted.entries == {key("f"): 1}
+
+
+def test_a_function_that_calls_itself_never_crosses() -> None:
+    assert not places(Made().call("f", "f").subject()).calls
+
+
+def test_counts_of_a_profile_are_laid_on_the_calls() -> None:
+    counted = measured(Made().call("f", "g").subject(), pairs("f 4", "f g 7"), "run")
+    assert (counted.calls, counted.entries) == ({(key("f"), key("g")): 7}, {key("f"): 4})
+
+
+def test_a_count_over_a_function_that_the_tracer_never_saw_lies_on_the_way() -> None:
+    counted = measured(Made().call("f", "folded").call("folded", "g").subject(), pairs("f g 7"), "run")
+    assert counted.calls == {(key("f"), key("folded")): 7, (key("folded"), key("g")): 7}
+
+
+def test_a_count_does_not_lie_on_a_way_over_a_function_that_was_seen() -> None:
+    counted = measured(Made().call("f", "seen").call("seen", "g").subject(), pairs("f seen 1", "f g 7"), "run")
+    assert counted.missing == ((key("f"), key("g")),)
+    assert counted.calls[key("f"), key("g")] == 7
+
+
+def test_a_call_out_of_an_inline_is_shared_by_those_who_use_it() -> None:
+    made = Made().call("f", "inline").call("h", "inline").call("inline", "g")
+    counted = measured(made.subject(), pairs("inline g 5"), "run")
+    assert counted.calls == {(key("f"), key("g")): 3, (key("h"), key("g")): 2}
+
+
+def test_a_call_of_an_inline_costs_nothing() -> None:
+    assert not measured(Made().call("f", "inline").subject(), pairs("f inline 5"), "run").calls
+
+
+def test_a_profile_of_other_code_is_refused() -> None:
+    with pytest.raises(Refusal, match="a function that the driver has not"):
+        measured(Made().call("f", "g").subject(), pairs("f strange 5"), "run")
