@@ -1,0 +1,83 @@
+"""Knowledge about the kernel's functions: how the user half meets each. Read from `api.toml`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import cache
+from importlib import resources
+
+from ring3_split.annotate.vocabulary import WAYS
+
+
+@dataclass(frozen=True)
+class Api:
+    """What is known of one kernel function, or of a pattern of names."""
+
+    name: str
+    way: str
+    arguments: dict[int, str] = field(default_factory=dict)  # notes on pointers, as the vocabulary has them
+    result: str = ""
+    rtnl: bool = False
+    waits: str = ""
+    frees: int | None = None
+    lock: str = ""  # what a lock becomes
+    reason: str = ""
+
+    @property
+    def symbols(self) -> bool:
+        """Whether functions of the driver are handed to it: the symbol table is needed."""
+        return any(note.split()[-1] in ("function", "operations") for note in self.arguments.values())
+
+
+class Apis:
+    """All lines of api.toml."""
+
+    def __init__(self, table: dict[str, dict[str, dict[str, object]]]) -> None:
+        lines = [_api(name, way, line) for way in WAYS for name, line in table.get(way, {}).items()]
+        self.exact = {api.name: api for api in lines if not _pattern(api.name)}
+        # A longer pattern says more, so it goes first.
+        patterns = sorted((api for api in lines if _pattern(api.name)), key=lambda api: -len(api.name))
+        self.patterns = [(re.compile(translate(api.name)), api) for api in patterns]
+        self.callbacks = {name: _notes(line) for name, line in table.get("callback", {}).items()}
+        self.relations = table.get("relation", {})
+        self.omitted = tuple(table.get("omit", {}))
+
+    def of(self, symbol: str) -> Api | None:
+        """What is known of a function; None: it must be asked for."""
+        plain = symbol.removesuffix("_noprof")  # memory accounting of Linux 6.10 renames allocators
+        if plain in self.exact:
+            return self.exact[plain]
+        return next((api for pattern, api in self.patterns if pattern.match(plain)), None)
+
+
+@cache
+def known() -> Apis:
+    """The table that comes with the package."""
+    text = resources.files("ring3_split.annotate").joinpath("api.toml").read_text()
+    return Apis(tomllib.loads(text))
+
+
+def _api(name: str, way: str, line: dict[str, object]) -> Api:
+    frees = line.get("frees")
+    return Api(
+        name=name,
+        way=way,
+        arguments=_notes(line),
+        result=str(line.get("result", "")),
+        rtnl=bool(line.get("rtnl", False)),
+        waits=str(line.get("waits", "")),
+        frees=frees if isinstance(frees, int) else None,
+        lock=str(line.get("as", "")),
+        reason=str(line.get("reason", "")),
+    )
+
+
+def _notes(line: dict[str, object]) -> dict[int, str]:
+    return {int(key): str(note) for key, note in line.items() if key.isdigit()}
+
+
+def _pattern(name: str) -> bool:
+    return any(character in name for character in "*?[")

@@ -1,0 +1,101 @@
+"""What cannot be inferred, put as questions to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ring3_split.annotate.case import Case
+from ring3_split.annotate.halves import Halves, Site
+from ring3_split.annotate.interface import place
+from ring3_split.annotate.items import Pointee
+from ring3_split.annotate.vocabulary import WAYS, usage
+
+SHOWN = 4  # places of a kind that a question names; the rest is counted
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something that only a person knows."""
+
+    key: str
+    where: str
+    type: str
+    question: str
+    known: tuple[str, ...]
+    allowed: tuple[str, ...]
+
+
+WORDS_FOR: dict[Pointee, tuple[str, ...]] = {
+    "struct": ("single", "array", "handle", "omit"),
+    "number": ("single", "array", "bytes", "string", "io", "user", "omit"),
+    "char": ("string", "bytes", "user", "omit"),
+    "void": ("single", "array", "bytes", "dma", "io", "user", "handle", "omit"),
+    "pointer": ("array", "handle", "omit"),
+    "list": ("list", "omit"),
+    "function": ("function", "omit"),
+}
+
+
+def pointer(case: Case) -> Question:
+    """The question about a pointer that no rule decided."""
+    item = case.item
+    if item.union:
+        text = "It shares its place with other members: what is it, whenever the user half looks?"
+    elif item.pointee == "list":
+        text = "Which struct is linked in this list, by which member?"
+    elif item.pointee in ("void", "char"):
+        text = "What does it point to, and how long is it?"
+    elif case.measured():
+        text = "How many elements does it point to?"
+    else:
+        text = "Does it point to one element or to more, and if so to how many?"
+    allowed = tuple(usage(word) for word in WORDS_FOR[item.pointee])
+    return Question(item.key, item.where, item.type, text, _known(case), allowed)
+
+
+def kernel_function(symbol: str, sites: list[Site], halves: Halves) -> Question:
+    """The question about a function of the kernel that api.toml does not know."""
+    known = tuple(_site(halves, site) for site in sites[:SHOWN])
+    where = place(halves.graph, sites[0].function, sites[0].line)
+    text = "How does the user half meet this function of the kernel?"
+    return Question(f"kernel {symbol}", where, "", text, known, WAYS)
+
+
+def misplaced(halves: Halves) -> Iterable[Question]:
+    """Questions about user functions that call what cannot be had outside the kernel."""
+    found: dict[str, dict[str, Site]] = {}
+    for symbol, sites in halves.kernel_calls().items():
+        api = halves.apis.of(symbol)
+        if api and api.way == "never":
+            for site in sites:
+                found.setdefault(site.function, {}).setdefault(symbol, site)
+    for function, symbols in sorted(found.items()):
+        reasons = {symbol: halves.apis.of(symbol) for symbol in symbols}
+        known = tuple(
+            f"{place(halves.graph, function, site.line)}: calls {symbol}: {api.reason if (api := reasons[symbol]) else ''}"
+            for symbol, site in list(symbols.items())[:SHOWN]
+        )
+        facts = halves.graph.functions[function]
+        text = "It calls what cannot be had outside the kernel. Shall it stay in the kernel half?"
+        yield Question(function, f"{facts.file}:{facts.line}", "", text, known, ("kernel",))
+
+
+def _known(case: Case) -> tuple[str, ...]:
+    """What the code shows, though not enough."""
+    said = {"index": "indexed with", "arithmetic": "moved by", "cast": "used as", "string": "a string for", "list": "a list of"}
+    found = [
+        f"{case.known.at(seen)}: {said[seen.what]} {seen.detail or '?'}" for seen in case.trace.of(*said) if seen.detail != "0"
+    ]
+    found += [f"{case.known.at(seen)}: handed to {symbol}, argument {index}" for seen, symbol, index in case.sinks()]
+    found += [f"{case.known.at(seen)}: handed to a function that is not known" for seen in case.unknown()]
+    for function, allocation in case.known.allocations.get(case.item.place, ()):
+        at = place(case.known.halves.graph, function, allocation.line)
+        found.append(f"{at}: allocated by {allocation.api} with {allocation.size or 'an unknown number of'} bytes")
+    found = list(dict.fromkeys(found))
+    return (*found[:SHOWN], *([f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []))
+
+
+def _site(halves: Halves, site: Site) -> str:
+    through = f" through {site.through}" if site.through else ""
+    return f"{place(halves.graph, site.function, site.line)}: called by {halves.graph.functions[site.function].name}{through}"

@@ -1,0 +1,107 @@
+"""Judges answers: every question has one, its names exist, its types fit. What is unknown is refused with its place."""
+
+from __future__ import annotations
+
+from ring3_split.annotate.ask import WORDS_FOR, Question
+from ring3_split.annotate.case import Inferred
+from ring3_split.annotate.definitions import Definitions
+from ring3_split.annotate.expression import Expression, Malformed
+from ring3_split.annotate.items import Item, pointee
+from ring3_split.annotate.survey import Survey
+from ring3_split.annotate.vocabulary import Parts, read, usage
+from ring3_split.model import Member
+
+
+class Judge:
+    """Judges answers about one border."""
+
+    def __init__(self, survey: Survey, definitions: Definitions) -> None:
+        self.survey = survey
+        self.definitions = definitions
+
+    def complaint(self, key: str, answer: str) -> str:
+        """What is wrong with an answer; "" if nothing is."""
+        question, item = self.survey.questions.get(key), self.survey.items.get(key)
+        try:
+            if item is not None:
+                return self._pointer(item, read(answer))
+            return "" if question is None or answer in question.allowed else _none_of(answer, question)
+        except Malformed as wrong:
+            return str(wrong)
+
+    def _pointer(self, item: Item, parts: Parts) -> str:
+        annotation = parts.annotation
+        words = WORDS_FOR[item.pointee]
+        if annotation.word not in (*words, "operations"):
+            return f"`{annotation.word}` does not fit `{item.type}`: {', '.join(usage(word) for word in words)}"
+        if item.pointee == "void" and annotation.word in ("single", "array") and not annotation.type:
+            return f"`{item.type}` does not say what it points to: write {annotation.word}(..., struct NAME)"
+        if annotation.type and annotation.type not in self.survey.layouts and not self.definitions.struct(annotation.type):
+            return f"struct {annotation.type} is not defined anywhere"
+        if annotation.member and not self._has(annotation.type, annotation.member):
+            return f"struct {annotation.type} has no member `{annotation.member}`"
+        return self._length(item, parts.length) if parts.length else ""
+
+    def _has(self, struct: str, path: str) -> bool:
+        """Whether a struct has a member, if its layout is known."""
+        if struct not in self.survey.layouts:
+            return True
+        return self.survey.layouts.member(f"{struct}.{path.partition('.')[0]}") is not None
+
+    def _length(self, item: Item, length: Expression) -> str:
+        for struct in length.structs:
+            if (
+                struct not in self.survey.layouts
+                and not self.definitions.struct(struct)
+                and pointee(f"{struct} *") == ("struct", struct)
+            ):
+                return f"struct {struct} is not defined anywhere"
+        graph = self.survey.halves.graph
+        for call in length.calls:
+            if not any(function.name == call for _, function in graph.owned()):
+                return f"`{call}` is no function of the driver"
+        for chain in length.chains:
+            wrong = self._chain(item, chain)
+            if wrong:
+                return wrong
+        return ""
+
+    def _chain(self, item: Item, chain: tuple[str, ...]) -> str:
+        """What is wrong with `first->second.third`."""
+        if item.kind == "field":
+            struct, rest, scope = item.key.rpartition(".")[0], chain, "no member"
+        else:
+            declared = {one.name: one.type for one in self.survey.halves.graph.functions[item.function].parameters}
+            if chain[0] not in declared:
+                known = len(chain) == 1 and self.definitions.constant(chain[0])
+                return "" if known else f"`{chain[0]}` is no parameter of the function, and no constant"
+            target = pointee(declared[chain[0]])
+            if len(chain) == 1:
+                return f"`{chain[0]}` is a pointer, not a number" if target else ""
+            struct, rest, scope = (target[1] if target else ""), chain[1:], "no member"
+        for index, name in enumerate(rest):
+            if struct not in self.survey.layouts:
+                return "" if self.definitions.struct(struct) else f"`{'.'.join(chain[: index + 1])}` has no members"
+            member = self.survey.layouts.member(f"{struct}.{name}")
+            if member is None:
+                constant = len(chain) == 1 and self.definitions.constant(name)
+                return "" if constant else f"`{name}` is {scope} of struct {struct}"
+            last = index == len(rest) - 1
+            if last and not _number(member):
+                return f"`{name}` of struct {struct} is not a number: {member.type}"
+            struct = member.struct or member.pointee
+        return ""
+
+
+def accepted(survey: Survey, answers: dict[str, str]) -> dict[str, str]:
+    """All annotations of pointers as they stand: a person's word goes before what was inferred."""
+    inferred: dict[str, Inferred] = survey.inferred
+    return {key: answers.get(key) or (str(inferred[key].annotation) if key in inferred else "") for key in survey.items}
+
+
+def _number(member: Member) -> bool:
+    return not member.pointee and not member.struct and member.count is None and not member.type.rstrip().endswith("*")
+
+
+def _none_of(answer: str, question: Question) -> str:
+    return f"`{answer}` is none of: {', '.join(question.allowed)}"

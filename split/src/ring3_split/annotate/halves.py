@@ -1,0 +1,105 @@
+"""The two halves of a plan as code: which functions run where, with the header inlines that are compiled into the user half."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ring3_split.annotate.api import Apis
+from ring3_split.graph import Graph
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in the driver's own code from which a function of the kernel is called."""
+
+    function: str  # id
+    line: int
+    through: str = ""  # the header inline that calls it, when the driver does not itself
+
+
+@dataclass
+class Halves:
+    """A placement of a driver's functions, and what follows from it for calls."""
+
+    graph: Graph
+    apis: Apis
+    user: set[str]  # the driver's own functions that run in the user half
+    kernel: set[str]  # ... in the kernel half; a replicated function is in both
+    _closures: dict[str, tuple[set[str], set[str]]] = field(default_factory=dict)
+
+    @cached_property
+    def user_code(self) -> set[str]:
+        """User functions and the inlines that are compiled in with them."""
+        return self.user | self._inlines(self.user)
+
+    @cached_property
+    def kernel_code(self) -> set[str]:
+        """Kernel functions and the inlines that they use."""
+        return self.kernel | self._inlines(self.kernel)
+
+    def reachable(self, entry: str) -> set[str]:
+        """User functions and their inlines that an upcall of `entry` may run."""
+        found, todo = {entry}, [entry]
+        while todo:
+            for callee in self.graph.calls.get(todo.pop(), {}):
+                if callee not in found and (callee in self.user or self.inlined(callee)):
+                    found.add(callee)
+                    todo.append(callee)
+        return found
+
+    def inlined(self, function: str) -> bool:
+        """Whether a function is an inline of a header that is taken apart, and not one that api.toml names."""
+        return not self.graph.own(function) and self.apis.of(self.graph.functions[function].name) is None
+
+    def kernel_calls(self) -> dict[str, list[Site]]:
+        """Functions of the kernel that user functions call: symbol -> places in the driver's own code."""
+        found: dict[str, list[Site]] = {}
+        for function in sorted(self.user):
+            for symbol, calls in self.graph.external.get(function, {}).items():
+                found.setdefault(symbol, []).extend(Site(function, call.line) for call in calls)
+            for callee, edges in self.graph.calls.get(function, {}).items():
+                if self.graph.own(callee):
+                    continue
+                name = self.graph.functions[callee].name
+                symbols, through = ({name}, "") if not self.inlined(callee) else (self._closure(callee)[1], name)
+                for symbol in sorted(symbols):
+                    found.setdefault(symbol, []).extend(Site(function, edge.line, through) for edge in edges)
+        return dict(sorted(found.items()))
+
+    def _inlines(self, functions: Iterable[str]) -> set[str]:
+        callees = (callee for function in functions for callee in self.graph.calls.get(function, {}))
+        return set().union(*(self._closure(callee)[0] for callee in callees if self.inlined(callee)))
+
+    def _closure(self, inline: str) -> tuple[set[str], set[str]]:
+        """The inlines that an inline brings along, itself included, and the functions of the kernel that they call."""
+        if inline not in self._closures:
+            inlines, symbols, todo = {inline}, set[str](), [inline]
+            while todo:
+                function = todo.pop()
+                symbols |= self.graph.external.get(function, {}).keys()
+                for callee in self.graph.calls.get(function, {}).keys() - inlines:
+                    if self.inlined(callee):
+                        inlines.add(callee)
+                        todo.append(callee)
+                    elif not self.graph.own(callee):
+                        symbols.add(self.graph.functions[callee].name)
+            self._closures[inline] = (inlines, symbols)
+        return self._closures[inline]
+
+
+def halves(graph: Graph, apis: Apis, sides: Mapping[str, str], keep: Iterable[str] = ()) -> Halves:
+    """The halves of a placement ("kernel", "user" or "both" for each function id).
+
+    A function that the placement does not name is of the kernel half, and so are those in `keep`, whatever the placement says.
+    """
+    kept = set(keep)
+    own = [function for function, _ in graph.owned()]
+    placed = {function: "kernel" if function in kept else str(sides.get(function, "kernel")) for function in own}
+    return Halves(
+        graph,
+        apis,
+        user={function for function, side in placed.items() if side in ("user", "both")},
+        kernel={function for function, side in placed.items() if side in ("kernel", "both")},
+    )

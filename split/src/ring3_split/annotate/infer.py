@@ -1,0 +1,211 @@
+"""What each pointer stands for, as far as the driver's code tells: rules, in order, each with its evidence.
+
+A rule looks at one pointer and either says what it is, with the places that show it, or passes. The first that speaks is
+believed. What no rule decides is asked. A rule may be too careful (a question more) but not too bold: a length that is guessed
+too long copies what is not there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ring3_split.annotate.case import Case, Evidence, Inferred
+from ring3_split.annotate.flow import Seen
+from ring3_split.annotate.interface import caller
+from ring3_split.annotate.measure import measure
+from ring3_split.annotate.vocabulary import Annotation, read
+
+Rule = Callable[[Case], Inferred | None]
+
+
+def infer(case: Case) -> Inferred | None:
+    """The first rule that knows what the pointer is."""
+    return next((found for rule in RULES if (found := rule(case))), None)
+
+
+def function(case: Case) -> Inferred | None:
+    """A pointer to a function, or to a table of functions, is translated by the symbol table."""
+    item = case.item
+    if item.pointee == "function":
+        return _inferred(Annotation("function"), Evidence(item.where, f"declared as a pointer to a function: {item.type}"))
+    if item.pointee == "struct" and item.struct in case.known.tables and not case.trace.of("index", "arithmetic"):
+        return _inferred(Annotation("operations"), Evidence(item.where, f"struct {item.struct} is initialised with functions"))
+    return None
+
+
+def callback(case: Case) -> Inferred | None:
+    """The kernel's contract for an operation says what its parameters are."""
+    item, graph = case.item, case.known.halves.graph
+    for stored in graph.entries.get(item.function, ()) if item.kind == "parameter" else ():
+        note = case.known.apis.callbacks.get(caller(stored), {}).get(item.index)
+        if note:
+            text = _own_names(note, case, stored.object)
+            return None if text is None else Inferred(read(text).annotation, (Evidence("api.toml", f"{stored.field}: {note}"),))
+    return None
+
+
+def user(case: Case) -> Inferred | None:
+    """Only copies between the kernel and a process look at it."""
+    seen = case.trace.of("user")
+    notes = [seen for seen, _, note in case.notes() if note.split()[-1:] == ["user"]]
+    if seen or notes:
+        first = (seen or notes)[0]
+        return _inferred(Annotation("user"), case.evidence(first, f"copied to or from the process by {first.detail}"))
+    return None
+
+
+def registers(case: Case) -> Inferred | None:
+    """It is handed to a register access."""
+    for seen, symbol, note in case.notes():
+        api = case.known.apis.of(symbol)
+        if note == "io" or (api and api.way == "mmio" and not note):
+            return _inferred(Annotation("io"), case.evidence(seen, f"handed to {symbol}"))
+    for origin, allocation in case.known.allocations.get(case.item.place, ()):
+        api = case.known.apis.of(allocation.api)
+        if api and api.result == "io":
+            seen = Seen(origin, allocation.line, "flow")
+            return _inferred(Annotation("io"), case.evidence(seen, f"mapped by {allocation.api}"))
+    return None
+
+
+def allocated(case: Case) -> Inferred | None:
+    """The size that it was allocated with. Several allocations must agree."""
+    found: dict[Annotation, Evidence] = {}
+    for origin, allocation in case.known.allocations.get(case.item.place, ()):
+        annotation = measure(allocation, case)
+        if annotation is None:
+            return None
+        seen = Seen(origin, allocation.line, "flow")
+        found.setdefault(annotation, case.evidence(seen, f"allocated by {allocation.api} with {allocation.size} bytes"))
+    if len(found) == 1:
+        annotation, evidence = next(iter(found.items()))
+        return Inferred(annotation, (evidence,))
+    return None
+
+
+def handle(case: Case) -> Inferred | None:
+    """Nothing in this half looks behind it: by the trace, or because the half touches no object of its type."""
+    item = case.item
+    if case.followed() or item.pointee not in ("struct", "void", "pointer"):
+        return None
+    if item.pointee == "struct" and item.struct not in _touched(case):
+        says = f"the {item.side} half touches no member of struct {item.struct}"
+        return _inferred(Annotation("handle"), Evidence(item.where, says))
+    notes = case.notes()
+    if item.pointee == "void" and notes and not case.unknown() and all(note.split()[-1:] == ["handle"] for _, _, note in notes):
+        seen, symbol, _ = notes[0]
+        return _inferred(Annotation("handle"), case.evidence(seen, f"only handed to {symbol}, which keeps it as a cookie"))
+    return None
+
+
+def text(case: Case) -> Inferred | None:
+    """Characters that are used as a string."""
+    if case.item.pointee != "char" and case.item.type.strip() not in ("const u8 *", "u8 *"):
+        return None
+    for seen in case.trace.of("string"):
+        return _inferred(Annotation("string"), case.evidence(seen, f"used as a string by {seen.detail or 'the code'}"))
+    for seen, symbol, note in case.notes():
+        if note.split()[-1:] == ["string"]:
+            return _inferred(Annotation("string"), case.evidence(seen, f"handed to {symbol}, which takes a string"))
+    return None
+
+
+def members(case: Case) -> Inferred | None:
+    """The element type of a list, from the place that walks it."""
+    for seen in case.trace.of("list") if case.item.pointee == "list" else ():
+        match = re.match(r"(?:struct )?(\w+)\.(\w[\w.]*)$", seen.detail)
+        if match:
+            says = f"walked as a list of struct {match[1]}"
+            return _inferred(Annotation("list", type=match[1], member=match[2]), case.evidence(seen, says))
+    return None
+
+
+def converted(case: Case) -> Inferred | None:
+    """A pointer without a type that is used as one struct."""
+    if case.item.pointee != "void" or case.measured():
+        return None
+    uses = [(one, one.detail.removeprefix("struct ")) for one in case.trace.of("cast")]
+    uses += [(one, one.detail.rpartition(".")[0]) for one in case.trace.of("member")]
+    uses = [(one, struct) for one, struct in uses if struct in case.known.layouts]
+    if len({struct for _, struct in uses}) == 1:
+        seen, struct = uses[0]
+        return _inferred(Annotation("single", type=struct), case.evidence(seen, f"used as struct {struct}"))
+    return None
+
+
+def part(case: Case) -> Inferred | None:
+    """A part of another object, from which the code finds the whole."""
+    for seen in case.trace.of("container") if not case.measured() else ():
+        return _inferred(Annotation("single"), case.evidence(seen, f"a part of struct {seen.detail}, by container_of"))
+    return None
+
+
+def single(case: Case) -> Inferred | None:
+    """One object: only members at constant offsets are reached through it, and it is never indexed or moved."""
+    item = case.item
+    if item.union or item.pointee != "struct" or case.measured():
+        return None
+    touched = case.trace.of("member")
+    if touched:
+        says = f"{len(touched)} accesses to its members, none to a neighbour"
+        return _inferred(Annotation("single"), case.evidence(touched[0], says))
+    return _inferred(Annotation("single"), Evidence(item.where, f"never indexed or moved in the {item.side} half"))
+
+
+def number(case: Case) -> Inferred | None:
+    """One number: never indexed or moved, and handed only to what takes one."""
+    item, notes = case.item, case.notes()
+    if item.union or item.pointee != "number" or item.kind == "field" or case.measured() or case.unknown():
+        return None
+    if all(note.split()[-1:] == ["single"] for _, _, note in notes):
+        return _inferred(
+            Annotation("single"), Evidence(item.where, "never indexed or moved, nor handed to what takes more than one")
+        )
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    function,
+    callback,
+    user,
+    registers,
+    allocated,
+    handle,
+    text,
+    members,
+    converted,
+    part,
+    single,
+    number,
+)
+
+
+def _touched(case: Case) -> set[str]:
+    """Structs of which the receiving half touches members."""
+    if case.item.side == "user":
+        return set(case.known.border.types)
+    return {seen.detail.rpartition(".")[0] for all_seen in case.known.flows["kernel"].seen.values() for seen in all_seen}
+
+
+def _own_names(note: str, case: Case, table: str) -> str | None:
+    """A note of api.toml in the names of this function: `arg1`, and `ops.FIELD(...)` for a function of the same table."""
+    graph = case.known.halves.graph
+    parameters = graph.functions[case.item.function].parameters
+    if any(int(index) >= len(parameters) for index in re.findall(r"\barg(\d+)", note)):
+        return None
+    note = re.sub(r"\barg(\d+)", lambda match: parameters[int(match[1])].name, note)
+    for operation in re.findall(r"\bops\.(\w+)\(", note):
+        sisters = [
+            graph.functions[function].name
+            for function, places in graph.stored.items()
+            if any(place.object == table and place.field.endswith(f".{operation}") for place in places)
+        ]
+        if len(sisters) != 1:
+            return None
+        note = note.replace(f"ops.{operation}(", f"{sisters[0]}(")
+    return note
+
+
+def _inferred(annotation: Annotation, *evidence: Evidence) -> Inferred:
+    return Inferred(annotation, evidence)

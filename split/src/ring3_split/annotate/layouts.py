@@ -1,0 +1,49 @@
+"""The layouts of all units of a driver, asked by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from ring3_split.model import Data, Layout, Member
+
+
+class Layouts:
+    """Structs by name, members by field."""
+
+    def __init__(self, data: Iterable[Data], omit: Iterable[str] = ()) -> None:
+        self.structs: dict[str, Layout] = {}
+        for unit in data:
+            for name, layout in unit.layouts.items():
+                # A struct that a unit only declares has no members there.
+                if name not in self.structs or len(layout.members) > len(self.structs[name].members):
+                    self.structs[name] = layout
+        self.patterns = tuple(omit)
+        self.fields = {f"{name}.{member.name}": member for name, layout in self.structs.items() for member in layout.members}
+
+    def __contains__(self, struct: object) -> bool:
+        return struct in self.structs
+
+    def get(self, struct: str) -> Layout | None:
+        """The layout of a struct."""
+        return self.structs.get(struct)
+
+    def member(self, field: str) -> Member | None:
+        """The member that a field names."""
+        return self.fields.get(field)
+
+    def omitted(self, field: str) -> bool:
+        """Whether a field has no bytes to send."""
+        return any(fnmatchcase(field, pattern) for pattern in self.patterns)
+
+    def count(self, struct: str) -> int:
+        """Members that have bytes."""
+        return sum(not self.omitted(f"{struct}.{member.name}") for member in self.structs[struct].members)
+
+    def where(self, field: str) -> str:
+        """The place of a member, or of its struct where the line is not known."""
+        struct, _, _ = field.rpartition(".")
+        layout, member = self.get(struct), self.member(field)
+        if layout is None:
+            return ""
+        return f"{layout.file}:{(member.line if member else 0) or layout.line}"

@@ -1,0 +1,97 @@
+"""Everything that is known about the border of a plan, and everything that must be asked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ring3_split.annotate import ask
+from ring3_split.annotate.api import Apis, known
+from ring3_split.annotate.ask import Question
+from ring3_split.annotate.case import Inferred, Knowledge, case
+from ring3_split.annotate.flow import flows, parameter
+from ring3_split.annotate.halves import Halves, halves
+from ring3_split.annotate.infer import infer
+from ring3_split.annotate.interface import Interface, interface
+from ring3_split.annotate.items import Item, items
+from ring3_split.annotate.layouts import Layouts
+from ring3_split.graph import Graph, lines
+from ring3_split.model import Allocation, Data
+
+
+@dataclass
+class Survey:
+    """The border with what was inferred and what is asked."""
+
+    halves: Halves
+    layouts: Layouts
+    border: Interface
+    items: dict[str, Item] = field(default_factory=dict)
+    inferred: dict[str, Inferred] = field(default_factory=dict)
+    questions: dict[str, Question] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> int:
+        """Lines of the driver's own functions, against which annotations are counted."""
+        return sum(lines(function) for _, function in self.halves.graph.owned())
+
+
+def survey(graph: Graph, sides: Mapping[str, str], kernel: str, answers: Mapping[str, str] | None = None) -> Survey:
+    """Looks at the border of a plan.
+
+    `answers` are those that were given before: a function that a person keeps in the kernel half is moved there, and a function
+    of the kernel whose way was said is known.
+    """
+    apis, answers = known(), answers or {}
+    planned = halves(graph, apis, sides)
+    misplaced = {question.key: question for question in ask.misplaced(planned)}
+    split = halves(graph, apis, sides, keep=[key for key in misplaced if answers.get(key) == "kernel"])
+    layouts = Layouts(graph.driver.data, apis.omitted)
+    border = interface(split, graph.driver.data, layouts, graph.driver.name, kernel)
+    result = Survey(split, layouts, border, questions=misplaced)
+    _pointers(result, _knowledge(split, apis, layouts, border))
+    for symbol, sites in split.kernel_calls().items():
+        if apis.of(symbol) is None:
+            question = ask.kernel_function(symbol, sites, split)
+            result.questions[question.key] = question
+    return result
+
+
+def _pointers(result: Survey, knowledge: Knowledge) -> None:
+    for item in items(result.halves, result.layouts, result.border):
+        one = case(item, knowledge)
+        result.items[item.key] = item
+        found = infer(one)
+        if found:
+            result.inferred[item.key] = found
+        else:
+            result.questions[item.key] = ask.pointer(one)
+
+
+def _knowledge(split: Halves, apis: Apis, layouts: Layouts, border: Interface) -> Knowledge:
+    graph, data = split.graph, split.graph.driver.data
+    code = {"user": split.user_code, "kernel": split.kernel_code}
+    return Knowledge(
+        halves=split,
+        apis=apis,
+        layouts=layouts,
+        border=border,
+        flows={side: flows(split, data, functions) for side, functions in code.items()},
+        allocations=_allocations(data),
+        tables={
+            place.field.rpartition(".")[0] for places in graph.stored.values() for place in places if place.object and place.field
+        },
+    )
+
+
+def _allocations(data: tuple[Data, ...]) -> dict[str, list[tuple[str, Allocation]]]:
+    """Allocations by the place that receives them."""
+    found: dict[str, dict[tuple[str, Allocation], None]] = defaultdict(dict)
+    for unit in data:
+        for function, allocations in unit.allocations.items():
+            for allocation in allocations:
+                kind, _, name = allocation.into.partition(" ")
+                place = parameter(function, int(name)) if kind == "param" else allocation.into
+                found[place if " " in place or "#" in place else f"field {place}"][function, allocation] = None
+    return {place: list(which) for place, which in found.items()}

@@ -1,0 +1,117 @@
+"""What crosses between the halves of a plan."""
+
+from __future__ import annotations
+
+from border import FILE, OPEN, SEND, Border, function, nic, number, pointer, reads
+from ring3_split.annotate.survey import Survey
+from ring3_split.model import Access, Call, Layout, Member, Stored
+
+
+def ways(found: Survey) -> dict[str, str]:
+    return {downcall.function: downcall.way for downcall in found.border.downcalls}
+
+
+def test_a_user_function_that_the_kernel_knows_is_an_entry() -> None:
+    (entry,) = Border(number("n")).look().border.entries
+    assert (entry.function, entry.called_by, entry.where) == (OPEN, ["ops.open"], "d/a.c:10")
+
+
+def test_a_user_function_that_the_kernel_half_calls_is_an_entry() -> None:
+    border = Border(number("n")).adds(function("help", line=60)).calls("nic_send", Call("help", 31))
+    entries = {entry.function: entry.called_by for entry in border.look().border.entries}
+    assert entries[f"{FILE}:help"] == [SEND]
+
+
+def test_a_user_function_that_only_user_functions_call_is_none() -> None:
+    border = Border(number("n")).adds(function("help", line=60)).calls("nic_open", Call("help", 11))
+    assert [entry.function for entry in border.look().border.entries] == [OPEN]
+
+
+def test_a_replicated_function_is_neither_entry_nor_downcall() -> None:
+    border = Border(number("n")).adds(function("help", line=60), side="both")
+    border.calls("nic_open", Call("help", 11)).calls("nic_send", Call("help", 31))
+    found = border.look().border
+    assert [entry.function for entry in found.entries] == [OPEN]
+    assert found.downcalls == []
+
+
+def test_fields_of_all_that_an_entry_may_run_are_its_own() -> None:
+    border = Border(number("n")).adds(function("help", line=60)).calls("nic_open", Call("help", 11))
+    border.accesses = {f"{FILE}:help": (Access("nic.n", "w", (61,)),)}
+    (entry,) = border.look().border.entries
+    assert (entry.reads, entry.writes, entry.functions) == ([], ["nic.n"], 2)
+
+
+def test_what_a_function_of_the_kernel_half_touches_is_not_the_entrys() -> None:
+    border = Border(number("n")).calls("nic_open", Call("nic_send", 11))
+    border.accesses = {SEND: reads("nic.n")}
+    assert border.look().border.entries[0].reads == []
+
+
+def test_a_called_function_of_the_kernel_half_is_a_downcall() -> None:
+    border = Border(number("n")).calls("nic_open", Call("nic_send", 11))
+    (downcall,) = border.look().border.downcalls
+    assert (downcall.function, downcall.way, downcall.sites) == (SEND, "driver", ["d/a.c:11"])
+
+
+def test_a_function_of_the_kernel_has_the_way_of_the_table() -> None:
+    border = Border(number("n")).calls("nic_open", Call("pci_enable_device", 11), Call("strlen", 12), Call("readl", 13))
+    assert ways(border.look()) == {"pci_enable_device": "downcall", "strlen": "local", "readl": "mmio"}
+
+
+def test_a_header_inline_that_the_table_does_not_name_is_taken_apart() -> None:
+    inline = function("inner", file="include/x.h", calls=(Call("pci_save_state", 12),))
+    border = Border(number("n")).adds(inline).calls("nic_open", Call("inner", 11))
+    (downcall,) = border.look().border.downcalls
+    assert (downcall.function, downcall.sites) == ("pci_save_state", ["d/a.c:11 (through inner)"])
+
+
+def test_a_header_inline_that_the_table_names_is_called_whole() -> None:
+    inline = function("netif_stop_queue", file="include/x.h", calls=(Call("set_something", 12),))
+    border = Border(number("n")).adds(inline).calls("nic_open", Call("netif_stop_queue", 11))
+    assert ways(border.look()) == {"netif_stop_queue": "downcall"}
+
+
+def test_a_member_says_what_each_half_does_to_it() -> None:
+    border = Border(number("n"))
+    border.accesses = {OPEN: (Access("nic.n", "w", (11,)),), SEND: reads("nic.n")}
+    use = border.look().border.types["nic"].members["n"]
+    assert (use.user, use.kernel) == ("w", "r")
+
+
+def test_the_address_of_a_member_may_be_read_and_written() -> None:
+    border = Border(Member("mac", "u8[6]", 0, 6, count=6))
+    border.accesses = {OPEN: (Access("nic.mac", "a", (11,)),)}
+    assert border.look().border.types["nic"].members["mac"].user == "rw"
+
+
+def test_the_address_of_an_embedded_struct_touches_nothing_itself() -> None:
+    border = Border(Member("hw", "struct hw", 0, 8, struct="hw"))
+    border.layouts["hw"] = Layout("hw", "d/nic.h", 20, 8, (number("id"),))
+    border.accesses = {OPEN: (Access("nic.hw", "a", (11,)), *reads("hw.id"))}
+    found = border.look().border
+    assert found.entries[0].reads == ["hw.id"]
+    assert found.types["nic"].members["hw"].struct == "hw"
+
+
+def test_a_member_without_bytes_does_not_count() -> None:
+    border = Border(number("n"))
+    border.layouts["nic"] = nic(number("n"), Member("__cacheline_group_begin__tx", "u8[0]", 4, 0))
+    assert border.look().border.types["nic"].count == 1
+
+
+def test_a_downcall_with_functions_needs_the_symbol_table() -> None:
+    border = Border(number("n")).calls("nic_open", Call("request_threaded_irq", 11))
+    assert border.look().border.downcalls[0].symbols
+
+
+def test_an_entry_of_a_callback_that_was_passed_names_the_function_and_argument() -> None:
+    border = Border(number("n"))
+    border.stored = [Stored("nic_open", 50, api="request_irq", argument=1)]
+    assert border.look().border.entries[0].called_by == ["request_irq:1"]
+
+
+def test_a_function_that_the_plan_does_not_name_stays_in_the_kernel() -> None:
+    border = Border(pointer("next", "nic"))
+    border.sides = {}
+    assert border.look().border.entries == []
