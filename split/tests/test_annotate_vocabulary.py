@@ -54,7 +54,12 @@ def test_a_length_names_members_functions_and_structs() -> None:
 
 
 def test_each_word_says_how_it_is_written() -> None:
-    assert [usage(word) for word in WORDS][:4] == ["single[(struct NAME)]", "array(LENGTH[, struct NAME])", "bytes(LENGTH)", "string"]
+    assert [usage(word) for word in WORDS][:4] == [
+        "single[(struct NAME)]",
+        "array(LENGTH[, struct NAME])",
+        "bytes(LENGTH)",
+        "string",
+    ]
 
 
 def test_every_note_of_the_table_can_be_read() -> None:
