@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ring3_split import distribution
+from ring3_split import distribution, tree
 from ring3_split.errors import Refusal
 from ring3_split.kernel import Kernel
 
@@ -54,4 +54,6 @@ def kernel(arguments: argparse.Namespace) -> Kernel:
     for option in ("config", "arch"):
         if getattr(arguments, option) and not arguments.tree:
             raise Refusal(f"--{option} goes with --tree FOLDER")
+    if arguments.tree:
+        return tree.open_kernel(arguments.tree, arguments.config, arguments.arch, cache(arguments).absolute(), arguments.clang)
     return distribution.open_kernel(arguments.kernel or DEFAULT_KERNEL, cache(arguments).absolute(), arguments.clang)

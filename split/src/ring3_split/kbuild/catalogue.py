@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ring3_split.files import write
+from ring3_split.kbuild import generated
 from ring3_split.kbuild.makefiles import EVALUATE, Directory, Evaluation, Setting, evaluate
 from ring3_split.model import Module
 from ring3_split.stamps import digest, digest_of_files
@@ -47,10 +48,12 @@ class Catalogue(msgspec.Struct, frozen=True):
     broken: dict[str, str] = {}  # directories that make could not evaluate -> its message
 
 
-def read(setting: Setting) -> Catalogue:
-    """Evaluates the kbuild files and lists what they build."""
+def read(setting: Setting, folder: Path) -> Catalogue:
+    """Evaluates the kbuild files and lists what they build; `folder` is where files may be put that units include."""
     found = evaluate(setting, TOPS)
     inherited = _inherited(found)
+    for path in found.directories:
+        inherited[path] += generated.includes(setting, path, folder)
     targets: dict[tuple[str, str], Target] = {}
     for path, directory in found.directories.items():
         builtin = _objects(directory, "y") if path in found.builtin else []
@@ -166,7 +169,7 @@ def load(setting: Setting, folder: Path, key: str) -> Catalogue:
             return stored.catalogue
     except (OSError, msgspec.DecodeError):
         pass  # not there, or not whole
-    catalogue = read(setting)
+    catalogue = read(setting, folder / "shipped")
     files = digest_of_files(setting.root, catalogue.kbuild)
     write(file, msgspec.json.encode(Stored(key, files, catalogue)))
     return catalogue
