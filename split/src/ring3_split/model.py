@@ -71,6 +71,7 @@ class Indirect(Fact, frozen=True):
     field: str = ""  # the field that the pointer was loaded from; "" when it was not a field
     parameter: int = -1  # or the parameter that it came in by
     held: tuple[int, ...] = ()
+    variable: str = ""  # or the global variable (a pointer, or a table of pointers) that it was loaded from
 
 
 class Stored(Fact, frozen=True):

@@ -30,8 +30,17 @@ class Fields:
     def __init__(self, module: IrModule) -> None:
         self._types = module.types
         self.metadata: Metadata = module.metadata
+        self.owners: dict[str, int] = {}  # structs by name, of all fields that were ever named here
         self._structs: dict[tuple[str, int], int] = {}
         self._steps: dict[tuple[str, int, int], tuple[Step, ...]] = {}
+
+    @classmethod
+    def of(cls, module: IrModule) -> Fields:
+        """The fields of a module, which are made once."""
+        known = module.kept.get("fields")
+        if not isinstance(known, cls):
+            known = module.kept["fields"] = cls(module)
+        return known
 
     @cached_property
     def _named(self) -> dict[str, list[int]]:
@@ -102,7 +111,14 @@ class Fields:
 
     def title(self, node: int, member: Member) -> str:
         """The member's field name, "struct.member"; nothing for an unnamed member."""
-        return f"{self.metadata.name(node)}.{member.name}" if member.name else ""
+        if not member.name:
+            return ""
+        struct = self.metadata.name(node)
+        owner = self.owners.get(struct)
+        # Members of unnamed structs belong to the struct around them, whose scope is not a struct of the same name.
+        if owner is None or self.metadata.reference(owner, "scope") == node:
+            self.owners[struct] = node
+        return f"{struct}.{member.name}"
 
     def steps(self, text: str, index: int, place: int) -> tuple[Step, ...]:
         """The way from a place to element `index` of the IR struct that lies there; () when no struct is known."""

@@ -210,6 +210,7 @@ class IrModule:
     metadata: Metadata
     types: Types
     source: str  # source_filename
+    kept: dict[str, object] = field(default_factory=dict)  # what analyses found out and others need too
 
 
 def parse(text: str) -> IrModule:

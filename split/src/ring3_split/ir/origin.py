@@ -68,8 +68,8 @@ UNKNOWN = Origin("unknown")
 class Origins:
     """The origins of the values of one function."""
 
-    def __init__(self, module: IrModule, body: Body, fields: Fields | None = None) -> None:
-        self.fields = fields or Fields(module)
+    def __init__(self, module: IrModule, body: Body) -> None:
+        self.fields = Fields.of(module)
         self._module = module
         self._metadata = module.metadata
         self._body = body
@@ -80,6 +80,15 @@ class Origins:
         self._depth = 0
         self._slots = set(body.variables)
         self._index()
+
+    @classmethod
+    def within(cls, module: IrModule, body: Body) -> Origins:
+        """The origins of a function of a module, which are made once."""
+        key = f"origins {body.name}"
+        known = module.kept.get(key)
+        if not isinstance(known, cls):
+            known = module.kept[key] = cls(module, body)
+        return known
 
     def _index(self) -> None:
         slots = self._slots
@@ -262,10 +271,14 @@ class Origins:
         """The address of a member, from the address of a struct."""
         for step in steps:
             if step.name:
-                origin = Origin("field", step.name, replace(origin, type=0, at=0), address=True, type=step.type, at=step.at)
+                origin = Origin("field", step.name, origin, address=True, type=step.type, at=step.at)
             else:
                 origin = replace(origin, type=step.type, at=step.at)
         return origin
+
+    def is_slot(self, text: str) -> bool:
+        """Whether a value is the address of a local variable or of a parameter's copy."""
+        return text in self._slots
 
     def part_of_store(self, load: Instruction) -> bool:
         """Whether a load only fetches the neighbours of a bit field that is then stored."""

@@ -1,0 +1,70 @@
+"""Facts of a translation unit, read from clang's text IR."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ring3_split.errors import Refusal
+from ring3_split.ir.module import parse
+from ring3_split.model import VERSION, Access, Allocation, Data, Function, Shape, Unit
+from ring3_split.reader.accesses import Accesses
+from ring3_split.reader.functions import Functions
+from ring3_split.reader.layouts import Layouts
+from ring3_split.reader.statics import Statics
+from ring3_split.reader.unit import Context
+
+
+def read(ir_path: Path, source: str, root: Path) -> tuple[Unit, Data]:
+    """Reads the IR of `source`, which is relative to the kernel tree `root`.
+
+    Raises Refusal when the file cannot be read or is not IR of clang.
+    """
+    try:
+        module = parse(ir_path.read_text(encoding="utf-8", errors="surrogateescape"))
+    except OSError as error:
+        raise Refusal(f"{source}: its IR cannot be read: {error}") from error
+    except ValueError as error:
+        raise Refusal(f"{source}: {ir_path} is not text IR of clang: {error}") from error
+    context = Context(module, root)
+    functions, data = _functions(context, source)
+    statics = Statics(context)
+    unit = Unit(
+        version=VERSION,
+        source=source,
+        functions=functions,
+        stored=statics.stored(),
+        exports=statics.exports(),
+        aliases=module.aliases,
+        parameters=statics.parameters(),
+        declared=statics.declared(),
+    )
+    return unit, data
+
+
+def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Data]:
+    """The functions of the unit, and what their code does with memory."""
+    reader = Functions(context)
+    functions: list[Function] = []
+    accesses: dict[str, tuple[Access, ...]] = {}
+    allocations: dict[str, tuple[Allocation, ...]] = {}
+    shapes: dict[str, tuple[Shape, ...]] = {}
+    variables: dict[str, dict[str, str]] = {}
+    for body in context.module.functions.values():
+        if not body.attached("dbg"):
+            continue  # made by the compiler: it is in no source
+        function = reader.read(body, [], {})
+        functions.append(function)
+        touched = Accesses(context, body)
+        accesses[function.id] = touched.fields
+        variables[function.id] = touched.globals
+    fields = {access.field for all_of_one in accesses.values() for access in all_of_one}
+    data = Data(
+        version=VERSION,
+        source=source,
+        accesses={name: found for name, found in accesses.items() if found},
+        allocations=allocations,
+        shapes=shapes,
+        globals={name: found for name, found in variables.items() if found},
+        layouts=Layouts(context).of(fields),
+    )
+    return tuple(functions), data

@@ -1,0 +1,140 @@
+"""What the IR does not keep and the source text has: where a body ends, `inline`, and the word at a place.
+
+# Paths
+Facts name files relative to the tree. A distribution keeps its headers in folders of their own; such a path is cut to the part
+that the tree has too, or, for generated headers, from `include/` or `arch/` on.
+
+# Ends
+Debug information has the first line of a function and of its body, not the last. The end is the brace that closes the body;
+comments, strings and all but one branch of `#if` are skipped. A body that a macro wrote has no brace of its own in the file: it
+ends where its last instruction is.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from pathlib import Path, PurePosixPath
+
+_TOKEN = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|^[ \t]*\#[ \t]*(?P<directive>if|el|endif)|[{}]""",
+    re.DOTALL | re.MULTILINE,
+)
+_INLINE = re.compile(r"\b(?:__)?(?:always_)?inline(?:__)?\b|\bINLINE\b")
+_ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b")
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+_GENERATED = re.compile(r"/((?:arch/[^/]+/include|include)/.*)")
+
+
+class Text:
+    """One source file."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self.text = Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError:  # moved since it was compiled: what only the text tells is then not known
+            self.text = ""
+        lines = self.text.split("\n")
+        self.lines = lines
+        self._starts = [0, *accumulate(len(line) + 1 for line in lines)]
+
+    def line(self, number: int) -> str:
+        """A line, from 1; "" when there is none."""
+        return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
+
+    def closing_brace(self, number: int) -> int:
+        """The line that closes the first brace of line `number`; 0 when there is no brace there, or it is never closed."""
+        if "{" not in self.line(number):
+            return 0
+        depth = 0
+        branches: list[int] = []
+        for match in _TOKEN.finditer(self.text, self._starts[number - 1]):
+            mark = match[0]
+            if mark == "{":
+                depth += 1
+            elif mark == "}":
+                depth -= 1
+                if depth == 0:
+                    return number + self.text.count("\n", self._starts[number - 1], match.start())
+            elif match["directive"]:
+                depth = _branch(match["directive"], depth, branches)
+        return 0
+
+    def inline(self, number: int, name: str) -> bool:
+        """Whether the function that is named in line `number` is declared inline there."""
+        head = self.line(number).partition(name)[0]
+        for before in range(number - 1, max(number - 5, 0), -1):
+            text = self.line(before).rstrip()
+            if not text or text[-1] in ";}/{" or text[0] in "#/ *":
+                break
+            head = f"{text} {head}"
+        return bool(_INLINE.search(head))
+
+    def word(self, number: int, column: int) -> str:
+        """The identifier that begins at a column, from 1."""
+        match = _WORD.match(self.line(number), column - 1) if column else None
+        return match[0] if match else ""
+
+    def assembly_macros(self) -> set[str]:
+        """The macros of this file that have inline assembly in them."""
+        return {match[1] for match in _DEFINE.finditer(self.text) if _ASM.search(match[2])} if "asm" in self.text else set()
+
+
+def _branch(directive: str, depth: int, branches: list[int]) -> int:
+    """The depth of braces after a conditional directive: each branch begins as deep as the first did."""
+    if directive == "if":
+        branches.append(depth)
+    elif branches:
+        return branches[-1] if directive == "el" else (branches.pop(), depth)[1]
+    return depth
+
+
+class Sources:
+    """The files of one unit."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+        self._texts: dict[str, Text] = {}
+        self._relative: dict[str, str] = {}
+        self._folders: list[str] = []  # that have stood for the root so far
+
+    def text(self, path: str) -> Text:
+        """A file, by its absolute path."""
+        if path not in self._texts:
+            self._texts[path] = Text(path)
+        return self._texts[path]
+
+    def relative(self, path: str) -> str:
+        """A path relative to the tree."""
+        if path not in self._relative:
+            self._relative[path] = self._cut(path)
+        return self._relative[path]
+
+    def _cut(self, path: str) -> str:
+        whole = PurePosixPath(_normal(path))
+        if whole.is_relative_to(self._root):
+            return str(whole.relative_to(self._root))
+        text = str(whole)
+        for folder in self._folders:
+            if text.startswith(folder):
+                return text[len(folder) :]
+        parts = whole.parts[1:] if whole.is_absolute() else whole.parts
+        for first in range(1, len(parts) - 1):
+            rest = "/".join(parts[first:])
+            if (self._root / rest).is_file():
+                self._folders.append(text[: -len(rest)])
+                return rest
+        generated = _GENERATED.search(text)
+        return generated[1] if generated else text
+
+
+def _normal(path: str) -> str:
+    """A path without "." and ".."."""
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == ".." and parts and parts[-1] not in ("", ".."):
+            parts.pop()
+        elif part != "." and (part or not parts):
+            parts.append(part)
+    return "/".join(parts)
