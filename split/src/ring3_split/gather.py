@@ -48,7 +48,7 @@ def read_ir(ir: Path, source: str, root: Path) -> tuple[Unit, Data]:
     """The reader."""
     from ring3_split import reader  # noqa: PLC0415 - only the processes that read need it
 
-    return reader.read(ir, source, root)  # type: ignore[attr-defined,no-any-return]
+    return reader.read(ir, source, root)
 
 
 def gather(kernel: Kernel, modules: Sequence[Module], jobs: int | None = None, read: Read = read_ir) -> list[ModuleFacts]:

@@ -100,9 +100,9 @@ class Sources:
         self._folders: list[str] = []  # that have stood for the root so far
 
     def text(self, path: str) -> Text:
-        """A file, by its absolute path."""
+        """A file, by its absolute path, or else by that of the tree's own copy."""
         if path not in self._texts:
-            self._texts[path] = Text(path)
+            self._texts[path] = Text(path if Path(path).is_file() else str(self._root / self.relative(path)))
         return self._texts[path]
 
     def relative(self, path: str) -> str:
