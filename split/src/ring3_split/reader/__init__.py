@@ -10,6 +10,7 @@ from ring3_split.model import VERSION, Access, Allocation, Data, Function, Shape
 from ring3_split.reader.accesses import Accesses
 from ring3_split.reader.functions import Functions
 from ring3_split.reader.layouts import Layouts
+from ring3_split.reader.regions import Held, regions
 from ring3_split.reader.statics import Statics
 from ring3_split.reader.unit import Context
 
@@ -44,6 +45,7 @@ def read(ir_path: Path, source: str, root: Path) -> tuple[Unit, Data]:
 def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Data]:
     """The functions of the unit, and what their code does with memory."""
     reader = Functions(context)
+    held = regions(context.module)
     functions: list[Function] = []
     accesses: dict[str, tuple[Access, ...]] = {}
     allocations: dict[str, tuple[Allocation, ...]] = {}
@@ -52,7 +54,7 @@ def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Dat
     for body in context.module.functions.values():
         if not body.attached("dbg"):
             continue  # made by the compiler: it is in no source
-        function = reader.read(body, [], {})
+        function = reader.read(body, held.get(body.name, Held()))
         functions.append(function)
         touched = Accesses(context, body)
         accesses[function.id] = touched.fields

@@ -7,7 +7,8 @@ import re
 from ring3_split.ir.instruction import Instruction
 from ring3_split.ir.module import Body, plain
 from ring3_split.ir.origin import Origins
-from ring3_split.model import Call, Function, Indirect, Parameter, Region, Stored
+from ring3_split.model import Call, Function, Indirect, Parameter, Stored
+from ring3_split.reader.regions import Held
 from ring3_split.reader.unit import Context
 
 _MACRO = 1 << 31  # clang's source locations of text that came out of a macro have this bit
@@ -15,8 +16,6 @@ _SEGMENT = re.compile(r"addrspace\(25[67]\)|%[gf]s:")
 _GLOBALS = re.compile(r'@([\w.$-]+|"[^"]*")')
 _PERCPU_SYMBOLS = frozenset(("__per_cpu_offset", "per_cpu__this_cpu_off", "this_cpu_off"))
 _SINKS = frozenset(("store", "call", "callbr", "phi", "select"))
-
-Held = dict[int, tuple[int, ...]]
 
 
 class Functions:
@@ -31,14 +30,14 @@ class Functions:
             name for name, variable in self._module.globals.items() if "percpu" in variable.section or name in _PERCPU_SYMBOLS
         }
 
-    def read(self, body: Body, regions: list[Region], held: Held) -> Function:
-        """The facts of one function, with the regions that were found in it."""
+    def read(self, body: Body, held: Held) -> Function:
+        """The facts of one function, with the locks that it holds."""
         node = body.attached("dbg")
         path = self._context.path(node)
         line = self._metadata.number(node, "line")
         returns, types, variadic = self._context.ctypes.signature(self._metadata.reference(node, "type"))
         names = {variable.argument: variable.name for variable in body.variables.values()}
-        calls, indirect = self._calls(body, held)
+        calls, indirect = self._calls(body, held.at)
         return Function(
             name=body.name,
             file=self._context.sources.relative(path),
@@ -54,7 +53,7 @@ class Functions:
             calls=calls,
             indirect=indirect,
             stored=self._stored(body),
-            regions=tuple(regions),
+            regions=held.regions,
             assembly=self._assembly(body, path),
             percpu=self._percpu_lines(body),
         )
@@ -72,7 +71,7 @@ class Functions:
         attributes = self._module.attributes.get(group[1], "") if group else ""
         return "alwaysinline" in attributes or self._context.sources.text(path).inline(line, body.name)
 
-    def _calls(self, body: Body, held: Held) -> tuple[tuple[Call, ...], tuple[Indirect, ...]]:
+    def _calls(self, body: Body, held: dict[int, tuple[int, ...]]) -> tuple[tuple[Call, ...], tuple[Indirect, ...]]:
         direct, indirect = [], []
         for instruction in body.instructions:
             callee = instruction.callee

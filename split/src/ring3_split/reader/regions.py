@@ -116,7 +116,7 @@ class _Names:
     """
 
     def __init__(self, module: IrModule, body: Body) -> None:
-        self._origins = Origins(module, body)
+        self._origins = Origins.within(module, body)
         self._calls = {call.result: call for call in body.instructions if call.callee[1:] in _TRANSPARENT}
 
     def of(self, value: str) -> tuple[str, str]:
