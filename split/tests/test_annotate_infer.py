@@ -66,6 +66,12 @@ def test_a_length_that_the_holder_does_not_know_is_asked() -> None:
     assert inferred(found, "nic.ring") == "asked"
 
 
+def test_a_length_that_the_code_does_not_show_is_asked() -> None:
+    found = allocated(with_ring(Shape("index", "field nic.ring", 13, "i")), "? * sizeof(struct ring)").look()
+    assert inferred(found, "nic.ring") == "asked"
+    assert known(found, "nic.ring")[-1] == "d/a.c:12: allocated by kcalloc with ? * sizeof(struct ring) bytes"
+
+
 def test_allocations_that_disagree_are_asked() -> None:
     border = allocated(with_ring(Shape("index", "field nic.ring", 13, "i")), "nic.rings * sizeof(struct ring)")
     assert inferred(allocated(border, "4 * sizeof(struct ring)").look(), "nic.ring") == "asked"

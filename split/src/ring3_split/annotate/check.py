@@ -68,28 +68,29 @@ class Judge:
 
     def _chain(self, item: Item, chain: tuple[str, ...]) -> str:
         """What is wrong with `first->second.third`."""
+        constant = len(chain) == 1 and self.definitions.constant
         if item.kind == "field":
-            struct, rest, scope = item.key.rpartition(".")[0], chain, "no member"
-        else:
-            declared = {one.name: one.type for one in self.survey.halves.graph.functions[item.function].parameters}
-            if chain[0] not in declared:
-                known = len(chain) == 1 and self.definitions.constant(chain[0])
-                return "" if known else f"`{chain[0]}` is no parameter of the function, and no constant"
-            target = pointee(declared[chain[0]])
-            if len(chain) == 1:
-                return f"`{chain[0]}` is a pointer, not a number" if target else ""
-            struct, rest, scope = (target[1] if target else ""), chain[1:], "no member"
-        for index, name in enumerate(rest):
+            wrong = self._members(item.key.rpartition(".")[0], chain)
+            return "" if wrong and constant and constant(chain[0]) else wrong
+        declared = {one.name: one.type for one in self.survey.halves.graph.functions[item.function].parameters}
+        if chain[0] not in declared:
+            return "" if constant and constant(chain[0]) else f"`{chain[0]}` is no parameter of the function, and no constant"
+        target = pointee(declared[chain[0]])
+        if len(chain) == 1:
+            return f"`{chain[0]}` is a pointer, not a number" if target else ""
+        return self._members(target[1] if target else "", chain[1:], chain[0])
+
+    def _members(self, struct: str, names: tuple[str, ...], before: str = "") -> str:
+        """What is wrong with a way through members, which must end at a number."""
+        for name in names:
             if struct not in self.survey.layouts:
-                return "" if self.definitions.struct(struct) else f"`{'.'.join(chain[: index + 1])}` has no members"
+                return "" if struct and self.definitions.struct(struct) else f"`{before}` has no members"
             member = self.survey.layouts.member(f"{struct}.{name}")
             if member is None:
-                constant = len(chain) == 1 and self.definitions.constant(name)
-                return "" if constant else f"`{name}` is {scope} of struct {struct}"
-            last = index == len(rest) - 1
-            if last and not _number(member):
+                return f"`{name}` is no member of struct {struct}"
+            if name is names[-1] and not _number(member):
                 return f"`{name}` of struct {struct} is not a number: {member.type}"
-            struct = member.struct or member.pointee
+            struct, before = member.struct or member.pointee, name
         return ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ring3_split.annotate.case import Case
+from ring3_split.annotate.expression import Malformed, parse
 from ring3_split.annotate.vocabulary import Annotation
 from ring3_split.model import Allocation
 
@@ -40,8 +41,13 @@ def _divided(size: str, struct: str) -> str | None:
 
 
 def _local(expression: str, owner: str) -> str:
-    """An expression over the owner's own members, or over constants; "" if it names anything else."""
+    """An expression over the owner's own members, or over constants; "" if it names anything else, or is not known."""
     names = re.findall(r"[A-Za-z_][\w.]*", re.sub(r"sizeof\([^)]*\)", "", expression))
-    if not expression or any(not owner or not name.startswith(f"{owner}.") for name in names):
+    if not expression or "?" in expression or any(not owner or not name.startswith(f"{owner}.") for name in names):
         return ""
-    return expression.replace(f"{owner}.", "") if owner else expression
+    local = expression.replace(f"{owner}.", "") if owner else expression
+    try:
+        parse(local)
+    except Malformed:
+        return ""  # shifts and masks: a person says what they mean
+    return local
