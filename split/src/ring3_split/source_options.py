@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ring3_split import distribution, tree
+from ring3_split import compile_commands, distribution, tree
 from ring3_split.errors import Refusal
 from ring3_split.kernel import Kernel
 
@@ -56,4 +56,6 @@ def kernel(arguments: argparse.Namespace) -> Kernel:
             raise Refusal(f"--{option} goes with --tree FOLDER")
     if arguments.tree:
         return tree.open_kernel(arguments.tree, arguments.config, arguments.arch, cache(arguments).absolute(), arguments.clang)
+    if arguments.compile_commands:
+        return compile_commands.open_kernel(arguments.compile_commands, cache(arguments).absolute(), arguments.clang)
     return distribution.open_kernel(arguments.kernel or DEFAULT_KERNEL, cache(arguments).absolute(), arguments.clang)

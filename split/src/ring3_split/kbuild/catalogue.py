@@ -24,8 +24,9 @@ TOPS = ("drivers", "sound")
 NOT_C = {".S": "assembly", ".rs": "Rust", ".asn1": "generated from ASN.1", ".dts": "device tree"}
 # Flags that change what the compiler reads. The rest of what kbuild files add are warnings, tuning and instrumentation.
 READS = re.compile(
-    r"-(D|U|I|std=|include$|iquote|isystem|idirafter|m(no-)?(sse|mmx|avx|80387|hard-float|soft-float)|f(un)?signed|fshort|fms-)"
+    r"-(D|U|I|std=|include|iquote|isystem|idirafter|m(no-)?(sse|mmx|avx|80387|hard-float|soft-float)|f(un)?signed|fshort|fms-)"
 )
+SEPARATE = ("-I", "-D", "-U", "-include", "-iquote", "-isystem", "-idirafter")
 
 
 class Target(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -85,7 +86,7 @@ def _target(root: Path, directory: Directory, name: str, kind: str, inherited: l
     own: dict[str, tuple[str, ...]] = {}
     for part in _parts(directory, name, kind):
         stem = posixpath.normpath(posixpath.join(directory.path, part))
-        source, reason = _source(root, stem)
+        source, reason = source_of(root, stem)
         if reason:
             skipped[f"{stem}.o"] = reason
         elif source not in sources:
@@ -109,7 +110,7 @@ def _parts(directory: Directory, name: str, kind: str) -> list[str]:
     return list(dict.fromkeys(w.removesuffix(".o") for w in words if w.endswith(".o"))) or [name]
 
 
-def _source(root: Path, stem: str) -> tuple[str, str]:
+def source_of(root: Path, stem: str) -> tuple[str, str]:
     """Where the source of an object is, or why it has none that can be read."""
     for ending in (".c", ".c_shipped"):
         if (root / (stem + ending)).is_file():
@@ -138,14 +139,12 @@ def _split(value: str) -> list[str]:
 
 
 def clean(flags: list[str]) -> list[str]:
-    """The flags that change what is read, each in one form: "-I" "dir" becomes "-Idir"."""
+    """The flags that change what is read, each one word: "-include" "x.h" becomes "-includex.h"."""
     kept: list[str] = []
     words = iter(flags)
     for word in words:
-        if word in ("-I", "-D", "-U"):
+        if word in SEPARATE:
             kept.append(word + next(words, ""))
-        elif word in ("-include", "-iquote", "-isystem", "-idirafter"):
-            kept += [word, next(words, "")]
         elif READS.match(word):
             kept.append(word)
     return kept
