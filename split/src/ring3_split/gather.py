@@ -22,7 +22,7 @@ from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 
-from ring3_split import workers
+from ring3_split import reader, workers
 from ring3_split.errors import Refusal
 from ring3_split.files import refused
 from ring3_split.kernel import Kernel, macros
@@ -44,14 +44,7 @@ class Task:
     source: str
 
 
-def read_ir(ir: Path, source: str, root: Path) -> tuple[Unit, Data]:
-    """The reader."""
-    from ring3_split import reader  # noqa: PLC0415 - only the processes that read need it
-
-    return reader.read(ir, source, root)
-
-
-def gather(kernel: Kernel, modules: Sequence[Module], jobs: int | None = None, read: Read = read_ir) -> list[ModuleFacts]:
+def gather(kernel: Kernel, modules: Sequence[Module], jobs: int | None = None, read: Read = reader.read) -> list[ModuleFacts]:
     """The facts of modules, in their order; `jobs` units at a time, one for each processor if not said.
 
     Raises:
@@ -69,7 +62,7 @@ def gather(kernel: Kernel, modules: Sequence[Module], jobs: int | None = None, r
     return [_facts(module, own, found, failures) for module, own in zip(modules, tasks, strict=True)]
 
 
-def gather_data(kernel: Kernel, module: Module, jobs: int | None = None, read: Read = read_ir) -> list[Data]:
+def gather_data(kernel: Kernel, module: Module, jobs: int | None = None, read: Read = reader.read) -> list[Data]:
     """The data facts of a module's units, but for those that fail; they are read, if they are not in the cache."""
     gather(kernel, [module], jobs, read)
     store = open_store(kernel)
@@ -125,7 +118,10 @@ def _read(reading: Reading, task: Task, folder: Path) -> str:
     for flags in _ways(kernel, task):
         error = kernel.compiler.compile(task.source, ir, (*flags, "-MD", "-MF", str(listed)), kernel.root)
         if not error:
-            facts = reading.read(ir, task.source, kernel.root)
+            try:
+                facts = reading.read(ir, task.source, kernel.root)
+            except Refusal as refusal:
+                return str(refusal)
             reading.store.put(task.module, facts, task.source, own_files(kernel, dependencies(listed)))
             return ""
         if "No space left on device" in error:
