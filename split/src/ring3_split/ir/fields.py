@@ -8,15 +8,15 @@ information that has the IR struct's name, size, or place.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from ring3_split.ir.metadata import Member, Metadata
 from ring3_split.ir.module import IrModule
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One member further into a struct."""
 
     name: str  # "struct.member"; "" when the member is unnamed, or holds bit fields

@@ -95,18 +95,26 @@ def value(text: str) -> str:
 
 
 def _load(instruction: Instruction, rest: str) -> None:
-    rest = _flags(rest)
-    type_, pointer, *_ = split(rest) if "(" in rest or "{" in rest or "[" in rest else rest.split(", ")
+    type_, _, pointer = rest.partition(", ptr %")
+    if pointer and not type_.startswith(("volatile ", "atomic ")):  # nearly all
+        instruction.type = type_
+        instruction.operands = [f"%{pointer.partition(',')[0]}"]
+        return
+    type_, pointer, *_ = split(_flags(rest))
     instruction.type = type_
     instruction.operands = [value(_unordered(pointer))]
 
 
 def _store(instruction: Instruction, rest: str) -> None:
-    rest = _flags(rest)
-    what, pointer, *_ = split(rest)
+    what, separator, pointer = rest.partition(", ptr %")
+    if not separator or "(" in what or what.startswith(("volatile ", "atomic ")):
+        what, pointer, *_ = split(_flags(rest))
+        pointer = value(_unordered(pointer))
+    else:
+        pointer = f"%{pointer.partition(',')[0]}"
     stored = value(what)
     instruction.type = what[: len(what) - len(stored)].rstrip()
-    instruction.operands = [stored, value(_unordered(pointer))]
+    instruction.operands = [stored, pointer]
 
 
 def _flags(rest: str) -> str:
@@ -135,9 +143,9 @@ def _return(instruction: Instruction, rest: str) -> None:
 def _getelementptr(instruction: Instruction, rest: str) -> None:
     while rest.startswith(("inbounds ", "nuw ", "nusw ", "inrange")):
         rest = rest.partition(" ")[2]
-    type_, base, *indices = split(rest)
+    type_, base, *indices = split(rest) if "(" in rest or "{" in rest or "<" in rest else rest.split(", ")
     instruction.type = type_
-    instruction.operands = [value(base), *(value(index) for index in indices if not index.startswith("!"))]
+    instruction.operands = [value(base), *[index.rpartition(" ")[2] for index in indices if index[0] != "!"]]
 
 
 def _call(instruction: Instruction, rest: str) -> None:

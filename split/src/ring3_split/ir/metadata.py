@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 _LOCATION = re.compile(r"line: (\d+)(?:, column: (\d+))?, scope: !(\d+)")
 _FIELD = re.compile(r'(\w+): (?:!(\d+)|"([^"]*)"|([^,()]+))')
 _REFERENCES = re.compile(r"!(\d+)|null")
 _COMPOSITE = re.compile(r'DW_TAG_(?:structure|union)_type, (?:name: "([^"]*)", )?')
+_TAG = re.compile(r"tag: DW_TAG_(\w+?)(?:_type)?[,)]")
+_TRANSPARENT = frozenset(("typedef", "const", "volatile", "restrict", "atomic"))
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2})")
 
 
@@ -18,8 +21,7 @@ def unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text) if "\\" in text else text
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """A member of a struct or union. Offset and size are in bits."""
 
     name: str  # "" of an unnamed struct or union
@@ -38,6 +40,9 @@ class Metadata:
         self._nodes: dict[int, dict[str, str]] = {}
         self._members: dict[int, tuple[Member, ...]] = {}
         self._names: dict[int, str] = {}
+        self._tags: dict[int, str] = {}
+        self._stripped: dict[int, int] = {}
+        self._composites: dict[int, int] = {}
 
     def _location(self, node: int) -> tuple[int, int, int]:
         known = self._locations.get(node)
@@ -65,7 +70,9 @@ class Metadata:
         if known is None:
             text = self.lines[node]
             found = _FIELD.findall(text)
-            known = self._nodes[node] = {key: reference or unescape(string) or other for key, reference, string, other in found}
+            known = self._nodes[node] = {key: reference or string or other for key, reference, string, other in found}
+            if "\\" in text:
+                self._nodes[node] = known = {key: unescape(value) for key, value in known.items()}
         return known
 
     def reference(self, node: int, key: str) -> int:
@@ -89,16 +96,23 @@ class Metadata:
 
     def tag(self, node: int) -> str:
         """The kind of a type: "structure", "union", "pointer", "typedef", "array", "base", "subroutine" ..."""
-        text = self.lines[node] if node else ""
-        if match := re.search(r"tag: DW_TAG_(\w+?)(?:_type)?[,)]", text):
-            return match[1]
-        return "base" if "!DIBasicType" in text else "subroutine" if "!DISubroutineType" in text else ""
+        known = self._tags.get(node)
+        if known is None:
+            text = self.lines[node] if node else ""
+            match = _TAG.search(text)
+            other = "base" if "!DIBasicType" in text else "subroutine" if "!DISubroutineType" in text else ""
+            known = self._tags[node] = match[1] if match else other
+        return known
 
     def strip(self, node: int) -> int:
         """The type without typedefs and qualifiers."""
-        while node and self.tag(node) in ("typedef", "const", "volatile", "restrict", "atomic"):
-            node = self.reference(node, "baseType")
-        return node
+        known = self._stripped.get(node)
+        if known is None:
+            known = node
+            while known and self.tag(known) in _TRANSPARENT:
+                known = self.reference(known, "baseType")
+            self._stripped[node] = known
+        return known
 
     def pointee(self, node: int) -> int:
         """What a pointer type points to, or the element type of an array; 0 for anything else."""
@@ -114,8 +128,11 @@ class Metadata:
 
     def composite(self, node: int) -> int:
         """The struct or union that a type is, 0 when it is neither."""
-        node = self.strip(node)
-        return node if self.tag(node) in ("structure", "union") else 0
+        known = self._composites.get(node)
+        if known is None:
+            bare = self.strip(node)
+            known = self._composites[node] = bare if self.tag(bare) in ("structure", "union") else 0
+        return known
 
     def members(self, node: int) -> tuple[Member, ...]:
         """The members of a struct or union in order."""
@@ -140,7 +157,7 @@ class Metadata:
         while node:
             if "size" in self.node(node):
                 return self.number(node, "size")
-            if self.tag(node) not in ("typedef", "const", "volatile", "restrict", "atomic"):
+            if self.tag(node) not in _TRANSPARENT:
                 break
             node = self.reference(node, "baseType")
         return 0

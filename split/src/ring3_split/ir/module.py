@@ -26,7 +26,7 @@ _LINKAGE = re.compile(
 )
 _CALLED = re.compile(rf" call [^@\n]*@({_NAME})\(")
 _SECTION = re.compile(r', section "([^"]*)"')
-_TERMINATORS = frozenset(("br", "switch", "ret", "unreachable", "indirectbr", "callbr", "invoke", "resume"))
+_BRANCHES = frozenset(("br", "switch", "indirectbr", "callbr", "invoke"))
 
 
 def plain(name: str) -> str:
@@ -130,7 +130,7 @@ class Body:
                 instruction = Instruction(len(instructions), text[2:], self._metadata)
                 instructions.append(instruction)
                 block.instructions.append(instruction)
-                if instruction.opcode in _TERMINATORS:
+                if instruction.opcode in _BRANCHES:
                     block.successors = instruction.targets()
             elif line.startswith("    #dbg_declare"):
                 self._declare(line)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from ring3_split.ir.bits import loaded_bits, rewritten, stored_bits
 from ring3_split.ir.fields import Fields, Step
@@ -27,8 +29,7 @@ _GLOBAL = re.compile(r'@(?:[\w.$-]+|"[^"]*")')
 _EXPRESSION = re.compile(r"(getelementptr|[a-z]+)[a-z ]*(?:inrange\([^)]*\) )?\(")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where a value came from.
 
     It was loaded from the place that kind and name tell, or, with `address`, is the address of that place.

@@ -35,9 +35,12 @@ class Text:
             self.text = Path(path).read_text(encoding="utf-8", errors="replace")
         except OSError:  # moved since it was compiled: what only the text tells is then not known
             self.text = ""
-        lines = self.text.split("\n")
-        self.lines = lines
-        self._starts = [0, *accumulate(len(line) + 1 for line in lines)]
+        self.lines = self.text.split("\n")
+        self._starts = [0, *accumulate(map(len, self.lines))]
+
+    def start(self, number: int) -> int:
+        """Where a line begins in the text."""
+        return self._starts[number - 1] + number - 1
 
     def line(self, number: int) -> str:
         """A line, from 1; "" when there is none."""
@@ -49,14 +52,14 @@ class Text:
             return 0
         depth = 0
         branches: list[int] = []
-        for match in _TOKEN.finditer(self.text, self._starts[number - 1]):
+        for match in _TOKEN.finditer(self.text, self.start(number)):
             mark = match[0]
             if mark == "{":
                 depth += 1
             elif mark == "}":
                 depth -= 1
                 if depth == 0:
-                    return number + self.text.count("\n", self._starts[number - 1], match.start())
+                    return number + self.text.count("\n", self.start(number), match.start())
             elif match["directive"]:
                 depth = _branch(match["directive"], depth, branches)
         return 0
