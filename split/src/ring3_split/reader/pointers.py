@@ -16,7 +16,7 @@ _MEMORY = re.compile(r"^@llvm\.(memcpy|memmove|memset)\b.*")
 PLACES = ("param", "call", "global", "field")
 
 
-def flows(body: Body, origins: Origins) -> list[Shape]:
+def flows(body: Body, origins: Origins) -> tuple[Shape, ...]:
     """The flows of one function, each once, in the order of lines."""
     found: dict[tuple[str, str, int], Shape] = {}
     for instruction in body.instructions:
@@ -29,7 +29,7 @@ def flows(body: Body, origins: Origins) -> list[Shape]:
                     shape = Shape("flow", place, instruction.line, target)
                     # The first of its way is enough; calls through pointers are told apart by their lines.
                     found.setdefault((place, target, shape.line if target.startswith(":") else 0), shape)
-    return sorted(found.values(), key=lambda shape: (shape.line, shape.pointer, shape.detail))
+    return tuple(sorted(found.values(), key=lambda shape: (shape.line, shape.pointer, shape.detail)))
 
 
 def _moved(instruction: Instruction, origins: Origins) -> Iterator[tuple[str, str]]:
