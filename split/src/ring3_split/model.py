@@ -22,8 +22,8 @@ import msgspec
 VERSION = 1
 
 
-class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of all facts: immutable, and stored without what is default."""
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Base of all facts: immutable, stored without what is default, and without cycles for the garbage collector to find."""
 
 
 class Kind(StrEnum):
