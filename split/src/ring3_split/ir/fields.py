@@ -91,8 +91,17 @@ class Fields:
             return False
         if self.metadata.tag(node) == "union":
             return True
-        offsets = {self._types.offset(text, index) * 8 for index in range(len(self._types.elements(text)))}
-        return all(member.bitfield or member.offset in offsets for member in self.metadata.members(node) if member.size)
+        elements = {self._types.offset(text, i) * 8: element for i, element in enumerate(self._types.elements(text))}
+        members = [member for member in self.metadata.members(node) if member.size and not member.bitfield]
+        return all(member.offset in elements and self._alike(member, elements[member.offset]) for member in members)
+
+    def _alike(self, member: Member, element: str) -> bool:
+        """Whether a member can be an element: both a struct, a union, an array, a pointer, or none of these."""
+        tag = self.metadata.tag(self.metadata.strip(member.type))
+        if tag in ("structure", "union"):
+            return element.startswith(("{", "<{", f"%{tag.removesuffix('ure')}", f'%"{tag.removesuffix("ure")}'))
+        kinds = {"array": ("[", "<"), "pointer": ("ptr",)}
+        return element.startswith(kinds.get(tag, ("i", "f", "d", "h", "x", "b", "<", "{", "[", "p")))
 
     def _inner(self, place: int, path: tuple[Step, ...] = ()) -> list[tuple[int, tuple[Step, ...]]]:
         """The structs that begin where a place begins, outermost first, with the way to each."""
@@ -205,7 +214,15 @@ class Fields:
 
     def _covering(self, node: int, offset: int) -> Member | None:
         """The member that a bit offset lies in; of a union the first that has a pointer there."""
-        covering = [m for m in self.metadata.members(node) if m.offset <= offset < m.offset + m.size]
+        members = self.metadata.members(node)
+        covering = [m for m in members if m.offset <= offset < m.offset + m.size]
+        if (
+            not covering
+            and members
+            and members[-1].offset <= offset
+            and self.metadata.element(members[-1].type) != members[-1].type
+        ):
+            return members[-1]  # an array without a length at the end, which the initialiser gives elements
         if len(covering) > 1:
             pointers = [m for m in covering if self._pointer_at(m, offset - m.offset)]
             return (pointers or covering)[0]

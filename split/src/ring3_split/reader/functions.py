@@ -15,6 +15,7 @@ _MACRO = 1 << 31  # clang's source locations of text that came out of a macro ha
 _SEGMENT = re.compile(r"addrspace\(25[67]\)|%[gf]s:")
 _GLOBALS = re.compile(r'@([\w.$-]+|"[^"]*")')
 _PERCPU_SYMBOLS = frozenset(("__per_cpu_offset", "per_cpu__this_cpu_off", "this_cpu_off"))
+_TRAMPOLINE = "@__SCT__"  # of a static call: what a tracepoint calls is not in the unit
 _SINKS = frozenset(("store", "call", "callbr", "phi", "select"))
 
 
@@ -77,18 +78,30 @@ class Functions:
             callee = instruction.callee
             if not callee or callee == "asm" or callee.startswith(("@llvm.", '@"llvm.')):
                 continue
-            if callee[0] == "@":
-                direct.append(Call(plain(callee[1:]), instruction.line, held.get(instruction.index, ())))
-            else:
-                indirect.append(self._indirect(body, instruction, held.get(instruction.index, ())))
+            locks = held.get(instruction.index, ())
+            targets = [plain(callee[1:])] if callee[0] == "@" else self._targets(body, instruction)
+            direct += [Call(target, instruction.line, locks) for target in targets]
+            if not targets:
+                indirect.append(self._indirect(body, instruction, locks))
         return tuple(direct), tuple(indirect)
+
+    def _targets(self, body: Body, call: Instruction) -> list[str]:
+        """The functions that a local pointer may be, when it can be nothing else."""
+        origins = Origins.within(self._module, body).every(call.callee)
+        known = all(one.kind == "global" and one.address and self._context.is_function(one.name) for one in origins)
+        return [one.name for one in origins] if known else []
 
     def _indirect(self, body: Body, call: Instruction, held: tuple[int, ...]) -> Indirect:
         origin = Origins.within(self._module, body).of(call.callee)
-        field = origin.name if origin.kind == "field" and not origin.address else ""
-        variable = origin.name if origin.kind == "global" and not origin.address else ""
-        parameter = origin.index if origin.kind == "param" else -1
-        return Indirect(call.kcfi or 0, call.line, field, parameter, held, variable)
+        loaded = not origin.address
+        return Indirect(
+            signature=call.kcfi or 0,
+            line=call.line,
+            field=origin.name if origin.kind == "field" and loaded else "",
+            parameter=origin.index if origin.kind == "param" else -1,
+            held=held,
+            variable=origin.name if origin.kind == "global" and loaded else "",
+        )
 
     def _stored(self, body: Body) -> tuple[Stored, ...]:
         """Where the addresses of functions go in this body."""
@@ -104,7 +117,7 @@ class Functions:
         return tuple(dict.fromkeys(one for one in found if one.field or one.api or one.object or one.function not in told))
 
     def _is_function(self, operand: str) -> bool:
-        return operand.startswith("@") and self._context.is_function(plain(operand[1:]))
+        return operand.startswith("@") and self._context.is_function(plain(operand[1:])) and not operand.startswith(_TRAMPOLINE)
 
     def _local(self, origins: Origins, store: Instruction) -> bool:
         return store.opcode == "store" and origins.of(store.operands[1]).kind in ("local", "param")

@@ -26,9 +26,10 @@ _NAMES = re.compile(
     r"__UNIQUE_ID_|__addressable_|__ksymtab_|__kstrtab|__kcrctab_|__export_symbol_|__initcall_|__exitcall_|llvm\."
 )
 _TYPES = re.compile(r"%struct\.(?:tracepoint|trace_event_(?:call|class|functions)|bpf_raw_event_map|static_call_key)\b")
-_EXPORT = re.compile(r"^_*(?:_ksymtab|_export_symbol)_(\w+):")
+_EXPORT = re.compile(r"\b__(?:ksymtab|export_symbol)_(\w+):")
+_LOCAL = re.compile(r"__const\.([^.]+)\.(.+?)(?:\.\d+)?$")
 _HASH = re.compile(r"\.set __kcfi_typeid_(\S+), (\d+)")
-_PARAMETER = re.compile(r"__(?:param|parm)_(?!str_)(\w+)$")
+_PARAMETER = "__param_"
 
 
 class Statics:
@@ -41,7 +42,7 @@ class Statics:
     def exports(self) -> tuple[str, ...]:
         """Symbols that EXPORT_SYMBOL and its kin give to other modules, in the forms of all kernels since 2.6."""
         found = [name.removeprefix("__ksymtab_") for name in self._module.globals if name.startswith("__ksymtab_")]
-        found += [match[1] for line in self._module.assembly if (match := _EXPORT.match(line.strip()))]
+        found += [match[1] for line in self._module.assembly if (match := _EXPORT.search(line))]
         return tuple(dict.fromkeys(found))
 
     def declared(self) -> dict[str, int]:
@@ -51,8 +52,10 @@ class Statics:
 
     def parameters(self) -> tuple[str, ...]:
         """Names of the module parameters."""
-        found = (match[1] for name in self._module.globals if name.startswith("__par") and (match := _PARAMETER.match(name)))
-        return tuple(dict.fromkeys(found))
+        described = [
+            name for name, one in self._module.globals.items() if name.startswith(_PARAMETER) and one.section == "__param"
+        ]
+        return tuple(name.removeprefix(_PARAMETER) for name in described)
 
     def stored(self) -> tuple[Stored, ...]:
         """Addresses of functions in the initialisers of variables."""
@@ -71,16 +74,26 @@ class Statics:
         text = variable.initialiser
         if not any(self._context.is_function(plain(name)) for name in set(_NAME.findall(text))):
             return
-        metadata = self._context.metadata
-        type_text = first_type(text)
-        node = metadata.variable_type(variable.dbg) if variable.dbg >= 0 else self._context.fields.struct(type_text)
-        description = metadata.node(variable.dbg) if variable.dbg >= 0 else {}
-        line = metadata.number(int(description.get("var", 0)), "line")
+        node, line = self._declared(variable)
+        local = _LOCAL.match(variable.name)
+        name = f"{local[1]}.{local[2]}" if local else variable.name
         for symbol, offset in self._symbols(split(text)[0], 0):
             if self._context.is_function(symbol):
                 steps = self._context.fields.at(node, offset * 8) if node else ()
                 names = [step.name for step in steps if step.name]
-                yield Stored(symbol, line, field=names[-1] if names else "", object=variable.name)
+                yield Stored(symbol, line, field=names[-1] if names else "", object=name)
+
+    def _declared(self, variable: Global) -> tuple[int, int]:
+        """Type and line of a variable, or of the local variable whose initial value it holds; (0, 0) when not known."""
+        metadata = self._context.metadata
+        if variable.dbg >= 0:
+            return metadata.variable_type(variable.dbg), metadata.number(int(metadata.node(variable.dbg).get("var", 0)), "line")
+        local = _LOCAL.match(variable.name)
+        body = self._module.functions.get(local[1]) if local else None
+        if local and body:
+            types = [one.type for one in body.variables.values() if one.name == local[2]]
+            return next(iter(types), 0), metadata.number(body.attached("dbg"), "line")
+        return self._context.fields.struct(first_type(variable.initialiser)), 0
 
     def _symbols(self, text: str, offset: int) -> Iterator[tuple[str, int]]:
         """Symbols in "type value" with their offsets, in bytes."""
