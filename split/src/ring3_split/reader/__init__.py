@@ -12,12 +12,15 @@ from ring3_split.ir.module import IrModule, parse
 from ring3_split.ir.origin import Origins
 from ring3_split.model import VERSION, Access, Allocation, Data, Function, Shape, Unit
 from ring3_split.reader.accesses import Accesses
+from ring3_split.reader.allocations import allocations as allocated
 from ring3_split.reader.functions import Functions
 from ring3_split.reader.layouts import Layouts
 from ring3_split.reader.pointers import flows
 from ring3_split.reader.regions import Held, regions
+from ring3_split.reader.shapes import shapes as shaped
 from ring3_split.reader.statics import Statics
 from ring3_split.reader.unit import Context
+from ring3_split.reader.uses import Uses
 
 
 def read(ir_path: Path, source: str, root: Path) -> tuple[Unit, Data]:
@@ -83,13 +86,15 @@ def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Dat
         touched = Accesses(context, body)
         accesses[function.id] = touched.fields
         variables[function.id] = touched.globals
-        shapes[function.id] = flows(body, Origins.within(context.module, body))
+        origins, uses = Origins.within(context.module, body), Uses(body)
+        allocations[function.id] = allocated(context.module, body, origins, uses)
+        shapes[function.id] = (*shaped(context.module, body, origins, uses), *flows(body, origins))
     fields = {access.field for all_of_one in accesses.values() for access in all_of_one}
     data = Data(
         version=VERSION,
         source=source,
         accesses={name: found for name, found in accesses.items() if found},
-        allocations=allocations,
+        allocations={name: found for name, found in allocations.items() if found},
         shapes={name: found for name, found in shapes.items() if found},
         globals={name: found for name, found in variables.items() if found},
         layouts=Layouts(context).of(fields),

@@ -66,7 +66,9 @@ def table() -> Table:
 
 def allocations(module: IrModule, body: Body, origins: Origins, uses: Uses) -> tuple[Allocation, ...]:
     """The memory that a function asks for, in the order of its code."""
-    known = {callee: allocator for callee in body.callees if "alloc" in callee or "_" in callee if (allocator := table().find(callee))}
+    known = {
+        callee: allocator for callee in body.callees if "alloc" in callee or "_" in callee if (allocator := table().find(callee))
+    }
     if not known:
         return ()
     reading = _Reading(module, body, origins, uses)

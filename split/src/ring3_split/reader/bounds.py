@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ring3_split.ir.instruction import Instruction
@@ -10,34 +11,46 @@ from ring3_split.reader.expressions import Expressions
 from ring3_split.reader.uses import Uses
 
 _CASTS = ("zext", "sext", "trunc", "freeze")
+_PREDICATE = re.compile(r"icmp (?:samesign )?(\w+)")
 _SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
-# `i < n` and, of a loop that leaves at `i >= n`, its opposite; `++i == n` is how a ring's index turns round.
+# `i < n`, of a loop that leaves at `i >= n` the opposite, and `i == n` where it ends.
 _SHOWN = {"lt": "<", "ge": "<", "le": "<=", "gt": "<=", "eq": "<", "ne": "<"}
-_ORDER = ("lt", "ge", "le", "gt", "ne", "eq")
 
 
-def bound(index: str, expressions: Expressions, origins: Origins, uses: Uses) -> str:
-    """ "< X" when the index is a variable that the function compares with X, else the expression that the index is."""
-    value = index
+def bound(move: Instruction, expressions: Expressions, origins: Origins, uses: Uses) -> str:
+    """What an index is less than, as "< X", when it is a variable that the function compares with X; else the index itself.
+
+    A variable that counts in one loop after the other is compared in each: the comparison that counts is the first behind the
+    place where the variable was last set anew. A limit that is a local variable tells less than one that is a field, and being
+    equal to something less than being below it, unless it was just stepped: `++i == n` is how a ring turns round.
+    """
+    value = move.operands[1]
     while (definition := origins.definitions.get(value)) and definition.opcode in _CASTS:
         value = definition.operands[0]
     if definition is None or definition.opcode != "load" or definition.operands[0] not in uses.slots:
-        return expressions.of(index).text()
+        return expressions.of(move.operands[1]).text()
     slot = definition.operands[0]
-    found = {}
+    begin = max((store.index for store in _fresh(slot, origins, uses) if store.index < move.index), default=0)
+    stepped = {store.operands[0] for store in uses.stores(slot)}
+    found: list[tuple[bool, bool, bool, int, str]] = []
     for comparison, name in _comparisons(slot, uses):
-        predicate = comparison.text.partition("icmp ")[2].split()[0].lstrip("us") or "ne"
-        predicate = "sge" if predicate == "ge" else predicate
         left, right = comparison.operands[:2]
-        other = right if left == name else left
-        kind = predicate[-2:] if left == name else _SWAPPED.get(predicate[-2:], predicate[-2:])
-        limit = expressions.of(other)
+        kind = _PREDICATE.findall(comparison.text)[0][-2:]
+        limit = expressions.of(right if left == name else left)
         if (limit.number is None or limit.number > 0) and "?" not in limit.text():
-            found.setdefault(kind, limit.text())
-    for kind in _ORDER:
-        if kind in found:
-            return f"{_SHOWN[kind]} {found[kind]}"
-    return _start(slot, expressions, uses) or expressions.of(index).text()
+            shown = f"{_SHOWN[kind if left == name else _SWAPPED.get(kind, kind)]} {limit.text()}"
+            weak = kind in ("eq", "ne") and name not in stepped
+            found.append(("local " in limit.text(), weak, comparison.index < begin, comparison.index, shown))
+    return min(found)[-1] if found else _start(slot, expressions, uses) or expressions.of(move.operands[1]).text()
+
+
+def _fresh(slot: str, origins: Origins, uses: Uses) -> Iterator[Instruction]:
+    """The stores that give a variable a value that is not made from its own."""
+    own = {user.result for user in uses.of(slot) if user.opcode == "load"}
+    for store in uses.stores(slot):
+        definition = origins.definitions.get(store.operands[0])
+        if definition is None or not own.intersection(definition.operands):
+            yield store
 
 
 def _comparisons(slot: str, uses: Uses) -> Iterator[tuple[Instruction, str]]:

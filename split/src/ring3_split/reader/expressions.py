@@ -27,7 +27,7 @@ class Expression:
     number: int | None = None
 
     def text(self, sizes: dict[int, str] | None = None, place: str = "") -> str:
-        """The expression as C. A number that is one of `sizes` is shown so where a size may stand: alone, in sums, in products."""
+        """The expression as C. A number that is one of `sizes` is shown so in place of a size: alone, in sums, products."""
         if self.number is not None:
             return (sizes or {}).get(self.number, str(self.number)) if place in ("", "+", "*") else str(self.number)
         if self.left is None or self.right is None:
@@ -74,21 +74,23 @@ class Expressions:
 
     def of(self, value: str, depth: int = 0) -> Expression:
         """What a value is computed from."""
-        if value.lstrip("-").isdigit():
-            return number(int(value))
         definition = self._origins.definitions.get(value)
-        if depth > _DEEP or definition is None:
-            return self._leaf(value)
-        if definition.opcode in _CASTS:
-            return self.of(definition.operands[0], depth + 1)
-        if definition.opcode in _OPERATORS:
+        if value.lstrip("-").isdigit():
+            result = number(int(value))
+        elif depth > _DEEP or definition is None:
+            result = self._leaf(value)
+        elif definition.opcode in _CASTS:
+            result = self.of(definition.operands[0], depth + 1)
+        elif definition.opcode in _OPERATORS:
             left, right = (self.of(operand, depth + 1) for operand in definition.operands[:2])
-            return combined(_OPERATORS[definition.opcode], left, right)
-        if definition.opcode == "load" and definition.operands[0] in self._uses.slots:
-            return self._variable(definition, depth)
-        if definition.opcode == "call":
-            return self._call(definition, depth)
-        return self._leaf(value)
+            result = combined(_OPERATORS[definition.opcode], left, right)
+        elif definition.opcode == "load" and definition.operands[0] in self._uses.slots:
+            result = self._variable(definition, depth)
+        elif definition.opcode == "call":
+            result = self._call(definition, depth)
+        else:
+            result = self._leaf(value)
+        return result
 
     def _call(self, call: Instruction, depth: int) -> Expression:
         callee = plain(call.callee[1:])

@@ -27,6 +27,10 @@ class Flow:
         self._tests = {label: self._deciding(block) for label, block in self._blocks.items()}
         self._roots = self._relevant()
         self._events = {label: self._eventful(block) for label, block in self._blocks.items()}
+        self._phis: dict[str, list[Instruction]] = {}
+        for label, block in self._blocks.items():
+            if block.instructions[0].opcode == "phi":
+                self._phis[label] = [each for each in block.instructions if each.opcode == "phi" and each.result in self._roots]
         self._crowded: set[str] = set()
         self._before: dict[str, Paths] = {}
         self.held: dict[int, frozenset[Hold]] = {}  # by instruction index, before it; nothing held is left out
@@ -125,7 +129,7 @@ class Flow:
         for successor in block.successors:
             if successor not in self._blocks:
                 continue
-            phis = [each for each in self._blocks[successor].instructions if each.result in self._roots and each.opcode == "phi"]
+            phis = self._phis.get(successor)
             going: Paths = {}
             for path, facts in paths.items():
                 known = facts if len(block.successors) == 1 else _taken(block, self._tests[label], successor, facts)

@@ -41,10 +41,18 @@ def shapes(module: IrModule, body: Body, origins: Origins, uses: Uses) -> tuple[
     every = [shape for instruction in body.instructions for shape in found.of(instruction)]
     known = {shape.pointer for shape in every}
     every += [shape for shape in found.handles.shapes() if shape.pointer not in known]
-    unique = {
-        (shape.what, shape.pointer, shape.detail if shape.what != "arithmetic" else ""): shape for shape in reversed(every)
-    }
+    unique: dict[tuple[str, str, str], Shape] = {}
+    for shape in every:
+        known_as = unique.setdefault(_identity(shape), shape)
+        if shape.detail.isdigit() and known_as.detail.isdigit() and int(shape.detail) > int(known_as.detail):
+            unique[_identity(shape)] = shape
     return tuple(sorted(unique.values(), key=lambda shape: (shape.line, shape.what, shape.pointer, shape.detail)))
+
+
+def _identity(shape: Shape) -> tuple[str, str, str]:
+    """What makes two shapes one: constant indices are one array, and moving a pointer by this or that is moving it."""
+    constant = shape.what == "arithmetic" or (shape.what == "index" and shape.detail.isdigit())
+    return shape.what, shape.pointer, "" if constant else shape.detail
 
 
 class _Shapes:
@@ -79,21 +87,22 @@ class _Shapes:
             yield from self._contained(move, origin, member)
         elif origin.kind in _OUTSIDE and not origin.address and constant != 0:
             if self._element(move, origin, constant):
-                yield Shape("index", str(origin), move.line, bound(index, self._expressions, self._origins, self._uses))
+                yield Shape("index", str(origin), move.line, bound(move, self._expressions, self._origins, self._uses))
             else:
                 yield Shape("arithmetic", str(origin), move.line, self._expressions.of(index).text())
 
     def _element(self, move: Instruction, origin: Origin, constant: int | None) -> bool:
-        """Whether a moved pointer is used as an element, rather than kept; bytes of void are never elements."""
+        """Whether a moved pointer is an element of an array, rather than the pointer itself moving on."""
         if (constant is not None and constant < 0) or (move.type == "i8" and not origin.type):
             return False
         users = self._uses.of(move.result)
         if move.type == "i8":  # readl(base + register) is no array of bytes
             return any(user.opcode == "load" or (user.opcode == "store" and user.operands[1] == move.result) for user in users)
-        return not any(user.opcode == "store" and user.operands[0] == move.result for user in users)
+        source = self._origins.definitions.get(move.operands[0])
+        return not any(user.opcode == "store" and source and user.operands[1] == source.operands[0] for user in users)
 
     def _around(self, move: Instruction, offset: int) -> str:
-        """The member of the struct around, at an offset in bytes, that a pointer is the address of; "" when there is no struct."""
+        """The member, at an offset in bytes of the struct around, that a pointer is the address of; "" without a struct."""
         for user, name in self._uses.final(move.result):
             struct = 0
             if user.opcode == "store" and user.operands[0] == name:
@@ -117,11 +126,25 @@ class _Shapes:
     def _assigned(self, store: Instruction) -> Iterator[Shape]:
         """A pointer to no type that is put in a variable of a struct's type."""
         stored, place = store.operands
-        if place not in self._uses.slots or not store.type.startswith("ptr") or (variable := self._body.variables.get(place)) is None:
+        if (
+            place not in self._uses.slots
+            or not store.type.startswith("ptr")
+            or (variable := self._body.variables.get(place)) is None
+        ):
             return
         struct = self._metadata.composite(self._metadata.pointee(variable.type))
-        if struct and self._untyped(origin := self._origins.of(stored)):
+        if struct and self._untyped(origin := self._origins.of(stored)) and not self._computed(stored):
             yield Shape("cast", str(origin), store.line, self._metadata.name(struct))
+
+    def _computed(self, value: str, depth: int = 0) -> bool:
+        """Whether a pointer was moved on its way from where it came from: container_of, then, and no cast."""
+        definition = self._origins.definitions.get(value)
+        if definition is None or depth > 16:
+            return False
+        if definition.opcode in ("phi", "select"):
+            return any(self._computed(operand, depth + 1) for operand in definition.operands)
+        stores = self._uses.stores(definition.operands[0]) if definition.opcode == "load" else []
+        return definition.opcode == "getelementptr" or (len(stores) == 1 and self._computed(stores[0].operands[0], depth + 1))
 
     def _untyped(self, origin: Origin) -> bool:
         """Whether a value is a pointer to void, or a number."""
@@ -134,7 +157,7 @@ class _Shapes:
         body = self._module.functions.get(callee)
         if body is None:
             return False
-        types = self._metadata.tuple(self._metadata.reference(self._metadata.reference(body.attached("dbg"), "type"), "types"))
+        types = self._metadata.elements(self._metadata.reference(self._metadata.reference(body.attached("dbg"), "type"), "types"))
         result = self._metadata.strip(types[0]) if types else 0
         return self._metadata.tag(result) == "pointer" and not self._metadata.reference(result, "baseType")
 

@@ -32,7 +32,7 @@ class Uses:
         return [user for user in self.of(slot) if user.opcode == "store" and user.operands[1] == slot]
 
     def loads(self, store: Instruction) -> list[Instruction]:
-        """The loads of a local variable that may see a store: those behind it in the text, up to the next store if there are any."""
+        """The loads of a local variable that may see a store: those behind it in the text, up to the next store if any."""
         slot = store.operands[1]
         behind = [user for user in self.of(slot) if user.opcode == "load" and user.index > store.index]
         end = min((other.index for other in self.stores(slot) if other.index > store.index), default=None)
