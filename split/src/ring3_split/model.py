@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-VERSION = 1
+VERSION = 2
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
