@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from ring3_split import distribution, source_options
+from ring3_split.errors import Refusal
+from small_tree import error, put
+
+
+def options(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    source_options.add(parser)
+    return parser.parse_args(words)
+
+
+def test_a_kernel_that_is_not_in_the_cache_is_refused_with_the_command_that_fetches_it(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=r"run lab/setup\.sh source 6\.12"):
+        source_options.kernel(options("--cache", str(tmp_path)))
+
+
+def test_missing_headers_are_refused(tmp_path: Path) -> None:
+    put(tmp_path / "sources/6.12/release", "6.12.1-amd64\n")
+    with pytest.raises(Refusal, match=r"not whole: .*auto\.conf is missing; run lab/setup\.sh --update source 6\.12"):
+        distribution.open_kernel("6.12", tmp_path)
+
+
+def test_a_configuration_without_a_tree_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="--config goes with --tree"):
+        source_options.kernel(options("--config", str(tmp_path)))
+
+
+@pytest.mark.parametrize("number", ["0", "many", "-1"])
+def test_a_number_of_jobs_that_is_none_is_wrong_usage(number: str) -> None:
+    with pytest.raises(SystemExit):
+        options(f"--jobs={number}")
+
+
+@pytest.mark.kernel
+def test_the_distributions_e1000_has_four_units_that_compile(cache: Path, tmp_path: Path) -> None:
+    kernel = distribution.open_kernel("6.12", cache)
+    e1000 = kernel.module("e1000")
+    assert len(e1000.sources) == 4
+    assert [error(kernel, "e1000", s, tmp_path) for s in e1000.sources] == [""] * 4

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import time
+from itertools import islice
+
+from ring3_split.workers import Lost, run
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def sleep(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_every_task_comes_back_with_its_result() -> None:
+    assert dict(run(double, list(range(20)), 2, 60)) == {n: 2 * n for n in range(20)}
+
+
+def test_a_task_that_hangs_is_lost_and_the_next_is_done() -> None:
+    outcomes = dict(run(sleep, [600.0, 0.0], 1, 2.0))
+    assert outcomes == {600.0: Lost("it took too long"), 0.0: 0.0}
+
+
+def test_who_stops_asking_does_not_wait_for_the_rest() -> None:
+    start = time.monotonic()
+    assert [task for task, _ in islice(run(sleep, [0.0, 600.0], 2, 600.0), 1)] == [0.0]
+    assert time.monotonic() - start < 60
+
+
+def test_no_task_is_no_work() -> None:
+    assert list(run(double, [], None, 60)) == []
