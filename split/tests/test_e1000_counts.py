@@ -81,7 +81,15 @@ def test_clangs_syntax_tree_has_each_function_in_the_same_lines(
     others = [name for name in functions if "e1000" not in name]  # the dump is of declarations with a text in their name
     for source in module.sources:
         for wanted in ("e1000", *(name for name in others if functions[name].file == source)):
-            dump = ["-w", "-fsyntax-only", "-fno-color-diagnostics", "-Xclang", "-ast-dump", "-Xclang", f"-ast-dump-filter={wanted}"]
+            dump = [
+                "-w",
+                "-fsyntax-only",
+                "-fno-color-diagnostics",
+                "-Xclang",
+                "-ast-dump",
+                "-Xclang",
+                f"-ast-dump-filter={wanted}",
+            ]
             program = [str(kernel.compiler.program), *kernel.flags(module, source), *dump, source]
             done = subprocess.run(program, check=True, timeout=120, cwd=kernel.root, capture_output=True, text=True)
             seen |= extents(done.stdout)
