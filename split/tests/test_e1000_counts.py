@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -81,16 +82,8 @@ def test_clangs_syntax_tree_has_each_function_in_the_same_lines(
     others = [name for name in functions if "e1000" not in name]  # the dump is of declarations with a text in their name
     for source in module.sources:
         for wanted in ("e1000", *(name for name in others if functions[name].file == source)):
-            dump = [
-                "-w",
-                "-fsyntax-only",
-                "-fno-color-diagnostics",
-                "-Xclang",
-                "-ast-dump",
-                "-Xclang",
-                f"-ast-dump-filter={wanted}",
-            ]
-            program = [str(kernel.compiler.program), *kernel.flags(module, source), *dump, source]
+            dump = ["-fsyntax-only", "-fno-color-diagnostics", "-Xclang", "-ast-dump", "-Xclang", f"-ast-dump-filter={wanted}"]
+            program = [str(kernel.compiler.program), *kernel.flags(module, source), "-w", *dump, source]
             done = subprocess.run(program, check=True, timeout=120, cwd=kernel.root, capture_output=True, text=True)
             seen |= extents(done.stdout)
     assert {name: (f.line, f.end) for name, f in functions.items()} == {name: seen.get(name) for name in functions}
@@ -127,4 +120,4 @@ def test_no_function_reaches_into_the_next(functions: dict[str, Function]) -> No
         by_file.setdefault(function.file, []).append(function)
     for members in by_file.values():
         members.sort(key=lambda f: f.line)
-        assert all(a.end < b.line for a, b in zip(members, members[1:], strict=False))
+        assert all(a.end < b.line for a, b in pairwise(members))

@@ -190,7 +190,8 @@ def test_a_comparison_takes_no_address(unit: Read) -> None:
 
 def test_initialisers_are_followed_through_structs_arrays_and_unions(unit: Read) -> None:
     text = "struct ops { int n; void (*go)(void); };\nstatic void a(void) {}\nstatic void b(void) {}\nstatic void c(void) {}\n"
-    text += "struct box { struct ops one; struct ops many[3]; union { long l; void (*u)(void); } un; struct { void (*in)(void); }; };\n"
+    text += "struct box { struct ops one; struct ops many[3]; union { long l; void (*u)(void); } un;"
+    text += " struct { void (*in)(void); }; };\n"
     text += "struct box box = { .one = { 1, a }, .many = { {}, { 2, b } }, .un = { .u = c }, .in = a };\n"
     found = unit(text).stored
     assert places(found) == [("a", "ops.go"), ("b", "ops.go"), ("c", "box.un.u"), ("a", "box.in")]
@@ -198,7 +199,8 @@ def test_initialisers_are_followed_through_structs_arrays_and_unions(unit: Read)
 
 
 def test_an_array_without_a_length_at_the_end_keeps_its_fields(unit: Read) -> None:
-    text = "static void a(void) {}\nstatic struct { int n; struct e { int i; void (*go)(void); } list[]; } g = { 1, { {}, { 2, a } } };\n"
+    text = "static void a(void) {}\nstatic struct { int n; struct e { int i; void (*go)(void); } list[]; } g ="
+    text += " { 1, { {}, { 2, a } } };\n"
     assert places(unit(text + "int f(void) { return g.n; }\n").stored) == [("a", "e.go")]
 
 
@@ -216,27 +218,31 @@ def test_a_declared_function_whose_address_is_taken_has_its_hash(unit: Read) -> 
 
 def test_what_module_init_and_addressable_write_is_no_taken_address(unit: Read) -> None:
     text = 'static int start(void) { return 0; }\nint init_module(void) __attribute__((alias("start")));\n'
-    text += 'static void *__attribute__((used, section(".discard.addressable"))) __UNIQUE_ID___addressable_init_module1 = &init_module;\n'
-    text += 'static void *__attribute__((used, section(".discard.addressable"))) __addressable_x = &start;\n'
+    text += '#define MARK static void *__attribute__((used, section(".discard.addressable")))\n'
+    text += "MARK __UNIQUE_ID___addressable_init_module1 = &init_module;\nMARK __addressable_x = &start;\n"
     found = unit(text)
     assert (found.aliases, found.stored) == ({"init_module": "start"}, ())
 
 
 def test_exports_are_found_as_2_6_writes_them(unit: Read) -> None:
-    text = "struct kernel_symbol { unsigned long value; const char *name; };\nint go(void) { return 0; }\n"
-    text += 'static const struct kernel_symbol __ksymtab_go __attribute__((used, section("__ksymtab"))) = { (unsigned long)&go, "go" };\n'
+    text = (
+        "int go(void) { return 0; }\nstatic const struct kernel_symbol { unsigned long value; const char *name; } __ksymtab_go\n"
+    )
+    text += '__attribute__((used, section("__ksymtab"))) = { (unsigned long)&go, "go" };\n'
     found = unit(text)
     assert (found.exports, found.stored) == (("go",), ())
 
 
-def test_exports_are_found_as_5_x_writes_them(unit: Read) -> None:
-    text = 'int go(void) { return 0; }\nasm("\\t.section \\"___ksymtab+go\\", \\"a\\"\\n__ksymtab_go:\\n\\t.long go - .\\n\\t.previous\\n");\n'
-    assert unit(text).exports == ("go",)
-
-
-def test_exports_are_found_as_6_x_writes_them(unit: Read) -> None:
-    text = 'int go(void) { return 0; }\nasm(".section \\".export_symbol\\",\\"a\\" ; __export_symbol_go: ; .asciz \\"GPL\\" ; .quad go ; .previous");\n'
-    assert unit(text).exports == ("go",)
+@pytest.mark.parametrize(
+    "assembly",
+    [
+        '.section "___ksymtab+go", "a"\n__ksymtab_go:\n\t.long go - .\n\t.previous',  # 5.x
+        '.section ".export_symbol","a" ; __export_symbol_go: ; .asciz "GPL" ; .quad go ; .previous',  # 6.x
+    ],
+)
+def test_exports_are_found_as_later_kernels_write_them(unit: Read, assembly: str) -> None:
+    quoted = assembly.replace('"', '\\"').replace("\n", "\\n").replace("\t", " ")
+    assert unit(f'int go(void) {{ return 0; }}\nasm("{quoted}");\n').exports == ("go",)
 
 
 def test_module_parameters_are_named(unit: Read) -> None:
@@ -248,19 +254,20 @@ def test_module_parameters_are_named(unit: Read) -> None:
 
 def test_assembly_of_the_files_own_text_and_macros_counts_and_that_of_headers_does_not(unit: Read, tmp_path: Path) -> None:
     (tmp_path / "h.h").write_text('#define barrier() asm volatile("mfence")\n')
-    text = '#include "h.h"\n#define mine() asm volatile("nop")\nvoid f(void) {\n  asm("hlt");\n  barrier();\n  mine();\n  asm volatile("" ::: "memory");\n}\n'
+    text = '#include "h.h"\n#define mine() asm volatile("nop")\nvoid f(void) {\n  asm("hlt");\n  barrier();\n  mine();\n'
+    text += '  asm volatile("" ::: "memory");\n}\n'
     assert named(unit(text, f"-I{tmp_path}"), "f").assembly == (4, 6)
 
 
 def test_per_cpu_data_is_seen_through_segment_and_section(unit: Read) -> None:
-    text = 'extern int counter __attribute__((section(".data..percpu")));\nvoid f(int __attribute__((address_space(256))) *p) {\n  *p = 1;\n'
-    text += "  counter++;\n  int local = 2;\n}\n"
+    text = 'extern int counter __attribute__((section(".data..percpu")));\n'
+    text += "void f(int __attribute__((address_space(256))) *p) {\n  *p = 1;\n  counter++;\n  int local = 2;\n}\n"
     assert named(unit(text), "f").percpu == (3, 4)
 
 
 def test_calls_carry_the_locks_that_may_be_held(unit: Read) -> None:
-    text = "typedef struct { int x; } spinlock_t;\nvoid _raw_spin_lock(spinlock_t *);\nvoid _raw_spin_unlock(spinlock_t *);\nvoid g(int);\n"
-    text += "struct d { spinlock_t lock; };\nvoid f(struct d *d) {\n  g(1);\n  _raw_spin_lock(&d->lock);\n  g(2);\n"
+    text = "typedef struct { int x; } spinlock_t;\nvoid _raw_spin_lock(spinlock_t *);\nvoid _raw_spin_unlock(spinlock_t *);\n"
+    text += "void g(int);\nstruct d { spinlock_t lock; };\nvoid f(struct d *d) {\n  g(1);\n  _raw_spin_lock(&d->lock);\n  g(2);\n"
     text += "  _raw_spin_unlock(&d->lock);\n  g(3);\n}\n"
     function = named(unit(text), "f")
     assert [region.lock for region in function.regions] == ["d.lock"]

@@ -180,7 +180,7 @@ class Functions:
 
     def _percpu_lines(self, body: Body) -> tuple[int, ...]:
         """Lines that use per-CPU data: through the segment of this CPU, or the table of all CPUs' areas."""
-        return tuple(sorted({one.line for one in body.instructions if self._uses_percpu(one.text)}))
+        return tuple(sorted({one.line for one in body.instructions if one.dbg and self._uses_percpu(one.text)}))
 
     def _uses_percpu(self, text: str) -> bool:
         if ("addrspace(25" in text or "s:" in text) and _SEGMENT.search(text):

@@ -66,7 +66,7 @@ class Text:
 
     def inline(self, number: int, name: str) -> bool:
         """Whether the function that is named in line `number` is declared inline there."""
-        head = self.line(number).partition(name)[0]
+        head = re.split(rf"\b{re.escape(name)}\b", self.line(number), maxsplit=1)[0]
         for before in range(number - 1, max(number - 5, 0), -1):
             text = self.line(before).rstrip()
             if not text or text[-1] in ";}/{" or text[0] in "#/ *":
