@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-VERSION = 2
+VERSION = 3
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -10,7 +10,7 @@ from pathlib import Path
 from ring3_split.errors import Refusal
 from ring3_split.ir.module import IrModule, parse
 from ring3_split.ir.origin import Origins
-from ring3_split.model import VERSION, Access, Allocation, Data, Function, Shape, Unit
+from ring3_split.model import VERSION, Access, Allocation, Data, Function, Shape, Stored, Unit
 from ring3_split.reader.accesses import Accesses
 from ring3_split.reader.allocations import allocations as allocated
 from ring3_split.reader.functions import Functions
@@ -56,17 +56,29 @@ def _facts(module: IrModule, source: str, root: Path) -> tuple[Unit, Data]:
     context = Context(module, root)
     functions, data = _functions(context, source)
     statics = Statics(context)
+    stored = statics.stored()
     unit = Unit(
         version=VERSION,
         source=source,
         functions=functions,
-        stored=statics.stored(),
+        stored=stored,
         exports=statics.exports(),
         aliases=module.aliases,
         parameters=statics.parameters(),
         declared=statics.declared(),
+        structs=_structs(context, functions, stored),
     )
     return unit, data
+
+
+def _structs(context: Context, functions: tuple[Function, ...], stored: tuple[Stored, ...]) -> dict[str, str]:
+    """The files of the structs by whose fields functions are known: a field of the kernel's is called by the kernel."""
+    fields = {place.field for place in stored}
+    for function in functions:
+        fields |= {place.field for place in function.stored} | {call.field for call in function.indirect}
+    owners = context.fields.owners
+    names = {field.rpartition(".")[0] for field in fields if field}
+    return {name: context.file(owners[name]) for name in sorted(names) if name in owners}
 
 
 def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Data]:
