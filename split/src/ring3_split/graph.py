@@ -22,10 +22,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ring3_split.driver import Driver
 from ring3_split.indirect import How, Precision, Taken, Targets, is_header
 from ring3_split.model import Call, Function, Indirect, ModuleFacts, Region, Stored, Unit
+
+if TYPE_CHECKING:
+    from ring3_split.driver import Driver
 
 EXPORT = "EXPORT_SYMBOL"
 LOADER = {"init_module": "module.init", "cleanup_module": "module.exit"}  # alias -> the field by which the loader calls it

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ring3_split.driver import Driver
 from ring3_split.errors import Refusal
 from ring3_split.graph import Graph
 from ring3_split.model import Stored
-from ring3_split.roots.templates import Kind, Template, families, family_of, templates
+from ring3_split.roots.templates import OTHER, Kind, Template, families, family_of, templates
 
-__all__ = ["Finder", "Kind", "Root", "Rule", "Template", "families", "family_of", "of", "select", "templates"]
+if TYPE_CHECKING:
+    from ring3_split.driver import Driver
+
+__all__ = ["ALWAYS", "OTHER", "Finder", "Kind", "Root", "Rule", "Template", "families", "family_of", "of", "select", "templates"]
 
 Finder = Literal["signature", "binding"]
 ALWAYS: frozenset[Kind] = frozenset({"interrupt", "poll", "data"})

@@ -44,13 +44,9 @@ class Family:
 
     name: str
     directories: tuple[str, ...]
+    calls: frozenset[str]  # fields by which the kernel hands work to its drivers: who calls one is the class itself
     headers: tuple[str, ...]  # that declare the structs of its templates, in some kernel
     templates: tuple[Template, ...]
-
-    @property
-    def interface(self) -> frozenset[str]:
-        """The fields by which the kernel calls such drivers with data. Who calls them is the class, and no driver."""
-        return frozenset(name for template in self.templates if template.kind == "data" for name in template.fields)
 
 
 @cache
@@ -66,10 +62,11 @@ def families() -> dict[str, Family]:
 
 def _family(name: str, table: dict[str, object]) -> Family:
     directories = msgspec.convert(table.pop("directories", ()), tuple[str, ...])
+    calls = msgspec.convert(table.pop("class", ()), frozenset[str])
     headers = msgspec.convert(table.pop("headers", ()), tuple[str, ...])
     entries = msgspec.convert(table, dict[str, Entry])
     templates = tuple(Template(f"{name}/{key}", e.kind, e.why, e.fields, e.arguments) for key, e in entries.items())
-    return Family(name, directories, headers, templates)
+    return Family(name, directories, calls, headers, templates)
 
 
 def family_of(directory: str) -> str:
