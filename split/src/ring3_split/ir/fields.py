@@ -168,18 +168,18 @@ class Fields:
             return self.enter(node, member)
         return None
 
-    def alternative(self, node: int, width: int, pointer: bool, spelled: Callable[[], str]) -> tuple[Step, ...]:
+    def alternative(self, node: int, width: int, pointer: bool, spelled: Callable[[], set[str]]) -> tuple[Step, ...]:
         """The way to the member of a union that an access of `width` bits means.
 
         A union's members are one address in the IR. When several fit, the name that stands in the source decides (`spelled`
-        gives it, "" inside macros), and else the first.
+        gives what stands there, nothing inside macros), and else the first.
         """
         leaves = [leaf for leaf in self._leaves(node, ()) if self.metadata.size(leaf[-1].type) == width]
         kind = [leaf for leaf in leaves if (self.metadata.tag(self.metadata.strip(leaf[-1].type)) == "pointer") == pointer]
         leaves = kind or leaves
         if len(leaves) > 1:
-            word = spelled()
-            named = [leaf for leaf in leaves if word and any(step.name.endswith(f".{word}") for step in leaf)]
+            words = spelled()
+            named = [leaf for leaf in leaves if any(step.name.rpartition(".")[2] in words for step in leaf if step.name)]
             leaves = named or leaves
         return leaves[0] if leaves else ()
 

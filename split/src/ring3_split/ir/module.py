@@ -7,7 +7,7 @@ when they are first asked for, because most of a translation unit is headers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -210,6 +210,8 @@ class IrModule:
     metadata: Metadata
     types: Types
     source: str  # source_filename
+    # The names in the source at an instruction; whoever has the source sets it.
+    spelled: Callable[[Instruction], list[str]] = lambda _: []
     kept: dict[str, object] = field(default_factory=dict)  # what analyses found out and others need too
 
 

@@ -7,7 +7,6 @@ change where a value came from.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import cached_property
 from typing import Literal
 
@@ -23,7 +22,6 @@ from ring3_split.ir.types import closing, split
 Kind = Literal["param", "call", "global", "field", "local", "constant", "unknown"]
 _MANY = 8  # a value that may be from more places than this is from nowhere in particular
 _DEEP = 120  # longest way that is followed, in steps; each is a few Python frames
-Spelled = Callable[[Instruction], str]
 _CASTS = frozenset(("trunc", "zext", "sext", "ptrtoint", "inttoptr", "bitcast", "addrspacecast", "freeze", "extractvalue"))
 _GLOBAL = re.compile(r'@(?:[\w.$-]+|"[^"]*")')
 _EXPRESSION = re.compile(r"(getelementptr|[a-z]+)[a-z ]*(?:inrange\([^)]*\) )?\(")
@@ -64,6 +62,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 UNKNOWN = Origin("unknown")
+_LOOP = Origin("unknown", "loop")  # a value that is on the way to itself: adds nothing new
 
 
 class Origins:
@@ -78,6 +77,7 @@ class Origins:
         self._stores: dict[str, list[str]] = {}
         self._filled: dict[str, str] = {}  # variable whose address is passed -> callee
         self._known: dict[str, tuple[Origin, ...]] = {}
+        self._held: dict[str, tuple[Origin, ...]] = {}
         self._depth = 0
         self._slots = set(body.variables)
         self._index()
@@ -131,7 +131,7 @@ class Origins:
             return known
         if self._depth > _DEEP:
             return (UNKNOWN,)
-        self._known[text] = ()  # what a loop adds to itself is nothing new
+        self._known[text] = (_LOOP,)
         self._depth += 1
         found = tuple(dict.fromkeys(self._find(text)))
         self._depth -= 1
@@ -182,22 +182,33 @@ class Origins:
 
     def _load(self, instruction: Instruction) -> tuple[Origin, ...]:
         pointer = instruction.operands[0]
-        if pointer in self._slots and (values := self._held(pointer)):
+        if pointer in self._slots and (values := self._contents(pointer)):
             return values
         return tuple(self._loaded(origin, instruction) for origin in self.every(pointer))
 
-    def _held(self, slot: str) -> tuple[Origin, ...]:
-        """What a variable may hold; its declared type tells what a pointer in it points to."""
-        variable = self._body.variables.get(slot)
-        pointee = self._metadata.pointee(variable.type) if variable else 0
-        found = tuple(origin for stored in self._stores.get(slot, ()) for origin in self.every(stored))
+    def _contents(self, slot: str) -> tuple[Origin, ...]:
+        """What a variable may hold, computed once."""
+        known = self._held.get(slot)
+        if known is None:
+            self._held[slot] = (_LOOP,)
+            known = self._held[slot] = self._assigned(slot)
+        return known
+
+    def _assigned(self, slot: str) -> tuple[Origin, ...]:
+        """What is ever stored to a variable; its declared type tells what a pointer in it points to."""
+        stores: dict[Origin, None] = {}
+        for stored in self._stores.get(slot, ()):
+            stores.update(dict.fromkeys(self.every(stored)))
+            if len(stores) > _MANY:
+                return (UNKNOWN,)
+        found = tuple(origin for origin in stores if origin != _LOOP) or tuple(stores)
         if slot in self._filled and all(origin.kind in ("constant", "unknown") for origin in found):
             found = (*found, Origin("call", plain(self._filled[slot].removeprefix("@"))))
-        if pointee and self._metadata.composite(pointee):
-            return tuple(
-                origin if self._inside(origin.type, pointee) else replace(origin, type=pointee, at=0) for origin in found
-            )
-        return found
+        variable = self._body.variables.get(slot)
+        pointee = self._metadata.pointee(variable.type) if variable else 0
+        if not self._metadata.composite(pointee):
+            return found
+        return tuple(one if self._inside(one.type, pointee) else replace(one, type=pointee, at=0) for one in found)
 
     def _inside(self, type_: int, pointee: int) -> bool:
         """Whether a pointer still means the type that it is declared to."""
@@ -289,10 +300,10 @@ class Origins:
     def _rewritten(self) -> set[str]:
         return rewritten(self._body.instructions, self.definitions)
 
-    def leaf(self, origin: Origin, instruction: Instruction, spelled: Spelled | None = None) -> Origin | None:
+    def leaf(self, origin: Origin, instruction: Instruction) -> Origin | None:
         """The field that a load or store through `origin` touches: decides between members of a union and bit fields.
 
-        `spelled` gives the word that stands in the source where an instruction is. None when it is no field.
+        None when it is no field.
         """
         metadata = self._metadata
         width = self._module.types.size(instruction.type) * 8
@@ -302,7 +313,7 @@ class Origins:
                 break
             if metadata.tag(node) == "union":
                 pointer = instruction.type.startswith("ptr")
-                steps = self.fields.alternative(node, width, pointer, lambda: spelled(instruction) if spelled else "")
+                steps = self.fields.alternative(node, width, pointer, lambda: self._words(instruction))
             elif any(member.bitfield for member in metadata.members(node)):
                 start, count = self._bits(instruction, width)
                 step = self.fields.bits(node, origin.at + start, count)
@@ -315,6 +326,12 @@ class Origins:
                 break
             origin = self.walk(origin, steps)
         return origin if origin.kind == "field" and origin.address else None
+
+    def _words(self, instruction: Instruction) -> set[str]:
+        """The names that stand in the source where a load or store, and the address it uses, are."""
+        address = self.definitions.get(instruction.operands[-1 if instruction.opcode == "store" else 0])
+        places = (instruction, address) if address else (instruction,)
+        return {word for place in places for word in self._module.spelled(place)}
 
     def _bits(self, instruction: Instruction, width: int) -> tuple[int, int]:
         """First bit and number of bits of a storage unit that a load or store means."""

@@ -29,7 +29,6 @@ class Accesses:
     def __init__(self, context: Context, body: Body) -> None:
         self._context = context
         self._metadata = context.metadata
-        self._body = body
         self._origins = Origins.within(context.module, body)
         self._lines: dict[tuple[str, Way, str, str], list[int]] = {}
         self._globals: dict[str, set[Way]] = {}
@@ -76,7 +75,7 @@ class Accesses:
         if instruction.opcode == "load" and self._origins.part_of_store(instruction):
             return
         for origin in self._origins.every(pointer):
-            field = self._origins.leaf(origin, instruction, self._spelled)
+            field = self._origins.leaf(origin, instruction)
             for way in ways:
                 self._field(field, way, instruction)
                 self._global(field or origin, way)
@@ -85,9 +84,6 @@ class Accesses:
         """Storing an address takes it, unless a local variable keeps it."""
         if instruction.operands[0][:1] in "%@g" and not self._origins.is_slot(pointer):
             self._address(instruction.operands[0], instruction)
-
-    def _spelled(self, instruction: Instruction) -> str:
-        return self._context.spelled(self._body, instruction)
 
     def _address(self, operand: str, instruction: Instruction) -> None:
         """A value that leaves the local variables: the address of a field or a global, if it is one."""

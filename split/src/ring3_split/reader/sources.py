@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 _INLINE = re.compile(r"\b(?:__)?(?:always_)?inline(?:__)?\b|\bINLINE\b")
 _ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
-_WORD = re.compile(r"\w+")
+_MEMBERS = re.compile(r"\w+(?:\s*(?:\.|->)\s*\w+)*")
 _GENERATED = re.compile(r"/((?:arch/[^/]+/include|include)/.*)")
 
 
@@ -74,10 +74,10 @@ class Text:
             head = f"{text} {head}"
         return bool(_INLINE.search(head))
 
-    def word(self, number: int, column: int) -> str:
-        """The identifier that begins at a column, from 1."""
-        match = _WORD.match(self.line(number), column - 1) if column else None
-        return match[0] if match else ""
+    def words(self, number: int, column: int) -> list[str]:
+        """The identifier that begins at a column, from 1, and the members that follow it with dots and arrows."""
+        match = _MEMBERS.match(self.line(number), column - 1) if column else None
+        return re.findall(r"\w+", match[0]) if match else []
 
     def assembly_macros(self) -> set[str]:
         """The macros of this file that have inline assembly in them."""

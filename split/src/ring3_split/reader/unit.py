@@ -20,6 +20,7 @@ class Context:
         self.fields = Fields.of(module)
         self.ctypes = CTypes(module.metadata)
         self.sources = Sources(root)
+        module.spelled = self.spelled
 
     def path(self, node: int) -> str:
         """The absolute path of the file of a subprogram, variable or type."""
@@ -33,9 +34,12 @@ class Context:
         """The source of the file that a function is in."""
         return self.sources.text(self.path(body.attached("dbg")))
 
-    def spelled(self, body: Body, instruction: Instruction) -> str:
-        """The word that stands in the source where an instruction is."""
-        return self.text(body).word(instruction.line, instruction.column)
+    def spelled(self, instruction: Instruction) -> list[str]:
+        """The names that stand in the source where an instruction is: a member, and the members of it that follow."""
+        scope = self.metadata.reference(instruction.scope, "file")
+        if not scope:
+            return []
+        return self.sources.text(self.metadata.file(scope)).words(instruction.line, instruction.column)
 
     def is_function(self, symbol: str) -> bool:
         """Whether a symbol is a function."""
