@@ -20,6 +20,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from ring3_split.plan.subject import Step, Subject
 
@@ -34,8 +35,7 @@ class State(StrEnum):
     LOCK = "lock"
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """A function, or a lock, in a state."""
 
     name: str

@@ -9,13 +9,15 @@ lines in the kernel.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import networkx as nx
+from networkx.algorithms.flow import preflow_push
 
 from ring3_split.graph import lines
 from ring3_split.plan.constraints import Constraints, Node, State, constraints, functions
@@ -63,9 +65,10 @@ class Problem:
         """The costs of a placement."""
         return Point(kernel, sum(self.sizes[key] for key in kernel), crossings(kernel, self.weights))
 
-    def forced(self) -> Point:
-        """What the rules alone keep in the kernel."""
-        return self.point(functions(self.rules.closure()))
+    @cached_property
+    def forced(self) -> frozenset[Node]:
+        """What the rules alone bring to the kernel's side."""
+        return frozenset(self.rules.closure())
 
     def cut(self, cost: Fraction) -> Point:
         """The best placement when one crossing costs so many lines."""
@@ -81,28 +84,29 @@ class Problem:
 
     def weigh(self, line: int, crossing: int) -> Point:
         """The best placement when a line costs `line` and a crossing `crossing`."""
-        residual = nx.algorithms.flow.preflow_push(self._network(line, crossing), SOURCE, SINK)
-        return self.point(functions(_side(residual)))
+        residual = preflow_push(self._network(line, crossing), SOURCE, SINK)
+        return self.point(functions(self.forced | _side(residual)))
 
     def _network(self, line: int, crossing: int) -> nx.DiGraph[object]:
-        """The flow network; an arc without capacity is infinite."""
+        """The flow network. An arc without capacity is infinite; all that the rules force is one node with the source."""
         network: nx.DiGraph[object] = nx.DiGraph()
         network.add_nodes_from((SOURCE, SINK))
-        for key, size in self.sizes.items():
+        free = {key: size for key, size in self.sizes.items() if placed(key) not in self.forced}
+        entering = Counter({key: count for key, count in self.weights.entries.items() if key in free})
+        for one, other in {(min(pair), max(pair)) for pair in self.weights.calls}:
+            count = self.weights.between(one, other)
+            if one in free and other in free:
+                network.add_edge(placed(one), placed(other), capacity=crossing * count)
+                network.add_edge(placed(other), placed(one), capacity=crossing * count)
+            elif one in free or other in free:
+                entering[one if one in free else other] += count
+        for key, size in free.items():
+            network.add_edge(SOURCE, placed(key), capacity=crossing * entering[key])
             network.add_edge(placed(key), SINK, capacity=line * size)
-        for one, other in self.weights.calls:
-            capacity = crossing * self.weights.between(one, other)
-            network.add_edge(placed(one), placed(other), capacity=capacity)
-            network.add_edge(placed(other), placed(one), capacity=capacity)
-        for key, count in self.weights.entries.items():
-            network.add_edge(SOURCE, placed(key), capacity=crossing * count)
-        for cause, effects in self.rules.arcs.items():
-            for effect in effects:
+        for cause in self.rules.arcs.keys() - self.forced:
+            for effect in self.rules.arcs[cause].keys() - self.forced:
                 network.add_edge(cause, effect)
                 network[cause][effect].pop("capacity", None)
-        for pin in self.rules.pins:
-            network.add_edge(SOURCE, pin)
-            network[SOURCE][pin].pop("capacity", None)
         return network
 
 
