@@ -89,7 +89,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_chain_from_a_root_is_told_with_its_last_call() -> None:
-    assert reason(plan(), "clean") == "reached from irq (critical root: interrupt, passed to request_irq): irq -> clean, a.c:1"
+    assert reason(plan(), "clean") == "reached from irq (critical root, interrupt): irq -> clean, a.c:1"
 
 
 def test_a_call_under_a_lock_is_told_with_the_lock() -> None:

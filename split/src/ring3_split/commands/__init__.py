@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Protocol
 
+from ring3_split.commands import plan
+
 
 class Command(Protocol):
     """A command's module."""
@@ -13,4 +15,4 @@ class Command(Protocol):
         """Adds the command to the command line."""
 
 
-COMMANDS: tuple[Command, ...] = ()
+COMMANDS: tuple[Command, ...] = (plan,)

@@ -48,6 +48,7 @@ class Pin:
 
     rule: str  # in one word, for tables
     words: str
+    where: str = ""  # more of it, said once and not in each chain
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def constraints(subject: Subject, critical: bool) -> Constraints:
 def _pins(rules: Constraints, subject: Subject, critical: bool) -> None:
     """Roots, atomic entries, entries of unknown context, and what no process can run."""
     for key, roots in subject.roots.items():
-        pin = Pin("critical", f"critical root: {roots[0].template}, {roots[0].where}")
+        pin = Pin("critical", f"critical root, {roots[0].template}", roots[0].where)
         atomic = key not in subject.contexts or any(entry.context == "atomic" for entry in subject.contexts[key])
         if critical:
             rules.pins[Node(key, State.CRITICAL)] = pin

@@ -69,7 +69,7 @@ class _Words:
             return Reason("cost", "costs more in the user half, with all that would go there with it")
         cause = link.cause
         if isinstance(cause, Pin):
-            return Reason(cause.rule, cause.words)
+            return _pinned(cause)
         match cause.state:
             case State.LOCK:
                 return Reason("lock", self._lock(node.name, cause))
@@ -89,7 +89,7 @@ class _Words:
         pin = link.cause
         if isinstance(pin, Pin):
             if len(chain) == 1:
-                return Reason(pin.rule, pin.words)
+                return _pinned(pin)
             way = f"{self._arrows(chain)}, {self._place(last)}"
             return Reason(pin.rule, f"reached from {self.subject.name(chain[-1])} ({pin.words}): {way}")
         held = link.step.held[0] if link.step else None
@@ -123,6 +123,11 @@ class _Words:
         if len(names) > LONGEST:
             names = [*names[: LONGEST // 2], "...", *names[-LONGEST // 2 :]]
         return " -> ".join(names)
+
+
+def _pinned(pin: Pin) -> Reason:
+    """A pin by itself, with all that is known of it."""
+    return Reason(pin.rule, f"{pin.words}: {pin.where}" if pin.where else pin.words)
 
 
 def _name(region: Region) -> str:

@@ -13,10 +13,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ring3_split import context
+from ring3_split import context, driver, roots
 from ring3_split.context import Entry
-from ring3_split.graph import Graph
+from ring3_split.errors import Refusal
+from ring3_split.graph import Graph, link
+from ring3_split.indirect import Precision
+from ring3_split.kernel import Kernel
 from ring3_split.model import Function, Kind, Region
+from ring3_split.plan.fixed import fixed
 from ring3_split.roots import Root
 
 # Regions of a lock that one spins on; the other atomic regions have nothing that could move to a process.
@@ -154,3 +158,21 @@ class Subject:
                     elif (callee, step.line, step.held) not in seen:
                         seen.add((callee, step.line, step.held))
                         todo.append((callee, step))
+
+
+def load(kernel: Kernel, name: str, precision: Precision, jobs: int | None = None) -> Subject:
+    """The subject of a driver of a kernel.
+
+    Raises:
+        Refusal: there is no such driver, or a part of its code cannot be read: what it calls, nobody could say.
+    """
+    loaded = driver.load(kernel, name, data=True, jobs=jobs)
+    for failure in loaded.failures:
+        raise Refusal(f"{name} cannot be planned, because {failure.source} cannot be read: {failure.reason}")
+    graph = link(loaded, precision)
+    structs = {key: layout.file for data in loaded.data for key, layout in data.layouts.items()}
+    unknown = {
+        key: ", ".join(dict.fromkeys(context.by(place) or "its address" for place in places))
+        for key, places in context.unknown(graph).items()
+    }
+    return Subject(kernel.name, graph, roots.of(graph, loaded, ROOTS), context.of(graph), unknown, fixed(graph, structs))

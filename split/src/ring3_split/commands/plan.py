@@ -1,0 +1,223 @@
+"""`ring3 split plan`: where to cut a driver, and whether a cut holds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from ring3_split import plan, source_options
+from ring3_split.errors import Refusal
+from ring3_split.plan import planner, subject, weights
+from ring3_split.plan.check import Finding, Verdict, check
+from ring3_split.plan.curve import Corner, curve
+from ring3_split.plan.cut import Point, problem
+from ring3_split.plan.file import Plan, Side
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command."""
+    parser = commands.add_parser("plan", help="where to cut a driver, and whether a cut holds")
+    parser.add_argument("driver", nargs="?", metavar="DRIVER", help="module, as `modinfo` names it")
+    parser.add_argument(
+        "--check", type=Path, metavar="FILE", help="judge a plan, as it was edited; exit code 1 if it does not hold"
+    )
+    parser.add_argument(
+        "--method", choices=("cut", "propagation"), default="cut", help="minimum cut (default), or the paper's tool"
+    )
+    parser.add_argument(
+        "--profile", type=Path, metavar="FILE", help="what `profile` measured; else each place that calls counts once"
+    )
+    parser.add_argument(
+        "--cost", type=_cost, default=Fraction(1), metavar="N", help="lines that one crossing may cost (default 1)"
+    )
+    parser.add_argument(
+        "--precision", choices=("field", "signature"), help="of indirect calls (default field; of --check, the plan's)"
+    )
+    parser.add_argument(
+        "--curve", nargs="?", type=Path, const=Path(), metavar="PICTURE", help="all best cuts, and a picture of them"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the plan, to be read and edited")
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+    source_options.add(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Makes a plan, or judges one."""
+    if arguments.check:
+        return _check(arguments)
+    if not arguments.driver:
+        raise Refusal("name the driver to plan, or a plan to judge with --check FILE")
+    if arguments.out and arguments.out.exists():
+        raise Refusal(f"{arguments.out}: is there already, perhaps with somebody's edits: move it away, or name another file")
+    return _plan(arguments)
+
+
+def _cost(text: str) -> Fraction:
+    """Lines per crossing: a number of 0 or more."""
+    try:
+        cost = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of lines") from None
+    if cost < 0:
+        raise argparse.ArgumentTypeError("a crossing cannot cost less than no lines")
+    return cost
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    """Makes a plan; shows it, and writes what is asked for."""
+    kernel = source_options.kernel(arguments)
+    whole = subject.load(kernel, arguments.driver, arguments.precision or "field", arguments.jobs)
+    counted = weights.places(whole)
+    propagated = planner.propagate(whole, counted)
+    made = propagated if arguments.method == "propagation" else planner.cut(whole, counted, arguments.cost)
+    corners = curve(problem(whole, counted, critical=False)) if arguments.curve else []
+    if arguments.curve and arguments.curve.name:
+        from ring3_split.plan.picture import draw  # noqa: PLC0415 - matplotlib takes longer to load than a plan to make
+
+        words = (f"{made.driver}, kernel {made.kernel}", _unit(made))
+        draw(arguments.curve, corners, _point(made), _point(propagated), words)
+    if arguments.out:
+        plan.save(made, arguments.out)
+    if arguments.json:
+        _print_json(_json(made, propagated, corners))
+        return 0
+    _summary(made)
+    if corners:
+        _curve(made, propagated, corners)
+    if arguments.out:
+        print(f"{arguments.out}: read it, move what you like, then: ring3 split plan --check {arguments.out}")
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """Judges a plan."""
+    if arguments.driver or arguments.out or arguments.curve:
+        raise Refusal("--check judges a plan and makes none: leave DRIVER, --out and --curve out")
+    made = plan.load(arguments.check)
+    kernel = source_options.kernel(arguments)
+    whole = subject.load(kernel, made.driver, arguments.precision or made.precision, arguments.jobs)
+    verdict = check(whole, made)
+    if arguments.json:
+        _print_json({"holds": verdict.holds, **msgspec.to_builtins(verdict)})
+    else:
+        _verdict(arguments.check, made, verdict)
+    return 0 if verdict.holds else 1
+
+
+def _verdict(path: Path, made: Plan, verdict: Verdict) -> None:
+    """What the judge found, for a person."""
+    for kind, findings in (("fault", verdict.faults), ("assumption", verdict.assumptions)):
+        for finding in findings:
+            _finding(kind, finding)
+    for note in verdict.notes:
+        print(f"note: {note}")
+    user = sum(placed.placement is not Side.KERNEL for placed in made.functions.values())
+    if verdict.holds:
+        resting = f", if {_count(len(verdict.assumptions), 'assumption')} above {_are(len(verdict.assumptions))} true"
+        proof = f"none of {_count(user, 'function')} of the user half can be reached in atomic context"
+        print(f"{path}: holds: {proof}{resting if verdict.assumptions else ''}")
+    else:
+        print(f"{path}: does not hold: {_count(len(verdict.faults), 'fault')}")
+
+
+def _finding(kind: str, finding: Finding) -> None:
+    print(f"{kind} ({finding.rule}): {finding.function} {finding.text}")
+    for line in finding.path:
+        print(f"    {line}")
+
+
+def _summary(made: Plan) -> None:
+    """The totals and how many functions each rule keeps."""
+    totals = made.totals
+    method = f"minimum cut at {made.cost} lines per crossing" if made.cost else "propagation"
+    print(f"{made.driver}, kernel {made.kernel}: {method}, {made.profile or 'no profile'}")
+    share = f"{totals.kernel_lines:,} of {totals.lines:,} lines ({totals.kernel_percent} %)"
+    print(f"  kernel half  {totals.kernel_functions} of {_count(totals.functions, 'function')}, {share}")
+    print(f"  interface    {_count(totals.upcalled, 'function')} called up, {totals.downcalled} called down")
+    print(f"  crossings    {totals.crossings:,} ({_unit(made)}): {totals.upcalls:,} up, {totals.downcalls:,} down")
+    rules = Counter[str]()
+    sizes = Counter[str]()
+    for placed in made.functions.values():
+        if placed.placement is not Side.USER:
+            rules[placed.rule] += 1
+            sizes[placed.rule] += placed.lines
+    for rule, count in rules.most_common():
+        print(f"  stays        {rule:9} {_count(count, 'function'):>14} {sizes[rule]:7,} lines  {RULES[rule]}")
+
+
+RULES = {
+    "critical": "critical roots and what they call",
+    "entry": "called by the kernel in atomic context, with what they call",
+    "unknown": "called by the kernel in a context that nobody knows, with what they call",
+    "fixed": "no process can run them",
+    "region": "called under a spinlock, with interrupts off or under RCU",
+    "section": "hold a spinlock while they call the kernel half",
+    "lock": "take a spinlock of the kernel half",
+    "inline": "inlines that the kernel half uses",
+    "cost": "their crossings would cost more than their lines",
+}
+
+
+def _curve(made: Plan, propagated: Plan, corners: list[Corner]) -> None:
+    """The curve as a table."""
+    table = Table(box=None)
+    for title in ("price", "functions", "lines", "%", "crossings"):
+        table.add_column(title, justify="right")
+    table.add_column()
+    print(f"best cuts, from which price of a crossing on, in lines; crossings are {_unit(made)}")
+    whole = made.totals.lines
+    rows = [(f"{float(corner.cost):.4g}", corner.point) for corner in corners]
+    for cost, point in [*rows, ("propagation", _point(propagated))]:
+        chosen = "<- this plan" if point == _point(made) else ""
+        percent = f"{100 * point.lines / whole:.1f}"
+        table.add_row(cost, str(len(point.kernel)), f"{point.lines:,}", percent, f"{point.crossings:,}", chosen)
+    Console(file=sys.stdout, highlight=False, width=100).print(table)
+
+
+def _point(made: Plan) -> Point:
+    """A plan as a point of the curve."""
+    kernel = frozenset(key for key, side in made.sides().items() if side is not Side.USER)
+    return Point(kernel, made.totals.kernel_lines, made.totals.crossings)
+
+
+def _unit(made: Plan) -> str:
+    return "calls of the profile" if made.profile else "places that call"
+
+
+def _json(made: Plan, propagated: Plan, corners: list[Corner]) -> dict[str, Any]:
+    """The plan as its file has it, and the curve if it was asked for."""
+    whole = msgspec.to_builtins(made)
+    if corners:
+        whole["curve"] = [
+            {
+                "cost": float(corner.cost),
+                "functions": len(corner.point.kernel),
+                "lines": corner.point.lines,
+                "crossings": corner.point.crossings,
+                "chosen": corner.point == _point(made),
+            }
+            for corner in corners
+        ]
+        whole["propagation"] = msgspec.to_builtins(propagated.totals)
+    return dict(whole)
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
