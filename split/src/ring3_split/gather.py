@@ -115,7 +115,7 @@ def _work(reading: Reading, task: Task) -> str | Refusal:
 
 def _read(reading: Reading, task: Task, folder: Path) -> str:
     kernel, ir, listed = reading.store.kernel, folder / "unit.ll", folder / "unit.d"
-    for flags in _ways(kernel, task):
+    for flags in ways(kernel, task):
         error = kernel.compiler.compile(task.source, ir, (*flags, "-MD", "-MF", str(listed)), kernel.root)
         if not error:
             try:
@@ -131,7 +131,7 @@ def _read(reading: Reading, task: Task, folder: Path) -> str:
     return error
 
 
-def _ways(kernel: Kernel, task: Task) -> Iterator[tuple[str, ...]]:
+def ways(kernel: Kernel, task: Task) -> Iterator[tuple[str, ...]]:
     """The flags to try: with compiled headers, if the unit cannot tell; then as the kernel has it."""
     own, kind = kernel.own_flags(task.module, task.source), () if task.module.builtin else ("-DMODULE",)
     headers = _precompiler(kernel).headers(task.source, (*kernel.base, *kind))

@@ -2,7 +2,8 @@
 
 A unit is compiled with them when it cannot tell the difference, and without when it might: when one of its flags, or a macro
 that it defines before its last `#include <...>`, has a name that the headers speak of, or when the headers are in its way and
-clang finds an error. What remains is a unit that asks by `#ifdef` for a macro of a header that it does not include.
+clang finds an error. What remains is a unit that asks by `#ifdef` for a macro of a header that it does not include, and the
+numbers by which macros make a name unique.
 """
 
 from __future__ import annotations
