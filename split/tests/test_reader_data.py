@@ -141,6 +141,7 @@ def test_a_layout_has_offsets_sizes_and_kinds(data: Read) -> None:
         "more": (44, 12),
         "tail": (56, 0),
     }
+    assert [m.line for m in layout.members][4:6] == [2, 3]
     assert [m.pointee for m in layout.members][1:5] == ["net_device", "fn", "void", "char"]
     assert [(m.struct, m.count) for m in layout.members][5:] == [("in", None), ("in", 3), ("", 0)]
     assert "in" in found.layouts

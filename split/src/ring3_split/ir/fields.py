@@ -123,11 +123,16 @@ class Fields:
         if not member.name:
             return ""
         struct = self.metadata.name(node)
-        owner = self.owners.get(struct)
-        # Members of unnamed structs belong to the struct around them, whose scope is not a struct of the same name.
-        if owner is None or self.metadata.reference(owner, "scope") == node:
-            self.owners[struct] = node
+        if struct not in self.owners:
+            self.owners[struct] = self._around(node)
         return f"{struct}.{member.name}"
+
+    def _around(self, node: int) -> int:
+        """The struct that has the name: for an unnamed struct or union the one around it."""
+        outer = self.metadata.composite(self.metadata.reference(node, "scope"))
+        while outer and self.metadata.name(outer) == self.metadata.name(node):
+            node, outer = outer, self.metadata.composite(self.metadata.reference(outer, "scope"))
+        return node
 
     def steps(self, text: str, index: int, place: int) -> tuple[Step, ...]:
         """The way from a place to element `index` of the IR struct that lies there; () when no struct is known."""

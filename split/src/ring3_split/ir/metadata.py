@@ -29,6 +29,7 @@ class Member(msgspec.Struct, frozen=True):
     offset: int
     size: int
     bitfield: bool
+    line: int = 0
 
 
 class Metadata:
@@ -150,6 +151,7 @@ class Metadata:
             int(fields.get("offset", 0)),
             self.size(node),
             "DIFlagBitField" in fields.get("flags", ""),
+            int(fields.get("line", 0)),
         )
 
     def size(self, node: int) -> int:

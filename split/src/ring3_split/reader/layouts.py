@@ -91,6 +91,7 @@ class Layouts:
             pointee=self._pointee(element) if metadata.tag(element) == "pointer" else "",
             struct=metadata.name(embedded) if embedded else "",
             union=union,
+            line=member.line,
         )
 
     def _pointee(self, pointer: int) -> str:
