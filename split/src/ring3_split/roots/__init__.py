@@ -67,11 +67,11 @@ def of(graph: Graph, driver: Driver, rule: Rule | str | None = None) -> dict[str
     known = templates(driver.family)
     fields = {name: template for template in reversed(known) for name in template.fields}
     arguments = {name: template for template in reversed(known) for name in template.arguments}
-    types: dict[int, list[tuple[str, Template]]] = defaultdict(list)
+    types: dict[int, dict[Template, str]] = defaultdict(dict)  # the first field of a template stands for all of its type
     for template in known:
         for name in template.fields:
             if name in driver.signatures:
-                types[driver.signatures[name] & U32].append((name, template))
+                types[driver.signatures[name] & U32].setdefault(template, name)
     for function, places in graph.stored.items():
         if not graph.own(function):
             continue
@@ -80,7 +80,7 @@ def of(graph: Graph, driver: Driver, rule: Rule | str | None = None) -> dict[str
             if bound:
                 found[function][Root("binding", bound.name, bound.kind, where(place), bound.why)] = None
         signature = graph.functions[function].signature
-        for name, template in types.get(signature & U32, ()) if signature is not None else ():
+        for template, name in types.get(signature & U32, {}).items() if signature is not None else ():
             found[function][Root("signature", template.name, template.kind, f"has the type of {name}", template.why)] = None
     return (
         select({function: tuple(roots) for function, roots in found.items()}, rule)

@@ -1,0 +1,144 @@
+"""All that `show` says of a driver, as it is printed with --json. The fields are described in docs/split.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from ring3_split import context, critical, roots
+from ring3_split.critical import Chain
+from ring3_split.driver import Driver
+from ring3_split.graph import Graph, lines, link
+from ring3_split.indirect import Precision
+from ring3_split.model import Failure, Region
+from ring3_split.roots import Root
+from ring3_split.stays import Kind, Reason, stays
+
+Side = Literal["critical", "stays", "free"]
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call of a chain."""
+
+    caller: str
+    callee: str
+    line: int
+    how: str
+    field: str = ""
+
+
+class Why(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a function stays."""
+
+    kind: Kind
+    text: str
+    chain: tuple[Step, ...] = ()
+
+
+class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A function of the driver."""
+
+    id: str
+    name: str
+    file: str
+    line: int
+    lines: int
+    side: Side
+    section: str = ""
+    roots: tuple[Root, ...] = ()
+    chain: tuple[Step, ...] = ()  # from a root, of a critical function that is none
+    reasons: tuple[Why, ...] = ()
+    entries: tuple[context.Entry, ...] = ()
+    regions: tuple[Region, ...] = ()
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A module of the driver."""
+
+    name: str
+    directory: str
+    library: bool
+    units: int
+    functions: int
+    lines: int
+    skipped: dict[str, str]
+    failures: tuple[Failure, ...]
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How much it is."""
+
+    functions: int
+    lines: int
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """A driver."""
+
+    driver: str
+    kernel: str
+    family: str
+    rule: str
+    precision: Precision
+    parts: tuple[Part, ...]
+    all: Count
+    critical: Count
+    stays: Count
+    functions: tuple[Shown, ...]
+
+
+def find(kernel: str, driver: Driver, rule: str, precision: Precision) -> tuple[Findings, Graph]:
+    """Looks at a driver, whose data must have been loaded."""
+    graph = link(driver, precision)
+    found = roots.of(graph, driver, rule)
+    chains = critical.propagate(graph, found)
+    structs = {name: layout.file for data in driver.data for name, layout in data.layouts.items()}
+    kept = stays(graph, found, structs)
+    entries = context.of(graph)
+    shown = tuple(
+        Shown(
+            id=key,
+            name=function.name,
+            file=function.file,
+            line=function.line,
+            lines=lines(function),
+            side="critical" if key in chains else "stays" if key in kept else "free",
+            section=function.section,
+            roots=found.get(key, ()),
+            chain=steps(chains[key]) if key in chains else (),
+            reasons=tuple(_why(reason) for reason in kept.get(key, ())),
+            entries=entries.get(key, ()),
+            regions=function.regions,
+        )
+        for key, function in sorted(graph.owned())
+    )
+    parts = _parts(driver, {one.id: one.lines for one in shown})
+    counts = (_count(shown), _count(shown, "critical"), _count(shown, "stays"))
+    return Findings(driver.name, kernel, driver.family, rule, precision, parts, *counts, shown), graph
+
+
+def steps(chain: Chain) -> tuple[Step, ...]:
+    """A chain as its calls."""
+    pairs = zip(chain.functions, chain.functions[1:], chain.edges, strict=False)
+    return tuple(Step(caller, callee, edge.line, edge.how, edge.field) for caller, callee, edge in pairs)
+
+
+def _why(reason: Reason) -> Why:
+    return Why(reason.kind, reason.text, steps(reason.chain) if reason.chain else ())
+
+
+def _count(shown: Iterable[Shown], side: Side | None = None) -> Count:
+    kept = [one.lines for one in shown if side in (None, one.side)]
+    return Count(len(kept), sum(kept))
+
+
+def _parts(driver: Driver, length: Mapping[str, int]) -> tuple[Part, ...]:
+    found = []
+    for number, facts in enumerate(driver.modules):
+        own = {function.id for unit in facts.units for function in unit.functions} & length.keys()
+        module = facts.module
+        sizes = (len(facts.units), len(own), sum(length[key] for key in own))
+        found.append(Part(module.name, module.directory, number > 0, *sizes, module.skipped, facts.failures))
+    return tuple(found)
