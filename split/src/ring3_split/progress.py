@@ -18,9 +18,9 @@ EVERY = 10.0  # seconds between lines
 class Progress:
     """Counts up to `total`, used as a context."""
 
-    def __init__(self, what: str, total: int) -> None:
-        """Nothing is shown yet."""
-        self._what, self._total, self._done = what, total, 0
+    def __init__(self, what: str, total: int, of: str = "units") -> None:
+        """Nothing is shown yet. `of` says what is counted."""
+        self._what, self._total, self._of, self._done = what, total, of, 0
         self._start = time.monotonic()
         self._next = self._start + QUIET
         self._bar: Bar | None = None
@@ -50,7 +50,11 @@ class Progress:
         elif now >= self._next:
             self._next = now + EVERY
             left = (now - self._start) * (self._total - self._done) / self._done
-            print(f"{self._what}: {self._done} of {self._total} units, about {_minutes(left)} left", file=sys.stderr, flush=True)
+            print(
+                f"{self._what}: {self._done} of {self._total} {self._of}, about {_minutes(left)} left",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
