@@ -80,10 +80,11 @@ class _Shapes:
         base, index, *further = move.operands
         origin = self._origins.of(base)
         constant = int(index) if index.lstrip("-").isdigit() else None
+        if move.type.startswith("%struct.") and self._untyped(origin) and (struct := self._origins.fields.struct(move.type)):
+            yield Shape("cast", str(origin), move.line, self._metadata.name(struct))
         if further:
-            if move.type.startswith("%struct.") and self._untyped(origin) and (struct := self._origins.fields.struct(move.type)):
-                yield Shape("cast", str(origin), move.line, self._metadata.name(struct))
-        elif move.type == "i8" and constant is not None and constant <= 0 and (member := self._around(move, -constant)):
+            return
+        if move.type == "i8" and constant is not None and constant <= 0 and (member := self._around(move, -constant)):
             yield from self._contained(move, origin, member)
         elif origin.kind in _OUTSIDE and not origin.address and constant != 0:
             if self._element(move, origin, constant):
