@@ -24,7 +24,7 @@ def allocated(border: Border, size: str, api: str = "kcalloc", into: str = "fiel
 def test_a_pointer_whose_members_only_are_touched_is_single() -> None:
     found = with_ring().look()
     assert inferred(found, "nic.ring") == "single"
-    assert str(found.inferred["nic.ring"].evidence[0]) == "d/a.c:11: 1 accesses to its members, none to a neighbour"
+    assert str(found.inferred["nic.ring"].evidence[0]) == "d/a.c:11: 1 places reach its members, none a neighbour"
 
 
 def test_an_indexed_pointer_of_unknown_length_is_asked() -> None:
@@ -128,6 +128,48 @@ def test_the_head_of_a_list_has_the_type_of_the_place_that_walks_it() -> None:
     assert inferred(border.look(), "nic.work") == "list(struct ring, link)"
 
 
+def test_a_list_that_the_user_half_never_walks_is_a_handle() -> None:
+    assert inferred(Border(Member("work", "struct list_head", 0, 16, struct="list_head")).look(), "nic.work") == "handle"
+
+
+def test_an_embedded_array_needs_no_annotation() -> None:
+    assert Border(Member("mac", "u8[6]", 0, 6, count=6)).look().items.keys() == {f"{OPEN}(nic)"}
+
+
+def test_an_array_of_pointers_does() -> None:
+    assert inferred(Border(pointer("queues", "queue", "struct queue *[4]", count=4)).look(), "nic.queues") == "handle"
+
+
+def kernels(*shapes: Shape) -> Border:
+    """struct nic with a struct of the kernel, of which the user half touches a member in another way."""
+    border = Border(pointer("dev", "device"))
+    border.layouts["device"] = Layout("device", "include/linux/device.h", 5, 8, (number("id"),))
+    border.accesses[OPEN] += reads("device.id", base="call get")
+    return border.sees(*shapes)
+
+
+def test_a_struct_of_the_kernel_that_is_only_handed_on_is_a_handle() -> None:
+    border = kernels(Shape("flow", "field nic.dev", 12, "put_device:0")).calls("nic_open", Call("put_device", 12))
+    assert inferred(border.look(), "nic.dev") == "handle"
+
+
+def test_a_struct_of_the_kernel_that_a_local_function_looks_at_is_an_object() -> None:
+    border = kernels(Shape("flow", "field nic.dev", 12, "netdev_priv:0")).calls("nic_open", Call("netdev_priv", 12))
+    assert inferred(border.look(), "nic.dev") == "single"
+
+
+def test_a_member_of_the_kernel_is_what_the_table_says() -> None:
+    border = kernels()
+    border.layouts["device"] = Layout("device", "include/linux/device.h", 5, 8, (pointer("init_name", "char", "const char *"),))
+    border.accesses[OPEN] += reads("device.init_name", base="field nic.dev")
+    assert inferred(border.look(), "device.init_name") == "string"
+
+
+def test_elements_at_constant_indices_are_as_many_as_the_highest_asks_for() -> None:
+    border = Border().takes(("mac", "u8 *")).sees(Shape("index", "param 0", 12, "5"), Shape("index", "param 0", 13, "4"))
+    assert inferred(border.look(), f"{OPEN}(mac)") == "array(6)"
+
+
 def test_a_pointer_in_a_union_is_asked_unless_it_is_a_handle() -> None:
     border = with_ring()
     members = (pointer("ring", "ring", union=1), pointer("page", "page", union=1))
@@ -191,7 +233,7 @@ def test_a_function_of_the_kernel_that_nobody_knows_is_asked() -> None:
 
 def test_a_user_function_that_needs_packet_memory_is_asked_back_to_the_kernel() -> None:
     found = Border(number("n")).calls("nic_open", Call("skb_put", 12)).look()
-    assert found.questions[OPEN].allowed == ("kernel",)
+    assert found.questions[OPEN].allowed == ("kernel", "refuse")
     assert list(known(found, OPEN)) == ["d/a.c:12: calls skb_put: packet memory"]
 
 

@@ -100,6 +100,22 @@ def test_a_member_without_bytes_does_not_count() -> None:
     assert border.look().border.types["nic"].count == 1
 
 
+def test_a_struct_that_stays_in_the_user_half_does_not_cross() -> None:
+    border = Border(number("n"))
+    border.layouts["option"] = Layout("option", "d/a.c", 3, 8, (number("value"),))
+    border.accesses[OPEN] += reads("option.value", base="local option")
+    found = border.look().border
+    assert list(found.types) == ["nic"]
+    assert found.entries[0].reads == ["nic.n"]
+
+
+def test_a_struct_that_a_kernel_function_returns_crosses() -> None:
+    border = Border(number("n"))
+    border.layouts["dev"] = Layout("dev", "include/dev.h", 3, 8, (number("value"),))
+    border.accesses[OPEN] += reads("dev.value", base="call get_dev")
+    assert "dev" in border.look().border.types
+
+
 def test_a_downcall_with_functions_needs_the_symbol_table() -> None:
     border = Border(number("n")).calls("nic_open", Call("request_threaded_irq", 11))
     assert border.look().border.downcalls[0].symbols

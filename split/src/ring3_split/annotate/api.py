@@ -42,7 +42,7 @@ class Apis:
         patterns = sorted((api for api in lines if _pattern(api.name)), key=lambda api: -len(api.name))
         self.patterns = [(re.compile(translate(api.name)), api) for api in patterns]
         self.callbacks = {name: _notes(line) for name, line in table.get("callback", {}).items()}
-        self.relations = table.get("relation", {})
+        self.members = {name: str(line["is"]) for name, line in table.get("member", {}).items()}
         self.omitted = tuple(table.get("omit", {}))
 
     def of(self, symbol: str) -> Api | None:

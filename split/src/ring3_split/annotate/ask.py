@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ring3_split.annotate.case import Case
+from ring3_split.annotate.declared import Pointee
 from ring3_split.annotate.halves import Halves, Site
 from ring3_split.annotate.interface import place
-from ring3_split.annotate.items import Pointee
 from ring3_split.annotate.vocabulary import WAYS, usage
 
 SHOWN = 4  # places of a kind that a question names; the rest is counted
@@ -77,8 +77,8 @@ def misplaced(halves: Halves) -> Iterable[Question]:
             for symbol, site in list(symbols.items())[:SHOWN]
         )
         facts = halves.graph.functions[function]
-        text = "It calls what cannot be had outside the kernel. Shall it stay in the kernel half?"
-        yield Question(function, f"{facts.file}:{facts.line}", "", text, known, ("kernel",))
+        text = "It calls what cannot be had outside the kernel. Shall it stay in the kernel half, or is it never reached?"
+        yield Question(function, f"{facts.file}:{facts.line}", "", text, known, ("kernel", "refuse"))
 
 
 def _known(case: Case) -> tuple[str, ...]:

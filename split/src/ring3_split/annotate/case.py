@@ -11,6 +11,7 @@ from ring3_split.annotate.interface import Interface
 from ring3_split.annotate.items import Item
 from ring3_split.annotate.layouts import Layouts
 from ring3_split.annotate.vocabulary import Annotation
+from ring3_split.indirect import is_header
 from ring3_split.model import Allocation
 
 
@@ -45,6 +46,11 @@ class Knowledge:
     allocations: dict[str, list[tuple[str, Allocation]]]  # place -> function and allocation
     tables: set[str] = field(default_factory=set)  # structs whose members hold functions
 
+    def foreign(self, struct: str) -> bool:
+        """Whether a struct is the kernel's, and not the driver's own."""
+        layout = self.layouts.get(struct)
+        return layout is not None and is_header(layout.file)
+
     def at(self, seen: Seen) -> str:
         """Where something was seen."""
         return f"{self.halves.graph.functions[seen.function].file}:{seen.line}"
@@ -77,6 +83,20 @@ class Case:
         return [
             (seen, symbol, api.arguments.get(index, "") if (api := apis.of(symbol)) else "")
             for seen, symbol, index in self.sinks()
+        ]
+
+    def touched(self) -> list[Seen]:
+        """Places where a member is reached through it, the driver's own before those in headers."""
+        graph = self.known.halves.graph
+        return sorted(self.trace.of("member"), key=lambda seen: not graph.own(seen.function))
+
+    def given(self) -> list[Seen]:
+        """Places where it is handed to a function that looks at it in this process."""
+        apis = self.known.apis
+        return [
+            seen
+            for seen, symbol, index in self.sinks()
+            if (api := apis.of(symbol)) and api.way == "local" and not api.arguments.get(index, "").endswith("handle")
         ]
 
     def measured(self) -> list[Seen]:

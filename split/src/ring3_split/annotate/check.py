@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ring3_split.annotate.ask import WORDS_FOR, Question
 from ring3_split.annotate.case import Inferred
+from ring3_split.annotate.declared import pointee
 from ring3_split.annotate.definitions import Definitions
 from ring3_split.annotate.expression import Expression, Malformed
-from ring3_split.annotate.items import Item, pointee
+from ring3_split.annotate.items import Item
 from ring3_split.annotate.survey import Survey
 from ring3_split.annotate.vocabulary import Parts, read, usage
 from ring3_split.model import Member

@@ -53,6 +53,11 @@ class Halves:
         """Whether a function is an inline of a header that is taken apart, and not one that api.toml names."""
         return not self.graph.own(function) and self.apis.of(self.graph.functions[function].name) is None
 
+    def callees(self) -> int:
+        """Distinct functions of the kernel, inlines of its headers included, that user functions call themselves."""
+        inlines = {callee for one in self.user for callee in self.graph.calls.get(one, {}) if not self.graph.own(callee)}
+        return len(inlines) + len({symbol for one in self.user for symbol in self.graph.external.get(one, {})})
+
     def kernel_calls(self) -> dict[str, list[Site]]:
         """Functions of the kernel that user functions call: symbol -> places in the driver's own code."""
         found: dict[str, list[Site]] = {}

@@ -34,6 +34,12 @@ def function(case: Case) -> Inferred | None:
     return None
 
 
+def contract(case: Case) -> Inferred | None:
+    """What the kernel's own struct says of its member, in api.toml."""
+    note = case.known.apis.members.get(case.item.key)
+    return _inferred(read(note).annotation, Evidence("api.toml", f"member {case.item.key}: {note}")) if note else None
+
+
 def callback(case: Case) -> Inferred | None:
     """The kernel's contract for an operation says what its parameters are."""
     item, graph = case.item, case.known.halves.graph
@@ -92,11 +98,22 @@ def handle(case: Case) -> Inferred | None:
     if item.pointee == "struct" and item.struct not in _touched(case):
         says = f"the {item.side} half touches no member of struct {item.struct}"
         return _inferred(Annotation("handle"), Evidence(item.where, says))
-    notes = case.notes()
-    if item.pointee == "void" and notes and not case.unknown() and all(note.split()[-1:] == ["handle"] for _, _, note in notes):
-        seen, symbol, _ = notes[0]
+    if case.unknown() or case.given() or (item.pointee == "struct" and not case.known.foreign(item.struct)):
+        return None
+    notes = [note.split()[-1:] == ["handle"] for _, _, note in case.notes()]
+    if item.pointee == "struct":
+        return _inferred(Annotation("handle"), Evidence(item.where, f"never followed in the {item.side} half"))
+    if notes and all(notes):
+        seen, symbol, _ = case.sinks()[0]
         return _inferred(Annotation("handle"), case.evidence(seen, f"only handed to {symbol}, which keeps it as a cookie"))
     return None
+
+
+def unwalked(case: Case) -> Inferred | None:
+    """The links of a list that nobody walks in this half."""
+    if case.item.pointee != "list" or case.trace.of("list"):
+        return None
+    return _inferred(Annotation("handle"), Evidence(case.item.where, f"never walked in the {case.item.side} half"))
 
 
 def text(case: Case) -> Inferred | None:
@@ -126,7 +143,7 @@ def converted(case: Case) -> Inferred | None:
     if case.item.pointee != "void" or case.measured():
         return None
     uses = [(one, one.detail.removeprefix("struct ")) for one in case.trace.of("cast")]
-    uses += [(one, one.detail.rpartition(".")[0]) for one in case.trace.of("member")]
+    uses += [(one, one.detail.rpartition(".")[0]) for one in case.touched()]
     uses = [(one, struct) for one, struct in uses if struct in case.known.layouts]
     if len({struct for _, struct in uses}) == 1:
         seen, struct = uses[0]
@@ -146,11 +163,25 @@ def single(case: Case) -> Inferred | None:
     item = case.item
     if item.union or item.pointee != "struct" or case.measured():
         return None
-    touched = case.trace.of("member")
+    touched = case.touched()
     if touched:
-        says = f"{len(touched)} accesses to its members, none to a neighbour"
+        says = f"{len(touched)} places reach its members, none a neighbour"
         return _inferred(Annotation("single"), case.evidence(touched[0], says))
     return _inferred(Annotation("single"), Evidence(item.where, f"never indexed or moved in the {item.side} half"))
+
+
+def few(case: Case) -> Inferred | None:
+    """Elements that are only ever reached by constant indices: as many as the highest asks for."""
+    places = case.measured()
+    if not places or case.item.union or case.unknown() or case.sinks() or case.item.pointee not in ("number", "struct"):
+        return None
+    if any(seen.what != "index" or not seen.detail.isdigit() for seen in places):
+        return None
+    last = max(places, key=lambda seen: int(seen.detail))
+    length = int(last.detail) + 1
+    return _inferred(
+        Annotation("array", length=str(length)), case.evidence(last, f"{last.detail} is the highest index, all are constant")
+    )
 
 
 def number(case: Case) -> Inferred | None:
@@ -167,6 +198,7 @@ def number(case: Case) -> Inferred | None:
 
 RULES: tuple[Rule, ...] = (
     function,
+    contract,
     callback,
     user,
     registers,
@@ -174,9 +206,11 @@ RULES: tuple[Rule, ...] = (
     handle,
     text,
     members,
+    unwalked,
     converted,
     part,
     single,
+    few,
     number,
 )
 

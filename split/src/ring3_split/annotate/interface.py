@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ring3_split.annotate.crossing import crossing
 from ring3_split.annotate.halves import Halves
 from ring3_split.annotate.layouts import Layouts
 from ring3_split.graph import Graph
@@ -86,11 +87,13 @@ def interface(halves: Halves, data: Iterable[Data], layouts: Layouts, driver: st
     """The border of a driver's halves."""
     data = tuple(data)
     touched = Touched(data, layouts)
+    up, down = entries(halves), _downcalls(halves)
+    touched.crossing = crossing(halves, data, layouts, [*up, *(one.function for one in down if one.way == "driver")])
     return Interface(
         driver=driver,
         kernel=kernel,
-        entries=[_entry(halves, touched, function, by) for function, by in sorted(entries(halves).items())],
-        downcalls=_downcalls(halves),
+        entries=[_entry(halves, touched, function, by) for function, by in sorted(up.items())],
+        downcalls=down,
         types=_types(touched.fields(halves.user_code), touched.fields(halves.kernel_code), layouts),
         globals=_globals(touched, halves),
     )
@@ -120,6 +123,7 @@ class Touched:
 
     def __init__(self, data: tuple[Data, ...], layouts: Layouts) -> None:
         self.layouts = layouts
+        self.crossing: set[str] = set()  # structs that cross; all others are private to a half
         self.accesses: dict[str, tuple[Access, ...]] = {}
         self.variables: dict[str, dict[str, str]] = {}
         for unit in data:
@@ -132,7 +136,7 @@ class Touched:
         found: Ways = {}
         for function in functions:
             for access in self.accesses.get(function, ()):
-                if not self.layouts.omitted(access.field):
+                if access.field.rpartition(".")[0] in self.crossing and not self.layouts.omitted(access.field):
                     found[access.field] = ways(found.get(access.field, ""), self._way(access))
         return dict(sorted(found.items()))
 

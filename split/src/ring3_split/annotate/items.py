@@ -7,17 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from ring3_split.annotate.declared import LISTS, Pointee, pointee
 from ring3_split.annotate.flow import parameter
 from ring3_split.annotate.halves import Halves
 from ring3_split.annotate.interface import Interface
 from ring3_split.annotate.layouts import Layouts
 from ring3_split.model import Member
-
-Pointee = Literal["struct", "void", "char", "number", "function", "pointer", "list"]
-
-NUMBERS = re.compile(
-    r"^(unsigned|signed|int|long|short|bool|_Bool|size_t|ssize_t|[us](8|16|32|64)|__\w+|u?int\d+_t|\w+_t|enum \w+)\b"
-)
 
 
 @dataclass(frozen=True)
@@ -40,7 +35,7 @@ class Item:
 def items(halves: Halves, layouts: Layouts, border: Interface) -> Iterator[Item]:
     """All pointers that cross: members that the user half touches, parameters and results of upcalls and downcalls."""
     for struct, kind in border.types.items():
-        for name in kind.members:
+        for name in kind.members if struct not in LISTS else ():
             yield from _field(f"{struct}.{name}", layouts)
     for entry in border.entries:
         yield from _function(halves, entry.function, "user")
@@ -61,16 +56,15 @@ def _field(field: str, layouts: Layouts) -> Iterator[Item]:
 
 
 def _member(member: Member) -> tuple[Pointee, str] | None:
-    """What a member points to, if it is a pointer or the head of a list."""
-    if member.struct in ("list_head", "hlist_head"):
+    """What a member points to, if it is a pointer, an array of pointers, or the head of a list."""
+    if member.struct in LISTS:
         return "list", ""
     if member.pointee == "fn":
         return "function", ""
-    if member.pointee in ("void", "char"):
-        return member.pointee, ""  # type: ignore[return-value]
-    if member.pointee:
-        return "struct", member.pointee
-    return pointee(member.type)
+    declared = re.sub(r"(\[\w*\])+$", "", member.type)
+    if "*" not in declared:
+        return None  # an embedded array: its length is its type's
+    return pointee(declared)
 
 
 def _function(halves: Halves, function: str, side: Literal["user", "kernel"]) -> Iterator[Item]:
@@ -86,21 +80,3 @@ def _function(halves: Halves, function: str, side: Literal["user", "kernel"]) ->
         # The other half receives what a function gives back.
         back: Literal["user", "kernel"] = "kernel" if side == "user" else "user"
         yield Item(f"{function}()", "result", facts.returns, *found, where, f"{function}#", back, function)
-
-
-def pointee(declared: str) -> tuple[Pointee, str] | None:
-    """What a type as C writes it points to; None if it is no pointer."""
-    text = re.sub(r"\b(const|volatile|restrict|__restrict)\b", "", declared).strip()
-    text = re.sub(r"\s*\[\w*\]$", " *", text)  # an array parameter is a pointer
-    if "(*" in text:
-        return "function", ""
-    if not text.endswith("*"):
-        return None
-    inner = text[:-1].strip()
-    match = re.fullmatch(r"(?:struct|union)\s+(\w+)", inner)
-    if match:
-        return "struct", match[1]
-    if NUMBERS.match(inner):
-        return "pointer" if inner.endswith("*") else "number", ""
-    plain: dict[str, Pointee] = {"void": "void", "char": "char"}
-    return ("pointer", "") if inner.endswith("*") else (plain.get(inner, "struct"), "" if inner in plain else inner)

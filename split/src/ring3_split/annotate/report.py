@@ -29,9 +29,12 @@ class Counts(msgspec.Struct):
     upcalls: int
     driver_downcalls: int  # functions of the driver's kernel half
     kernel_downcalls: int  # functions of the kernel that run there
-    kernel_functions: int  # all that user functions call, however they are met
+    kernel_functions: int  # all that user functions call, also through inlines that are taken apart, however they are met
+    callees: int  # functions and inlines of the kernel that user functions call themselves
     structs: int
     members: int
+    shared: int  # of these members, those that the driver's kernel half touches, too
+    written_by_both: int
     inferred: int
     asked: int
     answered: int
@@ -62,7 +65,7 @@ def show(found: Report, console: Console, file: File) -> None:
     console.print(
         f"  {counts.upcalls} upcalls, downcalls to {counts.driver_downcalls} functions of the kernel half and "
         f"{counts.kernel_downcalls} of {counts.kernel_functions} functions of the kernel; "
-        f"{counts.members} members of {counts.structs} structs cross",
+        f"{counts.members} members of {counts.structs} structs cross, {counts.shared} of them touched by both halves",
         highlight=False,
     )
     console.print(
@@ -96,14 +99,18 @@ def _notes(survey: Survey, answers: dict[str, str]) -> list[Note]:
 
 def _counts(survey: Survey, answers: dict[str, str]) -> Counts:
     border, asked = survey.border, len(survey.questions)
+    uses = [use for kind in border.types.values() for use in kind.members.values()]
     ways = [downcall.way for downcall in border.downcalls]
     return Counts(
         upcalls=len(border.entries),
         driver_downcalls=ways.count("driver"),
         kernel_downcalls=ways.count("downcall"),
         kernel_functions=len(ways) - ways.count("driver"),
+        callees=survey.halves.callees(),
         structs=len(border.types),
-        members=sum(len(kind.members) for kind in border.types.values()),
+        members=len(uses),
+        shared=sum(bool(use.kernel) for use in uses),
+        written_by_both=sum("w" in use.kernel and "w" in use.user for use in uses),
         inferred=len(survey.inferred),
         asked=asked,
         answered=sum(key in answers for key in survey.questions),
