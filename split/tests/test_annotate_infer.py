@@ -113,6 +113,16 @@ def test_a_void_pointer_through_which_members_are_reached_is_their_struct() -> N
     assert inferred(border.look(), f"{OPEN}(data)") == "single(struct nic)"
 
 
+def test_a_void_pointer_is_what_is_put_into_it() -> None:
+    border = Border(pointer("priv", "void", "void *")).sees(Shape("flow", "param 0", 12, "field nic.priv"))
+    assert inferred(border.look(), "nic.priv") == "single(struct nic)"
+
+
+def test_a_pointer_that_moves_back_to_the_struct_around_is_no_array() -> None:
+    border = Border(number("n")).takes(("work", "struct work *")).sees(Shape("arithmetic", "param 0", 12, "-200"))
+    assert inferred(border.look(), f"{OPEN}(work)") == "single"
+
+
 def test_a_void_pointer_that_nobody_uses_is_asked() -> None:
     assert inferred(Border(pointer("data", "void", "void *")).look(), "nic.data") == "asked"
 
@@ -235,6 +245,20 @@ def test_a_user_function_that_needs_packet_memory_is_asked_back_to_the_kernel() 
     found = Border(number("n")).calls("nic_open", Call("skb_put", 12)).look()
     assert found.questions[OPEN].allowed == ("kernel", "refuse")
     assert list(known(found, OPEN)) == ["d/a.c:12: calls skb_put: packet memory"]
+
+
+def test_a_user_function_that_looks_into_a_packet_is_asked_back_to_the_kernel() -> None:
+    border = Border(number("n"))
+    border.layouts["sk_buff"] = Layout("sk_buff", "include/linux/skbuff.h", 5, 8, (pointer("data", "", "unsigned char *"),))
+    border.accesses[OPEN] += reads("sk_buff.data", base="call alloc_skb")
+    found = border.look()
+    assert list(known(found, OPEN)) == ["d/a.c:11: looks at sk_buff.data: packet memory"]
+    assert "sk_buff.data" not in found.items
+
+
+def test_a_packet_that_is_only_freed_is_no_reason() -> None:
+    border = Border(number("n")).calls("nic_open", Call("consume_skb", 12))
+    assert border.look().questions == {}
 
 
 def test_a_function_that_a_person_keeps_in_the_kernel_is_no_entry() -> None:

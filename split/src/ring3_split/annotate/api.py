@@ -43,6 +43,7 @@ class Apis:
         self.patterns = [(re.compile(translate(api.name)), api) for api in patterns]
         self.callbacks = {name: _notes(line) for name, line in table.get("callback", {}).items()}
         self.members = {name: str(line["is"]) for name, line in table.get("member", {}).items()}
+        self.packets = {name: str(line["reason"]) for name, line in table.get("packets", {}).items()}
         self.omitted = tuple(table.get("omit", {}))
 
     def of(self, symbol: str) -> Api | None:

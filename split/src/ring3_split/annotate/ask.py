@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ring3_split.annotate.case import Case
@@ -10,6 +10,7 @@ from ring3_split.annotate.declared import Pointee
 from ring3_split.annotate.halves import Halves, Site
 from ring3_split.annotate.interface import place
 from ring3_split.annotate.vocabulary import WAYS, usage
+from ring3_split.model import Data
 
 SHOWN = 4  # places of a kind that a question names; the rest is counted
 
@@ -62,23 +63,25 @@ def kernel_function(symbol: str, sites: list[Site], halves: Halves) -> Question:
     return Question(f"kernel {symbol}", where, "", text, known, WAYS)
 
 
-def misplaced(halves: Halves) -> Iterable[Question]:
-    """Questions about user functions that call what cannot be had outside the kernel."""
-    found: dict[str, dict[str, Site]] = {}
+def misplaced(halves: Halves, data: Iterable[Data]) -> Iterator[Question]:
+    """Questions about user functions that need what cannot be had outside the kernel."""
+    found: dict[str, dict[str, None]] = {}
     for symbol, sites in halves.kernel_calls().items():
         api = halves.apis.of(symbol)
-        if api and api.way == "never":
-            for site in sites:
-                found.setdefault(site.function, {}).setdefault(symbol, site)
-    for function, symbols in sorted(found.items()):
-        reasons = {symbol: halves.apis.of(symbol) for symbol in symbols}
-        known = tuple(
-            f"{place(halves.graph, function, site.line)}: calls {symbol}: {api.reason if (api := reasons[symbol]) else ''}"
-            for symbol, site in list(symbols.items())[:SHOWN]
-        )
+        for site in sites if api and api.way == "never" else ():
+            at = place(halves.graph, site.function, site.line)
+            found.setdefault(site.function, {})[f"{at}: calls {symbol}: {api.reason if api else ''}"] = None
+    for unit in data:
+        for function in halves.user & unit.accesses.keys():
+            for access in unit.accesses[function]:
+                reason = halves.apis.packets.get(access.field.partition(".")[0])
+                if reason:
+                    at = place(halves.graph, function, access.lines[0])
+                    found.setdefault(function, {})[f"{at}: looks at {access.field}: {reason}"] = None
+    text = "It needs what cannot be had outside the kernel. Shall it stay in the kernel half, or is it never reached?"
+    for function, known in sorted(found.items()):
         facts = halves.graph.functions[function]
-        text = "It calls what cannot be had outside the kernel. Shall it stay in the kernel half, or is it never reached?"
-        yield Question(function, f"{facts.file}:{facts.line}", "", text, known, ("kernel", "refuse"))
+        yield Question(function, f"{facts.file}:{facts.line}", "", text, _some(list(known)), ("kernel", "refuse"))
 
 
 def _known(case: Case) -> tuple[str, ...]:
@@ -92,7 +95,10 @@ def _known(case: Case) -> tuple[str, ...]:
     for function, allocation in case.known.allocations.get(case.item.place, ()):
         at = place(case.known.halves.graph, function, allocation.line)
         found.append(f"{at}: allocated by {allocation.api} with {allocation.size or 'an unknown number of'} bytes")
-    found = list(dict.fromkeys(found))
+    return _some(list(dict.fromkeys(found)))
+
+
+def _some(found: list[str]) -> tuple[str, ...]:
     return (*found[:SHOWN], *([f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []))
 
 

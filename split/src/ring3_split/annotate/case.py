@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from ring3_split.annotate.api import Apis
@@ -13,6 +14,8 @@ from ring3_split.annotate.layouts import Layouts
 from ring3_split.annotate.vocabulary import Annotation
 from ring3_split.indirect import is_header
 from ring3_split.model import Allocation
+
+BACK = re.compile(r"-\d+")
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,8 @@ class Case:
         ]
 
     def measured(self) -> list[Seen]:
-        """Places where it is used as more than one object."""
-        return [seen for seen in self.trace.of("index", "arithmetic") if seen.detail != "0"]
+        """Places where it is used as more than one object: element 0 is the object, and back of it is the struct around it."""
+        return [seen for seen in self.trace.of("index", "arithmetic") if seen.detail != "0" and not BACK.fullmatch(seen.detail)]
 
     def followed(self) -> list[Seen]:
         """Places where what it points to is looked at."""

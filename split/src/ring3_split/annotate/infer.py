@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 
 from ring3_split.annotate.case import Case, Evidence, Inferred
+from ring3_split.annotate.declared import pointee
 from ring3_split.annotate.flow import Seen
 from ring3_split.annotate.interface import caller
 from ring3_split.annotate.measure import measure
@@ -142,12 +143,34 @@ def converted(case: Case) -> Inferred | None:
     """A pointer without a type that is used as one struct."""
     if case.item.pointee != "void" or case.measured():
         return None
-    uses = [(one, one.detail.removeprefix("struct ")) for one in case.trace.of("cast")]
-    uses += [(one, one.detail.rpartition(".")[0]) for one in case.touched()]
-    uses = [(one, struct) for one, struct in uses if struct in case.known.layouts]
+    casts = [(one, one.detail.removeprefix("struct ")) for one in case.trace.of("cast")]
+    # A struct without a name is called after the struct around it: that is the one that the pointer leads to.
+    reached = [(one, one.detail.partition(".")[0]) for one in case.touched()]
+    uses = [(one, struct) for one, struct in casts or reached if struct in case.known.layouts]
     if len({struct for _, struct in uses}) == 1:
         seen, struct = uses[0]
         return _inferred(Annotation("single", type=struct), case.evidence(seen, f"used as struct {struct}"))
+    return None
+
+
+def filled(case: Case) -> Inferred | None:
+    """A pointer without a type into which only pointers to one struct are put."""
+    item, graph = case.item, case.known.halves.graph
+    if item.pointee != "void" or item.kind != "field" or case.followed():
+        return None
+    found: dict[str, Seen] = {}
+    for seen in case.known.flows[item.side].sources(item.place):
+        function, _, index = seen.detail.rpartition("#")
+        target = pointee(graph.functions[function].parameters[int(index)].type) if index.isdigit() else None
+        if seen.detail.startswith("field "):
+            member = case.known.layouts.member(seen.detail.removeprefix("field "))
+            target = pointee(member.type) if member else None
+        found[target[1] if target else ""] = seen
+    for struct, place in found.items() if len(found) == 1 else ():
+        if struct in case.known.layouts:
+            return _inferred(
+                Annotation("single", type=struct), case.evidence(place, f"a pointer to struct {struct} is put there")
+            )
     return None
 
 
@@ -208,6 +231,7 @@ RULES: tuple[Rule, ...] = (
     members,
     unwalked,
     converted,
+    filled,
     part,
     single,
     few,

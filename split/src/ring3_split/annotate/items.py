@@ -35,7 +35,8 @@ class Item:
 def items(halves: Halves, layouts: Layouts, border: Interface) -> Iterator[Item]:
     """All pointers that cross: members that the user half touches, parameters and results of upcalls and downcalls."""
     for struct, kind in border.types.items():
-        for name in kind.members if struct not in LISTS else ():
+        # Who looks into a packet is asked about that.
+        for name in kind.members if struct not in LISTS and struct not in halves.apis.packets else ():
             yield from _field(f"{struct}.{name}", layouts)
     for entry in border.entries:
         yield from _function(halves, entry.function, "user")

@@ -45,8 +45,8 @@ def survey(graph: Graph, sides: Mapping[str, str], kernel: str, answers: Mapping
     """
     apis, answers = known(), answers or {}
     planned = halves(graph, apis, sides)
-    misplaced = {question.key: question for question in ask.misplaced(planned)}
-    split = halves(graph, apis, sides, keep=[key for key in misplaced if answers.get(key) == "kernel"])
+    misplaced = {question.key: question for question in ask.misplaced(planned, graph.driver.data)}
+    split = halves(graph, apis, sides, keep=[key for key, answer in answers.items() if answer == "kernel"])
     layouts = Layouts(graph.driver.data, apis.omitted)
     border = interface(split, graph.driver.data, layouts, graph.driver.name, kernel)
     result = Survey(split, layouts, border, questions=misplaced)
