@@ -61,25 +61,23 @@ def report(survey: Survey, file: File, plan: str) -> Report:
 def show(found: Report, console: Console, file: File) -> None:
     """Prints the counts and the open questions."""
     counts = found.counts
-    console.print(f"{found.interface.driver}, {found.interface.kernel}, {found.plan}", highlight=False)
+    console.print(f"{found.interface.driver}, {found.interface.kernel}, {found.plan}")
     console.print(
         f"  {counts.upcalls} upcalls, downcalls to {counts.driver_downcalls} functions of the kernel half and "
         f"{counts.kernel_downcalls} of {counts.kernel_functions} functions of the kernel; "
-        f"{counts.members} members of {counts.structs} structs cross, {counts.shared} of them touched by both halves",
-        highlight=False,
+        f"{counts.members} members of {counts.structs} structs cross, {counts.shared} of them touched by both halves"
     )
     console.print(
         f"  {counts.inferred} annotations inferred, {counts.asked} asked, {counts.answered} of them answered: "
-        f"{counts.asked_percent:.2f} % of {counts.lines} lines ({counts.annotated_percent:.2f} % with the inferred ones)",
-        highlight=False,
+        f"{counts.asked_percent:.2f} % of {counts.lines} lines ({counts.annotated_percent:.2f} % with the inferred ones)"
     )
     table = Table("where", "what", "question", box=None, pad_edge=False)
     for note in found.notes:
         if note.origin == "open":
             table.add_row(note.where, f"{note.key} {note.type}".strip(), note.question)
     if table.row_count:
-        console.print(f"\nOpen, in {file.path}:", highlight=False)
-        console.print(table, highlight=False)
+        console.print(f"\nOpen, in {file.path}:")
+        console.print(table)
 
 
 def _notes(survey: Survey, answers: dict[str, str]) -> list[Note]:
