@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ring3_split.errors import Refusal
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 def write(file: Path, content: bytes) -> None:
     """Puts a file in its place in one step: whoever reads sees the old one or the new one, also when we are killed.
@@ -29,6 +31,6 @@ def write(file: Path, content: bytes) -> None:
 
 def refused(error: OSError, file: Path) -> Refusal:
     """What to say of a file that cannot be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in FULL:
         return Refusal(f"no room left in {file.parent}: free some, or name another cache with --cache; what was read is kept")
     return Refusal(f"{file} cannot be written: {error.strerror}; name another cache with --cache FOLDER")

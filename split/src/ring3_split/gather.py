@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ring3_split import reader, workers
 from ring3_split.errors import Refusal
-from ring3_split.files import refused
+from ring3_split.files import FULL, refused
 from ring3_split.kernel import Kernel, macros
 from ring3_split.model import Data, Failure, Module, ModuleFacts, Unit
 from ring3_split.precompiled import Precompiler, dependencies
@@ -107,7 +107,7 @@ def _work(reading: Reading, task: Task) -> str | Refusal:
     except Refusal as refusal:
         return refusal
     except OSError as error:
-        return refused(error, reading.scratch)
+        return refused(error, reading.scratch) if error.errno in FULL else str(error)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"the reader failed: {type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"

@@ -8,6 +8,7 @@ numbers by which macros make a name unique.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from dataclasses import dataclass
@@ -89,7 +90,8 @@ class Precompiler:
         return self._compile(made, names, flags)
 
     def _compile(self, made: Path, names: Path, flags: tuple[str, ...]) -> Headers | None:
-        listed, new = made.with_suffix(".d"), made.with_suffix(".new")
+        # Several processes may make the same at once; the last one stays.
+        listed, new = made.with_suffix(f".{os.getpid()}.d"), made.with_suffix(f".{os.getpid()}.new")
         command = [str(self._compiler.program), "-x", "c-header", *flags, "-O0", "-g", "-Xclang", "-fsanitize=kcfi"]
         command += ["-MD", "-MF", str(listed), str(made.with_suffix(".h")), "-o", str(new)]
         if self._compiler.run(command, self._root):
@@ -97,6 +99,7 @@ class Precompiler:
         found = names_of(self._root, dependencies(listed))
         write(names, "\n".join(sorted(found)).encode())
         new.replace(made)
+        listed.unlink()
         return Headers(made, found)
 
 
