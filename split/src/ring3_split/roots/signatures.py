@@ -20,11 +20,14 @@ from ring3_split.files import write
 from ring3_split.kernel import Kernel
 from ring3_split.roots.templates import families, templates
 
+VERSION = 2  # of what is stored
+
 
 class Signatures(msgspec.Struct, frozen=True):
     """kCFI hashes of fields."""
 
     hashes: dict[str, int]
+    shared: dict[str, str] = {}  # fields whose type tells nothing -> an entry point that has it and is not critical
     absent: tuple[str, ...] = ()  # fields that this kernel does not have
     broken: tuple[str, ...] = ()  # headers that it does not have, or that do not compile
 
@@ -36,13 +39,13 @@ def signatures(kernel: Kernel, family: str) -> Signatures:
         Refusal: the kernel's headers cannot be compiled at all.
     """
     lines = _source(family)
-    digest = hashlib.sha256("\n".join((kernel.key, kernel.compiler.version, *lines)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\n".join((str(VERSION), kernel.key, kernel.compiler.version, *lines)).encode()).hexdigest()[:16]
     file = kernel.folder / "templates" / f"{family}-{digest}.json"
     try:
         return msgspec.json.decode(file.read_bytes(), type=Signatures)
     except (OSError, msgspec.DecodeError):
         pass
-    found = _compiled(kernel, lines)
+    found = _told_apart(_compiled(kernel, lines), family)
     write(file, msgspec.json.encode(found))
     return found
 
@@ -51,8 +54,16 @@ def _source(family: str) -> list[str]:
     """The C file: a line for each header, then a line for each field that declares a function of its type."""
     own = families()[family].headers if family in families() else ()
     lines = [f"#include <{header}>" for header in dict.fromkeys((*families()["common"].headers, *own))]
-    fields = dict.fromkeys(name for template in templates(family) for name in template.fields)
+    fields = dict.fromkeys((*_fields(family), *_others(family)))
     return lines + [_declaration(name, number) for number, name in enumerate(fields)]
+
+
+def _fields(family: str) -> list[str]:
+    return [name for template in templates(family) for name in template.fields]
+
+
+def _others(family: str) -> tuple[str, ...]:
+    return families()[family].others if family in families() else ()
 
 
 def _declaration(name: str, number: int) -> str:
@@ -60,6 +71,16 @@ def _declaration(name: str, number: int) -> str:
     struct, _, member = name.partition(".")
     function = f"extern __typeof__(*((struct {struct} *)0)->{member}) root_{number}"
     return f"{function}; void *const of_{number} = (void *)root_{number}; /* {name} */"
+
+
+def _told_apart(found: Signatures, family: str) -> Signatures:
+    """Without the types that entry points have which are not critical."""
+    fields = dict.fromkeys(_fields(family))
+    others = {found.hashes[name]: name for name in _others(family) if name in found.hashes}
+    shared = {name: others[found.hashes[name]] for name in fields if found.hashes.get(name) in others}
+    hashes = {name: found.hashes[name] for name in fields if name in found.hashes and name not in shared}
+    absent = tuple(name for name in found.absent if name in fields)
+    return Signatures(hashes, shared, absent, found.broken)
 
 
 def _compiled(kernel: Kernel, lines: list[str]) -> Signatures:
@@ -101,4 +122,4 @@ def _hashes(text: str, lines: list[str], left: list[str]) -> Signatures:
     named = dict(re.findall(r"\b(root_\d+);.*/\* (\S+) \*/", "\n".join(lines)))
     hashes = {name: int(found[symbol]) for symbol, name in named.items() if symbol in found}
     broken = tuple(line.removeprefix("#include ") for line in lines if line.startswith("#") and line not in left)
-    return Signatures(hashes, tuple(name for name in named.values() if name not in hashes), broken)
+    return Signatures(hashes, absent=tuple(name for name in named.values() if name not in hashes), broken=broken)
