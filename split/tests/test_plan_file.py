@@ -110,7 +110,7 @@ def test_what_takes_a_spinlock_of_the_kernel_half_is_told_who_else_takes_it() ->
 def test_what_stays_to_save_crossings_is_told_how_many() -> None:
     made = Made().root("irq").entry("watchdog", "process").call("watchdog", "irq")
     found = planner.cut(made.subject(), weights({"watchdog irq": 3}, {"watchdog": 5}), Fraction(2))
-    words = "its crossings would cost more than its 10 lines: calls in the profile: 5 from the kernel, 3 with irq"
+    words = "what would cross costs more than its 10 lines: calls of the profile: 5 from the kernel, 3 with irq"
     assert (found.functions[key("watchdog")].rule, reason(found, "watchdog")) == ("cost", words)
 
 
@@ -118,7 +118,7 @@ def test_a_function_that_leaves_is_told_what_crosses_for_it() -> None:
     made = Made().root("irq").entry("ioctl", "process").call("ioctl", "irq")
     found = planner.cut(made.subject(), weights({"ioctl irq": 2}, {"ioctl": 3}), Fraction(1))
     assert found.functions[key("ioctl")].called_by == ["ops.ioctl"]
-    assert reason(found, "ioctl") == "no rule keeps it in the kernel; 5 calls in the profile cross for its 10 lines"
+    assert reason(found, "ioctl") == "no rule keeps it in the kernel; 5 calls of the profile cross for its 10 lines"
 
 
 def test_an_inline_of_both_halves_is_in_both() -> None:

@@ -138,12 +138,12 @@ def _finding(kind: str, finding: Finding) -> None:
 def _summary(made: Plan) -> None:
     """The totals and how many functions each rule keeps."""
     totals = made.totals
-    method = f"minimum cut at {made.cost} lines per crossing" if made.cost else "propagation"
+    method = f"minimum cut, cost {made.cost}" if made.cost else "propagation"
     print(f"{made.driver}, kernel {made.kernel}: {method}, {made.profile or 'no profile'}")
     share = f"{totals.kernel_lines:,} of {totals.lines:,} lines ({totals.kernel_percent} %)"
     print(f"  kernel half  {totals.kernel_functions} of {_count(totals.functions, 'function')}, {share}")
     print(f"  interface    {_count(totals.upcalled, 'function')} called up, {totals.downcalled} called down")
-    print(f"  crossings    {totals.crossings:,} ({_unit(made)}): {totals.upcalls:,} up, {totals.downcalls:,} down")
+    print(f"  crossings    {totals.crossings:,} {_unit(made)}: {totals.upcalls:,} up, {totals.downcalls:,} down")
     rules = Counter[str]()
     sizes = Counter[str]()
     for placed in made.functions.values():
@@ -190,7 +190,7 @@ def _point(made: Plan) -> Point:
 
 
 def _unit(made: Plan) -> str:
-    return "calls of the profile" if made.profile else "places that call"
+    return "calls of the profile" if made.profile else "places of the code"
 
 
 def _json(made: Plan, propagated: Plan, corners: list[Corner]) -> dict[str, Any]:

@@ -31,28 +31,34 @@ def kernel(subject: Subject, problem: Problem, chosen: frozenset[str]) -> dict[s
 
 def user(problem: Problem, chosen: frozenset[str], key: str) -> str:
     """Reason for a function of the user half."""
-    weights = problem.weights
-    calls = sum(weights.between(key, other) for other in chosen)
-    crossing = weights.entries[key] + calls
-    what = "calls in the profile" if weights.source else "places that call"
+    crossing = problem.weights.entries[key] + sum(problem.weights.between(key, other) for other in chosen)
     cost = (
-        f"{crossing} {what} cross for its {problem.sizes[key]} lines" if crossing else "nothing that was counted crosses for it"
+        f"{crossing:,} {_crossing(problem, crossing)} for its {problem.sizes[key]} lines"
+        if crossing
+        else "nothing counted crosses for it"
     )
     return f"no rule keeps it in the kernel; {cost}"
+
+
+def _crossing(problem: Problem, count: int) -> str:
+    """What crosses, in words."""
+    if problem.weights.source:
+        return "call of the profile crosses" if count == 1 else "calls of the profile cross"
+    return "place of the code crosses" if count == 1 else "places of the code cross"
 
 
 def _saving(subject: Subject, problem: Problem, chosen: frozenset[str], key: str) -> str:
     """What a function that is free to leave would cost on the other side."""
     weights = problem.weights
     near = {other: count for other in chosen if other != key and (count := weights.between(key, other))}
-    what = "calls in the profile" if weights.source else "places that call"
-    parts = [f"{weights.entries[key]} from the kernel"] if weights.entries[key] else []
+    parts = [f"{weights.entries[key]:,} from the kernel"] if weights.entries[key] else []
     parts += [
-        f"{count} with {subject.name(other)}" for other, count in sorted(near.items(), key=lambda pair: (-pair[1], pair[0]))[:3]
+        f"{count:,} with {subject.name(other)}" for other, count in sorted(near.items(), key=lambda pair: (-pair[1], pair[0]))[:3]
     ]
     if not parts:
         return ""
-    return f"its crossings would cost more than its {problem.sizes[key]} lines: {what}: {', '.join(parts)}"
+    what = "calls of the profile" if weights.source else "places of the code"
+    return f"what would cross costs more than its {problem.sizes[key]} lines: {what}: {', '.join(parts)}"
 
 
 class _Words:
