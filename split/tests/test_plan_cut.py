@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 
@@ -102,6 +102,16 @@ def test_the_curve_is_the_lower_hull_of_all_placements(seed: int) -> None:
     network = problem(subject, counted, critical=False)
     every = {(point.crossings, point.lines) for point in placements(subject, network)}
     assert [(c.point.crossings, c.point.lines) for c in curve(network)][::-1] == hull(every)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_dearer_crossing_never_makes_the_kernel_half_smaller(seed: int) -> None:
+    subject, counted = random_driver(seed, size=12)
+    network = problem(subject, counted, critical=False)
+    kernels = [network.cut(cost).kernel for cost in COSTS]
+    assert all(less <= more for less, more in pairwise(kernels))
+    for less, cost, more in zip(COSTS, COSTS[1:], COSTS[2:], strict=False):
+        assert network.cut(cost, network.cut(less), network.cut(more)) == network.cut(cost)
 
 
 def hull(points: set[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -37,7 +37,7 @@ def _between(problem: Problem, left: Point, right: Point) -> list[Point]:
     if left.crossings <= right.crossings or left.lines >= right.lines:
         return []
     price = _price(left, right)
-    middle = problem.cut(price)
+    middle = problem.cut(price, left, right)
     if _value(middle, price) >= _value(left, price):
         return [right]
     return _between(problem, left, middle) + _between(problem, middle, right)

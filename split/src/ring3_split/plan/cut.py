@@ -10,8 +10,7 @@ lines in the kernel.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -20,7 +19,7 @@ import networkx as nx
 from networkx.algorithms.flow import preflow_push
 
 from ring3_split.graph import lines
-from ring3_split.plan.constraints import Constraints, Node, State, constraints, functions
+from ring3_split.plan.constraints import Constraints, Node, Pin, State, constraints, functions
 from ring3_split.plan.subject import Subject
 from ring3_split.plan.weights import Weights
 
@@ -33,7 +32,7 @@ def problem(subject: Subject, weights: Weights, critical: bool) -> Problem:
     return Problem(sizes, weights, constraints(subject, critical))
 
 
-def crossings(kernel: AbstractSet[str], weights: Weights) -> int:
+def crossings(kernel: Set[str], weights: Weights) -> int:
     """Calls that change sides, with those of the kernel into the user half."""
     between = sum(count for (one, other), count in weights.calls.items() if (one in kernel) != (other in kernel))
     return between + sum(count for key, count in weights.entries.items() if key not in kernel)
@@ -70,44 +69,59 @@ class Problem:
         """What the rules alone bring to the kernel's side."""
         return frozenset(self.rules.closure())
 
-    def cut(self, cost: Fraction) -> Point:
-        """The best placement when one crossing costs so many lines."""
-        return self.weigh(cost.denominator, cost.numerator)
+    def cut(self, cost: Fraction, least: Point | None = None, most: Point | None = None) -> Point:
+        """The best placement when one crossing costs so many lines.
+
+        A dearer crossing never makes the kernel half smaller: dividing all capacities by the price leaves only those to the sink
+        to depend on it, and these fall as it rises [Gallo, Grigoriadis and Tarjan 1989]. So between `least`, the best placement
+        of a lower price, and `most`, that of a higher one, only the functions in which the two differ are to be weighed.
+        """
+        limit = self._nodes(most) if most else None
+        return self._weigh(cost.denominator, cost.numerator, self._nodes(least), limit)
 
     def fewest_lines(self) -> Point:
         """The placement with the fewest lines, and of those the one with the fewest crossings."""
-        return self.weigh(1 + self.weights.calls.total() + self.weights.entries.total(), 1)
+        return self._weigh(1 + self.weights.calls.total() + self.weights.entries.total(), 1, self.forced, None)
 
     def fewest_crossings(self) -> Point:
         """The placement with the fewest crossings, and of those the one with the fewest lines."""
-        return self.weigh(1, 1 + sum(self.sizes.values()))
+        return self._weigh(1, 1 + sum(self.sizes.values()), self.forced, None)
 
-    def weigh(self, line: int, crossing: int) -> Point:
-        """The best placement when a line costs `line` and a crossing `crossing`."""
-        residual = preflow_push(self._network(line, crossing), SOURCE, SINK)
-        return self.point(functions(self.forced | _side(residual)))
+    def _nodes(self, point: Point | None) -> frozenset[Node]:
+        """What the rules bring to the kernel's side with a placement."""
+        if point is None:
+            return self.forced
+        pins = {placed(key): Pin("", "") for key in point.kernel}
+        return frozenset(self.rules.closure(self.rules.pins | pins))
 
-    def _network(self, line: int, crossing: int) -> nx.DiGraph[object]:
-        """The flow network. An arc without capacity is infinite; all that the rules force is one node with the source."""
+    def _weigh(self, line: int, crossing: int, inside: Set[Node], limit: Set[Node] | None) -> Point:
+        """The best placement that has all of `inside`, and nothing that is not in `limit`."""
         network: nx.DiGraph[object] = nx.DiGraph()
         network.add_nodes_from((SOURCE, SINK))
-        free = {key: size for key, size in self.sizes.items() if placed(key) not in self.forced}
-        entering = Counter({key: count for key, count in self.weights.entries.items() if key in free})
-        for one, other in {(min(pair), max(pair)) for pair in self.weights.calls}:
-            count = self.weights.between(one, other)
-            if one in free and other in free:
-                network.add_edge(placed(one), placed(other), capacity=crossing * count)
-                network.add_edge(placed(other), placed(one), capacity=crossing * count)
-            elif one in free or other in free:
-                entering[one if one in free else other] += count
-        for key, size in free.items():
-            network.add_edge(SOURCE, placed(key), capacity=crossing * entering[key])
-            network.add_edge(placed(key), SINK, capacity=line * size)
-        for cause in self.rules.arcs.keys() - self.forced:
-            for effect in self.rules.arcs[cause].keys() - self.forced:
-                network.add_edge(cause, effect)
-                network[cause][effect].pop("capacity", None)
-        return network
+        for (tail, head), capacity in self._capacities(line, crossing, inside, limit).items():
+            if tail not in (head, SINK) and head != SOURCE:
+                network.add_edge(tail, head, capacity=capacity)
+        for cause in self.rules.arcs.keys() - inside:
+            if limit is None or cause in limit:
+                for effect in self.rules.arcs[cause].keys() - inside:
+                    network.add_edge(cause, effect)
+                    network[cause][effect].pop("capacity", None)  # infinite
+        return self.point(functions(inside | _side(preflow_push(network, SOURCE, SINK))))
+
+    def _capacities(self, line: int, crossing: int, inside: Set[Node], limit: Set[Node] | None) -> Counter[tuple[object, object]]:
+        """The finite arcs. What is `inside` is one node with the source, what is beyond the limit one with the sink."""
+        nodes: dict[str, object] = {}
+        for key in self.sizes:
+            node = placed(key)
+            nodes[key] = SOURCE if node in inside else node if limit is None or node in limit else SINK
+        capacities: Counter[tuple[object, object]] = Counter()
+        for (one, other), count in self.weights.calls.items():
+            capacities[nodes[one], nodes[other]] += crossing * count
+            capacities[nodes[other], nodes[one]] += crossing * count
+        for key, end in nodes.items():
+            capacities[SOURCE, end] += crossing * self.weights.entries[key]
+            capacities[end, SINK] += line * self.sizes[key]
+        return capacities
 
 
 def _side(residual: nx.DiGraph[object]) -> set[Node]:
