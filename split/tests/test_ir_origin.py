@@ -130,6 +130,16 @@ def test_marks_without_size_are_skipped(touched: Callable[..., list[str]]) -> No
     assert touched(text) == ["s.a", "s.b"]
 
 
+def test_a_list_without_a_length_in_a_union_is_found(argument: Look) -> None:
+    text = "struct s { short n; union { char some[14]; struct { struct { } empty; char all[]; }; }; };"
+    assert str(argument(text + "void f(struct s *q) { use(q->all); }")) == "field s.all"
+
+
+def test_bit_fields_of_a_group_belong_to_the_struct_around_it(touched: Callable[..., list[str]]) -> None:
+    text = "struct s { int n; union { struct { unsigned long a:32, b:1; }; struct { unsigned long a:32, b:1; } group; }; };"
+    assert touched(text + "void f(struct s *q) { q->a = 1; q->b = 1; }") == ["s.a", "s.b"]
+
+
 def test_a_type_that_only_a_typedef_names_has_that_name(touched: Callable[..., list[str]]) -> None:
     assert touched("typedef struct { int n; } atomic_t; void f(atomic_t *a) { a->n = 1; }") == ["atomic_t.n"]
 

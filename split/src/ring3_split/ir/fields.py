@@ -150,6 +150,8 @@ class Fields:
         offset = self._types.offset(text, index) * 8
         size = self._types.size(elements[index]) * 8 if index < len(elements) else 0
         members = [m for m in self.metadata.members(node) if m.offset == offset and not m.bitfield and bool(m.size) == bool(size)]
+        if not size:  # the IR has arrays without a length, and leaves out structs without members
+            members = [m for m in members if self._alike(m, elements[index])]
         if members:
             order = index - next(i for i in range(index + 1) if self._same(text, i, index)) if not size else 0
             return (*before, self.enter(node, members[min(order, len(members) - 1)]))
@@ -179,14 +181,28 @@ class Fields:
         A union's members are one address in the IR. When several fit, the name that stands in the source decides (`spelled`
         gives what stands there, nothing inside macros), and else the first.
         """
-        leaves = [leaf for leaf in self._leaves(node, ()) if self.metadata.size(leaf[-1].type) == width]
+        leaves = [leaf for leaf in self._leaves(node, ()) if self._takes(leaf[-1].type, width)]
         kind = [leaf for leaf in leaves if (self.metadata.tag(self.metadata.strip(leaf[-1].type)) == "pointer") == pointer]
         leaves = kind or leaves
         if len(leaves) > 1:
             words = spelled()
-            named = [leaf for leaf in leaves if any(step.name.rpartition(".")[2] in words for step in leaf if step.name)]
+            named = [leaf for leaf in leaves if not words.isdisjoint(self._names(leaf))]
             leaves = named or leaves
         return leaves[0] if leaves else ()
+
+    def _takes(self, type_: int, width: int) -> bool:
+        """Whether a member can be accessed by so many bits: all of it, or a unit of its bit fields."""
+        size = self.metadata.size(type_)
+        return size == width or (size > width and self._has_bits(self.metadata.composite(type_)))
+
+    def _has_bits(self, node: int) -> bool:
+        return bool(node) and any(member.bitfield for member in self.metadata.members(node)[:1])
+
+    def _names(self, leaf: tuple[Step, ...]) -> list[str]:
+        """The names by which the source may mean a leaf."""
+        names = [step.name.rpartition(".")[2] for step in leaf if step.name]
+        node = self.metadata.composite(leaf[-1].type)
+        return names + [member.name for member in self.metadata.members(node) if member.bitfield] if node else names
 
     def _leaves(self, node: int, path: tuple[Step, ...]) -> list[tuple[Step, ...]]:
         """The ways to all that begins where a struct or union begins."""
@@ -195,9 +211,9 @@ class Fields:
             if member.offset or member.bitfield or not member.size:
                 continue
             way = (*path, self.enter(node, member))
-            if member.name:
-                found.append(way)
             inner = self.metadata.composite(member.type)
+            if member.name or self._has_bits(inner):
+                found.append(way)
             if inner and len(path) < 12:
                 found += self._leaves(inner, way)
         return found
