@@ -1,5 +1,6 @@
 //! Devices of the guest: what a scenario says of them, and the words QEMU wants.
 
+use crate::card;
 use crate::disk::{Backing, Bad, Disk, Size};
 use crate::drive;
 use crate::error::Error;
@@ -41,8 +42,11 @@ pub struct Device {
     /// Drives of an AHCI or IDE controller.
     #[serde(default, rename = "drive")]
     pub drives: Vec<Disk>,
-    /// Network behind it: `"user"` is a network of this guest alone; or a table for QEMU's -netdev.
+    /// Network behind it: `"user"` is a network of this guest alone, `"hub"` joins all cards of the guest that say so; or a table for
+    /// QEMU's -netdev.
     pub netdev: Option<Value>,
+    /// What a sound card plays to: `"none"` takes it at its pace and records silence; or a table for QEMU's -audiodev.
+    pub audio: Option<Value>,
     /// Further properties of the model, as QEMU names them.
     #[serde(default)]
     pub options: Map<String, Value>,
@@ -57,6 +61,8 @@ pub(crate) struct Parts {
     pub(crate) blocks: Vec<Value>,
     /// -netdev
     pub(crate) nets: Vec<Value>,
+    /// -audiodev
+    pub(crate) audios: Vec<Value>,
     /// -device, a controller before what hangs on it
     pub(crate) devices: Vec<Value>,
 }
@@ -95,7 +101,7 @@ impl Device {
 
     /// Whether it can be plugged into a running guest.
     pub(crate) fn can_be_plugged(&self) -> bool {
-        self.namespaces.is_empty() && self.drives.is_empty() && self.addr.is_none()
+        self.namespaces.is_empty() && self.drives.is_empty() && self.addr.is_none() && self.audio.is_none()
     }
 
     /// All its disks.
@@ -131,7 +137,7 @@ impl Device {
                 "rate, commands and bad are for a disk: give it a size, or write them into its namespace or drive".into(),
             );
         }
-        if let Err(why) = drive::check(self) {
+        if let Err(why) = drive::check(self).and_then(|()| card::check(self)) {
             return wrong(why);
         }
         if let Some(addr) =
@@ -163,14 +169,23 @@ impl Device {
         }
         if let Some(net) = &self.netdev {
             let node = format!("{}-net", self.id);
-            parts.nets.push(network(&node, net)?);
+            parts.nets.push(card::network(&node, net)?);
             device["netdev"] = json!(node);
+        }
+        let mut codec = None;
+        if let Some(audio) = &self.audio {
+            let node = format!("{}-audio", self.id);
+            parts.audios.push(card::audio(&node, audio)?);
+            codec = card::codec(self, &node);
+            if codec.is_none() {
+                device["audiodev"] = json!(node);
+            }
         }
         merge(&mut device, &self.options);
         // The machine's own controller is there already.
         parts.devices.extend((!place.onboard).then_some(device));
         parts.devices.extend(self.namespaces.iter().enumerate().map(|(index, space)| self.namespace(index, space)));
-        parts.devices.extend(drive::devices(self, place));
+        parts.devices.extend(drive::devices(self, place).into_iter().chain(codec));
         Ok(parts)
     }
 
@@ -194,17 +209,6 @@ pub(crate) fn merge(device: &mut Value, options: &Map<String, Value>) {
     for (name, value) in options {
         device[name] = value.clone();
     }
-}
-
-fn network(node: &str, net: &Value) -> Result<Value, Error> {
-    let mut value = match net {
-        // Cut off: the guest reaches nothing but its own gateway.
-        Value::String(word) if word == "user" => json!({ "type": "user", "restrict": true }),
-        Value::Object(_) => net.clone(),
-        _ => return Err(Error::Request("netdev is \"user\" or a table such as { type = \"user\" }".into())),
-    };
-    value["id"] = json!(node);
-    Ok(value)
 }
 
 #[cfg(test)]
@@ -233,12 +237,6 @@ mod tests {
         let parts = parts(&Device::nvme("d", Size(512), Backing::Null).option("serial", "OTHER").option("mdts", 3));
         assert_eq!(parts.devices[0]["serial"], "OTHER");
         assert_eq!(parts.devices[0]["mdts"], 3);
-    }
-
-    #[test]
-    fn a_user_network_is_cut_off_from_the_world() {
-        let device = Device { netdev: Some(json!("user")), ..Device::new("n", "e1000") };
-        assert_eq!(parts(&device).nets[0]["restrict"], true);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub enum Boot {
     #[default]
     Plain,
     /// From a snapshot of the booted machine, taken at the first time, with its devices plugged in: about 0.5 s. For
-    /// the wall clock, and up to four devices without namespaces or an address of their own.
+    /// the wall clock, and up to four devices without namespaces, sound or an address of their own.
     Snapshot,
 }
 

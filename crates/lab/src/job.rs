@@ -1,6 +1,7 @@
 //! The part of the root file system that differs between runs: steps, modules, programs and files.
 
 use crate::cache::{Cache, Fingerprint};
+use crate::card;
 use crate::closure;
 use crate::cpio::Writer;
 use crate::device::Device;
@@ -80,7 +81,7 @@ impl<'a> Job<'a> {
 
     /// What appears in /sys when the kernel's own driver is done with a device, for the models that take their time.
     fn settle(&self) -> impl Iterator<Item = String> {
-        let modules: Vec<_> = self.guest.modules.iter().map(|name| name.as_str()).collect();
+        let modules: Vec<_> = self.guest.modules.iter().filter_map(|entry| entry.split(' ').next()).collect();
         self.guest.devices.iter().zip(&self.places).filter(|(device, _)| device.bind.is_none()).filter_map(
             move |(device, place)| {
                 let ata = match device.model.as_str() {
@@ -90,8 +91,7 @@ impl<'a> Job<'a> {
                 let (count, sign) = match device.model.as_str() {
                     _ if ata && modules.contains(&"sd_mod") => (device.drives.len(), SCSI_DISKS),
                     "nvme" if modules.contains(&"nvme") => (device.namespaces.len().max(1), "nvme/nvme*/nvme*n*"),
-                    net @ ("e1000" | "e1000e" | "igb") if modules.contains(&net) => (1, "net/*"),
-                    _ => return None,
+                    model => (1, card::sign(model, &modules)?),
                 };
                 Some(format!("{count} /sys/bus/pci/devices/{}/{sign}\n", place.address))
             },

@@ -20,6 +20,7 @@
 
 mod bzimage;
 mod cache;
+mod card;
 mod closure;
 mod console;
 mod cpio;

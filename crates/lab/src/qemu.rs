@@ -1,6 +1,7 @@
 //! QEMU's command line.
 
 use crate::cache::Cache;
+use crate::card;
 use crate::device::Parts;
 use crate::error::Error;
 use crate::guest::{Guest, Mode};
@@ -105,6 +106,7 @@ impl Qemu {
                 ("-object", &parts.objects),
                 ("-blockdev", &parts.blocks),
                 ("-netdev", &parts.nets),
+                ("-audiodev", &parts.audios),
                 ("-device", &parts.devices),
             ];
             line.extend(
@@ -158,7 +160,7 @@ fn command_line(guest: &Guest, iommu: Iommu) -> String {
     if iommu != Iommu::None && guest.devices.iter().any(|device| device.is_ahci() && device.bind.is_none()) {
         words.push("iommu=pt");
     }
-    let waits = |device: &crate::device::Device| matches!(device.model.as_str(), "nvme" | "e1000" | "e1000e" | "igb");
+    let waits = |device: &crate::device::Device| device.model == "nvme" || card::is_network(&device.model);
     let poll = guest.mode == Mode::Instructions && guest.instruction_shift.is_none() && guest.devices.iter().any(waits);
     if guest.idle_poll.unwrap_or(poll) {
         words.push("idle=poll");

@@ -40,7 +40,9 @@ pub(crate) fn objection(guest: &Guest) -> Option<String> {
         _ if guest.machine != Machine::Q35 => Some("devices are plugged into machine q35 only".into()),
         _ if !guest.qemu_arguments.is_empty() => Some("qemu_arguments are not part of a snapshot".into()),
         _ if guest.devices.len() > PORTS => Some(format!("{PORTS} devices can be plugged in, not {}", guest.devices.len())),
-        Some(device) => Some(format!("device '{}' has an addr, namespaces or drives, and cannot be plugged in", device.id)),
+        Some(device) => {
+            Some(format!("device '{}' has an addr, namespaces, drives or sound, and cannot be plugged in", device.id))
+        }
         None => None,
     }
 }

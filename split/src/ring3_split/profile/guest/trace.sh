@@ -1,0 +1,42 @@
+# Counts the calls of the modules in $MODULES, which are not loaded yet.
+TRACING=/sys/kernel/tracing
+
+trace_begin() {
+    [ -e $TRACING/trace ] || mount -t tracefs tracefs $TRACING
+    echo 0 >$TRACING/tracing_on
+    # An empty filter would mean every function there is: one that nobody calls stands for none.
+    echo emergency_restart >$TRACING/set_ftrace_filter
+    for module in $MODULES; do echo "*:mod:$(echo "$module" | tr - _)" >>$TRACING/set_ftrace_filter; done
+    echo 16384 >$TRACING/buffer_size_kb
+    echo function >$TRACING/current_tracer
+    echo 1 >$TRACING/tracing_on
+    calls "$OUT/calls" >/tmp/calls.log 2>&1 &
+    echo $! >/tmp/calls.pid
+}
+
+# Loads them as they were built, and notes where their code came to lie.
+load() {
+    for module in $MODULES; do
+        name=$(echo "$module" | tr - _)
+        insmod "/lib/ring3/$module.ko" || { dmesg | tail -n 5; return 1; }
+        (cd "/sys/module/$name/sections" && for section in $(ls -A); do echo "$module $section $(cat "$section")"; done) >>"$OUT/sections"
+    done
+    echo "loaded: $MODULES"
+}
+
+unload() {
+    for module in $MODULES; do reversed="$module $reversed"; done
+    for module in $reversed; do rmmod "$module" || return; done
+    echo "unloaded: $reversed"
+}
+
+trace_end() {
+    echo 0 >$TRACING/tracing_on
+    pid=$(cat /tmp/calls.pid)
+    kill -TERM "$pid"
+    while [ -d "/proc/$pid" ]; do usleep 20000; done
+    cat /tmp/calls.log
+    for cpu in $TRACING/per_cpu/cpu*; do sed "s/^/${cpu##*/} /" "$cpu/stats"; done >"$OUT/stats"
+
+    tail -n 3 "$OUT/calls"
+}
