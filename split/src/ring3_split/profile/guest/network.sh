@@ -52,11 +52,10 @@ traffic() {
 
 control() {
     name=$(interface "$CARD") || return
-    cat /proc/net/dev | grep "$name"
-    ip -s link show dev "$name" >/dev/null
+    grep "$name" /proc/net/dev
     net control "$name"
-    for words in "promisc on" "promisc off" "allmulticast on" "allmulticast off" "mtu 1400" "mtu 1500"; do
-        ip link set dev "$name" $words || echo "$words is not supported"
+    for words in promisc -promisc allmulti -allmulti "mtu 1400" "mtu 1500"; do
+        ifconfig "$name" $words || echo "$words is not supported"
     done
     ip link add link "$name" name wire.5 type vlan id 5 && ip link set dev wire.5 up && ip link del dev wire.5
     ip link set dev "$name" down

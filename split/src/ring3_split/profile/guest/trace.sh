@@ -9,6 +9,7 @@ trace_begin() {
     for module in $MODULES; do echo "*:mod:$(echo "$module" | tr - _)" >>$TRACING/set_ftrace_filter; done
     echo 16384 >$TRACING/buffer_size_kb
     echo function >$TRACING/current_tracer
+    cut -d " " -f 1 /proc/uptime >"$OUT/times"
     echo 1 >$TRACING/tracing_on
     calls "$OUT/calls" >/tmp/calls.log 2>&1 &
     echo $! >/tmp/calls.pid
@@ -32,11 +33,11 @@ unload() {
 
 trace_end() {
     echo 0 >$TRACING/tracing_on
+    cut -d " " -f 1 /proc/uptime >>"$OUT/times"
     pid=$(cat /tmp/calls.pid)
     kill -TERM "$pid"
     while [ -d "/proc/$pid" ]; do usleep 20000; done
     cat /tmp/calls.log
     for cpu in $TRACING/per_cpu/cpu*; do sed "s/^/${cpu##*/} /" "$cpu/stats"; done >"$OUT/stats"
-
     tail -n 3 "$OUT/calls"
 }

@@ -1,0 +1,47 @@
+# A disk behind the controller at the PCI address $CARD. It holds nothing: what is written is gone, what is read is zero.
+
+disk() {
+    for try in $(seq 250); do
+        for path in $(find "/sys/bus/pci/devices/$CARD/" -type d -path "*/block/*" -prune 2>/dev/null); do
+            [ ! -e "/dev/${path##*/}" ] || { echo "/dev/${path##*/}"; return; }
+        done
+        usleep 20000
+    done
+    echo "no disk at $CARD" >&2
+    return 1
+}
+
+prepare() { :; }
+
+up() {
+    file=$(disk) || return
+    echo "$file has $(blockdev --getsize64 "$file") bytes"
+}
+
+# run NAME OPTIONS...: fio on the disk as a whole.
+run() {
+    name=$1; shift
+    fio --name="$name" --filename="$(disk)" --direct=1 --time_based --runtime="$SECONDS_EACH" --output=/tmp/fio "$@" >/dev/null || { cat /tmp/fio; return 1; }
+    grep -E "IOPS=" /tmp/fio
+}
+
+transfer() {
+    run read --rw=randread --bs=4k --ioengine=psync && run write --rw=randwrite --bs=4k --ioengine=psync --fsync=32 &&
+        run deep --rw=randrw --bs=4k --iodepth=32 --ioengine=io_uring && run large --rw=read --bs=512k --ioengine=psync
+}
+
+control() {
+    file=$(disk) || return
+    name=${file##*/}
+    blkdiscard -l 1048576 "$file" || echo "no discard"
+    for action in rescan timeout state; do
+        path=/sys/block/$name/device/$action
+        [ ! -w "$path" ] || case $action in
+            rescan) echo 1 >"$path" ;;
+            timeout) cat "$path" ;;
+            state) cat "$path" ;;
+        esac
+    done
+    for host in /sys/class/scsi_host/host*; do [ ! -e "$host/scan" ] || echo "- - -" >"$host/scan"; done
+    cat /sys/block/$name/stat
+}

@@ -1,0 +1,85 @@
+"""The scenario for the lab: a guest with the driver's device, in which the driver is loaded under the tracer and put to work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+
+from ring3_split.profile.devices import HERE, Device, kinds, steps
+
+GUEST = HERE / "guest"
+SETUP = 60.0  # seconds of a run beside its workload, on a busy host
+DISK = ["-blockdev", "null-co,node-name=disk,size=1073741824,read-zeroes=on", "-device"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run."""
+
+    driver: str
+    device: Device
+    workload: str
+    seconds: float  # of each kind of transfer
+    kernel: str  # as the lab names it
+    modules: tuple[Path, ...]  # the driver's own files, in the order in which they are loaded
+    needs: tuple[str, ...]  # modules of the kernel that they depend on
+    programs: tuple[Path, ...]
+
+    def names(self) -> list[str]:
+        """Names of the driver's modules."""
+        return [file.stem for file in self.modules]
+
+
+def steps_of(run: Run) -> list[tuple[str, str]]:
+    """(what it is, shell) of every step."""
+    work = [(name, name) for name in steps(run.device.kind, run.workload)]
+    around = [("tracing begins", "prepare && trace_begin"), (f"{run.driver} is loaded", "load")]
+    return [*around, *work, (f"{run.driver} is unloaded", "unload && trace_end")]
+
+
+def text(run: Run) -> str:
+    """The scenario's file."""
+    kind = kinds()[run.device.kind]
+    shell = "".join(f". /lib/ring3/{name}; " for name in ("trace.sh", f"{run.device.kind}.sh"))
+    steps = steps_of(run)
+    scenario: dict[str, Any] = {
+        "about": f"{run.driver} under the function tracer, workload {run.workload}",
+        "kernel": run.kernel,
+        "iommu": "none",
+        "time_limit": int(SETUP + len(steps) * (15 + 4 * run.seconds)),
+        "modules": [*run.needs, *kind.modules, *run.device.modules],
+        "programs": [str(program) for program in run.programs],
+        "files": {f"/lib/ring3/{file.name}": str(file) for file in [*run.modules, *_scripts(run)]},
+        "variables": {"MODULES": " ".join(run.names()), "SECONDS_EACH": f"{run.seconds:g}"},
+        "device": _devices(run),
+        "step": [{"name": name, "run": f"{shell}{command}"} for name, command in steps],
+    }
+    if run.device.kind == "network":
+        scenario["modules"].append(_peer(run)[1])
+    if run.device.disk:
+        scenario["qemu_arguments"] = [*DISK, f"{run.device.disk},bus=card.0,drive=disk"]
+    return tomlkit.dumps(scenario)
+
+
+def _scripts(run: Run) -> Sequence[Path]:
+    return [GUEST / "trace.sh", GUEST / f"{run.device.kind}.sh"]
+
+
+def _devices(run: Run) -> list[dict[str, Any]]:
+    card: dict[str, Any] = {"id": "card", "model": run.device.model}
+    if run.device.options:
+        card["options"] = run.device.options
+    if run.device.kind == "network":
+        return [card | {"netdev": "hub"}, {"id": "peer", "model": _peer(run)[0], "netdev": "hub"}]
+    if run.device.kind == "sound":
+        return [card | {"audio": "none"}]
+    return [card if run.device.disk else card | {"size": "1G"}]
+
+
+def _peer(run: Run) -> tuple[str, str]:
+    """Model and module of the card at the other end of the wire: another one, so that its calls are not counted."""
+    return ("e1000", "e1000") if run.device.model == "virtio-net-pci" else ("virtio-net-pci", "virtio_net")
