@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ring3_split.errors import Refusal
+from ring3_split.files import refused
 from ring3_split.kernel import Kernel
 from ring3_split.model import Module
 from ring3_split.profile.headers import headers
 from ring3_split.stamps import digest
-from ring3_split.store import refused
 
 # What would hide a function or its caller from the tracer. Functions that the source itself calls inline stay so.
 VISIBLE = (
@@ -42,18 +42,41 @@ def build(kernel: Kernel, module: Module) -> Path:
     Raises:
         Refusal: no compiler or make; the module does not compile.
     """
-    for program in ("gcc", "make"):
-        if not shutil.which(program):
-            raise Refusal(f"{program} is missing, which builds the driver: apt-get install {program}, or profile with --stock")
-    version = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True, check=False).stdout.strip()
-    folder = kernel.folder / "modules" / f"{module.name}-{digest(kernel.name, module, version, *VISIBLE)}"
+    folder = kernel.folder / "modules" / f"{module.name}-{digest(kernel.name, module, compiler(), *VISIBLE)}"
     with _alone(folder):
         file = folder / module.directory / f"{module.name}.ko"
         if not file.exists():
             shutil.rmtree(folder, ignore_errors=True)
             mirror(kernel.root, module, folder)
-            _make(kernel, module, folder)
+            _make(kernel, file, [f"KCFLAGS={' '.join(VISIBLE)}"])
     return file
+
+
+def build_own(kernel: Kernel, source: Path) -> Path:
+    """A module of ours for the guest, of one file."""
+    text = source.read_text()
+    folder = kernel.folder / "modules" / f"{source.stem}-{digest(kernel.name, text, compiler())}"
+    file = folder / f"{source.stem}.ko"
+    with _alone(folder):
+        if not file.exists():
+            folder.mkdir(exist_ok=True)
+            (folder / source.name).write_text(text)
+            (folder / "Kbuild").write_text(f"obj-m := {source.stem}.o\n")
+            _make(kernel, file, [])
+    return file
+
+
+def compiler() -> str:
+    """The compiler's path and version.
+
+    Raises:
+        Refusal: there is none.
+    """
+    program = shutil.which("gcc")
+    if not program:
+        raise Refusal("gcc is missing, which builds the driver: apt-get install gcc libc6-dev, or profile with --stock")
+    done = subprocess.run([program, "-dumpfullversion"], capture_output=True, text=True, check=False, timeout=60)
+    return f"{program} {done.stdout.strip()}"
 
 
 @contextmanager
@@ -85,17 +108,19 @@ def mirror(root: Path, module: Module, folder: Path) -> None:
                 (folder / place / entry.name).symlink_to(entry)
 
 
-def _make(kernel: Kernel, module: Module, folder: Path) -> None:
-    target = folder / module.directory
-    command = ["make", "-s", "-C", str(headers(kernel)), "-f", str(kernel.root / "Makefile"), f"M={target}", "CC=gcc", "HOSTCC=gcc"]
+def _make(kernel: Kernel, file: Path, settings: list[str]) -> None:
+    """Makes a module in its folder. Its name is the one target, so that its neighbours are not built."""
+    if not shutil.which("make"):
+        raise Refusal("make is missing, which builds the driver: apt-get install make, or profile with --stock")
+    command = ["make", "-s", "-C", str(headers(kernel)), "-f", str(kernel.root / "Makefile"), f"M={file.parent}", "CC=gcc"]
     # No type information of the kernel's image is at hand to make the module's from, and loading needs none.
-    command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", f"KCFLAGS={' '.join(VISIBLE)}", f"{module.name}.ko"]
+    command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", *settings, file.name]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "KBUILD_", "KCFLAGS"))}
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT, env=environment)
     except subprocess.TimeoutExpired:
-        raise Refusal(f"building {module.name} took longer than {LIMIT} s; profile the distribution's own with --stock") from None
-    if done.returncode or not (target / f"{module.name}.ko").exists():
+        raise Refusal(f"building {file.stem} took longer than {LIMIT} s; profile the distribution's own with --stock") from None
+    if done.returncode or not file.exists():
         lines = (done.stderr or done.stdout).strip().splitlines()
         first = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "make said nothing")
-        raise Refusal(f"{module.name} does not build: {first.strip()}; profile the distribution's own with --stock")
+        raise Refusal(f"{file.stem} does not build: {first.strip()}; profile the distribution's own with --stock")

@@ -21,6 +21,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, Any] = {}
     modules: tuple[str, ...] = ()
     disk: str = ""
+    revision: int | None = None
 
 
 class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

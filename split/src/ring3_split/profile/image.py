@@ -28,7 +28,7 @@ class Image:
     module: str
     object: Object
     places: dict[str, int]
-    roots: tuple[Path, ...] = ()  # folders that paths in the line information are relative to; none: there is no such information
+    roots: tuple[Path, ...] = ()  # folders that its line information has paths below; none: it has no such information
     _ranges: list[tuple[int, int, int]] = field(default_factory=list)  # (begin, end, section)
     _hooks: frozenset[tuple[int, int]] = frozenset()
 
@@ -85,7 +85,7 @@ class Image:
 
 
 def parse_lines(text: str, roots: Sequence[Path]) -> list[tuple[Frame, ...]]:
-    """What `addr2line -a -i -f` prints: an address, then a line with a function and one with its file and line, for each frame."""
+    """Reads what `addr2line -a -i -f` prints: an address, then for each frame a line with its function and one with file and line."""
     found: list[list[Frame]] = []
     lines = iter(text.splitlines())
     for line in lines:

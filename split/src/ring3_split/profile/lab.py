@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ring3_split.errors import Refusal
+from ring3_split.files import refused
 from ring3_split.profile.devices import HERE
 from ring3_split.stamps import digest
-from ring3_split.store import refused
 
 STEP = "== "
 FLAGS = ("-static", "-O2", "-s")
@@ -30,7 +30,9 @@ def program() -> str:
     tree = HERE.parents[3] / "target"
     built = [path for path in (tree / "release/ring3", tree / "debug/ring3") if path.is_file()]
     if not found and not built:
-        raise Refusal("the program ring3, whose lab boots the guest, is not on PATH: build it with cargo build --release, or set RING3")
+        raise Refusal(
+            "the program ring3, whose lab boots the guest, is not on PATH: build it with cargo build --release, or set RING3"
+        )
     return found or str(built[0])
 
 
@@ -47,15 +49,18 @@ def _compiled(source: Path, folder: Path) -> Path:
     file = folder / digest(source.read_text(), *FLAGS) / source.stem
     if file.exists():
         return file
+    gcc = shutil.which("gcc")
+    if not gcc:
+        raise Refusal("gcc is missing, which builds what runs in the guest: apt-get install gcc libc6-dev")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_suffix(f".{os.getpid()}")
-        done = subprocess.run(["gcc", *FLAGS, "-o", str(new), str(source)], capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            [gcc, *FLAGS, "-o", str(new), str(source)], capture_output=True, text=True, check=False, timeout=120
+        )
         if done.returncode:
             raise Refusal(f"{source.name} does not build (apt-get install gcc libc6-dev): {done.stderr.strip().splitlines()[-1]}")
         new.rename(file)
-    except FileNotFoundError:
-        raise Refusal("gcc is missing, which builds what runs in the guest: apt-get install gcc libc6-dev") from None
     except OSError as error:
         raise refused(error, file) from None
     return file
@@ -85,7 +90,9 @@ def run(scenario: Path, out: Path, log: Path, show: Callable[[str, bool], None])
                 lab.wait(timeout=30)
                 raise
     except OSError as error:
-        raise refused(error, log) if error.filename == str(log) else Refusal(f"{command[0]} does not start: {error.strerror}") from None
+        raise (
+            refused(error, log) if error.filename == str(log) else Refusal(f"{command[0]} does not start: {error.strerror}")
+        ) from None
     if code:
         said = "; ".join(line for line in last if line and not line.startswith(("FAILED", "--")))
         raise Refusal(f"the guest failed at '{step}' (exit code {code}): {said or 'nothing was said'}; all output is in {log}")

@@ -79,7 +79,7 @@ def _find(names: dict[str, Names], image: Image, frame: Frame, calls: int, total
 
 def _chains(samples: Sequence[Sample], images: Sequence[Image]) -> dict[int, tuple[Image, tuple[Frame, ...]]]:
     """The functions around each place of call. The call instruction ends where the callee returns to."""
-    found = {}
+    found: dict[int, tuple[Image, tuple[Frame, ...]]] = {}
     for image in images:
         places = {sample.back: place for sample in samples if (place := image.locate(sample.back - 1))}
         frames = image.frames(places.values())
@@ -99,6 +99,8 @@ def _caller(names: dict[str, Names], chain: tuple[Image, tuple[Frame, ...]] | No
 
 
 def _invisible(images: Sequence[Image], names: dict[str, Names], facts: Sequence[ModuleFacts]) -> tuple[str, ...]:
-    own = {function.id for module in facts for unit in module.units for function in unit.functions if not is_header(function.file)}
+    own = {
+        function.id for module in facts for unit in module.units for function in unit.functions if not is_header(function.file)
+    }
     seen = {names[image.module].find(frame) for image in images for frame in image.visible()}
     return tuple(sorted(own - seen))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ring3_split import store
+from ring3_split import files
 from ring3_split.errors import Refusal
 from ring3_split.model import Fact
 
@@ -37,7 +37,7 @@ class Profile(Fact, frozen=True):
     pairs: tuple[Pair, ...]
     missing: tuple[Pair, ...] = ()  # pairs that the static graph does not have
     invisible: tuple[str, ...] = ()  # functions of the driver that the tracer cannot see
-    unknown: dict[str, int] = {}  # symbols without facts -> calls that they made or took
+    unknown: dict[str, int] = msgspec.field(default_factory=dict)  # symbols without facts -> calls that they made or took
 
     def calls(self) -> dict[tuple[str, str], int]:
         """Calls by caller and callee."""
@@ -45,7 +45,7 @@ class Profile(Fact, frozen=True):
 
     def write(self, file: Path) -> None:
         """Stores it as JSON."""
-        store.write(file, msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+        files.write(file, msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
 
 def load(file: Path) -> Profile:
@@ -61,7 +61,9 @@ def load(file: Path) -> Profile:
     except msgspec.MsgspecError as error:
         raise Refusal(f"{file} is no profile ({error}): make one with the command profile") from None
     if profile.version != VERSION:
-        raise Refusal(f"{file} is a profile of version {profile.version}, and {VERSION} is read: make it anew with the command profile")
+        raise Refusal(
+            f"{file} is a profile of version {profile.version}, and {VERSION} is read: make it anew with the command profile"
+        )
     return profile
 
 

@@ -28,6 +28,7 @@ class Run:
     modules: tuple[Path, ...]  # the driver's own files, in the order in which they are loaded
     needs: tuple[str, ...]  # modules of the kernel that they depend on
     programs: tuple[Path, ...]
+    revision: Path | None = None  # the module that changes the revision of a device
 
     def names(self) -> list[str]:
         """Names of the driver's modules."""
@@ -37,8 +38,9 @@ class Run:
 def steps_of(run: Run) -> list[tuple[str, str]]:
     """(what it is, shell) of every step."""
     work = [(name, name) for name in steps(run.device.kind, run.workload)]
-    around = [("tracing begins", "prepare && trace_begin"), (f"{run.driver} is loaded", "load")]
-    return [*around, *work, (f"{run.driver} is unloaded", "unload && trace_end")]
+    revision = f"insmod /lib/ring3/revision.ko device=$CARD revision={run.device.revision} && " if run.revision else ""
+    before = [("tracing begins", f"{revision}prepare && trace_begin"), (f"{run.driver} is loaded", "load")]
+    return [*before, *work, (f"{run.driver} is unloaded", "unload && trace_end")]
 
 
 def text(run: Run) -> str:
@@ -66,7 +68,8 @@ def text(run: Run) -> str:
 
 
 def _scripts(run: Run) -> Sequence[Path]:
-    return [GUEST / "trace.sh", GUEST / f"{run.device.kind}.sh"]
+    own = [run.revision] if run.revision else []
+    return [GUEST / "trace.sh", GUEST / f"{run.device.kind}.sh", *own]
 
 
 def _devices(run: Run) -> list[dict[str, Any]]:

@@ -1,0 +1,37 @@
+"""Whether the static graph has what was seen at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ring3_split.graph import Graph
+from ring3_split.profile.record import Pair
+
+
+def missing(graph: Graph, pairs: Iterable[Pair], hidden: Iterable[str] = ()) -> tuple[Pair, ...]:
+    """The pairs that the graph does not have.
+
+    A call by the kernel must be to an entry. A call of the driver's may pass through inline functions of headers, which are
+    functions of their own in the graph and code of their caller at run time; so are the functions in `hidden`.
+    """
+    silent = set(hidden) | {key for key in graph.functions if not graph.own(key)}
+    reach: dict[str, frozenset[str]] = {}
+    found = []
+    for pair in pairs:
+        if pair.caller and pair.caller not in reach:
+            reach[pair.caller] = _called(graph, pair.caller, silent)
+        if pair.callee not in (reach[pair.caller] if pair.caller else graph.entries):
+            found.append(pair)
+    return tuple(found)
+
+
+def _called(graph: Graph, caller: str, silent: set[str]) -> frozenset[str]:
+    """What a function calls, directly or through silent ones."""
+    seen: set[str] = set()
+    waiting = [caller]
+    while waiting:
+        for callee in graph.calls.get(waiting.pop(), ()):
+            if callee not in seen:
+                seen.add(callee)
+                waiting += [callee] if callee in silent else []
+    return frozenset(seen)

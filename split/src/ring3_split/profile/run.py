@@ -1,0 +1,114 @@
+"""A profile from its begin to its end: modules, guest, counts, facts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ring3_split.driver import Driver
+from ring3_split.graph import link
+from ring3_split.kernel import Kernel
+from ring3_split.profile import build, counts, lab, record, scenario, shipped
+from ring3_split.profile.check import missing
+from ring3_split.profile.devices import device, kinds, steps
+from ring3_split.profile.elf import Object
+from ring3_split.profile.headers import headers, version
+from ring3_split.profile.headers import shipped as shipped_modules
+from ring3_split.profile.image import Image
+from ring3_split.profile.mapping import map_calls
+from ring3_split.profile.record import Profile
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for."""
+
+    workload: str = "usual"
+    seconds: float = 2.0  # of each kind of transfer
+    stock: bool = False
+
+
+def profile(kernel: Kernel, driver: Driver, request: Request, cache: Path, show: Callable[[str, bool], None]) -> Profile:
+    """Runs a driver in the lab and counts its calls.
+
+    Raises:
+        Refusal: no device for it, it does not build, the guest failed, or the lab is not there.
+    """
+    found = device(driver.name)
+    steps(found.kind, request.workload)
+    release = version(kernel)
+    log = record.place(kernel.folder, driver.name, request.workload, stock=request.stock).with_suffix(".log")
+    with tempfile.TemporaryDirectory(prefix="ring3-profile-") as name:
+        folder = Path(name)
+        objects = _objects(kernel, driver, request, cache, folder)
+        programs = lab.compiled(("calls", *kinds()[found.kind].programs), kernel.folder.parent / "guest")
+        ordered = in_order(objects)
+        own = {plain(item.path.stem) for item in objects}
+        needs = dict.fromkeys(need for item in ordered for need in item.needs() if plain(need) not in own)
+        files = tuple(item.path for item in ordered)
+        revision = build.build_own(kernel, scenario.GUEST / "revision.c") if found.revision is not None else None
+        run = scenario.Run(
+            driver.name, found, request.workload, request.seconds, release, files, tuple(needs), programs, revision
+        )
+        (folder / "scenario.toml").write_text(scenario.text(run))
+        lab.run(folder / "scenario.toml", folder / "out", log, show)
+        counted = counts.read(folder / "out")
+    return _profile(kernel, driver, request, objects, counted)
+
+
+def plain(name: str) -> str:
+    """A module's name as the kernel has it."""
+    return name.replace("-", "_")
+
+
+def in_order(objects: Sequence[Object]) -> list[Object]:
+    """The modules so that each comes after those that it needs."""
+    waiting = {plain(item.path.stem): item for item in objects}
+    ordered: list[Object] = []
+
+    def visit(name: str) -> None:
+        item = waiting.pop(name, None)
+        if item is not None:
+            for need in item.needs():
+                visit(plain(need))
+            ordered.append(item)
+
+    for name in list(waiting):
+        visit(name)
+    return ordered
+
+
+def _objects(kernel: Kernel, driver: Driver, request: Request, cache: Path, folder: Path) -> list[Object]:
+    """The driver's modules, its own first."""
+    if request.stock:
+        modules = shipped_modules(kernel, cache)
+        return [Object(shipped.unpack(modules, facts.module.name, folder)) for facts in driver.modules]
+    return [Object(build.build(kernel, facts.module)) for facts in driver.modules]
+
+
+def _profile(kernel: Kernel, driver: Driver, request: Request, objects: Sequence[Object], counted: counts.Counts) -> Profile:
+    images = []
+    for item, facts in zip(objects, driver.modules, strict=True):
+        # The folders that the paths in the line information begin with: that of the build, and those of the kernel.
+        depth = facts.module.directory.count("/") + 1
+        roots = () if request.stock else (item.path.parents[depth], kernel.root, headers(kernel))
+        images.append(Image(facts.module.name, item, counted.places.get(item.path.stem, {}), roots))
+    mapped = map_calls(counted.samples, images, driver.modules)
+    graph = link(driver)
+    return Profile(
+        version=record.VERSION,
+        kernel=kernel.name,
+        driver=driver.name,
+        device=device(driver.name).model,
+        workload=request.workload,
+        seconds=round(counted.seconds, 2),
+        stock=request.stock,
+        events=counted.events,
+        lost=counted.lost,
+        pairs=mapped.pairs,
+        missing=missing(graph, mapped.pairs, mapped.invisible if request.stock else ()),
+        invisible=mapped.invisible,
+        unknown=mapped.unknown,
+    )
