@@ -85,7 +85,7 @@ class Image:
 
 
 def parse_lines(text: str, roots: Sequence[Path]) -> list[tuple[Frame, ...]]:
-    """Reads what `addr2line -a -i -f` prints: an address, then for each frame a line with its function and one with file and line."""
+    """Reads what `addr2line -a -i -f` prints: an address, then for each frame a line with the function and one with the place."""
     found: list[list[Frame]] = []
     lines = iter(text.splitlines())
     for line in lines:

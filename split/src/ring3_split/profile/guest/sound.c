@@ -19,7 +19,7 @@
 
 #include <sound/asound.h>
 
-enum { CHANNELS = 2, PERIOD = 1024, PERIODS = 4 };
+enum { CHANNELS = 2, PERIOD = 1024, BUFFER = 8192 }; // both in frames
 
 static int16_t frames[PERIOD * CHANNELS];
 
@@ -47,12 +47,10 @@ static struct snd_interval *interval(struct snd_pcm_hw_params *wish, int paramet
 	return &wish->intervals[parameter - SNDRV_PCM_HW_PARAM_FIRST_INTERVAL];
 }
 
-static void set(struct snd_pcm_hw_params *wish, int parameter, unsigned value)
+// At least `value`: of what is left, the kernel takes the smallest rate and period.
+static void at_least(struct snd_pcm_hw_params *wish, int parameter, unsigned value)
 {
-	struct snd_interval *range = interval(wish, parameter);
-
-	range->min = range->max = value;
-	range->integer = 1;
+	interval(wish, parameter)->min = value;
 }
 
 static struct snd_pcm_hw_params anything(void)
@@ -66,33 +64,35 @@ static struct snd_pcm_hw_params anything(void)
 	choose(&wish, SNDRV_PCM_HW_PARAM_ACCESS, SNDRV_PCM_ACCESS_RW_INTERLEAVED);
 	choose(&wish, SNDRV_PCM_HW_PARAM_FORMAT, SNDRV_PCM_FORMAT_S16_LE);
 	choose(&wish, SNDRV_PCM_HW_PARAM_SUBFORMAT, SNDRV_PCM_SUBFORMAT_STD);
-	set(&wish, SNDRV_PCM_HW_PARAM_CHANNELS, CHANNELS);
+	at_least(&wish, SNDRV_PCM_HW_PARAM_CHANNELS, CHANNELS);
+	interval(&wish, SNDRV_PCM_HW_PARAM_CHANNELS)->max = CHANNELS;
 	return wish;
 }
 
-// Takes the rate next to the wish that the card has.
+// The next rate from `rate` up, or the highest that there is.
 static unsigned configure(int fd, unsigned rate)
 {
 	struct snd_pcm_hw_params wish = anything();
 	struct snd_pcm_sw_params flow = { .period_step = 1, .avail_min = 1 };
+	unsigned size;
 
 	if (ioctl(fd, SNDRV_PCM_IOCTL_HW_REFINE, &wish))
 		die("asking what the card can do");
-	if (rate < interval(&wish, SNDRV_PCM_HW_PARAM_RATE)->min)
-		rate = interval(&wish, SNDRV_PCM_HW_PARAM_RATE)->min;
 	if (rate > interval(&wish, SNDRV_PCM_HW_PARAM_RATE)->max)
 		rate = interval(&wish, SNDRV_PCM_HW_PARAM_RATE)->max;
 	wish = anything();
-	set(&wish, SNDRV_PCM_HW_PARAM_RATE, rate);
-	set(&wish, SNDRV_PCM_HW_PARAM_PERIOD_SIZE, PERIOD);
-	set(&wish, SNDRV_PCM_HW_PARAM_PERIODS, PERIODS);
+	at_least(&wish, SNDRV_PCM_HW_PARAM_RATE, rate);
+	at_least(&wish, SNDRV_PCM_HW_PARAM_PERIOD_SIZE, PERIOD);
+	at_least(&wish, SNDRV_PCM_HW_PARAM_PERIODS, 2);
+	interval(&wish, SNDRV_PCM_HW_PARAM_BUFFER_SIZE)->max = BUFFER;
 	if (ioctl(fd, SNDRV_PCM_IOCTL_HW_PARAMS, &wish))
 		die("setting format and rate");
-	flow.start_threshold = PERIOD * (PERIODS - 1);
-	flow.stop_threshold = flow.boundary = PERIOD * PERIODS;
+	size = interval(&wish, SNDRV_PCM_HW_PARAM_BUFFER_SIZE)->min;
+	flow.start_threshold = size / 2;
+	flow.stop_threshold = flow.boundary = size;
 	if (ioctl(fd, SNDRV_PCM_IOCTL_SW_PARAMS, &flow) || ioctl(fd, SNDRV_PCM_IOCTL_PREPARE))
 		die("preparing");
-	return rate;
+	return interval(&wish, SNDRV_PCM_HW_PARAM_RATE)->min;
 }
 
 static void ask(int fd)
@@ -135,7 +135,7 @@ static void play_once(const char *device, double seconds, unsigned wish)
 	rate = configure(fd, wish);
 	for (int i = 0; i < PERIOD * CHANNELS; i++)
 		frames[i] = (int16_t)((i / CHANNELS % 100 < 50) ? 8000 : -8000);
-	broken = transfer(fd, SNDRV_PCM_IOCTL_WRITEI_FRAMES, (unsigned)(seconds * rate / PERIOD) + PERIODS);
+	broken = transfer(fd, SNDRV_PCM_IOCTL_WRITEI_FRAMES, (unsigned)(seconds * rate / PERIOD) + BUFFER / PERIOD);
 	ask(fd);
 	report("pause", ioctl(fd, SNDRV_PCM_IOCTL_PAUSE, 1));
 	report("resume", ioctl(fd, SNDRV_PCM_IOCTL_PAUSE, 0));
@@ -146,7 +146,7 @@ static void play_once(const char *device, double seconds, unsigned wish)
 
 static int play(const char *device, double seconds)
 {
-	static const unsigned rates[] = { 44100, 22050, 8000 };
+	static const unsigned rates[] = { 44100, 22050, 5000 };
 
 	for (int i = 0; i < 3; i++)
 		play_once(device, seconds / 3, rates[i]);
