@@ -60,7 +60,7 @@ def map_calls(samples: Sequence[Sample], images: Sequence[Image], facts: Sequenc
     for sample in samples:
         entered = next(((image, frame) for image in images if (frame := image.entered(sample.callee))), None)
         if entered is None:
-            continue  # the one function that stands for none, or memory that was used again
+            continue  # another module, or memory that was used again
         callee = _find(names, *entered, sample.calls, total)
         caller = _caller(names, chains.get(sample.back), sample.calls, total)
         if callee is not None and caller is not None:
