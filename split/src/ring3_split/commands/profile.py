@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command. 1 when the static graph lacks a call that was seen."""
     kernel = source_options.kernel(arguments)
     cache = source_options.cache(arguments).absolute()
-    driver = drivers.load(kernel, arguments.driver)
+    driver = drivers.load(kernel, arguments.driver, jobs=arguments.jobs)
     request = Request(arguments.workload, arguments.seconds, arguments.stock)
 
     def show(line: str, step: bool) -> None:
