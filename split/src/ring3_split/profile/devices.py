@@ -22,6 +22,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     modules: tuple[str, ...] = ()
     disk: str = ""
     revision: int | None = None
+    window: int = 0
 
 
 class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,7 +4,8 @@
 //
 //     net serve                   takes TCP on port 7001, gives it on 7002, echoes UDP on 7003, until it is ended
 //     net send HOST SECONDS       as fast as TCP lets it
-//     net receive HOST SECONDS
+//     net receive HOST SECONDS WINDOW
+//                                 WINDOW: bytes that may be on their way at a time; 0 for what the kernel takes
 //     net echo HOST COUNT BYTES   one datagram after the other; a lost one is waited for 100 ms
 //     net control INTERFACE       what ethtool and mii-tool do, and a multicast group
 //
@@ -29,10 +30,6 @@
 #include <unistd.h>
 
 enum { SINK = 7001, SOURCE = 7002, ECHO = 7003 };
-
-// An emulated wire is faster than an old card's ring, and what QEMU does with a full ring is not always what the card would do. So no
-// more than this is on its way to the card at a time.
-enum { WINDOW = 8192 };
 
 static char buffer[1 << 16];
 
@@ -71,13 +68,13 @@ static int open_socket(int type)
 	return fd;
 }
 
-static int connected(int type, const char *host, int port)
+static int connected(int type, const char *host, int port, int window)
 {
 	struct sockaddr_in to = address(host, port);
 	struct timeval limit = { .tv_sec = 10 };
-	int fd = open_socket(type), window = WINDOW;
+	int fd = open_socket(type);
 
-	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &window, sizeof(window)))
+	if (window && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &window, sizeof(window)))
 		die("setting the window");
 
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
@@ -141,9 +138,9 @@ static int serve(void)
 	return 1;
 }
 
-static int stream(const char *host, double seconds, int sends)
+static int stream(const char *host, double seconds, int sends, int window)
 {
-	int fd = connected(SOCK_STREAM, host, sends ? SINK : SOURCE);
+	int fd = connected(SOCK_STREAM, host, sends ? SINK : SOURCE, window);
 	double start = now();
 	uint64_t total = 0;
 
@@ -160,7 +157,7 @@ static int stream(const char *host, double seconds, int sends)
 
 static int echo(const char *host, int count, size_t size)
 {
-	int fd = connected(SOCK_DGRAM, host, ECHO), back = 0;
+	int fd = connected(SOCK_DGRAM, host, ECHO, 0), back = 0;
 	struct timeval limit = { .tv_usec = 100000 };
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -351,13 +348,13 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "serve"))
 		return serve();
 	if (!strcmp(what, "send") && argc == 4)
-		return stream(argv[2], atof(argv[3]), 1);
-	if (!strcmp(what, "receive") && argc == 4)
-		return stream(argv[2], atof(argv[3]), 0);
+		return stream(argv[2], atof(argv[3]), 1, 0);
+	if (!strcmp(what, "receive") && argc == 5)
+		return stream(argv[2], atof(argv[3]), 0, atoi(argv[4]));
 	if (!strcmp(what, "echo") && argc == 5)
 		return echo(argv[2], atoi(argv[3]), (size_t)atoi(argv[4]));
 	if (!strcmp(what, "control") && argc == 3)
 		return control(argv[2]);
-	fprintf(stderr, "usage: net serve | send HOST SECONDS | receive HOST SECONDS | echo HOST COUNT BYTES | control INTERFACE\n");
+	fprintf(stderr, "usage: net serve | send HOST SECONDS | receive HOST SECONDS WINDOW | echo HOST COUNT BYTES | control INTERFACE\n");
 	return 2;
 }

@@ -47,7 +47,7 @@ up() {
 traffic() {
     ping -c 5 -i 0.1 -s 56 $THERE && ping -c 3 -i 0.1 -s 1400 $THERE && ping -c 3 -i 0.1 -s 4000 $THERE &&
         net echo $THERE 200 64 && net echo $THERE 100 1400 &&
-        net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH"
+        net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH" "$WINDOW"
 }
 
 control() {
