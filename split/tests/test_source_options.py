@@ -7,7 +7,7 @@ import pytest
 
 from ring3_split import distribution, source_options
 from ring3_split.errors import Refusal
-from small_tree import error, put
+from small_tree import error, plant, put
 
 
 def options(*words: str) -> argparse.Namespace:
@@ -44,3 +44,10 @@ def test_the_distributions_e1000_has_four_units_that_compile(cache: Path, tmp_pa
     e1000 = kernel.module("e1000")
     assert len(e1000.sources) == 4
     assert [error(kernel, "e1000", s, tmp_path) for s in e1000.sources] == [""] * 4
+
+
+def test_folders_that_make_cannot_evaluate_are_said(clang: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planted = plant(tmp_path / "linux")
+    put(planted / "sound/Makefile", "include nowhere.mk\n")
+    source_options.kernel(options("--tree", str(planted), "--clang", str(clang), "--cache", str(tmp_path / "cache")))
+    assert "note: the drivers of sound are left out: " in capsys.readouterr().err

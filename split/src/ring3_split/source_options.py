@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 from ring3_split import compile_commands, distribution, tree
@@ -46,7 +47,7 @@ def cache(arguments: argparse.Namespace) -> Path:
 
 
 def kernel(arguments: argparse.Namespace) -> Kernel:
-    """The kernel that the arguments name.
+    """The kernel that the arguments name; what is odd about it is said on standard error.
 
     Raises:
         Refusal: it is not there or not whole; no clang that fits.
@@ -54,8 +55,16 @@ def kernel(arguments: argparse.Namespace) -> Kernel:
     for option in ("config", "arch"):
         if getattr(arguments, option) and not arguments.tree:
             raise Refusal(f"--{option} goes with --tree FOLDER")
+    found = _open(arguments, cache(arguments).absolute())
+    notes = [f"the drivers of {folder} are left out: {message}" for folder, message in found.catalogue.broken.items()]
+    for note in filter(None, [found.compiler.note, *notes]):
+        print(f"note: {note}", file=sys.stderr)
+    return found
+
+
+def _open(arguments: argparse.Namespace, folder: Path) -> Kernel:
     if arguments.tree:
-        return tree.open_kernel(arguments.tree, arguments.config, arguments.arch, cache(arguments).absolute(), arguments.clang)
+        return tree.open_kernel(arguments.tree, arguments.config, arguments.arch, folder, arguments.clang)
     if arguments.compile_commands:
-        return compile_commands.open_kernel(arguments.compile_commands, cache(arguments).absolute(), arguments.clang)
-    return distribution.open_kernel(arguments.kernel or DEFAULT_KERNEL, cache(arguments).absolute(), arguments.clang)
+        return compile_commands.open_kernel(arguments.compile_commands, folder, arguments.clang)
+    return distribution.open_kernel(arguments.kernel or DEFAULT_KERNEL, folder, arguments.clang)
