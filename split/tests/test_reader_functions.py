@@ -83,6 +83,17 @@ def test_a_header_outside_the_tree_is_named_as_the_tree_names_it(
     assert named(found, "g").file == "arch/x86/include/generated/g.h"
 
 
+def test_a_file_that_was_generated_for_the_driver_is_in_the_drivers_folder(
+    unit: Read, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    away = tmp_path_factory.mktemp("made") / "drivers"
+    away.mkdir()
+    (tmp_path / "drivers").mkdir()
+    (away / "made.h").write_text("static int made(void) { return 1; }\n")
+    found = unit('#include "made.h"\nint f(void) { return made(); }\n', f"-I{away}")
+    assert named(found, "made").file == "drivers/made.h"
+
+
 def test_a_plain_function_is_not_inline(unit: Read) -> None:
     found = unit("static inline int a(void) { return 1; }\n\nint f(void) { return a(); }\n")
     assert [f.inline for f in (named(found, "a"), named(found, "f"))] == [True, False]

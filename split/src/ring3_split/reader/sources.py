@@ -1,8 +1,9 @@
 """What the IR does not keep and the source text has: where a body ends, `inline`, and the word at a place.
 
 # Paths
-Facts name files relative to the tree. A distribution keeps its headers in folders of their own; such a path is cut to the part
-that the tree has too, or, for generated headers, from `include/` or `arch/` on.
+Facts name files relative to the tree. A distribution keeps its headers in folders of their own, and generated files may be anywhere:
+such a path is cut to the part that the tree has too, or, for generated headers, from `include/` or `arch/` on, or else to what would
+be in a folder of the tree.
 
 # Ends
 Debug information has the first line of a function and of its body, not the last. The end is the brace that closes the body;
@@ -122,14 +123,14 @@ class Sources:
         for folder in self._folders:
             if text.startswith(folder):
                 return text[len(folder) :]
-        parts = whole.parts[1:] if whole.is_absolute() else whole.parts
-        for first in range(1, len(parts) - 1):
-            rest = "/".join(parts[first:])
-            if (self._root / rest).is_file():
-                self._folders.append(text[: -len(rest)])
-                return rest
+        ends = ["/".join(whole.parts[first:]) for first in range(2, len(whole.parts) - 1)]
+        for end in ends:
+            if (self._root / end).is_file():
+                self._folders.append(text[: -len(end)])
+                return end
+        beside = next((end for end in ends if (self._root / end).parent.is_dir()), "")
         generated = _GENERATED.search(text)
-        return generated[1] if generated else text
+        return generated[1] if generated else beside or text
 
 
 def _normal(path: str) -> str:
