@@ -1,9 +1,9 @@
 """What the IR does not keep and the source text has: where a body ends, `inline`, and the word at a place.
 
 # Paths
-Facts name files relative to the tree. A distribution keeps its headers in folders of their own, and generated files may be anywhere:
-such a path is cut to the part that the tree has too, or, for generated headers, from `include/` or `arch/` on, or else to what would
-be in a folder of the tree.
+Facts name files relative to the tree. A distribution keeps its headers in folders of their own, and generated files may be
+anywhere: such a path is cut to the part that the tree has too, or, for generated headers, from `include/` or `arch/` on, or else
+to what would be in a folder of the tree.
 
 # Ends
 Debug information has the first line of a function and of its body, not the last. The end is the brace that closes the body;
