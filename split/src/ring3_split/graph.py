@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ring3_split.indirect import How, Precision, Taken, Targets, is_header
-from ring3_split.model import Call, Function, Indirect, ModuleFacts, Region, Stored, Unit
+from ring3_split.indirect import Flows, How, Precision, Taken, Targets, is_header
+from ring3_split.model import Call, Function, Indirect, ModuleFacts, Region, Shape, Stored, Unit
 
 if TYPE_CHECKING:
     from ring3_split.driver import Driver
@@ -100,6 +100,26 @@ def link(driver: Driver, precision: Precision = "signature") -> Graph:
         linker.exported(driver.modules[0], names[0])
     linker.finish()
     return graph
+
+
+def _flows(driver: Driver) -> Flows | None:
+    """Where the pointers go that come from fields and parameters; None where the driver's data were not read."""
+    if not driver.data:
+        return None
+    flows: dict[str, dict[Stored, None]] = defaultdict(dict)
+    for function, shape in ((key, shape) for data in driver.data for key, some in data.shapes.items() for shape in some):
+        kind, _, name = shape.pointer.partition(" ")
+        if shape.what == "flow" and kind in ("field", "param"):
+            flows[name if kind == "field" else f"{function}:{name}"][_flow(shape)] = None
+    return {name: tuple(places) for name, places in flows.items()}
+
+
+def _flow(shape: Shape) -> Stored:
+    """A place that a pointer is handed on to, as if a function were: "callee:2", "field S.M"; else somewhere."""
+    if shape.detail.startswith("field "):
+        return Stored("", shape.line, field=shape.detail.removeprefix("field "))
+    api, _, argument = shape.detail.rpartition(":")
+    return Stored("", shape.line, api=api, argument=int(argument)) if api and argument.isdigit() else Stored("", shape.line)
 
 
 def _globals(module: ModuleFacts) -> dict[str, str]:
@@ -179,4 +199,4 @@ class _Linker:
             caller: {name: tuple(calls) for name, calls in names.items()} for caller, names in self.external.items()
         }
         graph.stored = {function: tuple(place.stored for place in places) for function, places in self.taken.places.items()}
-        graph.entries = self.taken.entries(self.indirect)
+        graph.entries = self.taken.entries(self.indirect, _flows(graph.driver))

@@ -30,7 +30,7 @@ def libraries(
     parts = [module]
     seen = {module.module.name}
     for part in parts:  # grows while it is walked
-        names = {exporters[symbol] for symbol in imports(part) if symbol in exporters} - seen
+        names = {exporters[symbol] for symbol in imports(part) if symbol in exporters} - seen - families()[family].apart
         seen |= names
         parts += [found for found in facts(sorted(names)) if _belongs(found, parts, family)]
     return tuple(parts[1:])

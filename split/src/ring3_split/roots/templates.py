@@ -45,6 +45,7 @@ class Family:
     name: str
     directories: tuple[str, ...]
     calls: frozenset[str]  # fields by which the kernel hands work to its drivers: who calls one is the class itself
+    apart: frozenset[str]  # modules that are no library of those who use them
     others: tuple[str, ...]  # entry points that are not critical: a type of theirs tells nothing
     headers: tuple[str, ...]  # that declare the structs of its templates, in some kernel
     templates: tuple[Template, ...]
@@ -64,11 +65,12 @@ def families() -> dict[str, Family]:
 def _family(name: str, table: dict[str, object]) -> Family:
     directories = msgspec.convert(table.pop("directories", ()), tuple[str, ...])
     calls = msgspec.convert(table.pop("class", ()), frozenset[str])
+    apart = frozenset(msgspec.convert(table.pop("apart", {}), dict[str, str]))
     others = msgspec.convert(table.pop("others", ()), tuple[str, ...])
     headers = msgspec.convert(table.pop("headers", ()), tuple[str, ...])
     entries = msgspec.convert(table, dict[str, Entry])
     templates = tuple(Template(f"{name}/{key}", e.kind, e.why, e.fields, e.arguments) for key, e in entries.items())
-    return Family(name, directories, calls, others, headers, templates)
+    return Family(name, directories, calls, apart, others, headers, templates)
 
 
 def family_of(directory: str) -> str:
