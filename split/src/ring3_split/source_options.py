@@ -56,7 +56,10 @@ def kernel(arguments: argparse.Namespace) -> Kernel:
         if getattr(arguments, option) and not arguments.tree:
             raise Refusal(f"--{option} goes with --tree FOLDER")
     found = _open(arguments, cache(arguments).absolute())
-    notes = [f"the drivers of {folder} are left out: {message}" for folder, message in found.catalogue.broken.items()]
+    notes = [
+        f"make cannot evaluate all of {folder}, drivers of it may be missing: {message}"
+        for folder, message in found.catalogue.broken.items()
+    ]
     for note in filter(None, [found.compiler.note, *notes]):
         print(f"note: {note}", file=sys.stderr)
     return found

@@ -92,8 +92,11 @@ def _evaluate(setting: Setting, paths: list[str], broken: dict[str, str]) -> dic
     """Evaluates some directories in one make; one that stops it is noted in `broken`, and make goes on after it."""
     read: dict[str, Directory] = {}
     while paths:
-        output, message = _make(setting, paths)
+        output, errors, message = _make(setting, paths)
         _collect(output, read)
+        # A file that is included and is not there does not stop make until it has read all others.
+        for line, folder in re.findall(r"^((\S+)/[^/\s:]+:\d+: \S+: No such file or directory)$", errors, re.MULTILINE):
+            broken.setdefault(folder, line)
         rest = [p for p in paths if p not in read]
         if message and rest:
             broken[rest.pop(0)] = message
@@ -103,8 +106,8 @@ def _evaluate(setting: Setting, paths: list[str], broken: dict[str, str]) -> dic
     return read
 
 
-def _make(setting: Setting, paths: list[str]) -> tuple[str, str]:
-    """One run of make: its output, and its error if it stopped."""
+def _make(setting: Setting, paths: list[str]) -> tuple[str, str, str]:
+    """One run of make: its output, what it says of errors, and the one that stopped it, if one did."""
     command = ["make", "--no-print-directory", "-s", "-f", str(EVALUATE), "nothing", f"CONFIG={setting.config}", "srctree=."]
     command += [f"objtree={setting.objects}", f"ARCH={setting.architecture}", f"SRCARCH={setting.directory}"]
     command.append("DIRS=" + " ".join(paths))
@@ -123,7 +126,7 @@ def _make(setting: Setting, paths: list[str]) -> tuple[str, str]:
     except subprocess.TimeoutExpired:
         raise Refusal(f"make did not come to an end with the kbuild files of {setting.root} in {TIME_LIMIT} s") from None
     stop = re.search(r"^(.*\*\*\*.*)$", done.stderr, re.MULTILINE)
-    return done.stdout, stop.group(1) if stop else done.stderr.strip() if done.returncode else ""
+    return done.stdout, done.stderr, stop.group(1) if stop else done.stderr.strip() if done.returncode else ""
 
 
 def _collect(output: str, read: dict[str, Directory]) -> None:
