@@ -179,6 +179,61 @@ def test_a_condition_that_changed_since_proves_nothing(read: Read) -> None:
     assert unit.working() == {1: {"device.lock"}}
 
 
+def test_the_same_field_that_locked_unlocks(read: Read) -> None:
+    unit = read("""void f(struct device *d) {
+        if (d->up > 1)
+            spin_lock(&d->lock);
+        work(1);
+        if (d->up > 1)
+            spin_unlock(&d->lock);
+        work(2);
+    }
+    void g(struct device *d) { f(d); work(3); }""")
+    assert unit.working() == {1: {"device.lock"}, 2: set()}
+    assert unit.regions("g") == ()
+
+
+def test_a_field_that_is_tested_again_with_the_lock_held_anyway_proves_nothing(read: Read) -> None:
+    unit = read("""void f(struct device *d) {
+        spin_lock(&d->lock);
+        if (!d->up) {
+            spin_unlock(&d->lock);
+            work(1);
+            spin_lock(&d->lock);
+            if (!d->up) {
+                spin_unlock(&d->lock);
+                return;
+            }
+            work(2);
+        }
+        work(3);
+        spin_unlock(&d->lock);
+    }""")
+    assert unit.working() == {1: set(), 2: {"device.lock"}, 3: {"device.lock"}}
+
+
+def test_one_of_two_locks_is_given_back_by_those_who_took_it(read: Read) -> None:
+    unit = read("""static void take(struct device *d, int sleeping) {
+        if (sleeping)
+            mutex_lock(&d->mutex);
+        else
+            spin_lock(&d->lock);
+    }
+    static void give(struct device *d, int sleeping) {
+        if (sleeping)
+            mutex_unlock(&d->mutex);
+        else
+            spin_unlock(&d->lock);
+    }
+    void f(struct device *d) {
+        take(d, d->up);
+        work(1);
+        give(d, d->up);
+        work(2);
+    }""")
+    assert unit.working() == {1: {"device.lock", "device.mutex"}, 2: set()}
+
+
 def test_a_failed_trylock_holds_nothing(read: Read) -> None:
     unit = read("""void f(struct device *d) {
         if (!spin_trylock(&d->lock)) {

@@ -3,12 +3,16 @@
 `if (lock) spin_lock(lock); ...; if (lock) spin_unlock(lock);` takes a lock on one path and gives it back on the same path, but a
 dataflow that forgets conditions sees it held at the end. So each path carries facts about the few values that decide branches:
 local variables whose address is not taken, results of calls, phi nodes. A fact is an exact number or the signs that a value may
-have, which is all that tests for errors, flags and null need. Memory is not tracked: two loads of one field may differ.
+have, which is all that tests for errors, flags and null need.
+
+Fields and globals have names that begin with a star. What was seen of one may be different the next time; flow.py says when it
+is believed.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ring3_split.ir.instruction import Instruction
@@ -109,7 +113,8 @@ def _compare(left: int, predicate: str, right: int) -> bool:
 class Conditions:
     """The values of one function that decide its branches."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: Body, place: Callable[[str], str]) -> None:
+        self._place = place  # the name of what a pointer points to, "" when it has none
         self._defined: dict[str, tuple[str, int, Instruction]] = {}
         self._stores: dict[str, list[tuple[str, int]]] = {}
         self._slots: set[str] = set()
@@ -153,9 +158,16 @@ class Conditions:
             value = _negated(self.value(inner, label, place, depth + 1))
         elif instruction.opcode == "load" and self._current(operand, label, place):
             value = inner
+        elif instruction.opcode == "load" and inner not in self._slots and "load volatile" not in instruction.text:
+            value = self.field(inner) or operand
         else:
             value = operand
         return value
+
+    def field(self, pointer: str) -> str:
+        """The name that what a pointer points to is tracked by; "" when it is not."""
+        name = self._place(pointer)
+        return f"*{name}" if name else ""
 
     def _comparison(self, instruction: Instruction, label: str, place: int, depth: int) -> Value:
         match = _ICMP.search(instruction.text)
@@ -166,15 +178,18 @@ class Conditions:
             predicate, left, right = _SWAPPED.get(predicate, predicate), right, left
         constant = _literal(right)
         inner = self.value(left, label, place, depth + 1)
-        if constant is None or inner is None:
-            return instruction.result
-        if isinstance(inner, int):
-            return int(_compare(inner, predicate, constant))
-        if isinstance(inner, str):
-            return Test(inner, predicate, constant)
-        if constant == 0 and predicate in ("eq", "ne"):
-            return inner if predicate == "ne" else inner.inverted()
-        return instruction.result
+        value: Value = instruction.result
+        if constant is None:
+            other = self.value(right, label, place, depth + 1)
+            if isinstance(inner, str) and isinstance(other, str) and inner[0] == other[0] == "*":
+                value = f"*{predicate} {inner} {other}"
+        elif isinstance(inner, int):
+            value = int(_compare(inner, predicate, constant))
+        elif isinstance(inner, str):
+            value = Test(inner, predicate, constant)
+        elif isinstance(inner, Test) and constant == 0 and predicate in ("eq", "ne"):
+            value = inner if predicate == "ne" else inner.inverted()
+        return value
 
     def _current(self, load: str, label: str, place: int) -> bool:
         """Whether a variable still has, at a place, the value that was loaded from it."""

@@ -1,10 +1,18 @@
-"""The dataflow of one function: what is held before each instruction, and at its ends."""
+"""The dataflow of one function: what is held before each instruction, and at its ends.
+
+Drivers lock under conditions that no dataflow can prove to agree. Two rules sort out the ways that cannot be, because they would
+be errors of the driver:
+
+- Where a lock is given back that some of the ways hold, the ways that do not hold it did not come there.
+- A test of a field that decides whether a lock is given back came out as it did when it decided whether the lock was taken: if
+  some of the ways hold the lock, and some do not.
+"""
 
 from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ring3_split.ir.instruction import Instruction
 from ring3_split.ir.module import Block, Body
@@ -13,19 +21,21 @@ from ring3_split.reader.paths import LIMIT, Hold, Outcome, Path, Paths, add, col
 
 _INCOMING = re.compile(r'\[ ([^,\]]+), %([\w.$-]+|"[^"]*") \]')
 _CASE = re.compile(r'i\d+ (-?\d+), label %([\w.$-]+|"[^"]*")')
+_NEAR = 12  # blocks; macros make many
 _END = 10**9  # a place behind every instruction of a block
 
 
 class Flow:
-    """Runs on construction. `effects` says what calls do to locks, by instruction index."""
+    """Runs on construction. `effects` says what calls do to locks, by instruction index; `place` names what pointers point to."""
 
-    def __init__(self, body: Body, effects: dict[int, tuple[Outcome, ...]]) -> None:
+    def __init__(self, body: Body, effects: dict[int, tuple[Outcome, ...]], place: Callable[[str], str]) -> None:
         self._blocks = body.blocks
         self._order = {label: place for place, label in enumerate(self._blocks)}
         self._effects = effects
-        self._conditions = Conditions(body)
+        self._conditions = Conditions(body, place)
         self._tests = {label: self._deciding(block) for label, block in self._blocks.items()}
         self._roots = self._relevant()
+        self._written = self._writing()
         self._events = {label: self._eventful(block) for label, block in self._blocks.items()}
         self._phis: dict[str, list[Instruction]] = {}
         for label, block in self._blocks.items():
@@ -67,13 +77,26 @@ class Flow:
                 waiting |= sources.get(root, set())
         return roots
 
+    def _writing(self) -> dict[int, str]:
+        """The stores that change a value that is tracked, by instruction index."""
+        memory = any(root.startswith("*") for root in self._roots)
+        written = {}
+        for block in self._blocks.values():
+            for instruction in block.instructions:
+                if instruction.opcode == "store":
+                    pointer = instruction.operands[1]
+                    name = pointer if self._conditions.tracked(pointer) else self._conditions.field(pointer) if memory else ""
+                    if name in self._roots:
+                        written[instruction.index] = name
+        return written
+
     def _eventful(self, block: Block) -> list[tuple[int, Instruction]]:
         """The instructions of a block that change the state, with their places."""
         return [
             (place, instruction)
             for place, instruction in enumerate(block.instructions)
             if instruction.index in self._effects
-            or (instruction.opcode == "store" and instruction.operands[1] in self._roots)
+            or instruction.index in self._written
             or (instruction.result in self._roots and instruction.opcode not in ("phi", "alloca"))
         ]
 
@@ -108,7 +131,7 @@ class Flow:
             return self._call(instruction, paths)
         name, value = instruction.result, None
         if instruction.opcode == "store":
-            name = instruction.operands[1]
+            name = self._written[instruction.index]
             value = self._conditions.value(instruction.operands[0], label, place)
         after: Paths = {}
         for path, facts in paths.items():
@@ -116,26 +139,72 @@ class Flow:
         return after
 
     def _call(self, call: Instruction, paths: Paths) -> Paths:
+        chosen = self._possible(call, paths)
         after: Paths = {}
-        for path, facts in paths.items():
-            for outcome in self._effects[call.index]:
-                known = _set(facts, call.result, outcome.result) if call.result in self._roots else facts
-                add(after, outcome.on(path), known)
+        for path, outcome in chosen:
+            facts = paths[path]
+            known = _set(facts, call.result, outcome.result) if call.result in self._roots else facts
+            add(after, outcome.on(path), known)
         return after if len(after) <= LIMIT else collapsed(after)
+
+    def _possible(self, call: Instruction, paths: Paths) -> list[tuple[Path, Outcome]]:
+        """What a call may do on each path: nobody gives back what he does not hold, where others do who hold it."""
+        every = [(path, outcome) for path in paths for outcome in self._effects[call.index]]
+        giving = [(path, outcome) for path, outcome in every if outcome.dropped]
+        proper = [(path, outcome) for path, outcome in giving if all(path.find(hold) is not None for hold in outcome.dropped)]
+        wrong = {(path, outcome) for path, outcome in giving if (path, outcome) not in proper} if proper else set()
+        return [one for one in every if one not in wrong]
 
     def _edges(self, label: str, paths: Paths) -> Iterator[tuple[str, Paths]]:
         """What goes to each successor."""
         block = self._blocks[label]
+        test = self._tests[label]
+        remembered = _root(test).startswith("*")
+        wrong = self._disagreeing(block, paths) if remembered else set()
         for successor in block.successors:
             if successor not in self._blocks:
                 continue
             phis = self._phis.get(successor)
             going: Paths = {}
             for path, facts in paths.items():
-                known = facts if len(block.successors) == 1 else _taken(block, self._tests[label], successor, facts)
+                known: Facts | None = facts
+                if (path, successor) in wrong:
+                    known = None
+                elif len(block.successors) > 1:
+                    known = _taken(block, test, successor, _set(facts, _root(test), None) if remembered else facts)
                 if known is not None:
                     add(going, path, self._entered(phis, label, known) if phis else known)
             yield successor, going
+
+    def _disagreeing(self, block: Block, paths: Paths) -> set[tuple[Path, str]]:
+        """Paths that would not go to a successor if a field is now what it was when a lock was taken, or was not."""
+        value = self._tests[block.label]
+        test = _test(value) if value is not None else None
+        wrong: set[tuple[Path, str]] = set()
+        if len(block.successors) != 2 or not isinstance(test, Test):
+            return wrong
+        for successor in block.successors:
+            for given in self._given(successor):
+                holding = {path for path in paths if path.find(given) is not None}
+                for path, facts in paths.items() if 0 < len(holding) < len(paths) else ():
+                    truth = holds(test, facts)
+                    if truth is not None:
+                        there = block.successors[0 if truth else 1]
+                        if (path in holding) == (there == successor):
+                            wrong.add((path, next(other for other in block.successors if other != there)))
+        return wrong
+
+    def _given(self, label: str) -> tuple[Hold, ...]:
+        """The locks that are given back first behind the beginning of a block, before the way parts."""
+        for _ in range(_NEAR):
+            for _, instruction in self._events.get(label, ()):
+                for outcome in self._effects.get(instruction.index, ()):
+                    if outcome.dropped:
+                        return outcome.dropped
+            if label not in self._blocks or len(self._blocks[label].successors) != 1:
+                break
+            label = self._blocks[label].successors[0]
+        return ()
 
     def _entered(self, phis: list[Instruction], label: str, facts: Facts) -> Facts:
         """The facts behind the phi nodes of a block that is come to from `label`. They all read what was before."""
@@ -154,10 +223,9 @@ class Flow:
             if held:
                 self.held[instruction.index] = held
             if place in events:
-                for outcome in self._effects.get(instruction.index, ()):
-                    for path in paths:
-                        for hold in set(path.held) - set(outcome.on(path).held):
-                            self.released.setdefault(hold, set()).add(instruction.line)
+                for path, outcome in self._possible(instruction, paths) if instruction.index in self._effects else ():
+                    for hold in set(path.held) - set(outcome.on(path).held):
+                        self.released.setdefault(hold, set()).add(instruction.line)
                 paths = self._step(label, place, instruction, paths)
                 held = _holds(paths)
         if block.instructions[-1].opcode == "ret":
@@ -172,8 +240,15 @@ def _root(value: Value) -> str:
     return value.root if isinstance(value, Test) else value if isinstance(value, str) else ""
 
 
+def _test(value: str | Test | int) -> Test | int:
+    """A value as a condition: whether it is not zero."""
+    return Test(value, "ne", 0) if isinstance(value, str) else value
+
+
 def _fact(value: Value, facts: Facts) -> Fact | None:
-    """What is known of a value."""
+    """What is known of a value. Of a field that is read now, nothing is: it may have changed."""
+    if _root(value).startswith("*"):
+        return None
     if isinstance(value, Test):
         truth = holds(value, facts)
         return None if truth is None else int(truth)
@@ -201,7 +276,7 @@ def _taken(block: Block, value: Value, successor: str, facts: Facts) -> Facts | 
     if last.opcode == "switch":
         return _switched(last, value, successor, facts)
     wanted = successor == block.successors[0]
-    test = Test(value, "ne", 0) if isinstance(value, str) else value
+    test = _test(value)
     truth = bool(test) if isinstance(test, int) else holds(test, facts)
     if truth is not None:
         return facts if truth == wanted else None

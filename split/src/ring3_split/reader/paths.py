@@ -42,7 +42,7 @@ class Path:
 
     def give(self, given: Hold) -> Path:
         """Gives back the last taken that matches; if none does, it was the caller's."""
-        place = self._match(given)
+        place = self.find(given)
         if place is None:
             return self if self._unknown(given) else replace(self, dropped=(*self.dropped, given))
         found = self.held[place]
@@ -60,8 +60,8 @@ class Path:
                 return replace(self, held=self.held[:place] + self.held[place + 1 :])
         return self
 
-    def _match(self, given: Hold) -> int | None:
-        """Where in the stack the lock is: the same lock of the same object, else the same lock, else one of unknown name."""
+    def find(self, given: Hold) -> int | None:
+        """Where in the stack a lock is: the same lock of the same object, else the same lock, else one of unknown name."""
         same = [place for place, hold in enumerate(self.held) if family(hold.kind) == family(given.kind)]
         exact = [place for place in same if (self.held[place].lock, self.held[place].base) == (given.lock, given.base)]
         named = [place for place in same if self.held[place].lock == given.lock]

@@ -81,18 +81,18 @@ class _Unit:
     def _summarise(self, name: str) -> bool:
         """Runs the flow of a function. True if callers see something new."""
         body = self._module.functions[name]
-        effects = self._effects(body)
+        names = _Names(self._module, body)
+        effects = self._effects(body, names)
         if not effects:
             return False
-        flow = self.flows[name] = Flow(body, effects)
+        flow = self.flows[name] = Flow(body, effects, names.place)
         summary = _summary(flow)
         changed = summary != self._summaries.get(name, (Outcome(),)) and name not in self._entries
         self._summaries[name] = summary
         return changed
 
-    def _effects(self, body: Body) -> dict[int, tuple[Outcome, ...]]:
+    def _effects(self, body: Body, names: _Names) -> dict[int, tuple[Outcome, ...]]:
         """What the calls of a function do, by instruction index; calls that do nothing to locks are left out."""
-        names = _Names(self._module, body)
         found = {}
         for instruction in body.instructions:
             if instruction.callee.startswith("@"):
@@ -125,6 +125,11 @@ class _Names:
             value = self._calls[value].arguments[0]
         origin = self._origins.of(value)
         return _named(origin), _named(origin.base) if origin.base else ""
+
+    def place(self, pointer: str) -> str:
+        """A name for what a pointer points to, if it is a field or global: the same for all pointers to it."""
+        origin = self._origins.of(pointer)
+        return f"{origin.name} of {origin.base or ''}" if origin.address and origin.kind in ("field", "global") else ""
 
     def argument(self, call: Instruction, number: int | None) -> tuple[str, str]:
         """Name and base of an argument."""
