@@ -211,7 +211,7 @@ def test_a_part_of_an_object_is_found_by_container_of() -> None:
     border = Border(number("n")).takes(("work", "struct work_struct *")).sees(Shape("container", "param 0", 12, "nic"))
     found = border.look()
     assert inferred(found, f"{OPEN}(work)") == "single"
-    assert "a part of struct nic" in str(found.inferred[f"{OPEN}(work)"].evidence[0])
+    assert "it is nic" in str(found.inferred[f"{OPEN}(work)"].evidence[0])
 
 
 def test_a_number_behind_a_pointer_that_is_never_indexed_is_one() -> None:

@@ -190,6 +190,15 @@ class Layout(Fact, frozen=True):
     union: bool = False
 
 
+class Variable(Fact, frozen=True):
+    """A global variable."""
+
+    type: str = ""  # as C writes it; "" of one that is only declared
+    file: str = ""
+    line: int = 0
+    external: bool = False  # only declared: another unit, or the kernel, has it
+
+
 class Data(Fact, frozen=True):
     """What plan and annotate need of one translation unit beyond `Unit`, keyed by function id. Stored in a file of its own."""
 
@@ -199,6 +208,7 @@ class Data(Fact, frozen=True):
     allocations: dict[str, tuple[Allocation, ...]] = {}
     shapes: dict[str, tuple[Shape, ...]] = {}
     globals: dict[str, dict[str, str]] = {}  # function id -> global variable -> "r", "w", "rw", "a"
+    variables: dict[str, Variable] = {}  # those, and what the unit defines for others
     layouts: dict[str, Layout] = {}  # structs that are accessed, and what they embed
 
 

@@ -41,6 +41,7 @@ class Apis:
         # A longer pattern says more, so it goes first.
         patterns = sorted((api for api in lines if _pattern(api.name)), key=lambda api: -len(api.name))
         self.patterns = [(re.compile(translate(api.name)), api) for api in patterns]
+        self.variables = [(re.compile(translate(name)), str(line["way"])) for name, line in table.get("variable", {}).items()]
         self.callbacks = {name: _notes(line) for name, line in table.get("callback", {}).items()}
         self.members = {name: str(line["is"]) for name, line in table.get("member", {}).items()}
         self.packets = {name: str(line["reason"]) for name, line in table.get("packets", {}).items()}
@@ -52,6 +53,10 @@ class Apis:
         if plain in self.exact:
             return self.exact[plain]
         return next((api for pattern, api in self.patterns if pattern.match(plain)), None)
+
+    def variable(self, name: str) -> str:
+        """The way of a variable of the kernel; "" if it must be asked for."""
+        return next((way for pattern, way in self.variables if pattern.match(name)), "")
 
 
 @cache

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ring3_split.annotate.case import Case
 from ring3_split.annotate.declared import Pointee
 from ring3_split.annotate.halves import Halves, Site
-from ring3_split.annotate.interface import place
-from ring3_split.annotate.vocabulary import WAYS, usage
+from ring3_split.annotate.interface import Shared, place
+from ring3_split.annotate.vocabulary import VARIABLE_WAYS, WAYS, usage
 from ring3_split.model import Data
 
 SHOWN = 4  # places of a kind that a question names; the rest is counted
@@ -61,6 +61,14 @@ def kernel_function(symbol: str, sites: list[Site], halves: Halves) -> Question:
     where = place(halves.graph, sites[0].function, sites[0].line)
     text = "How does the user half meet this function of the kernel?"
     return Question(f"kernel {symbol}", where, "", text, known, WAYS)
+
+
+def variable(name: str, shared: Shared, halves: Halves) -> Question:
+    """The question about a variable of the kernel that api.toml does not know."""
+    facts = [halves.graph.functions[function] for function in shared.users]
+    known = [f"{one.file}:{one.line}: touched by {one.name}" for one in facts]
+    text = "How does the user half meet this variable of the kernel?"
+    return Question(f"variable {name}", f"{facts[0].file}:{facts[0].line}", "", text, _some(known), VARIABLE_WAYS)
 
 
 def misplaced(halves: Halves, data: Iterable[Data]) -> Iterator[Question]:

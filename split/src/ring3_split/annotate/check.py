@@ -73,7 +73,8 @@ class Judge:
         if item.kind == "field":
             wrong = self._members(item.key.rpartition(".")[0], chain)
             return "" if wrong and constant and constant(chain[0]) else wrong
-        declared = {one.name: one.type for one in self.survey.halves.graph.functions[item.function].parameters}
+        facts = self.survey.halves.graph.functions.get(item.function)
+        declared = {one.name: one.type for one in facts.parameters} if facts else {}
         if chain[0] not in declared:
             return "" if constant and constant(chain[0]) else f"`{chain[0]}` is no parameter of the function, and no constant"
         target = pointee(declared[chain[0]])

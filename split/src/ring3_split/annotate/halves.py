@@ -8,6 +8,7 @@ from functools import cached_property
 
 from ring3_split.annotate.api import Apis
 from ring3_split.graph import Graph
+from ring3_split.model import Indirect
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Halves:
         for function in sorted(self.user):
             for symbol, calls in self.graph.external.get(function, {}).items():
                 found.setdefault(symbol, []).extend(Site(function, call.line) for call in calls)
+            for pointer in self.graph.leaving.get(function, ()):
+                found.setdefault(_pointer(pointer), []).append(Site(function, pointer.line))
             for callee, edges in self.graph.calls.get(function, {}).items():
                 if self.graph.own(callee):
                     continue
@@ -84,6 +87,7 @@ class Halves:
             while todo:
                 function = todo.pop()
                 symbols |= self.graph.external.get(function, {}).keys()
+                symbols |= {_pointer(pointer) for pointer in self.graph.leaving.get(function, ())}
                 for callee in self.graph.calls.get(function, {}).keys() - inlines:
                     if self.inlined(callee):
                         inlines.add(callee)
@@ -92,6 +96,13 @@ class Halves:
                         symbols.add(self.graph.functions[callee].name)
             self._closures[inline] = (inlines, symbols)
         return self._closures[inline]
+
+
+def _pointer(call: Indirect) -> str:
+    """What a call through a pointer to a function of the kernel is known by."""
+    return call.field or (
+        f"parameter {call.parameter}" if call.parameter >= 0 else f"a pointer to a function of type {call.signature}"
+    )
 
 
 def halves(graph: Graph, apis: Apis, sides: Mapping[str, str], keep: Iterable[str] = ()) -> Halves:

@@ -22,7 +22,7 @@ Rule = Callable[[Case], Inferred | None]
 
 def infer(case: Case) -> Inferred | None:
     """The first rule that knows what the pointer is."""
-    return next((found for rule in RULES if (found := rule(case))), None)
+    return next((found for rule in (UNION if case.item.union else RULES) if (found := rule(case))), None)
 
 
 def function(case: Case) -> Inferred | None:
@@ -177,14 +177,14 @@ def filled(case: Case) -> Inferred | None:
 def part(case: Case) -> Inferred | None:
     """A part of another object, from which the code finds the whole."""
     for seen in case.trace.of("container") if not case.measured() else ():
-        return _inferred(Annotation("single"), case.evidence(seen, f"a part of struct {seen.detail}, by container_of"))
+        return _inferred(Annotation("single"), case.evidence(seen, f"it is {seen.detail}, by container_of"))
     return None
 
 
 def single(case: Case) -> Inferred | None:
     """One object: only members at constant offsets are reached through it, and it is never indexed or moved."""
     item = case.item
-    if item.union or item.pointee != "struct" or case.measured():
+    if item.pointee != "struct" or case.measured():
         return None
     touched = case.touched()
     if touched:
@@ -193,10 +193,31 @@ def single(case: Case) -> Inferred | None:
     return _inferred(Annotation("single"), Evidence(item.where, f"never indexed or moved in the {item.side} half"))
 
 
+def bounded(case: Case) -> Inferred | None:
+    """Elements whose index is always compared with the same member of the struct that holds the pointer, or with a constant."""
+    item, places = case.item, case.measured()
+    if (
+        item.kind != "field"
+        or item.pointee not in ("number", "struct", "pointer")
+        or not places
+        or case.unknown()
+        or case.sinks()
+    ):
+        return None
+    bounds = {seen.detail for seen in places}
+    owner = item.key.rpartition(".")[0]
+    match = re.fullmatch(rf"< ({re.escape(owner)}\.)?(\w+)", bounds.pop()) if len(bounds) == 1 else None
+    if not match or not (match[1] or match[2].isdigit()) or any(seen.what != "index" for seen in places):
+        return None
+    return _inferred(
+        Annotation("array", length=match[2]), case.evidence(places[0], f"the index is below {match[1] or ''}{match[2]}")
+    )
+
+
 def few(case: Case) -> Inferred | None:
     """Elements that are only ever reached by constant indices: as many as the highest asks for."""
     places = case.measured()
-    if not places or case.item.union or case.unknown() or case.sinks() or case.item.pointee not in ("number", "struct"):
+    if not places or case.unknown() or case.sinks() or case.item.pointee not in ("number", "struct"):
         return None
     if any(seen.what != "index" or not seen.detail.isdigit() for seen in places):
         return None
@@ -210,7 +231,7 @@ def few(case: Case) -> Inferred | None:
 def number(case: Case) -> Inferred | None:
     """One number: never indexed or moved, and handed only to what takes one."""
     item, notes = case.item, case.notes()
-    if item.union or item.pointee != "number" or item.kind == "field" or case.measured() or case.unknown():
+    if item.pointee != "number" or item.kind == "field" or case.measured() or case.unknown():
         return None
     if all(note.split()[-1:] == ["single"] for _, _, note in notes):
         return _inferred(
@@ -234,9 +255,12 @@ RULES: tuple[Rule, ...] = (
     filled,
     part,
     single,
+    bounded,
     few,
     number,
 )
+# What a member of a union is, the use of one member does not tell: only what holds whichever it is.
+UNION: tuple[Rule, ...] = (contract, user, handle)
 
 
 def _touched(case: Case) -> set[str]:

@@ -14,7 +14,7 @@ from ring3_split.annotate.crossing import crossing
 from ring3_split.annotate.halves import Halves
 from ring3_split.annotate.layouts import Layouts
 from ring3_split.graph import Graph
-from ring3_split.model import Access, Data, Stored
+from ring3_split.model import Access, Data, Stored, Variable
 
 Ways = dict[str, str]  # field or global -> "r", "w" or "rw"
 
@@ -72,6 +72,17 @@ class Type(msgspec.Struct, omit_defaults=True):
     members: dict[str, Use]
 
 
+class Shared(msgspec.Struct, omit_defaults=True):
+    """A global variable that the user half touches."""
+
+    user: str  # "r", "w", "rw"
+    kernel: str = ""  # the same, of the driver's kernel half
+    type: str = ""
+    where: str = ""  # "" of a variable of the kernel
+    way: str = ""  # of a variable of the kernel: one of api.toml, or "?"
+    users: list[str] = []  # of a variable of the kernel: the functions that touch it
+
+
 class Interface(msgspec.Struct):
     """The border of a plan."""
 
@@ -80,7 +91,7 @@ class Interface(msgspec.Struct):
     entries: list[Entry]
     downcalls: list[Downcall]
     types: dict[str, Type]
-    globals: dict[str, list[str]]  # variable -> [ways of the user half, ways of the kernel half]
+    variables: dict[str, Shared]
 
 
 def interface(halves: Halves, data: Iterable[Data], layouts: Layouts, driver: str, kernel: str) -> Interface:
@@ -95,7 +106,7 @@ def interface(halves: Halves, data: Iterable[Data], layouts: Layouts, driver: st
         entries=[_entry(halves, touched, function, by) for function, by in sorted(up.items())],
         downcalls=down,
         types=_types(touched.fields(halves.user_code), touched.fields(halves.kernel_code), layouts),
-        globals=_globals(touched, halves),
+        variables=_variables(touched, halves, data),
     )
 
 
@@ -214,6 +225,19 @@ def _types(user: Ways, kernel: Ways, layouts: Layouts) -> dict[str, Type]:
     return found
 
 
-def _globals(touched: Touched, halves: Halves) -> dict[str, list[str]]:
+def _variables(touched: Touched, halves: Halves, data: tuple[Data, ...]) -> dict[str, Shared]:
+    own: dict[str, Variable] = {}
+    for unit in data:
+        own |= {name: one for name, one in unit.variables.items() if not one.external}
     kernel = touched.globals(halves.kernel_code)
-    return {name: [way, kernel.get(name, "")] for name, way in touched.globals(halves.user_code).items()}
+    found = {}
+    for name, way in touched.globals(halves.user_code).items():
+        one = own.get(name)
+        if touched.layouts.omitted(name):
+            continue
+        if one:
+            found[name] = Shared(way, kernel.get(name, ""), one.type, f"{one.file}:{one.line}" if one.file else "")
+        else:
+            users = sorted(function for function in halves.user_code if name in touched.variables.get(function, ()))
+            found[name] = Shared(way, kernel.get(name, ""), way=halves.apis.variable(name) or "?", users=users)
+    return found

@@ -20,7 +20,7 @@ class Item:
     """A pointer at the border."""
 
     key: str  # "e1000_adapter.tx_ring", "path:function(parameter)", "path:function()" for a result
-    kind: Literal["field", "parameter", "result"]
+    kind: Literal["field", "parameter", "result", "variable"]
     type: str
     pointee: Pointee
     struct: str  # that it points to, if it does
@@ -33,16 +33,24 @@ class Item:
 
 
 def items(halves: Halves, layouts: Layouts, border: Interface) -> Iterator[Item]:
-    """All pointers that cross: members that the user half touches, parameters and results of upcalls and downcalls."""
+    """All pointers that cross: members that the user half touches, parameters and results, variables of both halves."""
     for struct, kind in border.types.items():
         # Who looks into a packet is asked about that.
         for name in kind.members if struct not in LISTS and struct not in halves.apis.packets else ():
             yield from _field(f"{struct}.{name}", layouts)
+    yield from _variables(border)
     for entry in border.entries:
         yield from _function(halves, entry.function, "user")
     for downcall in border.downcalls:
         if downcall.way == "driver":
             yield from _function(halves, downcall.function, "kernel")
+
+
+def _variables(border: Interface) -> Iterator[Item]:
+    for name, one in border.variables.items():
+        found = pointee(one.type) if one.kernel and "w" in one.user + one.kernel else None
+        if found:
+            yield Item(f"variable {name}", "variable", one.type, *found, one.where, f"global {name}", "user")
 
 
 def _field(field: str, layouts: Layouts) -> Iterator[Item]:
@@ -53,7 +61,9 @@ def _field(field: str, layouts: Layouts) -> Iterator[Item]:
     if found:
         pointee, struct = found
         where, place = layouts.where(field), f"field {field}"
-        yield Item(field, "field", member.type, pointee, struct, where, place, "user", union=bool(member.union))
+        layout = layouts.get(field.rpartition(".")[0])
+        union = bool(member.union) or (layout is not None and layout.union)
+        yield Item(field, "field", member.type, pointee, struct, where, place, "user", union=union)
 
 
 def _member(member: Member) -> tuple[Pointee, str] | None:

@@ -55,6 +55,10 @@ def survey(graph: Graph, sides: Mapping[str, str], kernel: str, answers: Mapping
         if apis.of(symbol) is None:
             question = ask.kernel_function(symbol, sites, split)
             result.questions[question.key] = question
+    for name, shared in border.variables.items():
+        if shared.way == "?":
+            question = ask.variable(name, shared, split)
+            result.questions[question.key] = question
     return result
 
 

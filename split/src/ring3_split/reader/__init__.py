@@ -21,6 +21,7 @@ from ring3_split.reader.shapes import shapes as shaped
 from ring3_split.reader.statics import Statics
 from ring3_split.reader.unit import Context
 from ring3_split.reader.uses import Uses
+from ring3_split.reader.variables import variables as known_variables
 
 
 def read(ir_path: Path, source: str, root: Path) -> tuple[Unit, Data]:
@@ -109,6 +110,7 @@ def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Dat
         allocations={name: found for name, found in allocations.items() if found},
         shapes={name: found for name, found in shapes.items() if found},
         globals={name: found for name, found in variables.items() if found},
+        variables=known_variables(context, {name for touched_ones in variables.values() for name in touched_ones}),
         layouts=Layouts(context).of(fields),
     )
     return tuple(functions), data

@@ -20,6 +20,8 @@ def flows(body: Body, origins: Origins) -> tuple[Shape, ...]:
     """The flows of one function, each once, in the order of lines."""
     found: dict[tuple[str, str, int], Shape] = {}
     for instruction in body.instructions:
+        if instruction.opcode == "getelementptr":
+            found |= {(shape.pointer, shape.detail, -1): shape for shape in _uncertain(instruction, origins)}
         for value, target in _moved(instruction, origins):
             if not _pointer(value, origins, body):
                 continue
@@ -30,6 +32,20 @@ def flows(body: Body, origins: Origins) -> tuple[Shape, ...]:
                     # The first of its way is enough; calls through pointers are told apart by their lines.
                     found.setdefault((place, target, shape.line if target.startswith(":") else 0), shape)
     return tuple(sorted(found.values(), key=lambda shape: (shape.line, shape.pointer, shape.detail)))
+
+
+def _uncertain(move: Instruction, origins: Origins) -> Iterator[Shape]:
+    """A pointer that may be from several places and is followed: it is followed for each of them."""
+    base, *indices = move.operands
+    if indices == ["0"] or origins.of(base).kind != "unknown":
+        return
+    struct = origins.fields.struct(move.type) if move.type.startswith("%") else 0
+    for origin in origins.every(base):
+        if origin.kind in PLACES and not origin.address:
+            if struct and len(indices) > 1:
+                yield Shape("cast", str(origin), move.line, origins.fields.metadata.name(struct))
+            else:
+                yield Shape("arithmetic", str(origin), move.line, "?")
 
 
 def _moved(instruction: Instruction, origins: Origins) -> Iterator[tuple[str, str]]:
