@@ -25,6 +25,7 @@ from ring3_split.model import (
     Shape,
     Stored,
     Unit,
+    Variable,
 )
 
 FILE = "d/a.c"
@@ -65,6 +66,8 @@ class Border:
         self.accesses: dict[str, tuple[Access, ...]] = {OPEN: reads(*(f"nic.{member.name}" for member in members))}
         self.shapes: dict[str, tuple[Shape, ...]] = {}
         self.allocations: dict[str, tuple[Allocation, ...]] = {}
+        self.variables: dict[str, Variable] = {}
+        self.touched: dict[str, dict[str, str]] = {}
         self.sides = {OPEN: "user", SEND: "kernel"}
 
     def calls(self, caller: str, *calls: Call) -> Border:
@@ -89,7 +92,7 @@ class Border:
 
     def look(self, answers: Mapping[str, str] | None = None) -> Survey:
         unit = Unit(VERSION, FILE, tuple(self.functions.values()), tuple(self.stored))
-        data = Data(VERSION, FILE, self.accesses, self.allocations, self.shapes, layouts=self.layouts)
+        data = Data(VERSION, FILE, self.accesses, self.allocations, self.shapes, self.touched, self.variables, self.layouts)
         driver = Driver("nic", (ModuleFacts(Module("nic", "d", (FILE,)), (unit,)),), data=(data,))
         return survey(link(driver, "field"), self.sides, "6.12", answers)
 

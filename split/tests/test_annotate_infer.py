@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from border import FILE, OPEN, Border, function, inferred, known, number, pointer, reads
-from ring3_split.model import Access, Allocation, Call, Layout, Member, Shape, Stored
+from ring3_split.model import Access, Allocation, Call, Layout, Member, Shape, Stored, Variable
 
 RING = Layout("ring", "d/nic.h", 30, 16, (Member("count", "int", 0, 4), Member("next", "int", 4, 4)))
 
@@ -70,6 +70,27 @@ def test_a_length_that_the_code_does_not_show_is_asked() -> None:
     found = allocated(with_ring(Shape("index", "field nic.ring", 13, "i")), "? * sizeof(struct ring)").look()
     assert inferred(found, "nic.ring") == "asked"
     assert known(found, "nic.ring")[-1] == "d/a.c:12: allocated by kcalloc with ? * sizeof(struct ring) bytes"
+
+
+def test_an_index_that_is_always_below_a_member_gives_the_length() -> None:
+    found = with_ring(
+        Shape("index", "field nic.ring", 13, "< nic.rings"), Shape("index", "field nic.ring", 15, "< nic.rings")
+    ).look()
+    assert inferred(found, "nic.ring") == "array(rings)"
+
+
+def test_an_index_that_is_below_one_member_here_and_anything_there_is_asked() -> None:
+    found = with_ring(Shape("index", "field nic.ring", 13, "< nic.rings"), Shape("index", "field nic.ring", 15, "param 1")).look()
+    assert inferred(found, "nic.ring") == "asked"
+
+
+def test_a_pointer_variable_that_both_halves_use_is_annotated() -> None:
+    border = Border(number("n")).sees(Shape("index", "global nics", 13, "i"))
+    border.variables = {"nics": Variable("struct nic *", "d/a.c", 3)}
+    border.touched = {OPEN: {"nics": "r"}, f"{FILE}:nic_send": {"nics": "w"}}
+    found = border.look()
+    assert inferred(found, "variable nics") == "asked"
+    assert found.questions["variable nics"].where == "d/a.c:3"
 
 
 def test_allocations_that_disagree_are_asked() -> None:

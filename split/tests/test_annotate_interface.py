@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from border import FILE, OPEN, SEND, Border, function, nic, number, pointer, reads
 from ring3_split.annotate.survey import Survey
-from ring3_split.model import Access, Call, Layout, Member, Stored
+from ring3_split.model import Access, Call, Indirect, Layout, Member, Shape, Stored, Variable
 
 
 def ways(found: Survey) -> dict[str, str]:
@@ -114,6 +114,46 @@ def test_a_struct_that_a_kernel_function_returns_crosses() -> None:
     border.layouts["dev"] = Layout("dev", "include/dev.h", 3, 8, (number("value"),))
     border.accesses[OPEN] += reads("dev.value", base="call get_dev")
     assert "dev" in border.look().border.types
+
+
+def test_a_struct_that_is_read_by_computed_offsets_is_sent_whole() -> None:
+    border = Border(number("n")).sees(Shape("arithmetic", "param 0", 12, "stat.offset"))
+    assert border.look().border.entries[0].whole == ["nic"]
+
+
+def test_a_step_back_to_the_struct_around_is_no_computed_offset() -> None:
+    border = Border(number("n")).sees(Shape("arithmetic", "param 0", 12, "-200"))
+    assert border.look().border.entries[0].whole == []
+
+
+def test_a_call_through_a_pointer_of_the_kernel_is_a_downcall() -> None:
+    border = Border(number("n"))
+    border.functions["nic_open"] = function("nic_open", indirect=(Indirect(7, 12, field="virtio_config_ops.get"),))
+    assert ways(border.look()) == {"virtio_config_ops.get": "downcall"}
+
+
+def test_a_variable_of_the_driver_says_what_each_half_does_to_it() -> None:
+    border = Border(number("n"))
+    border.variables = {"debug": Variable("int", "d/a.c", 3)}
+    border.touched = {OPEN: {"debug": "r"}, SEND: {"debug": "rw"}}
+    shared = border.look().border.variables["debug"]
+    assert (shared.user, shared.kernel, shared.type, shared.where, shared.way) == ("r", "rw", "int", "d/a.c:3", "")
+
+
+def test_a_variable_of_the_kernel_has_the_way_of_the_table() -> None:
+    border = Border(number("n"))
+    border.variables = {"jiffies": Variable(external=True), "strange": Variable(external=True)}
+    border.touched = {OPEN: {"jiffies": "r", "strange": "r"}}
+    found = border.look()
+    assert {name: one.way for name, one in found.border.variables.items()} == {"jiffies": "read", "strange": "?"}
+    assert found.questions["variable strange"].where == "d/a.c:10"
+
+
+def test_a_descriptor_of_a_message_is_no_variable_that_crosses() -> None:
+    border = Border(number("n"))
+    border.variables = {"nic_open.__UNIQUE_ID_ddebug980": Variable("struct _ddebug", "d/a.c", 3)}
+    border.touched = {OPEN: {"nic_open.__UNIQUE_ID_ddebug980": "rw"}}
+    assert border.look().border.variables == {}
 
 
 def test_a_downcall_with_functions_needs_the_symbol_table() -> None:

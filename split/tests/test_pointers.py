@@ -62,3 +62,13 @@ def test_memcpy_of_the_compiler_has_the_name_that_c_gives_it(flowing: Gather) ->
 
 def test_numbers_and_addresses_of_members_do_not_flow(flowing: Gather) -> None:
     assert flowing("void f(struct s *s) { g(s->n, s->a); }") == set()
+
+
+def test_a_pointer_from_two_places_that_is_followed_is_followed_for_both(flowing: Gather) -> None:
+    text = "void f(struct s *a, int *p, int i) { int *q = i ? a->p : p; q[i] = 0; }"
+    assert flowing(text) == {("field s.p", "?"), ("param 1", "?")}
+
+
+def test_a_struct_from_two_places_is_used_as_that_struct_for_both(flowing: Gather) -> None:
+    text = "void f(struct s *a, struct s *b, int i) { struct s *q = i ? a : b; q->n = 0; }"
+    assert flowing(text) == {("param 0", "s"), ("param 1", "s")}

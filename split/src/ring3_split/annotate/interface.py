@@ -13,6 +13,7 @@ import msgspec
 from ring3_split.annotate.crossing import crossing
 from ring3_split.annotate.halves import Halves
 from ring3_split.annotate.layouts import Layouts
+from ring3_split.annotate.whole import whole
 from ring3_split.graph import Graph
 from ring3_split.model import Access, Data, Stored, Variable
 
@@ -37,6 +38,7 @@ class Entry(msgspec.Struct, omit_defaults=True):
     functions: int  # user functions of the driver that it may run, itself included
     reads: list[str]  # fields
     writes: list[str]
+    whole: list[str] = []  # structs of which it reads members by computed offsets: no list of fields is complete
 
 
 class Downcall(msgspec.Struct, omit_defaults=True):
@@ -98,6 +100,7 @@ def interface(halves: Halves, data: Iterable[Data], layouts: Layouts, driver: st
     """The border of a driver's halves."""
     data = tuple(data)
     touched = Touched(data, layouts)
+    touched.whole = whole(halves.graph, data, layouts)
     up, down = entries(halves), _downcalls(halves)
     touched.crossing = crossing(halves, data, layouts, [*up, *(one.function for one in down if one.way == "driver")])
     return Interface(
@@ -134,6 +137,7 @@ class Touched:
 
     def __init__(self, data: tuple[Data, ...], layouts: Layouts) -> None:
         self.layouts = layouts
+        self.whole: dict[str, set[str]] = {}  # by function: structs that it reaches into by computed offsets
         self.crossing: set[str] = set()  # structs that cross; all others are private to a half
         self.accesses: dict[str, tuple[Access, ...]] = {}
         self.variables: dict[str, dict[str, str]] = {}
@@ -185,6 +189,7 @@ def _entry(halves: Halves, touched: Touched, function: str, by: list[str]) -> En
         functions=sum(halves.graph.own(one) for one in code),
         reads=[name for name, way in fields.items() if "r" in way],
         writes=[name for name, way in fields.items() if "w" in way],
+        whole=sorted(touched.crossing & set().union(*(touched.whole.get(one, set()) for one in code))),
     )
 
 
