@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from facts import OTHER, TYPE, callees, compiled, function, linked, module, unit
 from ring3_split.critical import propagate
 from ring3_split.driver import Driver
-from ring3_split.graph import Graph, lines, link
-from ring3_split.indirect import Precision
-from ring3_split.model import VERSION, Call, Function, Indirect, Kind, Module, ModuleFacts, Region, Stored, Unit
-
-TYPE = 7
-OTHER = 8
-
-
-def function(name: str, file: str = "d/a.c", **more: object) -> Function:
-    return Function(name=name, file=file, line=10, end=19, signature=TYPE, **more)  # type: ignore[arg-type]
-
-
-def unit(*functions: Function, source: str = "d/a.c", **more: object) -> Unit:
-    return Unit(version=VERSION, source=source, functions=functions, **more)  # type: ignore[arg-type]
-
-
-def module(*units: Unit, name: str = "a") -> ModuleFacts:
-    return ModuleFacts(Module(name, "d", tuple(unit.source for unit in units)), units)
-
-
-def linked(*modules: ModuleFacts, precision: Precision = "field") -> Graph:
-    return link(Driver("a", modules), precision)
-
-
-def callees(graph: Graph, caller: str) -> set[str]:
-    return set(graph.calls.get(caller, {}))
+from ring3_split.graph import lines, link
+from ring3_split.model import Call, Function, Indirect, Kind, ModuleFacts, Region, Stored
 
 
 def test_a_static_function_hides_one_of_its_name_in_another_unit() -> None:
@@ -184,3 +163,53 @@ def test_critical_functions_come_with_the_shortest_chain() -> None:
 
 def test_a_function_has_the_lines_from_its_first_to_its_last() -> None:
     assert lines(function("f")) == 10
+
+
+OPERATIONS = """
+struct own { void (*one)(void *); void (*two)(void *); };
+static void first(void *p) { }
+static void second(void *p) { }
+static void third(void *p) { }
+static const struct own table = { .one = first, .two = second };
+static const struct kernel_ops ops = { .run = third };
+void use(const struct own *own) { own->one(0); }
+const void *keep[] = { &table, &ops };
+"""
+
+
+def test_in_c_a_field_is_told_from_others_of_its_type(clang: Path, tmp_path: Path) -> None:
+    facts, _ = compiled(clang, tmp_path, OPERATIONS)
+    by_field, by_type = linked(facts), linked(facts, precision="signature")
+    use = "drivers/a.c:use"
+    assert callees(by_field, use) == {"drivers/a.c:first"}
+    assert callees(by_type, use) == {f"drivers/a.c:{name}" for name in ("first", "second", "third")}
+
+
+def test_in_c_the_kernels_struct_makes_an_entry(clang: Path, tmp_path: Path) -> None:
+    facts, _ = compiled(clang, tmp_path, OPERATIONS)
+    graph = linked(facts)
+    assert "drivers/a.c:third" in graph.entries
+    assert "drivers/a.c:first" not in graph.entries
+
+
+def test_in_c_a_pointer_is_followed_through_a_field_to_the_kernel(clang: Path, tmp_path: Path) -> None:
+    text = """
+    struct own { void (*handler)(void *); };
+    static void handle(void *p) { }
+    void set(struct own *own) { own->handler = handle; }
+    void start(struct own *own) { kernel_call(own->handler); }
+    """
+    facts, data = compiled(clang, tmp_path, text)
+    graph = link(Driver("a", (facts,), data=(data,)))
+    assert [(place.api, place.argument) for place in graph.entries["drivers/a.c:handle"]] == [("kernel_call", 0)]
+
+
+def test_in_c_a_private_field_that_nobody_loads_is_no_entry(clang: Path, tmp_path: Path) -> None:
+    text = """
+    struct own { void (*handler)(void *); };
+    static void handle(void *p) { }
+    void set(struct own *own) { own->handler = handle; }
+    """
+    facts, data = compiled(clang, tmp_path, text)
+    assert "drivers/a.c:handle" not in link(Driver("a", (facts,), data=(data,))).entries
+    assert "drivers/a.c:handle" in link(Driver("a", (facts,))).entries  # where that was not looked at, it may be one

@@ -1,0 +1,77 @@
+"""What stays in the kernel besides the critical functions."""
+
+from __future__ import annotations
+
+import re
+
+from facts import function, linked, module, unit
+from ring3_split import context
+from ring3_split.model import Call, Function, Kind, Region, Stored
+from ring3_split.stays import Reason, stays
+
+LOCK = Region(Kind.SPIN_IRQ, "own.lock", 11, (12,), (13,))
+
+
+def kept(*functions: Function, stored: tuple[Stored, ...] = (), roots: tuple[str, ...] = ()) -> dict[str, tuple[Reason, ...]]:
+    graph = linked(module(unit(*functions, stored=stored, structs={"own": "d/a.h"})))
+    found = stays(graph, [f"d/a.c:{root}" for root in roots], {"own": "d/a.h"})
+    return {key.rpartition(":")[2]: reasons for key, reasons in found.items()}
+
+
+def test_what_is_called_under_a_spinlock_stays_and_what_it_calls() -> None:
+    holder = function("holder", regions=(LOCK,), calls=(Call("inner", 12, (0,)), Call("outer", 15)))
+    found = kept(holder, function("inner", calls=(Call("deep", 11),)), function("outer"), function("deep"))
+    assert found["inner"][0] == Reason("region", "called by holder at a.c:12 while it holds own.lock (since line 11)")
+    assert found["deep"][0].kind == "called"
+    assert "outer" not in found
+
+
+def test_what_is_called_under_a_mutex_may_move() -> None:
+    mutex = Region(Kind.MUTEX, "own.mutex", 11, (12,), (13,))
+    assert kept(function("holder", regions=(mutex,), calls=(Call("inner", 12, (0,)),)), function("inner")) == {}
+
+
+def test_an_atomic_entry_stays_and_says_where_that_is_seen() -> None:
+    found = kept(function("mode"), stored=(Stored("mode", 1, field="net_device_ops.ndo_set_rx_mode"),))
+    assert found["mode"][0].kind == "atomic"
+    assert "__dev_set_rx_mode" in found["mode"][0].text
+
+
+def test_an_entry_that_may_sleep_may_move() -> None:
+    assert kept(function("open"), stored=(Stored("open", 1, field="net_device_ops.ndo_open"),)) == {}
+
+
+def test_an_entry_of_unknown_context_stays() -> None:
+    found = kept(function("what"), stored=(Stored("what", 1, field="nobody.knows"),))
+    assert found["what"][0].kind == "unknown"
+
+
+def test_who_shares_a_spinlock_with_critical_code_stays() -> None:
+    found = kept(function("root", regions=(LOCK,)), function("other", regions=(LOCK,)), roots=("root",))
+    assert found["other"][0].text == "takes own.lock, as root does, which stays"
+
+
+def test_who_has_a_spinlock_alone_may_move() -> None:
+    assert kept(function("root"), function("other", regions=(LOCK,)), roots=("root",)) == {}
+
+
+def test_a_critical_function_is_not_named_twice() -> None:
+    stored = (Stored("root", 1, api="request_irq", argument=1),)
+    assert kept(function("root", calls=(Call("f", 11),)), function("f"), stored=stored, roots=("root",)) == {}
+
+
+def test_what_loads_the_module_stays_and_what_it_calls_may_move() -> None:
+    start = function("start", static=True, calls=(Call("f", 11),))
+    graph = linked(module(unit(start, function("f"), aliases={"init_module": "start"})))
+    assert set(stays(graph, [], {})) == {"d/a.c:start"}
+
+
+def test_a_member_counts_before_its_struct() -> None:
+    rows = context.table()
+    assert rows["net_device_ops.*"].context == "process"
+    assert rows["net_device_ops.ndo_start_xmit"].context == "atomic"
+
+
+def test_each_row_names_a_field_or_an_argument_and_a_file_of_the_kernel() -> None:
+    wrong = [key for key, row in context.table().items() if not re.search(r"\.|:\d+$", key) or "/" not in row.source]
+    assert wrong == []
