@@ -1,7 +1,8 @@
 """e1000 of the distribution's kernel: the reader's numbers against two other ways of counting.
 
 The reader counts what clang emits and takes the first line from debug information and the last from the source text. Here the
-definitions are counted by gcc's parser (`-aux-info`), and the lines are those of clang's syntax tree, which knows no IR.
+definitions are counted by gcc's parser (`-aux-info`), and lines, calls and critical functions come from clang's syntax tree,
+which knows neither IR nor hashes of types.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from ring3_split.critical import propagate
 from ring3_split.distribution import open_kernel
+from ring3_split.driver import load
 from ring3_split.gather import gather
+from ring3_split.graph import link
 from ring3_split.kernel import Kernel
 from ring3_split.model import Function, Module
 
@@ -75,38 +79,110 @@ def test_gcc_has_each_function_in_the_same_line(
     assert {name: (f.file, f.line) for name, f in functions.items()} == {name: defined_by_gcc[name] for name in functions}
 
 
-def test_clangs_syntax_tree_has_each_function_in_the_same_lines(
-    kernel: Kernel, module: Module, functions: dict[str, Function]
-) -> None:
-    seen: dict[str, tuple[int, int]] = {}
+@pytest.fixture(scope="module")
+def trees(kernel: Kernel, module: Module, functions: dict[str, Function]) -> dict[str, list[str]]:
+    """Lines of the syntax tree of each function and variable of the driver that is defined, by name."""
+    found: dict[str, list[str]] = {}
     others = [name for name in functions if "e1000" not in name]  # the dump is of declarations with a text in their name
     for source in module.sources:
         for wanted in ("e1000", *(name for name in others if functions[name].file == source)):
             dump = ["-fsyntax-only", "-fno-color-diagnostics", "-Xclang", "-ast-dump", "-Xclang", f"-ast-dump-filter={wanted}"]
             program = [str(kernel.compiler.program), *kernel.flags(module, source), "-w", *dump, source]
             done = subprocess.run(program, check=True, timeout=120, cwd=kernel.root, capture_output=True, text=True)
-            seen |= extents(done.stdout)
-    assert {name: (f.line, f.end) for name, f in functions.items()} == {name: seen.get(name) for name in functions}
-
-
-def extents(dump: str) -> dict[str, tuple[int, int]]:
-    """Line of the name and of the closing brace of each function that is defined in a syntax tree's text."""
-    found = {}
-    for block in dump.split("Dumping ")[1:]:
-        name, _, tree = block.partition(":\n")
-        head, *rest = tree.split("\n")
-        if head.startswith("FunctionDecl") and any(line.startswith(("|-CompoundStmt", "`-CompoundStmt")) for line in rest):
-            begin, end, named = re.findall(r"<(.*?), (.*?)> (\S+)", head)[0]
-            first = number(begin)
-            named_in = number(named) or first
-            found[name] = (named_in, number(end) or named_in)
+            for block in done.stdout.split("Dumping ")[1:]:
+                name, _, tree = block.partition(":\n")
+                lines = tree.split("\n")
+                if lines[0].startswith("VarDecl") or any(re.match(r"[|`]-CompoundStmt", line) for line in lines):
+                    found[name] = lines
     return found
+
+
+def test_clangs_syntax_tree_has_each_function_in_the_same_lines(
+    functions: dict[str, Function], trees: dict[str, list[str]]
+) -> None:
+    assert {name: (f.line, f.end) for name, f in functions.items()} == {name: extent(trees[name][0]) for name in functions}
+
+
+def extent(head: str) -> tuple[int, int]:
+    """Line of the name, and of the closing brace, of a function."""
+    begin, end, named = re.findall(r"<(.*?), (.*?)> (\S+)", head)[0]
+    line = number(named) or number(begin)
+    return line, number(end) or line
 
 
 def number(place: str) -> int:
     """The line of a place in a syntax tree, 0 when it only has a column (the line is the one before)."""
     match = re.search(r":(\d+):\d+$", place)
     return int(match[1]) if match and not place.startswith("col:") else 0
+
+
+class Tree:
+    """Calls and taken addresses of one function or variable, from its syntax tree."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.direct: set[str] = set()
+        self.indirect: list[str] = []  # type of the function that each call through a pointer calls
+        self.taken: dict[str, str] = {}  # function -> type
+        called = set()
+        for at, line in enumerate(lines):
+            if re.match(r"[| `-]*CallExpr ", line):
+                callee = at + 1
+                while re.search(r"ImplicitCastExpr|ParenExpr", lines[callee]) and "FunctionToPointerDecay" in lines[callee]:
+                    callee += 1
+                if match := re.search(r" Function 0x\w+ '(\w+)'", lines[callee]):
+                    self.direct.add(match[1])
+                    called.add(callee)
+                elif "BuiltinFnToFnPtr" not in lines[callee]:
+                    self.indirect.append(re.findall(r"'([^']*)'", lines[callee])[-1].replace("(*)", ""))
+        for at, line in enumerate(lines):
+            if at not in called and (match := re.search(r"DeclRefExpr .* Function 0x\w+ '(\w+)' '([^']*)'", line)):
+                self.taken[match[1]] = match[2]
+
+
+def test_the_call_graph_is_that_of_the_syntax_tree(
+    kernel: Kernel, functions: dict[str, Function], trees: dict[str, list[str]]
+) -> None:
+    read = {name: Tree(lines) for name, lines in trees.items()}
+    taken = {function: type_ for tree in read.values() for function, type_ in tree.taken.items()}
+    by_tree = {
+        (name, callee)
+        for name in functions
+        for callee in read[name].direct | {one for one, type_ in taken.items() if type_ in read[name].indirect}
+        if callee in functions
+    }
+    graph = link(load(kernel, "e1000"))
+    ids = {function.id: name for name, function in functions.items()}
+    by_reader = {(ids[a], ids[b]) for a, callees in graph.calls.items() if a in ids for b in callees if b in ids}
+    assert by_reader == by_tree
+    assert sum(len(read[name].indirect) for name in functions) == sum(len(f.indirect) for f in functions.values()) == 9
+
+
+def test_critical_functions_are_those_that_the_syntax_tree_reaches_from_the_roots(
+    kernel: Kernel, functions: dict[str, Function], trees: dict[str, list[str]]
+) -> None:
+    """The roots by their C types: interrupt handlers, poll functions of NAPI, ndo_start_xmit."""
+    read = {name: Tree(lines) for name, lines in trees.items()}
+    taken = {function: type_ for tree in read.values() for function, type_ in tree.taken.items()}
+    types = (
+        "irqreturn_t (int, void *)",
+        "int (struct napi_struct *, int)",
+        "netdev_tx_t (struct sk_buff *, struct net_device *)",
+    )
+    waiting = [name for name, type_ in taken.items() if type_ in types and name in functions]
+    assert sorted(waiting) == ["e1000_clean", "e1000_intr", "e1000_test_intr", "e1000_xmit_frame"]
+    reached = set(waiting)
+    while waiting:
+        tree = read[waiting.pop()]
+        callees = tree.direct | {one for one, type_ in taken.items() if type_ in tree.indirect}
+        waiting += [one for one in callees & functions.keys() if one not in reached]
+        reached |= callees & functions.keys()
+    graph = link(load(kernel, "e1000"))
+    critical = propagate(
+        graph, [functions[name].id for name in ("e1000_clean", "e1000_intr", "e1000_test_intr", "e1000_xmit_frame")]
+    )
+    own = {function.id: name for name, function in functions.items()}
+    assert {own[one] for one in critical if one in own} == reached
+    assert (len(reached), sum(f.end - f.line + 1 for name, f in functions.items() if name in reached)) == (33, 1795)
 
 
 def test_lines_in_functions_are_those_of_the_syntax_tree_summed(functions: dict[str, Function]) -> None:
