@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ring3_split.driver import Driver
 from ring3_split.model import VERSION, Call, Function, Indirect, Module, ModuleFacts, Stored, Unit
 from ring3_split.study import detail, parallel
@@ -113,10 +115,22 @@ def test_an_opened_driver_shows_its_roots_calls_and_what_is_critical_of_its_libr
     assert opened.modules[names["lib_put"].module] == "lib"
     order = [listed.name for listed in opened.functions]
     calls = {(order[call.caller], order[call.callee]): (call.kinds, call.line) for call in opened.calls}
-    assert calls["xmit", "send"] == (detail.DIRECT | detail.SIGNATURE | detail.FIELD, 12)
+    assert calls["xmit", "send"] == (detail.DIRECT, 12)
     assert calls["xmit", "fast"] == (detail.SIGNATURE | detail.FIELD, 15)
     assert calls["xmit", "slow"] == (detail.SIGNATURE, 15)
     assert ("xmit", "signature") in {(order[root.function], root.finder) for root in opened.roots}
+
+
+def test_a_function_reached_by_a_rule_that_its_caller_is_not_critical_under_is_left_out_of_the_chains() -> None:
+    # `slow` is critical by type only, and calls `probe` through a field that a cast hides from the type.
+    hidden = function(NIC, "slow", 70, 6, static=True, signature=OP, indirect=(Indirect(99, 71, "ops.odd"),))
+    unit = DRIVER.units[0]
+    functions = tuple(hidden if one.name == "slow" else one for one in unit.functions)
+    stored = (*unit.stored, Stored("probe", 304, field="ops.odd"))
+    changed = module("nic", msgspec.structs.replace(unit, functions=functions, stored=stored))
+    opened = detail.unpack(evaluate(Work(driver(changed), None)).detail)
+    called = {opened.functions[call.callee].name for call in opened.calls}
+    assert "probe" not in called
 
 
 def test_a_driver_that_makes_the_analysis_fail_says_so() -> None:

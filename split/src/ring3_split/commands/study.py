@@ -76,7 +76,7 @@ def _print(study: Study, *, every_rule: bool) -> None:
     console = Console(width=WIDTH, highlight=False)
     console.print(table.families(study))
     if every_rule:
-        for family in study.families:
+        for family in (family for family in study.families if family.modules):
             for one in table.units(family, study):
                 console.print(one)
     if not study.quick and any(family.paper and family.module.drivers for family in study.families):

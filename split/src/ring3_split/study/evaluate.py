@@ -115,11 +115,10 @@ def _calls(linked: Linked, place: Mapping[str, int]) -> Iterator[CallListed]:
     """The calls between functions that are critical under some rule, with the precisions that have each."""
     critical = {function for function, (_, bits) in linked.marks.items() if bits}
     for caller in critical:
-        by_field = linked.field.calls.get(caller, {})
-        for callee, edges in linked.signature.calls.get(caller, {}).items():
+        by_type, by_field = linked.signature.calls.get(caller, {}), linked.field.calls.get(caller, {})
+        # Either may have what the other has not: a cast between the field and the function hides it from the type.
+        for callee in (by_type.keys() | by_field.keys()) & critical:
+            edges = by_type.get(callee, ()) + by_field.get(callee, ())
             direct = any(edge.how == "direct" for edge in edges)
-            kinds = DIRECT | SIGNATURE | FIELD if direct else SIGNATURE | (FIELD if callee in by_field else 0)
+            kinds = DIRECT if direct else (SIGNATURE if callee in by_type else 0) | (FIELD if callee in by_field else 0)
             yield CallListed(place[caller], place[callee], kinds, min(edge.line for edge in edges))
-        for callee, edges in by_field.items():
-            if callee not in linked.signature.calls.get(caller, {}):  # a cast between the field and the function
-                yield CallListed(place[caller], place[callee], FIELD, min(edge.line for edge in edges))

@@ -69,7 +69,7 @@ function drivers() {
   const lines = rows.map((line) => {
     const made = element("tr", { tabindex: 0, class: open && open.row === line.row ? "open" : "" }, cell(line.name, ""), cell(line.directory, "mute"), cell(number(line.functions)),
       cell(number(line.critical)), element("td", { class: "n" }, percent(line.percent), bar(line.percent)), cell(number(line.lines)), cell(number(line.criticalLines)),
-      cell(percent(line.linesPercent)), cell(line.libraries, "mute"), cell(line.unread ? String(line.unread) : ""));
+      cell(percent(line.linesPercent)), element("td", { class: "mute long", title: line.libraries }, line.libraries), cell(line.unread ? String(line.unread) : ""));
     made.onclick = () => { location.hash = path(line.row); };
     made.onkeydown = (event) => { if (event.key === "Enter") made.onclick(); };
     return made;

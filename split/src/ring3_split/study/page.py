@@ -39,7 +39,7 @@ def write(study: Study, details: Mapping[str, str], picture: Path | None, path: 
     ).render(
         study=study,
         paper_rule=PAPER,
-        countings=paper.countings(study)[:NEAREST],
+        countings=[] if study.quick else paper.countings(study)[:NEAREST],
         said=[family for family in study.families if family.paper and family.module.drivers],
         units=paper.UNITS,
         ways=paper.WAYS,
