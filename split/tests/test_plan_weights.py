@@ -7,14 +7,14 @@ import pytest
 from by_hand import Made, key
 from ring3_split.errors import Refusal
 from ring3_split.plan.weights import measured, places
+from ring3_split.profile.record import VERSION, Pair, Profile
 
 
-def pairs(*counts: str) -> list[tuple[str, str, int]]:
+def profile(*counts: str, invisible: tuple[str, ...] = (), driver: str = "made") -> Profile:
     """`f g 3`, or `g 3` for the kernel's calls."""
-    return [
-        (key(words[0]) if len(words) == 3 else "", key(words[-2]), int(words[-1]))
-        for words in (count.split() for count in counts)
-    ]
+    pairs = [count.split() for count in counts]
+    calls = tuple(Pair(key(words[0]) if len(words) == 3 else "", key(words[-2]), int(words[-1])) for words in pairs)
+    return Profile(VERSION, "6.12", driver, "e1000", "usual", 9.0, False, 9, 0, calls, invisible=tuple(map(key, invisible)))
 
 
 def test_without_a_profile_each_place_that_calls_counts_once_and_each_entry() -> None:
@@ -28,31 +28,40 @@ def test_a_function_that_calls_itself_never_crosses() -> None:
 
 
 def test_counts_of_a_profile_are_laid_on_the_calls() -> None:
-    counted = measured(Made().call("f", "g").subject(), pairs("f 4", "f g 7"), "run")
+    counted = measured(Made().call("f", "g").subject(), profile("f 4", "f g 7"))
     assert (counted.calls, counted.entries) == ({(key("f"), key("g")): 7}, {key("f"): 4})
 
 
-def test_a_count_over_a_function_that_the_tracer_never_saw_lies_on_the_way() -> None:
-    counted = measured(Made().call("f", "folded").call("folded", "g").subject(), pairs("f g 7"), "run")
+def test_a_count_over_a_function_that_the_tracer_cannot_see_lies_on_the_way() -> None:
+    counted = measured(Made().call("f", "folded").call("folded", "g").subject(), profile("f g 7", invisible=("folded",)))
     assert counted.calls == {(key("f"), key("folded")): 7, (key("folded"), key("g")): 7}
 
 
 def test_a_count_does_not_lie_on_a_way_over_a_function_that_was_seen() -> None:
-    counted = measured(Made().call("f", "seen").call("seen", "g").subject(), pairs("f seen 1", "f g 7"), "run")
+    counted = measured(Made().call("f", "seen").call("seen", "g").subject(), profile("f seen 1", "f g 7"))
     assert counted.missing == ((key("f"), key("g")),)
     assert counted.calls[key("f"), key("g")] == 7
 
 
 def test_a_call_out_of_an_inline_is_shared_by_those_who_use_it() -> None:
     made = Made().call("f", "inline").call("h", "inline").call("inline", "g")
-    counted = measured(made.subject(), pairs("inline g 5"), "run")
+    counted = measured(made.subject(), profile("inline g 5"))
     assert counted.calls == {(key("f"), key("g")): 3, (key("h"), key("g")): 2}
 
 
 def test_a_call_of_an_inline_costs_nothing() -> None:
-    assert not measured(Made().call("f", "inline").subject(), pairs("f inline 5"), "run").calls
+    assert not measured(Made().call("f", "inline").subject(), profile("f inline 5")).calls
 
 
 def test_a_profile_of_other_code_is_refused() -> None:
-    with pytest.raises(Refusal, match="a function that the driver has not"):
-        measured(Made().call("f", "g").subject(), pairs("f strange 5"), "run")
+    with pytest.raises(Refusal, match="a function that made has not"):
+        measured(Made().call("f", "g").subject(), profile("f strange 5"))
+
+
+def test_a_profile_of_another_driver_is_refused() -> None:
+    with pytest.raises(Refusal, match="is one of e100, and made is to be planned"):
+        measured(Made().call("f", "g").subject(), profile("f g 5", driver="e100"))
+
+
+def test_the_source_of_the_counts_is_said() -> None:
+    assert measured(Made().call("f", "g").subject(), profile("f g 5")).source == "usual workload, 9 s, kernel 6.12"

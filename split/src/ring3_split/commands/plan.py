@@ -20,6 +20,7 @@ from ring3_split.plan.check import Finding, Verdict, check
 from ring3_split.plan.curve import Corner, curve
 from ring3_split.plan.cut import Point, problem
 from ring3_split.plan.file import Plan, Side
+from ring3_split.profile import record
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -76,7 +77,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     """Makes a plan; shows it, and writes what is asked for."""
     kernel = source_options.kernel(arguments)
     whole = subject.load(kernel, arguments.driver, arguments.precision or "field", arguments.jobs)
-    counted = weights.places(whole)
+    counted = weights.measured(whole, record.load(arguments.profile)) if arguments.profile else weights.places(whole)
     propagated = planner.propagate(whole, counted)
     made = propagated if arguments.method == "propagation" else planner.cut(whole, counted, arguments.cost)
     corners = curve(problem(whole, counted, critical=False)) if arguments.curve else []

@@ -6,20 +6,19 @@ stubs to generate; whether they cross often is not known.
 
 # With a profile
 Counts are calls in the measured run. The tracer does not see inlines, nor what the compiler inlined: a count between functions
-that do not call each other lies on the shortest way between them over functions that it never saw.
+that do not call each other lies on the shortest way between them over functions that it cannot see.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ring3_split.errors import Refusal
 from ring3_split.plan.subject import Subject
-
-Pair = tuple[str, str, int]  # caller, "" for the kernel; callee; calls
+from ring3_split.profile.record import Pair, Profile
 
 
 @dataclass(frozen=True)
@@ -43,22 +42,28 @@ def places(subject: Subject) -> Weights:
     return Weights(calls, Counter(key for key in subject.placed if subject.entered(key)))
 
 
-def measured(subject: Subject, pairs: Iterable[Pair], source: str) -> Weights:
-    """What a profile says. Refuses one of other code."""
-    pairs = list(pairs)
-    for key in {key for caller, callee, _ in pairs for key in (caller, callee) if key}:
+def measured(subject: Subject, profile: Profile) -> Weights:
+    """What a profile says.
+
+    Raises:
+        Refusal: it is one of another driver or of other code.
+    """
+    driver = subject.graph.driver.name
+    if profile.driver.replace("_", "-") != driver.replace("_", "-"):
+        raise Refusal(f"the profile is one of {profile.driver}, and {driver} is to be planned")
+    for key in {key for pair in profile.pairs for key in (pair.caller, pair.callee) if key}:
         if key not in subject.graph.functions:
-            raise Refusal(f"the profile has a function that the driver has not, {key}: profile this kernel's driver anew")
-    return _Measured(subject, pairs).weights(source)
+            raise Refusal(f"the profile has a function that {driver} has not, {key}: profile this kernel's driver anew")
+    return _Measured(subject, profile).weights()
 
 
 class _Measured:
     """Lays the counts of a profile on the calls of the graph."""
 
-    def __init__(self, subject: Subject, pairs: list[Pair]) -> None:
+    def __init__(self, subject: Subject, profile: Profile) -> None:
         self.subject = subject
-        self.pairs = pairs
-        self.seen = {callee for _, callee, _ in pairs}
+        self.profile = profile
+        self.invisible = frozenset(profile.invisible)
         self.callees: Mapping[str, dict[str, None]] = defaultdict(dict)
         self.through: Mapping[tuple[str, str], dict[str, None]] = defaultdict(dict)
         for step in subject.steps:
@@ -66,35 +71,36 @@ class _Measured:
             for inline in step.via:
                 self.through[inline, step.callee][step.caller] = None
 
-    def weights(self, source: str) -> Weights:
+    def weights(self) -> Weights:
         calls: Counter[tuple[str, str]] = Counter()
         entries: Counter[str] = Counter()
         missing: dict[tuple[str, str], None] = {}
-        for caller, callee, count in self.pairs:
-            if callee in self.subject.inlines:
+        for pair in self.profile.pairs:
+            if pair.callee in self.subject.inlines:
                 continue
-            if not caller:
-                entries[callee] += count
+            if not pair.caller:
+                entries[pair.callee] += pair.count
                 continue
-            for real, share in self._callers(caller, callee, count):
-                way = self._way(real, callee)
+            for caller, count in self._callers(pair):
+                way = self._way(caller, pair.callee)
                 if not way:
-                    missing[real, callee] = None
-                for hop in pairwise(way or [real, callee]):
+                    missing[caller, pair.callee] = None
+                for hop in pairwise(way or [caller, pair.callee]):
                     if hop[0] != hop[1]:
-                        calls[hop] += share
+                        calls[hop] += count
+        source = f"{self.profile.workload} workload, {self.profile.seconds:.0f} s, kernel {self.profile.kernel}"
         return Weights(calls, entries, source, tuple(missing))
 
-    def _callers(self, caller: str, callee: str, count: int) -> list[tuple[str, int]]:
+    def _callers(self, pair: Pair) -> list[tuple[str, int]]:
         """The caller; of an inline that stands out of line, its callers in even parts."""
-        if caller not in self.subject.inlines:
-            return [(caller, count)]
-        callers = list(self.through[caller, callee])
-        part, rest = divmod(count, len(callers) or 1)
+        if pair.caller not in self.subject.inlines:
+            return [(pair.caller, pair.count)]
+        callers = list(self.through[pair.caller, pair.callee])
+        part, rest = divmod(pair.count, len(callers) or 1)
         return [(real, part + (index < rest)) for index, real in enumerate(callers)]
 
     def _way(self, caller: str, callee: str) -> list[str]:
-        """The shortest way over functions that the tracer never saw; empty if there is none."""
+        """The shortest way over functions that the tracer cannot see; empty if there is none."""
         before: dict[str, str] = {}
         todo = deque([caller])
         while todo:
@@ -105,7 +111,7 @@ class _Measured:
                     while way[-1] != caller:
                         way.append(before[way[-1]])
                     return way[::-1]
-                if called not in self.seen and called not in before and called != caller:
+                if called in self.invisible and called not in before:
                     before[called] = key
                     todo.append(called)
         return []
