@@ -20,6 +20,7 @@ from ring3_split.plan.check import Finding, Verdict, check
 from ring3_split.plan.curve import Corner, curve
 from ring3_split.plan.cut import Point, problem
 from ring3_split.plan.file import Plan, Side
+from ring3_split.plan.totals import totals
 from ring3_split.profile import record
 
 
@@ -34,7 +35,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--method", choices=("cut", "propagation"), default="cut", help="minimum cut (default), or the paper's tool"
     )
     parser.add_argument(
-        "--profile", type=Path, metavar="FILE", help="what `profile` measured; else each place that calls counts once"
+        "--profile", type=Path, metavar="FILE", help="what the command profile measured, as weights; with --check, as a witness"
     )
     parser.add_argument(
         "--cost", type=_cost, default=Fraction(1), metavar="N", help="lines that one crossing may cost (default 1)"
@@ -76,8 +77,9 @@ def _cost(text: str) -> Fraction:
 def _plan(arguments: argparse.Namespace) -> int:
     """Makes a plan; shows it, and writes what is asked for."""
     kernel = source_options.kernel(arguments)
-    whole = subject.load(kernel, arguments.driver, arguments.precision or "field", arguments.jobs)
-    counted = weights.measured(whole, record.load(arguments.profile)) if arguments.profile else weights.places(whole)
+    profile = record.load(arguments.profile) if arguments.profile else None
+    whole = subject.load(kernel, arguments.driver, arguments.precision or "field", arguments.jobs, profile)
+    counted = weights.measured(whole, profile) if profile else weights.places(whole)
     propagated = planner.propagate(whole, counted)
     made = propagated if arguments.method == "propagation" else planner.cut(whole, counted, arguments.cost)
     corners = curve(problem(whole, counted, critical=False)) if arguments.curve else []
@@ -105,10 +107,14 @@ def _check(arguments: argparse.Namespace) -> int:
         raise Refusal("--check judges a plan and makes none: leave DRIVER, --out and --curve out")
     made = plan.load(arguments.check)
     kernel = source_options.kernel(arguments)
-    whole = subject.load(kernel, made.driver, arguments.precision or made.precision, arguments.jobs)
+    profile = record.load(arguments.profile) if arguments.profile else None
+    whole = subject.load(kernel, made.driver, arguments.precision or made.precision, arguments.jobs, profile)
+    counted = weights.measured(whole, profile) if profile else weights.places(whole)
     verdict = check(whole, made)
+    if not any(fault.rule == "source" for fault in verdict.faults):
+        made.totals = totals(whole, counted, made.sides())
     if arguments.json:
-        _print_json({"holds": verdict.holds, **msgspec.to_builtins(verdict)})
+        _print_json({"holds": verdict.holds, "totals": msgspec.to_builtins(made.totals), **msgspec.to_builtins(verdict)})
     else:
         _verdict(arguments.check, made, verdict)
     return 0 if verdict.holds else 1
@@ -121,6 +127,7 @@ def _verdict(path: Path, made: Plan, verdict: Verdict) -> None:
             _finding(kind, finding)
     for note in verdict.notes:
         print(f"note: {note}")
+    print(_half(made))
     user = sum(placed.placement is not Side.KERNEL for placed in made.functions.values())
     if verdict.holds:
         resting = f", if {_count(len(verdict.assumptions), 'assumption')} above {_are(len(verdict.assumptions))} true"
@@ -138,13 +145,12 @@ def _finding(kind: str, finding: Finding) -> None:
 
 def _summary(made: Plan) -> None:
     """The totals and how many functions each rule keeps."""
-    totals = made.totals
+    sums = made.totals
     method = f"minimum cut, cost {made.cost}" if made.cost else "propagation"
     print(f"{made.driver}, kernel {made.kernel}: {method}, {made.profile or 'no profile'}")
-    share = f"{totals.kernel_lines:,} of {totals.lines:,} lines ({totals.kernel_percent} %)"
-    print(f"  kernel half  {totals.kernel_functions} of {_count(totals.functions, 'function')}, {share}")
-    print(f"  interface    {_count(totals.upcalled, 'function')} called up, {totals.downcalled} called down")
-    print(f"  crossings    {totals.crossings:,} {_unit(made)}: {totals.upcalls:,} up, {totals.downcalls:,} down")
+    print(f"  {_half(made)}")
+    print(f"  interface    {_count(sums.upcalled, 'function')} called up, {sums.downcalled} called down")
+    print(f"  crossings    {sums.crossings:,} {_unit(made)}: {sums.upcalls:,} up, {sums.downcalls:,} down")
     rules = Counter[str]()
     sizes = Counter[str]()
     for placed in made.functions.values():
@@ -153,6 +159,13 @@ def _summary(made: Plan) -> None:
             sizes[placed.rule] += placed.lines
     for rule, count in rules.most_common():
         print(f"  stays        {rule:9} {_count(count, 'function'):>14} {sizes[rule]:7,} lines  {RULES[rule]}")
+
+
+def _half(made: Plan) -> str:
+    """The size of the kernel half."""
+    sums = made.totals
+    share = f"{sums.kernel_lines:,} of {sums.lines:,} lines ({sums.kernel_percent} %)"
+    return f"kernel half  {sums.kernel_functions} of {_count(sums.functions, 'function')}, {share}"
 
 
 RULES = {

@@ -27,7 +27,9 @@ from ring3_split.plan.subject import Subject
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that a plan breaks or rests on."""
 
-    rule: str  # "atomic", "section", "entry", "root", "fixed", "lock", "inline" or "source"; of assumptions "context", "copy"
+    # Of faults: "atomic", "section", "entry", "root", "fixed", "lock", "inline", "seen" or "source";
+    # of assumptions: "context" or "copy".
+    rule: str
     function: str  # its id, or the lock
     text: str
     path: tuple[str, ...] = ()  # the chain of calls, one a line, with file:line
@@ -98,6 +100,7 @@ class _Judge:
         yield from self._copies()
         yield from self._atomic()
         yield from self._sections()
+        yield from self._seen()
 
     def assumptions(self) -> Iterator[Finding]:
         """What the plan rests on and nobody has proved."""
@@ -183,6 +186,13 @@ class _Judge:
         """Functions of the kernel half that the user half calls while it holds a spinlock."""
         seeds = {_State(key, False): _Came(None) for key, side in self.sides.items() if side is not Side.KERNEL}
         yield from self._crossings(seeds, Side.KERNEL, "section", "is called from the user half inside a critical section")
+
+    def _seen(self) -> Iterator[Finding]:
+        """Functions of the user half that a profile saw called by the kernel half in atomic context."""
+        for (caller, callee), count in sorted(self.subject.seen.items()):
+            if self._side(caller) is not Side.USER and self._side(callee) is Side.USER:
+                text = f"was called {count} times in atomic context by {self.subject.name(caller)}, as the profile saw"
+                yield Finding("seen", callee, text)
 
     def _crossings(self, seeds: Mapping[_State, _Came], there: Side, rule: str, text: str) -> Iterator[Finding]:
         """The functions of the other half that a bound state calls, each once, by the shortest way from the earliest seed."""

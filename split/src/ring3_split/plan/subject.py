@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ring3_split import context, driver, roots
@@ -19,8 +19,10 @@ from ring3_split.errors import Refusal
 from ring3_split.graph import Graph, link
 from ring3_split.indirect import Precision
 from ring3_split.kernel import Kernel
-from ring3_split.model import Function, Kind, Region
+from ring3_split.model import Function, Kind, Region, Stored
+from ring3_split.plan import seen
 from ring3_split.plan.fixed import fixed
+from ring3_split.profile.record import Profile
 from ring3_split.roots import Root
 
 # Regions of a lock that one spins on; the other atomic regions have nothing that could move to a process.
@@ -59,6 +61,7 @@ class Subject:
     contexts: Mapping[str, tuple[Entry, ...]]  # of entries, as far as they are known
     unknown: Mapping[str, str]  # entries that the kernel also calls in a context that nobody knows, and how it does
     fixed: Mapping[str, str]  # functions that no process can run, and why
+    seen: Mapping[tuple[str, str], int] = field(default_factory=dict)  # calls that a profile saw in atomic context
 
     @cached_property
     def inlines(self) -> frozenset[str]:
@@ -97,7 +100,7 @@ class Subject:
 
     def entered(self, key: str) -> list[str]:
         """How the kernel calls a function: `net_device_ops.ndo_open`; empty if it does not."""
-        return list(dict.fromkeys(context.by(place) or "its address" for place in self.graph.entries.get(key, ())))
+        return list(dict.fromkeys(_by(place) for place in self.graph.entries.get(key, ())))
 
     def name(self, key: str) -> str:
         """A function's name without its file."""
@@ -160,8 +163,8 @@ class Subject:
                         todo.append((callee, step))
 
 
-def load(kernel: Kernel, name: str, precision: Precision, jobs: int | None = None) -> Subject:
-    """The subject of a driver of a kernel.
+def load(kernel: Kernel, name: str, precision: Precision, jobs: int | None = None, profile: Profile | None = None) -> Subject:
+    """The subject of a driver of a kernel, with what a profile has shown of it.
 
     Raises:
         Refusal: there is no such driver, or a part of its code cannot be read: what it calls, nobody could say.
@@ -170,9 +173,21 @@ def load(kernel: Kernel, name: str, precision: Precision, jobs: int | None = Non
     for failure in loaded.failures:
         raise Refusal(f"{name} cannot be planned, because {failure.source} cannot be read: {failure.reason}")
     graph = link(loaded, precision)
+    contexts = context.of(graph)
+    if profile:
+        graph, contexts = seen.graph_of(graph, profile), seen.contexts_of(contexts, profile)
     structs = {key: layout.file for data in loaded.data for key, layout in data.layouts.items()}
-    unknown = {
-        key: ", ".join(dict.fromkeys(context.by(place) or "its address" for place in places))
-        for key, places in context.unknown(graph).items()
-    }
-    return Subject(kernel.name, graph, roots.of(graph, loaded, ROOTS), context.of(graph), unknown, fixed(graph, structs))
+    return Subject(
+        kernel=kernel.name,
+        graph=graph,
+        roots=roots.of(graph, loaded, ROOTS),
+        contexts=contexts,
+        unknown={key: ", ".join(dict.fromkeys(map(_by, places))) for key, places in context.unknown(graph).items()},
+        fixed=fixed(graph, structs),
+        seen=seen.atomic_calls(profile) if profile else {},
+    )
+
+
+def _by(place: Stored) -> str:
+    """How the kernel knows a function, in words."""
+    return context.by(place) or "its address"
