@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from ring3_split.graph import Edge, Graph, lines
-from ring3_split.model import Function
 from ring3_split.show.findings import Count, Findings, Shown, Step
-from ring3_split.stays import holds, place
+from ring3_split.stays import holds
 
 INDENT = "    "
+MANY = 8  # lines of calls of one kind
 KINDS = {
     "atomic": "entered where it must not sleep",
     "unknown": "entered, and whether it may sleep is not known",
@@ -106,7 +106,7 @@ def function(one: Shown | None, key: str, graph: Graph, console: Console) -> Non
         f"[bold]{facts.name}[/bold]  {facts.file}:{facts.line}-{facts.end}, {lines(facts)} lines, {side}", soft_wrap=True
     )
     parameters = ", ".join(f"{parameter.type} {parameter.name}" for parameter in facts.parameters) or "void"
-    console.print(f"  {escape(f'{facts.returns} ({parameters})')}", soft_wrap=True)
+    console.print(f"  {escape(f'{facts.returns} {facts.name}({parameters})')}", soft_wrap=True)
     if one:
         for text in (*_because(one, graph), *(_reason(why.text, why.chain, graph) for why in one.reasons)):
             console.print(f"  {escape(text)}", soft_wrap=True)
@@ -117,27 +117,52 @@ def function(one: Shown | None, key: str, graph: Graph, console: Console) -> Non
             )
     for region in facts.regions:
         console.print(f"  from line {region.line} it {escape(holds(region).rpartition(' (')[0])}", soft_wrap=True)
-    _calls("called by", graph.callers().get(key, {}), graph, console, facts=None)
-    _calls("calls", graph.calls.get(key, {}), graph, console, facts)
+    _callers(graph.callers().get(key, {}), graph, console)
+    callees = graph.calls.get(key, {})
+    _callees("calls", {other: edges for other, edges in callees.items() if graph.own(other)}, graph, console)
+    _callees(
+        "calls inlines of the kernel's headers", {o: edges for o, edges in callees.items() if not graph.own(o)}, graph, console
+    )
     outside = graph.external.get(key, {})
     if outside:
         console.print("calls of the kernel", style="bold")
-        for name, calls in outside.items():
-            console.print(f"  {name}  lines {', '.join(str(call.line) for call in calls)}", soft_wrap=True)
+        for name, calls in sorted(outside.items()):
+            console.print(f"  {name}  {_lines(call.line for call in calls)}", soft_wrap=True)
     for call in graph.leaving.get(key, ()):
         console.print(f"  line {call.line}: a call through {call.field or 'a pointer'}, which leaves the driver", soft_wrap=True)
 
 
-def _calls(title: str, calls: dict[str, tuple[Edge, ...]], graph: Graph, console: Console, facts: Function | None) -> None:
-    if not calls:
-        return
-    console.print(title, style="bold")
-    for key, edges in sorted(calls.items()):
-        other = graph.functions[key]
-        for edge in edges:
-            by = "" if edge.how == "direct" else f", through {edge.field or 'a pointer'} ({edge.how})"
-            held = "".join(f", {holds(region)}" for region in edge.held)
-            console.print(f"  {other.name}  at {place(facts or other, edge.line)}{by}{escape(held)}", soft_wrap=True)
+def _callers(callers: dict[str, tuple[Edge, ...]], graph: Graph, console: Console) -> None:
+    if callers:
+        console.print("called by", style="bold")
+    for key, edges in sorted(callers.items()):
+        caller = graph.functions[key]
+        for how, line in _alike(edges).items():
+            console.print(f"  {caller.name}  {caller.file.rpartition('/')[2]}, {_lines(line)}{escape(how)}", soft_wrap=True)
+
+
+def _callees(title: str, callees: dict[str, tuple[Edge, ...]], graph: Graph, console: Console) -> None:
+    if callees:
+        console.print(title, style="bold")
+    for key, edges in sorted(callees.items()):
+        for how, line in _alike(edges).items():
+            console.print(f"  {graph.functions[key].name}  {_lines(line)}{escape(how)}", soft_wrap=True)
+
+
+def _alike(edges: Iterable[Edge]) -> dict[str, list[int]]:
+    """The lines of calls that are of one kind and under the same locks."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for edge in edges:
+        by = "" if edge.how == "direct" else f", through {edge.field or 'a pointer'} ({edge.how})"
+        found[by + "".join(f", {holds(region)}" for region in edge.held)].append(edge.line)
+    return found
+
+
+def _lines(numbers: Iterable[int]) -> str:
+    """Line numbers, of many the first."""
+    some = sorted(set(numbers))
+    more = f" and {len(some) - MANY} more" if len(some) > MANY else ""
+    return f"line{'s' if len(some) > 1 else ''} {', '.join(str(number) for number in some[:MANY])}{more}"
 
 
 def _some(count: int, what: str) -> str:
