@@ -118,3 +118,9 @@ def test_a_folder_that_is_no_tree_is_refused(planted: Path, clang: Path, tmp_pat
 def test_an_architecture_that_is_not_known_is_refused_with_those_that_are(planted: Path, clang: Path, tmp_path: Path) -> None:
     with pytest.raises(Refusal, match="--arch vax is not known; known are x86_64, i386"):
         opened(planted, clang, tmp_path, name="vax")
+
+
+def test_a_dialect_that_the_configuration_names_is_spoken(planted: Path, clang: Path, tmp_path: Path) -> None:
+    configure(planted, ("X86_64=y", "SHOUT=m", 'CC_MS_EXTENSIONS="-fms-extensions"'))
+    put(planted / "sound/shout.c", "struct in { int a; };\nstruct out { struct in; };\nint f(struct out *o) { return o->a; }\n")
+    assert error(opened(planted, clang, tmp_path), "shout", "sound/shout.c", tmp_path) == ""

@@ -82,14 +82,10 @@ def base(root: Path, generated: Path, machine: Architecture, config: dict[str, s
     `generated` is the folder of generated headers, laid out as an O= folder is; it may be `root` itself.
     """
     makefile = (root / "Makefile").read_text(errors="replace")
-    return (
-        *machine.flags,
-        *_language(makefile),
-        *LENIENT,
-        "-D__KERNEL__",
-        "-DKBUILD_STR(s)=#s",
-        *_includes(root, generated, machine, config),
-    )
+    # Since 6.19 the configuration says how the compiler is told that a struct may be a member by its tag alone.
+    language = [*_language(makefile), *config.get("CC_MS_EXTENSIONS", "").split()]
+    always = [*LENIENT, "-D__KERNEL__", "-DKBUILD_STR(s)=#s"]
+    return (*machine.flags, *language, *always, *_includes(root, generated, machine, config))
 
 
 def _language(makefile: str) -> list[str]:
