@@ -49,7 +49,7 @@ class Region(Fact, frozen=True):
     """Code that may hold a lock, from one place that takes it."""
 
     kind: Kind
-    lock: str  # the lock's field, variable or parameter; "?" when not known
+    lock: str  # the lock's field, variable or parameter; "?" when not known, "" when there is none (RCU, interrupts off)
     line: int  # where it is taken
     lines: tuple[int, ...] = ()  # lines of this function that may run while it is held, sorted
     releases: tuple[int, ...] = ()  # lines where it is given back; empty: the function returns with it held
@@ -120,7 +120,7 @@ class Shape(Fact, frozen=True):
     what: Literal["index", "arithmetic", "list", "container", "string", "user", "cast", "handle", "flow"]
     pointer: str  # "field S.M", "param N", "global G", "call F"
     line: int
-    detail: str = ""  # bound or index expression, element struct, struct that it is cast to, API; where it flows
+    detail: str = ""  # "< bound" or index expression, struct.member around it, struct that it is cast to, API; where it flows
 
 
 class Function(Fact, frozen=True):
