@@ -182,3 +182,20 @@ def test_a_length_of_a_parameter_is_over_the_parameters(definitions: Definitions
     assert complaint(found, definitions, "bytes(n)", f"{OPEN}(data)") == ""
     assert "`m` is no parameter" in complaint(found, definitions, "bytes(m)", f"{OPEN}(data)")
     assert "`data` is a pointer, not a number" in complaint(found, definitions, "bytes(data)", f"{OPEN}(data)")
+
+
+def test_a_function_of_the_driver_can_be_kept_in_the_kernel_unasked(path: Path, definitions: Definitions) -> None:
+    written(path, rings())
+    with path.open("a") as file:
+        file.write(f'\n[questions."{OPEN}"]\nanswer = "kernel"\n')
+    text = written(path, rings(pointer("data", "void", "void *")))
+    assert load(path).questions[OPEN] == {"answer": "kernel"}
+    assert load(path).questions["nic.ring"]["needed"] is False
+    assert written(path, rings(pointer("data", "void", "void *"))) == text
+    assert rings().look(load(path).answers()).border.entries == []
+    assert complaint(rings().look(), definitions, "kernel", OPEN) == ""
+    assert "is none of: kernel" in complaint(rings().look(), definitions, "user", OPEN)
+
+
+def test_an_answer_to_what_does_not_exist_is_refused(definitions: Definitions) -> None:
+    assert "nothing of this name crosses" in complaint(rings().look(), definitions, "kernel", "d/a.c:nic_opne")

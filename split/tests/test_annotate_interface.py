@@ -109,6 +109,13 @@ def test_a_struct_that_stays_in_the_user_half_does_not_cross() -> None:
     assert found.entries[0].reads == ["nic.n"]
 
 
+def test_an_embedded_struct_crosses_with_the_struct_around_it() -> None:
+    border = Border(Member("rom", "struct rom", 0, 8, struct="rom"))
+    border.layouts["rom"] = Layout("rom", "d/nic.h", 20, 8, (number("words"),))
+    border.accesses = {OPEN: (Access("rom.words", "r", (11,), within="nic.rom", base="param 0"),)}
+    assert border.look().border.entries[0].reads == ["rom.words"]
+
+
 def test_a_struct_that_a_kernel_function_returns_crosses() -> None:
     border = Border(number("n"))
     border.layouts["dev"] = Layout("dev", "include/dev.h", 3, 8, (number("value"),))

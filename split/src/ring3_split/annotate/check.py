@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ring3_split.annotate.ask import WORDS_FOR, Question
-from ring3_split.annotate.case import Inferred
+from ring3_split.annotate.ask import WORDS_FOR
 from ring3_split.annotate.declared import pointee
 from ring3_split.annotate.definitions import Definitions
 from ring3_split.annotate.expression import Expression, Malformed
@@ -26,7 +25,10 @@ class Judge:
         try:
             if item is not None:
                 return self._pointer(item, read(answer))
-            return "" if question is None or answer in question.allowed else _none_of(answer, question)
+            allowed = question.allowed if question else ("kernel",)
+            if not self.survey.concerns(key):
+                return "nothing of this name crosses, and the driver has no such function"
+            return "" if answer in allowed else f"`{answer}` is none of: {', '.join(allowed)}"
         except Malformed as wrong:
             return str(wrong)
 
@@ -96,15 +98,5 @@ class Judge:
         return ""
 
 
-def accepted(survey: Survey, answers: dict[str, str]) -> dict[str, str]:
-    """All annotations of pointers as they stand: a person's word goes before what was inferred."""
-    inferred: dict[str, Inferred] = survey.inferred
-    return {key: answers.get(key) or (str(inferred[key].annotation) if key in inferred else "") for key in survey.items}
-
-
 def _number(member: Member) -> bool:
     return not member.pointee and not member.struct and member.count is None and not member.type.rstrip().endswith("*")
-
-
-def _none_of(answer: str, question: Question) -> str:
-    return f"`{answer}` is none of: {', '.join(question.allowed)}"

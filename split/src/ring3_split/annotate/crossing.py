@@ -45,6 +45,7 @@ def _edges(halves: Halves, data: Iterable[Data], layouts: Layouts) -> dict[str, 
         for function in halves.user_code & (unit.accesses.keys() | unit.shapes.keys()):
             for access in unit.accesses.get(function, ()):
                 struct = (access.within or access.field).rpartition(".")[0]
+                edges.setdefault(struct, set()).add(access.field.rpartition(".")[0])
                 kind, _, name = access.base.partition(" ")
                 if kind in ("call", "param"):
                     # The types of parameters of inner functions come from what was passed to them.

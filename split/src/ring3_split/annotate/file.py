@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import tomlkit
+from tomlkit.container import OutOfOrderTableProxy
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
@@ -25,6 +26,8 @@ from ring3_split.annotate.survey import Survey
 from ring3_split.errors import Refusal
 
 VERSION = 1
+
+Tables = Table | OutOfOrderTableProxy
 
 HEADER = """\
 What crosses between the two halves of a driver, and what the code does not tell: fill in each empty `answer`.
@@ -40,7 +43,7 @@ class File:
     document: tomlkit.TOMLDocument
 
     @property
-    def questions(self) -> Table:
+    def questions(self) -> Tables:
         """The tables of questions."""
         return _table(self.document, "questions", self.path)
 
@@ -56,7 +59,7 @@ class File:
         for key, question in survey.questions.items():
             self._ask(key, question)
         for key, table in self.questions.items():
-            if key in survey.questions or (key in survey.items and table.get("answer")):
+            if key in survey.questions or (survey.concerns(key) and table.get("answer")):
                 table.pop("needed", None)
             else:
                 table["needed"] = False
@@ -89,7 +92,7 @@ class File:
         table = self.questions.get(key)
         if table is None:
             table = tomlkit.table()
-            self.questions.add(key, table)
+            self.questions[key] = table
         if not isinstance(table, dict):
             raise Refusal(f"{self.path}: questions.{key} is not a table")
         values: dict[str, Any] = {"where": question.where}
@@ -135,13 +138,14 @@ def _empty() -> tomlkit.TOMLDocument:
     return document
 
 
-def _table(document: tomlkit.TOMLDocument, name: str, path: Path) -> Table:
+def _table(document: tomlkit.TOMLDocument, name: str, path: Path) -> Tables:
     table = document.get(name)
     if table is None:
         table = tomlkit.table(is_super_table=True)
         document.add(name, table)
         table = document[name]
-    if not isinstance(table, Table):
+    # Tables that a person put behind `inferred` make one table in several places.
+    if not isinstance(table, Table | OutOfOrderTableProxy):
         raise Refusal(f"{path}: `{name}` is not a table")
     return table
 

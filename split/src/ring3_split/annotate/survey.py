@@ -31,6 +31,11 @@ class Survey:
     inferred: dict[str, Inferred] = field(default_factory=dict)
     questions: dict[str, Question] = field(default_factory=dict)
 
+    def concerns(self, key: str) -> bool:
+        """Whether an answer to this key changes something: it is asked, inferred, or a function of the driver."""
+        graph = self.halves.graph
+        return key in self.questions or key in self.items or (key in graph.functions and graph.own(key))
+
     @property
     def lines(self) -> int:
         """Lines of the driver's own functions, against which annotations are counted."""

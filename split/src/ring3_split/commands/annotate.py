@@ -95,7 +95,8 @@ def _check(questions: File, found: Survey, judge: Judge) -> int:
         f"{question.where}: {key}: {question.question}" for key, question in found.questions.items() if key not in answers
     ]
     for key, answer in answers.items():
-        if key in found.questions or key in found.items:
+        # A question that this plan does not ask keeps its answer unjudged; a table that a person made is always judged.
+        if found.concerns(key) or "question" not in questions.questions[key]:
             wrong = judge.complaint(key, answer)
             if wrong:
                 problems.append(f"{questions.path}:{questions.line(key)}: {key}: {wrong}")
