@@ -33,7 +33,7 @@ def test_an_annotation_is_written_as_it_was_read(text: str) -> None:
     [
         ("", "is none of"),
         ("many", "is none of"),
-        ("array", "should be written array(LENGTH[, struct NAME])"),
+        ("array", "should be written array(LENGTH)"),
         ("bytes(3, 4)", "should be written bytes(LENGTH)"),
         ("array(count +)", "a number or a name is missing"),
         ("array(count $ 2)", "cannot be read"),
@@ -54,12 +54,9 @@ def test_a_length_names_members_functions_and_structs() -> None:
 
 
 def test_each_word_says_how_it_is_written() -> None:
-    assert [usage(word) for word in WORDS][:4] == [
-        "single[(struct NAME)]",
-        "array(LENGTH[, struct NAME])",
-        "bytes(LENGTH)",
-        "string",
-    ]
+    assert [usage(word) for word in WORDS][:4] == ["single", "array(LENGTH)", "bytes(LENGTH)", "string"]
+    assert usage("array", typed=False) == "array(LENGTH, struct NAME)"
+    assert usage("list") == "list(struct NAME, MEMBER)"
 
 
 def test_every_note_of_the_table_can_be_read() -> None:

@@ -29,8 +29,8 @@ class Question:
 
 WORDS_FOR: dict[Pointee, tuple[str, ...]] = {
     "struct": ("single", "array", "handle", "omit"),
-    "number": ("single", "array", "bytes", "string", "io", "user", "omit"),
-    "char": ("string", "bytes", "user", "omit"),
+    "number": ("single", "array", "bytes", "string", "io", "user", "handle", "omit"),
+    "char": ("string", "bytes", "user", "handle", "omit"),
     "void": ("single", "array", "bytes", "dma", "io", "user", "handle", "omit"),
     "pointer": ("array", "handle", "omit"),
     "list": ("list", "omit"),
@@ -51,7 +51,7 @@ def pointer(case: Case) -> Question:
         text = "How many elements does it point to?"
     else:
         text = "Does it point to one element or to more, and if so to how many?"
-    allowed = tuple(usage(word) for word in WORDS_FOR[item.pointee])
+    allowed = tuple(usage(word, typed=item.pointee != "void") for word in WORDS_FOR[item.pointee])
     return Question(item.key, item.where, item.type, text, _known(case), allowed)
 
 

@@ -34,11 +34,12 @@ class Judge:
 
     def _pointer(self, item: Item, parts: Parts) -> str:
         annotation = parts.annotation
-        words = WORDS_FOR[item.pointee]
-        if annotation.word not in (*words, "operations"):
-            return f"`{annotation.word}` does not fit `{item.type}`: {', '.join(usage(word) for word in words)}"
+        words = (*WORDS_FOR[item.pointee], "operations")
+        if annotation.word not in words:
+            fitting = ", ".join(usage(word, typed=item.pointee != "void") for word in words)
+            return f"`{annotation.word}` does not fit `{item.type}`: {fitting}"
         if item.pointee == "void" and annotation.word in ("single", "array") and not annotation.type:
-            return f"`{item.type}` does not say what it points to: write {annotation.word}(..., struct NAME)"
+            return f"`{item.type}` does not say what it points to: write {usage(annotation.word, typed=False)}"
         if annotation.type and annotation.type not in self.survey.layouts and not self.definitions.struct(annotation.type):
             return f"struct {annotation.type} is not defined anywhere"
         if annotation.member and not self._has(annotation.type, annotation.member):

@@ -101,15 +101,13 @@ def read(text: str) -> Parts:
     return Parts(annotation, length)
 
 
-def usage(word: str) -> str:
-    """How a word is written: `array(LENGTH[, TYPE])`."""
-    inner = ""
+def usage(word: str, typed: bool = True) -> str:
+    """How a word is written: `array(LENGTH)`; a pointer that is not `typed` needs `array(LENGTH, struct NAME)`."""
+    inner = []
     for argument in WORDS[word].arguments:
-        text = "struct NAME" if argument.startswith("type") else argument.rstrip("?").upper()
-        inner += f"[, {text}]" if argument.endswith("?") and inner else f", {text}" if inner else text
-    if not inner:
-        return word
-    return f"{word}[({inner})]" if WORDS[word].arguments[0].endswith("?") else f"{word}({inner})"
+        if not argument.endswith("?") or not typed:
+            inner.append("struct NAME" if argument.startswith("type") else argument.upper())
+    return f"{word}({', '.join(inner)})" if inner else word
 
 
 def _split(text: str) -> list[str]:

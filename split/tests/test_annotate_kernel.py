@@ -1,0 +1,103 @@
+"""The border of a real driver, e1000 of the distribution's kernel, against what its source says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ring3_split.annotate import file
+from ring3_split.annotate.check import Judge
+from ring3_split.annotate.report import Report, report
+from ring3_split.annotate.survey import Survey
+from ring3_split.commands.annotate import definitions, look
+from ring3_split.distribution import open_kernel
+from ring3_split.kernel import Kernel
+
+pytestmark = pytest.mark.kernel
+
+EXAMPLE = Path(__file__).parent.parent / "examples/e1000.annotations.toml"
+
+
+@pytest.fixture(scope="module")
+def kernel(cache: Path) -> Kernel:
+    return open_kernel("6.12", cache, None)
+
+
+@pytest.fixture(scope="module")
+def e1000(kernel: Kernel) -> Survey:
+    """As it is asked the first time."""
+    return look(kernel, "e1000", None, {})[0]
+
+
+@pytest.fixture(scope="module")
+def answered(kernel: Kernel) -> Survey:
+    """With the answers of the example."""
+    return look(kernel, "e1000", None, file.load(EXAMPLE).answers())[0]
+
+
+@pytest.fixture
+def counted(e1000: Survey, tmp_path: Path) -> Report:
+    return report(e1000, file.load(tmp_path / "none.toml"), "")
+
+
+@pytest.mark.parametrize(
+    ("key", "annotation"),
+    [
+        ("e1000_adapter.tx_ring", "array(num_tx_queues)"),
+        ("e1000_adapter.rx_ring", "array(num_rx_queues)"),
+        ("e1000_tx_ring.buffer_info", "array(count)"),
+        ("e1000_rx_ring.buffer_info", "array(count)"),
+        ("e1000_tx_ring.desc", "dma(size)"),
+        ("e1000_adapter.netdev", "single"),
+        ("e1000_adapter.pdev", "single"),
+        ("e1000_adapter.alloc_rx_buf", "function"),
+        ("e1000_hw.hw_addr", "io"),
+        ("e1000_hw.back", "single(struct e1000_adapter)"),
+        ("device.driver_data", "single(struct net_device)"),
+        ("net_device.netdev_ops", "operations"),
+        ("work_struct.func", "function"),
+    ],
+)
+def test_what_a_member_of_e1000_points_to_is_inferred(e1000: Survey, key: str, annotation: str) -> None:
+    assert str(e1000.inferred[key].annotation) == annotation
+
+
+def test_an_inference_names_a_line_of_the_driver(e1000: Survey, kernel: Kernel) -> None:
+    where, _, line = e1000.inferred["e1000_tx_ring.buffer_info"].evidence[0].where.rpartition(":")
+    text = (kernel.root / where).read_text().splitlines()[int(line) - 1]
+    assert "buffer_info" in text or "alloc" in text
+
+
+def test_every_function_of_the_kernel_that_a_user_function_calls_is_known(e1000: Survey) -> None:
+    assert [downcall.function for downcall in e1000.border.downcalls if downcall.way == "?"] == []
+
+
+def test_every_variable_of_the_kernel_that_a_user_function_touches_is_known(e1000: Survey) -> None:
+    assert [name for name, one in e1000.border.variables.items() if one.way == "?"] == []
+
+
+def test_the_user_half_touches_few_members_of_the_structs_of_the_kernel(e1000: Survey) -> None:
+    device, bus = e1000.border.types["net_device"], e1000.border.types["pci_dev"]
+    assert len(device.members) < device.count / 10
+    assert len(bus.members) < bus.count / 10
+    assert [name for name, use in bus.members.items() if "w" in use.user] == []
+
+
+def test_a_table_of_statistics_is_read_from_whole_structs(e1000: Survey) -> None:
+    (entry,) = [entry for entry in e1000.border.entries if entry.function.endswith(":e1000_get_ethtool_stats")]
+    assert entry.whole == ["e1000_adapter", "net_device"]
+
+
+def test_a_person_annotates_fewer_lines_than_one_in_a_hundred(counted: Report) -> None:
+    assert 0 < counted.counts.asked_percent < 1
+
+
+def test_the_example_answers_every_question(answered: Survey) -> None:
+    assert sorted(set(answered.questions) - set(file.load(EXAMPLE).answers())) == []
+
+
+def test_the_answers_of_the_example_are_accepted(answered: Survey, kernel: Kernel) -> None:
+    judge = Judge(answered, definitions(kernel, answered))
+    answers = file.load(EXAMPLE).answers()
+    assert {key: wrong for key, answer in answers.items() if (wrong := judge.complaint(key, answer))} == {}
