@@ -209,6 +209,10 @@ def _phi(instruction: Instruction, rest: str) -> None:
 
 
 def _alloca(instruction: Instruction, rest: str) -> None:
+    type_, _, alignment = rest.partition(", align ")
+    if alignment and ", i" not in type_:  # nearly all: one element
+        instruction.type = type_
+        return
     parts = split(rest)
     instruction.type = parts[0]
     instruction.operands = [value(part) for part in parts[1:] if not part.startswith(("align", "addrspace", "!"))]

@@ -24,6 +24,7 @@ _TOKEN = re.compile(
 _INLINE = re.compile(r"\b(?:__)?(?:always_)?inline(?:__)?\b|\bINLINE\b")
 _ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
+_WORD = re.compile(r"\w+")
 _MEMBERS = re.compile(r"\w+(?:\s*(?:\.|->)\s*\w+)*")
 _GENERATED = re.compile(r"/((?:arch/[^/]+/include|include)/.*)")
 
@@ -67,7 +68,8 @@ class Text:
 
     def inline(self, number: int, name: str) -> bool:
         """Whether the function that is named in line `number` is declared inline there."""
-        head = re.split(rf"\b{re.escape(name)}\b", self.line(number), maxsplit=1)[0]
+        line = self.line(number)
+        head = line[: next((word.start() for word in _WORD.finditer(line) if word[0] == name), len(line))]
         for before in range(number - 1, max(number - 5, 0), -1):
             text = self.line(before).rstrip()
             if not text or text[-1] in ";}/{" or text[0] in "#/ *":
@@ -78,7 +80,7 @@ class Text:
     def words(self, number: int, column: int) -> list[str]:
         """The identifier that begins at a column, from 1, and the members that follow it with dots and arrows."""
         match = _MEMBERS.match(self.line(number), column - 1) if column else None
-        return re.findall(r"\w+", match[0]) if match else []
+        return _WORD.findall(match[0]) if match else []
 
     def assembly_macros(self) -> set[str]:
         """The macros of this file that have inline assembly in them."""
