@@ -8,7 +8,7 @@ from facts import OTHER, TYPE, callees, compiled, function, linked, module, unit
 from ring3_split.critical import propagate
 from ring3_split.driver import Driver
 from ring3_split.graph import lines, link
-from ring3_split.model import Call, Function, Indirect, Kind, ModuleFacts, Region, Stored
+from ring3_split.model import VERSION, Call, Data, Function, Indirect, Kind, ModuleFacts, Region, Stored
 
 
 def test_a_static_function_hides_one_of_its_name_in_another_unit() -> None:
@@ -213,3 +213,13 @@ def test_in_c_a_private_field_that_nobody_loads_is_no_entry(clang: Path, tmp_pat
     facts, data = compiled(clang, tmp_path, text)
     assert "drivers/a.c:handle" not in link(Driver("a", (facts,), data=(data,))).entries
     assert "drivers/a.c:handle" in link(Driver("a", (facts,))).entries  # where that was not looked at, it may be one
+
+
+def test_a_field_that_nobody_loads_is_an_entry_where_other_modules_share_its_header() -> None:
+    stored = (Stored("g", 1, field="ops.one"),)
+    functions = (function("f"), function("g"))
+    data = Data(VERSION, "d/a.c")
+    alone = module(unit(*functions, stored=stored, structs={"ops": "d/a.h"}))
+    shared = module(unit(*functions, stored=stored, structs={"ops": "d/a.h"}, exports=("f",)))
+    assert "d/a.c:g" not in link(Driver("a", (alone,), data=(data,))).entries
+    assert "d/a.c:g" in link(Driver("a", (shared,), data=(data,))).entries

@@ -93,6 +93,7 @@ def link(driver: Driver, precision: Precision = "signature") -> Graph:
     for module, symbols in zip(driver.modules, names, strict=True):
         graph.exports |= {symbol: symbols[symbol] for unit in module.units for symbol in unit.exports if symbol in symbols}
     linker = _Linker(graph)
+    linker.taken.exporting = bool(graph.exports)
     for module, symbols in zip(driver.modules, names, strict=True):
         for unit in module.units:
             linker.unit(unit, graph.exports | symbols)

@@ -40,6 +40,7 @@ class Taken:
         self.passed: dict[tuple[str, int], dict[Site, set[str]]] = defaultdict(lambda: defaultdict(set))
         self.sites: dict[str, set[Site]] = defaultdict(set)  # where a function is called by its name
         self.structs: dict[str, str] = {}  # struct -> file that defines it
+        self.exporting = False  # whether a module of the driver exports anything
         self.known: dict[str, list[Stored]] = defaultdict(list)  # functions that other modules know by their symbol
 
     def add(self, stored: Stored, names: Mapping[str, str], site: Site) -> None:
@@ -89,8 +90,9 @@ class Taken:
         if flows is None:
             return (stored,)
         places = _moved(stored, flows, stored.field)
-        private = self.structs.get(stored.field.rpartition(".")[0], "").endswith(".c")
-        return places if places or private else (stored,)  # what a header declares, another module may call
+        # Another module may call what a header declares, if it can get at the driver's objects at all.
+        shared = self.exporting and not self.structs.get(stored.field.rpartition(".")[0], "").endswith(".c")
+        return (stored,) if shared and not places else places
 
     def _kernels(self, name: str) -> bool:
         """Whether a field belongs to a struct of the kernel's headers; so it is taken to be where that is not known."""

@@ -7,8 +7,8 @@ can be out of date, and a field that a kernel does not have drops out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, reduce
 from importlib import resources
 from typing import Literal
 
@@ -38,6 +38,17 @@ class Template:
     arguments: tuple[str, ...]  # "request_irq:1"
 
 
+class Head(msgspec.Struct, frozen=True, rename={"calls": "class", "within": "with"}):
+    """What a family's file says besides its templates."""
+
+    directories: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
+    calls: frozenset[str] = frozenset()
+    apart: dict[str, str] = {}
+    others: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Family:
     """Drivers of one kind."""
@@ -50,27 +61,32 @@ class Family:
     headers: tuple[str, ...]  # that declare the structs of its templates, in some kernel
     templates: tuple[Template, ...]
 
+    def taking(self, other: Family) -> Family:
+        """This family, with another's templates as well."""
+        return replace(
+            self,
+            calls=self.calls | other.calls,
+            others=self.others + other.others,
+            headers=self.headers + other.headers,
+            templates=self.templates + other.templates,
+        )
+
 
 @cache
 def families() -> dict[str, Family]:
     """All families by name; "common" has the templates of all."""
-    found = {}
-    for file in sorted(resources.files(__package__).iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".toml"):
-            name = file.name.removesuffix(".toml")
-            found[name] = _family(name, msgspec.toml.decode(file.read_text()))
-    return found
+    files = {file.name.removesuffix(".toml"): file for file in resources.files(__package__).iterdir()}
+    tables = {name: msgspec.toml.decode(file.read_text()) for name, file in sorted(files.items()) if file.name.endswith(".toml")}
+    heads = {name: msgspec.convert(table, Head) for name, table in tables.items()}
+    own = {name: _family(name, heads[name], table) for name, table in tables.items()}
+    return {name: reduce(Family.taking, (own[other] for other in heads[name].within), family) for name, family in own.items()}
 
 
-def _family(name: str, table: dict[str, object]) -> Family:
-    directories = msgspec.convert(table.pop("directories", ()), tuple[str, ...])
-    calls = msgspec.convert(table.pop("class", ()), frozenset[str])
-    apart = frozenset(msgspec.convert(table.pop("apart", {}), dict[str, str]))
-    others = msgspec.convert(table.pop("others", ()), tuple[str, ...])
-    headers = msgspec.convert(table.pop("headers", ()), tuple[str, ...])
-    entries = msgspec.convert(table, dict[str, Entry])
+def _family(name: str, head: Head, table: dict[str, object]) -> Family:
+    fields = {field.encode_name for field in msgspec.structs.fields(Head)}
+    entries = msgspec.convert({key: value for key, value in table.items() if key not in fields}, dict[str, Entry])
     templates = tuple(Template(f"{name}/{key}", e.kind, e.why, e.fields, e.arguments) for key, e in entries.items())
-    return Family(name, directories, calls, apart, others, headers, templates)
+    return Family(name, head.directories, head.calls, frozenset(head.apart), head.others, head.headers, templates)
 
 
 def family_of(directory: str) -> str:
