@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from by_hand import Made, key, names, random_driver
-from ring3_split.model import Kind
+from ring3_split.model import Kind, Stored
 from ring3_split.plan import planner
 from ring3_split.plan.check import Verdict, check
 from ring3_split.plan.constraints import Pin, constraints, functions
@@ -93,6 +93,15 @@ def test_an_entry_of_unknown_context_that_leaves_is_an_assumption() -> None:
     assert [(found.rule, found.function) for found in verdict.assumptions] == [("context", key("odd"))]
 
 
+def test_an_upcall_while_the_module_is_loaded_is_noted() -> None:
+    made = Made().entry("start", "process").call("start", "setup")
+    made.entries[key("start")] = (Stored("start", 1, field="module.init"),)
+    assert (
+        judged(made, "setup").notes[-1]
+        == "setup: called by start, a.c:1: the user half must be there before the module is loaded"
+    )
+
+
 def test_what_an_entry_of_unknown_context_calls_is_an_assumption() -> None:
     verdict = judged(Made().entry("odd").call("odd", "work"), "work")
     assert [(found.function, found.path[0]) for found in verdict.assumptions] == [(key("work"), "odd, a.c:1: called by ops.odd")]
@@ -157,7 +166,8 @@ def plans(subject: Subject, counted: Weights) -> list[Plan]:
 def test_every_plan_of_the_planner_passes_the_judge_without_assumptions(seed: int) -> None:
     subject, counted = random_driver(seed, size=14)
     for made in plans(subject, counted):
-        assert check(subject, made) == Verdict(())
+        verdict = check(subject, made)
+        assert (verdict.faults, verdict.assumptions) == ((), ())
 
 
 @pytest.mark.parametrize("seed", range(150))

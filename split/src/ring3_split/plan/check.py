@@ -21,6 +21,7 @@ import msgspec
 from ring3_split.graph import Edge, lines
 from ring3_split.model import Kind
 from ring3_split.plan.file import Plan, Side
+from ring3_split.plan.fixed import LIFE
 from ring3_split.plan.subject import Subject
 
 
@@ -121,13 +122,18 @@ class _Judge:
 
     def notes(self, plan: Plan) -> Iterator[str]:
         """What is worth knowing and not wrong."""
+        subject = self.subject
         for key, placed in plan.functions.items():
-            size = lines(self.subject.graph.functions[key])
+            size = lines(subject.graph.functions[key])
             if placed.lines != size:
                 yield f"{key}: {size} lines in this source, {placed.lines} in the plan"
         for lock, takers in sorted(self._mutexes().items()):
             if len({self.sides[key] for key in takers}) > 1:
                 yield f"{lock}: a mutex that both halves take; the user half takes it by a downcall"
+        for step in subject.steps:
+            if self.sides[step.callee] is Side.USER and any(p.field in LIFE for p in subject.graph.entries.get(step.caller, ())):
+                where = f"{subject.name(step.caller)}, {subject.at(step.caller, step.line)}"
+                yield f"{subject.name(step.callee)}: called by {where}: the user half must be there before the module is loaded"
 
     def _mutexes(self) -> dict[str, list[str]]:
         """Mutexes and semaphores, and who takes them."""

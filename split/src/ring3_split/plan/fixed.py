@@ -8,10 +8,12 @@ from ring3_split.graph import Graph
 from ring3_split.indirect import is_header
 from ring3_split.model import Function, Kind, Region
 
-# Sections that say when, or how guarded, a function runs. Code before and after the module's life has no user half to call.
+LIFE = {"module.init": "loads the module", "module.exit": "unloads the module"}
+
+# Sections that say when, or how guarded, a function runs.
 SECTIONS = {
-    ".init": "runs while the module is loaded, before a user half is there",
-    ".exit": "runs while the module is unloaded, after the user half has gone",
+    ".init": "runs while the module is loaded, and is freed then",
+    ".exit": "runs while the module is unloaded",
     ".noinstr": "may not be traced or interrupted by instrumentation",
     ".entry": "is entry code of the kernel",
     ".sched": "belongs to the scheduler",
@@ -38,8 +40,8 @@ def _reasons(graph: Graph, key: str, function: Function, structs: Mapping[str, s
     """Why a function stays, the plainest reason first."""
     file = function.file.rsplit("/", 1)[-1]
     for place in graph.entries.get(key, ()):
-        if place.field in ("module.init", "module.exit"):
-            yield f"{'loads' if place.field.endswith('init') else 'unloads'} the module, {file}:{function.line}"
+        if place.field in LIFE:
+            yield f"{LIFE[place.field]}, {file}:{function.line}"
     for section, what in SECTIONS.items():
         if function.section.startswith(section):
             yield f"{what} (section {function.section}), {file}:{function.line}"
