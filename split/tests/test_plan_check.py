@@ -98,7 +98,7 @@ def test_an_upcall_while_the_module_is_loaded_is_noted() -> None:
     made.entries[key("start")] = (Stored("start", 1, field="module.init"),)
     assert (
         judged(made, "setup").notes[-1]
-        == "setup: called by start, a.c:1: the user half must be there before the module is loaded"
+        == "setup: called by start, a.c:1, which loads the module: the user half must be there then"
     )
 
 

@@ -131,9 +131,10 @@ class _Judge:
             if len({self.sides[key] for key in takers}) > 1:
                 yield f"{lock}: a mutex that both halves take; the user half takes it by a downcall"
         for step in subject.steps:
-            if self.sides[step.callee] is Side.USER and any(p.field in LIFE for p in subject.graph.entries.get(step.caller, ())):
-                where = f"{subject.name(step.caller)}, {subject.at(step.caller, step.line)}"
-                yield f"{subject.name(step.callee)}: called by {where}: the user half must be there before the module is loaded"
+            for life in [LIFE[p.field] for p in subject.graph.entries.get(step.caller, ()) if p.field in LIFE]:
+                if self.sides[step.callee] is Side.USER:
+                    where = f"{subject.name(step.caller)}, {subject.at(step.caller, step.line)}"
+                    yield f"{subject.name(step.callee)}: called by {where}, which {life}: the user half must be there then"
 
     def _mutexes(self) -> dict[str, list[str]]:
         """Mutexes and semaphores, and who takes them."""
