@@ -1,0 +1,80 @@
+"""Plans of drivers of the distribution's kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache as remembered
+from pathlib import Path
+
+import pytest
+
+from ring3_split.distribution import open_kernel
+from ring3_split.kernel import Kernel
+from ring3_split.plan import Side, planner, subject, weights
+from ring3_split.plan.check import check
+from ring3_split.plan.subject import Subject
+
+pytestmark = pytest.mark.kernel
+DRIVERS = ("e1000", "8139too", "pcnet32", "snd-ens1370")
+E1000 = "drivers/net/ethernet/intel/e1000/"
+
+
+@pytest.fixture(scope="module")
+def kernel(cache: Path) -> Kernel:
+    return open_kernel("6.12", cache)
+
+
+@pytest.fixture(scope="module")
+def read(kernel: Kernel) -> Callable[[str], Subject]:
+    return remembered(lambda name: subject.load(kernel, name, "field"))
+
+
+def test_e1000_keeps_what_a_person_kept_who_read_its_lock_regions(read: Callable[[str], Subject]) -> None:
+    """59 functions, 23.7 % of the lines: the numbers that reading gave for 6.12.95."""
+    made = planner.propagate(read("e1000"), weights.places(read("e1000")))
+    assert (made.totals.functions, made.totals.kernel_functions, made.totals.kernel_percent) == (250, 59, 23.7)
+    assert (made.totals.upcalled, made.totals.downcalled) == (50, 21)
+    assert sum(placed.rule == "critical" for placed in made.functions.values()) == 33
+
+
+def test_the_reasons_name_the_lock_and_the_place(read: Callable[[str], Subject]) -> None:
+    made = planner.propagate(read("e1000"), weights.places(read("e1000")))
+    reason = made.functions[f"{E1000}e1000_hw.c:e1000_shift_out_mdi_bits"].reason
+    assert reason.startswith("called in e1000_mii_ioctl under e1000_adapter.stats_lock, taken at e1000_main.c:")
+    assert "e1000_read_phy_reg -> e1000_write_phy_reg_ex -> e1000_shift_out_mdi_bits, e1000_hw.c:" in reason
+
+
+def test_moving_a_function_of_the_transmit_path_is_a_fault_and_the_path_is_named(read: Callable[[str], Subject]) -> None:
+    made = planner.propagate(read("e1000"), weights.places(read("e1000")))
+    moved = f"{E1000}e1000_main.c:e1000_tx_map"
+    made.functions[moved].placement = Side.USER
+    (fault,) = check(read("e1000"), made).faults
+    assert (fault.rule, fault.function) == ("atomic", moved)
+    assert [line.split(",")[0] for line in fault.path] == ["e1000_xmit_frame", "-> e1000_tx_map"]
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_each_plan_holds_without_assumptions(driver: str, read: Callable[[str], Subject]) -> None:
+    whole = read(driver)
+    counted = weights.places(whole)
+    for made in (
+        planner.propagate(whole, counted),
+        planner.cut(whole, counted, Fraction(1)),
+        planner.cut(whole, counted, Fraction(9)),
+    ):
+        verdict = check(whole, made)
+        assert (verdict.faults, verdict.assumptions) == ((), ())
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_no_function_that_propagation_keeps_for_a_rule_can_be_moved(driver: str, read: Callable[[str], Subject]) -> None:
+    """All but those that only critical roots keep, which are there for speed; in these drivers all roots are atomic."""
+    whole = read(driver)
+    made = planner.cut(whole, weights.places(whole), Fraction(0))
+    for placed in made.functions.values():
+        if placed.placement is Side.KERNEL and placed.rule != "inline":
+            placed.placement = Side.USER
+            verdict = check(whole, made)
+            assert verdict.faults or verdict.assumptions
+            placed.placement = Side.KERNEL
