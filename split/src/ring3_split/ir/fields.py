@@ -32,6 +32,7 @@ class Fields:
         self.metadata: Metadata = module.metadata
         self.owners: dict[str, int] = {}  # structs by name, of all fields that were ever named here
         self._structs: dict[tuple[str, int], int] = {}
+        self._unnamed: dict[str, list[int]] = {}  # unnamed structs with the layout of an IR struct
         self._steps: dict[tuple[str, int, int], tuple[Step, ...]] = {}
 
     @classmethod
@@ -73,8 +74,9 @@ class Fields:
             return 0
         if place and (found := next((node for node, _ in self._inner(place) if self._fits(node, text)), 0)):
             return found
-        unnamed = [node for node in self.metadata.composites.get("", ()) if self._fits(node, text)]
-        return unnamed[0] if len(unnamed) == 1 else 0
+        if text not in self._unnamed:
+            self._unnamed[text] = [node for node in self.metadata.composites.get("", ()) if self._fits(node, text)]
+        return self._unnamed[text][0] if len(self._unnamed[text]) == 1 else 0
 
     def _nearest(self, nodes: list[int], place: int) -> int:
         """The one of equal candidates that is at the place, or else the first."""

@@ -11,21 +11,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ring3_split.ir.globals import Global
 from ring3_split.ir.instruction import Instruction
 from ring3_split.ir.metadata import Metadata, unescape
 from ring3_split.ir.types import Types, closing, split
+
+__all__ = ["Block", "Body", "Global", "IrModule", "Variable", "parse", "plain"]
 
 _NAME = r'[\w.$-]+|"[^"]*"'
 _DEFINE = re.compile(rf"(?:define|declare) [^@]*@({_NAME})\(")
 _GLOBAL = re.compile(rf"@({_NAME}) = (.*)")
 _DECLARE = re.compile(r"    #dbg_declare\(ptr (%[^,]+), !(\d+)")
-_LINKAGE = re.compile(
-    r"(?:(private|internal|available_externally|linkonce_odr|linkonce|weak_odr|weak|common|appending|extern_weak|external) )?"
-    r"(?:(?:dso_local|hidden|protected|default|thread_local(?:\(\w+\))?|local_unnamed_addr|unnamed_addr|externally_initialized"
-    r"|addrspace\(\d+\)) )*(global|constant|alias)? ?"
-)
 _CALLED = re.compile(rf" call [^@\n]*@({_NAME})\(")
-_SECTION = re.compile(r', section "([^"]*)"')
 _BRANCHES = frozenset(("br", "switch", "indirectbr", "callbr", "invoke"))
 
 
@@ -159,41 +156,6 @@ def _continued(line: str, lines: Iterator[str]) -> str:
     else:
         parts.append(next(lines).strip())
     return " ".join(part.strip() if index else part for index, part in enumerate(parts))
-
-
-class Global:
-    """A variable, or an alias."""
-
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
-        self.text = text
-        match = _LINKAGE.match(text)
-        self.linkage = (match[1] if match else None) or ""
-        self.kind = (match[2] if match else None) or "global"  # global, constant, alias
-        self._rest = text[match.end() :] if match else text
-
-    @property
-    def external(self) -> bool:
-        """Whether it is only declared."""
-        return self.linkage in ("external", "extern_weak")
-
-    @property
-    def section(self) -> str:
-        """Its section, "" for the usual one."""
-        match = _SECTION.search(self._rest, max(0, len(self._rest) - 300))
-        return match[1] if match else ""
-
-    @property
-    def dbg(self) -> int:
-        """Metadata id of its DIGlobalVariableExpression, -1 when there is none."""
-        at = self._rest.rfind("!dbg !")
-        match = re.match(r"\d+", self._rest[at + 6 :]) if at >= 0 else None
-        return int(match[0]) if match else -1
-
-    @property
-    def initialiser(self) -> str:
-        """The text from its type on: "type value, section ..., align ..."."""
-        return self._rest
 
 
 @dataclass

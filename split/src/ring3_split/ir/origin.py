@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from ring3_split.ir.bits import loaded_bits, rewritten, stored_bits
 from ring3_split.ir.fields import Fields, Step
 from ring3_split.ir.instruction import Instruction, value
 from ring3_split.ir.module import Body, IrModule, plain
+from ring3_split.ir.place import UNKNOWN, Origin
 from ring3_split.ir.types import closing, split
 
-Kind = Literal["param", "call", "global", "field", "local", "constant", "unknown"]
+__all__ = ["UNKNOWN", "Origin", "Origins"]
+
 _MANY = 8  # a value that may be from more places than this is from nowhere in particular
 _DEEP = 120  # longest way that is followed, in steps; each is a few Python frames
 _CASTS = frozenset(("trunc", "zext", "sext", "ptrtoint", "inttoptr", "bitcast", "addrspacecast", "freeze", "extractvalue"))
@@ -27,41 +27,6 @@ _GLOBAL = re.compile(r'@(?:[\w.$-]+|"[^"]*")')
 _EXPRESSION = re.compile(r"(getelementptr|[a-z]+)[a-z ]*(?:inrange\([^)]*\) )?\(")
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """Where a value came from.
-
-    It was loaded from the place that kind and name tell, or, with `address`, is the address of that place.
-    """
-
-    kind: Kind
-    name: str = ""  # of the parameter, callee (symbol, or field that it was loaded from), global, field, local variable
-    base: Origin | None = None  # of a field: the pointer to its struct; of something loaded through a pointer: the pointer
-    index: int = -1  # of a parameter, from 0
-    address: bool = False
-    type: int = 0  # what the value points to: metadata id of the type, 0 when not known
-    at: int = 0  # where in `type` it points, in bits: at the storage of bit fields
-
-    def __str__(self) -> str:
-        """As the data model writes it: "param 0", "field S.M" ...; "" when nothing is known."""
-        if self.kind in ("constant", "unknown"):
-            return ""
-        return f"{self.kind} {self.index if self.kind == 'param' else self.name}"
-
-    @property
-    def object(self) -> Origin:
-        """The object that a field's address is inside of: a parameter, a global, a pointer that was loaded ..."""
-        origin = self
-        while origin.kind == "field" and origin.address and origin.base:
-            origin = origin.base
-        return origin
-
-    @property
-    def within(self) -> str:
-        """The field whose address this is, if it is one: for an embedded struct, the way to it."""
-        return self.name if self.kind == "field" and self.address else ""
-
-
-UNKNOWN = Origin("unknown")
 _LOOP = Origin("unknown", "loop")  # a value that is on the way to itself: adds nothing new
 
 
