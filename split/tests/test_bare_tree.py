@@ -86,3 +86,11 @@ def test_linux_2_6_18_has_the_modules_of_an_allmodconfig(clang: Path, tmp_path: 
         for top in ("drivers/net/", "drivers/scsi/", "sound/")
     }
     assert families == {"drivers/net/": 241, "drivers/scsi/": 92, "sound/": 186}
+
+
+def test_two_configurations_of_one_tree_do_not_disturb_each_other(bare: Path, clang: Path, tmp_path: Path) -> None:
+    put(tmp_path / "mine", "CONFIG_X86=y\nCONFIG_SHOUT=m\n")
+    first = opened(bare, clang, tmp_path)
+    opened(bare, clang, tmp_path, config=tmp_path / "mine")
+    again = opened(bare, clang, tmp_path)
+    assert (first.key, first.folder) == (again.key, again.folder)

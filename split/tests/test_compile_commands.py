@@ -66,3 +66,9 @@ def test_a_file_that_cannot_be_used_is_refused(clang: Path, tmp_path: Path, text
         put(tmp_path / "c.json", text)
     with pytest.raises(Refusal, match=says):
         compile_commands.open_kernel(tmp_path / "c.json", tmp_path / "cache", str(clang))
+
+
+def test_a_build_folder_without_its_configuration_is_refused(planted: Path, clang: Path, tmp_path: Path) -> None:
+    (planted / ".config").unlink()
+    with pytest.raises(Refusal, match=r"\.config: No such file or directory; a kernel's configuration is to be there"):
+        compile_commands.open_kernel(commands(planted, tmp_path / "c.json", *CARD), tmp_path / "cache", str(clang))

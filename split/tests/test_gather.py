@@ -153,6 +153,9 @@ def test_facts_that_nobody_used_for_long_are_removed(kernel: Kernel) -> None:
         put(kernel.folder / name / "x", "")
         then = time.time() - age * 86400
         os.utime(kernel.folder / name, (then, then))
+    put(kernel.folder / "pch/old.pch", "")
+    os.utime(kernel.folder / "pch/old.pch", (0, 0))
     open_store(kernel)
     assert not (kernel.folder / "facts-old").exists()
+    assert not (kernel.folder / "pch/old.pch").exists()
     assert (kernel.folder / "facts-young").exists()

@@ -78,8 +78,9 @@ class Kernel:
         return (*self.base, *self.own_flags(module, source), *macros(module, source))
 
     def covers(self, file: str) -> bool:
-        """Whether `key` speaks for a file that a unit includes: for the kernel's own headers, and for all outside of `root`."""
-        return posixpath.isabs(file) or bool(re.match(r"include/|arch/\w+/include/", file))
+        """Whether `key` speaks for a file that a unit includes, as it does for the kernel's headers, also the generated ones."""
+        pattern = r".*/include/|.*\.pch$" if posixpath.isabs(file) else r"include/|arch/\w+/include/"
+        return re.match(pattern, file) is not None
 
     def own_flags(self, module: Module, source: str) -> tuple[str, ...]:
         """The flags that the module's kbuild file adds for a unit."""

@@ -100,9 +100,10 @@ def open_store(kernel: Kernel) -> Store:
         os.utime(folder)
     except OSError as error:
         raise refused(error, folder) from None
-    for other in kernel.folder.glob("facts-*"):
-        if other != folder and time.time() - stamp(other)[0] / 1e9 > KEPT:
-            shutil.rmtree(other, ignore_errors=True)
+    for pattern in ("facts-*", "modules-*", "pch/*"):
+        for other in kernel.folder.glob(pattern):
+            if time.time() - stamp(other)[0] / 1e9 > KEPT:
+                shutil.rmtree(other, ignore_errors=True) if other.is_dir() else other.unlink(missing_ok=True)
     return Store(kernel, folder)
 
 

@@ -27,9 +27,9 @@ def open_kernel(tree: Path, given: Path | None, name: str | None, cache: Path, c
         raise Refusal(f"--tree {tree}: no such folder")
     root = _source(tree)
     version = flags.version(root)
-    folder = cache / "split" / f"tree-{version}-{digest(root, tree)[:8]}"
     if given and not given.is_file():
         raise Refusal(f"--config {given}: no such file")
+    folder = cache / "split" / f"tree-{version}-{digest(root, tree, given and given.read_bytes())[:8]}"
     build, machine = _build(root, tree, given, name, folder)
     options = config.read(build / ".config")
     base = flags.base(root, build, machine, options)

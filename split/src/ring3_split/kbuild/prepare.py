@@ -6,6 +6,7 @@ folder is asked for, which their own `make modules_prepare` fills.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from ring3_split.clang import environment
 from ring3_split.errors import Refusal
 from ring3_split.files import refused, write
 from ring3_split.kbuild import config
-from ring3_split.stamps import digest, digest_of_folders, stamp
+from ring3_split.stamps import digest, stamp
 
 # The configuration tool of a tree takes seconds to build and to run.
 TIME_LIMIT = 120  # seconds
@@ -35,20 +36,26 @@ def configure(root: Path, directory: str, folder: Path, version: str, given: Pat
             f"{root} is not configured: make -C {root} O=BUILD allmodconfig modules_prepare, then --tree BUILD; with a"
             " configuration of your own: put it in BUILD/.config, and say olddefconfig instead of allmodconfig"
         )
-    wanted = digest(
-        version, directory, given and given.read_bytes(), digest_of_folders([root / "include"]), stamp(root / "Makefile")
-    )
+    tables = [stamp(root / name) for name in ("Makefile", "scripts/kconfig", f"arch/{directory}/Kconfig", "drivers/Kconfig")]
+    wanted = digest(version, directory, given and given.read_bytes(), *tables, Path(__file__).read_text())
     done = folder / "prepared"
     if done.is_file() and done.read_text() == wanted:
         return folder
+    new = folder.with_name(f"{folder.name}.{os.getpid()}")
     try:
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        _config(root, directory, new, given, version)
+        _headers(root, directory, new, version)
+        (new / "prepared").write_text(wanted)
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        _config(root, directory, folder, given, version)
-        _headers(root, directory, folder, version)
+        new.rename(folder)
     except OSError as error:
-        raise refused(error, folder) from None
-    write(done, wanted.encode())
+        # Another run may have put its own in the place meanwhile; it is the same.
+        if not (done.is_file() and done.read_text() == wanted):
+            raise refused(error, folder) from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
     return folder
 
 
