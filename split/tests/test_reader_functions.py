@@ -283,3 +283,47 @@ def test_calls_carry_the_locks_that_may_be_held(unit: Read) -> None:
     function = named(unit(text), "f")
     assert [region.lock for region in function.regions] == ["d.lock"]
     assert [c.held for c in function.calls if c.callee == "g"] == [(), (0,), ()]
+
+
+ODD = {
+    "computed goto": "int f(int i) { static void *t[] = {&&a, &&b}; g(); goto *t[i]; a: return 1; b: return 2; }",
+    "asm goto": 'int f(int i) { asm goto("jmp %l0" : : "r"(i) : "memory" : out); g(); return 1; out: return 2; }',
+    "asm with a struct of outputs": 'int f(int i) { int a, b; asm("x" : "=a"(a), "=d"(b) : "0"(i)); g(); return a + b; }',
+    "a vector": "typedef int v4 __attribute__((vector_size(16))); v4 f(v4 a, v4 b) { g(); return a * b + (v4){1, 2, 3, 4}; }",
+    "varargs": "int f(int n, ...) { __builtin_va_list l; __builtin_va_start(l, n); g(); return __builtin_va_arg(l, int); }",
+    "an array of variable length": "int f(int n) { int a[n]; g(); a[0] = n; return a[n - 1]; }",
+    "a statement expression": "int f(int n) { return ({ int x = n; g(); x + 1; }); }",
+    "a struct by value": "struct s { long a, b, c; }; struct s f(struct s x) { g(); return x; }",
+    "a small struct by value": "struct s { int a; char b; }; struct s f(struct s x) { g(); return x; }",
+    "a switch with ranges": "int f(int n) { switch (n) { case 0 ... 9: g(); return 1; default: return 2; } }",
+    "a cleanup": "static void c(int *p) {} int f(void) { int x __attribute__((cleanup(c))) = 1; g(); return x; }",
+    "a wide integer": "__int128 f(__int128 a) { g(); return a << 3; }",
+    "a floating constant": "double f(double a) { g(); return a * 1e300 + 0.1; }",
+    "a call of a fixed address": "int f(void) { g(); return ((int (*)(void))0x1234)(); }",
+    "a symbol by another name": 'int other(void) asm("real.name"); int f(void) { g(); return other(); }',
+    "a declaration of the old kind": "int f(a, b) int a; char *b; { g(); return a + *b; }",
+    "a tail of nothing": "int f(int a) { g(); if (a) __builtin_unreachable(); for (;;); }",
+    "an atomic": "int f(int *p) { g(); return __atomic_compare_exchange_n(p, p, 1, 0, 5, 5); }",
+    "text with brackets and quotes": 'int f(void) { const char *s = "}]){(\\"@f %f call"; g(); return s[1]; }',
+    "a union passed through": "union u { int a; float b; }; float f(union u x) { g(); return x.b; }",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_code_of_every_kind_is_read(unit: Read, name: str) -> None:
+    function = named(unit(f"void g();\n{ODD[name]}\n"), "f")
+    assert "g" in [call.callee for call in function.calls]
+    assert (function.line, function.end) == (2, 2)
+
+
+def test_old_code_for_i386_is_read(unit: Read) -> None:
+    text = "extern inline int help(int x)\n{\n  return x;\n}\nint f(x)\nint x;\n{\n  undeclared(x);\n  return help(x);\n}\n"
+    found = unit(text, "-m32", "-std=gnu89", "-fgnu89-inline", "-Wno-implicit-function-declaration")
+    assert [call.callee for call in named(found, "f").calls] == ["undeclared", "help"]
+    assert (named(found, "f").line, named(found, "f").end) == (5, 10)
+    assert [function.name for function in found.functions] == ["f"]  # an extern inline function is another unit's
+
+
+def test_a_symbol_by_another_name_is_called_by_that_name(unit: Read) -> None:
+    function = named(unit('int other(void) asm("real.name");\nint f(void) { return other(); }\n'), "f")
+    assert [call.callee for call in function.calls] == ["real.name"]
