@@ -123,6 +123,18 @@ def test_a_struct_that_a_kernel_function_returns_crosses() -> None:
     assert "dev" in border.look().border.types
 
 
+def test_bytes_of_neighbouring_fields_are_one_range() -> None:
+    border = Border(number("a", 0), number("b", 4), number("c", 16))
+    border.accesses = {OPEN: (*reads("nic.a", "nic.b", "nic.c"), Access("nic.b", "w", (12,)))}
+    (entry,) = border.look().border.entries
+    assert (entry.copy_in, entry.copy_out) == ({"nic": [(0, 8), (16, 4)]}, {"nic": [(4, 4)]})
+
+
+def test_members_of_a_union_are_copied_once() -> None:
+    border = Border(number("a", 0), Member("long", "u64", 0, 8, union=1), Member("short", "u32", 0, 4, union=1))
+    assert border.look().border.entries[0].copy_in == {"nic": [(0, 8)]}
+
+
 def test_a_struct_that_is_read_by_computed_offsets_is_sent_whole() -> None:
     border = Border(number("n")).sees(Shape("arithmetic", "param 0", 12, "stat.offset"))
     assert border.look().border.entries[0].whole == ["nic"]

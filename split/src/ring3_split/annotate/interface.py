@@ -38,6 +38,8 @@ class Entry(msgspec.Struct, omit_defaults=True):
     functions: int  # user functions of the driver that it may run, itself included
     reads: list[str]  # fields
     writes: list[str]
+    copy_in: dict[str, list[tuple[int, int]]] = {}  # by struct: bytes to copy to the user half, (offset, size)
+    copy_out: dict[str, list[tuple[int, int]]] = {}  # by struct: bytes that may come back
     whole: list[str] = []  # structs of which it reads members by computed offsets: no list of fields is complete
 
 
@@ -179,6 +181,8 @@ def ways(one: str, other: str) -> str:
 def _entry(halves: Halves, touched: Touched, function: str, by: list[str]) -> Entry:
     code = halves.reachable(function)
     fields = touched.fields(code)
+    reads = [name for name, way in fields.items() if "r" in way]
+    writes = [name for name, way in fields.items() if "w" in way]
     facts = halves.graph.functions[function]
     return Entry(
         function=function,
@@ -187,8 +191,10 @@ def _entry(halves: Halves, touched: Touched, function: str, by: list[str]) -> En
         parameters=[Parameter(parameter.name, parameter.type) for parameter in facts.parameters],
         called_by=by,
         functions=sum(halves.graph.own(one) for one in code),
-        reads=[name for name, way in fields.items() if "r" in way],
-        writes=[name for name, way in fields.items() if "w" in way],
+        reads=reads,
+        writes=writes,
+        copy_in=touched.layouts.ranges(reads),
+        copy_out=touched.layouts.ranges(writes),
         whole=sorted(touched.crossing & set().union(*(touched.whole.get(one, set()) for one in code))),
     )
 

@@ -40,6 +40,15 @@ class Layouts:
         """Members that have bytes."""
         return sum(not self.omitted(f"{struct}.{member.name}") for member in self.structs[struct].members)
 
+    def ranges(self, fields: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
+        """By struct: the bytes of these fields as (offset, size), neighbours joined; members of a union once."""
+        taken: dict[str, list[tuple[int, int]]] = {}
+        for field in fields:
+            member = self.member(field)
+            if member and member.size:
+                taken.setdefault(field.rpartition(".")[0], []).append((member.offset, member.size))
+        return {struct: joined(sorted(ranges)) for struct, ranges in taken.items()}
+
     def where(self, field: str) -> str:
         """The place of a member, or of its struct where the line is not known."""
         struct, _, _ = field.rpartition(".")
@@ -47,3 +56,15 @@ class Layouts:
         if layout is None:
             return ""
         return f"{layout.file}:{(member.line if member else 0) or layout.line}"
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sorted ranges of (offset, size), with those that touch or overlap made one."""
+    found: list[tuple[int, int]] = []
+    for offset, size in ranges:
+        if found and offset <= sum(found[-1]):
+            start, length = found[-1]
+            found[-1] = (start, max(length, offset + size - start))
+        else:
+            found.append((offset, size))
+    return found
