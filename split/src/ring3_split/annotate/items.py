@@ -48,7 +48,8 @@ def items(halves: Halves, layouts: Layouts, border: Interface) -> Iterator[Item]
 
 def _variables(border: Interface) -> Iterator[Item]:
     for name, one in border.variables.items():
-        found = pointee(one.type) if one.kernel and "w" in one.user + one.kernel else None
+        shared = one.kernel and "w" in one.user + one.kernel and "*" in one.type
+        found = pointee(one.type) if shared else None
         if found:
             yield Item(f"variable {name}", "variable", one.type, *found, one.where, f"global {name}", "user")
 
