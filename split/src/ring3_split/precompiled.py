@@ -8,8 +8,8 @@ numbers by which macros make a name unique.
 
 from __future__ import annotations
 
-import os
 import re
+import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -91,15 +91,15 @@ class Precompiler:
 
     def _compile(self, made: Path, names: Path, flags: tuple[str, ...]) -> Headers | None:
         # Several processes may make the same at once; the last one stays.
-        listed, new = made.with_suffix(f".{os.getpid()}.d"), made.with_suffix(f".{os.getpid()}.new")
-        command = [str(self._compiler.program), "-x", "c-header", *flags, "-O0", "-g", "-Xclang", "-fsanitize=kcfi"]
-        command += ["-MD", "-MF", str(listed), str(made.with_suffix(".h")), "-o", str(new)]
-        if self._compiler.run(command, self._root):
-            return None
-        found = names_of(self._root, dependencies(listed))
-        write(names, "\n".join(sorted(found)).encode())
-        new.replace(made)
-        listed.unlink()
+        with tempfile.TemporaryDirectory(dir=self._folder, prefix="making-") as folder:
+            listed, new = Path(folder) / "headers.d", Path(folder) / "headers.pch"
+            command = [str(self._compiler.program), "-x", "c-header", *flags, "-O0", "-g", "-Xclang", "-fsanitize=kcfi"]
+            command += ["-MD", "-MF", str(listed), str(made.with_suffix(".h")), "-o", str(new)]
+            if self._compiler.run(command, self._root):
+                return None
+            found = names_of(self._root, dependencies(listed))
+            write(names, "\n".join(sorted(found)).encode())
+            new.replace(made)
         return Headers(made, found)
 
 
