@@ -223,3 +223,12 @@ def test_a_field_that_nobody_loads_is_an_entry_where_other_modules_share_its_hea
     shared = module(unit(*functions, stored=stored, structs={"ops": "d/a.h"}, exports=("f",)))
     assert "d/a.c:g" not in link(Driver("a", (alone,), data=(data,))).entries
     assert "d/a.c:g" in link(Driver("a", (shared,), data=(data,))).entries
+
+
+def test_a_comparison_for_sort_is_called_by_who_sorts_and_under_its_locks() -> None:
+    region = Region(Kind.SPIN, "s.lock", 11, (12, 13))
+    caller = function("f", regions=(region,), calls=(Call("sort", 12, (0,)),), stored=(Stored("g", 12, api="sort", argument=3),))
+    graph = linked(module(unit(caller, function("g"))))
+    (edge,) = graph.calls["d/a.c:f"]["d/a.c:g"]
+    assert (edge.how, edge.field, edge.held) == ("field", "sort:3", (region,))
+    assert "d/a.c:g" not in graph.entries

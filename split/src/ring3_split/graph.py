@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ring3_split import synchronous
 from ring3_split.indirect import Flows, How, Precision, Taken, Targets, is_header
 from ring3_split.model import Call, Function, Indirect, ModuleFacts, Region, Shape, Stored, Unit
 
@@ -41,7 +42,9 @@ class Edge:
     line: int
     how: How
     held: tuple[Region, ...] = ()  # what may be held there
-    field: str = ""  # of an indirect call: the field that the pointer was loaded from, or "parameter N"
+    # Of an indirect call: the field that the pointer was loaded from, or "parameter N", or "sort:3" where the kernel calls
+    # what it is passed at once.
+    field: str = ""
 
 
 @dataclass
@@ -173,6 +176,11 @@ class _Linker:
             self.indirect[function.id, pointer] = tuple(function.regions[index] for index in pointer.held)
         for stored in function.stored:
             self.taken.add(stored, names, (function.id, stored.line))
+            if synchronous.argument(stored) and stored.function in names:
+                at = (call.held for call in function.calls if (call.callee, call.line) == (stored.api, stored.line))
+                held = tuple(function.regions[index] for index in next(at, ()))
+                edge = Edge(stored.line, "field", held, synchronous.argument(stored))
+                self.edges[function.id][names[stored.function]][edge] = None
 
     def exported(self, module: ModuleFacts, names: dict[str, str]) -> None:
         """Notes that other modules may call what the driver's own module exports."""

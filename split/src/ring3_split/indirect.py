@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from ring3_split import synchronous
 from ring3_split.model import Function, Indirect, Stored
 
 Precision = Literal["signature", "field"]
@@ -66,6 +67,8 @@ class Taken:
 
         def reached(target: str, place: Place) -> Iterable[Stored]:
             stored = place.stored
+            if synchronous.argument(stored):
+                return ()
             if stored.field:
                 if self._kernels(stored.field) or stored.field in loaded:
                     return (stored,) if self._kernels(stored.field) else ()
