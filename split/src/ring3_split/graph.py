@@ -20,8 +20,8 @@ exit functions of a module, and what it exports, are entries too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ring3_split import synchronous
@@ -91,11 +91,16 @@ def lines(function: Function) -> int:
 
 def link(driver: Driver, precision: Precision = "signature") -> Graph:
     """The graph of a driver at a precision."""
-    graph = Graph(driver, precision)
+    return link_each(driver, (precision,))[0]
+
+
+def link_each(driver: Driver, precisions: Iterable[Precision]) -> list[Graph]:
+    """The graphs of a driver at several precisions, which share all but the calls through pointers."""
+    linker = _Linker(Graph(driver, "signature"))
+    graph = linker.graph
     names = [_globals(module) for module in driver.modules]
     for module, symbols in zip(driver.modules, names, strict=True):
         graph.exports |= {symbol: symbols[symbol] for unit in module.units for symbol in unit.exports if symbol in symbols}
-    linker = _Linker(graph)
     linker.taken.exporting = bool(graph.exports)
     for module, symbols in zip(driver.modules, names, strict=True):
         for unit in module.units:
@@ -103,7 +108,7 @@ def link(driver: Driver, precision: Precision = "signature") -> Graph:
     if driver.modules:
         linker.exported(driver.modules[0], names[0])
     linker.finish()
-    return graph
+    return [linker.at(precision) for precision in precisions]
 
 
 def _flows(driver: Driver) -> Flows | None:
@@ -165,22 +170,24 @@ class _Linker:
                 self.taken.known[function.id].append(stored)
 
     def _function(self, function: Function, names: dict[str, str]) -> None:
+        key = function.id
         for call in function.calls:
-            if call.callee in names:
+            callee = names.get(call.callee)
+            if callee is not None:
                 edge = Edge(call.line, "direct", tuple(function.regions[index] for index in call.held))
-                self.edges[function.id][names[call.callee]][edge] = None
-                self.taken.sites[names[call.callee]].add((function.id, call.line))
+                self.edges[key][callee][edge] = None
+                self.taken.sites[callee].add((key, call.line))
             else:
-                self.external[function.id][call.callee][call] = None
+                self.external[key][call.callee][call] = None
         for pointer in function.indirect:
-            self.indirect[function.id, pointer] = tuple(function.regions[index] for index in pointer.held)
+            self.indirect[key, pointer] = tuple(function.regions[index] for index in pointer.held)
         for stored in function.stored:
-            self.taken.add(stored, names, (function.id, stored.line))
+            self.taken.add(stored, names, (key, stored.line))
             if synchronous.argument(stored) and stored.function in names:
                 at = (call.held for call in function.calls if (call.callee, call.line) == (stored.api, stored.line))
                 held = tuple(function.regions[index] for index in next(at, ()))
                 edge = Edge(stored.line, "field", held, synchronous.argument(stored))
-                self.edges[function.id][names[stored.function]][edge] = None
+                self.edges[key][names[stored.function]][edge] = None
 
     def exported(self, module: ModuleFacts, names: dict[str, str]) -> None:
         """Notes that other modules may call what the driver's own module exports."""
@@ -189,18 +196,8 @@ class _Linker:
             self.taken.known[function.id].append(Stored(symbol, function.line, api=EXPORT))
 
     def finish(self) -> None:
-        """Resolves the indirect calls, and finds the entries."""
+        """Sets the direct calls, and finds the entries."""
         graph = self.graph
-        targets = Targets(self.taken, graph.precision)
-        leaving: dict[str, list[Indirect]] = defaultdict(list)
-        for (caller, call), held in self.indirect.items():
-            found = targets.of(caller, call)
-            for target, how in found.items():
-                origin = call.field or (f"parameter {call.parameter}" if call.parameter >= 0 else "")
-                self.edges[caller][target][Edge(call.line, how, held, origin)] = None
-            if not found:
-                leaving[caller].append(call)
-        graph.leaving = {caller: tuple(calls) for caller, calls in leaving.items()}
         graph.calls = {
             caller: {callee: tuple(edges) for callee, edges in callees.items()} for caller, callees in self.edges.items()
         }
@@ -209,3 +206,22 @@ class _Linker:
         }
         graph.stored = {function: tuple(place.stored for place in places) for function, places in self.taken.places.items()}
         graph.entries = self.taken.entries(self.indirect, _flows(graph.driver))
+
+    def at(self, precision: Precision) -> Graph:
+        """The same graph with the calls through pointers resolved."""
+        targets = Targets(self.taken, precision)
+        leaving: dict[str, list[Indirect]] = defaultdict(list)
+        edges: dict[str, dict[str, dict[Edge, None]]] = defaultdict(lambda: defaultdict(dict))
+        for (caller, call), held in self.indirect.items():
+            found = targets.of(caller, call)
+            for target, how in found.items():
+                origin = call.field or (f"parameter {call.parameter}" if call.parameter >= 0 else "")
+                edges[caller][target][Edge(call.line, how, held, origin)] = None
+            if not found:
+                leaving[caller].append(call)
+        calls = dict(self.graph.calls)
+        for caller, callees in edges.items():
+            direct = calls.get(caller, {})
+            calls[caller] = direct | {callee: (*direct.get(callee, ()), *found) for callee, found in callees.items()}
+        left = {caller: tuple(some) for caller, some in leaving.items()}
+        return replace(self.graph, precision=precision, calls=calls, leaving=left)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ring3_split import roots
 from ring3_split.driver import Driver
-from ring3_split.graph import Graph, lines, link
+from ring3_split.graph import Graph, lines, link_each
 from ring3_split.model import Module
 from ring3_split.roots import Kind, Root
 from ring3_split.study import detail, marks
@@ -76,7 +76,7 @@ def failed(error: Exception) -> Evaluated:
 
 
 def _link(driver: Driver) -> Linked:
-    signature, field = link(driver, "signature"), link(driver, "field")
+    signature, field = link_each(driver, ("signature", "field"))
     found = roots.of(signature, driver)
     direct = {
         caller: [callee for callee, edges in callees.items() if any(edge.how == "direct" for edge in edges)]
