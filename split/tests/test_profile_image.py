@@ -127,6 +127,12 @@ def test_calls_of_one_pair_from_several_places_are_summed_with_their_context(ima
     assert found == (Pair("drivers/toy/two.c:other_open", "drivers/toy/two.c:helper", 11, 5),)
 
 
+def test_only_code_is_searched_for_an_address(image: Image) -> None:
+    other = Image("toy", image.object, {".text": TEXT, ".symtab": COLD})
+    assert other.locate(COLD) is None
+    assert other.locate(TEXT) is not None
+
+
 def test_what_is_entered_where_no_hook_is_belongs_to_somebody_else(image: Image) -> None:
     assert pairs(image, Sample(hook(image, "open_device") + 1, 1, 7, 0)) == {}
 

@@ -11,6 +11,7 @@ from ring3_split.errors import Refusal
 
 SYMTAB, STRTAB, RELA = 2, 3, 4
 FUNCTION, FILE = 2, 4
+EXECUTABLE = 4
 PADDING = "__pfx_"  # the room before a function that the kernel reserves, with a symbol of its own [objtool]
 HOOKS = "__mcount_loc"  # addresses of the tracer's hooks, one a function
 
@@ -25,6 +26,7 @@ class Section:
     size: int
     link: int
     info: int
+    code: bool
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,10 @@ class Object:
         )
         rows = [struct.unpack_from("<IIQQQQIIQQ", self.content, table + 64 * index) for index in range(count)]
         strings = rows[names][4]
-        return [Section(self._text(strings + row[0]), row[1], row[4], row[5], row[6], row[7]) for row in rows]
+        return [
+            Section(self._text(strings + row[0]), row[1], row[4], row[5], row[6], row[7], bool(row[2] & EXECUTABLE))
+            for row in rows
+        ]
 
     def _text(self, at: int) -> str:
         return self.content[at : self.content.index(b"\0", at)].decode()

@@ -35,7 +35,8 @@ class Image:
     def __post_init__(self) -> None:
         for name, address in self.places.items():
             number = self.object.number(name)
-            if number is not None:
+            # Other sections of the loader's memory are given back when the module is there, and lie where code may lie later.
+            if number is not None and self.object.sections[number].code:
                 self._ranges.append((address, address + self.object.sections[number].size, number))
         self._hooks = frozenset(self.object.hooks())
 
