@@ -25,6 +25,7 @@ def count(seen: Profile, callee: str) -> int:
 
 def test_every_call_of_e1000_that_was_seen_is_in_the_static_graph(seen: Profile) -> None:
     assert seen.missing == ()
+    assert seen.missing_field == ()
     assert seen.unknown == {}
 
 

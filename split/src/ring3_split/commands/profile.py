@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(seen), indent=1) + b"\n")
     else:
         _report(seen, file)
-    return 1 if seen.missing else 0
+    return 1 if seen.missing or seen.missing_field else 0
 
 
 def _report(seen: Profile, file: Path) -> None:
@@ -84,10 +84,12 @@ def _report(seen: Profile, file: Path) -> None:
         console.print(f"{len(seen.invisible)} functions that the tracer does not see: {names}{more}")
     for name, count in seen.unknown.items():
         console.print(f"{name} is not in the facts: {count} calls left out")
-    for pair in seen.missing:
-        console.print(f"NOT IN THE STATIC GRAPH: {pair.caller or 'the kernel'} calls {pair.callee}, {pair.count} times")
-    if not seen.missing:
-        console.print("every pair is in the static graph")
+    for precision, lacking in (("", seen.missing), (" of precision field", seen.missing_field)):
+        for pair in lacking:
+            caller = pair.caller or "the kernel"
+            console.print(f"NOT IN THE STATIC GRAPH{precision}: {caller} calls {pair.callee}, {pair.count} times")
+    if not seen.missing and not seen.missing_field:
+        console.print("every pair is in the static graph, at both precisions")
     console.print(f"written to {file}")
 
 

@@ -35,7 +35,8 @@ class Profile(Fact, frozen=True):
     events: int  # calls recorded, those of `pairs` and others
     lost: int  # calls that the kernel's buffers had no room for
     pairs: tuple[Pair, ...]
-    missing: tuple[Pair, ...] = ()  # pairs that the static graph does not have
+    missing: tuple[Pair, ...] = ()  # pairs that the static graph does not have, at precision "signature"
+    missing_field: tuple[Pair, ...] = ()  # and at precision "field"
     invisible: tuple[str, ...] = ()  # functions of the driver that the tracer cannot see
     unknown: dict[str, int] = msgspec.field(default_factory=dict)  # symbols without facts -> calls that they made or took
 

@@ -1,0 +1,74 @@
+"""What was seen at run time is looked up in the static graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ring3_split.driver import Driver
+from ring3_split.errors import Refusal
+from ring3_split.graph import Graph, link
+from ring3_split.model import VERSION, Call, Function, Module, ModuleFacts, Stored, Unit
+from ring3_split.profile import record
+from ring3_split.profile.check import missing
+from ring3_split.profile.record import Pair, Profile
+
+FILE, HEADER = "d/a.c", "include/linux/h.h"
+
+
+def graph() -> Graph:
+    """entry calls near, and far through an inline of a header and through a function of the driver."""
+
+    def function(name: str, *callees: str, file: str = FILE) -> Function:
+        return Function(name, file, 1, 2, static=True, calls=tuple(Call(callee, 1) for callee in callees))
+
+    functions = (
+        function("entry", "near", "inline", "folded"),
+        function("near"),
+        function("far"),
+        function("deep"),
+        function("folded", "deep"),
+        function("inline", "far", file=HEADER),
+    )
+    unit = Unit(VERSION, FILE, functions, (Stored("entry", 1, field="net_device_ops.ndo_open"),))
+    return link(Driver("a", (ModuleFacts(Module("a", "d", (FILE,)), (unit,)),)))
+
+
+def pair(caller: str, callee: str) -> Pair:
+    return Pair(caller and f"{FILE}:{caller}", f"{FILE}:{callee}", 1)
+
+
+def test_a_call_that_the_source_has_is_there() -> None:
+    assert missing(graph(), [pair("entry", "near")]) == ()
+
+
+def test_a_call_that_the_source_does_not_have_is_missing() -> None:
+    assert missing(graph(), [pair("near", "entry")]) == (pair("near", "entry"),)
+
+
+def test_an_inline_of_a_header_is_passed_through() -> None:
+    assert missing(graph(), [pair("entry", "far")]) == ()
+
+
+def test_a_function_of_the_driver_is_passed_through_only_where_the_compiler_hid_it() -> None:
+    assert missing(graph(), [pair("entry", "deep")]) == (pair("entry", "deep"),)
+    assert missing(graph(), [pair("entry", "deep")], [f"{FILE}:folded"]) == ()
+
+
+def test_the_kernel_calls_entries_only() -> None:
+    assert missing(graph(), [pair("", "entry"), pair("", "near")]) == (pair("", "near"),)
+
+
+def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
+    profile = Profile(record.VERSION, "6.12", "a", "edu", "usual", 1.5, False, 3, 0, (pair("", "entry"),), unknown={"a:x": 2})
+    profile.write(tmp_path / "p.json")
+    assert record.load(tmp_path / "p.json") == profile
+
+
+def test_what_is_no_profile_is_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text("{}")
+    with pytest.raises(Refusal, match=r"p\.json is no profile"):
+        record.load(tmp_path / "p.json")
+    with pytest.raises(Refusal, match=r"q\.json cannot be read: No such file"):
+        record.load(tmp_path / "q.json")
