@@ -51,9 +51,17 @@ def test_an_inline_of_a_header_is_passed_through() -> None:
     assert missing(graph(), [pair("entry", "far")]) == ()
 
 
-def test_a_function_of_the_driver_is_passed_through_only_where_the_compiler_hid_it() -> None:
+def test_a_function_of_the_driver_is_passed_through_only_in_an_optimised_binary() -> None:
     assert missing(graph(), [pair("entry", "deep")]) == (pair("entry", "deep"),)
-    assert missing(graph(), [pair("entry", "deep")], [f"{FILE}:folded"]) == ()
+    assert missing(graph(), [pair("entry", "deep")], optimised=True) == ()
+
+
+def test_a_jump_out_of_an_entry_looks_like_a_call_by_the_kernel() -> None:
+    assert missing(graph(), [pair("", "deep")], optimised=True) == ()
+
+
+def test_what_no_path_leads_to_is_missing_in_an_optimised_binary_too() -> None:
+    assert missing(graph(), [pair("near", "deep")], optimised=True) == (pair("near", "deep"),)
 
 
 def test_the_kernel_calls_entries_only() -> None:

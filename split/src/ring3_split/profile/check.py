@@ -8,19 +8,23 @@ from ring3_split.graph import Graph
 from ring3_split.profile.record import Pair
 
 
-def missing(graph: Graph, pairs: Iterable[Pair], hidden: Iterable[str] = ()) -> tuple[Pair, ...]:
+def missing(graph: Graph, pairs: Iterable[Pair], *, optimised: bool = False) -> tuple[Pair, ...]:
     """The pairs that the graph does not have.
 
     A call by the kernel must be to an entry. A call of the driver's may pass through inline functions of headers, which are
-    functions of their own in the graph and code of their caller at run time; so are the functions in `hidden`.
+    functions of their own in the graph and code of their caller at run time. In an `optimised` binary it may pass through any
+    function: some are inlined into others, and one that ends with a call jumps, so that its caller seems to call.
     """
-    silent = set(hidden) | {key for key in graph.functions if not graph.own(key)}
-    reach: dict[str, frozenset[str]] = {}
+    silent = set(graph.functions) if optimised else {key for key in graph.functions if not graph.own(key)}
+    entries = frozenset(graph.entries)
+    if optimised:
+        entries = entries.union(*(_called(graph, entry, silent) for entry in entries))
+    reach: dict[str, frozenset[str]] = {"": entries}
     found = []
     for pair in pairs:
-        if pair.caller and pair.caller not in reach:
+        if pair.caller not in reach:
             reach[pair.caller] = _called(graph, pair.caller, silent)
-        if pair.callee not in (reach[pair.caller] if pair.caller else graph.entries):
+        if pair.callee not in reach[pair.caller]:
             found.append(pair)
     return tuple(found)
 

@@ -96,7 +96,6 @@ def _profile(kernel: Kernel, driver: Driver, request: Request, objects: Sequence
         roots = () if request.stock else (item.path.parents[depth], kernel.root, headers(kernel))
         images.append(Image(facts.module.name, item, counted.places.get(item.path.stem, {}), roots))
     mapped = map_calls(counted.samples, images, driver.modules)
-    hidden = mapped.invisible if request.stock else ()
     return Profile(
         version=record.VERSION,
         kernel=kernel.name,
@@ -108,8 +107,8 @@ def _profile(kernel: Kernel, driver: Driver, request: Request, objects: Sequence
         events=counted.events,
         lost=counted.lost,
         pairs=mapped.pairs,
-        missing=missing(link(driver, "signature"), mapped.pairs, hidden),
-        missing_field=missing(link(driver, "field"), mapped.pairs, hidden),
+        missing=missing(link(driver, "signature"), mapped.pairs, optimised=request.stock),
+        missing_field=missing(link(driver, "field"), mapped.pairs, optimised=request.stock),
         invisible=mapped.invisible,
         unknown=mapped.unknown,
     )
