@@ -49,7 +49,7 @@ def test_a_new_file_has_a_table_for_each_question(path: Path) -> None:
         "type": "struct ring *",
         "question": "How many elements does it point to?",
         "known": ["d/a.c:13: indexed with i"],
-        "allowed": ["single", "array(LENGTH)", "handle", "omit"],
+        "allowed": ["single", "array(LENGTH)", "bytes(LENGTH)", "handle", "omit"],
         "answer": "",
     }
 
@@ -141,6 +141,7 @@ def complaint(found: Survey, definitions: Definitions, answer: str, key: str = "
         "array(NIC_RINGS * 2)",
         "array(ring->count)",
         "array(nic_send(rings))",
+        "array(nic_send(this, ring))",
         "single",
         "handle",
         "omit",
@@ -160,6 +161,7 @@ def test_an_answer_that_fits_is_accepted(definitions: Definitions, answer: str) 
         ("array(ring)", "`ring` of struct nic is not a number: struct ring *"),
         ("array(ring->counts)", "`counts` is no member of struct ring"),
         ("array(rings->count)", "`rings` has no members"),
+        ("array(nic_send(rang))", "`rang` is nothing that could be passed here"),
         ("array(count_rings(rings))", "`count_rings` is no function of the driver"),
         ("array(rings, struct wrong)", "struct wrong is not defined anywhere"),
         ("array(sizeof(struct wrong))", "struct wrong is not defined anywhere"),

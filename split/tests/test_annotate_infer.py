@@ -201,6 +201,27 @@ def test_elements_at_constant_indices_are_as_many_as_the_highest_asks_for() -> N
     assert inferred(border.look(), f"{OPEN}(mac)") == "array(6)"
 
 
+def test_a_table_of_the_kernels_functions_is_a_handle() -> None:
+    border = Border(pointer("config", "config_ops"))
+    get = pointer("get", "fn", "void (*)(void)")
+    border.layouts["config_ops"] = Layout("config_ops", "include/linux/virtio.h", 5, 16, (get, number("other")))
+    border.accesses[OPEN] += reads("config_ops.get", base="field nic.config")
+    assert inferred(border.look(), "nic.config") == "handle"
+
+
+def test_a_struct_that_ends_in_an_array_without_a_length_is_asked() -> None:
+    border = with_ring()
+    border.layouts["ring"] = Layout("ring", "d/nic.h", 30, 4, (number("count"), Member("slots", "u32[]", 4, 0, count=0)))
+    border.accesses[OPEN] += reads("ring.slots", base="field nic.ring")
+    assert border.look().questions["nic.ring"].question.startswith("It ends in an array without a length")
+
+
+def test_an_array_at_the_end_that_nobody_touches_is_no_question() -> None:
+    border = with_ring()
+    border.layouts["ring"] = Layout("ring", "d/nic.h", 30, 4, (number("count"), Member("slots", "u32[]", 4, 0, count=0)))
+    assert inferred(border.look(), "nic.ring") == "single"
+
+
 def test_a_pointer_in_a_union_is_asked_unless_it_is_a_handle() -> None:
     border = with_ring()
     members = (pointer("ring", "ring", union=1), pointer("page", "page", union=1))

@@ -28,7 +28,7 @@ class Question:
 
 
 WORDS_FOR: dict[Pointee, tuple[str, ...]] = {
-    "struct": ("single", "array", "handle", "omit"),
+    "struct": ("single", "array", "bytes", "handle", "omit"),
     "number": ("single", "array", "bytes", "string", "io", "user", "handle", "omit"),
     "char": ("string", "bytes", "user", "handle", "omit"),
     "void": ("single", "array", "bytes", "dma", "io", "user", "handle", "omit"),
@@ -47,6 +47,8 @@ def pointer(case: Case) -> Question:
         text = "Which struct is linked in this list, by which member?"
     elif item.pointee in ("void", "char"):
         text = "What does it point to, and how long is it?"
+    elif case.known.tailed(item.struct):
+        text = "It ends in an array without a length: how many bytes are there in all?"
     elif case.measured():
         text = "How many elements does it point to?"
     else:

@@ -54,6 +54,12 @@ class Knowledge:
         layout = self.layouts.get(struct)
         return layout is not None and is_header(layout.file)
 
+    def tailed(self, struct: str) -> bool:
+        """Whether the user half touches the array without a length that a struct ends in."""
+        layout, used = self.layouts.get(struct), self.border.types.get(struct)
+        last = layout.members[-1] if layout and layout.members else None
+        return bool(used and last and not last.size and last.type.endswith("[]") and last.name in used.members)
+
     def at(self, seen: Seen) -> str:
         """Where something was seen."""
         return f"{self.halves.graph.functions[seen.function].file}:{seen.line}"

@@ -64,11 +64,20 @@ class Judge:
         for call in length.calls:
             if not any(function.name == call for _, function in graph.owned()):
                 return f"`{call}` is no function of the driver"
-        for chain in length.chains:
-            wrong = self._chain(item, chain)
-            if wrong:
-                return wrong
-        return ""
+        for chain in length.passed:
+            if not self._passed(item, chain):
+                return f"`{chain[0]}` is nothing that could be passed here"
+        return next((wrong for chain in length.chains if (wrong := self._chain(item, chain))), "")
+
+    def _passed(self, item: Item, chain: tuple[str, ...]) -> bool:
+        """Whether an argument begins with something that is there; `this` is the struct that holds a member."""
+        if item.kind == "field":
+            owner = item.key.rpartition(".")[0]
+            known = chain[0] == "this" or self.survey.layouts.member(f"{owner}.{chain[0]}") is not None
+        else:
+            facts = self.survey.halves.graph.functions.get(item.function)
+            known = facts is not None and any(one.name == chain[0] for one in facts.parameters)
+        return known or (len(chain) == 1 and self.definitions.constant(chain[0]))
 
     def _chain(self, item: Item, chain: tuple[str, ...]) -> str:
         """What is wrong with `first->second.third`."""

@@ -18,6 +18,7 @@ class Expression:
 
     text: str
     chains: list[tuple[str, ...]] = field(default_factory=list)  # ("regs", "len") of `regs->len`
+    passed: list[tuple[str, ...]] = field(default_factory=list)  # arguments of calls, which need not be numbers
     calls: list[str] = field(default_factory=list)  # functions that compute a length
     structs: list[str] = field(default_factory=list)  # in sizeof
 
@@ -39,6 +40,7 @@ class _Reader:
         self.rest = text
         self.ahead = ""
         self.kind = ""
+        self.inside = 0  # how many calls deep
         self.step()
 
     def step(self) -> str:
@@ -96,12 +98,14 @@ class _Reader:
             self.result.calls.append(".".join(chain))
             self.arguments()
         else:
-            self.result.chains.append(tuple(chain))
+            (self.result.passed if self.inside else self.result.chains).append(tuple(chain))
 
     def arguments(self) -> None:
         self.need("(")
+        self.inside += 1
         while self.ahead and self.ahead != ")":
             self.total()
             if self.ahead != ")":
                 self.need(",")
+        self.inside -= 1
         self.need(")")

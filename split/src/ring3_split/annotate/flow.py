@@ -86,7 +86,7 @@ def flows(halves: Halves, data: Iterable[Data], functions: set[str]) -> Flows:
     result = Flows()
     done: set[str] = set()
     for unit in data:
-        for function in (unit.shapes.keys() | unit.accesses.keys()) & functions - done:
+        for function in sorted((unit.shapes.keys() | unit.accesses.keys()) & functions - done):
             place = _Places(halves, function)
             for access in unit.accesses.get(function, ()):
                 result.seen[place.of(access.base)].extend(_members(function, access))

@@ -35,6 +35,19 @@ def function(case: Case) -> Inferred | None:
     return None
 
 
+def table(case: Case) -> Inferred | None:
+    """A table of the kernel's functions: a call through it is a downcall, which names the field."""
+    item = case.item
+    if item.pointee != "struct" or item.side != "user" or not case.known.foreign(item.struct):
+        return None
+    members = case.known.layouts.structs[item.struct].members
+    used = case.known.border.types[item.struct].members if item.struct in case.known.border.types else {}
+    if used and all(member.pointee == "fn" for member in members if member.name in used):
+        says = f"only functions are taken out of struct {item.struct}, and called in the kernel"
+        return _inferred(Annotation("handle"), Evidence(item.where, says))
+    return None
+
+
 def contract(case: Case) -> Inferred | None:
     """What the kernel's own struct says of its member, in api.toml."""
     note = case.known.apis.members.get(case.item.key)
@@ -184,7 +197,7 @@ def part(case: Case) -> Inferred | None:
 def single(case: Case) -> Inferred | None:
     """One object: only members at constant offsets are reached through it, and it is never indexed or moved."""
     item = case.item
-    if item.pointee != "struct" or case.measured():
+    if item.pointee != "struct" or case.measured() or case.known.tailed(item.struct):
         return None
     touched = case.touched()
     if touched:
@@ -242,6 +255,7 @@ def number(case: Case) -> Inferred | None:
 
 RULES: tuple[Rule, ...] = (
     function,
+    table,
     contract,
     callback,
     user,
