@@ -158,6 +158,11 @@ def _continued(line: str, lines: Iterator[str]) -> str:
     return " ".join(part.strip() if index else part for index, part in enumerate(parts))
 
 
+def nothing_spelled(_: Instruction) -> list[str]:
+    """What stands in the source at an instruction when there is no source."""
+    return []
+
+
 @dataclass
 class IrModule:
     """A translation unit. Names are without "@" and "%"; values in instructions are with them."""
@@ -173,8 +178,13 @@ class IrModule:
     types: Types
     source: str  # source_filename
     # The names in the source at an instruction; whoever has the source sets it.
-    spelled: Callable[[Instruction], list[str]] = lambda _: []
+    spelled: Callable[[Instruction], list[str]] = nothing_spelled
     kept: dict[str, object] = field(default_factory=dict)  # what analyses found out and others need too
+
+    def forget(self) -> None:
+        """Lets go of all that refers back to the module, so that it is freed without a search for cycles."""
+        self.kept.clear()
+        self.spelled = nothing_spelled
 
 
 def parse(text: str) -> IrModule:

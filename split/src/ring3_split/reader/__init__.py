@@ -37,7 +37,7 @@ def read(ir_path: Path, source: str, root: Path) -> tuple[Unit, Data]:
         raise Refusal(f"{source}: {ir_path} is not text IR of clang: {error}") from error
     with _collector_paused():
         facts = _facts(module, source, root)
-        module.kept.clear()  # what refers back to the module: without it all is freed at once
+        module.forget()
     return facts
 
 
