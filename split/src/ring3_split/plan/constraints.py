@@ -72,20 +72,32 @@ class Constraints:
             self.arcs[cause].setdefault(effect, step)
 
     def closure(self, pins: Mapping[Node, Pin] | None = None, known: Mapping[Node, Link] | None = None) -> dict[Node, Link]:
-        """All that the pins bring to the kernel's side, each with its nearest cause; earlier pins first."""
+        """All that the pins bring to the kernel's side, each with its nearest cause.
+
+        Earlier pins come first, and the calls that lead away from pins before what follows from a function's place there.
+        """
         found: dict[Node, Link] = dict(known or {})
+        places: deque[Node] = deque()
         for node, pin in (self.pins if pins is None else pins).items():
-            if node in found:
-                continue
-            found[node] = Link(pin)
-            todo = deque([node])
-            while todo:
-                cause = todo.popleft()
-                for effect, step in self.arcs.get(cause, {}).items():
-                    if effect not in found:
-                        found[effect] = Link(cause, step)
-                        todo.append(effect)
+            if node not in found:
+                found[node] = Link(pin)
+                self._follow(deque([node]), found, places)
+        while places:
+            self._follow(deque([places.popleft()]), found, places, through=True)
         return found
+
+    def _follow(self, todo: deque[Node], found: dict[Node, Link], places: deque[Node], through: bool = False) -> None:
+        """Follows the arcs from some nodes; functions' places, unless one starts there, are put off."""
+        while todo:
+            cause = todo.popleft()
+            if cause.state is State.PLACED and not through:
+                places.append(cause)
+                continue
+            through = False
+            for effect, step in self.arcs.get(cause, {}).items():
+                if effect not in found:
+                    found[effect] = Link(cause, step)
+                    todo.append(effect)
 
 
 def constraints(subject: Subject, critical: bool) -> Constraints:
