@@ -124,3 +124,10 @@ def test_a_dialect_that_the_configuration_names_is_spoken(planted: Path, clang: 
     configure(planted, ("X86_64=y", "SHOUT=m", 'CC_MS_EXTENSIONS="-fms-extensions"'))
     put(planted / "sound/shout.c", "struct in { int a; };\nstruct out { struct in; };\nint f(struct out *o) { return o->a; }\n")
     assert error(opened(planted, clang, tmp_path), "shout", "sound/shout.c", tmp_path) == ""
+
+
+def test_an_architecture_that_the_tree_has_not_is_refused_with_those_that_it_has(
+    planted: Path, clang: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(Refusal, match="has no arch/arm64; --arch can be i386, x86_64"):
+        opened(planted, clang, tmp_path, name="arm64")

@@ -47,7 +47,10 @@ def architecture(root: Path, name: str) -> Architecture:
         if (root / "arch" / directory).is_dir():
             machines = tuple((option, folder) for option, folder in entry.get("machines", ()))
             return Architecture(name, directory, tuple(entry["flags"]), machines)
-    raise Refusal(f"{root} has no arch/{entry['directory'][0]}: name its architecture with --arch")
+    there = sorted(known for known, other in table.items() if any((root / "arch" / d).is_dir() for d in other["directory"]))
+    raise Refusal(
+        f"{root} has no arch/{entry['directory'][0]}; --arch can be {', '.join(there) or 'none of those that are known'}"
+    )
 
 
 def architecture_of(config: dict[str, str], where: Path) -> str:
