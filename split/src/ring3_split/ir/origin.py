@@ -42,6 +42,7 @@ class Origins:
         self._stores: dict[str, list[str]] = {}
         self._filled: dict[str, str] = {}  # variable whose address is passed -> callee
         self._known: dict[str, tuple[Origin, ...]] = {}
+        self._copies: dict[str, str] = {}  # results of loads from local variables
         self._held: dict[str, tuple[Origin, ...]] = {}
         self._depth = 0
         self._slots = set(body.variables)
@@ -64,6 +65,8 @@ class Origins:
                 self.definitions[instruction.result] = instruction
                 if opcode == "alloca":
                     slots.add(instruction.result)
+                elif opcode == "load" and instruction.operands[0] in slots:
+                    self._copies[instruction.result] = instruction.operands[0]
             if opcode == "store":
                 stored, pointer = instruction.operands
                 if pointer in slots:
@@ -93,6 +96,10 @@ class Origins:
         """All places that a value may have come from."""
         known = self._known.get(text)
         if known is not None:
+            return known
+        slot = self._copies.get(text)
+        if slot is not None and (known := self._contents(slot)):  # nearly all, and quickly
+            self._known[text] = known
             return known
         if self._depth > _DEEP:
             return (UNKNOWN,)
@@ -146,17 +153,18 @@ class Origins:
         return Origin("param", text, index=names.index(text)) if text in names else UNKNOWN
 
     def _load(self, instruction: Instruction) -> tuple[Origin, ...]:
-        pointer = instruction.operands[0]
-        if pointer in self._slots and (values := self._contents(pointer)):
-            return values
-        return tuple(self._loaded(origin, instruction) for origin in self.every(pointer))
+        return tuple(self._loaded(origin, instruction) for origin in self.every(instruction.operands[0]))
 
     def _contents(self, slot: str) -> tuple[Origin, ...]:
         """What a variable may hold, computed once."""
         known = self._held.get(slot)
         if known is None:
+            if self._depth > _DEEP:
+                return (UNKNOWN,)
             self._held[slot] = (_LOOP,)
+            self._depth += 1
             known = self._held[slot] = self._assigned(slot)
+            self._depth -= 1
         return known
 
     def _assigned(self, slot: str) -> tuple[Origin, ...]:
