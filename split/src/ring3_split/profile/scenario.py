@@ -56,7 +56,12 @@ def text(run: Run) -> str:
         "modules": [*run.needs, *kind.modules, *run.device.modules],
         "programs": [str(program) for program in run.programs],
         "files": {f"/lib/ring3/{file.name}": str(file) for file in [*run.modules, *_scripts(run)]},
-        "variables": {"MODULES": " ".join(run.names()), "SECONDS_EACH": f"{run.seconds:g}", "WINDOW": str(run.device.window)},
+        "variables": {
+            "MODULES": " ".join(run.names()),
+            "SECONDS_EACH": f"{run.seconds:g}",
+            "MILLISECONDS_EACH": f"{run.seconds * 1000:.0f}",
+            "WINDOW": str(run.device.window),
+        },
         "device": _devices(run),
         "step": [{"name": name, "run": f"{shell}{command}"} for name, command in steps],
     }

@@ -21,7 +21,7 @@ up() {
 # run NAME OPTIONS...: fio on the disk as a whole.
 run() {
     name=$1; shift
-    fio --name="$name" --filename="$(disk)" --direct=1 --time_based --runtime="$SECONDS_EACH" --output=/tmp/fio "$@" >/dev/null || { cat /tmp/fio; return 1; }
+    fio --name="$name" --filename="$(disk)" --direct=1 --time_based --runtime="${MILLISECONDS_EACH}ms" --output=/tmp/fio "$@" >/dev/null || { cat /tmp/fio; return 1; }
     grep -E "IOPS=" /tmp/fio
 }
 
@@ -34,14 +34,7 @@ control() {
     file=$(disk) || return
     name=${file##*/}
     blkdiscard -l 1048576 "$file" || echo "no discard"
-    for action in rescan timeout state; do
-        path=/sys/block/$name/device/$action
-        [ ! -w "$path" ] || case $action in
-            rescan) echo 1 >"$path" ;;
-            timeout) cat "$path" ;;
-            state) cat "$path" ;;
-        esac
-    done
+    [ ! -w "/sys/block/$name/device/rescan" ] || echo 1 >"/sys/block/$name/device/rescan"
     for host in /sys/class/scsi_host/host*; do [ ! -e "$host/scan" ] || echo "- - -" >"$host/scan"; done
     cat /sys/block/$name/stat
 }

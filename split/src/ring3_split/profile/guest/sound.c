@@ -19,7 +19,7 @@
 
 #include <sound/asound.h>
 
-enum { CHANNELS = 2, PERIOD = 1024, BUFFER = 8192 }; // both in frames
+enum { CHANNELS = 2, PERIOD = 1024, BUFFER = 32768 }; // both in frames
 
 static int16_t frames[PERIOD * CHANNELS];
 
@@ -106,7 +106,7 @@ static void ask(int fd)
 	report("delay", ioctl(fd, SNDRV_PCM_IOCTL_DELAY, &delay));
 }
 
-// Moves periods both ways; a card that ran over or dry is prepared again.
+// Moves periods both ways. A card that ran over or dry (EPIPE) or that a busy host let wait too long (EIO) is prepared again.
 static unsigned transfer(int fd, unsigned long request, unsigned periods)
 {
 	unsigned broken = 0;
@@ -116,9 +116,10 @@ static unsigned transfer(int fd, unsigned long request, unsigned periods)
 
 		if (ioctl(fd, request, &move) == 0)
 			continue;
-		if (errno != EPIPE)
+		if (errno != EPIPE && errno != EIO)
 			die("moving frames");
 		broken++;
+		ioctl(fd, SNDRV_PCM_IOCTL_DROP);
 		if (ioctl(fd, SNDRV_PCM_IOCTL_PREPARE))
 			die("preparing again");
 	}
