@@ -78,7 +78,7 @@ def test_a_sound_card_plays_to_nothing() -> None:
 
 
 def test_a_disk_that_the_lab_does_not_make_hangs_on_its_controller() -> None:
-    assert made(run("virtio_scsi"))["qemu_arguments"][-1] == "scsi-hd,bus=card.0,drive=disk"
+    assert '"bus": "card.0"' in made(run("virtio_scsi"))["qemu_arguments"][-1]
     assert made(run("virtio_blk"))["device"][0]["size"] == "1G"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,9 @@ def text(run: Run) -> str:
     if run.device.kind == "network":
         scenario["modules"].append(_peer(run)[1])
     if run.device.disk:
-        scenario["qemu_arguments"] = [*DISK, f"{run.device.disk},bus=card.0,drive=disk"]
+        # In JSON: QEMU makes the devices of the other form first, and the controller is one in JSON.
+        disk = {"driver": run.device.disk, "bus": "card.0", "drive": "disk"}
+        scenario["qemu_arguments"] = [*DISK, json.dumps(disk)]
     return tomlkit.dumps(scenario)
 
 
