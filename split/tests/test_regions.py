@@ -345,6 +345,14 @@ def test_a_function_that_lets_go_of_its_callers_lock_for_a_while_keeps_it_in_the
     assert unit.region().releases == (10,)
 
 
+def test_a_summary_that_turns_out_to_be_nothing_is_forgotten(read: Read) -> None:
+    unit = read("""static void give(struct device *d) { spin_unlock(&d->lock); }
+    static void stop(struct device *d) { spin_lock(&d->lock); give(d); }
+    static void close(struct device *d) { stop(d); }
+    void f(struct device *d) { close(d); work(1); }""")
+    assert set(unit.held) == {"stop", "spin_lock"}
+
+
 def test_recursion_ends(read: Read) -> None:
     unit = read("""void f(struct device *d, int n) {
         spin_lock(&d->lock);

@@ -15,7 +15,9 @@ Locks taken by a call through a pointer, or by a function of another unit; those
 
 from __future__ import annotations
 
+import heapq
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ring3_split.ir.instruction import Instruction
@@ -67,26 +69,34 @@ class _Unit:
         self._summaries: dict[str, tuple[Outcome, ...]] = {}
 
     def settle(self) -> None:
-        """Makes flows and summaries until nothing changes."""
-        first = [name for name in self._callers if name in self._entries or _GUARD.fullmatch(name)]
-        waiting = dict.fromkeys(caller for name in first for caller in self._callers[name])
+        """Makes flows and summaries until nothing changes: callees first, so only recursion is done again."""
+        order = _bottom_up({name: body.callees for name, body in self._module.functions.items()})
         rounds = dict.fromkeys(self._module.functions, 0)
-        while waiting:
-            name = next(iter(waiting))
-            del waiting[name]
+        first = [name for name in self._callers if name in self._entries or _GUARD.fullmatch(name)]
+        waiting = {(order[caller], caller) for name in first for caller in self._callers[name]}
+        queue = sorted(waiting)
+        while queue:
+            item = heapq.heappop(queue)
+            waiting.discard(item)
+            name = item[1]
             rounds[name] += 1
             if self._summarise(name) and rounds[name] < _ROUNDS:
-                waiting.update(dict.fromkeys(self._callers.get(name, ())))
+                for caller in self._callers.get(name, ()):
+                    if (following := (order[caller], caller)) not in waiting:
+                        waiting.add(following)
+                        heapq.heappush(queue, following)
 
     def _summarise(self, name: str) -> bool:
         """Runs the flow of a function. True if callers see something new."""
         body = self._module.functions[name]
         names = _Names(self._module, body)
         effects = self._effects(body, names)
-        if not effects:
-            return False
-        flow = self.flows[name] = Flow(body, effects, names.place)
-        summary = _summary(flow)
+        summary: tuple[Outcome, ...] = (Outcome(),)
+        if effects:
+            flow = self.flows[name] = Flow(body, effects, names.place)
+            summary = _summary(flow)
+        else:
+            self.flows.pop(name, None)
         changed = summary != self._summaries.get(name, (Outcome(),)) and name not in self._entries
         self._summaries[name] = summary
         return changed
@@ -107,6 +117,25 @@ class _Unit:
                         _called(outcome, instruction, names, guard) for outcome in self._summaries[callee]
                     )
         return found
+
+
+def _bottom_up(callees: Mapping[str, Iterable[str]]) -> dict[str, int]:
+    """A number for each function, above those of the functions that it calls, recursion aside."""
+    order: dict[str, int] = {}
+    seen: set[str] = set()
+    for root in callees:
+        stack = [(root, iter(callees[root]))] if root not in seen else []
+        seen.add(root)
+        while stack:
+            name, rest = stack[-1]
+            following = next((one for one in rest if one in callees and one not in seen), None)
+            if following is None:
+                order[name] = len(order)
+                stack.pop()
+            else:
+                seen.add(following)
+                stack.append((following, iter(callees[following])))
+    return order
 
 
 class _Names:
