@@ -193,6 +193,21 @@ def test_the_same_field_that_locked_unlocks(read: Read) -> None:
     assert unit.regions("g") == ()
 
 
+def test_the_same_patched_branch_that_locked_unlocks(read: Read) -> None:
+    unit = read("""extern _Bool arch_static_branch(void *key, _Bool likely);
+    #define static_branch(key) ({ _Bool branch = arch_static_branch(&key, 0); branch; })
+    int locking;
+    void f(struct device *d) {
+        if (static_branch(locking))
+            spin_lock(&d->lock);
+        work(1);
+        if (static_branch(locking))
+            spin_unlock(&d->lock);
+        work(2);
+    }""")
+    assert unit.working() == {1: {"device.lock"}, 2: set()}
+
+
 def test_a_field_that_is_tested_again_with_the_lock_held_anyway_proves_nothing(read: Read) -> None:
     unit = read("""void f(struct device *d) {
         spin_lock(&d->lock);

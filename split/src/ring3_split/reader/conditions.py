@@ -27,6 +27,7 @@ _OPPOSITE = {"eq": "ne", "ne": "eq", "slt": "sge", "sge": "slt", "sgt": "sle", "
 _OPPOSITE |= {"ult": "uge", "uge": "ult", "ugt": "ule", "ule": "ugt"}
 _SWAPPED = {"slt": "sgt", "sgt": "slt", "sle": "sge", "sge": "sle", "ult": "ugt", "ugt": "ult", "ule": "uge", "uge": "ule"}
 _DEPTH = 20  # of nested expressions; more is not what a test for an error looks like
+_KEYS = ("@arch_static_branch", "@static_key_")
 _COPIES = ("zext", "sext", "trunc", "freeze", "bitcast")
 
 
@@ -117,6 +118,7 @@ class Conditions:
         self._place = place  # the name of what a pointer points to, "" when it has none
         self._defined: dict[str, tuple[str, int, Instruction]] = {}
         self._stores: dict[str, list[tuple[str, int]]] = {}
+        self._stored: dict[tuple[str, int], str] = {}
         self._slots: set[str] = set()
         self._index(body)
 
@@ -131,6 +133,7 @@ class Conditions:
                 elif instruction.opcode == "store":
                     escaped.add(instruction.operands[0])
                     self._stores.setdefault(instruction.operands[1], []).append((label, place))
+                    self._stored[label, place] = instruction.operands[0]
                 elif instruction.opcode == "call":
                     escaped.update(instruction.arguments)
                 elif instruction.opcode != "load":
@@ -157,12 +160,23 @@ class Conditions:
         elif instruction.opcode == "xor" and instruction.type == "i1" and instruction.operands[1] == "true":
             value = _negated(self.value(inner, label, place, depth + 1))
         elif instruction.opcode == "load" and self._current(operand, label, place):
-            value = inner
+            value = self._key(inner, depth) or inner
+        elif instruction.callee.startswith(_KEYS):  # a branch that is patched into the code: read like a global
+            value = f"*{instruction.callee} {' '.join(instruction.arguments)}"
         elif instruction.opcode == "load" and inner not in self._slots and "load volatile" not in instruction.text:
             value = self.field(inner) or operand
         else:
             value = operand
         return value
+
+    def _key(self, slot: str, depth: int) -> Value:
+        """The patched branch that a variable of a macro has the outcome of; None if it is no such variable."""
+        if len(self._stores.get(slot, ())) != 1:
+            return None
+        ((label, place),) = self._stores[slot]
+        value = self.value(self._stored[label, place], label, place, depth + 1)
+        root = value.root if isinstance(value, Test) else value
+        return value if isinstance(root, str) and root.startswith("*@") else None
 
     def field(self, pointer: str) -> str:
         """The name that what a pointer points to is tracked by; "" when it is not."""
