@@ -111,7 +111,7 @@ def _check(arguments: argparse.Namespace) -> int:
     whole = subject.load(kernel, made.driver, arguments.precision or made.precision, arguments.jobs, profile)
     counted = weights.measured(whole, profile) if profile else weights.places(whole)
     verdict = check(whole, made)
-    if not any(fault.rule == "source" for fault in verdict.faults):
+    if verdict.read:
         made.totals = totals(whole, counted, made.sides())
     if arguments.json:
         _print_json({"holds": verdict.holds, "totals": msgspec.to_builtins(made.totals), **msgspec.to_builtins(verdict)})
@@ -127,7 +127,8 @@ def _verdict(path: Path, made: Plan, verdict: Verdict) -> None:
             _finding(kind, finding)
     for note in verdict.notes:
         print(f"note: {note}")
-    print(_half(made))
+    if verdict.read:
+        print(_half(made))
     user = sum(placed.placement is not Side.KERNEL for placed in made.functions.values())
     if verdict.holds:
         resting = f", if {_count(len(verdict.assumptions), 'assumption')} above {_are(len(verdict.assumptions))} true"

@@ -44,6 +44,11 @@ class Verdict(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     @property
+    def read(self) -> bool:
+        """Whether the plan is one of this source; only then it was judged."""
+        return all(fault.rule != "source" for fault in self.faults)
+
+    @property
     def holds(self) -> bool:
         """Whether nothing is broken."""
         return not self.faults
@@ -63,6 +68,7 @@ def _source(subject: Subject, plan: Plan) -> Iterator[Finding]:
     if plan.kernel != subject.kernel:
         text = f"made for kernel {plan.kernel}, judged against {subject.kernel}: name the plan's kernel, or make the plan anew"
         yield Finding("source", plan.driver, text)
+        return
     known = {*subject.placed, *subject.copied}
     for key in sorted(known - plan.functions.keys()):
         yield Finding("source", key, "is in the driver but not in the plan: give it a table with a placement")
