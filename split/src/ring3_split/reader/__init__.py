@@ -110,7 +110,8 @@ def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Dat
         allocations={name: found for name, found in allocations.items() if found},
         shapes={name: found for name, found in shapes.items() if found},
         globals={name: found for name, found in variables.items() if found},
-        variables=known_variables(context, {name for touched_ones in variables.values() for name in touched_ones}),
-        layouts=Layouts(context).of(fields),
+        # Sorted, because two readings of one unit are to be equal byte for byte, and sets have no order.
+        variables=dict(sorted(known_variables(context, {name for ones in variables.values() for name in ones}).items())),
+        layouts=dict(sorted(Layouts(context).of(fields).items())),
     )
     return tuple(functions), data
