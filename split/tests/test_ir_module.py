@@ -31,6 +31,14 @@ def test_text_that_is_not_ir_is_refused() -> None:
         parse("hello\n")
 
 
+def test_ir_that_is_cut_off_is_refused(clang: Path, tmp_path: Path) -> None:
+    text = compile_c(clang, tmp_path, "int f(int a) { return a; }\n").read_text()
+    with pytest.raises(ValueError, match="cut off"):
+        parse(text[:-5])
+    with pytest.raises(ValueError, match="does not end"):
+        parse(text[: text.index("\n}")] + "\n")
+
+
 def test_a_call_has_its_callee_arguments_and_line(read: Read) -> None:
     body = only(read("int g(int, void *, int);\nint f(void *p) {\n  return g(1, p, -3);\n}\n"))
     (call,) = [i for i in body.instructions if i.opcode == "call"]

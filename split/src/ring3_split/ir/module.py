@@ -193,6 +193,8 @@ def parse(text: str) -> IrModule:
     Raises ValueError for text that is not IR of clang.
     """
     found = _Parts()
+    if not text.endswith("\n"):
+        raise ValueError("it is cut off")
     lines = text.split("\n")
     end = len(lines)
     at = 0
@@ -202,7 +204,7 @@ def parse(text: str) -> IrModule:
         if first == "!" and line.startswith("!0 = "):
             break
         if first == "d" and line.startswith("define "):
-            close = lines.index("}", at)
+            close = _end(lines, at)
             found.define(line, lines[at:close])
             at = close
         elif first:
@@ -223,6 +225,14 @@ def parse(text: str) -> IrModule:
         Types(found.layout, found.structs),
         found.source,
     )
+
+
+def _end(lines: list[str], start: int) -> int:
+    """The line that ends a function."""
+    try:
+        return lines.index("}", start)
+    except ValueError:
+        raise ValueError(f"the function of line {start + 1} does not end") from None
 
 
 class _Parts:
