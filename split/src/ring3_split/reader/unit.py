@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ring3_split.ir.fields import Fields
 from ring3_split.ir.instruction import Instruction
-from ring3_split.ir.module import Body, IrModule
+from ring3_split.ir.module import IrModule
 from ring3_split.reader.ctypes import CTypes
-from ring3_split.reader.sources import Sources, Text
+from ring3_split.reader.sources import Sources
 
 
 class Context:
@@ -29,10 +29,6 @@ class Context:
     def file(self, node: int) -> str:
         """The file of a subprogram, variable or type, relative to the tree."""
         return self.sources.relative(self.path(node))
-
-    def text(self, body: Body) -> Text:
-        """The source of the file that a function is in."""
-        return self.sources.text(self.path(body.attached("dbg")))
 
     def spelled(self, instruction: Instruction) -> list[str]:
         """The names that stand in the source where an instruction is: a member, and the members of it that follow."""
