@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import sys
 import time
 from types import TracebackType
@@ -46,7 +47,7 @@ class Progress:
         self._done += 1
         now = time.monotonic()
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], advance=1, unit=unit)
+            self._bar.update(self._bar.task_ids[0], advance=1, unit=posixpath.basename(unit))
         elif now >= self._next:
             self._next = now + EVERY
             left = (now - self._start) * (self._total - self._done) / self._done
