@@ -79,6 +79,18 @@ def test_an_index_that_is_always_below_a_member_gives_the_length() -> None:
     assert inferred(found, "nic.ring") == "array(rings)"
 
 
+def test_an_index_that_is_below_a_parameter_gives_the_length() -> None:
+    border = Border().takes(("list", "u32 *"), ("count", "int")).sees(Shape("index", "param 0", 13, "< param 1"))
+    assert inferred(border.look(), f"{OPEN}(list)") == "array(count)"
+
+
+def test_a_parameter_of_a_callee_is_no_length_here() -> None:
+    border = Border().takes(("list", "u32 *"), ("count", "int")).sees(Shape("flow", "param 0", 12, "fill:0"))
+    border.adds(function("fill", ("what", "u32 *"), ("many", "int"))).calls("nic_open", Call("fill", 12))
+    border.sees(Shape("index", "param 0", 61, "< param 1"), function=f"{FILE}:fill")
+    assert inferred(border.look(), f"{OPEN}(list)") == "asked"
+
+
 def test_an_index_that_is_below_one_member_here_and_anything_there_is_asked() -> None:
     found = with_ring(Shape("index", "field nic.ring", 13, "< nic.rings"), Shape("index", "field nic.ring", 15, "param 1")).look()
     assert inferred(found, "nic.ring") == "asked"
@@ -151,6 +163,11 @@ def test_a_void_pointer_that_nobody_uses_is_asked() -> None:
 def test_characters_of_a_string_function_are_a_string() -> None:
     border = Border(pointer("name", "char", "char *")).sees(Shape("string", "field nic.name", 12, "strlen"))
     assert inferred(border.look(), "nic.name") == "string"
+
+
+def test_a_buffer_that_a_string_is_written_to_is_not_sent_first() -> None:
+    border = Border(number("n")).takes(("buf", "char *")).sees(Shape("flow", "param 0", 12, "sysfs_emit:0"))
+    assert inferred(border.calls("nic_open", Call("sysfs_emit", 12)).look(), f"{OPEN}(buf)") == "out string"
 
 
 def test_the_head_of_a_list_has_the_type_of_the_place_that_walks_it() -> None:

@@ -124,3 +124,8 @@ class Case:
 def case(item: Item, known: Knowledge) -> Case:
     """A pointer with its trace through the code that receives it."""
     return Case(item, known.flows[item.side].trace(item.place), known)
+
+
+def inferred(annotation: Annotation, *evidence: Evidence) -> Inferred:
+    """What a rule says."""
+    return Inferred(annotation, evidence)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ring3_split.annotate.case import Case, Evidence, Inferred
+from ring3_split.annotate.case import Case, Evidence, Inferred, inferred
 from ring3_split.annotate.declared import pointee
 from ring3_split.annotate.flow import Seen
 from ring3_split.annotate.interface import caller
-from ring3_split.annotate.measure import measure
+from ring3_split.annotate.lengths import allocated, bounded, few
 from ring3_split.annotate.vocabulary import Annotation, read
 
 Rule = Callable[[Case], Inferred | None]
@@ -29,9 +29,9 @@ def function(case: Case) -> Inferred | None:
     """A pointer to a function, or to a table of functions, is translated by the symbol table."""
     item = case.item
     if item.pointee == "function":
-        return _inferred(Annotation("function"), Evidence(item.where, f"declared as a pointer to a function: {item.type}"))
+        return inferred(Annotation("function"), Evidence(item.where, f"declared as a pointer to a function: {item.type}"))
     if item.pointee == "struct" and item.struct in case.known.tables and not case.trace.of("index", "arithmetic"):
-        return _inferred(Annotation("operations"), Evidence(item.where, f"struct {item.struct} is initialised with functions"))
+        return inferred(Annotation("operations"), Evidence(item.where, f"struct {item.struct} is initialised with functions"))
     return None
 
 
@@ -44,14 +44,14 @@ def table(case: Case) -> Inferred | None:
     used = case.known.border.types[item.struct].members if item.struct in case.known.border.types else {}
     if used and all(member.pointee == "fn" for member in members if member.name in used):
         says = f"only functions are taken out of struct {item.struct}, and called in the kernel"
-        return _inferred(Annotation("handle"), Evidence(item.where, says))
+        return inferred(Annotation("handle"), Evidence(item.where, says))
     return None
 
 
 def contract(case: Case) -> Inferred | None:
     """What the kernel's own struct says of its member, in api.toml."""
     note = case.known.apis.members.get(case.item.key)
-    return _inferred(read(note).annotation, Evidence("api.toml", f"member {case.item.key}: {note}")) if note else None
+    return inferred(read(note).annotation, Evidence("api.toml", f"member {case.item.key}: {note}")) if note else None
 
 
 def callback(case: Case) -> Inferred | None:
@@ -71,7 +71,7 @@ def user(case: Case) -> Inferred | None:
     notes = [seen for seen, _, note in case.notes() if note.split()[-1:] == ["user"]]
     if seen or notes:
         first = (seen or notes)[0]
-        return _inferred(Annotation("user"), case.evidence(first, f"copied to or from the process by {first.detail}"))
+        return inferred(Annotation("user"), case.evidence(first, f"copied to or from the process by {first.detail}"))
     return None
 
 
@@ -80,27 +80,12 @@ def registers(case: Case) -> Inferred | None:
     for seen, symbol, note in case.notes():
         api = case.known.apis.of(symbol)
         if note == "io" or (api and api.way == "mmio" and not note):
-            return _inferred(Annotation("io"), case.evidence(seen, f"handed to {symbol}"))
+            return inferred(Annotation("io"), case.evidence(seen, f"handed to {symbol}"))
     for origin, allocation in case.known.allocations.get(case.item.place, ()):
         api = case.known.apis.of(allocation.api)
         if api and api.result == "io":
             seen = Seen(origin, allocation.line, "flow")
-            return _inferred(Annotation("io"), case.evidence(seen, f"mapped by {allocation.api}"))
-    return None
-
-
-def allocated(case: Case) -> Inferred | None:
-    """The size that it was allocated with. Several allocations must agree."""
-    found: dict[Annotation, Evidence] = {}
-    for origin, allocation in case.known.allocations.get(case.item.place, ()):
-        annotation = measure(allocation, case)
-        if annotation is None:
-            return None
-        seen = Seen(origin, allocation.line, "flow")
-        found.setdefault(annotation, case.evidence(seen, f"allocated by {allocation.api} with {allocation.size} bytes"))
-    if len(found) == 1:
-        annotation, evidence = next(iter(found.items()))
-        return Inferred(annotation, (evidence,))
+            return inferred(Annotation("io"), case.evidence(seen, f"mapped by {allocation.api}"))
     return None
 
 
@@ -111,15 +96,15 @@ def handle(case: Case) -> Inferred | None:
         return None
     if item.pointee == "struct" and item.struct not in _touched(case):
         says = f"the {item.side} half touches no member of struct {item.struct}"
-        return _inferred(Annotation("handle"), Evidence(item.where, says))
+        return inferred(Annotation("handle"), Evidence(item.where, says))
     if case.unknown() or case.given() or (item.pointee == "struct" and not case.known.foreign(item.struct)):
         return None
     notes = [note.split()[-1:] == ["handle"] for _, _, note in case.notes()]
     if item.pointee == "struct":
-        return _inferred(Annotation("handle"), Evidence(item.where, f"never followed in the {item.side} half"))
+        return inferred(Annotation("handle"), Evidence(item.where, f"never followed in the {item.side} half"))
     if notes and all(notes):
         seen, symbol, _ = case.sinks()[0]
-        return _inferred(Annotation("handle"), case.evidence(seen, f"only handed to {symbol}, which keeps it as a cookie"))
+        return inferred(Annotation("handle"), case.evidence(seen, f"only handed to {symbol}, which keeps it as a cookie"))
     return None
 
 
@@ -127,18 +112,19 @@ def unwalked(case: Case) -> Inferred | None:
     """The links of a list that nobody walks in this half."""
     if case.item.pointee != "list" or case.trace.of("list"):
         return None
-    return _inferred(Annotation("handle"), Evidence(case.item.where, f"never walked in the {case.item.side} half"))
+    return inferred(Annotation("handle"), Evidence(case.item.where, f"never walked in the {case.item.side} half"))
 
 
 def text(case: Case) -> Inferred | None:
     """Characters that are used as a string."""
     if case.item.pointee != "char" and case.item.type.strip() not in ("const u8 *", "u8 *"):
         return None
+    notes = [(seen, symbol, note) for seen, symbol, note in case.notes() if note.split()[-1:] == ["string"]]
+    # A string that is only written need not be sent first.
+    for seen, symbol, note in sorted(notes, key=lambda one: one[2].startswith("out")):
+        return inferred(read(note).annotation, case.evidence(seen, f"handed to {symbol}, which takes a string"))
     for seen in case.trace.of("string"):
-        return _inferred(Annotation("string"), case.evidence(seen, f"used as a string by {seen.detail or 'the code'}"))
-    for seen, symbol, note in case.notes():
-        if note.split()[-1:] == ["string"]:
-            return _inferred(Annotation("string"), case.evidence(seen, f"handed to {symbol}, which takes a string"))
+        return inferred(Annotation("string"), case.evidence(seen, f"used as a string by {seen.detail or 'the code'}"))
     return None
 
 
@@ -148,7 +134,7 @@ def members(case: Case) -> Inferred | None:
         match = re.match(r"(?:struct )?(\w+)\.(\w[\w.]*)$", seen.detail)
         if match:
             says = f"walked as a list of struct {match[1]}"
-            return _inferred(Annotation("list", type=match[1], member=match[2]), case.evidence(seen, says))
+            return inferred(Annotation("list", type=match[1], member=match[2]), case.evidence(seen, says))
     return None
 
 
@@ -162,7 +148,7 @@ def converted(case: Case) -> Inferred | None:
     uses = [(one, struct) for one, struct in casts or reached if struct in case.known.layouts]
     if len({struct for _, struct in uses}) == 1:
         seen, struct = uses[0]
-        return _inferred(Annotation("single", type=struct), case.evidence(seen, f"used as struct {struct}"))
+        return inferred(Annotation("single", type=struct), case.evidence(seen, f"used as struct {struct}"))
     return None
 
 
@@ -181,16 +167,14 @@ def filled(case: Case) -> Inferred | None:
         found[target[1] if target else ""] = seen
     for struct, place in found.items() if len(found) == 1 else ():
         if struct in case.known.layouts:
-            return _inferred(
-                Annotation("single", type=struct), case.evidence(place, f"a pointer to struct {struct} is put there")
-            )
+            return inferred(Annotation("single", type=struct), case.evidence(place, f"a pointer to struct {struct} is put there"))
     return None
 
 
 def part(case: Case) -> Inferred | None:
     """A part of another object, from which the code finds the whole."""
     for seen in case.trace.of("container") if not case.measured() else ():
-        return _inferred(Annotation("single"), case.evidence(seen, f"it is {seen.detail}, by container_of"))
+        return inferred(Annotation("single"), case.evidence(seen, f"it is {seen.detail}, by container_of"))
     return None
 
 
@@ -202,43 +186,8 @@ def single(case: Case) -> Inferred | None:
     touched = case.touched()
     if touched:
         says = f"{len(touched)} places reach its members, none a neighbour"
-        return _inferred(Annotation("single"), case.evidence(touched[0], says))
-    return _inferred(Annotation("single"), Evidence(item.where, f"never indexed or moved in the {item.side} half"))
-
-
-def bounded(case: Case) -> Inferred | None:
-    """Elements whose index is always compared with the same member of the struct that holds the pointer, or with a constant."""
-    item, places = case.item, case.measured()
-    if (
-        item.kind != "field"
-        or item.pointee not in ("number", "struct", "pointer")
-        or not places
-        or case.unknown()
-        or case.sinks()
-    ):
-        return None
-    bounds = {seen.detail for seen in places}
-    owner = item.key.rpartition(".")[0]
-    match = re.fullmatch(rf"< ({re.escape(owner)}\.)?(\w+)", bounds.pop()) if len(bounds) == 1 else None
-    if not match or not (match[1] or match[2].isdigit()) or any(seen.what != "index" for seen in places):
-        return None
-    return _inferred(
-        Annotation("array", length=match[2]), case.evidence(places[0], f"the index is below {match[1] or ''}{match[2]}")
-    )
-
-
-def few(case: Case) -> Inferred | None:
-    """Elements that are only ever reached by constant indices: as many as the highest asks for."""
-    places = case.measured()
-    if not places or case.unknown() or case.sinks() or case.item.pointee not in ("number", "struct"):
-        return None
-    if any(seen.what != "index" or not seen.detail.isdigit() for seen in places):
-        return None
-    last = max(places, key=lambda seen: int(seen.detail))
-    length = int(last.detail) + 1
-    return _inferred(
-        Annotation("array", length=str(length)), case.evidence(last, f"{last.detail} is the highest index, all are constant")
-    )
+        return inferred(Annotation("single"), case.evidence(touched[0], says))
+    return inferred(Annotation("single"), Evidence(item.where, f"never indexed or moved in the {item.side} half"))
 
 
 def number(case: Case) -> Inferred | None:
@@ -247,7 +196,7 @@ def number(case: Case) -> Inferred | None:
     if item.pointee != "number" or item.kind == "field" or case.measured() or case.unknown():
         return None
     if all(note.split()[-1:] == ["single"] for _, _, note in notes):
-        return _inferred(
+        return inferred(
             Annotation("single"), Evidence(item.where, "never indexed or moved, nor handed to what takes more than one")
         )
     return None
@@ -301,7 +250,3 @@ def _own_names(note: str, case: Case, table: str) -> str | None:
             return None
         note = note.replace(f"ops.{operation}(", f"{sisters[0]}(")
     return note
-
-
-def _inferred(annotation: Annotation, *evidence: Evidence) -> Inferred:
-    return Inferred(annotation, evidence)

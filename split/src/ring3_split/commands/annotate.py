@@ -52,10 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command; its exit code."""
     plan = load(arguments.plan) if arguments.plan else None
     name = _name(arguments.driver, plan)
-    kernel = source_options.kernel(arguments)
     path = arguments.out or Path(f"{name}.annotations.toml")
     if arguments.check and not path.exists():
         raise Refusal(f"{path}: is not there: write it with `annotate {name} --out {path}`, answer it, then check")
+    kernel = source_options.kernel(arguments)
     questions = file.load(path)
     found, described = look(kernel, name, plan, questions.answers(), arguments.jobs)
     questions.update(found, described)
