@@ -73,6 +73,8 @@ def test_a_plan_is_never_overwritten(tmp_path: Path) -> None:
     [
         ('placement = "user"', 'placement = "moon"', r"functions\.d/a\.c:ioctl: Invalid enum value 'moon'"),
         ("version = 1", "version = 9", "version 9 of a plan"),
+        ("version = 1", "", "not a plan, it has no version"),
+        ('rule = "critical"', 'rul = "critical"', r"functions\.d/a\.c:clean: Object contains unknown field `rul`"),
         ("lines = 10", "lines = ", "not a TOML file.*line"),
         ('driver = "made"', "", "missing required field `driver`"),
     ],

@@ -33,7 +33,7 @@ class Side(StrEnum):
     BOTH = "both"
 
 
-class Placed(msgspec.Struct, omit_defaults=True):
+class Placed(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """A function's place."""
 
     placement: Side
@@ -59,7 +59,7 @@ class Totals(msgspec.Struct, frozen=True):
     crossings: int  # upcalls and downcalls
 
 
-class Plan(msgspec.Struct):
+class Plan(msgspec.Struct, forbid_unknown_fields=True):
     """A plan, as its file has it."""
 
     version: int
@@ -81,11 +81,15 @@ def load(path: Path) -> Plan:
     """Reads a plan, as it was edited. Refuses what is not one, and says where."""
     try:
         document = tomlkit.parse(path.read_text()).unwrap()
-    except OSError as error:
+    except FileNotFoundError as error:
         raise Refusal(f"{path}: {error.strerror}: write a plan first: ring3 split plan DRIVER --out {path}") from None
+    except OSError as error:
+        raise Refusal(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, TOMLKitError) as error:
         raise Refusal(f"{path}: not a TOML file: {error}") from None
     version = document.get("version")
+    if version is None:
+        raise Refusal(f"{path}: not a plan, it has no version")
     if version != VERSION:
         raise Refusal(f"{path}: version {version} of a plan, this program knows {VERSION}: make the plan anew")
     try:
