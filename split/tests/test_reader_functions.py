@@ -194,6 +194,22 @@ def test_an_address_that_goes_through_a_local_variable_is_found_where_it_ends(un
     assert places(named(unit(text), "f").stored) == [("a", "s.go"), ("b", "s.go")]
 
 
+def test_an_address_that_is_returned_is_taken(unit: Read) -> None:
+    text = "typedef void (*handler)(void);\nstatic void a(void) {}\nhandler f(void) { return a; }\n"
+    assert named(unit(text), "f").stored == (Stored("a", 3),)
+
+
+def test_a_call_of_a_local_pointer_that_starts_as_null_is_direct(unit: Read) -> None:
+    text = "static void a(void) {}\nvoid f(int i) { void (*p)(void) = 0; if (i) p = a; if (p) p(); }\n"
+    function = named(unit(text), "f")
+    assert ([c.callee for c in function.calls], function.indirect) == (["a"], ())
+
+
+def test_an_alias_that_is_stored_is_a_function(unit: Read) -> None:
+    text = 'void real(void) {}\nvoid other(void) __attribute__((alias("real")));\nstruct s { void (*go)(void); } s = { other };\n'
+    assert places(unit(text).stored) == [("other", "s.go")]
+
+
 def test_a_comparison_takes_no_address(unit: Read) -> None:
     text = "struct s { void (*go)(void); };\nstatic void a(void) {}\nint f(struct s *s) { return s->go == a; }\n"
     assert named(unit(text), "f").stored == ()

@@ -16,7 +16,7 @@ _SEGMENT = re.compile(r"addrspace\(25[67]\)|%[gf]s:")
 _GLOBALS = re.compile(r'@([\w.$-]+|"[^"]*")')
 _PERCPU_SYMBOLS = frozenset(("__per_cpu_offset", "per_cpu__this_cpu_off", "this_cpu_off"))
 _TRAMPOLINE = "@__SCT__"  # of a static call: what a tracepoint calls is not in the unit
-_SINKS = frozenset(("store", "call", "callbr", "phi", "select"))
+_SINKS = frozenset(("store", "call", "callbr", "ret", "cmpxchg", "atomicrmw", "phi", "select"))
 
 
 class Functions:
@@ -88,8 +88,9 @@ class Functions:
     def _targets(self, body: Body, call: Instruction) -> list[str]:
         """The functions that a local pointer may be, when it can be nothing else."""
         origins = Origins.within(self._module, body).every(call.callee)
-        known = all(one.kind == "global" and one.address and self._context.is_function(one.name) for one in origins)
-        return [one.name for one in origins] if known else []
+        values = [one for one in origins if one.kind != "constant"]  # null, which is not called
+        known = all(one.kind == "global" and one.address and self._context.is_function(one.name) for one in values)
+        return [one.name for one in values] if known else []
 
     def _indirect(self, body: Body, call: Instruction, held: tuple[int, ...]) -> Indirect:
         origin = Origins.within(self._module, body).of(call.callee)
@@ -127,13 +128,13 @@ class Functions:
         if instruction.opcode == "store":
             functions = self._functions(origins, instruction.operands[0])
             return [self._store(origins, instruction, function) for function in functions]
-        api = self._api(origins, instruction)
-        if not api:
+        if instruction.opcode not in _SINKS - {"phi", "select"}:
             return []
+        api = self._api(origins, instruction)
         return [
-            Stored(function, instruction.line, api=api, argument=position)
-            for position, argument in enumerate(instruction.arguments)
-            for function in self._functions(origins, argument)
+            Stored(function, instruction.line, api=api, argument=position if api else -1)
+            for position, operand in enumerate(instruction.operands)
+            for function in self._functions(origins, operand)
         ]
 
     def _functions(self, origins: Origins, operand: str) -> list[str]:
@@ -150,7 +151,7 @@ class Functions:
         return Stored(function, store.line, object=place.name if place.kind == "global" and place.address else "")
 
     def _api(self, origins: Origins, call: Instruction) -> str:
-        """The symbol that is called, or the field that its address was loaded from; "" for assembly."""
+        """The symbol that is called, or the field that its address was loaded from; "" of assembly, and of what is no call."""
         if call.callee.startswith("@"):
             return plain(call.callee[1:])
         if call.callee.startswith("%"):

@@ -38,5 +38,6 @@ class Context:
         return self.sources.text(self.metadata.file(scope)).words(instruction.line, instruction.column)
 
     def is_function(self, symbol: str) -> bool:
-        """Whether a symbol is a function."""
+        """Whether a symbol is a function, or stands for one."""
+        symbol = self.module.aliases.get(symbol, symbol)
         return symbol in self.module.functions or symbol in self.module.declarations
