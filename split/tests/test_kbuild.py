@@ -72,6 +72,15 @@ def test_a_directory_that_make_cannot_evaluate_is_noted_and_the_others_are_read(
     assert {"card", "shout"} <= {target.module.name for target in found.targets}
 
 
+def test_a_source_that_a_rule_takes_from_another_folder_is_found(tree: Path, tmp_path: Path) -> None:
+    put(
+        tree / "sound/Makefile",
+        "obj-m := mix.o\nmix-y := near/bridge.o\n$(obj)/near/%.o: $(srctree)/drivers/net/bridge/%.c FORCE\n",
+    )
+    sources = {t.module.name: t.module.sources for t in read(tree, tmp_path / "cache").targets}
+    assert sources["mix"] == ("drivers/net/bridge/bridge.c",)
+
+
 def test_the_catalogue_is_kept(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = read(tree, tmp_path / "cache")
     monkeypatch.setattr(catalogue, "read", lambda *_: pytest.fail("read again"))

@@ -27,6 +27,8 @@ READS = re.compile(
     r"-(D|U|I|std=|include|iquote|isystem|idirafter|m(no-)?(sse|mmx|avx|80387|hard-float|soft-float)|f(un)?signed|fshort|fms-)"
 )
 SEPARATE = ("-I", "-D", "-U", "-include", "-iquote", "-isystem", "-idirafter")
+# A rule by which objects come from sources of another folder: "$(obj)/shared/%.o: $(srctree)/drivers/other/%.c".
+ELSEWHERE = re.compile(r"^\$\(obj\)/(\S*)%\.o\s*:\s*\$\((src|srctree)\)/(\S*)%\.c", re.MULTILINE)
 
 
 class Target(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,7 +89,8 @@ def _target(root: Path, directory: Directory, name: str, kind: str, inherited: l
     for part in _parts(directory, name, kind):
         stem = posixpath.normpath(posixpath.join(directory.path, part))
         source, reason = source_of(root, stem)
-        if reason:
+        source = source or _elsewhere(root, directory, stem)
+        if not source:
             skipped[f"{stem}.o"] = reason
         elif source not in sources:
             sources.append(source)
@@ -119,6 +122,17 @@ def source_of(root: Path, stem: str) -> tuple[str, str]:
         if (root / (stem + ending)).is_file():
             return "", reason
     return "", "generated during the build, or not there"
+
+
+def _elsewhere(root: Path, directory: Directory, stem: str) -> str:
+    """The source of an object that a rule of its kbuild file takes from another folder; "" when there is no such rule."""
+    for file in directory.words("MAKEFILE_LIST"):
+        for prefix, top, folder in ELSEWHERE.findall((root / file).read_text(errors="replace")):
+            start = f"{directory.path}/{prefix}"
+            source = ("" if top == "srctree" else f"{directory.path}/") + folder + stem.removeprefix(start) + ".c"
+            if stem.startswith(start) and (root / source).is_file():
+                return str(posixpath.normpath(source))
+    return ""
 
 
 def _own_flags(directory: Directory, part: str) -> tuple[str, ...]:
