@@ -142,5 +142,10 @@ def test_ways_of_counting_are_ordered_by_their_distance_from_the_paper() -> None
     assert (mean.percent, mean.away) == ({"net": 25.0}, 2.8)
 
 
+def test_the_range_over_all_ways_of_counting_is_said() -> None:
+    # Least: direct calls, mean over modules, (1 of 4 + 0) / 2. Most: by C file with roots, a.c, whose two functions are critical.
+    assert paper.ranges(paper.countings(study(family("net", [ROOTED, ROOTLESS])))) == {"net": (12.5, 100.0)}
+
+
 def test_families_that_the_paper_does_not_have_are_not_compared() -> None:
     assert paper.countings(study(family("gpu", [ROOTED]))) == []

@@ -33,13 +33,15 @@ def write(study: Study, details: Mapping[str, str], picture: Path | None, path: 
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    countings = [] if study.quick else paper.countings(study)
     svg = picture.read_text(encoding="utf-8") if picture and picture.exists() else ""
     text = environment.get_template(
         "page.html"
     ).render(
         study=study,
         paper_rule=PAPER,
-        countings=[] if study.quick else paper.countings(study)[:NEAREST],
+        countings=countings[:NEAREST],
+        ranges=paper.ranges(countings),
         said=[family for family in study.families if family.paper and family.module.drivers],
         units=paper.UNITS,
         ways=paper.WAYS,

@@ -6,7 +6,7 @@ and none is made to fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Literal, get_args
 
@@ -51,6 +51,13 @@ def countings(study: Study) -> list[Counting]:
     """Every way of counting, nearest to the paper first. Empty when none of its families was studied."""
     families = [family for family in study.families if family.paper and family.module.drivers]
     return sorted(_each(study, families), key=lambda counting: counting.away) if families else []
+
+
+def ranges(countings: Sequence[Counting]) -> dict[str, tuple[float, float]]:
+    """The least and the greatest share that any way of counting gives, by family."""
+    names = countings[0].percent if countings else ()
+    shares = {name: [counting.percent[name] for counting in countings] for name in names}
+    return {name: (min(some), max(some)) for name, some in shares.items()}
 
 
 def _each(study: Study, families: list[FamilyResult]) -> Iterator[Counting]:

@@ -84,11 +84,6 @@ class Row(msgspec.Struct, frozen=True):
         """What tells it from all others, even from one of the same name: folder and name."""
         return f"{self.directory}/{self.name}"
 
-    @property
-    def counts(self) -> Counts:
-        """With its libraries, if any."""
-        return self.together or self.alone
-
 
 class Study(msgspec.Struct, frozen=True):
     """All of it."""

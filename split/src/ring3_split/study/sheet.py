@@ -12,8 +12,11 @@ def write(study: Study, path: Path) -> None:
     """Writes all drivers; docs/split.md says what the columns are."""
     with path.open("w", newline="", encoding="utf-8") as file:
         sheet = csv.writer(file, lineterminator="\n")
-        sheet.writerow(header(study))
-        sheet.writerows(_row(row) for row in study.drivers)
+        columns = header(study)
+        sheet.writerow(columns)
+        for row in study.drivers:
+            cells = _row(row)
+            sheet.writerow(cells + [""] * (len(columns) - len(cells)))
 
 
 def header(study: Study) -> list[str]:
@@ -28,7 +31,8 @@ def header(study: Study) -> list[str]:
 
 def _row(row: Row) -> list[str | int]:
     start: list[str | int] = [row.name, row.directory, " ".join(row.families), int(row.library), " ".join(row.libraries)]
-    return [*start, row.sources, len(row.failures), *_counts(row.alone), *_counts(row.counts)]
+    together = _counts(row.together) if row.together else []
+    return [*start, row.sources, len(row.failures), *_counts(row.alone), *together]
 
 
 def _counts(counts: Counts) -> list[int]:

@@ -101,7 +101,10 @@ def nearest(study: Study, number: int) -> Table:
     said = {family.name: family.paper for family in study.families if family.paper and family.module.drivers}
     heads = [f"{name} (paper {family.drivers}: {_percent(family.critical)})" for name, family in said.items()]
     table = _table(("a driver is a", "counted", "rule"), (*heads, "points away"))
-    for counting in paper.countings(study)[:number]:
+    countings = paper.countings(study)
+    for counting in countings[:number]:
         cells = [f"{counting.drivers[name]}: {_percent(counting.percent[name])}" for name in said]
         table.add_row(paper.UNITS[counting.unit], paper.WAYS[counting.way], counting.rule, *cells, f"{counting.away:.1f}")
+    spread = (f"{least:.1f} to {_percent(most)}" for least, most in paper.ranges(countings).values())
+    table.add_row(f"all {len(countings)}", "", "", *spread, "")
     return table
