@@ -100,7 +100,7 @@ def test_an_element_of_an_array_in_a_global_is_its_field(argument: Look) -> None
     assert (origin.name, str(origin.base.object)) == ("in.q", "global g")
 
 
-@pytest.mark.parametrize("flags", [(), ("-m32",)])
+@pytest.mark.parametrize("flags", [(), ("-m32",), ("--target=aarch64-linux-gnu",), ("--target=mips-linux-gnu",)])
 def test_bit_fields_are_told_apart(touched: Callable[..., list[str]], flags: tuple[str, ...]) -> None:
     text = "struct s { unsigned a:3, b:5; int c:4; long long d:40; int e; };"
     text += "int f(struct s *p) { p->b = 3; p->d = 1; p->e = 2; return p->a + p->c; }"

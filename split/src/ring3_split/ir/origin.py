@@ -289,6 +289,8 @@ class Origins:
                 steps = self.fields.alternative(node, width, pointer, lambda: self._words(instruction))
             elif any(member.bitfield for member in metadata.members(node)):
                 start, count = self._bits(instruction, width)
+                if self._module.types.big_endian:  # the first bit of a unit is its highest
+                    start = width - start - count
                 step = self.fields.bits(node, origin.at + start, count)
                 steps = (step,) if step else ()
             elif origin.object.kind == "global":  # the address of the first member is that of the variable

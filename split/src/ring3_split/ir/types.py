@@ -48,6 +48,7 @@ class Types:
 
     def __init__(self, layout: str, structs: dict[str, str]) -> None:
         self.structs = structs
+        self.big_endian = layout.startswith("E")
         self._alignments = dict(_DEFAULTS)
         self._pointers: dict[int, tuple[int, int]] = {0: (64, 64)}
         for part in layout.split("-"):
