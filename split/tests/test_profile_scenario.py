@@ -115,11 +115,11 @@ def test_a_step_that_fails_is_named_with_what_it_said(tmp_path: Path, monkeypatc
     monkeypatch.setenv("RING3", str(program))
     seen: list[tuple[str, bool]] = []
     with pytest.raises(Refusal, match=r"failed at 'up' \(exit code 1\): eth0: no link; all output is in .*log"):
-        lab.run(tmp_path / "s.toml", tmp_path / "out", tmp_path / "log", lambda line, step: seen.append((line, step)))
+        lab.run(tmp_path / "s.toml", tmp_path, tmp_path / "out", tmp_path / "log", lambda line, step: seen.append((line, step)))
     assert seen[:2] == [("up", True), ("eth0: no link", False)]
 
 
 def test_a_lab_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RING3", str(tmp_path / "nothing"))
     with pytest.raises(Refusal, match="does not start: No such file"):
-        lab.run(tmp_path / "s.toml", tmp_path / "out", tmp_path / "log", lambda _line, _step: None)
+        lab.run(tmp_path / "s.toml", tmp_path, tmp_path / "out", tmp_path / "log", lambda _line, _step: None)

@@ -14,7 +14,7 @@ from ring3_split import driver as drivers
 from ring3_split import source_options
 from ring3_split.profile import record
 from ring3_split.profile.record import Pair, Profile
-from ring3_split.profile.run import Request, profile
+from ring3_split.profile.run import Request, check, profile
 
 ROWS = 15
 
@@ -51,8 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command. 1 when the static graph lacks a call that was seen."""
     kernel = source_options.kernel(arguments)
     cache = source_options.cache(arguments).absolute()
-    driver = drivers.load(kernel, arguments.driver, jobs=arguments.jobs)
     request = Request(arguments.workload, arguments.seconds, arguments.stock)
+    check(kernel, arguments.driver, request)
+    driver = drivers.load(kernel, arguments.driver, jobs=arguments.jobs)
 
     def show(line: str, step: bool) -> None:
         if step or arguments.verbose:

@@ -112,7 +112,7 @@ def _make(kernel: Kernel, file: Path, settings: list[str]) -> None:
     """Makes a module in its folder. Its name is the one target, so that its neighbours are not built."""
     if not shutil.which("make"):
         raise Refusal("make is missing, which builds the driver: apt-get install make, or profile with --stock")
-    command = ["make", "-s", "-C", str(headers(kernel)), "-f", str(kernel.root / "Makefile"), f"M={file.parent}", "CC=gcc"]
+    command = ["make", "-s", "-C", str(kernel.root), f"O={headers(kernel)}", f"M={file.parent}", "CC=gcc"]
     # No type information of the kernel's image is at hand to make the module's from, and loading needs none.
     command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", *settings, file.name]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "KBUILD_", "KCFLAGS"))}
@@ -123,4 +123,5 @@ def _make(kernel: Kernel, file: Path, settings: list[str]) -> None:
     if done.returncode or not file.exists():
         lines = (done.stderr or done.stdout).strip().splitlines()
         first = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "make said nothing")
-        raise Refusal(f"{file.stem} does not build: {first.strip()}; profile the distribution's own with --stock")
+        hint = f" (this is {compiler()})" if "unrecognized" in first else ""
+        raise Refusal(f"{file.stem} does not build: {first.strip()}{hint}; profile the distribution's own with --stock")

@@ -66,17 +66,23 @@ def _compiled(source: Path, folder: Path) -> Path:
     return file
 
 
-def run(scenario: Path, out: Path, log: Path, show: Callable[[str, bool], None]) -> None:
-    """Boots the guest, runs the steps and leaves their files in `out`. `show` gets every line, and whether it names a step.
+def run(scenario: Path, cache: Path, out: Path, log: Path, show: Callable[[str, bool], None]) -> None:
+    """Boots the guest with what is in `cache`, runs the steps and leaves their files in `out`.
+
+    `show` gets every line, and whether it names a step.
 
     Raises:
         Refusal: the lab or a step failed; its output is in `log`.
     """
     command = [program(), "lab", "run", str(scenario), "--out", str(out)]
+    environment = os.environ | {"RING3_CACHE": str(cache)}
     step, last = "the boot", [""]
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("w") as copy, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as lab:
+        with (
+            log.open("w") as copy,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as lab,
+        ):
             try:
                 for line in lab.stdout or ():
                     copy.write(line)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ring3_split.driver import Driver
+from ring3_split.errors import Refusal
 from ring3_split.graph import link
 from ring3_split.kernel import Kernel
 from ring3_split.profile import build, counts, lab, record, scenario, shipped
@@ -30,15 +31,26 @@ class Request:
     stock: bool = False
 
 
+def check(kernel: Kernel, driver: str, request: Request) -> None:
+    """Refuses what cannot be run before anything is read or built for it.
+
+    Raises:
+        Refusal: no device for the driver, no such workload, not the distribution's kernel, or no lab.
+    """
+    version(kernel)
+    steps(device(driver).kind, request.workload)
+    if kernel.module(driver).builtin:
+        raise Refusal(f"{driver} is linked into the kernel {kernel.name}; only a module can be loaded under the tracer")
+    lab.program()
+
+
 def profile(kernel: Kernel, driver: Driver, request: Request, cache: Path, show: Callable[[str, bool], None]) -> Profile:
     """Runs a driver in the lab and counts its calls.
 
     Raises:
-        Refusal: no device for it, it does not build, the guest failed, or the lab is not there.
+        Refusal: see `check`; or it does not build, or the guest failed.
     """
     found = device(driver.name)
-    steps(found.kind, request.workload)
-    release = version(kernel)
     log = record.place(kernel.folder, driver.name, request.workload, stock=request.stock).with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="ring3-profile-") as name:
         folder = Path(name)
@@ -50,10 +62,10 @@ def profile(kernel: Kernel, driver: Driver, request: Request, cache: Path, show:
         files = tuple(item.path for item in ordered)
         revision = build.build_own(kernel, scenario.GUEST / "revision.c") if found.revision is not None else None
         run = scenario.Run(
-            driver.name, found, request.workload, request.seconds, release, files, tuple(needs), programs, revision
+            driver.name, found, request.workload, request.seconds, version(kernel), files, tuple(needs), programs, revision
         )
         (folder / "scenario.toml").write_text(scenario.text(run))
-        lab.run(folder / "scenario.toml", folder / "out", log, show)
+        lab.run(folder / "scenario.toml", cache, folder / "out", log, show)
         counted = counts.read(folder / "out")
     return _profile(kernel, driver, request, objects, counted)
 
