@@ -60,9 +60,19 @@ def profile(kernel: Kernel, driver: Driver, request: Request, cache: Path, show:
         own = {plain(item.path.stem) for item in objects}
         needs = dict.fromkeys(need for item in ordered for need in item.needs() if plain(need) not in own)
         files = tuple(item.path for item in ordered)
-        revision = build.build_own(kernel, scenario.GUEST / "revision.c") if found.revision is not None else None
+        others = [shipped.unpack(shipped_modules(kernel, cache), name, folder) for name in found.after]
+        if found.revision is not None:
+            others.append(build.build_own(kernel, scenario.GUEST / "revision.c"))
         run = scenario.Run(
-            driver.name, found, request.workload, request.seconds, version(kernel), files, tuple(needs), programs, revision
+            driver.name,
+            found,
+            request.workload,
+            request.seconds,
+            version(kernel),
+            files,
+            tuple(needs),
+            programs,
+            tuple(others),
         )
         (folder / "scenario.toml").write_text(scenario.text(run))
         lab.run(folder / "scenario.toml", cache, folder / "out", log, show)

@@ -29,7 +29,7 @@ class Run:
     modules: tuple[Path, ...]  # the driver's own files, in the order in which they are loaded
     needs: tuple[str, ...]  # modules of the kernel that they depend on
     programs: tuple[Path, ...]
-    revision: Path | None = None  # the module that changes the revision of a device
+    others: tuple[Path, ...] = ()  # modules that are loaded after them, and the one that changes the revision of a device
 
     def names(self) -> list[str]:
         """Names of the driver's modules."""
@@ -39,7 +39,8 @@ class Run:
 def steps_of(run: Run) -> list[tuple[str, str]]:
     """(what it is, shell) of every step."""
     work = [(name, name) for name in steps(run.device.kind, run.workload)]
-    revision = f"insmod /lib/ring3/revision.ko device=$CARD revision={run.device.revision} && " if run.revision else ""
+    number = run.device.revision
+    revision = "" if number is None else f"insmod /lib/ring3/revision.ko device=$CARD revision={number} && "
     before = [("tracing begins", f"{revision}prepare && trace_begin"), (f"{run.driver} is loaded", "load")]
     return [*before, *work, (f"{run.driver} is unloaded", "unload && trace_end")]
 
@@ -54,11 +55,12 @@ def text(run: Run) -> str:
         "kernel": run.kernel,
         "iommu": "none",
         "time_limit": int(SETUP + len(steps) * (15 + 4 * run.seconds)),
-        "modules": [*run.needs, *kind.modules, *run.device.modules],
+        "modules": [*run.needs, *kind.modules],
         "programs": [str(program) for program in run.programs],
         "files": {f"/lib/ring3/{file.name}": str(file) for file in [*run.modules, *_scripts(run)]},
         "variables": {
             "MODULES": " ".join(run.names()),
+            "AFTER": " ".join(run.device.after),
             "SECONDS_EACH": f"{run.seconds:g}",
             "MILLISECONDS_EACH": f"{run.seconds * 1000:.0f}",
             "WINDOW": str(run.device.window),
@@ -76,8 +78,7 @@ def text(run: Run) -> str:
 
 
 def _scripts(run: Run) -> Sequence[Path]:
-    own = [run.revision] if run.revision else []
-    return [GUEST / "trace.sh", GUEST / f"{run.device.kind}.sh", *own]
+    return [GUEST / "trace.sh", GUEST / f"{run.device.kind}.sh", *run.others]
 
 
 def _devices(run: Run) -> list[dict[str, Any]]:

@@ -2,8 +2,10 @@
 
 disk() {
     for try in $(seq 250); do
-        for path in $(find "/sys/bus/pci/devices/$CARD/" -type d -path "*/block/*" -prune 2>/dev/null); do
-            [ ! -e "/dev/${path##*/}" ] || { echo "/dev/${path##*/}"; return; }
+        for path in $(find "/sys/bus/pci/devices/$CARD/" -type d 2>/dev/null); do
+            # A namespace nvme0n1 may be there as its path nvme0c0n1.
+            file=/dev/$(echo "${path##*/}" | sed 's/c[0-9]*n/n/')
+            [ ! -b "$file" ] || { echo "$file"; return; }
         done
         usleep 20000
     done

@@ -22,11 +22,12 @@ load() {
         insmod "/lib/ring3/$module.ko" || { dmesg | tail -n 5; return 1; }
         (cd "/sys/module/$name/sections" && for section in $(ls -A); do echo "$module $section $(cat "$section")"; done) >>"$OUT/sections"
     done
-    echo "loaded: $MODULES"
+    for module in $AFTER; do insmod "/lib/ring3/$module.ko" || { dmesg | tail -n 5; return 1; }; done
+    echo "loaded: $MODULES $AFTER"
 }
 
 unload() {
-    for module in $MODULES; do reversed="$module $reversed"; done
+    for module in $MODULES $AFTER; do reversed="$module $reversed"; done
     for module in $reversed; do rmmod "$module" || return; done
     echo "unloaded: $reversed"
 }
