@@ -50,34 +50,37 @@ def profile(kernel: Kernel, driver: Driver, request: Request, cache: Path, show:
     Raises:
         Refusal: see `check`; or it does not build, or the guest failed.
     """
-    found = device(driver.name)
     log = record.place(kernel.folder, driver.name, request.workload, stock=request.stock).with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="ring3-profile-") as name:
         folder = Path(name)
         objects = _objects(kernel, driver, request, cache, folder)
-        programs = lab.compiled(("calls", *kinds()[found.kind].programs), kernel.folder.parent / "guest")
-        ordered = in_order(objects)
-        own = {plain(item.path.stem) for item in objects}
-        needs = dict.fromkeys(need for item in ordered for need in item.needs() if plain(need) not in own)
-        files = tuple(item.path for item in ordered)
-        others = [shipped.unpack(shipped_modules(kernel, cache), name, folder) for name in found.after]
-        if found.revision is not None:
-            others.append(build.build_own(kernel, scenario.GUEST / "revision.c"))
-        run = scenario.Run(
-            driver.name,
-            found,
-            request.workload,
-            request.seconds,
-            version(kernel),
-            files,
-            tuple(needs),
-            programs,
-            tuple(others),
-        )
+        run = _run(kernel, driver, request, cache, folder, objects)
         (folder / "scenario.toml").write_text(scenario.text(run))
         lab.run(folder / "scenario.toml", cache, folder / "out", log, show)
         counted = counts.read(folder / "out")
     return _profile(kernel, driver, request, objects, counted)
+
+
+def _run(kernel: Kernel, driver: Driver, request: Request, cache: Path, folder: Path, objects: Sequence[Object]) -> scenario.Run:
+    """What goes into the guest, beside the driver's modules."""
+    found = device(driver.name)
+    own = {plain(item.path.stem) for item in objects}
+    ordered = in_order(objects)
+    needs = dict.fromkeys(need for item in ordered for need in item.needs() if plain(need) not in own)
+    others = [shipped.unpack(shipped_modules(kernel, cache), module, folder) for module in found.after]
+    if found.revision is not None:
+        others.append(build.build_own(kernel, scenario.GUEST / "revision.c"))
+    return scenario.Run(
+        driver=driver.name,
+        device=found,
+        workload=request.workload,
+        seconds=request.seconds,
+        kernel=version(kernel),
+        modules=tuple(item.path for item in ordered),
+        needs=tuple(needs),
+        programs=lab.compiled(("calls", *kinds()[found.kind].programs), kernel.folder.parent / "guest"),
+        others=tuple(others),
+    )
 
 
 def plain(name: str) -> str:
