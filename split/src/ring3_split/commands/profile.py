@@ -50,8 +50,7 @@ def _seconds(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command. 1 when the static graph lacks a call that was seen."""
     kernel = source_options.kernel(arguments)
-    cache = source_options.cache(arguments).absolute()
-    request = Request(arguments.workload, arguments.seconds, arguments.stock)
+    request = Request(source_options.cache(arguments).absolute(), arguments.workload, arguments.seconds, arguments.stock)
     check(kernel, arguments.driver, request)
     driver = drivers.load(kernel, arguments.driver, jobs=arguments.jobs)
 
@@ -59,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         if step or arguments.verbose:
             print(line if step else f"    {line}", file=sys.stderr, flush=True)
 
-    seen = profile(kernel, driver, request, cache, show)
+    seen = profile(kernel, driver, request, show)
     file = arguments.out or record.place(kernel.folder, driver.name, request.workload, stock=request.stock)
     seen.write(file)
     if arguments.json:

@@ -26,6 +26,7 @@ from ring3_split.profile.record import Profile
 class Request:
     """What is asked for."""
 
+    cache: Path  # ring3's, with the lab's kernels
     workload: str = "usual"
     seconds: float = 2.0  # of each kind of transfer
     stock: bool = False
@@ -44,7 +45,7 @@ def check(kernel: Kernel, driver: str, request: Request) -> None:
     lab.program()
 
 
-def profile(kernel: Kernel, driver: Driver, request: Request, cache: Path, show: Callable[[str, bool], None]) -> Profile:
+def profile(kernel: Kernel, driver: Driver, request: Request, show: Callable[[str, bool], None]) -> Profile:
     """Runs a driver in the lab and counts its calls.
 
     Raises:
@@ -53,21 +54,21 @@ def profile(kernel: Kernel, driver: Driver, request: Request, cache: Path, show:
     log = record.place(kernel.folder, driver.name, request.workload, stock=request.stock).with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="ring3-profile-") as name:
         folder = Path(name)
-        objects = _objects(kernel, driver, request, cache, folder)
-        run = _run(kernel, driver, request, cache, folder, objects)
+        objects = _objects(kernel, driver, request, folder)
+        run = _run(kernel, driver, request, folder, objects)
         (folder / "scenario.toml").write_text(scenario.text(run))
-        lab.run(folder / "scenario.toml", cache, folder / "out", log, show)
+        lab.run(folder / "scenario.toml", request.cache, folder / "out", log, show)
         counted = counts.read(folder / "out")
     return _profile(kernel, driver, request, objects, counted)
 
 
-def _run(kernel: Kernel, driver: Driver, request: Request, cache: Path, folder: Path, objects: Sequence[Object]) -> scenario.Run:
+def _run(kernel: Kernel, driver: Driver, request: Request, folder: Path, objects: Sequence[Object]) -> scenario.Run:
     """What goes into the guest, beside the driver's modules."""
     found = device(driver.name)
     own = {plain(item.path.stem) for item in objects}
     ordered = in_order(objects)
     needs = dict.fromkeys(need for item in ordered for need in item.needs() if plain(need) not in own)
-    others = [shipped.unpack(shipped_modules(kernel, cache), module, folder) for module in found.after]
+    others = [shipped.unpack(shipped_modules(kernel, request.cache), module, folder) for module in found.after]
     if found.revision is not None:
         others.append(build.build_own(kernel, scenario.GUEST / "revision.c"))
     return scenario.Run(
@@ -105,10 +106,10 @@ def in_order(objects: Sequence[Object]) -> list[Object]:
     return ordered
 
 
-def _objects(kernel: Kernel, driver: Driver, request: Request, cache: Path, folder: Path) -> list[Object]:
+def _objects(kernel: Kernel, driver: Driver, request: Request, folder: Path) -> list[Object]:
     """The driver's modules, its own first."""
     if request.stock:
-        modules = shipped_modules(kernel, cache)
+        modules = shipped_modules(kernel, request.cache)
         return [Object(shipped.unpack(modules, facts.module.name, folder)) for facts in driver.modules]
     return [Object(build.build(kernel, facts.module)) for facts in driver.modules]
 
