@@ -11,7 +11,7 @@ import pytest
 from by_hand import Made, names, random_driver, weights
 from ring3_split.plan.check import check
 from ring3_split.plan.curve import curve
-from ring3_split.plan.cut import Point, Problem, crossings, problem
+from ring3_split.plan.cut import Point, Problem, crossings, placed, problem
 from ring3_split.plan.file import VERSION, Placed, Plan, Side
 from ring3_split.plan.planner import sides
 from ring3_split.plan.subject import Subject
@@ -74,7 +74,7 @@ def placements(subject: Subject, network: Problem) -> Iterator[Point]:
         chosen |= {inline for user in tuple(chosen) for inline in subject.uses[user]}
         verdict = check(subject, plan(subject, sides(subject, frozenset(chosen))))
         if verdict.holds and not verdict.assumptions:
-            yield network.point(frozenset(chosen))
+            yield network.point(frozenset(map(placed, chosen)))
 
 
 def plan(subject: Subject, placement: dict[str, Side]) -> Plan:

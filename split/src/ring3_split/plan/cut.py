@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -19,7 +19,7 @@ import networkx as nx
 from networkx.algorithms.flow import preflow_push
 
 from ring3_split.graph import lines
-from ring3_split.plan.constraints import Constraints, Node, Pin, State, constraints, functions
+from ring3_split.plan.constraints import Constraints, Node, State, constraints, functions
 from ring3_split.plan.subject import Subject
 from ring3_split.plan.weights import Weights
 
@@ -50,6 +50,7 @@ class Point:
     kernel: frozenset[str]
     lines: int
     crossings: int
+    side: frozenset[Node] = field(default=frozenset(), compare=False, repr=False)  # the source side of the network
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,10 @@ class Problem:
     weights: Weights
     rules: Constraints
 
-    def point(self, kernel: frozenset[str]) -> Point:
-        """The costs of a placement."""
-        return Point(kernel, sum(self.sizes[key] for key in kernel), crossings(kernel, self.weights))
+    def point(self, side: frozenset[Node]) -> Point:
+        """The costs of a source side."""
+        kernel = functions(side)
+        return Point(kernel, sum(self.sizes[key] for key in kernel), crossings(kernel, self.weights), side)
 
     @cached_property
     def forced(self) -> frozenset[Node]:
@@ -76,8 +78,8 @@ class Problem:
         to depend on it, and these fall as it rises [Gallo, Grigoriadis and Tarjan 1989]. So between `least`, the best placement
         of a lower price, and `most`, that of a higher one, only the functions in which the two differ are to be weighed.
         """
-        limit = self._nodes(most) if most else None
-        return self._weigh(cost.denominator, cost.numerator, self._nodes(least), limit)
+        inside = least.side if least else self.forced
+        return self._weigh(cost.denominator, cost.numerator, inside, most.side if most else None)
 
     def fewest_lines(self) -> Point:
         """The placement with the fewest lines, and of those the one with the fewest crossings."""
@@ -87,14 +89,7 @@ class Problem:
         """The placement with the fewest crossings, and of those the one with the fewest lines."""
         return self._weigh(1, 1 + sum(self.sizes.values()), self.forced, None)
 
-    def _nodes(self, point: Point | None) -> frozenset[Node]:
-        """What the rules bring to the kernel's side with a placement."""
-        if point is None:
-            return self.forced
-        pins = {placed(key): Pin("", "") for key in point.kernel}
-        return frozenset(self.rules.closure(self.rules.pins | pins))
-
-    def _weigh(self, line: int, crossing: int, inside: Set[Node], limit: Set[Node] | None) -> Point:
+    def _weigh(self, line: int, crossing: int, inside: frozenset[Node], limit: Set[Node] | None) -> Point:
         """The best placement that has all of `inside`, and nothing that is not in `limit`."""
         network: nx.DiGraph[object] = nx.DiGraph()
         network.add_nodes_from((SOURCE, SINK))
@@ -106,7 +101,7 @@ class Problem:
                 for effect in self.rules.arcs[cause].keys() - inside:
                     network.add_edge(cause, effect)
                     network[cause][effect].pop("capacity", None)  # infinite
-        return self.point(functions(inside | _side(preflow_push(network, SOURCE, SINK))))
+        return self.point(inside | _side(preflow_push(network, SOURCE, SINK)))
 
     def _capacities(self, line: int, crossing: int, inside: Set[Node], limit: Set[Node] | None) -> Counter[tuple[object, object]]:
         """The finite arcs. What is `inside` is one node with the source, what is beyond the limit one with the sink."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ring3_split.plan import reasons
-from ring3_split.plan.constraints import functions
 from ring3_split.plan.cut import Point, Problem, problem
 from ring3_split.plan.file import VERSION, Placed, Plan, Side
 from ring3_split.plan.subject import Subject
@@ -16,7 +15,7 @@ from ring3_split.plan.weights import Weights
 def propagate(subject: Subject, weights: Weights) -> Plan:
     """The paper's tool: critical functions and all that must stay for other reasons; nothing is weighed."""
     network = problem(subject, weights, critical=True)
-    return _plan(subject, network, network.point(functions(network.forced)), "")
+    return _plan(subject, network, network.point(network.forced), "")
 
 
 def cut(subject: Subject, weights: Weights, cost: Fraction) -> Plan:
