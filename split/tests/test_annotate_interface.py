@@ -59,6 +59,12 @@ def test_a_function_of_the_kernel_has_the_way_of_the_table() -> None:
     assert ways(border.look()) == {"pci_enable_device": "downcall", "strlen": "local", "readl": "mmio"}
 
 
+def test_a_downcall_says_what_its_pointers_are() -> None:
+    border = Border(number("n")).calls("nic_open", Call("pci_read_config_word", 11), Call("free_netdev", 12))
+    read, free = sorted(border.look().border.downcalls, key=lambda one: one.function, reverse=True)
+    assert (read.arguments, free.frees) == ({2: "out single"}, 0)
+
+
 def test_a_header_inline_that_the_table_does_not_name_is_taken_apart() -> None:
     inline = function("inner", file="include/x.h", calls=(Call("pci_save_state", 12),))
     border = Border(number("n")).adds(inline).calls("nic_open", Call("inner", 11))
@@ -114,6 +120,12 @@ def test_an_embedded_struct_crosses_with_the_struct_around_it() -> None:
     border.layouts["rom"] = Layout("rom", "d/nic.h", 20, 8, (number("words"),))
     border.accesses = {OPEN: (Access("rom.words", "r", (11,), within="nic.rom", base="param 0"),)}
     assert border.look().border.entries[0].reads == ["rom.words"]
+
+
+def test_an_object_in_the_private_area_of_another_lies_behind_it() -> None:
+    border = Border(number("n")).sees(Shape("cast", "call netdev_priv", 12, "nic")).calls("nic_open", Call("netdev_priv", 12))
+    kind = border.look().border.types["nic"]
+    assert (kind.behind, kind.by) == ("net_device", "netdev_priv")
 
 
 def test_a_struct_that_a_kernel_function_returns_crosses() -> None:

@@ -84,6 +84,10 @@ def test_the_user_half_touches_few_members_of_the_structs_of_the_kernel(e1000: S
     assert [name for name, use in bus.members.items() if "w" in use.user] == []
 
 
+def test_the_adapter_lies_behind_the_network_device(e1000: Survey) -> None:
+    assert (e1000.border.types["e1000_adapter"].behind, e1000.border.types["e1000_adapter"].by) == ("net_device", "netdev_priv")
+
+
 def test_a_table_of_statistics_is_read_from_whole_structs(e1000: Survey) -> None:
     (entry,) = [entry for entry in e1000.border.entries if entry.function.endswith(":e1000_get_ethtool_stats")]
     assert entry.whole == ["e1000_adapter", "net_device"]

@@ -44,6 +44,7 @@ class Apis:
         self.variables = [(re.compile(translate(name)), str(line["way"])) for name, line in table.get("variable", {}).items()]
         self.callbacks = {name: _notes(line) for name, line in table.get("callback", {}).items()}
         self.members = {name: str(line["is"]) for name, line in table.get("member", {}).items()}
+        self.areas = {name: str(line["of"]) for name, line in table.get("area", {}).items()}
         self.packets = {name: str(line["reason"]) for name, line in table.get("packets", {}).items()}
         self.omitted = tuple(table.get("omit", {}))
 

@@ -53,6 +53,9 @@ class Downcall(msgspec.Struct, omit_defaults=True):
     rtnl: bool = False
     waits: str = ""
     symbols: bool = False  # functions of the driver are handed to it
+    arguments: dict[int, str] = {}  # notes of api.toml on pointers; one without is an object that the tracker knows
+    result: str = ""
+    frees: int | None = None  # the argument whose object is gone afterwards
 
 
 class Use(msgspec.Struct, omit_defaults=True):
@@ -74,6 +77,8 @@ class Type(msgspec.Struct, omit_defaults=True):
     size: int
     count: int  # members
     members: dict[str, Use]
+    behind: str = ""  # the struct behind which it lies in one allocation: "net_device"
+    by: str = ""  # the function that leads here from there: "netdev_priv"
 
 
 class Shared(msgspec.Struct, omit_defaults=True):
@@ -110,7 +115,7 @@ def interface(halves: Halves, data: Iterable[Data], layouts: Layouts, driver: st
         kernel=kernel,
         entries=[_entry(halves, touched, function, by) for function, by in sorted(up.items())],
         downcalls=down,
-        types=_types(touched.fields(halves.user_code), touched.fields(halves.kernel_code), layouts),
+        types=_behind(halves, data, _types(touched.fields(halves.user_code), touched.fields(halves.kernel_code), layouts)),
         variables=_variables(touched, halves, data),
     )
 
@@ -213,7 +218,8 @@ def _downcalls(halves: Halves) -> list[Downcall]:
         if api is None:
             downcalls.append(Downcall(symbol, "?", at))
         else:
-            downcalls.append(Downcall(symbol, api.way, at, api.reason, api.rtnl, api.waits, api.symbols))
+            known = (api.reason, api.rtnl, api.waits, api.symbols, api.arguments, api.result, api.frees)
+            downcalls.append(Downcall(symbol, api.way, at, *known))
     return downcalls
 
 
@@ -234,6 +240,17 @@ def _types(user: Ways, kernel: Ways, layouts: Layouts) -> dict[str, Type]:
             member.type, member.offset, member.size, way, kernel.get(name, ""), member.bits, member.struct
         )
     return found
+
+
+def _behind(halves: Halves, data: tuple[Data, ...], types: dict[str, Type]) -> dict[str, Type]:
+    """Notes which objects lie behind another in one allocation: what a function that gives such a place is used as."""
+    for unit in data:
+        for function in halves.user_code & unit.shapes.keys():
+            for shape in unit.shapes[function]:
+                accessor = shape.pointer.removeprefix("call ")
+                if shape.what == "cast" and accessor in halves.apis.areas and shape.detail in types:
+                    types[shape.detail].behind, types[shape.detail].by = halves.apis.areas[accessor], accessor
+    return types
 
 
 def _variables(touched: Touched, halves: Halves, data: tuple[Data, ...]) -> dict[str, Shared]:
