@@ -42,7 +42,9 @@ EMPTY = looked("empty", {})
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return assemble.study("Linux test", families.asked(("net",)), [GOOD, BAD, BROKEN, EMPTY])
+    return assemble.study(
+        "Linux test", families.asked(("net",)), [GOOD, BAD, BROKEN, EMPTY], {"drivers/net/odd": "missing separator", "fs": "x"}
+    )
 
 
 def row(study: Study, name: str) -> Row:
@@ -126,6 +128,11 @@ def test_the_page_lists_what_could_not_be_read_with_the_reason(written: Page) ->
     assert f"drivers/net/bad.c: {REASON}" in written.text
     assert "the analysis failed: KeyError: 'f'" in written.text
     assert "it has no function of its own" in written.text
+
+
+def test_the_page_names_folders_of_its_families_that_make_could_not_evaluate(written: Page, study: Study) -> None:
+    assert "drivers/net/odd: missing separator" in written.text
+    assert list(study.broken) == ["drivers/net/odd"]
 
 
 def test_the_page_needs_nothing_from_outside(written: Page) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ring3_split.model import Failure, ModuleFacts
@@ -22,13 +22,23 @@ class Looked:
     library: bool = False  # whether it is a library of another
 
 
-def study(kernel: str, families: Sequence[Family], modules: Sequence[Looked], *, quick: bool = False) -> Study:
+def study(
+    kernel: str, families: Sequence[Family], modules: Sequence[Looked], broken: Mapping[str, str], *, quick: bool = False
+) -> Study:
     """All sums over these modules."""
     results = tuple(
         _family(family, [looked for looked in modules if family.has(looked.facts.module.directory)]) for family in families
     )
     rows = sorted((_row(looked, families) for looked in modules), key=lambda row: (row.directory, row.name))
-    return Study(VERSION, kernel, RULES, results, tuple(rows), quick)
+    return Study(
+        VERSION,
+        kernel,
+        RULES,
+        results,
+        tuple(rows),
+        quick,
+        {folder: why for folder, why in broken.items() if any(f.has(folder) for f in families)},
+    )
 
 
 def _family(family: Family, modules: Sequence[Looked]) -> FamilyResult:

@@ -76,7 +76,7 @@ def survey(
     used = {(part.directory, part.name) for one in found for part in one.libraries}
     looked = [Looked(own, one, (own.module.directory, own.module.name) in used) for own, one in zip(facts, found, strict=True)]
     details = {f"{one.facts.module.directory}/{one.facts.module.name}": one.found.detail for one in looked if one.found.detail}
-    return assemble.study(kernel.name, families, looked, quick=quick), details
+    return assemble.study(kernel.name, families, looked, kernel.catalogue.broken, quick=quick), details
 
 
 def chosen(kernel: Kernel, families: Sequence[Family], *, quick: bool = False) -> list[Module]:
