@@ -23,6 +23,18 @@ from ring3_split.plan.file import Plan, Side
 from ring3_split.plan.totals import totals
 from ring3_split.profile import record
 
+RULES = {
+    "critical": "critical roots and what they call",
+    "entry": "called by the kernel in atomic context, with what they call",
+    "unknown": "called by the kernel in a context that nobody knows, with what they call",
+    "fixed": "no process can run them",
+    "region": "called under a spinlock, with interrupts off or under RCU",
+    "section": "hold a spinlock while they call the kernel half",
+    "lock": "take a spinlock of the kernel half",
+    "inline": "inlines that the kernel half uses",
+    "cost": "their crossings would cost more than their lines",
+}
+
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command."""
@@ -167,19 +179,6 @@ def _half(made: Plan) -> str:
     sums = made.totals
     share = f"{sums.kernel_lines:,} of {sums.lines:,} lines ({sums.kernel_percent} %)"
     return f"kernel half  {sums.kernel_functions} of {_count(sums.functions, 'function')}, {share}"
-
-
-RULES = {
-    "critical": "critical roots and what they call",
-    "entry": "called by the kernel in atomic context, with what they call",
-    "unknown": "called by the kernel in a context that nobody knows, with what they call",
-    "fixed": "no process can run them",
-    "region": "called under a spinlock, with interrupts off or under RCU",
-    "section": "hold a spinlock while they call the kernel half",
-    "lock": "take a spinlock of the kernel half",
-    "inline": "inlines that the kernel half uses",
-    "cost": "their crossings would cost more than their lines",
-}
 
 
 def _curve(made: Plan, propagated: Plan, corners: list[Corner]) -> None:

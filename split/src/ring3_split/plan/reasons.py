@@ -92,16 +92,16 @@ class _Words:
         while isinstance(link.cause, Node) and link.cause.state is node.state:
             chain.append(link.cause.name)
             link = self.found[link.cause]
-        pin = link.cause
-        if isinstance(pin, Pin):
+        cause = link.cause
+        if isinstance(cause, Pin):
             if len(chain) == 1:
-                return _pinned(pin)
+                return _pinned(cause)
             way = f"{self._arrows(chain)}, {self._place(last)}"
-            return Reason(pin.rule, f"reached from {self.subject.name(chain[-1])} ({pin.words}): {way}")
+            return Reason(cause.rule, f"reached from {self.subject.name(chain[-1])} ({cause.words}): {way}")
         held = link.step.held[0] if link.step else None
         region = f"{_name(held.region)}, taken at {self.subject.at(held.holder, held.region.line)}" if held else "a lock"
-        way = f"{self._arrows([*chain, pin.name])}, {self._place(last)}"
-        return Reason("region", f"called in {self.subject.name(pin.name)} under {region}: {way}")
+        way = f"{self._arrows([*chain, cause.name])}, {self._place(last)}"
+        return Reason("region", f"called in {self.subject.name(cause.name)} under {region}: {way}")
 
     def _lock(self, key: str, lock: Node) -> str:
         """A spinlock that both halves would take."""

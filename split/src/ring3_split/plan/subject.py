@@ -145,7 +145,7 @@ class Subject:
     def _from(self, caller: str) -> Iterator[Step]:
         """The steps out of a function."""
         todo: list[tuple[str, Step | None]] = [(caller, None)]
-        seen: set[tuple[str, int, tuple[Held, ...]]] = set()
+        visited: set[tuple[str, int, tuple[Held, ...]]] = set()
         while todo:
             key, before = todo.pop()
             for callee, edges in self.graph.calls.get(key, {}).items():
@@ -158,8 +158,8 @@ class Subject:
                         step = Step(caller, callee, before.line, tuple(dict.fromkeys(before.held + held)), (*before.via, key))
                     if callee not in self.inlines:
                         yield step
-                    elif (callee, step.line, step.held) not in seen:
-                        seen.add((callee, step.line, step.held))
+                    elif (callee, step.line, step.held) not in visited:
+                        visited.add((callee, step.line, step.held))
                         todo.append((callee, step))
 
 
