@@ -232,3 +232,16 @@ def test_a_comparison_for_sort_is_called_by_who_sorts_and_under_its_locks() -> N
     (edge,) = graph.calls["d/a.c:f"]["d/a.c:g"]
     assert (edge.how, edge.field, edge.held) == ("field", "sort:3", (region,))
     assert "d/a.c:g" not in graph.entries
+
+
+def test_in_c_a_callback_that_is_handed_on_to_be_called_at_once_is_called_by_who_hands_it_on(clang: Path, tmp_path: Path) -> None:
+    text = """
+    void list_sort(void *, void *, int (*)(void *, void *));
+    static int compare(void *a, void *b) { return 0; }
+    static void inner(int (*how)(void *, void *)) { list_sort(0, 0, how); }
+    void outer(void) { inner(compare); }
+    """
+    facts, data = compiled(clang, tmp_path, text)
+    graph = link(Driver("a", (facts,), data=(data,)))
+    assert callees(graph, "drivers/a.c:inner") == {"drivers/a.c:compare"}
+    assert "drivers/a.c:compare" not in graph.entries

@@ -25,7 +25,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ring3_split import synchronous
-from ring3_split.indirect import Flows, How, Precision, Taken, Targets, is_header
+from ring3_split.entries import Entries, Flows
+from ring3_split.indirect import How, Place, Precision, Taken, Targets, is_header
 from ring3_split.model import Call, Function, Indirect, ModuleFacts, Region, Shape, Stored, Unit
 
 if TYPE_CHECKING:
@@ -111,15 +112,19 @@ def link_each(driver: Driver, precisions: Iterable[Precision]) -> list[Graph]:
     return [linker.at(precision) for precision in precisions]
 
 
-def _flows(driver: Driver) -> Flows | None:
+def _flows(graph: Graph) -> Flows | None:
     """Where the pointers go that come from fields and parameters; None where the driver's data were not read."""
-    if not driver.data:
+    data = graph.driver.data
+    if not data:
         return None
-    flows: dict[str, dict[Stored, None]] = defaultdict(dict)
-    for function, shape in ((key, shape) for data in driver.data for key, some in data.shapes.items() for shape in some):
+    ids = {function.name: key for key, function in graph.functions.items()}
+    flows: dict[str, dict[Place, None]] = defaultdict(dict)
+    for function, shape in ((key, shape) for one in data for key, some in one.shapes.items() for shape in some):
         kind, _, name = shape.pointer.partition(" ")
         if shape.what == "flow" and kind in ("field", "param"):
-            flows[name if kind == "field" else f"{function}:{name}"][_flow(shape)] = None
+            stored = _flow(shape)
+            place = Place(stored, ids.get(stored.api, "") if stored.api else "", function)
+            flows[name if kind == "field" else f"{function}:{name}"][place] = None
     return {name: tuple(places) for name, places in flows.items()}
 
 
@@ -184,10 +189,13 @@ class _Linker:
         for stored in function.stored:
             self.taken.add(stored, names, (key, stored.line))
             if synchronous.argument(stored) and stored.function in names:
-                at = (call.held for call in function.calls if (call.callee, call.line) == (stored.api, stored.line))
-                held = tuple(function.regions[index] for index in next(at, ()))
-                edge = Edge(stored.line, "field", held, synchronous.argument(stored))
-                self.edges[key][names[stored.function]][edge] = None
+                self._at_once(function, names[stored.function], stored)
+
+    def _at_once(self, function: Function, target: str, stored: Stored) -> None:
+        """Adds the call of a callback that the kernel makes before it returns to who passed it."""
+        at = (call.held for call in function.calls if (call.callee, call.line) == (stored.api, stored.line))
+        held = tuple(function.regions[index] for index in next(at, ()))
+        self.edges[function.id][target][Edge(stored.line, "field", held, synchronous.argument(stored))] = None
 
     def exported(self, module: ModuleFacts, names: dict[str, str]) -> None:
         """Notes that other modules may call what the driver's own module exports."""
@@ -198,6 +206,10 @@ class _Linker:
     def finish(self) -> None:
         """Sets the direct calls, and finds the entries."""
         graph = self.graph
+        entries = Entries(self.taken, self.indirect, _flows(graph))
+        graph.entries = entries.find()
+        for (caller, target), stored in entries.at_once.items():
+            self._at_once(graph.functions[caller], target, stored)
         graph.calls = {
             caller: {callee: tuple(edges) for callee, edges in callees.items()} for caller, callees in self.edges.items()
         }
@@ -205,7 +217,6 @@ class _Linker:
             caller: {name: tuple(calls) for name, calls in names.items()} for caller, names in self.external.items()
         }
         graph.stored = {function: tuple(place.stored for place in places) for function, places in self.taken.places.items()}
-        graph.entries = self.taken.entries(self.indirect, _flows(graph.driver))
 
     def at(self, precision: Precision) -> Graph:
         """The same graph with the calls through pointers resolved."""

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
-from ring3_split import synchronous
 from ring3_split.model import Function, Indirect, Stored
 
 Precision = Literal["signature", "field"]
 How = Literal["direct", "signature", "field"]
-# Where a pointer goes that was loaded from a field, "struct.member", or came in as a parameter, "function id:N".
-Flows = Mapping[str, tuple[Stored, ...]]
 Site = tuple[str, int]  # a function's id ("" for an initialiser) and a line
 
 
@@ -30,6 +25,7 @@ class Place:
 
     stored: Stored
     callee: str = ""
+    by: str = ""  # the function that hands it on, where it does not take the address itself
 
 
 class Taken:
@@ -53,60 +49,6 @@ class Taken:
         self.places[target][Place(stored, callee)] = None
         if callee:
             self.passed[callee, stored.argument][site].add(target)
-
-    def entries(self, calls: Iterable[tuple[str, Indirect]], flows: Flows | None) -> dict[str, tuple[Stored, ...]]:
-        """The functions whose address goes where the kernel calls it, with those places.
-
-        `calls` are all calls through pointers that the driver makes, with their callers. `flows` says where what is loaded
-        from a field goes, None if that was not read.
-        """
-        calls = list(calls)
-        loaded = {call.field for _, call in calls if call.field}
-        called = {(caller, call.parameter) for caller, call in calls if call.parameter >= 0}
-        unknown = {call.signature for _, call in calls if not call.field and call.parameter < 0}
-
-        def reached(target: str, place: Place) -> Iterable[Stored]:
-            stored = place.stored
-            if synchronous.argument(stored):
-                return ()
-            if stored.field:
-                if self._kernels(stored.field) or stored.field in loaded:
-                    return (stored,) if self._kernels(stored.field) else ()
-                return self._handed_on(stored, flows)
-            if place.callee and not is_header(self.functions[place.callee].file):
-                places = _moved(stored, flows, f"{place.callee}:{stored.argument}")
-                return places if places or (place.callee, stored.argument) in called else (stored,)
-            if stored.api:
-                return (stored,)
-            return () if self.functions[target].signature in unknown else (stored,)
-
-        found = {
-            target: tuple(dict.fromkeys(stored for place in places for stored in reached(target, place)))
-            for target, places in self.places.items()
-        }
-        for target, stored in self.known.items():
-            found[target] = (*found.get(target, ()), *stored)
-        return {target: places for target, places in found.items() if places}
-
-    def _handed_on(self, stored: Stored, flows: Flows | None) -> tuple[Stored, ...]:
-        """Where the kernel finds a function that was stored to a field of the driver's own which no call loads."""
-        if flows is None:
-            return (stored,)
-        places = _moved(stored, flows, stored.field)
-        # Another module may call what a header declares, if it can get at the driver's objects at all.
-        shared = self.exporting and not self.structs.get(stored.field.rpartition(".")[0], "").endswith(".c")
-        return (stored,) if shared and not places else places
-
-    def _kernels(self, name: str) -> bool:
-        """Whether a field belongs to a struct of the kernel's headers; so it is taken to be where that is not known."""
-        file = self.structs.get(name.rpartition(".")[0], "")
-        return not file or is_header(file)
-
-
-def _moved(stored: Stored, flows: Flows | None, key: str) -> tuple[Stored, ...]:
-    """The places that a function gets to from a field or a parameter."""
-    places = flows.get(key, ()) if flows else ()
-    return tuple(msgspec.structs.replace(place, function=stored.function) for place in places)
 
 
 class Targets:
