@@ -10,8 +10,8 @@ from ring3_split.errors import Refusal
 from ring3_split.profile import counts
 
 CALLS = """\
-ffffffffc025f074 ffffffffc0260864 163643 161221
-ffffffffc026e204 ffffffff81b0c416 3 0
+ffffffffc025f074 ffffffffc0260864 1 163643 161221
+ffffffffc026e204 ffffffff81b0c416 0 3 0
 # events 163646
 # gaps 0
 # full 0
@@ -42,7 +42,7 @@ def left(folder: Path, *, overrun: int = 0, read: int = 141390, **files: str) ->
 
 def test_calls_are_read_with_their_context(tmp_path: Path) -> None:
     first = counts.read(left(tmp_path)).samples[0]
-    assert first == counts.Sample(0xFFFFFFFFC025F074, 0xFFFFFFFFC0260864, 163643, 161221)
+    assert first == counts.Sample(0xFFFFFFFFC025F074, 0xFFFFFFFFC0260864, 1, 163643, 161221)
 
 
 def test_every_module_has_its_own_sections(tmp_path: Path) -> None:

@@ -100,47 +100,52 @@ def pairs(image: Image, *samples: Sample) -> dict[tuple[str, str], int]:
 
 
 def test_a_call_from_outside_is_the_kernels(image: Image) -> None:
-    assert pairs(image, Sample(hook(image, "open_device"), 0xFFFFFFFF81000000, 7, 0)) == {("", "one.c:open_device"): 7}
+    assert pairs(image, Sample(hook(image, "open_device"), 0xFFFFFFFF81000000, 1, 7, 0)) == {("", "one.c:open_device"): 7}
 
 
 def test_functions_of_one_name_are_told_apart_by_their_files(image: Image) -> None:
     one, two = hook(image, "helper", "one.c"), hook(image, "helper", "two.c")
-    assert pairs(image, Sample(one, 1, 1, 0), Sample(two, 1, 2, 0)) == {("", "one.c:helper"): 1, ("", "two.c:helper"): 2}
+    assert pairs(image, Sample(one, 1, 1, 1, 0), Sample(two, 1, 1, 2, 0)) == {("", "one.c:helper"): 1, ("", "two.c:helper"): 2}
 
 
 def test_an_inlined_function_of_the_driver_is_the_caller_and_one_of_a_header_is_not(image: Image) -> None:
     helper = hook(image, "helper", "one.c")
-    samples = [Sample(helper, back, 1, 0) for back in calls(image, "open_device")]
+    samples = [Sample(helper, back, 1, 1, 0) for back in calls(image, "open_device")]
     assert pairs(image, *samples) == {("one.c:open_device", "one.c:helper"): 1, ("one.c:folded", "one.c:helper"): 1}
 
 
 def test_code_of_another_section_is_found_where_that_section_lies(image: Image) -> None:
     back = calls(image, "rare")[0]
     assert back > COLD
-    assert pairs(image, Sample(hook(image, "helper", "one.c"), back, 3, 0)) == {("one.c:rare", "one.c:helper"): 3}
+    assert pairs(image, Sample(hook(image, "helper", "one.c"), back, 1, 3, 0)) == {("one.c:rare", "one.c:helper"): 3}
 
 
 def test_calls_of_one_pair_from_several_places_are_summed_with_their_context(image: Image) -> None:
     at = hook(image, "helper", "two.c")
     middle = calls(image, "other_open")[1]
-    found = map_calls([Sample(at, middle, 5, 2), Sample(at, middle, 6, 3)], [image], [facts()]).pairs
+    found = map_calls([Sample(at, middle, 1, 5, 2), Sample(at, middle, 1, 6, 3)], [image], [facts()]).pairs
     assert found == (Pair("drivers/toy/two.c:other_open", "drivers/toy/two.c:helper", 11, 5),)
 
 
 def test_only_code_is_searched_for_an_address(image: Image) -> None:
     other = Image("toy", image.object, {".text": TEXT, ".symtab": COLD})
-    assert other.locate(COLD) is None
-    assert other.locate(TEXT) is not None
+    assert other.locate(COLD, 1) is None
+    assert other.locate(TEXT, 1) is not None
+
+
+def test_before_a_module_is_loaded_its_memory_is_somebody_elses(image: Image) -> None:
+    later = Image("toy", image.object, image.places, loaded=2)
+    assert [later.locate(TEXT, epoch) is not None for epoch in (1, 2, 3)] == [False, True, True]
 
 
 def test_what_is_entered_where_no_hook_is_belongs_to_somebody_else(image: Image) -> None:
-    assert pairs(image, Sample(hook(image, "open_device") + 1, 1, 7, 0)) == {}
+    assert pairs(image, Sample(hook(image, "open_device") + 1, 1, 1, 7, 0)) == {}
 
 
 def test_a_function_without_facts_is_named_and_left_out(image: Image) -> None:
     module = facts()
     less = ModuleFacts(module.module, module.units[1:])
-    found = map_calls([Sample(hook(image, "rare"), 1, 4, 0)], [image], [less])
+    found = map_calls([Sample(hook(image, "rare"), 1, 1, 4, 0)], [image], [less])
     assert (found.pairs, found.unknown) == ((), {"toy:rare": 4})
 
 
@@ -151,7 +156,7 @@ def test_a_function_that_is_only_inlined_is_invisible(image: Image) -> None:
 def test_without_line_information_the_symbol_is_the_caller(image: Image) -> None:
     plain = Image("toy", image.object, image.places)
     helper = hook(image, "helper", "one.c")
-    samples = [Sample(helper, back, 1, 0) for back in calls(image, "open_device")]
+    samples = [Sample(helper, back, 1, 1, 0) for back in calls(image, "open_device")]
     assert pairs(plain, *samples) == {("one.c:open_device", "one.c:helper"): 2}
 
 

@@ -14,6 +14,7 @@ class Sample:
 
     callee: int  # the hook of the function that was entered
     back: int  # where it returns to
+    epoch: int  # how many of the modules were loaded: until then, or while the next one was
     calls: int
     atomic: int  # how many of them with interrupts or preemption off, or in an interrupt
 
@@ -53,8 +54,8 @@ def read(folder: Path) -> Counts:
 
 
 def _sample(line: str) -> Sample:
-    callee, back, calls, atomic = line.split()
-    return Sample(int(callee, 16), int(back, 16), int(calls), int(atomic))
+    callee, back, epoch, calls, atomic = line.split()
+    return Sample(int(callee, 16), int(back, 16), int(epoch), int(calls), int(atomic))
 
 
 def _notes(text: str) -> dict[str, int]:

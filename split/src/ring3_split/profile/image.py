@@ -29,24 +29,29 @@ class Image:
     object: Object
     places: dict[str, int]
     roots: tuple[Path, ...] = ()  # folders that its line information has paths below; none: it has no such information
+    loaded: int = 0  # the epoch in which it was loaded
     _ranges: list[tuple[int, int, int]] = field(default_factory=list)  # (begin, end, section)
     _hooks: frozenset[tuple[int, int]] = frozenset()
 
     def __post_init__(self) -> None:
         for name, address in self.places.items():
             number = self.object.number(name)
-            # Other sections of the loader's memory are given back when the module is there, and lie where code may lie later.
             if number is not None and self.object.sections[number].code:
                 self._ranges.append((address, address + self.object.sections[number].size, number))
         self._hooks = frozenset(self.object.hooks())
 
-    def locate(self, address: int) -> tuple[int, int] | None:
-        """(section, offset) of an address, if it is in this module."""
-        return next(((number, address - begin) for begin, end, number in self._ranges if begin <= address < end), None)
+    def locate(self, address: int, epoch: int) -> tuple[int, int] | None:
+        """(section, offset) of an address, if it is in this module. Memory of init code is somebody else's afterwards."""
+        for begin, end, number in self._ranges:
+            if begin <= address < end:
+                initial = self.object.sections[number].name.startswith(".init")
+                if epoch == self.loaded or (epoch > self.loaded and not initial):
+                    return number, address - begin
+        return None
 
-    def entered(self, address: int) -> Frame | None:
-        """The function whose hook is at an address. Memory of init code is used again later, so that a hook must be there."""
-        place = self.locate(address)
+    def entered(self, address: int, epoch: int) -> Frame | None:
+        """The function whose hook is at an address."""
+        place = self.locate(address, epoch)
         if place not in self._hooks:
             return None
         return self.symbol(place)

@@ -58,11 +58,11 @@ def map_calls(samples: Sequence[Sample], images: Sequence[Image], facts: Sequenc
     total = _Sum()
     chains = _chains(samples, images)
     for sample in samples:
-        entered = next(((image, frame) for image in images if (frame := image.entered(sample.callee))), None)
+        entered = next(((image, frame) for image in images if (frame := image.entered(sample.callee, sample.epoch))), None)
         if entered is None:
             continue  # another module, or memory that was used again
         callee = _find(names, *entered, sample.calls, total)
-        caller = _caller(names, chains.get(sample.back), sample.calls, total)
+        caller = _caller(names, chains.get((sample.back, sample.epoch)), sample.calls, total)
         if callee is not None and caller is not None:
             total.calls[caller, callee] += sample.calls
             total.atomic[caller, callee] += sample.atomic
@@ -77,13 +77,15 @@ def _find(names: dict[str, Names], image: Image, frame: Frame, calls: int, total
     return found
 
 
-def _chains(samples: Sequence[Sample], images: Sequence[Image]) -> dict[int, tuple[Image, tuple[Frame, ...]]]:
+def _chains(samples: Sequence[Sample], images: Sequence[Image]) -> dict[tuple[int, int], tuple[Image, tuple[Frame, ...]]]:
     """The functions around each place of call. The call instruction ends where the callee returns to."""
-    found: dict[int, tuple[Image, tuple[Frame, ...]]] = {}
+    found: dict[tuple[int, int], tuple[Image, tuple[Frame, ...]]] = {}
     for image in images:
-        places = {sample.back: place for sample in samples if (place := image.locate(sample.back - 1))}
+        places = {
+            (sample.back, sample.epoch): place for sample in samples if (place := image.locate(sample.back - 1, sample.epoch))
+        }
         frames = image.frames(places.values())
-        found |= {back: (image, frames[place]) for back, place in places.items() if back not in found and place in frames}
+        found |= {key: (image, frames[place]) for key, place in places.items() if key not in found and place in frames}
     return found
 
 

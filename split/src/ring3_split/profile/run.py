@@ -115,12 +115,12 @@ def _objects(kernel: Kernel, driver: Driver, request: Request, folder: Path) -> 
 
 
 def _profile(kernel: Kernel, driver: Driver, request: Request, objects: Sequence[Object], counted: counts.Counts) -> Profile:
-    images = []
+    images, order = [], list(counted.places)
     for item, facts in zip(objects, driver.modules, strict=True):
         # The folders that the paths in the line information begin with: that of the build, and those of the kernel.
         depth = facts.module.directory.count("/") + 1
         roots = () if request.stock else (item.path.parents[depth], kernel.root, headers(kernel))
-        images.append(Image(facts.module.name, item, counted.places.get(item.path.stem, {}), roots))
+        images.append(Image(facts.module.name, item, counted.places.get(item.path.stem, {}), roots, order.index(item.path.stem)))
     mapped = map_calls(counted.samples, images, driver.modules)
     return Profile(
         version=record.VERSION,

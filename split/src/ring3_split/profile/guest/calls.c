@@ -6,10 +6,11 @@
 // tracer name the caller only by its symbol, and its buffers hold a few seconds. So this program reads the binary pages of each
 // processor's buffer as they fill, counts equal events in a table, and writes one line for each to OUT when SIGTERM comes:
 //
-//     IP PARENT CALLS ATOMIC
+//     IP PARENT EPOCH CALLS ATOMIC
 //
 // in hexadecimal, then decimal. ATOMIC of the CALLS were made where sleeping is forbidden: interrupts off, or in an interrupt, or
-// preemption off. Lines that begin with # say how many events were read, and how many the kernel lost. The tracer is stopped first, by
+// preemption off. The kernel gives the memory of a module's init code to the next one, so that an address means one function now and
+// another later: SIGUSR1 begins a new epoch, whose number is in OUT.epoch once everything before is counted. Lines that begin with # say how many events were read, and how many the kernel lost. The tracer is stopped first, by
 // whoever sends the signal.
 
 #include <errno.h>
@@ -49,17 +50,21 @@ struct event { // struct ftrace_entry
 
 struct slot {
 	uint64_t ip, parent, calls, atomic;
+	unsigned epoch;
 };
 
 static struct slot *table;
 static uint64_t events, missed, full;
 static unsigned function_type;
-static volatile sig_atomic_t ended;
+static unsigned epoch;
+static volatile sig_atomic_t ended, turned;
 
-static void end(int signal)
+static void heard(int signal)
 {
-	(void)signal;
-	ended = 1;
+	if (signal == SIGTERM)
+		ended = 1;
+	else
+		turned++;
 }
 
 static void die(const char *what)
@@ -70,7 +75,7 @@ static void die(const char *what)
 
 static void count(const struct event *event)
 {
-	uint64_t hash = (event->ip * 0x9e3779b97f4a7c15u) ^ (event->parent * 0xc2b2ae3d27d4eb4fu);
+	uint64_t hash = (event->ip * 0x9e3779b97f4a7c15u) ^ ((event->parent + epoch) * 0xc2b2ae3d27d4eb4fu);
 
 	for (unsigned try = 0; try < SLOTS; try++) {
 		struct slot *slot = &table[(unsigned)((hash >> 40) + try) % SLOTS];
@@ -78,8 +83,9 @@ static void count(const struct event *event)
 		if (!slot->calls) {
 			slot->ip = event->ip;
 			slot->parent = event->parent;
+			slot->epoch = epoch;
 		}
-		if (slot->ip == event->ip && slot->parent == event->parent) {
+		if (slot->ip == event->ip && slot->parent == event->parent && slot->epoch == epoch) {
 			slot->calls++;
 			slot->atomic += (event->flags & ATOMIC_FLAGS) || (event->preempt & PREEMPT_DEPTH);
 			events++;
@@ -158,11 +164,22 @@ static void write_table(const char *path)
 		die(path);
 	for (unsigned i = 0; i < SLOTS; i++)
 		if (table[i].calls)
-			fprintf(out, "%" PRIx64 " %" PRIx64 " %" PRIu64 " %" PRIu64 "\n", table[i].ip, table[i].parent,
-				table[i].calls, table[i].atomic);
+			fprintf(out, "%" PRIx64 " %" PRIx64 " %u %" PRIu64 " %" PRIu64 "\n", table[i].ip, table[i].parent,
+				table[i].epoch, table[i].calls, table[i].atomic);
 	fprintf(out, "# events %" PRIu64 "\n# gaps %" PRIu64 "\n# full %" PRIu64 "\n", events, missed, full);
 	if (fclose(out))
 		die(path);
+}
+
+static void begin_epoch(const char *path)
+{
+	char name[4096];
+	FILE *out;
+
+	snprintf(name, sizeof(name), "%s.epoch", path);
+	out = fopen(name, "w");
+	if (!out || fprintf(out, "%u\n", ++epoch) < 0 || fclose(out))
+		die(name);
 }
 
 int main(int argc, char **argv)
@@ -179,17 +196,22 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < found.gl_pathc && buffers < PROCESSORS; i++)
 		if ((fds[buffers++] = open(found.gl_pathv[i], O_RDONLY | O_NONBLOCK)) < 0)
 			die(found.gl_pathv[i]);
-	signal(SIGTERM, end);
+	signal(SIGTERM, heard);
+	signal(SIGUSR1, heard);
 	do {
-		int last = ended;
+		int last = ended, turn = turned;
 
 		busy = 0;
 		for (int i = 0; i < buffers; i++)
 			for (int pages = 0; pages < 256 && drain(fds[i]); pages++)
 				busy = 1;
-		if (!busy && last)
+		if (busy)
+			continue;
+		if (turn > (int)epoch)
+			begin_epoch(argv[1]);
+		else if (last)
 			break;
-		if (!busy)
+		else
 			usleep(20000);
 	} while (1);
 	write_table(argv[1]);

@@ -15,12 +15,20 @@ trace_begin() {
     echo $! >/tmp/calls.pid
 }
 
+# What is counted from now on is of the next epoch: the memory of a module's init code may be another's now.
+next_epoch() {
+    before=$(cat "$OUT/calls.epoch" 2>/dev/null)
+    kill -USR1 "$(cat /tmp/calls.pid)" || return
+    while [ "$(cat "$OUT/calls.epoch" 2>/dev/null)" = "$before" ]; do usleep 10000; done
+}
+
 # Loads them as they were built, and notes where their code came to lie.
 load() {
     for module in $MODULES; do
         name=$(echo "$module" | tr - _)
         insmod "/lib/ring3/$module.ko" || { dmesg | tail -n 5; return 1; }
         (cd "/sys/module/$name/sections" && for section in $(ls -A); do echo "$module $section $(cat "$section")"; done) >>"$OUT/sections"
+        next_epoch || return
     done
     for module in $AFTER; do insmod "/lib/ring3/$module.ko" || { dmesg | tail -n 5; return 1; }; done
     echo "loaded: $MODULES $AFTER"
