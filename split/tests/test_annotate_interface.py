@@ -119,7 +119,9 @@ def test_an_embedded_struct_crosses_with_the_struct_around_it() -> None:
     border = Border(Member("rom", "struct rom", 0, 8, struct="rom"))
     border.layouts["rom"] = Layout("rom", "d/nic.h", 20, 8, (number("words"),))
     border.accesses = {OPEN: (Access("rom.words", "r", (11,), within="nic.rom", base="param 0"),)}
-    assert border.look().border.entries[0].reads == ["rom.words"]
+    found = border.look().border
+    assert found.entries[0].reads == ["rom.words"]
+    assert (found.types["nic"].members["rom"].struct, found.types["nic"].members["rom"].user) == ("rom", "")
 
 
 def test_an_object_in_the_private_area_of_another_lies_behind_it() -> None:

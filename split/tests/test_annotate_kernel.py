@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,22 @@ def test_the_user_half_touches_few_members_of_the_structs_of_the_kernel(e1000: S
     assert len(device.members) < device.count / 10
     assert len(bus.members) < bus.count / 10
     assert [name for name, use in bus.members.items() if "w" in use.user] == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "struct", "by_inlines"),
+    [("adapter", "e1000_adapter", set()), ("hw", "e1000_hw", set()), ("netdev", "net_device", {"dev", "reg_state", "state"})],
+)
+def test_the_members_are_those_that_stand_in_the_text(
+    e1000: Survey, kernel: Kernel, variable: str, struct: str, by_inlines: set[str]
+) -> None:
+    spelled = set()
+    for key in e1000.halves.user:
+        function = e1000.halves.graph.functions[key]
+        text = "\n".join((kernel.root / function.file).read_text().splitlines()[function.line - 1 : function.end])
+        spelled |= set(re.findall(rf"\b{variable}->(\w+)", re.sub(r"/\*.*?\*/", "", text, flags=re.S)))
+    touched = {name.partition(".")[0] for name in e1000.border.types[struct].members}
+    assert touched - by_inlines == spelled - by_inlines
 
 
 def test_the_adapter_lies_behind_the_network_device(e1000: Survey) -> None:

@@ -6,7 +6,7 @@ Everything here is stored as JSON for the code generator; docs/split.md says wha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -160,6 +160,9 @@ class Touched:
             for access in self.accesses.get(function, ()):
                 if access.field.rpartition(".")[0] in self.crossing and not self.layouts.omitted(access.field):
                     found[access.field] = ways(found.get(access.field, ""), self._way(access))
+                    # Embedded structs on the way there: their own members say how they are touched.
+                    for outer in (*around(access.within), *around(access.field.rpartition(".")[0])):
+                        found.setdefault(outer, "")
         return dict(sorted(found.items()))
 
     def globals(self, functions: Iterable[str]) -> Ways:
@@ -176,6 +179,13 @@ class Touched:
             return access.way
         member = self.layouts.member(access.field)
         return "" if member is not None and member.struct and member.struct in self.layouts else "rw"
+
+
+def around(field: str) -> Iterator[str]:
+    """A field, and the fields of unnamed structs that it lies in: `S.u.v.m`, `S.u.v`, `S.u`."""
+    while "." in field:
+        yield field
+        field = field.rpartition(".")[0]
 
 
 def ways(one: str, other: str) -> str:
