@@ -300,6 +300,33 @@ def test_a_function_of_the_kernel_that_nobody_knows_is_asked() -> None:
     assert (question.where, question.known) == ("d/a.c:12", ("d/a.c:12: called by nic_open",))
 
 
+def test_an_answer_says_how_a_function_of_the_kernel_is_met() -> None:
+    found = Border(number("n")).calls("nic_open", Call("frobnicate", 12)).look({"kernel frobnicate": "downcall"})
+    assert [downcall.way for downcall in found.border.downcalls] == ["downcall"]
+    assert "kernel frobnicate" in found.questions
+
+
+def test_a_function_that_may_never_be_called_from_outside_is_no_way_out() -> None:
+    found = Border(number("n")).calls("nic_open", Call("frobnicate", 12)).look({"kernel frobnicate": "never"})
+    assert OPEN in found.questions
+
+
+def test_a_user_function_that_touches_memory_of_each_processor_is_asked_back_to_the_kernel() -> None:
+    border = Border(number("n"))
+    border.variables = {"pcpu_hot": Variable(external=True)}
+    border.touched = {OPEN: {"pcpu_hot": "r"}}
+    assert list(known(border.look(), OPEN)) == ["d/a.c:10: uses pcpu_hot"]
+
+
+def test_an_answer_says_how_a_variable_of_the_kernel_is_met() -> None:
+    border = Border(number("n"))
+    border.variables = {"strange": Variable(external=True)}
+    border.touched = {OPEN: {"strange": "r"}}
+    found = border.look({"variable strange": "copy"})
+    assert found.border.variables["strange"].way == "copy"
+    assert "variable strange" in found.questions
+
+
 def test_a_user_function_that_needs_packet_memory_is_asked_back_to_the_kernel() -> None:
     found = Border(number("n")).calls("nic_open", Call("skb_put", 12)).look()
     assert found.questions[OPEN].allowed == ("kernel", "refuse")

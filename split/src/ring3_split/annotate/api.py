@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import cache
 from importlib import resources
 
-from ring3_split.annotate.vocabulary import WAYS
+from ring3_split.annotate.vocabulary import VARIABLE_WAYS, WAYS
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Apis:
         patterns = sorted((api for api in lines if _pattern(api.name)), key=lambda api: -len(api.name))
         self.patterns = [(re.compile(translate(api.name)), api) for api in patterns]
         self.variables = [(re.compile(translate(name)), str(line["way"])) for name, line in table.get("variable", {}).items()]
+        self.answered: dict[str, str] = {}
         self.callbacks = {name: _notes(line) for name, line in table.get("callback", {}).items()}
         self.members = {name: str(line["is"]) for name, line in table.get("member", {}).items()}
         self.areas = {name: str(line["of"]) for name, line in table.get("area", {}).items()}
@@ -55,8 +58,19 @@ class Apis:
             return self.exact[plain]
         return next((api for pattern, api in self.patterns if pattern.match(plain)), None)
 
+    def told(self, answers: Mapping[str, str]) -> Apis:
+        """The table with what a person said of functions ("kernel NAME") and variables ("variable NAME") that it lacks."""
+        more = copy(self)
+        names = {key.removeprefix("kernel "): way for key, way in answers.items() if key.startswith("kernel ") and way in WAYS}
+        more.exact = {name: Api(name, way) for name, way in names.items() if self.of(name) is None} | self.exact
+        variables = {key.removeprefix("variable "): way for key, way in answers.items() if key.startswith("variable ")}
+        more.answered = {name: way for name, way in variables.items() if way in VARIABLE_WAYS}
+        return more
+
     def variable(self, name: str) -> str:
         """The way of a variable of the kernel; "" if it must be asked for."""
+        if name in self.answered:
+            return self.answered[name]
         return next((way for pattern, way in self.variables if pattern.match(name)), "")
 
 

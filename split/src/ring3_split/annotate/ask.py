@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ring3_split.annotate.case import Case
@@ -10,7 +9,6 @@ from ring3_split.annotate.declared import Pointee
 from ring3_split.annotate.halves import Halves, Site
 from ring3_split.annotate.interface import Shared, place
 from ring3_split.annotate.vocabulary import VARIABLE_WAYS, WAYS, usage
-from ring3_split.model import Data
 
 SHOWN = 4  # places of a kind that a question names; the rest is counted
 
@@ -73,25 +71,11 @@ def variable(name: str, shared: Shared, halves: Halves) -> Question:
     return Question(f"variable {name}", f"{facts[0].file}:{facts[0].line}", "", text, _some(known), VARIABLE_WAYS)
 
 
-def misplaced(halves: Halves, data: Iterable[Data]) -> Iterator[Question]:
-    """Questions about user functions that need what cannot be had outside the kernel."""
-    found: dict[str, dict[str, None]] = {}
-    for symbol, sites in halves.kernel_calls().items():
-        api = halves.apis.of(symbol)
-        for site in sites if api and api.way == "never" else ():
-            at = place(halves.graph, site.function, site.line)
-            found.setdefault(site.function, {})[f"{at}: calls {symbol}: {api.reason if api else ''}"] = None
-    for unit in data:
-        for function in halves.user & unit.accesses.keys():
-            for access in unit.accesses[function]:
-                reason = halves.apis.packets.get(access.field.partition(".")[0])
-                if reason:
-                    at = place(halves.graph, function, access.lines[0])
-                    found.setdefault(function, {})[f"{at}: looks at {access.field}: {reason}"] = None
+def half(function: str, needs: list[str], halves: Halves) -> Question:
+    """The question about a user function that needs what cannot be had outside the kernel."""
+    facts = halves.graph.functions[function]
     text = "It needs what cannot be had outside the kernel. Shall it stay in the kernel half, or is it never reached?"
-    for function, known in sorted(found.items()):
-        facts = halves.graph.functions[function]
-        yield Question(function, f"{facts.file}:{facts.line}", "", text, _some(list(known)), ("kernel", "refuse"))
+    return Question(function, f"{facts.file}:{facts.line}", "", text, _some(needs), ("kernel", "refuse"))
 
 
 def _known(case: Case) -> tuple[str, ...]:

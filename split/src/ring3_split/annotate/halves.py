@@ -50,6 +50,10 @@ class Halves:
                     todo.append(callee)
         return found
 
+    def compiled(self, function: str) -> set[str]:
+        """A function and the inlines that are compiled in with it."""
+        return {function} | self._inlines([function])
+
     def inlined(self, function: str) -> bool:
         """Whether a function is an inline of a header that is taken apart, and not one that api.toml names."""
         return not self.graph.own(function) and self.apis.of(self.graph.functions[function].name) is None

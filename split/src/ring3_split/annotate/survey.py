@@ -16,6 +16,7 @@ from ring3_split.annotate.infer import infer
 from ring3_split.annotate.interface import Interface, interface
 from ring3_split.annotate.items import Item, items
 from ring3_split.annotate.layouts import Layouts
+from ring3_split.annotate.misplaced import misplaced
 from ring3_split.graph import Graph, lines
 from ring3_split.model import Allocation, Data
 
@@ -48,23 +49,30 @@ def survey(graph: Graph, sides: Mapping[str, str], kernel: str, answers: Mapping
     `answers` are those that were given before: a function that a person keeps in the kernel half is moved there, and a function
     of the kernel whose way was said is known.
     """
-    apis, answers = known(), answers or {}
+    answers = answers or {}
+    apis = known().told(answers)
     planned = halves(graph, apis, sides)
-    misplaced = {question.key: question for question in ask.misplaced(planned, graph.driver.data)}
+    asked = {key: ask.half(key, needs, planned) for key, needs in misplaced(planned, graph.driver.data).items()}
     split = halves(graph, apis, sides, keep=[key for key, answer in answers.items() if answer == "kernel"])
     layouts = Layouts(graph.driver.data, apis.omitted)
     border = interface(split, graph.driver.data, layouts, graph.driver.name, kernel)
-    result = Survey(split, layouts, border, questions=misplaced)
+    result = Survey(split, layouts, border, questions=asked)
     _pointers(result, _knowledge(split, apis, layouts, border))
-    for symbol, sites in split.kernel_calls().items():
-        if apis.of(symbol) is None:
-            question = ask.kernel_function(symbol, sites, split)
-            result.questions[question.key] = question
-    for name, shared in border.variables.items():
-        if shared.way == "?":
-            question = ask.variable(name, shared, split)
-            result.questions[question.key] = question
+    _kernel(result)
     return result
+
+
+def _kernel(result: Survey) -> None:
+    """Asks for what the table lacks, whether a person has answered it or not."""
+    table = known()
+    for symbol, sites in result.halves.kernel_calls().items():
+        if table.of(symbol) is None:
+            question = ask.kernel_function(symbol, sites, result.halves)
+            result.questions[question.key] = question
+    for name, shared in result.border.variables.items():
+        if shared.users and not table.variable(name):
+            question = ask.variable(name, shared, result.halves)
+            result.questions[question.key] = question
 
 
 def _pointers(result: Survey, knowledge: Knowledge) -> None:
