@@ -86,6 +86,13 @@ def test_by_field_a_pointer_reaches_what_was_stored_to_its_field() -> None:
     assert graph.calls["d/a.c:f"]["d/a.c:g"][0].how == "field"
 
 
+def test_by_field_a_field_of_the_drivers_own_that_no_function_was_stored_to_reaches_its_type() -> None:
+    module = pointers(
+        Indirect(TYPE, 11, "own.setup"), Stored("g", 5, field="firmware.setup"), structs={"own": "d/a.h", "firmware": "d/a.h"}
+    )
+    assert callees(linked(module, precision="field"), "d/a.c:f") == {"d/a.c:g"}
+
+
 def test_by_field_a_pointer_of_unknown_origin_reaches_its_type() -> None:
     graph = linked(pointers(Indirect(TYPE, 11), *TWO_FIELDS))
     assert callees(graph, "d/a.c:f") == {"d/a.c:g", "d/a.c:h"}

@@ -68,6 +68,16 @@ def test_the_kernel_calls_entries_only() -> None:
     assert missing(graph(), [pair("", "entry"), pair("", "near")]) == (pair("", "near"),)
 
 
+def test_the_kernel_calls_what_it_is_passed_at_once() -> None:
+    compare = Function("compare", FILE, 1, 2, static=True)
+    stored = Stored("compare", 1, api="sort", argument=3)
+    order = Function("order", FILE, 3, 4, calls=(Call("sort", 1),), stored=(stored,))
+    unit = Unit(VERSION, FILE, (compare, order))
+    passing = link(Driver("a", (ModuleFacts(Module("a", "d", (FILE,)), (unit,)),)))
+    assert f"{FILE}:compare" not in passing.entries
+    assert missing(passing, [pair("", "compare")]) == ()
+
+
 def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
     profile = Profile(record.VERSION, "6.12", "a", "edu", "usual", 1.5, False, 3, 0, (pair("", "entry"),), unknown={"a:x": 2})
     profile.write(tmp_path / "p.json")

@@ -81,7 +81,10 @@ class Targets:
     def _exact(self, caller: str, call: Indirect) -> list[str] | None:
         """The functions that were stored to a call's field or passed for its parameter; None if that is not known."""
         if call.field:
-            return self.by_field.get(call.field, [])
+            found = self.by_field.get(call.field)
+            if found is None and not is_header(self.taken.structs.get(call.field.partition(".")[0], "/")):
+                return None  # a field of the driver's own that is called was filled: with what another field held
+            return found or []
         if call.parameter < 0 or caller in self.taken.places or caller in self.taken.known:
             return None  # others may call this caller, and pass what nobody sees
         passed = self.taken.passed.get((caller, call.parameter), {})
