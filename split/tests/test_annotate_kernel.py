@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ring3_split.annotate.survey import Survey
 from ring3_split.commands.annotate import definitions, look
 from ring3_split.distribution import open_kernel
 from ring3_split.kernel import Kernel
+from ring3_split.plan import planner, subject, weights
 
 pytestmark = pytest.mark.kernel
 
@@ -99,6 +101,13 @@ def test_the_members_are_those_that_stand_in_the_text(
         spelled |= set(re.findall(rf"\b{variable}->(\w+)", re.sub(r"/\*.*?\*/", "", text, flags=re.S)))
     touched = {name.partition(".")[0] for name in e1000.border.types[struct].members}
     assert touched - by_inlines == spelled - by_inlines
+
+
+def test_upcalls_and_downcalls_are_those_that_the_plan_counts(kernel: Kernel, e1000: Survey) -> None:
+    whole = subject.load(kernel, "e1000", "field")
+    totals = planner.cut(whole, weights.places(whole), Fraction(1)).totals
+    downcalls = [downcall for downcall in e1000.border.downcalls if downcall.way == "driver"]
+    assert (len(e1000.border.entries), len(downcalls)) == (totals.upcalled, totals.downcalled)
 
 
 def test_the_adapter_lies_behind_the_network_device(e1000: Survey) -> None:
