@@ -113,6 +113,20 @@ def test_the_name_behind_a_named_union_decides_too(data: Read) -> None:
     assert ways(data(text)) == {("s.u.second", "w"), ("s.u.first", "r")}
 
 
+def test_an_array_in_a_union_is_told_by_its_elements(data: Read) -> None:
+    text = "struct s { int n; union { long *ptr; long value[8]; char bytes[64]; } u; };\n"
+    text += "void f(struct s *p, int i) { p->u.value[i] = 1; p->u.bytes[i] = 2; p->u.ptr = 0; }\n"
+    assert ways(data(text)) == {("s.u.value", "w"), ("s.u.bytes", "w"), ("s.u.ptr", "w")}
+
+
+def test_the_address_of_a_member_of_a_union_is_told_by_its_name(data: Read) -> None:
+    text = "struct s { int n; union { long a; long b; }; union { long c; long d; } u; };\nvoid g(void *);\n"
+    text += "void f(struct s *p) { g(&p->b); g(&p->u.d); }\nvoid h(struct s *p) { g(&p->u); }\n"
+    found = data(text)
+    assert ways(found) == {("s.b", "a"), ("s.u.d", "a")}
+    assert ways(found, "h") == {("s.u", "a")}
+
+
 def test_memory_operands_of_assembly_are_read_and_written(data: Read) -> None:
     text = 'struct s { int a, b; };\nvoid f(struct s *p) { asm volatile("nop" : "=m"(p->a) : "m"(p->b)); }\n'
     assert ways(data(text)) == {("s.a", "w"), ("s.b", "r")}

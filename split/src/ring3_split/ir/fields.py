@@ -7,21 +7,13 @@ information that has the IR struct's name, size, or place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
-
-import msgspec
 
 from ring3_split.ir.metadata import Member, Metadata
 from ring3_split.ir.module import IrModule
+from ring3_split.ir.unions import Step, Unions
 
-
-class Step(msgspec.Struct, frozen=True):
-    """One member further into a struct."""
-
-    name: str  # "struct.member"; "" when the member is unnamed, or holds bit fields
-    type: int  # of the member
-    at: int = 0  # in `type`, where the storage of bit fields begins, in bits
+__all__ = ["Fields", "Step"]
 
 
 class Fields:
@@ -30,6 +22,7 @@ class Fields:
     def __init__(self, module: IrModule) -> None:
         self._types = module.types
         self.metadata: Metadata = module.metadata
+        self.unions = Unions(module.metadata, module.types, self.enter)
         self.owners: dict[str, int] = {}  # structs by name, of all fields that were ever named here
         self._structs: dict[tuple[str, int], int] = {}
         self._unnamed: dict[str, list[int]] = {}  # unnamed structs with the layout of an IR struct
@@ -176,49 +169,6 @@ class Fields:
         for member in (*exact, *inside):
             return self.enter(node, member)
         return None
-
-    def alternative(self, node: int, width: int, pointer: bool, spelled: Callable[[], set[str]]) -> tuple[Step, ...]:
-        """The way to the member of a union that an access of `width` bits means.
-
-        A union's members are one address in the IR. When several fit, the name that stands in the source decides (`spelled`
-        gives what stands there, nothing inside macros), and else the first.
-        """
-        leaves = [leaf for leaf in self._leaves(node, ()) if self._takes(leaf[-1].type, width)]
-        kind = [leaf for leaf in leaves if (self.metadata.tag(self.metadata.strip(leaf[-1].type)) == "pointer") == pointer]
-        leaves = kind or leaves
-        if len(leaves) > 1:
-            words = spelled()
-            named = [leaf for leaf in leaves if not words.isdisjoint(self._names(leaf))]
-            leaves = named or leaves
-        return leaves[0] if leaves else ()
-
-    def _takes(self, type_: int, width: int) -> bool:
-        """Whether a member can be accessed by so many bits: all of it, or a unit of its bit fields."""
-        size = self.metadata.size(type_)
-        return size == width or (size > width and self._has_bits(self.metadata.composite(type_)))
-
-    def _has_bits(self, node: int) -> bool:
-        return bool(node) and any(member.bitfield for member in self.metadata.members(node)[:1])
-
-    def _names(self, leaf: tuple[Step, ...]) -> list[str]:
-        """The names by which the source may mean a leaf."""
-        names = [step.name.rpartition(".")[2] for step in leaf if step.name]
-        node = self.metadata.composite(leaf[-1].type)
-        return names + [member.name for member in self.metadata.members(node) if member.bitfield] if node else names
-
-    def _leaves(self, node: int, path: tuple[Step, ...]) -> list[tuple[Step, ...]]:
-        """The ways to all that begins where a struct or union begins."""
-        found: list[tuple[Step, ...]] = []
-        for member in self.metadata.members(node):
-            if member.offset or member.bitfield or not member.size:
-                continue
-            way = (*path, self.enter(node, member))
-            inner = self.metadata.composite(member.type)
-            if member.name or self._has_bits(inner):
-                found.append(way)
-            if inner and len(path) < 12:
-                found += self._leaves(inner, way)
-        return found
 
     def at(self, node: int, offset: int) -> tuple[Step, ...]:
         """The way to the innermost member at a bit offset of a type, through arrays."""

@@ -204,6 +204,11 @@ class Metadata:
                 return f"{around}.{member.name}" if member.name else around
         return around
 
+    def unnamed_part(self, node: int) -> bool:
+        """Whether a struct or union has the name of the one around it, whose members its members are."""
+        outer = self.composite(self.reference(node, "scope"))
+        return bool(outer) and self.name(outer) == self.name(node)
+
     def variable_type(self, node: int) -> int:
         """The type of the variable that a DIGlobalVariableExpression or DIGlobalVariable (a global's !dbg) describes."""
         fields = self.node(node)

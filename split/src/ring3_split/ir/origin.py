@@ -126,7 +126,9 @@ class Origins:
             case "load":
                 found = self._load(instruction)
             case "getelementptr":
-                found = tuple(self._offset(origin, instruction.type, operands[1:]) for origin in self.every(operands[0]))
+                found = tuple(
+                    self._offset(origin, instruction.type, operands[1:], instruction) for origin in self.every(operands[0])
+                )
             case "call" | "callbr":
                 found = (self._call(instruction),)
             case "phi" | "select":
@@ -225,16 +227,19 @@ class Origins:
         type_ = self._metadata.variable_type(variable.dbg) if variable and variable.dbg >= 0 else 0
         return Origin("global", name, address=True, type=type_)
 
-    def _offset(self, origin: Origin, type_: str, indices: list[str]) -> Origin:
+    def _offset(self, origin: Origin, type_: str, indices: list[str], instruction: Instruction | None = None) -> Origin:
         """A pointer that was moved by getelementptr."""
         if type_ == "i8" and len(indices) == 1:
             return self._bytes(origin, indices[0])
         for index in indices[1:]:
             if type_.startswith("["):
-                type_ = self._module.types.element(type_)
+                if node := self._metadata.composite(origin.type):  # of a union: an array in it
+                    ways = self.fields.unions.array(node, type_, lambda: self._spelled(instruction))
+                    origin = self.walk(origin, ways)
                 array = self._metadata.strip(origin.type)
                 if self._metadata.tag(array) == "array":
                     origin = replace(origin, type=self._metadata.reference(array, "baseType"))
+                type_ = self._module.types.element(type_)
             elif type_.startswith(("%", "{", "<{")):
                 steps = self.fields.steps(type_, int(index), origin.type)
                 origin = self.walk(origin, steps) if steps else replace(origin, type=0)
@@ -265,6 +270,14 @@ class Origins:
         """Whether a value is the address of a local variable or of a parameter's copy."""
         return text in self._slots
 
+    def member(self, origin: Origin, address: str) -> Origin:
+        """The member of a union whose address a value is, as far as it can be told."""
+        node = self._metadata.composite(origin.type)
+        if not node or self._metadata.tag(node) != "union" or not (origin.address or self._metadata.unnamed_part(node)):
+            return origin
+        definition = self.definitions.get(address)
+        return self.walk(origin, self.fields.unions.addressed(node, lambda: self._spelled(definition)))
+
     def part_of_store(self, load: Instruction) -> bool:
         """Whether a load only fetches the neighbours of a bit field that is then stored."""
         return load.result in self._rewritten
@@ -286,7 +299,7 @@ class Origins:
                 break
             if metadata.tag(node) == "union":
                 pointer = instruction.type.startswith("ptr")
-                steps = self.fields.alternative(node, width, pointer, lambda: self._words(instruction))
+                steps = self.fields.unions.accessed(node, width, pointer, lambda: self._words(instruction))
             elif any(member.bitfield for member in metadata.members(node)):
                 start, count = self._bits(instruction, width)
                 if self._module.types.big_endian:  # the first bit of a unit is its highest
@@ -306,7 +319,10 @@ class Origins:
         """The names that stand in the source where a load or store, and the address it uses, are."""
         address = self.definitions.get(instruction.operands[-1 if instruction.opcode == "store" else 0])
         places = (instruction, address) if address else (instruction,)
-        return {word for place in places for word in self._module.spelled(place)}
+        return {word for place in places for word in self._spelled(place)}
+
+    def _spelled(self, instruction: Instruction | None) -> set[str]:
+        return set(self._module.spelled(instruction)) if instruction else set()
 
     def _bits(self, instruction: Instruction, width: int) -> tuple[int, int]:
         """First bit and number of bits of a storage unit that a load or store means."""

@@ -90,9 +90,10 @@ class Accesses:
         if operand[:1] not in ("%", "@") and "@" not in operand:
             return
         for origin in self._origins.every(operand):
-            if origin.address:
-                self._field(origin, "a", instruction)
-                self._global(origin, "a")
+            place = self._origins.member(origin, operand)
+            if place.address:
+                self._field(place, "a", instruction)
+                self._global(place, "a")
 
     def _assembly(self, instruction: Instruction) -> None:
         """Memory operands of assembly are read or written as their constraints say; other addresses are taken."""

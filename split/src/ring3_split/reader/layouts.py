@@ -32,7 +32,7 @@ class Layouts:
         while waiting:
             node = waiting.pop()
             name = self._metadata.name(node)
-            if name in self._found or self._unnamed_part(node):
+            if name in self._found or self._metadata.unnamed_part(node):
                 continue
             members: list[Member] = []
             self._members(node, 0, 0, [0], members)
@@ -45,11 +45,6 @@ class Layouts:
                 self._metadata.tag(node) == "union",
             )
             waiting += self._embedded(node)
-
-    def _unnamed_part(self, node: int) -> bool:
-        """Whether a struct has the name of the one around it, whose members its members are."""
-        outer = self._metadata.composite(self._metadata.reference(node, "scope"))
-        return bool(outer) and self._metadata.name(outer) == self._metadata.name(node)
 
     def _embedded(self, node: int) -> list[int]:
         """The structs that a struct has inside, through unnamed members and arrays."""
