@@ -252,3 +252,15 @@ def test_in_c_a_callback_that_is_handed_on_to_be_called_at_once_is_called_by_who
     graph = link(Driver("a", (facts,), data=(data,)))
     assert callees(graph, "drivers/a.c:inner") == {"drivers/a.c:compare"}
     assert "drivers/a.c:compare" not in graph.entries
+
+
+def test_in_c_a_local_pointer_that_is_called_makes_no_entry(clang: Path, tmp_path: Path) -> None:
+    text = """
+    static void one(void) { }
+    static void two(void) { }
+    void use(int which) { void (*call)(void) = which ? one : two; call(); }
+    """
+    facts, data = compiled(clang, tmp_path, text)
+    graph = link(Driver("a", (facts,), data=(data,)))
+    assert callees(graph, "drivers/a.c:use") == {"drivers/a.c:one", "drivers/a.c:two"}
+    assert graph.entries == {}

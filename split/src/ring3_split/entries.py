@@ -59,7 +59,9 @@ class Entries:
             return self._followed(target, stored, f"{place.callee}:{stored.argument}", seen, at_home=at_home)
         if stored.api:
             return [stored]
-        return [] if self._taken.functions[target].signature in self._unknown else [stored]
+        # A pointer in a local variable: the calls of it are facts, those of unknown origin by their type.
+        called = any(caller == place.by for caller, _ in self._taken.sites[target])
+        return [] if called or self._taken.functions[target].signature in self._unknown else [stored]
 
     def _followed(self, target: str, stored: Stored, key: str, seen: set[str], *, at_home: bool) -> list[Stored]:
         """Where a function goes on to from a field or a parameter; if nowhere, `at_home` says that the driver calls it."""

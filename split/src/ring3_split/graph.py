@@ -216,7 +216,9 @@ class _Linker:
         graph.external = {
             caller: {name: tuple(calls) for name, calls in names.items()} for caller, names in self.external.items()
         }
-        graph.stored = {function: tuple(place.stored for place in places) for function, places in self.taken.places.items()}
+        graph.stored = {
+            function: tuple(dict.fromkeys(place.stored for place in places)) for function, places in self.taken.places.items()
+        }
 
     def at(self, precision: Precision) -> Graph:
         """The same graph with the calls through pointers resolved."""

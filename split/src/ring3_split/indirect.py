@@ -25,7 +25,7 @@ class Place:
 
     stored: Stored
     callee: str = ""
-    by: str = ""  # the function that hands it on, where it does not take the address itself
+    by: str = ""  # the function that takes the address, or hands it on
 
 
 class Taken:
@@ -46,7 +46,7 @@ class Taken:
         if target is None:
             return  # a function of the kernel
         callee = names.get(stored.api, "") if stored.api else ""
-        self.places[target][Place(stored, callee)] = None
+        self.places[target][Place(stored, callee, site[0])] = None
         if callee:
             self.passed[callee, stored.argument][site].add(target)
 
