@@ -264,3 +264,19 @@ def test_in_c_a_local_pointer_that_is_called_makes_no_entry(clang: Path, tmp_pat
     graph = link(Driver("a", (facts,), data=(data,)))
     assert callees(graph, "drivers/a.c:use") == {"drivers/a.c:one", "drivers/a.c:two"}
     assert graph.entries == {}
+
+
+def test_in_c_a_field_reaches_what_it_got_from_another_field(clang: Path, tmp_path: Path) -> None:
+    text = """
+    struct info { void (*handler)(int); };
+    struct own { void (*handler)(int); void (*other)(int); };
+    static void copied(int i) { }
+    static void stored(int i) { }
+    static void aside(int i) { }
+    static const struct info info = { .handler = copied };
+    void set(struct own *own, const struct info *from) { own->handler = from->handler; own->other = aside; }
+    void start(struct own *own) { own->handler = stored; set(own, &info); own->handler(0); }
+    """
+    facts, data = compiled(clang, tmp_path, text)
+    graph = link(Driver("a", (facts,), data=(data,)), "field")
+    assert callees(graph, "drivers/a.c:start") == {f"drivers/a.c:{name}" for name in ("set", "copied", "stored")}

@@ -6,17 +6,14 @@ functions, as far as the driver's data say where pointers go that come from ther
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 import msgspec
 
 from ring3_split import synchronous
-from ring3_split.indirect import Place, Taken, is_header
+from ring3_split.indirect import Flows, Place, Taken, is_header
 from ring3_split.model import Indirect, Stored
-
-# Where a pointer goes that was loaded from a field, "struct.member", or came in as a parameter, "function id:N".
-Flows = Mapping[str, tuple[Place, ...]]
 
 
 class Entries:

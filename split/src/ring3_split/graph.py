@@ -10,6 +10,8 @@ type is that of the pointer, "conservative in the absence of type-casts" [Microd
 came from: a call through a pointer that was loaded from a field reaches the functions that were stored to that field; a call
 of a parameter reaches what the callers pass. It falls back to the type for pointers of unknown origin, and for functions
 whose address went to a place that is not known.
+Pointers that one field gets from another are followed where the driver's data were read; where not, a
+field of the driver's own that no function is stored to is called by its type.
 
 # Entries
 A function is an entry when its address goes where the kernel calls it: to a field of a struct of the kernel's headers, to an
@@ -25,8 +27,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ring3_split import synchronous
-from ring3_split.entries import Entries, Flows
-from ring3_split.indirect import How, Place, Precision, Taken, Targets, is_header
+from ring3_split.entries import Entries
+from ring3_split.indirect import Flows, How, Place, Precision, Taken, Targets, is_header
 from ring3_split.model import Call, Function, Indirect, ModuleFacts, Region, Shape, Stored, Unit
 
 if TYPE_CHECKING:
@@ -155,6 +157,7 @@ class _Linker:
         self.external: dict[str, dict[str, dict[Call, None]]] = defaultdict(lambda: defaultdict(dict))
         self.indirect: dict[tuple[str, Indirect], tuple[Region, ...]] = {}
         self.taken = Taken(graph.functions)
+        self.flows: Flows | None = None
 
     def unit(self, unit: Unit, symbols: dict[str, str]) -> None:
         """Adds a unit's functions, direct calls and taken addresses."""
@@ -206,7 +209,8 @@ class _Linker:
     def finish(self) -> None:
         """Sets the direct calls, and finds the entries."""
         graph = self.graph
-        entries = Entries(self.taken, self.indirect, _flows(graph))
+        self.flows = _flows(graph)
+        entries = Entries(self.taken, self.indirect, self.flows)
         graph.entries = entries.find()
         for (caller, target), stored in entries.at_once.items():
             self._at_once(graph.functions[caller], target, stored)
@@ -222,7 +226,7 @@ class _Linker:
 
     def at(self, precision: Precision) -> Graph:
         """The same graph with the calls through pointers resolved."""
-        targets = Targets(self.taken, precision)
+        targets = Targets(self.taken, precision, self.flows)
         leaving: dict[str, list[Indirect]] = defaultdict(list)
         edges: dict[str, dict[str, dict[Edge, None]]] = defaultdict(lambda: defaultdict(dict))
         for (caller, call), held in self.indirect.items():

@@ -28,6 +28,10 @@ class Place:
     by: str = ""  # the function that takes the address, or hands it on
 
 
+# Where a pointer goes that was loaded from a field, "struct.member", or came in as a parameter, "function id:N".
+Flows = Mapping[str, tuple[Place, ...]]
+
+
 class Taken:
     """The functions of a driver whose address is taken."""
 
@@ -54,7 +58,7 @@ class Taken:
 class Targets:
     """Resolves calls through pointers at one precision."""
 
-    def __init__(self, taken: Taken, precision: Precision) -> None:
+    def __init__(self, taken: Taken, precision: Precision, flows: Flows | None = None) -> None:
         self.taken = taken
         self.precision = precision
         self.by_type: dict[int | None, list[str]] = defaultdict(list)
@@ -67,6 +71,9 @@ class Targets:
                 self.escaped[signature].append(target)
             for name in {place.stored.field for place in places if place.stored.field}:
                 self.by_field[name].append(target)
+        for name, targets in {name: tuple(targets) for name, targets in self.by_field.items()}.items():
+            for other in _carried(name, flows or {}):
+                self.by_field[other] += targets
 
     def of(self, caller: str, call: Indirect) -> dict[str, How]:
         """The functions that a call may reach, and by which rule."""
@@ -92,6 +99,17 @@ class Targets:
         if not sites <= passed.keys():
             return None  # some caller hands on a pointer that it has from elsewhere
         return sorted({target for targets in passed.values() for target in targets})
+
+
+def _carried(name: str, flows: Flows) -> list[str]:
+    """The fields that get what a field holds, over parameters and other fields."""
+    found = [name]
+    for key in found:  # grows while it is walked
+        for place in flows.get(key, ()):
+            onward = place.stored.field or (f"{place.callee}:{place.stored.argument}" if place.callee else "")
+            if onward and onward not in found:
+                found.append(onward)
+    return found[1:]
 
 
 def _escapes(place: Place) -> bool:
