@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from ring3_split import programs
 from ring3_split.errors import Refusal
 
 # kCFI, whose hashes say which function a pointer may mean, came with 16; in text IR in the form that is read here, with 17.
@@ -46,26 +46,12 @@ class Clang:
     def run(self, command: list[str], root: Path) -> str:
         """Runs a command of this compiler within the time limit; its first error, or ""."""
         try:
-            done = subprocess.run(
-                command,
-                cwd=root,
-                env=environment(),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=TIME_LIMIT,
-                check=False,
-            )
+            done = programs.run(command, root, TIME_LIMIT)
         except subprocess.TimeoutExpired:
             return f"clang took more than {TIME_LIMIT} s"
         except OSError as error:
             return f"{self.program} does not start: {error.strerror}"
         return first_error(done.stderr, done.returncode) if done.returncode else ""
-
-
-def environment() -> dict[str, str]:
-    """What a compiler needs of the environment; no variable of it adds folders or speaks another language."""
-    return {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "TMPDIR")} | {"LC_ALL": "C"}
 
 
 def first_error(text: str, code: int) -> str:
@@ -101,7 +87,7 @@ def find(named: str | None, cache: Path) -> Clang:
 def _checked(program: Path) -> Clang:
     # Without the time of last change, a program that is replaced by another version would be taken for the old one.
     try:
-        done = subprocess.run([program, "--version"], env=environment(), capture_output=True, text=True, timeout=20, check=False)
+        done = programs.run([str(program), "--version"], Path.cwd(), 20)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Refusal(f"{program} does not start ({error}); lab/setup.sh clang fetches a clang that fits") from None
     found = re.search(r"clang version (\d+(?:\.\d+)*)", done.stdout)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import shutil
@@ -10,6 +9,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ring3_split import programs
 from ring3_split.errors import Refusal
 
 # A level of the tree's folders takes make less than a second; a $(shell ...) that waits for something must not hang us.
@@ -111,18 +111,8 @@ def _make(setting: Setting, paths: list[str]) -> tuple[str, str, str]:
     command = ["make", "--no-print-directory", "-s", "-f", str(EVALUATE), "nothing", f"CONFIG={setting.config}", "srctree=."]
     command += [f"objtree={setting.objects}", f"ARCH={setting.architecture}", f"SRCARCH={setting.directory}"]
     command.append("DIRS=" + " ".join(paths))
-    environment = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "TMPDIR")} | {"LC_ALL": "C"}
     try:
-        done = subprocess.run(
-            command,
-            cwd=setting.root,
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIME_LIMIT,
-            check=False,
-        )
+        done = programs.run(command, setting.root, TIME_LIMIT)
     except subprocess.TimeoutExpired:
         raise Refusal(f"make did not come to an end with the kbuild files of {setting.root} in {TIME_LIMIT} s") from None
     stop = re.search(r"^(.*\*\*\*.*)$", done.stderr, re.MULTILINE)

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from ring3_split.clang import environment
+from ring3_split import programs
 from ring3_split.errors import Refusal
 from ring3_split.files import refused, write
 from ring3_split.kbuild import config
@@ -94,17 +94,7 @@ def _tool(root: Path, work: Path) -> Path:
 
 def _run(command: list[str], folder: Path, names: dict[str, str]) -> None:
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment() | names,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIME_LIMIT,
-            check=False,
-        )
+        done = programs.run(command, folder, TIME_LIMIT, names)
     except subprocess.TimeoutExpired:
         raise Refusal(f"{Path(command[0]).name} did not come to an end in {TIME_LIMIT} s with the tree's configuration") from None
     if done.returncode:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from ring3_split.clang import READABLE, TIME_LIMIT, environment, first_error
+from ring3_split import programs
+from ring3_split.clang import READABLE, TIME_LIMIT, first_error
 from ring3_split.errors import Refusal
 from ring3_split.files import write
 from ring3_split.kernel import Kernel
@@ -108,9 +109,7 @@ def _clang(kernel: Kernel, source: Path) -> tuple[str, str]:
     options = ("-ferror-limit=0", "-w", *names, '-DKBUILD_MODFILE="templates"')
     command = [str(kernel.compiler.program), "-x", "c", *kernel.base, *options, *READABLE, str(source), "-o", str(output)]
     try:
-        done = subprocess.run(
-            command, cwd=kernel.root, env=environment(), capture_output=True, text=True, timeout=TIME_LIMIT, check=False
-        )
+        done = programs.run(command, kernel.root, TIME_LIMIT)
     except subprocess.TimeoutExpired:
         raise Refusal(f"clang took more than {TIME_LIMIT} s for the headers of {kernel.name}") from None
     return ("", done.stderr or "clang failed") if done.returncode else (output.read_text(), "")
