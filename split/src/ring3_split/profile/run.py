@@ -68,7 +68,7 @@ def _run(kernel: Kernel, driver: Driver, request: Request, folder: Path, objects
     own = {plain(item.path.stem) for item in objects}
     ordered = in_order(objects)
     needs = dict.fromkeys(need for item in ordered for need in item.needs() if plain(need) not in own)
-    others = [shipped.unpack(shipped_modules(kernel, request.cache), module, folder) for module in found.after]
+    others = [shipped.unpack(shipped_modules(kernel, request.cache), module, folder) for module in found.before]
     if found.revision is not None:
         others.append(build.build_own(kernel, scenario.GUEST / "revision.c"))
     return scenario.Run(

@@ -29,11 +29,12 @@ class Run:
     modules: tuple[Path, ...]  # the driver's own files, in the order in which they are loaded
     needs: tuple[str, ...]  # modules of the kernel that they depend on
     programs: tuple[Path, ...]
-    others: tuple[Path, ...] = ()  # modules that are loaded after them, and the one that changes the revision of a device
+    others: tuple[Path, ...] = ()  # files of modules that come before the driver, and of the one that changes a revision
 
     def names(self) -> list[str]:
-        """Names of the driver's modules."""
-        return [file.stem for file in self.modules]
+        """Names of what is loaded under the tracer, the driver last."""
+        own = [file.stem for file in self.modules]
+        return [*own[:-1], *self.device.before, own[-1]]
 
 
 def steps_of(run: Run) -> list[tuple[str, str]]:
@@ -60,7 +61,6 @@ def text(run: Run) -> str:
         "files": {f"/lib/ring3/{file.name}": str(file) for file in [*run.modules, *_scripts(run)]},
         "variables": {
             "MODULES": " ".join(run.names()),
-            "AFTER": " ".join(run.device.after),
             "SECONDS_EACH": f"{run.seconds:g}",
             "MILLISECONDS_EACH": f"{run.seconds * 1000:.0f}",
             "WINDOW": str(run.device.window),

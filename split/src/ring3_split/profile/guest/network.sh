@@ -59,7 +59,9 @@ control() {
     done
     ip link add link "$name" name wire.5 type vlan id 5 && ip link set dev wire.5 up && ip link del dev wire.5
     ip link set dev "$name" down
-    ip link set dev "$name" address 52:54:00:12:34:99 || echo "no other address"
+    address=$(cat "/sys/class/net/$name/address")
+    ip link set dev "$name" address 52:54:00:12:34:99 && ip link set dev "$name" up && ip link set dev "$name" down &&
+        ip link set dev "$name" address "$address" || echo "no other address"
     ip link set dev "$name" mtu 4000 && ip link set dev "$name" mtu 1500
     up
 }

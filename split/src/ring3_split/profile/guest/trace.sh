@@ -30,12 +30,11 @@ load() {
         (cd "/sys/module/$name/sections" && for section in $(ls -A); do echo "$module $section $(cat "$section")"; done) >>"$OUT/sections"
         next_epoch || return
     done
-    for module in $AFTER; do insmod "/lib/ring3/$module.ko" || { dmesg | tail -n 5; return 1; }; done
-    echo "loaded: $MODULES $AFTER"
+    echo "loaded: $MODULES"
 }
 
 unload() {
-    for module in $MODULES $AFTER; do reversed="$module $reversed"; done
+    for module in $MODULES; do reversed="$module $reversed"; done
     for module in $reversed; do rmmod "$module" || return; done
     echo "unloaded: $reversed"
 }
