@@ -120,6 +120,14 @@ def test_code_of_another_section_is_found_where_that_section_lies(image: Image) 
     assert pairs(image, Sample(hook(image, "helper", "one.c"), back, 1, 3, 0)) == {("one.c:rare", "one.c:helper"): 3}
 
 
+def test_what_the_kernel_jumps_to_is_not_called_by_who_called_the_kernel(image: Image) -> None:
+    helper = hook(image, "helper", "two.c")
+    first, middle, last = calls(image, "other_open")  # the kernel, helper, the kernel
+    kernel, own = ("", "two.c:helper"), ("two.c:other_open", "two.c:helper")
+    assert pairs(image, Sample(helper, first, 1, 1, 0), Sample(helper, last, 1, 1, 0)) == {kernel: 2}
+    assert pairs(image, Sample(helper, middle, 1, 1, 0)) == {own: 1}
+
+
 def test_calls_of_one_pair_from_several_places_are_summed_with_their_context(image: Image) -> None:
     at = hook(image, "helper", "two.c")
     middle = calls(image, "other_open")[1]

@@ -103,6 +103,18 @@ class Object:
                 found.append((home, value + addend))
         return found
 
+    @cached_property
+    def imported(self) -> dict[tuple[int, int], str]:
+        """(section, offset) of every reference to a symbol that the file does not define, and the symbol."""
+        found = {}
+        for section in self.sections:
+            if section.kind == RELA and self.sections[section.info].code:
+                for at, info, _ in struct.iter_unpack("<QQq", self.content[section.offset : section.offset + section.size]):
+                    name, _, home, _, _ = self._rows[info >> 32]
+                    if home == 0:
+                        found[section.info, at] = name
+        return found
+
     def number(self, name: str) -> int | None:
         """A section's number."""
         return next((index for index, section in enumerate(self.sections) if section.name == name), None)

@@ -12,6 +12,8 @@ from ring3_split.profile.counts import Sample
 from ring3_split.profile.image import Frame, Image
 from ring3_split.profile.record import Pair
 
+THUNK = "__x86_indirect_thunk"  # what calls through a pointer, register by register
+
 
 class Names:
     """The functions of one module by name."""
@@ -78,15 +80,29 @@ def _find(names: dict[str, Names], image: Image, frame: Frame, calls: int, total
 
 
 def _chains(samples: Sequence[Sample], images: Sequence[Image]) -> dict[tuple[int, int], tuple[Image, tuple[Frame, ...]]]:
-    """The functions around each place of call. The call instruction ends where the callee returns to."""
+    """The functions around each place of call. The call instruction ends where the callee returns to.
+
+    A function of the kernel that ends by calling a callback jumps to it, so that the callback seems to be called by who called
+    the kernel. Such a place is left out: the call is the kernel's.
+    """
+    own = {function.name for image in images for function in image.object.functions}
     found: dict[tuple[int, int], tuple[Image, tuple[Frame, ...]]] = {}
     for image in images:
         places = {
-            (sample.back, sample.epoch): place for sample in samples if (place := image.locate(sample.back - 1, sample.epoch))
+            (sample.back, sample.epoch): place
+            for sample in samples
+            if (place := image.locate(sample.back - 1, sample.epoch)) and not _calls_kernel(image, place, own)
         }
         frames = image.frames(places.values())
         found |= {key: (image, frames[place]) for key, place in places.items() if key not in found and place in frames}
     return found
+
+
+def _calls_kernel(image: Image, place: tuple[int, int], own: set[str]) -> bool:
+    """Whether the call whose last byte is at a place is to a function of the kernel. Its operand is its last four bytes."""
+    section, offset = place
+    target = image.object.imported.get((section, offset - 3), "")
+    return bool(target) and target not in own and not target.startswith(THUNK)
 
 
 def _caller(names: dict[str, Names], chain: tuple[Image, tuple[Frame, ...]] | None, calls: int, total: _Sum) -> str | None:
