@@ -83,7 +83,7 @@ def test_a_disk_that_the_lab_does_not_make_hangs_on_its_controller() -> None:
 
 
 def test_a_revision_is_changed_before_the_driver_comes() -> None:
-    wish = replace(run("8139too"), others=(Path("/cache/revision.ko"),))
+    wish = replace(run("8139too"), revision=Path("/cache/revision.ko"))
     assert "revision.ko device=$CARD revision=16 && prepare" in made(wish)["step"][0]["run"]
 
 

@@ -19,7 +19,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     kind: str
     options: dict[str, Any] = {}
-    before: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     disk: str = ""
     revision: int | None = None
     window: int = 0

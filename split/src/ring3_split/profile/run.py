@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ring3_split.driver import Driver
 from ring3_split.errors import Refusal
+from ring3_split.gather import gather
 from ring3_split.graph import link
 from ring3_split.kernel import Kernel
 from ring3_split.profile import build, counts, lab, record, scenario, shipped
@@ -51,26 +52,25 @@ def profile(kernel: Kernel, driver: Driver, request: Request, show: Callable[[st
     Raises:
         Refusal: see `check`; or it does not build, or the guest failed.
     """
+    parts = gather(kernel, [kernel.module(part) for part in device(driver.name).parts])
+    driver = replace(driver, modules=(*driver.modules, *parts))
     log = record.place(kernel.folder, driver.name, request.workload, stock=request.stock).with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="ring3-profile-") as name:
         folder = Path(name)
         objects = _objects(kernel, driver, request, folder)
-        run = _run(kernel, driver, request, folder, objects)
+        run = _run(kernel, driver, request, objects)
         (folder / "scenario.toml").write_text(scenario.text(run))
         lab.run(folder / "scenario.toml", request.cache, folder / "out", log, show)
         counted = counts.read(folder / "out")
     return _profile(kernel, driver, request, objects, counted)
 
 
-def _run(kernel: Kernel, driver: Driver, request: Request, folder: Path, objects: Sequence[Object]) -> scenario.Run:
+def _run(kernel: Kernel, driver: Driver, request: Request, objects: Sequence[Object]) -> scenario.Run:
     """What goes into the guest, beside the driver's modules."""
     found = device(driver.name)
     own = {plain(item.path.stem) for item in objects}
     ordered = in_order(objects)
     needs = dict.fromkeys(need for item in ordered for need in item.needs() if plain(need) not in own)
-    others = [shipped.unpack(shipped_modules(kernel, request.cache), module, folder) for module in found.before]
-    if found.revision is not None:
-        others.append(build.build_own(kernel, scenario.GUEST / "revision.c"))
     return scenario.Run(
         driver=driver.name,
         device=found,
@@ -80,7 +80,7 @@ def _run(kernel: Kernel, driver: Driver, request: Request, folder: Path, objects
         modules=tuple(item.path for item in ordered),
         needs=tuple(needs),
         programs=lab.compiled(("calls", *kinds()[found.kind].programs), kernel.folder.parent / "guest"),
-        others=tuple(others),
+        revision=build.build_own(kernel, scenario.GUEST / "revision.c") if found.revision is not None else None,
     )
 
 
@@ -90,7 +90,7 @@ def plain(name: str) -> str:
 
 
 def in_order(objects: Sequence[Object]) -> list[Object]:
-    """The modules so that each comes after those that it needs."""
+    """The modules so that each comes after those that it needs, and the driver's own, which is the first, last of all."""
     waiting = {plain(item.path.stem): item for item in objects}
     ordered: list[Object] = []
 
@@ -101,7 +101,7 @@ def in_order(objects: Sequence[Object]) -> list[Object]:
                 visit(plain(need))
             ordered.append(item)
 
-    for name in list(waiting):
+    for name in reversed(list(waiting)):
         visit(name)
     return ordered
 

@@ -29,19 +29,13 @@ class Run:
     modules: tuple[Path, ...]  # the driver's own files, in the order in which they are loaded
     needs: tuple[str, ...]  # modules of the kernel that they depend on
     programs: tuple[Path, ...]
-    others: tuple[Path, ...] = ()  # files of modules that come before the driver, and of the one that changes a revision
-
-    def names(self) -> list[str]:
-        """Names of what is loaded under the tracer, the driver last."""
-        own = [file.stem for file in self.modules]
-        return [*own[:-1], *self.device.before, own[-1]]
+    revision: Path | None = None  # the module that changes the revision of a device
 
 
 def steps_of(run: Run) -> list[tuple[str, str]]:
     """(what it is, shell) of every step."""
     work = [(name, name) for name in steps(run.device.kind, run.workload)]
-    number = run.device.revision
-    revision = "" if number is None else f"insmod /lib/ring3/revision.ko device=$CARD revision={number} && "
+    revision = f"insmod /lib/ring3/revision.ko device=$CARD revision={run.device.revision} && " if run.revision else ""
     before = [("tracing begins", f"{revision}prepare && trace_begin"), (f"{run.driver} is loaded", "load")]
     return [*before, *work, (f"{run.driver} is unloaded", "unload && trace_end")]
 
@@ -60,7 +54,7 @@ def text(run: Run) -> str:
         "programs": [str(program) for program in run.programs],
         "files": {f"/lib/ring3/{file.name}": str(file) for file in [*run.modules, *_scripts(run)]},
         "variables": {
-            "MODULES": " ".join(run.names()),
+            "MODULES": " ".join(file.stem for file in run.modules),
             "SECONDS_EACH": f"{run.seconds:g}",
             "MILLISECONDS_EACH": f"{run.seconds * 1000:.0f}",
             "WINDOW": str(run.device.window),
@@ -78,7 +72,8 @@ def text(run: Run) -> str:
 
 
 def _scripts(run: Run) -> Sequence[Path]:
-    return [GUEST / "trace.sh", GUEST / f"{run.device.kind}.sh", *run.others]
+    own = [run.revision] if run.revision else []
+    return [GUEST / "trace.sh", GUEST / f"{run.device.kind}.sh", *own]
 
 
 def _devices(run: Run) -> list[dict[str, Any]]:
