@@ -98,6 +98,17 @@ def test_a_new_tree_that_is_not_configured_is_refused_with_the_command_that_conf
         opened(planted, clang, tmp_path)
 
 
+def test_a_tree_that_is_configured_and_not_prepared_is_refused_with_the_command_that_prepares_it(
+    planted: Path, clang: Path, tmp_path: Path
+) -> None:
+    (planted / "kernel").mkdir()
+    (planted / "kernel/bounds.c").write_text("")
+    with pytest.raises(Refusal, match=f"make -C {planted} ARCH=x86 modules_prepare"):
+        opened(planted, clang, tmp_path)
+    (planted / "include/generated/bounds.h").write_text("")
+    assert opened(planted, clang, tmp_path).name == "6.12.3-small"
+
+
 def test_another_configuration_than_that_of_the_generated_headers_is_refused(planted: Path, clang: Path, tmp_path: Path) -> None:
     put(tmp_path / "other.config", "CONFIG_X86_64=y\n")
     with pytest.raises(Refusal, match="configured otherwise"):

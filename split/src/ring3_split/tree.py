@@ -14,6 +14,8 @@ from ring3_split.kernel import Kernel
 from ring3_split.stamps import digest, digest_of_folders, stamp
 
 AUTOCONF = ("include/generated/autoconf.h", "include/linux/autoconf.h")
+# The last of the headers that a build generates and drivers include; made from kernel/bounds.c.
+BOUNDS = ("include/generated/bounds.h", "include/linux/bounds.h")
 
 
 def open_kernel(tree: Path, given: Path | None, name: str | None, cache: Path, compiler: str | None = None) -> Kernel:
@@ -71,6 +73,11 @@ def _build(root: Path, tree: Path, given: Path | None, name: str | None, folder:
                 f"make -C {root} O=BUILD with {given} as BUILD/.config, then --tree BUILD"
             )
         machine = flags.architecture(root, name or flags.architecture_of(config.read(tree / ".config"), tree / ".config"))
+        if (root / "kernel/bounds.c").is_file() and not any((tree / header).is_file() for header in BOUNDS):
+            raise Refusal(
+                f"{tree} is configured, but headers that a build generates are not there (generated/bounds.h): "
+                f"make -C {tree} ARCH={machine.directory} modules_prepare; if a new compiler fails in that, prepare0 is enough"
+            )
         return tree, machine
     own = given or (tree / ".config" if (tree / ".config").is_file() else None)
     machine = flags.architecture(root, name or (flags.architecture_of(config.read(own), own) if own else _bare(root)))
