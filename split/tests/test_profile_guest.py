@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from ring3_split import cli
+from ring3_split import cli, context, distribution, driver
+from ring3_split.graph import link
 from ring3_split.profile import record
 from ring3_split.profile.record import Profile
 
@@ -55,3 +58,9 @@ def test_what_runs_in_an_interrupt_was_seen_as_atomic_and_what_may_sleep_was_not
 
 def test_the_tracer_sees_all_of_e1000_but_its_exit(seen: Profile) -> None:
     assert [name.rpartition(":")[2] for name in seen.invisible] == ["e1000_exit_module"]
+
+
+def test_what_the_kernel_called_in_atomic_context_is_known_to_be_called_so(seen: Profile, cache: Path) -> None:
+    graph = link(driver.load(distribution.open_kernel("6.12", cache), "e1000"), "field")
+    known = {key for key, entries in context.of(graph).items() if any(entry.context == "atomic" for entry in entries)}
+    assert [pair.callee for pair in seen.pairs if not pair.caller and pair.atomic and pair.callee not in known] == []
