@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
@@ -64,12 +65,30 @@ def run(
             _end(worker)
 
 
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Keeps Ctrl-C back, also from processes that are started meanwhile, until they `ignore_interrupts`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_interrupts() -> None:
+    """Leaves Ctrl-C to the process that started this one, and will end it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def _start(work: Callable[[Task], Result]) -> _Worker[Task]:
     # A fresh interpreter: a fork of a process with threads, such as a progress bar's, may hang.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, work), daemon=True)
-    process.start()
+    resource_tracker.ensure_running()  # it would let Ctrl-C through again when it is started
+    with uninterrupted():
+        process.start()
     theirs.close()
     return _Worker(process, ours)
 
@@ -108,7 +127,7 @@ def _end(worker: _Worker[Task]) -> None:
 def _serve(pipe: Connection, work: Callable[[Task], Result]) -> None:
     """What a process does: tasks, until nobody is there who gives any."""
     # The one who gives them is interrupted too, and ends us.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_interrupts()
     try:
         while True:
             pipe.send(work(pipe.recv()))

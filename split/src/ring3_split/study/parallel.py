@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Any, TypeVar
+
+from ring3_split.workers import ignore_interrupts, uninterrupted
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -32,7 +33,8 @@ def each(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> It
     for first in range(min(jobs, len(items))):
         here, there = context.Pipe(duplex=False)
         process = context.Process(target=_run, args=(work, items[first::jobs], there), daemon=True)
-        process.start()
+        with uninterrupted():
+            process.start()
         there.close()
         processes.append(process)
         ends.append(here)
@@ -41,7 +43,7 @@ def each(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> It
 
 
 def _run(work: Callable[[Item], object], items: Sequence[Item], end: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and ends us
+    ignore_interrupts()
     for item in items:
         try:
             end.send((item, work(item)))
