@@ -5,7 +5,7 @@ RING3 := target/release/ring3
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-quick bench figures lint fmt
+.PHONY: help setup build demo test test-quick bench figures study lint fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -32,6 +32,9 @@ figures: setup build ## the papers' disk figures into OUT: hours; interrupted, i
 	@$(RING3) bench disk --figure leslie --controller ahci --controller ide --controller nvme --out $(OUT)
 	@$(RING3) bench disk --timeline --controller ahci --controller nvme --out $(OUT)
 	@$(RING3) bench disk --work --out $(OUT)
+
+study: build ## how much of each network, SCSI, ATA and sound driver is critical, into OUT (first time about 10 minutes)
+	@$(RING3) split study --out $(OUT)
 
 lint: ## formatting, warnings, documentation
 	@tests/run lint
