@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from itertools import islice
+from pathlib import Path
 
 from ring3_split.workers import Lost, run
 
@@ -32,3 +35,13 @@ def test_who_stops_asking_does_not_wait_for_the_rest() -> None:
 
 def test_no_task_is_no_work() -> None:
     assert list(run(double, [], None, 60)) == []
+
+
+def test_a_script_that_each_process_would_run_again_is_told_so_and_ends(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("from ring3_split.workers import run\nprint(list(run(abs, [-1] * 1000, 2, 600)))\n")
+    done = subprocess.run(
+        [sys.executable, script], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Refusal: a process ended before it could begin" in done.stderr.splitlines()[-1]
+    assert "__name__ == '__main__'" in done.stderr.splitlines()[-1]

@@ -14,6 +14,12 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
+from ring3_split.errors import Refusal
+
+STILLBORN = (
+    "a process ended before it could begin: is there memory left? "
+    "A Python script that reads drivers must do so under `if __name__ == '__main__':`, because each process imports it"
+)
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -31,6 +37,7 @@ class _Worker(Generic[Task]):
     pipe: Connection
     task: Task | None = None
     deadline: float = 0.0
+    begun: bool = False  # it said that it is there
 
 
 def run(
@@ -40,6 +47,9 @@ def run(
 
     `work` is a function that another process can import, or a partial of one. When the caller stops asking, or is
     interrupted, the processes are ended; a result that was given is not lost by it.
+
+    Raises:
+        Refusal: a process ended before it began.
     """
     waiting = list(reversed(tasks))
     workers: list[_Worker[Task]] = []
@@ -106,10 +116,15 @@ def _outcome(worker: _Worker[Task]) -> Any:
     try:
         if worker.task is None:
             return None
+        if worker.pipe.poll() and not worker.begun:
+            worker.begun = worker.pipe.recv() is None
         if worker.pipe.poll():
             return worker.pipe.recv()
     except (EOFError, OSError):
         worker.process.join(5)
+        if not worker.begun:
+            # Another one would fare no better, and this is no fault of the task.
+            raise Refusal(STILLBORN) from None
         code = worker.process.exitcode
         return Lost(
             f"the process that read it was ended by signal {-code}" if code and code < 0 else "the process that read it ended"
@@ -129,6 +144,7 @@ def _serve(pipe: Connection, work: Callable[[Task], Result]) -> None:
     # The one who gives them is interrupted too, and ends us.
     ignore_interrupts()
     try:
+        pipe.send(None)
         while True:
             pipe.send(work(pipe.recv()))
     except (EOFError, OSError):
