@@ -23,7 +23,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     let program = std::env::current_exe().context("finding this program")?;
     let cache = Cache::open()?;
-    let mut command = match package(&program) {
+    let mut command = match package(&program)? {
         Some(package) => {
             let mut needs = vec![Need::Python(package.join("requirements.lock"))];
             needs.extend(reading(&args.words));
@@ -46,9 +46,20 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// The package's folder: `$RING3_SPLIT`, or `split` in a folder above the program, as it is in ring3's source tree.
-fn package(program: &Path) -> Option<PathBuf> {
-    let named = std::env::var_os("RING3_SPLIT").filter(|value| !value.is_empty()).map(PathBuf::from);
-    named.or_else(|| program.ancestors().map(|folder| folder.join("split")).find(|split| split.join("src/ring3_split").is_dir()))
+fn package(program: &Path) -> Result<Option<PathBuf>> {
+    match std::env::var_os("RING3_SPLIT").filter(|value| !value.is_empty()).map(PathBuf::from) {
+        Some(named) if is_package(&named) => Ok(Some(named)),
+        Some(named) => bail!("RING3_SPLIT={} is not the folder split of ring3's source", named.display()),
+        None => Ok(above(program)),
+    }
+}
+
+fn above(program: &Path) -> Option<PathBuf> {
+    program.ancestors().map(|folder| folder.join("split")).find(|split| is_package(split))
+}
+
+fn is_package(folder: &Path) -> bool {
+    folder.join("src/ring3_split").is_dir()
 }
 
 /// What reading a driver needs: the compiler, and the kernel's source unless the user brings one.
@@ -109,7 +120,7 @@ mod tests {
     fn the_package_is_found_above_the_program() {
         let tree = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(tree.path().join("split/src/ring3_split")).unwrap();
-        assert_eq!(package(&tree.path().join("target/release/ring3")), Some(tree.path().join("split")));
-        assert_eq!(package(Path::new("/nowhere/bin/ring3")), None);
+        assert_eq!(above(&tree.path().join("target/release/ring3")), Some(tree.path().join("split")));
+        assert_eq!(above(Path::new("/nowhere/bin/ring3")), None);
     }
 }

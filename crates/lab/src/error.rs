@@ -17,12 +17,14 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No usable QEMU, kernel or program: `lab/setup.sh` did not bring it.
-    #[error("{what} is missing: {why}\nnext: ring3 lab prepare (needs the network; it fetches into {})", cache.display())]
+    #[error("{what} is missing: {why}\nnext: {next} (needs the network; it fetches into {})", cache.display())]
     Missing {
         /// The missing thing.
         what: String,
         /// Why it could not be had.
         why: String,
+        /// The command that fetches it.
+        next: &'static str,
         /// The cache folder.
         cache: PathBuf,
     },

@@ -6,6 +6,7 @@ use crate::cache::{Cache, Fingerprint};
 use crate::closure;
 use crate::cpio::Writer;
 use crate::error::{Doing, Error};
+use crate::setup::PREPARE;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -95,6 +96,7 @@ fn busybox(cache: &Cache) -> Result<PathBuf, Error> {
     places.into_iter().find(|path| path.exists()).ok_or_else(|| Error::Missing {
         what: "busybox".into(),
         why: "the cache has no tools".into(),
+        next: PREPARE,
         cache: cache.root().into(),
     })
 }

@@ -8,6 +8,7 @@ use crate::guest::{Guest, Mode};
 use crate::initramfs::identity;
 use crate::kernel::Kernel;
 use crate::machine::{Iommu, Machine};
+use crate::setup::PREPARE;
 use crate::snapshot;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -178,7 +179,7 @@ fn find(cache: &Cache) -> Result<(PathBuf, String), Error> {
     let named = std::env::var_os("RING3_QEMU").map(PathBuf::from);
     let cached = Some(cache.path("tools/bin").join(PROGRAM)).filter(|path| path.exists());
     let program = named.or(cached).or_else(on_path).unwrap_or_else(|| PROGRAM.into());
-    let missing = |why: String| Error::Missing { what: "QEMU".into(), why, cache: cache.root().into() };
+    let missing = |why: String| Error::Missing { what: "QEMU".into(), why, next: PREPARE, cache: cache.root().into() };
     let output = Command::new(&program).arg("--version").output().map_err(|e| missing(format!("{}: {e}", program.display())))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.split_whitespace().nth(3).unwrap_or("").to_string();

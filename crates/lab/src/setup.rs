@@ -13,6 +13,9 @@ const SCRIPT: &str = include_str!("../../../lab/setup.sh");
 /// The script's number for what it fetches.
 const LAYOUT: u32 = 1;
 
+/// The command that fetches what the lab needs.
+pub(crate) const PREPARE: &str = "ring3 lab prepare";
+
 /// Something that the lab needs and `lab/setup.sh` fetches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Need {
@@ -68,7 +71,15 @@ impl Need {
             Self::Kernel(version) => format!("kernel {version}"),
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("the source of kernel {version}"),
-            Self::Python(_) => "the Python packages of ring3 split".into(),
+            Self::Python(_) => "the Python environment of ring3 split".into(),
+        }
+    }
+
+    /// The command that fetches it.
+    fn next(&self) -> &'static str {
+        match self {
+            Self::Tools | Self::Fio | Self::Tree | Self::Kernel(_) => PREPARE,
+            Self::Clang | Self::Source(_) | Self::Python(_) => "the same command again",
         }
     }
 
@@ -116,7 +127,7 @@ fn fetch(cache: &Cache, need: &Need, progress: &mut dyn FnMut(&str)) -> Result<(
         return Ok(());
     }
     let last = said.len().saturating_sub(4);
-    Err(Error::Missing { what: need.name(), why: said[last..].join("\n"), cache: cache.root().to_owned() })
+    Err(Error::Missing { what: need.name(), why: said[last..].join("\n"), next: need.next(), cache: cache.root().to_owned() })
 }
 
 #[cfg(test)]
@@ -137,6 +148,14 @@ mod tests {
         fs::create_dir_all(cache.path("kernels/6.12")).unwrap();
         fs::write(cache.path(need.stamp()), "").unwrap();
         prepare(&cache, &[need], &mut |line| panic!("{line}")).unwrap();
+    }
+
+    #[test]
+    fn what_only_the_splitter_needs_is_fetched_by_its_own_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let error = prepare(&cache, &[Need::Source("nonsense".into())], &mut |_| {}).unwrap_err().to_string();
+        assert!(error.contains("next: the same command again"), "{error}");
     }
 
     #[test]
