@@ -381,8 +381,8 @@ fetch_source() {
     new=$cache/sources/$1.new
     mkdir "$new/source"
     # No driver's source lies in what is left out, and it is a third of the tree.
-    quietly tar -xf "$new/usr/src/$source.tar.xz" -C "$new/source" --strip-components=1 --exclude='*/Documentation' \
-        --exclude='*/tools' --exclude='*/arch/[!x]*' --exclude='*/arch/xtensa'
+    quietly tar -xf "$new/usr/src/$source.tar.xz" -C "$new/source" --strip-components=1 --anchored --no-wildcards-match-slash \
+        --wildcards --exclude='*/Documentation' --exclude='*/tools' --exclude='*/arch/[!x]*' --exclude='*/arch/xtensa'
     rm -rf "$new/usr/src/$source.tar.xz" "$new/usr/share" "$new/lib/modules"
     mv "$new/usr" "$new/headers" # src/ and lib/, which refer to each other by relative links
     echo "$kernel" >"$new/release"
