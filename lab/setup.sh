@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches what the lab needs into a cache folder: QEMU, the guest's programs, fio, and guest kernels.
 #
-#   lab/setup.sh                  everything for the default kernel
+#   lab/setup.sh                  everything that the lab needs, with the default kernel
 #   lab/setup.sh tools            QEMU, busybox, mkfs and fsck
 #   lab/setup.sh alpha            QEMU's AlphaServer, for its IDE controller (qtest:cmd646-ide)
 #   lab/setup.sh fio              a static fio, built from the distribution's source package
@@ -348,7 +348,7 @@ fetch_python() {
     [ -r "$lock" ] || die "there is no $lock: name a lock file, for example split/requirements.lock of ring3's source"
     cmp -s "$lock" "$cache/python/requirements.lock" && [ "$update" = no ] && return
     need_python
-    say "fetching the Python packages of ring3 split (about 60 MB)"
+    say "fetching the Python packages of ring3 split"
     # An environment knows its own path, so that it is made in place; the copy of the lock file says that it is whole.
     rm -rf "$cache/python"
     quietly python3 -m venv "$cache/python"
