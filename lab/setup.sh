@@ -311,7 +311,7 @@ fetch_clang() {
     asked "$cache/clang" || return 0
     open_apt
     refresh own.deb
-    say "fetching clang 19 (about 75 MB)"
+    say "fetching clang 19 (about 60 MB)"
     work=$cache/clang.download
     rm -rf "$work"; mkdir -p "$work"
     # The C and C++ libraries stay the host's own: same release.
@@ -370,7 +370,7 @@ fetch_source() {
     version=$(in_apt all.deb apt-cache show "$headers" 2>/dev/null | sed -n 's/^Version: //p' | head -n 1)
     [ -n "$version" ] || die "no headers of kernel $1 in this release's suites"
     source=linux-source-$(echo "$version" | cut -d. -f1,2)
-    say "fetching $headers and $source $version (about 160 MB)"
+    say "fetching $headers and $source $version (about 170 MB)"
     work=$cache/sources/$1.download
     rm -rf "$work"; mkdir -p "$work"
     kbuild=$(in_apt all.deb apt-cache show "$headers=$version" | sed -n 's/^Depends:.*\(linux-kbuild-[^ ,]*\).*/\1/p' | head -n 1)
