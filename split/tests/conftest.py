@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from ring3_split import driver
+from ring3_split.distribution import open_kernel
+from ring3_split.driver import Driver
+from ring3_split.kernel import Kernel
+
 
 @pytest.fixture(scope="session")
 def cache() -> Path:
@@ -22,3 +27,15 @@ def clang(cache: Path) -> Path:
     if not program.exists():
         pytest.fail("clang is missing: run lab/setup.sh split")
     return program
+
+
+@pytest.fixture(scope="session")
+def kernel(cache: Path) -> Kernel:
+    """The distribution's kernel."""
+    return open_kernel("6.12", cache)
+
+
+@pytest.fixture(scope="session")
+def e1000(kernel: Kernel) -> Driver:
+    """Its e1000, with data facts."""
+    return driver.load(kernel, "e1000", data=True)

@@ -9,23 +9,12 @@ from pathlib import Path
 import pytest
 
 from ring3_split import cli, context, critical, driver, roots
-from ring3_split.distribution import open_kernel
 from ring3_split.driver import Driver
 from ring3_split.graph import Graph, lines, link
 from ring3_split.kernel import Kernel
 from ring3_split.roots.signatures import signatures
 
 pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture(scope="module")
-def kernel(cache: Path) -> Kernel:
-    return open_kernel("6.12", cache)
-
-
-@pytest.fixture(scope="module")
-def e1000(kernel: Kernel) -> Driver:
-    return driver.load(kernel, "e1000", data=True)
 
 
 def names(keys: object) -> set[str]:

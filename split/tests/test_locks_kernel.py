@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 
 import pytest
 
-from ring3_split import driver
-from ring3_split.distribution import open_kernel
 from ring3_split.driver import Driver
 from ring3_split.gather import gather
 from ring3_split.kernel import Kernel
@@ -26,16 +23,6 @@ UNLOCK = re.compile(
     r"|rcu_read_unlock|rtnl_unlock|local_(?:irq_(?:restore|enable)|bh_enable)|preempt_enable)\s*\("
 )
 NO_CODE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def kernel(cache: Path) -> Kernel:
-    return open_kernel("6.12", cache)
-
-
-@pytest.fixture(scope="module")
-def e1000(kernel: Kernel) -> Driver:
-    return driver.load(kernel, "e1000", data=True)
 
 
 def functions(facts: ModuleFacts) -> dict[str, Function]:
