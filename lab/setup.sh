@@ -3,6 +3,7 @@
 #
 #   lab/setup.sh                  everything that the lab needs, with the default kernel
 #   lab/setup.sh tools            QEMU, busybox, mkfs and fsck
+#   lab/setup.sh btrfs            mkfs.btrfs
 #   lab/setup.sh alpha            QEMU's AlphaServer, for its IDE controller (qtest:cmd646-ide)
 #   lab/setup.sh fio              a static fio, built from the distribution's source package
 #   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
@@ -184,6 +185,21 @@ WRAPPER
     "$cache/alpha/bin/qemu-system-alpha" --version >"$cache/setup.log" 2>&1 ||
         { cat "$cache/setup.log" >&2; rm -rf "$cache/alpha"; die "the unpacked QEMU does not start"; }
     say "$(head -n 1 "$cache/setup.log")"
+}
+
+# A part of its own, so that a cache that has the tools fetches this alone. Its other libraries are those of the tools.
+fetch_btrfs() {
+    asked "$cache/btrfs" || return 0
+    need_tools
+    open_apt
+    refresh own.deb
+    say "fetching btrfs-progs (about 1 MB)"
+    work=$cache/btrfs.download
+    rm -rf "$work"; mkdir -p "$work"
+    (cd "$work" && quietly in_apt own.deb apt-get download btrfs-progs liblzo2-2)
+    unpack "$cache/btrfs" "$work"/*.deb
+    rm -rf "$work" "$cache/btrfs.new/usr/share"
+    swap_in "$cache/btrfs"
 }
 
 # Kernels and fio are made with some of the tools; --update of the one is not meant for the other.
@@ -396,8 +412,9 @@ if [ "${RING3_SETUP_LOCKED:-}" != "$cache" ]; then
 fi
 [ "${1:-}" != --update ] || { update=yes; shift; }
 case "${1:-all}" in
-    all) fetch_tools; fetch_fio; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha ;;
+    all) fetch_tools; fetch_fio; fetch_btrfs; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha ;;
     tools) fetch_tools ;;
+    btrfs) fetch_btrfs ;;
     alpha) fetch_alpha ;;
     clang) fetch_clang ;;
     python) fetch_python "${2:-$(dirname "$0")/../split/requirements.lock}" ;;
@@ -406,5 +423,5 @@ case "${1:-all}" in
     fio) fetch_fio ;;
     tree) fetch_tree ;;
     kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
-    *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

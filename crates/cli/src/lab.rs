@@ -101,7 +101,7 @@ pub fn run(lab: Args) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Prepare { kernels } => {
-            let needs = [Need::Tools, Need::Fio].into_iter().chain(kernels.into_iter().map(Need::Kernel));
+            let needs = [Need::Tools, Need::Fio, Need::Btrfs].into_iter().chain(kernels.into_iter().map(Need::Kernel));
             let cache = Cache::open()?;
             prepare(&cache, &needs.collect::<Vec<_>>(), &mut |line| eprintln!("{line}"))?;
             println!("the lab is ready in {}", cache.root().display());

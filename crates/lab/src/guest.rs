@@ -184,6 +184,13 @@ impl Guest {
         vec![Need::Tools, Need::Kernel(self.kernel.clone())]
     }
 
+    /// What this guest can boot without. Most jobs do without fio, and it is the one thing that wants a compiler; who makes a
+    /// btrfs loads its module.
+    fn extras(&self) -> Vec<Need> {
+        let makes_btrfs = self.modules.iter().any(|module| module == "btrfs");
+        [Need::Fio].into_iter().chain(makes_btrfs.then_some(Need::Btrfs)).collect()
+    }
+
     /// Fetches what is missing, boots, runs the steps and brings back what they left. Ends at the time limit, in any case.
     ///
     /// A step that fails is no error: see [`Outcome::exit`].
@@ -253,9 +260,10 @@ impl Guest {
             ));
         }
         prepare(cache, &self.needs(), &mut progress)?;
-        // Most jobs do without it, and it is the one thing that wants a compiler.
-        if let Err(error) = prepare(cache, &[Need::Fio], &mut progress) {
-            progress(&format!("this guest has no fio: {error}"));
+        for extra in self.extras() {
+            if let Err(error) = prepare(cache, std::slice::from_ref(&extra), &mut progress) {
+                progress(&format!("this guest has no {}: {error}", extra.name()));
+            }
         }
         let kernel = Kernel::get(cache, &self.kernel, &mut progress)?;
         let job = Job::new(self)?.archive(cache, &kernel)?;
@@ -291,5 +299,16 @@ impl Prepared {
         let initrd = self.folder.path().join("initrd");
         job::join(&initramfs::base(cache)?, &[&job::boot_archive(&self.kernel, self.iommu)?, &self.job], &initrd)?;
         Session::start(&self.qemu.arguments(&initrd, start)?, self.folder, start == Start::Terminal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_loads_btrfs_gets_the_program_that_makes_one() {
+        assert_eq!(Guest::new("t").extras(), [Need::Fio]);
+        assert_eq!(Guest::new("t").module("btrfs").extras(), [Need::Fio, Need::Btrfs]);
     }
 }

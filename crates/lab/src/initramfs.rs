@@ -19,6 +19,8 @@ const NODE_CONSOLE: (u32, u32) = (5, 1);
 /// Programs of the cache that every guest has, with the names that they answer to. Absent ones are left out.
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("fio/fio", &["fio"]),
+    ("btrfs/sbin/mkfs.btrfs", &["mkfs.btrfs"]),
+    ("btrfs/usr/sbin/mkfs.btrfs", &["mkfs.btrfs"]),
     ("tools/sbin/mke2fs", &["mke2fs", "mkfs.ext4"]),
     ("tools/sbin/e2fsck", &["e2fsck", "fsck.ext4"]),
     ("tools/sbin/mkfs.xfs", &["mkfs.xfs"]),

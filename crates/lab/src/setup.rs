@@ -23,6 +23,8 @@ pub enum Need {
     Tools,
     /// The load generator, built from source.
     Fio,
+    /// `mkfs.btrfs`.
+    Btrfs,
     /// A tree of source text, `tree/tree.tar.bz2`.
     Tree,
     /// A guest kernel by version prefix, for example `6.12`.
@@ -41,6 +43,7 @@ impl Need {
         match self {
             Self::Tools => ("tools", None),
             Self::Fio => ("fio", None),
+            Self::Btrfs => ("btrfs", None),
             Self::Tree => ("tree", None),
             Self::Kernel(version) => ("kernel", Some(version.as_ref())),
             Self::Clang => ("clang", None),
@@ -54,6 +57,7 @@ impl Need {
         let folder = match self {
             Self::Tools => "tools".into(),
             Self::Fio => "fio".into(),
+            Self::Btrfs => "btrfs".into(),
             Self::Tree => "tree".into(),
             Self::Kernel(version) => format!("kernels/{version}"),
             Self::Clang => "clang".into(),
@@ -63,10 +67,11 @@ impl Need {
         format!("{folder}/layout-{LAYOUT}")
     }
 
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::Tools => "QEMU with the guest's programs".into(),
             Self::Fio => "fio".into(),
+            Self::Btrfs => "mkfs.btrfs".into(),
             Self::Tree => "a source tree".into(),
             Self::Kernel(version) => format!("kernel {version}"),
             Self::Clang => "clang".into(),
@@ -78,7 +83,7 @@ impl Need {
     /// The command that fetches it.
     fn next(&self) -> &'static str {
         match self {
-            Self::Tools | Self::Fio | Self::Tree | Self::Kernel(_) => PREPARE,
+            Self::Tools | Self::Fio | Self::Btrfs | Self::Tree | Self::Kernel(_) => PREPARE,
             Self::Clang | Self::Source(_) | Self::Python(_) => "the same command again",
         }
     }

@@ -126,3 +126,14 @@ fn instruction_time_repeats() {
     assert!((seconds[0] - seconds[1]).abs() <= 0.011, "{seconds:?}");
     assert!(seconds[0] > 0.05, "{seconds:?}");
 }
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_btrfs_over_two_disks_is_made_and_mounted() {
+    let disk = |id| Device::nvme(id, Size(128 << 20), Backing::Memory);
+    let guest = guest("btrfs").device(disk("one")).device(disk("two")).module("nvme").module("btrfs").step(
+        "mount",
+        "mkfs.btrfs -q -d single /dev/nvme0n1 /dev/nvme1n1 2>/dev/null && mount -t btrfs /dev/nvme0n1 /mnt && echo x >/mnt/x && sync && cat /mnt/x",
+    );
+    assert_eq!(run(&guest).unwrap().output(), "x\n");
+}
