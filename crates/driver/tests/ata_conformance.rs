@@ -146,3 +146,23 @@ fn qemus_controller_without_queued_commands_conforms() {
 fn qemus_controller_with_several_drives_conforms() {
     conforms("qtest:ich9-ahci,disks=2", 2, Options::default(), 50);
 }
+
+/// Each of these sizes at once: most of a run is waiting.
+fn all_conform(uris: impl IntoIterator<Item = String>) {
+    std::thread::scope(|scope| {
+        for uri in uris {
+            scope.spawn(move || conforms(&uri, 1, Options::default(), 50));
+        }
+    });
+}
+
+#[test]
+fn the_smallest_disks_conform() {
+    all_conform([512, 1024, 3584, 4096, 8192].map(|size| format!("sim:ahci,size={size}")));
+    all_conform([4096, 8192, 20480].map(|size| format!("sim:ahci,block=4096,size={size}")));
+}
+
+#[test]
+fn qemus_smallest_disks_conform() {
+    all_conform([512, 3584, 4096].map(|size| format!("qtest:ich9-ahci,size={size}")));
+}

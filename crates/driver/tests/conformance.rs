@@ -91,3 +91,23 @@ fn qemus_controller_conforms() {
 fn qemus_blocks_of_4096_bytes_and_the_pin_conform() {
     conforms("qtest:nvme,block=4096", by(IrqKind::Intx), 100);
 }
+
+/// Each of these sizes at once: most of a run is waiting.
+fn all_conform(uris: impl IntoIterator<Item = String>) {
+    std::thread::scope(|scope| {
+        for uri in uris {
+            scope.spawn(move || conforms(&uri, Options::default(), 50));
+        }
+    });
+}
+
+#[test]
+fn the_smallest_disks_conform() {
+    all_conform([512, 1024, 3584, 4096, 8192].map(|size| format!("sim:nvme,size={size}")));
+    all_conform([4096, 8192, 20480].map(|size| format!("sim:nvme,block=4096,size={size}")));
+}
+
+#[test]
+fn qemus_smallest_disks_conform() {
+    all_conform([512, 3584, 4096].map(|size| format!("qtest:nvme,size={size}")));
+}

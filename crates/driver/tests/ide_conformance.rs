@@ -148,3 +148,23 @@ fn qemus_cmd646_conforms_where_there_is_one() {
         reports => reports.unwrap().unwrap().iter().for_each(|report| assert!(report.passed(), "{report}")),
     }
 }
+
+/// Each of these sizes at once: most of a run is waiting.
+fn all_conform(uris: impl IntoIterator<Item = String>) {
+    std::thread::scope(|scope| {
+        for uri in uris {
+            scope.spawn(move || conforms(&uri, Options::default(), 1, 50));
+        }
+    });
+}
+
+#[test]
+fn the_smallest_disks_conform() {
+    all_conform([512, 1024, 3584, 4096, 8192].map(|size| format!("sim:ide,size={size}")));
+    all_conform([4096, 8192, 20480].map(|size| format!("sim:ide,block=4096,size={size}")));
+}
+
+#[test]
+fn qemus_smallest_disks_conform() {
+    all_conform([512, 3584, 4096].map(|size| format!("qtest:piix4-ide,size={size}")));
+}

@@ -48,8 +48,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let report = conformance::run_with(&*disk, &options, show);
     let (failed, all) = (report.failures().count(), report.findings.len());
     match args.json {
-        true => println!("{}", json!({ "disk": report.disk, "checks": all, "failed": failed })),
-        false => println!("{}: {failed} of {all} checks failed", report.disk),
+        true => println!("{}", json!({ "disk": report.disk, "checks": all, "failed": failed, "skipped": report.skipped() })),
+        false => println!("{}", report.summary()),
     }
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

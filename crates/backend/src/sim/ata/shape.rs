@@ -71,16 +71,17 @@ pub(in crate::sim) const KEYS: [&str; 7] = ["size", "block", "cache", "fua", "tr
 pub(in crate::sim) fn of_options(options: &Options<'_>, default: DriveShape) -> Result<DriveShape, Error> {
     let lba48 = options.switch("lba48", default.lba48)?;
     let multiple = |text: &str| number(text).filter(|n| *n == 0 || n.is_power_of_two() && *n <= 128);
-    let bytes = options.get("size", "bytes of each drive, 64K to 1T, as 64M", default.bytes, |text| {
-        parse_size(text).filter(|size| (64 << 10..=1 << 40).contains(size) && size.is_multiple_of(64 << 10))
+    let block_shift = options.get("block", "512 or 4096", default.block_shift, |text| match text {
+        "512" => Some(9),
+        "4096" => Some(12),
+        _ => None,
+    })?;
+    let bytes = options.get("size", "bytes of each drive, whole blocks up to 1T, as 64M", default.bytes, |text| {
+        parse_size(text).filter(|size| (1..=1 << 40).contains(size) && size.is_multiple_of(1 << block_shift))
     })?;
     let shape = DriveShape {
         bytes,
-        block_shift: options.get("block", "512 or 4096", default.block_shift, |text| match text {
-            "512" => Some(9),
-            "4096" => Some(12),
-            _ => None,
-        })?,
+        block_shift,
         lba48,
         multiple: options.get("multiple", "0 (none) or a power of two up to 128", default.multiple.into(), multiple)? as u8,
         cache: options.switch("cache", default.cache)?,

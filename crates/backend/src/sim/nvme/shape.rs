@@ -90,11 +90,12 @@ impl Shape {
 
 fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
     let count = options.get("namespaces", "1 to 1024", 1, |text| number(text).filter(|n| (1..=1024).contains(n)))?;
-    let bytes = options.get("size", "bytes of each namespace, 64K to 1T, as 64M", 64 << 20, |text| {
-        parse_size(text).filter(|size| (64 << 10..=1 << 40).contains(size) && size.is_multiple_of(64 << 10))
-    })?;
     let wants = "512, 4096 or another power of two up to 65536, with m8 behind it for 8 bytes of metadata; one for each namespace with + between";
     let formats = options.get("block", wants, vec![(9, 0)], |text| text.split('+').map(format).collect())?;
+    let largest = formats.iter().map(|&(shift, _)| 1 << shift).max().unwrap_or(512);
+    let bytes = options.get("size", "bytes of each namespace, whole blocks up to 1T, as 64M", 64 << 20, |text| {
+        parse_size(text).filter(|size| (1..=1 << 40).contains(size) && size.is_multiple_of(largest))
+    })?;
     let read_only = options.switch("readonly", false)?;
     let last = *formats.last().unwrap_or(&(9, 0));
     let all = formats.iter().copied().chain(std::iter::repeat(last)).take(count as usize);

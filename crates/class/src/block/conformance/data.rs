@@ -2,7 +2,7 @@
 
 use ring3_device::dma::{DmaBuffer, Segment};
 
-use super::super::{Data, IoError, Operation, Request};
+use super::super::{Data, IoError, Operation, Queue, Request};
 use super::Check;
 use super::pattern;
 use super::subject::{Step, Subject, ensure, skip};
@@ -38,30 +38,48 @@ fn ends(subject: &Subject<'_>) -> Step {
     let mut queue = subject.queue(1)?;
     let last = subject.info().blocks - 1;
     let (first_write, last_write) = (subject.write(&mut *queue, 0, 1)?, subject.write(&mut *queue, last, 1)?);
-    subject.verify(&mut *queue, 0, 1, first_write)?;
+    if last > 0 {
+        subject.verify(&mut *queue, 0, 1, first_write)?;
+    }
     subject.verify(&mut *queue, last, 1, last_write)
 }
 
-fn neighbours(subject: &Subject<'_>) -> Step {
-    let mut queue = subject.queue(1)?;
-    let (blocks, inner) = around(subject)?;
-    let before = subject.write(&mut *queue, 0, blocks)?;
-    let after = subject.write(&mut *queue, inner, 2)?;
-    subject.verify(&mut *queue, inner, 2, after)?;
-    untouched(subject, &mut *queue, blocks, inner, before)
+/// Blocks that are written from the start of the disk on, and which of them are changed then.
+struct Among {
+    blocks: u32,
+    inner: u64,
+    changed: u32,
 }
 
-/// How many blocks to write, and which two in the middle to change.
-fn around(subject: &Subject<'_>) -> Step<(u32, u64)> {
-    match subject.max_blocks() {
-        blocks @ 4.. => Ok((blocks.min(16), u64::from(blocks.min(16)) / 2 - 1)),
-        _ => skip("its transfers are too short"),
+impl Among {
+    /// As many as fit: a block or two between others, and on a disk of two blocks one beside the other.
+    fn of(subject: &Subject<'_>) -> Step<Self> {
+        subject.needs(2)?;
+        match subject.max_blocks() {
+            0 | 1 => skip("its transfers have one block"),
+            blocks @ 2..4 => Ok(Self { blocks, inner: 1, changed: 1 }),
+            blocks => Ok(Self { blocks: blocks.min(16), inner: u64::from(blocks.min(16)) / 2 - 1, changed: 2 }),
+        }
+    }
+
+    /// The blocks beside those that were changed hold write `generation`.
+    fn others_hold(&self, subject: &Subject<'_>, queue: &mut dyn Queue, generation: u64) -> Step {
+        let behind = self.inner + u64::from(self.changed);
+        subject.verify(queue, 0, self.inner as u32, generation)?;
+        match self.blocks - behind as u32 {
+            0 => Ok(()),
+            left => subject.verify(queue, behind, left, generation),
+        }
     }
 }
 
-fn untouched(subject: &Subject<'_>, queue: &mut dyn super::super::Queue, blocks: u32, inner: u64, write: u64) -> Step {
-    subject.verify(queue, 0, inner as u32, write)?;
-    subject.verify(queue, inner + 2, blocks - inner as u32 - 2, write)
+fn neighbours(subject: &Subject<'_>) -> Step {
+    let among = Among::of(subject)?;
+    let mut queue = subject.queue(1)?;
+    let before = subject.write(&mut *queue, 0, among.blocks)?;
+    let after = subject.write(&mut *queue, among.inner, among.changed)?;
+    subject.verify(&mut *queue, among.inner, among.changed, after)?;
+    among.others_hold(subject, &mut *queue, before)
 }
 
 /// Writes from the segments of one buffer and reads into those of another.
@@ -109,6 +127,7 @@ fn scattered(subject: &Subject<'_>) -> Step {
     let page = subject.info().segments.boundary.max(512) as usize;
     let pages = (subject.max_blocks() as usize * subject.block_size() / page).min(subject.info().segments.max as usize).min(64);
     if pages < 2 || !page.is_multiple_of(subject.block_size()) && !subject.block_size().is_multiple_of(page) {
+        subject.needs((2 * page).div_ceil(subject.block_size()) as u64)?;
         return skip("it takes one piece only");
     }
     let blocks = (pages * page / subject.block_size()) as u32;
@@ -126,43 +145,41 @@ fn flush(subject: &Subject<'_>) -> Step {
 }
 
 fn fua(subject: &Subject<'_>) -> Step {
-    if subject.info().volatile_cache && !subject.info().fua {
-        return skip("it does not write through its cache for a single write");
-    }
-    let (mut queue, generation) = (subject.queue(1)?, subject.generation());
-    let write = Request::write(1, 9, 1, subject.filled(9, 1, generation)?).with_fua();
+    let (mut queue, generation, lba) = (subject.queue(1)?, subject.generation(), subject.block(9));
+    let write = Request::write(1, lba, 1, subject.filled(lba, 1, generation)?).with_fua();
     if subject.info().volatile_cache && !subject.info().fua {
         let error = subject.fail(&mut *queue, write)?;
         ensure!(error == IoError::Unsupported, "a disk that cannot write through ended such a write with: {error}");
         return subject.silent(&mut *queue);
     }
     subject.succeed(&mut *queue, write)?;
-    subject.verify(&mut *queue, 9, 1, generation)
+    subject.verify(&mut *queue, lba, 1, generation)
 }
 
 fn write_zeroes(subject: &Subject<'_>) -> Step {
     if subject.info().max_blocks(Operation::WriteZeroes) < 2 {
         return skip("it cannot write zeroes");
     }
+    let among = Among::of(subject)?;
     let mut queue = subject.queue(1)?;
-    let (blocks, inner) = around(subject)?;
-    let before = subject.write(&mut *queue, 0, blocks)?;
-    subject.succeed(&mut *queue, Request::write_zeroes(1, inner, 2))?;
-    ensure!(subject.read(&mut *queue, inner, 2)?.iter().all(|&byte| byte == 0), "not all bytes are zero");
-    untouched(subject, &mut *queue, blocks, inner, before)
+    let before = subject.write(&mut *queue, 0, among.blocks)?;
+    subject.succeed(&mut *queue, Request::write_zeroes(1, among.inner, among.changed))?;
+    let found = subject.read(&mut *queue, among.inner, among.changed)?;
+    ensure!(found.iter().all(|&byte| byte == 0), "not all bytes are zero");
+    among.others_hold(subject, &mut *queue, before)
 }
 
 fn discard(subject: &Subject<'_>) -> Step {
     if subject.info().max_blocks(Operation::Discard) < 2 {
         return skip("it cannot discard");
     }
+    let among = Among::of(subject)?;
     let mut queue = subject.queue(1)?;
-    let (blocks, inner) = around(subject)?;
-    let before = subject.write(&mut *queue, 0, blocks)?;
-    subject.succeed(&mut *queue, Request::discard(1, inner, 2))?;
+    let before = subject.write(&mut *queue, 0, among.blocks)?;
+    subject.succeed(&mut *queue, Request::discard(1, among.inner, among.changed))?;
     // What the blocks hold now is the device's choice; that they can be read and written is not.
-    subject.read(&mut *queue, inner, 2)?;
-    untouched(subject, &mut *queue, blocks, inner, before)?;
-    let after = subject.write(&mut *queue, inner, 2)?;
-    subject.verify(&mut *queue, inner, 2, after)
+    subject.read(&mut *queue, among.inner, among.changed)?;
+    among.others_hold(subject, &mut *queue, before)?;
+    let after = subject.write(&mut *queue, among.inner, among.changed)?;
+    subject.verify(&mut *queue, among.inner, among.changed, after)
 }

@@ -27,10 +27,9 @@ fn foreign(bytes: &[u8]) -> Step<Foreign> {
 fn long(subject: &Subject<'_>) -> Step {
     let (mut queue, most) = (queue(subject, Mode::ZeroCopy)?, subject.info().max_blocks(Operation::Read));
     let blocks = most.saturating_mul(3).saturating_add(most / 2 + 1);
-    if u64::from(blocks) > subject.info().blocks
-        || blocks as usize * subject.block_size() > subject.disk.dma().arena().free_bytes() / 3
-    {
-        return skip("the disk or the arena is shorter than three of its longest transfers");
+    subject.needs(blocks.into())?;
+    if blocks as usize * subject.block_size() > subject.disk.dma().arena().free_bytes() / 3 {
+        return skip("the arena does not hold three of its longest transfers several times");
     }
     let generation = subject.write(&mut queue, 0, blocks)?;
     subject.verify(&mut queue, 0, blocks, generation)?;
@@ -41,9 +40,10 @@ fn long(subject: &Subject<'_>) -> Step {
 fn long_zeroes(subject: &Subject<'_>) -> Step {
     let most = subject.info().max_blocks(Operation::WriteZeroes);
     let blocks = most.saturating_add(3);
-    if most == 0 || u64::from(blocks) + 1 > subject.info().blocks {
-        return skip("it cannot, or the disk is shorter than its limit");
+    if most == 0 {
+        return skip("it cannot write zeroes");
     }
+    subject.needs(u64::from(blocks) + 1)?;
     let mut queue = queue(subject, Mode::ZeroCopy)?;
     let (first, last) = (subject.write(&mut queue, 0, 1)?, subject.write(&mut queue, u64::from(blocks), 1)?);
     ensure!(first != last, "two writes have one number");

@@ -56,9 +56,7 @@ fn short_data(subject: &Subject<'_>) -> Step {
 
 fn too_long(subject: &Subject<'_>) -> Step {
     let (mut queue, blocks) = (subject.queue(4)?, subject.info().max_transfer / subject.info().block_size + 1);
-    if u64::from(blocks) > subject.info().blocks {
-        return skip("the disk is shorter");
-    }
+    subject.needs(blocks.into())?;
     let generation = subject.generation();
     let Ok(data) = subject.filled(0, blocks, generation) else { return skip("the arena is smaller") };
     let done = super::super::execute(&mut *queue, Request::write(1, 0, blocks, data), subject.deadline())?;

@@ -117,6 +117,17 @@ impl Report {
     pub fn failures(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| matches!(finding.verdict, Verdict::Failed(_)))
     }
+
+    /// How many checks this disk could not show.
+    pub fn skipped(&self) -> usize {
+        self.findings.iter().filter(|finding| matches!(finding.verdict, Verdict::Skipped(_))).count()
+    }
+
+    /// What came of it, in a line.
+    pub fn summary(&self) -> String {
+        let (failed, all, skipped) = (self.failures().count(), self.findings.len(), self.skipped());
+        format!("{}: {failed} of {all} checks failed, {skipped} skipped", self.disk)
+    }
 }
 
 impl fmt::Display for Finding {
@@ -134,10 +145,11 @@ impl fmt::Display for Finding {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.findings.iter().try_for_each(|finding| writeln!(f, "{finding}"))?;
-        let (failed, all) = (self.failures().count(), self.findings.len());
-        write!(f, "{}: {failed} of {all} checks failed", self.disk)
+        f.write_str(&self.summary())
     }
 }
 
+#[cfg(test)]
+mod small;
 #[cfg(test)]
 mod tests;

@@ -161,8 +161,8 @@ fn reopened(subject: &Subject<'_>) -> Step {
     let mut free = Vec::new();
     for _ in 0..6 {
         let mut queue = subject.queue(8)?;
-        let generation = subject.write(&mut *queue, 1, 1)?;
-        subject.verify(&mut *queue, 1, 1, generation)?;
+        let generation = subject.write(&mut *queue, subject.block(1), 1)?;
+        subject.verify(&mut *queue, subject.block(1), 1, generation)?;
         drop(queue);
         free.push(subject.disk.dma().arena().free_bytes());
     }

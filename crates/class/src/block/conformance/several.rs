@@ -82,14 +82,17 @@ fn start(subject: &Subject<'_>, queue: &mut dyn Queue, place: &mut Place, token:
 }
 
 fn many(subject: &Subject<'_>) -> Step {
+    subject.needs(2)?;
     churn(subject, &mut *subject.queue(subject.options.depth)?, 0, subject.info().blocks)
 }
 
 fn several_queues(subject: &Subject<'_>) -> Step {
-    let count = u64::from(subject.disk.max_queues()).min(4);
-    if count < 2 {
+    let queues = u64::from(subject.disk.max_queues()).min(4);
+    if queues < 2 {
         return skip("it has one queue only");
     }
+    subject.needs(2)?;
+    let count = queues.min(subject.info().blocks);
     let room = subject.info().blocks / count;
     let work = |index: u64| churn(subject, &mut *subject.queue(subject.options.depth)?, index * room, room);
     std::thread::scope(|scope| {
@@ -118,7 +121,10 @@ fn ticking(subject: &Subject<'_>) -> Step {
     let count = queue.depth().min(8).into();
     for token in 0..count {
         let data = subject.buffer(subject.block_size())?;
-        ensure!(queue.submit(Request::read(token, token, 1, data)).is_ok(), "an empty queue rejected a read");
+        ensure!(
+            queue.submit(Request::read(token, token % subject.info().blocks, 1, data)).is_ok(),
+            "an empty queue rejected a read"
+        );
     }
     queue.ring();
     for _ in 0..count {

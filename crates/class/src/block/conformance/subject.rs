@@ -41,7 +41,7 @@ pub(super) use ensure;
 pub(super) type Step<T = ()> = Result<T, Trouble>;
 
 /// Ends a check that this disk cannot show.
-pub(super) fn skip<T>(why: &str) -> Step<T> {
+pub(super) fn skip<T>(why: impl Into<String>) -> Step<T> {
     Err(Trouble::Skipped(why.into()))
 }
 
@@ -68,7 +68,21 @@ impl<'a> Subject<'a> {
     pub(super) fn max_blocks(&self) -> u32 {
         let memory = self.disk.dma().arena().memory().len() / 16 / self.block_size();
         let blocks = (self.info().max_transfer / self.info().block_size).min(memory.min(1 << 20) as u32);
-        blocks.min((self.info().blocks / 4).min(1 << 20) as u32).max(1)
+        blocks.min(self.info().blocks.min(1 << 20) as u32).max(1)
+    }
+
+    /// `lba`, or the last block of a disk that ends before it.
+    pub(super) fn block(&self, lba: u64) -> u64 {
+        lba.min(self.info().blocks - 1)
+    }
+
+    /// Ends a check for which the disk has fewer than `blocks` blocks.
+    pub(super) fn needs(&self, blocks: u64) -> Step {
+        match self.info().blocks {
+            1 if blocks > 1 => skip(format!("the disk has 1 block, and this takes {blocks}")),
+            room if room < blocks => skip(format!("the disk has {room} blocks, and this takes {blocks}")),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn deadline(&self) -> Deadline {
