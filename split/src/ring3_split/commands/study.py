@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ring3_split import source_options
 from ring3_split.errors import Refusal
-from ring3_split.study import families, page, picture, sheet, table
+from ring3_split.study import families, sheet, table
 from ring3_split.study.result import Study
 from ring3_split.study.survey import QUICK, survey
 
@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     default = ", ".join(families.DEFAULT)
     parser.add_argument("--family", action="append", metavar="NAME", help=f"of {known}; may be repeated; default {default}")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="writes study.html, .csv, .json, .svg and .png there")
-    parser.add_argument("--rules", action="store_true", help="prints every rule of each family, not only the paper's")
+    parser.add_argument("--rules", action="store_true", help="prints every rule of each family, not only the base rule")
     parser.add_argument("--quick", action="store_true", help=f"only {QUICK} small drivers of each family")
     parser.add_argument("--json", action="store_true", help="prints what study.json has, instead of tables")
     source_options.add(parser)
@@ -62,6 +62,8 @@ def _prepare(folder: Path) -> None:
 
 
 def _write(study: Study, details: dict[str, str], folder: Path) -> None:
+    from ring3_split.study import page, picture  # noqa: PLC0415 - matplotlib takes half a second to load
+
     try:
         (folder / "study.json").write_bytes(msgspec.json.encode(study))
         sheet.write(study, folder / "study.csv")
