@@ -16,9 +16,19 @@ def options(*words: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def test_a_kernel_that_is_not_in_the_cache_is_refused_with_the_command_that_fetches_it(tmp_path: Path) -> None:
+def test_a_kernel_that_is_not_in_the_cache_is_refused_with_the_command_that_fetches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RING3_CACHE", str(tmp_path))
     with pytest.raises(Refusal, match=r"run lab/setup\.sh source 6\.12"):
-        source_options.kernel(options("--cache", str(tmp_path)))
+        source_options.kernel(options())
+
+
+@pytest.mark.kernel
+def test_another_folder_for_facts_leaves_clang_and_source_where_they_are(cache: Path, tmp_path: Path) -> None:
+    kernel = source_options.kernel(options("--cache", str(tmp_path)))
+    assert kernel.folder.is_relative_to(tmp_path)
+    assert kernel.root.is_relative_to(cache)
 
 
 def test_missing_headers_are_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ OLDEST = 17
 NEWEST = 19
 # A unit takes about half a second; the largest of a GPU driver some ten.
 TIME_LIMIT = 120  # seconds
+FETCHED = "clang/bin/clang"  # in ring3's cache, by lab/setup.sh clang
 # The IR as written by the front end, with line numbers and kCFI's hashes. The driver would refuse kCFI for some targets; the
 # front end, asked by -Xclang, does not.
 READABLE = ("-O0", "-g", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-Xclang", "-fsanitize=kcfi")
@@ -76,7 +77,7 @@ def find(named: str | None, cache: Path) -> Clang:
         if program is None:
             raise Refusal(f"--clang {named}: no such program; lab/setup.sh clang fetches one that fits")
         return _checked(Path(program))
-    candidates = [str(cache / "clang/bin/clang"), *(f"clang-{n}" for n in range(NEWEST, OLDEST - 1, -1)), "clang"]
+    candidates = [str(cache / FETCHED), *(f"clang-{n}" for n in range(NEWEST, OLDEST - 1, -1)), "clang"]
     for candidate in candidates:
         program = shutil.which(candidate)
         if program is not None:

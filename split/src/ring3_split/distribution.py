@@ -17,8 +17,8 @@ from ring3_split.kernel import Kernel
 from ring3_split.stamps import digest
 
 
-def open_kernel(name: str, cache: Path, compiler: str | None = None) -> Kernel:
-    """The kernel `name`, a version as lab/setup.sh knows it: "6.12".
+def open_kernel(name: str, cache: Path, compiler: str | None = None, facts: Path | None = None) -> Kernel:
+    """The kernel `name`, a version as lab/setup.sh knows it: "6.12". Its facts are kept in `facts`, or else in the cache.
 
     Raises:
         Refusal: its source is not in the cache, or not whole; no clang.
@@ -39,7 +39,7 @@ def open_kernel(name: str, cache: Path, compiler: str | None = None) -> Kernel:
     base = flags.base(setting.root, headers, machine, options)
     # A package's files do not change: its release says all.
     key = digest(release, *base)
-    folder = cache / "split" / release
+    folder = (facts or cache) / "split" / release
     load = partial(catalogue.load, setting, folder, key)
     return Kernel(
         release, setting.root, key, folder, clang.find(compiler, cache), base, load, partial(absent.reason, setting.root, options)

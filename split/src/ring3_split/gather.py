@@ -126,7 +126,7 @@ def _read(reading: Reading, task: Task, folder: Path) -> str:
             return ""
         if "No space left on device" in error:
             raise Refusal(
-                f"no room left in {folder.parent}: free some, or name another cache with --cache; what was read is kept"
+                f"no room left in {folder.parent}: free some, or name another for facts with --cache; what was read is kept"
             )
     return error
 

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from ring3_split import compile_commands, distribution, tree
+from ring3_split import clang, compile_commands, distribution, tree
 from ring3_split.errors import Refusal
 from ring3_split.kernel import Kernel
 
@@ -28,7 +28,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--clang", metavar="PROGRAM", help="clang 17 or later; default the cache's, else the one on PATH")
     group.add_argument("--jobs", metavar="N", type=_count, help="units read at a time; default one a processor")
     group.add_argument(
-        "--cache", metavar="FOLDER", type=Path, help="where facts are kept; default $RING3_CACHE or ~/.cache/ring3"
+        "--cache",
+        metavar="FOLDER",
+        type=Path,
+        help="where facts are kept, if not with all else in $RING3_CACHE or ~/.cache/ring3",
     )
 
 
@@ -38,12 +41,10 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def cache(arguments: argparse.Namespace) -> Path:
-    """The cache folder: named, else as all of ring3 has it."""
-    if arguments.cache:
-        return Path(arguments.cache)
+def cache() -> Path:
+    """The cache folder of all of ring3: clang, the kernels' sources, and facts where nothing else is said."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(os.environ.get("RING3_CACHE") or f"{home}/ring3")
+    return Path(os.environ.get("RING3_CACHE") or f"{home}/ring3").absolute()
 
 
 def kernel(arguments: argparse.Namespace) -> Kernel:
@@ -55,7 +56,7 @@ def kernel(arguments: argparse.Namespace) -> Kernel:
     for option in ("config", "arch"):
         if getattr(arguments, option) and not arguments.tree:
             raise Refusal(f"--{option} goes with --tree FOLDER")
-    found = _open(arguments, cache(arguments).absolute())
+    found = _open(arguments)
     notes = [
         f"make cannot evaluate all of {folder}, drivers of it may be missing: {message}"
         for folder, message in found.catalogue.broken.items()
@@ -65,9 +66,12 @@ def kernel(arguments: argparse.Namespace) -> Kernel:
     return found
 
 
-def _open(arguments: argparse.Namespace, folder: Path) -> Kernel:
+def _open(arguments: argparse.Namespace) -> Kernel:
+    facts = (arguments.cache or cache()).absolute()
+    fetched = cache() / clang.FETCHED
+    compiler = arguments.clang or (str(fetched) if fetched.exists() else None)
     if arguments.tree:
-        return tree.open_kernel(arguments.tree, arguments.config, arguments.arch, folder, arguments.clang)
+        return tree.open_kernel(arguments.tree, arguments.config, arguments.arch, facts, compiler)
     if arguments.compile_commands:
-        return compile_commands.open_kernel(arguments.compile_commands, folder, arguments.clang)
-    return distribution.open_kernel(arguments.kernel or DEFAULT_KERNEL, folder, arguments.clang)
+        return compile_commands.open_kernel(arguments.compile_commands, facts, compiler)
+    return distribution.open_kernel(arguments.kernel or DEFAULT_KERNEL, cache(), compiler, facts)

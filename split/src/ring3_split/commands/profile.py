@@ -50,7 +50,7 @@ def _seconds(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command. 1 when the static graph lacks a call that was seen."""
     kernel = source_options.kernel(arguments)
-    request = Request(source_options.cache(arguments).absolute(), arguments.workload, arguments.seconds, arguments.stock)
+    request = Request(source_options.cache(), arguments.workload, arguments.seconds, arguments.stock)
     check(kernel, arguments.driver, request)
     driver = drivers.load(kernel, arguments.driver, jobs=arguments.jobs)
 
