@@ -86,7 +86,9 @@ def test_a_pointer_to_a_register_function_is_told_from_others_of_its_type_by_its
     }
 
 
-@pytest.mark.parametrize(("name", "parts"), [("ne2k-pci", ["ne2k-pci", "8390"]), ("ahci", ["ahci", "libahci"])])
+@pytest.mark.parametrize(
+    ("name", "parts"), [("ne2k-pci", ["ne2k-pci", "8390"]), ("ahci", ["ahci", "libahci"]), ("mscc", ["mscc"])]
+)
 def test_a_driver_has_its_library_and_not_its_class(kernel: Kernel, name: str, parts: list[str]) -> None:
     loaded = driver.load(kernel, name)
     assert [part.module.name for part in loaded.modules] == parts
@@ -110,10 +112,19 @@ def test_a_type_of_entry_points_that_are_not_critical_is_no_sign(kernel: Kernel)
     assert found.shared["snd_pcm_ops.ack"] in ("snd_pcm_ops.open", "snd_pcm_ops.prepare")
 
 
+def test_what_is_passed_to_ps2_init_is_a_root_by_its_type_too(kernel: Kernel) -> None:
+    loaded = driver.load(kernel, "psmouse")
+    graph = link(loaded, "field")
+    signature, binding = (roots.of(graph, loaded, rule) for rule in ("signature", "binding"))
+    assert names(signature) >= {"psmouse_pre_receive_byte", "psmouse_receive_byte"}
+    assert set(binding) <= set(signature)
+
+
 @pytest.mark.parametrize("family", sorted(roots.families()))
 def test_each_familys_templates_compile_with_the_kernels_headers(kernel: Kernel, family: str) -> None:
     found = signatures(kernel, family)
     for template in roots.templates(family):
+        assert template.fields, f"{template.name} has no field, and so no type"
         others = (set(found.absent) | set(found.shared)).issuperset(template.fields)
         assert others or any(name in found.hashes for name in template.fields)
     assert found.hashes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from facts import function, module, unit
 from ring3_split.libraries import libraries
 from ring3_split.model import Call, Indirect, ModuleFacts, Stored
@@ -66,6 +68,7 @@ def test_a_librarys_library_is_a_part() -> None:
     assert parts(near, deep) == ["near", "deep"]
 
 
-def test_a_device_of_its_own_is_no_part() -> None:
-    entered = library("drivers/net", name="net_failover", stored=(Stored("help", 1, field="net_device_ops.ndo_start_xmit"),))
+@pytest.mark.parametrize("name", ["net_failover", "macsec"])
+def test_a_device_of_its_own_is_no_part(name: str) -> None:
+    entered = library("drivers/net", name=name, stored=(Stored("help", 1, field="net_device_ops.ndo_start_xmit"),))
     assert parts(entered) == []

@@ -43,7 +43,7 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> Rule:
-        """A rule as a person writes it: "signature", the paper's; "binding"; "signature+tasklets+timers+urbs".
+        """A rule as a person writes it: "signature", as the paper has it; "binding"; "signature+tasklets+timers+urbs".
 
         Raises:
             Refusal: a word that is none of these, or no finder.

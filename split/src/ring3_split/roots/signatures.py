@@ -64,7 +64,8 @@ def _fields(family: str) -> list[str]:
 
 
 def _others(family: str) -> tuple[str, ...]:
-    return families()[family].others if family in families() else ()
+    own = families()[family].others if family in families() else ()
+    return (*families()["common"].others, *own)
 
 
 def _declaration(name: str, number: int) -> str:
