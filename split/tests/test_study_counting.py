@@ -5,7 +5,7 @@ import pytest
 from ring3_split.errors import Refusal
 from ring3_split.study import count, families, marks, paper
 from ring3_split.study.result import VERSION, FamilyResult, Study
-from ring3_split.study.rules import PAPER, RULES, Calls, Rule, bit
+from ring3_split.study.rules import BASE, RULES, Calls, Rule, bit
 
 EVERY = (1 << len(RULES)) - 1
 BY_SIGNATURE = sum(bit(rule) for rule in RULES if rule.calls == "signature")
@@ -23,19 +23,19 @@ def test_a_function_that_two_drivers_contain_counts_once() -> None:
 
 
 def test_pooled_is_a_share_of_all_functions_and_of_all_lines() -> None:
-    tally = count.scope([ROOTED, ROOTLESS]).rules[PAPER.name]
+    tally = count.scope([ROOTED, ROOTLESS]).rules[BASE.name]
     assert (tally.critical, tally.percent) == (2, 40.0)
     assert (tally.critical_lines, tally.lines_percent) == (40, 32.0)
 
 
 def test_drivers_without_roots_are_left_out_of_the_rooted_numbers_only() -> None:
-    tally = count.scope([ROOTED, ROOTLESS]).rules[PAPER.name]
+    tally = count.scope([ROOTED, ROOTLESS]).rules[BASE.name]
     assert (tally.rooted, tally.rooted_functions, tally.rooted_lines) == (1, 4, 105)
     assert (tally.rooted_percent, tally.rooted_lines_percent) == (50.0, 38.1)
 
 
 def test_in_the_mean_a_small_driver_weighs_as_much_as_a_large_one() -> None:
-    tally = count.scope([ROOTED, ROOTLESS]).rules[PAPER.name]
+    tally = count.scope([ROOTED, ROOTLESS]).rules[BASE.name]
     assert (tally.mean, tally.rooted_mean, tally.rooted_median) == (25.0, 50.0, 50.0)
 
 
@@ -46,20 +46,20 @@ def test_each_rule_counts_its_own_functions() -> None:
 
 def test_a_shared_function_is_critical_if_it_is_so_in_any_driver() -> None:
     other = ROOTLESS | {"a/shared.h:inline": (5, EVERY)}
-    assert count.scope([ROOTED, other]).rules[PAPER.name].critical == 3
+    assert count.scope([ROOTED, other]).rules[BASE.name].critical == 3
 
 
 def test_by_file_each_c_file_is_a_driver_and_headers_are_none() -> None:
     scope = count.scope(count.by_file([ROOTED, ROOTLESS]))
     assert (scope.drivers, scope.functions) == (3, 4)
-    tally = scope.rules[PAPER.name]
+    tally = scope.rules[BASE.name]
     assert (tally.rooted, tally.mean) == (1, round(100 / 3, 2))
 
 
 def test_a_family_without_drivers_is_zero_everywhere() -> None:
     scope = count.scope([{}])
     assert scope.drivers == 0
-    assert scope.rules[PAPER.name].percent == 0.0
+    assert scope.rules[BASE.name].percent == 0.0
 
 
 # root -> a -> b, root =(type)=> c -> a, root =(field)=> d; late is a timer only.
@@ -83,7 +83,7 @@ def test_direct_calls_alone_follow_no_pointer() -> None:
 
 
 def test_a_call_by_signature_reaches_more_than_one_by_field() -> None:
-    assert critical(PAPER) == {"root", "a", "b", "c", "d"}
+    assert critical(BASE) == {"root", "a", "b", "c", "d"}
     assert critical(Rule("field", "signature", "data")) == {"root", "a", "b", "d"}
 
 
@@ -138,7 +138,7 @@ def test_ways_of_counting_are_ordered_by_their_distance_from_the_paper() -> None
     assert len(countings) == 3 * 4 * len(RULES)
     assert [one.away for one in countings] == sorted(one.away for one in countings)
     # Mean over drivers by signature: 25 %, where the paper has 27.8 %.
-    mean = next(one for one in countings if (one.unit, one.way, one.rule) == ("module", "mean", PAPER.name))
+    mean = next(one for one in countings if (one.unit, one.way, one.rule) == ("module", "mean", BASE.name))
     assert (mean.percent, mean.away) == ({"net": 25.0}, 2.8)
 
 

@@ -8,7 +8,7 @@ from ring3_split.driver import Driver
 from ring3_split.model import VERSION, Call, Function, Indirect, Module, ModuleFacts, Stored, Unit
 from ring3_split.study import detail, parallel
 from ring3_split.study.evaluate import Evaluated, Work, evaluate, failed
-from ring3_split.study.rules import PAPER, Rule, bit
+from ring3_split.study.rules import BASE, Rule, bit
 
 XMIT, OP, TICK = 11, 22, 33  # kCFI hashes: of ndo_start_xmit, of an operation of the driver's own, of a timer
 NIC = "drivers/net/nic.c"
@@ -84,7 +84,7 @@ def test_inlines_of_kernel_headers_are_not_counted() -> None:
 
 
 def test_the_papers_rule_follows_pointers_by_type() -> None:
-    assert critical(FOUND, PAPER) == {"xmit", "send", "fast", "slow"}
+    assert critical(FOUND, BASE) == {"xmit", "send", "fast", "slow"}
 
 
 def test_the_field_tells_functions_of_one_type_apart() -> None:
@@ -103,8 +103,8 @@ def test_timers_make_roots_where_they_are_asked_for() -> None:
 def test_with_its_library_a_driver_has_the_librarys_functions() -> None:
     assert FOUND.together is not None
     assert len(FOUND.together) == 9
-    assert "lib_put" in critical(FOUND, PAPER, together=True)
-    assert "lib_setup" not in critical(FOUND, PAPER, together=True)
+    assert "lib_put" in critical(FOUND, BASE, together=True)
+    assert "lib_setup" not in critical(FOUND, BASE, together=True)
 
 
 def test_an_opened_driver_shows_its_roots_calls_and_what_is_critical_of_its_libraries() -> None:

@@ -12,7 +12,7 @@ from ring3_split.distribution import open_kernel
 from ring3_split.errors import Refusal
 from ring3_split.study.families import Family
 from ring3_split.study.result import Counts, Row, Study
-from ring3_split.study.rules import PAPER, RULES, Rule
+from ring3_split.study.rules import BASE, RULES, Rule
 from ring3_split.study.survey import survey
 
 pytestmark = pytest.mark.kernel
@@ -41,21 +41,21 @@ def critical(counts: Counts | None, rule: Rule) -> int:
 
 def test_e1000_has_the_functions_that_the_paper_s_rule_gives(studied: Study) -> None:
     counts = row(studied, "e1000").alone
-    assert (counts.functions, critical(counts, PAPER)) == (250, 33)
+    assert (counts.functions, critical(counts, BASE)) == (250, 33)
 
 
 def test_more_roots_make_more_critical_and_fewer_calls_fewer(studied: Study) -> None:
     counts = row(studied, "e1000").alone
     timers = critical(counts, Rule("signature", "signature", "timers"))
     direct = critical(counts, Rule("direct", "signature", "data"))
-    assert direct < critical(counts, PAPER) <= timers
+    assert direct < critical(counts, BASE) <= timers
 
 
 def test_ne2k_pci_is_counted_with_8390_which_holds_its_data_path(studied: Study) -> None:
     found = row(studied, "ne2k-pci")
     assert found.libraries == ("8390",)
     assert row(studied, "8390").library
-    assert critical(found.together, PAPER) > critical(found.alone, PAPER)
+    assert critical(found.together, BASE) > critical(found.alone, BASE)
 
 
 def test_a_library_is_no_driver_where_drivers_have_their_libraries(studied: Study) -> None:

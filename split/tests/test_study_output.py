@@ -17,7 +17,7 @@ from ring3_split.study import assemble, detail, families, page, picture, sheet, 
 from ring3_split.study.assemble import Looked
 from ring3_split.study.evaluate import Evaluated
 from ring3_split.study.result import Row, Study
-from ring3_split.study.rules import PAPER, RULES
+from ring3_split.study.rules import BASE, RULES
 
 EVERY = (1 << len(RULES)) - 1
 REASON = "drivers/net/bad.c:3: 'x.h' </script> file not found"
@@ -72,7 +72,7 @@ def test_csv_has_a_row_for_each_driver_and_the_numbers_come_back(study: Study, t
         rows = {one["driver"]: one for one in csv.DictReader(stream)}
     assert sorted(rows) == ["bad", "broken", "empty", "good"]
     good = rows["good"]
-    assert [int(good[name]) for name in ("functions", "lines", PAPER.name, f"{PAPER.name}:lines")] == [3, 100, 2, 25]
+    assert [int(good[name]) for name in ("functions", "lines", BASE.name, f"{BASE.name}:lines")] == [3, 100, 2, 25]
     assert good["with_libraries:functions"] == ""
     assert (rows["bad"]["unread"], rows["bad"]["functions"]) == ("1", "0")
 

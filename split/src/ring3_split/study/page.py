@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from ring3_split.study import paper
 from ring3_split.study.result import Study
-from ring3_split.study.rules import PAPER
 
 NEAREST = 12
 
@@ -39,7 +38,6 @@ def write(study: Study, details: Mapping[str, str], picture: Path | None, path: 
         "page.html"
     ).render(
         study=study,
-        paper_rule=PAPER,
         countings=countings[:NEAREST],
         ranges=paper.ranges(countings),
         said=[family for family in study.families if family.paper and family.module.drivers],

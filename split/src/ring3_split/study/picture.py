@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ring3_split.study.result import FamilyResult, Study
-from ring3_split.study.rules import PAPER, RULES, Rule
+from ring3_split.study.rules import BASE, RULES, Rule
 
 COLOURS = {"signature": "#4269d0", "field": "#6cc5b0", "direct": "#efb118"}
 TITLES = {"signature": "calls through pointers by signature (paper)", "field": "by signature and field", "direct": "not followed"}
@@ -35,7 +35,7 @@ def draw(study: Study, folder: Path) -> None:
 def _shares(axes: Axes, families: list[FamilyResult]) -> None:
     height = 0.26
     for place, (calls, colour) in enumerate(COLOURS.items()):
-        name = Rule(calls, PAPER.roots, PAPER.reach).name  # type: ignore[arg-type]
+        name = Rule(calls, BASE.roots, BASE.reach).name  # type: ignore[arg-type]
         values = [family.module.rules[name].percent for family in families]
         positions = [number + (place - 1) * height for number in range(len(families))]
         axes.barh(positions, values, height, color=colour, label=TITLES[calls])
@@ -52,7 +52,7 @@ def _shares(axes: Axes, families: list[FamilyResult]) -> None:
 
 
 def _spread(axes: Axes, families: list[FamilyResult], study: Study) -> None:
-    index = RULES.index(PAPER)
+    index = RULES.index(BASE)
     shares = [
         [
             100 * row.alone.critical[index] / row.alone.functions

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ring3_split.study import paper
 from ring3_split.study.result import FamilyResult, Scope, Study
-from ring3_split.study.rules import PAPER, Rule
+from ring3_split.study.rules import BASE, LITERAL, Rule
 
 
 def _table(words: Iterable[str], columns: Iterable[str]) -> Table:
@@ -31,13 +31,14 @@ def _percent(share: float) -> str:
 
 
 def families(study: Study) -> Table:
-    """A line for each family by the paper's rule, each module a driver; other rules beside it where they differ most."""
+    """A line for each family by the base rule, each module a driver; other rules beside it where they differ most."""
     table = _table(
         ("family",),
         (
             "drivers (with roots)",
             "functions",
             "critical",
+            "with tasklets",
             "with roots",
             "mean",
             "field",
@@ -55,20 +56,21 @@ def families(study: Study) -> Table:
 
 def _family(family: FamilyResult) -> tuple[str, ...]:
     scope = family.module
-    tally = scope.rules[PAPER.name]
-    field, direct = (scope.rules[Rule(calls, PAPER.roots, PAPER.reach).name] for calls in ("field", "direct"))
+    tally = scope.rules[BASE.name]
+    field, direct = (scope.rules[Rule(calls, BASE.roots, BASE.reach).name] for calls in ("field", "direct"))
     said = family.paper
     return (
         family.name,
         f"{scope.drivers} ({tally.rooted})",
         _number(scope.functions),
         _percent(tally.percent),
+        _percent(scope.rules[LITERAL.name].percent),
         _percent(tally.rooted_percent),
         _percent(tally.mean),
         _percent(field.percent),
         _percent(direct.percent),
         _percent(tally.lines_percent),
-        _percent(family.driver.rules[PAPER.name].percent),
+        _percent(family.driver.rules[BASE.name].percent),
         f"{said.drivers}: {_percent(said.critical)}" if said else "",
     )
 
