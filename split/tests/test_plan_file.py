@@ -34,6 +34,15 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert load(tmp_path / "p.toml") == plan()
 
 
+def test_a_file_of_annotations_is_told_from_a_plan(tmp_path: Path) -> None:
+    file = tmp_path / "card.annotations.toml"
+    file.write_text('version = 1\ndriver = "card"\nplan = "cut"\n[inferred]\n')
+    with pytest.raises(
+        Refusal, match=r"not a plan; it is judged by: ring3 split annotate card --check --out .*card\.annotations\.toml"
+    ):
+        load(file)
+
+
 def test_the_same_plan_is_the_same_file() -> None:
     assert text(plan()) == text(plan())
 

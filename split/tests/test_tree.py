@@ -61,6 +61,16 @@ def test_an_unknown_name_brings_near_names(kernel: Kernel) -> None:
         kernel.module("cart")
 
 
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [("drivers/net/bridge", "a folder"), ("drivers/net/bridge/", "a folder"), ("drivers/net/card_main.c", "a source file")],
+)
+def test_a_path_is_answered_with_the_drivers_that_are_made_of_it(kernel: Kernel, path: str, what: str) -> None:
+    name = "card" if path.endswith(".c") else "snd-bridge"
+    with pytest.raises(Refusal, match=f"{path} is {what}, not a driver; of it are made: {name}"):
+        kernel.module(path)
+
+
 def test_a_driver_not_in_the_config_names_the_option_and_its_kconfig_file(kernel: Kernel) -> None:
     with pytest.raises(Refusal, match=r"other is not in the config: CONFIG_OTHER is not set \(drivers/net/Kconfig\)"):
         kernel.module("other")

@@ -26,14 +26,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mut command = match package(&program)? {
         Some(package) => {
             let mut needs = vec![Need::Python(package.join("requirements.lock"))];
-            needs.extend(reading(&args.words));
+            needs.extend(reading(&args.words)?);
             prepare(&cache, &needs, &mut |line| eprintln!("{line}"))?;
             let mut python = Command::new(cache.path("python/bin/python"));
             python.args(["-m", "ring3_split"]).env("PYTHONPATH", package.join("src"));
             python
         }
         None => {
-            prepare(&cache, &reading(&args.words), &mut |line| eprintln!("{line}"))?;
+            prepare(&cache, &reading(&args.words)?, &mut |line| eprintln!("{line}"))?;
             Command::new("ring3-split")
         }
     };
@@ -63,16 +63,30 @@ fn is_package(folder: &Path) -> bool {
 }
 
 /// What reading a driver needs: the compiler, and the kernel's source unless the user brings one.
-fn reading(words: &[OsString]) -> Vec<Need> {
+fn reading(words: &[OsString]) -> Result<Vec<Need>> {
     let reads = words.first().is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-"));
     let is = |word: &OsString, name: &str| word.as_encoded_bytes().split(|&byte| byte == b'=').next() == Some(name.as_bytes());
     if !reads || words.iter().any(|word| is(word, "--help") || word == OsStr::new("-h")) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let clang = (!words.iter().any(|word| is(word, "--clang"))).then_some(Need::Clang);
     let own_source = words.iter().any(|word| is(word, "--tree") || is(word, "--compile-commands"));
-    let source = (!own_source).then(|| Need::Source(kernel(words).unwrap_or_else(|| DEFAULT_KERNEL.into())));
-    clang.into_iter().chain(source).collect()
+    let kernel = kernel(words).unwrap_or_else(|| DEFAULT_KERNEL.into());
+    // Said here, because fetching it would end in the advice to try the same again.
+    if !is_version(&kernel) {
+        bail!(
+            "--kernel {kernel:?}: a kernel's version is wanted, such as {DEFAULT_KERNEL}; for a source tree of yours there is --tree FOLDER"
+        );
+    }
+    let source = (!own_source).then_some(Need::Source(kernel));
+    Ok(clang.into_iter().chain(source).collect())
+}
+
+/// Whether a word is a version prefix as the lab's set-up takes it: two or three numbers.
+fn is_version(word: &str) -> bool {
+    let numbers: Vec<&str> = word.split('.').collect();
+    (2..=3).contains(&numbers.len())
+        && numbers.iter().all(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The value of `--kernel`.
@@ -94,7 +108,7 @@ mod tests {
     use super::*;
 
     fn needs(words: &str) -> Vec<Need> {
-        reading(&words.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+        reading(&words.split_whitespace().map(OsString::from).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
@@ -108,6 +122,14 @@ mod tests {
         assert_eq!(needs("show e1000"), [Need::Clang, Need::Source(DEFAULT_KERNEL.into())]);
         assert_eq!(needs("show e1000 --kernel 7.2"), [Need::Clang, Need::Source("7.2".into())]);
         assert_eq!(needs("show --kernel=7.2 e1000"), [Need::Clang, Need::Source("7.2".into())]);
+    }
+
+    #[test]
+    fn a_kernel_that_is_no_version_is_refused_before_anything_is_fetched() {
+        for word in ["foo", "", "6", "6.12.1.1", "6.x"] {
+            let error = reading(&["show".into(), "e1000".into(), format!("--kernel={word}").into()]).unwrap_err().to_string();
+            assert!(error.contains("such as 6.12"), "{error}");
+        }
     }
 
     #[test]

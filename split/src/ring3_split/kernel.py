@@ -19,6 +19,8 @@ from ring3_split.errors import Refusal
 from ring3_split.kbuild.catalogue import Catalogue, Target
 from ring3_split.model import Module
 
+NAMED = 12  # names in a list that is given instead of a driver
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -66,12 +68,28 @@ class Kernel:
         if modules:
             places = ", ".join(f"{m.directory}/{m.name}" for m in modules)
             raise Refusal(f"{name} is the name of {len(modules)} drivers in {self.name}; take one of {places}")
+        self._no_path(name)
         raise Refusal(self.absent(last) or f"{self.name} has no driver {name}{self._near(last)}")
+
+    def _no_path(self, name: str) -> None:
+        """Refuses a folder or a source file with the names of the drivers that are made of it."""
+        path = posixpath.normpath(name)
+        inside = [t.module for t in self.catalogue.targets if f"{t.module.directory}/".startswith(f"{path}/")]
+        made = [t.module for t in self.catalogue.targets if path in t.module.sources]
+        for what, modules in (("a folder", inside if "/" in path else []), ("a source file", made)):
+            if modules:
+                names = sorted({module.name for module in modules})
+                more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+                raise Refusal(f"{name} is {what}, not a driver; of it are made: {', '.join(names[:NAMED])}{more}")
 
     def _near(self, name: str) -> str:
         near = difflib.get_close_matches(plain(name), self._targets, n=4, cutoff=0.7)
         names = [self._targets[n][0].module.name for n in near]
-        return f"; near names: {', '.join(names)}" if names else "; its drivers' names are those of the files in /lib/modules"
+        return (
+            f"; near names: {', '.join(names)}"
+            if names
+            else "; name one as its module is named (e1000), or a folder (drivers/net/ethernet) for a list"
+        )
 
     def flags(self, module: Module, source: str) -> tuple[str, ...]:
         """The flags that clang gets for a unit of a module, all but where the output goes."""

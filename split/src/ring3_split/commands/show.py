@@ -28,7 +28,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("driver", metavar="DRIVER", help="module, as `modinfo` names it")
     parser.add_argument("--function", metavar="NAME", help="only this one: who calls it, what it calls, which locks it holds")
     parser.add_argument(
-        "--precision", choices=("signature", "field"), default="signature", help="of calls through pointers (default signature)"
+        "--precision",
+        choices=("signature", "field"),
+        default="field",
+        help="of calls through pointers (default field, as plan has it)",
     )
     parser.add_argument(
         "--rule",

@@ -87,6 +87,9 @@ def load(path: Path) -> Plan:
         raise Refusal(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, TOMLKitError) as error:
         raise Refusal(f"{path}: not a TOML file: {error}") from None
+    if "questions" in document or "inferred" in document:
+        judge = f"ring3 split annotate {document.get('driver', 'DRIVER')} --check --out {path}"
+        raise Refusal(f"{path}: a file of annotations, not a plan; it is judged by: {judge}")
     version = document.get("version")
     if version is None:
         raise Refusal(f"{path}: not a plan, it has no version")
