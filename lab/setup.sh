@@ -12,10 +12,11 @@
 #   lab/setup.sh python [FILE]    the Python packages of `ring3 split`, or of another lock file, in an environment of their own
 #   lab/setup.sh split            what `ring3 split` needs: clang, the default kernel's source, its Python packages
 #   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's source package
+#   lab/setup.sh verify           looks at all that is in the cache, and fetches anew what is damaged
 #
 # Packages are downloaded by apt, which checks their signatures, and unpacked into the cache: nothing is installed, no
 # root is needed, and the system's apt lists and settings stay as they are. The suites asked are derived from the
-# configured ones. What is already there is kept; `--update` fetches it anew.
+# configured ones. What is already there is verified and kept; `--update` fetches it anew.
 # The cache is $RING3_CACHE, or ring3 under $XDG_CACHE_HOME or ~/.cache.
 set -eu
 umask 022
@@ -29,12 +30,74 @@ layout=1
 update=no
 
 say() { echo "setup: $*" >&2; }
-die() { echo "setup: $*" >&2; exit 1; }
-asked() { [ "$update" = yes ] || [ ! -e "$1/layout-$layout" ]; }
+die() {
+    say "$@"
+    free=$(df -Pk "$cache" 2>/dev/null | awk 'NR == 2 { print int($4 / 1024) }')
+    [ "${free:-1000}" -ge 100 ] || say "$cache has $free MB left. Next: make room, then the same command again"
+    exit 1
+}
 
 # A step's output is shown only when the step fails.
 quietly() {
     "$@" >"$cache/setup.log" 2>&1 || { tail -n 20 "$cache/setup.log" >&2; die "failed: $* (whole output: $cache/setup.log)"; }
+}
+
+# ---- whole or damaged ----------------------------------------------------------------------------------------------
+
+# A part of the cache is a folder with a `manifest` of its files' sizes and its links' aims, for most parts the files'
+# `checksums`, and a stamp `layout-N` with the checksums of these two. What comes later (links to tools) is no damage.
+list() {
+    (cd "$1" && find . -name __pycache__ -prune -o \( -type f -o -type l \) ! -path './layout-*' ! -path ./manifest \
+        ! -path ./checksums ! -path ./vmlinux -printf '%y %s %P %l\n') | sort
+}
+
+# stamp DIR [sizes]: writes them. The checksums of a whole source tree would take too long to compare.
+stamp() {
+    list "$1" >"$1/manifest"
+    : >"$1/checksums"
+    [ "${2:-}" = sizes ] || (cd "$1" && sed -n 's/^f [0-9]* \(.*\) $/\1/p' manifest | tr '\n' '\0' | xargs -0 -r sha256sum) >"$1/checksums"
+    (cd "$1" && sha256sum manifest checksums) >"$1/stamp"
+    mv "$1/stamp" "$1/layout-$layout"
+}
+
+# damage DIR: what is missing or other than it was, a line each.
+damage() {
+    (cd "$1" && sha256sum --check --status "layout-$layout" 2>/dev/null) || { echo manifest; return; }
+    list "$1" | comm -23 "$1/manifest" - | cut -d' ' -f3
+    [ ! -s "$1/checksums" ] || (cd "$1" && sha256sum --check --quiet checksums 2>/dev/null | sed 's/: FAILED.*//')
+}
+
+# Whoever may use the machine may use the cache: what is in it comes from public packages.
+share() {
+    find "$1" ! -type l \( ! -perm -a+r -o -type d ! -perm -a+x \) -exec chmod u+rwX,go+rX {} + 2>/dev/null || true
+}
+
+# asked DIR [sizes [PROBE...]]: whether DIR is to be fetched: it is missing or damaged, or all is fetched anew. A part of before there
+# were manifests gets one if PROBE, which tells by a look whether it works, succeeds.
+asked() {
+    dir=$1 sums=${2:-}
+    if [ "$update" = no ] && [ -e "$dir/layout-$layout" ]; then
+        [ "$writable" = no ] || share "$dir"
+        if [ -s "$dir/layout-$layout" ]; then
+            damaged=$(damage "$dir" | sort -u)
+        elif (shift 2 && "$@") >/dev/null 2>&1; then
+            [ "$writable" = no ] || stamp "$dir" "$sums"
+            return 1
+        else
+            damaged="it does not work"
+        fi
+        [ -n "$damaged" ] || return 1
+        say "${dir#"$cache"/} is damaged ($(echo "$damaged" | head -n 3 | tr '\n' ' ' | sed 's/ $//'), $(echo "$damaged" | wc -l) in all)"
+    fi
+    [ "$writable" = yes ] || die "${dir#"$cache"/} must be fetched, and $(id -un) cannot write to $cache. Next: its owner runs \`ring3 lab prepare\`, or set RING3_CACHE to a folder of yours"
+}
+
+# tidy: removes what a setup that was killed left half done. A part whose successor did not take its place comes back.
+tidy() {
+    for old in "$cache"/*.old "$cache"/*/*.old; do
+        [ ! -d "$old" ] || [ -e "${old%.old}" ] || mv "$old" "${old%.old}"
+    done
+    for kind in old new download build; do rm -rf "$cache"/*.$kind "$cache"/kernels/*.$kind "$cache"/sources/*.$kind; done
 }
 
 # ---- apt with folders of its own -----------------------------------------------------------------------------------
@@ -111,12 +174,12 @@ unpack() {
     dir=$1; shift
     rm -rf "$dir.new"; mkdir -p "$dir.new"
     for deb in "$@"; do
-        dpkg-deb -x "$deb" "$dir.new" 2>/dev/null || { rm -rf "$dir.new"; die "cannot unpack $deb: is there room in $cache?"; }
+        dpkg-deb -x "$deb" "$dir.new" 2>/dev/null || die "cannot unpack $deb: is there room in $cache?"
     done
 }
 
-# swap_in DIR: puts DIR.new in the place of DIR.
-swap_in() { touch "$1.new/layout-$layout"; rm -rf "$1.old"; [ ! -e "$1" ] || mv "$1" "$1.old"; mv "$1.new" "$1"; rm -rf "$1.old"; }
+# swap_in DIR [sizes]: puts DIR.new in the place of DIR.
+swap_in() { share "$1.new"; stamp "$1.new" "${2:-}"; rm -rf "$1.old"; [ ! -e "$1" ] || mv "$1" "$1.old"; mv "$1.new" "$1"; rm -rf "$1.old"; }
 
 # ---- what the lab needs --------------------------------------------------------------------------------------------
 
@@ -127,7 +190,7 @@ qemu_suite() {
 }
 
 fetch_tools() {
-    asked "$cache/tools" || return 0
+    asked "$cache/tools" "" "$cache/tools/bin/qemu-system-x86_64" --version || return 0
     open_apt
     refresh own.deb
     say "fetching QEMU, busybox, kmod, e2fsprogs and xfsprogs (about 60 MB)"
@@ -158,7 +221,7 @@ WRAPPER
 
 # One program of a package with many; libraries and firmware are those of the tools.
 fetch_alpha() {
-    asked "$cache/alpha" || return 0
+    asked "$cache/alpha" "" "$cache/alpha/bin/qemu-system-alpha" --version || return 0
     need_tools
     open_apt
     refresh own.deb
@@ -189,7 +252,7 @@ WRAPPER
 
 # A part of its own, so that a cache that has the tools fetches this alone. Its other libraries are those of the tools.
 fetch_btrfs() {
-    asked "$cache/btrfs" || return 0
+    asked "$cache/btrfs" "" [ "$(find "$cache/btrfs" -name mkfs.btrfs -size +0 2>/dev/null)" ] || return 0
     need_tools
     open_apt
     refresh own.deb
@@ -236,7 +299,7 @@ fio_source() {
 }
 
 fetch_fio() {
-    asked "$cache/fio" || return 0
+    asked "$cache/fio" "" "$cache/fio/fio" --version || return 0
     need_compiler
     need_tools
     open_apt
@@ -265,7 +328,7 @@ fetch_fio() {
 
 # Some 2,000 files of source text, as the distribution has them, in a form that the guest's busybox unpacks.
 fetch_tree() {
-    asked "$cache/tree" || return 0
+    asked "$cache/tree" "" [ -s "$cache/tree/tree.tar.bz2" ] || return 0
     open_apt
     for sources in own.deb-src all.deb-src; do
         refresh "$sources"
@@ -292,9 +355,18 @@ kernel_package() {
     echo "${own:-$names}" | sort -V | tail -n 1
 }
 
+# has_its_modules DIR: whether the kernel image is as long as its header says ([BOOT] setup_sects, syssize) and each module is there.
+has_its_modules() (
+    cd "$1" || exit
+    number() { od -An -v -t "u$2" -j "$1" -N "$2" vmlinuz | tr -d ' '; }
+    [ "$(stat -c %s vmlinuz)" -ge $((($(number 497 1) + 1) * 512 + $(number 500 4) * 16)) ] || exit
+    cd "lib/modules/$(cat release)" || exit
+    sed 's/:.*//' modules.dep | while read -r module; do [ -s "$module" ] || exit 1; done
+)
+
 fetch_kernel() {
     echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' || die "'$1' is not a kernel version such as 6.12"
-    asked "$cache/kernels/$1" || return 0
+    asked "$cache/kernels/$1" "" has_its_modules "$cache/kernels/$1" || return 0
     need_tools
     open_apt
     refresh all.deb
@@ -324,7 +396,7 @@ fetch_kernel() {
 
 # The compiler that reads kernel sources: the same major version in Debian 12 and 13, because the text of its output is read.
 fetch_clang() {
-    asked "$cache/clang" || return 0
+    asked "$cache/clang" "" "$cache/clang/bin/clang" --version || return 0
     open_apt
     refresh own.deb
     say "fetching clang 19 (about 60 MB)"
@@ -362,21 +434,31 @@ need_python() {
 fetch_python() {
     lock=$1
     [ -r "$lock" ] || die "there is no $lock: name a lock file, for example split/requirements.lock of ring3's source"
-    cmp -s "$lock" "$cache/python/requirements.lock" && [ "$update" = no ] && return
+    env=$cache/python
+    # One that was copied from elsewhere, or whose Python is gone, is no use however whole it is.
+    if cmp -s "$lock" "$env/requirements.lock" && grep -q "^command = .* $env\$" "$env/pyvenv.cfg" && "$env/bin/python" -c '' 2>/dev/null; then
+        [ -e "$env/layout-$layout" ] || [ "$writable" = no ] || : >"$env/layout-$layout"
+        asked "$env" sizes true || return 0
+    fi
+    [ "$writable" = yes ] || asked "$env"
     need_python
     say "fetching the Python packages of ring3 split"
     # An environment knows its own path, so that it is made in place; the copy of the lock file says that it is whole.
-    rm -rf "$cache/python"
-    quietly python3 -m venv "$cache/python"
-    quietly "$cache/python/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --only-binary :all: --require-hashes -r "$lock"
-    cp "$lock" "$cache/python/requirements.lock"
+    cp "$lock" "$cache/requirements.lock"
+    rm -rf "$env"
+    quietly python3 -m venv "$env"
+    quietly "$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --only-binary :all: --require-hashes \
+        -r "$cache/requirements.lock"
+    share "$env"
+    stamp "$env" sizes
+    mv "$cache/requirements.lock" "$env/requirements.lock"
 }
 
 # fetch_source VERSION: what the kernel of the same name was built from: $cache/sources/VERSION/{source,headers}.
 # The headers carry the configuration and everything that a build generates, so that nothing is built here.
 fetch_source() {
     echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' || die "'$1' is not a kernel version such as 6.12"
-    asked "$cache/sources/$1" || return 0
+    asked "$cache/sources/$1" sizes [ -e "$cache/sources/$1/source/Makefile" ] || return 0
     open_apt
     refresh all.deb
     package=$(kernel_package "$1")
@@ -402,13 +484,33 @@ fetch_source() {
     rm -rf "$new/usr/src/$source.tar.xz" "$new/usr/share" "$new/lib/modules"
     mv "$new/usr" "$new/headers" # src/ and lib/, which refer to each other by relative links
     echo "$kernel" >"$new/release"
-    swap_in "$cache/sources/$1"
+    swap_in "$cache/sources/$1" sizes
 }
 
-mkdir -p "$cache/kernels" "$cache/sources" 2>/dev/null || die "cannot create $cache; set RING3_CACHE to a folder of yours"
+# verify: each part that is there.
+verify() {
+    [ "$writable" = no ] || find "$cache" -maxdepth 1 -type d ! -perm -a+rx -exec chmod a+rx {} +
+    for made in initramfs snapshots vmlinux; do [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"; done
+    for part in tools fio btrfs tree alpha clang; do [ ! -d "$cache/$part" ] || "fetch_$part"; done
+    for part in "$cache"/kernels/*/; do [ ! -d "$part" ] || fetch_kernel "$(basename "$part")"; done
+    for part in "$cache"/sources/*/; do [ ! -d "$part" ] || fetch_source "$(basename "$part")"; done
+    [ ! -e "$cache/python/requirements.lock" ] || fetch_python "$cache/python/requirements.lock"
+}
+
+writable=yes
+mkdir -p "$cache/kernels" "$cache/sources" 2>/dev/null && [ -w "$cache" ] || writable=no
+[ -d "$cache" ] || die "cannot create $cache; set RING3_CACHE to a folder of yours"
 # One setup at a time; a second one waits and then finds everything there.
-if [ "${RING3_SETUP_LOCKED:-}" != "$cache" ]; then
-    RING3_SETUP_LOCKED=$cache exec flock -w 1800 "$cache/setup.lock" sh "$0" "$@"
+if [ "${RING3_SETUP_LOCKED:-}" != "$cache" ] && { [ "$writable" = yes ] || [ -e "$cache/setup.lock" ]; }; then
+    code=0
+    RING3_SETUP_LOCKED=$cache flock -E 99 -w 1800 "$cache/setup.lock" sh "$0" "$@" || code=$?
+    [ "$code" != 99 ] || die "another setup has been at work in $cache for half an hour. Next: wait for it or end it, then the same command again"
+    exit "$code"
+fi
+if [ "$writable" = yes ]; then
+    tidy
+    trap tidy EXIT
+    trap 'exit 130' INT TERM HUP
 fi
 [ "${1:-}" != --update ] || { update=yes; shift; }
 case "${1:-all}" in
@@ -422,6 +524,7 @@ case "${1:-all}" in
     source) shift; [ $# -gt 0 ] || die "the source of which kernel? For example: source 6.12"; for version; do fetch_source "$version"; done ;;
     fio) fetch_fio ;;
     tree) fetch_tree ;;
+    verify) verify ;;
     kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
-    *) sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

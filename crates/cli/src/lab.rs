@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::{Subcommand, ValueEnum};
-use ring3_lab::{Cache, Event, Need, Outcome, Scenario, prepare};
+use ring3_lab::{Cache, Event, Need, Outcome, Scenario, prepare, verify};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,7 +46,7 @@ enum Command {
         #[command(flatten)]
         choice: Choice,
     },
-    /// Fetches and builds what the lab needs and the cache does not have.
+    /// Verifies what is in the cache, and fetches and builds what the lab needs and is missing or damaged.
     Prepare {
         /// Kernels by version prefix.
         #[arg(long = "kernel", default_value = ring3_lab::DEFAULT_KERNEL)]
@@ -103,7 +103,9 @@ pub fn run(lab: Args) -> Result<ExitCode> {
         Command::Prepare { kernels } => {
             let needs = [Need::Tools, Need::Fio, Need::Btrfs].into_iter().chain(kernels.into_iter().map(Need::Kernel));
             let cache = Cache::open()?;
-            prepare(&cache, &needs.collect::<Vec<_>>(), &mut |line| eprintln!("{line}"))?;
+            let needs: Vec<_> = needs.collect();
+            verify(&cache, &mut |line| eprintln!("{line}"))?;
+            prepare(&cache, &needs, &mut |line| eprintln!("{line}"))?;
             println!("the lab is ready in {}", cache.root().display());
             Ok(ExitCode::SUCCESS)
         }

@@ -1,6 +1,6 @@
 //! The guest's console: kept in memory while the run goes well, in a file when it does not.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, shared_folder};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,8 +53,8 @@ impl Console {
 
     /// Writes it into the cache's logs and says where. A log that cannot be kept is not worth a second error.
     pub(crate) fn keep(&self, cache: &Cache, run: &str) -> Option<PathBuf> {
-        let logs = cache.path("logs");
-        fs::create_dir_all(&logs).ok()?;
+        let logs = cache.own().join("logs");
+        shared_folder(&logs).ok()?;
         forget_oldest(&logs);
         let path = logs.join(format!("{run}.log"));
         fs::write(&path, self.text()).ok().map(|()| path)

@@ -1,6 +1,8 @@
 //! What can go wrong in the lab, and who can mend it.
 
-use std::path::PathBuf;
+use crate::cache::Cache;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A failure of the lab itself. A step that fails is no error: its exit code is in the outcome.
@@ -27,6 +29,14 @@ pub enum Error {
         next: &'static str,
         /// The cache folder.
         cache: PathBuf,
+    },
+    /// A file of the cache is damaged, missing or closed to this user.
+    #[error("{why}\nnext: {next}")]
+    Cache {
+        /// What was found.
+        why: String,
+        /// What mends it.
+        next: String,
     },
     /// A kernel image, module or archive is not what it should be.
     #[error("{what}: {why}")]
@@ -82,6 +92,29 @@ pub enum Error {
     },
 }
 
+/// What QEMU says when its own libraries or firmware are missing.
+const QEMU_LACKS: [&str; 4] =
+    ["error while loading shared libraries", "could not load PC BIOS", "failed to find romfile", "Failed to open module"];
+
+impl Error {
+    /// The same, with what mends it when the reason lies in the cache.
+    pub(crate) fn advise(self, cache: &Cache) -> Self {
+        let within = |path: &Path| path.starts_with(cache.root()) || path.starts_with(cache.own());
+        let room = |kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        let next = match &self {
+            Self::File { path, source, .. } if within(path) && room(source.kind()) => {
+                "make room on the disk of that folder, or set RING3_CACHE to a folder on another; then the same command again"
+                    .into()
+            }
+            Self::File { path, .. } if within(path) => cache.mend(),
+            Self::Format { what, .. } if within(Path::new(what)) => cache.mend(),
+            Self::Qemu { message, .. } if QEMU_LACKS.iter().any(|words| message.contains(words)) => cache.mend(),
+            _ => return self,
+        };
+        Self::Cache { why: self.to_string(), next }
+    }
+}
+
 fn kept(log: &Option<PathBuf>) -> String {
     log.as_ref().map(|path| format!("\nwhole console: {}", path.display())).unwrap_or_default()
 }
@@ -94,5 +127,36 @@ pub(crate) trait Doing<T> {
 impl<T> Doing<T> for std::io::Result<T> {
     fn doing(self, what: &'static str, path: &std::path::Path) -> Result<T, Error> {
         self.map_err(|source| Error::File { what, path: path.to_owned(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(path: PathBuf, kind: ErrorKind) -> Error {
+        Error::File { what: "reading", path, source: kind.into() }
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_cache_says_what_mends_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path()).unwrap();
+        let advice = |error: Error| error.advise(&cache).to_string();
+        let file = || cache.path("kernels/6.12/vmlinuz");
+        assert!(advice(failed(file(), ErrorKind::NotFound)).contains("next: ring3 lab prepare"));
+        assert!(advice(failed(file(), ErrorKind::PermissionDenied)).contains("next: ring3 lab prepare"));
+        assert!(advice(failed(file(), ErrorKind::StorageFull)).contains("next: make room"));
+        let cut = Error::Format { what: file().display().to_string(), why: "cut short".into() };
+        assert!(advice(cut).contains("next: ring3 lab prepare"));
+        let library = "libz.so.1: error while loading shared libraries".to_string();
+        assert!(advice(Error::Qemu { status: "exit status: 127".into(), message: library }).contains("next: ring3 lab prepare"));
+    }
+
+    #[test]
+    fn a_file_of_the_users_is_not_the_caches_matter() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path()).unwrap();
+        assert!(!failed("/nonsense".into(), ErrorKind::NotFound).advise(&cache).to_string().contains("prepare"));
     }
 }

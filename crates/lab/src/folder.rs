@@ -1,7 +1,7 @@
 //! A run's own folder, with the disks that it has in shared memory: gone when the run is over, or with the next run when
 //! this one was killed.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, shared_folder};
 use crate::error::{Doing, Error};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ pub(crate) struct Folder {
 impl Folder {
     /// Makes the folder of a run called `name`, and clears those of runs that were killed.
     pub(crate) fn new(cache: &Cache, name: &str) -> Result<Self, Error> {
-        let runs = cache.path("runs");
-        fs::create_dir_all(&runs).doing("creating a cache folder", &runs)?;
+        let runs = cache.own().join("runs");
+        shared_folder(&runs)?;
         // One at a time, so that a folder is not taken for abandoned before it has its lock.
         let _one = cache.lock(Path::new("runs"))?;
         clear_abandoned(&runs);

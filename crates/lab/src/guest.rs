@@ -205,7 +205,7 @@ impl Guest {
             began |= event == Event::Started;
             watch(event);
         });
-        match outcome {
+        let outcome = match outcome {
             Err(Error::Qemu { status, .. }) if !began && status.contains("SIGABRT") => {
                 watch(Event::Progress("QEMU aborted while the guest booted; it is booted again"));
                 self.attempt(cache, watch)
@@ -215,7 +215,8 @@ impl Guest {
                 self.attempt(cache, watch)
             }
             outcome => outcome,
-        }
+        };
+        outcome.map_err(|error| error.advise(cache))
     }
 
     fn attempt(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
@@ -241,7 +242,8 @@ impl Guest {
     /// Boots to an interactive shell on this terminal, with devices and modules as the steps would find them.
     pub fn shell(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
         let guest = Self { variables: [self.variables.clone(), vec![("LAB_SHELL".into(), "1".into())]].concat(), ..self.clone() };
-        let mut session = guest.prepare(cache, watch)?.start(cache, Start::Terminal)?;
+        let start = |watch| guest.prepare(cache, watch)?.start(cache, Start::Terminal);
+        let mut session = start(watch).map_err(|error| error.advise(cache))?;
         let run = Run { cache, limit: Duration::MAX, started: Instant::now(), steps: &[] };
         match session.finish(&run, &mut |_| {}) {
             // QEMU's own key (control-A x) ends the machine too.

@@ -14,6 +14,7 @@ use crate::modules::{Module, Modules};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
@@ -179,7 +180,6 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 fn mode_of(path: &Path) -> Result<u32, Error> {
-    use std::os::unix::fs::PermissionsExt;
     Ok(fs::metadata(path).doing("looking at a file for the guest", path)?.permissions().mode() & 0o777)
 }
 
@@ -187,15 +187,18 @@ fn mode_of(path: &Path) -> Result<u32, Error> {
 /// is when this machine has no `strip`.
 fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf, Error> {
     let name = format!("stripped/{}", Fingerprint::new().add(identity(program)?).hex());
-    let temporary = cache.path(format!("stripped-{}", std::process::id()));
-    let made = Command::new("strip").arg("-o").arg(&temporary).arg(program).output();
-    if !made.is_ok_and(|output| output.status.success()) {
-        return Ok(program.into());
+    let made = cache.entry(Path::new(&name), |path| {
+        let strip = Command::new("strip").arg("-o").arg(path).arg(program).output().doing("running strip on", program)?;
+        if !strip.status.success() {
+            return Err(Error::Request(format!("strip refuses {}", program.display())));
+        }
+        // A program that is its owner's alone stays so.
+        fs::set_permissions(path, fs::Permissions::from_mode(mode_of(program)?)).doing("setting the mode of", path)
+    });
+    match made {
+        Err(Error::File { what: "running strip on", .. } | Error::Request(_)) => Ok(program.into()),
+        made => made,
     }
-    let result =
-        cache.file(Path::new(&name), |out| out.write_all(&read(&temporary)?).doing("writing a program into", cache.root()));
-    let _ = fs::remove_file(&temporary);
-    result
 }
 
 /// The base archive and what goes on top of it, one after the other, as the kernel wants its initramfs.

@@ -1,8 +1,9 @@
 //! A guest kernel from the cache: the bootable ELF file and its modules.
 
 use crate::bzimage;
-use crate::cache::Cache;
+use crate::cache::{Cache, Fingerprint};
 use crate::error::{Doing, Error};
+use crate::initramfs::identity;
 use crate::modules::Modules;
 use crate::setup::{Need, prepare};
 use std::fs;
@@ -32,10 +33,15 @@ impl Kernel {
         let file = folder.join("release");
         let release = fs::read_to_string(&file).doing("reading", &file)?.trim().to_string();
         let image = folder.join("vmlinuz");
-        let unpacked = Path::new("kernels").join(version).join("vmlinux");
-        let vmlinux = cache.file(&unpacked, |out| {
+        let unpacked = format!("vmlinux/{release}-{}", Fingerprint::new().add(identity(&image)?).hex());
+        let unpacked = Path::new(&unpacked);
+        let vmlinux = cache.file(unpacked, |out| {
             let packed = fs::read(&image).doing("reading the kernel image", &image)?;
-            out.write_all(&bzimage::vmlinux(&packed)?).doing("writing the unpacked kernel", &unpacked)
+            let unpacking = bzimage::vmlinux(&packed).map_err(|error| match error {
+                Error::Format { what, why } => Error::Format { what: image.display().to_string(), why: format!("{what}: {why}") },
+                error => error,
+            });
+            out.write_all(&unpacking?).doing("writing the unpacked kernel", unpacked)
         })?;
         Ok(Self { modules: folder.join("lib/modules").join(&release), release, vmlinux })
     }

@@ -53,4 +53,4 @@ pub use kernel::{DEFAULT_KERNEL, Kernel};
 pub use machine::{Iommu, Machine};
 pub use outcome::{Event, Outcome, StepOutcome};
 pub use scenario::Scenario;
-pub use setup::{Need, prepare};
+pub use setup::{Need, prepare, verify};

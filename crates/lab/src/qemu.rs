@@ -181,6 +181,10 @@ fn find(cache: &Cache) -> Result<(PathBuf, String), Error> {
     let program = named.or(cached).or_else(on_path).unwrap_or_else(|| PROGRAM.into());
     let missing = |why: String| Error::Missing { what: "QEMU".into(), why, next: PREPARE, cache: cache.root().into() };
     let output = Command::new(&program).arg("--version").output().map_err(|e| missing(format!("{}: {e}", program.display())))?;
+    if !output.status.success() {
+        let why = format!("{} does not start: {}", program.display(), String::from_utf8_lossy(&output.stderr).trim());
+        return Err(Error::Cache { why, next: cache.mend() });
+    }
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.split_whitespace().nth(3).unwrap_or("").to_string();
     let major: u32 = version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0);

@@ -99,18 +99,33 @@ impl Need {
     }
 }
 
-/// Fetches and builds what of `needs` is missing. `progress` gets one line per step. Without the network, what is there is enough.
+/// Fetches and builds what of `needs` is missing, which costs a look at a file each when nothing is. `progress` gets one line per
+/// step. Without the network, what is there is enough.
 pub fn prepare(cache: &Cache, needs: &[Need], progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
     for need in needs.iter().filter(|need| !need.is_met(cache)) {
-        fetch(cache, need, progress)?;
+        let (what, which) = need.arguments();
+        let said = script(cache, what, which, progress)?;
+        if let Some(why) = said.or_else(|| (!need.is_met(cache)).then(String::new)) {
+            return Err(Error::Missing { what: need.name(), why, next: need.next(), cache: cache.root().to_owned() });
+        }
     }
     Ok(())
 }
 
-fn fetch(cache: &Cache, need: &Need, progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
-    let mut script = tempfile::NamedTempFile::new_in(cache.root()).doing("creating a file in the cache", cache.root())?;
+/// Compares all that was fetched with what was written down when it came, and fetches anew what is damaged.
+pub fn verify(cache: &Cache, progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    match script(cache, "verify", None, progress)? {
+        None => Ok(()),
+        Some(why) => {
+            Err(Error::Missing { what: "a part of the cache".into(), why, next: PREPARE, cache: cache.root().to_owned() })
+        }
+    }
+}
+
+/// Runs `lab/setup.sh`. Its last words when it fails.
+fn script(cache: &Cache, what: &str, which: Option<&OsStr>, progress: &mut dyn FnMut(&str)) -> Result<Option<String>, Error> {
+    let mut script = tempfile::NamedTempFile::new_in(cache.own()).doing("creating a file in the cache", cache.own())?;
     script.write_all(SCRIPT.as_bytes()).doing("writing", script.path())?;
-    let (what, which) = need.arguments();
     let mut child = Command::new("sh")
         .arg(script.path())
         .arg(what)
@@ -128,11 +143,7 @@ fn fetch(cache: &Cache, need: &Need, progress: &mut dyn FnMut(&str)) -> Result<(
         said.push(line);
     }
     let status = child.wait().doing("waiting for the setup script with", "sh".as_ref())?;
-    if status.success() && need.is_met(cache) {
-        return Ok(());
-    }
-    let last = said.len().saturating_sub(4);
-    Err(Error::Missing { what: need.name(), why: said[last..].join("\n"), next: need.next(), cache: cache.root().to_owned() })
+    Ok((!status.success()).then(|| said.split_off(said.len().saturating_sub(4)).join("\n")))
 }
 
 #[cfg(test)]

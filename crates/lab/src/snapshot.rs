@@ -118,13 +118,15 @@ fn uri(path: &Path) -> Result<String, Error> {
 
 /// Makes room for one more snapshot.
 fn forget_oldest(cache: &Cache) {
-    let Ok(entries) = fs::read_dir(cache.path("snapshots")) else { return };
+    let Ok(entries) = fs::read_dir(cache.own().join("snapshots")) else { return };
     let saved = entries.flatten().filter(|entry| entry.path().extension().is_some_and(|kind| kind == "memory"));
     let mut files: Vec<_> = saved.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
     files.sort();
     for (_, path) in files.iter().rev().skip(KEPT - 1) {
         let _ = fs::remove_file(path);
-        let _ = fs::remove_file(path.with_extension("initrd"));
+        for kind in ["initrd", "initrd.length", "memory.length"] {
+            let _ = fs::remove_file(path.with_extension(kind));
+        }
     }
 }
 

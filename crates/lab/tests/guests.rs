@@ -133,7 +133,8 @@ fn a_btrfs_over_two_disks_is_made_and_mounted() {
     let disk = |id| Device::nvme(id, Size(128 << 20), Backing::Memory);
     let guest = guest("btrfs").device(disk("one")).device(disk("two")).module("nvme").module("btrfs").step(
         "mount",
-        "mkfs.btrfs -q -d single /dev/nvme0n1 /dev/nvme1n1 2>/dev/null && mount -t btrfs /dev/nvme0n1 /mnt && echo x >/mnt/x && sync && cat /mnt/x",
+        "mkfs.btrfs -q -d single /dev/nvme0n1 /dev/nvme1n1 && mount -t btrfs /dev/nvme0n1 /mnt && echo x >/mnt/x && sync && cat /mnt/x",
     );
-    assert_eq!(run(&guest).unwrap().output(), "x\n");
+    let output = run(&guest).unwrap().output();
+    assert!(output.ends_with("x\n"), "{output}");
 }
