@@ -1,4 +1,4 @@
-# Two commands do everything on a fresh Debian 12 or 13 machine with a Rust toolchain: `make demo` and `make test`.
+# Two commands do everything on a fresh Debian 12 or 13 machine with make and a Rust toolchain: `make demo` and `make test`.
 # The rest is for those who work on ring3. Every target says what it does in `make help`.
 
 RING3 := target/release/ring3

@@ -478,8 +478,10 @@ fetch_source() {
     rm -rf "$work"
     new=$cache/sources/$1.new
     mkdir "$new/source"
+    unxz=xz
+    command -v xz >/dev/null || { need_tools; unxz="$(command -v "$cache/tools/bin/busybox" || echo "$cache/tools/usr/bin/busybox") xz"; }
     # No driver's source lies in what is left out, and it is a third of the tree.
-    quietly tar -xf "$new/usr/src/$source.tar.xz" -C "$new/source" --strip-components=1 --anchored --no-wildcards-match-slash \
+    quietly tar --use-compress-program="$unxz" -xf "$new/usr/src/$source.tar.xz" -C "$new/source" --strip-components=1 --anchored --no-wildcards-match-slash \
         --wildcards --exclude='*/Documentation' --exclude='*/tools' --exclude='*/arch/[!x]*' --exclude='*/arch/xtensa'
     rm -rf "$new/usr/src/$source.tar.xz" "$new/usr/share" "$new/lib/modules"
     mv "$new/usr" "$new/headers" # src/ and lib/, which refer to each other by relative links
@@ -514,7 +516,7 @@ if [ "$writable" = yes ]; then
 fi
 [ "${1:-}" != --update ] || { update=yes; shift; }
 case "${1:-all}" in
-    all) fetch_tools; fetch_fio; fetch_btrfs; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha ;;
+    all) need_compiler; fetch_tools; fetch_fio; fetch_btrfs; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha ;;
     tools) fetch_tools ;;
     btrfs) fetch_btrfs ;;
     alpha) fetch_alpha ;;

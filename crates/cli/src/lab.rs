@@ -7,6 +7,8 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::leave;
+
 /// Arguments of `ring3 lab`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -86,6 +88,11 @@ pub fn run(lab: Args) -> Result<ExitCode> {
     match lab.command {
         Command::List { json } => list(json),
         Command::Run { scenario, choice, json, out, console } => {
+            leave::nothing_behind()?;
+            if let Some(folder) = &out {
+                std::fs::create_dir_all(folder)
+                    .with_context(|| format!("creating the folder for results {}", folder.display()))?;
+            }
             let outcome = run_scenario(&choice.load(&scenario)?, json)?;
             report(&outcome, json, console)?;
             if let Some(folder) = out {
@@ -94,6 +101,7 @@ pub fn run(lab: Args) -> Result<ExitCode> {
             Ok(ExitCode::from(u8::try_from(outcome.exit).unwrap_or(1)))
         }
         Command::Shell { scenario, choice } => {
+            leave::nothing_behind()?;
             let mut guest = choice.load(&scenario)?.guest();
             guest.programs.push(this_program()?);
             eprintln!("starting the guest; control-A x ends it");
@@ -175,7 +183,7 @@ fn report(outcome: &Outcome, json: bool, console: bool) -> Result<()> {
             .collect();
         let value = serde_json::json!({
             "exit": outcome.exit, "kernel": outcome.kernel, "qemu": outcome.qemu, "steps": outcome.steps,
-            "messages": outcome.messages, "files": files,
+            "messages": outcome.messages, "files": files, "retried": outcome.retried,
             "seconds": { "boot": outcome.seconds.0, "total": outcome.seconds.1 },
         });
         println!("{}", serde_json::to_string_pretty(&value)?);
@@ -187,7 +195,8 @@ fn report(outcome: &Outcome, json: bool, console: bool) -> Result<()> {
             println!("-- step '{}' did not print {text:?}", step.name);
         }
         let word = if outcome.succeeded() { "passed" } else { "FAILED" };
-        println!("{word} on {} in {:.1} s, {:.1} s of it to boot", outcome.kernel, outcome.seconds.1, outcome.seconds.0);
+        let again = outcome.retried.as_ref().map(|fault| format!(" at the second try ({fault})")).unwrap_or_default();
+        println!("{word}{again} on {} in {:.1} s, {:.1} s of it to boot", outcome.kernel, outcome.seconds.1, outcome.seconds.0);
     }
     Ok(())
 }

@@ -109,7 +109,8 @@ impl Cache {
         let locks = self.own.join("locks");
         shared_folder(&locks)?;
         let path = locks.join(name.to_string_lossy().replace('/', "+"));
-        let file = File::create(&path).doing("creating a lock", &path)?;
+        // To lock is to have it open, in whatever way: it may be another user's.
+        let file = File::open(&path).or_else(|_| File::create(&path)).doing("creating a lock", &path)?;
         let until = Instant::now() + LOCK_LIMIT;
         while file.try_lock().is_err() {
             if Instant::now() > until {

@@ -125,8 +125,7 @@ mod tests {
     #[test]
     fn a_card_plays_itself_and_a_controller_has_a_codec_that_does() {
         let parts = |device: &Device| {
-            let dir = tempfile::tempdir().unwrap();
-            device.parts(&crate::machine::Machine::Q35.place(device, 0), dir.path()).unwrap()
+            device.parts(&crate::machine::Machine::Q35.place(device, 0), &crate::folder::Folder::scratch()).unwrap()
         };
         let (card, controller) = (parts(&with_audio("ES1370")), parts(&with_audio("intel-hda")));
         assert_eq!(card.devices[0]["audiodev"], card.audios[0]["id"]);

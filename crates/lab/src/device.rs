@@ -4,10 +4,11 @@ use crate::card;
 use crate::disk::{Backing, Bad, Disk, Size};
 use crate::drive;
 use crate::error::Error;
+use crate::folder::Folder;
+use crate::limits;
 use crate::machine::Place;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::path::Path;
 
 /// One device. Any model that QEMU has; disks and network cards get what stands behind them from here.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -94,6 +95,11 @@ impl Device {
         self
     }
 
+    /// The variable under which the steps find its address.
+    pub(crate) fn variable(&self) -> String {
+        self.id.to_uppercase().replace('-', "_")
+    }
+
     /// Whether it is an AHCI controller.
     pub(crate) fn is_ahci(&self) -> bool {
         drive::qemu_model(&self.model) == "ich9-ahci"
@@ -137,7 +143,8 @@ impl Device {
                 "rate, commands and bad are for a disk: give it a size, or write them into its namespace or drive".into(),
             );
         }
-        if let Err(why) = drive::check(self).and_then(|()| card::check(self)) {
+        let disks = || self.disks().iter().try_for_each(limits::check_disk);
+        if let Err(why) = drive::check(self).and_then(|()| card::check(self)).and_then(|()| disks()) {
             return wrong(why);
         }
         if let Some(addr) =
@@ -149,7 +156,7 @@ impl Device {
     }
 
     /// QEMU's words for this device at `place`. Files of the run are created in `folder`.
-    pub(crate) fn parts(&self, place: &Place, folder: &Path) -> Result<Parts, Error> {
+    pub(crate) fn parts(&self, place: &Place, folder: &Folder) -> Result<Parts, Error> {
         let mut parts = Parts::default();
         let mut device = json!({ "driver": drive::qemu_model(&self.model), "id": self.id, "bus": place.bus, "addr": place.slot });
         if self.model == "nvme" {
@@ -217,8 +224,7 @@ mod tests {
     use crate::machine::Machine;
 
     fn parts(device: &Device) -> Parts {
-        let dir = tempfile::tempdir().unwrap();
-        device.parts(&Machine::Q35.place(device, 0), dir.path()).unwrap()
+        device.parts(&Machine::Q35.place(device, 0), &Folder::scratch()).unwrap()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Disks of the guest: what holds their data, where they fail, how fast they are.
 
 use crate::error::{Doing, Error};
-use crate::folder::SHARED_MEMORY;
+use crate::folder::Folder;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::fs::File;
@@ -143,7 +143,7 @@ impl std::str::FromStr for Size {
 /// The error of QEMU's block layer that a controller reports as a medium error: EIO.
 const MEDIUM_ERROR: u32 = 5;
 /// Bytes of a block as QEMU's block layer counts them.
-const SECTOR: u64 = 512;
+pub(crate) const SECTOR: u64 = 512;
 
 /// QEMU's words for a disk.
 #[derive(Debug, Default)]
@@ -166,7 +166,7 @@ impl Disk {
     }
 
     /// The nodes of this disk, of which the last is called `name`. Files of the run are created in `folder`.
-    pub(crate) fn nodes(&self, name: &str, folder: &Path) -> Result<Nodes, Error> {
+    pub(crate) fn nodes(&self, name: &str, folder: &Folder) -> Result<Nodes, Error> {
         let mut nodes = Nodes::default();
         // What each does, and its word for the node that it stands on.
         let mut filters = Vec::new();
@@ -209,8 +209,7 @@ impl Bad {
     }
 }
 
-fn data(node: &str, size: Size, backing: &Backing, folder: &Path) -> Result<Value, Error> {
-    let shm = Path::new(SHARED_MEMORY);
+fn data(node: &str, size: Size, backing: &Backing, folder: &Folder) -> Result<Value, Error> {
     let file = |path: &Path| json!({ "driver": "raw", "node-name": node, "discard": "unmap", "file": { "driver": "file", "filename": path, "discard": "unmap" } });
     let null = |zeroes: bool| json!({ "driver": "null-co", "node-name": node, "size": size.0, "read-zeroes": zeroes });
     match backing {
@@ -221,14 +220,9 @@ fn data(node: &str, size: Size, backing: &Backing, folder: &Path) -> Result<Valu
             "backing '{}' is neither null, untouched, memory, file nor an image that exists",
             path.display()
         ))),
-        Backing::Memory if shm.is_dir() => Ok(file(&sparse(&shm.join(run_name(folder, node)), size)?)),
-        Backing::Memory | Backing::File => Ok(file(&sparse(&folder.join(node), size)?)),
+        Backing::Memory => Ok(file(&folder.memory(node, size.0)?)),
+        Backing::File => Ok(file(&sparse(&folder.path().join(node), size)?)),
     }
-}
-
-/// Name of a disk in shared memory; `folder` removes what begins with the run's name.
-fn run_name(folder: &Path, node: &str) -> String {
-    format!("{}-{node}", folder.file_name().unwrap_or_default().to_string_lossy())
 }
 
 fn sparse(path: &Path, size: Size) -> Result<PathBuf, Error> {
@@ -242,7 +236,7 @@ mod tests {
     use super::*;
 
     fn nodes(disk: &Disk) -> Nodes {
-        disk.nodes("d", tempfile::tempdir().unwrap().path()).unwrap()
+        disk.nodes("d", &Folder::scratch()).unwrap()
     }
 
     #[test]

@@ -1,20 +1,22 @@
-//! A run's own folder, with the disks that it has in shared memory: gone when the run is over, or with the next run when
-//! this one was killed.
+//! A run's own folder, and its disks in memory: gone when the run is over, the folder with the next run when this one was killed.
 
 use crate::cache::{Cache, shared_folder};
 use crate::error::{Doing, Error};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::cell::RefCell;
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Where disks in memory lie, under names that begin with their run's.
-pub(crate) const SHARED_MEMORY: &str = "/dev/shm";
 /// Locked for as long as the run lives.
 const LOCK: &str = "lock";
 
 /// The folder of a run.
 pub(crate) struct Folder {
     folder: tempfile::TempDir,
+    /// They have no name, so that they go with this process however it ends.
+    memory: RefCell<Vec<File>>,
     _lock: File,
 }
 
@@ -32,17 +34,33 @@ impl Folder {
         let lock = File::create(&path).doing("creating", &path)?;
         lock.lock().doing("locking", &path)?;
         open_folders().push(folder.path().into());
-        Ok(Self { folder, _lock: lock })
+        Ok(Self { folder, memory: RefCell::default(), _lock: lock })
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
+
+    /// A sparse file of `bytes` in memory, under a path that holds as long as the run.
+    pub(crate) fn memory(&self, name: &str, bytes: u64) -> Result<PathBuf, Error> {
+        let made = memfd_create(name, MemfdFlags::CLOEXEC).map_err(Into::into).map(File::from);
+        let file = made.doing("creating a disk in memory for", Path::new(name))?;
+        file.set_len(bytes).doing("sizing a disk in memory for", Path::new(name))?;
+        let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
+        self.memory.borrow_mut().push(file);
+        Ok(path)
+    }
+
+    /// One that is nowhere any more, for tests of what only wants to know its name.
+    #[cfg(test)]
+    pub(crate) fn scratch() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self::new(&Cache::at(dir.path()).unwrap(), "t").unwrap()
+    }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        clear_disks(self.path());
         open_folders().retain(|path| path != self.path());
     }
 }
@@ -59,7 +77,6 @@ fn open_folders() -> MutexGuard<'static, Vec<PathBuf>> {
 /// owner is dropped. Their QEMUs die with the process.
 pub fn abandon() {
     for path in open_folders().drain(..) {
-        clear_disks(&path);
         let _ = fs::remove_dir_all(&path);
     }
 }
@@ -69,17 +86,7 @@ fn clear_abandoned(runs: &Path) {
     for entry in fs::read_dir(runs).into_iter().flatten().flatten() {
         let abandoned = File::open(entry.path().join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok());
         if abandoned {
-            clear_disks(&entry.path());
             let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-fn clear_disks(run: &Path) {
-    let Some(name) = run.file_name().map(|name| name.to_string_lossy().into_owned()) else { return };
-    for entry in fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&name) {
-            let _ = fs::remove_file(entry.path());
         }
     }
 }
@@ -88,19 +95,15 @@ fn clear_disks(run: &Path) {
 mod tests {
     use super::*;
 
-    fn disk_of(folder: &Path) -> PathBuf {
-        let disk = Path::new(SHARED_MEMORY).join(format!("{}-disk", folder.file_name().unwrap().to_string_lossy()));
-        fs::write(&disk, "x").unwrap();
-        disk
-    }
-
     #[test]
-    fn disks_in_shared_memory_go_with_their_run() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(&Cache::at(dir.path()).unwrap(), "t").unwrap();
-        let (path, disk) = (folder.path().to_owned(), disk_of(folder.path()));
+    fn a_disk_in_memory_has_its_size_and_goes_with_its_run() {
+        let folder = Folder::scratch();
+        let disk = folder.memory("disk", 1 << 20).unwrap();
+        // A link of this process's to a file without a name: nothing that could be left behind.
+        let is_there = || fs::read_link(&disk).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:disk"));
+        assert_eq!((fs::metadata(&disk).unwrap().len(), is_there()), (1 << 20, true));
         drop(folder);
-        assert!(!disk.exists() && !path.exists());
+        assert!(!is_there());
     }
 
     #[test]
@@ -121,9 +124,8 @@ mod tests {
         let killed = cache.path("runs/ring3-killed-test-folder");
         fs::create_dir(&killed).unwrap();
         fs::write(killed.join(LOCK), "").unwrap();
-        let (disk, kept) = (disk_of(&killed), disk_of(living.path()));
         let _next = Folder::new(&cache, "next").unwrap();
-        assert!(!killed.exists() && !disk.exists());
-        assert!(living.path().exists() && kept.exists());
+        assert!(!killed.exists());
+        assert!(living.path().exists());
     }
 }

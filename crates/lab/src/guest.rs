@@ -2,11 +2,13 @@
 
 use crate::cache::Cache;
 use crate::device::Device;
+use crate::disk::Backing;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::initramfs;
 use crate::job::{self, Job};
 use crate::kernel::{DEFAULT_KERNEL, Kernel};
+use crate::limits;
 use crate::machine::{Iommu, Machine};
 use crate::outcome::{Event, Outcome};
 use crate::qemu::{Qemu, Start};
@@ -17,6 +19,8 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// What QEMU says when it stumbles over its memory map, with SIGABRT.
+const LOST_MAP: &str = "iotlb_to_section";
 /// What the guest's kernel says when a processor's timer does not come any more.
 const LOST_TIMER: &str = "Possible timer handling issue";
 
@@ -195,28 +199,29 @@ impl Guest {
     ///
     /// A step that fails is no error: see [`Outcome::exit`].
     ///
-    /// QEMU 10.0 sometimes aborts at boot (`iotlb_to_section: Assertion`), when one processor changes the memory map while
-    /// another walks it. As long as no step has begun, nothing is lost by booting once more. And with several processors it
-    /// sometimes loses the timer of one, so that the guest stands still: its kernel says so, and a guest keeps nothing, so that
-    /// it is run from the start once more.
+    /// QEMU 10.0 sometimes aborts (`iotlb_to_section: Assertion`), when one processor changes the memory map while another walks it,
+    /// and with several processors it sometimes loses the timer of one, so that the guest stands still. Neither says anything about
+    /// the job, and a guest keeps nothing: it is run once more, from its first step, with fresh disks. `watch` and
+    /// [`Outcome::retried`] are told. Not if one of its disks is an image, in which a job that began may have written.
     pub fn run(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
         let mut began = false;
-        let outcome = self.attempt(cache, &mut |event| {
+        let first = self.attempt(cache, &mut |event| {
             began |= event == Event::Started;
             watch(event);
         });
-        let outcome = match outcome {
-            Err(Error::Qemu { status, .. }) if !began && status.contains("SIGABRT") => {
-                watch(Event::Progress("QEMU aborted while the guest booted; it is booted again"));
-                self.attempt(cache, watch)
+        let fault = first.as_ref().err().and_then(emulator_fault).filter(|_| !(began && self.writes_images()));
+        let outcome = match fault {
+            None => first,
+            Some(fault) => {
+                watch(Event::Progress(&format!("{fault}; the guest is run again, from the start")));
+                self.attempt(cache, watch).map(|outcome| Outcome { retried: Some(fault), ..outcome })
             }
-            Err(Error::TimeLimit { console, .. }) if console.contains(LOST_TIMER) => {
-                watch(Event::Progress("QEMU lost a processor's timer and the guest stood still; it is booted again"));
-                self.attempt(cache, watch)
-            }
-            outcome => outcome,
         };
         outcome.map_err(|error| error.advise(cache))
+    }
+
+    fn writes_images(&self) -> bool {
+        self.devices.iter().flat_map(Device::disks).any(|disk| matches!(disk.backing, Backing::Image(_)))
     }
 
     fn attempt(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
@@ -254,13 +259,7 @@ impl Guest {
 
     fn prepare(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Prepared, Error> {
         let mut progress = |line: &str| watch(Event::Progress(line));
-        self.devices.iter().try_for_each(Device::check)?;
-        let skips_sleep = self.mode == Mode::Instructions && self.instruction_shift.is_none();
-        if skips_sleep && self.devices.iter().flat_map(Device::disks).any(|disk| disk.is_paced()) {
-            return Err(Error::Request(
-                "rate and commands go by the host's clock: a disk with them needs mode = \"wall\"".into(),
-            ));
-        }
+        limits::check(self)?;
         prepare(cache, &self.needs(), &mut progress)?;
         for extra in self.extras() {
             if let Err(error) = prepare(cache, std::slice::from_ref(&extra), &mut progress) {
@@ -270,7 +269,7 @@ impl Guest {
         let kernel = Kernel::get(cache, &self.kernel, &mut progress)?;
         let job = Job::new(self)?.archive(cache, &kernel)?;
         let folder = Folder::new(cache, &self.name)?;
-        let qemu = Qemu::of(self, cache, &kernel, folder.path())?;
+        let qemu = Qemu::of(self, cache, &kernel, &folder)?;
         Ok(Prepared { qemu, kernel, iommu: self.iommu(), job, folder })
     }
 
@@ -283,6 +282,22 @@ impl Guest {
             }
         }
         outcome
+    }
+}
+
+/// What QEMU itself did wrong, if `error` shows a fault of its that comes and goes.
+fn emulator_fault(error: &Error) -> Option<String> {
+    let aborted = |text: &str| text.contains("SIGABRT") && text.contains(LOST_MAP);
+    match error {
+        Error::Qemu { status, message } if aborted(&format!("{status} {message}")) => Some(format!("QEMU aborted ({LOST_MAP})")),
+        Error::Died { how, .. } if aborted(how) => {
+            let when = how.split(", QEMU's").next().unwrap_or_default();
+            Some(format!("QEMU aborted {when} ({LOST_MAP})"))
+        }
+        Error::TimeLimit { console, .. } if console.contains(LOST_TIMER) => {
+            Some("QEMU lost a processor's timer and the guest stood still".into())
+        }
+        _ => None,
     }
 }
 
@@ -312,5 +327,17 @@ mod tests {
     fn a_guest_that_loads_btrfs_gets_the_program_that_makes_one() {
         assert_eq!(Guest::new("t").extras(), [Need::Fio]);
         assert_eq!(Guest::new("t").module("btrfs").extras(), [Need::Fio, Need::Btrfs]);
+    }
+
+    #[test]
+    fn only_the_known_faults_of_qemu_are_its_own() {
+        let died = |how: &str| Error::Died { how: how.into(), console: String::new(), log: None };
+        let abort = "signal: 6 (SIGABRT) (core dumped) physmem.c:2419: iotlb_to_section: Assertion `x' failed.";
+        let fault = emulator_fault(&died(&format!("in step 'load', QEMU's {abort}")));
+        assert_eq!(fault.unwrap(), "QEMU aborted in step 'load' (iotlb_to_section)");
+        let early = Error::Qemu { status: "signal: 6 (SIGABRT)".into(), message: "iotlb_to_section: Assertion".into() };
+        assert!(emulator_fault(&early).is_some());
+        assert!(emulator_fault(&died("in step 'load', QEMU's signal: 6 (SIGABRT) nvme_map_prp: Assertion")).is_none());
+        assert!(emulator_fault(&died("in step 'load', QEMU's exit status: 0")).is_none());
     }
 }

@@ -75,7 +75,7 @@ impl<'a> Job<'a> {
     /// Variables: those asked for, and each device's address under its name in capitals.
     fn environment(&self) -> String {
         let devices =
-            self.guest.devices.iter().zip(&self.places).map(|(device, place)| (variable(&device.id), place.address.clone()));
+            self.guest.devices.iter().zip(&self.places).map(|(device, place)| (device.variable(), place.address.clone()));
         let all = devices.chain(self.guest.variables.iter().cloned());
         all.map(|(name, value)| format!("{name}={}\n", quoted(&value))).collect()
     }
@@ -159,11 +159,6 @@ fn script(step: &Step) -> String {
         Some(seconds) => format!("exec timeout -s KILL {seconds} sh -c {}\n", quoted(&step.run)),
         None => format!("{}\n", step.run),
     }
-}
-
-/// The variable under which the steps find the address of device `id`.
-fn variable(id: &str) -> String {
-    id.to_uppercase().replace('-', "_")
 }
 
 fn is_variable(name: &str) -> bool {

@@ -24,10 +24,6 @@ pub struct Kernel {
 impl Kernel {
     /// The kernel `version` (a prefix such as `6.12`), fetched when the cache has none.
     pub fn get(cache: &Cache, version: &str, progress: &mut dyn FnMut(&str)) -> Result<Self, Error> {
-        let numbers = version.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
-        if !numbers || !version.contains('.') {
-            return Err(Error::Request(format!("'{version}' is not a kernel version such as {DEFAULT_KERNEL}")));
-        }
         prepare(cache, &[Need::Kernel(version.into())], progress)?;
         let folder = cache.path("kernels").join(version);
         let file = folder.join("release");

@@ -33,6 +33,7 @@ mod guest;
 mod initramfs;
 mod job;
 mod kernel;
+mod limits;
 mod machine;
 mod modules;
 mod monitor;

@@ -63,6 +63,8 @@ pub struct Outcome {
     pub seconds: (f64, f64),
     /// What the guest's console said.
     pub console: String,
+    /// The fault of QEMU's for which this is the second try; nothing of the first is in here.
+    pub retried: Option<String>,
 }
 
 impl Outcome {

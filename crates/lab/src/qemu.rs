@@ -4,6 +4,7 @@ use crate::cache::Cache;
 use crate::card;
 use crate::device::Parts;
 use crate::error::Error;
+use crate::folder::Folder;
 use crate::guest::{Guest, Mode};
 use crate::initramfs::identity;
 use crate::kernel::Kernel;
@@ -57,7 +58,7 @@ pub(crate) struct Qemu {
 
 impl Qemu {
     /// QEMU for `guest`, whose disks are made in `folder`.
-    pub(crate) fn of(guest: &Guest, cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<Self, Error> {
+    pub(crate) fn of(guest: &Guest, cache: &Cache, kernel: &Kernel, folder: &Folder) -> Result<Self, Error> {
         let (program, version) = find(cache)?;
         let iommu = guest.iommu();
         let places = guest.machine.places(&guest.devices)?;

@@ -142,7 +142,7 @@ impl Scenario {
             machine: self.machine,
             iommu: self.iommu,
             vcpus: self.vcpus,
-            memory_mib: (self.memory.0 >> 20) as u32,
+            memory_mib: u32::try_from(self.memory.0 >> 20).unwrap_or(u32::MAX),
             hugepages: self.hugepages,
             devices: self.devices.clone(),
             modules: self.modules.clone(),
@@ -163,7 +163,12 @@ impl Scenario {
         // Once as it stands, so that an error shows the line.
         let _: Self = toml::from_str(text).map_err(wrong)?;
         let mut table: Table = toml::from_str(text).map_err(wrong)?;
-        settings.iter().try_for_each(|(key, value)| set(&mut table, name, key, value))?;
+        for (index, (key, value)) in settings.iter().enumerate() {
+            if settings[..index].iter().any(|(earlier, _)| earlier == key) {
+                return Err(Error::Request(format!("'{key}' is set twice: which is meant?")));
+            }
+            set(&mut table, name, key, value)?;
+        }
         let scenario: Self = table.try_into().map_err(wrong)?;
         Ok(Self { name: name.into(), ..scenario })
     }

@@ -9,7 +9,7 @@ use crate::outcome::{Event, Outcome, Reader};
 use crate::qemu::{CONSOLE_FD, JOB_FD, MONITOR_FD};
 use command_fds::{CommandFdExt, FdMapping};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -98,7 +98,16 @@ impl Session {
     pub(crate) fn send_job(&mut self, run: &Run, job: &[u8]) -> Result<(), Error> {
         let left = run.left().unwrap_or(END_LIMIT).max(Duration::from_millis(1));
         let sent = self.job.set_write_timeout(Some(left)).and_then(|()| self.job.write_all(job));
-        sent.map_err(|_| self.too_late(run, "while the guest took its job"))
+        let when = "while the guest took its job";
+        match sent {
+            Ok(()) => Ok(()),
+            // A time-out; otherwise QEMU has closed its end.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(self.too_late(run, when)),
+            Err(_) => {
+                let status = self.end()?;
+                Err(self.no_verdict(run, status, when))
+            }
+        }
     }
 
     /// Follows the run to its verdict.

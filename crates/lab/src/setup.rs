@@ -2,6 +2,7 @@
 
 use crate::cache::Cache;
 use crate::error::{Doing, Error};
+use crate::kernel::DEFAULT_KERNEL;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -88,6 +89,17 @@ impl Need {
         }
     }
 
+    /// Refuses versions that are none.
+    fn check(&self) -> Result<(), Error> {
+        let (Self::Kernel(version) | Self::Source(version)) = self else { return Ok(()) };
+        let parts: Vec<&str> = version.split('.').collect();
+        let numbers = parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+        match numbers && (2..=3).contains(&parts.len()) {
+            true => Ok(()),
+            false => Err(Error::Request(format!("'{version}' is not a kernel version such as {DEFAULT_KERNEL}"))),
+        }
+    }
+
     /// Whether it is in the cache.
     pub fn is_met(&self, cache: &Cache) -> bool {
         let stamp = cache.path(self.stamp());
@@ -102,6 +114,7 @@ impl Need {
 /// Fetches and builds what of `needs` is missing, which costs a look at a file each when nothing is. `progress` gets one line per
 /// step. Without the network, what is there is enough.
 pub fn prepare(cache: &Cache, needs: &[Need], progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    needs.iter().try_for_each(Need::check)?;
     for need in needs.iter().filter(|need| !need.is_met(cache)) {
         let (what, which) = need.arguments();
         let said = script(cache, what, which, progress)?;
@@ -170,7 +183,8 @@ mod tests {
     fn what_only_the_splitter_needs_is_fetched_by_its_own_command() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
-        let error = prepare(&cache, &[Need::Source("nonsense".into())], &mut |_| {}).unwrap_err().to_string();
+        let lock = Need::Python("/nonsense".into());
+        let error = prepare(&cache, &[lock], &mut |_| {}).unwrap_err().to_string();
         assert!(error.contains("next: the same command again"), "{error}");
     }
 
@@ -188,10 +202,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_version_is_refused_before_anything_is_fetched() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        for wrong in ["", " ", "nonsense", "6", "6.", "6.12.1.1", "../6.12"] {
+            for need in [Need::Kernel(wrong.into()), Need::Source(wrong.into())] {
+                let error = prepare(&cache, &[need], &mut |line| panic!("{line}")).unwrap_err().to_string();
+                assert_eq!(error, format!("'{wrong}' is not a kernel version such as 6.12"));
+            }
+        }
+    }
+
+    #[test]
     fn what_cannot_be_fetched_is_an_error_that_says_why_and_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
-        let error = prepare(&cache, &[Need::Kernel("nonsense".into())], &mut |_| {}).unwrap_err().to_string();
-        assert!(error.contains("not a kernel version") && error.contains("ring3 lab prepare"), "{error}");
+        fs::write(cache.path("kernels"), "in the way").unwrap();
+        let error = prepare(&cache, &[Need::Fio], &mut |_| {}).unwrap_err().to_string();
+        assert!(error.contains("cannot write") && error.contains("next: ring3 lab prepare"), "{error}");
     }
 }

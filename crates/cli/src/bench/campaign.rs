@@ -55,7 +55,7 @@ impl Campaign {
             let measured = machine.measure(plan, journal.finished() + 1, &mut |event| {
                 bar.show(event);
                 match event {
-                    // Also the second boot of a guest that stood still: it measures from the same round on once more.
+                    // Also the second boot of a guest whose QEMU failed: it measures from the same round on once more.
                     Event::Begin(here) => {
                         lab = here.clone();
                         round.clear();
@@ -112,10 +112,10 @@ mod tests {
 
     use super::*;
 
-    /// A guest that stands still in its second round, after one measurement of it, and is booted again.
-    struct StoodStill;
+    /// A guest whose QEMU aborts, or that stands still, in its second round, after one measurement of it, and is booted again.
+    struct Failed;
 
-    impl Machine for StoodStill {
+    impl Machine for Failed {
         fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String> {
             let measured = |round| Event::Measured(Measurement::new(round, "w", "kernel").with("iops", 1.0));
             progress(&Event::Begin(Lab::default()));
@@ -145,7 +145,7 @@ mod tests {
             pace: None,
         };
         let mut campaign = Campaign::new("disk", LOADS, &out).unwrap();
-        campaign.run("disk", &plan, &mut StoodStill).unwrap();
+        campaign.run("disk", &plan, &mut Failed).unwrap();
         assert_eq!(campaign.reports[0].get("w", "kernel", "iops").unwrap().rounds, 2);
         fs::remove_dir_all(&out).unwrap();
     }
