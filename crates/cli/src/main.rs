@@ -17,6 +17,7 @@ mod protection;
 mod run;
 mod split;
 mod transfer;
+mod ublk;
 
 use std::process::ExitCode;
 
@@ -50,6 +51,8 @@ enum Command {
     Run(run::Args),
     /// Cut a kernel driver into a small kernel half and a large user half: study, show, profile, plan, annotate.
     Split(split::Args),
+    /// List the kernel's ublk devices, and delete those that dead processes have left.
+    Ublk(ublk::Args),
     /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
     Doctor(doctor::Args),
     /// Hand a PCI function to vfio-pci (or uio_pci_generic), so that a process can drive it.
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Command::Nvme(args) => nvme::run(args),
         Command::Run(args) => run::run(args),
         Command::Split(args) => split::run(args),
+        Command::Ublk(args) => ublk::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),

@@ -3,7 +3,9 @@
 //! `cargo test -p ring3-cli --test export -- --ignored`, or `make test`.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use ring3_lab::{Backing, Cache, Device, Disk, Guest, Outcome, Size};
 
@@ -24,6 +26,23 @@ serve() {
 }
 ended() { wait $PID; echo "exit code $?"; cat /tmp/log; }
 stop() { kill $PID; ended; }
+# Stops a disk that is in use: politely, and when that was refused, by force.
+force() {
+    kill $PID
+    for try in $(seq 200); do grep -q 'is in use' /tmp/log && break; sleep 0.05; done
+    kill $PID
+}
+# Reads a disk to its end while `$1` is done to it, and prints the exit code of the reader, buffered and direct.
+read_during() {
+    for flags in '' iflag=direct; do
+        for run in 1 2 3 4 5; do
+            serve $2 || exit
+            dd if=/dev/ublkb0 of=/dev/null bs=${3:-64k} $flags 2>/tmp/dd & READER=$!
+            for try in $(seq 200); do ls -l /proc/$READER/fd | grep -q ublkb0 && break; sleep 0.05; done; sleep 0.1
+            $1; wait $READER; echo "dd $? $(grep -cE 'I/O error|Input/output error' /tmp/dd)"; ended >/tmp/ended; head -n 1 /tmp/ended
+        done
+    done
+}
 limit() { cat /sys/block/ublkb0/queue/$1; }
 verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
 "#;
@@ -34,7 +53,9 @@ fn step(guest: Guest, name: &str, script: &str) -> Guest {
 }
 
 fn guest(name: &str) -> Guest {
-    Guest::new(name).program(Path::new(env!("CARGO_BIN_EXE_ring3"))).module("ublk_drv").module("ext4")
+    // On an idle host these take a minute; some of what they wait for is time, and a busy host has many times less of it.
+    let guest = Guest { time_limit: Duration::from_secs(900), ..Guest::new(name) };
+    guest.program(Path::new(env!("CARGO_BIN_EXE_ring3"))).module("ublk_drv").module("ext4")
 }
 
 fn run(guest: Guest) -> Outcome {
@@ -63,6 +84,15 @@ fn without_devices() -> &'static Outcome {
             ("idle", IDLE),
             ("mounted", MOUNTED),
             ("taken away", TAKEN_AWAY),
+            ("under a loop device", UNDER_A_LOOP_DEVICE),
+            ("read while forced", "read_during force 'null --size 1048576'"),
+            ("read while the driver fails", "for flags in '' iflag=direct; do serve nvme --device sim:nvme,size=64M,fault=remove:read:100 || exit; dd if=/dev/ublkb0 of=/dev/null bs=64k $flags; echo dd $?; ended; done"),
+            ("flush", "serve nvme --device sim:nvme,fault=status/0x280:flush:1:all && stop; serve nvme --device sim:nvme && stop"),
+            ("scheduler", SCHEDULER),
+            ("sizes", "for size in 1 3 1099511627776; do serve null --size $size && cat /sys/block/ublkb0/size && stop; done"),
+            ("orphans", ORPHANS),
+            ("two starts", TWO_STARTS),
+            ("closed reader", CLOSED_READER),
             ("taken id", "serve null --id 5 && ring3 run null --id 5; stop"),
             ("orphan", "serve null --id 7 && kill -9 $PID; wait $PID; ls /dev/ublkc7 && serve null --id 7 && stop"),
             ("namespace", NAMESPACE),
@@ -71,7 +101,7 @@ fn without_devices() -> &'static Outcome {
             ("file system", FILE_SYSTEM),
             ("no ublk", NO_UBLK),
         ];
-        let guest = Guest { vcpus: Some(4), ..guest("exports") };
+        let guest = Guest { vcpus: Some(4), ..guest("exports").module("loop") };
         run(steps.into_iter().fold(guest, |guest, (name, script)| step(guest, name, script)))
     })
 }
@@ -93,6 +123,37 @@ umount /mnt; ended";
 const TAKEN_AWAY: &str = "
 serve null --size 64; sleep 1000 </dev/ublkb0 & HOLDER=$!
 kill $PID; sleep 1; kill $PID; ended; kill $HOLDER; ls /dev/ublkb0 2>&1; true";
+
+const UNDER_A_LOOP_DEVICE: &str = "
+serve nvme --device sim:nvme,size=64M && losetup /dev/loop0 /dev/ublkb0 || exit
+kill $PID; for try in $(seq 100); do grep -q 'is in use' /tmp/log && break; sleep 0.05; done; losetup -d /dev/loop0; ended";
+
+const SCHEDULER: &str = "
+serve null && limit scheduler && stop; serve null --scheduler keep && limit scheduler && stop
+serve null --scheduler kyber && limit scheduler && stop";
+
+/// Each start clears away what the crashes before it have left, with a number of its own or without; what is served stays.
+const ORPHANS: &str = "
+for crash in 1 2 3 4; do serve null && kill -9 $PID; wait $PID; sleep 0.3; done
+ls /dev/ublkc* | wc -l; ring3 ublk list; ring3 ublk list --json; serve null --id 9 || exit
+ring3 ublk delete 9; echo \"refused $?\"; ring3 ublk delete --json; stop
+serve null --id 8 && kill -9 $PID; wait $PID; sleep 0.3; ring3 ublk delete; echo \"deleted $?\"; ring3 ublk list; ls /dev/ublk*";
+
+/// What a dead process has left under the number is in the way of both.
+const TWO_STARTS: &str = "
+for round in 1 2 3 4 5; do
+    serve null --id 3 && kill -9 $PID; wait $PID
+    ring3 run null --id 3 >/tmp/a 2>&1 & A=$!
+    ring3 run null --id 3 >/tmp/b 2>&1 & B=$!
+    for try in $(seq 200); do grep -q ring3: /tmp/a /tmp/b && grep -q 'is null' /tmp/a /tmp/b && break; sleep 0.05; done
+    [ $(grep -l ring3: /tmp/a /tmp/b | wc -l) = 1 ] && dd if=/dev/ublkb3 of=/dev/null bs=4k count=100 iflag=direct 2>/dev/null && echo 'one serves'
+    cat /tmp/a /tmp/b; kill $A $B 2>/dev/null; wait $A; wait $B
+done";
+
+const CLOSED_READER: &str = "
+sh -c 'echo $$ >/tmp/pid; exec ring3 run null --ready-fd 7 7>&1 >/tmp/ready 2>/tmp/log' | true &
+for try in $(seq 200); do grep -q ublkb0 /tmp/ready && break; sleep 0.05; done; sleep 0.5
+[ -b /dev/ublkb0 ] && echo 'still there'; kill $(cat /tmp/pid); wait; cat /tmp/log";
 
 /// What is mounted after the start is not seen by the driver's process.
 const NAMESPACE: &str = "
@@ -157,6 +218,94 @@ fn a_second_signal_takes_the_disk_away_and_the_exit_code_says_so() {
     assert_says(text, &["(sleep)", "exit code 3", "/dev/ublkb0: No such file"]);
 }
 
+/// The kernel's own drivers do no less: who reads an image off a disk must not believe that it is whole.
+#[test]
+#[ignore = "boots a guest"]
+fn who_reads_a_disk_that_is_taken_away_gets_an_error_and_never_the_end_of_the_disk() {
+    let text = output(without_devices(), "read while forced");
+    assert_eq!((text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()), (10, 10), "{text}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn who_reads_a_disk_whose_driver_has_failed_gets_an_error_and_the_process_ends_with_one() {
+    let text = output(without_devices(), "read while the driver fails");
+    assert_eq!((text.matches("dd 1\n").count(), text.matches("cannot recover its device").count()), (2, 2), "{text}");
+    assert!(!text.contains("exit code 0"), "{text}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_under_a_loop_device_is_in_use() {
+    assert_says(output(without_devices(), "under a loop device"), &["exit code 0", "/dev/ublkb0 is in use by /dev/loop0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_stop_empties_the_disks_cache_and_a_disk_that_cannot_is_no_success() {
+    assert_says(output(without_devices(), "flush"), &["exit code 1\n", "did not empty its write cache", "exit code 0\n"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_that_does_not_turn_has_no_scheduler_unless_the_user_wants_one() {
+    let text = output(without_devices(), "scheduler");
+    assert_says(text, &["[none]", "[mq-deadline]", "exit code 0"]);
+    assert_eq!(text.matches("exit code 0").count(), 3, "{text}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn disks_of_one_mebibyte_and_of_an_exbibyte_are_exported() {
+    assert_says(output(without_devices(), "sizes"), &["\n2251799813685248\n", "2048\n", "6144\n"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn what_crashes_have_left_is_deleted_by_the_next_start_and_by_a_command_and_what_is_served_is_not() {
+    let text = output(without_devices(), "orphans");
+    assert_says(text, &["\n1\nID "]);
+    assert_says(
+        text,
+        &["orphan", "\"state\": \"orphan\"", "served by process", "refused 1\n", "{\"deleted\":[]}", "exit code 0"],
+    );
+    assert_says(text, &["deleted /dev/ublkc8\ndeleted 0\nthere is no ublk device\n/dev/ublk-control\n"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn of_two_starts_with_one_number_one_serves_and_the_other_says_why_not() {
+    let text = output(without_devices(), "two starts");
+    assert_eq!((text.matches("one serves\n").count(), text.matches("exists and is served by").count()), (5, 5), "{text}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_stays_if_nobody_wants_to_hear_that_it_is_there() {
+    assert_says(output(without_devices(), "closed reader"), &["still there\n", "nobody was told"]);
+}
+
+/// Options that no machine can do are refused by their range, before anything is touched; no guest needed.
+#[test]
+fn options_out_of_range_are_refused_with_the_range() {
+    let refused = |arguments: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_ring3")).args(["run", "null"]).args(arguments).output().unwrap();
+        assert_eq!(done.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(done.stderr).unwrap()
+    };
+    for id in ["4294967295", "1048576", "-1"] {
+        assert_says(&refused(&[&format!("--id={id}")]), &["1048575"]);
+    }
+    for block_size in ["0", "1", "511", "520", "8192", "4294967296", "x"] {
+        assert_says(&refused(&["--block-size", block_size]), &["512, 1024, 2048 or 4096"]);
+    }
+    for wrong in
+        ["--queues=0", "--depth=0", "--depth=4097", "--max-io=0", "--max-io=4194304", "--size=0", "--size=18446744073709551615"]
+    {
+        refused(&[wrong]);
+    }
+}
+
 #[test]
 #[ignore = "boots a guest"]
 fn an_id_in_use_is_refused_with_the_process_that_has_it() {
@@ -216,6 +365,7 @@ fn through_vfio() -> &'static Outcome {
             ("polled", "serve nvme --device vfio:$DISK --namespace 1 --irq poll && verify --filename=/dev/ublkb0 --size=8M --rw=randwrite --bs=4k --iodepth=8 && echo verified; stop"),
             ("killed", KILLED),
             ("wanted back", WANTED_BACK),
+            ("read while unbound", READ_WHILE_UNBOUND),
             ("second claim", "serve nvme --device vfio:$DISK --namespace 1 && ring3 run nvme --device vfio:$DISK; stop"),
         ];
         // One processor: the device comes and goes here, under which QEMU 10.0 can lose the timer of a second one.
@@ -246,6 +396,10 @@ const WANTED_BACK: &str = "
 serve nvme --device vfio:$DISK --namespace 1 || exit
 echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind && echo 'given back'; ended; ls /dev/ublkb0 2>&1
 echo $DISK >/sys/bus/pci/drivers_probe";
+
+const READ_WHILE_UNBOUND: &str = "
+unbind() { echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind; echo $DISK >/sys/bus/pci/drivers_probe; }
+read_during unbind \"nvme --device vfio:$DISK --namespace 1\" 512";
 
 /// Byte 4 of configuration space is COMMAND; bit 2 lets the function start transfers.
 const KILLED: &str = "
@@ -301,6 +455,13 @@ fn a_driver_killed_under_load_leaves_a_silent_device_that_can_be_claimed_again()
 fn a_device_that_the_system_wants_back_is_given_back_and_its_disk_taken_away() {
     let text = output(through_vfio(), "wanted back");
     assert_says(text, &["given back", "the system wants the device back", "exit code 3", "No such file"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn who_reads_a_disk_that_is_unbound_gets_an_error_and_never_the_end_of_the_disk() {
+    let text = output(through_vfio(), "read while unbound");
+    assert_eq!((text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()), (10, 10), "{text}");
 }
 
 #[test]

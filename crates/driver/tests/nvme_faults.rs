@@ -450,6 +450,7 @@ fn every_test_that_the_table_of_faults_names_exists() {
         include_str!("ide_faults.rs"),
         include_str!("ide_unstoppable.rs"),
         include_str!("ahci_faults.rs"),
+        include_str!("../../cli/tests/export.rs"),
     ]
     .concat();
     let last_word = |line: &'static str| line.strip_suffix("` |")?.rsplit_once('`').map(|(_, name)| name);

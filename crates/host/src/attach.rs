@@ -36,7 +36,7 @@ impl Source {
 pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Error> {
     match source {
         Source::Null { bytes, block_size } => {
-            let disk = Null::new(*block_size, bytes / u64::from(*block_size), options.buffer_bytes());
+            let disk = Null::new(*block_size, bytes.checked_div(u64::from(*block_size)).unwrap_or(0), options.buffer_bytes());
             let disk = disk.map_err(|error| Error::Device { device: source.name(), source: error })?;
             Ok(Attached { disks: vec![Arc::new(disk)], monitor: None })
         }
@@ -113,6 +113,13 @@ mod tests {
     fn a_drive_that_is_not_there_is_refused_with_those_that_are() {
         let error = attach_sim("sim:ahci,disks=2", Some(9), &ublk::Options::default()).err().unwrap().to_string();
         assert!(error.contains("no drive 9; there are: 0, 1"), "{error}");
+    }
+
+    #[test]
+    fn a_disk_of_blocks_without_bytes_is_an_error_and_no_division() {
+        let source = Source::Null { bytes: 1 << 20, block_size: 0 };
+        let error = attach(&source, &ublk::Options::default()).err().unwrap().to_string();
+        assert!(error.contains("blocks of 0 bytes"), "{error}");
     }
 
     #[test]

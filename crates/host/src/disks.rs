@@ -19,53 +19,95 @@ struct Served {
 }
 
 /// All exports of a device.
-pub struct Disks(Vec<Served>);
+pub struct Disks {
+    served: Vec<Served>,
+    /// Why one that has stopped did not stop well; said when all are stopped.
+    failed: Option<Error>,
+}
 
 impl Disks {
     /// Exports each disk; if one fails, those before it are stopped. With an id, disks get consecutive ones. They share the device's
     /// queues evenly. `since` is when the process began to claim the device.
     pub fn export(disks: Vec<Arc<dyn Disk>>, options: &ublk::Options, since: Instant) -> Result<Self, Error> {
-        let mut served = Self(Vec::new());
+        let mut served = Self { served: Vec::new(), failed: None };
+        let ids = ids(options.id, disks.len())?;
         let count = disks.len().clamp(1, usize::from(u16::MAX)) as u16;
-        for (disk, index) in disks.into_iter().zip(0..) {
+        for (disk, id) in disks.into_iter().zip(ids) {
             let began = since.elapsed();
             let queues = options.queues.min(disk.max_queues() / count).max(1);
-            let options = ublk::Options { id: options.id.map(|id| id + index), queues, ..*options };
+            let options = ublk::Options { id, queues, ..*options };
             let export = Export::start(&*disk, &options)?;
             let exported = Exported::new(&export, &*disk);
-            served.0.push(Served { export, exported, began, _disk: disk });
+            served.served.push(Served { export, exported, began, _disk: disk });
         }
         Ok(served)
     }
 
     /// What is exported.
     pub fn exported(&self) -> impl Iterator<Item = &Exported> {
-        self.0.iter().map(|served| &served.exported)
+        self.served.iter().map(|served| &served.exported)
     }
 
     /// Each becomes readable when an export has ended that was not stopped.
     pub fn ended(&self) -> Vec<BorrowedFd<'_>> {
-        self.0.iter().filter(|served| served.export.is_running()).map(|served| served.export.ended()).collect()
+        self.served.iter().filter(|served| served.export.is_running()).map(|served| served.export.ended()).collect()
     }
 
     /// Why an export has ended by itself.
     pub fn failure(&mut self) -> Option<Error> {
-        self.0.iter_mut().find_map(|served| served.export.failure()).map(Error::from)
+        self.served.iter_mut().find_map(|served| served.export.failure()).map(Error::from)
     }
 
     /// What each has done so far, and when it began to start.
     pub fn stats(&self) -> Vec<(Exported, Duration, Stats)> {
-        self.0.iter().map(|served| (served.exported.clone(), served.began, served.export.stats())).collect()
+        self.served.iter().map(|served| (served.exported.clone(), served.began, served.export.stats())).collect()
     }
 
-    /// Stops those that nobody uses, or all by `force`; the first error is of one that is still there. The stopped ones are kept
-    /// for their figures.
+    /// Stops those that nobody uses, or all by `force`. [`ublk::Error::Busy`] is of one that is still there, and then it can be tried
+    /// again; any other error is said when all are stopped. The stopped ones are kept for their figures.
     pub fn stop(&mut self, force: bool) -> Result<(), Error> {
-        let mut result = Ok(());
-        for served in self.0.iter_mut().filter(|served| served.export.is_running()) {
-            let stopped = served.export.stop(force).map_err(Error::from);
-            result = result.and(stopped);
+        if force {
+            // All at once, so that their users' time runs out at once.
+            self.served.iter_mut().filter(|served| served.export.is_running()).for_each(|served| served.export.refuse());
         }
-        result
+        let mut busy = Ok(());
+        for served in self.served.iter_mut().filter(|served| served.export.is_running()) {
+            match served.export.stop(force) {
+                Ok(()) => {}
+                Err(error @ ublk::Error::Busy { .. }) => busy = busy.and(Err(error.into())),
+                Err(error) => self.failed = self.failed.take().or(Some(error.into())),
+            }
+        }
+        busy.and_then(|()| self.failed.take().map_or(Ok(()), Err))
+    }
+}
+
+/// The numbers of `count` disks that begin with `first`, or the kernel's choice for each.
+fn ids(first: Option<u32>, count: usize) -> Result<Vec<Option<u32>>, Error> {
+    let Some(first) = first else { return Ok(vec![None; count]) };
+    let last = u64::from(first) + (count as u64).saturating_sub(1);
+    match u32::try_from(last).ok().filter(|&last| last <= ublk::MAX_ID) {
+        Some(last) => Ok((first..=last).map(Some).collect()),
+        None => Err(ublk::Error::Id { id: last }.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_get_consecutive_numbers_or_the_kernels_choice() {
+        assert_eq!(ids(Some(5), 3).unwrap(), [Some(5), Some(6), Some(7)]);
+        assert_eq!(ids(None, 2).unwrap(), [None, None]);
+        assert_eq!(ids(Some(ublk::MAX_ID), 1).unwrap(), [Some(ublk::MAX_ID)]);
+    }
+
+    #[test]
+    fn numbers_beyond_the_kernels_largest_are_refused_with_the_range_before_anything_is_exported() {
+        for (first, count) in [(u32::MAX, 1), (u32::MAX, 3), (ublk::MAX_ID, 2)] {
+            let error = ids(Some(first), count).unwrap_err().to_string();
+            assert!(error.contains("0 to 1048575"), "{error}");
+        }
     }
 }

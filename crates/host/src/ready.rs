@@ -11,15 +11,19 @@ use crate::Error;
 pub struct Ready(OwnedFd);
 
 impl Ready {
-    /// Takes descriptor `fd`, which must be open and not one of the standard three.
-    pub fn inherit(fd: RawFd) -> Result<Self, Error> {
+    /// Takes descriptor `fd`, by whose number this process was started; refused if it is not open, or one of the standard three.
+    ///
+    /// # Safety
+    /// Nothing in this process owns descriptor `fd`, as is so of one that was inherited: call it before the process opens files of
+    /// its own, which could have got that number if nothing was inherited, and once for each number.
+    pub unsafe fn inherit(fd: RawFd) -> Result<Self, Error> {
         let refused = |source: std::io::Error| Error::os(format!("--ready-fd {fd}: it must be open, and above 2"), source);
         if fd <= 2 {
             return Err(refused(std::io::ErrorKind::InvalidInput.into()));
         }
-        // SAFETY: used for one query, which fails if it is not open.
+        // SAFETY: open or not, it is used for one query, which fails if it is not.
         rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) }).map_err(|error| refused(error.into()))?;
-        // SAFETY: it is open; this process learnt its number from its starter and uses it nowhere else.
+        // SAFETY: it is open, and the caller promises that nobody else owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -38,7 +42,8 @@ mod tests {
     #[test]
     fn who_waits_reads_the_text_and_then_the_end() {
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let ready = Ready::inherit(OwnedFd::from(writer).into_raw_fd()).unwrap();
+        // SAFETY: just given up by its owner.
+        let ready = unsafe { Ready::inherit(OwnedFd::from(writer).into_raw_fd()) }.unwrap();
         ready.tell("there\n").unwrap();
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
@@ -47,6 +52,8 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_is_not_open_is_refused_with_its_number() {
-        assert!(Ready::inherit(1_000_000).unwrap_err().to_string().contains("1000000"));
+        // SAFETY: no descriptor has that number.
+        let refused = unsafe { Ready::inherit(1_000_000) };
+        assert!(refused.unwrap_err().to_string().contains("1000000"));
     }
 }

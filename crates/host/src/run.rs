@@ -96,7 +96,10 @@ impl Host {
         // Who closed the pipe does not want to know; the disk is there all the same.
         let _ = std::io::stdout().write_all(line.as_bytes()).and_then(|()| std::io::stdout().flush());
         if let Some(ready) = self.options.ready.take() {
-            ready.tell(&json)?;
+            // The same: whoever waited has gone, and the disks' users have not.
+            if let Err(error) = ready.tell(&json) {
+                tracing::warn!(%error, "nobody was told that the disks are there; they are");
+            }
         }
         Ok(())
     }

@@ -31,6 +31,8 @@ pub struct Info {
     pub discard: Option<Discard>,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether its medium turns, so that the order of requests matters.
+    pub rotates: bool,
 }
 
 /// Limits of discard.

@@ -20,6 +20,11 @@ pub struct Null {
 impl Null {
     /// Of `blocks` blocks of `block_size` bytes, with an arena of `arena` bytes for its users' buffers.
     pub fn new(block_size: u32, blocks: u64, arena: usize) -> Result<Self, Error> {
+        if !block_size.is_power_of_two() || !(512..=4096).contains(&block_size) || blocks == 0 {
+            let wrong =
+                format!("a disk of {blocks} blocks of {block_size} bytes: blocks are 512, 1024, 2048 or 4096, and one at least");
+            return Err(Error::Invalid(wrong));
+        }
         let info = Info {
             model: "ring3 null".into(),
             serial: "0".into(),
@@ -34,6 +39,7 @@ impl Null {
             max_write_zeroes_blocks: u16::MAX.into(),
             discard: Some(Discard { max_blocks: u16::MAX.into(), granularity: block_size }),
             read_only: false,
+            rotates: false,
         };
         let dma = Dma::new(Arena::new(Memory::new(arena)?, 0), Arc::new(Nowhere));
         Ok(Self { info, dma })
@@ -157,6 +163,16 @@ mod tests {
 
     fn queue(depth: u16) -> Box<dyn Queue> {
         Null::new(512, 100, 4096).unwrap().open_queue(depth).unwrap()
+    }
+
+    #[test]
+    fn blocks_that_no_kernel_knows_are_refused_with_those_it_knows() {
+        for wrong in [0, 1, 511, 520, 1000, 8192, u32::MAX] {
+            let error = Null::new(wrong, 100, 4096).err().unwrap().to_string();
+            assert!(error.contains("512, 1024, 2048 or 4096"), "{error}");
+        }
+        assert!(Null::new(512, 0, 4096).is_err());
+        assert!(Null::new(2048, 1, 4096).is_ok());
     }
 
     #[test]

@@ -51,6 +51,7 @@ impl Ram {
             max_write_zeroes_blocks: 1024,
             discard: Some(Discard { max_blocks: 1024, granularity: block_size }),
             read_only: false,
+            rotates: false,
         };
         let len = usize::try_from(info.capacity()).map_err(|_| Error::Invalid(format!("a disk of {} bytes", info.capacity())))?;
         let (memory, table) = (Arc::new(Memory::new(arena)?), Arc::new(Table::default()));

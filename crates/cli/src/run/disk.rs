@@ -25,7 +25,7 @@ pub struct ExportArgs {
     #[arg(long, value_enum, default_value = "ublk")]
     export: Export,
     /// N in /dev/ublkbN, for the first disk; the kernel chooses if it is not given.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)))]
     id: Option<u32>,
     /// Queues of each disk: one thread and one hardware queue each.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
@@ -39,6 +39,9 @@ pub struct ExportArgs {
     /// Microseconds for which a queue polls before it sleeps, as long as that pays; 0 never polls.
     #[arg(long, value_name = "US", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000))]
     poll: u64,
+    /// The kernel's I/O scheduler in front of each disk; auto is none, but the kernel's choice for a disk that turns.
+    #[arg(long, value_enum, value_name = "NAME", default_value = "auto")]
+    scheduler: Scheduler,
     /// Say what is exported as JSON, one line for each disk.
     #[arg(long)]
     json: bool,
@@ -56,14 +59,43 @@ enum Export {
     Ublk,
 }
 
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Scheduler {
+    Auto,
+    Keep,
+    None,
+    MqDeadline,
+    Kyber,
+    Bfq,
+}
+
+impl From<Scheduler> for ublk::Scheduler {
+    fn from(scheduler: Scheduler) -> Self {
+        match scheduler {
+            Scheduler::Auto => Self::Auto,
+            Scheduler::Keep => Self::Keep,
+            Scheduler::None => Self::None,
+            Scheduler::MqDeadline => Self::MqDeadline,
+            Scheduler::Kyber => Self::Kyber,
+            Scheduler::Bfq => Self::Bfq,
+        }
+    }
+}
+
+/// A block size that the kernel knows on every machine.
+fn block_size(text: &str) -> Result<u32, String> {
+    let size = text.parse().ok().filter(|size: &u32| size.is_power_of_two() && (512..=4096).contains(size));
+    size.ok_or_else(|| "512, 1024, 2048 or 4096".into())
+}
+
 /// Options of `ring3 run null`.
 #[derive(clap::Args)]
 pub struct NullArgs {
     /// Size of the disk, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     size: u64,
-    /// Bytes of a block.
-    #[arg(long, default_value_t = 512)]
+    /// Bytes of a block: 512, 1024, 2048 or 4096.
+    #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = block_size)]
     block_size: u32,
     #[command(flatten)]
     export: ExportArgs,
@@ -141,6 +173,8 @@ pub fn run_null(args: NullArgs) -> anyhow::Result<ExitCode> {
 
 fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
     let Export::Ublk = args.export;
+    // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
+    let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
     let options = Options {
         ublk: ublk::Options {
             id: args.id,
@@ -148,9 +182,10 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
             depth: args.depth,
             max_bytes: args.max_io << 10,
             poll: Duration::from_micros(args.poll),
+            scheduler: args.scheduler.into(),
         },
         json: args.json,
-        ready: args.ready_fd.map(Ready::inherit).transpose()?,
+        ready,
         stats: args.stats,
     };
     Ok(match ring3_host::run(source, options)? {

@@ -146,6 +146,8 @@ impl Identity {
                 granularity: self.physical_block_size,
             }),
             read_only: false,
+            // 1 does not turn; disks that turn and are older than the word say nothing. [ACS-3 7.12.7, word 217]
+            rotates: self.rotation != 1,
         }
     }
 }

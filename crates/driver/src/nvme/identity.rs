@@ -119,6 +119,7 @@ impl Traits {
                 .discard
                 .map(|max_blocks| Discard { max_blocks, granularity: hinted(namespace.deallocate_granularity_0based()) }),
             read_only: namespace.attributes() & identify::Namespace::WRITE_PROTECTED != 0,
+            rotates: false,
         })
     }
 }

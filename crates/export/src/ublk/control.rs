@@ -3,11 +3,14 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use io_uring::squeue::Entry128;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
+use ring3_class::{Deadline, poll_until};
+use rustix::fs::FlockOperation;
 
 use super::Error;
 use super::features::Features;
@@ -18,6 +21,20 @@ const QUICK: Duration = Duration::from_secs(30);
 
 /// START_DEV reads the partition table and STOP_DEV waits for requests in flight: both as slow as the disk.
 const SLOW: Duration = Duration::from_secs(120);
+
+/// Between two looks whether what a command waits for can still come.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long another ring3 may take to create or delete a device.
+const LOCKED: Duration = Duration::from_secs(60);
+
+/// Says that what a command waits for cannot come any more.
+pub(super) type InVain<'a> = &'a dyn Fn() -> bool;
+
+/// A command that depends on nobody.
+pub(super) fn never() -> bool {
+    false
+}
 
 /// Not about a queue.
 const NO_QUEUE: u16 = u16::MAX;
@@ -79,38 +96,57 @@ impl Control {
         Ok((0..CPU_MASK * 8).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 == 1).collect())
     }
 
-    /// Starts the device, which must be served already.
-    pub(super) fn start(&mut self, id: u32) -> Result<(), Error> {
-        self.plain(uapi::START_DEV, id, std::process::id().into(), SLOW)
+    /// Starts the device, which must be served already. `in_vain`: nobody serves it any more, so that it will not start.
+    pub(super) fn start(&mut self, id: u32, in_vain: InVain<'_>) -> Result<(), Error> {
+        self.plain(uapi::START_DEV, id, std::process::id().into(), (SLOW, in_vain))
     }
 
-    /// Stops the device, whoever uses it; what is in flight ends first.
-    pub(super) fn stop(&mut self, id: u32) -> Result<(), Error> {
-        self.plain(uapi::STOP_DEV, id, 0, SLOW)
+    /// Stops the device, whoever uses it; what is in flight ends first. `in_vain`: nobody is there to end it.
+    pub(super) fn stop(&mut self, id: u32, in_vain: InVain<'_>) -> Result<(), Error> {
+        self.plain(uapi::STOP_DEV, id, 0, (SLOW, in_vain))
     }
 
     /// Stops the device unless it is open: EBUSY. Only with [`Features::safe_stop`].
-    pub(super) fn try_stop(&mut self, id: u32) -> Result<(), Error> {
-        self.plain(uapi::TRY_STOP_DEV, id, 0, SLOW)
+    pub(super) fn try_stop(&mut self, id: u32, in_vain: InVain<'_>) -> Result<(), Error> {
+        self.plain(uapi::TRY_STOP_DEV, id, 0, (SLOW, in_vain))
+    }
+
+    /// Does `work` while no other ring3 is in one. Between its creation and its opening, and between its closing and its deletion, a
+    /// device looks like one that a dead process has left: none of ring3's is in between while the lock is held.
+    ///
+    /// The lock is one on `/dev/ublk-control` itself: it is there, it is the same file in every container that has the kernel's
+    /// devices, and it goes with the process that holds it.
+    pub(super) fn alone<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> Result<T, Error> {
+        let held = poll_until(Deadline::after(LOCKED), "the lock", || {
+            Ok(rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).ok())
+        });
+        held.map_err(|_| Error::Locked { waited: LOCKED })?;
+        let done = work(self);
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        Ok(done)
     }
 
     /// Gives the identity back, without waiting for those who still hold the dead device open where the kernel can do that.
-    pub(super) fn delete(&mut self, id: u32) -> Result<(), Error> {
+    ///
+    /// `file` is this process's `/dev/ublkcN`, if it has it: it is closed after the kernel has taken the command, where that can be,
+    /// because the number can be given to another device as soon as it is closed.
+    pub(super) fn delete(&mut self, id: u32, file: Option<Arc<File>>) -> Result<(), Error> {
         if self.features.encoded {
-            match self.plain(uapi::DEL_DEV_ASYNC, id, 0, QUICK) {
+            match self.plain(uapi::DEL_DEV_ASYNC, id, 0, (QUICK, &never)) {
                 Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
                 result => return result,
             }
         }
-        self.plain(uapi::DEL_DEV, id, 0, QUICK)
+        drop(file);
+        self.plain(uapi::DEL_DEV, id, 0, (QUICK, &never))
     }
 
-    /// A command without memory.
-    fn plain(&mut self, admin: Admin, id: u32, data: u64, limit: Duration) -> Result<(), Error> {
+    /// A command without memory, waited for until the limit, or until it waits in vain.
+    fn plain(&mut self, admin: Admin, id: u32, data: u64, patience: (Duration, InVain<'_>)) -> Result<(), Error> {
         let argument = AdminCommand { dev_id: id, data, ..AdminCommand::default() };
         // SAFETY: there is no memory for the kernel to use.
-        let end = unsafe { self.send(admin, argument, limit) };
-        Self::judge(admin, id, limit, end)
+        let end = unsafe { self.send(admin, argument, patience) };
+        Self::judge(admin, id, patience.0, end)
     }
 
     /// A command with `len` bytes of memory that the kernel reads, writes, or both.
@@ -119,7 +155,7 @@ impl Control {
         let pointer = Box::into_raw(memory);
         let argument = AdminCommand { dev_id: id, len: len as u16, addr: pointer as u64, data, ..AdminCommand::default() };
         // SAFETY: the memory is `T`'s, of at least `len` bytes, and stays until the command has ended.
-        let end = unsafe { self.send(admin, argument, QUICK) };
+        let end = unsafe { self.send(admin, argument, (QUICK, &never)) };
         // A command that has not ended keeps its memory: the kernel may still write there.
         let memory = matches!(end, Ok(Some(_))).then(|| {
             // SAFETY: it came out of a box above, and the kernel has done with it. `T` is plain integers, for which any bytes do.
@@ -140,12 +176,17 @@ impl Control {
         }
     }
 
-    /// Sends one command and waits for its result; `None` at the deadline.
+    /// Sends one command and waits for its result; `None` at the deadline, or when it waits in vain.
     ///
     /// # Safety
     /// `argument.addr` is zero, or memory of `argument.len` bytes that stays valid until this has returned a result; for ever,
     /// if it returns none.
-    unsafe fn send(&mut self, admin: Admin, argument: AdminCommand, limit: Duration) -> io::Result<Option<i32>> {
+    unsafe fn send(
+        &mut self,
+        admin: Admin,
+        argument: AdminCommand,
+        (limit, in_vain): (Duration, InVain<'_>),
+    ) -> io::Result<Option<i32>> {
         self.sequence += 1;
         let argument = AdminCommand { queue_id: NO_QUEUE, ..argument };
         let entry = opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), admin.opcode(self.features.encoded))
@@ -162,10 +203,10 @@ impl Control {
                 return Ok(Some(entry.result()));
             }
             let left = limit.saturating_sub(start.elapsed());
-            if left.is_zero() {
+            if left.is_zero() || in_vain() {
                 return Ok(None);
             }
-            let timespec = Timespec::from(left);
+            let timespec = Timespec::from(left.min(LOOK));
             match self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec)) {
                 Err(error) if !matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => return Err(error),
                 _ => {}

@@ -15,12 +15,53 @@ pub enum Error {
     #[error("/dev/ublk-control: permission denied: exporting a disk needs root (CAP_SYS_ADMIN)")]
     Permission,
     /// The wanted identity is taken.
-    #[error("/dev/ublkb{id} exists and is served by process {pid}: choose another --id, or none to let the kernel choose")]
+    #[error("/dev/ublkb{id} exists and is served by {}: choose another --id, or none to let the kernel choose", process(*pid))]
     Taken {
         /// The identity.
         id: u32,
-        /// Who serves it.
+        /// Who serves it, as the kernel says it.
         pid: i32,
+    },
+    /// A device that somebody serves is not deleted.
+    #[error("/dev/ublkb{id} is served by {}: stop that first; nothing was deleted", process(*pid))]
+    Served {
+        /// The identity.
+        id: u32,
+        /// Who serves it, as the kernel says it.
+        pid: i32,
+    },
+    /// An identity that no kernel has.
+    #[error("/dev/ublkb{id}: there is no such device: --id is 0 to {}, for the last disk, too", super::uapi::MAX_ID)]
+    Id {
+        /// The identity.
+        id: u64,
+    },
+    /// Somebody else's device, which nobody serves.
+    #[error(
+        "/dev/ublkb{id} was created by another program, which does not serve it (yet): choose another --id, or delete it with \
+         `ring3 ublk delete {id}`"
+    )]
+    Foreign {
+        /// The identity.
+        id: u32,
+    },
+    /// Another ring3 creates or deletes a device and does not come to an end.
+    #[error(
+        "another ring3 has held the lock on /dev/ublk-control for {waited:?}: `fuser /dev/ublk-control` says which; look at `dmesg`"
+    )]
+    Locked {
+        /// How long.
+        waited: Duration,
+    },
+    /// What the disk holds back was not made durable.
+    #[error("{device} is stopped, but {disk} did not empty its write cache: {reason}: what was written last may be lost")]
+    Flush {
+        /// `/dev/ublkbN`.
+        device: String,
+        /// The disk's name.
+        disk: String,
+        /// Why not.
+        reason: String,
     },
     /// The kernel refused a command.
     #[error("{device}: the kernel refused {command}: {cause}")]
@@ -93,6 +134,10 @@ impl Error {
     pub(super) fn os(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         Self::Os { what: what.into(), cause: cause.into() }
     }
+}
+
+fn process(pid: i32) -> String {
+    if pid > 0 { format!("process {pid}") } else { "a process that is setting it up or leaving it".into() }
 }
 
 fn list(users: &[User]) -> String {

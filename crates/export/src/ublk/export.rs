@@ -1,6 +1,5 @@
 //! A disk that is served: the kernel's device, and a thread for each of its queues.
 
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,22 +8,30 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ring3_class::Deadline;
-use ring3_class::block::{Disk, Queue};
+use ring3_class::block::{Completion, Disk, Queue, Request, execute};
 use ring3_class::dma::DmaBuffer;
 use ring3_class::wait::Budget;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use super::descriptors::Descriptors;
-use super::ring::{self, Ring};
-use super::server::Server;
 use super::stats::Counters;
-use super::{Control, Device, Error, Stats, affinity, limits, uapi};
+use super::thread::{self as queue_thread, Report, Start, Word};
+use super::{Control, Device, Error, Scheduler, Stats, limits, uapi};
 
 /// How long the queue threads may take to lend their buffers to the kernel.
 const READY: Duration = Duration::from_secs(10);
 
 /// How long the queue threads may take to end after the device has stopped.
 const ENDED: Duration = Duration::from_secs(30);
+
+/// How long a disk that is taken away stays there to fail the requests of those who have it open. Afterwards it has no size any more,
+/// and who reads it then is told that it has ended.
+const REFUSED: Duration = Duration::from_secs(5);
+
+/// How often it is looked at whether anybody still has it open.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long the disk may take to empty its cache: drives that turn need minutes at worst, and drivers give up before.
+const FLUSH: Duration = Duration::from_secs(180);
 
 /// How to export a disk.
 #[derive(Clone, Copy, Debug)]
@@ -39,11 +46,14 @@ pub struct Options {
     pub max_bytes: u32,
     /// How long a queue polls before it sleeps; see [`Budget`](ring3_class::wait::Budget).
     pub poll: Duration,
+    /// The kernel's I/O scheduler in front of the disk.
+    pub scheduler: Scheduler,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { id: None, queues: 1, depth: 64, max_bytes: 256 << 10, poll: Duration::from_micros(10) }
+        let (poll, scheduler) = (Duration::from_micros(10), Scheduler::Auto);
+        Self { id: None, queues: 1, depth: 64, max_bytes: 256 << 10, poll, scheduler }
     }
 }
 
@@ -57,31 +67,14 @@ impl Options {
 /// A running export. Dropping it takes the device away from whoever uses it.
 pub struct Export {
     device: Device,
-    threads: Vec<JoinHandle<()>>,
+    disk: String,
+    threads: Vec<JoinHandle<Option<Box<dyn Queue>>>>,
     counters: Arc<[Counters]>,
     words: mpsc::Receiver<Word>,
     ended: Arc<OwnedFd>,
-}
-
-/// What a queue thread says.
-enum Word {
-    /// All its buffers are lent to the kernel.
-    Ready,
-    /// It has ended, and why.
-    Failed { queue: u16, reason: String },
-}
-
-/// What a queue thread starts with.
-struct Start {
-    file: Arc<File>,
-    queue: u16,
-    cpus: Vec<usize>,
-    class: Box<dyn Queue>,
-    buffers: Vec<DmaBuffer>,
-    budget: Budget,
-    encoded: bool,
-    started: Instant,
-    counters: Arc<[Counters]>,
+    refuse: Arc<OwnedFd>,
+    /// When its requests began to fail.
+    refused: Option<Instant>,
 }
 
 impl Export {
@@ -102,40 +95,33 @@ impl Export {
         device.set_parameters(parameters)?;
         queues.truncate(device.queues().into());
         let buffers = allocate(disk, queues.len(), depth, buffer)?;
-        let file = Arc::new(device.open()?);
         let counters: Arc<[Counters]> = queues.iter().map(|_| Counters::default()).collect();
+        let (say, words) = mpsc::channel();
+        let (ended, refuse) = (event()?, event()?);
         let mut starts = Vec::new();
         for (queue, (class, buffers)) in (0..).zip(queues.into_iter().zip(buffers)) {
-            let (file, cpus, counters) = (file.clone(), device.affinity(queue)?, counters.clone());
-            let budget = Budget::new(options.poll);
-            starts.push(Start { file, queue, cpus, class, buffers, budget, encoded, started, counters });
+            let Some(file) = device.file() else { break };
+            let report = Report { queue, words: say.clone(), ended: ended.clone(), abandoned: device.abandoned() };
+            let (cpus, budget) = (device.affinity(queue)?, Budget::new(options.poll));
+            let (counters, refuse) = (counters.clone(), refuse.clone());
+            starts.push(Start { file, queue, cpus, class, buffers, budget, encoded, started, counters, refuse, report });
         }
-        Self::serve(device, starts, counters)
+        let mut export = Self { device, disk: disk.name(), threads: Vec::new(), counters, words, ended, refuse, refused: None };
+        export.serve(starts)?;
+        options.scheduler.set(export.id(), info.rotates);
+        Ok(export)
     }
 
     /// Starts the threads, then the device.
-    fn serve(device: Device, starts: Vec<Start>, counters: Arc<[Counters]>) -> Result<Self, Error> {
-        let ended = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|source| Error::os("creating an eventfd for the queue threads", source))?;
-        let (say, words) = mpsc::channel();
-        let mut export = Self { device, threads: Vec::new(), counters, words, ended: Arc::new(ended) };
+    fn serve(&mut self, starts: Vec<Start>) -> Result<(), Error> {
         for start in starts {
-            let (say, ended) = (say.clone(), End(export.ended.clone()));
-            let queue = start.queue;
-            let thread = thread::Builder::new()
-                .name(format!("ublk{}q{queue}", export.device.id()))
-                .spawn(move || {
-                    let _ended = ended;
-                    if let Err(reason) = run(start, &say) {
-                        let _ = say.send(Word::Failed { queue, reason });
-                    }
-                })
-                .map_err(|source| Error::os("starting a queue thread", source))?;
-            export.threads.push(thread);
+            let name = format!("ublk{}q{}", self.device.id(), start.queue);
+            let thread = thread::Builder::new().name(name).spawn(move || queue_thread::run(start));
+            self.threads.push(thread.map_err(|source| Error::os("starting a queue thread", source))?);
         }
-        export.await_ready()?;
-        export.device.start()?;
-        Ok(export)
+        self.await_ready()?;
+        // Who waits in vain for a queue is told why by that queue.
+        self.device.start().map_err(|error| self.failure().unwrap_or(error))
     }
 
     fn await_ready(&mut self) -> Result<(), Error> {
@@ -195,14 +181,49 @@ impl Export {
         Stats::sum(self.counters.iter())
     }
 
-    /// Takes the device away: what is in flight ends first. [`Error::Busy`] if somebody uses it and not `force`; then all is as
-    /// before and it can be tried again.
-    pub fn stop(&mut self, force: bool) -> Result<(), Error> {
-        self.device.stop(force)?;
-        self.join()
+    /// Fails every request from now on, but for those that the disk is at; [`stop`](Export::stop) by force begins with it.
+    pub fn refuse(&mut self) {
+        if self.refused.is_none() {
+            self.refused = Some(Instant::now());
+            let _ = rustix::io::write(&*self.refuse, &1u64.to_ne_bytes());
+        }
     }
 
-    fn join(&mut self) -> Result<(), Error> {
+    /// Takes the device away: what is in flight ends first, and then the disk empties its cache. [`Error::Busy`] if somebody uses it
+    /// and not `force`; then all is as before and it can be tried again. After any other error it is not there any more, or not
+    /// served.
+    ///
+    /// By force, those who have it open see their requests fail before it goes, because what follows reads as the end of the disk.
+    pub fn stop(&mut self, force: bool) -> Result<(), Error> {
+        if force {
+            self.refuse();
+            self.await_users();
+        }
+        self.device.stop(force)?;
+        let flushed = flush(self.join()?);
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
+        flushed.or_else(|reason| {
+            let error = Error::Flush { device: self.device.name(), disk: self.disk.clone(), reason };
+            if force {
+                tracing::warn!(%error);
+                return Ok(());
+            }
+            Err(error)
+        })
+    }
+
+    /// Waits until nobody is seen to have the device open, or until those who have it open had their time.
+    fn await_users(&self) {
+        let since = self.refused.unwrap_or_else(Instant::now);
+        while self.device.is_started() && since.elapsed() < REFUSED && self.device.is_used() {
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// The class queues of the threads that have not failed.
+    fn join(&mut self) -> Result<Vec<Box<dyn Queue>>, Error> {
         let deadline = Deadline::after(ENDED);
         while !self.threads.iter().all(JoinHandle::is_finished) {
             if deadline.expired() {
@@ -213,12 +234,7 @@ impl Export {
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
             let _ = poll(&mut [PollFd::new(&*self.ended, PollFlags::IN)], Some(&timeout));
         }
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!(device = self.device.name(), "a queue thread panicked");
-            }
-        }
-        Ok(())
+        Ok(self.threads.drain(..).filter_map(|thread| thread.join().ok().flatten()).collect())
     }
 }
 
@@ -233,28 +249,18 @@ impl Drop for Export {
     }
 }
 
-/// Says that a thread has ended, also when it panics.
-struct End(Arc<OwnedFd>);
-
-impl Drop for End {
-    fn drop(&mut self) {
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
-    }
+fn event() -> Result<Arc<OwnedFd>, Error> {
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    event.map(Arc::new).map_err(|source| Error::os("creating an eventfd for the queue threads", source))
 }
 
-/// The life of a queue thread.
-fn run(mut start: Start, say: &mpsc::Sender<Word>) -> Result<(), String> {
-    affinity::pin(&start.cpus);
-    let depth = start.buffers.len() as u16;
-    let describe = |error: Error| error.to_string();
-    let descriptors = Descriptors::map(&*start.file, start.queue, depth).map_err(describe)?;
-    let mut ring = ring::create(depth).map_err(describe)?;
-    let ring = Ring::new(&mut ring, &start.file, start.queue, &*start.class, start.encoded).map_err(describe)?;
-    let counters = (&start.counters[usize::from(start.queue)], start.started);
-    let mut server = Server::new(ring, &mut *start.class, descriptors, start.buffers, start.budget, counters);
-    server.offer().map_err(|error| format!("lending its buffers: {error}"))?;
-    let _ = say.send(Word::Ready);
-    server.run().map_err(|error| error.to_string())
+/// Makes durable what has been written, by one of `queues`: all their requests have ended.
+fn flush(queues: Vec<Box<dyn Queue>>) -> Result<(), String> {
+    let Some(mut queue) = queues.into_iter().find(|queue| queue.info().volatile_cache) else { return Ok(()) };
+    match execute(&mut *queue, Request::flush(0), Deadline::after(FLUSH)) {
+        Ok(Completion { result, .. }) => result.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn open_queues(disk: &dyn Disk, options: &Options) -> Result<Vec<Box<dyn Queue>>, Error> {

@@ -33,6 +33,9 @@ pub fn parameters(info: &Info, buffer: u32, page: u32) -> Result<Parameters, Str
     if info.read_only {
         attrs |= uapi::ATTR_READ_ONLY;
     }
+    if info.rotates {
+        attrs |= uapi::ATTR_ROTATIONAL;
+    }
     if info.volatile_cache {
         attrs |= uapi::ATTR_VOLATILE_CACHE;
         if info.fua {
@@ -96,6 +99,7 @@ mod tests {
             max_write_zeroes_blocks: 0,
             discard: None,
             read_only: false,
+            rotates: false,
         }
     }
 
@@ -137,6 +141,12 @@ mod tests {
     #[test]
     fn a_disk_that_refuses_writes_is_read_only() {
         assert_eq!(of(&Info { read_only: true, volatile_cache: false, ..info(512) }).attrs, uapi::ATTR_READ_ONLY);
+    }
+
+    #[test]
+    fn a_disk_that_turns_is_announced_as_one() {
+        let turns = Info { rotates: true, volatile_cache: false, ..info(512) };
+        assert_eq!(of(&turns).attrs, uapi::ATTR_ROTATIONAL);
     }
 
     #[test]

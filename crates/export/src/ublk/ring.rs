@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use io_uring::squeue::{self, Entry};
@@ -16,14 +16,16 @@ use super::uapi::{self, IoCommand};
 /// Registered files.
 const DEVICE: Fixed = Fixed(0);
 const INTERRUPT: Fixed = Fixed(1);
+const REFUSE: Fixed = Fixed(2);
 
 /// Names of completions that are not a tag's.
 const WATCH: u64 = 1 << 32;
 const TIMER: u64 = 2 << 32;
 const CANCEL: u64 = 3 << 32;
+const REFUSED: u64 = 4 << 32;
 
-/// Entries beyond one per tag: watch, cancel, timer.
-const EXTRA: u32 = 3;
+/// Entries beyond one per tag: watch, cancel, timer, refuse.
+const EXTRA: u32 = 4;
 
 /// What the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub enum Event {
     Interrupt(bool),
     /// The timer ran out.
     Timer,
+    /// No request is to be served any more.
+    Refuse,
 }
 
 /// An io_uring for the queue thread that calls; set up for a single thread that asks for its completions, where the kernel can.
@@ -64,16 +68,21 @@ pub struct Ring<'r> {
 }
 
 impl<'r> Ring<'r> {
-    /// Takes `ring` for `queue` of the device `file`; `class` has the interrupt. `encoded` is [`super::features::Features::encoded`].
-    pub fn new(ring: &'r mut IoUring, file: &File, queue: u16, class: &dyn Queue, encoded: bool) -> Result<Self, Error> {
-        let (mut submitter, submissions, completions) = ring.split();
+    /// Takes `ring` for `queue` of the device `file`; `class` has the interrupt, and `refuse` is readable when requests are not to be
+    /// served any more. `encoded` is [`super::features::Features::encoded`].
+    pub fn new(
+        ring: &'r mut IoUring,
+        (file, queue): (&File, u16),
+        class: &dyn Queue,
+        refuse: BorrowedFd<'_>,
+        encoded: bool,
+    ) -> Result<Self, Error> {
+        let (submitter, submissions, completions) = ring.split();
         let interrupt = class.irq().map_or(-1, |irq| irq.as_fd().as_raw_fd());
         submitter
-            .register_files(&[file.as_raw_fd(), interrupt])
+            .register_files(&[file.as_raw_fd(), interrupt, refuse.as_raw_fd()])
             .map_err(|source| Error::os("registering the files of a ublk queue", source))?;
-        // Saves the look-up of the descriptor at each call; a kernel without it is only slower.
-        let _ = submitter.register_ring_fd();
-        Ok(Self {
+        let mut ring = Self {
             submitter,
             submissions,
             completions,
@@ -82,7 +91,13 @@ impl<'r> Ring<'r> {
             commit: uapi::io_opcode(uapi::IO_COMMIT_AND_FETCH, encoded),
             watch: 0,
             tick: Box::new(Timespec::from(Duration::from_millis(100))),
-        })
+        };
+        // Saves the look-up of the descriptor at each call; a kernel without it is only slower.
+        let _ = ring.submitter.register_ring_fd();
+        let refused = opcode::PollAdd::new(REFUSE, libc::POLLIN as u32).build().user_data(REFUSED);
+        // SAFETY: no memory is involved.
+        unsafe { ring.push(refused) }.map_err(|source| Error::os("filling the io_uring of a ublk queue", source))?;
+        Ok(ring)
     }
 
     /// Lends `tag`'s buffer at `addr` to the kernel, for the first request.
@@ -174,8 +189,10 @@ impl<'r> Ring<'r> {
             if name == WATCH | u64::from(self.watch) {
                 return Some(Event::Interrupt(cqueue::more(entry.flags())));
             }
-            if name == TIMER {
-                return Some(Event::Timer);
+            match name {
+                TIMER => return Some(Event::Timer),
+                REFUSED => return Some(Event::Refuse),
+                _ => {}
             }
         }
     }

@@ -1,4 +1,11 @@
 //! One queue's thread: requests from the kernel to the class queue, and their ends back.
+//!
+//! # Failure
+//! A request that the kernel has handed over must be ended by this thread: the kernel waits for it before it takes the device away.
+//! So the thread serves on, with an error for each request, when the disk is taken from its users and when the driver has failed.
+
+mod failure;
+mod wait;
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,19 +18,11 @@ use ring3_class::wait::Budget;
 
 use super::descriptors::Descriptors;
 use super::ring::{Event, Ring};
+use super::scrap::Scrap;
 use super::stats::Counters;
+use super::thread::Report;
 use super::translate::{self, Geometry};
 use super::uapi;
-
-/// The shortest and the longest sleep of a queue without an interrupt while something is in flight.
-const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
-
-/// Between two looks at the clock while polling.
-const POLLS_PER_CLOCK: u32 = 8;
-
-/// Between two looks while polling: about a tenth of a microsecond on hardware. A look costs more than a pause, and looking without
-/// a pause takes the processor from its other thread, or from the device where that is emulated.
-const PAUSES_PER_POLL: u32 = 4;
 
 /// What belongs to a tag for the life of the queue.
 struct Slot {
@@ -35,6 +34,27 @@ struct Slot {
     bytes: u32,
     /// Whether the request is ours: fetched and not committed.
     busy: bool,
+}
+
+/// What becomes of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// They are done.
+    Serving,
+    /// New ones fail; what the driver has is waited for.
+    Refusing,
+    /// All fail; the driver is not asked any more.
+    Abandoned,
+}
+
+/// To whom a queue's thread accounts for what it does.
+pub struct Account<'a> {
+    /// The queue's.
+    pub counters: &'a Counters,
+    /// When the export began to start, for the time to the first request.
+    pub started: Instant,
+    /// Hears of a failure.
+    pub report: &'a Report,
 }
 
 /// Serves one hardware queue.
@@ -49,6 +69,13 @@ pub struct Server<'a> {
     budget: Budget,
     counters: &'a Counters,
     started: Instant,
+    report: &'a Report,
+    mode: Mode,
+    /// The driver or its device has failed for good.
+    failed: bool,
+    /// A request has failed: the driver is asked whether its device lives.
+    suspicious: bool,
+    scrap: Option<Scrap>,
     /// Tags that the kernel has not aborted.
     live: usize,
     submitted: bool,
@@ -60,14 +87,14 @@ pub struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    /// Serves `class` with one buffer per tag. `started` is when the export began, for the time to the first request.
+    /// Serves `class` with one buffer per tag.
     pub fn new(
         ring: Ring<'a>,
         class: &'a mut dyn Queue,
         descriptors: Descriptors,
         buffers: Vec<DmaBuffer>,
         budget: Budget,
-        (counters, started): (&'a Counters, Instant),
+        Account { counters, started, report }: Account<'a>,
     ) -> Self {
         let buffer_bytes = buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
         let geometry = Geometry::new(class.info().block_size, buffer_bytes);
@@ -75,7 +102,8 @@ impl<'a> Server<'a> {
         let slot = |buffer: DmaBuffer| Slot { addr: buffer.as_ptr() as u64, buffer: Some(buffer), bytes: 0, busy: false };
         let slots: Vec<_> = buffers.into_iter().map(slot).collect();
         let live = slots.len();
-        let (submitted, watching, timing, nap) = (false, false, false, NAPS.0);
+        let (submitted, watching, timing, nap) = (false, false, false, wait::NAPS.0);
+        let (mode, failed, suspicious, scrap) = (Mode::Serving, false, false, None);
         Self {
             ring,
             class,
@@ -86,6 +114,11 @@ impl<'a> Server<'a> {
             budget,
             counters,
             started,
+            report,
+            mode,
+            failed,
+            suspicious,
+            scrap,
             live,
             submitted,
             watching,
@@ -112,14 +145,26 @@ impl<'a> Server<'a> {
                 // Every tag was taken back by the kernel, so none is with the driver.
                 return Ok(());
             }
-            self.submit_backlog()?;
-            if std::mem::take(&mut self.submitted) {
-                self.class.ring();
-                self.counters.batches.add(1);
+            if self.mode != Mode::Abandoned {
+                self.drive()?;
             }
-            self.reap()?;
             self.wait()?;
         }
+    }
+
+    /// One turn with the driver: what came goes down, what is done comes up.
+    #[inline]
+    fn drive(&mut self) -> io::Result<()> {
+        self.submit_backlog()?;
+        if std::mem::take(&mut self.submitted) {
+            self.class.ring();
+            self.counters.batches.add(1);
+        }
+        self.reap()?;
+        if std::mem::take(&mut self.suspicious) {
+            self.look_after()?;
+        }
+        Ok(())
     }
 
     fn take_events(&mut self) -> io::Result<()> {
@@ -131,29 +176,35 @@ impl<'a> Server<'a> {
                 Event::Interrupt(more) => {
                     self.watching = more;
                     self.counters.interrupts.add(1);
-                    if self.class.in_flight() == 0 {
+                    if self.in_flight() == 0 {
                         self.count_interrupts();
                     }
                 }
-                Event::Timer => self.tick(),
+                Event::Timer => self.tick()?,
+                Event::Refuse => self.refuse()?,
             }
         }
         Ok(())
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self) -> io::Result<()> {
         self.timing = false;
         self.count_interrupts();
-        if self.class.in_flight() > 0
-            && let Err(error) = self.class.tick(Instant::now())
-        {
-            tracing::error!(%error, "the driver cannot recover its device");
-        }
+        if self.in_flight() > 0 { self.look_after() } else { Ok(()) }
+    }
+
+    /// Requests in the driver's hands.
+    #[inline]
+    fn in_flight(&self) -> u16 {
+        if self.mode == Mode::Abandoned { 0 } else { self.class.in_flight() }
     }
 
     /// Reads the interrupt's count, which finds storms. Not done for each interrupt: a watched descriptor tells of the next one
     /// whether the last was read or not.
     fn count_interrupts(&self) {
+        if self.mode == Mode::Abandoned {
+            return;
+        }
         if let Some(Err(error)) = self.class.irq().filter(|irq| irq.kind() != IrqKind::Intx).map(Irq::take) {
             tracing::warn!(%error, "the interrupt cannot be read");
         }
@@ -163,6 +214,9 @@ impl<'a> Server<'a> {
     fn dispatch(&mut self, tag: u16) -> io::Result<()> {
         let Some(slot) = self.slots.get_mut(usize::from(tag)) else { return Ok(()) };
         slot.busy = true;
+        if self.mode != Mode::Serving {
+            return self.finish(tag, Err(IoError::Transport));
+        }
         match self.geometry.decode(&self.descriptors.read(tag)) {
             Ok(decoded) => {
                 slot.bytes = decoded.bytes;
@@ -226,7 +280,7 @@ impl<'a> Server<'a> {
                 }
             }
             any = true;
-            self.nap = NAPS.0;
+            self.nap = wait::NAPS.0;
         }
     }
 
@@ -235,13 +289,13 @@ impl<'a> Server<'a> {
     fn complete(&mut self, token: u64, end: Result<(), IoError>, data: Data) -> io::Result<()> {
         let slot = usize::try_from(token).ok().and_then(|token| self.slots.get_mut(token)).filter(|slot| slot.busy);
         let Some(slot) = slot else {
-            return Err(io::Error::other(format!("the driver ended request {token:#x}, which it did not have")));
+            return self.abandon(format!("the driver ended request {token:#x}, which it did not have"));
         };
         if let Some(buffer) = data.into_buffer() {
             slot.buffer = Some(buffer);
         }
         if slot.buffer.is_none() {
-            return Err(io::Error::other(format!("the driver ended request {token} and kept its buffer")));
+            self.lose(token as usize)?;
         }
         self.finish(token as u16, end)
     }
@@ -250,99 +304,17 @@ impl<'a> Server<'a> {
     fn finish(&mut self, tag: u16, end: Result<(), IoError>) -> io::Result<()> {
         let slot = &mut self.slots[usize::from(tag)];
         slot.busy = false;
+        let mut end = end;
         if end.is_err() {
             self.counters.errors.add(1);
+            self.suspicious = true;
+            if self.mode != Mode::Serving {
+                // Whatever the driver calls it: the disk is not there any more.
+                end = Err(IoError::Transport);
+            }
         }
         self.counters.completed(if end.is_ok() { slot.bytes } else { 0 }, self.started);
-        // SAFETY: as in `offer`; the buffer is back in its slot.
+        // SAFETY: as in `offer`; the buffer is back in its slot, or `addr` is that of the scrap, which is as long.
         unsafe { self.ring.commit(tag, translate::result(end, slot.bytes), slot.addr) }
-    }
-
-    /// Sends what was pushed, and returns when there may be something to do.
-    fn wait(&mut self) -> io::Result<()> {
-        if self.class.in_flight() == 0 && self.backlog.is_empty() {
-            self.counters.calls.add(1);
-            self.counters.sleeps.add(1);
-            return self.ring.sleep();
-        }
-        if !std::mem::replace(&mut self.timing, true) {
-            self.ring.timer()?;
-        }
-        if self.ring.has_events() {
-            self.counters.calls.add(1);
-            return self.ring.flush();
-        }
-        let limit = self.budget.poll_for();
-        if !limit.is_zero() && self.poll(limit)? {
-            return Ok(());
-        }
-        self.budget.slept();
-        self.sleep()
-    }
-
-    /// Looks for completions and events for at most `limit`; true if there are some.
-    fn poll(&mut self, limit: Duration) -> io::Result<bool> {
-        if self.watching && self.budget.pays() {
-            // Each interrupt would cost a system call that brings nothing.
-            self.watching = false;
-            self.ring.unwatch()?;
-            if let Err(error) = self.class.disarm() {
-                tracing::warn!(%error, "the interrupt cannot be held back");
-            }
-        }
-        if self.ring.has_unsent() {
-            self.counters.calls.add(1);
-            self.ring.flush()?;
-        }
-        let start = Instant::now();
-        loop {
-            for _ in 0..POLLS_PER_CLOCK {
-                if self.reap()? {
-                    self.budget.observe(start.elapsed(), true);
-                    self.counters.polls_hit.add(1);
-                    return Ok(true);
-                }
-                if self.ring.has_events() {
-                    return Ok(true);
-                }
-                for _ in 0..PAUSES_PER_POLL {
-                    std::hint::spin_loop();
-                }
-            }
-            if start.elapsed() >= limit {
-                self.counters.polls_missed.add(1);
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Sleeps until the interrupt or the kernel has something.
-    fn sleep(&mut self) -> io::Result<()> {
-        if self.class.irq().is_none() {
-            return self.nap();
-        }
-        if !std::mem::replace(&mut self.watching, true) {
-            self.ring.watch()?;
-        }
-        match self.class.arm() {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(error) => {
-                tracing::warn!(%error, "the interrupt cannot be armed");
-                return self.nap();
-            }
-        }
-        self.counters.calls.add(1);
-        self.counters.sleeps.add(1);
-        self.ring.sleep()
-    }
-
-    /// Sleeps for a while only: there is no interrupt to wake up by.
-    fn nap(&mut self) -> io::Result<()> {
-        self.counters.calls.add(1);
-        self.counters.sleeps.add(1);
-        let nap = self.nap;
-        self.nap = (nap * 2).min(NAPS.1);
-        self.ring.nap(nap)
     }
 }

@@ -35,6 +35,11 @@ impl Geometry {
         Self { shift: (block_size / SECTOR).trailing_zeros(), buffer }
     }
 
+    /// Bytes of a tag's buffer.
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffer as usize
+    }
+
     /// What `descriptor` asks for. An operation that is not known is [`IoError::Unsupported`]; a range that is not whole blocks
     /// or does not fit the buffer is [`IoError::Invalid`].
     #[inline]

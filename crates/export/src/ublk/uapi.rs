@@ -80,6 +80,13 @@ pub const RES_OK: i32 = 0;
 /// Most tags of a queue.
 pub const MAX_QUEUE_DEPTH: u16 = 4096;
 
+/// The largest number in `/dev/ublkcN`: minor numbers have 20 bits. `[UBLK]`
+pub const MAX_ID: u32 = (1 << 20) - 1;
+
+/// [`DeviceInfo::ublksrv_flags`] of devices that ring3 has created: "ring3" and the version of what that means. The kernel keeps the
+/// field from ADD_DEV to DEL_DEV and never looks at it; other servers use single low bits of it.
+pub const MARK: u64 = u64::from_be_bytes(*b"\0ring3\0\x01");
+
 /// Operations in the low byte of [`Descriptor::op_flags`].
 pub mod op {
     /// Device to memory.
@@ -155,7 +162,7 @@ pub struct DeviceInfo {
     pub pad1: u32,
     /// Feature bits.
     pub flags: u64,
-    /// Kept by the kernel, not looked at.
+    /// Kept by the kernel, not looked at; [`MARK`].
     pub ublksrv_flags: u64,
     /// Stored by the kernel.
     pub owner_uid: u32,
@@ -212,6 +219,8 @@ pub const PARAM_DISCARD: u32 = 1 << 1;
 
 /// [`Parameters::attrs`]: writes are refused.
 pub const ATTR_READ_ONLY: u32 = 1 << 0;
+/// [`Parameters::attrs`]: it turns.
+pub const ATTR_ROTATIONAL: u32 = 1 << 1;
 /// [`Parameters::attrs`]: flush means something.
 pub const ATTR_VOLATILE_CACHE: u32 = 1 << 2;
 /// [`Parameters::attrs`]: FUA writes are understood.

@@ -13,7 +13,7 @@ pub enum User {
     Mount(String),
     /// The kernel's swap.
     Swap,
-    /// A block device on top (device mapper, RAID).
+    /// A block device on top (device mapper, RAID, loop).
     Holder(String),
     /// A process that has it open.
     Process(u32, String),
@@ -64,6 +64,10 @@ pub fn of(id: u32) -> Vec<User> {
         let whole = format!("/sys/block/{name}/holders");
         users.extend(names_in(&partition).chain(names_in(&whole)).map(User::Holder));
     }
+    // The kernel's loop driver opens its disk itself: no process has it open, and it is no holder.
+    let loops = names_in("/sys/block").filter(|name| name.starts_with("loop"));
+    let backing = |name: &String| fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
+    users.extend(loops.filter(|name| nodes.has_path(backing(name).trim_end())).map(User::Holder));
     for pid in names_in("/proc").filter_map(|name| name.parse().ok()).filter(|&pid| pid != std::process::id()) {
         let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
         users.extend(mounts.lines().filter_map(|line| mounted(line, &nodes)).map(User::Mount));

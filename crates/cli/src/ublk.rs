@@ -1,0 +1,109 @@
+//! `ring3 ublk list|delete`: the kernel's ublk devices, ring3's and others'.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use ring3_export::ublk::identities::{self, Identity, State};
+use serde_json::{Value, json};
+
+/// Options of `ring3 ublk`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// All ublk devices of this machine: who made them, who serves them, what was left behind.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete what dead ring3 processes have left, or the devices with these numbers; none that a process serves.
+    Delete {
+        /// N in /dev/ublkcN; without any, all orphans of ring3.
+        #[arg(value_name = "N")]
+        ids: Vec<u32>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Lists or deletes.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let text = match args.command {
+        Command::List { json: true } => {
+            serde_json::to_string_pretty(&identities::list()?.iter().map(object).collect::<Vec<_>>())?
+        }
+        Command::List { json: false } => table(&identities::list()?),
+        Command::Delete { ids, json } => {
+            let deleted = identities::delete(&ids)?;
+            match json {
+                true => json!({ "deleted": deleted }).to_string(),
+                false if deleted.is_empty() => "nothing to delete: ring3 has left no device behind".into(),
+                false => deleted.iter().map(|id| format!("deleted /dev/ublkc{id}")).collect::<Vec<_>>().join("\n"),
+            }
+        }
+    };
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Served => "served",
+        State::Held => "held",
+        State::Orphan => "orphan",
+        State::Idle => "idle",
+        State::Recovering => "recovering",
+    }
+}
+
+fn object(device: &Identity) -> Value {
+    json!({
+        "id": device.id, "state": word(device.state), "ring3": device.ring3, "pid": device.pid, "queues": device.queues,
+        "depth": device.depth,
+    })
+}
+
+fn table(devices: &[Identity]) -> String {
+    if devices.is_empty() {
+        return "there is no ublk device".into();
+    }
+    let mut lines = vec![format!("{:<8}  {:<10}  {:<7}  {:>8}  QUEUES", "ID", "STATE", "MADE BY", "PROCESS")];
+    for device in devices {
+        let maker = if device.ring3 { "ring3" } else { "others" };
+        let pid = device.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
+        let queues = format!("{} of {}", device.queues, device.depth);
+        lines.push(format!("{:<8}  {:<10}  {maker:<7}  {pid:>8}  {queues}", device.id, word(device.state)));
+    }
+    if devices.iter().any(|device| device.state == State::Orphan) {
+        lines.push("\norphans do nothing; ring3 ublk delete, or the next start of a disk, deletes them".into());
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(state: State, ring3: bool, pid: Option<i32>) -> Identity {
+        Identity { id: 7, state, ring3, pid, queues: 2, depth: 64 }
+    }
+
+    #[test]
+    fn an_orphan_is_listed_with_what_removes_it() {
+        let text = table(&[device(State::Orphan, true, None)]);
+        assert!(text.contains("7         orphan      ring3           -  2 of 64"), "{text}");
+        assert!(text.contains("ring3 ublk delete"), "{text}");
+    }
+
+    #[test]
+    fn a_served_device_is_listed_with_its_process() {
+        assert_eq!(object(&device(State::Served, false, Some(812)))["pid"], 812);
+        assert!(!table(&[device(State::Served, false, Some(812))]).contains("delete"));
+    }
+}
