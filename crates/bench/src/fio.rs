@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::Error;
+use crate::load::generic_device;
+use crate::measure::Method;
 use crate::report::Measurement;
 use crate::workload::{Mix, Order, Workload};
 
@@ -15,34 +17,70 @@ pub fn present() -> bool {
     Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Runs `workload` under fio (io_uring, O_DIRECT, one job) and fills its numbers in.
-pub fn measure(path: &Path, workload: Workload, time: Duration, seed: u64, into: Measurement) -> Result<Measurement, Error> {
-    let output = Command::new("fio").args(arguments(path, workload, time, seed)).output();
+/// By which way fio reaches a disk.
+#[derive(Clone, Copy, Debug)]
+pub enum Engine<'a> {
+    /// Reads and writes of a block device.
+    Block(&'a Path),
+    /// NVMe commands for the disk that has this block device.
+    Passthrough(&'a Path),
+}
+
+/// Runs `workload` under fio (io_uring, O_DIRECT, one job) as `method` says, and fills its numbers in. As with our own generator,
+/// throughput is taken without a clock read for each request; latency, where one request is in flight, in a pass of its own.
+pub fn measure(engine: Engine, workload: Workload, method: &Method, into: Measurement) -> Result<Measurement, Error> {
+    let into = pass(engine, workload, (method.time, method.seed, false), into)?;
+    match method.latency && workload.depth == 1 {
+        true => {
+            let timed = pass(engine, workload, (method.time / 3, method.seed, true), Measurement::new(0, "", ""))?;
+            let latency = timed.values.into_iter().filter(|(metric, _)| metric.starts_with("latency"));
+            Ok(latency.fold(into, |into, (metric, value)| into.with(&metric, value)))
+        }
+        false => Ok(into),
+    }
+}
+
+/// Time, seed, and whether latency is taken.
+type Pass = (Duration, u64, bool);
+
+fn pass(engine: Engine, workload: Workload, pass: Pass, into: Measurement) -> Result<Measurement, Error> {
+    let output = Command::new("fio").args(arguments(engine, workload, pass)).output();
     let output = output.map_err(|error| Error::os("starting fio", error))?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::format(format!("fio on {}", path.display()), why.trim()));
+        return Err(Error::format(format!("fio, {engine:?}"), why.trim()));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     parse(&text, workload, into).map_err(|why| Error::format("fio's output", why))
 }
 
-fn arguments(path: &Path, workload: Workload, time: Duration, seed: u64) -> Vec<String> {
+/// What makes fio as fast as it can be without burning a processor more: registered file and buffers, plain reads and writes, and as
+/// many requests by one system call as there are.
+const BEST: [&str; 4] = ["--fixedbufs=1", "--registerfiles=1", "--nonvectored=1", "--iodepth_batch_complete_min=1"];
+
+fn arguments(engine: Engine, workload: Workload, (time, seed, latency): Pass) -> Vec<String> {
     let order = if workload.order == Order::Random { "rand" } else { "" };
     let mix = match workload.mix {
         Mix::Read => "read",
         Mix::Write => "write",
         Mix::Both => "rw",
     };
-    let mut arguments: Vec<String> =
-        // The processor's own counter would be calibrated against a clock that a guest without KVM cannot keep up with.
-        ["--name=ring3", "--clocksource=clock_gettime", "--ioengine=io_uring", "--direct=1", "--time_based", "--norandommap", "--lat_percentiles=1", "--clat_percentiles=0", "--output-format=json"]
-            .map(Into::into)
-            .into();
+    // The processor's own counter would be calibrated against a clock that a guest without KVM cannot keep up with.
+    let always =
+        ["--name=ring3", "--clocksource=clock_gettime", "--thread", "--time_based", "--norandommap", "--output-format=json"];
+    let (path, way): (_, &[&str]) = match engine {
+        Engine::Block(path) => (path.to_owned(), &["--ioengine=io_uring", "--direct=1"]),
+        Engine::Passthrough(path) => (generic_device(path), &["--ioengine=io_uring_cmd", "--cmd_type=nvme"]),
+    };
+    let timed: &[&str] = if latency { &["--lat_percentiles=1", "--clat_percentiles=0"] } else { &["--gtod_reduce=1"] };
+    let fixed = [&always[..], way, &BEST, timed].concat();
+    let mut arguments: Vec<String> = fixed.into_iter().map(Into::into).collect();
     arguments.push(format!("--filename={}", path.display()));
     arguments.push(format!("--rw={order}{mix}"));
     arguments.push(format!("--bs={}", workload.bytes));
     arguments.push(format!("--iodepth={}", workload.depth));
+    arguments.push(format!("--iodepth_batch_submit={}", workload.depth));
+    arguments.push(format!("--iodepth_batch_complete_max={}", workload.depth));
     arguments.push(format!("--runtime={}ms", time.as_millis().max(1)));
     arguments.push(format!("--randseed={seed}"));
     arguments.extend(workload.rate.map(|rate| format!("--rate_iops={rate}")));
@@ -68,10 +106,11 @@ struct Job {
 struct Direction {
     iops: f64,
     total_ios: u64,
+    #[serde(default)]
     lat_ns: Nanos,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Nanos {
     #[serde(default)]
     percentile: std::collections::BTreeMap<String, f64>,
@@ -129,10 +168,38 @@ mod tests {
         }
     }
 
+    fn words(engine: Engine, latency: bool) -> Vec<String> {
+        arguments(engine, "seqread-128k-qd8".parse().unwrap(), (Duration::from_millis(500), 3, latency))
+    }
+
     #[test]
     fn a_workload_is_said_in_fios_words() {
-        let arguments = arguments(Path::new("/dev/x"), "seqread-128k-qd8".parse().unwrap(), Duration::from_millis(500), 3);
+        let arguments = words(Engine::Block(Path::new("/dev/x")), false);
         for word in ["--rw=read", "--bs=131072", "--iodepth=8", "--runtime=500ms", "--filename=/dev/x", "--randseed=3"] {
+            assert!(arguments.iter().any(|argument| argument == word), "{word}");
+        }
+    }
+
+    #[test]
+    fn fio_has_what_our_own_generator_has() {
+        let arguments = words(Engine::Block(Path::new("/dev/nvme0n1")), false);
+        for word in [
+            "--fixedbufs=1",
+            "--registerfiles=1",
+            "--nonvectored=1",
+            "--iodepth_batch_submit=8",
+            "--iodepth_batch_complete_max=8",
+            "--gtod_reduce=1",
+        ] {
+            assert!(arguments.iter().any(|argument| argument == word), "{word}");
+        }
+        assert!(!words(Engine::Block(Path::new("/dev/nvme0n1")), true).contains(&"--gtod_reduce=1".to_owned()));
+    }
+
+    #[test]
+    fn commands_past_the_block_layer_go_to_the_character_device() {
+        let arguments = words(Engine::Passthrough(Path::new("/dev/nvme0n1")), false);
+        for word in ["--ioengine=io_uring_cmd", "--cmd_type=nvme", "--filename=/dev/ng0n1"] {
             assert!(arguments.iter().any(|argument| argument == word), "{word}");
         }
     }

@@ -2,15 +2,16 @@
 //!
 //! # Shape
 //! [`drive`] puts reads through a queue in batches and calls back between submission and reaping, where the simulated device does
-//! its work. It runs under callgrind, which counts only while a method of the class's [`Queue`] is on the stack: the model, the
-//! set-up and this loop are not counted. [`count`] starts that and reads the sum.
+//! its work. It runs under callgrind, which counts only while certain functions are on the stack ([`Scope`]): the model and the set-up are
+//! not counted. [`count`] starts that and reads the sum.
 //!
 //! The count is exact and repeats on any machine of the same instruction set; it says nothing about caches or time.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ring3_class::block::{Completion, Disk, Queue, Request};
+use ring3_class::block::{Disk, Queue, Request};
+use ring3_device::dma::DmaBuffer;
 
 use crate::Error;
 
@@ -23,8 +24,35 @@ const READ: u32 = 4096;
 /// Instructions per read that the design allows itself.
 pub const TARGET: f64 = 250.0;
 
-/// The functions while which callgrind counts: all that a driver's queue implements of the class.
-const COUNTED: &str = "*as ring3_class::block::Queue>::*";
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Driver and class alone: what runs below the methods of the class's [`Queue`].
+    Driver,
+    /// All that a user pays: the request is built, too, and its buffer taken back.
+    User,
+}
+
+impl Scope {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Driver, Self::User];
+
+    /// Its name in reports.
+    pub fn metric(self) -> &'static str {
+        match self {
+            Self::Driver => "instructions_per_op",
+            Self::User => "user_instructions_per_op",
+        }
+    }
+
+    /// The functions while which callgrind counts.
+    fn functions(self) -> &'static [&'static str] {
+        match self {
+            Self::Driver => &["*as ring3_class::block::Queue>::*"],
+            Self::User => &["*ring3_bench::instructions::submit_all*", "*ring3_bench::instructions::reap_all*"],
+        }
+    }
+}
 
 /// Puts `reads` reads through a new queue of `disk`, `batch` at a time. `work` lets the device do what it was told to.
 pub fn drive(disk: &dyn Disk, batch: u16, reads: u64, work: &mut dyn FnMut()) -> Result<(), Error> {
@@ -34,48 +62,50 @@ pub fn drive(disk: &dyn Disk, batch: u16, reads: u64, work: &mut dyn FnMut()) ->
     let places = disk.info().blocks / u64::from(blocks);
     let buffers = (0..batch).map(|_| disk.dma().arena().alloc_pages(READ as usize));
     let mut buffers = buffers.collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    let (mut requests, mut done) = (Vec::with_capacity(batch.into()), Vec::with_capacity(batch.into()));
     for round in 0..reads.div_ceil(u64::from(batch)) {
-        for (token, buffer) in buffers.drain(..).enumerate() {
-            // A prime stride visits all places and is the same in every run.
-            let place = (round * u64::from(batch) + token as u64) * 7919 % places.max(1);
-            requests.push(Request::read(token as u64, place * u64::from(blocks), blocks, buffer));
-        }
-        submit_all(&mut *queue, &mut requests);
+        // A prime stride visits all places and is the same in every run.
+        let place = |token: u64| (round * u64::from(batch) + token) * 7919 % places.max(1) * u64::from(blocks);
+        let starts: Vec<u64> = (0..u64::from(batch)).map(place).collect();
+        submit_all(&mut *queue, &starts, blocks, &mut buffers);
         work();
-        reap_all(&mut *queue, &mut done).map_err(failed)?;
-        if done.len() != usize::from(batch) || done.iter().any(|completion| completion.result.is_err()) {
+        reap_all(&mut *queue, &mut buffers).map_err(failed)?;
+        if buffers.len() != usize::from(batch) {
             let name = disk.name();
-            return Err(Error::Invalid(format!("{name}: {} of {batch} reads came back, or some failed", done.len())));
+            return Err(Error::Invalid(format!("{name}: {} of {batch} reads came back, or some failed", buffers.len())));
         }
-        buffers.extend(done.drain(..).filter_map(|completion| completion.data.into_buffer()));
     }
     Ok(())
 }
 
-/// Submits all of `requests` and rings once. What is refused stays out, and is missed when the batch is reaped.
-fn submit_all(queue: &mut dyn Queue, requests: &mut Vec<Request>) {
-    while let Some(request) = requests.pop() {
-        if queue.submit(request).is_err() {
+/// Submits a read of `blocks` at each of `starts` and rings once. What is refused stays out, and is missed when the batch is reaped.
+#[inline(never)]
+fn submit_all(queue: &mut dyn Queue, starts: &[u64], blocks: u32, buffers: &mut Vec<DmaBuffer>) {
+    for (token, &start) in starts.iter().enumerate() {
+        let Some(buffer) = buffers.pop() else { break };
+        if queue.submit(Request::read(token as u64, start, blocks, buffer)).is_err() {
             break;
         }
     }
     queue.ring();
 }
 
-/// Reaps until there is nothing left, as every user of a queue does.
-fn reap_all(queue: &mut dyn Queue, done: &mut Vec<Completion>) -> Result<(), ring3_device::Error> {
+/// Reaps until there is nothing left, as every user of a queue does, and takes back the buffers of what succeeded.
+#[inline(never)]
+fn reap_all(queue: &mut dyn Queue, buffers: &mut Vec<DmaBuffer>) -> Result<(), ring3_device::Error> {
     while let Some(completion) = queue.reap()? {
-        done.push(completion);
+        if completion.result.is_ok() {
+            buffers.extend(completion.data.into_buffer());
+        }
     }
     Ok(())
 }
 
-/// Runs `program` with `arguments`, which call [`drive`] once, under callgrind and returns the instructions counted.
-pub fn count(program: &Path, arguments: &[String]) -> Result<u64, Error> {
+/// Runs `program` with `arguments`, which call [`drive`] once, under callgrind and returns the instructions counted in `scope`.
+pub fn count(program: &Path, arguments: &[String], scope: Scope) -> Result<u64, Error> {
     let out = Output::new();
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--quiet", &format!("--toggle-collect={COUNTED}")])
+        .args(["--tool=callgrind", "--quiet"])
+        .args(scope.functions().iter().map(|functions| format!("--toggle-collect={functions}")))
         .arg(format!("--callgrind-out-file={}", out.0.display()))
         .arg(program)
         .args(arguments)
@@ -87,7 +117,7 @@ pub fn count(program: &Path, arguments: &[String]) -> Result<u64, Error> {
     }
     let text = std::fs::read_to_string(&out.0).map_err(|error| Error::os("reading callgrind's output", error))?;
     match total(&text) {
-        Some(0) | None => Err(Error::format("callgrind's output", format!("it counted nothing in {COUNTED}"))),
+        Some(0) | None => Err(Error::format("callgrind's output", format!("it counted nothing in {:?}", scope.functions()))),
         Some(instructions) => Ok(instructions),
     }
 }

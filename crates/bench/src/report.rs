@@ -22,6 +22,20 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Medians over the medians of a baseline.
     pub ratios: Vec<Ratio>,
+    /// What was so of the placements, such as the scheduler of a block device.
+    #[serde(default)]
+    pub facts: Vec<Fact>,
+}
+
+/// What was so of a placement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fact {
+    /// Where the driver was.
+    pub placement: String,
+    /// What is said: `device`, `scheduler` or `multipath`.
+    pub fact: String,
+    /// What it was; if it changed between rounds, all that it was.
+    pub value: String,
 }
 
 /// Where a benchmark ran.
@@ -72,6 +86,9 @@ pub struct Ratio {
     pub baseline: String,
     /// The ratio of the medians.
     pub median: f64,
+    /// Whether the denominator is the best of the kernel's placements by this metric; for fio's placements, of those under fio.
+    #[serde(default)]
+    pub best: bool,
 }
 
 /// One round's numbers of one workload in one placement, by metric.
@@ -85,12 +102,16 @@ pub struct Measurement {
     pub placement: String,
     /// Metric to value.
     pub values: BTreeMap<String, f64>,
+    /// What was so of the placement.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
 }
 
 impl Measurement {
     /// Without any numbers yet.
     pub fn new(round: u32, workload: impl ToString, placement: impl ToString) -> Self {
-        Self { round, workload: workload.to_string(), placement: placement.to_string(), values: BTreeMap::new() }
+        let (workload, placement) = (workload.to_string(), placement.to_string());
+        Self { round, workload, placement, values: BTreeMap::new(), facts: BTreeMap::new() }
     }
 
     /// With one more number.
@@ -101,7 +122,7 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 34] = [
+pub const METRICS: [(&str, &str); 36] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
@@ -117,6 +138,7 @@ pub const METRICS: [(&str, &str); 34] = [
     ("busy_us_per_op", "us"),
     ("clock_behind_percent", "%"),
     ("instructions_per_op", "instructions"),
+    ("user_instructions_per_op", "instructions"),
     ("switches_per_op", "1"),
     ("calls_per_op", "1"),
     ("interrupts_per_op", "1"),
@@ -136,6 +158,7 @@ pub const METRICS: [(&str, &str); 34] = [
     ("startup_ms", "ms"),
     ("driver_peak_mib", "MiB"),
     ("driver_idle_cpu_percent", "%"),
+    ("others_percent", "%"),
 ];
 
 /// A metric's unit; `1` for one that is not in the list.
@@ -143,10 +166,32 @@ pub fn unit(metric: &str) -> &'static str {
     METRICS.iter().find(|(name, _)| *name == metric).map_or("1", |(_, unit)| unit)
 }
 
-/// Which placements are compared with which: (placement, baseline). `-fio` names the same placement under fio.
-const COMPARISONS: [(&str, &str); 6] = [
+/// Of these metrics, more is better.
+const MORE: [&str; 2] = ["iops", "mib_s"];
+
+/// Of these, less is. Of all others, such as a share of a processor, neither says anything alone.
+const LESS: [&str; 9] = [
+    "latency_us_p50",
+    "latency_us_p99",
+    "cpu_us_per_op",
+    "machine_us_per_op",
+    "busy_us_per_op",
+    "instructions_per_op",
+    "switches_per_op",
+    "interrupts_per_op",
+    "accesses_per_op",
+];
+
+/// Which placements are compared with which, besides the kernel's best: (placement, baseline).
+const COMPARISONS: [(&str, &str); 12] = [
+    ("kernel-none", "kernel"),
+    ("kernel-nomultipath", "kernel"),
+    ("kernel-passthrough", "kernel"),
     ("process", "kernel"),
-    ("process", "kernel-fio"),
+    ("process-polled", "kernel"),
+    ("process-polled", "process"),
+    ("process-adaptive", "kernel"),
+    ("process-threads", "kernel"),
     ("export", "kernel"),
     ("export", "ublk-null"),
     ("export-fio", "kernel-fio"),
@@ -170,7 +215,26 @@ impl Report {
         }
         let rows: Vec<Row> = cells.into_iter().filter_map(|(first, metric, values)| row(first, metric, &values)).collect();
         let ratios = ratios(&rows);
-        Self { bench: bench.into(), version: VERSION, lab, rows, ratios }
+        Self { bench: bench.into(), version: VERSION, lab, rows, ratios, facts: facts(measurements) }
+    }
+
+    /// The placement in which the kernel's driver was best by `metric`; only under fio if `by_fio`. `None` if it was not measured, or if
+    /// neither more nor less of the metric is better.
+    pub fn best_kernel(&self, workload: &str, metric: &str, by_fio: bool) -> Option<&str> {
+        best_kernel(&self.rows, workload, metric, by_fio)
+    }
+
+    /// A placement's median over that of the kernel's best; `None` for the kernel's own.
+    pub fn ratio_to_best(&self, workload: &str, placement: &str, metric: &str) -> Option<f64> {
+        let same =
+            |ratio: &&Ratio| ratio.best && ratio.workload == workload && ratio.placement == placement && ratio.metric == metric;
+        self.ratios.iter().find(same).map(|ratio| ratio.median)
+    }
+
+    /// What was so of a placement.
+    pub fn fact(&self, placement: &str, fact: &str) -> Option<&str> {
+        let found = self.facts.iter().find(|found| found.placement == placement && found.fact == fact);
+        found.map(|found| found.value.as_str())
     }
 
     /// A metric's summary.
@@ -194,18 +258,53 @@ fn find<'a>(rows: &'a [Row], workload: &str, placement: &str, metric: &str) -> O
     Some(&row.summary)
 }
 
+/// Each placement over those that it is compared with, and over the kernel's best, which is named once if it is one of them.
 fn ratios(rows: &[Row]) -> Vec<Ratio> {
     let mut ratios = Vec::new();
     for row in rows {
-        for (_, baseline) in COMPARISONS.into_iter().filter(|(placement, _)| *placement == row.placement) {
+        let kernels = row.placement.starts_with("kernel");
+        let by_fio = row.placement.ends_with("-fio");
+        let best = best_kernel(rows, &row.workload, &row.metric, by_fio).filter(|_| !kernels);
+        let compared = COMPARISONS.iter().filter(|(placement, _)| *placement == row.placement).map(|(_, baseline)| *baseline);
+        for baseline in compared.clone().chain(best.filter(|best| !compared.clone().any(|baseline| baseline == *best))) {
             let other = find(rows, &row.workload, baseline, &row.metric);
             if let Some(median) = other.and_then(|other| row.summary.ratio_to(other)) {
                 let (workload, metric, placement) = (row.workload.clone(), row.metric.clone(), row.placement.clone());
-                ratios.push(Ratio { workload, metric, placement, baseline: baseline.into(), median });
+                let best = best == Some(baseline);
+                ratios.push(Ratio { workload, metric, placement, baseline: baseline.into(), median, best });
             }
         }
     }
     ratios
+}
+
+fn best_kernel<'a>(rows: &'a [Row], workload: &str, metric: &str, by_fio: bool) -> Option<&'a str> {
+    let sign = if MORE.contains(&metric) { 1.0 } else { -1.0 };
+    if sign < 0.0 && !LESS.contains(&metric) {
+        return None;
+    }
+    let kernels =
+        rows.iter().filter(|row| row.workload == workload && row.metric == metric && row.placement.starts_with("kernel"));
+    let candidates = kernels.filter(|row| !by_fio || row.placement.ends_with("-fio"));
+    // The first of equals: the one to which less was done.
+    let better =
+        |a: &&Row, b: &&Row| (sign * a.summary.median).total_cmp(&(sign * b.summary.median)).then(std::cmp::Ordering::Greater);
+    candidates.max_by(better).map(|row| row.placement.as_str())
+}
+
+/// All facts, each once; values that differ between rounds one after the other.
+fn facts(measurements: &[Measurement]) -> Vec<Fact> {
+    let mut facts: Vec<Fact> = Vec::new();
+    for measurement in measurements {
+        for (name, value) in &measurement.facts {
+            match facts.iter_mut().find(|fact| fact.placement == measurement.placement && fact.fact == *name) {
+                Some(fact) if fact.value.split(", ").any(|old| old == value) => {}
+                Some(fact) => fact.value += &format!(", {value}"),
+                None => facts.push(Fact { placement: measurement.placement.clone(), fact: name.clone(), value: value.clone() }),
+            }
+        }
+    }
+    facts
 }
 
 #[cfg(test)]
@@ -237,6 +336,60 @@ mod tests {
         let report = Report::new("disk", Lab::default(), &rounds());
         let [ratio] = &report.ratios[..] else { panic!("{:?}", report.ratios) };
         assert_eq!((ratio.placement.as_str(), ratio.baseline.as_str(), ratio.median), ("export", "kernel", 36.0 / 40.0));
+    }
+
+    fn one(placement: &str, metric: &str, value: f64) -> Measurement {
+        Measurement::new(1, "randread-4k-qd32", placement).with(metric, value)
+    }
+
+    #[test]
+    fn the_kernels_best_is_a_baseline_by_name_beside_the_kernel_as_it_comes() {
+        let rounds = [
+            one("kernel", "iops", 100.0),
+            one("kernel-none", "iops", 150.0),
+            one("kernel-passthrough", "iops", 200.0),
+            one("process", "iops", 800.0),
+        ];
+        let report = Report::new("disk", Lab::default(), &rounds);
+        let of = |baseline: &str| report.ratios.iter().find(|ratio| ratio.placement == "process" && ratio.baseline == baseline);
+        assert_eq!(of("kernel").map(|ratio| (ratio.median, ratio.best)), Some((8.0, false)));
+        assert_eq!(of("kernel-passthrough").map(|ratio| (ratio.median, ratio.best)), Some((4.0, true)));
+        assert_eq!(report.ratio_to_best("randread-4k-qd32", "process", "iops"), Some(4.0));
+    }
+
+    #[test]
+    fn the_best_of_instructions_is_the_fewest_and_the_best_of_a_share_is_none() {
+        let kernels = |metric: &str| [one("kernel", metric, 6.0), one("kernel-none", metric, 4.0), one("process", metric, 1.0)];
+        let best = |metric: &str| {
+            let report = Report::new("disk", Lab::default(), &kernels(metric));
+            report.best_kernel("randread-4k-qd32", metric, false).map(str::to_owned)
+        };
+        assert_eq!(best("instructions_per_op").as_deref(), Some("kernel-none"));
+        assert_eq!(best("cpu_percent"), None);
+    }
+
+    #[test]
+    fn what_fio_did_is_compared_with_what_fio_did() {
+        let rounds = [one("kernel-none", "iops", 900.0), one("kernel-fio", "iops", 300.0), one("export-fio", "iops", 150.0)];
+        let [ratio] = &Report::new("disk", Lab::default(), &rounds).ratios[..] else { panic!("one ratio") };
+        assert_eq!((ratio.baseline.as_str(), ratio.median, ratio.best), ("kernel-fio", 0.5, true));
+    }
+
+    #[test]
+    fn of_equals_the_kernel_as_it_comes_is_the_best() {
+        let report = Report::new("disk", Lab::default(), &[one("kernel", "iops", 5.0), one("kernel-none", "iops", 5.0)]);
+        assert_eq!(report.best_kernel("randread-4k-qd32", "iops", false), Some("kernel"));
+    }
+
+    #[test]
+    fn a_fact_is_said_once_and_a_change_of_it_is_seen() {
+        let with = |round, scheduler: &str| {
+            let facts = BTreeMap::from([("scheduler".to_owned(), scheduler.to_owned())]);
+            Measurement { facts, ..Measurement::new(round, "driver", "kernel") }
+        };
+        let report = Report::new("disk", Lab::default(), &[with(1, "mq-deadline"), with(2, "none"), with(3, "none")]);
+        assert_eq!(report.fact("kernel", "scheduler"), Some("mq-deadline, none"));
+        assert!(report.rows.is_empty());
     }
 
     #[test]

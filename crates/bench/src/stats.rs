@@ -25,6 +25,11 @@ impl Summary {
         Some(Self { rounds: sorted.len(), min, median: (low + high) / 2.0, max })
     }
 
+    /// Half of what lies between the smallest and the largest, in percent of the median; `None` if that is zero.
+    pub fn spread(&self) -> Option<f64> {
+        (self.median != 0.0).then(|| 50.0 * (self.max - self.min) / self.median)
+    }
+
     /// This median over that of `baseline`; `None` if that is zero.
     pub fn ratio_to(&self, baseline: &Self) -> Option<f64> {
         (baseline.median != 0.0).then(|| self.median / baseline.median)
@@ -56,6 +61,12 @@ mod tests {
         let slow = Summary::of(&[10.0, 10.0, 1000.0]).unwrap();
         let fast = Summary::of(&[60.0, 60.0, 60.0]).unwrap();
         assert_eq!(fast.ratio_to(&slow), Some(6.0));
+    }
+
+    #[test]
+    fn the_spread_is_half_of_what_lies_between_the_ends() {
+        assert_eq!(Summary::of(&[80.0, 100.0, 140.0]).unwrap().spread(), Some(30.0));
+        assert_eq!(Summary::of(&[0.0]).unwrap().spread(), None);
     }
 
     #[test]

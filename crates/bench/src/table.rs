@@ -2,53 +2,102 @@
 
 use std::fmt::Write;
 
-use crate::disk::{timeline, work};
+use crate::disk::{Placement, timeline, work};
 use crate::plot::utilisation_at;
 use crate::report::Report;
 use crate::stats::Summary;
 use crate::trace::timeline::STEPS;
 use crate::workload::Workload;
 
-/// One line of the table: what is shown of which workload.
-const LINES: [(&str, &str, &str); 12] = [
-    ("IOPS at QD1", "randread-4k-qd1", "iops"),
-    ("IOPS at QD32", "randread-4k-qd32", "iops"),
-    ("IOPS at QD32, writes", "randwrite-4k-qd32", "iops"),
-    ("MiB/s at 128 KiB", "seqread-128k-qd8", "mib_s"),
-    ("latency p50 at QD1, us", "randread-4k-qd1", "latency_us_p50"),
-    ("latency p99 at QD1, us", "randread-4k-qd1", "latency_us_p99"),
-    ("CPU per read at QD32, us", "randread-4k-qd32", "cpu_us_per_op"),
-    ("instructions per read, QD1", "randread-4k-qd1", "instructions_per_op"),
-    ("instructions per read, QD32", "randread-4k-qd32", "instructions_per_op"),
-    ("claim to first read, ms", "driver", "startup_ms"),
-    ("driver memory, MiB", "driver", "driver_peak_mib"),
-    ("idle driver, % of a CPU", "driver", "driver_idle_cpu_percent"),
+/// Columns of the tables: heading, workload, metric.
+type Columns = &'static [(&'static str, &'static str, &'static str)];
+
+/// What can be had, what it costs, and what is said of the driver.
+const TABLES: [Columns; 3] = [
+    &[
+        ("instructions per read, QD1", "randread-4k-qd1", "instructions_per_op"),
+        ("QD32", "randread-4k-qd32", "instructions_per_op"),
+        ("per write, QD32", "randwrite-4k-qd32", "instructions_per_op"),
+        ("per 128 KiB", "seqread-128k-qd8", "instructions_per_op"),
+    ],
+    &[
+        ("IOPS, QD1", "randread-4k-qd1", "iops"),
+        ("QD32", "randread-4k-qd32", "iops"),
+        ("writes, QD32", "randwrite-4k-qd32", "iops"),
+        ("MiB/s, 128 KiB", "seqread-128k-qd8", "mib_s"),
+    ],
+    &[
+        ("latency p50, QD1, us", "randread-4k-qd1", "latency_us_p50"),
+        ("p99, us", "randread-4k-qd1", "latency_us_p99"),
+        ("CPU per read, QD32, us", "randread-4k-qd32", "cpu_us_per_op"),
+        ("claim to first read, ms", "driver", "startup_ms"),
+        ("driver, MiB", "driver", "driver_peak_mib"),
+        ("idle, % CPU", "driver", "driver_idle_cpu_percent"),
+    ],
 ];
 
-/// The placements' columns and their headings.
-const COLUMNS: [(&str, &str); 8] = [
+/// The placements with the headings of their columns.
+const COLUMNS: [(&str, &str); 7] = [
     ("kernel", "kernel"),
-    ("kernel-fio", "kernel, fio"),
-    ("process", "ring3 in process"),
+    ("process", "in process, by interrupt"),
     ("process-polled", "in process, polled"),
+    ("process-adaptive", "ring3 in process"),
     ("process-threads", "in process, interrupt thread"),
     ("export", "ring3 export"),
-    ("export-fio", "ring3 export, fio"),
     ("ublk-null", "ublk null"),
 ];
 
-/// Medians of the placements side by side, with their ratio to the kernel where there is one. Columns and lines that were not
-/// measured are left out.
+/// Placements below each other, with what they had and cost: medians, half of what lies between the smallest and the largest round,
+/// and the ratio to the kernel's best. What was not measured is left out.
 pub fn render(report: &Report) -> String {
-    let columns = columns(report);
-    let mut lines = vec![head("", &columns)];
-    for (name, workload, metric) in LINES {
-        let cells: Vec<String> = columns.iter().map(|(placement, _)| cell(report, workload, placement, metric)).collect();
+    let tables = TABLES.iter().map(|columns| table(report, columns)).filter(|text| !text.is_empty());
+    let mut text = tables.collect::<Vec<_>>().join("\n");
+    if report.ratios.iter().any(|ratio| ratio.best) {
+        text += "\n* the kernel's best, by which the ratios (x) are; under fio the best under fio. \
+                 +-: half of what lies between the smallest and the largest round\n";
+    }
+    text + &schedulers(report) + &host(report)
+}
+
+fn table(report: &Report, columns: Columns) -> String {
+    let has = |(_, workload, metric): &&(&str, &str, &str)| {
+        report.rows.iter().any(|row| row.workload == *workload && row.metric == *metric)
+    };
+    let columns: Vec<_> = columns.iter().filter(has).collect();
+    let mut lines = vec![head("", &columns.iter().map(|(heading, ..)| ("", *heading)).collect::<Vec<_>>())];
+    for placement in Placement::ALL.map(Placement::name) {
+        let cells: Vec<String> = columns.iter().map(|(_, workload, metric)| cell(report, workload, placement, metric)).collect();
         if cells.iter().any(|cell| !cell.is_empty()) {
-            lines.push([vec![name.to_owned()], cells].concat());
+            lines.push([vec![placement.to_owned()], cells].concat());
         }
     }
-    align(&lines)
+    if lines.len() > 1 { align(&lines) } else { String::new() }
+}
+
+/// Which scheduler the block devices had.
+fn schedulers(report: &Report) -> String {
+    let facts = report.facts.iter().filter(|fact| fact.fact == "scheduler");
+    let found: Vec<String> = facts.map(|fact| format!("{} {}", fact.placement, fact.value)).collect();
+    if found.is_empty() { String::new() } else { format!("schedulers: {}\n", found.join("; ")) }
+}
+
+/// Of the host's processors, so much may be taken by others before it is called busy, in percent.
+const BUSY: f64 = 10.0;
+
+/// What others took of the host meanwhile.
+fn host(report: &Report) -> String {
+    let Some(others) = report.get("host", "host", "others_percent") else { return String::new() };
+    let (median, max) = (rounded(others.median), rounded(others.max));
+    match (others.max > BUSY, report.lab.mode.as_str()) {
+        (false, _) => format!("the host was idle otherwise: others took {median} % of its processors, {max} % at most\n"),
+        (true, "instructions") => format!(
+            "the host was busy: others took {median} % of its processors, {max} % at most; counts of instructions do not mind, \
+             but for the kernel at QD1, whose interrupt then comes before it sleeps\n"
+        ),
+        (true, _) => format!(
+            "THE HOST WAS BUSY: others took {median} % of its processors, {max} % at most; by the wall clock, these figures say little\n"
+        ),
+    }
 }
 
 /// What a request takes of the machine: what is told, and under which load.
@@ -123,13 +172,17 @@ fn size_cell(report: &Report, load: &str, placement: &str) -> String {
     format!("{}  {percent:>5}  {micros:>6}", number(throughput))
 }
 
+/// Median, spread if there is one, and the ratio to the kernel's best, which has an asterisk.
 fn cell(report: &Report, workload: &str, placement: &str, metric: &str) -> String {
     let Some(summary) = report.get(workload, placement, metric) else { return String::new() };
-    let kernel = report.get(workload, "kernel", metric).filter(|_| placement != "kernel");
-    match kernel.and_then(|kernel| summary.ratio_to(kernel)) {
-        Some(ratio) => format!("{} ({ratio:.2}x)", number(summary)),
-        None => number(summary),
-    }
+    let best = report.best_kernel(workload, metric, placement.ends_with("-fio")) == Some(placement);
+    let ratio = match report.ratio_to_best(workload, placement, metric) {
+        Some(ratio) => format!(" {ratio:.2}x"),
+        None if best => " *".into(),
+        None => String::new(),
+    };
+    let spread = summary.spread().filter(|_| summary.rounds > 1).map_or(String::new(), |spread| format!(" +-{spread:.0}%"));
+    format!("{}{spread}{ratio}", number(summary))
 }
 
 fn number(summary: &Summary) -> String {
@@ -175,16 +228,31 @@ mod tests {
     }
 
     #[test]
-    fn placements_stand_side_by_side_with_their_ratio_to_the_kernel() {
+    fn placements_stand_below_each_other_with_their_ratio_to_the_kernels_best() {
         let text = render(&report());
-        let line = text.lines().find(|line| line.starts_with("IOPS at QD32")).unwrap();
-        assert!(line.contains("43.0 k") && line.contains("397.0 k (9.23x)"), "{line}");
+        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert!(line("kernel ").contains("43.0 k *"), "{text}");
+        assert!(line("process ").contains("397.0 k 9.23x"), "{text}");
     }
 
     #[test]
     fn what_was_not_measured_has_no_column_and_no_line() {
         let text = render(&report());
         assert!(!text.contains("ublk") && !text.contains("QD1"), "{text}");
-        assert_eq!(text.lines().count(), 2);
+    }
+
+    #[test]
+    fn rounds_that_differ_are_said_to() {
+        let iops = |round, value| Measurement::new(round, "randread-4k-qd1", "kernel").with("iops", value);
+        let text = render(&Report::new("disk", Lab::default(), &[iops(1, 8700.0), iops(2, 10_000.0), iops(3, 14_900.0)]));
+        assert!(text.contains("10.0 k +-31%"), "{text}");
+    }
+
+    #[test]
+    fn a_busy_host_is_said_and_an_idle_one_too() {
+        let host = |percent| Measurement::new(1, "host", "host").with("others_percent", percent);
+        let text = |percent| render(&Report::new("disk", Lab { mode: "wall".into(), ..Lab::default() }, &[host(percent)]));
+        assert!(text(45.0).contains("THE HOST WAS BUSY") && text(45.0).contains("45.0 %"), "{}", text(45.0));
+        assert!(text(1.0).contains("idle otherwise"));
     }
 }

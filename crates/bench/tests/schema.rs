@@ -29,7 +29,9 @@ fn fields(value: &Value, prefix: &str, into: &mut BTreeSet<String>) {
 
 fn report() -> Report {
     let one = |placement, value| Measurement::new(1, "randread-4k-qd1", placement).with("iops", value);
-    Report::new("disk", Lab::default(), &[one(Placement::Kernel, 2.0), one(Placement::Export, 1.0)])
+    let mut kernel = one(Placement::Kernel, 2.0);
+    kernel.facts.insert("scheduler".into(), "none".into());
+    Report::new("disk", Lab::default(), &[kernel, one(Placement::Export, 1.0)])
 }
 
 #[test]

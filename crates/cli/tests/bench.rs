@@ -21,6 +21,26 @@ fn folder(name: &str) -> String {
     folder.display().to_string()
 }
 
+/// All that is measured without fio.
+const PLACEMENTS: [&str; 8] =
+    ["kernel", "kernel-none", "kernel-nomultipath", "kernel-passthrough", "process", "process-polled", "export", "ublk-null"];
+
+#[test]
+#[ignore = "boots a guest"]
+fn fio_at_its_best_reaches_the_kernels_disk_in_every_way() {
+    let out = folder("fio");
+    let fio = ["kernel-fio", "kernel-nomultipath-fio", "kernel-passthrough-fio", "export-fio"];
+    let placements: Vec<&str> = fio.iter().flat_map(|name| ["--placement", *name]).collect();
+    let options = ["--quick", "--rounds", "1", "--workload", "randread-4k-qd32", "--out", &out];
+    let output = ring3(&[&["bench", "disk"][..], &options, &placements].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/disk.json")).unwrap()).unwrap();
+    for placement in fio {
+        let get = |metric| report.get("randread-4k-qd32", placement, metric).unwrap_or_else(|| panic!("{placement} {metric}"));
+        assert!(get("iops").min > 0.0 && get("errors").max == 0.0, "{placement}");
+    }
+}
+
 #[test]
 #[ignore = "boots a guest"]
 fn the_quick_form_measures_every_placement_and_writes_report_and_figure() {
@@ -31,13 +51,24 @@ fn the_quick_form_measures_every_placement_and_writes_report_and_figure() {
     assert_eq!((report.bench.as_str(), report.lab.mode.as_str(), report.lab.vcpus), ("disk", "wall", 2));
     assert!(report.lab.kernel.starts_with("6.12") && report.lab.qemu != "none", "{:?}", report.lab);
     for workload in ring3_bench::workload::STANDARD {
-        for placement in ["kernel", "process", "export", "ublk-null"] {
+        for placement in PLACEMENTS {
             let get =
                 |metric| report.get(workload, placement, metric).unwrap_or_else(|| panic!("{workload} {placement} {metric}"));
             assert_eq!((get("iops").rounds, get("errors").max), (2, 0.0), "{workload} {placement}");
             assert!(get("iops").min > 0.0 && get("latency_us_p50").min > 0.0, "{workload} {placement}");
         }
     }
+    for (placement, fact, value) in [
+        ("kernel", "multipath", "Y"),
+        ("kernel-none", "scheduler", "none"),
+        ("kernel-nomultipath", "multipath", "N"),
+        ("kernel-passthrough", "device", "/dev/ng0n1"),
+    ] {
+        assert_eq!(report.fact(placement, fact), Some(value), "{placement} {fact}");
+    }
+    let best = report.ratios.iter().find(|ratio| ratio.placement == "process" && ratio.metric == "iops" && ratio.best);
+    assert!(best.is_some_and(|best| best.baseline.starts_with("kernel")), "{best:?}");
+    assert!(report.get("host", "host", "others_percent").is_some_and(|others| others.rounds == 2));
     assert!(report.get("driver", "export", "startup_ms").is_some_and(|startup| startup.max < 10_000.0));
     assert!(std::fs::read_to_string(format!("{out}/disk.svg")).unwrap().contains("randread-4k-qd32, wall clock"));
     assert!(!Path::new(&format!("{out}/disk-wall.rounds")).exists());
@@ -55,7 +86,7 @@ fn the_papers_figure_has_throughput_and_utilisation_of_every_placement_under_bot
         assert_eq!((report.lab.mode.as_str(), report.lab.instruction_ns, report.lab.vcpus), (mode, nanos, 1));
         assert_eq!(report.lab.disk, "nvme, 4000 commands/s and 50 MiB/s");
         for workload in ["seqread-512-qd1", "seqread-4k-qd1", "seqread-64k-qd1", "seqread-4m-qd1"] {
-            for placement in ["kernel", "process", "export", "ublk-null"] {
+            for placement in ["kernel", "process-adaptive", "export", "ublk-null"] {
                 let get = |metric| {
                     report.get(workload, placement, metric).unwrap_or_else(|| panic!("{mode} {workload} {placement} {metric}"))
                 };
@@ -78,8 +109,9 @@ fn the_papers_figure_has_panels_for_ahci_and_for_ide_whose_one_controller_change
     for controller in ["ahci", "ide"] {
         let text = std::fs::read_to_string(format!("{out}/leslie-{controller}.json")).unwrap();
         let report: Report = serde_json::from_str(&text).unwrap();
-        for (load, placement) in
-            ["seqread-512-qd1", "seqread-64k-qd1"].into_iter().flat_map(|load| ["kernel", "process", "export"].map(|p| (load, p)))
+        for (load, placement) in ["seqread-512-qd1", "seqread-64k-qd1"]
+            .into_iter()
+            .flat_map(|load| ["kernel", "process-adaptive", "export"].map(|p| (load, p)))
         {
             let errors = report.get(load, placement, "errors").unwrap_or_else(|| panic!("{controller} {load} {placement}"));
             assert_eq!(errors.max, 0.0, "{controller} {load} {placement}");
@@ -122,7 +154,7 @@ fn work_is_distributed_in_three_ways_at_three_loads() {
     assert!(output.status.success(), "{}", said(&output));
     let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/work-nvme.json")).unwrap()).unwrap();
     for load in ["randread-4k-qd32-at1000", "randread-4k-qd32-at5000", "randread-4k-qd32"] {
-        for placement in ["process-polled", "process-threads", "process"] {
+        for placement in ["process-polled", "process-threads", "process-adaptive"] {
             let get =
                 |metric| report.get(load, placement, metric).unwrap_or_else(|| panic!("{load} {placement} {metric}")).median;
             assert!(
@@ -131,7 +163,7 @@ fn work_is_distributed_in_three_ways_at_three_loads() {
             );
         }
     }
-    assert!(report.get("randread-4k-qd32-at1000", "process", "iops").unwrap().median < 1100.0);
+    assert!(report.get("randread-4k-qd32-at1000", "process-adaptive", "iops").unwrap().median < 1100.0);
 }
 
 #[test]

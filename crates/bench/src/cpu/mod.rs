@@ -5,8 +5,10 @@
 //! [`Soaker`] counts what is left of the processor.
 
 mod idle;
+mod others;
 mod soaker;
 
+pub use others::Others;
 pub use soaker::Soaker;
 
 use std::fs;
@@ -105,13 +107,18 @@ fn status_field(text: &str, name: &str) -> Option<u64> {
     line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Everything but idle and iowait of the first line of `/proc/stat`, whose unit is 10 ms on every Linux. [proc(5)]
+/// Everything but idle and iowait of the first line of `/proc/stat`. [proc(5)]
 fn busy_time(text: &str) -> Option<Duration> {
     let mut fields = text.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace().map(str::parse::<u64>);
     let mut field = || fields.next()?.ok();
     let (user, nice, system, _idle, _iowait) = (field()?, field()?, field()?, field()?, field()?);
     let (irq, softirq, steal) = (field()?, field()?, field().unwrap_or(0));
-    Some(Duration::from_millis(10 * (user + nice + system + irq + softirq + steal)))
+    Some(ticks(user + nice + system + irq + softirq + steal))
+}
+
+/// Time of so many ticks of what the kernel tells, which are 10 ms on every Linux. [proc(5)]
+fn ticks(count: u64) -> Duration {
+    Duration::from_millis(10 * count)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The rounds on this machine.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,10 +8,11 @@ use std::time::{Duration, Instant};
 use ring3_class::block::Disk;
 use ring3_device::wait::DEFAULT_POLL;
 
+use super::kernel::{KernelDisk, block_facts};
 use super::leslie::Gauge;
-use super::{Event, Export, Placement, Plan, Progress, Study};
+use super::{Driver, Event, Export, Placement, Plan, Progress, Study, Tuning};
 use crate::cpu::{Soaker, peak_memory, process_time};
-use crate::load::{Direct, File, FileOptions, Limit, Load, Target, run};
+use crate::load::{Direct, File, FileOptions, Limit, Load, Passthrough, Target, run};
 use crate::measure::{Method, measure};
 use crate::report::{Lab, Measurement};
 use crate::workload::Workload;
@@ -24,10 +26,6 @@ const IDLE_INSTRUCTIONS: Duration = Duration::from_millis(100);
 
 /// The load whose first request ends the start-up.
 const FIRST: &str = "randread-4k-qd1";
-
-/// How long a load polls before it sleeps, as long as that pays: it has nothing else to do, and a guest without KVM takes some
-/// hundred microseconds for what hardware does in ten.
-const POLL: Duration = Duration::from_millis(1);
 
 /// How the driver in this process waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +43,8 @@ pub type OpenDisk<'a> = dyn Fn(Waiting) -> Result<Arc<dyn Disk>, Error> + 'a;
 pub struct Programs<'a> {
     /// The disk that the kernel drives.
     pub kernel: Option<PathBuf>,
+    /// A folder with the modules of its NVMe driver, if that may be loaded anew.
+    pub modules: Option<PathBuf>,
     /// The way to the disk in this process.
     pub open: Option<&'a OpenDisk<'a>>,
     /// Arguments of this program that export the disk.
@@ -64,6 +64,8 @@ pub type HandOver<'a> = dyn Fn(bool) -> Result<(), Error> + 'a;
 pub(super) enum Way<'a> {
     /// A block device, and its driver's process if it has one of its own.
     Path(&'a Path, Option<u32>),
+    /// The block device of an NVMe disk that takes commands past it.
+    Passthrough(&'a Path),
     /// A disk of this process.
     Disk(&'a dyn Disk),
 }
@@ -73,15 +75,21 @@ impl Way<'_> {
     pub(super) fn driver(&self) -> Option<u32> {
         match self {
             Self::Path(_, driver) => *driver,
-            Self::Disk(_) => None,
+            Self::Passthrough(_) | Self::Disk(_) => None,
         }
+    }
+
+    /// Commands past the block layer are for loads alone.
+    pub(super) fn no_passthrough() -> Error {
+        Error::Invalid("kernel-passthrough is for loads: a figure reads block devices".into())
     }
 }
 
 /// Measures the rounds of `plan` from `first` on (the first is 1), and tells `progress` of every step.
 pub fn run_here(plan: &Plan, first: u32, programs: &Programs, progress: &mut Progress) -> Result<(), Error> {
     let means = Means::of(plan)?;
-    let mut here = Here { plan, programs, means, progress };
+    let kernel = programs.kernel.as_deref().map(|path| KernelDisk::new(path, programs.modules.as_deref()));
+    let mut here = Here { plan, programs, kernel, means, progress };
     (here.progress)(&Event::Begin(machine(plan.instructions)));
     for round in first..=plan.rounds {
         // Every other round goes the other way round, so that no placement always follows the same one.
@@ -94,18 +102,6 @@ pub fn run_here(plan: &Plan, first: u32, programs: &Programs, progress: &mut Pro
         (here.progress)(&Event::Round { round });
     }
     Ok(())
-}
-
-impl Placement {
-    /// Whether the driver goes on running from one to the other.
-    fn shares_driver_with(self, other: Self) -> bool {
-        let driver = |placement| match placement {
-            Self::KernelFio => Self::Kernel,
-            Self::ExportFio => Self::Export,
-            other => other,
-        };
-        driver(self) == driver(other)
-    }
 }
 
 /// What a study measures with, calibrated once.
@@ -150,6 +146,7 @@ pub fn machine(instructions: bool) -> Lab {
 struct Here<'a> {
     plan: &'a Plan,
     programs: &'a Programs<'a>,
+    kernel: Option<KernelDisk>,
     means: Means,
     progress: &'a mut Progress<'a>,
 }
@@ -157,31 +154,39 @@ struct Here<'a> {
 impl Here<'_> {
     /// Measures placements that share a driver, while it runs.
     fn turn(&mut self, round: u32, turn: &[Placement]) -> Result<(), Error> {
-        if let (Some(hand_over), Some(first)) = (self.programs.hand_over, turn.first()) {
-            match first {
-                Placement::Kernel | Placement::KernelFio => hand_over(false)?,
-                Placement::UblkNull => {}
-                _ => hand_over(true)?,
-            }
+        let Some(&first) = turn.first() else { return Ok(()) };
+        let driver = first.driver();
+        if let Some(hand_over) = self.programs.hand_over.filter(|_| driver != Driver::Null) {
+            hand_over(!matches!(driver, Driver::Kernel(_)))?;
         }
-        match turn.first() {
-            Some(Placement::Kernel | Placement::KernelFio) => {
-                let path = self.programs.kernel.as_deref();
-                let path = path.ok_or_else(|| missing("a disk that the kernel drives (--disk)"))?.to_owned();
-                self.study(round, turn, &Way::Path(&path, None))
-            }
-            Some(&placement @ (Placement::Process | Placement::ProcessPolled | Placement::ProcessThreads)) => {
-                self.process(round, placement)
-            }
-            Some(Placement::Export | Placement::ExportFio) => {
+        match driver {
+            Driver::Kernel(tuning) => self.kernels(round, turn, tuning),
+            Driver::Process => self.process(round, first),
+            Driver::Export => {
                 let arguments = self.programs.export.clone().ok_or_else(|| missing("a device to claim (--device)"))?;
                 self.exported(round, turn, &arguments)
             }
-            Some(Placement::UblkNull) => {
+            Driver::Null => {
                 let arguments = self.programs.null.clone().ok_or_else(|| missing("the null export"))?;
                 self.exported(round, turn, &arguments)
             }
-            None => Ok(()),
+        }
+    }
+
+    fn kernels(&mut self, round: u32, turn: &[Placement], tuning: Tuning) -> Result<(), Error> {
+        let disk = self.kernel.as_mut().ok_or_else(|| missing("a disk that the kernel drives (--disk)"))?;
+        disk.tune(tuning)?;
+        let (path, facts) = (disk.path().to_owned(), disk.facts(tuning));
+        self.facts(round, turn, &facts);
+        let way = if tuning == Tuning::Passthrough { Way::Passthrough(&path) } else { Way::Path(&path, None) };
+        self.study(round, turn, &way)
+    }
+
+    /// What is so of the placements of a turn.
+    fn facts(&mut self, round: u32, turn: &[Placement], facts: &BTreeMap<String, String>) {
+        for placement in turn {
+            let measured = Measurement { facts: facts.clone(), ..Measurement::new(round, "driver", placement) };
+            (self.progress)(&Event::Measured(measured));
         }
     }
 
@@ -192,7 +197,7 @@ impl Here<'_> {
                 (self.progress)(&Event::Cell { round, workload: load.to_string(), placement });
                 let into = Measurement::new(round, load, placement);
                 let measured = match (&self.means, &self.plan.study) {
-                    (Means::Loads(method), _) => loads(way, load, placement.is_fio(), method, into)?,
+                    (Means::Loads(method), _) => loads(way, load, placement, method, into)?,
                     (Means::Leslie(gauge), Study::Leslie(leslie)) => {
                         let gauge = if placement == Placement::UblkNull { gauge.without_disk() } else { *gauge };
                         leslie.measure(way, load, gauge, into)?
@@ -210,11 +215,10 @@ impl Here<'_> {
     fn process(&mut self, round: u32, placement: Placement) -> Result<(), Error> {
         let open = self.programs.open.ok_or_else(|| missing("a device to claim (--device)"))?;
         let start = Instant::now();
-        let disk = open(match (placement, &self.means) {
-            (Placement::ProcessPolled, _) => Waiting::Polled,
-            (_, Means::Loads(_)) => Waiting::Interrupt(POLL),
-            (_, Means::Leslie(_) | Means::Work(_)) => Waiting::Interrupt(DEFAULT_POLL),
-            (_, Means::Timeline) => Waiting::Interrupt(Duration::ZERO),
+        let disk = open(match placement {
+            Placement::ProcessPolled => Waiting::Polled,
+            Placement::Process => Waiting::Interrupt(Duration::ZERO),
+            _ => Waiting::Interrupt(DEFAULT_POLL),
         })?;
         first_read(&mut Direct::open(&*disk, 1, 4096)?)?;
         let startup = start.elapsed();
@@ -232,6 +236,7 @@ impl Here<'_> {
             Means::Loads(_) => idle_percent(export.pid(), if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE }),
             Means::Leslie(_) | Means::Timeline | Means::Work(_) => None,
         };
+        self.facts(round, turn, &block_facts(export.device()));
         self.study(round, turn, &Way::Path(export.device(), Some(export.pid())))?;
         let placement = if turn.contains(&Placement::UblkNull) { Placement::UblkNull } else { Placement::Export };
         self.driver(round, placement, startup, export.pid(), idle);
@@ -252,14 +257,21 @@ impl Here<'_> {
 }
 
 /// A load for a time, by our generator or by fio.
-fn loads(way: &Way, load: Workload, by_fio: bool, method: &Method, into: Measurement) -> Result<Measurement, Error> {
+fn loads(way: &Way, load: Workload, placement: Placement, method: &Method, into: Measurement) -> Result<Measurement, Error> {
     match way {
-        Way::Path(path, _) if by_fio => fio::measure(path, load, method.time, method.seed, into),
+        Way::Path(path, _) if placement.is_fio() => fio::measure(fio::Engine::Block(path), load, method, into),
+        Way::Passthrough(path) if placement.is_fio() => fio::measure(fio::Engine::Passthrough(path), load, method, into),
         Way::Path(path, driver) => {
             let mut target = File::open(path, load.depth, load.bytes, FileOptions { write: load.writes(), direct: true })?;
             measure(&mut target, load, method, *driver, into)
         }
-        Way::Disk(disk) => measure(&mut Direct::open(*disk, load.depth, load.bytes)?, load, method, None, into),
+        Way::Passthrough(path) => {
+            measure(&mut Passthrough::open(path, load.depth, load.bytes, load.writes())?, load, method, None, into)
+        }
+        Way::Disk(disk) => {
+            let polled = placement == Placement::ProcessPolled;
+            measure(&mut Direct::open(*disk, load.depth, load.bytes)?.polling(polled), load, method, None, into)
+        }
     }
 }
 

@@ -1,84 +1,13 @@
 //! What is measured, and what is told while it is.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
-use super::{Leslie, Timeline, Work, timeline, work};
+use super::{Leslie, Placement, Timeline, Work, timeline, work};
 use crate::report::{Lab, Measurement};
 use crate::workload::Workload;
 
 /// One instruction is 2^3 ns for a disk that takes real time: 125 million a second.
 const PACED_SHIFT: u32 = 3;
-
-/// Where the driver is, and who makes the load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Placement {
-    /// The kernel's driver, our generator over io_uring.
-    Kernel,
-    /// The kernel's driver under fio.
-    KernelFio,
-    /// ring3's driver in the process of our generator.
-    Process,
-    /// The same, never sleeping.
-    ProcessPolled,
-    /// The same, with a thread of its own for the interrupt.
-    ProcessThreads,
-    /// ring3's driver in a process of its own, exported over ublk; our generator over io_uring.
-    Export,
-    /// The same under fio.
-    ExportFio,
-    /// ublk with nothing behind it: the floor that ublk itself sets.
-    UblkNull,
-}
-
-impl Placement {
-    /// All of them, in the order of their turns.
-    pub const ALL: [Self; 8] = [
-        Self::Kernel,
-        Self::KernelFio,
-        Self::Process,
-        Self::ProcessPolled,
-        Self::ProcessThreads,
-        Self::Export,
-        Self::ExportFio,
-        Self::UblkNull,
-    ];
-
-    /// The ones that ordinary loads are measured in.
-    pub const LOADS: [Self; 6] = [Self::Kernel, Self::KernelFio, Self::Process, Self::Export, Self::ExportFio, Self::UblkNull];
-
-    /// Whether fio makes the load.
-    pub fn is_fio(self) -> bool {
-        matches!(self, Self::KernelFio | Self::ExportFio)
-    }
-}
-
-impl FromStr for Placement {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|placement| placement.to_string() == text);
-        found.ok_or_else(|| format!("{text:?} is no placement: {}", Self::ALL.map(|placement| placement.to_string()).join(", ")))
-    }
-}
-
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kernel => "kernel",
-            Self::KernelFio => "kernel-fio",
-            Self::Process => "process",
-            Self::ProcessPolled => "process-polled",
-            Self::ProcessThreads => "process-threads",
-            Self::Export => "export",
-            Self::ExportFio => "export-fio",
-            Self::UblkNull => "ublk-null",
-        })
-    }
-}
 
 /// The disk's controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -58,13 +58,13 @@ pub fn targets(report: &Report, sectors: &[u32]) -> Vec<Target> {
     let all = [
         target(
             "in process: the throughput of the kernel's driver at every size (to 1 %)",
-            lost("process", sectors),
+            lost("process-adaptive", sectors),
             "% less",
             Some(1.0),
         ),
         target(
             "in process: no more CPU than it at any size (to 0.5 points)",
-            spent("process", sectors),
+            spent("process-adaptive", sectors),
             "points more",
             Some(0.5),
         ),

@@ -78,7 +78,7 @@ impl Timeline {
 
 fn script(placement: Placement) -> &'static [Step] {
     match placement {
-        Placement::Process => PROCESS,
+        Placement::Process | Placement::ProcessAdaptive => PROCESS,
         Placement::ProcessPolled => POLLED,
         Placement::Export | Placement::ExportFio | Placement::UblkNull => EXPORT,
         _ => KERNEL,
@@ -113,6 +113,7 @@ impl Session<'_, '_, '_> {
         let mut reader: Reader = match self.way {
             Way::Path(path, _) => by_read(path, self.load.bytes)?,
             Way::Disk(disk) => by_queue(*disk, self.load.bytes, self.polled)?,
+            Way::Passthrough(_) => return Err(Way::no_passthrough()),
         };
         let (requests, mut marks) = (u64::from(self.requests), Vec::with_capacity(self.requests as usize));
         let (events, tick) = self.record(WARM_UP + requests, &mut || {
@@ -128,6 +129,7 @@ impl Session<'_, '_, '_> {
         let mut target: Box<dyn Target> = match self.way {
             Way::Path(path, _) => Box::new(File::open(path, load.depth, load.bytes, FileOptions { write: false, direct: true })?),
             Way::Disk(disk) => Box::new(Direct::open(*disk, load.depth, load.bytes)?.polling(self.polled)),
+            Way::Passthrough(_) => return Err(Way::no_passthrough()),
         };
         let mut marks = Vec::with_capacity(2);
         let (events, tick) = self.record(requests, &mut || {

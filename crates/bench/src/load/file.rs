@@ -1,25 +1,14 @@
 //! A kernel block device, or a file, through io_uring as the target.
-//!
-//! The kernel's side is given what makes it fast: registered file and buffers, completions run in the submitter's own system call,
-//! one system call per turn. What the comparison shows is then the driver's place, not a lazy generator.
-//!
-//! # Waiting
-//! A timeout operation of one second is always in flight, so that no wait is unbounded and none pays for a timer of its own.
 
 use std::fs::OpenOptions;
-use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{cqueue, opcode, squeue, types};
 
-use super::buffers::Buffers;
+use super::ring::Ring;
 use super::{Done, Target};
 use crate::Error;
-
-/// The timeout operation's name among the slots.
-const TIMER: u64 = u64::MAX;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug)]
@@ -32,55 +21,20 @@ pub struct FileOptions {
 
 /// An open file with a ring and a registered buffer for each slot.
 pub struct File {
-    // Field order is drop order: the ring goes before the memory that it refers to.
-    ring: IoUring,
-    _file: std::fs::File,
-    memory: Buffers,
-    /// Where the kernel reads the timeout's length while it is submitted.
-    second: Box<types::Timespec>,
-    timer_armed: bool,
-    name: String,
+    ring: Ring<squeue::Entry, cqueue::Entry>,
     capacity: u64,
-    depth: u16,
-    /// Calls of io_uring_enter.
-    enters: u64,
 }
 
 impl File {
     /// Opens `path` for `depth` requests of up to `bytes` bytes.
     pub fn open(path: &Path, depth: u16, bytes: u32, options: FileOptions) -> Result<Self, Error> {
-        let name = path.display().to_string();
-        let failed = |what: &str, error: io::Error| Error::os(format!("{what} {name}"), error);
         let (file, capacity) = open(path, options)?;
-        let mut builder = IoUring::builder();
-        builder.setup_single_issuer().setup_defer_taskrun();
-        let ring =
-            builder.build(u32::from(depth) + 1).map_err(|error| failed("making an io_uring (Linux 6.1 or later) for", error))?;
-        let memory = Buffers::new(usize::from(depth), bytes as usize)?;
-        let iovecs: Vec<_> = (0..usize::from(depth)).map(|slot| memory.iovec(slot)).collect();
-        // SAFETY: the buffers are a mapping that `File` keeps until after the ring is gone.
-        unsafe { ring.submitter().register_buffers(&iovecs) }
-            .map_err(|error| failed("registering buffers (enough locked memory? ulimit -l) for", error))?;
-        ring.submitter().register_files(&[file.as_raw_fd()]).map_err(|error| failed("registering", error))?;
-        let second = Box::new(types::Timespec::new().sec(1));
-        Ok(Self { ring, _file: file, memory, second, timer_armed: false, name, capacity, depth, enters: 0 })
+        Ok(Self { ring: Ring::new(file, path.display().to_string(), depth, bytes)?, capacity })
     }
 
     /// Calls of io_uring_enter so far.
     pub fn enters(&self) -> u64 {
-        self.enters
-    }
-
-    fn push(&mut self, entry: &io_uring::squeue::Entry) -> Result<(), Error> {
-        // SAFETY: what the entries refer to, the slots' buffers and the timeout's length, lives as long as the ring.
-        unsafe { self.ring.submission().push(entry) }
-            .map_err(|_| Error::Invalid(format!("{}: more requests than the ring has slots", self.name)))
-    }
-
-    fn arm_timer(&mut self) -> Result<(), Error> {
-        let entry = opcode::Timeout::new(&raw const *self.second).build().user_data(TIMER);
-        self.timer_armed = true;
-        self.push(&entry)
+        self.ring.enters()
     }
 }
 
@@ -110,51 +64,36 @@ impl Target for File {
     }
 
     fn depth(&self) -> u16 {
-        self.depth
+        self.ring.depth()
     }
 
     #[inline]
     fn queue(&mut self, slot: u16, write: bool, offset: u64, len: u32) -> Result<(), Error> {
-        let (buffer, file) = (self.memory.slot(usize::from(slot)), types::Fixed(0));
+        let (buffer, file) = (self.ring.memory.slot(usize::from(slot)), types::Fixed(0));
         let entry = match write {
             true => opcode::WriteFixed::new(file, buffer, len, slot).offset(offset).build(),
             false => opcode::ReadFixed::new(file, buffer, len, slot).offset(offset).build(),
         };
-        self.memory.expect(slot, len);
-        self.push(&entry.user_data(u64::from(slot)))
+        self.ring.memory.expect(slot, len);
+        self.ring.push(&entry.user_data(u64::from(slot)))
     }
 
     #[inline]
     fn proceed(&mut self) -> Result<(), Error> {
-        if !self.timer_armed {
-            self.arm_timer()?;
-        }
-        self.enters += 1;
-        match self.ring.submit_and_wait(1) {
-            Ok(_) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(()),
-            Err(error) => Err(Error::os(format!("submitting to {}", self.name), error)),
-        }
+        self.ring.proceed()
     }
 
     #[inline]
     fn finished(&mut self) -> Result<Option<Done>, Error> {
-        while let Some(entry) = self.ring.completion().next() {
-            if entry.user_data() == TIMER {
-                self.timer_armed = false;
-                continue;
-            }
-            let slot = entry.user_data() as u16;
-            return Ok(Some(Done { slot, ok: self.memory.is_expected(slot, entry.result()) }));
-        }
-        Ok(None)
+        let done = self.ring.finished();
+        Ok(done.map(|(slot, result)| Done { slot, ok: self.ring.memory.is_expected(slot, result) }))
     }
 
     fn fill(&mut self, slot: u16, bytes: &[u8]) -> Result<(), Error> {
-        self.memory.fill(slot, bytes)
+        self.ring.memory.fill(slot, bytes)
     }
 
     fn copy_out(&self, slot: u16, bytes: &mut [u8]) -> Result<(), Error> {
-        self.memory.copy_out(slot, bytes)
+        self.ring.memory.copy_out(slot, bytes)
     }
 }

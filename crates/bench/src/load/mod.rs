@@ -1,8 +1,8 @@
-//! The load generator: one loop, three targets.
+//! The load generator: one loop, four targets.
 //!
 //! # Shape
-//! A [`Target`] is what requests go to: a kernel block device or file through io_uring ([`File`]) or read() in a loop ([`Pread`]), or a
-//! class queue in this process ([`Direct`]). [`run`] keeps `depth` requests in flight on it until the time or the count is over.
+//! A [`Target`] is what requests go to: a kernel block device or file through io_uring ([`File`]) or read() in a loop ([`Pread`]), the
+//! kernel's NVMe driver past its block layer ([`Passthrough`]), or a class queue in this process ([`Direct`]). [`run`] keeps `depth` requests in flight on it until the time or the count is over.
 //!
 //! # Cost
 //! Nothing is allocated per request. The clock is read only if latency is asked for, and then once per turn of the loop, not per
@@ -12,7 +12,9 @@ mod buffers;
 mod direct;
 mod file;
 mod offsets;
+mod passthrough;
 mod pread;
+mod ring;
 mod run;
 mod stamp;
 mod stop;
@@ -20,6 +22,7 @@ mod threaded;
 
 pub use direct::{Direct, Streaming};
 pub use file::{File, FileOptions};
+pub use passthrough::{Passthrough, generic_device};
 pub use pread::Pread;
 pub use run::{Latency, Limit, Load, Outcome, run};
 pub use threaded::Threaded;

@@ -11,7 +11,7 @@ use crate::workload::{SECTOR, Workload};
 /// no work to do at all.
 const PLACEMENTS: [(&str, &str, &str, &str); 4] = [
     ("kernel", "kernel's driver", "#555555", "none"),
-    ("process", "ring3 in process", "#0072b2", "2 3"),
+    ("process-adaptive", "ring3 in process", "#0072b2", "2 3"),
     ("export", "ring3 export", "#d55e00", "7 4"),
     ("ublk-null", "ublk, no driver", "#aaaaaa", "8 3 2 3"),
 ];

@@ -1,6 +1,7 @@
 //! A report as a figure: one panel for each clock, workload and metric, one bar for each placement; or curves over sizes.
 //!
-//! Bars are medians and start at zero; the thin line on a bar reaches from the smallest to the largest round.
+//! Bars are medians and start at zero; the thin line on a bar reaches from the smallest to the largest round. Beside a bar stands its
+//! median, and its ratio to the best of the kernel's placements, which has an asterisk.
 
 mod curves;
 mod steps;
@@ -11,7 +12,7 @@ pub use steps::draw as draw_steps;
 
 use svg::{Anchor, Svg};
 
-use crate::disk::work;
+use crate::disk::{Driver, Placement, work};
 use crate::report::{Report, unit};
 use crate::stats::Summary;
 use crate::table::rounded;
@@ -20,44 +21,74 @@ use crate::workload::STANDARD;
 /// The rows of panels; one without data is left out.
 const ROWS: [&str; 5] = ["iops", "cpu_us_per_op", "instructions_per_op", "busy_percent", "latency_us_p50"];
 
-/// The placements, in the order of their bars, with colours that stay apart in grey and for the colour-blind.
+/// The colours of the placements, which stay apart in grey and for the colour-blind; what fio did is paler.
 /// [Okabe, Ito: Color Universal Design, 2008]
-const PLACEMENTS: [(&str, &str); 8] = [
-    ("kernel", "#555555"),
-    ("kernel-fio", "#aaaaaa"),
-    ("process", "#0072b2"),
-    ("process-polled", "#56b4e9"),
-    ("process-threads", "#009e73"),
-    ("export", "#d55e00"),
-    ("export-fio", "#e69f00"),
-    ("ublk-null", "#cccccc"),
-];
+fn colour(placement: Placement) -> &'static str {
+    match (placement.driver(), placement) {
+        (Driver::Kernel(_), _) if placement.is_fio() => "#bbbbbb",
+        (Driver::Kernel(_), _) => "#555555",
+        (_, Placement::Process) => "#0072b2",
+        (_, Placement::ProcessPolled) => "#56b4e9",
+        (_, Placement::ProcessAdaptive) => "#009e73",
+        (_, Placement::ProcessThreads) => "#cc79a7",
+        (_, Placement::Export) => "#d55e00",
+        (_, Placement::ExportFio) => "#e69f00",
+        (_, _) => "#dddddd",
+    }
+}
 
-const PANEL: (f64, f64) = (320.0, 210.0);
+/// Width of a panel, and of the names on the left of a row of panels.
+const PANEL: f64 = 330.0;
+const NAMES: f64 = 160.0;
 const MARGIN: f64 = 24.0;
 const HEAD: f64 = 64.0;
-/// Room of a panel's title, its axis and its ticks.
-const INSET: (f64, f64, f64) = (36.0, 58.0, 14.0);
+/// From one bar to the next, and a bar's own height.
+const SLOT: f64 = 17.0;
+const BAR: f64 = 11.0;
+/// A panel's title above its bars, its ticks below them.
+const TITLE: f64 = 40.0;
+const TICKS: f64 = 34.0;
+/// What stands beside a bar.
+const VALUE: f64 = 92.0;
 
 struct Panel<'a> {
     title: String,
     axis: String,
-    bars: Vec<(&'static str, &'static str, &'a Summary)>,
+    bars: Vec<Bar<'a>>,
+}
+
+struct Bar<'a> {
+    placement: Placement,
+    summary: &'a Summary,
+    /// Its value in words.
+    label: String,
 }
 
 /// Draws `reports`, which differ in their clock.
 pub fn draw(reports: &[Report]) -> String {
     let rows: Vec<Vec<Panel>> = reports.iter().flat_map(rows_of).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(1).max(1) as f64;
-    let mut svg = Svg::new(columns * PANEL.0 + 2.0 * MARGIN, HEAD + rows.len() as f64 * PANEL.1 + MARGIN);
+    let heights: Vec<f64> = rows.iter().map(|row| TITLE + placements(row).len() as f64 * SLOT + TICKS).collect();
+    let mut svg = Svg::new(NAMES + columns * PANEL + 2.0 * MARGIN, HEAD + heights.iter().sum::<f64>() + MARGIN);
     head(&mut svg, reports);
-    for (row, panels) in rows.iter().enumerate() {
-        for (column, panel) in panels.iter().enumerate() {
-            let origin = (MARGIN + column as f64 * PANEL.0, HEAD + row as f64 * PANEL.1);
-            panel.draw(&mut svg, origin);
+    let mut y = HEAD;
+    for (panels, height) in rows.iter().zip(heights) {
+        let names = placements(panels);
+        for (index, placement) in names.iter().enumerate() {
+            svg.text((MARGIN + NAMES - 8.0, y + TITLE + index as f64 * SLOT + 9.5), 11, Anchor::End, placement.name());
         }
+        for (column, panel) in panels.iter().enumerate() {
+            panel.draw(&mut svg, (MARGIN + NAMES + column as f64 * PANEL, y), &names);
+        }
+        y += height;
     }
     svg.finish()
+}
+
+/// The placements of a row of panels.
+fn placements(panels: &[Panel]) -> Vec<Placement> {
+    let drawn = |placement: &Placement| panels.iter().any(|panel| panel.bars.iter().any(|bar| bar.placement == *placement));
+    Placement::ALL.into_iter().filter(drawn).collect()
 }
 
 fn rows_of(report: &Report) -> Vec<Vec<Panel<'_>>> {
@@ -74,8 +105,11 @@ fn suited<'a>(workload: &str, metric: &'a str) -> &'a str {
 }
 
 fn panel<'a>(report: &'a Report, workload: &str, metric: &str) -> Option<Panel<'a>> {
-    let bars: Vec<_> =
-        PLACEMENTS.iter().filter_map(|&(name, colour)| Some((name, colour, report.get(workload, name, metric)?))).collect();
+    let bars = Placement::ALL.into_iter().filter_map(|placement| {
+        let summary = report.get(workload, placement.name(), metric)?;
+        Some(Bar { placement, summary, label: label(report, workload, placement, metric, summary) })
+    });
+    let bars: Vec<_> = bars.collect();
     let clock = if report.lab.mode == "instructions" { "instruction time" } else { "wall clock" };
     let name = match metric {
         "iops" => "requests".into(),
@@ -90,44 +124,50 @@ fn panel<'a>(report: &'a Report, workload: &str, metric: &str) -> Option<Panel<'
     (!panel.bars.is_empty()).then_some(panel)
 }
 
+/// A median, with its ratio to the kernel's best, which has an asterisk.
+fn label(report: &Report, workload: &str, placement: Placement, metric: &str, summary: &Summary) -> String {
+    let ratio = report.ratio_to_best(workload, placement.name(), metric).map(|ratio| format!(" ({ratio:.2}x)"));
+    let best = report.best_kernel(workload, metric, placement.is_fio()) == Some(placement.name());
+    let mark = ratio.unwrap_or_else(|| if best { " *".into() } else { String::new() });
+    rounded(summary.median) + &mark
+}
+
 fn head(svg: &mut Svg, reports: &[Report]) {
     let Some(first) = reports.first() else { return };
     let rounds = first.rows.iter().map(|row| row.summary.rounds).max().unwrap_or(0);
     let title = format!("{}: the same device, its driver in different places", first.bench);
     svg.text((MARGIN, 26.0), 16, Anchor::Start, &title);
     let lab = &first.lab;
-    let line =
-        format!("Linux {}, QEMU {}; median of {rounds} rounds, lines from the smallest to the largest", lab.kernel, lab.qemu);
+    let line = format!(
+        "Linux {}, QEMU {}; median of {rounds} rounds, lines from the smallest to the largest; ratios to the kernel's best (*)",
+        lab.kernel, lab.qemu
+    );
     svg.text((MARGIN, 46.0), 11, Anchor::Start, &line);
 }
 
 impl Panel<'_> {
-    fn draw(&self, svg: &mut Svg, (x, y): (f64, f64)) {
-        let (top, left, right) = INSET;
-        let (base, height) = (y + PANEL.1 - 34.0, PANEL.1 - 34.0 - top - 12.0);
-        let largest = self.bars.iter().map(|(_, _, summary)| summary.max).fold(0.0, f64::max);
+    /// With its corner at `(x, y)`, and a slot for each of `names`.
+    fn draw(&self, svg: &mut Svg, (x, y): (f64, f64), names: &[Placement]) {
+        let (top, base) = (y + TITLE, y + TITLE + names.len() as f64 * SLOT);
+        let largest = self.bars.iter().map(|bar| bar.summary.max).fold(0.0, f64::max);
         let step = tick(largest);
         let ticks = (largest / step).ceil().max(1.0);
-        let scale = |value: f64| base - value / (ticks * step) * height;
+        let scale = |value: f64| x + value / (ticks * step) * (PANEL - VALUE);
         svg.text((x, y + 14.0), 12, Anchor::Start, &self.title);
         svg.text((x, y + 29.0), 10, Anchor::Start, &self.axis);
         for index in 0..=ticks as u32 {
             let value = f64::from(index) * step;
-            svg.line((x + left, scale(value)), (x + PANEL.0 - right, scale(value)), "#e4e4e4");
-            svg.text((x + left - 5.0, scale(value) + 3.5), 10, Anchor::End, &rounded_tick(value));
+            svg.line((scale(value), top - 3.0), (scale(value), base), "#e4e4e4");
+            svg.text((scale(value), base + 13.0), 10, Anchor::Middle, &rounded_tick(value));
         }
-        let slot = (PANEL.0 - left - right) / self.bars.len() as f64;
-        for (index, (name, colour, summary)) in self.bars.iter().enumerate() {
-            let middle = x + left + (index as f64 + 0.5) * slot;
-            let width = (slot * 0.62).min(46.0);
-            svg.rect(middle - width / 2.0, scale(summary.median), width, base - scale(summary.median), colour);
-            svg.line((middle, scale(summary.min)), (middle, scale(summary.max)), "#000000");
-            svg.text((middle, scale(summary.max) - 4.0), 10, Anchor::Middle, &rounded(summary.median));
-            let (place, generator) = name.split_once('-').unwrap_or((name, ""));
-            svg.text((middle, base + 13.0), 10, Anchor::Middle, place);
-            svg.text((middle, base + 24.0), 10, Anchor::Middle, generator);
+        for bar in &self.bars {
+            let Some(index) = names.iter().position(|name| *name == bar.placement) else { continue };
+            let (slot, summary) = (top + index as f64 * SLOT, bar.summary);
+            svg.rect(x, slot, scale(summary.median) - x, BAR, colour(bar.placement));
+            svg.line((scale(summary.min), slot + BAR / 2.0), (scale(summary.max), slot + BAR / 2.0), "#000000");
+            svg.text((scale(summary.max) + 4.0, slot + 9.0), 10, Anchor::Start, &bar.label);
         }
-        svg.line((x + left, base), (x + PANEL.0 - right, base), "#222222");
+        svg.line((x, top - 3.0), (x, base), "#222222");
     }
 }
 
@@ -169,7 +209,7 @@ mod tests {
     #[test]
     fn bars_have_names_and_values() {
         let text = draw(&[report("wall", "iops")]);
-        assert!(text.contains(">process<") && text.contains(">397.0 k<"));
+        assert!(text.contains(">process<") && text.contains(">397.0 k (9.23x)<") && text.contains(">43.0 k *<"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ring3_bench::disk::{Controller, Event, Placement, Plan, Programs, Study, run_here};
+use ring3_bench::disk::{Controller, Driver, Event, Placement, Plan, Programs, Study, Tuning, block_facts, run_here};
 use ring3_bench::workload::{STANDARD, Workload};
 use ring3_pci::{Address, Host, Way, bind, unbind};
 
@@ -37,8 +37,9 @@ pub struct Args {
     /// A load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated; the standard four if there is none.
     #[arg(long = "workload")]
     workloads: Vec<Workload>,
-    /// A placement: kernel, kernel-fio, process, process-polled, process-threads, export, export-fio, ublk-null. May be repeated; the usual ones if
-    /// there is none.
+    /// A placement: kernel, kernel-none, kernel-nomultipath, kernel-passthrough, process, process-polled, process-adaptive, process-threads, export,
+    /// ublk-null; and with -fio at its end kernel, kernel-nomultipath, kernel-passthrough, export. May be repeated; the usual ones if there is none.
+    /// With --here, kernel-none takes the disk's scheduler away for its turns, and only if it is named.
     #[arg(long = "placement")]
     placements: Vec<Placement>,
     #[command(flatten)]
@@ -76,6 +77,9 @@ pub struct Args {
     /// Print each step as a line of JSON and write no files: for the lab's guest.
     #[arg(long, requires = "here", hide = true)]
     events: bool,
+    /// Load the kernel's NVMe driver anew from the modules in this folder where a placement wants that: in the lab's guest.
+    #[arg(long, requires = "events", hide = true)]
+    modules: Option<PathBuf>,
     /// The round to begin with.
     #[arg(long, requires = "events", hide = true, default_value_t = 1)]
     first: u32,
@@ -141,7 +145,7 @@ fn plan(args: &Args, instructions: bool, controller: Controller) -> Result<Plan>
         pace: args.paper.pace(args.here),
         study,
         rounds: args.rounds.unwrap_or(if args.quick { usual_rounds.min(2) } else { usual_rounds }),
-        placements: placements(args, usual)?,
+        placements: placements(args, usual, controller)?,
         instructions,
         kernel: if args.here { String::new() } else { args.kernel.clone() },
         translated: args.translated,
@@ -164,13 +168,15 @@ fn loads(args: &Args, instructions: bool) -> Result<Study> {
 }
 
 /// Those that were asked for, or all of `usual` that are possible.
-fn placements(args: &Args, usual: &[Placement]) -> Result<Vec<Placement>> {
+fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Result<Vec<Placement>> {
     let possible = |placement: Placement| {
-        let needs = match placement {
-            Placement::Kernel | Placement::KernelFio => !args.here || args.disk.is_some(),
-            Placement::Process | Placement::ProcessPolled | Placement::ProcessThreads => !args.here || args.device.is_some(),
-            Placement::Export | Placement::ExportFio => !args.here || (args.device.is_some() && ublk()),
-            Placement::UblkNull => !args.here || ublk(),
+        let needs = match placement.driver() {
+            // On this machine, what changes its disk has to be asked for.
+            Driver::Kernel(tuning) if args.here => args.disk.is_some() && tuning == Tuning::AsItComes,
+            Driver::Kernel(tuning) => tuning <= Tuning::NoScheduler || controller == Controller::Nvme,
+            Driver::Process => !args.here || args.device.is_some(),
+            Driver::Export => !args.here || (args.device.is_some() && ublk()),
+            Driver::Null => !args.here || ublk(),
         };
         needs && !(placement.is_fio() && (args.quick || (args.here && !ring3_bench::fio::present())))
     };
@@ -194,8 +200,21 @@ struct Here<'a>(&'a Args);
 
 impl Machine for Here<'_> {
     fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String> {
+        say_what_was_found(self.0, plan);
         here(self.0, plan, first, progress)?;
         Ok("none".into())
+    }
+}
+
+/// A disk that could be faster is measured as it is, but not without a word.
+fn say_what_was_found(args: &Args, plan: &Plan) {
+    let Some(disk) = args.disk.as_deref().filter(|_| plan.placements.contains(&Placement::Kernel)) else { return };
+    let facts = block_facts(disk);
+    if let Some(scheduler) = facts.get("scheduler").filter(|scheduler| *scheduler != "none") {
+        eprintln!(
+            "ring3: {} has the scheduler {scheduler} and is measured with it; --placement kernel-none measures it without one, and puts it back",
+            disk.display()
+        );
     }
 }
 
@@ -216,6 +235,7 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let programs = Programs {
         kernel: args.disk.clone(),
+        modules: args.modules.clone(),
         open: device.is_some().then_some(&open),
         export: device
             .as_ref()

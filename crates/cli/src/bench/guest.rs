@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use ring3_bench::cpu::Others;
 use ring3_bench::disk::{Controller, Event, Pace, Plan, Study};
+use ring3_bench::report::Measurement;
 use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, Machine as Model, Mode, Size};
 
 use super::accesses::Accesses;
@@ -60,6 +62,9 @@ impl Guest {
     }
 }
 
+/// Where the guest has the files of those modules.
+const MODULES: &str = "/job/late";
+
 /// The modules of the kernel's driver.
 fn modules(controller: Controller) -> &'static [&'static str] {
     match controller {
@@ -112,6 +117,9 @@ fn command(plan: &Plan, first: u32) -> String {
     let options = if plan.controller == Controller::Ide { ",ports=direct --shared" } else { "" };
     let mut words =
         format!("ring3 bench disk --here --events --overwrite --disk {disk} --device vfio:$RING3{options} --mode {mode}");
+    if plan.controller == Controller::Nvme {
+        words += &format!(" --modules {MODULES}");
+    }
     words += &format!(" --first {first} --rounds {} --controller {}", plan.rounds, plan.controller.name());
     if let Some(Pace { commands, bytes }) = plan.pace {
         words += &format!(" --commands {commands} --rate {bytes}");
@@ -133,14 +141,30 @@ fn command(plan: &Plan, first: u32) -> String {
     format!("{NAME}{words}")
 }
 
+/// What others took of the host in the round that `event` ends.
+fn host(event: &Event, others: &mut Option<Others>) -> Option<Measurement> {
+    match event {
+        Event::Begin(_) => *others = Others::start(),
+        Event::Round { round } => {
+            return Some(Measurement::new(*round, "host", "host").with("others_percent", others.as_mut()?.percent()?));
+        }
+        _ => {}
+    }
+    None
+}
+
 impl Machine for Guest {
     fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String> {
         let accesses = &mut self.accesses;
+        let mut others = None;
         let guest = with_this_program(self.lab.clone())?.step("measure", &command(plan, first));
         let outcome = guest.run(&Cache::open()?, &mut |event| match event {
             LabEvent::Progress(line) => eprintln!("{line}"),
             LabEvent::Line(line) => {
                 if let Ok(event) = serde_json::from_str(line) {
+                    if let Some(busy) = host(&event, &mut others) {
+                        progress(&Event::Measured(busy));
+                    }
                     progress(&match accesses {
                         Some(accesses) => accesses.see(event),
                         None => event,

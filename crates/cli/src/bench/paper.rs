@@ -94,16 +94,18 @@ impl Options {
 
     /// What is done for it, how often, and in which placements; `None` for the ordinary loads.
     pub fn study(&self, quick: bool, millis: Option<u64>) -> Option<(Study, u32, &'static [Placement])> {
-        use Placement::{Export, Kernel, Process, ProcessPolled, ProcessThreads, UblkNull};
+        use Placement::{Export, Kernel, Process, ProcessAdaptive, ProcessPolled, ProcessThreads, UblkNull};
         match (self.figure, self.timeline, self.work) {
-            (Some(Figure::Leslie), ..) => Some((Study::Leslie(self.leslie(quick)), 10, &[Kernel, Process, Export, UblkNull])),
+            (Some(Figure::Leslie), ..) => {
+                Some((Study::Leslie(self.leslie(quick)), 10, &[Kernel, ProcessAdaptive, Export, UblkNull]))
+            }
             (None, true, _) => {
                 let requests = self.requests.unwrap_or(if quick { 100 } else { 500 }).min(REQUESTS) as u32;
                 Some((Study::Timeline(Timeline { requests }), 3, &[Kernel, Process, ProcessPolled, Export]))
             }
             (None, false, true) => {
                 let work = Work { millis: millis.unwrap_or(if quick { 200 } else { 2000 }) };
-                Some((Study::Work(work), 5, &[ProcessPolled, ProcessThreads, Process]))
+                Some((Study::Work(work), 5, &[ProcessPolled, ProcessThreads, ProcessAdaptive]))
             }
             (None, false, false) => None,
         }

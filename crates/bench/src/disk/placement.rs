@@ -1,0 +1,180 @@
+//! Where a driver can be, and who makes the load.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Where the driver is, and who makes the load. One name means the same in every study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// The kernel's driver as it comes, our generator over io_uring.
+    Kernel,
+    /// The same under fio.
+    KernelFio,
+    /// The kernel's driver, its disk without a scheduler; our generator over io_uring.
+    KernelNone,
+    /// The same, and without the multipath head that the kernel puts before each NVMe disk.
+    KernelNomultipath,
+    /// The same under fio.
+    KernelNomultipathFio,
+    /// The kernel's driver past the block layer: NVMe commands of our generator over io_uring.
+    KernelPassthrough,
+    /// The same under fio.
+    KernelPassthroughFio,
+    /// ring3's driver in the process of our generator, which sleeps until the interrupt.
+    Process,
+    /// The same, never sleeping.
+    ProcessPolled,
+    /// The same, which polls for a while before it sleeps, as long as that pays.
+    ProcessAdaptive,
+    /// The same, with a thread of its own for the interrupt.
+    ProcessThreads,
+    /// ring3's driver in a process of its own, exported over ublk; our generator over io_uring.
+    Export,
+    /// The same under fio.
+    ExportFio,
+    /// ublk with nothing behind it: the floor that ublk itself sets.
+    UblkNull,
+}
+
+/// Whose driver it is, and where it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// The kernel's.
+    Kernel(Tuning),
+    /// ring3's, in this process.
+    Process,
+    /// ring3's, in a process of its own.
+    Export,
+    /// None.
+    Null,
+}
+
+/// What is done to the kernel's disk before it is measured. Each includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tuning {
+    /// Nothing.
+    AsItComes,
+    /// It has no scheduler.
+    NoScheduler,
+    /// Its driver was loaded without multipath heads.
+    NoMultipath,
+    /// It is reached past the block layer.
+    Passthrough,
+}
+
+impl Placement {
+    /// All of them, in the order of their turns.
+    pub const ALL: [Self; 14] = [
+        Self::Kernel,
+        Self::KernelFio,
+        Self::KernelNone,
+        Self::KernelNomultipath,
+        Self::KernelNomultipathFio,
+        Self::KernelPassthrough,
+        Self::KernelPassthroughFio,
+        Self::Process,
+        Self::ProcessPolled,
+        Self::ProcessAdaptive,
+        Self::ProcessThreads,
+        Self::Export,
+        Self::ExportFio,
+        Self::UblkNull,
+    ];
+
+    /// The ones that ordinary loads are measured in.
+    pub const LOADS: [Self; 12] = [
+        Self::Kernel,
+        Self::KernelFio,
+        Self::KernelNone,
+        Self::KernelNomultipath,
+        Self::KernelNomultipathFio,
+        Self::KernelPassthrough,
+        Self::KernelPassthroughFio,
+        Self::Process,
+        Self::ProcessPolled,
+        Self::Export,
+        Self::ExportFio,
+        Self::UblkNull,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::KernelFio => "kernel-fio",
+            Self::KernelNone => "kernel-none",
+            Self::KernelNomultipath => "kernel-nomultipath",
+            Self::KernelNomultipathFio => "kernel-nomultipath-fio",
+            Self::KernelPassthrough => "kernel-passthrough",
+            Self::KernelPassthroughFio => "kernel-passthrough-fio",
+            Self::Process => "process",
+            Self::ProcessPolled => "process-polled",
+            Self::ProcessAdaptive => "process-adaptive",
+            Self::ProcessThreads => "process-threads",
+            Self::Export => "export",
+            Self::ExportFio => "export-fio",
+            Self::UblkNull => "ublk-null",
+        }
+    }
+
+    /// Whose driver it is, and where.
+    pub fn driver(self) -> Driver {
+        match self {
+            Self::Kernel | Self::KernelFio => Driver::Kernel(Tuning::AsItComes),
+            Self::KernelNone => Driver::Kernel(Tuning::NoScheduler),
+            Self::KernelNomultipath | Self::KernelNomultipathFio => Driver::Kernel(Tuning::NoMultipath),
+            Self::KernelPassthrough | Self::KernelPassthroughFio => Driver::Kernel(Tuning::Passthrough),
+            Self::Process | Self::ProcessPolled | Self::ProcessAdaptive | Self::ProcessThreads => Driver::Process,
+            Self::Export | Self::ExportFio => Driver::Export,
+            Self::UblkNull => Driver::Null,
+        }
+    }
+
+    /// Whether fio makes the load.
+    pub fn is_fio(self) -> bool {
+        matches!(self, Self::KernelFio | Self::KernelNomultipathFio | Self::KernelPassthroughFio | Self::ExportFio)
+    }
+
+    /// Whether the driver goes on running from one to the other.
+    pub(super) fn shares_driver_with(self, other: Self) -> bool {
+        self == other || (self.driver() == other.driver() && self.driver() != Driver::Process)
+    }
+}
+
+impl FromStr for Placement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|placement| placement.name() == text);
+        found.ok_or_else(|| format!("{text:?} is no placement: {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placement_has_one_name_in_reports_and_on_the_command_line() {
+        for placement in Placement::ALL {
+            assert_eq!(placement.name().parse(), Ok(placement));
+            assert_eq!(serde_json::to_string(&placement).unwrap(), format!("{:?}", placement.name()));
+        }
+    }
+
+    #[test]
+    fn fio_takes_its_turn_while_the_driver_of_our_own_generator_runs() {
+        assert!(Placement::Export.shares_driver_with(Placement::ExportFio));
+        assert!(!Placement::Kernel.shares_driver_with(Placement::KernelNone));
+        assert!(!Placement::Process.shares_driver_with(Placement::ProcessPolled));
+    }
+}
