@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Error;
+use crate::{Error, clock};
 
 /// The moment at which a wait gives up.
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +14,17 @@ pub struct Deadline {
 impl Deadline {
     /// `limit` from now.
     pub fn after(limit: Duration) -> Self {
-        Self { start: Instant::now(), limit }
+        Self { start: clock::now(), limit }
     }
 
     /// What is left; zero when it has passed.
     pub fn remaining(&self) -> Duration {
-        self.limit.saturating_sub(self.start.elapsed())
+        self.remaining_at(clock::now())
+    }
+
+    /// What is left at `now`, for who has read the clock.
+    pub fn remaining_at(&self, now: Instant) -> Duration {
+        self.limit.saturating_sub(now.saturating_duration_since(self.start))
     }
 
     /// Whether it has passed.

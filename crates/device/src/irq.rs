@@ -170,18 +170,18 @@ impl Irq {
             if count > 0 || deadline.expired() {
                 return Ok(count);
             }
-            self.sleep(deadline)?;
+            self.sleep(deadline.remaining())?;
         }
     }
 
-    /// Sleeps until the descriptor is signalled, a storm's pause is over, or `deadline` passes; may wake up for nothing.
-    pub(crate) fn sleep(&self, deadline: Deadline) -> Result<(), Error> {
-        self.sleep_unless(deadline, None)
+    /// Sleeps until the descriptor is signalled, a storm's pause is over, or `left` has passed; may wake up for nothing.
+    pub(crate) fn sleep(&self, left: Duration) -> Result<(), Error> {
+        self.sleep_unless(left, None)
     }
 
     /// As [`sleep`](Self::sleep), and wakes up when `other` is readable, too.
-    fn sleep_unless(&self, deadline: Deadline, other: Option<&OwnedFd>) -> Result<(), Error> {
-        let timeout = self.patience(deadline);
+    fn sleep_unless(&self, left: Duration, other: Option<&OwnedFd>) -> Result<(), Error> {
+        let timeout = self.patience(left);
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(other.unwrap_or(&self.fd), PollFlags::IN)];
         match poll(&mut fds[..1 + usize::from(other.is_some())], timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => self.rearm().map(drop),
@@ -189,9 +189,8 @@ impl Irq {
         }
     }
 
-    /// How long a sleep may last: until `deadline`, or the end of a storm's pause.
-    fn patience(&self, deadline: Deadline) -> Option<rustix::event::Timespec> {
-        let left = deadline.remaining();
+    /// How long a sleep of at most `left` may last: not beyond the end of a storm's pause.
+    fn patience(&self, left: Duration) -> Option<rustix::event::Timespec> {
         rustix::event::Timespec::try_from(self.held().map_or(left, |held| left.min(held))).ok()
     }
 

@@ -12,6 +12,7 @@
 //! cannot be all ones through [`Registers::read_alive`], which turns that into [`Error::Gone`].
 
 mod bar;
+mod clock;
 mod deadline;
 pub mod dma;
 mod error;

@@ -13,8 +13,27 @@
 //!
 //! Controllers whose tables are no rings (ATA's) use the same fences as [`hand_over`] and [`take_back`].
 //!
-//! On x86-64 a release fence is enough before a doorbell in uncached memory, because stores leave in program order. Another
-//! architecture needs its device-store barrier in `publish`; nothing else would change.
+//! # What leans on x86-64
+//! All that an architecture with weaker ordering between memory and device registers would have to add:
+//! - [`SubmissionRing::publish`], [`CompletionRing::publish`], [`hand_over`]: a release fence orders stores to memory among themselves; that
+//!   it also holds them before a store to uncached memory is x86's. Elsewhere: a device-store barrier.
+//! - [`CompletionRing::pop`], [`take_back`]: an acquire fence orders loads from memory; that a load from memory does not pass the load of a
+//!   register before it is x86's. Elsewhere: a device-load barrier. It covers the rest of the entry, the data, and (by [`take_back`]) what
+//!   PxCI or a bus master's status gave back.
+//! - A register that says that the device has stopped (CSTS.RDY = 0, PxCMD.CR = 0, a read of configuration space after bus mastering was taken
+//!   away), and the use of its memory by somebody else after that: the same device-load barrier.
+//! - [`Bar`](crate::Bar): accesses of one thread reach the device in program order, because the mapping is uncached. Weaker kinds of mapping
+//!   would need barriers between them. Write combining is never used.
+//!
+//! What does not lean on it, because no order is needed or something else gives it:
+//! - Interrupt masks ([`Irq`](crate::irq::Irq)) and the look that follows `unmask`: the store of the mask may still be on its way when
+//!   memory is read. A message that comes meanwhile is kept by the device or the backend and delivered at the unmask, which
+//!   [`IrqControl`](crate::irq::IrqControl) demands. The flags of an `Irq` are hints for its own owner and its storm limit.
+//! - Doorbells of several threads: each belongs to one queue and one thread. A thread that rings while another resets the controller is too
+//!   late or too early; the generation counter, relaxed, keeps that rare, and the device ignores what it does not know. What a reset left
+//!   behind is read under the admin queue's lock.
+//! - Slots: one thread's. Flags between threads that decide about lost writes (NVMe's `cache.rs`) are sequentially consistent.
+//! - Bytes in DMA memory: relaxed atomics (`dma::bytes`), ordered by the fences above.
 //!
 //! # Indices
 //! They run free: `tail - head` is what is outstanding, and equals the capacity when the ring is full. Slots are indices modulo
@@ -145,7 +164,7 @@ fn word(buffer: &DmaBuffer, index: usize) -> Option<&AtomicU64> {
     // SAFETY: the word lies within the buffer.
     let word = unsafe { buffer.as_ptr().cast::<u64>().add(index) };
     // SAFETY: it is aligned (arena memory is page-aligned, and so is the offset by the check on the device address), lives as
-    // long as the buffer, and is only ever accessed atomically or by byte copies.
+    // long as the buffer, and is only ever accessed atomically.
     Some(unsafe { AtomicU64::from_ptr(word) })
 }
 

@@ -47,6 +47,17 @@ fn blocks_of_4096_bytes_conform() {
 }
 
 #[test]
+fn larger_memory_pages_conform() {
+    conforms("sim:nvme,mpsmin=1", Options::default(), 1000);
+    conforms("sim:nvme,mpsmin=4", Options::default(), 500);
+}
+
+#[test]
+fn namespaces_beside_some_of_other_command_sets_conform() {
+    conforms("sim:nvme,namespaces=3,sets=nvm+zoned+nvm", Options::default(), 500);
+}
+
+#[test]
 fn several_namespaces_conform() {
     conforms("sim:nvme,namespaces=2", Options::default(), 1000);
 }

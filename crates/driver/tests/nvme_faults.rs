@@ -440,6 +440,7 @@ fn random_faults_end_every_request_exactly_once() {
     drop(queue);
     assert_eq!(bench.free(), before);
     assert_eq!(bench.handle.fault_count(), 0, "nothing was written where nothing was lent");
+    assert_eq!(bench.handle.complaints(), Vec::<String>::new());
 }
 
 #[test]
@@ -447,6 +448,8 @@ fn every_test_that_the_table_of_faults_names_exists() {
     let table = include_str!("../../../docs/faults.md");
     let tests = [
         include_str!("nvme_faults.rs"),
+        include_str!("nvme_resets.rs"),
+        include_str!("nvme_namespaces.rs"),
         include_str!("ide_faults.rs"),
         include_str!("ide_unstoppable.rs"),
         include_str!("ahci_faults.rs"),

@@ -41,6 +41,20 @@ fn four_namespaces_of_two_formats_conform() {
 }
 
 #[test]
+fn a_zoned_namespace_is_refused_by_name_and_the_disk_beside_it_works() {
+    let controller = Controller::open(device("qtest:nvme,namespaces=3,zoned=0:1:0,size=256M"), Options::default()).unwrap();
+    let ids: Vec<_> = controller.namespaces().iter().map(|namespace| namespace.id()).collect();
+    let refused: Vec<_> = controller.refused().iter().map(|(id, why)| (*id, why.to_string())).collect();
+    assert_eq!(ids, [1, 3]);
+    assert!(refused.len() == 1 && refused[0].0 == 2 && refused[0].1.contains("zoned"), "{refused:?}");
+    let disk = controller.disk(3).unwrap();
+    let mut queue = disk.open_queue(8).unwrap();
+    read(&*disk, &mut *queue, 1);
+    queue.ring();
+    assert_eq!(finish(&mut *queue), [Ok(())]);
+}
+
+#[test]
 fn a_disk_that_moves_little_at_once_conforms() {
     conforms("qtest:nvme,size=64M,mdts=1,queues=1", Options::default());
 }

@@ -72,19 +72,20 @@ impl Model {
 
     /// A controller with `namespaces`, each a disk.
     ///
-    /// `block` and `meta` (bytes of a block and of its metadata) are lists with colons, one for each namespace, the last for the
-    /// rest.
+    /// `block`, `meta` (bytes of a block and of its metadata) and `zoned` (1: a zoned namespace) are lists with colons, one for each
+    /// namespace, the last for the rest.
     fn nvme(&mut self, uri: &Uri) -> Result<(), Error> {
         let queues = bounded(uri, "queues", 8, 1..=255)?;
         self.vectors = queues as u16 + 1;
         let own = [("serial", "RING3".into()), ("max_ioqpairs", queues.to_string()), ("msix_qsize", self.vectors.to_string())];
-        self.device(uri, &[&disk::KEYS[..], &["namespaces", "block", "meta", "queues"]].concat(), &own);
+        self.device(uri, &[&disk::KEYS[..], &["namespaces", "block", "meta", "zoned", "queues"]].concat(), &own);
         let namespaces = bounded(uri, "namespaces", 1, 1..=256)? as usize;
         self.disks(uri, namespaces)?;
-        let (blocks, metas) = (list(uri, "block", 512)?, list(uri, "meta", 0)?);
+        let (blocks, metas, zoned) = (list(uri, "block", 512)?, list(uri, "meta", 0)?, list(uri, "zoned", 0)?);
         for i in 0..namespaces {
             let (block, meta) = (nth(&blocks, i), nth(&metas, i));
-            let format = format!("logical_block_size={block},physical_block_size={block},ms={meta}");
+            let zoned = if nth(&zoned, i) == 1 { ",zoned=on" } else { "" };
+            let format = format!("logical_block_size={block},physical_block_size={block},ms={meta}{zoned}");
             self.args.extend(["-device".into(), format!("nvme-ns,bus={DEVICE},drive=disk{i},nsid={},{format}", i + 1)]);
         }
         Ok(())
@@ -171,6 +172,14 @@ mod tests {
     fn an_option_that_nobody_here_knows_is_a_property_of_the_device() {
         let model = model("qtest:e1000e,mac=52:54:00:00:00:01,arena=8M").unwrap();
         assert_eq!(model.args, ["-device", "e1000e,id=dut,bus=pcie.0,addr=0x4,mac=52:54:00:00:00:01"]);
+    }
+
+    #[test]
+    fn namespaces_may_be_zoned_one_by_one() {
+        let model = model("qtest:nvme,namespaces=2,zoned=0:1,null=on").unwrap();
+        let zoned: Vec<_> =
+            model.args.iter().filter(|arg| arg.starts_with("nvme-ns")).map(|arg| arg.contains("zoned=on")).collect();
+        assert_eq!(zoned, [false, true]);
     }
 
     #[test]

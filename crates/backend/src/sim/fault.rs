@@ -6,7 +6,8 @@
 //! # In a URI
 //! `fault=FAULT:COMMAND:NTH:TIMES`, several with `+` between them. All but the fault can be left out.
 //! - FAULT: `drop`, `delay/5ms`, `hang`, `duplicate`, `reorder`, `wrong-id`, `invent`, `wrong-phase`, `status/0x281`, `stuck-ready`, `fatal`,
-//!   `remove`, `storm/50000`, `lose-interrupt`, `corrupt`, `stray-dma/0xdead0000`, and for ATA `error/0x40` (bits of the error register),
+//!   `remove`, `storm/50000`, `lose-interrupt`, `corrupt`, `stray-dma/0xdead0000`, for NVMe `function-reset`, `lose-power`, `endless-list`,
+//!   and for ATA `error/0x40` (bits of the error register),
 //!   `fault`, `busy`, `busy-until-reset`, `dma-error`, `stuck`, `unplug`, `no-drive`, `lying-log`, `wrong-interrupt`; each is an
 //!   [`Action`]. A model refuses those that it does not have.
 //! - COMMAND: `any`, `admin`, `io` (the default), `enable` (also called `reset`), or a command of the model: `read`, `write`, `flush`,
@@ -59,6 +60,12 @@ pub enum Action {
     Corrupt,
     /// Besides doing the command, the device writes 64 bytes at this address.
     StrayDma(u64),
+    /// NVMe: the command is not done, because the function is reset behind the driver's back, as through sysfs or by its bus.
+    FunctionReset,
+    /// NVMe: the command is not done, because the power goes; it comes back at once, and what was only in the cache is lost.
+    LosePower,
+    /// NVMe: the list of namespaces is always full, and there are as many as ids.
+    EndlessList,
     /// ATA: the command is not done and ends with these bits in the error register.
     Error(u8),
     /// ATA: the command is not done; the drive says that it is broken (DF).

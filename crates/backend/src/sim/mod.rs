@@ -64,6 +64,7 @@ pub mod ahci;
 mod ata;
 mod bar;
 mod bus;
+mod complaints;
 mod config;
 mod device;
 pub mod edu;

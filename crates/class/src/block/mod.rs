@@ -79,11 +79,13 @@ pub trait Queue: Send {
     fn ring(&mut self);
 
     /// Takes the next finished request, or `None`. An error means that the device misbehaved; the queue stays usable, and what
-    /// was in flight ends by [`tick`](Queue::tick).
+    /// was in flight ends by [`tick`](Queue::tick). [`Error::Gone`] and [`Error::Fatal`] say that the driver has given the device up: all
+    /// requests end with errors from now on.
     fn reap(&mut self) -> Result<Option<Completion>, Error>;
 
     /// Lets time pass: finds requests that have taken too long and recovers the device if it must (abort, then reset; requests
-    /// are repeated after a reset). Call it about ten times a second while anything is in flight; it is cheap.
+    /// are repeated after a reset). Call it about ten times a second while anything is in flight; it is cheap. [`Error::Gone`] and
+    /// [`Error::Fatal`] mean the same as in [`reap`](Queue::reap): from one of the two, every queue's owner hears of the device's end.
     fn tick(&mut self, now: Instant) -> Result<(), Error>;
 
     /// Waits until [`reap`](Queue::reap) may have something, first by polling, then by interrupt. False at the deadline.

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use super::{Arena, Segment};
+use super::{Arena, Segment, bytes};
 use crate::Error;
 
 /// Bytes that the device can reach, owned by one holder, given back to the arena when dropped.
@@ -16,9 +16,10 @@ pub struct DmaBuffer {
     len: usize,
 }
 
-// SAFETY: the buffer is an exclusive range of the arena's memory and is only accessed by copies and atomics.
+// SAFETY: the buffer is an exclusive range of the arena's memory and is only accessed by atomics.
 unsafe impl Send for DmaBuffer {}
-// SAFETY: as above; `&self` methods copy bytes through raw pointers, as a device does, and never make references.
+// SAFETY: as above; `&self` methods copy by relaxed atomics, so that threads that race, with each other or with the device, tear bytes
+// apart at most.
 unsafe impl Sync for DmaBuffer {}
 
 impl DmaBuffer {
@@ -57,23 +58,23 @@ impl DmaBuffer {
     /// Copies `bytes.len()` bytes out, from `offset` on.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
         let from = self.checked(offset, bytes.len())?;
-        // SAFETY: `checked` proved the range; the destination is a Rust slice and so outside of shared memory.
-        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        // SAFETY: `checked` proved the range, which is only accessed by raw pointers.
+        unsafe { bytes::copy_out(from, bytes) };
         Ok(())
     }
 
     /// Copies `bytes` in, from `offset` on.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         let to = self.checked(offset, bytes.len())?;
-        // SAFETY: `checked` proved the range; the source is a Rust slice and so outside of shared memory.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        // SAFETY: `checked` proved the range, which is only accessed by raw pointers.
+        unsafe { bytes::copy_in(bytes, to) };
         Ok(())
     }
 
     /// Sets every byte.
     pub fn fill(&self, byte: u8) {
-        // SAFETY: the buffer's own range.
-        unsafe { std::ptr::write_bytes(self.base.as_ptr(), byte, self.len) };
+        // SAFETY: the buffer's own range, which is only accessed by raw pointers.
+        unsafe { bytes::fill(self.base.as_ptr(), byte, self.len) };
     }
 
     /// Gives the range up for good: it never returns to the arena, because a device that nobody could stop may still write there.

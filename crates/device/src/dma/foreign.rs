@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{DmaBuffer, Memory};
+use super::{DmaBuffer, Memory, bytes};
 use crate::Error;
 
 /// An allocation outside of the arena that a device may be pointed at. A clone is another handle on the same bytes.
@@ -41,7 +41,7 @@ enum Kind {
     Memory(#[allow(dead_code, reason = "held for its mapping")] Memory),
 }
 
-// SAFETY: the bytes are only accessed by copies through raw pointers; everything else is immutable.
+// SAFETY: the bytes are only accessed by relaxed atomics, as a device does; everything else is immutable.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
@@ -104,16 +104,16 @@ impl Foreign {
     /// Copies `bytes.len()` bytes out, from `offset` on.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
         let from = self.checked(offset, bytes.len())?;
-        // SAFETY: `checked` proved the range; the destination is a Rust slice and so outside of shared memory.
-        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        // SAFETY: `checked` proved the range, which is only accessed by raw pointers.
+        unsafe { bytes::copy_out(from, bytes) };
         Ok(())
     }
 
     /// Copies `bytes` in, from `offset` on.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         let to = self.checked(offset, bytes.len())?;
-        // SAFETY: `checked` proved the range; the source is a Rust slice and so outside of shared memory.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        // SAFETY: `checked` proved the range, which is only accessed by raw pointers.
+        unsafe { bytes::copy_in(bytes, to) };
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl Foreign {
     pub(super) fn copy_to(&self, offset: usize, buffer: &DmaBuffer, at: usize, len: usize) -> Result<(), Error> {
         let (from, to) = (self.checked(offset, len)?, buffer.checked(at, len)?);
         // SAFETY: both ranges were checked, and an arena's memory is never foreign memory, so they do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        unsafe { bytes::copy(from, to, len) };
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Foreign {
     pub(super) fn copy_from(&self, offset: usize, buffer: &DmaBuffer, at: usize, len: usize) -> Result<(), Error> {
         let (to, from) = (self.checked(offset, len)?, buffer.checked(at, len)?);
         // SAFETY: both ranges were checked, and an arena's memory is never foreign memory, so they do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        unsafe { bytes::copy(from, to, len) };
         Ok(())
     }
 

@@ -21,7 +21,7 @@ pub struct Memory {
     huge: bool,
 }
 
-// SAFETY: the mapping is shared memory that is only accessed by copies through raw pointers and by atomics; the value itself
+// SAFETY: the mapping is shared memory that is only accessed by atomics through raw pointers; the value itself
 // is immutable after construction.
 unsafe impl Send for Memory {}
 // SAFETY: as above.

@@ -9,10 +9,11 @@
 //!
 //! # Trust
 //! No Rust reference to this memory exists: a device or another process can write it at any time. Bytes are copied in and
-//! out; shared words are atomics.
+//! out by relaxed atomics; shared words are atomics.
 
 mod arena;
 mod buffer;
+mod bytes;
 mod extents;
 mod fixed;
 mod foreign;

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::foreign::Allocation;
-use super::{Foreign, Memory};
+use super::{Foreign, Memory, bytes};
 use crate::Error;
 
 /// A range of this process' memory that starts and ends on page boundaries. A clone is another handle on the same bytes.
@@ -62,16 +62,16 @@ impl Pages {
     /// Copies `bytes.len()` bytes out, from `offset` on, as a device does.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
         let from = self.checked(offset, bytes.len())?;
-        // SAFETY: `checked` proved the range; the destination is a Rust slice and so outside of shared memory.
-        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        // SAFETY: `checked` proved the range, which is only accessed by raw pointers.
+        unsafe { bytes::copy_out(from, bytes) };
         Ok(())
     }
 
     /// Copies `bytes` in, from `offset` on, as a device does.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         let to = self.checked(offset, bytes.len())?;
-        // SAFETY: `checked` proved the range; the source is a Rust slice and so outside of shared memory.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        // SAFETY: `checked` proved the range, which is only accessed by raw pointers.
+        unsafe { bytes::copy_in(bytes, to) };
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Arena, Dma, Pages};
+use super::{Arena, Dma, Pages, bytes};
 use crate::Error;
 
 /// What is mapped beside the arena, by its first device address.
@@ -57,16 +57,16 @@ impl Arena {
     /// False if not all of the bytes lie in the arena.
     fn read_at(&self, iova: u64, bytes: &mut [u8]) -> bool {
         let Some(from) = self.at(iova, bytes.len()) else { return false };
-        // SAFETY: `at` proved the range; the destination is a Rust slice and so outside of shared memory.
-        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        // SAFETY: `at` proved the range, which is only accessed by raw pointers.
+        unsafe { bytes::copy_out(from, bytes) };
         true
     }
 
     /// False if not all of the bytes lie in the arena.
     fn write_at(&self, iova: u64, bytes: &[u8]) -> bool {
         let Some(to) = self.at(iova, bytes.len()) else { return false };
-        // SAFETY: `at` proved the range; the source is a Rust slice and so outside of shared memory.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        // SAFETY: `at` proved the range, which is only accessed by raw pointers.
+        unsafe { bytes::copy_in(bytes, to) };
         true
     }
 

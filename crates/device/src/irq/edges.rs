@@ -5,12 +5,13 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::{Counter, Irq, IrqKind};
-use crate::{Deadline, Error};
+use crate::Error;
 
 /// Watches one message.
 pub(crate) struct Edges {
@@ -29,10 +30,10 @@ impl Edges {
         Some(Self { epoll })
     }
 
-    /// Sleeps until `irq` is signalled, a storm's pause is over, or `deadline` passes; true if it was signalled since the last sleep.
-    pub(crate) fn sleep(&self, irq: &Irq, deadline: Deadline) -> Result<bool, Error> {
+    /// Sleeps until `irq` is signalled, a storm's pause is over, or `left` has passed; true if it was signalled since the last sleep.
+    pub(crate) fn sleep(&self, irq: &Irq, left: Duration) -> Result<bool, Error> {
         let mut room = [MaybeUninit::<epoll::Event>::uninit()];
-        let fired = match epoll::wait(&self.epoll, &mut room[..], irq.patience(deadline).as_ref()) {
+        let fired = match epoll::wait(&self.epoll, &mut room[..], irq.patience(left).as_ref()) {
             Ok((events, _)) => !events.is_empty(),
             Err(Errno::INTR) => false,
             Err(error) => return Err(Error::os("waiting for an interrupt", error)),
@@ -44,8 +45,6 @@ impl Edges {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
@@ -66,8 +65,8 @@ mod tests {
         let edges = Edges::of(&irq).unwrap();
         for _ in 0..3 {
             raise(&device);
-            assert!(edges.sleep(&irq, Deadline::after(Duration::from_secs(10))).unwrap());
-            assert!(!edges.sleep(&irq, Deadline::after(Duration::from_millis(2))).unwrap());
+            assert!(edges.sleep(&irq, Duration::from_secs(10)).unwrap());
+            assert!(!edges.sleep(&irq, Duration::from_millis(2)).unwrap());
         }
         assert_eq!(irq.take().unwrap(), 3);
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Irq, IrqControl, IrqKind};
-use crate::{Deadline, Error};
+use crate::Error;
 
 /// The thread wakes up this often even if nothing fires.
 const REST: Duration = Duration::from_secs(3600);
@@ -118,7 +118,7 @@ impl Shared {
     /// Waits until the line fires, or it is time to stop, or for long; the count.
     fn next(&self) -> Result<u64, Error> {
         match self.line.take()? {
-            0 => self.line.sleep_unless(Deadline::after(REST), Some(&self.wake)).and_then(|()| self.line.take()),
+            0 => self.line.sleep_unless(REST, Some(&self.wake)).and_then(|()| self.line.take()),
             count => Ok(count),
         }
     }
@@ -170,6 +170,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Deadline;
 
     const SOON: Duration = Duration::from_secs(5);
     const NOT_AT_ALL: Duration = Duration::from_millis(30);

@@ -10,6 +10,9 @@
 //! completion that comes after the look raises an interrupt; one that came before it is seen. A queue that has nothing in flight
 //! sleeps and costs no CPU.
 //!
+//! The clock is read twice in a wait that polling or one interrupt ends: at its begin and at its end. What is found at the first look costs no
+//! reading.
+//!
 //! While sleeping is what pays, the interrupt stays open from one wait to the next: no register is written per request, and a message
 //! costs at most one system call, the one that sleeps.
 //!
@@ -25,7 +28,7 @@ use std::time::{Duration, Instant};
 pub use budget::Budget;
 
 use crate::irq::{Edges, Irq, IrqKind};
-use crate::{Deadline, Error, poll_until};
+use crate::{Deadline, Error, clock, poll_until};
 
 /// The longest polling in one wait that pays on hardware: a few times the cost of sleeping and waking up.
 pub const DEFAULT_POLL: Duration = Duration::from_micros(50);
@@ -52,6 +55,13 @@ pub struct WaitStats {
     pub spurious: u64,
     /// Completions that were found at the deadline without their interrupt.
     pub lost: u64,
+}
+
+/// A wait that polling has not ended: when it began, and when the clock was last read.
+#[derive(Clone, Copy, Debug)]
+pub struct Polled {
+    start: Instant,
+    end: Instant,
 }
 
 /// Waits for one queue. Without an interrupt it polls at growing intervals.
@@ -93,36 +103,53 @@ impl Waiter {
     /// Waits until `ready` holds: true, or false at the deadline. `ready` must be a cheap look that takes nothing.
     #[inline]
     pub fn wait(&mut self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<bool, Error> {
+        match self.poll(deadline, &mut ready)? {
+            None => Ok(true),
+            Some(polled) => self.sleep(polled, deadline, ready),
+        }
+    }
+
+    /// The first half of [`wait`](Self::wait), for who has something to do between polling and sleeping: polls while that pays. `None` if
+    /// `ready` holds; otherwise what [`sleep`](Self::sleep) goes on with.
+    #[inline]
+    pub fn poll(&mut self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<Option<Polled>, Error> {
         if ready() {
             self.stats.immediate += 1;
             // Work comes faster than it is taken: interrupts would only disturb.
             self.hold_back()?;
-            return Ok(true);
+            return Ok(None);
         }
-        self.wait_slowly(deadline, &mut ready)
+        self.poll_slowly(deadline, &mut ready)
     }
 
     #[cold]
-    fn wait_slowly(&mut self, deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
-        let start = Instant::now();
-        let limit = self.budget.poll_for().min(deadline.remaining());
-        if !limit.is_zero() {
-            self.hold_back()?;
-            let found = poll_for(start, limit, ready);
-            self.stats.polling_ns += start.elapsed().as_nanos() as u64;
-            if found {
-                self.stats.polled += 1;
-                self.budget.observe(start.elapsed(), true);
-                return Ok(true);
-            }
+    fn poll_slowly(&mut self, deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<Option<Polled>, Error> {
+        let start = clock::now();
+        let limit = self.budget.poll_for().min(deadline.remaining_at(start));
+        if limit.is_zero() {
+            return Ok(Some(Polled { start, end: start }));
         }
+        self.hold_back()?;
+        let (found, end) = poll_for(start, limit, ready);
+        self.stats.polling_ns += (end - start).as_nanos() as u64;
+        if !found {
+            return Ok(Some(Polled { start, end }));
+        }
+        self.stats.polled += 1;
+        self.budget.observe(end - start, true);
+        Ok(None)
+    }
+
+    /// The second half: sleeps until `ready` holds, or the deadline passes, which is false.
+    pub fn sleep(&mut self, polled: Polled, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<bool, Error> {
         self.stats.slept += 1;
-        let found = self.sleep(deadline, ready)?;
-        self.budget.observe(start.elapsed(), false);
+        let found = self.sleep_by_interrupt(deadline, polled.end, &mut ready)?;
+        self.budget.observe(clock::now() - polled.start, false);
         Ok(found)
     }
 
-    fn sleep(&mut self, deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+    /// The clock was last read at `now`.
+    fn sleep_by_interrupt(&mut self, deadline: Deadline, now: Instant, ready: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
         let Some(irq) = self.irq.clone() else {
             let found = poll_until(deadline, "a completion", || Ok(ready().then_some(())));
             return match found {
@@ -133,15 +160,16 @@ impl Waiter {
         };
         self.edges = self.edges.take().or_else(|| Edges::of(&irq));
         if self.edges.is_some() {
-            return self.sleep_for_edges(&irq, deadline, ready);
+            return self.sleep_for_edges(&irq, deadline, now, ready);
         }
+        let mut left = deadline.remaining_at(now);
         loop {
             if self.armed || !irq.can_mask() {
                 // What has been signalled so far is covered by the look in `arm`; left there, it would end the sleep at once.
                 self.drain()?;
             }
             if self.arm(&mut *ready)? {
-                irq.sleep(deadline)?;
+                irq.sleep(left)?;
             }
             let fired = self.drain()?;
             if ready() {
@@ -150,21 +178,28 @@ impl Waiter {
                 return Ok(true);
             }
             self.stats.spurious += u64::from(fired);
-            if deadline.expired() {
+            left = deadline.remaining();
+            if left.is_zero() {
                 return Ok(false);
             }
         }
     }
 
-    /// As [`sleep`](Self::sleep) for a message: one system call, if the message is for what is waited for.
-    fn sleep_for_edges(&mut self, irq: &Irq, deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
-        let mut for_nothing = 0;
+    /// The same for a message: one system call, if the message is for what is waited for.
+    fn sleep_for_edges(
+        &mut self,
+        irq: &Irq,
+        deadline: Deadline,
+        now: Instant,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        let (mut for_nothing, mut left) = (0, deadline.remaining_at(now));
         loop {
             let mut fired = false;
             if self.arm(&mut *ready)?
                 && let Some(edges) = &self.edges
             {
-                fired = edges.sleep(irq, deadline)?;
+                fired = edges.sleep(irq, left)?;
             }
             if ready() {
                 self.unread |= fired;
@@ -179,7 +214,8 @@ impl Waiter {
                     self.count(irq)?;
                 }
             }
-            if deadline.expired() {
+            left = deadline.remaining();
+            if left.is_zero() {
                 return Ok(false);
             }
         }
@@ -243,17 +279,18 @@ impl Waiter {
     }
 }
 
-/// Looks until `ready` holds or `limit` after `start` has passed.
-fn poll_for(start: Instant, limit: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
+/// Looks until `ready` holds or `limit` after `start` has passed; whether it holds, and when that was found.
+fn poll_for(start: Instant, limit: Duration, ready: &mut dyn FnMut() -> bool) -> (bool, Instant) {
     loop {
         for _ in 0..LOOKS_PER_CLOCK {
             if ready() {
-                return true;
+                return (true, clock::now());
             }
             std::hint::spin_loop();
         }
-        if start.elapsed() >= limit {
-            return ready();
+        let now = clock::now();
+        if now - start >= limit {
+            return (ready(), now);
         }
     }
 }

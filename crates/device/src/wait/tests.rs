@@ -46,6 +46,48 @@ fn what_is_ready_costs_neither_a_sleep_nor_a_clock() {
     assert_eq!(waiter.stats(), WaitStats { immediate: 1, to_polling: 1, ..WaitStats::default() });
 }
 
+/// How often the clock is read by `wait`, the making of its deadline not counted.
+fn clock_reads(waiter: &mut Waiter, ready: impl FnMut() -> bool) -> u32 {
+    let deadline = Deadline::after(LONG);
+    let before = clock::reads();
+    assert!(waiter.wait(deadline, ready).unwrap());
+    clock::reads() - before
+}
+
+#[test]
+fn a_wait_that_polling_ends_reads_the_clock_twice() {
+    let (mut waiter, ..) = waiter(IrqKind::MsiX, LONG);
+    let mut looks = 0;
+    let soon = || {
+        looks += 1;
+        looks > 3
+    };
+    assert_eq!(clock_reads(&mut waiter, soon), 2);
+    assert_eq!(waiter.stats().polled, 1);
+}
+
+#[test]
+fn a_wait_that_a_message_ends_reads_the_clock_twice() {
+    let (mut waiter, device, _) = waiter(IrqKind::MsiX, NO_POLLING);
+    let mut looks = 0;
+    let done = || {
+        looks += 1;
+        // The look before the sleep finds nothing; then the device is done.
+        if looks == 2 {
+            raise(&device);
+        }
+        looks > 2
+    };
+    assert_eq!(clock_reads(&mut waiter, done), 2);
+    assert_eq!((waiter.stats().slept, waiter.stats().lost), (1, 0));
+}
+
+#[test]
+fn what_is_ready_reads_no_clock() {
+    let (mut waiter, ..) = waiter(IrqKind::MsiX, LONG);
+    assert_eq!(clock_reads(&mut waiter, || true), 0);
+}
+
 #[test]
 fn a_wait_for_nothing_ends_at_the_deadline() {
     let (mut waiter, ..) = waiter(IrqKind::MsiX, DEFAULT_POLL);

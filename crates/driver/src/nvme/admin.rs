@@ -7,8 +7,10 @@ use ring3_device::dma::{Arena, DmaBuffer};
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::{Bar, Deadline, Error, Registers, poll_until};
 use ring3_spec::nvme::event::AsyncEvent;
-use ring3_spec::nvme::registers::{self, CSTS};
+use ring3_spec::nvme::registers::{self, Cap};
 use ring3_spec::nvme::{self, COMPLETION_WORDS, Completion, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Status, Submission};
+
+use super::init;
 
 /// Entries of both admin rings.
 pub(super) const ENTRIES: u32 = 32;
@@ -38,17 +40,18 @@ pub(super) struct Admin<B> {
 }
 
 impl<B: Bar> Admin<B> {
-    /// Rings in the arena. The device does not know them before the registers say so.
-    pub(super) fn new(registers: Registers<B>, arena: &Arena, stride: u32, timeout: Duration) -> Result<Self, Error> {
-        let submission = arena.alloc_pages(ENTRIES as usize * SUBMISSION_WORDS * 8)?;
-        let completion = arena.alloc_pages(ENTRIES as usize * COMPLETION_WORDS * 8)?;
+    /// Rings in the arena, at memory pages of the controller. The device does not know them before the registers say so.
+    pub(super) fn new(registers: Registers<B>, arena: &Arena, cap: Cap, timeout: Duration) -> Result<Self, Error> {
+        let page = init::page_size(cap) as usize;
+        let submission = arena.alloc(ENTRIES as usize * SUBMISSION_WORDS * 8, page)?;
+        let completion = arena.alloc(ENTRIES as usize * COMPLETION_WORDS * 8, page)?;
         Ok(Self {
             registers,
             submission: SubmissionRing::new(submission, ENTRIES)?,
             completion: CompletionRing::new(completion, ENTRIES)?,
-            stride,
+            stride: cap.stride(),
             timeout,
-            page: arena.alloc_pages(nvme::identify::SIZE)?,
+            page: arena.alloc(nvme::identify::SIZE, page)?,
             next_id: 0,
             armed: 0,
             event_requests: 0,
@@ -88,11 +91,7 @@ impl<B: Bar> Admin<B> {
             if let Some(entry) = self.take(Some(id)) {
                 return Ok(Some(entry));
             }
-            let status = self.registers.read_alive(CSTS)?;
-            if status.fatal() == 1 {
-                return Err(Error::Fatal("CSTS.CFS is set".into()));
-            }
-            Ok(None)
+            init::running(&self.registers).map(|()| None)
         })?;
         self.acknowledge()?;
         Ok(if end.status().is_success() { Ok(end.result()) } else { Err(end.status()) })

@@ -34,6 +34,8 @@ pub struct Controller<D: Device> {
 pub(super) struct Shared<D: Device> {
     /// Goes up with every reset; [`DEAD`](super::reset::DEAD) when there will be no more.
     pub(super) generation: AtomicU32,
+    /// The generation that began with the last loss of the volatile caches; 0 if there was none.
+    pub(super) cache_lost: AtomicU32,
     pub(super) vectors: Vectors,
     pub(super) admin: Arc<Mutex<Admin<D::Bar>>>,
     pub(super) life: Mutex<Life>,
@@ -55,7 +57,7 @@ impl<D: Device> Controller<D> {
         // Whoever had it before may have left it running: it is stopped before it may reach for memory again.
         init::disable(&registers, cap)?;
         device.set_bus_master(true)?;
-        let admin = Admin::new(registers, device.dma().arena(), cap.stride(), options.timeout)?;
+        let admin = Admin::new(registers, device.dma().arena(), cap, options.timeout)?;
         let admin = Arc::new(Mutex::new(admin));
         let for_interrupts = admin.clone();
         let vectors = Vectors::enable(&device, &options, move || {
@@ -78,20 +80,21 @@ impl<D: Device> Controller<D> {
             traits.identity.max_transfer = traits.identity.max_transfer.min(limit.max(4096));
         }
         let life = Mutex::new(Life::new(queues));
-        let generation = AtomicU32::new(0);
-        let shared = Arc::new(Shared { generation, vectors, admin, life, traits, cap, options, device });
+        let (generation, cache_lost) = (AtomicU32::new(0), AtomicU32::new(0));
+        let shared = Arc::new(Shared { generation, cache_lost, vectors, admin, life, traits, cap, options, device });
         Self::with_namespaces(shared)
     }
 
     fn with_namespaces(shared: Arc<Shared<D>>) -> Result<Self, Error> {
         let mut controller = Self { shared, refused: Vec::new(), namespaces: Vec::new() };
-        for id in controller.shared.active_namespaces()? {
-            let structure = identify::Namespace(controller.shared.identify(cns::NAMESPACE, id, "identify namespace")?);
-            match controller.shared.traits.disk(&structure) {
+        let (ids, left_out) = controller.shared.active_namespaces()?;
+        for id in ids {
+            match controller.shared.disk_of(id)? {
                 Ok(info) => controller.namespaces.push(Namespace::new(controller.shared.clone(), id, info)),
                 Err(error) => controller.refused.push((id, error)),
             }
         }
+        controller.refused.extend(left_out);
         Ok(controller)
     }
 
@@ -259,28 +262,5 @@ impl<D: Device> Shared<D> {
             let _ = self.reset(generation, &error.to_string());
         }
         result
-    }
-
-    fn identify(&self, structure: u8, namespace: u32, what: &str) -> Result<[u8; identify::SIZE], Error> {
-        self.command(|admin| admin.fetch(what, Submission::identify(structure, namespace)))
-    }
-
-    /// All active namespace ids, ascending. [NVMe 5.1.13.2.2]
-    fn active_namespaces(&self) -> Result<Vec<u32>, Error> {
-        let mut ids: Vec<u32> = Vec::new();
-        loop {
-            let above = ids.last().copied().unwrap_or(0);
-            let list = self.identify(cns::ACTIVE_NAMESPACES, above, "the list of namespaces")?;
-            let before = ids.len();
-            for id in identify::namespace_list(&list) {
-                if ids.last().is_some_and(|&last| id <= last) {
-                    return Err(Error::Protocol(format!("the list of namespaces does not ascend at {id}")));
-                }
-                ids.push(id);
-            }
-            if ids.len() - before < identify::NAMESPACE_LIST_ENTRIES {
-                return Ok(ids);
-            }
-        }
     }
 }

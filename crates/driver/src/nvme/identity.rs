@@ -41,6 +41,8 @@ pub(super) struct Traits {
     pub(super) discard: Option<u32>,
     pub(super) event_requests: u16,
     pub(super) error_entries: usize,
+    /// NN: no namespace has a greater id.
+    pub(super) greatest_namespace: u32,
     /// Bytes of a memory page.
     pub(super) page: u32,
     pub(super) async_events: u32,
@@ -73,6 +75,7 @@ impl Traits {
             discard: has(identify::Controller::ONCS_DATASET_MANAGEMENT).then_some(if discard == 0 { u32::MAX } else { discard }),
             event_requests: u16::from(controller.event_limit_0based()) + 1,
             error_entries: usize::from(controller.error_entries_0based()) + 1,
+            greatest_namespace: controller.namespaces(),
             page: page as u32,
             async_events: controller.async_events(),
             shutdown: Duration::from_micros(controller.shutdown_us().into()),

@@ -20,15 +20,47 @@ pub(super) fn capabilities<B: Bar>(registers: &Registers<B>) -> Result<Cap, Erro
     if cap.max_queue_entries() < 2 {
         return Err(Error::Protocol("queues of one entry (CAP.MQES)".into()));
     }
+    // Queues are whole pages, and an arena holds few of the largest that the register could say (128 MiB).
     if cap.page_min() > 4 {
-        return Err(Error::Unsupported(format!("memory pages of at least {} bytes (CAP.MPSMIN)", 4096u64 << cap.page_min())));
+        return Err(Error::Unsupported(format!(
+            "memory pages of at least {} bytes (CAP.MPSMIN); up to 65536 are supported: leave it to the kernel's driver",
+            4096u64 << cap.page_min()
+        )));
     }
     Ok(cap)
+}
+
+/// Fails if the controller, which was enabled, takes no commands: it is gone, reports a fatal error, or was reset by somebody else: the
+/// function or its bus by the administrator or the platform, or all of it by a loss of power.
+pub(super) fn running<B: Bar>(registers: &Registers<B>) -> Result<(), Error> {
+    let status = registers.read_alive(CSTS)?;
+    if status.fatal() == 1 {
+        return Err(Error::Fatal("CSTS.CFS is set".into()));
+    }
+    // Every such reset clears CC. An NVM subsystem reset does, too, so that CSTS.NSSRO says nothing more. [NVMe 3.7.1, 3.7.2]
+    if status.ready() == 0 || registers.read_alive(CC)?.enable() == 0 {
+        return Err(Error::Fatal("it was reset behind the driver's back (CSTS.RDY or CC.EN is 0)".into()));
+    }
+    Ok(())
+}
+
+/// Whether the controller, which was enabled, may have lost its power meanwhile, and with it its volatile cache.
+pub(super) fn may_have_lost_power<B: Bar>(registers: &Registers<B>) -> bool {
+    match (registers.read_alive(CC), registers.read_alive(CSTS)) {
+        (Ok(configuration), Ok(status)) => configuration.enable() == 0 || status.ready() == 0,
+        // What is gone now and comes back at a reset has lost it for sure.
+        _ => true,
+    }
 }
 
 /// Bytes of the memory page that the driver sets: the smallest that the controller has. [NVMe 3.1.4.5, CC.MPS]
 pub(super) fn page_size(cap: Cap) -> u64 {
     4096 << cap.page_min()
+}
+
+/// Whether there may be namespaces of other command sets than NVM. [NVMe 3.1.4.1, CAP.CSS]
+pub(super) fn has_command_sets(cap: Cap) -> bool {
+    cap.command_sets() & Cap::CSS_IO_SETS != 0
 }
 
 /// The end of a change of CC.EN that begins now. [NVMe 3.1.4.1, CAP.TO]
@@ -80,11 +112,10 @@ pub(super) fn enable<B: Bar>(admin: &mut Admin<B>, cap: Cap) -> Result<(), Error
     registers.write(AQA, Aqa(0).with_submission_0based(ENTRIES - 1).with_completion_0based(ENTRIES - 1));
     registers.write(ASQ, submission);
     registers.write(ACQ, completion);
-    // Step 3: the command set. A controller without a mode for the NVM command set alone has one for all sets together.
-    let all_sets = cap.command_sets() & Cap::CSS_NVM == 0;
+    // Step 3: the command sets. All that there are: with the NVM command set alone, namespaces of others would not be listed.
     // Step 4: arbitration (round robin), memory page, and the entry sizes that I/O queues will have.
     let configuration = Cc(0)
-        .with_command_set(if all_sets { Cc::CSS_ALL } else { Cc::CSS_NVM })
+        .with_command_set(if has_command_sets(cap) { Cc::CSS_ALL } else { Cc::CSS_NVM })
         .with_page_size(cap.page_min() as u32)
         .with_submission_entry(SUBMISSION_SHIFT)
         .with_completion_entry(COMPLETION_SHIFT);

@@ -3,9 +3,6 @@
 //! The device reaches a queue's memory from its creation until its deletion, a reset of the controller, or its removal. Only then
 //! does the memory go back to the arena; without such a proof it never does.
 
-use std::sync::Arc;
-
-use ring3_class::block::Info;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::wait::Waiter;
 use ring3_device::{Device, Error};
@@ -14,8 +11,9 @@ use ring3_spec::nvme::{COMPLETION_WORDS, SUBMISSION_WORDS, Submission};
 
 use super::admin::Admin;
 use super::command::Encoder;
-use super::controller::{Shared, lock};
+use super::controller::lock;
 use super::init;
+use super::namespace::Namespace;
 use super::queue::QueuePair;
 use super::reset::DEAD;
 use super::slots::{MAX_SLOTS, Slots};
@@ -23,9 +21,10 @@ use crate::patience::Patience;
 
 impl<D: Device> QueuePair<D> {
     /// Creates a queue pair for up to `depth` requests of `namespace`.
-    pub(super) fn open(shared: Arc<Shared<D>>, namespace: u32, info: Arc<Info>, depth: u16) -> Result<Self, Error> {
+    pub(super) fn open(namespace: &Namespace<D>, depth: u16) -> Result<Self, Error> {
+        let shared = namespace.shared.clone();
         let id = shared.take_queue_id()?;
-        let result = Self::build(shared.clone(), namespace, info, depth, id);
+        let result = Self::build(namespace, depth, id);
         let mut queue = match result {
             Ok(queue) => queue,
             Err(error) => {
@@ -45,13 +44,15 @@ impl<D: Device> QueuePair<D> {
         created.map(|()| queue)
     }
 
-    fn build(shared: Arc<Shared<D>>, namespace: u32, info: Arc<Info>, depth: u16, id: u16) -> Result<Self, Error> {
+    fn build(namespace: &Namespace<D>, depth: u16, id: u16) -> Result<Self, Error> {
+        let Namespace { shared, info, cache, .. } = namespace.clone();
         let Dimensions { depth, submission, completion } =
             Dimensions::new(depth.min(shared.options.max_depth), shared.cap.max_queue_entries());
         let arena = shared.device.dma().arena();
-        let commands = arena.alloc_pages(submission as usize * SUBMISSION_WORDS * 8)?;
-        let ends = arena.alloc_pages(completion as usize * COMPLETION_WORDS * 8)?;
-        let encoder = Encoder::new(arena, depth.into(), namespace, &info, init::page_size(shared.cap))?;
+        let page = init::page_size(shared.cap);
+        let commands = arena.alloc(submission as usize * SUBMISSION_WORDS * 8, page as usize)?;
+        let ends = arena.alloc(completion as usize * COMPLETION_WORDS * 8, page as usize)?;
+        let encoder = Encoder::new(arena, depth.into(), namespace.id(), &info, page)?;
         let (irq, vector) = shared.vectors.of_queue(id)?;
         let stride = shared.cap.stride();
         Ok(Self {
@@ -69,8 +70,10 @@ impl<D: Device> QueuePair<D> {
             waiter: Waiter::new(irq, shared.options.poll),
             shared,
             info,
+            cache,
             id,
             vector,
+            told: false,
         })
     }
 

@@ -21,12 +21,16 @@
 //! A request that takes too long is aborted; if that does not end it, the controller is reset. While CSTS.RDY is zero the device
 //! owns no memory, and that is the proof on which every queue takes its requests back and repeats them, a bounded number of
 //! times. Who finds the failure resets; each queue's own thread then builds its queue anew when it sees the generation changed.
+//! A reset that the driver did not ask for is seen by CSTS.RDY or CC.EN at the next look, within 50 ms of ticks. It may have been a loss
+//! of power: `cache.rs` makes the next flush fail where writes may be lost.
 //! If the controller cannot be stopped by its registers, the function is reset; if that fails, too, requests end with an error and
 //! their memory is never given back, because the device may still write to it.
 
 mod admin;
+mod cache;
 mod command;
 mod controller;
+mod discovery;
 mod event;
 mod identity;
 mod init;

@@ -6,19 +6,23 @@ use ring3_class::block::{Disk, Info, Queue};
 use ring3_device::dma::Dma;
 use ring3_device::{Device, Error};
 
+use super::cache::WriteCache;
 use super::controller::Shared;
 use super::queue::QueuePair;
 
 /// One namespace of a controller. Clones are handles to the same one.
 pub struct Namespace<D: Device> {
-    shared: Arc<Shared<D>>,
+    pub(super) shared: Arc<Shared<D>>,
     id: u32,
-    info: Arc<Info>,
+    pub(super) info: Arc<Info>,
+    /// `None` without a volatile cache.
+    pub(super) cache: Option<Arc<WriteCache>>,
 }
 
 impl<D: Device> Namespace<D> {
     pub(super) fn new(shared: Arc<Shared<D>>, id: u32, info: Info) -> Self {
-        Self { shared, id, info: Arc::new(info) }
+        let cache = info.volatile_cache.then(|| shared.new_cache(id));
+        Self { shared, id, info: Arc::new(info), cache }
     }
 
     /// The namespace id. [NVMe 3.2.1]
@@ -29,7 +33,7 @@ impl<D: Device> Namespace<D> {
 
 impl<D: Device> Clone for Namespace<D> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), id: self.id, info: self.info.clone() }
+        Self { shared: self.shared.clone(), id: self.id, info: self.info.clone(), cache: self.cache.clone() }
     }
 }
 
@@ -51,6 +55,6 @@ impl<D: Device> Disk for Namespace<D> {
     }
 
     fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
-        Ok(Box::new(QueuePair::open(self.shared.clone(), self.id, self.info.clone(), depth)?))
+        Ok(Box::new(QueuePair::open(self, depth)?))
     }
 }

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring3_class::block::{Completion, Info, IoError, Queue, Rejected, Request};
+use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, Request};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::Irq;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
@@ -23,10 +23,11 @@ use ring3_device::wait::{WaitStats, Waiter};
 use ring3_device::{Bar, Deadline, Device, Error};
 use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS};
 
+use super::cache::WriteCache;
 use super::command::Encoder;
 use super::controller::Shared;
 use super::reset::DEAD;
-use super::slots::Slots;
+use super::slots::{Slot, Slots};
 use crate::patience::Patience;
 
 /// Requests in flight through one pair of rings. Its memory and its end are in `lifecycle.rs`, its misfortunes in `recovery.rs`.
@@ -48,9 +49,12 @@ pub(super) struct QueuePair<D: Device> {
     pub(super) waiter: Waiter,
     pub(super) shared: Arc<Shared<D>>,
     pub(super) info: Arc<Info>,
+    pub(super) cache: Option<Arc<WriteCache>>,
     /// The queue's number on the controller, from 1 on.
     pub(super) id: u16,
     pub(super) vector: Option<u16>,
+    /// The owner was told that the controller was given up.
+    pub(super) told: bool,
 }
 
 impl<D: Device> QueuePair<D> {
@@ -80,10 +84,14 @@ impl<D: Device> QueuePair<D> {
         let Some(slot) = self.slots.find(entry.id()).filter(|_| entry.queue() == self.id) else {
             return Err(self.stray(entry));
         };
-        if entry.status().is_success() {
-            return Ok(self.slots.vacate(slot).map(|slot| slot.complete(Ok(()))));
+        if !entry.status().is_success() {
+            return Ok(self.failed(slot, entry.status()));
         }
-        Ok(self.failed(slot, entry.status()))
+        let (cache, shared, generation) = (self.cache.as_deref(), &self.shared, self.generation);
+        Ok(self.slots.vacate(slot).map(|slot| {
+            let end = settle(slot, cache, || shared.lost_cache_after(generation));
+            slot.complete(end)
+        }))
     }
 
     /// Submits a request of any kind, after making room in the ring.
@@ -100,14 +108,29 @@ impl<D: Device> QueuePair<D> {
         if !self.submission.push(&command.0) {
             return rejected(request, None);
         }
+        let (slot, is_flush) = (vacancy.number(), request.operation == Operation::Flush);
         vacancy.fill(request, self.patience.epoch());
+        if is_flush
+            && let Some(cache) = &self.cache
+            && let Some(slot) = self.slots.get_mut(slot)
+        {
+            slot.flush = cache.begin_flush();
+        }
         Ok(())
+    }
+
+    /// Whether the device knows this queue as it is. If not, its doorbells are not ours until it was created anew.
+    #[inline]
+    pub(super) fn in_step(&self) -> bool {
+        self.shared.generation() == self.generation
     }
 
     /// Tells the device which completions were taken.
     #[inline(never)]
     fn acknowledge(&mut self) {
-        if let Some(head) = self.completion.publish() {
+        if self.in_step()
+            && let Some(head) = self.completion.publish()
+        {
             self.bar.write32(self.completion_doorbell, head);
         }
     }
@@ -143,6 +166,15 @@ impl<D: Device> QueuePair<D> {
     }
 }
 
+/// The end of what the device has done: for all but reads, the cache has a say.
+#[inline]
+fn settle(slot: &Slot, cache: Option<&WriteCache>, lost_since: impl FnOnce() -> bool) -> Result<(), IoError> {
+    match cache {
+        Some(cache) if slot.request.operation != Operation::Read => cache.settle(slot, lost_since),
+        _ => Ok(()),
+    }
+}
+
 #[cold]
 fn rejected(request: Request, error: Option<IoError>) -> Result<(), Rejected> {
     Err(Rejected { error, request })
@@ -174,29 +206,28 @@ impl<D: Device> Queue for QueuePair<D> {
     }
 
     fn ring(&mut self) {
-        if self.shared.generation() != self.generation {
+        if !self.in_step() {
             // The device does not know this queue any more; the next `reap` or `tick` repeats what was submitted.
             return;
         }
-        if let Some(tail) = self.submission.publish() {
-            self.bar.write32(self.submission_doorbell, tail);
-        }
+        self.ring_submission();
         self.acknowledge_many();
     }
 
     fn reap(&mut self) -> Result<Option<Completion>, Error> {
-        if self.shared.generation() != self.generation || !self.ended.is_empty() {
+        if !self.in_step() || !self.ended.is_empty() {
             return self.reap_after_trouble();
         }
         let Some(entry) = self.completion.pop().map(nvme::Completion) else {
             self.acknowledge_many();
             return Ok(None);
         };
-        if entry.queue() == self.id
-            && entry.status().is_success()
+        if entry.is_success_of(self.id)
             && let Some(slot) = self.slots.vacate_by_id(entry.id())
         {
-            return Ok(Some(slot.complete(Ok(()))));
+            let (shared, generation) = (&self.shared, self.generation);
+            let end = settle(slot, self.cache.as_deref(), || shared.lost_cache_after(generation));
+            return Ok(Some(slot.complete(end)));
         }
         self.take_from(entry)
     }
@@ -210,9 +241,14 @@ impl<D: Device> Queue for QueuePair<D> {
         if self.pending() {
             return Ok(true);
         }
+        let generation = self.expected();
+        let (completion, shared) = (&self.completion, &self.shared);
+        let Some(polled) = self.waiter.poll(deadline, || completion.ready() || shared.generation() != generation)? else {
+            return Ok(true);
+        };
         self.acknowledge();
-        let (completion, shared, generation) = (&self.completion, &self.shared, self.expected());
-        self.waiter.wait(deadline, || completion.ready() || shared.generation() != generation)
+        let (completion, shared) = (&self.completion, &self.shared);
+        self.waiter.sleep(polled, deadline, || completion.ready() || shared.generation() != generation)
     }
 
     fn irq(&self) -> Option<&Irq> {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, IoError};
 use ring3_device::{Bar, Device, Error, Registers};
-use ring3_spec::nvme::registers::CSTS;
 use ring3_spec::nvme::{Status, Submission};
 
 use super::controller::lock;
+use super::init;
 use super::queue::QueuePair;
 use super::reset::DEAD;
 use super::status;
@@ -24,9 +24,16 @@ const REBUILDS: u32 = 3;
 const ABORT: Duration = Duration::from_secs(2);
 
 impl<D: Device> QueuePair<D> {
-    /// Looks whether the controller and the requests in flight are well, and mends what is not.
+    /// Looks whether the controller and the requests in flight are well, and mends what is not. An error is the last: there is no
+    /// controller any more.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
-        if self.shared.generation() != self.generation {
+        let watched = self.look_after(now);
+        self.told |= watched.is_err();
+        watched
+    }
+
+    fn look_after(&mut self, now: Instant) -> Result<(), Error> {
+        if !self.in_step() {
             return self.rejoin();
         }
         if self.slots.in_flight() == 0 {
@@ -34,9 +41,9 @@ impl<D: Device> QueuePair<D> {
             return Ok(());
         }
         if self.patience.look(now)
-            && let Some(why) = self.ailment()
+            && let Err(why) = Registers::new(self.bar.clone(), 0).and_then(|registers| init::running(&registers))
         {
-            let _ = self.shared.reset(self.generation, why);
+            let _ = self.shared.reset(self.generation, &why.to_string());
             return self.rejoin();
         }
         // What is in the ring has not taken too long; its owner is about to take it.
@@ -46,16 +53,6 @@ impl<D: Device> QueuePair<D> {
         let late = |&slot: &u16| self.slots.get(slot).is_some_and(|slot| self.patience.exhausted(slot.epoch));
         let overdue = self.slots.occupied().find(late);
         overdue.map_or(Ok(()), |slot| self.hurry(slot))
-    }
-
-    /// What is wrong with the controller, if anything is.
-    fn ailment(&self) -> Option<&'static str> {
-        let status = Registers::new(self.bar.clone(), 0).and_then(|registers| registers.read_alive(CSTS));
-        match status {
-            Err(_) => Some("it answers all ones"),
-            Ok(status) if status.fatal() == 1 => Some("it reports a fatal error (CSTS.CFS)"),
-            Ok(_) => None,
-        }
     }
 
     /// Aborts the request in `slot`, or resets the controller if that was done and did not help. [NVMe 5.1.1]
@@ -80,7 +77,12 @@ impl<D: Device> QueuePair<D> {
     /// What becomes of a request that the device ended with `status`: its completion, or `None` if it is repeated.
     #[cold]
     pub(super) fn failed(&mut self, slot: u16, status: Status) -> Option<Completion> {
-        if status::may_be_repeated(status) && self.repeat(slot) {
+        let repeats = status::may_be_repeated(status) && self.slots.get(slot).is_some_and(|held| held.attempts < ATTEMPTS);
+        if repeats && !self.in_step() {
+            // Found after a reset: the device does not know this queue any more. It is repeated with all that is in flight.
+            return None;
+        }
+        if repeats && self.repeat(slot) {
             self.ring_submission();
             return None;
         }
@@ -100,7 +102,9 @@ impl<D: Device> QueuePair<D> {
         }
     }
 
-    fn ring_submission(&mut self) {
+    /// Publishes what was submitted. The queue is [in step](Self::in_step).
+    #[inline]
+    pub(super) fn ring_submission(&mut self) {
         if let Some(tail) = self.submission.publish() {
             self.bar.write32(self.submission_doorbell, tail);
         }
@@ -114,7 +118,7 @@ impl<D: Device> QueuePair<D> {
     /// The next request that ended, while the queue is not in step with the controller.
     #[cold]
     pub(super) fn reap_after_trouble(&mut self) -> Result<Option<Completion>, Error> {
-        if self.ended.is_empty() && self.shared.generation() != self.generation {
+        if self.ended.is_empty() && !self.in_step() {
             // When the lock is had, the reset is over and the rings lie still: what had completed before counts.
             drop(lock(&self.shared.admin));
             if let Some(completion) = self.take()? {
@@ -130,6 +134,10 @@ impl<D: Device> QueuePair<D> {
                 }
                 return Ok(Some(completion));
             }
+        }
+        // Who reaps only, because nothing is in flight any more, must hear of the end, too.
+        if self.shared.generation() == DEAD && !std::mem::replace(&mut self.told, true) {
+            self.shared.alive()?;
         }
         Ok(None)
     }

@@ -4,12 +4,14 @@
 //! Memory returns to its owner only when the device cannot write to it: its completion came, CSTS.RDY was seen to be 0, the
 //! function was reset, or its bus mastering is off.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ring3_class::block::IoError;
 use ring3_device::{Device, Error};
 
 use super::admin::Admin;
+use super::cache::WriteCache;
 use super::controller::{Shared, lock, settle};
 use super::init::{self, Unstopped};
 
@@ -20,6 +22,8 @@ pub(super) const DEAD: u32 = u32::MAX;
 pub(super) struct Life {
     /// I/O queue ids in use, from 1 on.
     queues: Vec<bool>,
+    /// The volatile caches, by namespace.
+    caches: Vec<(u32, Arc<WriteCache>)>,
     death: Option<Death>,
 }
 
@@ -32,7 +36,7 @@ struct Death {
 
 impl Life {
     pub(super) fn new(queues: u16) -> Self {
-        Self { queues: vec![false; queues.into()], death: None }
+        Self { queues: vec![false; queues.into()], caches: Vec::new(), death: None }
     }
 }
 
@@ -80,8 +84,13 @@ impl<D: Device> Shared<D> {
             return self.alive();
         }
         tracing::warn!("{}: resetting the controller: {why}", self.device.name());
+        let lost_power = init::may_have_lost_power(admin.registers());
         // First, so that queues stop ringing doorbells of a controller that does not know them.
-        self.generation.store(generation.wrapping_add(1) % DEAD, Ordering::Relaxed);
+        let next = generation.wrapping_add(1) % DEAD;
+        self.generation.store(next, Ordering::Relaxed);
+        if lost_power {
+            self.lose_caches(next);
+        }
         if let Err(Unstopped { error, harmless }) = init::stop(&self.device, admin.registers(), self.cap) {
             self.die(&error, "it cannot be stopped", harmless);
             return Err(error);
@@ -96,6 +105,32 @@ impl<D: Device> Shared<D> {
         };
         self.give_up(&admin, &error, "it did not come back from a reset");
         Err(error)
+    }
+
+    /// Makes the cache of namespace `id`.
+    pub(super) fn new_cache(&self, id: u32) -> Arc<WriteCache> {
+        let cache = Arc::new(WriteCache::default());
+        lock(&self.life).caches.push((id, cache.clone()));
+        cache
+    }
+
+    /// Whether the caches were lost since `generation` began.
+    #[inline]
+    pub(super) fn lost_cache_after(&self, generation: u32) -> bool {
+        self.cache_lost.load(Ordering::SeqCst) > generation
+    }
+
+    /// The controller came to `generation` by a reset that nobody here asked for.
+    fn lose_caches(&self, generation: u32) {
+        self.cache_lost.store(generation, Ordering::SeqCst);
+        let life = lock(&self.life);
+        for (id, _) in life.caches.iter().filter(|(_, cache)| cache.lose()) {
+            tracing::error!(
+                "{} namespace {id}: the controller was reset by somebody else, or its power failed: writes since the last flush may be \
+                 lost, and the next flush fails; check what was written last",
+                self.device.name()
+            );
+        }
     }
 
     /// Stops the controller for good.

@@ -29,6 +29,8 @@ pub(super) struct Slot {
     pub(super) attempts: u8,
     /// An abort was sent for it.
     pub(super) aborted: bool,
+    /// Which flush of its namespace it is, if it is one; see [`WriteCache`](super::cache::WriteCache).
+    pub(super) flush: u64,
     /// What was asked for.
     pub(super) request: Request,
 }
@@ -53,6 +55,7 @@ impl Slots {
             epoch: 0,
             attempts: 0,
             aborted: false,
+            flush: 0,
             request: Request::flush(0),
         };
         // No slot has the number of the mask, so no id is all ones: [NVMe 5.1.12.1.2] gives that a meaning of its own.

@@ -62,6 +62,13 @@ impl Completion {
         self.0[PHASE_WORD] >> PHASE_BIT & 1 == 1
     }
 
+    /// Whether it is the good end of a command of submission queue `queue`: both in one comparison, as every request makes it.
+    #[inline]
+    pub const fn is_success_of(&self, queue: u16) -> bool {
+        const STATUS_AND_QUEUE: u64 = 0x7ff << 49 | 0xffff << 16;
+        self.0[1] & STATUS_AND_QUEUE == (queue as u64) << 16
+    }
+
     /// How it ended.
     #[inline]
     pub const fn status(&self) -> Status {
@@ -79,6 +86,14 @@ mod tests {
         let entry = Completion::new(2, 0xfffe, 0xabcd, status).with_result(0x1234_5678).with_phase(true);
         assert_eq!((entry.queue(), entry.head(), entry.id(), entry.status()), (2, 0xfffe, 0xabcd, status));
         assert_eq!((entry.result(), entry.phase()), (0x1234_5678, true));
+    }
+
+    #[test]
+    fn the_good_end_of_a_command_is_that_of_its_own_queue_whatever_flags_it_has() {
+        let end = |status| Completion::new(2, 0xffff, 0xffff, status).with_phase(true);
+        assert!(end(Status::SUCCESS.with_do_not_retry()).is_success_of(2));
+        assert!(!end(Status::SUCCESS).is_success_of(3));
+        assert!(!end(Status::INVALID_OPCODE).is_success_of(2) && !end(Status::WRITE_FAULT).is_success_of(2));
     }
 
     #[test]

@@ -10,9 +10,26 @@ pub mod cns {
     pub const CONTROLLER: u8 = 0x01;
     /// Active namespace list: up to 1024 identifiers above the one asked for, ascending, then zeroes. [NVMe 5.1.13.2.2]
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
+    /// Namespace identification descriptors; see [`command_set`](super::command_set). [NVMe 5.1.13.2.3]
+    pub const DESCRIPTORS: u8 = 0x03;
     /// [`NvmLimits`](super::NvmLimits), since version 2.0. [NVMe-NVM 4.1.5.4]
     pub const CONTROLLER_NVM: u8 = 0x06;
 }
+
+/// I/O command sets that a namespace may belong to. [NVMe 5.1.13.2.3, CSI]
+pub mod csi {
+    /// NVM: blocks that are read and written in any order.
+    pub const NVM: u8 = 0x00;
+    /// Key value.
+    pub const KEY_VALUE: u8 = 0x01;
+    /// Zoned namespaces.
+    pub const ZONED: u8 = 0x02;
+}
+
+/// NIDT: the descriptor holds a UUID, 16 bytes. [NVMe 5.1.13.2.3]
+const DESCRIPTOR_UUID: u8 = 0x03;
+/// NIDT: the descriptor holds the command set identifier, one byte. [NVMe 5.1.13.2.3]
+const DESCRIPTOR_CSI: u8 = 0x04;
 
 /// Bytes of every identify structure. [NVMe 5.1.13]
 pub const SIZE: usize = 4096;
@@ -248,6 +265,31 @@ pub fn build_namespace_list(ids: impl IntoIterator<Item = u32>, after: u32) -> [
     bytes
 }
 
+/// The command set that a list of namespace identification descriptors names; `None` if it names none. [NVMe 5.1.13.2.3]
+///
+/// A descriptor is its type, the length of its identifier, two reserved bytes and the identifier; a length of 0 ends the list.
+pub fn command_set(bytes: &[u8; SIZE]) -> Option<u8> {
+    let mut rest = &bytes[..];
+    while let [kind, len, _, _, identifier @ ..] = rest
+        && *len != 0
+    {
+        if *kind == DESCRIPTOR_CSI {
+            return identifier.first().copied();
+        }
+        rest = identifier.get(usize::from(*len)..)?;
+    }
+    None
+}
+
+/// Builds the list of descriptors of a namespace of `set`: a UUID made of its `id`, then the command set.
+pub fn build_descriptors(id: u32, set: u8) -> [u8; SIZE] {
+    let mut bytes = [0; SIZE];
+    (bytes[0], bytes[1]) = (DESCRIPTOR_UUID, 16);
+    bytes[16..20].copy_from_slice(&id.to_be_bytes());
+    (bytes[20], bytes[21], bytes[24]) = (DESCRIPTOR_CSI, 1, set);
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,6 +338,18 @@ mod tests {
     fn a_namespace_list_holds_what_lies_above() {
         let bytes = build_namespace_list([1, 2, 5, 9], 1);
         assert!(namespace_list(&bytes).eq([2, 5, 9]));
+    }
+
+    #[test]
+    fn the_command_set_is_found_behind_other_descriptors() {
+        assert_eq!(command_set(&build_descriptors(7, csi::ZONED)), Some(csi::ZONED));
+    }
+
+    #[test]
+    fn descriptors_without_a_command_set_or_an_end_name_none() {
+        assert_eq!(command_set(&[0; SIZE]), None);
+        assert_eq!(command_set(&[1; SIZE]), None);
+        assert_eq!(command_set(&[0xff; SIZE]), None);
     }
 
     #[test]

@@ -1,9 +1,6 @@
 //! What the host did, and what it did wrong.
 
-use std::collections::VecDeque;
-
-/// Complaints that are kept; the first ones, as they tell the cause of the others.
-const KEPT: usize = 64;
+use crate::sim::complaints::Complaints;
 
 /// What the host did, for tests of a driver's economy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,21 +23,17 @@ pub struct Counters {
 #[derive(Default)]
 pub(in crate::sim) struct Record {
     pub(in crate::sim) counters: Counters,
-    complaints: VecDeque<String>,
+    complaints: Complaints,
 }
 
 impl Record {
     /// The host broke a rule of the specification.
-    #[cold]
     pub(in crate::sim) fn complain(&mut self, what: String) {
-        tracing::warn!("the driver broke a rule: {what}");
-        if self.complaints.len() < KEPT {
-            self.complaints.push_back(what);
-        }
+        self.complaints.add(what);
     }
 
     pub(in crate::sim) fn complaints(&self) -> Vec<String> {
-        self.complaints.iter().cloned().collect()
+        self.complaints.all()
     }
 
     pub(in crate::sim) fn count_command(&mut self, is_io: bool) {

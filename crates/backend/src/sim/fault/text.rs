@@ -42,6 +42,7 @@ fn parse_rule(text: &str, words: &Vocabulary) -> Result<Rule, Error> {
     let command = parts.next().unwrap_or(match action {
         _ if at_reset => "enable",
         Action::LyingLog => "log",
+        Action::EndlessList => "identify",
         _ => "io",
     });
     let when = when(command, commands).ok_or_else(|| {
@@ -94,6 +95,9 @@ fn action(text: &str) -> Option<Action> {
         "lose-interrupt" => plain(Action::LoseInterrupt),
         "corrupt" => plain(Action::Corrupt),
         "stray-dma" => or(STRAY, u64::MAX).map(Action::StrayDma),
+        "function-reset" => plain(Action::FunctionReset),
+        "lose-power" => plain(Action::LosePower),
+        "endless-list" => plain(Action::EndlessList),
         "error" => number(argument?).filter(|bits| (1..=0xff).contains(bits)).map(|bits| Action::Error(bits as u8)),
         "fault" => plain(Action::DriveFault),
         "busy" => plain(Action::Busy),

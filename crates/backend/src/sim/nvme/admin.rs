@@ -9,13 +9,13 @@ use super::queue::{CompletionQueue, SubmissionQueue};
 use crate::sim::Bus;
 
 impl NvmeModel {
-    /// Does an admin command.
-    pub(super) fn admin(&mut self, bus: &Bus, command: &Submission) -> End {
+    /// Does an admin command; `endless` makes the list of namespaces one without end.
+    pub(super) fn admin(&mut self, bus: &Bus, command: &Submission, endless: bool) -> End {
         if command.flags() != 0 {
             return Some(Err(Status::INVALID_FIELD.with_do_not_retry()));
         }
         Some(match command.opcode() {
-            admin::IDENTIFY => self.identify(bus, command),
+            admin::IDENTIFY => self.identify(bus, command, endless),
             admin::CREATE_CQ => self.create_completion_queue(command),
             admin::CREATE_SQ => self.create_submission_queue(command),
             admin::DELETE_SQ => self.delete_submission_queue(bus, command),

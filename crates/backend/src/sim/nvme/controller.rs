@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use ring3_spec::nvme::event::AsyncEvent;
+use ring3_spec::nvme::identify::csi;
 use ring3_spec::nvme::log;
 use ring3_spec::nvme::registers::{self, Aqa, Cc, Csts};
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
@@ -15,6 +16,7 @@ use super::process::Taken;
 use super::queue::{CompletionQueue, SubmissionQueue};
 use super::shape::Shape;
 use crate::sim::Bus;
+use crate::sim::complaints::Complaints;
 use crate::sim::fault::{Action, Event, FaultPlan};
 use crate::sim::held::Held;
 
@@ -42,6 +44,10 @@ pub struct NvmeModel {
     pub(super) interrupt_mask: u32,
     /// When CSTS.RDY follows CC.EN.
     pub(super) ready_due: Option<Instant>,
+    /// It was reset by somebody else, and the host has not written CC since: what it does meanwhile it cannot know better.
+    pub(super) estranged: bool,
+    /// Rules that the host broke.
+    pub(super) complaints: Complaints,
     /// Interrupts that a storm has still to send, and where.
     pub(super) storm: Option<(u16, u32)>,
 }
@@ -83,6 +89,8 @@ impl NvmeModel {
             acq: 0,
             interrupt_mask: 0,
             ready_due: None,
+            estranged: false,
+            complaints: Complaints::default(),
             storm: None,
         };
         model.submission.resize_with(queues, || None);
@@ -107,6 +115,7 @@ impl NvmeModel {
 
     pub(super) fn configure(&mut self, bus: &Bus, cc: Cc) {
         let old = std::mem::replace(&mut self.cc, cc);
+        self.estranged = false;
         if old.enable() != cc.enable() {
             if self.faults.check(&Event::Enable) == Some(Action::StuckReady) {
                 // As if the bit had not been written, though it reads back as it was.
@@ -146,8 +155,8 @@ impl NvmeModel {
     fn start(&mut self) -> bool {
         let (cc, page) = (self.cc, self.page());
         let sizes = [self.aqa.submission_0based() + 1, self.aqa.completion_0based() + 1];
-        let valid = cc.command_set() == Cc::CSS_NVM
-            && cc.page_size() <= PAGE_MAX_SHIFT
+        let valid = (cc.command_set() == Cc::CSS_NVM || cc.command_set() == Cc::CSS_ALL && self.has_command_sets())
+            && (self.shape.mpsmin..=PAGE_MAX_SHIFT).contains(&cc.page_size())
             && cc.arbitration() == 0
             && sizes.iter().all(|&size| size >= 2)
             && self.asq.is_multiple_of(page)
@@ -183,17 +192,31 @@ impl NvmeModel {
         self.ready_due = None;
     }
 
+    /// A reset that the host did not ask this controller for: of the function, of its bus, of the power.
+    pub(super) fn restart_unasked(&mut self, bus: &Bus) {
+        self.restart(bus);
+        self.estranged = true;
+    }
+
     /// The power goes and comes back: what was only in the cache is lost.
     pub(super) fn lose_power(&mut self, bus: &Bus) {
         let orderly = self.csts.shutdown() == Csts::SHUTDOWN_DONE;
         self.logs.power_cycle(orderly);
         self.namespaces.iter_mut().for_each(Namespace::lose_power);
-        self.restart(bus);
+        self.restart_unasked(bus);
+    }
+
+    /// CAP.CSS: whether there are command sets besides NVM, to be had with CC.CSS = 110b. [NVMe 3.1.4.1]
+    pub(super) fn has_command_sets(&self) -> bool {
+        self.shape.namespaces.iter().any(|namespace| namespace.command_set != csi::NVM)
     }
 
     /// A write at or above the doorbells. [NVMe-PCIe 3.1.2]
     #[inline]
     pub(super) fn doorbell(&mut self, bus: &Bus, offset: u64, value: u32) {
+        if self.csts.ready() == 0 && !self.estranged {
+            self.complaints.add(format!("a write to the doorbell at {offset:#x} while CSTS.RDY is 0 [NVMe 3.5.1]"));
+        }
         if self.csts.ready() == 0 || self.is_fatal() {
             return;
         }
@@ -204,10 +227,10 @@ impl NvmeModel {
 
     fn ring(&mut self, bus: &Bus, queue: u16, tail: u32) {
         let Some(Some(submission)) = self.submission.get_mut(usize::from(queue)) else {
-            return self.post_event(bus, error(AsyncEvent::INVALID_DOORBELL));
+            return self.refuse_doorbell(bus, AsyncEvent::INVALID_DOORBELL, ("submission", queue, tail));
         };
         if tail >= submission.size {
-            return self.post_event(bus, error(AsyncEvent::INVALID_DOORBELL_VALUE));
+            return self.refuse_doorbell(bus, AsyncEvent::INVALID_DOORBELL_VALUE, ("submission", queue, tail));
         }
         submission.tail = tail;
         self.counters.submission_doorbells += u64::from(queue != 0);
@@ -216,13 +239,20 @@ impl NvmeModel {
 
     fn take(&mut self, bus: &Bus, queue: u16, head: u32) {
         let Some(Some(completion)) = self.completion.get_mut(usize::from(queue)) else {
-            return self.post_event(bus, error(AsyncEvent::INVALID_DOORBELL));
+            return self.refuse_doorbell(bus, AsyncEvent::INVALID_DOORBELL, ("completion", queue, head));
         };
         if head >= completion.size || !completion.taken(head) {
-            return self.post_event(bus, error(AsyncEvent::INVALID_DOORBELL_VALUE));
+            return self.refuse_doorbell(bus, AsyncEvent::INVALID_DOORBELL_VALUE, ("completion", queue, head));
         }
         self.counters.completion_doorbells += u64::from(queue != 0);
         self.make_room(bus, queue);
+    }
+
+    #[cold]
+    fn refuse_doorbell(&mut self, bus: &Bus, why: u32, (kind, queue, value): (&str, u16, u32)) {
+        let what = if why == AsyncEvent::INVALID_DOORBELL { "which does not exist" } else { "which cannot be" };
+        self.complaints.add(format!("{value} was written to the doorbell of {kind} queue {queue}, {what} [NVMe 5.1.2.1]"));
+        self.post_event(bus, AsyncEvent::new(AsyncEvent::ERROR, why, log::ERRORS));
     }
 
     /// What the pin shows: some queue with interrupts has an entry that the host has not taken. [NVMe-PCIe 3.5.1]
@@ -245,8 +275,4 @@ impl NvmeModel {
         }
         self.update_pin(bus);
     }
-}
-
-fn error(info: u32) -> AsyncEvent {
-    AsyncEvent::new(AsyncEvent::ERROR, info, log::ERRORS)
 }

@@ -55,6 +55,16 @@ impl SimHandle<NvmeModel> {
         self.with(|model, bus| model.lose_power(bus));
     }
 
+    /// The function is reset behind the driver's back, as through sysfs or with its bus: media and cache stay as they are.
+    pub fn reset_function(&self) {
+        self.with(|model, bus| model.restart_unasked(bus));
+    }
+
+    /// Where the host broke a rule of the specification, in words; empty at the end of a driver's test.
+    pub fn complaints(&self) -> Vec<String> {
+        self.with(|model, _| model.complaints.all())
+    }
+
     /// Reports an asynchronous event.
     pub fn event(&self, event: AsyncEvent) {
         self.with(|model, bus| model.post_event(bus, event));

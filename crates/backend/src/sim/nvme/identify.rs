@@ -1,10 +1,12 @@
 //! Identify. [NVMe 5.1.13]
 
-use ring3_spec::nvme::identify::{Controller, LbaFormat, Namespace, build_namespace_list, cns};
+use ring3_spec::nvme::identify::{Controller, LbaFormat, Namespace, build_descriptors, build_namespace_list, cns, csi};
+use ring3_spec::nvme::registers::Cc;
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT, Status, Submission};
 
 use super::controller::NvmeModel;
 use super::registers::VERSION;
+use super::shape::NamespaceShape;
 use super::{events, logs, prp};
 use crate::sim::Bus;
 
@@ -20,16 +22,38 @@ const SEPARATE_METADATA: u8 = 1 << 1;
 const DEALLOCATED_ZEROES: u8 = 1;
 
 impl NvmeModel {
-    pub(super) fn identify(&mut self, bus: &Bus, command: &Submission) -> Result<u32, Status> {
-        let count = self.namespaces.len() as u32;
+    pub(super) fn identify(&mut self, bus: &Bus, command: &Submission, endless: bool) -> Result<u32, Status> {
+        let id = command.namespace();
         let bytes = match command.cns() {
+            cns::CONTROLLER if endless => self.identify_controller().set_namespaces(u32::MAX - 1).0,
             cns::CONTROLLER => self.identify_controller().0,
-            cns::NAMESPACE if (1..=count).contains(&command.namespace()) => self.identify_namespace(command.namespace()).0,
-            cns::ACTIVE_NAMESPACES if command.namespace() < u32::MAX - 1 => build_namespace_list(1..=count, command.namespace()),
-            cns::NAMESPACE | cns::ACTIVE_NAMESPACES => return Err(Status::INVALID_NAMESPACE.with_do_not_retry()),
+            cns::NAMESPACE => {
+                // The structure is that of the NVM command set. [NVMe-NVM 4.1.5.1]
+                let shape = self.active(id).ok_or(Status::INVALID_NAMESPACE.with_do_not_retry())?;
+                if shape.command_set != csi::NVM {
+                    return Err(Status::INVALID_FIELD.with_do_not_retry());
+                }
+                self.identify_namespace(id).0
+            }
+            cns::DESCRIPTORS => {
+                let shape = self.active(id).ok_or(Status::INVALID_NAMESPACE.with_do_not_retry())?;
+                build_descriptors(id, shape.command_set)
+            }
+            cns::ACTIVE_NAMESPACES if id >= u32::MAX - 1 => return Err(Status::INVALID_NAMESPACE.with_do_not_retry()),
+            cns::ACTIVE_NAMESPACES if endless => build_namespace_list(id + 1..=id.saturating_add(1024), id),
+            cns::ACTIVE_NAMESPACES => {
+                let all = 1..=self.namespaces.len() as u32;
+                build_namespace_list(all.filter(|&id| self.active(id).is_some()), id)
+            }
             _ => return Err(Status::INVALID_FIELD.with_do_not_retry()),
         };
         prp::give(bus, command, self.page(), &bytes).map(|()| 0)
+    }
+
+    /// Namespace `id`, if it is active: without CC.CSS = 110b, only those of the NVM command set are.
+    fn active(&self, id: u32) -> Option<NamespaceShape> {
+        let shape = self.namespaces.get(id.wrapping_sub(1) as usize)?.shape;
+        (shape.command_set == csi::NVM || self.cc.command_set() == Cc::CSS_ALL).then_some(shape)
     }
 
     fn identify_controller(&self) -> Controller {

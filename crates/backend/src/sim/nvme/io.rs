@@ -1,9 +1,10 @@
 //! Commands of I/O queues. [NVMe-NVM 3.3]
 
+use ring3_spec::nvme::identify::csi;
 use ring3_spec::nvme::opcode::nvm;
 use ring3_spec::nvme::{ALL_NAMESPACES, Status, Submission};
 
-use super::controller::NvmeModel;
+use super::controller::{NvmeModel, PAGE};
 use super::namespace::{Namespace, Transfer};
 use crate::sim::Bus;
 
@@ -22,6 +23,9 @@ impl NvmeModel {
         let how = Transfer { page: self.page(), most: self.most_bytes(), corrupt, cached: self.features.cache_enabled() };
         let index = command.namespace().wrapping_sub(1) as usize;
         let namespace = self.namespaces.get_mut(index).ok_or(Status::INVALID_NAMESPACE.with_do_not_retry())?;
+        if namespace.shape.command_set != csi::NVM {
+            return Err(Status::INVALID_OPCODE.with_do_not_retry());
+        }
         match command.opcode() {
             nvm::READ => {
                 let bytes = namespace.read(bus, command, how)?;
@@ -41,6 +45,6 @@ impl NvmeModel {
 
     /// MDTS in bytes, counted in the smallest page. [NVMe 5.1.13.2.1]
     fn most_bytes(&self) -> Option<u64> {
-        (self.shape.mdts > 0).then(|| 4096 << self.shape.mdts)
+        (self.shape.mdts > 0).then(|| PAGE << (self.shape.mpsmin + u32::from(self.shape.mdts)))
     }
 }

@@ -57,6 +57,8 @@ impl NvmeModel {
             (Some(Action::Reorder), _) => self.hold_until(bus, wait(Some(Instant::now() + REORDER_PATIENCE), true)),
             (Some(Action::Fatal), _) => self.fail(),
             (Some(Action::Remove), _) => bus.remove(),
+            (Some(Action::FunctionReset), _) => self.restart_unasked(bus),
+            (Some(Action::LosePower), _) => self.lose_power(bus),
             _ => self.run(bus, queue, &command, fault),
         }
     }
@@ -75,7 +77,7 @@ impl NvmeModel {
         }
         let end = match fault {
             Some(Action::Status(status)) => Some(Err(Status(status))),
-            _ if queue == 0 => self.admin(bus, command),
+            _ if queue == 0 => self.admin(bus, command, fault == Some(Action::EndlessList)),
             _ => Some(self.io(bus, command, fault == Some(Action::Corrupt))),
         };
         if let Some(end) = end {

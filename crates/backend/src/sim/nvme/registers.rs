@@ -23,7 +23,8 @@ impl NvmeModel {
             .with_contiguous_queues(1)
             .with_timeout_500ms(TIMEOUT_500MS)
             .with_doorbell_stride(self.shape.stride.into())
-            .with_command_sets(Cap::CSS_NVM)
+            .with_command_sets(Cap::CSS_NVM | if self.has_command_sets() { Cap::CSS_IO_SETS } else { 0 })
+            .with_page_min(self.shape.mpsmin.into())
             .with_page_max(PAGE_MAX_SHIFT.into())
     }
 

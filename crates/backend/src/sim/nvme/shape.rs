@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ring3_device::Error;
+use ring3_spec::nvme::identify::csi;
 
 use crate::sim::Timing;
 use crate::sim::options::{Options, duration, number};
@@ -19,6 +20,8 @@ pub struct NamespaceShape {
     pub metadata: u16,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Its I/O command set, as `ring3_spec::nvme::identify::csi` numbers them. Of others than NVM, the model knows that they are there.
+    pub command_set: u8,
 }
 
 /// A controller.
@@ -30,8 +33,10 @@ pub struct Shape {
     pub queues: u16,
     /// Most entries of an I/O queue, 2 to 65536.
     pub entries: u32,
-    /// log2 of the most bytes of a transfer, in pages of 4096; 0 for no limit.
+    /// log2 of the most bytes of a transfer, in the smallest memory pages; 0 for no limit.
     pub mdts: u8,
+    /// CAP.MPSMIN: the smallest memory page is 4096 bytes shifted left by this, 0 to 4.
+    pub mpsmin: u32,
     /// MSI-X vectors, 0 to 65; 0 leaves MSI and the pin.
     pub vectors: u16,
     /// Whether there is a volatile write cache.
@@ -46,12 +51,13 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        let namespace = NamespaceShape { bytes: 64 << 20, block_shift: 9, metadata: 0, read_only: false };
+        let namespace = NamespaceShape { bytes: 64 << 20, block_shift: 9, metadata: 0, read_only: false, command_set: csi::NVM };
         Self {
             namespaces: vec![namespace],
             queues: 4,
             entries: 1024,
             mdts: 5,
+            mpsmin: 0,
             vectors: 5,
             cache: true,
             stride: 0,
@@ -61,8 +67,22 @@ impl Default for Shape {
     }
 }
 
-pub(super) const KEYS: [&str; 12] =
-    ["size", "namespaces", "block", "readonly", "queues", "entries", "mdts", "vectors", "cache", "stride", "ready", "fault"];
+pub(super) const KEYS: [&str; 14] = [
+    "size",
+    "namespaces",
+    "block",
+    "sets",
+    "readonly",
+    "queues",
+    "entries",
+    "mdts",
+    "mpsmin",
+    "vectors",
+    "cache",
+    "stride",
+    "ready",
+    "fault",
+];
 
 impl Shape {
     pub(super) fn from_options(options: &Options<'_>) -> Result<Self, Error> {
@@ -79,6 +99,7 @@ impl Shape {
                 default.mdts.into(),
                 within(0, 12),
             )? as u8,
+            mpsmin: options.get("mpsmin", "0 to 4, log2 of the smallest memory page in units of 4096", 0, within(0, 4))? as u32,
             vectors: options.get("vectors", "0 to 65", queues + 1, within(0, 65))? as u16,
             cache: options.switch("cache", true)?,
             stride: options.get("stride", "0 to 4", 0, within(0, 4))? as u32,
@@ -96,10 +117,27 @@ fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
     let bytes = options.get("size", "bytes of each namespace, whole blocks up to 1T, as 64M", 64 << 20, |text| {
         parse_size(text).filter(|size| (1..=1 << 40).contains(size) && size.is_multiple_of(largest))
     })?;
+    let wants = "nvm, zoned, kv or a number up to 0xff; one for each namespace with + between";
+    let sets = options.get("sets", wants, vec![csi::NVM], |text| text.split('+').map(command_set).collect())?;
     let read_only = options.switch("readonly", false)?;
-    let last = *formats.last().unwrap_or(&(9, 0));
-    let all = formats.iter().copied().chain(std::iter::repeat(last)).take(count as usize);
-    Ok(all.map(|(block_shift, metadata)| NamespaceShape { bytes, block_shift, metadata, read_only }).collect())
+    let shape = |((block_shift, metadata), command_set)| NamespaceShape { bytes, block_shift, metadata, read_only, command_set };
+    Ok(for_ever(formats).zip(for_ever(sets)).map(shape).take(count as usize).collect())
+}
+
+/// `values`, then the last of them again and again.
+fn for_ever<T: Copy>(values: Vec<T>) -> impl Iterator<Item = T> {
+    let last = values.last().copied();
+    values.into_iter().chain(last.into_iter().cycle())
+}
+
+/// A command set by its name or number.
+fn command_set(text: &str) -> Option<u8> {
+    match text {
+        "nvm" => Some(csi::NVM),
+        "kv" => Some(csi::KEY_VALUE),
+        "zoned" => Some(csi::ZONED),
+        _ => number(text).and_then(|set| set.try_into().ok()),
+    }
 }
 
 /// `512`, `4096` or, with 8 bytes of metadata, `512m8`.
@@ -139,8 +177,23 @@ mod tests {
     }
 
     #[test]
+    fn each_namespace_has_its_command_set_and_the_last_one_repeats() {
+        let shape = shape("sim:nvme,namespaces=4,sets=nvm+zoned+0x30").unwrap();
+        let sets: Vec<_> = shape.namespaces.iter().map(|n| n.command_set).collect();
+        assert_eq!(sets, [csi::NVM, csi::ZONED, 0x30, 0x30]);
+    }
+
+    #[test]
+    fn a_namespace_may_be_as_small_as_a_block() {
+        assert_eq!(shape("sim:nvme,size=512").unwrap().namespaces[0].bytes, 512);
+        assert!(shape("sim:nvme,size=512,block=4096").is_err());
+    }
+
+    #[test]
     fn values_that_make_no_sense_are_refused() {
-        for text in ["queues=0", "block=1000", "size=1", "mdts=13", "cache=maybe", "namespaces=0", "entries=1"] {
+        for text in
+            ["queues=0", "block=1000", "size=1", "mdts=13", "cache=maybe", "namespaces=0", "entries=1", "mpsmin=5", "sets=tape"]
+        {
             assert!(shape(&format!("sim:nvme,{text}")).is_err(), "{text}");
         }
     }

@@ -133,7 +133,8 @@ fn scattered(subject: &Subject<'_>) -> Step {
     let blocks = (pages * page / subject.block_size()) as u32;
     // Every second page, last one first, so that no two touch.
     let list: Vec<_> = (0..pages).rev().map(|index| (index * 2 * page, page)).collect();
-    by_segments(subject, subject.buffer(pages * 2 * page)?, &list, blocks)
+    let memory = subject.disk.dma().arena().alloc(pages * 2 * page, page.max(4096))?;
+    by_segments(subject, memory, &list, blocks)
 }
 
 fn flush(subject: &Subject<'_>) -> Step {

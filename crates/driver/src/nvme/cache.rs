@@ -1,0 +1,112 @@
+//! Writes that sit in a namespace's volatile cache, and whether they may have been lost. [NVMe 5.1.25.1.4]
+//!
+//! A controller that was reset without this driver's doing may have lost its power, and with it writes that it had reported as done. No
+//! register tells a loss of power from a reset of the function, so both count as one. Whoever wrote must hear of it: the next flush fails,
+//! once, and with it every flush that was under way at the time.
+//!
+//! # Ordering
+//! A write that ends while another thread finds the reset is seen by one of the two: this thread stores `covering`, then loads
+//! when the last loss was; the other stores the latter, then loads `covering`. All of that is sequentially consistent; a write pays for a
+//! store only if it is the first since the last flush.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use ring3_class::block::{IoError, Operation};
+
+use super::slots::Slot;
+
+/// What the queues of a namespace with a volatile cache share. Flushes are numbered from 1 on, in the order in which they begin.
+#[derive(Default)]
+pub(super) struct WriteCache {
+    /// Flushes that were begun.
+    begun: AtomicU64,
+    /// The first flush that covers all writes that have ended.
+    covering: AtomicU64,
+    /// The latest flush that the device has done.
+    flushed: AtomicU64,
+    /// Writes were lost, and nobody was told yet.
+    lost: AtomicBool,
+    /// Flushes up to this one fail, because writes that they should have covered are lost.
+    failed: AtomicU64,
+}
+
+impl WriteCache {
+    /// A flush is about to be handed to the device; returns its number.
+    pub(super) fn begin_flush(&self) -> u64 {
+        self.begun.fetch_add(1, SeqCst) + 1
+    }
+
+    /// The device has done what was asked for in `slot`; `lost_since` says whether the cache was lost since that was handed to it.
+    pub(super) fn settle(&self, slot: &Slot, lost_since: impl FnOnce() -> bool) -> Result<(), IoError> {
+        match slot.request.operation {
+            Operation::Flush => return self.end_flush(slot.flush),
+            Operation::Write | Operation::WriteZeroes if !slot.request.fua => {
+                self.wrote();
+                if lost_since() {
+                    self.lose();
+                }
+            }
+            Operation::Read | Operation::Write | Operation::WriteZeroes | Operation::Discard => {}
+        }
+        Ok(())
+    }
+
+    /// What the cache held is lost; true if that were writes that no flush had covered.
+    pub(super) fn lose(&self) -> bool {
+        let lost = self.covering.load(SeqCst) > self.flushed.load(SeqCst);
+        if lost {
+            self.lost.store(true, SeqCst);
+        }
+        lost
+    }
+
+    fn wrote(&self) {
+        let next = self.begun.load(SeqCst) + 1;
+        if self.covering.load(SeqCst) < next {
+            self.covering.fetch_max(next, SeqCst);
+        }
+    }
+
+    fn end_flush(&self, number: u64) -> Result<(), IoError> {
+        if self.lost.swap(false, SeqCst) {
+            // None of those that are under way may say that all is well.
+            self.failed.fetch_max(self.begun.load(SeqCst), SeqCst);
+        }
+        self.flushed.fetch_max(number, SeqCst);
+        if number <= self.failed.load(SeqCst) { Err(IoError::Transport) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_ends_during_a_flush_is_not_covered_by_it() {
+        let cache = WriteCache::default();
+        cache.wrote();
+        let flush = cache.begin_flush();
+        cache.wrote();
+        assert_eq!((cache.end_flush(flush), cache.lose()), (Ok(()), true));
+    }
+
+    #[test]
+    fn a_loss_is_told_once_and_to_all_flushes_under_way() {
+        let cache = WriteCache::default();
+        cache.wrote();
+        let flushes = [cache.begin_flush(), cache.begin_flush()];
+        assert!(cache.lose());
+        assert_eq!(flushes.map(|flush| cache.end_flush(flush)), [Err(IoError::Transport); 2]);
+        let next = cache.begin_flush();
+        assert_eq!(cache.end_flush(next), Ok(()));
+    }
+
+    #[test]
+    fn nothing_is_lost_where_nothing_was_written_since_the_last_flush() {
+        let cache = WriteCache::default();
+        assert!(!cache.lose());
+        cache.wrote();
+        let flush = cache.begin_flush();
+        assert_eq!((cache.end_flush(flush), cache.lose()), (Ok(()), false));
+    }
+}

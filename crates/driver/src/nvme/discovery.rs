@@ -1,0 +1,86 @@
+//! Which namespaces there are, and which of them can be disks. [NVMe 5.1.13]
+//!
+//! # Trust
+//! A list may be wrong or have no end: it is read as far as ids ascend and up to [`MOST`] of them. One namespace that cannot be used, or
+//! that the controller says nothing about, costs the others nothing; it is refused by name.
+
+use ring3_class::block::Info;
+use ring3_device::{Device, Error};
+use ring3_spec::nvme::Submission;
+use ring3_spec::nvme::identify::{self, cns, csi};
+
+use super::controller::Shared;
+use super::init;
+
+/// Most namespaces that are looked at: four pages of the list.
+const MOST: usize = 4 * identify::NAMESPACE_LIST_ENTRIES;
+
+/// A namespace that cannot be used, and why.
+pub(super) type Refused = (u32, Error);
+
+impl<D: Device> Shared<D> {
+    /// All active namespace ids, ascending, and the first that is left out if there are more than make sense. [NVMe 5.1.13.2.2]
+    pub(super) fn active_namespaces(&self) -> Result<(Vec<u32>, Option<Refused>), Error> {
+        let mut ids: Vec<u32> = Vec::new();
+        loop {
+            let above = ids.last().copied().unwrap_or(0);
+            let list = self.identify(cns::ACTIVE_NAMESPACES, above, "the list of namespaces")?;
+            let before = ids.len();
+            for id in identify::namespace_list(&list) {
+                if ids.last().is_some_and(|&last| id <= last) {
+                    return Err(Error::Protocol(format!("the list of namespaces does not ascend at {id}")));
+                }
+                if let Some(why) = self.excess(id, ids.len()) {
+                    return Ok((ids, Some((id, why))));
+                }
+                ids.push(id);
+            }
+            // An id of NN is the last that there can be; asking for what lies above it may be refused.
+            if ids.len() - before < identify::NAMESPACE_LIST_ENTRIES || ids.last() == Some(&self.traits.greatest_namespace) {
+                return Ok((ids, None));
+            }
+        }
+    }
+
+    /// Why namespace `id`, the one after `count` others, and all that follow are left out.
+    fn excess(&self, id: u32, count: usize) -> Option<Error> {
+        let greatest = self.traits.greatest_namespace;
+        if id > greatest {
+            return Some(Error::Protocol(format!("the greatest namespace that it says it can have is {greatest} (NN)")));
+        }
+        (count == MOST)
+            .then(|| Error::Unsupported(format!("it has more than {MOST} namespaces: this one and what follows is left out")))
+    }
+
+    /// The disk that namespace `id` is, or why it cannot be one. Fails only if the controller does.
+    pub(super) fn disk_of(&self, id: u32) -> Result<Result<Info, Error>, Error> {
+        match self.look_at(id) {
+            Err(error @ (Error::Unsupported(_) | Error::Invalid(_) | Error::Protocol(_))) => Ok(Err(error)),
+            other => other.map(Ok),
+        }
+    }
+
+    fn look_at(&self, id: u32) -> Result<Info, Error> {
+        if init::has_command_sets(self.cap) {
+            let descriptors = self.identify(cns::DESCRIPTORS, id, "the namespace's command set")?;
+            check_command_set(identify::command_set(&descriptors).unwrap_or(csi::NVM))?;
+        }
+        let structure = self.identify(cns::NAMESPACE, id, "identify namespace")?;
+        self.traits.disk(&identify::Namespace(structure))
+    }
+
+    fn identify(&self, structure: u8, namespace: u32, what: &str) -> Result<[u8; identify::SIZE], Error> {
+        self.command(|admin| admin.fetch(what, Submission::identify(structure, namespace)))
+    }
+}
+
+/// Refuses all but the NVM command set. [NVMe 5.1.13.2.3, CSI]
+fn check_command_set(set: u8) -> Result<(), Error> {
+    let name = match set {
+        csi::NVM => return Ok(()),
+        csi::KEY_VALUE => "the key value command set".to_owned(),
+        csi::ZONED => "the zoned namespace command set".to_owned(),
+        other => format!("command set {other:#04x}"),
+    };
+    Err(Error::Unsupported(format!("it has {name}, not the NVM command set of disks: leave it to the kernel's driver")))
+}

@@ -1,0 +1,94 @@
+//! The namespaces of simulated NVMe controllers: which become disks, which are refused, and lists that cannot be believed.
+
+mod nvme;
+
+use std::time::Instant;
+
+use nvme::{Bench, PATIENCE, bench, bytes, execute, short, succeed, try_bench};
+use ring3_backend::sim::fault::{Action, Rule};
+use ring3_class::block::Request;
+use ring3_device::Error;
+use ring3_driver::nvme::Controller;
+use ring3_spec::nvme::Status;
+use ring3_spec::nvme::opcode::admin;
+
+fn ids(bench: &Bench) -> Vec<u32> {
+    bench.controller.namespaces().iter().map(|namespace| namespace.id()).collect()
+}
+
+fn refused(bench: &Bench) -> Vec<(u32, String)> {
+    bench.controller.refused().iter().map(|(id, why)| (*id, why.to_string())).collect()
+}
+
+/// Opens `uri` while the `nth` identify command meets `status`.
+fn with_identify_refused(uri: &str, nth: u64, status: Status) -> Result<Bench, Error> {
+    let device = nvme::device(uri);
+    let handle = device.handle();
+    handle.plan().add(Rule::admin(Action::Status(status.with_do_not_retry().0), admin::IDENTIFY).nth(nth));
+    Controller::open(device, short()).map(|controller| Bench { controller, handle })
+}
+
+#[test]
+fn a_namespace_that_refuses_identify_is_refused_alone_and_by_name() {
+    // Controller, limits and list come first.
+    let bench = with_identify_refused(",namespaces=3", 5, Status::INTERNAL).unwrap();
+    assert_eq!(ids(&bench), [1, 3]);
+    let refused = refused(&bench);
+    assert!(refused.len() == 1 && refused[0].0 == 2 && refused[0].1.contains("internal error"), "{refused:?}");
+    let error = bench.controller.disk(2).map(drop).unwrap_err().to_string();
+    assert!(error.contains("namespace 2") && error.contains("internal error"), "{error}");
+    succeed(&mut *bench.queue(4), Request::read(1, 0, 1, bench.buffer(512)));
+}
+
+#[test]
+fn namespaces_of_other_command_sets_are_refused_by_name() {
+    let bench = bench(",namespaces=4,sets=nvm+zoned+kv+0x30");
+    assert_eq!(ids(&bench), [1]);
+    let refused = refused(&bench);
+    for ((id, why), (expected, word)) in refused.iter().zip([(2, "zoned"), (3, "key value"), (4, "0x30")]) {
+        assert!(*id == expected && why.contains(word) && why.contains("the kernel's driver"), "{id}: {why}");
+    }
+    assert_eq!(refused.len(), 3);
+    succeed(&mut *bench.queue(4), Request::write(1, 0, 1, bench.filled(512, 7)));
+}
+
+#[test]
+fn a_namespace_that_does_not_say_its_command_set_is_refused() {
+    let bench = with_identify_refused(",namespaces=3,sets=nvm+nvm+zoned", 4, Status::INTERNAL).unwrap();
+    assert_eq!(ids(&bench), [2]);
+    assert_eq!(refused(&bench).iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
+fn a_list_without_end_is_cut_and_says_so() {
+    let start = Instant::now();
+    let bench = try_bench(",fault=endless-list:identify:1:all", short()).unwrap();
+    assert_eq!(ids(&bench), [1]);
+    let (last, why) = refused(&bench).pop().unwrap();
+    assert!(last == 4097 && why.contains("4096"), "{last}: {why}");
+    assert!(start.elapsed() < PATIENCE);
+}
+
+#[test]
+fn an_id_beyond_the_greatest_that_the_controller_has_is_refused() {
+    // The list is endless; what the controller says of itself, which comes first, is the truth.
+    let bench = try_bench(",namespaces=2,fault=endless-list:identify:2:all", short()).unwrap();
+    assert_eq!(ids(&bench), [1, 2]);
+    let refused = refused(&bench);
+    assert!(refused.len() == 1 && refused[0].0 == 3 && refused[0].1.contains("(NN)"), "{refused:?}");
+}
+
+#[test]
+fn disks_of_a_single_block_can_be_opened_read_and_written() {
+    for (size, block) in [(512, 512), (1024, 512), (3584, 512), (4096, 512), (4096, 4096)] {
+        let bench = bench(&format!(",size={size},block={block}"));
+        let mut queue = bench.queue(4);
+        let info = queue.info().clone();
+        assert_eq!((info.capacity(), info.block_size), (size, block));
+        let last = info.blocks - 1;
+        succeed(&mut *queue, Request::write(1, last, 1, bench.filled(block as usize, 0x42)));
+        succeed(&mut *queue, Request::flush(2));
+        let (end, data) = execute(&mut *queue, Request::read(3, 0, info.blocks as u32, bench.buffer(size as usize)));
+        assert_eq!((end, bytes(data)[size as usize - 1]), (Ok(()), 0x42), "{size} {block}");
+    }
+}
