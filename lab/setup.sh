@@ -53,11 +53,12 @@ list() {
 
 # stamp DIR [sizes]: writes them. The checksums of a whole source tree would take too long to compare.
 stamp() {
-    list "$1" >"$1/manifest"
-    : >"$1/checksums"
-    [ "${2:-}" = sizes ] || (cd "$1" && sed -n 's/^f [0-9]* \(.*\) $/\1/p' manifest | tr '\n' '\0' | xargs -0 -r sha256sum) >"$1/checksums"
-    (cd "$1" && sha256sum manifest checksums) >"$1/stamp"
-    mv "$1/stamp" "$1/layout-$layout"
+    { list "$1" >"$1/manifest" && checksums "$1" "${2:-}" >"$1/checksums" && (cd "$1" && sha256sum manifest checksums) >"$1/stamp" &&
+        mv "$1/stamp" "$1/layout-$layout"; } || die "cannot write the lists of what is in $1"
+}
+
+checksums() {
+    [ "$2" = sizes ] || (cd "$1" && sed -n 's/^f [0-9]* \(.*\) $/\1/p' manifest | tr '\n' '\0' | xargs -0 -r sha256sum)
 }
 
 # damage DIR: what is missing or other than it was, a line each.
@@ -70,6 +71,11 @@ damage() {
 # Whoever may use the machine may use the cache: what is in it comes from public packages.
 share() {
     find "$1" ! -type l \( ! -perm -a+r -o -type d ! -perm -a+x \) -exec chmod u+rwX,go+rX {} + 2>/dev/null || true
+}
+
+must_write() {
+    [ "$writable" = yes ] ||
+        die "${1#"$cache"/} must be fetched, and $(id -un) cannot write to $cache. Next: its owner runs \`ring3 lab prepare\`, or set RING3_CACHE to a folder of yours"
 }
 
 # asked DIR [sizes [PROBE...]]: whether DIR is to be fetched: it is missing or damaged, or all is fetched anew. A part of before there
@@ -89,7 +95,7 @@ asked() {
         [ -n "$damaged" ] || return 1
         say "${dir#"$cache"/} is damaged ($(echo "$damaged" | head -n 3 | tr '\n' ' ' | sed 's/ $//'), $(echo "$damaged" | wc -l) in all)"
     fi
-    [ "$writable" = yes ] || die "${dir#"$cache"/} must be fetched, and $(id -un) cannot write to $cache. Next: its owner runs \`ring3 lab prepare\`, or set RING3_CACHE to a folder of yours"
+    must_write "$dir"
 }
 
 # tidy: removes what a setup that was killed left half done. A part whose successor did not take its place comes back.
@@ -440,7 +446,7 @@ fetch_python() {
         [ -e "$env/layout-$layout" ] || [ "$writable" = no ] || : >"$env/layout-$layout"
         asked "$env" sizes true || return 0
     fi
-    [ "$writable" = yes ] || asked "$env"
+    must_write "$env"
     need_python
     say "fetching the Python packages of ring3 split"
     # An environment knows its own path, so that it is made in place; the copy of the lock file says that it is whole.
