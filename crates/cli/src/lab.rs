@@ -112,8 +112,8 @@ pub fn run(lab: Args) -> Result<ExitCode> {
             let needs = [Need::Tools, Need::Fio, Need::Btrfs].into_iter().chain(kernels.into_iter().map(Need::Kernel));
             let cache = Cache::open()?;
             let needs: Vec<_> = needs.collect();
-            verify(&cache, &mut |line| eprintln!("{line}"))?;
             prepare(&cache, &needs, &mut |line| eprintln!("{line}"))?;
+            verify(&cache, &mut |line| eprintln!("{line}"))?;
             println!("the lab is ready in {}", cache.root().display());
             Ok(ExitCode::SUCCESS)
         }
