@@ -11,9 +11,10 @@
 //! # Signals
 //! The handler touches atomics and makes one `mmap` call without libc, so it leaves `errno` alone and may run anywhere.
 
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags};
@@ -23,15 +24,44 @@ use ring3_device::Error;
 /// Mappings that can be guarded at once. A further one is refused, and its BAR is then reached by system calls.
 const SLOTS: usize = 256;
 
-/// One guarded mapping; `start` 0 means free.
+/// One guarded mapping.
+///
+/// # Ordering
+/// Where it lies is one word, because the handler reads it while other threads take and free slots: start and length of two mappings, the one
+/// before and the one after, would be a range that belongs to neither. What the handler finds around the address that faulted is a
+/// mapping that is alive, as the access to it is not over, and so stays what it is until the handler is done.
 struct Slot {
-    start: AtomicUsize,
-    len: AtomicUsize,
+    span: AtomicU64,
     gone: AtomicBool,
 }
 
-static TABLE: [Slot; SLOTS] =
-    [const { Slot { start: AtomicUsize::new(0), len: AtomicUsize::new(0), gone: AtomicBool::new(false) } }; SLOTS];
+/// Whole pages: the first one's number in the upper bits, how many in the lower ones. 0 is no mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span(u64);
+
+/// Bits of [`Span`] that count pages: 64 GiB less one page. Addresses of 52 bits remain, of which a process without five-level page tables,
+/// or one that does not ask for them by a hint, has 47. [Linux, Documentation/arch/x86/x86_64/5level-paging.rst]
+const COUNT_BITS: u32 = 24;
+const PAGE: usize = 4096;
+
+impl Span {
+    const NONE: Self = Self(0);
+
+    /// `len` bytes from `start` on; `None` if they are not whole pages or too many.
+    fn new(start: usize, len: usize) -> Option<Self> {
+        let (page, count) = ((start / PAGE) as u64, (len / PAGE) as u64);
+        let fits =
+            start.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && count >> COUNT_BITS == 0 && page >> (64 - COUNT_BITS) == 0;
+        fits.then_some(Self(page << COUNT_BITS | count))
+    }
+
+    fn range(self) -> Range<usize> {
+        let (page, count) = ((self.0 >> COUNT_BITS) as usize, (self.0 & ((1 << COUNT_BITS) - 1)) as usize);
+        page * PAGE..(page + count) * PAGE
+    }
+}
+
+static TABLE: [Slot; SLOTS] = [const { Slot { span: AtomicU64::new(Span::NONE.0), gone: AtomicBool::new(false) } }; SLOTS];
 /// Held to take and to free a slot; the handler never does either.
 static CHANGES: Mutex<()> = Mutex::new(());
 /// What handled SIGBUS before.
@@ -78,7 +108,7 @@ impl Mapping {
     pub(crate) fn new(file: impl AsFd, offset: u64, len: usize) -> Result<Self, Error> {
         install_handler()?;
         let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = TABLE.iter().find(|slot| slot.start.load(Ordering::Relaxed) == 0);
+        let slot = TABLE.iter().find(|slot| slot.span() == Span::NONE);
         let slot = slot.ok_or_else(|| Error::Unsupported(format!("more than {SLOTS} mapped BARs in one process")))?;
         let len = len.next_multiple_of(rustix::param::page_size());
         // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
@@ -86,10 +116,13 @@ impl Mapping {
             rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, offset)
         };
         let base = base.map_err(|error| Error::os(format!("mapping {len} bytes of a BAR"), error))?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| Error::Invalid("mapping at address 0".into()))?;
+        let Some((base, span)) = NonNull::new(base.cast::<u8>()).zip(Span::new(base as usize, len)) else {
+            // SAFETY: the range was mapped above, and nobody has seen it.
+            let _ = unsafe { rustix::mm::munmap(base, len) };
+            return Err(Error::Unsupported(format!("guarding {len} bytes of a BAR at {base:?}")));
+        };
         slot.gone.store(false, Ordering::Relaxed);
-        slot.len.store(len, Ordering::Relaxed);
-        slot.start.store(base.as_ptr() as usize, Ordering::Release);
+        slot.span.store(span.0, Ordering::Release);
         Ok(Self { base, len, slot })
     }
 
@@ -125,24 +158,29 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // The slot is freed first: once unmapped, the addresses may belong to another mapping, not ours to guard.
         let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
-        self.slot.start.store(0, Ordering::Release);
+        self.slot.span.store(Span::NONE.0, Ordering::Release);
         // SAFETY: the range was mapped by `new`, and nobody uses it any more.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
 impl Slot {
+    fn span(&self) -> Span {
+        Span(self.span.load(Ordering::Acquire))
+    }
+
     /// Puts memory in the place of the mapping if `address` lies within it. Runs in the signal handler.
     fn vanish(&self, address: usize) -> bool {
-        let (start, len) = (self.start.load(Ordering::Acquire), self.len.load(Ordering::Relaxed));
-        if start == 0 || !(start..start + len).contains(&address) {
+        let range = self.span().range();
+        if !range.contains(&address) {
             return false;
         }
         // Before the memory appears, so that no reader takes its zeros for the device's.
         self.gone.store(true, Ordering::Release);
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: the range is a whole mapping made by `Mapping::new`, alive because an access to it has just faulted.
-        unsafe { rustix::mm::mmap_anonymous(start as *mut _, len, ProtFlags::READ | ProtFlags::WRITE, flags) }.is_ok()
+        unsafe { rustix::mm::mmap_anonymous(range.start as *mut _, range.len(), ProtFlags::READ | ProtFlags::WRITE, flags) }
+            .is_ok()
     }
 }
 
@@ -194,116 +232,4 @@ fn install_handler() -> Result<(), Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::fd::OwnedFd;
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::{Command, ExitStatus};
-
-    use super::*;
-
-    const PAGE: usize = 4096;
-
-    fn file(pages: usize) -> OwnedFd {
-        let fd = rustix::fs::memfd_create("bar", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&fd, (pages * PAGE) as u64).unwrap();
-        fd
-    }
-
-    /// A file that shrinks faults like a BAR that is disabled.
-    fn vanished() -> Mapping {
-        let file = file(2);
-        let mapping = Mapping::new(&file, 0, 2 * PAGE).unwrap();
-        rustix::fs::ftruncate(&file, 0).unwrap();
-        mapping
-    }
-
-    #[test]
-    fn a_living_mapping_is_read_and_written() {
-        let mapping = Mapping::new(file(1), 0, PAGE).unwrap();
-        mapping.write(8, 0x1122_3344_5566_7788u64);
-        assert_eq!(mapping.read::<u16>(10), 0x5566);
-    }
-
-    #[test]
-    fn a_vanished_mapping_answers_all_ones_at_every_width() {
-        let mapping = vanished();
-        assert_eq!(mapping.read::<u32>(0), u32::MAX);
-        assert_eq!((mapping.read::<u8>(1), mapping.read::<u16>(2), mapping.read::<u64>(PAGE)), (u8::MAX, u16::MAX, u64::MAX));
-    }
-
-    #[test]
-    fn a_write_to_a_vanished_mapping_is_lost() {
-        let mapping = vanished();
-        mapping.write(16, 0u32);
-        assert_eq!(mapping.read::<u32>(16), u32::MAX);
-    }
-
-    #[test]
-    fn what_lies_outside_or_across_words_reads_all_ones() {
-        let mapping = Mapping::new(file(1), 0, PAGE).unwrap();
-        assert_eq!(mapping.read::<u32>(PAGE), u32::MAX);
-        assert_eq!(mapping.read::<u32>(2), u32::MAX);
-        assert_eq!(mapping.read::<u64>(usize::MAX - 7), u64::MAX);
-    }
-
-    #[test]
-    fn mappings_that_vanish_do_not_use_up_the_table() {
-        for _ in 0..2 * SLOTS {
-            assert_eq!(vanished().read::<u8>(0), 0xff);
-        }
-    }
-
-    #[test]
-    fn many_threads_can_meet_the_same_vanished_mapping() {
-        let mapping = vanished();
-        std::thread::scope(|scope| {
-            let readers: Vec<_> = (0..8).map(|_| scope.spawn(|| mapping.read::<u32>(0))).collect();
-            assert!(readers.into_iter().all(|reader| reader.join().unwrap() == u32::MAX));
-        });
-    }
-
-    /// Runs this very test in a process of its own; in that process, runs `act` and returns `None`.
-    fn in_a_child(test: &str, act: impl FnOnce()) -> Option<ExitStatus> {
-        const MARK: &str = "RING3_TEST_CHILD";
-        if std::env::var_os(MARK).is_some() {
-            act();
-            return None;
-        }
-        let name = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        Some(child.args(["--exact", &name, "--nocapture"]).env(MARK, "1").output().unwrap().status)
-    }
-
-    fn fault_elsewhere() {
-        let guarded = vanished();
-        assert_eq!(guarded.read::<u8>(0), 0xff);
-        let file = file(1);
-        // SAFETY: a fresh mapping.
-        let other = unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.unwrap();
-        rustix::fs::ftruncate(&file, 0).unwrap();
-        // SAFETY: mapped; the fault is what is tested.
-        unsafe { other.cast::<u8>().read_volatile() };
-    }
-
-    #[test]
-    fn a_fault_elsewhere_still_ends_the_process() {
-        let status = in_a_child("a_fault_elsewhere_still_ends_the_process", fault_elsewhere);
-        assert_eq!(status.and_then(|status| status.signal()), Some(libc::SIGBUS));
-    }
-
-    extern "C" fn exit_42(_: libc::c_int) {
-        // SAFETY: `_exit` may be called in a handler.
-        unsafe { libc::_exit(42) };
-    }
-
-    #[test]
-    fn a_fault_elsewhere_reaches_the_handler_that_was_there_before() {
-        let act = || {
-            // SAFETY: a valid handler.
-            unsafe { libc::signal(libc::SIGBUS, exit_42 as *const () as usize) };
-            fault_elsewhere();
-        };
-        let status = in_a_child("a_fault_elsewhere_reaches_the_handler_that_was_there_before", act);
-        assert_eq!(status.and_then(|status| status.code()), Some(42));
-    }
-}
+mod tests;

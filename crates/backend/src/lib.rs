@@ -3,6 +3,7 @@
 //! Each backend implements [`ring3_device::Device`]; a driver cannot see which one it runs on. The user names a device by a
 //! [`Uri`].
 
+mod claim;
 mod config;
 mod filter;
 mod guard;

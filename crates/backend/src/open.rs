@@ -21,7 +21,7 @@ pub trait Job {
 /// It decides which memory a driver asks for, before the driver sees the device.
 pub fn class_of(uri: &Uri) -> Option<u32> {
     match (uri.scheme.as_str(), uri.target.as_str()) {
-        ("vfio" | "uio", address) => Function::read(&Host::this(), address.parse().ok()?).map(|function| function.class),
+        ("vfio" | "uio", address) => Function::read(&Host::this(), address.parse().ok()?).ok().map(|function| function.class),
         ("sim" | "qtest", "nvme") => Some(nvme::CLASS),
         ("sim" | "qtest", target) if target.ends_with("ahci") => Some(ahci::CLASS),
         ("sim" | "qtest", target) if target.ends_with("ide") => Some(ide::CLASS),

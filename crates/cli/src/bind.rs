@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
-use ring3_pci::{Address, Function, Host, Rebound, Way, bind, uio_file, unbind};
+use ring3_pci::{Address, Blocked, Function, Host, Rebound, Way, bind, uio_file, unbind};
 
 /// Options of `ring3 bind`.
 #[derive(clap::Args)]
@@ -14,7 +14,8 @@ pub struct BindArgs {
     /// The driver that hands it to processes: vfio-pci, or uio_pci_generic, with which nothing confines its transfers.
     #[arg(long, default_value_t)]
     driver: Way,
-    /// Take it even if its disks are mounted or its interfaces up. Whoever uses them will see errors.
+    /// Take it even if it is in use; says first what it takes and from whom. Whoever uses it will see errors, and what is not written
+    /// yet is lost.
     #[arg(long)]
     force: bool,
     /// Give the group's file to this user, who can then run drivers without root. With vfio-pci only.
@@ -37,7 +38,8 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
     if owner.is_some() && args.driver == Way::Uio {
         bail!("{}: only root can drive it by uio_pci_generic, so it has no other owner", args.address);
     }
-    let done = bind(&host, args.address, args.driver, args.force)?;
+    let mut told = |blocked: &Blocked| eprintln!("taken by force: {}", blocked.problem());
+    let done = bind(&host, args.address, args.driver, if args.force { Some(&mut told) } else { None })?;
     println!("{}", describe(&done));
     match args.driver {
         Way::Vfio => share_group(&host, args.address, owner)?,
@@ -54,7 +56,7 @@ fn warn_of_uio(host: &Host, address: Address) {
 
 /// Gives the group's file to `owner`, or says how.
 fn share_group(host: &Host, address: Address, owner: Option<u32>) -> anyhow::Result<()> {
-    let Some(group) = Function::read(host, address).and_then(|function| function.iommu_group) else { return Ok(()) };
+    let Some(group) = Function::read(host, address).ok().and_then(|function| function.iommu_group) else { return Ok(()) };
     let file = PathBuf::from(format!("/dev/vfio/{group}"));
     match owner {
         Some(owner) => {

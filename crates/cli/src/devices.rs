@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ring3_pci::{Check, Function, Host, Use, Way, examine, uses};
+use ring3_pci::{Check, Function, Host, Obstacle, Use, Way, examine};
 use serde::Serialize;
 
 /// Options of `ring3 devices`.
@@ -38,12 +38,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn row(host: &Host, function: Function) -> Row {
-    let claim = match function.way().unwrap_or_default() {
-        Way::Vfio => claim(&examine(host, function.address, Way::Vfio, 0)),
-        Way::Uio => format!("{}, unprotected", claim(&examine(host, function.address, Way::Uio, 0))),
+    let way = function.way().unwrap_or_default();
+    let checks = examine(host, function.address, way, 0);
+    let claim = match way {
+        Way::Vfio => claim(&checks),
+        Way::Uio => format!("{}, unprotected", claim(&checks)),
     };
-    let (class_name, name, uses) = (function.class_name(), function.name(), uses(host, function.address));
-    Row { function, class_name, name, uses, claim }
+    let uses = checks.into_iter().find_map(|check| match check.found.err()?.obstacle {
+        Obstacle::InUse { uses } => Some(uses),
+        _ => None,
+    });
+    Row { class_name: function.class_name(), name: function.name(), uses: uses.unwrap_or_default(), function, claim }
 }
 
 /// How far a function is from being claimed.
@@ -80,8 +85,6 @@ fn print_table(rows: &[Row]) {
 
 #[cfg(test)]
 mod tests {
-    use ring3_pci::Obstacle;
-
     use super::*;
 
     fn checks(obstacles: Vec<Obstacle>) -> Vec<Check> {

@@ -29,7 +29,7 @@ fn size(text: &str) -> Result<u64, &'static str> {
 /// Looks, and prints what was found. Fails if something stands in the way.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let host = Host::this();
-    let on = |address| Function::read(&host, address)?.way();
+    let on = |address| Function::read(&host, address).ok()?.way();
     let way = args.driver.or_else(|| on(args.address?)).unwrap_or_default();
     let look = |way| match args.address {
         Some(address) => examine(&host, address, way, args.arena),

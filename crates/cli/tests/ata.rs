@@ -30,6 +30,29 @@ fn each_drive_has_its_place_and_its_mode() {
 }
 
 #[test]
+fn what_a_device_calls_itself_reaches_the_terminal_escaped() {
+    for (words, serial) in [
+        ("nvme id --device sim:nvme,text=wild", "\\x1b]0;S\\x07"),
+        ("ata id --device sim:ahci,text=wild", "\\x1b]0;S\\x07"),
+        ("ata id --device sim:ide,text=wild", "\\x1b]0;S\\x07"),
+        ("blk info --device sim:nvme,text=wild", "\\x1b[2Jdisk\\u{202e}"),
+    ] {
+        let output = ring3(words);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && text.contains(serial), "{words}: {text:?}");
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'), "{words}: {text:?}");
+    }
+}
+
+#[test]
+fn a_driver_for_another_class_says_which_one_fits() {
+    let text = failure("nvme id --device sim:ahci");
+    assert!(text.contains("it is an AHCI controller, whose driver is ata: ring3 run ata, ring3 ata id"), "{text}");
+    assert!(failure("ata id --device sim:nvme").contains("it is an NVMe controller, whose driver is nvme: ring3 run nvme"));
+    assert!(failure("blk info --device sim:edu").contains("no driver of disks fits its class 0x"));
+}
+
+#[test]
 fn an_optical_drive_is_refused_with_the_reason() {
     for device in ["qtest:ich9-ahci,cdrom=on", "qtest:piix4-ide,cdrom=on"] {
         let id = json(&format!("ata id --json --device {device}"));

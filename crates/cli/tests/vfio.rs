@@ -3,13 +3,14 @@
 
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use ring3_lab::{Cache, Device, Guest, Iommu, Outcome};
 
 fn guest(name: &str) -> Guest {
     let setpriv = Path::new("/usr/bin/setpriv");
     // One processor: see the backend's tests.
-    let guest = Guest { vcpus: Some(1), ..Guest::new(name) };
+    let guest = Guest { vcpus: Some(1), time_limit: Duration::from_secs(600), ..Guest::new(name) };
     guest.program(Path::new(env!("CARGO_BIN_EXE_ring3"))).program(setpriv).device(Device::new("edu", "edu"))
 }
 
@@ -36,11 +37,18 @@ fn claims() -> &'static Outcome {
     // A guest that failed is not booted again by each test.
     static CLAIMS: OnceLock<Result<Outcome, String>> = OnceLock::new();
     let claims = CLAIMS.get_or_init(|| {
-        let disk = Device { size: Some("64M".parse().unwrap()), backing: "memory".to_owned().into(), ..Device::new("disk", "nvme") };
+        let disk = |name| Device {
+            size: Some("128M".parse().unwrap()),
+            backing: "memory".to_owned().into(),
+            ..Device::new(name, "nvme")
+        };
         run(guest("claims")
-            .device(disk)
+            .device(disk("disk"))
+            .device(disk("second"))
             .module("nvme")
             .module("ext4")
+            .module("btrfs")
+            .module("loop")
             .module("ahci")
             .module("vfio-pci")
             .module("vfio_iommu_type1")
@@ -61,7 +69,8 @@ fn claims() -> &'static Outcome {
                 ring3 unbind 0000:00:1f.3")
             .step("group made viable", "ring3 bind 0000:00:1f.3 && ring3 bind 0000:00:1f.2 && ring3 doctor 0000:00:1f.3 | grep group;
                 ring3 unbind 0000:00:1f.2 && ring3 unbind 0000:00:1f.3")
-            .step("mounted", "mkfs.ext4 -q /dev/nvme0n1 && mount /dev/nvme0n1 /mnt && echo kept >/mnt/file
+            .step("in use", IN_USE)
+            .step("mounted", "mkfs.ext4 -q -F /dev/nvme0n1 && mount /dev/nvme0n1 /mnt && echo kept >/mnt/file
                 ring3 bind $DISK 2>&1; ring3 doctor $DISK; ring3 devices --json; umount /mnt")
             .step("bind a disk", "ring3 bind $DISK && ls /dev/nvme0n1 2>&1; ring3 unbind $DISK
                 for try in $(seq 100); do [ -b /dev/nvme0n1 ] && break; sleep 0.05; done; mount /dev/nvme0n1 /mnt && cat /mnt/file")
@@ -93,6 +102,104 @@ wait $!
 echo \"killed: master=$(($(command) & 4))\"
 ring3 run edu --device vfio:$EDU | tail -n 1
 ";
+
+/// The first disk, or the second, used in ways that neither this process' mounts nor sysfs' holders show.
+const IN_USE: &str = "
+asked() { echo \"== $1\"; ring3 bind $2 2>&1; echo \"rc $?\"; ring3 doctor $2 | grep '  use '; }
+wait_for() { for try in $(seq 100); do eval \"$1\" && return; sleep 0.1; done; echo \"never: $1\"; }
+mkfs.ext4 -q /dev/nvme0n1
+unshare -m sh -c 'mount /dev/nvme0n1 /mnt && exec sleep 1000' &
+wait_for 'grep -q nvme0n1 /proc/$!/mountinfo'
+asked namespace $DISK; kill $!; wait $!
+
+touch /run/kept && unshare --mount=/run/kept mount /dev/nvme0n1 /mnt
+asked 'kept namespace' $DISK; umount /run/kept
+
+wait_for 'mkfs.btrfs -q -f -d raid0 -m raid0 /dev/nvme0n1 /dev/nvme1n1'
+mount -t btrfs -o device=/dev/nvme0n1,device=/dev/nvme1n1 /dev/nvme0n1 /mnt
+asked btrfs $SECOND; umount /mnt
+
+mkfs.ext4 -q -F -O journal_dev /dev/nvme1n1 && mkfs.ext4 -q -F -J device=/dev/nvme1n1 /dev/nvme0n1 && mount /dev/nvme0n1 /mnt
+asked journal $SECOND; umount /mnt
+
+mkfs.ext4 -q -F /dev/nvme0n1
+loop=$(losetup -f) && losetup $loop /dev/nvme0n1 && mount $loop /mnt
+asked loop $DISK; umount /mnt; losetup -d $loop
+
+sleep 1000 </dev/nvme0n1 &
+asked process $DISK; kill $!; wait $!
+sleep 1000 </dev/ng1n1 &
+asked 'generic device' $SECOND; kill $!; wait $!
+sleep 1000 </dev/nvme1n1 &
+echo '== force'; ring3 bind $SECOND --force 2>&1; echo \"rc $?\"; kill $!; wait $!; ring3 unbind $SECOND
+wait_for '[ -b /dev/nvme1n1 ]'
+asked free $DISK; ring3 unbind $DISK; wait_for '[ -b /dev/nvme0n1 ]'
+";
+
+/// What the step `in use` printed below a heading.
+fn in_use(heading: &str) -> &'static str {
+    let (_, text) = output(claims(), "in use").split_once(&format!("== {heading}\n")).expect(heading);
+    text.split("== ").next().unwrap()
+}
+
+#[track_caller]
+fn assert_refused(heading: &str, wanted: &str) {
+    let text = in_use(heading);
+    assert_says(text, &["rc 1", wanted]);
+    // Once by the refusal and once by doctor.
+    assert_eq!(text.matches(wanted).count(), 2, "{text}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_that_is_mounted_in_another_namespace_alone_is_not_taken() {
+    assert_refused("namespace", "/dev/nvme0n1 is mounted at /mnt in the mount namespace of process ");
+    assert_says(in_use("namespace"), &["(sleep)", "--mount umount /mnt"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_that_is_mounted_in_a_namespace_without_processes_is_not_taken() {
+    assert_refused("kept namespace", "/dev/nvme0n1 is claimed by somebody in the kernel");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn the_second_disk_of_a_mounted_btrfs_is_not_taken() {
+    assert_refused("btrfs", "/dev/nvme1n1 is mounted at /mnt");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_that_is_the_journal_of_another_is_not_taken() {
+    assert_refused("journal", "/dev/nvme1n1 is claimed by somebody in the kernel");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_under_a_loop_device_is_not_taken() {
+    assert_refused("loop", "is made of /dev/nvme0n1");
+    assert_refused("loop", "is mounted at /mnt");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_that_a_process_has_open_is_not_taken() {
+    assert_refused("process", "/dev/nvme0n1 is open in process ");
+    assert_refused("generic device", "/dev/ng1n1 is open in process ");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn force_says_what_it_takes_and_takes_it() {
+    assert_says(in_use("force"), &["taken by force: 0000:03:00.0: it is in use: /dev/nvme1n1 is open in process ", "rc 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_that_nobody_uses_is_taken() {
+    assert_says(in_use("free"), &["rc 0", "nvme -> vfio-pci"]);
+}
 
 #[test]
 #[ignore = "boots a guest"]

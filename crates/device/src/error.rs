@@ -46,7 +46,7 @@ pub enum Error {
     #[error("{0}")]
     Claim(String),
     /// The operating system refused.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", mend(source))]
     Os {
         /// What was tried, and what to do about it where that is known.
         what: String,
@@ -66,6 +66,15 @@ pub enum Remedy {
     User,
 }
 
+/// What to do about a refusal of the operating system, where that is the same whatever was tried.
+fn mend(source: &io::Error) -> &'static str {
+    let out_of_files = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    match rustix::io::Errno::from_io_error(source) {
+        Some(errno) if out_of_files.contains(&errno) => "; to mend it: ulimit -n 4096",
+        _ => "",
+    }
+}
+
 impl Error {
     /// An [`Error::Os`] for the operating system's last word.
     pub fn os(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
@@ -79,5 +88,16 @@ impl Error {
             Self::NoMemory { .. } | Self::Busy(_) => Remedy::Retry,
             Self::Gone | Self::Claim(_) | Self::Unsupported(_) | Self::Invalid(_) | Self::Os { .. } => Remedy::User,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_may_open_no_more_files_is_told_the_limit_to_raise() {
+        let text = Error::os("creating an eventfd", rustix::io::Errno::MFILE).to_string();
+        assert!(text.starts_with("creating an eventfd: ") && text.ends_with("; to mend it: ulimit -n 4096"), "{text}");
     }
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ata;
+pub mod class;
 pub mod edu;
 mod interrupts;
 pub mod nvme;

@@ -7,8 +7,8 @@ use ring3_backend::{Job, OpenOptions, Uri, class_of, with_device};
 use ring3_class::block::Disk;
 use ring3_device::Device;
 use ring3_device::irq::Irq;
-use ring3_driver::{Interrupts, ata, nvme};
-use ring3_spec::{ide, pci};
+use ring3_driver::{Interrupts, ata, class, nvme};
+use ring3_spec::ide;
 
 use crate::Error;
 
@@ -112,12 +112,11 @@ impl Job for Start<'_> {
     type Output = Result<Attached, ring3_device::Error>;
 
     fn run<D: Device>(self, device: D) -> Self::Output {
-        let class = device.config_read(pci::REVISION, 4) >> 8;
-        let fitting = Driver::of_class(class);
-        match self.claim.driver.or(fitting) {
+        let class = class::of(&device)?;
+        match self.claim.driver.or(Driver::of_class(class)) {
             Some(Driver::Nvme) => self.nvme(device),
             Some(Driver::Ata) => self.ata(device),
-            None => Err(ring3_device::Error::Unsupported(format!("no driver of disks fits its class {class:#08x}"))),
+            None => Err(class::misfit(&device, class)),
         }
     }
 }

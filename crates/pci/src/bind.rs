@@ -13,7 +13,7 @@
 use std::fs;
 use std::io;
 
-use crate::{Address, Blocked, Function, Holder, Host, Obstacle, Way, holders, uio_file, uses};
+use crate::{Address, Blocked, Function, Host, Obstacle, Usage, Way};
 
 /// What was done, for the user to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,24 +54,33 @@ struct Record {
     driver_override: Option<String>,
 }
 
-/// Puts the function on `way`. Refuses if its disks or interfaces are in use, unless `force`. Nothing is done if it is there.
-pub fn bind(host: &Host, address: Address, way: Way, force: bool) -> Result<Rebound, BindError> {
-    let function = Function::read(host, address).ok_or_else(|| Obstacle::NoFunction.at(address))?;
+/// What is told, before anything is changed, what a forced [`bind`] takes and from whom.
+pub type Force<'a> = &'a mut dyn FnMut(&Blocked);
+
+/// Puts the function on `way`. Refuses if it is in use, or if that cannot be told, unless `force`. Nothing is done if it is there.
+pub fn bind(host: &Host, address: Address, way: Way, force: Option<Force<'_>>) -> Result<Rebound, BindError> {
+    let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address))?;
     let before = function.driver.clone();
     if function.way() == Some(way) {
         return Ok(Rebound { address, before: before.clone(), now: before, loaded: None });
     }
-    if let Some(obstacle) = in_the_way(host, &function, way, force) {
+    if let Some(obstacle) = in_the_way(host, &function, way) {
         return Err(obstacle.at(address).into());
     }
+    let usage = seize(host, address, force)?;
     let loaded = load(host, address, way)?;
     let now = Record { driver: before.clone(), driver_override: function.driver_override.clone() };
     if function.way().is_none() {
         // From one way to the other, what was before both is what is remembered.
         remember(host, address, &now)?;
     }
-    match rebind(host, address, way.driver(), before.as_deref()) {
+    match rebind(host, address, way.driver(), before.as_deref(), usage) {
         Ok(()) => Ok(Rebound { address, before, now: Some(way.driver().into()), loaded }),
+        // What was asked last may still be done; to ask more would mean to wait for that.
+        Err(BindError::Refused { step, source, .. }) if source.kind() == io::ErrorKind::TimedOut => {
+            let outcome = format!("; it was not put back: when that has ended, sudo ring3 unbind {address}");
+            Err(BindError::Refused { address, step, source, outcome })
+        }
         Err(BindError::Refused { step, source, .. }) => {
             let outcome = roll_back(host, address, &now);
             Err(BindError::Refused { address, step, source, outcome })
@@ -86,14 +95,14 @@ pub fn bind(host: &Host, address: Address, way: Way, force: bool) -> Result<Rebo
 /// Gives the function back to the driver that had it before [`bind`], or to the one that the kernel chooses. Nothing is done if
 /// it is not on a way to processes.
 pub fn unbind(host: &Host, address: Address) -> Result<Rebound, BindError> {
-    let function = Function::read(host, address).ok_or_else(|| Obstacle::NoFunction.at(address))?;
+    let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address))?;
     let before = function.driver.clone();
     if before.is_some() && function.way().is_none() {
         return Ok(Rebound { address, before: before.clone(), now: before, loaded: None });
     }
-    if let Some((path, holders)) = user_of(host, &function) {
+    if let Some(busy) = function.user(host) {
         // The kernel would wait for the user to let go, without an end.
-        return Err(Obstacle::Busy { path, holders }.at(address).into());
+        return Err(busy.at(address).into());
     }
     let record = recall(host, address);
     let wanted = record.driver.clone();
@@ -104,11 +113,11 @@ pub fn unbind(host: &Host, address: Address) -> Result<Rebound, BindError> {
     }
     restore(host, address, &record, before.as_deref())?;
     forget(host, address);
-    let now = Function::read(host, address).and_then(|function| function.driver);
+    let now = Function::read(host, address).ok().and_then(|function| function.driver);
     Ok(Rebound { address, before, now, loaded })
 }
 
-fn in_the_way(host: &Host, function: &Function, way: Way, force: bool) -> Option<Obstacle> {
+fn in_the_way(host: &Host, function: &Function, way: Way) -> Option<Obstacle> {
     if function.is_bridge() {
         return Some(Obstacle::Bridge);
     }
@@ -117,21 +126,30 @@ fn in_the_way(host: &Host, function: &Function, way: Way, force: bool) -> Option
         Way::Uio if let Err(obstacle) = function.check_untranslated(host) => return Some(obstacle),
         _ => {}
     }
-    if let Some((path, holders)) = user_of(host, function) {
-        return Some(Obstacle::Busy { path, holders });
-    }
-    let uses = uses(host, function.address);
-    (!uses.is_empty() && !force).then_some(Obstacle::InUse { uses })
+    // The kernel would wait for the user to let go, without an end.
+    function.user(host)
 }
 
-/// The file by which a process has the function, and who has it open, if anybody has.
-fn user_of(host: &Host, function: &Function) -> Option<(String, Vec<Holder>)> {
-    let path = match function.way()? {
-        Way::Vfio => format!("dev/vfio/{}", function.iommu_group?),
-        Way::Uio => format!("dev/{}", uio_file(host, function.address)?),
-    };
-    let holders = holders(host, &path);
-    (!holders.is_empty()).then(|| (format!("/{path}"), holders))
+/// Claims what the kernel makes of the function, so that it stays free. What is in use is refused, or told to `force`.
+fn seize(host: &Host, address: Address, force: Option<Force<'_>>) -> Result<Usage, Blocked> {
+    // Who may not change anything is told that, and not what else he may not know.
+    let path = format!("sys/bus/pci/devices/{address}/driver_override");
+    if fs::OpenOptions::new()
+        .write(true)
+        .open(host.path(&path))
+        .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    {
+        return Err(Obstacle::NoPermission { path: format!("/{path}") }.at(address));
+    }
+    let usage = Usage::seize(host, address);
+    match (usage.obstacle().map(|obstacle| obstacle.at(address)), force) {
+        (None, _) => Ok(usage),
+        (Some(blocked), Some(told)) => {
+            told(&blocked);
+            Ok(usage)
+        }
+        (Some(blocked), None) => Err(blocked),
+    }
 }
 
 fn has_driver(host: &Host, driver: &str) -> bool {
@@ -149,12 +167,14 @@ fn load(host: &Host, address: Address, way: Way) -> Result<Option<String>, Block
     if has_driver(host, driver) { Ok(Some(driver.into())) } else { Err(missing("it is loaded, but has no driver".into())) }
 }
 
-/// Takes the function from `from` and lets `to`, and no other, have it.
-fn rebind(host: &Host, address: Address, to: &str, from: Option<&str>) -> Result<(), BindError> {
+/// Takes the function from `from` and lets `to`, and no other, have it. `usage` keeps its disks claimed until they are gone, so that nobody
+/// begins to use one meanwhile.
+fn rebind(host: &Host, address: Address, to: &str, from: Option<&str>, usage: Usage) -> Result<(), BindError> {
     write(host, address, &format!("sys/bus/pci/devices/{address}/driver_override"), &format!("{to}\n"))?;
     release(host, address, from)?;
+    drop(usage);
     write(host, address, "sys/bus/pci/drivers_probe", &address.to_string())?;
-    match Function::read(host, address).and_then(|function| function.driver) {
+    match Function::read(host, address).ok().and_then(|function| function.driver) {
         Some(driver) if driver == to => Ok(()),
         _ => Err(refused(address, format!("giving it to {to}"), io::Error::other("the driver did not take it (see dmesg)"))),
     }
@@ -174,7 +194,7 @@ fn restore(host: &Host, address: Address, record: &Record, from: Option<&str>) -
 
 /// After a failure: restores what can be restored, and says how that went.
 fn roll_back(host: &Host, address: Address, record: &Record) -> String {
-    let driver = |host| Function::read(host, address).and_then(|function| function.driver);
+    let driver = |host| Function::read(host, address).ok().and_then(|function| function.driver);
     let now = driver(host);
     // If the former driver never let go, only the override is to be put back.
     let from = now.as_deref().filter(|now| Some(*now) != record.driver.as_deref());

@@ -4,7 +4,7 @@ use rustix::fs::{Access, access};
 use serde::Serialize;
 
 use crate::uio::check_huge_pages;
-use crate::{Address, Blocked, Function, Host, Obstacle, Way, group, holders, uio_file, uses};
+use crate::{Address, Blocked, Function, Host, Obstacle, Usage, Way, group, uio_file};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -40,20 +40,20 @@ pub fn examine_machine(host: &Host, way: Way, arena: u64) -> Vec<Check> {
 
 /// Looks at one function, and then at the machine: everything is fine if `open` on `way` would succeed.
 pub fn examine(host: &Host, address: Address, way: Way, arena: u64) -> Vec<Check> {
-    let Some(function) = Function::read(host, address) else {
-        return named(vec![("function", Err(Obstacle::NoFunction))], Some(address));
+    let function = match Function::read(host, address) {
+        Ok(function) => function,
+        Err(obstacle) => return named(vec![("function", Err(obstacle))], Some(address)),
     };
     let described = format!("{}, {}", function.class_name(), function.name());
     let mut checks = vec![("function", if function.is_bridge() { Err(Obstacle::Bridge) } else { Ok(described) })];
     if function.way().is_none() {
-        let uses = uses(host, address);
-        checks.push(("use", if uses.is_empty() { Ok("none".into()) } else { Err(Obstacle::InUse { uses }) }));
+        checks.push(("use", Usage::look(host, address).obstacle().map_or_else(|| Ok("none".into()), Err)));
     }
     let not_bound = Obstacle::NotBound { way, driver: function.driver.clone() };
     checks.push(("driver", if function.way() == Some(way) { Ok(way.driver().into()) } else { Err(not_bound) }));
     match (way, function.iommu_group) {
         (Way::Vfio, None) => checks.push(("IOMMU group", Err(Obstacle::NoIommu))),
-        (Way::Vfio, Some(number)) => checks.extend(group_checks(host, address, number)),
+        (Way::Vfio, Some(number)) => checks.extend(group_checks(host, &function, number)),
         (Way::Uio, _) => checks.extend(uio_checks(host, &function)),
     }
     checks.push(("reset", Ok(reset(&function))));
@@ -73,7 +73,7 @@ fn uio_checks(host: &Host, function: &Function) -> Vec<(&'static str, Result<Str
     let mut checks =
         vec![("protection", function.check_untranslated(host).map(|()| protection.into())), ("interrupt", Ok(pin.into()))];
     if let Some(file) = uio_file(host, function.address) {
-        checks.extend(file_checks(host, &format!("dev/{file}")));
+        checks.extend(file_checks(host, function, &format!("dev/{file}")));
     }
     checks
 }
@@ -82,31 +82,30 @@ fn named(checks: Vec<(&'static str, Result<String, Obstacle>)>, address: Option<
     checks.into_iter().map(|(what, found)| Check { what, found: found.map_err(|obstacle| obstacle.at(address)) }).collect()
 }
 
-fn group_checks(host: &Host, address: Address, number: u32) -> Vec<(&'static str, Result<String, Obstacle>)> {
+fn group_checks(host: &Host, function: &Function, number: u32) -> Vec<(&'static str, Result<String, Obstacle>)> {
     let mut blockers = group::blockers(host, number);
     // Its own driver has a check of its own.
-    blockers.retain(|(member, _)| *member != address);
+    blockers.retain(|(member, _)| *member != function.address);
     let others = group::members(host, number).len().saturating_sub(1);
     let viable = match blockers.is_empty() {
         true => Ok(format!("{number}, shared with {others} other functions").replace("shared with 0 other functions", "its own")),
         false => Err(Obstacle::GroupNotViable { group: number, blockers }),
     };
     let mut checks = vec![("IOMMU group", viable)];
-    checks.extend(file_checks(host, &format!("dev/vfio/{number}")));
+    checks.extend(file_checks(host, function, &format!("dev/vfio/{number}")));
     checks
 }
 
-/// Whether the file by which a process has the function, if it is there, may be opened, and who has it open.
-fn file_checks(host: &Host, file: &str) -> Vec<(&'static str, Result<String, Obstacle>)> {
+/// Whether `file`, by which a process has the function, may be opened, and who has the function; nothing if there is no such file.
+fn file_checks(host: &Host, function: &Function, file: &str) -> Vec<(&'static str, Result<String, Obstacle>)> {
     if !host.path(file).exists() {
         return vec![];
     }
-    let holders = holders(host, file);
     let allowed = access(host.path(file), Access::READ_OK | Access::WRITE_OK).is_ok();
     let path = format!("/{file}");
     vec![
-        ("permission", if allowed { Ok(path.clone()) } else { Err(Obstacle::NoPermission { path: path.clone() }) }),
-        ("owner", if holders.is_empty() { Ok("none".into()) } else { Err(Obstacle::Busy { path, holders }) }),
+        ("permission", if allowed { Ok(path) } else { Err(Obstacle::NoPermission { path }) }),
+        ("owner", function.user(host).map_or_else(|| Ok("none".into()), Err)),
     ]
 }
 

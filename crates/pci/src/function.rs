@@ -1,8 +1,10 @@
 //! One PCI function.
 
+use std::io;
+
 use serde::Serialize;
 
-use crate::{Address, Host, Way};
+use crate::{Address, Host, Obstacle, Way, holders, uio_file};
 
 /// A PCI function as sysfs describes it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -44,12 +46,12 @@ pub struct Resource {
 const RESOURCE_IO: u64 = 0x100;
 
 impl Function {
-    /// Reads the function at `address`; `None` if there is none.
-    pub fn read(host: &Host, address: Address) -> Option<Self> {
+    /// Reads the function at `address`: [`Obstacle::NoFunction`] if there is none, [`Obstacle::Unreadable`] if that cannot be told.
+    pub fn read(host: &Host, address: Address) -> Result<Self, Obstacle> {
         let directory = format!("sys/bus/pci/devices/{address}");
         let text = |name: &str| host.text(&format!("{directory}/{name}"));
-        let number = |name: &str| u32::from_str_radix(text(name)?.trim_start_matches("0x"), 16).ok();
-        Some(Self {
+        let number = |name: &str| required_number(host, &format!("{directory}/{name}"));
+        Ok(Self {
             address,
             vendor: number("vendor")? as u16,
             device: number("device")? as u16,
@@ -62,10 +64,10 @@ impl Function {
         })
     }
 
-    /// All functions of the machine, by address.
+    /// All functions of the machine that can be read, by address.
     pub fn all(host: &Host) -> Vec<Self> {
         let addresses = host.names("sys/bus/pci/devices").into_iter().filter_map(|name| name.parse().ok());
-        addresses.filter_map(|address| Self::read(host, address)).collect()
+        addresses.filter_map(|address| Self::read(host, address).ok()).collect()
     }
 
     /// Vendor and device in words, where the PCI ID database has them.
@@ -88,6 +90,27 @@ impl Function {
         }
     }
 
+    /// The files by which a process can have it, without the leading `/`: of its group and, where the kernel has such, its own.
+    pub fn files(&self, host: &Host) -> Vec<String> {
+        match self.way() {
+            Some(Way::Vfio) => {
+                let own = host.names(&format!("sys/bus/pci/devices/{}/vfio-dev", self.address)).into_iter();
+                let group = self.iommu_group.map(|group| format!("dev/vfio/{group}"));
+                group.into_iter().chain(own.map(|name| format!("dev/vfio/devices/{name}"))).collect()
+            }
+            Some(Way::Uio) => uio_file(host, self.address).map(|file| format!("dev/{file}")).into_iter().collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// The first of its files that somebody has open, with the processes that do.
+    pub fn user(&self, host: &Host) -> Option<Obstacle> {
+        self.files(host).into_iter().find_map(|file| {
+            let holders = holders(host, &file);
+            (!holders.is_empty()).then(|| Obstacle::Busy { path: format!("/{file}"), holders })
+        })
+    }
+
     /// The way to a process that it is on, if it is bound to such a driver.
     pub fn way(&self) -> Option<Way> {
         Way::of(self.driver.as_deref()?)
@@ -97,6 +120,21 @@ impl Function {
     pub fn is_bridge(&self) -> bool {
         self.class >> 16 == 0x06
     }
+}
+
+/// A hexadecimal attribute that every function has.
+fn required_number(host: &Host, path: &str) -> Result<u32, Obstacle> {
+    let unreadable = |reason, too_many_files| Obstacle::Unreadable { reason: format!("/{path}: {reason}"), too_many_files };
+    let text = std::fs::read_to_string(host.path(path)).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Obstacle::NoFunction,
+        _ => unreadable(error.to_string(), is_out_of_files(&error)),
+    })?;
+    u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).map_err(|_| unreadable("it is no number".into(), false))
+}
+
+/// Whether this process, or the system, may have no more files open.
+fn is_out_of_files(error: &io::Error) -> bool {
+    [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Reads the `resource` attribute: a line per range with first and last address and flags. The first six are the BARs.

@@ -5,7 +5,7 @@ use crate::{Address, Function, Host, Way};
 /// The functions of an IOMMU group, by address.
 pub fn members(host: &Host, group: u32) -> Vec<Function> {
     let names = host.names(&format!("sys/kernel/iommu_groups/{group}/devices"));
-    names.iter().filter_map(|name| Function::read(host, name.parse().ok()?)).collect()
+    names.iter().filter_map(|name| Function::read(host, name.parse().ok()?).ok()).collect()
 }
 
 /// The members of a group that keep it from being viable, with their drivers. [Linux, Documentation/driver-api/vfio.rst]

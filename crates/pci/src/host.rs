@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use crate::kernel::Running;
 
 /// Where `/sys`, `/proc`, `/dev` and `/run` are, and how the kernel is asked to act.
 #[derive(Clone)]
@@ -12,33 +15,28 @@ pub struct Host {
     kernel: Arc<dyn Kernel>,
 }
 
-/// What changes something. A test puts its own in the place of the real one.
+/// What a device node means: block or character device, major and minor number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Node {
+    /// A block device rather than a character device.
+    pub block: bool,
+    /// Major and minor number.
+    pub number: (u32, u32),
+}
+
+/// What files alone do not say, and what changes something. A test puts its own in the place of the real one.
 pub trait Kernel: Send + Sync {
-    /// Writes `value` to the attribute `path` in one piece.
+    /// Writes `value` to the attribute `path` in one piece; [`io::ErrorKind::TimedOut`] if the kernel does not answer.
     fn write(&self, path: &Path, value: &str) -> io::Result<()>;
     /// Loads the module `name` with all that it needs.
     fn load_module(&self, name: &str) -> io::Result<()>;
-}
-
-/// The kernel that runs this process.
-struct Running;
-
-impl Kernel for Running {
-    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
-        use std::io::Write;
-        // Not `fs::write`: an attribute is never created, and the value is one write.
-        fs::OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
-    }
-
-    fn load_module(&self, name: &str) -> io::Result<()> {
-        // A user's path often lacks the directories of administrators.
-        let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-        let output = std::process::Command::new("modprobe").arg(name).env("PATH", path).output()?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
-        }
-    }
+    /// What the file is, or the descriptor behind a link of `/proc`; `None` if it is no device.
+    fn node(&self, path: &Path) -> io::Result<Option<Node>>;
+    /// Claims the block device `path` for this process: no file system, volume or pool can have it meanwhile, and
+    /// [`io::ErrorKind::ResourceBusy`] if one has it already.
+    fn claim(&self, path: &Path) -> io::Result<OwnedFd>;
+    /// The block device under the loop device `path`; `None` if there is a file under it, or nothing.
+    fn under_loop(&self, path: &Path) -> io::Result<Option<Node>>;
 }
 
 impl Host {
@@ -73,14 +71,19 @@ impl Host {
 
     /// The sorted names in a directory; none if there is no such directory.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
+        self.list(path).unwrap_or_default()
+    }
+
+    /// The sorted names in a directory.
+    pub(crate) fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        let entries = fs::read_dir(self.path(path))?.flatten();
         let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
-        names
+        Ok(names)
     }
 }
 
-/// The trimmed text of a file.
+/// The trimmed text of a file. What is not UTF-8 in it (mount points may be anything) is replaced.
 pub(crate) fn text(path: &Path) -> Option<String> {
-    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+    Some(String::from_utf8_lossy(&fs::read(path).ok()?).trim().to_owned())
 }

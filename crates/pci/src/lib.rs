@@ -1,25 +1,26 @@
 //! PCI functions as sysfs shows them: list, bind, unbind, IOMMU groups, and what stands in the way.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod address;
 mod bind;
 mod examine;
 mod function;
 pub mod group;
-mod holder;
 mod host;
+mod kernel;
 mod obstacle;
+mod process;
 mod uio;
 mod usage;
 mod way;
 
 pub use address::{Address, AddressError};
-pub use bind::{BindError, Rebound, bind, unbind};
+pub use bind::{BindError, Force, Rebound, bind, unbind};
 pub use examine::{Check, examine, examine_machine};
 pub use function::{Function, Resource};
-pub use holder::{Holder, WARDEN, holders};
-pub use host::{Host, Kernel};
+pub use host::{Host, Kernel, Node};
 pub use obstacle::{Blocked, Obstacle};
+pub use process::{Holder, WARDEN, holders};
 pub use uio::{HugePages, huge_pages, uio_file};
-pub use usage::{Use, below, uses};
+pub use usage::{Usage, Use};
 pub use way::Way;

@@ -37,6 +37,18 @@ pub enum Obstacle {
         /// What and where.
         uses: Vec<Use>,
     },
+    /// Whether it is in use cannot be told: not everything can be looked at.
+    UseUnknown {
+        /// What could not be.
+        reasons: Vec<String>,
+    },
+    /// What the kernel says of it could not be read.
+    Unreadable {
+        /// What, and why not.
+        reason: String,
+        /// This process may have no more files open.
+        too_many_files: bool,
+    },
     /// Other members of its group have drivers of the kernel.
     GroupNotViable {
         /// The IOMMU group.
@@ -116,6 +128,8 @@ impl Obstacle {
             Self::NoModule { .. } => "no-module",
             Self::NotBound { .. } => "not-bound",
             Self::InUse { .. } => "in-use",
+            Self::UseUnknown { .. } => "use-unknown",
+            Self::Unreadable { .. } => "unreadable",
             Self::GroupNotViable { .. } => "group-not-viable",
             Self::NoPermission { .. } => "no-permission",
             Self::Busy { .. } => "busy",
@@ -160,6 +174,9 @@ impl Blocked {
             Obstacle::NoModule { module, .. } => vec![format!("sudo modprobe {module}")],
             Obstacle::NotBound { way, .. } => vec![format!("sudo {}", way.bind_command(&address))],
             Obstacle::InUse { uses } => uses.iter().map(Use::end).collect(),
+            Obstacle::UseUnknown { .. } => vec!["run it as root (sudo), and not in a container".into()],
+            Obstacle::Unreadable { too_many_files: true, .. } => vec!["ulimit -n 4096".into()],
+            Obstacle::Unreadable { .. } => vec!["run it as root (sudo)".into()],
             Obstacle::GroupNotViable { blockers, .. } => each(blockers, "bind"),
             Obstacle::NoPermission { path } if !path.starts_with("/dev") => vec!["run it as root (sudo)".into()],
             Obstacle::NoPermission { path } => vec![format!("sudo chown \"$(id -u)\" {path}")],
@@ -198,6 +215,7 @@ impl Blocked {
         let address = self.address();
         match &self.obstacle {
             Obstacle::NoFunction | Obstacle::Bridge | Obstacle::Busy { .. } | Obstacle::NoPhysicalAddresses => vec![],
+            Obstacle::UseUnknown { .. } | Obstacle::Unreadable { .. } => vec![],
             Obstacle::NoIommu => {
                 vec![format!("sudo sed -i 's/{IOMMU_ON} //' /etc/default/grub && sudo update-grub && sudo reboot")]
             }
@@ -230,6 +248,8 @@ impl Obstacle {
             Self::NotBound { way, driver: Some(driver) } => format!("it belongs to the kernel's driver {driver}, not to {way}"),
             Self::NotBound { way, driver: None } => format!("it is not bound to {way}"),
             Self::InUse { uses } => format!("it is in use: {}", list(uses)),
+            Self::UseUnknown { reasons } => format!("whether it is in use cannot be told: {}", list(reasons)),
+            Self::Unreadable { reason, .. } => format!("what the kernel says of it cannot be read: {reason}"),
             Self::GroupNotViable { group, blockers } => {
                 let blockers = blockers.iter().map(|(address, driver)| format!("{address} has the driver {driver}"));
                 format!("its IOMMU group {group} is not viable: {}", list(blockers))

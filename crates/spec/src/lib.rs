@@ -13,3 +13,4 @@ mod layout;
 pub mod nvme;
 pub mod pci;
 pub mod register;
+pub mod text;

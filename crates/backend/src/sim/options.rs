@@ -8,6 +8,9 @@ use ring3_device::Error;
 use super::{Platform, Timing};
 use crate::{OpenOptions, Uri};
 
+/// What a device may say that wants to do something to a terminal: clear it, name its window, turn the direction of writing.
+pub(super) const WILD_TEXT: [&str; 3] = ["\x1b]0;S\x07", "\x1b[2Jdisk\u{202e}\r\n", "\x1b[0m"];
+
 /// The options of a URI, whose keys are all known.
 pub(super) struct Options<'a>(&'a Uri);
 
@@ -30,6 +33,11 @@ impl<'a> Options<'a> {
 
     pub(super) fn switch(&self, key: &str, default: bool) -> Result<bool, Error> {
         Ok(self.0.switch(key)?.unwrap_or(default))
+    }
+
+    /// `text=wild`: the device's strings are [`WILD_TEXT`].
+    pub(super) fn wild_text(&self) -> Result<bool, Error> {
+        self.get("text", "plain or wild", false, |text| ["plain", "wild"].iter().position(|word| *word == text).map(|at| at == 1))
     }
 
     pub(super) fn platform(&self, asked: OpenOptions) -> Result<Platform, Error> {

@@ -2,16 +2,17 @@
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::Silent;
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::time::{Duration, Instant};
 
 use ring3_device::Error;
 use ring3_device::dma::Memory;
-use ring3_pci::{Address, Function, Host, Obstacle, Resource, WARDEN, Way, holders, uio_file};
+use ring3_pci::{Address, Function, Host, Obstacle, Resource, WARDEN, Way, uio_file};
 use ring3_spec::pci;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -19,13 +20,6 @@ use rustix::io::Errno;
 use super::blocked;
 use super::warden::{Post, Warden};
 use crate::config::ConfigSpace;
-
-/// How long a process that was just killed may have the function still, until the kernel has closed its files.
-const DEATH_LIMIT: Duration = Duration::from_millis(200);
-/// How long its warden may: a reset takes most of it.
-const WARDEN_LIMIT: Duration = Duration::from_secs(3);
-/// Between two tries to get the lock.
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A function that is locked, with its transfers stopped.
 pub(super) struct Claim {
@@ -45,7 +39,7 @@ pub(super) struct Claim {
 impl Claim {
     /// Takes the function at `address`, which must be bound to uio_pci_generic, with its transfers off and its pin held back.
     pub(super) fn open(host: &Host, address: Address, unprotected: bool) -> Result<Self, Error> {
-        let function = Function::read(host, address).ok_or_else(|| blocked(address, Obstacle::NoFunction))?;
+        let function = Function::read(host, address).map_err(|obstacle| blocked(address, obstacle))?;
         if !unprotected {
             return Err(blocked(address, Obstacle::Unprotected { iommu: function.iommu_group.is_some() }));
         }
@@ -99,7 +93,7 @@ impl Claim {
 
     /// What the kernel knows of the function and of BAR `index`, and the file that reaches it.
     pub(super) fn bar(&self, index: u8) -> Result<(Function, Resource, File), Error> {
-        let function = Function::read(&self.host, self.address).ok_or(Error::Gone)?;
+        let function = Function::read(&self.host, self.address).map_err(|obstacle| blocked(self.address, obstacle))?;
         let found = function.bars.iter().copied().find(|bar| bar.index == index && bar.start != 0);
         let resource = found.ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))?;
         let path = format!("sys/bus/pci/devices/{}/resource{index}", self.address);
@@ -181,22 +175,16 @@ fn open_file(host: &Host, address: Address, path: &str, access: Access) -> Resul
 /// it, the kernel switches bus mastering off, for whoever has the function.
 fn lock(host: &Host, address: Address, users_file: &str) -> Result<File, Error> {
     let path = format!("sys/bus/pci/devices/{address}/rescan");
-    let since = Instant::now();
-    loop {
+    let file = std::fs::canonicalize(host.path(&path)).unwrap_or_default();
+    // Who looks for the holders must not be one: the file is closed before they are looked for.
+    let attempt = || {
         let lock = open_file(host, address, &path, Access::Write)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(lock),
-            Err(Errno::WOULDBLOCK | Errno::INTR) => {}
-            Err(error) => return Err(Error::os(format!("uio:{address}: locking /{path}"), error)),
+            Ok(()) => Ok(Some(lock)),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(None),
+            Err(error) => Err(Error::os(format!("uio:{address}: locking /{path}"), error)),
         }
-        // Who looks for the holders must not be one.
-        drop(lock);
-        let file = std::fs::canonicalize(host.path(&path)).unwrap_or_default();
-        let holders = holders(host, file.to_str().unwrap_or_default().trim_start_matches('/'));
-        let is_dying = !holders.is_empty() && holders.iter().all(|holder| holder.name == WARDEN);
-        if since.elapsed() > if is_dying { WARDEN_LIMIT } else { DEATH_LIMIT } {
-            return Err(blocked(address, Obstacle::Busy { path: format!("/{users_file}"), holders }));
-        }
-        std::thread::sleep(LOCK_PAUSE);
-    }
+    };
+    crate::claim::claim(host, file.to_str().unwrap_or_default().trim_start_matches('/'), attempt)?
+        .map_err(|holders| blocked(address, Obstacle::Busy { path: format!("/{users_file}"), holders }))
 }

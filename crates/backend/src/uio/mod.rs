@@ -31,6 +31,8 @@ use ring3_device::{Device, Error};
 use ring3_pci::{Address, Function, Host, Obstacle};
 
 pub use bar::UioBar;
+#[cfg(test)]
+pub(crate) use claim::Silent;
 
 use crate::{OpenOptions, Uri};
 use claim::Claim;
@@ -57,7 +59,7 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Uio, Error> {
     let reachable = physical..=physical + memory.len() as u64 - 1;
     let why = "without an IOMMU, only huge pages have addresses that stay";
     let dma = Dma::new(Arena::new(memory, physical), Arc::new(Fixed::new(reachable, why)));
-    let has_pin = Function::read(&host, address).is_some_and(|function| function.has_pin(&host));
+    let has_pin = Function::read(&host, address).map_err(|obstacle| blocked(address, obstacle))?.has_pin(&host);
     let limits = IrqLimits { intx: has_pin.into(), ..IrqLimits::default() };
     Ok(Uio { claim: Arc::new(claim), dma, limits, enabled: Mutex::new(false) })
 }

@@ -8,7 +8,7 @@ use ring3_pci::{Address, Function, Host};
 use ring3_spec::pci;
 use vfio_bindings::bindings::vfio::{VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_PCI_CONFIG_REGION_INDEX};
 
-use super::group::Opened;
+use super::group::{Opened, blocked};
 use super::ioctl;
 use super::region::{Region, table_in};
 use super::type1::Type1;
@@ -60,7 +60,7 @@ impl Claim {
 
     /// What sysfs says of it.
     pub(super) fn function(&self) -> Result<Function, Error> {
-        Function::read(&Host::this(), self.address).ok_or(Error::Gone)
+        Function::read(&Host::this(), self.address).map_err(|obstacle| blocked(self.address, obstacle))
     }
 
     /// Whether ports are reached by instruction.

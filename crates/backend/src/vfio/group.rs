@@ -12,11 +12,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ring3_device::Error;
-use ring3_pci::{Address, Function, Host, Obstacle, Way, group, holders};
+use ring3_pci::{Address, Function, Host, Obstacle, Way, group};
 use vfio_bindings::bindings::vfio::{VFIO_API_VERSION, VFIO_GROUP_FLAGS_VIABLE, VFIO_TYPE1v2_IOMMU};
 
 use super::ioctl;
 use super::type1::Type1;
+use crate::claim::claim;
 
 /// What an opener gives back, whichever way it went.
 pub(super) struct Opened {
@@ -30,7 +31,7 @@ pub(super) struct Opened {
 
 /// Claims the function at `address`, which must be bound to vfio-pci.
 pub(super) fn open(host: &Host, address: Address) -> Result<Opened, Error> {
-    let function = Function::read(host, address).ok_or_else(|| blocked(address, Obstacle::NoFunction))?;
+    let function = Function::read(host, address).map_err(|obstacle| blocked(address, obstacle))?;
     let number = function.iommu_group.ok_or_else(|| blocked(address, Obstacle::NoIommu))?;
     if function.way() != Some(Way::Vfio) {
         return Err(blocked(address, Obstacle::NotBound { way: Way::Vfio, driver: function.driver }));
@@ -77,14 +78,12 @@ fn open_container(host: &Host, address: Address) -> Result<OwnedFd, Error> {
 
 fn open_group(host: &Host, address: Address, number: u32) -> Result<OwnedFd, Error> {
     let path = format!("dev/vfio/{number}");
-    match open_file(host, &path) {
-        Ok(group) => Ok(group.into()),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            let holders = holders(host, &path);
-            Err(blocked(address, Obstacle::Busy { path: format!("/{path}"), holders }))
-        }
+    let attempt = || match open_file(host, &path) {
+        Ok(group) => Ok(Some(group.into())),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(None),
         Err(error) => Err(refused(address, &path, error)),
-    }
+    };
+    claim(host, &path, attempt)?.map_err(|holders| blocked(address, Obstacle::Busy { path: format!("/{path}"), holders }))
 }
 
 fn open_file(host: &Host, path: &str) -> io::Result<File> {

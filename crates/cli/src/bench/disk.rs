@@ -253,7 +253,7 @@ fn handed_over(device: &str, disk: Option<&Path>, to_ring3: bool) -> Result<()> 
     let address: Address = address.split(',').next().unwrap_or_default().parse()?;
     let host = Host::this();
     if to_ring3 {
-        bind(&host, address, if way == "uio" { Way::Uio } else { Way::Vfio }, false)?;
+        bind(&host, address, if way == "uio" { Way::Uio } else { Way::Vfio }, None)?;
         return Ok(());
     }
     unbind(&host, address)?;

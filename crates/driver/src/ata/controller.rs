@@ -6,9 +6,10 @@ use ring3_class::block::Disk;
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Device, Error};
 use ring3_spec::ide::DRIVES;
-use ring3_spec::{ahci as ahci_spec, ide as ide_spec, pci};
+use ring3_spec::{ahci as ahci_spec, ide as ide_spec};
 
 use super::{Identity, Options, ahci, ide};
+use crate::class;
 
 /// PCI class of a Serial ATA controller, whatever its interface; and of a RAID controller. [PCI appendix D]
 const SERIAL_ATA: u32 = 0x01_06_00;
@@ -44,7 +45,7 @@ pub struct Member<'a> {
 impl<D: Device> Controller<D> {
     /// Takes the function over by the interface that its class names, and looks for its drives.
     pub fn open(device: D, options: Options) -> Result<Self, Error> {
-        let class = device.config_read(pci::REVISION, 4) >> 8;
+        let class = class::of(&device)?;
         match class & KIND {
             ide_spec::CLASS => ide::Controller::open(device, options).map(Self::Ide),
             _ if class == ahci_spec::CLASS => ahci::Controller::open(device, options).map(Self::Ahci),
@@ -52,7 +53,7 @@ impl<D: Device> Controller<D> {
                 "{}: its class {class:#08x} is no AHCI interface; if its firmware offers AHCI for it instead of RAID, choose that",
                 device.name()
             ))),
-            _ => Err(Error::Unsupported(format!("{}: its class {class:#08x} is no controller of ATA drives", device.name()))),
+            _ => Err(class::misfit(&device, class)),
         }
     }
 

@@ -4,6 +4,7 @@ use ring3_class::block::{Discard, Info};
 use ring3_device::Error;
 use ring3_device::dma::SegmentRules;
 use ring3_spec::ata::{self, LBA28_SECTORS, MAX_COUNT_28, MAX_COUNT_48, TrimRange, identify};
+use ring3_spec::text::Printable;
 
 use super::options::Level;
 
@@ -92,7 +93,7 @@ impl Identity {
         if blocks == 0 || blocks > most {
             return Err(Error::Protocol(format!("it says that it has {blocks} blocks")));
         }
-        let text = |words| String::from_utf8_lossy(&data.text(words).collect::<Vec<_>>()).trim().to_owned();
+        let text = |words| Printable(data.text(words).collect::<Vec<_>>().trim_ascii()).to_string();
         Ok(Self {
             model: text(identify::MODEL),
             serial: text(identify::SERIAL),

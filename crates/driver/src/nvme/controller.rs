@@ -10,7 +10,7 @@ use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::feature::{self, AsyncEvents, QueueCounts};
 use ring3_spec::nvme::identify::{self, NvmLimits, cns};
 use ring3_spec::nvme::registers::{Cap, VS, doorbells_end};
-use ring3_spec::nvme::{Submission, log};
+use ring3_spec::nvme::{CLASS, Submission, log};
 
 use super::admin::Admin;
 use super::event::Event;
@@ -20,6 +20,7 @@ use super::interrupts::Vectors;
 use super::namespace::Namespace;
 use super::options::Options;
 use super::reset::Life;
+use crate::class;
 
 /// An NVMe controller that takes commands.
 ///
@@ -51,6 +52,10 @@ impl<D: Device> Controller<D> {
     /// Fails with [`Error::Timeout`] if it does not start or stop within CAP.TO, with [`Error::Unsupported`] if it lacks what the
     /// driver needs. Namespaces that cannot be disks are no failure: see [`refused`](Self::refused).
     pub fn open(device: D, options: Options) -> Result<Self, Error> {
+        match class::of(&device)? {
+            CLASS => {}
+            other => return Err(class::misfit(&device, other)),
+        }
         let registers = Registers::new(device.bar(0)?, doorbells_end(1, 0))?;
         let cap = init::capabilities(&registers)?;
         let queues = queues_in_bar(&registers, cap, options.max_queues)?;

@@ -8,6 +8,7 @@ use ring3_device::dma::SegmentRules;
 use ring3_device::irq::IrqKind;
 use ring3_spec::nvme::identify::{self, NvmLimits};
 use ring3_spec::nvme::{MAX_BLOCKS, registers::Version};
+use ring3_spec::text::Printable;
 
 use super::prp::MAX_TRANSFER;
 
@@ -52,7 +53,7 @@ pub(super) struct Traits {
 impl Traits {
     /// What `controller` (and `limits`, if it has them) says, for memory pages of `page` bytes.
     pub(super) fn new(controller: &identify::Controller, limits: Option<NvmLimits>, page: u64, version: Version) -> Self {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let text = |bytes| Printable(bytes).to_string();
         let device_limit = controller.max_transfer(page).unwrap_or(u64::MAX);
         let identity = Identity {
             model: text(controller.model()),

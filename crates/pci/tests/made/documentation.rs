@@ -4,8 +4,11 @@ use ring3_pci::{Address, Holder, Obstacle, Use, Way};
 
 fn obstacles() -> Vec<Obstacle> {
     let other: Address = "0000:01:00.1".parse().unwrap();
-    let mounted = Use::Mounted { disk: "nvme0n1p2".into(), at: "/home".into() };
+    let mounted = Use::Mounted { disk: "nvme0n1p2".into(), at: "/home".into(), inside: None };
     let held = Use::Held { disk: "nvme0n1p3".into(), by: "dm-0".into() };
+    let holder = |name: &str| Holder { pid: 4711, name: name.into() };
+    let inside = Use::Mounted { disk: "sda1".into(), at: "/data".into(), inside: Some(holder("sleep")) };
+    let open = Use::Open { device: "nvme0n1".into(), by: holder("qemu") };
     vec![
         Obstacle::NoFunction,
         Obstacle::Bridge,
@@ -15,6 +18,14 @@ fn obstacles() -> Vec<Obstacle> {
         Obstacle::NotBound { way: Way::Vfio, driver: None },
         Obstacle::NotBound { way: Way::Uio, driver: None },
         Obstacle::InUse { uses: vec![mounted, held] },
+        Obstacle::InUse { uses: vec![inside] },
+        Obstacle::InUse { uses: vec![open] },
+        Obstacle::InUse { uses: vec![Use::Claimed { disk: "sdb".into() }] },
+        Obstacle::UseUnknown { reasons: vec!["the open files of 14 processes may not be read".into()] },
+        Obstacle::Unreadable {
+            reason: "/sys/bus/pci/devices/0000:01:00.0/vendor: Too many open files (os error 24)".into(),
+            too_many_files: true,
+        },
         Obstacle::GroupNotViable { group: 7, blockers: vec![(other, "snd_hda_intel".into())] },
         Obstacle::NoPermission { path: "/dev/vfio/7".into() },
         Obstacle::Busy { path: "/dev/vfio/7".into(), holders: vec![Holder { pid: 4711, name: "ring3".into() }] },

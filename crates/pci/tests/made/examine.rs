@@ -1,7 +1,7 @@
 //! Looking for what stands in the way.
 
 use crate::machine::Machine;
-use ring3_pci::{Blocked, Function, Obstacle, Use, Way, examine, examine_machine, uses};
+use ring3_pci::{Address, Blocked, Function, Host, Obstacle, Usage, Use, Way, examine, examine_machine};
 
 const DISK: &str = "0000:01:00.0";
 const ARENA: u64 = 4 << 20;
@@ -16,6 +16,10 @@ fn on(way: Way, machine: &Machine) -> Vec<Blocked> {
 
 fn names(machine: &Machine) -> Vec<&'static str> {
     obstacles(machine).iter().map(|blocked| blocked.obstacle.name()).collect()
+}
+
+fn uses(host: &Host, address: Address) -> Vec<Use> {
+    Usage::look(host, address).uses
 }
 
 /// A disk that nothing keeps from being claimed.
@@ -133,11 +137,10 @@ fn a_mounted_partition_is_a_use_of_its_disk() {
     let machine = Machine::new();
     machine.function(DISK, Some(7), Some("nvme"));
     machine.disk(DISK, "nvme0n1", "259:0");
-    machine.file(&format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0/nvme0n1/nvme0n1p1/dev"), "259:1");
-    machine.link("sys/class/block/nvme0n1p1", &format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0/nvme0n1/nvme0n1p1"));
+    machine.partition(DISK, "nvme0n1", "nvme0n1p1", "259:1");
     machine.mount("259:1", "/var\\040lib", "/dev/nvme0n1p1");
     let found = uses(&machine.host(), DISK.parse().unwrap());
-    assert_eq!(found, [Use::Mounted { disk: "nvme0n1p1".into(), at: "/var lib".into() }]);
+    assert_eq!(found, [Use::Mounted { disk: "nvme0n1p1".into(), at: "/var lib".into(), inside: None }]);
 }
 
 #[test]
@@ -155,11 +158,10 @@ fn a_volume_above_a_disk_is_a_use_and_so_is_what_is_mounted_on_it() {
     machine.function(DISK, Some(7), Some("nvme"));
     machine.disk(DISK, "nvme0n1", "259:0");
     machine.file(&format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0/nvme0n1/holders/dm-0"), "");
-    machine.file("sys/devices/virtual/block/dm-0/dev", "254:0");
-    machine.link("sys/class/block/dm-0", "sys/devices/virtual/block/dm-0");
+    machine.block("sys/devices/virtual/block/dm-0", "254:0");
     machine.mount("254:0", "/", "/dev/mapper/root");
     let found = uses(&machine.host(), DISK.parse().unwrap());
-    let mounted = Use::Mounted { disk: "dm-0".into(), at: "/".into() };
+    let mounted = Use::Mounted { disk: "dm-0".into(), at: "/".into(), inside: None };
     assert_eq!(found, [mounted, Use::Held { disk: "nvme0n1".into(), by: "dm-0".into() }]);
 }
 
@@ -182,12 +184,31 @@ fn a_disk_that_controllers_share_is_found_through_its_subsystem() {
     let machine = Machine::new();
     machine.function(DISK, Some(7), Some("nvme"));
     machine.file(&format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0/address"), "");
-    machine.file("sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/dev", "259:0");
+    machine.block("sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1", "259:0");
     let controller = format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0");
     machine.link("sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0", &controller);
-    machine.link("sys/class/block/nvme0n1", "sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1");
     machine.file("proc/swaps", "Filename Type Size Used Priority\n/dev/nvme0n1 partition 1 0 -2\n");
     assert_eq!(uses(&machine.host(), DISK.parse().unwrap()), [Use::Swap { disk: "nvme0n1".into() }]);
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_said_by_doctor_and_not_taken_for_free() {
+    let machine = Machine::new();
+    machine.driver("vfio-pci");
+    machine.function(DISK, Some(7), Some("nvme"));
+    machine.disk(DISK, "nvme0n1", "259:0");
+    machine.forbid("nvme0n1");
+    assert_eq!(names(&machine), ["use-unknown", "not-bound"]);
+}
+
+#[test]
+fn in_a_container_nothing_is_known_of_other_processes() {
+    let machine = Machine::new();
+    machine.function(DISK, Some(7), Some("nvme"));
+    machine.disk(DISK, "nvme0n1", "259:0");
+    std::fs::create_dir_all(machine.path("proc/self/ns")).unwrap();
+    std::os::unix::fs::symlink("pid:[4026532000]", machine.path("proc/self/ns/pid")).unwrap();
+    assert!(matches!(Usage::look(&machine.host(), DISK.parse().unwrap()).obstacle(), Some(Obstacle::UseUnknown { .. })));
 }
 
 #[test]

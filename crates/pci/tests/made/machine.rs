@@ -1,12 +1,14 @@
 //! A machine made of files: sysfs, procfs and device files as a kernel shows them, and a kernel that acts on what is written.
 
 use std::fs;
-use std::io;
+use std::io::{self, PipeReader, pipe};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use ring3_pci::{Address, Host, Kernel};
+use ring3_pci::{Address, Host, Kernel, Node};
+use rustix::event::{PollFd, PollFlags};
 use tempfile::TempDir;
 
 /// The machine. Its files go away with it.
@@ -25,8 +27,14 @@ struct Actor {
     modules: Mutex<Vec<String>>,
     /// Who takes a function without an override.
     ordinary: Mutex<Vec<(String, String)>>,
-    /// Attributes that may not be written.
+    /// Attributes that may not be written, and block devices that may not be opened.
     forbidden: Mutex<Vec<String>>,
+    /// Block devices that somebody has claimed.
+    claimed: Mutex<Vec<String>>,
+    /// Claims that this machine has granted: the disk, and what tells that it was let go of.
+    granted: Mutex<Vec<(String, PipeReader)>>,
+    /// Attributes on whose writing the kernel does not answer.
+    stuck: Mutex<Vec<String>>,
     /// What was asked for, in order.
     journal: Mutex<Vec<String>>,
 }
@@ -37,7 +45,16 @@ impl Machine {
         let root = tempfile::tempdir().unwrap();
         let kernel = Arc::new(Actor { root: root.path().into(), ..Actor::default() });
         let machine = Self { root, kernel };
-        for directory in ["sys/bus/pci/devices", "sys/bus/pci/drivers", "sys/class/block", "sys/class/net", "dev/vfio", "run"] {
+        for directory in [
+            "sys/bus/pci/devices",
+            "sys/bus/pci/drivers",
+            "sys/class/block",
+            "sys/class/net",
+            "sys/dev/block",
+            "sys/dev/char",
+            "dev/vfio",
+            "run",
+        ] {
             fs::create_dir_all(machine.path(directory)).unwrap();
         }
         fs::create_dir_all(machine.path("sys/kernel/iommu_groups")).unwrap();
@@ -108,9 +125,52 @@ impl Machine {
 
     /// Adds a disk below the function; its device number is `number`.
     pub fn disk(&self, address: &str, name: &str, number: &str) {
-        let directory = format!("sys/devices/pci0000:00/{address}/nvme/nvme0/{name}");
+        self.block(&format!("sys/devices/pci0000:00/{address}/nvme/nvme0/{name}"), number);
+    }
+
+    /// Adds partition `part` of the disk `name`.
+    pub fn partition(&self, address: &str, name: &str, part: &str, number: &str) {
+        let directory = format!("sys/devices/pci0000:00/{address}/nvme/nvme0/{name}/{part}");
+        self.block(&directory, number);
+        self.file(&format!("{directory}/partition"), "1");
+    }
+
+    /// Adds a block device whose directory in sysfs is given.
+    pub fn block(&self, directory: &str, number: &str) {
+        let name = directory.rsplit('/').next().unwrap();
         self.file(&format!("{directory}/dev"), number);
-        self.link(&format!("sys/class/block/{name}"), &directory);
+        self.link(&format!("sys/class/block/{name}"), directory);
+        self.link(&format!("sys/dev/block/{number}"), directory);
+        self.file(&format!("dev/{name}"), &format!("block {number}"));
+    }
+
+    /// Adds a character device whose directory in sysfs is given.
+    pub fn character(&self, directory: &str, number: &str) {
+        let name = directory.rsplit('/').next().unwrap();
+        self.file(&format!("{directory}/dev"), number);
+        self.link(&format!("sys/dev/char/{number}"), directory);
+        self.file(&format!("dev/{name}"), &format!("char {number}"));
+    }
+
+    /// Adds a loop device over the block device `under`.
+    pub fn loop_over(&self, name: &str, number: &str, under: &str) {
+        self.block(&format!("sys/devices/virtual/block/{name}"), number);
+        self.file(&format!("sys/devices/virtual/block/{name}/loop/backing_file"), "/somewhere/else\n");
+        self.file(&format!("dev/{name}.under"), &fs::read_to_string(self.path(&format!("dev/{under}"))).unwrap());
+    }
+
+    /// Lets somebody claim the block device `name`.
+    pub fn claim(&self, name: &str) {
+        self.kernel.claimed.lock().unwrap().push(name.into());
+    }
+
+    /// Lets process `pid` have a mount namespace of its own, in which the device `number` is mounted.
+    pub fn mount_inside(&self, pid: u32, name: &str, number: &str, at: &str, source: &str) {
+        self.file(&format!("proc/{pid}/comm"), name);
+        self.file(&format!("proc/{pid}/mountinfo"), &format!("90 1 {number} / {at} rw - ext4 {source} rw\n"));
+        fs::create_dir_all(self.path(&format!("proc/{pid}/fd"))).unwrap();
+        fs::create_dir_all(self.path(&format!("proc/{pid}/ns"))).unwrap();
+        symlink(format!("mnt:[{pid}]"), self.path(&format!("proc/{pid}/ns/mnt"))).unwrap();
     }
 
     /// Adds a network interface below the function.
@@ -144,6 +204,10 @@ impl Machine {
 
     pub fn offer_module(&self, name: &str) {
         self.kernel.modules.lock().unwrap().push(name.into());
+    }
+
+    pub fn stall(&self, attribute: &str) {
+        self.kernel.stuck.lock().unwrap().push(attribute.into());
     }
 
     pub fn forbid(&self, attribute: &str) {
@@ -180,6 +244,18 @@ impl Actor {
         }
     }
 
+    fn notice_ends_of_claims(&self) {
+        let is_held = |reader: &PipeReader| {
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            rustix::event::poll(&mut [PollFd::new(reader, PollFlags::empty())], Some(&now)).unwrap() == 0
+        };
+        self.granted.lock().unwrap().retain(|(name, reader)| {
+            let held = is_held(reader);
+            (!held).then(|| self.journal.lock().unwrap().push(format!("let go of {name}")));
+            held
+        });
+    }
+
     /// `drivers_probe`: the override decides alone; without one, the ordinary driver takes the function.
     fn probe(&self, address: &str) {
         let chosen = fs::read_to_string(self.device(address).join("driver_override")).unwrap().trim().to_owned();
@@ -201,6 +277,10 @@ impl Kernel for Actor {
         if self.forbidden.lock().unwrap().iter().any(|forbidden| forbidden == attribute) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
+        if self.stuck.lock().unwrap().iter().any(|stuck| stuck == attribute) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel has not answered"));
+        }
+        self.notice_ends_of_claims();
         self.journal.lock().unwrap().push(format!("{attribute} {}", value.trim()).trim().into());
         match attribute {
             "unbind" => fs::remove_file(self.device(value).join("driver")),
@@ -212,6 +292,32 @@ impl Kernel for Actor {
         }
     }
 
+    fn node(&self, path: &Path) -> io::Result<Option<Node>> {
+        // The links of descriptors lead to this machine's files.
+        let target = fs::read_link(path).map_or(path.into(), |target| self.root.join(target.strip_prefix("/").unwrap()));
+        Ok(node(&fs::read_to_string(target)?))
+    }
+
+    fn claim(&self, path: &Path) -> io::Result<OwnedFd> {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if self.forbidden.lock().unwrap().iter().any(|forbidden| forbidden == name) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let claimed = self.claimed.lock().unwrap();
+        // With a part of it, a disk is claimed, too.
+        if claimed.iter().any(|claimed| claimed == name || claimed.starts_with(&format!("{name}p"))) {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        self.journal.lock().unwrap().push(format!("claim {name}"));
+        let (reader, writer) = pipe()?;
+        self.granted.lock().unwrap().push((name.into(), reader));
+        Ok(writer.into())
+    }
+
+    fn under_loop(&self, path: &Path) -> io::Result<Option<Node>> {
+        Ok(node(&fs::read_to_string(path.with_extension("under"))?))
+    }
+
     fn load_module(&self, name: &str) -> io::Result<()> {
         self.journal.lock().unwrap().push(format!("modprobe {name}"));
         if !self.modules.lock().unwrap().iter().any(|module| module == name) {
@@ -219,4 +325,12 @@ impl Kernel for Actor {
         }
         fs::create_dir_all(self.root.join("sys/bus/pci/drivers").join(name))
     }
+}
+
+/// What a file of `/dev` stands for: `block 259:0`.
+fn node(text: &str) -> Option<Node> {
+    let (kind, number) = text.split_once(' ')?;
+    let (major, minor) = number.split_once(':')?;
+    let number = (major.parse().ok()?, minor.parse().ok()?);
+    ["block", "char"].contains(&kind).then(|| Node { block: kind == "block", number })
 }

@@ -4,6 +4,7 @@ use ring3_spec::ata::{Identify, LBA28_SECTORS, identify};
 
 use super::drive::Drive;
 use super::shape::Link;
+use crate::sim::options::WILD_TEXT;
 
 /// Words 83, 84, 86 and 87 hold. [ACS-3 7.12.6.35]
 const HOLDS: u16 = 1 << 14;
@@ -20,10 +21,12 @@ impl Drive {
     pub(super) fn identify(&self) -> Identify {
         let shape = &self.shape;
         let mut id = Identify::zeroed();
-        let serial = if self.number == 0 { "RING3SIM".into() } else { format!("RING3SIM-{}", self.number) };
-        id.set_text(identify::SERIAL, &serial);
-        id.set_text(identify::FIRMWARE, "1.0");
-        id.set_text(identify::MODEL, "ring3 simulated ATA disk");
+        let serial: String = if self.number == 0 { "RING3SIM".into() } else { format!("RING3SIM-{}", self.number) };
+        let plain = [&serial, "ring3 simulated ATA disk", "1.0"];
+        let [serial, model, firmware] = if shape.wild_text { WILD_TEXT } else { plain };
+        id.set_text(identify::SERIAL, serial);
+        id.set_text(identify::FIRMWARE, firmware);
+        id.set_text(identify::MODEL, model);
         // Words 83 and 84 with the bit that was always reserved as one. [ACS-3 7.12.6.19]
         id.set_max_multiple(0x8000 | u16::from(shape.multiple));
         id.set_multiple(if self.multiple > 0 { 1 << 8 | u16::from(self.multiple) } else { 0 });

@@ -40,6 +40,8 @@ pub struct DriveShape {
     pub fua: bool,
     /// Whether it has TRIM.
     pub trim: bool,
+    /// Whether its strings hold what a terminal would act on.
+    pub wild_text: bool,
     /// How it is attached.
     pub link: Link,
 }
@@ -59,13 +61,14 @@ impl DriveShape {
             cache: true,
             fua: true,
             trim: true,
+            wild_text: false,
             link,
         }
     }
 }
 
 /// The options of every ATA drive.
-pub(in crate::sim) const KEYS: [&str; 7] = ["size", "block", "cache", "fua", "trim", "lba48", "multiple"];
+pub(in crate::sim) const KEYS: [&str; 8] = ["text", "size", "block", "cache", "fua", "trim", "lba48", "multiple"];
 
 /// What the user wants of `default`.
 pub(in crate::sim) fn of_options(options: &Options<'_>, default: DriveShape) -> Result<DriveShape, Error> {
@@ -88,6 +91,7 @@ pub(in crate::sim) fn of_options(options: &Options<'_>, default: DriveShape) -> 
         // These are 48-bit commands.
         fua: options.switch("fua", lba48)? && lba48,
         trim: options.switch("trim", lba48)? && lba48,
+        wild_text: options.wild_text()?,
         ..default
     };
     if !lba48 && bytes >> shape.block_shift > ring3_spec::ata::LBA28_SECTORS {

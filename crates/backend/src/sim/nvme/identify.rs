@@ -9,6 +9,7 @@ use super::registers::VERSION;
 use super::shape::NamespaceShape;
 use super::{events, logs, prp};
 use crate::sim::Bus;
+use crate::sim::options::WILD_TEXT;
 
 /// CNTRLTYPE: an I/O controller.
 const IO_CONTROLLER: u8 = 1;
@@ -58,7 +59,9 @@ impl NvmeModel {
 
     fn identify_controller(&self) -> Controller {
         let mut controller = Controller::zeroed();
-        controller.set_strings("RING3SIM", "ring3 simulated NVMe disk", "1.0").set_version(VERSION.0);
+        let plain = ["RING3SIM", "ring3 simulated NVMe disk", "1.0"];
+        let [serial, model, firmware] = if self.shape.wild_text { WILD_TEXT } else { plain };
+        controller.set_strings(serial, model, firmware).set_version(VERSION.0);
         controller.set_vendor(0x1b36).set_max_transfer_shift(self.shape.mdts).set_controller_type(IO_CONTROLLER);
         controller.set_async_events(NAMESPACE_NOTICES).set_log_attributes(LOG_EXTENDED);
         controller.set_abort_limit_0based(3).set_event_limit_0based(events::LIMIT as u8 - 1);

@@ -43,6 +43,8 @@ pub struct Shape {
     pub cache: bool,
     /// log2 of the distance of doorbells, in units of 4 bytes: 0 to 4.
     pub stride: u32,
+    /// Whether its strings hold what a terminal would act on.
+    pub wild_text: bool,
     /// How long it takes to become ready and to stop.
     pub ready: Duration,
     /// When I/O commands are done.
@@ -61,13 +63,14 @@ impl Default for Shape {
             vectors: 5,
             cache: true,
             stride: 0,
+            wild_text: false,
             ready: Duration::ZERO,
             timing: Timing::Inline,
         }
     }
 }
 
-pub(super) const KEYS: [&str; 14] = [
+pub(super) const KEYS: [&str; 15] = [
     "size",
     "namespaces",
     "block",
@@ -80,6 +83,7 @@ pub(super) const KEYS: [&str; 14] = [
     "vectors",
     "cache",
     "stride",
+    "text",
     "ready",
     "fault",
 ];
@@ -103,6 +107,7 @@ impl Shape {
             vectors: options.get("vectors", "0 to 65", queues + 1, within(0, 65))? as u16,
             cache: options.switch("cache", true)?,
             stride: options.get("stride", "0 to 4", 0, within(0, 4))? as u32,
+            wild_text: options.wild_text()?,
             ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
             timing: options.timing()?,
         })

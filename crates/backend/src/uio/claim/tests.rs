@@ -1,22 +1,32 @@
 //! Refusals, on a machine made of files.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
-use ring3_pci::Kernel;
+use ring3_pci::{Kernel, Node};
 use tempfile::TempDir;
 
 use super::*;
 
 /// A kernel that is not asked for anything.
-struct Silent;
+pub(crate) struct Silent;
 
 impl Kernel for Silent {
     fn write(&self, _: &std::path::Path, _: &str) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
     fn load_module(&self, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn node(&self, _: &std::path::Path) -> io::Result<Option<Node>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn claim(&self, _: &std::path::Path) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn under_loop(&self, _: &std::path::Path) -> io::Result<Option<Node>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
@@ -85,4 +95,13 @@ fn a_function_that_is_locked_is_busy() {
     flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
     let error = Claim::open(&host, ADDRESS.parse().unwrap(), true).err().unwrap();
     assert!(matches!(&error, Error::Busy(text) if text.contains("/dev/uio0")), "{error}");
+}
+
+#[test]
+fn a_function_that_cannot_be_read_is_not_taken_for_one_that_is_gone() {
+    let (root, host) = machine(Some("uio_pci_generic"), None);
+    let text = host.path("sys/bus/pci/devices").join(ADDRESS).join("vendor");
+    fs::remove_file(&text).unwrap();
+    fs::create_dir(&text).unwrap();
+    refused((root, host), true, &["what the kernel says of it cannot be read", "vendor"]);
 }
