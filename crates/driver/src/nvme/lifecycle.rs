@@ -7,7 +7,7 @@ use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::wait::Waiter;
 use ring3_device::{Device, Error};
 use ring3_spec::nvme::registers::{completion_doorbell, submission_doorbell};
-use ring3_spec::nvme::{COMPLETION_WORDS, SUBMISSION_WORDS, Submission};
+use ring3_spec::nvme::{COMPLETION_WORDS, SUBMISSION_WORDS, Submission, Success};
 
 use super::admin::Admin;
 use super::command::Encoder;
@@ -72,6 +72,7 @@ impl<D: Device> QueuePair<D> {
             info,
             cache,
             id,
+            success: Success::of(id),
             vector,
             told: false,
         })

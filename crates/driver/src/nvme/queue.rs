@@ -21,7 +21,7 @@ use ring3_device::irq::Irq;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::wait::{WaitStats, Waiter};
 use ring3_device::{Bar, Deadline, Device, Error};
-use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS};
+use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Success};
 
 use super::cache::WriteCache;
 use super::command::Encoder;
@@ -52,6 +52,8 @@ pub(super) struct QueuePair<D: Device> {
     pub(super) cache: Option<Arc<WriteCache>>,
     /// The queue's number on the controller, from 1 on.
     pub(super) id: u16,
+    /// What the good end of each of its commands says.
+    pub(super) success: Success,
     pub(super) vector: Option<u16>,
     /// The owner was told that the controller was given up.
     pub(super) told: bool,
@@ -169,10 +171,7 @@ impl<D: Device> QueuePair<D> {
 /// The end of what the device has done: for all but reads, the cache has a say.
 #[inline]
 fn settle(slot: &Slot, cache: Option<&WriteCache>, lost_since: impl FnOnce() -> bool) -> Result<(), IoError> {
-    match cache {
-        Some(cache) if slot.request.operation != Operation::Read => cache.settle(slot, lost_since),
-        _ => Ok(()),
-    }
+    cache.map_or(Ok(()), |cache| cache.settle(slot, lost_since))
 }
 
 #[cold]
@@ -222,9 +221,12 @@ impl<D: Device> Queue for QueuePair<D> {
             self.acknowledge_many();
             return Ok(None);
         };
-        if entry.is_success_of(self.id)
+        if entry.is(self.success)
             && let Some(slot) = self.slots.vacate_by_id(entry.id())
         {
+            if slot.request.operation == Operation::Read {
+                return Ok(Some(slot.complete(Ok(()))));
+            }
             let (shared, generation) = (&self.shared, self.generation);
             let end = settle(slot, self.cache.as_deref(), || shared.lost_cache_after(generation));
             return Ok(Some(slot.complete(end)));

@@ -14,6 +14,17 @@ pub struct Completion(pub [u64; COMPLETION_WORDS]);
 
 const _: () = assert!(size_of::<Completion>() == 16);
 
+/// What the end of a command says that succeeded, made once for a submission queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Success(u64);
+
+impl Success {
+    /// That of submission queue `queue`.
+    pub const fn of(queue: u16) -> Self {
+        Self((queue as u64) << 16)
+    }
+}
+
 impl Completion {
     /// The end of command `id` of submission queue `queue`, phase 0, result 0; `head` is how far that queue was read.
     pub const fn new(queue: u16, head: u16, id: u16, status: Status) -> Self {
@@ -62,11 +73,11 @@ impl Completion {
         self.0[PHASE_WORD] >> PHASE_BIT & 1 == 1
     }
 
-    /// Whether it is the good end of a command of submission queue `queue`: both in one comparison, as every request makes it.
+    /// Whether it says so: queue and status in one comparison, as every request makes it.
     #[inline]
-    pub const fn is_success_of(&self, queue: u16) -> bool {
+    pub const fn is(&self, success: Success) -> bool {
         const STATUS_AND_QUEUE: u64 = 0x7ff << 49 | 0xffff << 16;
-        self.0[1] & STATUS_AND_QUEUE == (queue as u64) << 16
+        self.0[1] & STATUS_AND_QUEUE == success.0
     }
 
     /// How it ended.
@@ -91,9 +102,9 @@ mod tests {
     #[test]
     fn the_good_end_of_a_command_is_that_of_its_own_queue_whatever_flags_it_has() {
         let end = |status| Completion::new(2, 0xffff, 0xffff, status).with_phase(true);
-        assert!(end(Status::SUCCESS.with_do_not_retry()).is_success_of(2));
-        assert!(!end(Status::SUCCESS).is_success_of(3));
-        assert!(!end(Status::INVALID_OPCODE).is_success_of(2) && !end(Status::WRITE_FAULT).is_success_of(2));
+        let (two, three) = (Success::of(2), Success::of(3));
+        assert!(end(Status::SUCCESS.with_do_not_retry()).is(two) && !end(Status::SUCCESS).is(three));
+        assert!(!end(Status::INVALID_OPCODE).is(two) && !end(Status::WRITE_FAULT).is(two));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub mod registers;
 mod status;
 
 pub use command::{DsmRange, Submission};
-pub use completion::{Completion, PHASE_BIT, PHASE_WORD};
+pub use completion::{Completion, PHASE_BIT, PHASE_WORD, Success};
 pub use status::Status;
 
 /// PCI class code: mass storage, non-volatile memory, NVM Express I/O controller. [NVMe-PCIe 3.1.1]
