@@ -20,6 +20,7 @@ unsafe impl Send for Buffers {}
 impl Buffers {
     pub(super) fn new(slots: usize, bytes: usize) -> Result<Self, Error> {
         let stride = bytes.next_multiple_of(rustix::param::page_size());
+        ring3_device::dma::admit(slots.saturating_mul(stride)).map_err(|error| Error::Invalid(error.to_string()))?;
         // SAFETY: a new anonymous mapping touches no memory that exists.
         let base = unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::POPULATE;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{DmaBuffer, Memory, bytes};
+use super::{DmaBuffer, Memory, admit, bytes};
 use crate::Error;
 
 /// An allocation outside of the arena that a device may be pointed at. A clone is another handle on the same bytes.
@@ -50,6 +50,7 @@ impl Foreign {
     /// `len` zeroed bytes, rounded up to whole pages, shared rather than private: a fork must not move them away from the device.
     pub fn new(len: usize) -> Result<Self, Error> {
         let len = len.max(1).next_multiple_of(rustix::param::page_size());
+        admit(len)?;
         // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
         let base = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)

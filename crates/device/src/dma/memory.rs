@@ -4,8 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::admit;
 use crate::Error;
 
 /// The size of a huge page on x86-64, in bytes.
@@ -28,11 +30,16 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `len` bytes (rounded up to a page), zeroed, of huge pages if the system has that many free and of small ones if not.
+    /// `len` bytes (rounded up to a page), zeroed, of huge pages if the system has that many free and of small ones if not. Of these
+    /// [`admit`](super::admit) decides how many may be taken; huge pages were set aside by somebody.
     pub fn new(len: usize) -> Result<Self, Error> {
-        let huge_len = len.next_multiple_of(HUGE_PAGE);
-        Self::create(huge_len, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, true)
-            .or_else(|_| Self::create(len.next_multiple_of(rustix::param::page_size()), MemfdFlags::empty(), false))
+        let round =
+            |page: usize| len.checked_next_multiple_of(page).ok_or_else(|| Error::Invalid(format!("{len} bytes of DMA memory")));
+        Self::create(round(HUGE_PAGE)?, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, true).or_else(|_| {
+            let len = round(rustix::param::page_size())?;
+            admit(len)?;
+            Self::create(len, MemfdFlags::empty(), false)
+        })
     }
 
     /// Maps a file that someone else made, from its start to its end.
@@ -91,7 +98,11 @@ impl Memory {
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | populate, &fd, 0)
         }
-        .map_err(|error| Error::os(format!("mapping {len} bytes of DMA memory"), error))?;
+        .map_err(|error| {
+            // What a process maps that locks all its memory is locked at once. [mmap(2)]
+            let limit = if error == Errno::AGAIN { " (more than may be locked: raise `ulimit -l`)" } else { "" };
+            Error::os(format!("mapping {len} bytes of DMA memory{limit}"), error)
+        })?;
         let base = NonNull::new(base.cast()).ok_or_else(|| Error::Invalid("mapping at address 0".into()))?;
         Ok(Self { fd, in_file_order: true, base, len, huge })
     }

@@ -23,6 +23,7 @@ mod pages;
 mod pool;
 mod reach;
 mod segment;
+mod share;
 mod streams;
 
 use std::ops::RangeInclusive;
@@ -37,6 +38,7 @@ pub use memory::{HUGE_PAGE, Memory};
 pub use pages::Pages;
 pub use pool::Pool;
 pub use segment::{Segment, SegmentRules};
+pub use share::admit;
 pub use streams::{CacheLimits, Direction, Mappings, Mode, Piece, Stream, StreamLimits, StreamStats, Streams, Transfer};
 
 use crate::Error;
