@@ -26,6 +26,9 @@ pub enum UriError {
     /// An option without a value.
     #[error("option {0:?} has no value: write key=value")]
     Option(String),
+    /// An option that is there twice.
+    #[error("option {0:?} is there more than once: which value is meant?")]
+    Twice(String),
     /// Options that the backend does not have.
     #[error("{scheme} does not know the option {key:?}; it has: {known}")]
     UnknownOption {
@@ -81,12 +84,16 @@ impl FromStr for Uri {
         }
         let mut parts = rest.split(',');
         let target = parts.next().filter(|target| !target.is_empty()).ok_or_else(unknown)?;
-        let options = parts
-            .map(|part| match part.split_once('=') {
-                Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
-                _ => Err(UriError::Option(part.into())),
-            })
-            .collect::<Result<_, _>>()?;
+        let mut options = BTreeMap::new();
+        for part in parts {
+            match part.split_once('=') {
+                Some((key, value)) if !key.is_empty() && !value.is_empty() => match options.insert(key.into(), value.into()) {
+                    None => {}
+                    Some(_) => return Err(UriError::Twice(key.into())),
+                },
+                _ => return Err(UriError::Option(part.into())),
+            }
+        }
         Ok(Self { scheme: scheme.into(), target: target.into(), options })
     }
 }
@@ -118,6 +125,13 @@ mod tests {
     fn an_unknown_option_is_refused_with_the_ones_that_exist() {
         let error = "sim:nvme,colour=red".parse::<Uri>().unwrap().only(&["size"]).unwrap_err();
         assert_eq!(error.to_string(), "sim does not know the option \"colour\"; it has: size");
+    }
+
+    #[test]
+    fn an_option_that_is_there_twice_is_refused_even_with_the_same_value() {
+        for text in ["sim:nvme,size=64M,size=32M", "sim:nvme,size=64M,block=512,size=64M"] {
+            assert_eq!(text.parse::<Uri>(), Err(UriError::Twice("size".into())));
+        }
     }
 
     #[test]
