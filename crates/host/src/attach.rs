@@ -38,19 +38,21 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
         Source::Null { bytes, block_size } => {
             let disk = Null::new(*block_size, bytes.checked_div(u64::from(*block_size)).unwrap_or(0), options.buffer_bytes());
             let disk = disk.map_err(|error| Error::Device { device: source.name(), source: error })?;
-            Ok(Attached { disks: vec![Arc::new(disk)], monitor: None })
+            Ok(Attached { disks: vec![Arc::new(disk)], monitor: None, left_out: Vec::new() })
         }
         Source::Device(claim) => {
-            let attached = claim.open(&needs(options, 1))?;
-            match attached.disks.len() {
-                0 => Err(Error::NoDisk { device: source.name() }),
-                1 => Ok(attached),
+            let mut attached = claim.start(&needs(options, 1))?;
+            if attached.disks.len() > 1 {
                 // Only now it is known how many disks there are, and an arena does not grow.
-                disks => {
-                    drop(attached);
-                    claim.open(&needs(options, disks))
-                }
+                let needs = needs(options, attached.disks.len());
+                drop(attached);
+                attached = claim.start(&needs)?;
             }
+            attached.warn();
+            if attached.disks.is_empty() {
+                return Err(Error::NoDisk { device: source.name() });
+            }
+            Ok(attached)
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ring3_class::block::Disk;
 use ring3_export::ublk::{self, Export, Stats};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Error;
 use crate::report::Exported;
@@ -53,9 +54,30 @@ impl Disks {
         self.served.iter().filter(|served| served.export.is_running()).map(|served| served.export.ended()).collect()
     }
 
-    /// Why an export has ended by itself.
+    /// Whether any is served.
+    pub fn is_running(&self) -> bool {
+        self.0.iter().any(|served| served.export.is_running())
+    }
+
+    /// Why one of them, also of those that were stopped, has failed since that was last asked.
     pub fn failure(&mut self) -> Option<Error> {
         self.served.iter_mut().find_map(|served| served.export.failure()).map(Error::from)
+    }
+
+    /// Takes those away that have ended by themselves, or whose driver has lost its device; and why they have, unless somebody else
+    /// has stopped them.
+    pub fn take_ended(&mut self) -> Result<Vec<Error>, Error> {
+        let mut failures = Vec::new();
+        for served in self.0.iter_mut().filter(|served| served.export.is_running() && has_ended(&served.export)) {
+            let failure = served.export.failure();
+            let stopped = served.export.stop(true);
+            if served.export.is_running() {
+                stopped?;
+                continue;
+            }
+            failures.extend(failure.or(stopped.err()).map(Error::from));
+        }
+        Ok(failures)
     }
 
     /// What each has done so far, and when it began to start.
@@ -110,4 +132,9 @@ mod tests {
             assert!(error.contains("0 to 1048575"), "{error}");
         }
     }
+}
+
+fn has_ended(export: &Export) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(export.ended(), PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }

@@ -41,6 +41,11 @@ fn named(device: &str, source: &ring3_device::Error) -> String {
 }
 
 impl Error {
+    /// Whether a disk that was served is lost: its driver cannot get the device back, and only a new start can.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Export(ring3_export::ublk::Error::Queue { .. }))
+    }
+
     pub(crate) fn os(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         Self::Os { what: what.into(), source: source.into() }
     }

@@ -7,9 +7,12 @@
 //! # Errors
 //! Every way out gives the device back: disks stop before their driver does, and the driver before the claim.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod attach;
 mod disks;
 mod error;
+pub mod log;
 pub mod open;
 pub mod process;
 mod ready;

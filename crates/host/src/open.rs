@@ -57,6 +57,15 @@ pub struct Attached {
     pub disks: Vec<Arc<dyn Disk>>,
     /// Its own word on how it is, if it has one.
     pub monitor: Option<Box<dyn Monitor>>,
+    /// What of it cannot be used, and why.
+    pub(crate) left_out: Vec<String>,
+}
+
+impl Attached {
+    /// Logs what cannot be used.
+    pub(crate) fn warn(&self) {
+        self.left_out.iter().for_each(|part| tracing::warn!("{part}"));
+    }
 }
 
 /// What a device reports by itself, apart from requests.
@@ -88,6 +97,13 @@ impl Claim {
 
     /// Claims the device and starts its driver.
     pub fn open(&self, needs: &Needs) -> Result<Attached, Error> {
+        let attached = self.start(needs)?;
+        attached.warn();
+        Ok(attached)
+    }
+
+    /// As [`open`](Self::open), without a word.
+    pub(crate) fn start(&self, needs: &Needs) -> Result<Attached, Error> {
         let failed = |source| Error::Device { device: self.device.to_string(), source };
         let memory = OpenOptions { arena: needs.arena, unprotected: self.unprotected, ..OpenOptions::default() };
         let memory = OpenOptions { below: reach(class_of(&self.device)), ..memory };
@@ -132,16 +148,14 @@ impl Start<'_> {
             ..usual
         };
         let controller = nvme::Controller::open(device, options)?;
-        let disks = match self.claim.part {
-            Some(id) => vec![controller.disk(id)?],
-            None => {
-                for (id, error) in controller.refused() {
-                    tracing::warn!(namespace = id, %error, "a namespace is left out");
-                }
-                controller.namespaces().iter().map(|namespace| Arc::new(namespace.clone()) as Arc<dyn Disk>).collect()
-            }
+        let (disks, left_out) = match self.claim.part {
+            Some(id) => (vec![controller.disk(id)?], Vec::new()),
+            None => (
+                controller.namespaces().iter().map(|namespace| Arc::new(namespace.clone()) as Arc<dyn Disk>).collect(),
+                controller.refused().iter().map(|(id, error)| format!("namespace {id} is left out: {error}")).collect(),
+            ),
         };
-        Ok(Attached { disks, monitor: Some(Box::new(controller)) })
+        Ok(Attached { disks, monitor: Some(Box::new(controller)), left_out })
     }
 
     fn ata<D: Device>(self, device: D) -> Result<Attached, ring3_device::Error> {
@@ -154,16 +168,14 @@ impl Start<'_> {
             ..usual
         };
         let controller = ata::Controller::open(device, options)?;
-        let disks = match self.claim.part {
-            Some(place) => vec![controller.disk(place)?],
-            None => {
-                for (drive, error) in controller.refused() {
-                    tracing::warn!(drive, %error, "a drive is left out");
-                }
-                controller.members().into_iter().map(|member| member.disk).collect()
-            }
+        let (disks, left_out) = match self.claim.part {
+            Some(place) => (vec![controller.disk(place)?], Vec::new()),
+            None => (
+                controller.members().into_iter().map(|member| member.disk).collect(),
+                controller.refused().iter().map(|(drive, error)| format!("drive {drive} is left out: {error}")).collect(),
+            ),
         };
-        Ok(Attached { disks, monitor: Some(Box::new(controller)) })
+        Ok(Attached { disks, monitor: Some(Box::new(controller)), left_out })
     }
 }
 

@@ -13,19 +13,21 @@ use rustix::thread::UnshareFlags;
 
 use crate::Error;
 
-/// Prepares the calling process, before it has other threads; `keep` are paths that it needs later. Needs root.
-pub fn prepare(keep: &[&Path]) -> Result<(), Error> {
+/// Prepares the calling process, before it has other threads than the log's; `keep` are paths that it needs later. Needs root. What could not be had
+/// is given back in words: it serves without, and they are for who has a disk.
+pub fn prepare(keep: &[&Path]) -> Result<Vec<String>, Error> {
+    let mut doubts = Vec::new();
     leave_mounts(keep)?;
     // Memory for this process is never found by writing to disks, ours among them.
     if let Err(error) = configure_io_flusher_behavior(true) {
-        tracing::warn!(%error, "the kernel may wait for this disk while it looks for memory (PR_SET_IO_FLUSHER)");
+        doubts.push(format!("the kernel may wait for this disk while it looks for memory (PR_SET_IO_FLUSHER): {error}"));
     }
     // First all that is mapped now, read in; then what comes later, as it is touched: stacks would be locked whole otherwise.
     let later = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     if let Err(error) = mlockall(MlockAllFlags::CURRENT).and_then(|()| mlockall(later)) {
-        tracing::warn!(%error, "this process may be paged out (mlockall); raise `ulimit -l`");
+        doubts.push(format!("this process may be paged out (mlockall); raise `ulimit -l`: {error}"));
     }
-    Ok(())
+    Ok(doubts)
 }
 
 /// Takes a mount namespace that sees no mounts made from now on, and lets go of file systems that this process does not need.
@@ -34,7 +36,7 @@ pub fn prepare(keep: &[&Path]) -> Result<(), Error> {
 /// could serve. Without letting go, a disk that is unmounted elsewhere would stay mounted here.
 fn leave_mounts(keep: &[&Path]) -> Result<(), Error> {
     let refused = |source| Error::os("taking a mount namespace of its own (exporting a disk needs root)", source);
-    // SAFETY: only the namespace changes, and no other thread exists that could rely on sharing the working directory.
+    // SAFETY: only the namespace changes, and no thread exists that could rely on sharing the working directory: the log's opens nothing.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.map_err(refused)?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).map_err(refused)?;

@@ -1,8 +1,10 @@
 //! The life of a driver process.
 
 use std::fs;
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ring3_export::ublk;
@@ -12,8 +14,8 @@ use crate::attach::{Source, attach};
 use crate::disks::Disks;
 use crate::open::{Attached, Monitor};
 use crate::report::{Milestones, Report};
-use crate::signals::{Signals, Wish};
-use crate::{Error, Ready, process};
+use crate::signals::{Signals, Wishes};
+use crate::{Error, Ready, log, process};
 
 /// How often a stop that was refused, because the disk was in use, is tried again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -23,6 +25,9 @@ const STATUS: Duration = Duration::from_secs(1);
 
 /// How often the device is asked what it has to report.
 const LOOK: Duration = Duration::from_secs(10);
+
+/// How long it may take to say on standard output that the disks are there.
+const ANNOUNCE: Duration = Duration::from_secs(10);
 
 /// How to run a driver.
 #[derive(Debug)]
@@ -42,27 +47,93 @@ pub struct Options {
 pub enum Ending {
     /// As it was asked to; nobody used the disks.
     Stopped,
-    /// The disks were taken away from those who used them, as the second signal asks for.
+    /// The disks were taken away from those who used them, as a signal after the refusal asks for.
     Forced,
     /// Somebody else has stopped the export.
     Removed,
 }
 
+/// How far a stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// Nobody has asked for it.
+    No,
+    /// It is asked for, and tried.
+    Asked,
+    /// It is tried, and the user was told that somebody uses the disks.
+    Refused,
+    /// The user insists.
+    Insisted,
+}
+
+impl Stop {
+    /// Only who can have read the refusal can insist; a terminal that is closed and a session that ends do not.
+    fn heed(self, wishes: Wishes) -> Self {
+        match self {
+            Self::No if wishes.stop || wishes.hang_up => Self::Asked,
+            Self::Refused if wishes.stop => Self::Insisted,
+            unchanged => unchanged,
+        }
+    }
+}
+
 /// Drives the disks of `source` until a signal ends it.
 pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     let signals = Signals::take().map_err(|source| Error::os("taking signals", source))?;
+    // What cannot go well is found before anything is changed.
+    ublk::Control::open()?;
+    options.stats.as_deref().map_or(Ok(()), check_report)?;
     let keep: Vec<_> = options.stats.iter().map(PathBuf::as_path).collect();
-    process::prepare(&keep)?;
+    let doubts = process::prepare(&keep)?;
     let since = Instant::now();
-    let Attached { disks, monitor } = attach(source, &options.ublk)?;
+    let exports = ublk::Options { queues: options.ublk.queues.min(processors()), ..options.ublk };
+    let Attached { disks, monitor, .. } = attach(source, &exports)?;
     let attached = since.elapsed();
-    let disks = Disks::export(disks, &options.ublk, since)?;
+    let disks = Disks::export(disks, &exports, since)?;
     let times = Milestones { attached, ready: Some(since.elapsed()) };
-    let mut host = Host { name: source.name(), disks, monitor, times, signals, options };
+    let mut host = Host { name: source.name(), disks, monitor, times, signals, options, stop: Stop::No, failure: None };
     host.announce()?;
+    doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
     let ending = host.serve();
-    host.report();
-    ending
+    let reported = host.report();
+    ending.and_then(|ending| reported.map(|()| ending))
+}
+
+/// Processors that this process may use: a queue more than that would wait for the others.
+fn processors() -> u16 {
+    thread::available_parallelism().map_or(1, |count| count.get()).min(u16::MAX.into()) as u16
+}
+
+/// Fails if no report can be written to `path`; what it holds is left as it is.
+fn check_report(path: &Path) -> Result<(), Error> {
+    let file = fs::File::options().create(true).truncate(false).write(true).open(path);
+    file.map(drop).map_err(|source| Error::os(format!("--stats {}", path.display()), source))
+}
+
+/// Writes `text` to standard output. Who closed the pipe does not want to know, and the disks are there all the same.
+///
+/// A thread does it, because it may have to wait, which this process must not do for ever.
+fn say(text: String) -> Result<(), Error> {
+    let refused = |source| Error::os("saying on standard output that the disks are there", source);
+    let (done, written) = sync_channel(1);
+    let write = move || {
+        let mut rest = text.as_bytes();
+        let mut result = Ok(());
+        while !rest.is_empty() && result.is_ok() {
+            // Without the standard library's lock, which the end of the process would wait for.
+            match rustix::io::retry_on_intr(|| rustix::io::write(io::stdout(), rest)) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) => result = Err(io::Error::from(error)),
+            }
+        }
+        let _ = done.send(result);
+    };
+    thread::Builder::new().name("ring3-announce".into()).spawn(write).map_err(refused)?;
+    match written.recv_timeout(ANNOUNCE) {
+        Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Ok(result) => result.map_err(refused),
+        Err(_) => Err(refused(io::ErrorKind::TimedOut.into())),
+    }
 }
 
 /// What a wait ended for; all false at its time limit.
@@ -79,6 +150,9 @@ struct Host {
     times: Milestones,
     signals: Signals,
     options: Options,
+    stop: Stop,
+    /// Why a disk ended while others went on.
+    failure: Option<Error>,
 }
 
 impl Host {
@@ -92,9 +166,7 @@ impl Host {
             let size = exported.bytes as f64 / f64::from(1 << 20);
             text += &format!("{} is {} ({size:.0} MiB, blocks of {})\n", exported.device, exported.disk, exported.block_size);
         }
-        let line = if self.options.json { &json } else { &text };
-        // Who closed the pipe does not want to know; the disk is there all the same.
-        let _ = std::io::stdout().write_all(line.as_bytes()).and_then(|()| std::io::stdout().flush());
+        say(if self.options.json { json.clone() } else { text })?;
         if let Some(ready) = self.options.ready.take() {
             // The same: whoever waited has gone, and the disks' users have not.
             if let Err(error) = ready.tell(&json) {
@@ -106,54 +178,84 @@ impl Host {
 
     /// Serves until the end, and stops the disks.
     fn serve(&mut self) -> Result<Ending, Error> {
-        let status = std::io::stderr().is_terminal() && !self.options.json;
-        let (mut stopping, mut told, mut looked) = (false, false, Instant::now());
+        let status = io::stderr().is_terminal() && !self.options.json;
+        let mut looked = Instant::now();
         loop {
-            let woken = self.wait(if stopping {
-                RETRY
-            } else if status {
-                STATUS
-            } else {
-                LOOK
+            let woken = self.wait(match self.stop {
+                Stop::No if status => STATUS,
+                Stop::No => LOOK,
+                _ => RETRY,
             })?;
             if let Some(monitor) = self.monitor.as_ref().filter(|_| looked.elapsed() >= LOOK) {
                 monitor.look();
                 looked = Instant::now();
             }
             if woken.wanted_back {
-                eprintln!("ring3: {}: the system wants the device back; its disks are taken away", self.name);
+                log::notice(format_args!("ring3: {}: the system wants the device back; its disks are taken away", self.name));
                 return self.disks.stop(true).map(|()| Ending::Forced);
             }
             if woken.signalled {
-                while let Some(wish) = self.signals.next() {
-                    match wish {
-                        Wish::Report => self.report(),
-                        Wish::Stop if stopping => {
-                            return self.disks.stop(true).map(|()| Ending::Forced);
-                        }
-                        Wish::Stop => stopping = true,
-                    }
-                }
+                self.heed();
             }
-            if woken.ended {
-                let failure = self.disks.failure();
-                self.disks.stop(true)?;
-                return failure.map_or(Ok(Ending::Removed), Err);
+            if woken.ended && !self.take_ended()? {
+                return self.ending(Ending::Removed);
             }
-            if stopping {
-                match self.disks.stop(false) {
-                    Ok(()) => return Ok(Ending::Stopped),
-                    Err(error @ Error::Export(ublk::Error::Busy { .. })) => {
-                        if !std::mem::replace(&mut told, true) {
-                            eprintln!("ring3: {error}; it is served until it is free");
-                        }
-                    }
-                    Err(error) => return Err(error),
-                }
-            } else if status {
+            if let Some(ending) = self.try_stop()? {
+                return self.ending(ending);
+            }
+            if status && self.stop == Stop::No {
                 self.show_status();
             }
         }
+    }
+
+    /// Does what signals ask for.
+    fn heed(&mut self) {
+        let wishes = self.signals.wishes();
+        self.stop = self.stop.heed(wishes);
+        if wishes.report
+            && let Err(error) = self.report()
+        {
+            tracing::warn!(%error, "the report was not written");
+        }
+    }
+
+    /// Goes on with a stop that was asked for: how it ended, or `None` if it has not.
+    fn try_stop(&mut self) -> Result<Option<Ending>, Error> {
+        match self.stop {
+            Stop::No => return Ok(None),
+            Stop::Insisted => return self.disks.stop(true).map(|()| Some(Ending::Forced)),
+            Stop::Asked | Stop::Refused => {}
+        }
+        match self.disks.stop(false) {
+            Ok(()) => Ok(Some(Ending::Stopped)),
+            Err(error @ Error::Export(ublk::Error::Busy { .. })) => {
+                if self.stop == Stop::Asked {
+                    log::notice(format_args!("ring3: {error}; it is served until it is free"));
+                    // Signals that came before that was said belong to the first.
+                    self.heed();
+                    self.stop = Stop::Refused;
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes disks away that have ended by themselves; false if none is left. The others are served on.
+    fn take_ended(&mut self) -> Result<bool, Error> {
+        for failure in self.disks.take_ended()? {
+            if self.disks.is_running() {
+                log::notice(format_args!("ring3: {failure}; it is taken away, the other disks are served"));
+            }
+            self.failure.get_or_insert(failure);
+        }
+        Ok(self.disks.is_running())
+    }
+
+    /// `ending`, unless a disk has failed before, or at the last moment.
+    fn ending(&mut self, ending: Ending) -> Result<Ending, Error> {
+        self.failure.take().or_else(|| self.disks.failure()).map_or(Ok(ending), Err)
     }
 
     /// Waits for a signal, the end of an export or the removal of the device.
@@ -180,16 +282,46 @@ impl Host {
             moved += stats.bytes;
             errors += stats.errors;
         }
-        eprint!("\r\x1b[K{}: {requests} requests, {} MiB, {errors} errors", self.name, moved >> 20);
+        log::status(format_args!("{}: {requests} requests, {} MiB, {errors} errors", self.name, moved >> 20));
     }
 
     /// Writes the report, if the user wants one.
-    fn report(&self) {
-        let Some(path) = &self.options.stats else { return };
+    fn report(&self) -> Result<(), Error> {
+        let Some(path) = &self.options.stats else { return Ok(()) };
         let report = Report::new(self.name.clone(), self.times, &self.disks.stats());
-        let written = serde_json::to_vec_pretty(&report).map_err(std::io::Error::from).and_then(|text| fs::write(path, text));
-        if let Err(error) = written {
-            tracing::warn!(path = %path.display(), %error, "the report was not written");
-        }
+        let written = serde_json::to_vec_pretty(&report).map_err(io::Error::from).and_then(|text| fs::write(path, text));
+        written.map_err(|source| Error::os(format!("--stats {}", path.display()), source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STOP: Wishes = Wishes { stop: true, hang_up: false, report: false };
+    const HANG_UP: Wishes = Wishes { stop: false, hang_up: true, report: false };
+
+    #[test]
+    fn a_signal_before_the_refusal_was_said_does_not_insist() {
+        assert_eq!(Stop::No.heed(STOP), Stop::Asked);
+        assert_eq!(Stop::Asked.heed(STOP), Stop::Asked);
+        assert_eq!(Stop::Refused.heed(STOP), Stop::Insisted);
+    }
+
+    #[test]
+    fn a_terminal_that_is_closed_asks_for_a_stop_and_never_insists() {
+        assert_eq!(Stop::No.heed(HANG_UP), Stop::Asked);
+        assert_eq!(Stop::Refused.heed(HANG_UP), Stop::Refused);
+    }
+
+    #[test]
+    fn terminate_and_hang_up_together_are_one_polite_stop() {
+        assert_eq!(Stop::No.heed(Wishes { stop: true, ..HANG_UP }), Stop::Asked);
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_written_is_known_at_the_start_by_its_path() {
+        let error = check_report(Path::new("/no/such/folder/stats")).unwrap_err().to_string();
+        assert!(error.starts_with("--stats /no/such/folder/stats: "), "{error}");
     }
 }
