@@ -38,20 +38,20 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
     if owner.is_some() && args.driver == Way::Uio {
         bail!("{}: only root can drive it by uio_pci_generic, so it has no other owner", args.address);
     }
-    let mut told = |blocked: &Blocked| eprintln!("taken by force: {}", blocked.problem());
+    let mut told = |blocked: &Blocked| errln!("taken by force: {}", blocked.problem());
     let done = bind(&host, args.address, args.driver, if args.force { Some(&mut told) } else { None })?;
-    println!("{}", describe(&done));
+    outln!("{}", describe(&done));
     match args.driver {
         Way::Vfio => share_group(&host, args.address, owner)?,
         Way::Uio => warn_of_uio(&host, args.address),
     }
-    println!("undo: sudo ring3 unbind {}", args.address);
+    outln!("undo: sudo ring3 unbind {}", args.address);
     Ok(ExitCode::SUCCESS)
 }
 
 fn warn_of_uio(host: &Host, address: Address) {
     let file = uio_file(host, address).map(|file| format!(" (/dev/{file})")).unwrap_or_default();
-    println!("nothing confines its transfers now: uio:{address}{file} is opened with --unprotected only");
+    outln!("nothing confines its transfers now: uio:{address}{file} is opened with --unprotected only");
 }
 
 /// Gives the group's file to `owner`, or says how.
@@ -62,16 +62,16 @@ fn share_group(host: &Host, address: Address, owner: Option<u32>) -> anyhow::Res
         Some(owner) => {
             std::os::unix::fs::chown(&file, Some(owner), None)
                 .with_context(|| format!("giving {} to user {owner}", file.display()))?;
-            println!("{} belongs to user {owner}", file.display());
+            outln!("{} belongs to user {owner}", file.display());
         }
-        None => println!("to run drivers on it without root: sudo chown \"$(id -u)\" {}", file.display()),
+        None => outln!("to run drivers on it without root: sudo chown \"$(id -u)\" {}", file.display()),
     }
     Ok(())
 }
 
 /// Gives a function back.
 pub fn run_unbind(args: UnbindArgs) -> anyhow::Result<ExitCode> {
-    println!("{}", describe(&unbind(&Host::this(), args.address)?));
+    outln!("{}", describe(&unbind(&Host::this(), args.address)?));
     Ok(ExitCode::SUCCESS)
 }
 

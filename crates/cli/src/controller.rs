@@ -26,6 +26,6 @@ impl Asked {
 
     /// Prints what it said.
     pub fn print(&self, answer: &serde_json::Value) {
-        if self.json { println!("{answer}") } else { crate::facts::print(answer, 0) }
+        if self.json { outln!("{answer}") } else { crate::facts::print(answer, 0) }
     }
 }

@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
     say("0. What is missing is fetched into a cache; nothing is installed");
     let needs = [Need::Tools, Need::Fio, Need::Kernel(args.kernel.clone()), Need::Tree];
-    prepare(&cache, &needs, &mut |line| println!("   {line}"))?;
+    prepare(&cache, &needs, &mut |line| outln!("   {line}"))?;
     say("1. The driver on QEMU's NVMe controller over qtest: no guest, no root, no kernel driver");
     over_qtest()?;
     say("2. A guest with two identical NVMe disks: one for the kernel's driver, the other claimed through VFIO behind the IOMMU");
@@ -55,12 +55,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         measure(args)?;
     }
     let report = if args.no_bench { String::new() } else { format!("; the report is in {}", args.out.display()) };
-    println!("\nring3 demo: all done in {:.0} s{report}", start.elapsed().as_secs_f64());
+    outln!("\nring3 demo: all done in {:.0} s{report}", start.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)
 }
 
 fn say(text: &str) {
-    println!("\n{text}");
+    outln!("\n{text}");
 }
 
 /// Writes the start of the disk with stamps, reads it back in random order and checks it.
@@ -68,13 +68,13 @@ fn over_qtest() -> Result<()> {
     let start = Instant::now();
     let disk = open_disk("qtest:nvme,size=64M", 8 << 20, LOAD, Protection::default())?;
     let info = disk.info();
-    println!("   {}: {} with {} MiB, blocks of {} bytes", disk.name(), info.model.trim(), info.capacity() >> 20, info.block_size);
+    outln!("   {}: {} with {} MiB, blocks of {} bytes", disk.name(), info.model.trim(), info.capacity() >> 20, info.block_size);
     for (name, requests) in [("seqwrite-64k-qd8", QTEST_BYTES >> 16), ("randread-4k-qd32", 1000)] {
         let workload = name.parse()?;
         let load = Load { verify: true, region: Some(QTEST_BYTES), ..Load::new(workload, Limit::Count(requests)) };
         let mut target = Direct::open(&*disk, workload.depth, workload.bytes)?;
         let outcome = run_load(&mut target, &load, &mut || {})?;
-        println!(
+        outln!(
             "   {name}: {} requests, {} errors, {} mismatches, {:.0} per second",
             outcome.operations,
             outcome.errors,
@@ -85,7 +85,7 @@ fn over_qtest() -> Result<()> {
             bail!("the disk over qtest did not give back what was written");
         }
     }
-    println!("   done in {:.1} s, QEMU's start included", start.elapsed().as_secs_f64());
+    outln!("   done in {:.1} s, QEMU's start included", start.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -103,15 +103,15 @@ fn in_guest(args: &Args, cache: &Cache) -> Result<()> {
     if !outcome.succeeded() {
         bail!("the guest's job failed with exit code {}: {}", outcome.exit, outcome.messages);
     }
-    println!("   done in {:.0} s on Linux {}, QEMU {}", outcome.seconds.1, outcome.kernel, outcome.qemu);
+    outln!("   done in {:.0} s on Linux {}, QEMU {}", outcome.seconds.1, outcome.kernel, outcome.qemu);
     Ok(())
 }
 
 fn follow(event: &Event) {
     match event {
-        Event::Step(name) => println!("   - {name}"),
-        Event::Line(line) => println!("       {line}"),
-        Event::Progress(line) => println!("   {line}"),
+        Event::Step(name) => outln!("   - {name}"),
+        Event::Line(line) => outln!("       {line}"),
+        Event::Progress(line) => outln!("   {line}"),
         _ => {}
     }
 }

@@ -30,7 +30,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let host = Host::this();
     let rows: Vec<Row> = Function::all(&host).into_iter().map(|function| row(&host, function)).collect();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        outln!("{}", serde_json::to_string_pretty(&rows)?);
     } else {
         print_table(&rows);
     }
@@ -72,14 +72,14 @@ fn print_table(rows: &[Row]) {
     let width =
         |head: &str, cell: &dyn Fn(&Row) -> String| rows.iter().map(|row| cell(row).len()).max().unwrap_or(0).max(head.len());
     let (drivers, claims) = (width("DRIVER", &driver), width("CLAIM", &|row| row.claim.clone()));
-    println!("{:<12}  {:>5}  {:<drivers$}  {:<claims$}  WHAT", "ADDRESS", "GROUP", "DRIVER", "CLAIM");
+    outln!("{:<12}  {:>5}  {:<drivers$}  {:<claims$}  WHAT", "ADDRESS", "GROUP", "DRIVER", "CLAIM");
     for row in rows {
         let (address, driver, what) =
             (row.function.address.to_string(), driver(row), format!("{}: {}", row.class_name, row.name));
-        println!("{address:<12}  {:>5}  {driver:<drivers$}  {:<claims$}  {what}", group(row), row.claim);
+        outln!("{address:<12}  {:>5}  {driver:<drivers$}  {:<claims$}  {what}", group(row), row.claim);
     }
     if rows.iter().any(|row| !row.claim.starts_with("ready")) {
-        println!("\nring3 doctor ADDRESS says what stands in the way of a claim, and what mends it.");
+        outln!("\nring3 doctor ADDRESS says what stands in the way of a claim, and what mends it.");
     }
 }
 

@@ -37,11 +37,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let checks = look(way);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&checks.iter().map(json).collect::<Vec<_>>())?);
+        outln!("{}", serde_json::to_string_pretty(&checks.iter().map(json).collect::<Vec<_>>())?);
     } else {
-        print!("{}", report(&checks));
+        crate::output::write(format_args!("{}", report(&checks)));
         if way == Way::Vfio && args.driver.is_none() && checks.iter().any(|check| check.found.is_err()) {
-            print!("{}", other_way(args.address, &look(Way::Uio)));
+            crate::output::write(format_args!("{}", other_way(args.address, &look(Way::Uio))));
         }
     }
     Ok(if checks.iter().all(|check| check.found.is_ok()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::{Subcommand, ValueEnum};
 use ring3_lab::{Cache, Event, Need, Outcome, Scenario, prepare, verify};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -104,7 +104,7 @@ pub fn run(lab: Args) -> Result<ExitCode> {
             leave::nothing_behind()?;
             let mut guest = choice.load(&scenario)?.guest();
             guest.programs.push(this_program()?);
-            eprintln!("starting the guest; control-A x ends it");
+            errln!("starting the guest; control-A x ends it");
             guest.shell(&Cache::open()?, &mut |event| follow(&event))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -112,9 +112,9 @@ pub fn run(lab: Args) -> Result<ExitCode> {
             let needs = [Need::Tools, Need::Fio, Need::Btrfs].into_iter().chain(kernels.into_iter().map(Need::Kernel));
             let cache = Cache::open()?;
             let needs: Vec<_> = needs.collect();
-            prepare(&cache, &needs, &mut |line| eprintln!("{line}"))?;
-            verify(&cache, &mut |line| eprintln!("{line}"))?;
-            println!("the lab is ready in {}", cache.root().display());
+            prepare(&cache, &needs, &mut |line| errln!("{line}"))?;
+            verify(&cache, &mut |line| errln!("{line}"))?;
+            outln!("the lab is ready in {}", cache.root().display());
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -134,12 +134,12 @@ fn list(json: bool) -> Result<ExitCode> {
     let scenarios = Scenario::shipped()?;
     if json {
         let rows: Vec<_> = scenarios.iter().map(|s| serde_json::json!({ "name": s.name, "about": s.about })).collect();
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        outln!("{}", serde_json::to_string_pretty(&rows)?);
         return Ok(ExitCode::SUCCESS);
     }
     let width = scenarios.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
     for scenario in scenarios {
-        println!("{:width$}  {}", scenario.name, scenario.about);
+        outln!("{:width$}  {}", scenario.name, scenario.about);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -161,16 +161,13 @@ fn this_program() -> Result<PathBuf> {
 
 fn follow(event: &Event) {
     let bold = |text: &str| if std::io::stdout().is_terminal() { format!("\x1b[1m{text}\x1b[0m") } else { text.into() };
-    // A closed pipe is no reason to stop a run.
-    let mut out = std::io::stdout();
-    let _ = match event {
-        Event::Progress(line) => writeln!(std::io::stderr(), "{line}"),
-        Event::Step(name) => writeln!(out, "{}", bold(&format!("== {name}"))),
-        Event::Line(line) => writeln!(out, "{line}"),
-        Event::Done(step) if step.exit != 0 => writeln!(out, "{}", bold(&format!("-- failed with exit code {}", step.exit))),
-        _ => Ok(()),
-    };
-    let _ = out.flush();
+    match event {
+        Event::Progress(line) => errln!("{line}"),
+        Event::Step(name) => outln!("{}", bold(&format!("== {name}"))),
+        Event::Line(line) => outln!("{line}"),
+        Event::Done(step) if step.exit != 0 => outln!("{}", bold(&format!("-- failed with exit code {}", step.exit))),
+        _ => {}
+    }
 }
 
 fn report(outcome: &Outcome, json: bool, console: bool) -> Result<()> {
@@ -186,17 +183,17 @@ fn report(outcome: &Outcome, json: bool, console: bool) -> Result<()> {
             "messages": outcome.messages, "files": files, "retried": outcome.retried,
             "seconds": { "boot": outcome.seconds.0, "total": outcome.seconds.1 },
         });
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        outln!("{}", serde_json::to_string_pretty(&value)?);
     } else {
         if console {
-            println!("{}", outcome.console);
+            outln!("{}", outcome.console);
         }
         for (step, text) in outcome.steps.iter().flat_map(|step| step.missed.iter().map(move |text| (step, text))) {
-            println!("-- step '{}' did not print {text:?}", step.name);
+            outln!("-- step '{}' did not print {text:?}", step.name);
         }
         let word = if outcome.succeeded() { "passed" } else { "FAILED" };
         let again = outcome.retried.as_ref().map(|fault| format!(" at the second try ({fault})")).unwrap_or_default();
-        println!("{word}{again} on {} in {:.1} s, {:.1} s of it to boot", outcome.kernel, outcome.seconds.1, outcome.seconds.0);
+        outln!("{word}{again} on {} in {:.1} s, {:.1} s of it to boot", outcome.kernel, outcome.seconds.1, outcome.seconds.0);
     }
     Ok(())
 }

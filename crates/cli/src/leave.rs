@@ -1,6 +1,7 @@
 //! Control-C while guests run.
 
 use anyhow::{Context, Result};
+use ring3_host::log;
 
 /// Exit code of a program that a signal ended, as shells have it: 128 and SIGINT.
 const INTERRUPTED: i32 = 130;
@@ -9,7 +10,8 @@ const INTERRUPTED: i32 = 130;
 pub fn nothing_behind() -> Result<()> {
     let ended = || {
         ring3_lab::abandon();
-        eprintln!("\nring3: interrupted; nothing is left behind");
+        errln!("\nring3: interrupted; nothing is left behind");
+        log::flush(log::LAST_LINES);
         std::process::exit(INTERRUPTED);
     };
     ctrlc::set_handler(ended).context("taking signals")

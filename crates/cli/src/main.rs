@@ -1,5 +1,10 @@
 //! `ring3`: device drivers outside the kernel, in one command.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod output;
+
 mod ata;
 mod bench;
 mod bind;
@@ -19,9 +24,12 @@ mod split;
 mod transfer;
 mod ublk;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ring3_host::log;
 
 /// Device drivers outside the Linux kernel: a disk driven by a process, seen by everyone as a block device.
 #[derive(Parser)]
@@ -61,26 +69,37 @@ enum Command {
     Unbind(bind::UnbindArgs),
 }
 
-/// `ring3 nvme smart | head` closes our output before we are done: that is the reader's choice, and no bug to report.
-fn end_quietly_when_nobody_reads() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        let printing = panic.payload().downcast_ref::<String>().is_some_and(|text| text.starts_with("failed printing to stdout"));
-        if printing {
-            std::process::exit(0);
-        }
-        report(panic);
-    }));
-}
-
 fn main() -> ExitCode {
-    end_quietly_when_nobody_reads();
+    log::start();
+    std::panic::set_hook(Box::new(report_bug));
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("RING3_LOG").unwrap_or_else(|_| "warn".into()))
-        .with_writer(std::io::stderr)
+        .with_writer(log::writer)
         .without_time()
         .init();
-    let result = match Cli::parse().command {
+    let code = match Cli::try_parse() {
+        Ok(cli) => run(cli.command).unwrap_or_else(|error| {
+            errln!("ring3: {}", explain(&error));
+            ExitCode::FAILURE
+        }),
+        Err(answer) => say(&answer),
+    };
+    let code = output::finish(code);
+    log::flush(log::LAST_LINES);
+    code
+}
+
+/// The usual report of a panic waits for whoever reads it, with a lock that all who panic share.
+fn report_bug(panic: &PanicHookInfo<'_>) {
+    let trace = Backtrace::capture();
+    match trace.status() {
+        BacktraceStatus::Captured => errln!("ring3: a bug: {panic}\n{trace}"),
+        _ => errln!("ring3: a bug: {panic}"),
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Ata(args) => ata::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Blk(args) => blk::run(args),
@@ -94,11 +113,16 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),
-    };
-    result.unwrap_or_else(|error: anyhow::Error| {
-        eprintln!("ring3: {}", explain(&error));
-        ExitCode::FAILURE
-    })
+    }
+}
+
+/// Help or the version on standard output, wrong options on standard error; with the exit code that belongs to it.
+fn say(answer: &clap::Error) -> ExitCode {
+    let printed = answer.print();
+    if !answer.use_stderr() {
+        output::keep(printed);
+    }
+    u8::try_from(answer.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// An error and its causes in one line, none of them twice: some errors' texts hold their causes.

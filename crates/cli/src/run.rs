@@ -74,8 +74,8 @@ impl Job for SelfTest {
 
     fn run<D: Device>(self, device: D) -> Self::Output {
         edu::self_test(device, self.0.outside, &mut |fact| match self.0.json {
-            true => println!("{}", serde_json::json!({ "step": fact.step, "result": fact.result })),
-            false => println!("{:26} {}", fact.step, fact.result),
+            true => outln!("{}", serde_json::json!({ "step": fact.step, "result": fact.result })),
+            false => outln!("{:26} {}", fact.step, fact.result),
         })
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
+use ring3_host::log;
 use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
 
 /// Arguments of `ring3 split`.
@@ -27,17 +28,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some(package) => {
             let mut needs = vec![Need::Python(package.join("requirements.lock"))];
             needs.extend(reading(&args.words)?);
-            prepare(&cache, &needs, &mut |line| eprintln!("{line}"))?;
+            prepare(&cache, &needs, &mut |line| errln!("{line}"))?;
             let mut python = Command::new(cache.path("python/bin/python"));
             python.args(["-m", "ring3_split"]).env("PYTHONPATH", package.join("src"));
             python
         }
         None => {
-            prepare(&cache, &reading(&args.words)?, &mut |line| eprintln!("{line}"))?;
+            prepare(&cache, &reading(&args.words)?, &mut |line| errln!("{line}"))?;
             Command::new("ring3-split")
         }
     };
     command.args(&args.words).env("RING3", &program).env("RING3_CACHE", cache.root()).env("RING3_SPLIT_PROGRAM", "ring3 split");
+    log::flush(log::LAST_LINES);
     let error = command.exec();
     if error.kind() == std::io::ErrorKind::NotFound {
         bail!("the splitter is not beside this program and ring3-split is not on PATH; in ring3's source: pip install ./split");

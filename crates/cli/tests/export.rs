@@ -99,6 +99,13 @@ fn without_devices() -> &'static Outcome {
             ("queues", "serve null --queues 4 && cat /tmp/ready && cat /proc/$PID/task/*/comm | grep -c ublk0q && stop"),
             ("verify", VERIFY),
             ("file system", FILE_SYSTEM),
+            ("logout", LOGOUT),
+            ("nohup", "trap '' HUP; serve null; trap - HUP; kill -HUP $PID; sleep 1; [ -d /proc/$PID ] && echo 'still there'; stop"),
+            ("lost", LOST),
+            ("silent reader", SILENT_READER),
+            ("no announcement", "ring3 run null >/dev/full; echo exit code $?; ls /dev/ublkb* 2>&1; true"),
+            ("no report", NO_REPORT),
+            ("memory", MEMORY),
             ("no ublk", NO_UBLK),
         ];
         let guest = Guest { vcpus: Some(4), ..guest("exports").module("loop") };
@@ -122,7 +129,42 @@ umount /mnt; ended";
 
 const TAKEN_AWAY: &str = "
 serve null --size 64; sleep 1000 </dev/ublkb0 & HOLDER=$!
-kill $PID; sleep 1; kill $PID; ended; kill $HOLDER; ls /dev/ublkb0 2>&1; true";
+kill $PID; for try in $(seq 600); do grep -q 'in use' /tmp/log && break; sleep 0.05; done
+for try in $(seq 60); do [ -b /dev/ublkb0 ] || break; kill $PID; sleep 0.5; done; ended; kill $HOLDER; ls /dev/ublkb0 2>&1; true";
+
+/// A session that ends sends both signals at once, and nobody is there any more who could have read the refusal.
+const LOGOUT: &str = "
+serve nvme --device sim:nvme,size=64M && mkfs.ext4 -q /dev/ublkb0 && mount /dev/ublkb0 /mnt || exit
+kill -TERM $PID; kill -HUP $PID; kill -TERM $PID; sleep 2; kill -HUP $PID; sleep 1
+cp /bin/busybox /mnt/ && sync && echo 'still serving'
+umount /mnt; ended";
+
+/// The blocks are far from what is read of a disk that is new.
+const LOST: &str = "
+serve nvme --device sim:nvme,size=64M,fault=remove:read@100000-100007 || exit
+dd if=/dev/ublkb0 of=/dev/null bs=4k skip=12500 count=1 iflag=direct 2>&1 | grep -i error
+ended; ls /dev/ublkb0 2>&1; true";
+
+/// Each read leaves a line in the log. The pipe is full, and who could read it does not.
+const SILENT_READER: &str = "
+mkfifo /tmp/full; exec 9<>/tmp/full; dd if=/dev/zero of=/tmp/full bs=4096 count=16 2>/dev/null
+ring3 run nvme --device sim:nvme,fault=stray-dma:read:1:all --json >/tmp/ready 2>&9 & PID=$!
+for try in $(seq 300); do grep -q ublkb /tmp/ready && break; sleep 0.05; done
+timeout 60 dd if=/dev/ublkb0 of=/dev/null bs=4k count=3000 iflag=direct 2>/dev/null && echo 'read all'
+kill $PID; wait $PID; echo \"exit code $?\"";
+
+/// A page of memory takes the report's place.
+const NO_REPORT: &str = "
+ring3 run null --stats /no/such/folder; echo start $?
+mkdir /tmp/small && mount -t tmpfs -o size=4k none /tmp/small || exit
+ring3 run null --json --stats /tmp/small/stats >/tmp/ready 2>/tmp/log & PID=$!
+for try in $(seq 300); do grep -q ublkb /tmp/ready && break; sleep 0.05; done
+dd if=/dev/zero of=/tmp/small/other bs=4k count=1 2>/dev/null; stop; umount /tmp/small";
+
+const MEMORY: &str = "
+serve null --queues 128 || exit
+cat /tmp/ready; [ $(grep VmHWM /proc/$PID/status | tr -dc 0-9) -lt 200000 ] && echo 'as much as for four'; stop
+ring3 run null --queues 4 --depth 4096 --max-io 32768; echo refused $?";
 
 const UNDER_A_LOOP_DEVICE: &str = "
 serve nvme --device sim:nvme,size=64M && losetup /dev/loop0 /dev/ublkb0 || exit
@@ -304,6 +346,55 @@ fn options_out_of_range_are_refused_with_the_range() {
     {
         refused(&[wrong]);
     }
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_session_that_ends_does_not_take_a_mounted_disk_away() {
+    let text = output(without_devices(), "logout");
+    assert_says(text, &["still serving\n", "exit code 0", "/dev/ublkb0 is in use by the mount at /mnt"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_hang_up_that_the_starter_ignores_is_ignored() {
+    assert_says(output(without_devices(), "nohup"), &["still there\n", "exit code 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_device_that_is_lost_ends_the_process_with_a_code_of_its_own() {
+    let text = output(without_devices(), "lost");
+    assert_says(text, &["exit code 4", "the driver cannot recover its device", "/dev/ublkb0: No such file"]);
+    assert!(text.to_lowercase().contains("error"), "the read did not fail:\n{text}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_is_served_and_stopped_while_nobody_reads_its_log() {
+    assert_says(output(without_devices(), "silent reader"), &["read all\n", "exit code 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_disk_that_cannot_be_announced_is_not_left_behind() {
+    assert_says(output(without_devices(), "no announcement"), &["No space left", "exit code 1", "No such file"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_report_that_cannot_be_written_is_an_error_at_the_start_and_at_the_end() {
+    let text = output(without_devices(), "no report");
+    assert_says(text, &["--stats /no/such/folder", "start 1\n", "exit code 1", "--stats /tmp/small/stats: No space left"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn memory_is_for_the_queues_that_there_will_be_and_no_more_than_there_is() {
+    assert_says(
+        output(without_devices(), "memory"),
+        &["\"queues\":4", "as much as for four\n", "exit code 0", "half may be taken", "refused 1\n"],
+    );
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Disks {
 
     /// Whether any is served.
     pub fn is_running(&self) -> bool {
-        self.0.iter().any(|served| served.export.is_running())
+        self.served.iter().any(|served| served.export.is_running())
     }
 
     /// Why one of them, also of those that were stopped, has failed since that was last asked.
@@ -68,7 +68,7 @@ impl Disks {
     /// has stopped them.
     pub fn take_ended(&mut self) -> Result<Vec<Error>, Error> {
         let mut failures = Vec::new();
-        for served in self.0.iter_mut().filter(|served| served.export.is_running() && has_ended(&served.export)) {
+        for served in self.served.iter_mut().filter(|served| served.export.is_running() && has_ended(&served.export)) {
             let failure = served.export.failure();
             let stopped = served.export.stop(true);
             if served.export.is_running() {

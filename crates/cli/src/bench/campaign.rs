@@ -90,8 +90,8 @@ impl Campaign {
         let text = serde_json::to_string_pretty(&report)?;
         fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
         let Lab { kernel, qemu, mode, vcpus, disk, .. } = &report.lab;
-        println!("\n{}: Linux {kernel}, QEMU {qemu}, {mode} clock, {vcpus} processors; {disk}", path.display());
-        println!("\n{}", (self.look.show)(&report));
+        outln!("\n{}: Linux {kernel}, QEMU {qemu}, {mode} clock, {vcpus} processors; {disk}", path.display());
+        outln!("\n{}", (self.look.show)(&report));
         self.reports.push(report);
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Campaign {
     pub fn finish(self) -> Result<()> {
         let path = self.out.join(format!("{}.svg", self.figure));
         fs::write(&path, (self.look.draw)(&self.reports)).with_context(|| format!("writing {}", path.display()))?;
-        println!("figure: {}", path.display());
+        outln!("figure: {}", path.display());
         Ok(())
     }
 }

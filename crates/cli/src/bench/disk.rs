@@ -269,6 +269,6 @@ fn handed_over(device: &str, disk: Option<&Path>, to_ring3: bool) -> Result<()> 
 
 fn print_event(event: &Event) {
     if let Ok(line) = serde_json::to_string(event) {
-        println!("{line}");
+        outln!("{line}");
     }
 }

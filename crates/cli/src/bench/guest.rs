@@ -159,7 +159,7 @@ impl Machine for Guest {
         let mut others = None;
         let guest = with_this_program(self.lab.clone())?.step("measure", &command(plan, first));
         let outcome = guest.run(&Cache::open()?, &mut |event| match event {
-            LabEvent::Progress(line) => eprintln!("{line}"),
+            LabEvent::Progress(line) => errln!("{line}"),
             LabEvent::Line(line) => {
                 if let Ok(event) = serde_json::from_str(line) {
                     if let Some(busy) = host(&event, &mut others) {

@@ -65,18 +65,18 @@ fn show(report: &Report, args: &Args) -> Result<()> {
             .with_context(|| format!("writing {}", path.display()))?;
     }
     if args.json {
-        print!("{text}");
+        crate::output::write(format_args!("{text}"));
         return Ok(());
     }
-    println!(
+    outln!(
         "instructions per 4 KiB read: in driver and class (at most {TARGET:.0} wanted in batches of 32); and all that a user pays,"
     );
-    println!("the building of the request and the taking back of its buffer included:");
+    outln!("the building of the request and the taking back of its buffer included:");
     for batch in BATCHES {
         let workload = format!("read-4k-batch{batch}");
         let [driver, user] = Scope::ALL.map(|scope| report.get(&workload, "process", scope.metric()));
         let (Some(driver), Some(user)) = (driver, user) else { continue };
-        println!(
+        outln!(
             "  {workload:<16} {:6.1} {:6.1}  (+-{:.1} in {} counts)",
             driver.median,
             user.median,

@@ -190,19 +190,26 @@ fn line(args: &Args, workload: Workload, outcome: &Outcome, cost: &Cost) -> Line
 
 fn print(line: &Line, json: bool) -> Result<()> {
     if json {
-        println!("{}", serde_json::to_string(line)?);
+        outln!("{}", serde_json::to_string(line)?);
         return Ok(());
     }
     let latency = match (line.latency_us_p50, line.latency_us_p99) {
         (Some(p50), Some(p99)) => format!(", latency p50 {p50:.1} us, p99 {p99:.1} us"),
         _ => String::new(),
     };
-    println!(
+    outln!(
         "{}: {:.0} IOPS, {:.1} MiB/s{latency}, {:.2} us CPU per request ({} requests in {:.2} s, {} errors, {} mismatches)",
-        line.workload, line.iops, line.mib_s, line.cpu_us_per_op, line.operations, line.seconds, line.errors, line.mismatches
+        line.workload,
+        line.iops,
+        line.mib_s,
+        line.cpu_us_per_op,
+        line.operations,
+        line.seconds,
+        line.errors,
+        line.mismatches
     );
     if let Some(streams) = &line.streams {
-        println!(
+        outln!(
             "  foreign memory: {} requests mapped in {} segments ({} hits, {} misses, {} evictions, {} MiB mapped), {} copied ({} MiB; {} misfits, {} unmappable)",
             streams.mapped,
             streams.segments,

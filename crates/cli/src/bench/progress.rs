@@ -43,7 +43,7 @@ impl<'a> Bar<'a> {
                     self.bar.set_message(format!("{} {}: {} IOPS", measured.placement, measured.workload, rounded(iops)));
                 }
             }
-            Event::Round { round } if self.bar.is_hidden() => eprintln!("round {round} of {} is done", self.plan.rounds),
+            Event::Round { round } if self.bar.is_hidden() => errln!("round {round} of {} is done", self.plan.rounds),
             Event::Round { .. } | Event::Window { .. } => {}
         }
     }

@@ -44,12 +44,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let disk = args.target.open(QUEUES, BUFFERS)?;
     let options =
         Options { requests: args.requests, depth: args.depth.max(1), patience: Duration::from_secs(args.patience.max(1)) };
-    let show = |finding: &Finding| if args.json { println!("{}", line(finding)) } else { println!("{finding}") };
+    let show = |finding: &Finding| if args.json { outln!("{}", line(finding)) } else { outln!("{finding}") };
     let report = conformance::run_with(&*disk, &options, show);
     let (failed, all) = (report.failures().count(), report.findings.len());
     match args.json {
-        true => println!("{}", json!({ "disk": report.disk, "checks": all, "failed": failed, "skipped": report.skipped() })),
-        false => println!("{}", report.summary()),
+        true => outln!("{}", json!({ "disk": report.disk, "checks": all, "failed": failed, "skipped": report.skipped() })),
+        false => outln!("{}", report.summary()),
     }
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

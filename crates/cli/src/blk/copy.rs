@@ -194,5 +194,5 @@ fn report(place: &Place, verb: &str, disk: &str, bytes: u64, start: Instant, std
         true => json!({ "disk": disk, "operation": verb, "bytes": bytes, "seconds": seconds, "mib_s": rate }).to_string(),
         false => format!("{disk}: {bytes} bytes {verb} in {seconds:.2} s, {rate:.0} MiB/s"),
     };
-    if place.json && stdout_is_free { println!("{line}") } else { eprintln!("{line}") }
+    if place.json && stdout_is_free { outln!("{line}") } else { errln!("{line}") }
 }

@@ -26,15 +26,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let attached = args.target.attach(QUEUES, 0)?;
     let disks: Vec<_> = attached.disks.iter().map(|disk| describe(&**disk)).collect();
     if args.json {
-        println!("{}", Value::from(disks));
+        outln!("{}", Value::from(disks));
         return Ok(ExitCode::SUCCESS);
     }
     for (index, disk) in disks.iter().enumerate() {
         if index > 0 {
-            println!();
+            outln!();
         }
         for (key, value) in disk.as_object().into_iter().flatten() {
-            println!("{:24} {}", key.replace('_', " "), plain(value));
+            outln!("{:24} {}", key.replace('_', " "), plain(value));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -18,6 +18,13 @@ use crate::transfer::Transfer;
 /// Exit code of a run whose disks were taken away from their users.
 const FORCED: u8 = 3;
 
+/// Exit code of a run whose driver has lost its device.
+const LOST: u8 = 4;
+
+/// What `--help` says below the options.
+const EXIT_CODES: &str =
+    "Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 taken away from its users, 4 the driver has lost its device.";
+
 /// How the disks are exported and the process is run.
 #[derive(clap::Args)]
 pub struct ExportArgs {
@@ -90,6 +97,7 @@ fn block_size(text: &str) -> Result<u32, String> {
 
 /// Options of `ring3 run null`.
 #[derive(clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct NullArgs {
     /// Size of the disk, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
@@ -103,6 +111,7 @@ pub struct NullArgs {
 
 /// Options of `ring3 run nvme`.
 #[derive(clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct NvmeArgs {
     /// The controller: vfio:0000:01:00.0, qtest:nvme or sim:nvme.
     #[arg(long, value_name = "URI")]
@@ -121,6 +130,7 @@ pub struct NvmeArgs {
 
 /// Options of `ring3 run ata`.
 #[derive(clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct AtaArgs {
     /// The controller: vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, sim:ahci or sim:ide.
     #[arg(long, value_name = "URI")]
@@ -188,8 +198,13 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
         ready,
         stats: args.stats,
     };
-    Ok(match ring3_host::run(source, options)? {
-        Ending::Stopped | Ending::Removed => ExitCode::SUCCESS,
-        Ending::Forced => ExitCode::from(FORCED),
-    })
+    match ring3_host::run(source, options) {
+        Ok(Ending::Stopped | Ending::Removed) => Ok(ExitCode::SUCCESS),
+        Ok(Ending::Forced) => Ok(ExitCode::from(FORCED)),
+        Err(error) if error.is_loss() => {
+            errln!("ring3: {error}");
+            Ok(ExitCode::from(LOST))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
