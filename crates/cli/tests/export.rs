@@ -100,7 +100,7 @@ fn without_devices() -> &'static Outcome {
             ("verify", VERIFY),
             ("file system", FILE_SYSTEM),
             ("logout", LOGOUT),
-            ("nohup", "trap '' HUP; serve null; trap - HUP; kill -HUP $PID; sleep 1; [ -d /proc/$PID ] && echo 'still there'; stop"),
+            ("nohup", "trap '' HUP; serve null; trap - HUP; kill -HUP $PID; sleep 2; [ -b /dev/ublkb0 ] && echo 'still there'; stop"),
             ("lost", LOST),
             ("silent reader", SILENT_READER),
             ("no announcement", "ring3 run null >/dev/full; echo exit code $?; ls /dev/ublkb* 2>&1; true"),

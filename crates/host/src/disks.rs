@@ -114,6 +114,11 @@ fn ids(first: Option<u32>, count: usize) -> Result<Vec<Option<u32>>, Error> {
     }
 }
 
+fn has_ended(export: &Export) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(export.ended(), PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,9 +137,4 @@ mod tests {
             assert!(error.contains("0 to 1048575"), "{error}");
         }
     }
-}
-
-fn has_ended(export: &Export) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(export.ended(), PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
