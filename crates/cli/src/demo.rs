@@ -130,7 +130,7 @@ fn measure(args: &Args) -> Result<()> {
     };
     let mut campaign = Campaign::new("demo", LOADS, Path::new(&args.out))?;
     for (what, plan) in [("instructions", plan(true, 1, 20)), ("the wall clock", plan(false, 3, 200))] {
-        println!("   by {what}");
+        outln!("   by {what}");
         campaign.run("demo", &plan, &mut guest::Guest::new(&plan)?)?;
     }
     campaign.finish()

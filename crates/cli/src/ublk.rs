@@ -1,6 +1,5 @@
 //! `ring3 ublk list|delete`: the kernel's ublk devices, ring3's and others'.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use ring3_export::ublk::identities::{self, Identity, State};
@@ -48,7 +47,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
     };
-    writeln!(std::io::stdout(), "{text}")?;
+    outln!("{text}");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -211,7 +211,7 @@ fn say_what_was_found(args: &Args, plan: &Plan) {
     let Some(disk) = args.disk.as_deref().filter(|_| plan.placements.contains(&Placement::Kernel)) else { return };
     let facts = block_facts(disk);
     if let Some(scheduler) = facts.get("scheduler").filter(|scheduler| *scheduler != "none") {
-        eprintln!(
+        errln!(
             "ring3: {} has the scheduler {scheduler} and is measured with it; --placement kernel-none measures it without one, and puts it back",
             disk.display()
         );
