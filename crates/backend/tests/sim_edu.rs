@@ -267,6 +267,14 @@ fn a_device_that_was_pulled_out_reads_all_ones_everywhere() {
 }
 
 #[test]
+fn an_error_of_the_bus_is_signalled_and_nothing_else_changes() {
+    let device = open("sim:edu");
+    device.handle().report_bus_error().unwrap();
+    assert_eq!(device.bus_errors().unwrap().take().unwrap(), 1);
+    assert_eq!(device.removal().unwrap().take().unwrap(), 0);
+}
+
+#[test]
 fn a_request_for_removal_is_signalled() {
     let device = open("sim:edu");
     device.handle().request_removal().unwrap();

@@ -70,6 +70,12 @@ pub trait Device: Send + Sync + 'static {
     fn removal(&self) -> Option<&Irq> {
         None
     }
+
+    /// Signalled when the bus reports an error of the function that it cannot correct: what it transferred since may be lost or wrong.
+    /// `None` where the backend cannot know. [PCIe 6.2.2]
+    fn bus_errors(&self) -> Option<&Irq> {
+        None
+    }
 }
 
 impl<D: Device> Device for std::sync::Arc<D> {
@@ -103,5 +109,8 @@ impl<D: Device> Device for std::sync::Arc<D> {
     }
     fn removal(&self) -> Option<&Irq> {
         (**self).removal()
+    }
+    fn bus_errors(&self) -> Option<&Irq> {
+        (**self).bus_errors()
     }
 }

@@ -75,6 +75,9 @@ pub trait Monitor {
 
     /// Signalled when the platform wants the device back; `None` where the backend cannot know.
     fn removal(&self) -> Option<&Irq>;
+
+    /// Signalled when the bus reports an error of the device that it cannot correct; `None` where the backend cannot know.
+    fn bus_errors(&self) -> Option<&Irq>;
 }
 
 impl Driver {
@@ -186,6 +189,10 @@ impl<D: Device> Monitor for ata::Controller<D> {
     fn removal(&self) -> Option<&Irq> {
         ata::Controller::removal(self)
     }
+
+    fn bus_errors(&self) -> Option<&Irq> {
+        ata::Controller::bus_errors(self)
+    }
 }
 
 impl<D: Device> Monitor for nvme::Controller<D> {
@@ -198,5 +205,9 @@ impl<D: Device> Monitor for nvme::Controller<D> {
 
     fn removal(&self) -> Option<&Irq> {
         nvme::Controller::removal(self)
+    }
+
+    fn bus_errors(&self) -> Option<&Irq> {
+        nvme::Controller::bus_errors(self)
     }
 }

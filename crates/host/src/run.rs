@@ -190,6 +190,10 @@ impl Host {
                 monitor.look();
                 looked = Instant::now();
             }
+            if woken.wanted_back && self.has_bus_error() {
+                self.disks.stop(true)?;
+                return Err(Error::Bus { device: self.name.clone() });
+            }
             if woken.wanted_back {
                 log::notice(format_args!("ring3: {}: the system wants the device back; its disks are taken away", self.name));
                 return self.disks.stop(true).map(|()| Ending::Forced);
@@ -261,10 +265,10 @@ impl Host {
     /// Waits for a signal, the end of an export or the removal of the device.
     fn wait(&self, timeout: Duration) -> Result<Woken, Error> {
         let ended = self.disks.ended();
-        let removal = self.monitor.as_ref().and_then(|monitor| monitor.removal());
+        let calls = self.monitor.iter().flat_map(|monitor| [monitor.removal(), monitor.bus_errors()]).flatten();
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         fds.extend(ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-        fds.extend(removal.map(|irq| PollFd::new(irq, PollFlags::IN)));
+        fds.extend(calls.map(|irq| PollFd::new(irq, PollFlags::IN)));
         let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -273,6 +277,12 @@ impl Host {
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (exports, removal) = fds[1..].split_at(ended.len());
         Ok(Woken { signalled: is_ready(&fds[0]), ended: exports.iter().any(is_ready), wanted_back: removal.iter().any(is_ready) })
+    }
+
+    /// Whether the bus has reported an error of the device that it cannot correct.
+    fn has_bus_error(&self) -> bool {
+        let errors = self.monitor.as_ref().and_then(|monitor| monitor.bus_errors());
+        errors.is_some_and(|errors| errors.take().is_ok_and(|count| count > 0))
     }
 
     fn show_status(&self) {

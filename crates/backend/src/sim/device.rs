@@ -46,6 +46,8 @@ pub(super) struct Core<M> {
     claimed: AtomicBool,
     removal: Irq,
     pub(super) removal_signal: std::os::fd::OwnedFd,
+    bus_errors: Irq,
+    pub(super) bus_error_signal: std::os::fd::OwnedFd,
 }
 
 impl<M: Model> Core<M> {
@@ -61,7 +63,7 @@ impl<M: Model> Core<M> {
             ))
         })?;
         iommu.map(&Pages::of_memory(&memory, 0, memory.len())?, iova)?;
-        let (removal_signal, seen) = signal()?;
+        let ((removal_signal, removal), (bus_error_signal, bus_errors)) = (signal()?, signal()?);
         Ok(Arc::new_cyclic(|core: &Weak<Self>| {
             let core = core.clone();
             let timer = Timer::new(move |now| {
@@ -77,8 +79,10 @@ impl<M: Model> Core<M> {
                 posted: Posted::new(),
                 dma: Dma::new(Arena::new(memory, iova), iommu).below(platform.below),
                 claimed: AtomicBool::new(false),
-                removal: Irq::new(seen, IrqKind::Intx, 0, None),
+                removal: Irq::new(removal, IrqKind::Intx, 0, None),
                 removal_signal,
+                bus_errors: Irq::new(bus_errors, IrqKind::Intx, 0, None),
+                bus_error_signal,
             }
         }))
     }
@@ -194,6 +198,10 @@ impl<M: Model> Device for SimDevice<M> {
 
     fn removal(&self) -> Option<&Irq> {
         Some(&self.core.removal)
+    }
+
+    fn bus_errors(&self) -> Option<&Irq> {
+        Some(&self.core.bus_errors)
     }
 }
 

@@ -76,8 +76,15 @@ impl<M: Model> SimHandle<M> {
 
     /// Asks for the device back, as a hot-unplug button does: [`Device::removal`](ring3_device::Device::removal) is signalled.
     pub fn request_removal(&self) -> Result<(), Error> {
-        rustix::io::write(&self.core.removal_signal, &1u64.to_ne_bytes())
-            .map(drop)
-            .map_err(|error| Error::os("signalling a request for removal", error))
+        signal(&self.core.removal_signal, "a request for removal")
     }
+
+    /// Reports an error of the bus, as a root port does: [`Device::bus_errors`](ring3_device::Device::bus_errors) is signalled.
+    pub fn report_bus_error(&self) -> Result<(), Error> {
+        signal(&self.core.bus_error_signal, "an error of the bus")
+    }
+}
+
+fn signal(to: &std::os::fd::OwnedFd, what: &str) -> Result<(), Error> {
+    rustix::io::write(to, &1u64.to_ne_bytes()).map(drop).map_err(|error| Error::os(format!("signalling {what}"), error))
 }

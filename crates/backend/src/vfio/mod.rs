@@ -84,13 +84,6 @@ fn map_arena(iommu: &dyn Iommu, name: &str, options: OpenOptions) -> Result<Aren
     Ok(Arena::new(memory, iova))
 }
 
-impl Vfio {
-    /// Signalled when the bus reports an error of the function that it cannot correct; `None` where the platform does not tell.
-    pub fn bus_errors(&self) -> Option<&Irq> {
-        self.errors.as_ref()
-    }
-}
-
 impl Device for Vfio {
     type Bar = VfioBar;
 
@@ -148,5 +141,9 @@ impl Device for Vfio {
 
     fn removal(&self) -> Option<&Irq> {
         self.removal.as_ref()
+    }
+
+    fn bus_errors(&self) -> Option<&Irq> {
+        self.errors.as_ref()
     }
 }

@@ -111,6 +111,14 @@ impl<D: Device> Controller<D> {
         }
     }
 
+    /// Signalled when the bus reports an error of the function that it cannot correct; `None` where the backend cannot know.
+    pub fn bus_errors(&self) -> Option<&Irq> {
+        match self {
+            Self::Ide(controller) => controller.bus_errors(),
+            Self::Ahci(controller) => controller.bus_errors(),
+        }
+    }
+
     /// Signalled when the platform wants the function back; `None` where the backend cannot know.
     pub fn removal(&self) -> Option<&Irq> {
         match self {

@@ -110,6 +110,11 @@ impl<D: Device> Controller<D> {
         self.shared.vector.kind()
     }
 
+    /// Signalled when the bus reports an error of the function that it cannot correct; `None` where the backend cannot know.
+    pub fn bus_errors(&self) -> Option<&Irq> {
+        self.shared.device.bus_errors()
+    }
+
     /// Signalled when the platform wants the function back; `None` where the backend cannot know.
     pub fn removal(&self) -> Option<&Irq> {
         self.shared.device.removal()
