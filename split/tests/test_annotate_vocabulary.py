@@ -84,3 +84,35 @@ def test_an_allocator_of_newer_kernels_is_found_under_its_old_name() -> None:
 
 def test_what_the_table_does_not_name_is_not_known() -> None:
     assert known().of("frobnicate") is None
+
+
+@pytest.mark.parametrize(
+    "symbol",
+    [
+        "memdup_user",
+        "memdup_user_nul",
+        "mempool_alloc_noprof",
+        "mempool_free",
+        "mem_cgroup_charge_skmem",
+        "strncpy_from_user",
+        "strndup_user",
+        "stream_open",
+        "kstrtoul_from_user",
+        "bitmap_zalloc",
+        "bitmap_free",
+        "bitmap_parse_user",
+        "nla_put",
+        "vmalloc_to_page",
+    ],
+)
+def test_what_only_shares_the_prefix_of_a_library_is_asked_for(symbol: str) -> None:
+    assert known().of(symbol) is None
+
+
+@pytest.mark.parametrize(
+    "symbol", ["memcpy", "memset", "memchr_inv", "strlen", "strim", "kstrtouint", "bitmap_print_to_pagebuf", "nla_find"]
+)
+def test_a_function_of_a_library_is_computed_in_the_process(symbol: str) -> None:
+    api = known().of(symbol)
+    assert api is not None
+    assert api.way == "local"
