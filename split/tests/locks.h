@@ -15,6 +15,8 @@ extern void rcu_read_lock(void);
 extern void rcu_read_unlock(void);
 extern void rtnl_lock(void);
 extern void rtnl_unlock(void);
+extern void local_irq_enable(void);
+extern void local_irq_disable(void);
 static inline void spin_lock(spinlock_t *lock) { _raw_spin_lock(lock); }
 static inline void spin_unlock(spinlock_t *lock) { _raw_spin_unlock(lock); }
 static inline void spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags) { _raw_spin_unlock_irqrestore(lock, flags); }

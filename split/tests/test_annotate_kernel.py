@@ -56,7 +56,6 @@ def counted(e1000: Survey, tmp_path: Path) -> Report:
         ("e1000_adapter.pdev", "single"),
         ("e1000_adapter.alloc_rx_buf", "function"),
         ("e1000_hw.hw_addr", "io"),
-        ("e1000_hw.back", "single(struct e1000_adapter)"),
         ("device.driver_data", "single(struct net_device)"),
         ("net_device.netdev_ops", "operations"),
         ("work_struct.func", "function"),

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from by_hand import Made, key, names, random_driver
-from ring3_split.model import Kind, Stored
+from ring3_split.model import Given, Kind, Region, Stored
 from ring3_split.plan import planner
-from ring3_split.plan.check import Verdict, check
+from ring3_split.plan.check import check
 from ring3_split.plan.constraints import Pin, constraints, functions
 from ring3_split.plan.cut import placed
 from ring3_split.plan.file import Plan, Side
 from ring3_split.plan.subject import Subject
+from ring3_split.plan.verdict import Verdict
 from ring3_split.plan.weights import Weights
 from test_plan_cut import plan
 
@@ -194,3 +195,29 @@ def test_the_judge_lets_pass_exactly_what_the_rules_close(seed: int) -> None:
         closed = functions(closing.closure(closing.pins | {placed(name): Pin("cost", "") for name in kernel})) <= kernel
         verdict = check(subject, plan(subject, planner.sides(subject, kernel)))
         assert (verdict.holds and not verdict.assumptions) == closed
+
+
+def test_a_function_that_only_gives_back_its_callers_lock_may_not_leave() -> None:
+    made = Made().entry("stop", "process").function("stop", given=(Given(Kind.RCU, "", 3),))
+    (fault,) = (fault for fault in judged(made, "stop").faults if fault.rule == "unpaired")
+    assert fault.function == key("stop")
+    assert fault.text == "ends an atomic section of its caller: rcu, a.c:3"
+
+
+def test_a_function_that_returns_with_a_spinlock_may_not_leave() -> None:
+    made = Made().function("take", regions=(Region(Kind.SPIN, "own.lock", 4, (), (), kept=True),))
+    (fault,) = (fault for fault in judged(made, "take").faults if fault.rule == "unpaired")
+    assert fault.text == "returns inside an atomic section: spin own.lock, a.c:4"
+
+
+def test_what_the_kernel_calls_between_start_and_stop_may_not_leave_where_start_returns_with_a_lock() -> None:
+    made = Made().function("start", regions=(Region(Kind.RCU, "", 4, (), (), kept=True),))
+    for name in ("start", "show", "stop"):
+        made.entry(name, "process")
+        made.entries[key(name)] = (Stored(name, 1, field=f"seq_operations.{name}", object="ops"),)
+    (fault,) = (fault for fault in judged(made, "show", "stop").faults if fault.function == key("show"))
+    assert fault.rule == "bracket"
+    assert fault.path == (
+        "start, a.c:4: returns with rcu",
+        "-> show, called by seq_operations.show of ops",
+    )

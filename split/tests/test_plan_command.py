@@ -111,3 +111,19 @@ def test_a_cost_that_is_none_is_wrong_usage(cost: str) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["plan", "made", f"--cost={cost}"])
     assert ended.value.code == 2
+
+
+def test_a_family_without_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "made", "--family", "ata"]) == 1
+    assert "--family names the drivers that --all plans" in capsys.readouterr().err
+
+
+def test_all_with_a_driver_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "made", "--all"]) == 1
+    assert "leave DRIVER, --check, --profile and --curve out" in capsys.readouterr().err
+
+
+def test_all_refuses_a_folder_that_is_not_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "e1000.toml").write_text("edited")
+    assert cli.main(["plan", "--all", "--out", str(tmp_path)]) == 1
+    assert "is not empty, perhaps with somebody's edits" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 
 from ir_from_c import compile_c
 from ring3_split.ir.module import IrModule, parse
-from ring3_split.model import Kind, Region
+from ring3_split.model import Given, Kind, Region
 from ring3_split.reader.locks import table
 from ring3_split.reader.regions import Held, regions
 
@@ -30,6 +30,9 @@ class Unit:
     def region(self, name: str = "f") -> Region:
         (only,) = self.regions(name)
         return only
+
+    def given(self, name: str = "f") -> tuple[Given, ...]:
+        return self.held.get(name, Held()).given
 
     def working(self, name: str = "f") -> dict[int, set[str]]:
         """For each work(N) of a function: the locks that may be held there."""
@@ -365,7 +368,8 @@ def test_a_summary_that_turns_out_to_be_nothing_is_forgotten(read: Read) -> None
     static void stop(struct device *d) { spin_lock(&d->lock); give(d); }
     static void close(struct device *d) { stop(d); }
     void f(struct device *d) { close(d); work(1); }""")
-    assert set(unit.held) == {"stop", "spin_lock"}
+    assert set(unit.held) == {"stop", "spin_lock", "give", "spin_unlock"}
+    assert unit.given("stop") == unit.given("close") == ()
 
 
 def test_recursion_ends(read: Read) -> None:
@@ -468,3 +472,54 @@ def test_one_line_of_the_table_stands_for_all_names_of_a_lock(symbol: str, kind:
 @pytest.mark.parametrize("symbol", ["e1000_lock", "block", "spin_lock_init", "mutex_is_locked", "downgrade", "up_and_running"])
 def test_other_names_are_not_locks(symbol: str) -> None:
     assert table().find(symbol) is None
+
+
+def test_a_function_that_returns_with_a_lock_says_so(read: Read) -> None:
+    unit = read("""int f(struct device *d) {
+        spin_lock(&d->lock);
+        if (d->up)
+            return 1;
+        spin_unlock(&d->lock);
+        return 0;
+    }
+    void g(struct device *d) {
+        spin_lock(&d->lock);
+        spin_unlock(&d->lock);
+    }""")
+    assert (unit.region("f").kept, unit.region("g").kept) == (True, False)
+
+
+def test_a_function_that_gives_back_its_callers_lock_says_so(read: Read) -> None:
+    unit = read("""void f(void) {
+        work(1);
+        rcu_read_unlock();
+    }
+    void g(struct device *d) {
+        spin_unlock(&d->lock);
+        spin_lock(&d->lock);
+    }
+    void h(void) {
+        f();
+    }""")
+    assert unit.given("f") == (Given(Kind.RCU, "", 3),)
+    assert unit.given("g") == (Given(Kind.SPIN, "device.lock", 6),)
+    assert unit.given("h") == (Given(Kind.RCU, "", 10),)
+
+
+def test_switching_interrupts_on_for_a_while_gives_back_what_the_caller_switched_off(read: Read) -> None:
+    unit = read("""void f(void) {
+        local_irq_enable();
+        work(1);
+        local_irq_disable();
+    }""")
+    assert unit.given("f") == (Given(Kind.IRQ_OFF, "", 2),)
+
+
+def test_a_function_whose_locks_are_paired_gives_nothing(read: Read) -> None:
+    unit = read("""void f(struct device *d) {
+        unsigned long flags;
+        spin_lock_irqsave(&d->lock, flags);
+        work(1);
+        spin_unlock_irqrestore(&d->lock, flags);
+    }""")
+    assert unit.given("f") == ()

@@ -68,8 +68,12 @@ def test_what_loads_the_module_stays_and_what_it_calls_may_move() -> None:
 
 def test_a_member_counts_before_its_struct() -> None:
     rows = context.table()
-    assert rows["net_device_ops.*"].context == "process"
-    assert rows["net_device_ops.ndo_start_xmit"].context == "atomic"
+    assert (rows["gpio_chip.*"].context, rows["gpio_chip.request"].context) == ("atomic", "process")
+    assert context.row("gpio_chip.get") == rows["gpio_chip.*"]
+
+
+def test_a_member_that_no_row_names_is_not_known() -> None:
+    assert context.row("net_device_ops.ndo_of_tomorrow") is None
 
 
 def test_each_row_names_a_field_or_an_argument_and_a_file_of_the_kernel() -> None:

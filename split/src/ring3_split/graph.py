@@ -21,12 +21,13 @@ exit functions of a module, and what it exports, are entries too.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import ChainMap, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ring3_split import synchronous
+from ring3_split.carried import carried
 from ring3_split.entries import Entries
 from ring3_split.indirect import Flows, How, Place, Precision, Taken, Targets, is_header
 from ring3_split.model import Call, Function, Indirect, ModuleFacts, Region, Shape, Stored, Unit
@@ -97,8 +98,11 @@ def link(driver: Driver, precision: Precision = "signature") -> Graph:
     return link_each(driver, (precision,))[0]
 
 
-def link_each(driver: Driver, precisions: Iterable[Precision]) -> list[Graph]:
-    """The graphs of a driver at several precisions, which share all but the calls through pointers."""
+def link_each(driver: Driver, precisions: Iterable[Precision], *, carry: bool = True) -> list[Graph]:
+    """The graphs of a driver at several precisions, which share all but the calls through pointers.
+
+    `carry` says whether locks that are taken in one unit and given back in another are followed.
+    """
     linker = _Linker(Graph(driver, "signature"))
     graph = linker.graph
     names = [_globals(module) for module in driver.modules]
@@ -106,12 +110,14 @@ def link_each(driver: Driver, precisions: Iterable[Precision]) -> list[Graph]:
         graph.exports |= {symbol: symbols[symbol] for unit in module.units for symbol in unit.exports if symbol in symbols}
     linker.taken.exporting = bool(graph.exports)
     for module, symbols in zip(driver.modules, names, strict=True):
+        visible = graph.exports | symbols
         for unit in module.units:
-            linker.unit(unit, graph.exports | symbols)
+            linker.unit(unit, visible)
     if driver.modules:
         linker.exported(driver.modules[0], names[0])
     linker.finish()
-    return [linker.at(precision) for precision in precisions]
+    graphs = [linker.at(precision) for precision in precisions]
+    return [carried(graph) for graph in graphs] if carry else graphs
 
 
 def _flows(graph: Graph) -> Flows | None:
@@ -161,7 +167,7 @@ class _Linker:
 
     def unit(self, unit: Unit, symbols: dict[str, str]) -> None:
         """Adds a unit's functions, direct calls and taken addresses."""
-        names = symbols | {function.name: function.id for function in unit.functions}
+        names = ChainMap({function.name: function.id for function in unit.functions}, symbols)
         names |= {alias: names[target] for alias, target in unit.aliases.items() if target in names}
         self.taken.structs |= unit.structs
         for function in unit.functions:
@@ -177,7 +183,7 @@ class _Linker:
                 stored = Stored(function.name, function.line, field=place, object="__this_module")
                 self.taken.known[function.id].append(stored)
 
-    def _function(self, function: Function, names: dict[str, str]) -> None:
+    def _function(self, function: Function, names: Mapping[str, str]) -> None:
         key = function.id
         for call in function.calls:
             callee = names.get(call.callee)

@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-VERSION = 3
+VERSION = 4
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -52,7 +52,16 @@ class Region(Fact, frozen=True):
     lock: str  # the lock's field, variable or parameter; "?" when not known, "" when there is none (RCU, interrupts off)
     line: int  # where it is taken
     lines: tuple[int, ...] = ()  # lines of this function that may run while it is held, sorted
-    releases: tuple[int, ...] = ()  # lines where it is given back; empty: the function returns with it held
+    releases: tuple[int, ...] = ()  # lines where it is given back
+    kept: bool = False  # the function may return with it held
+
+
+class Given(Fact, frozen=True):
+    """A lock that a function gives back and has not taken: its caller's."""
+
+    kind: Kind
+    lock: str  # as of a region
+    line: int
 
 
 class Call(Fact, frozen=True):
@@ -141,6 +150,7 @@ class Function(Fact, frozen=True):
     indirect: tuple[Indirect, ...] = ()
     stored: tuple[Stored, ...] = ()  # addresses of functions that its code takes
     regions: tuple[Region, ...] = ()
+    given: tuple[Given, ...] = ()
     assembly: tuple[int, ...] = ()  # lines with inline assembly of its own file
     percpu: tuple[int, ...] = ()  # lines that use per-CPU data
 

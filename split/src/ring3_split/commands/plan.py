@@ -14,13 +14,15 @@ from rich.console import Console
 from rich.table import Table
 
 from ring3_split import plan, source_options
+from ring3_split.commands import plans
 from ring3_split.errors import Refusal
 from ring3_split.plan import planner, subject, weights
-from ring3_split.plan.check import Finding, Verdict, check
+from ring3_split.plan.check import check
 from ring3_split.plan.curve import Corner, curve
 from ring3_split.plan.cut import Point, problem
 from ring3_split.plan.file import Plan, Side
 from ring3_split.plan.totals import totals
+from ring3_split.plan.verdict import Finding, Verdict
 from ring3_split.profile import record
 
 RULES = {
@@ -40,6 +42,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command."""
     parser = commands.add_parser("plan", help="where to cut a driver, and whether a cut holds")
     parser.add_argument("driver", nargs="?", metavar="DRIVER", help="module, as `modinfo` names it")
+    parser.add_argument("--all", action="store_true", help="all drivers of the families, each judged; a table of them")
+    parser.add_argument(
+        "--family", action="append", metavar="NAME", help="with --all: as of the command study, which also says the default"
+    )
     parser.add_argument(
         "--check", type=Path, metavar="FILE", help="judge a plan, as it was edited; exit code 1 if it does not hold"
     )
@@ -58,7 +64,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--curve", nargs="?", type=Path, const=Path(), metavar="PICTURE", help="all best cuts, and a picture of them"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the plan, to be read and edited")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the plan, to be read and edited; with --all, a folder")
     parser.add_argument("--json", action="store_true", help="machine-readable")
     source_options.add(parser)
     parser.set_defaults(run=run)
@@ -66,6 +72,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Makes a plan, or judges one."""
+    if arguments.all:
+        return plans.run(arguments)
+    if arguments.family:
+        raise Refusal("--family names the drivers that --all plans; without it, name one driver")
     if arguments.check:
         return _check(arguments)
     if not arguments.driver:

@@ -18,8 +18,8 @@ from ring3_split.kbuild.makefiles import EVALUATE, Directory, Evaluation, Settin
 from ring3_split.model import Module
 from ring3_split.stamps import digest, digest_of_files
 
-# Where drivers are. Their core libraries (scsi_mod, snd, usbcore) are in there, too.
-TOPS = ("drivers", "sound")
+# Where drivers are, and what calls them. Core libraries of drivers (scsi_mod, snd, usbcore) are in there, too.
+TOPS = ("drivers", "sound", "net", "block")
 # What can stand for an object that has no C source, by the ending of its source.
 NOT_C = {".S": "assembly", ".rs": "Rust", ".asn1": "generated from ASN.1", ".dts": "device tree"}
 # Flags that change what the compiler reads. The rest of what kbuild files add are warnings, tuning and instrumentation.

@@ -16,42 +16,13 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from ring3_split.graph import Edge, lines
 from ring3_split.model import Kind
+from ring3_split.plan import unpaired
 from ring3_split.plan.file import Plan, Side
 from ring3_split.plan.fixed import LIFE
 from ring3_split.plan.subject import Subject
-
-
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that a plan breaks or rests on."""
-
-    # Of faults: "atomic", "section", "entry", "root", "fixed", "lock", "inline", "seen" or "source";
-    # of assumptions: "context" or "copy".
-    rule: str
-    function: str  # its id, or the lock
-    text: str
-    path: tuple[str, ...] = ()  # the chain of calls, one a line, with file:line
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """What the judge found. The plan holds if there are no faults, as far as the assumptions do."""
-
-    faults: tuple[Finding, ...]
-    assumptions: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def read(self) -> bool:
-        """Whether the plan is one of this source; only then it was judged."""
-        return all(fault.rule != "source" for fault in self.faults)
-
-    @property
-    def holds(self) -> bool:
-        """Whether nothing is broken."""
-        return not self.faults
+from ring3_split.plan.verdict import Finding, Verdict
 
 
 def check(subject: Subject, plan: Plan) -> Verdict:
@@ -103,6 +74,8 @@ class _Judge:
     def faults(self) -> Iterator[Finding]:
         """All that makes the plan wrong, each function once for each rule."""
         yield from self._places()
+        yield from unpaired.alone(self.subject, self.sides)
+        yield from unpaired.between(self.subject, self.sides)
         yield from self._locks()
         yield from self._copies()
         yield from self._atomic()

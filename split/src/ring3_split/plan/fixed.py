@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ring3_split.graph import Graph
 from ring3_split.indirect import is_header
-from ring3_split.model import Function, Kind, Region
+from ring3_split.model import Function, Given, Kind, Region
 
 LIFE = {"module.init": "loads the module", "module.exit": "unloads the module"}
 
@@ -29,6 +29,14 @@ BARE = {
     Kind.RCU: "reads under RCU",
 }
 
+# The same, where a function ends what its caller began.
+ENDS = {
+    Kind.IRQ_OFF: "turns interrupts on",
+    Kind.BH_OFF: "turns bottom halves on",
+    Kind.PREEMPT_OFF: "turns preemption on",
+    Kind.RCU: "ends a reader's section of RCU",
+}
+
 
 def fixed(graph: Graph, structs: Mapping[str, str]) -> dict[str, str]:
     """Function id -> why it stays. `structs` says which file declares a struct."""
@@ -49,11 +57,26 @@ def _reasons(graph: Graph, key: str, function: Function, structs: Mapping[str, s
         yield f"uses per-CPU data, {file}:{function.percpu[0]}"
     if function.assembly:
         yield f"has inline assembly, {file}:{function.assembly[0]}"
+    yield from _locked(function, structs, file)
+
+
+def _locked(function: Function, structs: Mapping[str, str], file: str) -> Iterator[str]:
+    """Why the atomic sections that a function begins or ends keep it."""
     for region in function.regions:
         if region.kind in BARE:
             yield f"{BARE[region.kind]}, {file}:{region.line}"
+        elif region.kind.atomic and region.kept:
+            yield f"returns with {held(region)} held, {file}:{region.line}"
         elif region.kind.atomic and (why := _foreign(function, region, structs)):
             yield f"takes {why}, {file}:{region.line}"
+    for one in function.given:
+        if one.kind.atomic:
+            yield f"ends a section of its caller: {ENDS.get(one.kind) or f'gives back {held(one)}'}, {file}:{one.line}"
+
+
+def held(lock: Region | Given) -> str:
+    """A spinlock, in words."""
+    return lock.lock if lock.lock not in ("", "?") else "a spinlock"
 
 
 def _foreign(function: Function, region: Region, structs: Mapping[str, str]) -> str:

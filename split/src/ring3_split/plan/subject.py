@@ -15,6 +15,7 @@ from functools import cached_property
 
 from ring3_split import context, driver, roots
 from ring3_split.context import Entry
+from ring3_split.driver import Driver
 from ring3_split.errors import Refusal
 from ring3_split.graph import Graph, link
 from ring3_split.indirect import Precision
@@ -172,13 +173,18 @@ def load(kernel: Kernel, name: str, precision: Precision, jobs: int | None = Non
     loaded = driver.load(kernel, name, data=True, jobs=jobs)
     for failure in loaded.failures:
         raise Refusal(f"{name} cannot be planned, because {failure.source} cannot be read: {failure.reason}")
+    return of(kernel.name, loaded, precision, profile)
+
+
+def of(kernel: str, loaded: Driver, precision: Precision, profile: Profile | None = None) -> Subject:
+    """The subject of a driver that was read with its data."""
     graph = link(loaded, precision)
     contexts = context.of(graph)
     if profile:
         graph, contexts = seen.graph_of(graph, profile), seen.contexts_of(contexts, profile)
     structs = {key: layout.file for data in loaded.data for key, layout in data.layouts.items()}
     return Subject(
-        kernel=kernel.name,
+        kernel=kernel,
         graph=graph,
         roots=roots.of(graph, loaded, ROOTS),
         contexts=contexts,

@@ -55,6 +55,7 @@ class Functions:
             indirect=indirect,
             stored=self._stored(body),
             regions=held.regions,
+            given=held.given,
             assembly=self._assembly(body, path),
             percpu=self._percpu_lines(body),
         )

@@ -51,7 +51,7 @@ class Path:
         if taken and not released:  # spin_lock_irq, then spin_unlock: interrupts stay off
             return replace(self, held=(*rest, Hold(taken, "", "", found.line)))
         path = replace(self, held=rest)
-        return path.give(Hold(released, "")) if released and not taken else path
+        return path.give(Hold(released, "", "", given.line)) if released and not taken else path
 
     def leave(self, guard: str) -> Path:
         """What the destructor of a guard gives back: what its constructor took last."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from ring3_split.ir.instruction import Instruction
 from ring3_split.ir.module import Body, IrModule
 from ring3_split.ir.origin import Origin, Origins
-from ring3_split.model import Region
+from ring3_split.model import Given, Region
 from ring3_split.reader.conditions import ANY, Fact, signs
 from ring3_split.reader.flow import Flow
 from ring3_split.reader.locks import Entry, family, table
@@ -44,15 +44,17 @@ class Held:
     """What one function holds, and where."""
 
     regions: tuple[Region, ...] = ()
+    given: tuple[Given, ...] = ()  # what it gives back of its caller's
     # Instruction index -> indexes into `regions`: what may be held when the instruction runs.
     at: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def regions(module: IrModule) -> dict[str, Held]:
-    """The lock regions of each function of a unit that has any, by the function's name."""
+    """What each function of a unit holds or gives back, of those that do either, by the function's name."""
     unit = _Unit(module)
     unit.settle()
-    return {name: held for name, flow in unit.flows.items() if (held := _held(module.functions[name], flow)).regions}
+    every = {name: _held(module.functions[name], flow) for name, flow in unit.flows.items()}
+    return {name: held for name, held in every.items() if held.regions or held.given}
 
 
 class _Unit:
@@ -236,11 +238,13 @@ def _union(facts: list[Fact | None]) -> Fact | None:
 
 
 def _held(body: Body, flow: Flow) -> Held:
-    """The regions of a function, in the order of their lines."""
+    """The regions of a function, in the order of their lines, and what it gives back of its caller's."""
     holds = sorted(flow.released.keys() | {hold for held in flow.held.values() for hold in held}, key=_order)
     lines: dict[Hold, set[int]] = {hold: set() for hold in holds}
     at: dict[int, tuple[int, ...]] = {}
     places = {hold: place for place, hold in enumerate(holds)}
+    kept = {hold for path, _ in flow.exits for hold in path.held}
+    given = {hold for path, _ in flow.exits for hold in path.dropped}
     for instruction in body.instructions:
         if held := flow.held.get(instruction.index):
             at[instruction.index] = tuple(sorted(places[hold] for hold in held))
@@ -254,9 +258,11 @@ def _held(body: Body, flow: Flow) -> Held:
                 hold.line,
                 tuple(sorted(lines[hold] - {0})),
                 tuple(sorted(flow.released.get(hold, set()) - {0})),
+                hold in kept,
             )
             for hold in holds
         ),
+        tuple(dict.fromkeys(Given(hold.kind, _shown(hold.lock, body), hold.line) for hold in sorted(given, key=_order))),
         at,
     )
 
