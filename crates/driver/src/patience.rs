@@ -33,6 +33,12 @@ impl Patience {
         self.epoch
     }
 
+    /// The epoch to note for a request that is handed to the device now and may take `limit`, if that is longer than others may.
+    pub(crate) fn epoch_for(&self, limit: Duration) -> u32 {
+        let more = limit.saturating_sub(self.length * EPOCHS).as_nanos().div_ceil(self.length.as_nanos().max(1));
+        self.epoch.wrapping_add(more.min(u128::from(u32::MAX / 4)) as u32)
+    }
+
     /// Whether it is time to look at the controller's status again.
     pub(crate) fn look(&mut self, now: Instant) -> bool {
         let due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK.min(self.length));
@@ -60,7 +66,8 @@ impl Patience {
 
     /// Whether a request of `epoch` has taken too long.
     pub(crate) fn exhausted(&self, epoch: u32) -> bool {
-        self.epoch.wrapping_sub(epoch) > EPOCHS
+        // Negative for one that may take longer than others, and whose time has not begun.
+        self.epoch.wrapping_sub(epoch).cast_signed() > EPOCHS.cast_signed()
     }
 
     /// The epoch to note for a request that gets its time of grace.
@@ -93,6 +100,13 @@ mod tests {
     fn a_request_is_given_the_timeout_and_at_most_a_quarter_more() {
         let waited = patience_of(Duration::from_millis(10), Patience::epoch);
         assert!(waited >= TIMEOUT && waited <= TIMEOUT * 5 / 4, "{waited:?}");
+    }
+
+    #[test]
+    fn a_request_that_may_take_longer_is_given_that_time() {
+        let waited = patience_of(Duration::from_millis(10), |patience| patience.epoch_for(TIMEOUT * 3));
+        assert!(waited >= TIMEOUT * 3 && waited <= TIMEOUT * 3 + TIMEOUT / 4, "{waited:?}");
+        assert!(patience_of(Duration::from_millis(10), |patience| patience.epoch_for(TIMEOUT / 2)) >= TIMEOUT);
     }
 
     #[test]

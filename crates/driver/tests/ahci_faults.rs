@@ -2,7 +2,7 @@
 
 mod ahci;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ahci::{Bench, Outcome, READY, TIMEOUT, bench, bench_with, bytes, execute, finish, short, succeed, try_bench};
 use ring3_backend::sim::Timing;
@@ -87,6 +87,13 @@ fn works(bench: &Bench, queue: &mut dyn Queue) {
     }
 }
 
+/// How a request ends, whatever else its owner is told.
+fn end(queue: &mut dyn Queue, request: Request) -> Result<(), IoError> {
+    let token = request.token;
+    queue.submit(request).unwrap();
+    finish(queue).of(token)
+}
+
 #[test]
 fn a_block_that_cannot_be_read_is_a_medium_error() {
     assert_eq!(read_with(Action::Error(UNCORRECTABLE)), Err(IoError::Medium));
@@ -98,8 +105,13 @@ fn a_block_that_is_not_found_is_out_of_range() {
 }
 
 #[test]
-fn a_drive_that_says_it_is_broken_is_a_transport_error() {
-    assert_eq!(read_with(Action::DriveFault), Err(IoError::Transport));
+fn what_a_broken_drive_could_not_do_is_repeated() {
+    assert_eq!(read_with(Action::DriveFault), Ok(()));
+}
+
+#[test]
+fn a_drive_that_stays_broken_is_a_transport_error() {
+    assert_eq!(always(Action::DriveFault), Err(IoError::Transport));
 }
 
 #[test]
@@ -307,8 +319,9 @@ fn a_drive_that_no_reset_wakes_up_ends_requests_with_a_time_out_within_its_limit
     let outcome = finish(&mut *queue);
     assert_eq!(outcome.of(1), Err(IoError::Timeout));
     assert!(outcome.took < TIMEOUT * 2 + READY * 2 + Duration::from_secs(1), "{:?}", outcome.took);
-    // Each further request is one more try.
-    assert_eq!(execute(&mut *queue, bench.read(2)).0, Err(IoError::Timeout));
+    assert_eq!(end(&mut *queue, bench.read(2)), Err(IoError::Timeout), "and so do all that come");
+    let error = queue.tick(Instant::now()).unwrap_err();
+    assert!(matches!(&error, Error::Fatal(text) if text.contains("open the controller again")), "{error}");
 }
 
 #[test]
@@ -316,11 +329,11 @@ fn a_drive_that_no_reset_wakes_up_leaves_the_other_drive_alone() {
     let bench = bench(",disks=2");
     let (mut dead, mut well) = (bench.queue(8), bench.controller.drives()[1].open_queue(8).unwrap());
     bench.handle.plan().add(Rule::io(Action::Busy, FAULT_READ).on_queue(1));
-    assert_eq!(execute(&mut *dead, bench.read(1)).0, Err(IoError::Timeout));
+    assert_eq!(end(&mut *dead, bench.read(1)), Err(IoError::Timeout));
     let resets = |bench: &Bench| bench.handle.counters().admin_commands;
     succeed(&mut *well, bench.read(1));
     let before = resets(&bench);
-    assert_eq!(execute(&mut *dead, bench.read(1)).0, Err(IoError::Timeout));
+    assert_eq!(end(&mut *dead, bench.read(1)), Err(IoError::Timeout));
     succeed(&mut *well, bench.read(1));
     assert_eq!(resets(&bench), before, "the second time, the controller is not reset");
 }
@@ -340,7 +353,9 @@ fn a_drive_that_is_pulled_out_ends_its_requests_as_gone_and_the_other_lives() {
     assert!((0..8).all(|token| outcome.of(token) == Err(IoError::Gone)));
     assert!(outcome.completions.iter().all(|completion| completion.data.len() == 512), "all buffers come back");
     succeed(&mut *well, bench.read(1));
-    assert_eq!(execute(&mut *gone, bench.read(1)).0, Err(IoError::Gone));
+    assert_eq!(end(&mut *gone, bench.read(1)), Err(IoError::Gone));
+    assert!(matches!(gone.tick(Instant::now()), Err(Error::Gone)), "its owner is told, too");
+    well.tick(Instant::now()).unwrap();
 }
 
 #[test]
@@ -361,9 +376,10 @@ fn a_drive_that_is_plugged_in_again_works_again() {
     let bench = marked("", short());
     let mut queue = bench.queue(8);
     bench.handle.unplug(0);
-    assert_eq!(execute(&mut *queue, bench.read(1)).0, Err(IoError::Gone));
+    assert_eq!(end(&mut *queue, bench.read(1)), Err(IoError::Gone));
     bench.handle.plug(0);
     works(&bench, &mut *queue);
+    queue.tick(Instant::now()).unwrap();
 }
 
 #[test]
@@ -372,7 +388,7 @@ fn a_drive_that_is_not_found_after_a_reset_ends_its_requests_as_gone() {
     let mut queue = bench.queue(8);
     bench.handle.plan().add(Rule::io(Action::Hang, FAULT_READ));
     bench.handle.plan().add(Rule::enable(Action::NoDrive));
-    assert_eq!(execute(&mut *queue, bench.read(1)).0, Err(IoError::Gone));
+    assert_eq!(end(&mut *queue, bench.read(1)), Err(IoError::Gone));
     bench.handle.plan().clear();
     works(&bench, &mut *queue);
 }

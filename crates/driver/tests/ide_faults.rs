@@ -245,8 +245,20 @@ fn an_unreadable_block_is_a_medium_error_and_is_not_repeated() {
 }
 
 #[test]
-fn a_broken_drive_is_a_transport_error() {
-    read_with(Action::DriveFault, Err(IoError::Transport));
+fn what_a_broken_drive_could_not_do_is_repeated() {
+    for (_, bench) in read_with(Action::DriveFault, Ok(())) {
+        let stats = bench.drive(0).stats();
+        assert_eq!((stats.resets, stats.repeats, stats.slowdowns), (0, 1, 0));
+    }
+}
+
+#[test]
+fn a_drive_that_stays_broken_is_a_transport_error() {
+    let bench = bench("");
+    let mut queue = bench.queue(8);
+    bench.handle.plan().add(Rule::io(Action::DriveFault, FAULT_READ).always());
+    assert_eq!(execute(&mut *queue, Request::read(1, 0, 1, bench.buffer(512))).0, Err(IoError::Transport));
+    assert_eq!(bench.handle.plan().fired(), 3);
 }
 
 #[test]
@@ -302,7 +314,7 @@ fn pio_meets_the_same_faults() {
         (Action::Drop, Ok(())),
         (Action::BusyUntilReset, Ok(())),
         (UNREADABLE, Err(IoError::Medium)),
-        (Action::DriveFault, Err(IoError::Transport)),
+        (Action::DriveFault, Ok(())),
     ] {
         let (outcome, _) = read_with_on("", pio(), action);
         assert_eq!(outcome.of(1), end, "{action:?}");

@@ -59,6 +59,12 @@ impl Command {
     }
 }
 
+/// Parks a drive before its power may go: a disk that turns brings its heads home, and one that does not puts its tables in order.
+pub(super) const STANDBY: Command = Command {
+    task: TaskFile { command: opcode::STANDBY_IMMEDIATE, features: 0, count: 0, lba: 0, device: device::LBA, ext: false },
+    protocol: Protocol::NonData,
+};
+
 /// Makes the commands of one drive.
 #[derive(Clone, Debug)]
 pub(super) struct Encoder {
@@ -87,6 +93,12 @@ impl Encoder {
             fua: identity.fua,
             multiple: identity.multiple > 0,
         }
+    }
+
+    /// Whether what `request` writes may be in the drive's volatile cache when it has ended, and not on the medium.
+    #[inline]
+    pub(super) fn leaves_in_cache(&self, request: &Request) -> bool {
+        self.cache && request.operation == Operation::Write && !request.fua
     }
 
     /// The command for `request` at `level`; `None` for a flush that a drive without a cache does not need.
@@ -181,7 +193,8 @@ impl Encoder {
         }
     }
 
-    fn flush(&self) -> Option<Command> {
+    /// What makes the drive's cache durable, if it has one.
+    pub(super) fn flush(&self) -> Option<Command> {
         let (command, ext) = match self.flush {
             Flush::None => return None,
             Flush::Short => (opcode::FLUSH, false),
@@ -258,6 +271,14 @@ mod tests {
     fn a_drive_that_cannot_write_through_says_so() {
         let write = Request::write(0, 0, 8, Data::None).with_fua();
         assert_eq!(Encoder { fua: false, ..encoder() }.encode(&write, Level::Dma), Err(IoError::Unsupported));
+    }
+
+    #[test]
+    fn a_write_leaves_something_in_the_cache_unless_there_is_none_or_it_writes_through() {
+        let write = || Request::write(0, 0, 8, Data::None);
+        assert!(encoder().leaves_in_cache(&write()) && !encoder().leaves_in_cache(&read(0, 8)));
+        assert!(!encoder().leaves_in_cache(&write().with_fua()));
+        assert!(!Encoder { cache: false, ..encoder() }.leaves_in_cache(&write()));
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub(super) struct Limits {
     pub(super) segments: SegmentRules,
     /// The best level that it is used at.
     pub(super) level: Level,
+    /// The slowest that it may be set to while it is used.
+    pub(super) lowest: Level,
 }
 
 impl Identity {
@@ -139,7 +141,8 @@ impl Identity {
             segments: limits.segments,
             optimal_io: self.physical_block_size,
             volatile_cache: self.cache && self.flush != Flush::None,
-            fua: self.fua && (limits.level > Level::Pio || self.multiple > 0),
+            // By PIO it takes WRITE MULTIPLE FUA EXT, and what was promised holds after a slow-down, too.
+            fua: self.fua && (limits.lowest > Level::Pio || self.multiple > 0),
             max_write_zeroes_blocks: 0,
             // TRIM is a DMA command, and its ranges are one unit of 512 bytes here, which frees 2 GiB of small blocks.
             discard: (self.trim_sectors > 0 && limits.level > Level::Pio).then_some(Discard {
@@ -162,8 +165,8 @@ pub(super) fn packet_drive() -> Error {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { max_transfer: 1 << 20, segments: SegmentRules { align: 2, boundary: 2, max: 8 }, level: Level::Queued };
+    const LIMITS: Limits = Limits { max_transfer: 1 << 20, segments: SEGMENTS, level: Level::Queued, lowest: Level::Dma };
+    const SEGMENTS: SegmentRules = SegmentRules { align: 2, boundary: 2, max: 8 };
 
     fn drive(set: impl FnOnce(&mut ata::Identify)) -> ata::Identify {
         let mut data = ata::Identify::zeroed();
@@ -221,6 +224,17 @@ mod tests {
             data.set_sectors48(0).set_sectors28(0);
         });
         assert!(matches!(Identity::new(&data), Err(Error::Protocol(_))));
+    }
+
+    #[test]
+    fn writing_through_is_promised_only_if_every_level_can() {
+        let data = drive(|data| {
+            data.set_sets84(1 << 14 | 1 << 6);
+        });
+        let (none, some) = (Identity::new(&data).unwrap(), Identity { multiple: 16, ..Identity::new(&data).unwrap() });
+        let by_pio = Limits { lowest: Level::Pio, ..LIMITS };
+        assert!(none.info(LIMITS).fua && some.info(by_pio).fua);
+        assert!(!none.info(by_pio).fua);
     }
 
     #[test]

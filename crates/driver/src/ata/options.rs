@@ -39,6 +39,8 @@ pub struct Options {
     pub max_transfer: Option<u32>,
     /// How long a command may take before its drive is reset.
     pub timeout: Duration,
+    /// How long a flush may take, if that is longer: all of a full cache is written. [ACS-3 7.10: it may take longer than 30 seconds]
+    pub flush_timeout: Duration,
     /// How long a drive may take to become ready after a reset. [ATA-6 9.2 gives it 31 seconds]
     pub ready_timeout: Duration,
     /// How long a wait polls at most before it sleeps; see [`ring3_device::wait`].
@@ -54,6 +56,7 @@ impl Default for Options {
             max_transfer: None,
             // As long as a drive may need to recover a sector, and as the kernel's drivers wait.
             timeout: Duration::from_secs(30),
+            flush_timeout: Duration::from_secs(60),
             ready_timeout: Duration::from_secs(31),
             poll: ring3_device::wait::DEFAULT_POLL,
         }

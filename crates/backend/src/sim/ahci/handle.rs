@@ -73,7 +73,7 @@ impl SimHandle<AhciModel> {
         });
     }
 
-    /// Pulls the drive of `port` out.
+    /// Pulls the drive of `port` out, and with it its power: writes that were not durable are lost.
     pub fn unplug(&self, port: usize) {
         self.with(|model, bus| {
             if port < model.ports.len() {

@@ -179,6 +179,10 @@ impl AhciModel {
     /// The drive of port `p` is pulled out.
     pub(super) fn unplug(&mut self, bus: &Bus, p: usize) {
         self.held.retain(|job| job.port != p);
+        if let Some(drive) = self.ports[p].drive() {
+            // Its power goes with its place.
+            drive.medium.lose_power();
+        }
         self.ports[p].plugged = false;
         self.ports[p].disconnect();
         self.update(bus);

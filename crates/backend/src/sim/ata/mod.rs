@@ -29,7 +29,7 @@ use super::fault::{CommandName, Event, Queues};
 
 /// The commands that a fault rule can name. Queue 0 is that of commands which are about the drive, the others that of its data:
 /// queue 1 belongs to the first drive, and so on.
-pub(super) const COMMANDS: [CommandName; 8] = [
+pub(super) const COMMANDS: [CommandName; 9] = [
     ("read", Queues::Io, FAULT_READ),
     ("write", Queues::Io, FAULT_WRITE),
     ("flush", Queues::Io, FAULT_FLUSH),
@@ -38,6 +38,7 @@ pub(super) const COMMANDS: [CommandName; 8] = [
     ("set-features", Queues::Admin, opcode::SET_FEATURES),
     ("log", Queues::Admin, FAULT_LOG),
     ("smart", Queues::Admin, opcode::SMART),
+    ("standby", Queues::Admin, opcode::STANDBY_IMMEDIATE),
 ];
 
 /// Opcode by which a fault rule means all commands that read, whatever their own opcodes are.

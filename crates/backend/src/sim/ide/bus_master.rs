@@ -27,7 +27,7 @@ impl IdeModel {
         let latched = self.channels.each_ref().map(|channel| channel.latched.into());
         match offset % u64::from(STRIDE) {
             0 => channel.master_command.0,
-            2 => channel.master_status.0,
+            2 => channel.master_status.with_simplex(self.shape.simplex.into()).0,
             at @ 4..8 => channel.table.to_le_bytes()[at as usize - 4],
             1 if is_cmd(self) && c == 0 => self.mode.with_primary_interrupt(latched[0]).with_secondary_interrupt(latched[1]).0,
             3 if is_cmd(self) => self.config[cmd64x::ultra_dma(c as u8) as usize],
@@ -86,6 +86,9 @@ impl IdeModel {
         let before = std::mem::replace(&mut channel.master_command, BusMasterCommand(asked.0 & 0x09));
         if before.start() != 0 && asked.start() != 0 && before.to_memory() != asked.to_memory() {
             self.complain(c, "the bus master's direction is changed while it is started [BMIDE 3.1]");
+        }
+        if self.shape.simplex && asked.start() != 0 && self.channels[1 - c].engine == Engine::Armed {
+            self.complain(c, "both bus masters of a simplex function are started [BMIDE 3.2]");
         }
         let channel = &mut self.channels[c];
         match (before.start(), asked.start()) {

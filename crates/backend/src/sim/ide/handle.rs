@@ -63,7 +63,7 @@ impl SimHandle<IdeModel> {
         });
     }
 
-    /// Pulls `drive` out.
+    /// Pulls `drive` out, and with it its power: writes that were not durable are lost.
     pub fn unplug(&self, drive: usize) {
         self.with(|model, bus| {
             if drive < PLACES {

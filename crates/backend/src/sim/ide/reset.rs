@@ -102,6 +102,10 @@ impl IdeModel {
             self.held.retain(|held| *held != c);
         }
         let unit = &mut self.channels[c].units[unit];
+        if let Some(drive) = unit.drive() {
+            // Its power goes with its place.
+            drive.medium.lose_power();
+        }
         (unit.plugged, unit.interrupt, unit.again) = (false, false, false);
         self.update(bus, c);
     }

@@ -21,6 +21,8 @@ pub struct Shape {
     pub drive: DriveShape,
     /// A packet drive in the place behind the disks.
     pub cdrom: bool,
+    /// Whether only one of the two bus masters may be active at a time.
+    pub simplex: bool,
     /// How long a reset of the drives takes.
     pub ready: Duration,
     /// When commands that are about data are done.
@@ -34,13 +36,14 @@ impl Default for Shape {
             disks: 1,
             drive: DriveShape::new(Link::Parallel { wide_cable: true }),
             cdrom: false,
+            simplex: false,
             ready: Duration::ZERO,
             timing: Timing::Inline,
         }
     }
 }
 
-const KEYS: [&str; 8] = ["chip", "disks", "dma", "udma", "cable", "cdrom", "ready", "fault"];
+const KEYS: [&str; 9] = ["chip", "disks", "dma", "udma", "cable", "cdrom", "simplex", "ready", "fault"];
 
 /// The options of `uri` and the shape that they describe.
 pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
@@ -72,6 +75,7 @@ fn of_options(options: &Options<'_>) -> Result<Shape, Error> {
             .get("disks", "0 to 4", default.disks, |text| number(text).filter(|disks| *disks <= 4).map(|disks| disks as u8))?,
         drive,
         cdrom: options.switch("cdrom", false)?,
+        simplex: options.switch("simplex", false)?,
         ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
         timing: options.timing()?,
     };

@@ -1,6 +1,6 @@
 //! A controller: what the owner of the function holds.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_class::block::Info;
@@ -18,7 +18,8 @@ use super::probe::{self, Found};
 
 /// An AHCI controller with its drives.
 ///
-/// Dropping the last of a controller, its disks and its queues stops all ports and takes bus mastering away.
+/// Dropping the last of a controller, its disks and its queues flushes and parks the drives that were used, stops all ports and takes bus
+/// mastering away.
 pub struct Controller<D: Device> {
     shared: Arc<Shared<D>>,
     refused: Vec<(String, Error)>,
@@ -48,6 +49,12 @@ pub(super) struct Seat<B> {
     pub(super) info: Arc<Info>,
     /// How it is driven, at best.
     pub(super) level: Level,
+    /// A queue was open, so that the drive may have been written.
+    pub(super) used: AtomicBool,
+    /// The link was lost, which a reset of the controller has wiped from the port's registers.
+    pub(super) link_lost: AtomicBool,
+    /// The controller's generation in which the port was last made ready: what its registers say of the link is news since then.
+    pub(super) settled: AtomicU32,
     /// The port, unless a queue has it.
     pub(super) port: Mutex<Option<Port<B>>>,
 }
@@ -125,7 +132,10 @@ impl<D: Device> Controller<D> {
         self.shared.reset(self.shared.generation(), "it was asked for")
     }
 
-    /// Stops all ports and takes bus mastering away. Queues that are still open end their requests with an error.
+    /// Flushes and parks the drives that were used, stops all ports and takes bus mastering away. Queues that are still open end their
+    /// requests with an error, and their drives are not flushed.
+    ///
+    /// Fails if a drive did not flush; everything is stopped nevertheless.
     pub fn shutdown(&self) -> Result<(), Error> {
         self.shared.shut_down()
     }

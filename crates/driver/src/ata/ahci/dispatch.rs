@@ -64,7 +64,9 @@ impl<D: Device> PortQueue<D> {
             self.line.pop_front();
             self.rung -= 1;
             if let Some(slot) = self.slots.get_mut(slot) {
-                slot.epoch = self.patience.epoch();
+                let flushes = slot.request.operation == Operation::Flush;
+                let limit = self.shared.options.flush_timeout;
+                slot.epoch = if flushes { self.patience.epoch_for(limit) } else { self.patience.epoch() };
             }
             if !queued {
                 return self.issue(1 << slot, false);

@@ -10,10 +10,12 @@
 //! between the two is seen by that read. The one case without a second read is the commonest: the only request in flight has ended. Then
 //! it acknowledges before it starts the next. An interrupt without a frame is followed by a look at the port's errors.
 
+use ring3_class::block::Operation;
 use ring3_device::ring::take_back;
 use ring3_device::{Device, Error};
 
 use super::queue::PortQueue;
+use super::recovery::Trouble;
 
 /// How often tags that a frame has named are looked for in the register.
 const LOOKS: u8 = 8;
@@ -52,14 +54,45 @@ impl<D: Device> PortQueue<D> {
         if expected == 0 && !self.confirmed(ended)? {
             return Ok(());
         }
+        if self.flushes(ended) && (self.port.has_lost_link() || self.port.cache.has_lost()) {
+            // The drive that has flushed may not have had what was written.
+            return self.mend(Trouble::Link);
+        }
         take_back();
         self.issued &= outstanding;
-        self.done |= ended;
+        self.note_done(ended);
         self.look_again_for(expected & self.issued);
         if self.issued == 0 && self.rung > 0 {
             self.advance();
         }
         Ok(())
+    }
+
+    /// Notes what has ended well.
+    #[inline]
+    pub(super) fn note_done(&mut self, ended: u32) {
+        self.done |= ended;
+        if ended & self.cached != 0 {
+            self.port.cache.wrote();
+        } else if self.flushes(ended) {
+            self.port.cache.flushed();
+        }
+    }
+
+    /// Whether what `ended` is a flush. It is not queued, so that it was alone in the device's hands.
+    #[inline]
+    fn flushes(&self, ended: u32) -> bool {
+        let flush = |slot| self.slots.get(slot).is_some_and(|slot| slot.request.operation == Operation::Flush);
+        self.plain && ended != 0 && flush(ended.trailing_zeros() as u8)
+    }
+
+    /// Before the first write since a flush: a link that was lost by then has cost nothing, and is made ready again by the next tick.
+    /// Found after the write, it would have cost that.
+    #[inline]
+    pub(super) fn look_before_writing(&mut self) {
+        if self.port.cache.is_clean() && self.cached & self.slots.occupied() != 0 && self.port.has_lost_link() {
+            self.port.ready = false;
+        }
     }
 
     /// Reads which commands have not ended, after acknowledging if asked to.

@@ -9,6 +9,8 @@ use ring3_spec::ahci::registers::{
 };
 use ring3_spec::ahci::{MAX_PORTS, port};
 
+use super::port::is_link_change;
+
 /// Firmware gives the controller up within this, unless it says that it is busy. [AHCI 10.6.3]
 const HANDOFF_TIME: Duration = Duration::from_millis(25);
 /// If it does, within this.
@@ -73,6 +75,11 @@ impl<B: Bar> Hba<B> {
         })?;
         self.registers.write(CONTROL, enabled);
         Ok(())
+    }
+
+    /// Whether port `index` has lost its link since that was last forgotten.
+    pub(super) fn has_lost_link(&self, index: u8) -> bool {
+        self.registers.read_alive(port::interrupt_status(index)).is_ok_and(is_link_change)
     }
 
     /// Lets interrupts of all ports out, or none.

@@ -15,8 +15,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ring3_class::block::IoError;
 use ring3_device::{Device, Error};
 
-use super::controller::Shared;
+use super::super::command::Encoder;
+use super::controller::{Seat, Shared};
 use super::hba::{self, Unstopped};
+use super::port::Port;
 
 /// The generation after the last.
 pub(super) const DEAD: u32 = u32::MAX;
@@ -69,6 +71,10 @@ impl<D: Device> Shared<D> {
         tracing::warn!("{}: resetting the controller: {why}", self.device.name());
         // First of all, and seen by all before the registers change.
         self.generation.swap(generation.wrapping_add(1) % DEAD, Ordering::SeqCst);
+        let settled = |seat: &&Seat<D::Bar>| seat.settled.load(Ordering::Relaxed) == generation;
+        for seat in self.seats.iter().filter(settled).filter(|seat| self.hba.has_lost_link(seat.index)) {
+            seat.link_lost.store(true, Ordering::Relaxed);
+        }
         let stopped = hba::stop(&self.device, &self.hba);
         let restarted = match stopped {
             Ok(()) => self.device.set_bus_master(true).map_err(|error| Unstopped { error, harmless: true }),
@@ -94,19 +100,32 @@ impl<D: Device> Shared<D> {
         self.generation.swap(DEAD, Ordering::SeqCst);
     }
 
-    /// Stops all ports, in good order where nothing is in flight, and takes bus mastering away.
+    /// Flushes and parks the drives, stops all ports, in good order where nothing is in flight, and takes bus mastering away.
     pub(super) fn shut_down(&self) -> Result<(), Error> {
         let _order = lock(&self.order);
         self.alive()?;
-        self.generation.swap(DEAD, Ordering::SeqCst);
+        let generation = self.generation.swap(DEAD, Ordering::SeqCst);
         self.hba.set_interrupts(false);
+        let parked = self.seats.iter().fold(Ok(()), |parked, seat| parked.and(self.park(seat, generation)));
         // A port that is not in its seat belongs to an open queue; then, and if one does not obey, all are reset.
         let closed = self.seats.iter().all(|seat| lock(&seat.port).as_mut().is_some_and(|port| port.close().is_ok()));
         let stopped = if closed && self.others.is_empty() { Ok(()) } else { hba::stop(&self.device, &self.hba) };
         let owns_nothing = stopped.as_ref().err().is_none_or(|unstopped| unstopped.harmless);
         *lock(&self.death) = Some(Death { error: IoError::Gone, why: "it was shut down".into(), owns_nothing });
         let muzzled = self.device.set_bus_master(false);
-        stopped.map_err(|unstopped| unstopped.error).and(muzzled)
+        stopped.map_err(|unstopped| unstopped.error).and(muzzled).and(parked)
+    }
+
+    /// Flushes and parks the drive of `seat` if it was used and is ready: not one that is gone, or that an open queue has.
+    fn park(&self, seat: &Seat<D::Bar>, generation: u32) -> Result<(), Error> {
+        let mut held = lock(&seat.port);
+        let ready = |port: &&mut Port<D::Bar>| port.ready && port.generation == generation;
+        let Some(port) = held.as_mut().filter(ready).filter(|_| seat.used.load(Ordering::Relaxed)) else { return Ok(()) };
+        let parked = port.park(&Encoder::new(&seat.identity, &seat.info), &self.options);
+        if let Err(error) = &parked {
+            tracing::error!("{} port {}: not flushed and parked: {error}", self.device.name(), seat.index);
+        }
+        parked
     }
 }
 

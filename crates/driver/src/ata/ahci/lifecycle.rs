@@ -4,6 +4,7 @@
 //! for drives that do not end. (QEMU 7.2 moves the data of queued commands even after that.)
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ring3_device::{Deadline, Device, Error, poll_until};
@@ -12,6 +13,7 @@ use ring3_spec::ahci::SLOTS;
 use super::controller::Shared;
 use super::life::lock;
 use super::queue::{Parts, PortQueue};
+use super::revival::Revived;
 use super::slots::bits;
 
 /// A drive is given this long to end what it is doing when its queue is dropped.
@@ -40,14 +42,15 @@ impl<D: Device> PortQueue<D> {
         let mut queue = Self::new(Parts { port, depth, irq, shared, seat });
         // From here on dropping the queue gives the port back.
         let current = queue.port.ready && queue.port.generation == queue.shared.generation();
-        if !current && !queue.revive("it was left busy")? {
-            let name = queue.shared.device.name();
-            return Err(Error::Fatal(format!(
-                "{name} port {} has no drive, or another, since it was opened",
-                queue.port.index()
-            )));
-        }
-        Ok(queue)
+        queue.shared.seats[seat].used.store(true, Ordering::Relaxed);
+        let revived = if current { Revived::Ready } else { queue.revive("it was left busy")? };
+        let why = match revived {
+            Revived::Ready => return Ok(queue),
+            Revived::Nobody => "there is no drive any more",
+            Revived::Useless(_, why) => why,
+        };
+        let (name, index) = (queue.shared.device.name(), queue.port.index());
+        Err(Error::Fatal(format!("{name} port {index}: {why}; open the controller again")))
     }
 }
 
@@ -55,6 +58,9 @@ impl<D: Device> Drop for PortQueue<D> {
     fn drop(&mut self) {
         self.gate.close();
         let shared = self.shared.clone();
+        if self.issued & self.cached != 0 {
+            self.port.cache.wrote();
+        }
         if self.issued != 0 && !self.drained() && !self.withdrawn() {
             tracing::error!(
                 "{} port {}: the memory of its requests is given up: the device may still write to it",

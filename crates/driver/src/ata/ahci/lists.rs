@@ -17,7 +17,7 @@ use ring3_spec::ahci::fis::{RECEIVED_DEVICE_BITS, RECEIVED_REGISTER, REGISTER_DW
 use ring3_spec::ahci::{COMMAND_LIST_BYTES, HEADER_BYTES, HeaderFlags, RECEIVED_BYTES, REGION_BYTES, Region, TABLE_REGIONS};
 use ring3_spec::ata::{ErrorBits, SECTOR, Status, TrimRange};
 
-use super::super::command::Command;
+use super::super::command::{Command, Protocol};
 
 /// Bytes of a slot's table: a page, because QEMU's controller takes a table in one piece, and behind an IOMMU the pages of one that
 /// crosses into the next need not be neighbours in memory.
@@ -144,7 +144,7 @@ impl Lists {
         Ok(())
     }
 
-    /// Writes a command that reads 512 bytes for the driver itself into slot 0, whose own command comes back with
+    /// Writes a command of the driver itself, without data or one that reads 512 bytes, into slot 0, whose own command comes back with
     /// [`restore`](Self::restore) of what this returns.
     pub(super) fn write_own(&self, command: &Command) -> Result<[u64; 2], Error> {
         let (scratch, table) = (self.page.iova() + SCRATCH as u64, self.page.iova() + OWN_TABLE as u64);
@@ -155,7 +155,8 @@ impl Lists {
         };
         self.page.store_entry((OWN_TABLE + TABLE_REGIONS) / 8, &region.into_raw());
         let before = [self.page.load(0), self.page.load(1)];
-        self.page.store_entry(0, &[header_word(command, 1), table]);
+        let regions = u32::from(command.protocol != Protocol::NonData);
+        self.page.store_entry(0, &[header_word(command, regions), table]);
         Ok(before)
     }
 
@@ -248,7 +249,6 @@ fn frame_words(command: &Command) -> [u64; 3] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::command::Protocol;
     use super::*;
     use proptest::prelude::*;
     use ring3_device::dma::Memory;

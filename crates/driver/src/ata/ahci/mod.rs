@@ -18,6 +18,7 @@
 //! # Recovery
 //! See `recovery.rs` for commands, `revival.rs` for ports and `life.rs` for the controller.
 
+mod cache;
 mod controller;
 mod dispatch;
 mod drive;

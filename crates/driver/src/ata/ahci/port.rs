@@ -10,7 +10,9 @@ use ring3_spec::ahci::port::{self, Command as PortCommand, Interrupts, SataContr
 use ring3_spec::ahci::{fis::QueuedErrorLog, registers};
 use ring3_spec::ata::{ErrorBits, Identify, SECTOR, Signature, Status, TaskFile, device, opcode};
 
-use super::super::command::{Command, Protocol};
+use super::super::Options;
+use super::super::command::{Command, Encoder, Protocol, STANDBY};
+use super::cache::Cache;
 use super::lists::{Failure, Lists};
 
 /// ST and FRE are followed by CR and FR within this. [AHCI 10.1.2]
@@ -33,6 +35,11 @@ const ENABLED: Interrupts =
 const ROUTINE: Interrupts =
     Interrupts(0).with_register_frame(1).with_pio_frame(1).with_dma_frame(1).with_device_bits(1).with_region_done(1);
 
+/// Whether `events` are of a link that was lost, or of a drive that was plugged in.
+pub(super) fn is_link_change(events: Interrupts) -> bool {
+    events.connect_change() | events.phy_change() == 1
+}
+
 /// A port with the memory that its device knows.
 pub(super) struct Port<B> {
     index: u8,
@@ -42,6 +49,8 @@ pub(super) struct Port<B> {
     pub(super) generation: u32,
     /// It takes commands, and none is left over from before.
     pub(super) ready: bool,
+    /// What the drive's volatile cache may have lost.
+    pub(super) cache: Cache,
 }
 
 /// The interrupt registers of one port, for whoever holds them back or lets them through.
@@ -78,13 +87,15 @@ impl<B: Bar> Gate<B> {
 impl<B: Bar> Port<B> {
     /// Port `index` with its memory. The controller was reset, so the port is stopped.
     pub(super) fn new(bar: B, index: u8, lists: Lists, generation: u32) -> Result<Self, Error> {
-        Ok(Self { index, registers: Registers::new(bar, 0)?, lists: Arc::new(lists), generation, ready: false })
+        let cache = Cache::default();
+        Ok(Self { index, registers: Registers::new(bar, 0)?, lists: Arc::new(lists), generation, ready: false, cache })
     }
 
     /// The same port, to be kept in its seat when its queue ends.
     pub(super) fn again(&self) -> Result<Self, Error> {
         let registers = Registers::new(self.registers.bar().clone(), 0)?;
-        Ok(Self { index: self.index, registers, lists: self.lists.clone(), generation: self.generation, ready: self.ready })
+        let Self { index, generation, ready, cache, .. } = *self;
+        Ok(Self { index, registers, lists: self.lists.clone(), generation, ready, cache })
     }
 
     /// Makes room for `slots` commands. The port is stopped.
@@ -108,8 +119,11 @@ impl<B: Bar> Port<B> {
         Gate { bar: self.registers.bar().clone(), index: self.index }
     }
 
-    /// Tells the port its memory, and the drive to start up. Whether there is one shows later. [AHCI 10.1.2 steps 3 to 5]
-    pub(super) fn begin(&self) {
+    /// Tells the port its memory, and the drive to start up. Whether there is one shows later. The controller was reset, and the link
+    /// with it. [AHCI 10.1.2 steps 3 to 5]
+    pub(super) fn begin(&mut self) {
+        self.cache.expect_link_loss();
+        self.ready = false;
         let (list, received) = self.lists.addresses();
         self.registers.write(port::command_list(self.index), list as u32);
         self.registers.write(port::command_list_high(self.index), (list >> 32) as u32);
@@ -123,8 +137,16 @@ impl<B: Bar> Port<B> {
         self.registers.write(port::sata_control(self.index), SataControl(0).with_power(NO_POWER_SAVING));
     }
 
-    /// Forgets errors and interrupts. [AHCI 10.1.2 steps 5 and 6]
-    pub(super) fn clear(&self) {
+    /// Whether the link was lost, or a drive was plugged in, since errors were last forgotten.
+    pub(super) fn has_lost_link(&self) -> bool {
+        self.events().is_ok_and(is_link_change)
+    }
+
+    /// Forgets errors and interrupts, but for what they say of the drive's cache. [AHCI 10.1.2 steps 5 and 6]
+    pub(super) fn clear(&mut self) {
+        if self.has_lost_link() {
+            self.cache.lose_link();
+        }
         self.registers.write(port::sata_error(self.index), SataError(u32::MAX));
         self.registers.write(port::interrupt_status(self.index), Interrupts(u32::MAX));
         self.registers.write(registers::INTERRUPT_STATUS, 1 << self.index);
@@ -164,6 +186,7 @@ impl<B: Bar> Port<B> {
         poll_until(Deadline::after(STOP), "a port to start (PxCMD.CR = 1)", || {
             Ok((self.registers.read_alive(port::command(self.index))?.running() == 1).then_some(()))
         })?;
+        self.cache.expect_link();
         self.ready = true;
         Ok(())
     }
@@ -194,6 +217,8 @@ impl<B: Bar> Port<B> {
         let stopped = self.stop();
         self.pulse();
         let linked = self.has_drive(Self::link_deadline());
+        // What the reset did to the link is no news any more. [AHCI 10.4.2]
+        self.clear();
         // A port that did not stop by itself may do so now that its drive starts anew.
         if stopped.is_err() {
             self.stop()?;
@@ -213,7 +238,9 @@ impl<B: Bar> Port<B> {
     }
 
     /// COMRESET: what a drive was asked is forgotten, and it starts anew.
-    fn pulse(&self) {
+    fn pulse(&mut self) {
+        self.clear();
+        self.cache.expect_link_loss();
         let control = SataControl(0).with_power(NO_POWER_SAVING);
         self.registers.write(port::sata_control(self.index), control.with_detection(1));
         std::thread::sleep(COMRESET);
@@ -256,8 +283,14 @@ impl<B: Bar> Port<B> {
 
     /// Sends a command that reads 512 bytes, and waits for its end. Nothing else is in flight.
     fn fetch(&mut self, task: TaskFile, timeout: Duration, what: &'static str) -> Result<[u8; SECTOR], Error> {
+        self.execute(&Command { task, protocol: Protocol::PioIn }, timeout, what)?;
+        self.lists.own()
+    }
+
+    /// Sends a command without data, or one that reads 512 bytes, and waits for its end. Nothing else is in flight.
+    fn execute(&mut self, command: &Command, timeout: Duration, what: &'static str) -> Result<(), Error> {
         self.lists.forget_frames();
-        let before = self.lists.write_own(&Command { task, protocol: Protocol::PioIn })?;
+        let before = self.lists.write_own(command)?;
         self.issue(1, false);
         let ended = poll_until(Deadline::after(timeout), what, || {
             let frames = self.lists.take_frames(true);
@@ -283,7 +316,20 @@ impl<B: Bar> Port<B> {
         self.lists.restore(before);
         ended?;
         self.clear();
-        self.lists.own()
+        Ok(())
+    }
+
+    /// Makes the drive's cache durable and parks the drive, whose power may go then. Nothing is in flight.
+    pub(super) fn park(&mut self, encoder: &Encoder, options: &Options) -> Result<(), Error> {
+        if let Some(flush) = encoder.flush() {
+            self.execute(&flush, options.flush_timeout, "FLUSH CACHE")?;
+            self.cache.flushed();
+        }
+        match self.execute(&STANDBY, options.timeout, "STANDBY IMMEDIATE") {
+            // It has nothing to park.
+            Err(Error::Unsupported(_)) => Ok(()),
+            other => other,
+        }
     }
 
     /// What the drive says about itself. [ACS-3 7.12]

@@ -1,5 +1,6 @@
 //! What is at the ports: nothing, a disk, or something that is refused with the reason.
 
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 
 use ring3_device::dma::SegmentRules;
@@ -44,7 +45,7 @@ pub(super) fn all<D: Device>(device: &D, hba: &Hba<D::Bar>, options: &Options, f
     for index in hba.ports() {
         let lists = Lists::new(device.dma().arena(), 1, hba.limit())?;
         found.others.push(Port::new(hba.bar(), index, lists, 0)?);
-        let Some(port) = found.others.last() else { continue };
+        let Some(port) = found.others.last_mut() else { continue };
         port.begin();
         let since = Port::<D::Bar>::link_deadline();
         if hba.capabilities.staggered() == 1 && port.has_drive(since).unwrap_or(false) {
@@ -114,8 +115,9 @@ fn kind(signature: Signature) -> Result<(), Error> {
 fn seat<B: Bar>(port: Port<B>, identity: Identity, level: Level, options: &Options) -> Seat<B> {
     let max_transfer = options.max_transfer.unwrap_or(MAX_TRANSFER).min(MAX_TRANSFER);
     let segments = SegmentRules { align: 2, boundary: 2, max: MAX_REGIONS as u32 };
-    let info = identity.info(Limits { max_transfer, segments, level });
-    Seat { index: port.index(), info: Arc::new(info), identity, level, port: Mutex::new(Some(port)) }
+    let info = identity.info(Limits { max_transfer, segments, level, lowest: Level::Dma });
+    let (used, link_lost, settled) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
+    Seat { index: port.index(), info: Arc::new(info), identity, level, used, link_lost, settled, port: Mutex::new(Some(port)) }
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub(super) struct PortQueue<D: Device> {
     pub(super) level: Level,
     /// Slots whose command is a queued one.
     pub(super) queued: u32,
+    /// Slots whose write may be in the drive's cache when it has ended.
+    pub(super) cached: u32,
     /// Slots with queued commands that start at the next ring, because nothing is in line before them.
     pub(super) unrung: u32,
     /// Slots in line.
@@ -87,6 +89,7 @@ impl<D: Device> PortQueue<D> {
             encoder: Encoder::new(identity, &info),
             level,
             queued: 0,
+            cached: 0,
             unrung: 0,
             line: VecDeque::with_capacity(depth.into()),
             rung: 0,
@@ -166,6 +169,7 @@ impl<D: Device> Queue for PortQueue<D> {
             Ok(None) => self.nothing |= bit,
             Err(error) => return rejected(request, Some(error)),
         }
+        self.cached = self.cached & !bit | u32::from(self.encoder.leaves_in_cache(&request)) << slot;
         self.slots.fill(slot, request, self.patience.epoch());
         Ok(())
     }
@@ -173,6 +177,7 @@ impl<D: Device> Queue for PortQueue<D> {
     fn ring(&mut self) {
         self.done |= std::mem::take(&mut self.nothing);
         let unrung = std::mem::take(&mut self.unrung);
+        self.look_before_writing();
         let blocked = self.is_down() || self.rung > 0 || (self.plain && self.issued != 0);
         if unrung != 0 && !blocked {
             self.issue(unrung, true);

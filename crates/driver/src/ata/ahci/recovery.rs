@@ -8,14 +8,17 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ring3_class::block::{Completion, IoError};
+use ring3_class::block::{Completion, IoError, Operation};
 use ring3_device::{Device, Error};
 use ring3_spec::ahci::port::Interrupts;
 
-use super::super::{Level, status};
+use super::super::Level;
+use super::super::status::{self, Verdict};
 use super::life::{DEAD, lock};
 use super::lists::Failure;
+use super::port::is_link_change;
 use super::queue::PortQueue;
+use super::revival::Revived;
 use super::slots::bits;
 
 /// How often a request is handed to the device before it ends with an error.
@@ -31,8 +34,10 @@ pub(super) const OWN: Duration = Duration::from_secs(5);
 pub(super) struct State {
     troubles: u8,
     since: Option<Instant>,
-    /// The last reset of the controller did not help this drive; the next would only disturb the others.
-    pub(super) futile: bool,
+    /// Why the drive takes no more requests, and how they end.
+    end: Option<(IoError, String)>,
+    /// There was no drive when it was last looked for.
+    missing: bool,
 }
 
 /// What is wrong with a port.
@@ -50,11 +55,15 @@ pub(super) enum Trouble {
 
 impl<D: Device> PortQueue<D> {
     /// Looks whether the port and what is in flight are well, and mends what is not.
+    ///
+    /// [`Error::Gone`] and [`Error::Fatal`] say that there is no drive, and that it will take no request until the controller is opened
+    /// again: at each call, for as long as that is so.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
         let waiting = self.issued != 0 || self.rung > 0;
         if waiting && self.is_down() {
             return self.rejoin();
         }
+        self.usable()?;
         if self.issued != 0 && self.patience.look(now) {
             self.look()?;
         }
@@ -71,10 +80,23 @@ impl<D: Device> PortQueue<D> {
         self.recover(held, overdue, IoError::Timeout, "a command took too long")
     }
 
+    /// Fails if there is no drive, or none that will take a request.
+    fn usable(&self) -> Result<(), Error> {
+        self.shared.alive()?;
+        match &self.recovery.end {
+            Some((_, why)) => {
+                let (name, index) = (self.shared.device.name(), self.port.index());
+                Err(Error::Fatal(format!("{name} port {index}: {why}; open the controller again")))
+            }
+            None if self.recovery.missing => Err(Error::Gone),
+            None => Ok(()),
+        }
+    }
+
     /// What is wrong with the port, if anything is. Two reads.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         let Ok(events) = self.port.events() else { return Some(Trouble::Gone) };
-        if events.connect_change() | events.phy_change() == 1 {
+        if is_link_change(events) {
             return Some(Trouble::Link);
         }
         if events.0 & (Interrupts::FATAL.0 | Interrupts(0).with_overflow(1).0) == 0 {
@@ -117,7 +139,7 @@ impl<D: Device> PortQueue<D> {
             // What has ended before counts. (Of others there is one, and some controllers clear its bit although it failed.)
             let ended = self.issued & !self.port.outstanding(true);
             if self.shared.generation() == self.port.generation && self.port.is_running() {
-                self.done |= ended;
+                self.note_done(ended);
                 self.issued &= !ended;
             }
         }
@@ -166,14 +188,19 @@ impl<D: Device> PortQueue<D> {
         self.recover(held, held, IoError::Transport, &why)
     }
 
-    /// Ends the command in `slot`, which failed by itself, or repeats it if only its transfer did.
+    /// Ends the command in `slot`, which failed by itself, or repeats it if it may succeed the next time.
     fn blame(&mut self, slot: u8, failure: Failure) {
         let Failure { status, error } = failure;
-        if status::may_be_repeated(status, error) {
-            self.note_trouble("data were damaged on the cable (CRC)");
-            return self.repeat(1 << slot, 1 << slot, IoError::Transport);
+        let operation = self.slots.get(slot).map_or(Operation::Flush, |slot| slot.request.operation);
+        match status::verdict(operation, status, error) {
+            Verdict::Damaged => self.note_trouble("data were damaged on the cable (CRC)"),
+            Verdict::Faulted => {
+                let (name, index) = (self.shared.device.name(), self.port.index());
+                tracing::warn!("{name} port {index}: the drive could not do a command (DF)");
+            }
+            Verdict::Final(error) => return self.ended.push_back((slot, error)),
         }
-        self.ended.push_back((slot, status::io_error(status, error)));
+        self.repeat(1 << slot, 1 << slot, IoError::Transport);
     }
 
     /// Counts a trouble of the link; after several, commands are not queued any more.
@@ -211,21 +238,34 @@ impl<D: Device> PortQueue<D> {
         Ok(())
     }
 
-    /// Makes the port ready again, or ends everything.
+    /// Makes the port ready again, or ends everything, and says so.
     fn is_revived(&mut self, why: &str) -> Result<bool, Error> {
-        match self.revive(why) {
-            Ok(true) => return Ok(true),
-            Ok(false) => self.end_all(IoError::Gone),
-            Err(_) if self.shared.generation() == DEAD => {
-                self.end_all(self.shared.last_word());
-                self.shared.alive()?;
-            }
-            Err(error) => {
-                tracing::error!("{} port {}: {error}", self.shared.device.name(), self.port.index());
-                self.end_all(IoError::Timeout);
+        if self.recovery.end.is_none() {
+            match self.revive(why) {
+                Ok(Revived::Ready) => {
+                    self.recovery.missing = false;
+                    return Ok(true);
+                }
+                Ok(Revived::Nobody) => self.recovery.missing = true,
+                Ok(Revived::Useless(error, why)) => self.retire(error, why.into()),
+                Err(_) if self.shared.generation() == DEAD => {}
+                Err(error) => self.retire(IoError::Timeout, error.to_string()),
             }
         }
-        Ok(false)
+        let error = match &self.recovery.end {
+            _ if self.shared.generation() == DEAD => self.shared.last_word(),
+            Some((error, _)) => *error,
+            None => IoError::Gone,
+        };
+        self.end_all(error);
+        self.usable().map(|()| false)
+    }
+
+    /// The drive is given no more requests.
+    fn retire(&mut self, error: IoError, why: String) {
+        tracing::error!("{} port {}: {why}", self.shared.device.name(), self.port.index());
+        self.port.ready = false;
+        self.recovery.end = Some((error, why));
     }
 
     /// After a reset of the controller, or for a drive that was lost: the same for what is in flight now.

@@ -3,8 +3,13 @@
 //! # Steps
 //! An error of the drive: the port is stopped and started. Anything else, or if that fails: the drive is reset over its link, and asked
 //! whether it is still the same. If that fails, too, the controller is reset, which all its drives notice and none loses a request by. A
-//! drive that is not there any more ends its requests and leaves the others alone; it is looked for again when there is a request.
+//! drive that is not there any more ends its requests and leaves the others alone; it is looked for again when there is a request. One that
+//! no reset wakes up, another one in its place, and one that may have lost writes (`cache.rs`) are not used until the controller is
+//! opened again.
 
+use std::sync::atomic::Ordering;
+
+use ring3_class::block::IoError;
 use ring3_device::{Deadline, Device, Error};
 use ring3_spec::ata::Signature;
 
@@ -14,44 +19,54 @@ use super::port::Port;
 use super::queue::PortQueue;
 use super::recovery::OWN;
 
+/// What became of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Revived {
+    /// It takes commands again.
+    Ready,
+    /// There is no drive. It may come back.
+    Nobody,
+    /// There is one, and it must not be used: how requests end, and why.
+    Useless(IoError, &'static str),
+}
+
 impl<D: Device> PortQueue<D> {
-    /// Makes the port ready; false if there is no drive any more. Whatever the end, the device owns nothing of what was in flight, or
-    /// the controller is dead.
-    pub(super) fn revive(&mut self, why: &str) -> Result<bool, Error> {
+    /// Makes the port ready. Whatever the end, the device owns nothing of what was in flight, or the controller is dead.
+    ///
+    /// An error is the drive's last: neither its own reset nor the controller's has helped.
+    pub(super) fn revive(&mut self, why: &str) -> Result<Revived, Error> {
         let shared = self.shared.clone();
+        let mut futile = false;
         loop {
             let order = lock(&shared.order);
             let generation = shared.generation();
             if generation == DEAD {
                 drop(order);
-                return shared.alive().map(|()| false);
+                return shared.alive().map(|()| Revived::Nobody);
             }
             tracing::warn!("{} port {}: {why}: resetting the drive", shared.device.name(), self.port.index());
             let result = self.relink(generation);
             let proven = result.is_ok() || self.port.stop().is_ok();
             drop(order);
-            match result {
-                Ok(ready) => {
-                    self.recovery.futile &= !ready;
-                    return Ok(ready);
-                }
-                Err(error) => {
-                    // One reset of the controller for the drive's sake; a second only as the proof that the device owns nothing.
-                    let futile = std::mem::replace(&mut self.recovery.futile, true);
-                    if !(futile && proven) {
-                        shared.reset(generation, &format!("port {}: {error}", self.port.index()))?;
-                    }
-                    if futile {
-                        return Err(error);
-                    }
-                }
+            let Err(error) = result else { return result };
+            // One reset of the controller for the drive's sake; a second only as the proof that the device owns nothing.
+            if !(futile && proven) {
+                shared.reset(generation, &format!("port {}: {error}", self.port.index()))?;
+            }
+            if std::mem::replace(&mut futile, true) {
+                // Whoever opens the drive once more must not believe that it was there all the time.
+                self.port.cache.lose();
+                return Err(error);
             }
         }
     }
 
-    /// Resets the drive, waits for it, and asks whether it is the one that it was; false if not, or if there is none.
-    fn relink(&mut self, generation: u32) -> Result<bool, Error> {
-        let (ready, shared) = (self.shared.options.ready_timeout, self.shared.clone());
+    /// Resets the drive, waits for it, and asks whether it is the one that it was, with all that it was given.
+    fn relink(&mut self, generation: u32) -> Result<Revived, Error> {
+        let ready = self.shared.options.ready_timeout;
+        if self.shared.seats[self.seat].link_lost.swap(false, Ordering::Relaxed) {
+            self.port.cache.lose_link();
+        }
         let linked = if self.port.generation == generation {
             self.port.reset_link()?
         } else {
@@ -60,23 +75,30 @@ impl<D: Device> PortQueue<D> {
             self.port.generation = generation;
             matches!(self.port.has_drive(Port::<D::Bar>::link_deadline()), Ok(true))
         };
-        if !linked {
-            return Ok(false);
-        }
-        if self.port.signature(Deadline::after(ready))? != Signature::Ata {
-            return Ok(false);
+        if !linked || self.port.signature(Deadline::after(ready))? != Signature::Ata {
+            self.port.cache.lose();
+            return Ok(Revived::Nobody);
         }
         self.port.start()?;
         let identity = Identity::new(&self.port.identify(OWN)?)?;
-        if !self.is_same(&identity) {
-            tracing::error!("{} port {}: there is another drive now; open it again", shared.device.name(), self.port.index());
+        let useless = if !self.is_same(&identity) {
+            Some((IoError::Gone, "there is another drive now"))
+        } else if identity.cache && !self.shared.seats[self.seat].identity.cache {
+            Some((IoError::Transport, "its write cache was off and is on, so that its users do not flush it"))
+        } else if self.port.cache.has_lost() {
+            Some((IoError::Transport, "its link was lost, and perhaps its power, with writes that were not flushed"))
+        } else {
+            None
+        };
+        if let Some((error, why)) = useless {
             self.port.stop()?;
-            return Ok(false);
+            return Ok(Revived::Useless(error, why));
         }
+        self.shared.seats[self.seat].settled.store(generation, Ordering::Relaxed);
         if self.waiter.armed() {
             self.gate.open();
         }
-        Ok(true)
+        Ok(Revived::Ready)
     }
 
     fn is_same(&self, now: &Identity) -> bool {

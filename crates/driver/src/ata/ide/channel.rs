@@ -19,7 +19,7 @@ use ring3_spec::ata::{ErrorBits, Status};
 use ring3_spec::ide::{CHANNELS, DRIVES};
 
 use super::super::command::Command;
-use super::super::status;
+use super::super::status::{self, Verdict};
 use super::function::Function;
 use super::line::Line;
 use super::ports::Ports;
@@ -94,10 +94,10 @@ pub(super) struct Channel<D: Device> {
 }
 
 impl<D: Device> Channel<D> {
-    /// Channel `number` of `function`, with no drives yet.
-    pub(super) fn new(function: Arc<Function<D>>, number: u8) -> Result<Self, Error> {
+    /// Channel `number` of `function`, with no drives yet; with `dma`, it may use its bus master if it has one.
+    pub(super) fn new(function: Arc<Function<D>>, number: u8, dma: bool) -> Result<Self, Error> {
         let ports = Ports::new(&function.device, number, function.has_dma(), function.chip.has_wide_data())?;
-        let table = if ports.has_bus_master() { Some(Table::new(function.device.dma().arena())?) } else { None };
+        let table = if dma && ports.has_bus_master() { Some(Table::new(function.device.dma().arena())?) } else { None };
         Ok(Self {
             ports,
             table,
@@ -200,21 +200,52 @@ impl<D: Device> Channel<D> {
 
     /// Makes of the end of the running command a completion, or gives it to the drive once more; starts the next.
     pub(super) fn finish(&mut self, end: End) {
-        let Some(running) = &self.running else { return };
-        let (drive, attempts) = (running.drive, running.attempts);
+        let Some(Running { drive, attempts, request, .. }) = &self.running else { return };
+        let (drive, attempts, operation) = (*drive, *attempts, request.operation);
         match end {
-            End::Done => {
-                if let Some(line) = self.line(drive) {
-                    line.note_success();
+            End::Done => match self.note_done(drive) {
+                Ok(result) => self.end(result),
+                Err(_) => return self.trouble = Some(Trouble::Reset("it does not say who it is", IoError::Timeout)),
+            },
+            End::Failed(status, error) => match status::verdict(operation, status, error) {
+                Verdict::Damaged => return self.repeat_damaged(drive, attempts),
+                Verdict::Faulted if attempts < ATTEMPTS => {
+                    tracing::warn!("{}: it could not do a command (DF)", self.name_of(drive));
+                    return self.repeat();
                 }
-                self.end(Ok(()));
-            }
-            End::Failed(status, error) if status::may_be_repeated(status, error) => return self.repeat_damaged(drive, attempts),
-            End::Failed(status, error) => self.end(Err(status::io_error(status, error))),
+                Verdict::Faulted => self.end(Err(IoError::Transport)),
+                Verdict::Final(error) => self.end(Err(error)),
+            },
             End::Short if attempts < ATTEMPTS => return self.repeat(),
             End::Short => self.end(Err(IoError::Transport)),
         }
         self.start_next();
+    }
+
+    /// Notes that the running command of `drive` has ended well, and says how its request ends; an error if the drive does not say who
+    /// it is.
+    #[inline]
+    fn note_done(&mut self, drive: u8) -> Result<Result<(), IoError>, Error> {
+        let (Some(running), Some(line)) = (&self.running, self.lines[usize::from(drive & 1)].as_deref_mut()) else {
+            return Ok(Ok(()));
+        };
+        line.note_success();
+        line.written |= line.encoder.leaves_in_cache(&running.request);
+        if running.request.operation == Operation::Flush && line.written { self.confirm_flush(drive) } else { Ok(Ok(())) }
+    }
+
+    /// Whether the drive that has flushed is the one that was written: one whose power was gone meanwhile has nothing to flush, and has
+    /// lost its settings, too.
+    #[cold]
+    fn confirm_flush(&mut self, drive: u8) -> Result<Result<(), IoError>, Error> {
+        let now = self.read_settings(drive)?;
+        let Some(line) = self.line(drive) else { return Ok(Ok(())) };
+        if line.settings.is_none_or(|settings| settings == now) {
+            line.written = false;
+            return Ok(Ok(()));
+        }
+        self.lose_writes(drive);
+        Ok(Err(IoError::Transport))
     }
 
     /// A transfer was damaged on the cable: once more, in a slower mode if that happens often.

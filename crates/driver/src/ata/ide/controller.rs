@@ -18,8 +18,8 @@ const REACH: u64 = 1 << 32;
 
 /// A PCI IDE controller.
 ///
-/// Dropping the last of a controller and its drives and queues stops the bus masters, switches the drives' interrupts off and takes
-/// the bus away from the function.
+/// Dropping the last of a controller and its drives and queues flushes and parks the drives that were used, stops the bus masters,
+/// switches the drives' interrupts off and takes the bus away from the function.
 pub struct Controller<D: Device> {
     shared: Arc<Shared<D>>,
     drives: Vec<Drive<D>>,
@@ -47,12 +47,14 @@ impl<D: Device> Controller<D> {
             device.set_bus_master(true)?;
         }
         let function = Arc::new(Function::new(device, chip, options, dma));
-        let enabled = chip.enabled(&function.device);
+        let (enabled, simplex) = (chip.enabled(&function.device), dma && is_simplex(&function.device));
         let mut refused = Vec::new();
         let mut channels: [Option<Channel<D>>; CHANNELS as usize] = [None, None];
         for number in (0..CHANNELS).filter(|&number| enabled[usize::from(number)]) {
             chip.enable(&function.device, number)?;
-            channels[usize::from(number)] = open_channel(&function, number, &mut refused)?;
+            // A simplex function has one transfer at a time: the first channel with drives has it, the other one PIO. [BMIDE 3.2]
+            let free = !simplex || channels[0].as_ref().is_none_or(|primary| primary.drives() == 0);
+            channels[usize::from(number)] = open_channel(&function, number, free, &mut refused)?;
         }
         if channels.iter().all(Option::is_none) {
             let name = function.device.name();
@@ -111,13 +113,20 @@ impl<D: Device> Controller<D> {
     }
 }
 
-/// Probes channel `number`; `None` if it has no ports.
+impl<D: Device> Drop for Shared<D> {
+    fn drop(&mut self) {
+        self.channels.iter().flatten().for_each(|channel| lock(channel).park());
+    }
+}
+
+/// Probes channel `number`, which may use its bus master if `dma`; `None` if it has no ports.
 fn open_channel<D: Device>(
     function: &Arc<Function<D>>,
     number: u8,
+    dma: bool,
     refused: &mut Vec<(String, Error)>,
 ) -> Result<Option<Channel<D>>, Error> {
-    let mut channel = match Channel::new(function.clone(), number) {
+    let mut channel = match Channel::new(function.clone(), number, dma) {
         Ok(channel) => channel,
         Err(Error::Unsupported(_)) => return Ok(None),
         Err(error) => return Err(error),
@@ -135,6 +144,12 @@ fn has_bus_masters<D: Device>(device: &D) -> bool {
         registers.write(bus_master::command(channel), BusMasterCommand(0));
     }
     true
+}
+
+/// Whether only one of the channels' bus masters may be active at a time. [BMIDE 3.2]
+fn is_simplex<D: Device>(device: &D) -> bool {
+    let registers = device.bar(BUS_MASTER_BAR).and_then(|bar| Registers::new(bar, 2 * u64::from(bus_master::STRIDE)));
+    registers.is_ok_and(|registers| registers.read(bus_master::status(0)).simplex() == 1)
 }
 
 /// Fails unless the arena lies where 32 address lines reach.

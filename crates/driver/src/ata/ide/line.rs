@@ -10,6 +10,7 @@ use super::super::identity::{Identity, Limits};
 use super::super::options::Level;
 use super::mode::{Mode, best_pio};
 use super::prd::{MAX_TRANSFER, RULES};
+use super::settings::Settings;
 
 /// Most sectors of one PIO data block: what drives have offered since there is READ MULTIPLE, and what a block buffer is made for.
 const MAX_MULTIPLE: u8 = 16;
@@ -30,6 +31,12 @@ pub(super) struct Line {
     pub(super) open: bool,
     /// It takes no command any more; requests end like this.
     pub(super) dead: Option<IoError>,
+    /// A queue of it was open.
+    pub(super) used: bool,
+    /// Writes have ended since the last flush that ended well, and may be in its cache.
+    pub(super) written: bool,
+    /// What it was set to, as it says itself; what a loss of its power takes away.
+    pub(super) settings: Option<Settings>,
     /// Rung and not started, in order.
     pub(super) waiting: VecDeque<Request>,
     /// Ended and not reaped.
@@ -54,6 +61,9 @@ impl Line {
             block_size: identity.block_size,
             open: false,
             dead: None,
+            used: false,
+            written: false,
+            settings: None,
             waiting: VecDeque::new(),
             done: VecDeque::new(),
             damages: 0,
@@ -122,5 +132,6 @@ fn limits(mode: Mode, max_transfer: Option<u32>) -> Limits {
         max_transfer: max_transfer.unwrap_or(u32::MAX).min(MAX_TRANSFER),
         segments: RULES,
         level: if mode == Mode::Pio { Level::Pio } else { Level::Dma },
+        lowest: Level::Pio,
     }
 }

@@ -79,7 +79,7 @@ impl<D: Device> Channel<D> {
                 refused.push((drive, error));
                 self.start_over();
                 // What the master was told before is lost.
-                self.revive_drives();
+                self.revive_drives(false);
             }
         }
         self.size_block();

@@ -46,7 +46,7 @@ impl<D: Device> DriveQueue<D> {
         if line.open {
             return Err(Error::Busy(format!("the queue of {name} is open: an IDE drive has one; close it first")));
         }
-        line.open = true;
+        (line.open, line.used) = (true, true);
         line.waiting.reserve(depth.into());
         line.done.reserve(depth.into());
         let (encoder, level) = (line.encoder.clone(), line.level());

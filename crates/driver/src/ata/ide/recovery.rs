@@ -115,7 +115,7 @@ impl<D: Device> Channel<D> {
         if let Some(running) = &mut self.running {
             running.attempts = 0;
         }
-        self.apply_mode(drive).is_ok()
+        self.apply_mode(drive).and_then(|()| self.remember_settings(drive)).is_ok()
     }
 
     /// Stops the transfer and the drives, sets them up anew, and gives the running command to its drive once more.
@@ -128,11 +128,13 @@ impl<D: Device> Channel<D> {
         if self.function.is_gone() {
             return self.die(IoError::Gone);
         }
+        // A reset of the function may reset the drives by their wire, which takes their transfer modes as a loss of power does.
+        let hard = self.generation != self.function.generation();
         self.generation = self.function.generation();
         if let Err(error) = self.function.chip.enable(&self.function.device, self.number) {
             tracing::warn!("{}: switching channel {} on: {error}", self.function.device.name(), self.number);
         }
-        self.revive_drives();
+        self.revive_drives(hard);
         if !self.polled {
             self.use_interrupts();
         }
@@ -154,15 +156,15 @@ impl<D: Device> Channel<D> {
     }
 
     /// Resets the drives and sets them up. One that does not come back twice is dead; the other must be reset once more then, because
-    /// a busy drive that is selected does not let go of the bus.
-    pub(super) fn revive_drives(&mut self) {
+    /// a busy drive that is selected does not let go of the bus. After a `hard` reset it is no news that drives have lost their settings.
+    pub(super) fn revive_drives(&mut self, hard: bool) {
         let mut failures = [0; DRIVES as usize];
         loop {
             self.reset_drives();
             let deadline = Deadline::after(self.function.options.ready_timeout);
             let mut all_well = true;
             for (drive, failures) in (0..DRIVES).zip(&mut failures) {
-                let Err(error) = self.revive(drive, deadline) else { continue };
+                let Err(error) = self.revive(drive, deadline, hard) else { continue };
                 (all_well, *failures) = (false, *failures + 1);
                 tracing::error!("{}: it does not come back from a reset: {error}", self.name_of(drive));
                 let end = if matches!(error, Error::Gone) { IoError::Gone } else { IoError::Timeout };
@@ -180,15 +182,39 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Waits for `drive` after a reset and sets it up, unless it is dead.
-    fn revive(&mut self, drive: u8, deadline: Deadline) -> Result<(), Error> {
+    /// Waits for `drive` after a reset and sets it up, unless it is dead, or has lost what was written.
+    fn revive(&mut self, drive: u8, deadline: Deadline, hard: bool) -> Result<(), Error> {
         if self.line(drive).is_none_or(|line| line.dead.is_some()) {
             return Ok(());
         }
         if !self.await_drive(drive, deadline)? || is_absent(self.ports.alternate()) {
             return Err(Error::Gone);
         }
+        if !hard && self.has_lost_mode(drive)? {
+            self.lose_writes(drive);
+            return Ok(());
+        }
         self.apply_settings(drive)
+    }
+
+    /// Whether `drive`, with writes in its cache, has lost its Ultra DMA mode, which it keeps in a reset of the drives and loses with its
+    /// power. Of other modes the standard does not say that they stay, so that nothing can be told of them. [ATA-6 Ultra DMA feature set]
+    fn has_lost_mode(&mut self, drive: u8) -> Result<bool, Error> {
+        let Some(line) = self.line(drive) else { return Ok(false) };
+        match line.settings {
+            Some(before) if line.written && before.has_ultra_dma() => Ok(!self.read_settings(drive)?.has_ultra_dma()),
+            _ => Ok(false),
+        }
+    }
+
+    /// What `drive` had in its cache is lost: it takes no more requests.
+    pub(super) fn lose_writes(&mut self, drive: u8) {
+        tracing::error!("{}: its power was gone, with writes that were not flushed: they are lost", self.name_of(drive));
+        if let Some(line) = self.line(drive) {
+            line.dead = Some(IoError::Transport);
+            line.end_waiting(IoError::Transport);
+        }
+        self.news[usize::from(drive & 1)] = true;
     }
 
     /// Goes on after a reset.

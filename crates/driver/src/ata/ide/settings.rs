@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use ring3_device::{Deadline, Device, Error, poll_until};
-use ring3_spec::ata::{ErrorBits, SECTOR, Status, TaskFile, device, opcode};
+use ring3_spec::ata::{ErrorBits, Identify, SECTOR, Status, TaskFile, device, opcode};
+use ring3_spec::ide::DRIVES;
 
+use super::super::command::{Command, STANDBY};
 use super::channel::Channel;
 use super::mode::{Mode, pio_code};
 use super::transfer::is_absent;
@@ -22,8 +24,33 @@ pub(super) enum Answer {
     Nobody,
 }
 
+/// What a drive was set to, as it says itself: the block of READ MULTIPLE and the transfer modes that are selected. A reset of the drives
+/// may take it away, a loss of their power does. [ACS-3 7.12.6: words 59, 63 and 88]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Settings {
+    multiple: u16,
+    multiword_dma: u16,
+    ultra_dma: u16,
+}
+
+impl Settings {
+    fn of(data: &Identify) -> Self {
+        let selected = |word: u16| word >> 8;
+        Self {
+            multiple: data.multiple() & 0x1ff,
+            multiword_dma: selected(data.multiword_dma()),
+            ultra_dma: selected(data.ultra_dma()),
+        }
+    }
+
+    /// Whether an Ultra DMA mode is selected.
+    pub(super) fn has_ultra_dma(self) -> bool {
+        self.ultra_dma != 0
+    }
+}
+
 impl<D: Device> Channel<D> {
-    /// Gives `drive` a command and waits for its end by looking; with `data`, takes one block of it.
+    /// Gives `drive` a command and waits for its end by looking, `limit` at most; with `data`, takes one block of it.
     pub(super) fn execute(
         &mut self,
         drive: u8,
@@ -32,7 +59,7 @@ impl<D: Device> Channel<D> {
         limit: Duration,
     ) -> Result<Answer, Error> {
         self.idle = false;
-        let deadline = Deadline::after(limit.min(self.function.options.timeout));
+        let deadline = Deadline::after(limit);
         self.ports.select(drive);
         self.ports.settle();
         // A packet drive has no status bit set until it has had a command.
@@ -78,7 +105,7 @@ impl<D: Device> Channel<D> {
         if multiple > 0 {
             let task =
                 TaskFile { command: opcode::SET_MULTIPLE, count: multiple.into(), device: device::LBA, ..TaskFile::default() };
-            let refused = !matches!(self.execute(drive, &task, None, SETTING)?, Answer::Done);
+            let refused = !matches!(self.execute(drive, &task, None, self.promptness())?, Answer::Done);
             if refused && let Some(line) = self.line(drive) {
                 line.identity.multiple = 0;
             }
@@ -87,7 +114,67 @@ impl<D: Device> Channel<D> {
         if let Some(line) = self.line(drive) {
             line.set_encoder(max_transfer);
         }
+        self.remember_settings(drive)
+    }
+
+    /// How long a drive may take for a command that sets or tells something.
+    fn promptness(&self) -> Duration {
+        SETTING.min(self.function.options.timeout)
+    }
+
+    /// Notes what `drive` says that it is set to.
+    pub(super) fn remember_settings(&mut self, drive: u8) -> Result<(), Error> {
+        let settings = self.read_settings(drive)?;
+        if let Some(line) = self.line(drive) {
+            line.settings = Some(settings);
+        }
         Ok(())
+    }
+
+    /// What `drive` says that it is set to.
+    pub(super) fn read_settings(&mut self, drive: u8) -> Result<Settings, Error> {
+        let task = TaskFile { command: opcode::IDENTIFY, device: device::LBA, ..TaskFile::default() };
+        let mut bytes = [0; SECTOR];
+        match self.execute(drive, &task, Some(&mut bytes), self.promptness())? {
+            Answer::Done => {}
+            Answer::Refused(..) => return Err(Error::Protocol("it does not say who it is any more".into())),
+            Answer::Nobody => return Err(Error::Gone),
+        }
+        let data = Identify::from_bytes(&bytes).ok_or_else(|| Error::Protocol("its identify data are too short".into()))?;
+        Ok(Settings::of(&data))
+    }
+
+    /// Makes the cache of each drive that was used durable and parks it, whose power may go then. Nothing is in flight. A drive that does
+    /// not answer is not there for the next one either; it is left alone.
+    pub(super) fn park(&mut self) {
+        for drive in 0..DRIVES {
+            let Some(line) = self.line(drive).filter(|line| line.used && line.dead.is_none()) else { continue };
+            let flush = line.encoder.flush();
+            if self.running.is_some() || self.trouble.is_some() || self.is_reset_under_us() || self.function.is_gone() {
+                return;
+            }
+            if let Err(error) = self.park_drive(drive, flush) {
+                tracing::error!("{}: not flushed and parked: {error}", self.name_of(drive));
+            }
+        }
+    }
+
+    fn park_drive(&mut self, drive: u8, flush: Option<Command>) -> Result<(), Error> {
+        let (timeout, flush_timeout) = (self.function.options.timeout, self.function.options.flush_timeout);
+        if let Some(flush) = flush {
+            match self.execute(drive, &flush.task, None, flush_timeout)? {
+                Answer::Done => {}
+                Answer::Nobody => return Err(Error::Gone),
+                Answer::Refused(status, error) => {
+                    return Err(Error::Protocol(format!(
+                        "FLUSH CACHE failed with status {:#04x}, error {:#04x}",
+                        status.0, error.0
+                    )));
+                }
+            }
+        }
+        // One that refuses has nothing to park.
+        self.execute(drive, &STANDBY.task, None, timeout).map(drop)
     }
 
     /// Sets `drive` and the chip to the drive's mode, or to the fastest slower one that it takes.
@@ -133,7 +220,7 @@ impl<D: Device> Channel<D> {
             device: device::LBA,
             ..TaskFile::default()
         };
-        match self.execute(drive, &task, None, SETTING)? {
+        match self.execute(drive, &task, None, self.promptness())? {
             Answer::Done => Ok(true),
             Answer::Refused(..) => Ok(false),
             Answer::Nobody => Err(Error::Gone),
