@@ -6,6 +6,7 @@ mod owner;
 
 use std::time::Duration;
 
+use ring3_backend::sim::Timing;
 use ring3_backend::sim::ahci::{AhciHandle, SimAhci};
 use ring3_backend::{OpenOptions, Uri, sim};
 use ring3_class::block::{Disk, Queue, Request};
@@ -30,6 +31,8 @@ pub struct Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
+        // The drives are flushed at the end, and whoever held commands does not release that one.
+        self.handle.set_timing(Timing::Inline);
         let complaints = self.handle.complaints();
         assert!(complaints.is_empty() || std::thread::panicking(), "{complaints:#?}");
     }
