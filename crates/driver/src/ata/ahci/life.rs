@@ -106,14 +106,15 @@ impl<D: Device> Shared<D> {
         self.alive()?;
         let generation = self.generation.swap(DEAD, Ordering::SeqCst);
         self.hba.set_interrupts(false);
-        let parked = self.seats.iter().fold(Ok(()), |parked, seat| parked.and(self.park(seat, generation)));
+        // All of them, whatever becomes of one.
+        let parked: Vec<_> = self.seats.iter().map(|seat| self.park(seat, generation)).collect();
         // A port that is not in its seat belongs to an open queue; then, and if one does not obey, all are reset.
         let closed = self.seats.iter().all(|seat| lock(&seat.port).as_mut().is_some_and(|port| port.close().is_ok()));
         let stopped = if closed && self.others.is_empty() { Ok(()) } else { hba::stop(&self.device, &self.hba) };
         let owns_nothing = stopped.as_ref().err().is_none_or(|unstopped| unstopped.harmless);
         *lock(&self.death) = Some(Death { error: IoError::Gone, why: "it was shut down".into(), owns_nothing });
         let muzzled = self.device.set_bus_master(false);
-        stopped.map_err(|unstopped| unstopped.error).and(muzzled).and(parked)
+        stopped.map_err(|unstopped| unstopped.error).and(muzzled).and(parked.into_iter().collect())
     }
 
     /// Flushes and parks the drive of `seat` if it was used and is ready: not one that is gone, or that an open queue has.
