@@ -20,9 +20,7 @@ KEPT = ("critical", "entry", "unknown", "fixed", "region", "lock", "section", "i
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plans all drivers of the families. 1 when the judge finds a fault in a plan, or one could not be made for another reason
-    than a file that cannot be read.
-    """
+    """Plans all drivers of the families. 1 when the judge finds a fault or the planner failed; unread files are lines."""
     if arguments.driver or arguments.check or arguments.profile or arguments.curve:
         raise Refusal("--all plans every driver without a profile: leave DRIVER, --check, --profile and --curve out")
     asked = families.asked(tuple(arguments.family or families.DEFAULT))
