@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from ring3_split.context import Stated
 from ring3_split.distribution import open_kernel
+from ring3_split.errors import Refusal
 from ring3_split.kernel import Kernel
 from ring3_split.plan import Side, planner, subject, weights
 from ring3_split.plan.check import check
-from ring3_split.plan.subject import Subject
+from ring3_split.plan.subject import Known, Subject
 
 pytestmark = pytest.mark.kernel
 DRIVERS = ("e1000", "8139too", "pcnet32", "snd-ens1370")
@@ -80,3 +82,34 @@ def test_no_function_that_propagation_keeps_for_a_rule_can_be_moved(driver: str,
             verdict = check(whole, made)
             assert verdict.faults or verdict.assumptions
             placed.placement = Side.KERNEL
+
+
+NO_BOND = Stated("process", "no bond is made: only bonding's monitor asks under RCU")
+
+
+def test_what_a_plan_states_of_the_kernel_goes_before_the_tables_and_is_an_assumption(kernel: Kernel) -> None:
+    stated = {"ethtool_ops.get_link": NO_BOND, "net_device_ops.ndo_eth_ioctl": NO_BOND}
+    whole = subject.load(kernel, "e1000", "field", known=Known(stated=stated))
+    made = planner.propagate(whole, weights.places(whole))
+    assert (made.totals.kernel_functions, made.totals.kernel_percent) == (59, 23.7)
+    assert made.contexts == stated
+    verdict = check(whole, made)
+    assert verdict.holds
+    assert {finding.function.rpartition(":")[2] for finding in verdict.assumptions if finding.rule == "stated"} == {
+        "e1000_get_link",
+        "e1000_ioctl",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "why", "words"),
+    [
+        ("ethtool_ops.get_lnik", "a reason", r"does not call e1000 by 'ethtool_ops.get_lnik'; near names: ethtool_ops.get_link"),
+        ("ethtool_ops.get_link", " ", "ethtool_ops.get_link has no `why`"),
+    ],
+)
+def test_a_statement_that_is_about_nothing_or_without_a_reason_is_refused(
+    kernel: Kernel, name: str, why: str, words: str
+) -> None:
+    with pytest.raises(Refusal, match=words):
+        subject.load(kernel, "e1000", "field", known=Known(stated={name: Stated("process", why)}))

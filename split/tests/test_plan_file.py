@@ -160,3 +160,25 @@ def test_every_function_has_a_reason_and_one_that_stays_a_rule(seed: int) -> Non
         for placed in made.functions.values():
             assert placed.reason
             assert (placed.rule != "") == (placed.placement is not Side.USER)
+
+
+STATED = '\n[contexts."ops.ioctl"]\ncontext = "{}"\nwhy = "{}"\n'
+
+
+def stated(tmp_path: Path, context: str, why: str = "d/core.c: nobody holds a lock") -> Plan:
+    file = tmp_path / "stated.toml"
+    save(plan(), file)
+    file.write_text(file.read_text() + STATED.format(context, why))
+    return load(file)
+
+
+def test_a_context_that_a_person_states_is_written_again(tmp_path: Path) -> None:
+    made = stated(tmp_path, "process")
+    assert made.contexts["ops.ioctl"].context == "process"
+    save(made, tmp_path / "again.toml")
+    assert load(tmp_path / "again.toml") == made
+
+
+def test_a_context_that_is_neither_process_nor_atomic_is_refused_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="contexts"):
+        stated(tmp_path, "sometimes")

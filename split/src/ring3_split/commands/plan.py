@@ -65,6 +65,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--curve", nargs="?", type=Path, const=Path(), metavar="PICTURE", help="all best cuts, and a picture of them"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the plan, to be read and edited; with --all, a folder")
+    parser.add_argument(
+        "--contexts",
+        type=Path,
+        metavar="PLAN",
+        help="an earlier plan whose [contexts], which a person has stated, hold for this one",
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable")
     source_options.add(parser)
     parser.set_defaults(run=run)
@@ -100,7 +106,9 @@ def _plan(arguments: argparse.Namespace) -> int:
     """Makes a plan; shows it, and writes what is asked for."""
     kernel = source_options.kernel(arguments)
     profile = record.load(arguments.profile) if arguments.profile else None
-    whole = subject.load(kernel, arguments.driver, arguments.precision or "field", arguments.jobs, profile)
+    stated = plan.load(arguments.contexts).contexts if arguments.contexts else {}
+    known = subject.Known(profile, stated)
+    whole = subject.load(kernel, arguments.driver, arguments.precision or "field", arguments.jobs, known)
     counted = weights.measured(whole, profile) if profile else weights.places(whole)
     propagated = planner.propagate(whole, counted)
     made = propagated if arguments.method == "propagation" else planner.cut(whole, counted, arguments.cost)
@@ -125,12 +133,13 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     """Judges a plan."""
-    if arguments.driver or arguments.out or arguments.curve:
-        raise Refusal("--check judges a plan and makes none: leave DRIVER, --out and --curve out")
+    if arguments.driver or arguments.out or arguments.curve or arguments.contexts:
+        raise Refusal("--check judges a plan and makes none: leave DRIVER, --out, --curve and --contexts out")
     made = plan.load(arguments.check)
     kernel = source_options.kernel(arguments)
     profile = record.load(arguments.profile) if arguments.profile else None
-    whole = subject.load(kernel, made.driver, arguments.precision or made.precision, arguments.jobs, profile)
+    known = subject.Known(profile, made.contexts)
+    whole = subject.load(kernel, made.driver, arguments.precision or made.precision, arguments.jobs, known)
     counted = weights.measured(whole, profile) if profile else weights.places(whole)
     verdict = check(whole, made)
     if verdict.read:

@@ -9,6 +9,7 @@ tables with the kernel's own code (cores.py, reach.py, evidence.py).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -21,6 +22,7 @@ from ring3_split.graph import EXPORT, Graph
 from ring3_split.model import Stored
 
 Context = Literal["atomic", "process"]
+STATED = "stated by the plan"  # the source of what a person says
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,6 +33,13 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rtnl: bool = False
     why: str = ""
     despite: str = ""  # why a call in atomic context that the reader sees in the kernel is none; else the test fails
+
+
+class Stated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a person says of a field or an argument, for one driver: it goes before the tables, and is never taken for proved."""
+
+    context: Context
+    why: str
 
 
 @dataclass(frozen=True)
@@ -70,20 +79,20 @@ def parse(text: bytes, name: str) -> dict[str, Row]:
     return rows
 
 
-def of(graph: Graph) -> dict[str, tuple[Entry, ...]]:
-    """The entries of which the table knows, of the driver's own functions."""
+def of(graph: Graph, stated: Mapping[str, Stated] | None = None) -> dict[str, tuple[Entry, ...]]:
+    """The entries of which a person or the table knows, of the driver's own functions."""
     found: dict[str, dict[Entry, None]] = defaultdict(dict)
     for function, places in graph.entries.items():
-        found[function].update(dict.fromkeys(entry for place in places if (entry := _entry(place)) is not None))
+        found[function].update(dict.fromkeys(entry for place in places if (entry := _entry(place, stated)) is not None))
     for one in brackets.inside(graph):
         found[one.function][Entry("atomic", False, one.field, one.source, one.why)] = None
     return {function: tuple(known) for function, known in found.items() if known and graph.own(function)}
 
 
-def unknown(graph: Graph) -> dict[str, tuple[Stored, ...]]:
-    """The places by which the kernel may call a function and of which the table does not know."""
+def unknown(graph: Graph, stated: Mapping[str, Stated] | None = None) -> dict[str, tuple[Stored, ...]]:
+    """The places by which the kernel may call a function and of which neither a person nor the table knows."""
     found = {
-        function: tuple(place for place in places if _entry(place) is None)
+        function: tuple(place for place in places if _entry(place, stated) is None)
         for function, places in graph.entries.items()
         if graph.own(function)
     }
@@ -102,7 +111,9 @@ def row(name: str) -> Row | None:
     return table().get(name) or (table().get(f"{name.rpartition('.')[0]}.*") if ":" not in name else None)
 
 
-def _entry(place: Stored) -> Entry | None:
+def _entry(place: Stored, stated: Mapping[str, Stated] | None) -> Entry | None:
     name = by(place)
+    if stated and name in stated:
+        return Entry(stated[name].context, False, name, STATED, stated[name].why)
     found = row(name) if name != EXPORT else None
     return Entry(found.context, found.rtnl, name, found.source, found.why) if found else None

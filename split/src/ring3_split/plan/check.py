@@ -16,6 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ring3_split.context import STATED
 from ring3_split.graph import Edge, lines
 from ring3_split.model import Kind
 from ring3_split.plan import unpaired
@@ -95,6 +96,12 @@ class _Judge:
             if self.sides[key] is not Side.USER
         }
         yield from self._crossings(seeds, Side.USER, "context", "is called where sleeping is not known to be allowed")
+        for key in subject.placed:
+            for entry in subject.contexts.get(key, ()):
+                if entry.source == STATED and entry.context == "process" and self.sides[key] is Side.USER:
+                    yield Finding(
+                        "stated", key, f"is called by {entry.by}: that it may sleep there is what the plan says: {entry.why}"
+                    )
         for key in subject.placed:
             if self.sides[key] is Side.BOTH:
                 yield Finding("copy", key, "runs in both halves: it must keep no state of its own, such as a static variable")

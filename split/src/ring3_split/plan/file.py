@@ -14,6 +14,7 @@ import msgspec
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
+from ring3_split.context import Stated
 from ring3_split.errors import Refusal
 from ring3_split.indirect import Precision
 
@@ -22,6 +23,7 @@ VERSION = 1
 HEADER = """\
 Where the functions of a driver run: in the kernel half, in the user half, or in both (an inline of a header that both use).
 Move a function by its placement, then have the file judged: ring3 split plan --check FILE
+Say in which context the kernel calls it: [contexts."my_ops.poll"] with context = "process" or "atomic", and why = "..."
 """
 
 
@@ -71,6 +73,8 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     profile: str  # the workload that was measured, and for how long; "" when crossings are estimated
     totals: Totals
     functions: dict[str, Placed]
+    # What a person says of the kernel: "my_ops.poll" or "request_foo:1" -> the context in which it calls, and why.
+    contexts: dict[str, Stated] = {}
 
     def sides(self) -> dict[str, Side]:
         """Function id -> side."""
@@ -118,9 +122,14 @@ def text(plan: Plan) -> str:
     for line in HEADER.splitlines():
         document.add(tomlkit.comment(line))
     for key, value in msgspec.to_builtins(plan).items():
-        if key not in ("totals", "functions"):
+        if key not in ("totals", "functions", "contexts"):
             document.add(key, value)
     document.add("totals", _table(msgspec.to_builtins(plan.totals)))
+    if plan.contexts:
+        contexts = tomlkit.table(is_super_table=True)
+        for name in sorted(plan.contexts):
+            contexts.add(name, _table(msgspec.to_builtins(plan.contexts[name])))
+        document.add("contexts", contexts)
     functions = tomlkit.table(is_super_table=True)
     for function in sorted(plan.functions):
         functions.add(function, _table(msgspec.to_builtins(plan.functions[function])))

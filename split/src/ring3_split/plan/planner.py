@@ -52,4 +52,5 @@ def _plan(subject: Subject, network: Problem, point: Point, cost: str) -> Plan:
         profile=network.weights.source,
         totals=totals(subject, network.weights, placement),
         functions=functions,
+        contexts=dict(subject.stated),
     )

@@ -8,13 +8,14 @@ the kernel's interface, and have no place in a plan; those of the driver's heade
 
 from __future__ import annotations
 
+import difflib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from ring3_split import context, driver, roots
-from ring3_split.context import Entry
+from ring3_split.context import Entry, Stated
 from ring3_split.driver import Driver
 from ring3_split.errors import Refusal
 from ring3_split.graph import Graph, link
@@ -63,6 +64,7 @@ class Subject:
     unknown: Mapping[str, str]  # entries that the kernel also calls in a context that nobody knows, and how it does
     fixed: Mapping[str, str]  # functions that no process can run, and why
     seen: Mapping[tuple[str, str], int] = field(default_factory=dict)  # calls that a profile saw in atomic context
+    stated: Mapping[str, Stated] = field(default_factory=dict)  # contexts that a person has stated
 
     @cached_property
     def inlines(self) -> frozenset[str]:
@@ -164,22 +166,33 @@ class Subject:
                         todo.append((callee, step))
 
 
-def load(kernel: Kernel, name: str, precision: Precision, jobs: int | None = None, profile: Profile | None = None) -> Subject:
-    """The subject of a driver of a kernel, with what a profile has shown of it.
+@dataclass(frozen=True)
+class Known:
+    """What is known of a driver besides its source."""
+
+    profile: Profile | None = None
+    stated: Mapping[str, Stated] = field(default_factory=dict)
+
+
+def load(kernel: Kernel, name: str, precision: Precision, jobs: int | None = None, known: Known | None = None) -> Subject:
+    """The subject of a driver of a kernel, with what a profile has shown and a person has stated of it.
 
     Raises:
-        Refusal: there is no such driver, or a part of its code cannot be read: what it calls, nobody could say.
+        Refusal: there is no such driver, or a part of its code cannot be read: what it calls, nobody could say; or a context is
+            stated of what the kernel does not call the driver by.
     """
     loaded = driver.load(kernel, name, data=True, jobs=jobs)
     for failure in loaded.failures:
         raise Refusal(f"{name} cannot be planned, because {failure.source} cannot be read: {failure.reason}")
-    return of(kernel.name, loaded, precision, profile)
+    return of(kernel.name, loaded, precision, known)
 
 
-def of(kernel: str, loaded: Driver, precision: Precision, profile: Profile | None = None) -> Subject:
+def of(kernel: str, loaded: Driver, precision: Precision, known: Known | None = None) -> Subject:
     """The subject of a driver that was read with its data."""
+    profile, stated = (known.profile, known.stated) if known else (None, {})
     graph = link(loaded, precision)
-    contexts = context.of(graph)
+    _check_stated(graph, stated)
+    contexts = context.of(graph, stated)
     if profile:
         graph, contexts = seen.graph_of(graph, profile), seen.contexts_of(contexts, profile)
     structs = {key: layout.file for data in loaded.data for key, layout in data.layouts.items()}
@@ -188,10 +201,23 @@ def of(kernel: str, loaded: Driver, precision: Precision, profile: Profile | Non
         graph=graph,
         roots=roots.of(graph, loaded, ROOTS),
         contexts=contexts,
-        unknown={key: ", ".join(dict.fromkeys(map(_by, places))) for key, places in context.unknown(graph).items()},
+        unknown={key: ", ".join(dict.fromkeys(map(_by, places))) for key, places in context.unknown(graph, stated).items()},
         fixed=fixed(graph, structs),
         seen=seen.atomic_calls(profile) if profile else {},
+        stated=stated,
     )
+
+
+def _check_stated(graph: Graph, stated: Mapping[str, Stated]) -> None:
+    """Refuses a statement about what is not there, which would otherwise be a typing error that nobody sees."""
+    known = {context.by(place) for places in graph.entries.values() for place in places}
+    for name, row in stated.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            instead = f"; near names: {', '.join(near)}" if near else ""
+            raise Refusal(f"contexts: the kernel does not call {graph.driver.name} by {name!r}{instead}")
+        if not row.why.strip():
+            raise Refusal(f"contexts: {name} has no `why`: say where in the kernel it is to be seen, or why it cannot happen")
 
 
 def _by(place: Stored) -> str:

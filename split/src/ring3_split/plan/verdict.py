@@ -9,7 +9,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that a plan breaks or rests on."""
 
     # Of faults: "atomic", "section", "entry", "root", "fixed", "unpaired", "bracket", "lock", "inline", "seen" or "source";
-    # of assumptions: "context" or "copy".
+    # of assumptions: "context", "stated" or "copy".
     rule: str
     function: str  # its id, or the lock
     text: str
