@@ -6,7 +6,7 @@
 //!
 //! # Is it served
 //! `/dev/ublkcN` can be open once only, and its server has it open. A device of ring3's that is not started and that can be opened
-//! was left behind, because ring3 opens what it has created, and deletes what it has closed, [alone](Control::alone). Process ids
+//! was left behind, because ring3 opens what it has created, and deletes what it has closed, alone (`Control::alone`). Process ids
 //! decide nothing: they are used again, and differ from container to container. Of others' devices nothing is concluded.
 
 use std::collections::BTreeSet;
@@ -84,7 +84,7 @@ pub fn delete(ids: &[u32]) -> Result<Vec<u32>, Error> {
     })?
 }
 
-/// Deletes all orphans of ring3, waiting a moment for those whose process is just dying. Call it [alone](Control::alone).
+/// Deletes all orphans of ring3, waiting a moment for those whose process is just dying. Call it alone (`Control::alone`).
 pub(super) fn sweep(control: &mut Control) -> Vec<u32> {
     let (mut deleted, mut dying) = (Vec::new(), numbers());
     let deadline = Deadline::after(DYING);
@@ -113,7 +113,7 @@ pub(super) fn sweep(control: &mut Control) -> Vec<u32> {
     deleted
 }
 
-/// Makes number `id` free if what has it is ring3's and left behind. Call it [alone](Control::alone).
+/// Makes number `id` free if what has it is ring3's and left behind. Call it alone (`Control::alone`).
 pub(super) fn release(control: &mut Control, id: u32) -> Result<(), Error> {
     let deadline = Deadline::after(ORPHAN);
     loop {
