@@ -95,6 +95,6 @@ fn a_controller_without_drives_says_so() {
 
 #[test]
 fn a_driver_that_does_not_fit_is_refused_by_the_class() {
-    let error = failure("run ata --device sim:nvme");
-    assert!(error.contains("sim:nvme") && error.contains("0x010802"), "{error}");
+    let error = failure("ata id --device sim:nvme");
+    assert!(error.contains("sim:nvme") && error.contains("ring3 run nvme"), "{error}");
 }
