@@ -69,6 +69,7 @@ fn claims() -> &'static Outcome {
                 ring3 unbind 0000:00:1f.3")
             .step("group made viable", "ring3 bind 0000:00:1f.3 && ring3 bind 0000:00:1f.2 && ring3 doctor 0000:00:1f.3 | grep group;
                 ring3 unbind 0000:00:1f.2 && ring3 unbind 0000:00:1f.3")
+            .step("names", NAMES)
             .step("in use", IN_USE)
             .step("mounted", "mkfs.ext4 -q -F /dev/nvme0n1 && mount /dev/nvme0n1 /mnt && echo kept >/mnt/file
                 ring3 bind $DISK 2>&1; ring3 doctor $DISK; ring3 devices --json; umount /mnt")
@@ -103,6 +104,16 @@ kill -9 $!
 wait $!
 echo \"killed: master=$(($(command) & 4))\"
 ring3 run edu --device vfio:$EDU | tail -n 1
+";
+
+/// The kernel probes NVMe controllers side by side, and the first to be ready is nvme0: here, the first disk is.
+const NAMES: &str = "
+driver=/sys/bus/pci/drivers/nvme
+there() { for try in $(seq 200); do [ -b /dev/$1 ] && return; sleep 0.05; done; echo \"no $1\"; return 1; }
+there nvme0n1 && there nvme1n1
+for disk in $DISK $SECOND; do echo $disk >$driver/unbind; done
+echo $DISK >$driver/bind && there nvme0n1
+echo $SECOND >$driver/bind && there nvme1n1
 ";
 
 /// The first disk, or the second, used in ways that neither this process' mounts nor sysfs' holders show.
