@@ -134,7 +134,7 @@ fn measure(args: &Args) -> Result<()> {
     };
     let mut campaign = Campaign::new("demo", LOADS, Path::new(&args.out))?;
     // The instruction clock is slow: ten times slower than the disk. What a newcomer wants to see fits into a few milliseconds of it.
-    let brief = Plan { placements: BRIEF.to_vec(), ..plan(true, 1, 5) };
+    let brief = Plan { placements: BRIEF.to_vec(), ..plan(true, 1, 10) };
     for (what, plan) in [("instructions", brief), ("the wall clock", plan(false, 3, 200))] {
         outln!("   by {what}");
         campaign.run("demo", &plan, &mut guest::Guest::new(&plan)?)?;
