@@ -41,6 +41,9 @@ pub fn measure(
             into = into.with("latency_us_p50", latency.p50).with("latency_us_p99", latency.p99);
         }
     }
+    if let Some(waits) = target.wait_stats() {
+        into = into.with("interrupts_lost", waits.lost as f64).with("interrupts_late", waits.late as f64);
+    }
     Ok(into.with("errors", errors as f64))
 }
 

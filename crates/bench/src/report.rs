@@ -122,7 +122,7 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 36] = [
+pub const METRICS: [(&str, &str); 38] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
@@ -155,6 +155,8 @@ pub const METRICS: [(&str, &str); 36] = [
     ("return_us", "us"),
     ("complete_percent", "%"),
     ("errors", "1"),
+    ("interrupts_lost", "1"),
+    ("interrupts_late", "1"),
     ("startup_ms", "ms"),
     ("driver_peak_mib", "MiB"),
     ("driver_idle_cpu_percent", "%"),

@@ -56,7 +56,7 @@ pub fn render(report: &Report) -> String {
         text += "\n* the kernel's best, by which the ratios (x) are; under fio the best under fio. \
                  +-: half of what lies between the smallest and the largest round\n";
     }
-    text + &schedulers(report) + &host(report)
+    text + &schedulers(report) + &interrupts(report) + &host(report)
 }
 
 fn table(report: &Report, columns: Columns) -> String {
@@ -79,6 +79,19 @@ fn schedulers(report: &Report) -> String {
     let facts = report.facts.iter().filter(|fact| fact.fact == "scheduler");
     let found: Vec<String> = facts.map(|fact| format!("{} {}", fact.placement, fact.value)).collect();
     if found.is_empty() { String::new() } else { format!("schedulers: {}\n", found.join("; ")) }
+}
+
+/// Rounds in which interrupts did not wake who slept on them, which is nothing that a driver takes.
+fn interrupts(report: &Report) -> String {
+    let count = |metric: &'static str| {
+        let found = report.rows.iter().filter(move |row| row.metric == metric && row.summary.max > 0.0);
+        found.map(|row| format!("{} {} (up to {} in a round)", row.placement, row.workload, row.summary.max))
+    };
+    let line = |found: Vec<String>, what: &str| match found.is_empty() {
+        true => String::new(),
+        false => format!("INTERRUPTS {what}: {}; its slowest rounds say little of the driver\n", found.join(", ")),
+    };
+    line(count("interrupts_lost").collect(), "WERE LOST") + &line(count("interrupts_late").collect(), "CAME TOO LATE")
 }
 
 /// Of the host's processors, so much may be taken by others before it is called busy, in percent.
@@ -246,6 +259,14 @@ mod tests {
         let iops = |round, value| Measurement::new(round, "randread-4k-qd1", "kernel").with("iops", value);
         let text = render(&Report::new("disk", Lab::default(), &[iops(1, 8700.0), iops(2, 10_000.0), iops(3, 14_900.0)]));
         assert!(text.contains("10.0 k +-31%"), "{text}");
+    }
+
+    #[test]
+    fn a_round_that_has_lost_interrupts_is_said_with_its_placement_and_load() {
+        let lost = |round, count| Measurement::new(round, "randread-4k-qd1", "process").with("interrupts_lost", count);
+        let text = render(&Report::new("disk", Lab::default(), &[lost(1, 0.0), lost(2, 31.0)]));
+        assert!(text.contains("INTERRUPTS WERE LOST: process randread-4k-qd1 (up to 31 in a round)"), "{text}");
+        assert!(!render(&Report::new("disk", Lab::default(), &[lost(1, 0.0)])).contains("INTERRUPTS"));
     }
 
     #[test]

@@ -210,6 +210,11 @@ impl Irq {
         }
     }
 
+    /// Whether it was unmasked since it was last masked, by whoever owned it then; if a storm holds it back, that ends by itself.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
     /// What is left of the pause that a storm has caused; `None` if it is not held back.
     pub fn held(&self) -> Option<Duration> {
         self.storm.held()

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ring3_class::block::{Completion, Data, Disk, ForeignAccess, Queue, Rejected, Request, Splitter, open};
 use ring3_device::Deadline;
 use ring3_device::dma::{CacheLimits, Foreign, Mode, Piece, StreamStats};
+use ring3_device::wait::WaitStats;
 
 use super::{Done, Target};
 use crate::Error;
@@ -270,6 +271,10 @@ impl Target for Direct {
 
     fn stream_stats(&self) -> Option<StreamStats> {
         Some(self.queue.stream_stats())
+    }
+
+    fn wait_stats(&self) -> Option<WaitStats> {
+        (!self.polling && self.queue.irq().is_some()).then(|| self.queue.wait_stats())
     }
 
     fn fill(&mut self, slot: u16, bytes: &[u8]) -> Result<(), Error> {

@@ -28,6 +28,7 @@ pub use run::{Latency, Limit, Load, Outcome, run};
 pub use threaded::Threaded;
 
 use ring3_device::dma::StreamStats;
+use ring3_device::wait::WaitStats;
 
 use std::time::Instant;
 
@@ -62,6 +63,11 @@ pub trait Target {
 
     /// What of foreign memory was mapped and copied so far; `None` where there is none.
     fn stream_stats(&self) -> Option<StreamStats> {
+        None
+    }
+
+    /// What waiting for the device's interrupt has cost so far; `None` where there is no such waiting, or others do it.
+    fn wait_stats(&self) -> Option<WaitStats> {
         None
     }
 

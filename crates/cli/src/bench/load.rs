@@ -102,6 +102,13 @@ struct Line {
     cpu_us_per_op: f64,
     switches_per_op: f64,
     peak_memory_mib: Option<f64>,
+    /// Sleeps in this process, and those of them that only their deadline of 100 ms ended though the device was done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sleeps: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interrupts_lost: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interrupts_late: Option<u64>,
     /// What of memory outside of the arena was mapped and copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     streams: Option<StreamStats>,
@@ -127,7 +134,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let (outcome, cost) = measure(&mut *target, workload, args)?;
         bad += outcome.errors + outcome.mismatches;
         let streams = target.stream_stats().filter(|_| args.dma != Dma::Arena);
-        print(&Line { streams, ..line(args, workload, &outcome, &cost) }, args.json)?;
+        let waits = target.wait_stats();
+        let (sleeps, lost, late) = (waits.map(|w| w.slept), waits.map(|w| w.lost), waits.map(|w| w.late));
+        let line = line(args, workload, &outcome, &cost);
+        print(&Line { streams, sleeps, interrupts_lost: lost, interrupts_late: late, ..line }, args.json)?;
     }
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -184,6 +194,9 @@ fn line(args: &Args, workload: Workload, outcome: &Outcome, cost: &Cost) -> Line
         cpu_us_per_op: cpu * 1e6 / operations,
         switches_per_op: cost.switches as f64 / operations,
         peak_memory_mib: peak_memory(std::process::id()).map(|bytes| bytes as f64 / f64::from(1 << 20)),
+        sleeps: None,
+        interrupts_lost: None,
+        interrupts_late: None,
         streams: None,
     }
 }
@@ -208,6 +221,11 @@ fn print(line: &Line, json: bool) -> Result<()> {
         line.errors,
         line.mismatches
     );
+    if let (Some(lost), Some(late)) = (line.interrupts_lost, line.interrupts_late)
+        && lost + late > 0
+    {
+        outln!("  interrupts: {lost} lost, {late} too late: sleeps that took 100 ms for nothing");
+    }
     if let Some(streams) = &line.streams {
         outln!(
             "  foreign memory: {} requests mapped in {} segments ({} hits, {} misses, {} evictions, {} MiB mapped), {} copied ({} MiB; {} misfits, {} unmappable)",

@@ -55,6 +55,8 @@ pub struct WaitStats {
     pub spurious: u64,
     /// Completions that were found at the deadline without their interrupt.
     pub lost: u64,
+    /// Completions that were found after the deadline, though their interrupt had come by then: nobody was woken in time.
+    pub late: u64,
 }
 
 /// A wait that polling has not ended: when it began, and when the clock was last read.
@@ -78,9 +80,10 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Waits by `irq`, which must belong to this queue alone, and polls at most `poll_limit` before each sleep.
+    /// Waits by `irq`, which must belong to this queue alone, and polls at most `poll_limit` before each sleep. A queue that had it
+    /// before may have held it back.
     pub fn new(irq: Option<Arc<Irq>>, poll_limit: Duration) -> Self {
-        let armed = irq.as_ref().is_some_and(|irq| irq.kind() != IrqKind::Intx);
+        let armed = irq.as_ref().is_some_and(|irq| irq.is_wanted());
         Self { irq, edges: None, unread: false, armed, budget: Budget::new(poll_limit), stats: WaitStats::default() }
     }
 
@@ -143,21 +146,27 @@ impl Waiter {
     /// The second half: sleeps until `ready` holds, or the deadline passes, which is false.
     pub fn sleep(&mut self, polled: Polled, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<bool, Error> {
         self.stats.slept += 1;
-        let found = self.sleep_by_interrupt(deadline, polled.end, &mut ready)?;
-        self.budget.observe(clock::now() - polled.start, false);
-        Ok(found)
+        let found = match self.irq.clone() {
+            Some(irq) => self.sleep_by_interrupt(irq, deadline, polled.end, &mut ready)?,
+            None => look_until(deadline, &mut ready)?,
+        };
+        let end = clock::now();
+        self.budget.observe(end - polled.start, false);
+        if self.irq.is_some() && deadline.remaining_at(end).is_zero() {
+            self.stats.lost += u64::from(found == Some(false));
+            self.stats.late += u64::from(found == Some(true));
+        }
+        Ok(found.is_some())
     }
 
-    /// The clock was last read at `now`.
-    fn sleep_by_interrupt(&mut self, deadline: Deadline, now: Instant, ready: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
-        let Some(irq) = self.irq.clone() else {
-            let found = poll_until(deadline, "a completion", || Ok(ready().then_some(())));
-            return match found {
-                Ok(()) => Ok(true),
-                Err(Error::Timeout { .. }) => Ok(false),
-                Err(error) => Err(error),
-            };
-        };
+    /// Whether the interrupt had come when something was found; `None` at the deadline. The clock was last read at `now`.
+    fn sleep_by_interrupt(
+        &mut self,
+        irq: Arc<Irq>,
+        deadline: Deadline,
+        now: Instant,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<bool>, Error> {
         self.edges = self.edges.take().or_else(|| Edges::of(&irq));
         if self.edges.is_some() {
             return self.sleep_for_edges(&irq, deadline, now, ready);
@@ -173,14 +182,12 @@ impl Waiter {
             }
             let fired = self.drain()?;
             if ready() {
-                // An armed queue that is found ready without an interrupt, at the end of the sleep, has lost one.
-                self.stats.lost += u64::from(!fired && deadline.expired());
-                return Ok(true);
+                return Ok(Some(fired));
             }
             self.stats.spurious += u64::from(fired);
             left = deadline.remaining();
             if left.is_zero() {
-                return Ok(false);
+                return Ok(None);
             }
         }
     }
@@ -192,7 +199,7 @@ impl Waiter {
         deadline: Deadline,
         now: Instant,
         ready: &mut dyn FnMut() -> bool,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<bool>, Error> {
         let (mut for_nothing, mut left) = (0, deadline.remaining_at(now));
         loop {
             let mut fired = false;
@@ -203,8 +210,7 @@ impl Waiter {
             }
             if ready() {
                 self.unread |= fired;
-                self.stats.lost += u64::from(!fired && deadline.expired());
-                return Ok(true);
+                return Ok(Some(fired));
             }
             if fired {
                 self.stats.spurious += 1;
@@ -216,7 +222,7 @@ impl Waiter {
             }
             left = deadline.remaining();
             if left.is_zero() {
-                return Ok(false);
+                return Ok(None);
             }
         }
     }
@@ -276,6 +282,15 @@ impl Waiter {
         self.armed = false;
         self.stats.to_polling += 1;
         self.irq.as_ref().map_or(Ok(()), |irq| irq.mask())
+    }
+}
+
+/// The sleep of a queue without an interrupt.
+fn look_until(deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<Option<bool>, Error> {
+    match poll_until(deadline, "a completion", || Ok(ready().then_some(()))) {
+        Ok(()) => Ok(Some(false)),
+        Err(Error::Timeout { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -135,6 +135,20 @@ fn arming_looks_again_after_the_interrupt_is_open() {
 }
 
 #[test]
+fn a_vector_that_the_owner_before_has_held_back_is_opened_before_the_sleep() {
+    for kind in [IrqKind::Msi, IrqKind::MsiX, IrqKind::Intx] {
+        let (mut before, _device, vector) = waiter(kind, NO_POLLING);
+        assert!(before.arm(|| false).unwrap());
+        before.disarm().unwrap();
+        let opened = vector.unmasks.load(Ordering::SeqCst);
+        let mut after = Waiter::new(before.irq.clone(), NO_POLLING);
+        drop(before);
+        assert!(after.arm(|| false).unwrap());
+        assert_eq!(vector.unmasks.load(Ordering::SeqCst), opened + 1, "{kind:?}");
+    }
+}
+
+#[test]
 fn a_pin_is_opened_again_after_it_fired() {
     let (mut waiter, device, vector) = waiter(IrqKind::Intx, NO_POLLING);
     assert!(waiter.arm(|| false).unwrap());
@@ -162,6 +176,33 @@ fn a_lost_interrupt_is_found_at_the_deadline_and_counted() {
     let done = || start.elapsed() > Duration::from_millis(5);
     assert!(waiter.wait(Deadline::after(Duration::from_millis(15)), done).unwrap());
     assert_eq!(waiter.stats().lost, 1);
+}
+
+#[test]
+fn an_interrupt_that_came_and_woke_nobody_in_time_is_late_and_not_lost() {
+    let (mut waiter, device, _) = waiter(IrqKind::MsiX, NO_POLLING);
+    let deadline = Deadline::after(Duration::from_millis(5));
+    let mut looks = 0;
+    let done = || {
+        looks += 1;
+        // Between the look and the sleep, the processor has other things to do.
+        if looks == 1 {
+            std::thread::sleep(Duration::from_millis(10));
+            raise(&device);
+        }
+        looks > 1
+    };
+    let polled = Polled { start: clock::now(), end: clock::now() };
+    assert!(waiter.sleep(polled, deadline, done).unwrap());
+    assert_eq!((waiter.stats().late, waiter.stats().lost), (1, 0));
+}
+
+#[test]
+fn a_queue_without_an_interrupt_loses_none() {
+    let mut waiter = Waiter::new(None, NO_POLLING);
+    let start = Instant::now();
+    waiter.wait(Deadline::after(Duration::from_millis(5)), || start.elapsed() > Duration::from_millis(8)).unwrap();
+    assert_eq!((waiter.stats().late, waiter.stats().lost), (0, 0));
 }
 
 #[test]
