@@ -47,8 +47,8 @@ pub struct Args {
     /// The guest's kernel, by version prefix.
     #[arg(long, default_value = ring3_lab::DEFAULT_KERNEL)]
     kernel: String,
-    /// Put the kernel's driver behind the IOMMU, too. Without it, the kernel's driver has its best case: no translation, no
-    /// protection.
+    /// Put the kernel's driver behind the IOMMU, too, as ring3's always is. Without it, the guest runs with iommu=pt, where the kernel's
+    /// driver goes without translation and without protection.
     #[arg(long, conflicts_with = "here")]
     translated: bool,
     /// Folder for the results.

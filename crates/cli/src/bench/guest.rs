@@ -40,7 +40,7 @@ impl Guest {
         }
         lab.modules = [modules(plan.controller), &["ublk_drv"]].concat().into_iter().map(Into::into).collect();
         if !plan.translated {
-            // The kernel's driver at its best: it skips the IOMMU. What VFIO claims is behind it all the same.
+            // The kernel's driver skips the IOMMU, which costs it nothing then. What VFIO claims is behind it all the same.
             lab.kernel_arguments = vec!["iommu=pt".into()];
         }
         if !matches!(plan.study, Study::Loads { .. }) {
