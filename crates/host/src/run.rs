@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::attach::{Source, attach};
 use crate::disks::Disks;
 use crate::open::{Attached, Monitor};
+use crate::ready::write_within;
 use crate::report::{Milestones, Report};
 use crate::signals::{Signals, Wishes};
 use crate::{Error, Ready, log, process};
@@ -26,7 +26,7 @@ const STATUS: Duration = Duration::from_secs(1);
 /// How often the device is asked what it has to report.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// How long it may take to say on standard output that the disks are there.
+/// How long it may take to say that the disks are there, on standard output and to who waits for it.
 const ANNOUNCE: Duration = Duration::from_secs(10);
 
 /// How to run a driver.
@@ -111,28 +111,12 @@ fn check_report(path: &Path) -> Result<(), Error> {
 }
 
 /// Writes `text` to standard output. Who closed the pipe does not want to know, and the disks are there all the same.
-///
-/// A thread does it, because it may have to wait, which this process must not do for ever.
 fn say(text: String) -> Result<(), Error> {
     let refused = |source| Error::os("saying on standard output that the disks are there", source);
-    let (done, written) = sync_channel(1);
-    let write = move || {
-        let mut rest = text.as_bytes();
-        let mut result = Ok(());
-        while !rest.is_empty() && result.is_ok() {
-            // Without the standard library's lock, which the end of the process would wait for.
-            match rustix::io::retry_on_intr(|| rustix::io::write(io::stdout(), rest)) {
-                Ok(count) => rest = &rest[count..],
-                Err(error) => result = Err(io::Error::from(error)),
-            }
-        }
-        let _ = done.send(result);
-    };
-    thread::Builder::new().name("ring3-announce".into()).spawn(write).map_err(refused)?;
-    match written.recv_timeout(ANNOUNCE) {
-        Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Ok(result) => result.map_err(refused),
-        Err(_) => Err(refused(io::ErrorKind::TimedOut.into())),
+    // Without the standard library's lock, which the end of the process would wait for.
+    match write_within(io::stdout(), text, ANNOUNCE) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(refused),
     }
 }
 
@@ -168,8 +152,8 @@ impl Host {
         }
         say(if self.options.json { json.clone() } else { text })?;
         if let Some(ready) = self.options.ready.take() {
-            // The same: whoever waited has gone, and the disks' users have not.
-            if let Err(error) = ready.tell(&json) {
+            // The same: whoever waited has gone or does not read, and the disks' users have not.
+            if let Err(error) = ready.tell(&json, ANNOUNCE) {
                 tracing::warn!(%error, "nobody was told that the disks are there; they are");
             }
         }
