@@ -44,12 +44,12 @@ class Made:
         self.facts[name] = facts
         return self
 
-    def call(self, caller: str, callee: str, lock: str = "", kind: Kind = Kind.SPIN) -> Made:
-        """A call, perhaps under a lock."""
+    def call(self, caller: str, callee: str, lock: str = "", kind: Kind = Kind.SPIN, within: str = "") -> Made:
+        """A call, perhaps under a lock, which may lie in a member of an outer struct."""
         self.line += 1
         held: tuple[Region, ...] = ()
         if lock:
-            held = (Region(kind, lock, self.line, (self.line,), (self.line,)),)
+            held = (Region(kind, lock, self.line, (self.line,), (self.line,), within=within),)
             self.regions.setdefault(caller, []).extend(held)
         for name in (caller, callee):
             self.sizes.setdefault(name, 10)

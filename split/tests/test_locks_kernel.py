@@ -91,6 +91,33 @@ def matching(pattern: re.Pattern[str], source: str, text: str, compiled: list[ra
             yield source, number
 
 
+def test_the_six_mutexes_of_mpt3sas_are_told_apart(kernel: Kernel) -> None:
+    (facts,) = gather(kernel, [kernel.module("mpt3sas")])
+    regions = [region for one in functions(facts).values() for region in one.regions]
+    commands = {region.name for region in regions if region.lock == "_internal_cmd.mutex"}
+    kinds = ("base", "config", "ctl", "scsih", "tm", "transport")
+    assert commands == {f"MPT3SAS_ADAPTER.{kind}_cmds.mutex" for kind in kinds}
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "kind", "lock"),
+    [
+        ("sg", "sg_alloc", "preempt-off", ""),
+        ("dc395x", "srb_done", "preempt-off", ""),
+        ("sky2", "sky2_detach", "spin", "net_device.tx_global_lock"),
+    ],
+)
+def test_what_begins_in_a_function_of_the_kernel_is_a_region(
+    kernel: Kernel, name: str, function: str, kind: str, lock: str
+) -> None:
+    (facts,) = gather(kernel, [kernel.module(name)])
+    one = functions(facts)[function]
+    assert [
+        region for region in one.regions if (region.kind, region.lock) == (kind, lock) and region.releases and not region.kept
+    ]
+    assert [given for given in one.given if given.kind == kind] == []
+
+
 def test_no_function_of_virtio_net_returns_with_a_lock(kernel: Kernel) -> None:
     (facts,) = gather(kernel, [kernel.module("virtio_net")])
     assert [f.name for f in functions(facts).values() for region in f.regions if not region.releases] == []

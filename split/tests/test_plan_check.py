@@ -63,6 +63,24 @@ def test_a_mutex_of_both_halves_is_noted() -> None:
     assert judged(made, "a").notes[-1].startswith("own.m: a mutex that both halves take")
 
 
+def test_mutexes_in_two_members_of_one_type_are_two() -> None:
+    made = Made().call("a", "x", "cmd.m", Kind.MUTEX, "own.scan").call("b", "x", "cmd.m", Kind.MUTEX, "own.reset")
+    assert not [note for note in judged(made, "a").notes if "mutex" in note]
+
+
+def test_a_mutex_of_both_halves_is_named_by_the_member_that_it_lies_in() -> None:
+    made = Made().call("a", "x", "cmd.m", Kind.MUTEX, "own.scan").call("b", "x", "cmd.m", Kind.MUTEX, "own.scan")
+    assert [note.split(";")[0] for note in judged(made, "a").notes if "mutex" in note] == [
+        "own.scan.m: a mutex that both halves take"
+    ]
+
+
+def test_a_mutex_that_one_half_reaches_by_a_pointer_may_be_any_of_its_type() -> None:
+    made = Made().call("a", "x", "cmd.m", Kind.MUTEX).call("b", "x", "cmd.m", Kind.MUTEX, "own.scan")
+    (note,) = [note for note in judged(made, "a").notes if "mutex" in note]
+    assert note.startswith("cmd.m: a mutex that both halves may take: a pointer does not say whether it is own.scan.m")
+
+
 def test_an_atomic_call_through_an_inline_of_the_kernel_is_seen() -> None:
     made = Made().entry("poll", "atomic").call("poll", "kernel_each").call("kernel_each", "visit")
     assert rules(judged(made, "visit")) == [("atomic", {"visit"})]

@@ -33,6 +33,42 @@ def places(found: tuple[Stored, ...]) -> list[tuple[str, str]]:
     return [(one.function, one.field) for one in found]
 
 
+MUTEXES = """struct mutex { int owner; };
+typedef struct { int taken; } spinlock_t;
+void mutex_lock(struct mutex *lock);
+void mutex_unlock(struct mutex *lock);
+void _raw_spin_lock(spinlock_t *lock);
+void _raw_spin_unlock(spinlock_t *lock);
+struct command { struct mutex mutex; spinlock_t lock; };
+struct adapter { struct command scan, reset; };
+"""
+
+
+def test_a_mutex_is_known_by_the_member_in_which_it_was_reached(unit: Read) -> None:
+    text = "void f(struct adapter *a) { mutex_lock(&a->reset.mutex); mutex_unlock(&a->reset.mutex); }\n"
+    (region,) = named(unit(MUTEXES + text), "f").regions
+    assert (region.lock, region.within, region.name) == ("command.mutex", "adapter.reset", "adapter.reset.mutex")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "void f(struct command *c) { mutex_lock(&c->mutex); mutex_unlock(&c->mutex); }",
+        "void f(struct adapter *a, int n) { struct command *c = n ? &a->scan : &a->reset;\nmutex_lock(&c->mutex); }",
+        "void f(struct adapter *a) { mutex_lock(&a->scan.mutex); mutex_lock(&a->reset.mutex); }",
+    ],
+    ids=["by a pointer", "by a pointer to one of two", "two in one line"],
+)
+def test_a_mutex_whose_member_is_not_known_keeps_the_name_of_its_struct(unit: Read, text: str) -> None:
+    assert {region.name for region in named(unit(MUTEXES + text), "f").regions} == {"command.mutex"}
+
+
+def test_a_spinlock_keeps_one_name_however_it_is_reached(unit: Read) -> None:
+    text = "void f(struct adapter *a) { _raw_spin_lock(&a->scan.lock); _raw_spin_unlock(&a->scan.lock); }\n"
+    (region,) = named(unit(MUTEXES + text), "f").regions
+    assert (region.within, region.name) == ("", "command.lock")
+
+
 def test_a_file_that_is_not_ir_is_refused_with_its_source(tmp_path: Path) -> None:
     (tmp_path / "a.ll").write_text("hello\n")
     with pytest.raises(Refusal, match=r"drivers/a\.c"):

@@ -441,6 +441,60 @@ def test_names_of_old_kernels_are_known(read: Read) -> None:
     assert (unit.region().kind, unit.region().lock) == (Kind.SPIN_IRQ, "lock")
 
 
+def test_preemption_is_off_from_idr_preload_to_its_end(read: Read) -> None:
+    unit = read("""extern void idr_preload(unsigned flags);
+    extern void __preempt_count_sub(int count);
+    static inline void idr_preload_end(void) { __preempt_count_sub(1); }
+    void f(void) {
+        idr_preload(1);
+        work(1);
+        idr_preload_end();
+        work(2);
+    }""")
+    assert unit.region() == Region(Kind.PREEMPT_OFF, "", 5, (6, 7), (7,))
+    assert unit.held["f"].given == ()
+
+
+def test_a_radix_tree_that_could_not_be_preloaded_leaves_preemption_on(read: Read) -> None:
+    unit = read("""extern int radix_tree_preload(unsigned flags);
+    extern void radix_tree_preload_end(void);
+    void f(void) {
+        if (radix_tree_preload(1)) {
+            work(1);
+            return;
+        }
+        work(2);
+        radix_tree_preload_end();
+    }""")
+    assert unit.working() == {1: set(), 2: {""}}
+
+
+def test_the_transmit_lock_of_a_device_is_the_kernels(read: Read) -> None:
+    unit = read("""struct net_device;
+    extern void netif_tx_lock(struct net_device *dev);
+    extern void netif_tx_unlock(struct net_device *dev);
+    struct port { struct net_device *dev; };
+    void f(struct port *port) {
+        netif_tx_lock(port->dev);
+        work(1);
+        netif_tx_unlock(port->dev);
+        work(2);
+    }""")
+    assert unit.working() == {1: {"net_device.tx_global_lock"}, 2: set()}
+
+
+def test_the_transmit_lock_of_a_kernel_that_inlines_it_is_the_one_that_the_inline_takes(read: Read) -> None:
+    unit = read("""struct net_device { spinlock_t _xmit_lock; };
+    static inline void netif_tx_lock(struct net_device *dev) { spin_lock(&dev->_xmit_lock); }
+    void f(struct net_device *dev) {
+        netif_tx_lock(dev);
+        work(1);
+        spin_unlock(&dev->_xmit_lock);
+        work(2);
+    }""")
+    assert unit.working() == {1: {"net_device._xmit_lock"}, 2: set()}
+
+
 def test_many_ways_through_a_function_are_made_one_that_holds_everything(read: Read) -> None:
     locks = "".join(f"if (d->up & {1 << n}) spin_lock(&d[{n}].lock);\n" for n in range(8))
     unit = read(f"void f(struct device *d) {{\n{locks} work(1); }}")
@@ -461,6 +515,16 @@ def test_many_ways_through_a_function_are_made_one_that_holds_everything(read: R
         ("__preempt_count_dec_and_test", Kind.PREEMPT_OFF, False),
         ("__rcu_read_lock", Kind.RCU, True),
         ("_snd_pcm_stream_lock_irqsave_nested", Kind.SPIN_IRQ, True),
+        ("radix_tree_maybe_preload", Kind.PREEMPT_OFF, True),
+        ("radix_tree_preload_end", Kind.PREEMPT_OFF, False),
+        ("kernel_fpu_begin_mask", Kind.PREEMPT_OFF, True),
+        ("kernel_fpu_end", Kind.PREEMPT_OFF, False),
+        ("netif_tx_lock", Kind.SPIN, True),
+        ("netif_tx_unlock", Kind.SPIN, False),
+        ("rhashtable_walk_start_check", Kind.RCU, True),
+        ("rhashtable_walk_stop", Kind.RCU, False),
+        ("scsi_kmap_atomic_sg", Kind.PREEMPT_OFF, True),
+        ("scsi_kunmap_atomic_sg", Kind.PREEMPT_OFF, False),
     ],
 )
 def test_one_line_of_the_table_stands_for_all_names_of_a_lock(symbol: str, kind: Kind, takes: bool) -> None:

@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-VERSION = 4
+VERSION = 5
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -54,6 +54,14 @@ class Region(Fact, frozen=True):
     lines: tuple[int, ...] = ()  # lines of this function that may run while it is held, sorted
     releases: tuple[int, ...] = ()  # lines where it is given back
     kept: bool = False  # the function may return with it held
+    # Of a mutex: the member of the outer struct in which its struct was reached, if that is known. `lock` stays what tells locks
+    # apart, because the same one may be reached by a pointer, too.
+    within: str = ""
+
+    @property
+    def name(self) -> str:
+        """The lock as a person knows it: by the member that it lies in."""
+        return f"{self.within}.{self.lock.rpartition('.')[2]}" if self.within else self.lock
 
 
 class Given(Fact, frozen=True):

@@ -106,7 +106,7 @@ def holds(region: Region) -> str:
         "preempt-off": "has preemption off",
         "rcu": "reads under RCU",
         "rtnl": "holds rtnl",
-    }.get(region.kind, f"holds {region.lock if region.lock != '?' else 'a lock'}")
+    }.get(region.kind, f"holds {region.name if region.lock != '?' else 'a lock'}")
     return f"{what} (since line {region.line})"
 
 

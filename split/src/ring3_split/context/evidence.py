@@ -86,7 +86,7 @@ def _site(graph: Graph, key: str, call: Indirect, atomic: dict[str, reach.Came],
     if region is not None:
         return Site(key, call.line, "atomic", (f"{_at(function, call.line)}, {reach.under(region)}",))
     if reach.sleepable(held):
-        return Site(key, call.line, "process", (f"{_at(function, call.line)}, {held[0].kind} {held[0].lock} is held",))
+        return Site(key, call.line, "process", (f"{_at(function, call.line)}, {held[0].kind} {held[0].name} is held",))
     if key in atomic:
         return Site(key, call.line, "atomic", (*_path(graph, key, atomic), f"{_at(function, call.line)}"))
     if key in process:

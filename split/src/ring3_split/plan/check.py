@@ -113,23 +113,28 @@ class _Judge:
             size = lines(subject.graph.functions[key])
             if placed.lines != size:
                 yield f"{key}: {size} lines in this source, {placed.lines} in the plan"
-        for lock, takers in sorted(self._mutexes().items()):
-            if len({self.sides[key] for key in takers}) > 1:
-                yield f"{lock}: a mutex that both halves take; the user half takes it by a downcall"
+        yield from self._mutexes()
         for step in subject.steps:
             for life in [LIFE[p.field] for p in subject.graph.entries.get(step.caller, ()) if p.field in LIFE]:
                 if self.sides[step.callee] is Side.USER:
                     where = f"{subject.name(step.caller)}, {subject.at(step.caller, step.line)}"
                     yield f"{subject.name(step.callee)}: called by {where}, which {life}: the user half must be there then"
 
-    def _mutexes(self) -> dict[str, list[str]]:
-        """Mutexes and semaphores, and who takes them."""
-        found: dict[str, list[str]] = defaultdict(list)
+    def _mutexes(self) -> Iterator[str]:
+        """Mutexes and semaphores of both halves. One that is reached by a pointer may be any of its type."""
+        takers: dict[str, dict[str, set[Side]]] = defaultdict(lambda: defaultdict(set))  # lock -> its names -> halves
         for key in self.subject.placed:
             for region in self.subject.graph.functions[key].regions:
                 if region.kind is Kind.MUTEX and region.lock != "?":
-                    found[region.lock].append(key)
-        return found
+                    takers[region.lock][region.name].add(self.sides[key])
+        for lock, names in sorted(takers.items()):
+            members = sorted(names.keys() - {lock})
+            for name, halves in sorted(names.items()):
+                if len(halves) > 1:
+                    yield f"{name}: a mutex that both halves take; the user half takes it by a downcall"
+                elif name == lock and len(set().union(*names.values())) > 1:
+                    which = f"a pointer does not say whether it is {' or '.join(members)}"
+                    yield f"{lock}: a mutex that both halves may take: {which}; the user half takes it by a downcall"
 
     def _places(self) -> Iterator[Finding]:
         """Roots, atomic entries and functions that no process can run, outside the kernel half."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from ring3_split.errors import Refusal
 from ring3_split.ir.module import IrModule, parse
 from ring3_split.ir.origin import Origins
@@ -22,6 +24,7 @@ from ring3_split.reader.statics import Statics
 from ring3_split.reader.unit import Context
 from ring3_split.reader.uses import Uses
 from ring3_split.reader.variables import variables as known_variables
+from ring3_split.reader.within import placed
 
 
 def read(ir_path: Path, source: str, root: Path) -> tuple[Unit, Data]:
@@ -95,8 +98,8 @@ def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Dat
         if not body.attached("dbg"):
             continue  # made by the compiler: it is in no source
         function = reader.read(body, held.get(body.name, Held()))
-        functions.append(function)
         touched = Accesses(context, body)
+        functions.append(msgspec.structs.replace(function, regions=placed(function.regions, touched.fields)))
         accesses[function.id] = touched.fields
         variables[function.id] = touched.globals
         origins, uses = Origins.within(context.module, body), Uses(body)

@@ -35,6 +35,7 @@ class Entry:
     argument: int | None  # which argument is the lock
     name: str  # its name, when it is the only one of its kind
     when: str  # takes it only if the result is this: "nonzero", "zero"; "" always
+    inlined: bool = False  # a unit that has the function is believed before this
 
 
 @dataclass(frozen=True)
@@ -71,4 +72,4 @@ def table() -> Table:
 
 def _entry(row: dict[str, Any]) -> Entry:
     kind = Kind(row.get("takes") or row["gives"])
-    return Entry(kind, "takes" in row, row.get("lock"), row.get("name", ""), row.get("when", ""))
+    return Entry(kind, "takes" in row, row.get("lock"), row.get("name", ""), row.get("when", ""), row.get("inlined", False))

@@ -67,7 +67,8 @@ class _Unit:
         for name, body in module.functions.items():
             for callee in body.callees:
                 self._callers.setdefault(callee, []).append(name)
-        self._entries = {name: entry for name in self._callers if (entry := table().find(name))}
+        listed = {name: entry for name in self._callers if (entry := table().find(name))}
+        self._entries = {name: entry for name, entry in listed.items() if not (entry.inlined and name in module.functions)}
         self._summaries: dict[str, tuple[Outcome, ...]] = {}
 
     def settle(self) -> None:
