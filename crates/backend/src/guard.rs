@@ -15,11 +15,11 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use ring3_device::Error;
+use ring3_device::{Access, Bar, Error};
 
 /// Mappings that can be guarded at once. A further one is refused, and its BAR is then reached by system calls.
 const SLOTS: usize = 256;
@@ -79,30 +79,6 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// An integer that one access can carry.
-pub(crate) trait Word: Copy {
-    /// Every bit set.
-    const ALL_ONES: Self;
-    /// From its bytes in the order of the bus, the lowest first.
-    fn from_le(bytes: &[u8]) -> Self;
-    /// Its bytes in the order of the bus, filled up to 8 with zeros.
-    fn to_le(self) -> [u8; 8];
-}
-macro_rules! word {
-    ($($t:ty)*) => {$(
-        impl Word for $t {
-            const ALL_ONES: Self = <$t>::MAX;
-            fn from_le(bytes: &[u8]) -> Self {
-                bytes.iter().rev().fold(0, |value, &byte| (u64::from(value) << 8 | u64::from(byte)) as $t)
-            }
-            fn to_le(self) -> [u8; 8] {
-                u64::from(self).to_le_bytes()
-            }
-        }
-    )*};
-}
-word!(u8 u16 u32 u64);
-
 impl Mapping {
     /// Maps `len` bytes of `file` from `offset` on; `offset` is a multiple of the page size.
     pub(crate) fn new(file: impl AsFd, offset: u64, len: usize) -> Result<Self, Error> {
@@ -126,31 +102,64 @@ impl Mapping {
         Ok(Self { base, len, slot })
     }
 
-    /// Reads a word at byte `at`; all ones if it is not within the mapping, not aligned to its size, or the device is gone.
-    #[inline]
-    pub(crate) fn read<T: Word>(&self, at: usize) -> T {
-        let Some(word) = self.word::<T>(at) else { return T::ALL_ONES };
+    /// Reads `width` (1, 2, 4 or 8) bytes at byte `at`; all ones if they are not within the mapping, not aligned, or the device is gone.
+    pub(crate) fn read(&self, at: usize, width: usize) -> u64 {
+        match width {
+            1 => self.read_word::<u8>(at),
+            2 => self.read_word::<u16>(at),
+            4 => self.read_word::<u32>(at),
+            _ => self.read_word::<u64>(at),
+        }
+    }
+
+    /// Writes `width` bytes at byte `at`, or nothing, as for [`read`](Self::read).
+    pub(crate) fn write(&self, at: usize, width: usize, value: u64) {
+        match width {
+            1 => self.write_word(at, value as u8),
+            2 => self.write_word(at, value as u16),
+            4 => self.write_word(at, value as u32),
+            _ => self.write_word(at, value),
+        }
+    }
+
+    fn read_word<T: Into<u64>>(&self, at: usize) -> u64 {
+        let Some(word) = self.word::<T>(at) else { return u64::MAX };
         // SAFETY: within the mapping and aligned; a fault is answered by the handler.
         let value = unsafe { word.read_volatile() };
         // Pairs with the release in `Slot::vanish`: whoever read from what stands in for the device also sees the mark.
         fence(Ordering::Acquire);
-        if self.slot.gone.load(Ordering::Relaxed) { T::ALL_ONES } else { value }
+        if self.slot.gone.load(Ordering::Relaxed) { u64::MAX } else { value.into() }
     }
 
-    /// Writes a word at byte `at`, or nothing, as for [`read`](Self::read).
-    #[inline]
-    pub(crate) fn write<T: Word>(&self, at: usize, value: T) {
+    fn write_word<T>(&self, at: usize, value: T) {
         if let Some(word) = self.word::<T>(at) {
             // SAFETY: within the mapping and aligned; a fault is answered by the handler.
             unsafe { word.write_volatile(value) };
         }
     }
 
-    #[inline]
     fn word<T>(&self, at: usize) -> Option<*mut T> {
         let fits = at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len) && at.is_multiple_of(size_of::<T>());
         // SAFETY: `at` is within the mapping.
         fits.then(|| unsafe { self.base.as_ptr().add(at).cast() })
+    }
+}
+
+/// A BAR with its mapping.
+pub(crate) trait Mapped: Access {
+    /// The mapping that holds the BAR's first byte, where in it that is (a multiple of 8), and how many bytes of the BAR follow there.
+    fn window(&self) -> Option<(&Mapping, usize, u64)>;
+}
+
+/// The BAR that `memory` has, without a call where it is mapped.
+pub(crate) fn bar<M: Mapped>(memory: Arc<M>) -> Bar {
+    let window = memory.window().filter(|&(mapping, start, len)| {
+        start.is_multiple_of(8) && len.checked_add(start as u64).is_some_and(|end| end <= mapping.len as u64)
+    });
+    match window.map(|(mapping, start, len)| (mapping.base, &mapping.slot.gone, start, len)) {
+        // SAFETY: the mapping belongs to `memory`, which the BAR keeps; the handler answers faults in it, with `gone` set first.
+        Some((base, gone, start, len)) => unsafe { Bar::mapped(memory, base.add(start), len, gone) },
+        None => Bar::new(memory),
     }
 }
 

@@ -16,6 +16,6 @@ pub mod uio;
 mod uri;
 pub mod vfio;
 
-pub use open::{Job, class_of, with_device};
+pub use open::{class_of, open};
 pub use options::{OpenOptions, parse_size};
 pub use uri::{Uri, UriError};

@@ -12,12 +12,12 @@ mod io;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use ring3_device::Error;
+use ring3_device::{Access, Bar, Error};
 use ring3_pci::{Function, Resource};
 
-use crate::guard::Word;
-pub(crate) use io::Port;
+use io::Port;
 
 /// Where the channels of an IDE function in compatibility mode are, by BAR. The kernel lists these as the function's resources. Of a
 /// channel's second range only the third port is its own (the others are a floppy controller's), so the kernel lists that one alone; a
@@ -106,8 +106,7 @@ impl Ports {
     }
 
     /// Reads a word at `offset`; all ones where there is no port of the function, or if the function is gone.
-    #[inline]
-    pub(crate) fn read<T: Port>(&self, offset: u64) -> T {
+    fn read<T: Port>(&self, offset: u64) -> T {
         let Some(at) = self.range.find(offset, size_of::<T>()) else { return T::ALL_ONES };
         if self.direct
             && let Some(value) = T::input(&self.range.ports(), self.range.first + at)
@@ -123,42 +122,81 @@ impl Ports {
     }
 
     /// Writes a word at `offset`; nothing where there is no port of the function.
-    #[inline]
-    pub(crate) fn write<T: Port>(&self, offset: u64, value: T) {
+    fn write<T: Port>(&self, offset: u64, value: T) {
         let Some(at) = self.range.find(offset, size_of::<T>()) else { return };
         if !(self.direct && value.output(&self.range.ports(), self.range.first + at)) {
             // A device that is gone loses writes; there is nobody to tell.
             let _ = self.file.write_at(&value.to_le()[..size_of::<T>()], self.start + u64::from(at));
         }
     }
-}
 
-impl Ports {
-    /// Reads words from the one port at `offset` until `bytes` is full, as a data port gives them; a rest of less than a word is left alone.
-    pub(crate) fn read_string<T: Port>(&self, offset: u64, bytes: &mut [u8]) {
+    /// Reads words from the one port at `offset` until `bytes` is full; a rest of less than a word is left alone.
+    fn read_string<T: Port>(&self, offset: u64, bytes: &mut [u8]) {
         let direct = |at| T::input_string(&self.range.ports(), self.range.first + at, bytes);
         if !(self.direct && self.range.find(offset, size_of::<T>()).is_some_and(direct)) {
-            fill(bytes, || self.read::<T>(offset));
+            for word in bytes.chunks_exact_mut(size_of::<T>()) {
+                word.copy_from_slice(&self.read::<T>(offset).to_le()[..size_of::<T>()]);
+            }
         }
     }
 
     /// Writes the words in `bytes` to the one port at `offset`, without a rest of less than a word.
-    pub(crate) fn write_string<T: Port>(&self, offset: u64, bytes: &[u8]) {
+    fn write_string<T: Port>(&self, offset: u64, bytes: &[u8]) {
         let direct = |at| T::output_string(&self.range.ports(), self.range.first + at, bytes);
         if !(self.direct && self.range.find(offset, size_of::<T>()).is_some_and(direct)) {
-            drain(bytes, |word: T| self.write(offset, word));
+            bytes.chunks_exact(size_of::<T>()).for_each(|word| self.write(offset, T::from_le(word)));
         }
     }
 }
 
-/// Fills `bytes` with words that `read` gives; a rest of less than a word is left alone.
-pub(crate) fn fill<T: Word>(bytes: &mut [u8], mut read: impl FnMut() -> T) {
-    bytes.chunks_exact_mut(size_of::<T>()).for_each(|word| word.copy_from_slice(&read().to_le()[..size_of::<T>()]));
+/// The BAR that `ports` are; it keeps the `claim` of their function.
+pub(crate) fn bar(ports: Ports, claim: impl Send + Sync + 'static) -> Bar {
+    Bar::new(Arc::new(Claimed { ports, _claim: claim }))
 }
 
-/// Gives the words in `bytes` to `write`, without a rest of less than a word.
-pub(crate) fn drain<T: Word>(bytes: &[u8], mut write: impl FnMut(T)) {
-    bytes.chunks_exact(size_of::<T>()).for_each(|word| write(T::from_le(word)));
+/// Ports of a function that is claimed.
+struct Claimed<C> {
+    // Before the claim: it may hold a copy of the device's descriptor, which is closed before the group's.
+    ports: Ports,
+    _claim: C,
+}
+
+impl<C: Send + Sync + 'static> Access for Claimed<C> {
+    fn len(&self) -> u64 {
+        self.ports.len()
+    }
+
+    fn read(&self, offset: u64, width: usize) -> u64 {
+        match width {
+            1 => self.ports.read::<u8>(offset).into(),
+            2 => self.ports.read::<u16>(offset).into(),
+            4 => self.ports.read::<u32>(offset).into(),
+            _ => self.read_halves(offset),
+        }
+    }
+
+    fn write(&self, offset: u64, width: usize, value: u64) {
+        match width {
+            1 => self.ports.write(offset, value as u8),
+            2 => self.ports.write(offset, value as u16),
+            4 => self.ports.write(offset, value as u32),
+            _ => self.write_halves(offset, value),
+        }
+    }
+
+    fn read_string(&self, offset: u64, width: usize, bytes: &mut [u8]) {
+        match width {
+            2 => self.ports.read_string::<u16>(offset, bytes),
+            _ => self.ports.read_string::<u32>(offset, bytes),
+        }
+    }
+
+    fn write_string(&self, offset: u64, width: usize, bytes: &[u8]) {
+        match width {
+            2 => self.ports.write_string::<u16>(offset, bytes),
+            _ => self.ports.write_string::<u32>(offset, bytes),
+        }
+    }
 }
 
 /// Fails if somebody else than the function, its bus and `driver` has one of `ports` in `text`, the kernel's list of ports.

@@ -1,5 +1,6 @@
 //! The teaching device's driver on two backends: one body, two devices.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_backend::sim::{self, Timing};
@@ -15,27 +16,28 @@ fn uri(text: &str) -> Uri {
     text.parse().unwrap()
 }
 
-fn qemu(text: &str) -> qtest::Qtest {
-    qtest::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() })
-        .unwrap_or_else(|error| panic!("{error}"))
+fn qemu(text: &str) -> Arc<qtest::Qtest> {
+    let device = qtest::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() });
+    Arc::new(device.unwrap_or_else(|error| panic!("{error}")))
 }
 
-fn model(text: &str) -> sim::edu::SimEdu {
-    sim::edu::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() }).unwrap()
+fn model(text: &str) -> Arc<sim::edu::SimEdu> {
+    let device = sim::edu::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() });
+    Arc::new(device.unwrap())
 }
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(10))
 }
 
-fn facts<D: Device>(device: D, outside: Option<u64>) -> (Vec<Fact>, Result<(), Error>) {
+fn facts(device: Arc<dyn Device>, outside: Option<u64>) -> (Vec<Fact>, Result<(), Error>) {
     let mut facts = Vec::new();
     let result = edu::self_test(device, outside, &mut |fact| facts.push(fact));
     (facts, result)
 }
 
 /// What the driver does on every backend.
-fn does_everything<D: Device>(device: D) {
+fn does_everything(device: Arc<dyn Device>) {
     let (facts, result) = facts(device, Some(OUTSIDE));
     result.unwrap();
     let steps: Vec<_> = facts.iter().map(|fact| fact.step).collect();
@@ -68,7 +70,7 @@ fn the_driver_does_everything_on_the_simulated_device() {
 }
 
 /// Interrupts of one kind after those of another, and the other way round.
-fn changes_its_interrupts<D: Device>(device: D) {
+fn changes_its_interrupts(device: Arc<dyn Device>) {
     let mut edu = Edu::attach(device).unwrap();
     for kind in [IrqKind::Intx, IrqKind::Msi, IrqKind::Intx] {
         edu.wait_by(Some(kind)).unwrap();
@@ -89,7 +91,7 @@ fn kinds_of_interrupts_take_turns_on_the_simulated_device() {
 }
 
 /// No interrupt: the wait ends at its deadline, not before and not much later.
-fn waits_no_longer_than_asked<D: Device>(device: D) {
+fn waits_no_longer_than_asked(device: Arc<dyn Device>) {
     let mut edu = Edu::attach(device).unwrap();
     edu.wait_by(Some(IrqKind::Msi)).unwrap();
     let start = Instant::now();

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use ring3_backend::qtest::{self, Qtest, QtestBar};
+use ring3_backend::qtest::{self, Qtest};
 use ring3_backend::{OpenOptions, Uri};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::{Irq, IrqKind};
-use ring3_device::{Bar, Deadline, Device, Error, Registers, poll_until};
+use ring3_device::{Deadline, Device, Error, Registers, poll_until};
 use ring3_spec::ahci::{self, port};
 use ring3_spec::ata::{Identify, Signature, Status, TaskFile, device, identify, opcode};
 use ring3_spec::ide::{self, BusMasterCommand, BusMasterStatus, Prd, bus_master, command, control};
@@ -33,9 +33,9 @@ fn read(lba: u64, count: u16) -> TaskFile {
 /// One channel of an IDE function.
 struct Channel {
     number: u8,
-    command: Registers<QtestBar>,
-    control: Registers<QtestBar>,
-    bus_master: Registers<QtestBar>,
+    command: Registers,
+    control: Registers,
+    bus_master: Registers,
 }
 
 impl Channel {
@@ -335,7 +335,7 @@ fn a_cmd646_cannot_be_reset_and_is_stopped() {
 
 /// Port 0 of an AHCI controller.
 struct Ahci {
-    registers: Registers<QtestBar>,
+    registers: Registers,
     irq: Irq,
     /// Command list, received frames, command table and data, a page each.
     memory: DmaBuffer,

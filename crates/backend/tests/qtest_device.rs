@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ring3_backend::qtest::{self, Qtest};
 use ring3_backend::{OpenOptions, Uri};
 use ring3_device::irq::IrqKind;
-use ring3_device::{Bar, Deadline, Device, Error, Registers};
+use ring3_device::{Deadline, Device, Error, Registers};
 use ring3_spec::{edu as spec, pci};
 
 fn try_open(text: &str) -> Result<Qtest, Error> {

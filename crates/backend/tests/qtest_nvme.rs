@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ring3_backend::qtest::{self, Qtest, QtestBar};
+use ring3_backend::qtest::{self, Qtest};
 use ring3_backend::{OpenOptions, Uri};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::{Irq, IrqKind};
@@ -43,13 +43,13 @@ impl Queue {
         Self { number, submissions, completions }
     }
 
-    fn submit(&mut self, registers: &Registers<QtestBar>, command: Submission) {
+    fn submit(&mut self, registers: &Registers, command: Submission) {
         assert!(self.submissions.push(&command.0));
         let tail = self.submissions.publish().unwrap();
         registers.write(submission_doorbell(self.number, 0), tail);
     }
 
-    fn reap(&mut self, registers: &Registers<QtestBar>) -> Completion {
+    fn reap(&mut self, registers: &Registers) -> Completion {
         let entry = poll_until(soon(), "a completion", || Ok(self.completions.pop())).unwrap();
         registers.write(completion_doorbell(self.number, 0), self.completions.publish().unwrap());
         let completion = Completion(entry);
@@ -60,7 +60,7 @@ impl Queue {
 }
 
 struct Controller {
-    registers: Registers<QtestBar>,
+    registers: Registers,
     admin: Queue,
     device: Qtest,
 }

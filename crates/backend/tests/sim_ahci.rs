@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use raw_ahci::{ALL, Client, identify, queued, read, task, write};
 use ring3_backend::sim::Timing;
+use ring3_device::Device;
 use ring3_device::irq::IrqKind;
-use ring3_device::{Bar, Device};
 use ring3_spec::ahci::fis::QueuedErrorLog;
 use ring3_spec::ahci::port::{self, Command, Interrupts, SataControl, SataError, SataStatus};
 use ring3_spec::ahci::registers::{self, Control, Handoff};

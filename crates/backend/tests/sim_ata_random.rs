@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use ring3_backend::OpenOptions;
 use ring3_backend::sim::{SimDevice, ahci, ide};
+use ring3_device::Device;
 use ring3_device::dma::DmaBuffer;
-use ring3_device::{Bar, Device};
 
 #[derive(Clone, Debug)]
 enum Step {

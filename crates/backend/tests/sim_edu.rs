@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use ring3_backend::sim::edu::{self, SimEdu};
-use ring3_backend::sim::{Blocked, DmaFault, SimBar, Timing};
+use ring3_backend::sim::{Blocked, DmaFault, Timing};
 use ring3_backend::{OpenOptions, Uri};
 use ring3_device::irq::IrqKind;
-use ring3_device::{Bar, Deadline, Device, Error, Registers};
+use ring3_device::{Deadline, Device, Error, Registers};
 use ring3_spec::{edu as spec, pci};
 
 fn open(text: &str) -> SimEdu {
     edu::open(&text.parse::<Uri>().unwrap(), OpenOptions { arena: 2 << 20, below: 1 << 28, ..OpenOptions::default() }).unwrap()
 }
 
-fn registers(device: &SimEdu) -> Registers<SimBar<edu::EduModel>> {
+fn registers(device: &SimEdu) -> Registers {
     Registers::new(device.bar(0).unwrap(), 0x100).unwrap()
 }
 

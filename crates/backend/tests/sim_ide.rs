@@ -4,8 +4,8 @@ mod raw_ide;
 
 use raw_ide::{Client, feature, identify, read, task, write};
 use ring3_backend::sim::Timing;
+use ring3_device::Device;
 use ring3_device::irq::IrqKind;
-use ring3_device::{Bar, Device};
 use ring3_spec::ata::{Signature, TaskFile, TrimRange, device, opcode};
 use ring3_spec::ide::cmd64x::{self, Mode};
 use ring3_spec::ide::{self, BusMasterStatus, DeviceControl, Interface, Prd, bus_master, command, piix};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use raw::{Client, ENTRIES};
 use ring3_backend::sim::{Blocked, Timing};
 use ring3_device::irq::IrqKind;
-use ring3_device::{Bar, Deadline, Device};
+use ring3_device::{Deadline, Device};
 use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::feature::{self, QueueCounts};
 use ring3_spec::nvme::identify::{self, Controller, Namespace, cns};

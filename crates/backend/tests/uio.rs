@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ring3_backend::OpenOptions;
-use ring3_backend::uio::{self, Uio, UioBar};
+use ring3_backend::uio::{self, Uio};
 use ring3_device::dma::HUGE_PAGE;
 use ring3_device::irq::{IrqKind, IrqStats};
 use ring3_device::{Bar, Deadline, Device, Error, poll_until};
@@ -233,7 +233,7 @@ guest_tests! {
 
     fn ports_are_reached_by_every_thread() {
         // BAR 1 is of ports. Writing a test's number to byte 0 selects it; its name stands from byte 16 on. [QEMU, docs/specs/pci-testdev.rst]
-        let (to_thread, from_here) = std::sync::mpsc::channel::<UioBar>();
+        let (to_thread, from_here) = std::sync::mpsc::channel::<Bar>();
         // It is there before the ports are allowed, so it does not inherit the permission.
         let thread = std::thread::spawn(move || {
             let bar = from_here.recv().unwrap();
@@ -282,7 +282,7 @@ guest_tests! {
 }
 
 /// Starts a transfer between memory at `iova` and the device. [EDU, 0x80 to 0x98]
-fn start(bar: &UioBar, iova: u64, len: u64, direction: u64) {
+fn start(bar: &Bar, iova: u64, len: u64, direction: u64) {
     let to_memory = direction & spec::DMA_TO_MEMORY != 0;
     let (source, destination) = if to_memory { (spec::BUFFER, iova) } else { (iova, spec::BUFFER) };
     bar.write64(spec::DMA_SOURCE.offset(), source);
@@ -291,7 +291,7 @@ fn start(bar: &UioBar, iova: u64, len: u64, direction: u64) {
     bar.write64(spec::DMA_COMMAND.offset(), spec::DMA_START | direction);
 }
 
-fn transfer(bar: &UioBar, iova: u64, len: u64, direction: u64) {
+fn transfer(bar: &Bar, iova: u64, len: u64, direction: u64) {
     start(bar, iova, len, direction);
     poll_until(soon(), "a transfer", || Ok((bar.read64(spec::DMA_COMMAND.offset()) & spec::DMA_START == 0).then_some(())))
         .unwrap();

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use ring3_backend::{Job, OpenOptions, class_of};
-use ring3_device::{Device, Error};
+use ring3_backend::{OpenOptions, Uri, class_of};
+use ring3_device::Error;
 use ring3_driver::ata::{Controller, Flush, Member, Options};
 use serde_json::{Value, json};
 
@@ -31,26 +31,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let uri = args.asked.device("vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, sim:ahci or sim:ide")?;
     let memory = args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
     let memory = OpenOptions { below: ring3_host::open::reach(class_of(uri)), ..memory };
-    let answer = ring3_backend::with_device(uri, memory, Ask).and_then(|answer| answer).with_context(|| uri.to_string())?;
+    let answer = ask(uri, memory).with_context(|| uri.to_string())?;
     args.asked.print(&answer);
     Ok(ExitCode::SUCCESS)
 }
 
-struct Ask;
-
-impl Job for Ask {
-    type Output = Result<Value, Error>;
-
-    fn run<D: Device>(self, device: D) -> Self::Output {
-        let controller = Controller::open(device, Options::default())?;
-        let refused = controller.refused().iter().map(|(drive, why)| json!({ "drive": drive, "reason": why.to_string() }));
-        Ok(json!({
-            "interface": match controller { Controller::Ide(_) => "ide", Controller::Ahci(_) => "ahci" },
-            "interrupts": controller.interrupts().map_or("none".into(), |kind| format!("{kind:?}").to_lowercase()),
-            "drives": controller.members().iter().map(drive).collect::<Vec<_>>(),
-            "refused": refused.collect::<Vec<_>>(),
-        }))
-    }
+fn ask(uri: &Uri, memory: OpenOptions) -> Result<Value, Error> {
+    let controller = Controller::open(ring3_backend::open(uri, memory)?, Options::default())?;
+    let refused = controller.refused().iter().map(|(drive, why)| json!({ "drive": drive, "reason": why.to_string() }));
+    Ok(json!({
+        "interface": match controller { Controller::Ide(_) => "ide", Controller::Ahci(_) => "ahci" },
+        "interrupts": controller.interrupts().map_or("none".into(), |kind| format!("{kind:?}").to_lowercase()),
+        "drives": controller.members().iter().map(drive).collect::<Vec<_>>(),
+        "refused": refused.collect::<Vec<_>>(),
+    }))
 }
 
 fn drive(member: &Member<'_>) -> Value {

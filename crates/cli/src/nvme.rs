@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use ring3_backend::{Job, OpenOptions};
+use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::Disk;
-use ring3_device::{Device, Error};
+use ring3_device::Error;
 use ring3_driver::nvme::{Controller, Options};
 use ring3_spec::nvme::log::{ErrorEntry, Smart};
 use serde_json::{Value, json};
@@ -35,28 +35,22 @@ enum Page {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let uri = args.asked.device("vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme or sim:nvme")?;
     let memory = args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
-    let answer =
-        ring3_backend::with_device(uri, memory, Ask(args.page)).and_then(|answer| answer).with_context(|| uri.to_string())?;
+    let answer = ask(args.page, uri, memory).with_context(|| uri.to_string())?;
     args.asked.print(&answer);
     Ok(ExitCode::SUCCESS)
 }
 
-struct Ask(Page);
-
-impl Job for Ask {
-    type Output = Result<Value, Error>;
-
-    fn run<D: Device>(self, device: D) -> Self::Output {
-        let controller = Controller::open(device, Options { max_queues: 1, ..Options::default() })?;
-        Ok(match self.0 {
-            Page::Id => identity(&controller),
-            Page::Smart => smart(&controller.smart()?),
-            Page::Errors => json!({ "errors": controller.errors()?.iter().map(error).collect::<Vec<_>>() }),
-        })
-    }
+fn ask(page: Page, uri: &Uri, memory: OpenOptions) -> Result<Value, Error> {
+    let device = ring3_backend::open(uri, memory)?;
+    let controller = Controller::open(device, Options { max_queues: 1, ..Options::default() })?;
+    Ok(match page {
+        Page::Id => identity(&controller),
+        Page::Smart => smart(&controller.smart()?),
+        Page::Errors => json!({ "errors": controller.errors()?.iter().map(error).collect::<Vec<_>>() }),
+    })
 }
 
-fn identity<D: Device>(controller: &Controller<D>) -> Value {
+fn identity(controller: &Controller) -> Value {
     let identity = controller.identity();
     let namespaces = controller.namespaces().iter().map(|namespace| {
         let info = namespace.info();

@@ -4,8 +4,7 @@ mod disk;
 
 use std::process::ExitCode;
 
-use ring3_backend::{Job, OpenOptions, Uri};
-use ring3_device::{Device, Error};
+use ring3_backend::{OpenOptions, Uri};
 use ring3_driver::edu;
 
 use crate::protection::Protection;
@@ -57,27 +56,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn run_edu(args: EduArgs) -> anyhow::Result<ExitCode> {
     let options = args.protection.apply(OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() });
-    let uri = args.device.clone();
-    ring3_backend::with_device(&uri, options, SelfTest(args)).and_then(|result| result).map_err(|error| {
-        match error.to_string() {
-            text if text.contains(&uri.to_string()) => anyhow::anyhow!(text),
-            text => anyhow::anyhow!("{uri}: {text}"),
-        }
+    let uri = &args.device;
+    let mut report = |fact: edu::Fact| match args.json {
+        true => outln!("{}", serde_json::json!({ "step": fact.step, "result": fact.result })),
+        false => outln!("{:26} {}", fact.step, fact.result),
+    };
+    let tested = ring3_backend::open(uri, options).and_then(|device| edu::self_test(device, args.outside, &mut report));
+    tested.map_err(|error| match error.to_string() {
+        text if text.contains(&uri.to_string()) => anyhow::anyhow!(text),
+        text => anyhow::anyhow!("{uri}: {text}"),
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-struct SelfTest(EduArgs);
-
-impl Job for SelfTest {
-    type Output = Result<(), Error>;
-
-    fn run<D: Device>(self, device: D) -> Self::Output {
-        edu::self_test(device, self.0.outside, &mut |fact| match self.0.json {
-            true => outln!("{}", serde_json::json!({ "step": fact.step, "result": fact.result })),
-            false => outln!("{:26} {}", fact.step, fact.result),
-        })
-    }
 }
 
 /// A number, decimal or with 0x.

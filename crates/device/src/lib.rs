@@ -1,7 +1,8 @@
 //! The one interface between a driver and its device.
 //!
-//! A driver is generic over [`Device`] and cannot see which backend it runs on: a function claimed through VFIO, a model inside
-//! a QEMU that is driven over its qtest socket, or a model in this process.
+//! A driver holds its device as `Arc<dyn Device>` and cannot see which backend it runs on: a function claimed through VFIO, a model inside
+//! a QEMU that is driven over its qtest socket, or a model in this process. Only register accesses are hot, and these go through no table
+//! of functions where the registers are mapped: [`Bar`] is one type.
 //!
 //! # Trust
 //! Whatever a device wrote, in a register or in memory, is input. Nothing in this crate indexes memory by it, and no wait
@@ -14,14 +15,16 @@
 mod bar;
 mod clock;
 mod deadline;
+mod decorator;
 pub mod dma;
 mod error;
 pub mod irq;
 pub mod ring;
 pub mod wait;
 
-pub use bar::{Bar, Registers};
+pub use bar::{Access, Bar, BarInfo, Registers};
 pub use deadline::{Deadline, poll_until};
+pub use decorator::Decorator;
 pub use error::{Error, Remedy};
 
 use dma::Dma;
@@ -31,9 +34,6 @@ use irq::{Irq, IrqKind, IrqLimits};
 ///
 /// Dropping the last handle gives the function up: bus mastering off first, then reset, then the claim.
 pub trait Device: Send + Sync + 'static {
-    /// One base address register's range.
-    type Bar: Bar;
-
     /// The URI by which the user named it, for messages: `vfio:0000:01:00.0`, `qtest:nvme`, `sim:nvme`.
     fn name(&self) -> &str;
 
@@ -43,8 +43,11 @@ pub trait Device: Send + Sync + 'static {
     /// Writes `width` (1, 2 or 4) bytes of configuration space. BARs, MSI and MSI-X belong to the backend: writes there are refused.
     fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error>;
 
+    /// What BAR `index` (0 to 5) is, without mapping it; `None` if it is absent.
+    fn bar_info(&self, index: u8) -> Option<BarInfo>;
+
     /// Maps BAR `index` (0 to 5), memory or port. An absent BAR is [`Error::Unsupported`].
-    fn bar(&self, index: u8) -> Result<Self::Bar, Error>;
+    fn bar(&self, index: u8) -> Result<Bar, Error>;
 
     /// The memory that the device can reach.
     fn dma(&self) -> &Dma;
@@ -75,42 +78,5 @@ pub trait Device: Send + Sync + 'static {
     /// `None` where the backend cannot know. [PCIe 6.2.2]
     fn bus_errors(&self) -> Option<&Irq> {
         None
-    }
-}
-
-impl<D: Device> Device for std::sync::Arc<D> {
-    type Bar = D::Bar;
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-    fn config_read(&self, offset: u64, width: usize) -> u32 {
-        (**self).config_read(offset, width)
-    }
-    fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
-        (**self).config_write(offset, width, value)
-    }
-    fn bar(&self, index: u8) -> Result<Self::Bar, Error> {
-        (**self).bar(index)
-    }
-    fn dma(&self) -> &Dma {
-        (**self).dma()
-    }
-    fn irq_limits(&self) -> IrqLimits {
-        (**self).irq_limits()
-    }
-    fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        (**self).irqs(kind, count)
-    }
-    fn set_bus_master(&self, on: bool) -> Result<(), Error> {
-        (**self).set_bus_master(on)
-    }
-    fn reset(&self) -> Result<(), Error> {
-        (**self).reset()
-    }
-    fn removal(&self) -> Option<&Irq> {
-        (**self).removal()
-    }
-    fn bus_errors(&self) -> Option<&Irq> {
-        (**self).bus_errors()
     }
 }

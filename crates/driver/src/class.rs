@@ -7,7 +7,7 @@ use ring3_device::{Device, Error};
 use ring3_spec::{ahci, ide, nvme, pci};
 
 /// The class code (24 bits) of `device`; [`Error::Gone`] if it answers nothing. [PCI 6.2.1]
-pub fn of(device: &impl Device) -> Result<u32, Error> {
+pub fn of(device: &dyn Device) -> Result<u32, Error> {
     match device.config_read(pci::REVISION, 4) {
         u32::MAX => Err(Error::Gone),
         word => Ok(word >> 8),
@@ -15,7 +15,7 @@ pub fn of(device: &impl Device) -> Result<u32, Error> {
 }
 
 /// The error of a driver of disks, or of whoever looks for one, for a function of another class: says which driver fits.
-pub fn misfit(device: &impl Device, class: u32) -> Error {
+pub fn misfit(device: &dyn Device, class: u32) -> Error {
     let (what, driver) = match class {
         nvme::CLASS => ("an NVMe controller", "nvme"),
         ahci::CLASS => ("an AHCI controller", "ata"),

@@ -20,7 +20,7 @@ fn device(uri: &str) -> Arc<Qtest> {
     Arc::new(qtest::open(&uri.parse::<Uri>().unwrap(), options).unwrap_or_else(|error| panic!("{error}")))
 }
 
-fn controller(uri: &str) -> Controller<Arc<Qtest>> {
+fn controller(uri: &str) -> Controller {
     Controller::open(device(uri), Options::default()).unwrap()
 }
 

@@ -2,32 +2,23 @@
 
 use std::time::Duration;
 
-use ring3_backend::{Job, OpenOptions, with_device};
+use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::conformance::{self, Report, Verdict};
+use ring3_device::Error;
 use ring3_device::irq::IrqKind;
-use ring3_device::{Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::{Level, Options, ahci};
 
-struct Suite {
-    options: Options,
-    suite: conformance::Options,
-}
-
-impl Job for Suite {
-    type Output = Result<Vec<Report>, Error>;
-
-    fn run<D: Device>(self, device: D) -> Self::Output {
-        let controller = ahci::Controller::open(device, self.options)?;
-        assert!(controller.refused().is_empty(), "{:?}", controller.refused());
-        Ok(controller.drives().iter().map(|disk| conformance::run(disk, &self.suite)).collect())
-    }
+fn run(uri: &Uri, memory: OpenOptions, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
+    let controller = ahci::Controller::open(ring3_backend::open(uri, memory)?, options)?;
+    assert!(controller.refused().is_empty(), "{:?}", controller.refused());
+    Ok(controller.drives().iter().map(|disk| conformance::run(disk, suite)).collect())
 }
 
 /// Runs the suite on each of `drives` behind `uri`.
 fn conforms(uri: &str, drives: usize, options: Options, requests: u32) {
     let suite = conformance::Options { requests, depth: 32, patience: Duration::from_secs(20) };
-    let reports = with_device(&uri.parse().unwrap(), OpenOptions::default(), Suite { options, suite }).unwrap().unwrap();
+    let reports = run(&uri.parse().unwrap(), OpenOptions::default(), options, &suite).unwrap();
     assert_eq!(reports.len(), drives, "{uri}");
     for report in reports {
         assert!(report.passed(), "{report}");

@@ -2,30 +2,21 @@
 
 use std::time::Duration;
 
-use ring3_backend::{Job, OpenOptions, with_device};
+use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::conformance::{self, Report};
+use ring3_device::Error;
 use ring3_device::irq::IrqKind;
-use ring3_device::{Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};
 
-struct Suite {
-    options: Options,
-    suite: conformance::Options,
-}
-
-impl Job for Suite {
-    type Output = Result<Vec<Report>, Error>;
-
-    fn run<D: Device>(self, device: D) -> Self::Output {
-        let controller = Controller::open(device, self.options)?;
-        Ok(controller.namespaces().iter().map(|disk| conformance::run(disk, &self.suite)).collect())
-    }
+fn run(uri: &Uri, memory: OpenOptions, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
+    let controller = Controller::open(ring3_backend::open(uri, memory)?, options)?;
+    Ok(controller.namespaces().iter().map(|disk| conformance::run(disk, suite)).collect())
 }
 
 fn conforms(uri: &str, options: Options, requests: u32) {
     let suite = conformance::Options { requests, depth: 16, patience: Duration::from_secs(20) };
-    let reports = with_device(&uri.parse().unwrap(), OpenOptions::default(), Suite { options, suite }).unwrap().unwrap();
+    let reports = run(&uri.parse().unwrap(), OpenOptions::default(), options, &suite).unwrap();
     assert!(!reports.is_empty(), "{uri} has no namespace");
     for report in reports {
         assert!(report.passed(), "{report}");

@@ -2,33 +2,24 @@
 
 use std::time::Duration;
 
-use ring3_backend::{Job, OpenOptions, with_device};
+use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::conformance::{self, Report};
-use ring3_device::{Device, Error};
+use ring3_device::Error;
 use ring3_driver::Interrupts;
 use ring3_driver::ata::ide::Controller;
 use ring3_driver::ata::{Level, Options};
 
-struct Suite {
-    options: Options,
-    suite: conformance::Options,
-}
-
-impl Job for Suite {
-    type Output = Result<Vec<Report>, Error>;
-
-    fn run<D: Device>(self, device: D) -> Self::Output {
-        let controller = Controller::open(device, self.options)?;
-        assert!(controller.refused().is_empty(), "{:?}", controller.refused());
-        Ok(controller.drives().iter().map(|disk| conformance::run(disk, &self.suite)).collect())
-    }
+fn run(uri: &Uri, memory: OpenOptions, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
+    let controller = Controller::open(ring3_backend::open(uri, memory)?, options)?;
+    assert!(controller.refused().is_empty(), "{:?}", controller.refused());
+    Ok(controller.drives().iter().map(|disk| conformance::run(disk, suite)).collect())
 }
 
 /// Runs the suite on all drives of `uri`, of which there are `drives`.
 fn conforms(uri: &str, options: Options, drives: usize, requests: u32) {
     let suite = conformance::Options { requests, depth: 16, patience: Duration::from_secs(60) };
     let memory = OpenOptions { below: 1 << 32, ..OpenOptions::default() };
-    let reports = with_device(&uri.parse().unwrap(), memory, Suite { options, suite }).unwrap().unwrap();
+    let reports = run(&uri.parse().unwrap(), memory, options, &suite).unwrap();
     assert_eq!(reports.len(), drives, "{uri}");
     for report in reports {
         assert!(report.passed(), "{report}");
@@ -141,11 +132,11 @@ fn qemus_cmd646_conforms_where_there_is_one() {
     let suite = conformance::Options { requests: 50, depth: 16, patience: Duration::from_secs(60) };
     let memory = OpenOptions { below: 1 << 32, ..OpenOptions::default() };
     let uri = "qtest:cmd646-ide,size=64M".parse().unwrap();
-    match with_device(&uri, memory, Suite { options: Options::default(), suite }) {
+    match run(&uri, memory, Options::default(), &suite) {
         Err(error @ Error::Unsupported(_)) if error.to_string().contains("needs qemu-system-alpha") => {
             println!("skipped: {error}")
         }
-        reports => reports.unwrap().unwrap().iter().for_each(|report| assert!(report.passed(), "{report}")),
+        reports => reports.unwrap().iter().for_each(|report| assert!(report.passed(), "{report}")),
     }
 }
 

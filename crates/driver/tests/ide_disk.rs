@@ -12,8 +12,8 @@ use ring3_backend::sim::fault::{Action, Rule};
 use ring3_backend::sim::ide::{Counters, SimIde};
 use ring3_class::block::{Completion, Disk, IoError, Queue, Request};
 use ring3_device::dma::{Arena, Dma, Memory};
-use ring3_device::irq::{Irq, IrqKind, IrqLimits};
-use ring3_device::{Deadline, Device, Error};
+use ring3_device::irq::{Irq, IrqKind};
+use ring3_device::{Deadline, Decorator, Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::ide::Controller;
 use ring3_driver::ata::{Level, Options};
@@ -151,7 +151,7 @@ fn interrupts_are_of_the_channel_or_of_the_function() {
     assert_eq!(bench(",chip=cmd646").controller.interrupts(), Some(IrqKind::Intx));
     assert_eq!(bench_with("", polled()).controller.interrupts(), None);
     assert!(bench_with("", polled()).queue(1).irq().is_none());
-    let refused = Controller::open(device(""), Options { interrupts: Interrupts::Only(IrqKind::MsiX), ..short() });
+    let refused = Controller::open(Arc::new(device("")), Options { interrupts: Interrupts::Only(IrqKind::MsiX), ..short() });
     assert!(matches!(refused, Err(Error::Unsupported(_))));
 }
 
@@ -277,25 +277,12 @@ struct Other {
     silent: bool,
 }
 
-impl Device for Other {
-    type Bar = <SimIde as Device>::Bar;
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-    fn config_read(&self, offset: u64, width: usize) -> u32 {
-        self.inner.config_read(offset, width)
-    }
-    fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
-        self.inner.config_write(offset, width, value)
-    }
-    fn bar(&self, index: u8) -> Result<Self::Bar, Error> {
-        self.inner.bar(index)
+impl Decorator for Other {
+    fn inner(&self) -> &dyn Device {
+        &self.inner
     }
     fn dma(&self) -> &Dma {
         self.dma.as_ref().unwrap_or(self.inner.dma())
-    }
-    fn irq_limits(&self) -> IrqLimits {
-        self.inner.irq_limits()
     }
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
         if !self.silent {
@@ -303,12 +290,6 @@ impl Device for Other {
         }
         let silent = |vector| Irq::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap(), kind, vector, None);
         Ok((0..count).map(silent).collect())
-    }
-    fn set_bus_master(&self, on: bool) -> Result<(), Error> {
-        self.inner.set_bus_master(on)
-    }
-    fn reset(&self) -> Result<(), Error> {
-        self.inner.reset()
     }
 }
 
@@ -322,9 +303,9 @@ fn high() -> Other {
 
 #[test]
 fn memory_above_4_gib_is_refused_with_the_option_that_mends_it_and_does_for_pio() {
-    let Err(error) = Controller::open(high(), short()) else { panic!("it was opened") };
+    let Err(error) = Controller::open(Arc::new(high()), short()) else { panic!("it was opened") };
     assert!(error.to_string().contains("below=4G"), "{error}");
-    let controller = Controller::open(high(), Options { level: Level::Pio, ..short() }).unwrap();
+    let controller = Controller::open(Arc::new(high()), Options { level: Level::Pio, ..short() }).unwrap();
     assert_eq!(controller.drives()[0].mode(), "PIO");
 }
 
@@ -348,7 +329,7 @@ fn whoever_finds_the_other_drives_end_wakes_its_owner() {
     let inner = device(",disks=2");
     let handle = inner.handle();
     // Interrupts may come to nothing: a look takes one back before anyone has seen it.
-    let controller = Controller::open(Other { inner, dma: None, silent: true }, short()).unwrap();
+    let controller = Controller::open(Arc::new(Other { inner, dma: None, silent: true }), short()).unwrap();
     handle.set_timing(Timing::Held);
     let [master, slave] = controller.drives() else { panic!() };
     let (mut master, mut slave, arena) = (master.open_queue(8).unwrap(), slave.open_queue(8).unwrap(), slave.dma().arena());

@@ -9,9 +9,8 @@ use ide::{bytes, device, execute, finish, short, succeed};
 use ring3_backend::sim::fault::{Action, Rule};
 use ring3_backend::sim::ide::{IdeHandle, SimIde};
 use ring3_class::block::{Disk, IoError, Request};
-use ring3_device::dma::{Dma, DmaBuffer};
-use ring3_device::irq::{Irq, IrqKind, IrqLimits};
-use ring3_device::{Bar, Device, Error};
+use ring3_device::dma::DmaBuffer;
+use ring3_device::{Access, Bar, Decorator, Device, Error};
 use ring3_driver::ata::ide::Controller;
 use ring3_spec::ata::opcode;
 use ring3_spec::ide::{BUS_MASTER_BAR, BusMasterStatus, bus_master};
@@ -32,72 +31,39 @@ struct Stubborn {
     cure: Cure,
 }
 
-#[derive(Clone)]
 struct StubbornBar {
-    inner: <SimIde as Device>::Bar,
-    /// Of the BAR with the bus masters.
-    stuck: Option<Arc<AtomicBool>>,
-    deaf: Option<Arc<AtomicBool>>,
+    inner: Bar,
+    stuck: Arc<AtomicBool>,
+    deaf: Arc<AtomicBool>,
 }
 
-impl Bar for StubbornBar {
+impl Access for StubbornBar {
     fn len(&self) -> u64 {
         self.inner.len()
     }
-    fn read8(&self, offset: u64) -> u8 {
-        let lies = |lie: &Option<Arc<AtomicBool>>| lie.as_ref().is_some_and(|lie| lie.load(Ordering::Relaxed));
-        let value = self.inner.read8(offset);
-        if offset != bus_master::status(0).offset() {
+    fn read(&self, offset: u64, width: usize) -> u64 {
+        let value = self.inner.read(offset, width);
+        if (offset, width) != (bus_master::status(0).offset(), 1) {
             return value;
         }
-        value & if lies(&self.deaf) { !BusMasterStatus(0).with_interrupt(1).0 } else { !0 } | u8::from(lies(&self.stuck))
+        let heard = if self.deaf.load(Ordering::Relaxed) { !BusMasterStatus(0).with_interrupt(1).0 } else { !0 };
+        value & u64::from(heard) | u64::from(self.stuck.load(Ordering::Relaxed))
     }
-    fn read16(&self, offset: u64) -> u16 {
-        self.inner.read16(offset)
-    }
-    fn read32(&self, offset: u64) -> u32 {
-        self.inner.read32(offset)
-    }
-    fn read64(&self, offset: u64) -> u64 {
-        self.inner.read64(offset)
-    }
-    fn write8(&self, offset: u64, value: u8) {
-        self.inner.write8(offset, value);
-    }
-    fn write16(&self, offset: u64, value: u16) {
-        self.inner.write16(offset, value);
-    }
-    fn write32(&self, offset: u64, value: u32) {
-        self.inner.write32(offset, value);
-    }
-    fn write64(&self, offset: u64, value: u64) {
-        self.inner.write64(offset, value);
+    fn write(&self, offset: u64, width: usize, value: u64) {
+        self.inner.write(offset, width, value);
     }
 }
 
-impl Device for Stubborn {
-    type Bar = StubbornBar;
-    fn name(&self) -> &str {
-        self.inner.name()
+impl Decorator for Stubborn {
+    fn inner(&self) -> &dyn Device {
+        &self.inner
     }
-    fn config_read(&self, offset: u64, width: usize) -> u32 {
-        self.inner.config_read(offset, width)
-    }
-    fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
-        self.inner.config_write(offset, width, value)
-    }
-    fn bar(&self, index: u8) -> Result<StubbornBar, Error> {
-        let of_masters = |lie: &Arc<AtomicBool>| (index == BUS_MASTER_BAR).then(|| lie.clone());
-        Ok(StubbornBar { inner: self.inner.bar(index)?, stuck: of_masters(&self.stuck), deaf: of_masters(&self.deaf) })
-    }
-    fn dma(&self) -> &Dma {
-        self.inner.dma()
-    }
-    fn irq_limits(&self) -> IrqLimits {
-        self.inner.irq_limits()
-    }
-    fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        self.inner.irqs(kind, count)
+    fn bar(&self, index: u8) -> Result<Bar, Error> {
+        let inner = self.inner.bar(index)?;
+        if index != BUS_MASTER_BAR {
+            return Ok(inner);
+        }
+        Ok(Bar::new(Arc::new(StubbornBar { inner, stuck: self.stuck.clone(), deaf: self.deaf.clone() })))
     }
     fn set_bus_master(&self, on: bool) -> Result<(), Error> {
         match self.cure {
@@ -121,7 +87,7 @@ impl Device for Stubborn {
 }
 
 struct Scene {
-    controller: Controller<Stubborn>,
+    controller: Controller,
     handle: IdeHandle,
     stuck: Arc<AtomicBool>,
 }
@@ -130,7 +96,8 @@ struct Scene {
 fn scene(cure: Cure) -> Scene {
     let (inner, stuck) = (device(",disks=3"), Arc::new(AtomicBool::new(false)));
     let handle = inner.handle();
-    let controller = Controller::open(Stubborn { inner, stuck: stuck.clone(), deaf: Arc::default(), cure }, short()).unwrap();
+    let controller =
+        Controller::open(Arc::new(Stubborn { inner, stuck: stuck.clone(), deaf: Arc::default(), cure }), short()).unwrap();
     assert!(handle.poke(0, 0, &[0x5a; 512]));
     stuck.store(true, Ordering::Relaxed);
     handle.plan().add(Rule::io(Action::Drop, opcode::READ_DMA).on_queue(1));
@@ -199,7 +166,7 @@ fn memory_that_a_function_may_still_write_to_comes_back_to_nobody() {
 fn an_end_that_the_bus_master_does_not_hear_of_is_found_by_looking_and_counted() {
     let (inner, deaf) = (device(""), Arc::new(AtomicBool::new(false)));
     let stubborn = Stubborn { inner, stuck: Arc::default(), deaf: deaf.clone(), cure: Cure::Reset };
-    let controller = Controller::open(stubborn, short()).unwrap();
+    let controller = Controller::open(Arc::new(stubborn), short()).unwrap();
     let drive = &controller.drives()[0];
     let mut queue = drive.open_queue(4).unwrap();
     deaf.store(true, Ordering::Relaxed);

@@ -2,6 +2,8 @@
 
 mod nvme;
 
+use std::sync::Arc;
+
 use std::time::Instant;
 
 use nvme::{Bench, PATIENCE, bench, bytes, execute, short, succeed, try_bench};
@@ -25,7 +27,7 @@ fn with_identify_refused(uri: &str, nth: u64, status: Status) -> Result<Bench, E
     let device = nvme::device(uri);
     let handle = device.handle();
     handle.plan().add(Rule::admin(Action::Status(status.with_do_not_retry().0), admin::IDENTIFY).nth(nth));
-    Controller::open(device, short()).map(|controller| Bench { controller, handle })
+    Controller::open(Arc::new(device), short()).map(|controller| Bench { controller, handle })
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_backend::{Job, OpenOptions, Uri, class_of, with_device};
+use ring3_backend::{OpenOptions, Uri, class_of};
 use ring3_class::block::Disk;
 use ring3_device::Device;
 use ring3_device::irq::Irq;
@@ -110,7 +110,8 @@ impl Claim {
         let failed = |source| Error::Device { device: self.device.to_string(), source };
         let memory = OpenOptions { arena: needs.arena, unprotected: self.unprotected, ..OpenOptions::default() };
         let memory = OpenOptions { below: reach(class_of(&self.device)), ..memory };
-        with_device(&self.device, memory, Start { claim: self, needs }).and_then(|started| started).map_err(failed)
+        let device = ring3_backend::open(&self.device, memory).map_err(failed)?;
+        self.drive(device, needs).map_err(failed)
     }
 }
 
@@ -122,36 +123,27 @@ pub fn reach(class: Option<u32>) -> u64 {
     }
 }
 
-struct Start<'a> {
-    claim: &'a Claim,
-    needs: &'a Needs,
-}
-
-impl Job for Start<'_> {
-    type Output = Result<Attached, ring3_device::Error>;
-
-    fn run<D: Device>(self, device: D) -> Self::Output {
-        let class = class::of(&device)?;
-        match self.claim.driver.or(Driver::of_class(class)) {
-            Some(Driver::Nvme) => self.nvme(device),
-            Some(Driver::Ata) => self.ata(device),
-            None => Err(class::misfit(&device, class)),
+impl Claim {
+    fn drive(&self, device: Arc<dyn Device>, needs: &Needs) -> Result<Attached, ring3_device::Error> {
+        let class = class::of(&*device)?;
+        match self.driver.or(Driver::of_class(class)) {
+            Some(Driver::Nvme) => self.nvme(device, needs),
+            Some(Driver::Ata) => self.ata(device, needs),
+            None => Err(class::misfit(&*device, class)),
         }
     }
-}
 
-impl Start<'_> {
-    fn nvme<D: Device>(self, device: D) -> Result<Attached, ring3_device::Error> {
+    fn nvme(&self, device: Arc<dyn Device>, needs: &Needs) -> Result<Attached, ring3_device::Error> {
         let usual = nvme::Options::default();
         let options = nvme::Options {
-            interrupts: self.claim.interrupts,
-            max_queues: self.needs.queues,
-            max_transfer: self.needs.max_transfer,
-            poll: self.needs.poll.unwrap_or(usual.poll),
+            interrupts: self.interrupts,
+            max_queues: needs.queues,
+            max_transfer: needs.max_transfer,
+            poll: needs.poll.unwrap_or(usual.poll),
             ..usual
         };
         let controller = nvme::Controller::open(device, options)?;
-        let (disks, left_out) = match self.claim.part {
+        let (disks, left_out) = match self.part {
             Some(id) => (vec![controller.disk(id)?], Vec::new()),
             None => (
                 controller.namespaces().iter().map(|namespace| Arc::new(namespace.clone()) as Arc<dyn Disk>).collect(),
@@ -161,17 +153,17 @@ impl Start<'_> {
         Ok(Attached { disks, monitor: Some(Box::new(controller)), left_out })
     }
 
-    fn ata<D: Device>(self, device: D) -> Result<Attached, ring3_device::Error> {
+    fn ata(&self, device: Arc<dyn Device>, needs: &Needs) -> Result<Attached, ring3_device::Error> {
         let usual = ata::Options::default();
         let options = ata::Options {
-            interrupts: self.claim.interrupts,
-            level: self.claim.level,
-            max_transfer: self.needs.max_transfer,
-            poll: self.needs.poll.unwrap_or(usual.poll),
+            interrupts: self.interrupts,
+            level: self.level,
+            max_transfer: needs.max_transfer,
+            poll: needs.poll.unwrap_or(usual.poll),
             ..usual
         };
         let controller = ata::Controller::open(device, options)?;
-        let (disks, left_out) = match self.claim.part {
+        let (disks, left_out) = match self.part {
             Some(place) => (vec![controller.disk(place)?], Vec::new()),
             None => (
                 controller.members().into_iter().map(|member| member.disk).collect(),
@@ -183,7 +175,7 @@ impl Start<'_> {
 }
 
 /// An ATA controller says nothing by itself: what its drives meet, they log.
-impl<D: Device> Monitor for ata::Controller<D> {
+impl Monitor for ata::Controller {
     fn look(&self) {}
 
     fn removal(&self) -> Option<&Irq> {
@@ -195,7 +187,7 @@ impl<D: Device> Monitor for ata::Controller<D> {
     }
 }
 
-impl<D: Device> Monitor for nvme::Controller<D> {
+impl Monitor for nvme::Controller {
     fn look(&self) {
         match self.events() {
             Ok(events) => events.iter().for_each(|event| tracing::warn!(?event, "the controller reports")),

@@ -7,8 +7,6 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::guard::Word;
-
 thread_local! {
     /// Ranges that this thread may use.
     static ALLOWED: RefCell<Vec<Range<u32>>> = const { RefCell::new(Vec::new()) };
@@ -35,6 +33,30 @@ fn ask(ports: &Range<u32>, allowed: &mut Vec<Range<u32>>) -> bool {
 fn ask(_: &Range<u32>, _: &mut Vec<Range<u32>>) -> bool {
     false
 }
+
+/// An integer that one access can carry.
+pub(crate) trait Word: Copy {
+    /// Every bit set.
+    const ALL_ONES: Self;
+    /// From its bytes in the order of the bus, the lowest first.
+    fn from_le(bytes: &[u8]) -> Self;
+    /// Its bytes in the order of the bus, filled up to 8 with zeros.
+    fn to_le(self) -> [u8; 8];
+}
+macro_rules! word {
+    ($($t:ty)*) => {$(
+        impl Word for $t {
+            const ALL_ONES: Self = <$t>::MAX;
+            fn from_le(bytes: &[u8]) -> Self {
+                bytes.iter().rev().fold(0, |value, &byte| (u64::from(value) << 8 | u64::from(byte)) as $t)
+            }
+            fn to_le(self) -> [u8; 8] {
+                u64::from(self).to_le_bytes()
+            }
+        }
+    )*};
+}
+word!(u8 u16 u32);
 
 /// A word that an instruction moves.
 pub(crate) trait Port: Word {

@@ -15,6 +15,7 @@ use super::ivshmem;
 use super::legacy::Legacy;
 use super::model::Model;
 use super::wire::Wire;
+use ring3_device::{Bar, BarInfo};
 
 /// COMMAND bits that are the backend's: decoding, bus mastering, and the pin.
 const OWNED_COMMAND: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
@@ -61,8 +62,14 @@ impl Board {
         Ok(Self { wire, host, function, bars, doorbell, interrupts, resetting: Mutex::new(()) })
     }
 
+    /// What BAR `index` of the device under test is.
+    pub(super) fn bar_info(&self, index: u8) -> Option<BarInfo> {
+        let range = self.bars.get(usize::from(index)).copied().flatten()?;
+        Some(BarInfo { len: range.len, ports: range.port })
+    }
+
     /// BAR `index` of the device under test.
-    pub(super) fn bar(&self, index: u8) -> Result<QtestBar, Error> {
+    pub(super) fn bar(&self, index: u8) -> Result<Bar, Error> {
         bar(&self.wire, self.host, &self.bars, index)
     }
 
@@ -132,10 +139,10 @@ fn place_doorbell(wire: &Arc<Wire>, host: &Host, windows: &mut Windows) -> Resul
     Ok((doorbell, bars))
 }
 
-fn bar(wire: &Arc<Wire>, host: &Host, bars: &Bars, index: u8) -> Result<QtestBar, Error> {
+fn bar(wire: &Arc<Wire>, host: &Host, bars: &Bars, index: u8) -> Result<Bar, Error> {
     let range = bars.get(usize::from(index)).copied().flatten();
     let range = range.ok_or_else(|| Error::Unsupported(format!("the device has no BAR {index}")))?;
-    Ok(QtestBar::new(wire.clone(), host, range))
+    Ok(QtestBar::open(wire.clone(), host, range))
 }
 
 /// The inputs of the I/O APIC that the function's pin drives, by vector.

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use ring3_device::dma::{Arena, Dma, Fixed, Memory};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
-use ring3_device::{Device, Error};
+use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_spec::pci;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::bar::QtestBar;
 use super::board::{Board, DOORBELL_SLOT};
 use super::ivshmem::Doorbell;
 use super::machine::{self, Machine};
@@ -146,8 +145,6 @@ fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
 }
 
 impl Device for Qtest {
-    type Bar = QtestBar;
-
     fn name(&self) -> &str {
         &self.name
     }
@@ -170,7 +167,11 @@ impl Device for Qtest {
         Ok(())
     }
 
-    fn bar(&self, index: u8) -> Result<QtestBar, Error> {
+    fn bar_info(&self, index: u8) -> Option<BarInfo> {
+        self.board.bar_info(index)
+    }
+
+    fn bar(&self, index: u8) -> Result<Bar, Error> {
         self.board.bar(index)
     }
 

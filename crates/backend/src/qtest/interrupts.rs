@@ -8,7 +8,6 @@ use ring3_device::irq::{Irq, IrqControl, IrqKind, IrqLimits};
 use ring3_device::{Bar, Error};
 use ring3_spec::pci;
 
-use super::bar::QtestBar;
 use super::eventfd;
 use super::function::Function;
 use super::intx::{Listener, Pin};
@@ -53,7 +52,7 @@ struct Msi {
 struct MsiX {
     at: u64,
     vectors: u16,
-    table: QtestBar,
+    table: Bar,
     offset: u64,
 }
 
@@ -62,7 +61,7 @@ impl Interrupts {
     pub(super) fn find(
         function: Arc<Function>,
         wire: Arc<Wire>,
-        bar: impl Fn(u8) -> Result<QtestBar, Error>,
+        bar: impl Fn(u8) -> Result<Bar, Error>,
         lines: Lines,
         hidden: &[IrqKind],
     ) -> Result<Self, Error> {
@@ -204,7 +203,7 @@ impl Msi {
 }
 
 impl MsiX {
-    fn find(function: &Function, events: u16, bar: impl Fn(u8) -> Result<QtestBar, Error>) -> Result<Option<Self>, Error> {
+    fn find(function: &Function, events: u16, bar: impl Fn(u8) -> Result<Bar, Error>) -> Result<Option<Self>, Error> {
         let Some(at) = function.capability(pci::CAP_MSIX)? else { return Ok(None) };
         let vectors = (function.read16(at + pci::MSIX_CONTROL)? & pci::MSIX_SIZE) + 1;
         let table = function.read(at + pci::MSIX_TABLE, 4)?;
@@ -226,7 +225,7 @@ impl MsiX {
 
 /// Masks by the vector control word: one posted write. The device remembers what comes meanwhile.
 struct MsiXMask {
-    table: QtestBar,
+    table: Bar,
     offset: u64,
 }
 

@@ -45,5 +45,4 @@ mod model;
 mod stream;
 mod wire;
 
-pub use bar::QtestBar;
 pub use device::{Qtest, open};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ring3_device::{Bar, Error};
+use ring3_device::{Access, Bar, Error};
 use ring3_spec::pci;
 
 use super::device::Core;
@@ -14,24 +14,22 @@ const ENTRY: u64 = 16;
 const ENTRY_CONTROL: u64 = 12;
 
 /// One BAR of a simulated device.
-pub struct SimBar<M: Model> {
+struct SimBar<M> {
     core: Arc<Core<M>>,
     layout: BarLayout,
 }
 
-impl<M: Model> Clone for SimBar<M> {
-    fn clone(&self) -> Self {
-        Self { core: Arc::clone(&self.core), ..*self }
-    }
-}
-
-pub(super) fn open<M: Model>(core: &Arc<Core<M>>, index: u8) -> Result<SimBar<M>, Error> {
+pub(super) fn open<M: Model>(core: &Arc<Core<M>>, index: u8) -> Result<Bar, Error> {
     let layout = core.identity.bars.iter().find(|bar| bar.index == index);
     let layout = *layout.ok_or_else(|| Error::Unsupported(format!("{} has no BAR {index}", core.name)))?;
-    Ok(SimBar { core: Arc::clone(core), layout })
+    Ok(Bar::new(Arc::new(SimBar { core: Arc::clone(core), layout })))
 }
 
-impl<M: Model> SimBar<M> {
+impl<M: Model> Access for SimBar<M> {
+    fn len(&self) -> u64 {
+        self.layout.len
+    }
+
     fn read(&self, offset: u64, width: usize) -> u64 {
         if !self.core.answers(&self.layout, offset, width) {
             return u64::MAX;
@@ -45,7 +43,9 @@ impl<M: Model> SimBar<M> {
     }
 
     fn write(&self, offset: u64, width: usize, value: u64) {
-        if !self.core.answers(&self.layout, offset, width) {
+        let recorded =
+            width == 4 && offset < self.layout.len && self.core.posted.record((self.layout.index, offset, value as u32));
+        if recorded || !self.core.answers(&self.layout, offset, width) {
             return;
         }
         let mut model = self.core.model();
@@ -120,37 +120,4 @@ fn pba_len(msix: &MsixLayout) -> u64 {
 
 fn within(offset: u64, start: u32, len: u64) -> Option<u64> {
     offset.checked_sub(start.into()).filter(|&at| at < len)
-}
-
-impl<M: Model> Bar for SimBar<M> {
-    fn len(&self) -> u64 {
-        self.layout.len
-    }
-    fn read8(&self, offset: u64) -> u8 {
-        self.read(offset, 1) as u8
-    }
-    fn read16(&self, offset: u64) -> u16 {
-        self.read(offset, 2) as u16
-    }
-    fn read32(&self, offset: u64) -> u32 {
-        self.read(offset, 4) as u32
-    }
-    fn read64(&self, offset: u64) -> u64 {
-        self.read(offset, 8)
-    }
-    fn write8(&self, offset: u64, value: u8) {
-        self.write(offset, 1, value.into());
-    }
-    fn write16(&self, offset: u64, value: u16) {
-        self.write(offset, 2, value.into());
-    }
-    #[inline]
-    fn write32(&self, offset: u64, value: u32) {
-        if !(offset < self.layout.len && self.core.posted.record((self.layout.index, offset, value))) {
-            self.write(offset, 4, value.into());
-        }
-    }
-    fn write64(&self, offset: u64, value: u64) {
-        self.write(offset, 8, value);
-    }
 }

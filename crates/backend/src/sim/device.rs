@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
-use ring3_device::{Device, Error};
+use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_spec::pci;
 
+use super::bar;
 use super::bus::Bus;
 use super::handle::SimHandle;
 use super::interrupts::signal;
@@ -16,7 +17,6 @@ use super::iommu::SimIommu;
 use super::model::{Identity, Model};
 use super::posted::Posted;
 use super::timer::Timer;
-use super::{SimBar, bar};
 
 /// The machine that a simulated device stands in.
 #[derive(Clone, Debug)]
@@ -132,8 +132,6 @@ impl<M: Model> SimDevice<M> {
 }
 
 impl<M: Model> Device for SimDevice<M> {
-    type Bar = SimBar<M>;
-
     fn name(&self) -> &str {
         &self.core.name
     }
@@ -150,7 +148,12 @@ impl<M: Model> Device for SimDevice<M> {
         if own { Ok(()) } else { bus.config_write(offset, width, value) }
     }
 
-    fn bar(&self, index: u8) -> Result<SimBar<M>, Error> {
+    fn bar_info(&self, index: u8) -> Option<BarInfo> {
+        let bar = self.core.identity.bars.iter().find(|bar| bar.index == index)?;
+        Some(BarInfo { len: bar.len, ports: bar.ports })
+    }
+
+    fn bar(&self, index: u8) -> Result<Bar, Error> {
         bar::open(&self.core, index)
     }
 

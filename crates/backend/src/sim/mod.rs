@@ -19,7 +19,7 @@
 //!
 //! ```
 //! use ring3_backend::sim::{BarLayout, Bus, Identity, Model, Platform, SimDevice};
-//! use ring3_device::{Bar as _, Device as _};
+//! use ring3_device::Device as _;
 //!
 //! #[derive(Default)]
 //! struct Counter { writes: u64 }
@@ -82,7 +82,6 @@ mod posted;
 mod timer;
 mod window;
 
-pub use bar::SimBar;
 pub use bus::Bus;
 pub use device::{Platform, SimDevice};
 pub use handle::SimHandle;

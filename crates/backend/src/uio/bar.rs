@@ -2,134 +2,66 @@
 
 use std::sync::Arc;
 
-use ring3_device::{Bar, Error};
+use ring3_device::{Access, Bar, Error};
 
 use super::claim::Claim;
-use crate::guard::Mapping;
-use crate::ports::{PortRange, Ports, drain, fill};
+use crate::guard::{self, Mapped, Mapping};
+use crate::ports::{self, PortRange, Ports};
 
-/// A BAR of a claimed function. The claim lives as long as any clone.
-#[derive(Clone)]
-pub struct UioBar {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    space: Space,
+/// Memory of a claimed function, which keeps the claim.
+struct Memory {
+    mapping: Mapping,
+    /// Where the BAR starts in its first page.
+    start: usize,
+    len: u64,
     _claim: Arc<Claim>,
 }
 
-enum Space {
-    Memory {
-        mapping: Mapping,
-        /// Where the BAR starts in its first page.
-        start: usize,
-        len: u64,
-    },
-    Ports(Ports),
+impl Memory {
+    fn at(&self, offset: u64, width: usize) -> Option<usize> {
+        (offset.checked_add(width as u64)? <= self.len).then(|| self.start + offset as usize)
+    }
+}
+
+impl Access for Memory {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read(&self, offset: u64, width: usize) -> u64 {
+        if width == 8 && !offset.is_multiple_of(8) {
+            return self.read_halves(offset);
+        }
+        self.at(offset, width).map_or(u64::MAX, |at| self.mapping.read(at, width))
+    }
+
+    fn write(&self, offset: u64, width: usize, value: u64) {
+        if width == 8 && !offset.is_multiple_of(8) {
+            return self.write_halves(offset, value);
+        }
+        if let Some(at) = self.at(offset, width) {
+            self.mapping.write(at, width, value);
+        }
+    }
+}
+
+impl Mapped for Memory {
+    fn window(&self) -> Option<(&Mapping, usize, u64)> {
+        Some((&self.mapping, self.start, self.len))
+    }
 }
 
 /// BAR `index` of `claim`.
-pub(super) fn open(claim: &Arc<Claim>, index: u8) -> Result<UioBar, Error> {
+pub(super) fn open(claim: &Arc<Claim>, index: u8) -> Result<Bar, Error> {
     let (function, resource, file) = claim.bar(index)?;
-    let space = if resource.port {
+    if resource.port {
         let range = PortRange::of(&function, &resource)?;
         range.check_owner(&function, "uio")?;
-        Space::Ports(Ports::new(range, true, file, 0))
-    } else {
-        let start = resource.start as usize % rustix::param::page_size();
-        let len = usize::try_from(resource.size).ok().and_then(|size| size.checked_add(start));
-        let len = len.ok_or_else(|| Error::Invalid(format!("{}: BAR {index} of {} bytes", claim.name(), resource.size)))?;
-        Space::Memory { mapping: Mapping::new(&file, 0, len)?, start, len: resource.size }
-    };
-    Ok(UioBar { inner: Arc::new(Inner { space, _claim: claim.clone() }) })
-}
-
-/// Reads or writes at an offset of the BAR in the space that it has.
-macro_rules! access {
-    ($self:ident, $offset:ident, $size:expr, $mapping:ident, $at:ident => $memory:expr, $ports:ident => $port:expr, $none:expr) => {
-        match &$self.inner.space {
-            Space::Memory { mapping: $mapping, start, len } => match $offset.checked_add($size) {
-                Some(end) if end <= *len => {
-                    let $at = start + $offset as usize;
-                    $memory
-                }
-                _ => $none,
-            },
-            Space::Ports($ports) => $port,
-        }
-    };
-}
-
-impl Bar for UioBar {
-    fn len(&self) -> u64 {
-        match &self.inner.space {
-            Space::Memory { len, .. } => *len,
-            Space::Ports(ports) => ports.len(),
-        }
+        return Ok(ports::bar(Ports::new(range, true, file, 0), claim.clone()));
     }
-    #[inline]
-    fn read8(&self, offset: u64) -> u8 {
-        access!(self, offset, 1, mapping, at => mapping.read(at), ports => ports.read(offset), u8::MAX)
-    }
-    #[inline]
-    fn read16(&self, offset: u64) -> u16 {
-        access!(self, offset, 2, mapping, at => mapping.read(at), ports => ports.read(offset), u16::MAX)
-    }
-    #[inline]
-    fn read32(&self, offset: u64) -> u32 {
-        access!(self, offset, 4, mapping, at => mapping.read(at), ports => ports.read(offset), u32::MAX)
-    }
-    #[inline]
-    fn read64(&self, offset: u64) -> u64 {
-        let halves =
-            || u64::from(self.read32(offset)) | u64::from(offset.checked_add(4).map_or(u32::MAX, |high| self.read32(high))) << 32;
-        access!(self, offset, 8, mapping, at => if at.is_multiple_of(8) { mapping.read(at) } else { halves() }, _ports => halves(), u64::MAX)
-    }
-    #[inline]
-    fn write8(&self, offset: u64, value: u8) {
-        access!(self, offset, 1, mapping, at => mapping.write(at, value), ports => ports.write(offset, value), ());
-    }
-    #[inline]
-    fn write16(&self, offset: u64, value: u16) {
-        access!(self, offset, 2, mapping, at => mapping.write(at, value), ports => ports.write(offset, value), ());
-    }
-    #[inline]
-    fn write32(&self, offset: u64, value: u32) {
-        access!(self, offset, 4, mapping, at => mapping.write(at, value), ports => ports.write(offset, value), ());
-    }
-    #[inline]
-    fn write64(&self, offset: u64, value: u64) {
-        let halves = || {
-            self.write32(offset, value as u32);
-            if let Some(high) = offset.checked_add(4) {
-                self.write32(high, (value >> 32) as u32);
-            }
-        };
-        access!(self, offset, 8, mapping, at => if at.is_multiple_of(8) { mapping.write(at, value) } else { halves() }, _ports => halves(), ());
-    }
-    fn read_string16(&self, offset: u64, bytes: &mut [u8]) {
-        match &self.inner.space {
-            Space::Ports(ports) => ports.read_string::<u16>(offset, bytes),
-            Space::Memory { .. } => fill(bytes, || self.read16(offset)),
-        }
-    }
-    fn write_string16(&self, offset: u64, bytes: &[u8]) {
-        match &self.inner.space {
-            Space::Ports(ports) => ports.write_string::<u16>(offset, bytes),
-            Space::Memory { .. } => drain(bytes, |word| self.write16(offset, word)),
-        }
-    }
-    fn read_string32(&self, offset: u64, bytes: &mut [u8]) {
-        match &self.inner.space {
-            Space::Ports(ports) => ports.read_string::<u32>(offset, bytes),
-            Space::Memory { .. } => fill(bytes, || self.read32(offset)),
-        }
-    }
-    fn write_string32(&self, offset: u64, bytes: &[u8]) {
-        match &self.inner.space {
-            Space::Ports(ports) => ports.write_string::<u32>(offset, bytes),
-            Space::Memory { .. } => drain(bytes, |word| self.write32(offset, word)),
-        }
-    }
+    let start = resource.start as usize % rustix::param::page_size();
+    let len = usize::try_from(resource.size).ok().and_then(|size| size.checked_add(start));
+    let len = len.ok_or_else(|| Error::Invalid(format!("{}: BAR {index} of {} bytes", claim.name(), resource.size)))?;
+    let mapping = Mapping::new(&file, 0, len)?;
+    Ok(guard::bar(Arc::new(Memory { mapping, start, len: resource.size, _claim: claim.clone() })))
 }

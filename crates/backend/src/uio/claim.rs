@@ -91,11 +91,17 @@ impl Claim {
         Ok(count as u32)
     }
 
-    /// What the kernel knows of the function and of BAR `index`, and the file that reaches it.
-    pub(super) fn bar(&self, index: u8) -> Result<(Function, Resource, File), Error> {
+    /// What the kernel knows of the function and of BAR `index`.
+    pub(super) fn resource(&self, index: u8) -> Result<(Function, Resource), Error> {
         let function = Function::read(&self.host, self.address).map_err(|obstacle| blocked(self.address, obstacle))?;
         let found = function.bars.iter().copied().find(|bar| bar.index == index && bar.start != 0);
         let resource = found.ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))?;
+        Ok((function, resource))
+    }
+
+    /// The same, and the file that reaches it.
+    pub(super) fn bar(&self, index: u8) -> Result<(Function, Resource, File), Error> {
+        let (function, resource) = self.resource(index)?;
         let path = format!("sys/bus/pci/devices/{}/resource{index}", self.address);
         Ok((function, resource, open_file(&self.host, self.address, &path, Access::Both)?))
     }

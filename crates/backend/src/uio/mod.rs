@@ -27,13 +27,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_device::dma::{Arena, Dma, Fixed};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
-use ring3_device::{Device, Error};
+use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_pci::{Address, Function, Host, Obstacle};
 
-pub use bar::UioBar;
 #[cfg(test)]
 pub(crate) use claim::Silent;
 
+use crate::ports::PortRange;
 use crate::{OpenOptions, Uri};
 use claim::Claim;
 
@@ -72,8 +72,6 @@ fn blocked(address: Address, obstacle: Obstacle) -> Error {
 }
 
 impl Device for Uio {
-    type Bar = UioBar;
-
     fn name(&self) -> &str {
         self.claim.name()
     }
@@ -86,7 +84,13 @@ impl Device for Uio {
         self.claim.config().write(offset, width, value)
     }
 
-    fn bar(&self, index: u8) -> Result<UioBar, Error> {
+    fn bar_info(&self, index: u8) -> Option<BarInfo> {
+        let (function, resource) = self.claim.resource(index).ok()?;
+        let len = if resource.port { PortRange::of(&function, &resource).ok()?.len } else { resource.size };
+        Some(BarInfo { len, ports: resource.port })
+    }
+
+    fn bar(&self, index: u8) -> Result<Bar, Error> {
         bar::open(&self.claim, index)
     }
 

@@ -18,7 +18,7 @@ use ring3_device::{Bar, Error};
 use rustix::event::{EventfdFlags, eventfd};
 use vfio_bindings::bindings::vfio::*;
 
-use super::bar::{self, VfioBar};
+use super::bar;
 use super::claim::Claim;
 use super::ioctl;
 
@@ -85,7 +85,7 @@ fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd]) -> Result<Option<
     }
     if let Some(table) = claim.config().filter().msix {
         let bar = bar::open(claim, table.bar)?;
-        if bar.is_mapped(table.offset, ENTRY as usize * fds.len()) {
+        if table.offset + ENTRY * fds.len() as u64 <= bar.mapped_len() {
             return Ok(Some(Arc::new(Table { bar, offset: table.offset })));
         }
     }
@@ -115,7 +115,7 @@ impl IrqControl for Pin {
 
 /// MSI-X with its table mapped.
 struct Table {
-    bar: VfioBar,
+    bar: Bar,
     offset: u64,
 }
 

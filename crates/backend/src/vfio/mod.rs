@@ -28,11 +28,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
-use ring3_device::{Device, Error};
+use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_pci::{Address, Host};
 use vfio_bindings::bindings::vfio::{VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX};
-
-pub use bar::VfioBar;
 
 use crate::{OpenOptions, Uri};
 use claim::Claim;
@@ -85,8 +83,6 @@ fn map_arena(iommu: &dyn Iommu, name: &str, options: OpenOptions) -> Result<Aren
 }
 
 impl Device for Vfio {
-    type Bar = VfioBar;
-
     fn name(&self) -> &str {
         self.claim.name()
     }
@@ -99,7 +95,11 @@ impl Device for Vfio {
         self.claim.config().write(offset, width, value)
     }
 
-    fn bar(&self, index: u8) -> Result<VfioBar, Error> {
+    fn bar_info(&self, index: u8) -> Option<BarInfo> {
+        bar::info(&self.claim, index)
+    }
+
+    fn bar(&self, index: u8) -> Result<Bar, Error> {
         bar::open(&self.claim, index)
     }
 

@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ring3_backend::OpenOptions;
-use ring3_backend::sim::SimBar;
-use ring3_backend::sim::nvme::{self, NvmeHandle, NvmeModel, SimNvme};
+use ring3_backend::sim::nvme::{self, NvmeHandle, SimNvme};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Bar, Device};
@@ -28,7 +27,7 @@ pub struct Pair {
 pub struct Client {
     pub device: SimNvme,
     pub handle: NvmeHandle,
-    pub bar: SimBar<NvmeModel>,
+    pub bar: Bar,
     pub admin: Pair,
     pub queue: Pair,
     pub irqs: Vec<Irq>,

@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ring3_backend::OpenOptions;
-use ring3_backend::sim::SimBar;
-use ring3_backend::sim::ahci::{self as sim, AhciHandle, AhciModel, SimAhci};
+use ring3_backend::sim::ahci::{self as sim, AhciHandle, SimAhci};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Bar, Device};
@@ -25,7 +24,7 @@ pub const ALL: u32 = u32::MAX;
 pub struct Client {
     pub device: SimAhci,
     pub handle: AhciHandle,
-    pub bar: SimBar<AhciModel>,
+    pub bar: Bar,
     pub irqs: Vec<Irq>,
     pub port: u8,
     pub list: DmaBuffer,

@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ring3_backend::OpenOptions;
-use ring3_backend::sim::SimBar;
-use ring3_backend::sim::ide::{self as sim, IdeHandle, IdeModel, SimIde};
+use ring3_backend::sim::ide::{self as sim, IdeHandle, SimIde};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Bar, Device};
@@ -17,9 +16,9 @@ pub struct Client {
     pub device: SimIde,
     pub handle: IdeHandle,
     pub irqs: Vec<Irq>,
-    command: [SimBar<IdeModel>; 2],
-    control: [SimBar<IdeModel>; 2],
-    pub master: SimBar<IdeModel>,
+    command: [Bar; 2],
+    control: [Bar; 2],
+    pub master: Bar,
     pub channel: u8,
     pub drive: u8,
     /// 256 KiB for data, at a multiple of 64 KiB.
@@ -69,7 +68,7 @@ impl Client {
         self.put(command::DEVICE.offset(), if self.drive == 1 { device::SLAVE } else { 0 });
     }
 
-    fn block(&self) -> &SimBar<IdeModel> {
+    fn block(&self) -> &Bar {
         &self.command[usize::from(self.channel)]
     }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use ring3_backend::{OpenOptions, sim};
@@ -91,7 +92,7 @@ fn show(report: &Report, args: &Args) -> Result<()> {
 fn drive_simulated(batch: u16) -> Result<()> {
     let device = sim::nvme::open(&"sim:nvme".parse()?, OpenOptions::default())?;
     let handle = device.handle();
-    let disk = first_disk(device)?;
+    let disk = first_disk(Arc::new(device))?;
     handle.record(true);
     let driven = drive(&*disk, batch, READS, &mut || {
         handle.pump();

@@ -39,7 +39,7 @@ pub fn open_disk(uri: &str, buffers: usize, waiting: Waiting, protection: Protec
 }
 
 /// Starts the driver on `device` and takes its first disk.
-pub fn first_disk<D: Device>(device: D) -> Result<Arc<dyn Disk>, Error> {
+pub fn first_disk(device: Arc<dyn Device>) -> Result<Arc<dyn Disk>, Error> {
     let name = device.name().to_owned();
     let controller = Controller::open(device, Options { max_queues: 1, poll: POLL, ..Options::default() })?;
     match controller.namespaces().first() {

@@ -23,11 +23,11 @@ pub fn drives_class(class: u32) -> bool {
 }
 
 /// A controller of ATA drives.
-pub enum Controller<D: Device> {
+pub enum Controller {
     /// PCI IDE.
-    Ide(ide::Controller<D>),
+    Ide(ide::Controller),
     /// Serial ATA by AHCI.
-    Ahci(ahci::Controller<D>),
+    Ahci(ahci::Controller),
 }
 
 /// A drive of a controller.
@@ -42,10 +42,10 @@ pub struct Member<'a> {
     pub disk: Arc<dyn Disk>,
 }
 
-impl<D: Device> Controller<D> {
+impl Controller {
     /// Takes the function over by the interface that its class names, and looks for its drives.
-    pub fn open(device: D, options: Options) -> Result<Self, Error> {
-        let class = class::of(&device)?;
+    pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
+        let class = class::of(&*device)?;
         match class & KIND {
             ide_spec::CLASS => ide::Controller::open(device, options).map(Self::Ide),
             _ if class == ahci_spec::CLASS => ahci::Controller::open(device, options).map(Self::Ahci),
@@ -53,7 +53,7 @@ impl<D: Device> Controller<D> {
                 "{}: its class {class:#08x} is no AHCI interface; if its firmware offers AHCI for it instead of RAID, choose that",
                 device.name()
             ))),
-            _ => Err(class::misfit(&device, class)),
+            _ => Err(class::misfit(&*device, class)),
         }
     }
 

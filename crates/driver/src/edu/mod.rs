@@ -8,6 +8,8 @@
 
 mod self_test;
 
+use std::sync::Arc;
+
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Deadline, Device, Error, Registers, poll_until};
@@ -23,15 +25,15 @@ pub const TRANSFER_LIMIT: usize = spec::BUFFER_SIZE - 1;
 const SIGNATURE: u32 = 0xed;
 
 /// The device, ready.
-pub struct Edu<D: Device> {
-    registers: Registers<D::Bar>,
+pub struct Edu {
+    registers: Registers,
     irq: Option<Irq>,
-    device: D,
+    device: Arc<dyn Device>,
 }
 
-impl<D: Device> Edu<D> {
+impl Edu {
     /// Takes `device`, makes sure that it is one, and lets it reach its arena.
-    pub fn attach(device: D) -> Result<Self, Error> {
+    pub fn attach(device: Arc<dyn Device>) -> Result<Self, Error> {
         let id = (device.config_read(pci::VENDOR_ID, 2), device.config_read(pci::DEVICE_ID, 2));
         if id != (spec::VENDOR.into(), spec::DEVICE.into()) {
             return Err(Error::Unsupported(format!(
@@ -119,8 +121,8 @@ impl<D: Device> Edu<D> {
     }
 
     /// The device underneath.
-    pub fn device(&self) -> &D {
-        &self.device
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
     }
 
     /// Waits until `cause` was signalled and the device is not `busy`, or just for the latter if no interrupt is enabled.

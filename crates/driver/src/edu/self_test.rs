@@ -1,5 +1,6 @@
 //! Everything that the teaching device can do, step by step, each with what it proves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_device::irq::IrqKind;
@@ -27,7 +28,7 @@ pub struct Fact {
 ///
 /// `outside` is a device address that the device must not reach, below [`REACH`](super::REACH): the last step lets it write there and
 /// read back. Only do that behind an IOMMU, or where nothing is at that address.
-pub fn self_test<D: Device>(device: D, outside: Option<u64>, report: &mut dyn FnMut(Fact)) -> Result<(), Error> {
+pub fn self_test(device: Arc<dyn Device>, outside: Option<u64>, report: &mut dyn FnMut(Fact)) -> Result<(), Error> {
     let mut edu = Edu::attach(device)?;
     let mut fact = |step, result| report(Fact { step, result });
     let (major, minor) = edu.version()?;
@@ -59,8 +60,8 @@ pub fn self_test<D: Device>(device: D, outside: Option<u64>, report: &mut dyn Fn
     Ok(())
 }
 
-fn by_interrupt<D: Device>(
-    edu: &mut Edu<D>,
+fn by_interrupt(
+    edu: &mut Edu,
     kind: IrqKind,
     steps: [&'static str; 3],
     fact: &mut dyn FnMut(&'static str, String),
@@ -76,14 +77,14 @@ fn by_interrupt<D: Device>(
     Ok(())
 }
 
-fn factorial<D: Device>(edu: &Edu<D>) -> Result<String, Error> {
+fn factorial(edu: &Edu) -> Result<String, Error> {
     let twelve = edu.factorial(12, Deadline::after(LIMIT))?;
     expect("12!", 479_001_600, twelve)?;
     Ok(format!("12! = {twelve}"))
 }
 
 /// A pattern goes into the device and comes back into another buffer, whose neighbours stay as they are.
-fn round_trip<D: Device>(edu: &Edu<D>) -> Result<String, Error> {
+fn round_trip(edu: &Edu) -> Result<String, Error> {
     let arena = edu.device().dma().arena();
     let pattern: Vec<u8> = (0..TRANSFER_LIMIT).map(|i| (i * 7 + i / 256) as u8).collect();
     let out = arena.alloc(TRANSFER_LIMIT, 16)?;
@@ -99,7 +100,7 @@ fn round_trip<D: Device>(edu: &Edu<D>) -> Result<String, Error> {
 }
 
 /// The device writes a secret to `iova`, forgets it, and reads it back: if it can, nothing confines it.
-fn trespass<D: Device>(edu: &Edu<D>, iova: u64) -> Result<String, Error> {
+fn trespass(edu: &Edu, iova: u64) -> Result<String, Error> {
     let arena = edu.device().dma().arena();
     let (first, end) = (arena.iova(), arena.iova() + arena.memory().len() as u64);
     if iova < end && iova + 64 > first {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ring3_device::dma::{Arena, DmaBuffer};
 use ring3_device::ring::{CompletionRing, SubmissionRing};
-use ring3_device::{Bar, Deadline, Error, Registers, poll_until};
+use ring3_device::{Deadline, Error, Registers, poll_until};
 use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::registers::{self, Cap};
 use ring3_spec::nvme::{self, COMPLETION_WORDS, Completion, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Status, Submission};
@@ -22,8 +22,8 @@ const MAX_EVENT_REQUESTS: u16 = 4;
 const MAX_EVENTS: usize = 64;
 
 /// The admin queue pair. Whoever holds it may also reset the controller and create or delete queues.
-pub(super) struct Admin<B> {
-    registers: Registers<B>,
+pub(super) struct Admin {
+    registers: Registers,
     submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
     completion: CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>,
     stride: u32,
@@ -39,9 +39,9 @@ pub(super) struct Admin<B> {
     pub(super) strays: u64,
 }
 
-impl<B: Bar> Admin<B> {
+impl Admin {
     /// Rings in the arena, at memory pages of the controller. The device does not know them before the registers say so.
-    pub(super) fn new(registers: Registers<B>, arena: &Arena, cap: Cap, timeout: Duration) -> Result<Self, Error> {
+    pub(super) fn new(registers: Registers, arena: &Arena, cap: Cap, timeout: Duration) -> Result<Self, Error> {
         let page = init::page_size(cap) as usize;
         let submission = arena.alloc(ENTRIES as usize * SUBMISSION_WORDS * 8, page)?;
         let completion = arena.alloc(ENTRIES as usize * COMPLETION_WORDS * 8, page)?;
@@ -61,7 +61,7 @@ impl<B: Bar> Admin<B> {
     }
 
     /// The controller's registers.
-    pub(super) fn registers(&self) -> &Registers<B> {
+    pub(super) fn registers(&self) -> &Registers {
         &self.registers
     }
 

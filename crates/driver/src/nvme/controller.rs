@@ -25,36 +25,36 @@ use crate::class;
 /// An NVMe controller that takes commands.
 ///
 /// Dropping the last of a controller and its disks and queues shuts the controller down and disables it.
-pub struct Controller<D: Device> {
-    shared: Arc<Shared<D>>,
+pub struct Controller {
+    shared: Arc<Shared>,
     refused: Vec<(u32, Error)>,
-    namespaces: Vec<Namespace<D>>,
+    namespaces: Vec<Namespace>,
 }
 
 /// What a controller, its disks and its queues share. A queue's thread looks at `generation` alone.
-pub(super) struct Shared<D: Device> {
+pub(super) struct Shared {
     /// Goes up with every reset; [`DEAD`](super::reset::DEAD) when there will be no more.
     pub(super) generation: AtomicU32,
     /// The generation that began with the last loss of the volatile caches; 0 if there was none.
     pub(super) cache_lost: AtomicU32,
     pub(super) vectors: Vectors,
-    pub(super) admin: Arc<Mutex<Admin<D::Bar>>>,
+    pub(super) admin: Arc<Mutex<Admin>>,
     pub(super) life: Mutex<Life>,
     pub(super) traits: Traits,
     pub(super) cap: Cap,
     pub(super) options: Options,
-    pub(super) device: D,
+    pub(super) device: Arc<dyn Device>,
 }
 
-impl<D: Device> Controller<D> {
+impl Controller {
     /// Takes the function over: stops what runs on it, starts it anew, and asks it what it is.
     ///
     /// Fails with [`Error::Timeout`] if it does not start or stop within CAP.TO, with [`Error::Unsupported`] if it lacks what the
     /// driver needs. Namespaces that cannot be disks are no failure: see [`refused`](Self::refused).
-    pub fn open(device: D, options: Options) -> Result<Self, Error> {
-        match class::of(&device)? {
+    pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
+        match class::of(&*device)? {
             CLASS => {}
-            other => return Err(class::misfit(&device, other)),
+            other => return Err(class::misfit(&*device, other)),
         }
         let registers = Registers::new(device.bar(0)?, doorbells_end(1, 0))?;
         let cap = init::capabilities(&registers)?;
@@ -65,7 +65,7 @@ impl<D: Device> Controller<D> {
         let admin = Admin::new(registers, device.dma().arena(), cap, options.timeout)?;
         let admin = Arc::new(Mutex::new(admin));
         let for_interrupts = admin.clone();
-        let vectors = Vectors::enable(&device, &options, move || {
+        let vectors = Vectors::enable(&*device, &options, move || {
             // Whoever holds the queue takes its entries; otherwise they would keep a shared pin asserted.
             if let Ok(mut admin) = for_interrupts.try_lock() {
                 let _ = admin.service();
@@ -75,7 +75,7 @@ impl<D: Device> Controller<D> {
         let (mut traits, queues) = match started {
             Ok(started) => started,
             Err(error) => {
-                init::leave(&device, &mut lock(&admin), cap);
+                init::leave(&*device, &mut lock(&admin), cap);
                 return Err(error);
             }
         };
@@ -90,7 +90,7 @@ impl<D: Device> Controller<D> {
         Self::with_namespaces(shared)
     }
 
-    fn with_namespaces(shared: Arc<Shared<D>>) -> Result<Self, Error> {
+    fn with_namespaces(shared: Arc<Shared>) -> Result<Self, Error> {
         let mut controller = Self { shared, refused: Vec::new(), namespaces: Vec::new() };
         let (ids, left_out) = controller.shared.active_namespaces()?;
         for id in ids {
@@ -109,7 +109,7 @@ impl<D: Device> Controller<D> {
     }
 
     /// The disks, by ascending namespace id.
-    pub fn namespaces(&self) -> &[Namespace<D>] {
+    pub fn namespaces(&self) -> &[Namespace] {
         &self.namespaces
     }
 
@@ -190,14 +190,14 @@ impl<D: Device> Controller<D> {
 }
 
 /// How many I/O queue pairs have their doorbells within the BAR.
-fn queues_in_bar<B: ring3_device::Bar>(registers: &Registers<B>, cap: Cap, wanted: u16) -> Result<u16, Error> {
+fn queues_in_bar(registers: &Registers, cap: Cap, wanted: u16) -> Result<u16, Error> {
     let fits =
         (1..=wanted.max(1)).rev().find(|&queues| doorbells_end(queues.saturating_add(1), cap.stride()) <= registers.bar().len());
     fits.ok_or_else(|| Error::Protocol(format!("BAR 0 has {} bytes: no room for doorbells", registers.bar().len())))
 }
 
 /// Starts the controller and asks what it is and how many of `queues` I/O queues it grants. [NVMe 3.5.1, steps 2 to 10]
-fn start<B: ring3_device::Bar>(admin: &mut Admin<B>, cap: Cap, queues: u16) -> Result<(Traits, u16), Error> {
+fn start(admin: &mut Admin, cap: Cap, queues: u16) -> Result<(Traits, u16), Error> {
     init::enable(admin, cap)?;
     let version = admin.registers().read(VS);
     // Step 7: identify the controller; the limits of some commands since version 2.0.
@@ -223,7 +223,7 @@ fn start<B: ring3_device::Bar>(admin: &mut Admin<B>, cap: Cap, queues: u16) -> R
 
 /// What every start and every reset must tell the controller: number of queues, events. Returns the queues granted.
 /// [NVMe 3.5.1, steps 8 to 10]
-pub(super) fn settle<B: ring3_device::Bar>(admin: &mut Admin<B>, traits: &Traits, queues: u16) -> Result<u16, Error> {
+pub(super) fn settle(admin: &mut Admin, traits: &Traits, queues: u16) -> Result<u16, Error> {
     // Step 8: number of I/O queues; the controller may grant fewer, or more.
     let wanted = QueueCounts { submission: queues, completion: queues };
     let granted = QueueCounts::from_dword(admin.demand("the number of queues", Submission::set_queue_counts(wanted))?);
@@ -237,7 +237,7 @@ pub(super) fn settle<B: ring3_device::Bar>(admin: &mut Admin<B>, traits: &Traits
 }
 
 /// Reads the log page of `event`, which lets events of its type come again.
-fn decode<B: ring3_device::Bar>(admin: &mut Admin<B>, event: AsyncEvent) -> Result<Event, Error> {
+fn decode(admin: &mut Admin, event: AsyncEvent) -> Result<Event, Error> {
     let Some(page) = Event::log_page(event) else { return Ok(Event::new(event, None)) };
     let bytes = if page == log::CHANGED_NAMESPACES { 4096 } else { 512 };
     match admin.fetch::<4096>("the log page of an event", Submission::get_log_page(page, bytes, false)) {
@@ -252,7 +252,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<D: Device> Shared<D> {
+impl Shared {
     /// The present generation.
     #[inline]
     pub(super) fn generation(&self) -> u32 {
@@ -260,7 +260,7 @@ impl<D: Device> Shared<D> {
     }
 
     /// Runs admin commands. If the controller fails at them, it is reset, so that no late answer meets the next command.
-    pub(super) fn command<T>(&self, job: impl FnOnce(&mut Admin<D::Bar>) -> Result<T, Error>) -> Result<T, Error> {
+    pub(super) fn command<T>(&self, job: impl FnOnce(&mut Admin) -> Result<T, Error>) -> Result<T, Error> {
         let (result, generation) = {
             let mut admin = lock(&self.admin);
             self.alive()?;

@@ -5,7 +5,7 @@
 //! that the controller says nothing about, costs the others nothing; it is refused by name.
 
 use ring3_class::block::Info;
-use ring3_device::{Device, Error};
+use ring3_device::Error;
 use ring3_spec::nvme::Submission;
 use ring3_spec::nvme::identify::{self, cns, csi};
 
@@ -18,7 +18,7 @@ const MOST: usize = 4 * identify::NAMESPACE_LIST_ENTRIES;
 /// A namespace that cannot be used, and why.
 pub(super) type Refused = (u32, Error);
 
-impl<D: Device> Shared<D> {
+impl Shared {
     /// All active namespace ids, ascending, and the first that is left out if there are more than make sense. [NVMe 5.1.13.2.2]
     pub(super) fn active_namespaces(&self) -> Result<(Vec<u32>, Option<Refused>), Error> {
         let mut ids: Vec<u32> = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ring3_device::{Bar, Deadline, Device, Error, Registers, poll_until};
+use ring3_device::{Deadline, Device, Error, Registers, poll_until};
 use ring3_spec::nvme::registers::{ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts};
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
 
@@ -12,7 +12,7 @@ use super::admin::{Admin, ENTRIES};
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
 /// The controller's capabilities, with those that the driver cannot work with refused. [NVMe 3.1.4.1]
-pub(super) fn capabilities<B: Bar>(registers: &Registers<B>) -> Result<Cap, Error> {
+pub(super) fn capabilities(registers: &Registers) -> Result<Cap, Error> {
     let cap = registers.read_alive(CAP)?;
     if cap.command_sets() & (Cap::CSS_NVM | Cap::CSS_IO_SETS) == 0 {
         return Err(Error::Unsupported("the controller does not have the NVM command set (CAP.CSS)".into()));
@@ -32,7 +32,7 @@ pub(super) fn capabilities<B: Bar>(registers: &Registers<B>) -> Result<Cap, Erro
 
 /// Fails if the controller, which was enabled, takes no commands: it is gone, reports a fatal error, or was reset by somebody else: the
 /// function or its bus by the administrator or the platform, or all of it by a loss of power.
-pub(super) fn running<B: Bar>(registers: &Registers<B>) -> Result<(), Error> {
+pub(super) fn running(registers: &Registers) -> Result<(), Error> {
     let status = registers.read_alive(CSTS)?;
     if status.fatal() == 1 {
         return Err(Error::Fatal("CSTS.CFS is set".into()));
@@ -45,7 +45,7 @@ pub(super) fn running<B: Bar>(registers: &Registers<B>) -> Result<(), Error> {
 }
 
 /// Whether the controller, which was enabled, may have lost its power meanwhile, and with it its volatile cache.
-pub(super) fn may_have_lost_power<B: Bar>(registers: &Registers<B>) -> bool {
+pub(super) fn may_have_lost_power(registers: &Registers) -> bool {
     match (registers.read_alive(CC), registers.read_alive(CSTS)) {
         (Ok(configuration), Ok(status)) => configuration.enable() == 0 || status.ready() == 0,
         // What is gone now and comes back at a reset has lost it for sure.
@@ -69,7 +69,7 @@ fn deadline(cap: Cap) -> Deadline {
 }
 
 /// Disables the controller. When this succeeds, the controller owns no queue and starts no transfer. [NVMe 3.7.2]
-pub(super) fn disable<B: Bar>(registers: &Registers<B>, cap: Cap) -> Result<(), Error> {
+pub(super) fn disable(registers: &Registers, cap: Cap) -> Result<(), Error> {
     let configuration = registers.read_alive(CC)?;
     if configuration.enable() == 1 {
         registers.write(CC, configuration.with_enable(0).with_shutdown(Cc::SHN_NONE));
@@ -87,7 +87,7 @@ pub(super) struct Unstopped {
 
 /// Stops the device: disables the controller, and if it does not obey, takes its bus mastering away and resets the function. When
 /// this succeeds, nothing that was started before can write to memory. Bus mastering may be off afterwards.
-pub(super) fn stop<D: Device>(device: &D, registers: &Registers<D::Bar>, cap: Cap) -> Result<(), Unstopped> {
+pub(super) fn stop(device: &dyn Device, registers: &Registers, cap: Cap) -> Result<(), Unstopped> {
     let Err(error) = disable(registers, cap) else { return Ok(()) };
     tracing::warn!("{}: {error}; resetting the function", device.name());
     let muzzled = device.set_bus_master(false);
@@ -97,14 +97,14 @@ pub(super) fn stop<D: Device>(device: &D, registers: &Registers<D::Bar>, cap: Ca
 }
 
 /// Leaves a controller that did not start: its memory goes back to the arena only if it can be stopped.
-pub(super) fn leave<D: Device>(device: &D, admin: &mut Admin<D::Bar>, cap: Cap) {
+pub(super) fn leave(device: &dyn Device, admin: &mut Admin, cap: Cap) {
     if let Err(Unstopped { harmless: false, .. }) = stop(device, admin.registers(), cap) {
         admin.abandon();
     }
 }
 
 /// Enables the controller with `admin` as its queue 0. It is disabled now. [NVMe 3.5.1]
-pub(super) fn enable<B: Bar>(admin: &mut Admin<B>, cap: Cap) -> Result<(), Error> {
+pub(super) fn enable(admin: &mut Admin, cap: Cap) -> Result<(), Error> {
     // Step 1: CSTS.RDY is 0, as `disable` left it. Step 2: the admin queue's attributes and addresses.
     admin.reset();
     let (submission, completion) = admin.addresses();
@@ -126,7 +126,7 @@ pub(super) fn enable<B: Bar>(admin: &mut Admin<B>, cap: Cap) -> Result<(), Error
 }
 
 /// Notifies the controller of the shutdown and waits for its consent. [NVMe 3.6.1]
-pub(super) fn shut_down<B: Bar>(registers: &Registers<B>, expected: Duration) -> Result<(), Error> {
+pub(super) fn shut_down(registers: &Registers, expected: Duration) -> Result<(), Error> {
     let configuration = registers.read_alive(CC)?;
     registers.write(CC, configuration.with_shutdown(Cc::SHN_NORMAL));
     poll_until(Deadline::after(expected.max(SHUTDOWN)), "the controller's shutdown (CSTS.SHST)", || {
@@ -135,7 +135,7 @@ pub(super) fn shut_down<B: Bar>(registers: &Registers<B>, expected: Duration) ->
     })
 }
 
-fn wait_ready<B: Bar>(registers: &Registers<B>, deadline: Deadline, ready: u32, what: &'static str) -> Result<(), Error> {
+fn wait_ready(registers: &Registers, deadline: Deadline, ready: u32, what: &'static str) -> Result<(), Error> {
     poll_until(deadline, what, || {
         let status = registers.read_alive(CSTS)?;
         // A fatal error does not stop a controller from being disabled, which clears it. [NVMe 9.5]

@@ -24,7 +24,7 @@ impl Vectors {
     /// Enables what `options` ask for and the function has. `fired` is called on every interrupt of a shared vector.
     ///
     /// This comes before CC.EN: some controllers (QEMU's) look at the vectors only then.
-    pub(super) fn enable<D: Device>(device: &D, options: &Options, fired: impl FnMut() + Send + 'static) -> Result<Self, Error> {
+    pub(super) fn enable(device: &dyn Device, options: &Options, fired: impl FnMut() + Send + 'static) -> Result<Self, Error> {
         let Some((kind, count)) = options.interrupts.choose(device.irq_limits())? else { return Ok(Self::Polled) };
         let mut vectors = device.irqs(kind, count.min(options.max_queues.saturating_add(1)))?;
         match vectors.len() {

@@ -3,9 +3,9 @@
 //! The device reaches a queue's memory from its creation until its deletion, a reset of the controller, or its removal. Only then
 //! does the memory go back to the arena; without such a proof it never does.
 
+use ring3_device::Error;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::wait::Waiter;
-use ring3_device::{Device, Error};
 use ring3_spec::nvme::registers::{completion_doorbell, submission_doorbell};
 use ring3_spec::nvme::{COMPLETION_WORDS, SUBMISSION_WORDS, Submission, Success};
 
@@ -19,9 +19,9 @@ use super::reset::DEAD;
 use super::slots::{MAX_SLOTS, Slots};
 use crate::patience::Patience;
 
-impl<D: Device> QueuePair<D> {
+impl QueuePair {
     /// Creates a queue pair for up to `depth` requests of `namespace`.
-    pub(super) fn open(namespace: &Namespace<D>, depth: u16) -> Result<Self, Error> {
+    pub(super) fn open(namespace: &Namespace, depth: u16) -> Result<Self, Error> {
         let shared = namespace.shared.clone();
         let id = shared.take_queue_id()?;
         let result = Self::build(namespace, depth, id);
@@ -44,7 +44,7 @@ impl<D: Device> QueuePair<D> {
         created.map(|()| queue)
     }
 
-    fn build(namespace: &Namespace<D>, depth: u16, id: u16) -> Result<Self, Error> {
+    fn build(namespace: &Namespace, depth: u16, id: u16) -> Result<Self, Error> {
         let Namespace { shared, info, cache, .. } = namespace.clone();
         let Dimensions { depth, submission, completion } =
             Dimensions::new(depth.min(shared.options.max_depth), shared.cap.max_queue_entries());
@@ -79,7 +79,7 @@ impl<D: Device> QueuePair<D> {
     }
 
     /// Tells the controller about the queue: completion queue first. [NVMe 5.2.1, 5.2.2]
-    pub(super) fn create(&mut self, admin: &mut Admin<D::Bar>) -> Result<(), Error> {
+    pub(super) fn create(&mut self, admin: &mut Admin) -> Result<(), Error> {
         let (ring, base) = (&self.completion, self.completion.words().iova());
         admin.demand("an I/O completion queue", Submission::create_cq(self.id, ring.size(), base, self.vector))?;
         let (ring, base) = (&self.submission, self.submission.words().iova());
@@ -128,7 +128,7 @@ impl Dimensions {
     }
 }
 
-impl<D: Device> Drop for QueuePair<D> {
+impl Drop for QueuePair {
     fn drop(&mut self) {
         let deleted = self.delete().or_else(|error| {
             // Whatever the reason, a controller that is stopped owns nothing.
@@ -146,7 +146,7 @@ impl<D: Device> Drop for QueuePair<D> {
     }
 }
 
-impl<D: Device> QueuePair<D> {
+impl QueuePair {
     /// Gives all memory that the device may know of up for good.
     fn abandon(&mut self) {
         self.submission.words_mut().abandon();

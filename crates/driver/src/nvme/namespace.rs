@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use ring3_class::block::{Disk, Info, Queue};
+use ring3_device::Error;
 use ring3_device::dma::Dma;
-use ring3_device::{Device, Error};
 
 use super::cache::WriteCache;
 use super::controller::Shared;
 use super::queue::QueuePair;
 
 /// One namespace of a controller. Clones are handles to the same one.
-pub struct Namespace<D: Device> {
-    pub(super) shared: Arc<Shared<D>>,
+pub struct Namespace {
+    pub(super) shared: Arc<Shared>,
     id: u32,
     pub(super) info: Arc<Info>,
     /// `None` without a volatile cache.
     pub(super) cache: Option<Arc<WriteCache>>,
 }
 
-impl<D: Device> Namespace<D> {
-    pub(super) fn new(shared: Arc<Shared<D>>, id: u32, info: Info) -> Self {
+impl Namespace {
+    pub(super) fn new(shared: Arc<Shared>, id: u32, info: Info) -> Self {
         let cache = info.volatile_cache.then(|| shared.new_cache(id));
         Self { shared, id, info: Arc::new(info), cache }
     }
@@ -31,13 +31,13 @@ impl<D: Device> Namespace<D> {
     }
 }
 
-impl<D: Device> Clone for Namespace<D> {
+impl Clone for Namespace {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone(), id: self.id, info: self.info.clone(), cache: self.cache.clone() }
     }
 }
 
-impl<D: Device> Disk for Namespace<D> {
+impl Disk for Namespace {
     fn name(&self) -> String {
         format!("{} namespace {}", self.shared.device.name(), self.id)
     }

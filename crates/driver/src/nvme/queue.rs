@@ -20,7 +20,7 @@ use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::Irq;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::wait::{WaitStats, Waiter};
-use ring3_device::{Bar, Deadline, Device, Error};
+use ring3_device::{Bar, Deadline, Error};
 use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Success};
 
 use super::cache::WriteCache;
@@ -31,8 +31,8 @@ use super::slots::{Slot, Slots};
 use crate::patience::Patience;
 
 /// Requests in flight through one pair of rings. Its memory and its end are in `lifecycle.rs`, its misfortunes in `recovery.rs`.
-pub(super) struct QueuePair<D: Device> {
-    pub(super) bar: D::Bar,
+pub(super) struct QueuePair {
+    pub(super) bar: Bar,
     pub(super) submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
     pub(super) completion: CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>,
     pub(super) submission_doorbell: u64,
@@ -47,7 +47,7 @@ pub(super) struct QueuePair<D: Device> {
     pub(super) ended: Vec<(u16, IoError)>,
     pub(super) patience: Patience,
     pub(super) waiter: Waiter,
-    pub(super) shared: Arc<Shared<D>>,
+    pub(super) shared: Arc<Shared>,
     pub(super) info: Arc<Info>,
     pub(super) cache: Option<Arc<WriteCache>>,
     /// The queue's number on the controller, from 1 on.
@@ -59,7 +59,7 @@ pub(super) struct QueuePair<D: Device> {
     pub(super) told: bool,
 }
 
-impl<D: Device> QueuePair<D> {
+impl QueuePair {
     /// Takes completions until one ends a request.
     pub(super) fn take(&mut self) -> Result<Option<Completion>, Error> {
         match self.completion.pop() {
@@ -179,7 +179,7 @@ fn rejected(request: Request, error: Option<IoError>) -> Result<(), Rejected> {
     Err(Rejected { error, request })
 }
 
-impl<D: Device> Queue for QueuePair<D> {
+impl Queue for QueuePair {
     fn info(&self) -> &Info {
         &self.info
     }

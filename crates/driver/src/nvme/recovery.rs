@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, IoError};
-use ring3_device::{Bar, Device, Error, Registers};
+use ring3_device::{Error, Registers};
 use ring3_spec::nvme::{Status, Submission};
 
 use super::controller::lock;
@@ -23,7 +23,7 @@ const REBUILDS: u32 = 3;
 /// An abort is answered within this, or the controller is reset.
 const ABORT: Duration = Duration::from_secs(2);
 
-impl<D: Device> QueuePair<D> {
+impl QueuePair {
     /// Looks whether the controller and the requests in flight are well, and mends what is not. An error is the last: there is no
     /// controller any more.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {

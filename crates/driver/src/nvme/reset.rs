@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ring3_class::block::IoError;
-use ring3_device::{Device, Error};
+use ring3_device::Error;
 
 use super::admin::Admin;
 use super::cache::WriteCache;
@@ -40,7 +40,7 @@ impl Life {
     }
 }
 
-impl<D: Device> Shared<D> {
+impl Shared {
     /// Fails if the controller will never take a command again.
     pub(super) fn alive(&self) -> Result<(), Error> {
         match &lock(&self.life).death {
@@ -91,7 +91,7 @@ impl<D: Device> Shared<D> {
         if lost_power {
             self.lose_caches(next);
         }
-        if let Err(Unstopped { error, harmless }) = init::stop(&self.device, admin.registers(), self.cap) {
+        if let Err(Unstopped { error, harmless }) = init::stop(&*self.device, admin.registers(), self.cap) {
             self.die(&error, "it cannot be stopped", harmless);
             return Err(error);
         }
@@ -134,8 +134,8 @@ impl<D: Device> Shared<D> {
     }
 
     /// Stops the controller for good.
-    pub(super) fn give_up(&self, admin: &Admin<D::Bar>, error: &Error, what: &str) {
-        let harmless = match init::stop(&self.device, admin.registers(), self.cap) {
+    pub(super) fn give_up(&self, admin: &Admin, error: &Error, what: &str) {
+        let harmless = match init::stop(&*self.device, admin.registers(), self.cap) {
             Ok(()) => true,
             Err(unstopped) => unstopped.harmless,
         };
@@ -155,7 +155,7 @@ impl<D: Device> Shared<D> {
         let admin = lock(&self.admin);
         self.alive()?;
         let consent = init::shut_down(admin.registers(), self.traits.shutdown);
-        let stopped = init::stop(&self.device, admin.registers(), self.cap);
+        let stopped = init::stop(&*self.device, admin.registers(), self.cap);
         let owns_nothing = stopped.as_ref().err().is_none_or(|unstopped| unstopped.harmless);
         lock(&self.life).death = Some(Death { error: IoError::Gone, why: "it was shut down".into(), owns_nothing });
         self.generation.store(DEAD, Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl<D: Device> Shared<D> {
     }
 }
 
-impl<D: Device> Drop for Shared<D> {
+impl Drop for Shared {
     fn drop(&mut self) {
         if self.alive().is_ok()
             && let Err(error) = self.shut_down()

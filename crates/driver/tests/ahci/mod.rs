@@ -4,10 +4,11 @@
 #[path = "../owner/mod.rs"]
 mod owner;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_backend::sim::Timing;
-use ring3_backend::sim::ahci::{AhciHandle, SimAhci};
+use ring3_backend::sim::ahci::AhciHandle;
 use ring3_backend::{OpenOptions, Uri, sim};
 use ring3_class::block::{Disk, Queue, Request};
 use ring3_device::Error;
@@ -25,7 +26,7 @@ pub const READY: Duration = Duration::from_millis(100);
 
 /// A controller with the other side of its device. Whatever a test does, the driver may break no rule of the specification.
 pub struct Bench {
-    pub controller: Controller<SimAhci>,
+    pub controller: Controller,
     pub handle: AhciHandle,
 }
 
@@ -56,11 +57,11 @@ pub fn try_bench(uri: &str, options: Options) -> Result<Bench, Error> {
     let uri: Uri = format!("sim:ahci{uri}").parse().unwrap();
     let device = sim::ahci::open(&uri, OpenOptions::default()).unwrap();
     let handle = device.handle();
-    Controller::open(device, options).map(|controller| Bench { controller, handle })
+    Controller::open(Arc::new(device), options).map(|controller| Bench { controller, handle })
 }
 
 impl Bench {
-    pub fn disk(&self) -> &Drive<SimAhci> {
+    pub fn disk(&self) -> &Drive {
         &self.controller.drives()[0]
     }
 

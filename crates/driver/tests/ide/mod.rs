@@ -4,6 +4,7 @@
 #[path = "../owner/mod.rs"]
 mod owner;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_backend::sim::ide::{IdeHandle, SimIde};
@@ -24,7 +25,7 @@ pub const READY: Duration = Duration::from_millis(100);
 
 /// A controller with the other side of its device.
 pub struct Bench {
-    pub controller: Controller<SimIde>,
+    pub controller: Controller,
     pub handle: IdeHandle,
 }
 
@@ -45,7 +46,7 @@ pub fn bench_with(uri: &str, options: Options) -> Bench {
 pub fn try_bench(uri: &str, options: Options) -> Result<Bench, Error> {
     let device = device(uri);
     let handle = device.handle();
-    Controller::open(device, options).map(|controller| Bench { controller, handle })
+    Controller::open(Arc::new(device), options).map(|controller| Bench { controller, handle })
 }
 
 pub fn device(uri: &str) -> SimIde {
@@ -56,7 +57,7 @@ pub fn device(uri: &str) -> SimIde {
 
 impl Bench {
     /// Drive `index` of those that were found.
-    pub fn drive(&self, index: usize) -> &Drive<SimIde> {
+    pub fn drive(&self, index: usize) -> &Drive {
         &self.controller.drives()[index]
     }
 

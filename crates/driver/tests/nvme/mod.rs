@@ -22,7 +22,7 @@ pub const TIMEOUT: Duration = Duration::from_millis(80);
 
 /// A controller with the other side of its device.
 pub struct Bench {
-    pub controller: Controller<SimNvme>,
+    pub controller: Controller,
     pub handle: NvmeHandle,
 }
 
@@ -43,7 +43,7 @@ pub fn bench_with(uri: &str, options: Options) -> Bench {
 pub fn try_bench(uri: &str, options: Options) -> Result<Bench, Error> {
     let device = device(uri);
     let handle = device.handle();
-    Controller::open(device, options).map(|controller| Bench { controller, handle })
+    Controller::open(Arc::new(device), options).map(|controller| Bench { controller, handle })
 }
 
 pub fn device(uri: &str) -> SimNvme {

@@ -9,14 +9,14 @@ use ring3_spec::{edu as spec, pci};
 
 use super::{address, claim, claim_with, command_in_sysfs, guest_tests, soon};
 use crate::OpenOptions;
-use crate::vfio::{Vfio, VfioBar};
+use crate::vfio::Vfio;
 
-fn registers(device: &Vfio) -> VfioBar {
+fn registers(device: &Vfio) -> Bar {
     device.bar(0).unwrap()
 }
 
 /// Lets the device move 64 bytes between its buffer and `iova`.
-fn transfer(bar: &VfioBar, iova: u64, direction: u64) {
+fn transfer(bar: &Bar, iova: u64, direction: u64) {
     let (from, to) = if direction == spec::DMA_TO_MEMORY { (spec::BUFFER, iova) } else { (iova, spec::BUFFER) };
     bar.write64(spec::DMA_SOURCE.offset(), from);
     bar.write64(spec::DMA_DESTINATION.offset(), to);
@@ -27,14 +27,14 @@ fn transfer(bar: &VfioBar, iova: u64, direction: u64) {
 }
 
 /// Puts 64 bytes of `byte` into the device's buffer.
-fn load(device: &Vfio, bar: &VfioBar, byte: u8) {
+fn load(device: &Vfio, bar: &Bar, byte: u8) {
     let buffer = device.dma().arena().alloc(64, 64).unwrap();
     buffer.fill(byte);
     transfer(bar, buffer.iova(), 0);
 }
 
-fn is_mapped(bar: &VfioBar) -> bool {
-    bar.is_mapped(0, 8)
+fn is_mapped(bar: &Bar) -> bool {
+    bar.mapped_len() == bar.len()
 }
 
 guest_tests! {

@@ -20,30 +20,30 @@ use super::probe::{self, Found};
 ///
 /// Dropping the last of a controller, its disks and its queues flushes and parks the drives that were used, stops all ports and takes bus
 /// mastering away.
-pub struct Controller<D: Device> {
-    shared: Arc<Shared<D>>,
+pub struct Controller {
+    shared: Arc<Shared>,
     refused: Vec<(String, Error)>,
-    drives: Vec<Drive<D>>,
+    drives: Vec<Drive>,
 }
 
 /// What a controller, its disks and its queues share. A queue's thread looks at `generation` alone.
-pub(super) struct Shared<D: Device> {
+pub(super) struct Shared {
     /// Goes up with every reset of the controller; [`DEAD`](super::life::DEAD) when there will be no more.
     pub(super) generation: AtomicU32,
     /// Held by whoever resets the controller or makes a port ready: one at a time.
     pub(super) order: Mutex<()>,
     pub(super) death: Mutex<Option<Death>>,
-    pub(super) hba: Hba<D::Bar>,
-    pub(super) seats: Vec<Seat<D::Bar>>,
+    pub(super) hba: Hba,
+    pub(super) seats: Vec<Seat>,
     /// Ports without a usable drive that could not be stopped by themselves.
-    pub(super) others: Vec<Port<D::Bar>>,
+    pub(super) others: Vec<Port>,
     pub(super) vector: Vector,
     pub(super) options: Options,
-    pub(super) device: D,
+    pub(super) device: Arc<dyn Device>,
 }
 
 /// A port with a drive that is a disk.
-pub(super) struct Seat<B> {
+pub(super) struct Seat {
     pub(super) index: u8,
     pub(super) identity: Identity,
     pub(super) info: Arc<Info>,
@@ -56,22 +56,22 @@ pub(super) struct Seat<B> {
     /// The controller's generation in which the port was last made ready: what its registers say of the link is news since then.
     pub(super) settled: AtomicU32,
     /// The port, unless a queue has it.
-    pub(super) port: Mutex<Option<Port<B>>>,
+    pub(super) port: Mutex<Option<Port>>,
 }
 
-impl<B> Seat<B> {
+impl Seat {
     /// The port, unless a queue has it.
-    pub(super) fn port(&mut self) -> Option<&mut Port<B>> {
+    pub(super) fn port(&mut self) -> Option<&mut Port> {
         self.port.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()
     }
 }
 
-impl<D: Device> Controller<D> {
+impl Controller {
     /// Takes the function over: stops what runs on it, and looks for a drive at each port.
     ///
     /// Fails with [`Error::Timeout`] if the controller cannot be reset, with [`Error::Unsupported`] if it cannot reach the memory that
     /// the device was opened with. Drives that cannot be disks are no failure: see [`refused`](Self::refused).
-    pub fn open(device: D, options: Options) -> Result<Self, Error> {
+    pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
         let hba = match Hba::take_over(device.bar(ahci::BAR)?) {
             Err(error @ Error::Timeout { .. }) => {
                 tracing::warn!("{}: {error}; resetting the function", device.name());
@@ -83,12 +83,12 @@ impl<D: Device> Controller<D> {
         hba::check_reach(device.name(), device.dma().arena(), hba.limit())?;
         device.set_bus_master(true)?;
         let mut found = Found::default();
-        let vector = probe::all(&device, &hba, &options, &mut found)
-            .and_then(|()| Vector::enable(&device, options.interrupts, found.seats.len()));
+        let vector = probe::all(&*device, &hba, &options, &mut found)
+            .and_then(|()| Vector::enable(&*device, options.interrupts, found.seats.len()));
         let vector = match vector {
             Ok(vector) => vector,
             Err(error) => {
-                if let Err(Unstopped { harmless: false, .. }) = hba::stop(&device, &hba) {
+                if let Err(Unstopped { harmless: false, .. }) = hba::stop(&*device, &hba) {
                     found.abandon();
                 }
                 return Err(error);
@@ -103,7 +103,7 @@ impl<D: Device> Controller<D> {
     }
 
     /// The disks, by ascending port.
-    pub fn drives(&self) -> &[Drive<D>] {
+    pub fn drives(&self) -> &[Drive] {
         &self.drives
     }
 

@@ -6,13 +6,12 @@
 //! queued there is one at a time: the drive does them one by one anyway, and so a failure is known to be that one's.
 
 use ring3_class::block::{IoError, Operation, Request};
-use ring3_device::Device;
 
 use super::super::Level;
 use super::super::command::trim_ranges;
 use super::queue::PortQueue;
 
-impl<D: Device> PortQueue<D> {
+impl PortQueue {
     /// Writes the command of `request` into `slot`: whether it is a queued one, or `None` if the device need not be asked.
     #[inline]
     pub(super) fn write(&self, slot: u8, request: &Request, level: Level) -> Result<Option<bool>, IoError> {

@@ -3,25 +3,25 @@
 use std::sync::Arc;
 
 use ring3_class::block::{Disk, Info, Queue};
+use ring3_device::Error;
 use ring3_device::dma::Dma;
-use ring3_device::{Device, Error};
 
 use super::super::{Identity, Level};
 use super::controller::{Seat, Shared};
 use super::queue::PortQueue;
 
 /// The drive at one port. Clones are handles to the same one.
-pub struct Drive<D: Device> {
-    shared: Arc<Shared<D>>,
+pub struct Drive {
+    shared: Arc<Shared>,
     seat: usize,
 }
 
-impl<D: Device> Drive<D> {
-    pub(super) fn new(shared: Arc<Shared<D>>, seat: usize) -> Self {
+impl Drive {
+    pub(super) fn new(shared: Arc<Shared>, seat: usize) -> Self {
         Self { shared, seat }
     }
 
-    fn seat(&self) -> &Seat<D::Bar> {
+    fn seat(&self) -> &Seat {
         &self.shared.seats[self.seat]
     }
 
@@ -45,13 +45,13 @@ impl<D: Device> Drive<D> {
     }
 }
 
-impl<D: Device> Clone for Drive<D> {
+impl Clone for Drive {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone(), seat: self.seat }
     }
 }
 
-impl<D: Device> Disk for Drive<D> {
+impl Disk for Drive {
     fn name(&self) -> String {
         format!("{} port {}", self.shared.device.name(), self.port())
     }

@@ -11,8 +11,8 @@
 //! it acknowledges before it starts the next. An interrupt without a frame is followed by a look at the port's errors.
 
 use ring3_class::block::Operation;
+use ring3_device::Error;
 use ring3_device::ring::take_back;
-use ring3_device::{Device, Error};
 
 use super::queue::PortQueue;
 use super::recovery::Trouble;
@@ -20,7 +20,7 @@ use super::recovery::Trouble;
 /// How often tags that a frame has named are looked for in the register.
 const LOOKS: u8 = 8;
 
-impl<D: Device> PortQueue<D> {
+impl PortQueue {
     /// Whether the device may have something to tell: a frame, or an interrupt since the registers were last read.
     #[inline]
     pub(super) fn told(&self) -> bool {

@@ -17,15 +17,15 @@ const HANDOFF_TIME: Duration = Duration::from_millis(25);
 const HANDOFF_BUSY: Duration = Duration::from_secs(2);
 
 /// A host bus adapter.
-pub(super) struct Hba<B> {
-    registers: Registers<B>,
+pub(super) struct Hba {
+    registers: Registers,
     pub(super) capabilities: Capabilities,
     ports: u32,
 }
 
-impl<B: Bar> Hba<B> {
+impl Hba {
     /// Takes the controller from whoever had it, and stops whatever runs on it.
-    pub(super) fn take_over(bar: B) -> Result<Self, Error> {
+    pub(super) fn take_over(bar: Bar) -> Result<Self, Error> {
         let registers = Registers::new(bar, registers::LEN + u64::from(port::STRIDE))?;
         registers.read_alive(CAPABILITIES)?;
         let hba = Self { registers, capabilities: Capabilities(0), ports: 0 };
@@ -89,7 +89,7 @@ impl<B: Bar> Hba<B> {
     }
 
     /// The numbers of the ports that there are.
-    pub(super) fn ports(&self) -> impl Iterator<Item = u8> + use<B> {
+    pub(super) fn ports(&self) -> impl Iterator<Item = u8> + use<> {
         let ports = self.ports;
         (0..MAX_PORTS).filter(move |index| ports >> index & 1 == 1)
     }
@@ -105,7 +105,7 @@ impl<B: Bar> Hba<B> {
     }
 
     /// Another handle to the registers.
-    pub(super) fn bar(&self) -> B {
+    pub(super) fn bar(&self) -> Bar {
         self.registers.bar().clone()
     }
 }
@@ -130,7 +130,7 @@ pub(super) struct Unstopped {
 
 /// Stops the device: resets the controller, and if it does not obey, takes its bus mastering away and resets the function. When
 /// this succeeds, nothing that was started before can write to memory. Bus mastering may be off afterwards.
-pub(super) fn stop<D: Device>(device: &D, hba: &Hba<D::Bar>) -> Result<(), Unstopped> {
+pub(super) fn stop(device: &dyn Device, hba: &Hba) -> Result<(), Unstopped> {
     let Err(error) = hba.reset() else { return Ok(()) };
     tracing::warn!("{}: {error}; resetting the function", device.name());
     let muzzled = device.set_bus_master(false);

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use ring3_device::irq::{FanOut, Irq, IrqControl, IrqKind};
-use ring3_device::{Bar, Device, Error};
+use ring3_device::{Device, Error};
 
 use super::port::Gate;
 use crate::Interrupts;
@@ -28,7 +28,7 @@ pub(super) enum Vector {
 
 impl Vector {
     /// Enables what the user wants and the function has, for `drives`.
-    pub(super) fn enable<D: Device>(device: &D, wanted: Interrupts, drives: usize) -> Result<Self, Error> {
+    pub(super) fn enable(device: &dyn Device, wanted: Interrupts, drives: usize) -> Result<Self, Error> {
         let Some((kind, _)) = wanted.choose(device.irq_limits())? else { return Ok(Self::Polled) };
         let mut vectors = device.irqs(kind, 1)?;
         let Some(irq) = vectors.pop() else { return Err(Error::Protocol(format!("no vector came of {kind:?} interrupts"))) };
@@ -45,7 +45,7 @@ impl Vector {
     }
 
     /// The interrupt of the port behind `gate`, which holds it back. Open, unless it is the pin.
-    pub(super) fn of_port<B: Bar>(&self, gate: Gate<B>) -> Result<Option<Arc<Irq>>, Error> {
+    pub(super) fn of_port(&self, gate: Gate) -> Result<Option<Arc<Irq>>, Error> {
         let line = match self {
             Self::Polled => return Ok(None),
             Self::Own(irq) => irq.clone(),
@@ -60,12 +60,12 @@ impl Vector {
 }
 
 /// A vector behind the gate of one port.
-struct Gated<B> {
-    gate: Gate<B>,
+struct Gated {
+    gate: Gate,
     line: Arc<Irq>,
 }
 
-impl<B: Bar> IrqControl for Gated<B> {
+impl IrqControl for Gated {
     fn mask(&self, _: u16) -> Result<(), Error> {
         self.gate.close();
         // The pin closes itself when it fires, and a closed gate does not raise it.

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ring3_class::block::IoError;
-use ring3_device::{Device, Error};
+use ring3_device::Error;
 
 use super::super::command::Encoder;
 use super::controller::{Seat, Shared};
@@ -36,7 +36,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<D: Device> Shared<D> {
+impl Shared {
     /// The present generation.
     #[inline]
     pub(super) fn generation(&self) -> u32 {
@@ -71,11 +71,11 @@ impl<D: Device> Shared<D> {
         tracing::warn!("{}: resetting the controller: {why}", self.device.name());
         // First of all, and seen by all before the registers change.
         self.generation.swap(generation.wrapping_add(1) % DEAD, Ordering::SeqCst);
-        let settled = |seat: &&Seat<D::Bar>| seat.settled.load(Ordering::Relaxed) == generation;
+        let settled = |seat: &&Seat| seat.settled.load(Ordering::Relaxed) == generation;
         for seat in self.seats.iter().filter(settled).filter(|seat| self.hba.has_lost_link(seat.index)) {
             seat.link_lost.store(true, Ordering::Relaxed);
         }
-        let stopped = hba::stop(&self.device, &self.hba);
+        let stopped = hba::stop(&*self.device, &self.hba);
         let restarted = match stopped {
             Ok(()) => self.device.set_bus_master(true).map_err(|error| Unstopped { error, harmless: true }),
             Err(unstopped) => Err(unstopped),
@@ -110,7 +110,7 @@ impl<D: Device> Shared<D> {
         let parked: Vec<_> = self.seats.iter().map(|seat| self.park(seat, generation)).collect();
         // A port that is not in its seat belongs to an open queue; then, and if one does not obey, all are reset.
         let closed = self.seats.iter().all(|seat| lock(&seat.port).as_mut().is_some_and(|port| port.close().is_ok()));
-        let stopped = if closed && self.others.is_empty() { Ok(()) } else { hba::stop(&self.device, &self.hba) };
+        let stopped = if closed && self.others.is_empty() { Ok(()) } else { hba::stop(&*self.device, &self.hba) };
         let owns_nothing = stopped.as_ref().err().is_none_or(|unstopped| unstopped.harmless);
         *lock(&self.death) = Some(Death { error: IoError::Gone, why: "it was shut down".into(), owns_nothing });
         let muzzled = self.device.set_bus_master(false);
@@ -118,9 +118,9 @@ impl<D: Device> Shared<D> {
     }
 
     /// Flushes and parks the drive of `seat` if it was used and is ready: not one that is gone, or that an open queue has.
-    fn park(&self, seat: &Seat<D::Bar>, generation: u32) -> Result<(), Error> {
+    fn park(&self, seat: &Seat, generation: u32) -> Result<(), Error> {
         let mut held = lock(&seat.port);
-        let ready = |port: &&mut Port<D::Bar>| port.ready && port.generation == generation;
+        let ready = |port: &&mut Port| port.ready && port.generation == generation;
         let Some(port) = held.as_mut().filter(ready).filter(|_| seat.used.load(Ordering::Relaxed)) else { return Ok(()) };
         let parked = port.park(&Encoder::new(&seat.identity, &seat.info), &self.options);
         if let Err(error) = &parked {
@@ -130,7 +130,7 @@ impl<D: Device> Shared<D> {
     }
 }
 
-impl<D: Device> Drop for Shared<D> {
+impl Drop for Shared {
     fn drop(&mut self) {
         if self.alive().is_ok()
             && let Err(error) = self.shut_down()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ring3_device::{Deadline, Device, Error, poll_until};
+use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::ahci::SLOTS;
 
 use super::controller::Shared;
@@ -19,9 +19,9 @@ use super::slots::bits;
 /// A drive is given this long to end what it is doing when its queue is dropped.
 const DRAIN: Duration = Duration::from_secs(2);
 
-impl<D: Device> PortQueue<D> {
+impl PortQueue {
     /// Takes the port of `seat` for up to `depth` requests at once.
-    pub(super) fn open(shared: Arc<Shared<D>>, seat: usize, depth: u16) -> Result<Self, Error> {
+    pub(super) fn open(shared: Arc<Shared>, seat: usize, depth: u16) -> Result<Self, Error> {
         shared.alive()?;
         let place = &shared.seats[seat];
         let Some(port) = lock(&place.port).take() else {
@@ -54,7 +54,7 @@ impl<D: Device> PortQueue<D> {
     }
 }
 
-impl<D: Device> Drop for PortQueue<D> {
+impl Drop for PortQueue {
     fn drop(&mut self) {
         self.gate.close();
         let shared = self.shared.clone();
@@ -78,7 +78,7 @@ impl<D: Device> Drop for PortQueue<D> {
     }
 }
 
-impl<D: Device> PortQueue<D> {
+impl PortQueue {
     /// Waits for the end of what is in the device's hands; false if that does not come soon.
     fn drained(&mut self) -> bool {
         let in_step = |queue: &Self| queue.shared.generation() == queue.port.generation;

@@ -41,9 +41,9 @@ pub(super) fn is_link_change(events: Interrupts) -> bool {
 }
 
 /// A port with the memory that its device knows.
-pub(super) struct Port<B> {
+pub(super) struct Port {
     index: u8,
-    registers: Registers<B>,
+    registers: Registers,
     pub(super) lists: Arc<Lists>,
     /// The controller's generation in which it was made ready.
     pub(super) generation: u32,
@@ -55,12 +55,12 @@ pub(super) struct Port<B> {
 
 /// The interrupt registers of one port, for whoever holds them back or lets them through.
 #[derive(Clone)]
-pub(super) struct Gate<B> {
-    bar: B,
+pub(super) struct Gate {
+    bar: Bar,
     index: u8,
 }
 
-impl<B: Bar> Gate<B> {
+impl Gate {
     /// Takes back what the port has signalled so far, so that the next end signals again. [AHCI 5.6.2: the port first]
     #[inline]
     pub(super) fn acknowledge(&self) {
@@ -84,9 +84,9 @@ impl<B: Bar> Gate<B> {
     }
 }
 
-impl<B: Bar> Port<B> {
+impl Port {
     /// Port `index` with its memory. The controller was reset, so the port is stopped.
-    pub(super) fn new(bar: B, index: u8, lists: Lists, generation: u32) -> Result<Self, Error> {
+    pub(super) fn new(bar: Bar, index: u8, lists: Lists, generation: u32) -> Result<Self, Error> {
         let cache = Cache::default();
         Ok(Self { index, registers: Registers::new(bar, 0)?, lists: Arc::new(lists), generation, ready: false, cache })
     }
@@ -115,7 +115,7 @@ impl<B: Bar> Port<B> {
     }
 
     /// Its interrupt registers.
-    pub(super) fn gate(&self) -> Gate<B> {
+    pub(super) fn gate(&self) -> Gate {
         Gate { bar: self.registers.bar().clone(), index: self.index }
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 
 use ring3_device::dma::SegmentRules;
-use ring3_device::{Bar, Deadline, Device, Error};
+use ring3_device::{Deadline, Device, Error};
 use ring3_spec::ata::Signature;
 
 use super::super::identity::Limits;
@@ -18,20 +18,15 @@ use super::port::Port;
 const MAX_TRANSFER: u32 = ring3_spec::ahci::MAX_REGION_BYTES;
 
 /// What came of looking at all ports.
-pub(super) struct Found<B> {
-    pub(super) seats: Vec<Seat<B>>,
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) seats: Vec<Seat>,
     pub(super) refused: Vec<(String, Error)>,
     /// Ports without a disk that the device may still use.
-    pub(super) others: Vec<Port<B>>,
+    pub(super) others: Vec<Port>,
 }
 
-impl<B> Default for Found<B> {
-    fn default() -> Self {
-        Self { seats: Vec::new(), refused: Vec::new(), others: Vec::new() }
-    }
-}
-
-impl<B: Bar> Found<B> {
+impl Found {
     /// Gives the memory of all ports up, because the device may still write to it.
     pub(super) fn abandon(&mut self) {
         let seated = self.seats.iter_mut().filter_map(|seat| seat.port());
@@ -40,14 +35,14 @@ impl<B: Bar> Found<B> {
 }
 
 /// Looks at all ports of `hba`, which was reset. What is wrong with one drive is no failure.
-pub(super) fn all<D: Device>(device: &D, hba: &Hba<D::Bar>, options: &Options, found: &mut Found<D::Bar>) -> Result<(), Error> {
+pub(super) fn all(device: &dyn Device, hba: &Hba, options: &Options, found: &mut Found) -> Result<(), Error> {
     let mut started = Vec::new();
     for index in hba.ports() {
         let lists = Lists::new(device.dma().arena(), 1, hba.limit())?;
         found.others.push(Port::new(hba.bar(), index, lists, 0)?);
         let Some(port) = found.others.last_mut() else { continue };
         port.begin();
-        let since = Port::<D::Bar>::link_deadline();
+        let since = Port::link_deadline();
         if hba.capabilities.staggered() == 1 && port.has_drive(since).unwrap_or(false) {
             // The power supply starts one motor at a time. [AHCI 10.9]
             let _ = port.signature(Deadline::after(options.ready_timeout));
@@ -72,11 +67,11 @@ pub(super) fn all<D: Device>(device: &D, hba: &Hba<D::Bar>, options: &Options, f
 }
 
 /// The disk at `port` and how it can be driven, or `None` if there is nothing. The port takes commands afterwards.
-fn examine<D: Device>(
-    device: &D,
-    hba: &Hba<D::Bar>,
+fn examine(
+    device: &dyn Device,
+    hba: &Hba,
     options: &Options,
-    port: &mut Port<D::Bar>,
+    port: &mut Port,
     since: Deadline,
 ) -> Result<Option<(Identity, Level)>, Error> {
     if !port.has_drive(since)? {
@@ -112,7 +107,7 @@ fn kind(signature: Signature) -> Result<(), Error> {
     Err(Error::Unsupported(format!("it is {what}")))
 }
 
-fn seat<B: Bar>(port: Port<B>, identity: Identity, level: Level, options: &Options) -> Seat<B> {
+fn seat(port: Port, identity: Identity, level: Level, options: &Options) -> Seat {
     let max_transfer = options.max_transfer.unwrap_or(MAX_TRANSFER).min(MAX_TRANSFER);
     let segments = SegmentRules { align: 2, boundary: 2, max: MAX_REGIONS as u32 };
     let info = identity.info(Limits { max_transfer, segments, level, lowest: Level::Dma });

@@ -12,7 +12,7 @@ use std::time::Instant;
 use ring3_class::block::{Completion, Info, IoError, Queue, Rejected, Request};
 use ring3_device::irq::Irq;
 use ring3_device::wait::{WaitStats, Waiter};
-use ring3_device::{Deadline, Device, Error};
+use ring3_device::{Deadline, Error};
 
 use super::super::Level;
 use super::super::command::Encoder;
@@ -22,9 +22,9 @@ use super::slots::{Slots, bits};
 use crate::patience::Patience;
 
 /// Requests at one port. Its beginning and its end are in `lifecycle.rs`, its misfortunes in `recovery.rs`.
-pub(super) struct PortQueue<D: Device> {
-    pub(super) port: Port<D::Bar>,
-    pub(super) gate: Gate<D::Bar>,
+pub(super) struct PortQueue {
+    pub(super) port: Port,
+    pub(super) gate: Gate,
     pub(super) slots: Slots,
     pub(super) encoder: Encoder,
     /// How commands are made now.
@@ -62,22 +62,22 @@ pub(super) struct PortQueue<D: Device> {
     pub(super) patience: Patience,
     pub(super) waiter: Waiter,
     pub(super) irq: Option<Arc<Irq>>,
-    pub(super) shared: Arc<Shared<D>>,
+    pub(super) shared: Arc<Shared>,
     pub(super) info: Arc<Info>,
     pub(super) seat: usize,
 }
 
 /// What a new queue is made of.
-pub(super) struct Parts<D: Device> {
-    pub(super) port: Port<D::Bar>,
+pub(super) struct Parts {
+    pub(super) port: Port,
     pub(super) depth: u8,
     pub(super) irq: Option<Arc<Irq>>,
-    pub(super) shared: Arc<Shared<D>>,
+    pub(super) shared: Arc<Shared>,
     pub(super) seat: usize,
 }
 
-impl<D: Device> PortQueue<D> {
-    pub(super) fn new(parts: Parts<D>) -> Self {
+impl PortQueue {
+    pub(super) fn new(parts: Parts) -> Self {
         let Parts { port, depth, irq, shared, seat } = parts;
         let (identity, info, level) = {
             let seat = &shared.seats[seat];
@@ -137,7 +137,7 @@ fn rejected(request: Request, error: Option<IoError>) -> Result<(), Rejected> {
     Err(Rejected { error, request })
 }
 
-impl<D: Device> Queue for PortQueue<D> {
+impl Queue for PortQueue {
     fn info(&self) -> &Info {
         &self.info
     }
@@ -250,7 +250,7 @@ impl<D: Device> Queue for PortQueue<D> {
     }
 }
 
-impl<D: Device> PortQueue<D> {
+impl PortQueue {
     /// The generation in which there is nothing to mend: for a queue with nothing in flight, a reset is no news.
     fn expected(&self) -> u32 {
         if self.slots.in_flight() == 0 { self.shared.generation() } else { self.port.generation }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, IoError, Operation};
-use ring3_device::{Device, Error};
+use ring3_device::Error;
 use ring3_spec::ahci::port::Interrupts;
 
 use super::super::Level;
@@ -53,7 +53,7 @@ pub(super) enum Trouble {
     Gone,
 }
 
-impl<D: Device> PortQueue<D> {
+impl PortQueue {
     /// Looks whether the port and what is in flight are well, and mends what is not.
     ///
     /// [`Error::Gone`] and [`Error::Fatal`] say that there is no drive, and that it will take no request until the controller is opened

@@ -10,7 +10,7 @@
 use std::sync::atomic::Ordering;
 
 use ring3_class::block::IoError;
-use ring3_device::{Deadline, Device, Error};
+use ring3_device::{Deadline, Error};
 use ring3_spec::ata::Signature;
 
 use super::super::Identity;
@@ -30,7 +30,7 @@ pub(super) enum Revived {
     Useless(IoError, &'static str),
 }
 
-impl<D: Device> PortQueue<D> {
+impl PortQueue {
     /// Makes the port ready. Whatever the end, the device owns nothing of what was in flight, or the controller is dead.
     ///
     /// An error is the drive's last: neither its own reset nor the controller's has helped.
@@ -73,7 +73,7 @@ impl<D: Device> PortQueue<D> {
             // The controller was reset and the drive with it.
             self.port.begin();
             self.port.generation = generation;
-            matches!(self.port.has_drive(Port::<D::Bar>::link_deadline()), Ok(true))
+            matches!(self.port.has_drive(Port::link_deadline()), Ok(true))
         };
         if !linked || self.port.signature(Deadline::after(ready))? != Signature::Ata {
             self.port.cache.lose();

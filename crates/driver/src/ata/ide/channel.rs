@@ -14,7 +14,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring3_class::block::{Completion, IoError, Operation, Request};
-use ring3_device::{Device, Error};
+use ring3_device::Error;
 use ring3_spec::ata::{ErrorBits, Status};
 use ring3_spec::ide::{CHANNELS, DRIVES};
 
@@ -31,7 +31,7 @@ use crate::patience::Patience;
 pub(super) const ATTEMPTS: u8 = 3;
 
 /// Both channels of a function; `None` is one that is not there.
-pub(super) type Channels<D> = [Option<Mutex<Channel<D>>>; CHANNELS as usize];
+pub(super) type Channels = [Option<Mutex<Channel>>; CHANNELS as usize];
 
 /// The command that the channel is at.
 pub(super) struct Running {
@@ -68,9 +68,9 @@ pub(super) enum Trouble {
 }
 
 /// A channel. Its start and end are here; how a command runs is in `transfer.rs`.
-pub(super) struct Channel<D: Device> {
-    pub(super) function: Arc<Function<D>>,
-    pub(super) ports: Ports<D::Bar>,
+pub(super) struct Channel {
+    pub(super) function: Arc<Function>,
+    pub(super) ports: Ports,
     /// What the bus master reads; `None` without one.
     pub(super) table: Option<Table>,
     pub(super) lines: [Option<Box<Line>>; DRIVES as usize],
@@ -93,10 +93,10 @@ pub(super) struct Channel<D: Device> {
     pub(super) number: u8,
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Channel `number` of `function`, with no drives yet; with `dma`, it may use its bus master if it has one.
-    pub(super) fn new(function: Arc<Function<D>>, number: u8, dma: bool) -> Result<Self, Error> {
-        let ports = Ports::new(&function.device, number, function.has_dma(), function.chip.has_wide_data())?;
+    pub(super) fn new(function: Arc<Function>, number: u8, dma: bool) -> Result<Self, Error> {
+        let ports = Ports::new(&*function.device, number, function.has_dma(), function.chip.has_wide_data())?;
         let table = if dma && ports.has_bus_master() { Some(Table::new(function.device.dma().arena())?) } else { None };
         Ok(Self {
             ports,
@@ -322,12 +322,12 @@ impl<D: Device> Channel<D> {
     pub(super) fn acknowledge(&mut self) {
         if !self.polled {
             self.ports.clear(self.ports.bus_status());
-            self.function.chip.acknowledge(&self.function.device, self.number, self.ports.chip_registers());
+            self.function.chip.acknowledge(&*self.function.device, self.number, self.ports.chip_registers());
         }
     }
 }
 
-impl<D: Device> Drop for Channel<D> {
+impl Drop for Channel {
     fn drop(&mut self) {
         self.ports.stop();
         self.ports.set_interrupts(false);
@@ -342,6 +342,6 @@ pub(super) fn drive_name(device: &str, channel: u8, drive: u8) -> String {
 
 /// A thread that panicked leaves the channel as consistent as a drive that stopped answering does: recovery is the same.
 #[inline]
-pub(super) fn lock<D: Device>(channel: &Mutex<Channel<D>>) -> MutexGuard<'_, Channel<D>> {
+pub(super) fn lock(channel: &Mutex<Channel>) -> MutexGuard<'_, Channel> {
     channel.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -24,7 +24,7 @@ pub(super) enum Chip {
 
 impl Chip {
     /// The chip of `device` and its interface; [`Error::Unsupported`] if it is no IDE function.
-    pub(super) fn of<D: Device>(device: &D) -> Result<(Self, Interface), Error> {
+    pub(super) fn of(device: &dyn Device) -> Result<(Self, Interface), Error> {
         let word = device.config_read(pci::REVISION, 4);
         let (class, revision) = (word >> 8, word as u8);
         if word == u32::MAX {
@@ -60,7 +60,7 @@ impl Chip {
     }
 
     /// Which channels are switched on. A PIIX with neither has seen no firmware: its driver switches both on.
-    pub(super) fn enabled<D: Device>(self, device: &D) -> [bool; CHANNELS as usize] {
+    pub(super) fn enabled(self, device: &dyn Device) -> [bool; CHANNELS as usize] {
         match self {
             Self::Piix { .. } => match [0, 1].map(|channel| timing(device, channel).enabled() == 1) {
                 [false, false] => [true, true],
@@ -72,7 +72,7 @@ impl Chip {
     }
 
     /// Switches `channel` on, with the slowest timing if it was off.
-    pub(super) fn enable<D: Device>(self, device: &D, channel: u8) -> Result<(), Error> {
+    pub(super) fn enable(self, device: &dyn Device, channel: u8) -> Result<(), Error> {
         match self {
             Self::Piix { .. } => {
                 let now = timing(device, channel);
@@ -89,7 +89,7 @@ impl Chip {
     }
 
     /// Takes the interrupt of `channel` back where the chip keeps it in a register of its own, too. `ports` are the bus master's.
-    pub(super) fn acknowledge<D: Device>(self, device: &D, channel: u8, ports: Option<&Registers<D::Bar>>) {
+    pub(super) fn acknowledge(self, device: &dyn Device, channel: u8, ports: Option<&Registers>) {
         match (self, ports) {
             // The other channel's interrupt is cleared by a one, too, and stays for a zero.
             (Self::Cmd { ultra: Some(_) }, Some(ports)) => {
@@ -117,7 +117,7 @@ impl Chip {
     }
 
     /// Programs the timing of `drive` on `channel` for DMA by `mode` and PIO mode `pio`. What the chip cannot be told stays.
-    pub(super) fn program<D: Device>(self, device: &D, (channel, drive): (u8, u8), mode: Mode, pio: u8) -> Result<(), Error> {
+    pub(super) fn program(self, device: &dyn Device, (channel, drive): (u8, u8), mode: Mode, pio: u8) -> Result<(), Error> {
         match self {
             Self::Piix { ultra } => {
                 program_piix(device, (channel, drive), mode, pio)?;
@@ -133,12 +133,12 @@ impl Chip {
     }
 }
 
-fn timing<D: Device>(device: &D, channel: u8) -> Timing {
+fn timing(device: &dyn Device, channel: u8) -> Timing {
     Timing(device.config_read(piix::timing(channel), 2) as u16)
 }
 
 /// PIO and multiword DMA of one drive, which share a timing. [PIIX4 4.1.8, 4.1.9]
-fn program_piix<D: Device>(device: &D, (channel, drive): (u8, u8), mode: Mode, pio: u8) -> Result<(), Error> {
+fn program_piix(device: &dyn Device, (channel, drive): (u8, u8), mode: Mode, pio: u8) -> Result<(), Error> {
     let Clocks { sample, recovery, dma_only } = Clocks::of(mode, pio);
     let fast = sample + recovery > 0;
     // Fast timing, IORDY, posting, and whether for DMA alone.
@@ -157,7 +157,7 @@ fn program_piix<D: Device>(device: &D, (channel, drive): (u8, u8), mode: Mode, p
 }
 
 /// Ultra DMA of drive 0 to 3, both channels counted. [PIIX4 4.1.10, 4.1.11]
-fn program_piix_ultra<D: Device>(device: &D, drive: u8, mode: Mode) -> Result<(), Error> {
+fn program_piix_ultra(device: &dyn Device, drive: u8, mode: Mode) -> Result<(), Error> {
     let on = device.config_read(piix::ULTRA_DMA_CONTROL, 1);
     let Mode::Ultra(mode) = mode else {
         return device.config_write(piix::ULTRA_DMA_CONTROL, 1, on & !(1 << drive));

@@ -20,38 +20,38 @@ const REACH: u64 = 1 << 32;
 ///
 /// Dropping the last of a controller and its drives and queues flushes and parks the drives that were used, stops the bus masters,
 /// switches the drives' interrupts off and takes the bus away from the function.
-pub struct Controller<D: Device> {
-    shared: Arc<Shared<D>>,
-    drives: Vec<Drive<D>>,
+pub struct Controller {
+    shared: Arc<Shared>,
+    drives: Vec<Drive>,
     refused: Vec<(String, Error)>,
 }
 
 /// What a controller, its drives and their queues share.
-pub(super) struct Shared<D: Device> {
+pub(super) struct Shared {
     // Dropped first, because the thread of a shared interrupt holds the channels.
     pub(super) vectors: Vectors,
-    pub(super) channels: Arc<Channels<D>>,
-    pub(super) function: Arc<Function<D>>,
+    pub(super) channels: Arc<Channels>,
+    pub(super) function: Arc<Function>,
 }
 
-impl<D: Device> Controller<D> {
+impl Controller {
     /// Takes the function over: stops its bus masters, resets the drives of both channels and asks them what they are.
     ///
     /// Fails with [`Error::Unsupported`] if it is no IDE controller or answers at no ports, and with [`Error::Invalid`] if its memory is
     /// out of the bus master's reach. Drives that cannot be used are no failure: see [`refused`](Self::refused).
-    pub fn open(device: D, options: Options) -> Result<Self, Error> {
-        let (chip, interface) = Chip::of(&device)?;
-        let dma = options.level > Level::Pio && interface.bus_master() == 1 && has_bus_masters(&device);
+    pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
+        let (chip, interface) = Chip::of(&*device)?;
+        let dma = options.level > Level::Pio && interface.bus_master() == 1 && has_bus_masters(&*device);
         if dma {
-            check_reach(&device)?;
+            check_reach(&*device)?;
             device.set_bus_master(true)?;
         }
         let function = Arc::new(Function::new(device, chip, options, dma));
-        let (enabled, simplex) = (chip.enabled(&function.device), dma && is_simplex(&function.device));
+        let (enabled, simplex) = (chip.enabled(&*function.device), dma && is_simplex(&*function.device));
         let mut refused = Vec::new();
-        let mut channels: [Option<Channel<D>>; CHANNELS as usize] = [None, None];
+        let mut channels: [Option<Channel>; CHANNELS as usize] = [None, None];
         for number in (0..CHANNELS).filter(|&number| enabled[usize::from(number)]) {
-            chip.enable(&function.device, number)?;
+            chip.enable(&*function.device, number)?;
             // A simplex function has one transfer at a time: the first channel with drives has it, the other one PIO. [BMIDE 3.2]
             let free = !simplex || channels[0].as_ref().is_none_or(|primary| primary.drives() == 0);
             channels[usize::from(number)] = open_channel(&function, number, free, &mut refused)?;
@@ -60,8 +60,8 @@ impl<D: Device> Controller<D> {
             let name = function.device.name();
             return Err(Error::Unsupported(format!("{name}: no channel of this {chip} can be reached: neither has its ports")));
         }
-        let channels: Arc<Channels<D>> = Arc::new(channels.map(|channel| channel.map(Mutex::new)));
-        let vectors = Vectors::enable(&function.device, &function.options, interface, &channels)?;
+        let channels: Arc<Channels> = Arc::new(channels.map(|channel| channel.map(Mutex::new)));
+        let vectors = Vectors::enable(&*function.device, &function.options, interface, &channels)?;
         for (channel, number) in channels.iter().zip(0..) {
             if let Some(channel) = channel
                 && vectors.reach(number)
@@ -73,7 +73,7 @@ impl<D: Device> Controller<D> {
         Ok(Self::with_drives(Arc::new(Shared { vectors, channels, function }), refused))
     }
 
-    fn with_drives(shared: Arc<Shared<D>>, refused: Vec<(String, Error)>) -> Self {
+    fn with_drives(shared: Arc<Shared>, refused: Vec<(String, Error)>) -> Self {
         let max_transfer = shared.function.options.max_transfer;
         let mut drives = Vec::new();
         for place in (0..CHANNELS).flat_map(|channel| (0..DRIVES).map(move |drive| (channel, drive))) {
@@ -88,7 +88,7 @@ impl<D: Device> Controller<D> {
     }
 
     /// The disks: primary before secondary, master before slave.
-    pub fn drives(&self) -> &[Drive<D>] {
+    pub fn drives(&self) -> &[Drive] {
         &self.drives
     }
 
@@ -113,19 +113,19 @@ impl<D: Device> Controller<D> {
     }
 }
 
-impl<D: Device> Drop for Shared<D> {
+impl Drop for Shared {
     fn drop(&mut self) {
         self.channels.iter().flatten().for_each(|channel| lock(channel).park());
     }
 }
 
 /// Probes channel `number`, which may use its bus master if `dma`; `None` if it has no ports.
-fn open_channel<D: Device>(
-    function: &Arc<Function<D>>,
+fn open_channel(
+    function: &Arc<Function>,
     number: u8,
     dma: bool,
     refused: &mut Vec<(String, Error)>,
-) -> Result<Option<Channel<D>>, Error> {
+) -> Result<Option<Channel>, Error> {
     let mut channel = match Channel::new(function.clone(), number, dma) {
         Ok(channel) => channel,
         Err(Error::Unsupported(_)) => return Ok(None),
@@ -137,7 +137,7 @@ fn open_channel<D: Device>(
 }
 
 /// Whether there is a BAR of bus masters. Both are stopped, before the function may reach for memory again.
-fn has_bus_masters<D: Device>(device: &D) -> bool {
+fn has_bus_masters(device: &dyn Device) -> bool {
     let registers = device.bar(BUS_MASTER_BAR).and_then(|bar| Registers::new(bar, 2 * u64::from(bus_master::STRIDE)));
     let Ok(registers) = registers else { return false };
     for channel in 0..CHANNELS {
@@ -147,13 +147,13 @@ fn has_bus_masters<D: Device>(device: &D) -> bool {
 }
 
 /// Whether only one of the channels' bus masters may be active at a time. [BMIDE 3.2]
-fn is_simplex<D: Device>(device: &D) -> bool {
+fn is_simplex(device: &dyn Device) -> bool {
     let registers = device.bar(BUS_MASTER_BAR).and_then(|bar| Registers::new(bar, 2 * u64::from(bus_master::STRIDE)));
     registers.is_ok_and(|registers| registers.read(bus_master::status(0)).simplex() == 1)
 }
 
 /// Fails unless the arena lies where 32 address lines reach.
-fn check_reach<D: Device>(device: &D) -> Result<(), Error> {
+fn check_reach(device: &dyn Device) -> Result<(), Error> {
     let arena = device.dma().arena();
     match arena.iova().checked_add(arena.memory().len() as u64) {
         Some(end) if end <= REACH => Ok(()),
@@ -164,7 +164,7 @@ fn check_reach<D: Device>(device: &D) -> Result<(), Error> {
     }
 }
 
-fn report<D: Device>(function: &Function<D>, interface: Interface, vectors: &Vectors) {
+fn report(function: &Function, interface: Interface, vectors: &Vectors) {
     let modes = [0, 1].map(|channel| if interface.is_native(channel) { "native" } else { "compatibility" });
     let by = vectors.kind().map_or_else(|| "polled".to_owned(), |kind| format!("{kind:?}"));
     let dma = if function.has_dma() { "bus master" } else { "PIO only" };

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ring3_class::block::{Disk, Info, Queue};
+use ring3_device::Error;
 use ring3_device::dma::Dma;
-use ring3_device::{Device, Error};
 
 use super::super::identity::Identity;
 use super::channel::drive_name;
@@ -13,15 +13,15 @@ use super::queue::DriveQueue;
 use super::stats::Stats;
 
 /// One drive of a controller. Clones are handles to the same one.
-pub struct Drive<D: Device> {
-    shared: Arc<Shared<D>>,
+pub struct Drive {
+    shared: Arc<Shared>,
     place: (u8, u8),
     identity: Arc<Identity>,
     info: Arc<Info>,
 }
 
-impl<D: Device> Drive<D> {
-    pub(super) fn new(shared: Arc<Shared<D>>, place: (u8, u8), identity: Identity, info: Info) -> Self {
+impl Drive {
+    pub(super) fn new(shared: Arc<Shared>, place: (u8, u8), identity: Identity, info: Info) -> Self {
         Self { shared, place, identity: Arc::new(identity), info: Arc::new(info) }
     }
 
@@ -47,13 +47,13 @@ impl<D: Device> Drive<D> {
     }
 }
 
-impl<D: Device> Clone for Drive<D> {
+impl Clone for Drive {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone(), place: self.place, identity: self.identity.clone(), info: self.info.clone() }
     }
 }
 
-impl<D: Device> Disk for Drive<D> {
+impl Disk for Drive {
     fn name(&self) -> String {
         drive_name(self.shared.function.device.name(), self.place.0, self.place.1)
     }

@@ -1,7 +1,7 @@
 //! What both channels of a function share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring3_device::{Device, Error};
 use ring3_spec::pci;
@@ -10,8 +10,8 @@ use super::super::options::Options;
 use super::chip::Chip;
 
 /// The function under its channels.
-pub(super) struct Function<D: Device> {
-    pub(super) device: D,
+pub(super) struct Function {
+    pub(super) device: Arc<dyn Device>,
     pub(super) chip: Chip,
     pub(super) options: Options,
     /// Goes up with every reset of the function, which takes the channels' settings and commands away.
@@ -22,8 +22,8 @@ pub(super) struct Function<D: Device> {
     changing: Mutex<()>,
 }
 
-impl<D: Device> Function<D> {
-    pub(super) fn new(device: D, chip: Chip, options: Options, dma: bool) -> Self {
+impl Function {
+    pub(super) fn new(device: Arc<dyn Device>, chip: Chip, options: Options, dma: bool) -> Self {
         let (generation, dma) = (AtomicU32::new(0), AtomicBool::new(dma));
         Self { device, chip, options, generation, dma, changing: Mutex::default() }
     }
@@ -79,7 +79,7 @@ impl<D: Device> Function<D> {
     }
 }
 
-impl<D: Device> Drop for Function<D> {
+impl Drop for Function {
     fn drop(&mut self) {
         if let Err(error) = self.device.set_bus_master(false) {
             tracing::warn!("{}: taking bus mastering away: {error}", self.device.name());

@@ -27,11 +27,11 @@ enum Vector {
 
 impl Vectors {
     /// Enables what `options` ask for and the function has, for the channels that have drives.
-    pub(super) fn enable<D: Device>(
-        device: &D,
+    pub(super) fn enable(
+        device: &dyn Device,
         options: &Options,
         interface: Interface,
-        channels: &Arc<Channels<D>>,
+        channels: &Arc<Channels>,
     ) -> Result<Self, Error> {
         let none = Self { vectors: Vec::new(), of_channel: [None; CHANNELS as usize], kind: None };
         let Some((kind, count)) = options.interrupts.choose(device.irq_limits())? else { return Ok(none) };
@@ -88,7 +88,7 @@ fn vector_of(channel: u8, kind: IrqKind, count: u16, interface: Interface) -> Op
     }
 }
 
-fn share<D: Device>(irq: Irq, drives: usize, channels: &Arc<Channels<D>>) -> Result<Vector, Error> {
+fn share(irq: Irq, drives: usize, channels: &Arc<Channels>) -> Result<Vector, Error> {
     if drives < 2 {
         return Ok(Vector::Own(Arc::new(irq)));
     }

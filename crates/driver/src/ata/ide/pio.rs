@@ -4,12 +4,12 @@
 
 use ring3_class::block::{Data, IoError};
 use ring3_device::dma::{Dma, Segment};
-use ring3_device::{Deadline, Device, poll_until};
+use ring3_device::{Deadline, poll_until};
 
 use super::channel::{Channel, End, Running, Trouble};
 use super::transfer::{PROMPTLY, is_absent};
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// A command whose data the processor moves: moves the next block if the drive is ready for it. [ATA-6 9.8, 9.9]
     pub(super) fn look_at_pio(&mut self) -> Option<End> {
         let status = self.ports.alternate();

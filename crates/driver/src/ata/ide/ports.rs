@@ -4,7 +4,7 @@
 //! Each access leaves the processor, and over VFIO each is a system call, so that none is made that need not be. A command of 28 bits
 //! costs six writes, its DMA two, and its end two to four accesses.
 
-use ring3_device::{Bar, Device, Error, Registers};
+use ring3_device::{Device, Error, Registers};
 use ring3_spec::ata::{ErrorBits, Signature, Status, TaskFile, device};
 use ring3_spec::ide::{self, BUS_MASTER_BAR, BusMasterCommand, BusMasterStatus, DeviceControl, bus_master, command, control};
 
@@ -12,10 +12,10 @@ use ring3_spec::ide::{self, BUS_MASTER_BAR, BusMasterCommand, BusMasterStatus, D
 const BUS_MASTER_LEN: u64 = 2 * bus_master::STRIDE as u64;
 
 /// The ports of a channel.
-pub(super) struct Ports<B> {
-    command: Registers<B>,
-    control: Registers<B>,
-    bus_master: Option<Registers<B>>,
+pub(super) struct Ports {
+    command: Registers,
+    control: Registers,
+    bus_master: Option<Registers>,
     channel: u8,
     /// What the device register holds; 0, which is never written, if that is not known.
     device: u8,
@@ -27,9 +27,9 @@ pub(super) struct Ports<B> {
     interrupts_off: bool,
 }
 
-impl<B: Bar> Ports<B> {
+impl Ports {
     /// The ports of `channel` (0 or 1), with those of its bus master if `bus_master` says that it has one.
-    pub(super) fn new<D: Device<Bar = B>>(device: &D, channel: u8, bus_master: bool, wide: bool) -> Result<Self, Error> {
+    pub(super) fn new(device: &dyn Device, channel: u8, bus_master: bool, wide: bool) -> Result<Self, Error> {
         let bus_master = if bus_master { Some(Registers::new(device.bar(BUS_MASTER_BAR)?, BUS_MASTER_LEN)?) } else { None };
         Ok(Self {
             command: Registers::new(device.bar(ide::command_bar(channel))?, command::LEN)?,
@@ -152,7 +152,7 @@ impl<B: Bar> Ports<B> {
 }
 
 /// The bus master; without one these do nothing, and its status is all zeros.
-impl<B: Bar> Ports<B> {
+impl Ports {
     /// Whether there is one.
     pub(super) fn has_bus_master(&self) -> bool {
         self.bus_master.is_some()
@@ -198,7 +198,7 @@ impl<B: Bar> Ports<B> {
     }
 
     /// A register of the chip's own between the bus master's.
-    pub(super) fn chip_registers(&self) -> Option<&Registers<B>> {
+    pub(super) fn chip_registers(&self) -> Option<&Registers> {
         self.bus_master.as_ref()
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ring3_device::{Deadline, Device, Error, poll_until};
+use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::ata::{Identify, SECTOR, Signature, TaskFile, device, opcode};
 use ring3_spec::ide::DRIVES;
 
@@ -22,7 +22,7 @@ const HOLD: Duration = Duration::from_micros(10);
 /// How long the drives may take before their status means anything. [ATA-6 9.2]
 const REST: Duration = Duration::from_millis(2);
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Resets the drives. Their status means something when this returns. [ATA-6 9.2, 9.3]
     pub(super) fn reset_drives(&mut self) {
         self.idle = false;

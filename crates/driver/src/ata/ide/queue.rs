@@ -10,7 +10,7 @@ use std::time::Instant;
 use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, Request};
 use ring3_device::irq::Irq;
 use ring3_device::wait::{WaitStats, Waiter};
-use ring3_device::{Deadline, Device, Error};
+use ring3_device::{Deadline, Error};
 
 use super::super::command::Encoder;
 use super::super::options::Level;
@@ -22,8 +22,8 @@ use super::prd;
 const MAX_DEPTH: u16 = 1023;
 
 /// The only queue of a drive.
-pub(super) struct DriveQueue<D: Device> {
-    shared: Arc<Shared<D>>,
+pub(super) struct DriveQueue {
+    shared: Arc<Shared>,
     place: (u8, u8),
     info: Arc<Info>,
     encoder: Encoder,
@@ -34,9 +34,9 @@ pub(super) struct DriveQueue<D: Device> {
     waiter: Waiter,
 }
 
-impl<D: Device> DriveQueue<D> {
+impl DriveQueue {
     /// Opens the queue of the drive at `place`, a channel and a drive of it.
-    pub(super) fn open(shared: Arc<Shared<D>>, place: (u8, u8), info: Arc<Info>, depth: u16) -> Result<Self, Error> {
+    pub(super) fn open(shared: Arc<Shared>, place: (u8, u8), info: Arc<Info>, depth: u16) -> Result<Self, Error> {
         let options = &shared.function.options;
         let depth = depth.min(options.max_depth).clamp(1, MAX_DEPTH);
         let waiter = Waiter::new(shared.vectors.of_queue(place.0)?, options.poll);
@@ -70,7 +70,7 @@ impl<D: Device> DriveQueue<D> {
     }
 }
 
-impl<D: Device> Queue for DriveQueue<D> {
+impl Queue for DriveQueue {
     fn info(&self) -> &Info {
         &self.info
     }
@@ -149,23 +149,23 @@ impl<D: Device> Queue for DriveQueue<D> {
     }
 }
 
-impl<D: Device> Drop for DriveQueue<D> {
+impl Drop for DriveQueue {
     fn drop(&mut self) {
         self.shared.with(self.place, |channel| channel.close(self.place.1));
     }
 }
 
-impl<D: Device> Shared<D> {
+impl Shared {
     /// Channel `number`, if it is there.
     #[inline]
-    pub(super) fn channel(&self, number: u8) -> Option<MutexGuard<'_, Channel<D>>> {
+    pub(super) fn channel(&self, number: u8) -> Option<MutexGuard<'_, Channel>> {
         self.channels[usize::from(number & 1)].as_ref().map(lock)
     }
 
     /// Does `what` for the owner of the drive at `place`, holding its channel. Wakes the other drive's owner if that found an end of
     /// the other drive's.
     #[inline]
-    fn with<T>(&self, (channel, drive): (u8, u8), what: impl FnOnce(&mut Channel<D>) -> T) -> Option<T> {
+    fn with<T>(&self, (channel, drive): (u8, u8), what: impl FnOnce(&mut Channel) -> T) -> Option<T> {
         let mut held = self.channel(channel)?;
         let done = what(&mut held);
         let news = std::mem::take(&mut held.news[usize::from(drive == 0)]);

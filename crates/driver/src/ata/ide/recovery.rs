@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, IoError, Request};
-use ring3_device::{Deadline, Device, Error, poll_until};
+use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::ata::Signature;
 use ring3_spec::ide::DRIVES;
 
@@ -24,7 +24,7 @@ const STOPPED: Duration = Duration::from_millis(10);
 /// How long a queue that is closed waits for its command's end before it resets the drives.
 const LAST_COMMAND: Duration = Duration::from_secs(2);
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Looks whether the drives and the command are well, and mends what is not. An error says that `drive` takes no more commands.
     pub(super) fn watch(&mut self, drive: u8, now: Instant) -> Result<(), Error> {
         self.advance();
@@ -131,7 +131,7 @@ impl<D: Device> Channel<D> {
         // A reset of the function may reset the drives by their wire, which takes their transfer modes as a loss of power does.
         let hard = self.generation != self.function.generation();
         self.generation = self.function.generation();
-        if let Err(error) = self.function.chip.enable(&self.function.device, self.number) {
+        if let Err(error) = self.function.chip.enable(&*self.function.device, self.number) {
             tracing::warn!("{}: switching channel {} on: {error}", self.function.device.name(), self.number);
         }
         self.revive_drives(hard);

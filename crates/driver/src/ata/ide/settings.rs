@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ring3_device::{Deadline, Device, Error, poll_until};
+use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::ata::{ErrorBits, Identify, SECTOR, Status, TaskFile, device, opcode};
 use ring3_spec::ide::DRIVES;
 
@@ -49,7 +49,7 @@ impl Settings {
     }
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Gives `drive` a command and waits for its end by looking, `limit` at most; with `data`, takes one block of it.
     pub(super) fn execute(
         &mut self,
@@ -197,7 +197,7 @@ impl<D: Device> Channel<D> {
     fn program(&mut self, drive: u8, mode: Mode, pio: u8) -> Result<(), Error> {
         let function = &self.function;
         let _alone = function.changing();
-        let programmed = function.chip.program(&function.device, (self.number, drive), mode, pio);
+        let programmed = function.chip.program(&*function.device, (self.number, drive), mode, pio);
         programmed.or_else(|error| match error {
             Error::Gone => Err(error),
             // Firmware has set the chip up for the drive's best mode, as far as anyone knows.

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use ring3_class::block::{IoError, Operation};
-use ring3_device::{Deadline, Device, poll_until, ring};
+use ring3_device::{Deadline, poll_until, ring};
 use ring3_spec::ata::Status;
 use ring3_spec::ide::BusMasterStatus;
 
@@ -25,7 +25,7 @@ pub(super) const PROMPTLY: Duration = Duration::from_millis(5);
 /// What a bus master says that is not there any more.
 const ALL_ONES: BusMasterStatus = BusMasterStatus(u8::MAX);
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Gives the running command to its drive. An error ends the request; nothing was started then.
     pub(super) fn launch(&mut self) -> Result<(), IoError> {
         let Some(drive) = self.running.as_ref().map(|running| running.drive) else { return Ok(()) };
@@ -149,7 +149,7 @@ impl<D: Device> Channel<D> {
         self.ports.stop();
         self.ports.clear(bus);
         if !self.polled {
-            self.function.chip.acknowledge(&self.function.device, self.number, self.ports.chip_registers());
+            self.function.chip.acknowledge(&*self.function.device, self.number, self.ports.chip_registers());
         }
         ring::take_back();
         if !is_over(status) || (bus.active() == 1 && self.ports.bus_status().active() == 1) {
