@@ -8,14 +8,10 @@ mod config;
 mod filter;
 mod guard;
 mod open;
-mod options;
 mod ports;
 pub mod qtest;
-pub mod sim;
 pub mod uio;
-mod uri;
 pub mod vfio;
 
 pub use open::{class_of, open};
-pub use options::{OpenOptions, parse_size};
-pub use uri::{Uri, UriError};
+pub use ring3_device::{OpenOptions, Uri, UriError, parse_size};

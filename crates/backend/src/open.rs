@@ -6,7 +6,7 @@ use ring3_device::{Device, Error};
 use ring3_pci::{Function, Host};
 use ring3_spec::{ahci, ide, nvme};
 
-use crate::{OpenOptions, Uri, qtest, sim, uio, vfio};
+use crate::{OpenOptions, Uri, qtest, uio, vfio};
 
 /// The class code (24 bits) of the function that `uri` names, without claiming it; `None` where nothing but the opened device says.
 ///
@@ -27,10 +27,10 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
         ("vfio", _) => Arc::new(vfio::open(uri, options)?),
         ("uio", _) => Arc::new(uio::open(uri, options)?),
         ("qtest", _) => Arc::new(qtest::open(uri, options)?),
-        ("sim", "edu") => Arc::new(sim::edu::open(uri, options)?),
-        ("sim", "ahci") => Arc::new(sim::ahci::open(uri, options)?),
-        ("sim", "ide") => Arc::new(sim::ide::open(uri, options)?),
-        ("sim", "nvme") => Arc::new(sim::nvme::open(uri, options)?),
+        ("sim", "edu") => Arc::new(ring3_model::edu::open(uri, options)?),
+        ("sim", "ahci") => Arc::new(ring3_model::ahci::open(uri, options)?),
+        ("sim", "ide") => Arc::new(ring3_model::ide::open(uri, options)?),
+        ("sim", "nvme") => Arc::new(ring3_model::nvme::open(uri, options)?),
         _ => return Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
     })
 }

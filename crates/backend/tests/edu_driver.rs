@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_backend::sim::{self, Timing};
 use ring3_backend::{OpenOptions, Uri, qtest};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
 use ring3_driver::edu::{self, Edu, Fact};
+use ring3_model::{self, Timing};
 
 /// Below the 28 bits of the device and above the arena of either backend.
 const OUTSIDE: u64 = 0xfff_f000;
@@ -21,8 +21,8 @@ fn qemu(text: &str) -> Arc<qtest::Qtest> {
     Arc::new(device.unwrap_or_else(|error| panic!("{error}")))
 }
 
-fn model(text: &str) -> Arc<sim::edu::SimEdu> {
-    let device = sim::edu::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() });
+fn model(text: &str) -> Arc<ring3_model::edu::SimEdu> {
+    let device = ring3_model::edu::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() });
     Arc::new(device.unwrap())
 }
 

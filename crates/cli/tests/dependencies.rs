@@ -17,14 +17,16 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("driver", &["class", "device", "spec"]),
     ("export", &["class"]),
     ("pci", &["spec"]),
-    ("backend", &["device", "spec", "pci"]),
+    // The other side of a device: it knows what a driver knows of one, and no driver.
+    ("model", &["device", "spec"]),
+    ("backend", &["device", "model", "spec", "pci"]),
     ("host", &["driver", "export", "backend", "class", "device", "spec", "pci"]),
     // Must survive every bug in a driver.
     ("supervisor", &["pci", "spec"]),
     // Tools beside the way of the data.
     ("bench", &["class", "device", "spec"]),
     ("lab", &["bench", "pci", "spec"]),
-    ("cli", &["host", "driver", "export", "backend", "class", "device", "spec", "pci", "bench", "lab", "supervisor"]),
+    ("cli", &["host", "driver", "export", "backend", "model", "class", "device", "spec", "pci", "bench", "lab", "supervisor"]),
 ];
 
 /// Crates that contain no unsafe code.

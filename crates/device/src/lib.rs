@@ -19,13 +19,17 @@ mod decorator;
 pub mod dma;
 mod error;
 pub mod irq;
+mod options;
 pub mod ring;
+mod uri;
 pub mod wait;
 
 pub use bar::{Access, Bar, BarInfo, Registers};
 pub use deadline::{Deadline, poll_until};
 pub use decorator::Decorator;
 pub use error::{Error, Remedy};
+pub use options::{OpenOptions, parse_size};
+pub use uri::{Uri, UriError};
 
 use dma::Dma;
 use irq::{Irq, IrqKind, IrqLimits};

@@ -6,10 +6,10 @@ mod ahci;
 use std::time::{Duration, Instant};
 
 use ahci::{Bench, Outcome, PATIENCE, TIMEOUT, bench, bench_with, finish, short, succeed};
-use ring3_backend::sim::fault::{Action, Rule};
 use ring3_class::block::{Disk, IoError, Queue, Request};
 use ring3_device::Error;
 use ring3_driver::ata::{Level, Options};
+use ring3_model::fault::{Action, Rule};
 use ring3_spec::ata::opcode;
 
 const FAULT_READ: u8 = opcode::READ_DMA;

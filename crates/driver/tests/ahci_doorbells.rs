@@ -5,13 +5,13 @@ mod ahci;
 use std::time::Duration;
 
 use ahci::{Bench, PATIENCE, bench_with};
-use ring3_backend::sim::Timing;
-use ring3_backend::sim::ahci::Counters;
 use ring3_class::block::Queue;
 use ring3_device::Deadline;
 use ring3_device::irq::IrqKind;
 use ring3_driver::Interrupts;
 use ring3_driver::ata::{Level, Options};
+use ring3_model::Timing;
+use ring3_model::ahci::Counters;
 
 /// Register reads, register writes, and the writes of PxCI among them, since `before`.
 fn since(bench: &Bench, before: Counters) -> (u64, u64, u64) {

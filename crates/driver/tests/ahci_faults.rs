@@ -5,13 +5,13 @@ mod ahci;
 use std::time::{Duration, Instant};
 
 use ahci::{Bench, Outcome, READY, TIMEOUT, bench, bench_with, bytes, execute, finish, short, succeed, try_bench};
-use ring3_backend::sim::Timing;
-use ring3_backend::sim::fault::{Action, Rule};
 use ring3_class::block::{Disk, IoError, Queue, Request};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::{Level, Options};
+use ring3_model::Timing;
+use ring3_model::fault::{Action, Rule};
 use ring3_spec::ahci::fis;
 use ring3_spec::ata::opcode;
 use ring3_spec::pci;

@@ -6,12 +6,12 @@ mod ide;
 use std::time::{Duration, Instant};
 
 use ide::{Bench, Outcome, PATIENCE, TIMEOUT, bench, bench_with, finish, short, succeed};
-use ring3_backend::sim::Timing;
-use ring3_backend::sim::fault::{Action, Rule};
 use ring3_class::block::{Disk, IoError, Queue, Request};
 use ring3_device::Error;
 use ring3_driver::Interrupts;
 use ring3_driver::ata::Options;
+use ring3_model::Timing;
+use ring3_model::fault::{Action, Rule};
 use ring3_spec::ata::{ErrorBits, opcode};
 
 const FAULT_READ: u8 = opcode::READ_DMA;

@@ -7,9 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ide::{Bench, PATIENCE, bench, bench_with, bytes, device, finish, reap_all, short, succeed};
-use ring3_backend::sim::Timing;
-use ring3_backend::sim::fault::{Action, Rule};
-use ring3_backend::sim::ide::{Counters, SimIde};
 use ring3_class::block::{Completion, Disk, IoError, Queue, Request};
 use ring3_device::dma::{Arena, Dma, Memory};
 use ring3_device::irq::{Irq, IrqKind};
@@ -17,6 +14,9 @@ use ring3_device::{Deadline, Decorator, Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::ide::Controller;
 use ring3_driver::ata::{Level, Options};
+use ring3_model::Timing;
+use ring3_model::fault::{Action, Rule};
+use ring3_model::ide::{Counters, SimIde};
 use ring3_spec::ata::{ErrorBits, opcode};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 

@@ -5,10 +5,10 @@ mod ide;
 use std::time::Duration;
 
 use ide::{Bench, Outcome, PATIENCE, READY, TIMEOUT, bench, bench_with, bytes, execute, finish, short, succeed, try_bench};
-use ring3_backend::sim::fault::{Action, Rule};
 use ring3_class::block::{Disk, IoError, Request};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::{Level, Options};
+use ring3_model::fault::{Action, Rule};
 use ring3_spec::ata::{ErrorBits, opcode};
 
 /// What the model's rules call all commands that read, and all that write.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ide::{bytes, device, execute, finish, short, succeed};
-use ring3_backend::sim::fault::{Action, Rule};
-use ring3_backend::sim::ide::{IdeHandle, SimIde};
 use ring3_class::block::{Disk, IoError, Request};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::{Access, Bar, Decorator, Device, Error};
 use ring3_driver::ata::ide::Controller;
+use ring3_model::fault::{Action, Rule};
+use ring3_model::ide::{IdeHandle, SimIde};
 use ring3_spec::ata::opcode;
 use ring3_spec::ide::{BUS_MASTER_BAR, BusMasterStatus, bus_master};
 

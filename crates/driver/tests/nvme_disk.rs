@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nvme::{bench, bench_with, bytes, device, execute, finish, short, succeed, try_bench};
-use ring3_backend::sim::Timing;
 use ring3_class::block::{Data, IoError, Request};
 use ring3_device::Error;
 use ring3_device::dma::Segment;
 use ring3_device::irq::IrqKind;
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Event, Options};
+use ring3_model::Timing;
 use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::{Status, log};
 

@@ -5,13 +5,13 @@ mod nvme;
 use std::time::{Duration, Instant};
 
 use nvme::{Outcome, PATIENCE, TIMEOUT, bench, bench_with, bytes, execute, finish, reap_all, short, succeed, try_bench};
-use ring3_backend::sim::Timing;
-use ring3_backend::sim::fault::{Action, Rule};
 use ring3_class::block::{Completion, IoError, Queue, Request};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::Options;
+use ring3_model::Timing;
+use ring3_model::fault::{Action, Rule};
 use ring3_spec::nvme::Status;
 use ring3_spec::nvme::opcode::{admin, nvm};
 

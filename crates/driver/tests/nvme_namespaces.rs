@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nvme::{Bench, PATIENCE, bench, bytes, execute, short, succeed, try_bench};
-use ring3_backend::sim::fault::{Action, Rule};
 use ring3_class::block::Request;
 use ring3_device::Error;
 use ring3_driver::nvme::Controller;
+use ring3_model::fault::{Action, Rule};
 use ring3_spec::nvme::Status;
 use ring3_spec::nvme::opcode::admin;
 

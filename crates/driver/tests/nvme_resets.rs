@@ -5,11 +5,11 @@ mod nvme;
 use std::time::{Duration, Instant};
 
 use nvme::{Bench, Outcome, bench, bench_with, execute, finish, reap_all, succeed};
-use ring3_backend::sim::Timing;
-use ring3_backend::sim::fault::{Action, Rule};
 use ring3_class::block::{IoError, Queue, Request};
 use ring3_device::{Deadline, Error};
 use ring3_driver::nvme::Options;
+use ring3_model::Timing;
+use ring3_model::fault::{Action, Rule};
 use ring3_spec::nvme::Status;
 use ring3_spec::nvme::opcode::{admin, nvm};
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use ring3_backend::{OpenOptions, sim};
+use ring3_backend::OpenOptions;
 use ring3_bench::disk::machine;
 use ring3_bench::instructions::{BATCHES, Scope, TARGET, count, drive};
 use ring3_bench::report::{Measurement, Report};
@@ -90,7 +90,7 @@ fn show(report: &Report, args: &Args) -> Result<()> {
 
 /// The driver over a simulated disk, which does its work only between submission and reaping.
 fn drive_simulated(batch: u16) -> Result<()> {
-    let device = sim::nvme::open(&"sim:nvme".parse()?, OpenOptions::default())?;
+    let device = ring3_model::nvme::open(&"sim:nvme".parse()?, OpenOptions::default())?;
     let handle = device.handle();
     let disk = first_disk(Arc::new(device))?;
     handle.record(true);

@@ -7,14 +7,14 @@ mod owner;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_backend::sim::Timing;
-use ring3_backend::sim::ahci::AhciHandle;
-use ring3_backend::{OpenOptions, Uri, sim};
+use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::{Disk, Queue, Request};
 use ring3_device::Error;
 use ring3_device::dma::DmaBuffer;
 use ring3_driver::ata::Options;
 use ring3_driver::ata::ahci::{Controller, Drive};
+use ring3_model::Timing;
+use ring3_model::ahci::AhciHandle;
 
 #[allow(unused_imports, reason = "each test binary uses a part of it")]
 pub use owner::{Outcome, PATIENCE, bytes, execute, finish, reap_all, succeed};
@@ -55,7 +55,7 @@ pub fn bench_with(uri: &str, options: Options) -> Bench {
 
 pub fn try_bench(uri: &str, options: Options) -> Result<Bench, Error> {
     let uri: Uri = format!("sim:ahci{uri}").parse().unwrap();
-    let device = sim::ahci::open(&uri, OpenOptions::default()).unwrap();
+    let device = ring3_model::ahci::open(&uri, OpenOptions::default()).unwrap();
     let handle = device.handle();
     Controller::open(Arc::new(device), options).map(|controller| Bench { controller, handle })
 }

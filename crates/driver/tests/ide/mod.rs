@@ -7,13 +7,13 @@ mod owner;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_backend::sim::ide::{IdeHandle, SimIde};
-use ring3_backend::{OpenOptions, Uri, sim};
+use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::{Disk, Queue};
 use ring3_device::Error;
 use ring3_device::dma::DmaBuffer;
 use ring3_driver::ata::Options;
 use ring3_driver::ata::ide::{Controller, Drive};
+use ring3_model::ide::{IdeHandle, SimIde};
 
 #[allow(unused_imports, reason = "each test binary uses a part of it")]
 pub use owner::{Outcome, PATIENCE, bytes, execute, finish, reap_all, succeed};
@@ -52,7 +52,7 @@ pub fn try_bench(uri: &str, options: Options) -> Result<Bench, Error> {
 pub fn device(uri: &str) -> SimIde {
     let uri: Uri = format!("sim:ide{uri}").parse().unwrap();
     let options = OpenOptions { arena: 16 << 20, below: 1 << 32, ..OpenOptions::default() };
-    sim::ide::open(&uri, options).unwrap()
+    ring3_model::ide::open(&uri, options).unwrap()
 }
 
 impl Bench {

@@ -7,12 +7,12 @@ mod owner;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_backend::sim::nvme::{NvmeHandle, SimNvme};
-use ring3_backend::{OpenOptions, Uri, sim};
+use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::{Disk, Queue};
 use ring3_device::Error;
 use ring3_device::dma::DmaBuffer;
 use ring3_driver::nvme::{Controller, Options};
+use ring3_model::nvme::{NvmeHandle, SimNvme};
 
 #[allow(unused_imports, reason = "each test binary uses a part of it")]
 pub use owner::{Outcome, PATIENCE, bytes, execute, finish, reap_all, succeed};
@@ -48,7 +48,7 @@ pub fn try_bench(uri: &str, options: Options) -> Result<Bench, Error> {
 
 pub fn device(uri: &str) -> SimNvme {
     let uri: Uri = format!("sim:nvme{uri}").parse().unwrap();
-    sim::nvme::open(&uri, OpenOptions::default()).unwrap()
+    ring3_model::nvme::open(&uri, OpenOptions::default()).unwrap()
 }
 
 impl Bench {

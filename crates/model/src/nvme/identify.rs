@@ -1,0 +1,93 @@
+//! Identify. [NVMe 5.1.13]
+
+use ring3_spec::nvme::identify::{Controller, LbaFormat, Namespace, build_descriptors, build_namespace_list, cns, csi};
+use ring3_spec::nvme::registers::Cc;
+use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT, Status, Submission};
+
+use super::controller::NvmeModel;
+use super::registers::VERSION;
+use super::shape::NamespaceShape;
+use super::{events, logs, prp};
+use crate::Bus;
+use crate::options::WILD_TEXT;
+
+/// CNTRLTYPE: an I/O controller.
+const IO_CONTROLLER: u8 = 1;
+/// OAES: namespace attribute notices.
+const NAMESPACE_NOTICES: u32 = 1 << 8;
+/// LPA: get log page knows the extended length and the offset.
+const LOG_EXTENDED: u8 = 1 << 2;
+/// MC: metadata in a buffer of their own.
+const SEPARATE_METADATA: u8 = 1 << 1;
+/// DLFEAT: deallocated blocks read as zeroes.
+const DEALLOCATED_ZEROES: u8 = 1;
+
+impl NvmeModel {
+    pub(super) fn identify(&mut self, bus: &Bus, command: &Submission, endless: bool) -> Result<u32, Status> {
+        let id = command.namespace();
+        let bytes = match command.cns() {
+            cns::CONTROLLER if endless => self.identify_controller().set_namespaces(u32::MAX - 1).0,
+            cns::CONTROLLER => self.identify_controller().0,
+            cns::NAMESPACE => {
+                // The structure is that of the NVM command set. [NVMe-NVM 4.1.5.1]
+                let shape = self.active(id).ok_or(Status::INVALID_NAMESPACE.with_do_not_retry())?;
+                if shape.command_set != csi::NVM {
+                    return Err(Status::INVALID_FIELD.with_do_not_retry());
+                }
+                self.identify_namespace(id).0
+            }
+            cns::DESCRIPTORS => {
+                let shape = self.active(id).ok_or(Status::INVALID_NAMESPACE.with_do_not_retry())?;
+                build_descriptors(id, shape.command_set)
+            }
+            cns::ACTIVE_NAMESPACES if id >= u32::MAX - 1 => return Err(Status::INVALID_NAMESPACE.with_do_not_retry()),
+            cns::ACTIVE_NAMESPACES if endless => build_namespace_list(id + 1..=id.saturating_add(1024), id),
+            cns::ACTIVE_NAMESPACES => {
+                let all = 1..=self.namespaces.len() as u32;
+                build_namespace_list(all.filter(|&id| self.active(id).is_some()), id)
+            }
+            _ => return Err(Status::INVALID_FIELD.with_do_not_retry()),
+        };
+        prp::give(bus, command, self.page(), &bytes).map(|()| 0)
+    }
+
+    /// Namespace `id`, if it is active: without CC.CSS = 110b, only those of the NVM command set are.
+    fn active(&self, id: u32) -> Option<NamespaceShape> {
+        let shape = self.namespaces.get(id.wrapping_sub(1) as usize)?.shape;
+        (shape.command_set == csi::NVM || self.cc.command_set() == Cc::CSS_ALL).then_some(shape)
+    }
+
+    fn identify_controller(&self) -> Controller {
+        let mut controller = Controller::zeroed();
+        let plain = ["RING3SIM", "ring3 simulated NVMe disk", "1.0"];
+        let [serial, model, firmware] = if self.shape.wild_text { WILD_TEXT } else { plain };
+        controller.set_strings(serial, model, firmware).set_version(VERSION.0);
+        controller.set_vendor(0x1b36).set_max_transfer_shift(self.shape.mdts).set_controller_type(IO_CONTROLLER);
+        controller.set_async_events(NAMESPACE_NOTICES).set_log_attributes(LOG_EXTENDED);
+        controller.set_abort_limit_0based(3).set_event_limit_0based(events::LIMIT as u8 - 1);
+        controller.set_error_entries_0based(logs::ERROR_ENTRIES as u8 - 1);
+        controller.set_submission_entry((SUBMISSION_SHIFT << 4 | SUBMISSION_SHIFT) as u8);
+        controller.set_completion_entry((COMPLETION_SHIFT << 4 | COMPLETION_SHIFT) as u8);
+        controller.set_namespaces(self.namespaces.len() as u32).set_volatile_cache(self.shape.cache.into());
+        controller.set_nvm_commands(Controller::ONCS_DATASET_MANAGEMENT | Controller::ONCS_WRITE_ZEROES);
+        controller
+    }
+
+    fn identify_namespace(&self, id: u32) -> Namespace {
+        let (shape, blocks) = {
+            let namespace = &self.namespaces[id as usize - 1];
+            (namespace.shape, namespace.blocks())
+        };
+        let mut namespace = Namespace::zeroed();
+        namespace.set_size(blocks).set_capacity(blocks).set_used(blocks);
+        namespace.set_format(0, LbaFormat::new(shape.block_shift, shape.metadata.into()));
+        namespace.set_deallocate_features(DEALLOCATED_ZEROES);
+        if shape.metadata > 0 {
+            namespace.set_metadata_capabilities(SEPARATE_METADATA);
+        }
+        if shape.read_only {
+            namespace.set_attributes(Namespace::WRITE_PROTECTED);
+        }
+        namespace
+    }
+}

@@ -1,0 +1,166 @@
+//! A namespace: its medium, its cache, and the commands that read and write them. [NVMe-NVM 3.3]
+
+use ring3_spec::nvme::{DsmRange, Status, Submission};
+
+use super::prp;
+use super::shape::NamespaceShape;
+use crate::Bus;
+use crate::medium::{Medium, Store};
+
+pub(super) struct Namespace {
+    pub(super) shape: NamespaceShape,
+    medium: Medium,
+    metadata: Option<Store>,
+}
+
+/// What a transfer needs besides its command.
+#[derive(Clone, Copy)]
+pub(super) struct Transfer {
+    /// CC.MPS in bytes.
+    pub(super) page: u64,
+    /// Most bytes, if there is a limit.
+    pub(super) most: Option<u64>,
+    /// Inverts the first byte.
+    pub(super) corrupt: bool,
+    /// Whether the write cache is enabled.
+    pub(super) cached: bool,
+}
+
+impl Namespace {
+    pub(super) fn new(shape: NamespaceShape, cache: bool) -> Self {
+        let blocks = shape.bytes >> shape.block_shift;
+        Self {
+            shape,
+            medium: Medium::new(shape.bytes, shape.block_shift, cache),
+            metadata: (shape.metadata > 0).then(|| Store::new(blocks * u64::from(shape.metadata))),
+        }
+    }
+
+    pub(super) fn blocks(&self) -> u64 {
+        self.medium.blocks()
+    }
+
+    /// Read. [NVMe-NVM 3.3.4]
+    pub(super) fn read(&mut self, bus: &Bus, command: &Submission, how: Transfer) -> Result<u64, Status> {
+        let (at, len) = self.locate(command, how.most)?;
+        prp::for_each(bus, command, how.page, len, |iova, offset, piece| {
+            self.medium.read(at + offset as u64, piece, |done, bytes| bus.write(iova + done as u64, bytes)).map_err(blocked)
+        })?;
+        if let Some((store, at, len)) = metadata(&mut self.metadata, self.shape, command) {
+            store.read(at, len, |done, bytes| bus.write(command.0[2] + done as u64, bytes)).map_err(blocked)?;
+        }
+        if how.corrupt {
+            let mut byte = [0];
+            bus.read(command.prp1(), &mut byte).map_err(blocked)?;
+            bus.write(command.prp1(), &[!byte[0]]).map_err(blocked)?;
+        }
+        Ok(len as u64)
+    }
+
+    /// Write. [NVMe-NVM 3.3.6]
+    pub(super) fn write(&mut self, bus: &Bus, command: &Submission, how: Transfer) -> Result<u64, Status> {
+        let (at, len) = self.locate(command, how.most)?;
+        self.check_writable()?;
+        self.medium.begin(command.lba(), command.blocks().into());
+        prp::for_each(bus, command, how.page, len, |iova, offset, piece| {
+            self.medium.write(at + offset as u64, piece, |done, bytes| bus.read(iova + done as u64, bytes)).map_err(blocked)
+        })?;
+        if let Some((store, at, len)) = metadata(&mut self.metadata, self.shape, command) {
+            store.write(at, len, |done, bytes| bus.read(command.0[2] + done as u64, bytes)).map_err(blocked)?;
+        }
+        if how.corrupt {
+            let mut byte = [0];
+            self.medium.peek(at, &mut byte);
+            self.medium.poke(at, &[!byte[0]]);
+        }
+        self.medium.settle(command.lba(), command.blocks().into(), command.fua() || !how.cached);
+        Ok(len as u64)
+    }
+
+    /// Write zeroes. [NVMe-NVM 3.3.8]
+    pub(super) fn write_zeroes(&mut self, command: &Submission, cached: bool) -> Result<(), Status> {
+        let (lba, blocks) = (command.lba(), u64::from(command.blocks()));
+        self.check(lba, blocks)?;
+        self.check_writable()?;
+        self.medium.zero(lba, blocks, command.fua() || !cached);
+        Ok(())
+    }
+
+    /// Dataset management: deallocated blocks read as zeroes. [NVMe-NVM 3.3.3]
+    pub(super) fn deallocate(&mut self, bus: &Bus, command: &Submission, how: Transfer) -> Result<(), Status> {
+        let mut bytes = [0; 256 * DsmRange::SIZE];
+        let count = command.dsm_ranges() as usize;
+        let list = &mut bytes[..count * DsmRange::SIZE];
+        prp::for_each(bus, command, how.page, list.len(), |iova, at, len| {
+            bus.read(iova, &mut list[at..at + len]).map_err(blocked)
+        })?;
+        if !command.dsm_deallocates() {
+            return Ok(());
+        }
+        // All ranges are checked before the first block is freed.
+        for pass in [false, true] {
+            for words in list.as_chunks::<{ DsmRange::SIZE }>().0 {
+                let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| words[at + i]));
+                let DsmRange { lba, blocks } = DsmRange::from_words([word(0), word(8)]);
+                self.check(lba, blocks.into())?;
+                if pass {
+                    self.check_writable()?;
+                    self.medium.zero(lba, blocks.into(), !how.cached);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Flush. [NVMe 7.2]
+    pub(super) fn flush(&mut self) {
+        self.medium.flush();
+    }
+
+    pub(super) fn lose_power(&mut self) {
+        self.medium.lose_power();
+    }
+
+    /// The medium behind the driver's back; false beyond its end.
+    pub(super) fn peek(&self, at: u64, bytes: &mut [u8]) -> bool {
+        self.medium.peek(at, bytes)
+    }
+
+    /// As [`peek`](Self::peek), for writing.
+    pub(super) fn poke(&mut self, at: u64, bytes: &[u8]) -> bool {
+        self.medium.poke(at, bytes)
+    }
+
+    /// First byte and length of a transfer.
+    fn locate(&self, command: &Submission, most: Option<u64>) -> Result<(u64, usize), Status> {
+        let len = u64::from(command.blocks()) << self.shape.block_shift;
+        if most.is_some_and(|most| len > most) {
+            return Err(Status::INVALID_FIELD.with_do_not_retry());
+        }
+        self.check(command.lba(), command.blocks().into())?;
+        Ok((command.lba() << self.shape.block_shift, len as usize))
+    }
+
+    fn check(&self, lba: u64, blocks: u64) -> Result<(), Status> {
+        if self.medium.contains(lba, blocks) { Ok(()) } else { Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry()) }
+    }
+
+    fn check_writable(&self) -> Result<(), Status> {
+        if self.shape.read_only { Err(Status::NAMESPACE_WRITE_PROTECTED.with_do_not_retry()) } else { Ok(()) }
+    }
+}
+
+/// Where the metadata of a command's blocks lie, if they have any and the command wants them.
+fn metadata<'a>(
+    store: &'a mut Option<Store>,
+    shape: NamespaceShape,
+    command: &Submission,
+) -> Option<(&'a mut Store, u64, usize)> {
+    let bytes = u64::from(shape.metadata);
+    let store = store.as_mut().filter(|_| command.0[2] != 0)?;
+    Some((store, command.lba() * bytes, command.blocks() as usize * bytes as usize))
+}
+
+fn blocked(_: crate::Blocked) -> Status {
+    Status::DATA_TRANSFER
+}

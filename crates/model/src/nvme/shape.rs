@@ -1,0 +1,205 @@
+//! What a simulated NVMe controller is like: everything that is fixed when it is made.
+
+use std::time::Duration;
+
+use ring3_device::Error;
+use ring3_spec::nvme::identify::csi;
+
+use crate::Timing;
+use crate::options::{Options, duration, number};
+use ring3_device::{Uri, parse_size};
+
+/// A namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceShape {
+    /// Bytes, metadata not counted; a multiple of the block.
+    pub bytes: u64,
+    /// log2 of a block's data bytes: 9 to 16.
+    pub block_shift: u32,
+    /// Metadata bytes of a block, in a buffer of their own: 0 to 64.
+    pub metadata: u16,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Its I/O command set, as `ring3_spec::nvme::identify::csi` numbers them. Of others than NVM, the model knows that they are there.
+    pub command_set: u8,
+}
+
+/// A controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Namespaces 1, 2, and so on.
+    pub namespaces: Vec<NamespaceShape>,
+    /// I/O queue pairs, 1 to 64.
+    pub queues: u16,
+    /// Most entries of an I/O queue, 2 to 65536.
+    pub entries: u32,
+    /// log2 of the most bytes of a transfer, in the smallest memory pages; 0 for no limit.
+    pub mdts: u8,
+    /// CAP.MPSMIN: the smallest memory page is 4096 bytes shifted left by this, 0 to 4.
+    pub mpsmin: u32,
+    /// MSI-X vectors, 0 to 65; 0 leaves MSI and the pin.
+    pub vectors: u16,
+    /// Whether there is a volatile write cache.
+    pub cache: bool,
+    /// log2 of the distance of doorbells, in units of 4 bytes: 0 to 4.
+    pub stride: u32,
+    /// Whether its strings hold what a terminal would act on.
+    pub wild_text: bool,
+    /// How long it takes to become ready and to stop.
+    pub ready: Duration,
+    /// When I/O commands are done.
+    pub timing: Timing,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        let namespace = NamespaceShape { bytes: 64 << 20, block_shift: 9, metadata: 0, read_only: false, command_set: csi::NVM };
+        Self {
+            namespaces: vec![namespace],
+            queues: 4,
+            entries: 1024,
+            mdts: 5,
+            mpsmin: 0,
+            vectors: 5,
+            cache: true,
+            stride: 0,
+            wild_text: false,
+            ready: Duration::ZERO,
+            timing: Timing::Inline,
+        }
+    }
+}
+
+pub(super) const KEYS: [&str; 15] = [
+    "size",
+    "namespaces",
+    "block",
+    "sets",
+    "readonly",
+    "queues",
+    "entries",
+    "mdts",
+    "mpsmin",
+    "vectors",
+    "cache",
+    "stride",
+    "text",
+    "ready",
+    "fault",
+];
+
+impl Shape {
+    pub(super) fn from_options(options: &Options<'_>) -> Result<Self, Error> {
+        let default = Self::default();
+        let within = |least: u64, most: u64| move |text: &str| number(text).filter(|n| (least..=most).contains(n));
+        let queues = options.get("queues", "1 to 64", u64::from(default.queues), within(1, 64))?;
+        Ok(Self {
+            namespaces: namespaces(options)?,
+            queues: queues as u16,
+            entries: options.get("entries", "2 to 65536", u64::from(default.entries), within(2, 65536))? as u32,
+            mdts: options.get(
+                "mdts",
+                "0 (no limit) to 12, log2 of the pages of a transfer",
+                default.mdts.into(),
+                within(0, 12),
+            )? as u8,
+            mpsmin: options.get("mpsmin", "0 to 4, log2 of the smallest memory page in units of 4096", 0, within(0, 4))? as u32,
+            vectors: options.get("vectors", "0 to 65", queues + 1, within(0, 65))? as u16,
+            cache: options.switch("cache", true)?,
+            stride: options.get("stride", "0 to 4", 0, within(0, 4))? as u32,
+            wild_text: options.wild_text()?,
+            ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
+            timing: options.timing()?,
+        })
+    }
+}
+
+fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
+    let count = options.get("namespaces", "1 to 1024", 1, |text| number(text).filter(|n| (1..=1024).contains(n)))?;
+    let wants = "512, 4096 or another power of two up to 65536, with m8 behind it for 8 bytes of metadata; one for each namespace with + between";
+    let formats = options.get("block", wants, vec![(9, 0)], |text| text.split('+').map(format).collect())?;
+    let largest = formats.iter().map(|&(shift, _)| 1 << shift).max().unwrap_or(512);
+    let bytes = options.get("size", "bytes of each namespace, whole blocks up to 1T, as 64M", 64 << 20, |text| {
+        parse_size(text).filter(|size| (1..=1 << 40).contains(size) && size.is_multiple_of(largest))
+    })?;
+    let wants = "nvm, zoned, kv or a number up to 0xff; one for each namespace with + between";
+    let sets = options.get("sets", wants, vec![csi::NVM], |text| text.split('+').map(command_set).collect())?;
+    let read_only = options.switch("readonly", false)?;
+    let shape = |((block_shift, metadata), command_set)| NamespaceShape { bytes, block_shift, metadata, read_only, command_set };
+    Ok(for_ever(formats).zip(for_ever(sets)).map(shape).take(count as usize).collect())
+}
+
+/// `values`, then the last of them again and again.
+fn for_ever<T: Copy>(values: Vec<T>) -> impl Iterator<Item = T> {
+    let last = values.last().copied();
+    values.into_iter().chain(last.into_iter().cycle())
+}
+
+/// A command set by its name or number.
+fn command_set(text: &str) -> Option<u8> {
+    match text {
+        "nvm" => Some(csi::NVM),
+        "kv" => Some(csi::KEY_VALUE),
+        "zoned" => Some(csi::ZONED),
+        _ => number(text).and_then(|set| set.try_into().ok()),
+    }
+}
+
+/// `512`, `4096` or, with 8 bytes of metadata, `512m8`.
+fn format(text: &str) -> Option<(u32, u16)> {
+    let (block, metadata) = text.split_once('m').unwrap_or((text, "0"));
+    let block = number(block).filter(|block| block.is_power_of_two() && (512..=65536).contains(block))?;
+    let metadata = number(metadata).filter(|bytes| *bytes <= 64)?;
+    Some((block.ilog2(), metadata as u16))
+}
+
+/// Opens the shape that `uri` describes.
+pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
+    let options = Options::of(uri, "nvme", &KEYS)?;
+    let shape = Shape::from_options(&options)?;
+    Ok((options, shape))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(text: &str) -> Result<Shape, Error> {
+        let uri: Uri = text.parse().unwrap();
+        of_uri(&uri).map(|(_, shape)| shape)
+    }
+
+    #[test]
+    fn no_options_make_the_default_shape() {
+        assert_eq!(shape("sim:nvme").unwrap(), Shape::default());
+    }
+
+    #[test]
+    fn each_namespace_has_its_format_and_the_last_one_repeats() {
+        let shape = shape("sim:nvme,namespaces=4,block=512+512m8+4096").unwrap();
+        let formats: Vec<_> = shape.namespaces.iter().map(|n| (n.block_shift, n.metadata)).collect();
+        assert_eq!(formats, [(9, 0), (9, 8), (12, 0), (12, 0)]);
+    }
+
+    #[test]
+    fn each_namespace_has_its_command_set_and_the_last_one_repeats() {
+        let shape = shape("sim:nvme,namespaces=4,sets=nvm+zoned+0x30").unwrap();
+        let sets: Vec<_> = shape.namespaces.iter().map(|n| n.command_set).collect();
+        assert_eq!(sets, [csi::NVM, csi::ZONED, 0x30, 0x30]);
+    }
+
+    #[test]
+    fn a_namespace_may_be_as_small_as_a_block() {
+        assert_eq!(shape("sim:nvme,size=512").unwrap().namespaces[0].bytes, 512);
+        assert!(shape("sim:nvme,size=512,block=4096").is_err());
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused() {
+        for text in
+            ["queues=0", "block=1000", "size=1", "mdts=13", "cache=maybe", "namespaces=0", "entries=1", "mpsmin=5", "sets=tape"]
+        {
+            assert!(shape(&format!("sim:nvme,{text}")).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What a user writes behind `sim:MODEL`, read and checked.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ring3_device::Error;
+
+use super::{Platform, Timing};
+use ring3_device::{OpenOptions, Uri};
+
+/// What a device may say that wants to do something to a terminal: clear it, name its window, turn the direction of writing.
+pub(super) const WILD_TEXT: [&str; 3] = ["\x1b]0;S\x07", "\x1b[2Jdisk\u{202e}\r\n", "\x1b[0m"];
+
+/// The options of a URI, whose keys are all known.
+pub(super) struct Options<'a>(&'a Uri);
+
+impl<'a> Options<'a> {
+    /// The options of `uri`, which must name `model` and have no keys beyond those of every model and `own`.
+    pub(super) fn of(uri: &'a Uri, model: &str, own: &[&str]) -> Result<Self, Error> {
+        if uri.scheme != "sim" || uri.target != model {
+            return Err(Error::Invalid(format!("{uri} is not the simulated model sim:{model}")));
+        }
+        let known: Vec<&str> = own.iter().chain(&OpenOptions::KEYS).chain(&["reserved", "delay"]).copied().collect();
+        uri.only(&known)?;
+        Ok(Self(uri))
+    }
+
+    /// What `read` makes of the value of `key`; `default` if the key is not there.
+    pub(super) fn get<T>(&self, key: &str, wants: &str, default: T, read: impl Fn(&str) -> Option<T>) -> Result<T, Error> {
+        let Some(text) = self.0.options.get(key) else { return Ok(default) };
+        read(text).ok_or_else(|| Error::Invalid(format!("{}: {key}={text}: it must be {wants}", self.0)))
+    }
+
+    pub(super) fn switch(&self, key: &str, default: bool) -> Result<bool, Error> {
+        Ok(self.0.switch(key)?.unwrap_or(default))
+    }
+
+    /// `text=wild`: the device's strings are [`WILD_TEXT`].
+    pub(super) fn wild_text(&self) -> Result<bool, Error> {
+        self.get("text", "plain or wild", false, |text| ["plain", "wild"].iter().position(|word| *word == text).map(|at| at == 1))
+    }
+
+    pub(super) fn platform(&self, asked: OpenOptions) -> Result<Platform, Error> {
+        let OpenOptions { arena, below, .. } = asked.overridden_by(self.0)?;
+        let reserved = self.get("reserved", "a range of addresses, as 0x100000-0x1fffff", Vec::new(), |text| {
+            range(text).map(|range| vec![range])
+        })?;
+        Ok(Platform { arena, below, reserved })
+    }
+
+    pub(super) fn timing(&self) -> Result<Timing, Error> {
+        self.get("delay", "a time up to 60s, as 100us or 5ms", Timing::Inline, |text| duration(text).map(Timing::After))
+    }
+}
+
+/// A number, decimal or with 0x.
+pub(super) fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A time of at most a minute, in us, ms or s.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let count = digits.parse().ok()?;
+    let duration = match unit {
+        "us" => Duration::from_micros(count),
+        "ms" => Duration::from_millis(count),
+        "s" => Duration::from_secs(count),
+        _ => return None,
+    };
+    (duration <= Duration::from_secs(60)).then_some(duration)
+}
+
+/// Two numbers with a dash between, both included.
+pub(super) fn range(text: &str) -> Option<RangeInclusive<u64>> {
+    let (first, last) = text.split_once('-')?;
+    let (first, last) = (number(first)?, number(last)?);
+    (first <= last).then_some(first..=last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_their_units() {
+        assert_eq!(duration("5ms"), Some(Duration::from_millis(5)));
+        assert_eq!((duration("5"), duration("ms"), duration("61s")), (None, None, None));
+    }
+
+    #[test]
+    fn an_option_that_cannot_be_read_says_what_it_must_be() {
+        let uri: Uri = "sim:edu,delay=long".parse().unwrap();
+        let error = Options::of(&uri, "edu", &[]).unwrap().timing().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "invalid request: sim:edu,delay=long: delay=long: it must be a time up to 60s, as 100us or 5ms"
+        );
+    }
+}
