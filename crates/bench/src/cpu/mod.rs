@@ -1,7 +1,7 @@
 //! What a load costs: processor time, busy machine time, context switches.
 //!
-//! Linux counts a thread's run time in nanoseconds (`/proc/PID/task/TID/schedstat`, first field) and its context switches
-//! (`status`); `/proc/stat` counts the machine's busy ticks. [proc(5)] Under a guest's instruction clock ticks lie, so that there a
+//! Linux has a clock of each process's run time and counts its context switches
+//! (`/proc/PID/task/TID/status`); `/proc/stat` counts the machine's busy ticks. [proc(5)] Under a guest's instruction clock ticks lie, so that there a
 //! [`Soaker`] counts what is left of the processor.
 
 mod idle;
@@ -74,14 +74,15 @@ fn counters(driver: Option<u32>) -> Cost {
     }
 }
 
-/// Processor time of all threads of a process; `None` if there is no such process.
+/// Processor time of a process, threads that have ended included; `None` if there is no such process.
 pub fn process_time(pid: u32) -> Option<Duration> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let nanos = threads.flatten().filter_map(|thread| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split_ascii_whitespace().next()?.parse::<u64>().ok()
-    });
-    Some(Duration::from_nanos(nanos.sum()))
+    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: both write what they are given a pointer to; a process that is not there is an error.
+    let read = unsafe {
+        libc::clock_getcpuclockid(libc::pid_t::try_from(pid).ok()?, &raw mut clock) == 0
+            && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    read.then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
 /// The most memory that a process has had resident so far, in bytes (`VmHWM`).
@@ -141,6 +142,18 @@ mod tests {
         let cost = meter.read();
         assert!(cost.process > Duration::from_millis(10), "{cost:?}");
         assert!(cost.driver.unwrap() > Duration::from_millis(10), "{cost:?}");
+    }
+
+    #[test]
+    fn the_time_of_a_thread_that_has_ended_stays_its_processs() {
+        let before = process_time(std::process::id()).unwrap();
+        let spin = || {
+            let own = || clock_gettime(ClockId::ThreadCPUTime);
+            while own().tv_nsec < 30_000_000 {}
+        };
+        std::thread::spawn(spin).join().unwrap();
+        let spent = process_time(std::process::id()).unwrap() - before;
+        assert!(spent >= Duration::from_millis(30), "{spent:?}");
     }
 
     #[test]
