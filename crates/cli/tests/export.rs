@@ -2,12 +2,14 @@
 //!
 //! `cargo test -p ring3-cli --test export -- --ignored`, or `make test`.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use ring3_lab::{Backing, Cache, Device, Disk, Guest, Outcome, Size};
+use ring3_lab::{Backing, Cache, Device, Disk, Event, Guest, Outcome, Size};
 
 /// Shell functions of every step. `serve DRIVER OPTION...` starts ring3 and returns when its disks are there; `ended` waits for its
 /// end and prints its exit code.
@@ -59,7 +61,11 @@ fn guest(name: &str) -> Guest {
 }
 
 fn run(guest: Guest) -> Outcome {
-    let outcome = guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    run_watched(guest, &mut |_| {})
+}
+
+fn run_watched(guest: Guest, watch: &mut dyn FnMut(Event)) -> Outcome {
+    let outcome = guest.run(&Cache::open().unwrap(), watch).unwrap_or_else(|error| panic!("{error}"));
     assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
     outcome
 }
@@ -458,11 +464,37 @@ fn through_vfio() -> &'static Outcome {
             ("wanted back", WANTED_BACK),
             ("read while unbound", READ_WHILE_UNBOUND),
             ("second claim", "serve nvme --device vfio:$DISK --namespace 1 && ring3 run nvme --device vfio:$DISK; stop"),
+            ("resets of a claim", RESETS_OF_A_CLAIM),
+            ("reset by others", RESET_BY_OTHERS),
+            ("bus error", BUS_ERROR),
         ];
         // One processor: the device comes and goes here, under which QEMU 10.0 can lose the timer of a second one.
-        let guest = Guest { memory_mib: 768, vcpus: Some(1), ..guest("vfio-exports").module("vfio-pci").device(disk) };
-        run(steps.into_iter().fold(guest, |guest, (name, script)| step(guest, name, script)))
+        let mut guest = Guest { memory_mib: 768, vcpus: Some(1), ..guest("vfio-exports").module("vfio-pci").device(disk) };
+        let monitor = std::env::temp_dir().join(format!("ring3-monitor-{}", std::process::id()));
+        guest.qemu_arguments.extend(["-monitor".into(), format!("unix:{},server=on,wait=off", monitor.display())]);
+        let outcome = run_watched(steps.into_iter().fold(guest, |guest, (name, script)| step(guest, name, script)), &mut |event| {
+            if matches!(event, Event::Line("inject now")) {
+                inject_bus_error(&monitor);
+            }
+        });
+        // QEMU leaves it behind if it is killed.
+        let _ = std::fs::remove_file(monitor);
+        outcome
     })
+}
+
+/// The port above the disk reports a malformed packet, which nothing repeats.
+fn inject_bus_error(monitor: &Path) {
+    let mut qemu = UnixStream::connect(monitor).unwrap();
+    qemu.write_all(b"pcie_aer_inject_error port1 MALF_TLP\n").unwrap();
+    // It is done when the monitor asks for the next command.
+    let mut said = String::new();
+    let mut bytes = [0; 256];
+    while said.matches("(qemu) ").count() < 2 {
+        let read = qemu.read(&mut bytes).unwrap();
+        assert!(read > 0, "the monitor has ended: {said}");
+        said += &String::from_utf8_lossy(&bytes[..read]);
+    }
 }
 
 const TWO_NAMESPACES: &str = "
@@ -500,6 +532,52 @@ fio --name=load --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --iodepth=
 sleep 1.5; echo \"before $(( $(command) & 4 ))\"; kill -9 $PID; wait $PID; wait $LOAD; echo \"fio $?\"
 echo \"after $(( $(command) & 4 ))\"
 serve nvme --device vfio:$DISK --namespace 1 --id 0 && dd if=/dev/ublkb0 of=/dev/null bs=1M count=4 2>&1 && stop";
+
+/// Each function level reset takes 100 ms: one is part of opening a VFIO device, one of closing it.
+const RESETS_OF_A_CLAIM: &str = "
+mount -t tracefs none /sys/kernel/tracing; trace=/sys/kernel/tracing
+echo pcie_flr >$trace/set_ftrace_filter && echo function >$trace/current_tracer || exit
+ring3 nvme id --device vfio:$DISK >/dev/null && echo \"resets $(grep -c 'pcie_flr <-' $trace/trace)\"
+echo nop >$trace/current_tracer";
+
+/// Whoever waits for a request to time out waits for more than 30 seconds.
+const RESET_BY_OTHERS: &str = "
+serve nvme --device vfio:$DISK --namespace 1 || exit
+fio --name=load --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --iodepth=8 --rw=randread --bs=4k --time_based --runtime=10 --output=/tmp/fio & LOAD=$!
+sleep 1
+for round in 1 2 3; do
+    echo 1 >/sys/bus/pci/devices/$DISK/reset
+    timeout 20 dd if=/dev/ublkb0 of=/dev/null bs=4k count=16 iflag=direct 2>&1 | grep -q '16+0 records out' && echo 'goes on'
+done
+wait $LOAD; echo \"fio $?\"; stop; cat /tmp/stats";
+
+/// Last: what the port has been through since is nobody's business.
+const BUS_ERROR: &str = "
+serve nvme --device vfio:$DISK --namespace 1 || exit
+echo 'inject now'
+for try in $(seq 600); do [ -d /proc/$PID ] || break; sleep 0.1; done; kill $PID 2>/dev/null
+ended; ls /dev/ublkb0 2>&1; dmesg | grep -i aer | tail -n 5";
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_claim_costs_the_two_resets_of_the_kernel_and_no_third() {
+    assert_says(output(through_vfio(), "resets of a claim"), &["resets 2\n"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_function_that_is_reset_through_sysfs_under_load_goes_on() {
+    let text = output(through_vfio(), "reset by others");
+    assert_eq!(text.matches("goes on\n").count(), 3, "{text}");
+    assert_says(text, &["fio 0\n", "exit code 0", "\"errors\": 0", "behind the driver's back"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn an_error_that_the_bus_cannot_correct_ends_the_driver_with_its_name() {
+    let text = output(through_vfio(), "bus error");
+    assert_says(text, &["exit code 1", "the bus reports an error of the device that it cannot correct", "No such file"]);
+}
 
 #[test]
 #[ignore = "boots a guest"]

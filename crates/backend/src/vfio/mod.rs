@@ -5,8 +5,8 @@
 //! interface; with `guard`, mappings that survive the device. The rest is safe.
 //!
 //! # Giving it up
-//! When the last of the device, its BARs and its interrupts is dropped: transfers off, reset, descriptors closed. A process that is
-//! killed gives it up the same way, because the kernel does both when it closes the descriptors.
+//! When the last of the device, its BARs and its interrupts is dropped: transfers off, descriptors closed, and with the device's the
+//! kernel resets the function. A process that is killed gives it up the same way, because the kernel does both when it closes the descriptors.
 //!
 //! # Privilege
 //! None, once the function is bound (`ring3 bind`) and `/dev/vfio/GROUP` belongs to the user; the arena must fit into what the user
