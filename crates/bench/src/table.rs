@@ -105,7 +105,7 @@ fn host(report: &Report) -> String {
         (false, _) => format!("the host was idle otherwise: others took {median} % of its processors, {max} % at most\n"),
         (true, "instructions") => format!(
             "the host was busy: others took {median} % of its processors, {max} % at most; counts of instructions do not mind, \
-             but for the kernel at QD1, whose interrupt then comes before it sleeps\n"
+             but for one request in flight: the interrupt then comes before the sleep, and who polls looks longer\n"
         ),
         (true, _) => format!(
             "THE HOST WAS BUSY: others took {median} % of its processors, {max} % at most; by the wall clock, these figures say little\n"

@@ -116,9 +116,9 @@ impl Means {
     fn of(plan: &Plan) -> Result<Self, Error> {
         let cpus = cpus();
         Ok(match &plan.study {
-            Study::Loads { millis, .. } => {
+            Study::Loads { millis, brief, .. } => {
                 let soaker_step = plan.instructions.then(|| Soaker::calibrate(cpus)).transpose()?;
-                Self::Loads(Method { time: Duration::from_millis(*millis), latency: true, soaker_step, cpus, seed: 1 })
+                Self::Loads(Method { time: Duration::from_millis(*millis), latency: !brief, soaker_step, cpus, seed: 1 })
             }
             Study::Leslie(_) => Self::Leslie(Gauge::of(plan, cpus)?),
             Study::Timeline(_) => Self::Timeline,
@@ -233,8 +233,10 @@ impl Here<'_> {
         first_read(&mut File::open(export.device(), 1, 4096, FileOptions { write: false, direct: true })?)?;
         let startup = start.elapsed();
         let idle = match self.means {
-            Means::Loads(_) => idle_percent(export.pid(), if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE }),
-            Means::Leslie(_) | Means::Timeline | Means::Work(_) => None,
+            Means::Loads(_) if !self.plan.is_brief() => {
+                idle_percent(export.pid(), if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE })
+            }
+            _ => None,
         };
         self.facts(round, turn, &block_facts(export.device()));
         self.study(round, turn, &Way::Path(export.device(), Some(export.pid())))?;
@@ -245,6 +247,9 @@ impl Here<'_> {
 
     /// What is said of the driver and not of a load.
     fn driver(&mut self, round: u32, placement: Placement, startup: Duration, pid: u32, idle: Option<f64>) {
+        if self.plan.is_brief() {
+            return;
+        }
         let mut measured = Measurement::new(round, "driver", placement).with("startup_ms", startup.as_secs_f64() * 1e3);
         if let Some(bytes) = peak_memory(pid) {
             measured = measured.with("driver_peak_mib", bytes as f64 / f64::from(1 << 20));

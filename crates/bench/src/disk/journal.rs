@@ -80,7 +80,7 @@ mod tests {
 
     fn plan(millis: u64) -> Plan {
         Plan {
-            study: Study::Loads { millis, workloads: vec![] },
+            study: Study::Loads { millis, brief: false, workloads: vec![] },
             rounds: 3,
             placements: vec![],
             instructions: false,

@@ -84,21 +84,10 @@ impl Placement {
         Self::UblkNull,
     ];
 
-    /// The ones that ordinary loads are measured in.
-    pub const LOADS: [Self; 12] = [
-        Self::Kernel,
-        Self::KernelFio,
-        Self::KernelNone,
-        Self::KernelNomultipath,
-        Self::KernelNomultipathFio,
-        Self::KernelPassthrough,
-        Self::KernelPassthroughFio,
-        Self::Process,
-        Self::ProcessPolled,
-        Self::Export,
-        Self::ExportFio,
-        Self::UblkNull,
-    ];
+    /// The ones that ordinary loads are measured in: all but those of the papers' figures.
+    pub fn loads() -> Vec<Self> {
+        Self::ALL.into_iter().filter(|placement| !matches!(placement, Self::ProcessAdaptive | Self::ProcessThreads)).collect()
+    }
 
     /// Its name.
     pub fn name(self) -> &'static str {

@@ -71,6 +71,8 @@ pub enum Study {
     Loads {
         /// Milliseconds of one measurement's throughput pass.
         millis: u64,
+        /// Nothing but throughput and what it costs: no latency, and nothing of the driver alone.
+        brief: bool,
         /// The loads, by name.
         workloads: Vec<String>,
     },
@@ -101,6 +103,7 @@ impl Plan {
     /// Milliseconds, by the measured machine's clock, that a load should take in one placement.
     pub fn millis(&self, load: Workload) -> u64 {
         match &self.study {
+            Study::Loads { millis, brief: true, .. } => *millis,
             Study::Loads { millis, .. } => millis + millis / 3,
             Study::Leslie(leslie) => leslie.millis(load, self.pace),
             Study::Timeline(_) => 2000,
@@ -114,10 +117,15 @@ impl Plan {
         round * u64::from(self.rounds) * self.placements.len() as u64
     }
 
-    /// Whether the instruction clock follows the host's while the guest sleeps: for a disk that takes real time, and where idle time is
-    /// measured.
+    /// Whether nothing is measured but throughput and what it costs.
+    pub fn is_brief(&self) -> bool {
+        matches!(self.study, Study::Loads { brief: true, .. })
+    }
+
+    /// Whether the instruction clock follows the host's while the guest sleeps: for a disk that takes real time, where idle time is
+    /// measured, and where nothing is measured that sleeps. A guest that spins instead takes its host ten seconds for one.
     pub fn sleeps(&self) -> bool {
-        self.instructions && (self.pace.is_some() || matches!(self.study, Study::Work(_)))
+        self.instructions && (self.pace.is_some() || self.is_brief() || matches!(self.study, Study::Work(_)))
     }
 
     /// Nanoseconds of an instruction by the instruction clock. Utilisation of a disk that takes real time needs a processor about as fast
@@ -179,6 +187,23 @@ pub type Progress<'a> = dyn FnMut(&Event) + 'a;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_brief_plan_measures_nothing_that_sleeps_and_its_guest_need_not_spin() {
+        let of = |brief| Plan {
+            study: Study::Loads { millis: 300, brief, workloads: vec!["randread-4k-qd1".into()] },
+            rounds: 1,
+            placements: vec![Placement::Process],
+            instructions: true,
+            kernel: String::new(),
+            translated: false,
+            controller: Controller::Nvme,
+            pace: None,
+        };
+        assert!(of(true).sleeps() && !of(false).sleeps());
+        assert_eq!((of(true).total_millis(), of(false).total_millis()), (300, 400));
+        assert_eq!((of(true).instruction_ns(), of(false).instruction_ns()), (1, 1));
+    }
 
     #[test]
     fn an_event_is_one_line_and_is_read_back() {

@@ -135,7 +135,7 @@ mod tests {
     fn a_guest_that_is_booted_again_in_the_middle_of_a_round_adds_no_round_and_no_measurement() {
         let out = std::env::temp_dir().join(format!("ring3-campaign-{}", std::process::id()));
         let plan = Plan {
-            study: Study::Loads { millis: 1, workloads: vec![] },
+            study: Study::Loads { millis: 1, brief: false, workloads: vec![] },
             rounds: 2,
             placements: vec![],
             instructions: false,

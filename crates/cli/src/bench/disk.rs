@@ -57,6 +57,10 @@ pub struct Args {
     /// Two short rounds without fio, by the wall clock.
     #[arg(long)]
     quick: bool,
+    /// Nothing but throughput and what it costs: no latency, and nothing of the driver alone. By instructions, the guest need not
+    /// spin where it would sleep then, and is several times faster.
+    #[arg(long, conflicts_with_all = ["figure", "timeline", "work"])]
+    brief: bool,
     /// Measure this machine instead of a guest.
     #[arg(long)]
     here: bool,
@@ -138,14 +142,14 @@ fn clocks(args: &Args) -> Result<&'static [bool]> {
 
 fn plan(args: &Args, instructions: bool, controller: Controller) -> Result<Plan> {
     let (study, usual_rounds, usual) = match args.paper.study(args.quick, args.millis) {
-        Some(study) => study,
-        None => (loads(args, instructions)?, 5, &Placement::LOADS[..]),
+        Some((study, rounds, placements)) => (study, rounds, placements.to_vec()),
+        None => (loads(args, instructions)?, 5, Placement::loads()),
     };
     Ok(Plan {
         pace: args.paper.pace(args.here),
         study,
         rounds: args.rounds.unwrap_or(if args.quick { usual_rounds.min(2) } else { usual_rounds }),
-        placements: placements(args, usual, controller)?,
+        placements: placements(args, &usual, controller)?,
         instructions,
         kernel: if args.here { String::new() } else { args.kernel.clone() },
         translated: args.translated,
@@ -164,7 +168,8 @@ fn loads(args: &Args, instructions: bool) -> Result<Study> {
     if workloads.is_empty() {
         bail!("only loads that write were asked for, and they destroy what is on the disks: say --overwrite if that is meant");
     }
-    Ok(Study::Loads { millis: args.millis.unwrap_or(if args.quick || instructions { 150 } else { 1000 }), workloads })
+    let millis = args.millis.unwrap_or(if args.quick || instructions { 150 } else { 1000 });
+    Ok(Study::Loads { millis, brief: args.brief, workloads })
 }
 
 /// Those that were asked for, or all of `usual` that are possible.

@@ -52,7 +52,7 @@ impl Guest {
             lab.idle_poll = Some(true);
         }
         if plan.sleeps() {
-            // While the guest waits for its disk, its clock follows real time, which is the disk's.
+            // While the guest sleeps, its clock follows real time, which is that of a disk with a pace.
             lab.instruction_shift = Some(plan.instruction_ns().ilog2());
         }
         let accesses = matches!(plan.study, Study::Timeline(_)).then(|| Accesses::new(plan.controller)).transpose()?;
@@ -125,8 +125,8 @@ fn command(plan: &Plan, first: u32) -> String {
         words += &format!(" --commands {commands} --rate {bytes}");
     }
     match &plan.study {
-        Study::Loads { millis, workloads } => {
-            words += &format!(" --millis {millis}");
+        Study::Loads { millis, brief, workloads } => {
+            words += &format!(" --millis {millis}{}", if *brief { " --brief" } else { "" });
             workloads.iter().for_each(|name| words += &format!(" --workload {name}"));
         }
         Study::Leslie(leslie) => {
