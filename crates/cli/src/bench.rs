@@ -15,15 +15,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Arguments of `ring3 bench`.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
+/// What `ring3 bench` does.
 #[derive(clap::Subcommand)]
-enum Command {
+pub enum Command {
     /// A disk with its driver in the kernel, in the application's process and in a process of its own, side by side.
     Disk(Box<disk::Args>),
     /// Instructions per 4 KiB read in driver and class alone, counted by callgrind.
@@ -31,8 +25,8 @@ enum Command {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
-    match args.command {
+pub fn run(command: Command) -> Result<ExitCode> {
+    match command {
         Command::Disk(args) => disk::run(&args),
         Command::Instructions(args) => instructions::run(&args),
     }

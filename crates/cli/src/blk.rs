@@ -10,15 +10,9 @@ use std::process::ExitCode;
 
 use crate::bench::load;
 
-/// Arguments of `ring3 blk`.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
+/// What `ring3 blk` does.
 #[derive(clap::Subcommand)]
-enum Command {
+pub enum Command {
     /// Say what the disks of a device are.
     Info(info::Args),
     /// Copy from a disk to a file.
@@ -32,8 +26,8 @@ enum Command {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    match args.command {
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Info(args) => info::run(&args),
         Command::Read(args) => copy::read(&args),
         Command::Write(args) => copy::write(&args),

@@ -44,9 +44,11 @@ enum Command {
     /// Ask the drives of an IDE or AHCI controller what they are.
     Ata(ata::Args),
     /// Measure disks with their driver in different places.
-    Bench(bench::Args),
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Use disks whose driver runs in this process.
-    Blk(blk::Args),
+    #[command(subcommand)]
+    Blk(blk::Command),
     /// Show it all: a disk driven by a process, file systems on it, measured beside the kernel's driver.
     Demo(demo::Args),
     /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
@@ -56,11 +58,13 @@ enum Command {
     /// Ask an NVMe controller what it is and how it is.
     Nvme(nvme::Args),
     /// Run a driver in this process.
-    Run(run::Args),
+    #[command(subcommand)]
+    Run(run::Driver),
     /// Cut a kernel driver into a small kernel half and a large user half: study, show, profile, plan, annotate.
     Split(split::Args),
     /// List the kernel's ublk devices, and delete those that dead processes have left.
-    Ublk(ublk::Args),
+    #[command(subcommand)]
+    Ublk(ublk::Command),
     /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
     Doctor(doctor::Args),
     /// Hand a PCI function to vfio-pci (or uio_pci_generic), so that a process can drive it.
@@ -101,15 +105,15 @@ fn report_bug(panic: &PanicHookInfo<'_>) {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Ata(args) => ata::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::Blk(args) => blk::run(args),
+        Command::Bench(command) => bench::run(command),
+        Command::Blk(command) => blk::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Devices(args) => devices::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Nvme(args) => nvme::run(args),
-        Command::Run(args) => run::run(args),
+        Command::Run(command) => run::run(command),
         Command::Split(args) => split::run(args),
-        Command::Ublk(args) => ublk::run(args),
+        Command::Ublk(command) => ublk::run(command),
         Command::Doctor(args) => doctor::run(args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),

@@ -9,15 +9,9 @@ use ring3_driver::edu;
 
 use crate::protection::Protection;
 
-/// Options of `ring3 run`.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    driver: Driver,
-}
-
+/// What `ring3 run` runs.
 #[derive(clap::Subcommand)]
-enum Driver {
+pub enum Driver {
     /// IDE and AHCI controllers: each drive becomes a block device.
     Ata(disk::AtaArgs),
     /// QEMU's teaching device: runs its self test, step by step.
@@ -29,7 +23,7 @@ enum Driver {
 }
 
 #[derive(clap::Args)]
-struct EduArgs {
+pub struct EduArgs {
     /// The device: vfio:0000:00:04.0, qtest:edu or sim:edu.
     #[arg(long, value_name = "URI")]
     device: Uri,
@@ -45,8 +39,8 @@ struct EduArgs {
 }
 
 /// Runs a driver until it is done.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    match args.driver {
+pub fn run(driver: Driver) -> anyhow::Result<ExitCode> {
+    match driver {
         Driver::Ata(args) => disk::run_ata(args),
         Driver::Edu(args) => run_edu(args),
         Driver::Null(args) => disk::run_null(args),

@@ -5,15 +5,9 @@ use std::process::ExitCode;
 use ring3_export::ublk::identities::{self, Identity, State};
 use serde_json::{Value, json};
 
-/// Options of `ring3 ublk`.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
+/// What `ring3 ublk` does.
 #[derive(clap::Subcommand)]
-enum Command {
+pub enum Command {
     /// All ublk devices of this machine: who made them, who serves them, what was left behind.
     List {
         /// Print JSON.
@@ -32,8 +26,8 @@ enum Command {
 }
 
 /// Lists or deletes.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let text = match args.command {
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let text = match command {
         Command::List { json: true } => {
             serde_json::to_string_pretty(&identities::list()?.iter().map(object).collect::<Vec<_>>())?
         }

@@ -46,9 +46,10 @@ pub struct ExportArgs {
     /// Microseconds for which a queue polls before it sleeps, as long as that pays; 0 never polls.
     #[arg(long, value_name = "US", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000))]
     poll: u64,
-    /// The kernel's I/O scheduler in front of each disk; auto is none, but the kernel's choice for a disk that turns.
-    #[arg(long, value_enum, value_name = "NAME", default_value = "auto")]
-    scheduler: Scheduler,
+    /// The kernel's I/O scheduler in front of each disk: auto, keep, none, mq-deadline, kyber or bfq. auto is none, but the kernel's
+    /// choice (keep) for a disk that turns.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    scheduler: ublk::Scheduler,
     /// Say what is exported as JSON, one line for each disk.
     #[arg(long)]
     json: bool,
@@ -64,29 +65,6 @@ pub struct ExportArgs {
 enum Export {
     /// A block device /dev/ublkbN.
     Ublk,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Scheduler {
-    Auto,
-    Keep,
-    None,
-    MqDeadline,
-    Kyber,
-    Bfq,
-}
-
-impl From<Scheduler> for ublk::Scheduler {
-    fn from(scheduler: Scheduler) -> Self {
-        match scheduler {
-            Scheduler::Auto => Self::Auto,
-            Scheduler::Keep => Self::Keep,
-            Scheduler::None => Self::None,
-            Scheduler::MqDeadline => Self::MqDeadline,
-            Scheduler::Kyber => Self::Kyber,
-            Scheduler::Bfq => Self::Bfq,
-        }
-    }
 }
 
 /// A block size that the kernel knows on every machine.
@@ -192,7 +170,7 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
             depth: args.depth,
             max_bytes: args.max_io << 10,
             poll: Duration::from_micros(args.poll),
-            scheduler: args.scheduler.into(),
+            scheduler: args.scheduler,
         },
         json: args.json,
         ready,
