@@ -36,11 +36,33 @@ fn the_same_program_drives_qemus_device() {
 }
 
 #[test]
-fn a_device_that_is_another_one_is_refused_by_name_and_ids() {
-    let output = ring3(&["run", "edu", "--device", "sim:nvme"]);
+fn a_device_of_another_driver_is_refused_with_the_commands_that_fit_it() {
+    for (device, words) in [
+        ("sim:nvme", "sim:nvme: it is an NVMe controller, whose driver is nvme: ring3 run nvme, ring3 nvme id"),
+        ("sim:ahci", "sim:ahci: it is an AHCI controller, whose driver is ata: ring3 run ata, ring3 ata id"),
+    ] {
+        let output = ring3(&["run", "edu", "--device", device]);
+        assert!(!output.status.success());
+        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn whoever_wants_a_disk_of_the_teaching_device_is_told_its_driver() {
+    for command in ["blk info", "nvme id", "ata id"] {
+        let output = ring3(&[&command.split(' ').collect::<Vec<_>>()[..], &["--device", "sim:edu"]].concat());
+        assert!(!output.status.success());
+        let message = text(&output.stderr);
+        assert!(message.contains("it is QEMU's teaching device, whose driver is edu: ring3 run edu"), "{command}: {message}");
+    }
+}
+
+#[test]
+fn a_device_that_no_driver_fits_is_named_by_its_ids_and_class() {
+    let output = ring3(&["run", "edu", "--device", "qtest:e1000"]);
     assert!(!output.status.success());
     let message = text(&output.stderr);
-    assert!(message.contains("sim:nvme is ") && message.contains("not the teaching device 1234:11e8"), "{message}");
+    assert!(message.contains("qtest:e1000: no driver of ring3 fits it (8086:100e, class 0x020000)"), "{message}");
 }
 
 #[test]

@@ -52,6 +52,15 @@ fn memory_that_the_backend_cannot_map_is_copied() {
 }
 
 #[test]
+fn a_device_whose_options_have_a_slash_is_no_path() {
+    let file = std::env::temp_dir().join(format!("ring3-slash-{}", std::process::id()));
+    let device = format!("qtest:nvme,size=8M,file={}", file.display());
+    let streams = streams(&device, "--dma copy --workload seqwrite-4k-qd4");
+    let _ = std::fs::remove_file(file);
+    assert_eq!(count(&streams, "copied"), 400);
+}
+
+#[test]
 fn a_file_has_no_memory_of_a_device() {
     let args = ["blk", "bench", "--device", "/dev/null", "--dma", "copy"];
     let output = Command::new(env!("CARGO_BIN_EXE_ring3")).args(args).output().unwrap();

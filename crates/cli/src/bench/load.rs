@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use ring3_backend::{Uri, UriError};
 use ring3_bench::cpu::{Cost, Meter, peak_memory};
 use ring3_bench::load::{Direct, File, FileOptions, Limit, Load, Outcome, Streaming, Target, run as run_load};
 use ring3_bench::workload::Workload;
@@ -119,12 +120,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(workload) = args.workloads.iter().find(|workload| workload.writes() && !args.overwrite) {
         bail!("{workload} would destroy what is on {}: say --overwrite if that is meant", args.device);
     }
-    if args.device.contains('/') && args.dma != Dma::Arena {
+    let path = is_path(&args.device);
+    if path && args.dma != Dma::Arena {
         bail!("{} is driven by the kernel, which maps what it is given: --dma is for a device named by its URI", args.device);
     }
-    let disk = (!args.device.contains('/'))
-        .then(|| open_disk(&args.device, buffers(&args.workloads), LOAD, args.protection))
-        .transpose()?;
+    let disk = (!path).then(|| open_disk(&args.device, buffers(&args.workloads), LOAD, args.protection)).transpose()?;
     let mut bad = 0;
     for &workload in &args.workloads {
         let mut target: Box<dyn Target> = match &disk {
@@ -140,6 +140,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         print(&Line { streams, sleeps, interrupts_lost: lost, interrupts_late: late, ..line }, args.json)?;
     }
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether `device` is a path, which has a slash: the options of a device's name may have one, too.
+fn is_path(device: &str) -> bool {
+    device.contains('/') && matches!(device.parse::<Uri>(), Err(UriError::Scheme(_)))
 }
 
 /// Bytes of the largest load's buffers, and as much again for queues and page lists.

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Deadline, Device, Error, Registers, poll_until};
-use ring3_spec::{edu as spec, pci};
+use ring3_spec::edu as spec;
+
+use crate::class;
 
 pub use self_test::{Fact, self_test};
 
@@ -34,14 +36,9 @@ pub struct Edu {
 impl Edu {
     /// Takes `device`, makes sure that it is one, and lets it reach its arena.
     pub fn attach(device: Arc<dyn Device>) -> Result<Self, Error> {
-        let id = (device.config_read(pci::VENDOR_ID, 2), device.config_read(pci::DEVICE_ID, 2));
-        if id != (spec::VENDOR.into(), spec::DEVICE.into()) {
-            return Err(Error::Unsupported(format!(
-                "{} is {:04x}:{:04x}, not the teaching device 1234:11e8",
-                device.name(),
-                id.0,
-                id.1
-            )));
+        let class = class::of(&*device)?;
+        if class::ids(&*device) != (spec::VENDOR, spec::DEVICE) {
+            return Err(class::misfit(&*device, class));
         }
         let registers = Registers::new(device.bar(0)?, 0x100)?;
         if registers.read_alive(spec::IDENTIFICATION)? & 0xff != SIGNATURE {
