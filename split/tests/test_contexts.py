@@ -99,6 +99,27 @@ def test_each_row_that_may_sleep_says_where_or_why() -> None:
     assert [key for key, row in rows if row.context == "process" and not row.why and not re.search(r": \w", row.source)] == []
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        "class.dev_release",
+        "iscsi_transport.check_protection",
+        "iw_handler_def.get_wireless_stats",
+        "net_device.do_ioctl",
+        "net_device.get_wireless_stats",
+        "net_device.set_mac_address",
+        "net_device.vlan_rx_add_vid",
+        "net_device.vlan_rx_kill_vid",
+        "net_device.vlan_rx_register",
+        "net_device_ops.ndo_do_ioctl",
+        "sas_function_template.phy_release",
+        "spi_controller.unprepare_message",
+    ],
+)
+def test_a_member_that_some_kernel_calls_under_a_lock_may_not_sleep_though_its_neighbours_may(field: str) -> None:
+    assert context.table()[field].context == "atomic"
+
+
 def test_no_wildcard_says_more_than_atomic() -> None:
     assert {row.context for key, row in context.table().items() if key.endswith(".*")} == {"atomic"}
 
