@@ -43,6 +43,25 @@ fn fio_at_its_best_reaches_the_kernels_disk_in_every_way() {
 
 #[test]
 #[ignore = "boots a guest"]
+fn a_brief_round_by_instructions_counts_loads_and_nothing_that_sleeps() {
+    let out = folder("brief");
+    let placements = ["--placement", "kernel", "--placement", "process", "--placement", "export"];
+    let options = ["--brief", "--mode", "instructions", "--rounds", "1", "--millis", "10", "--workload", "randread-4k-qd32"];
+    let output = ring3(&[&["bench", "disk", "--out", &out][..], &options, &placements].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/disk.json")).unwrap()).unwrap();
+    assert_eq!((report.lab.mode.as_str(), report.lab.instruction_ns), ("instructions", 1));
+    for placement in ["kernel", "process", "export"] {
+        let get = |metric| report.get("randread-4k-qd32", placement, metric);
+        let counted = get("instructions_per_op").unwrap_or_else(|| panic!("{placement}"));
+        assert!((100.0..100_000.0).contains(&counted.median), "{placement}: {counted:?}");
+        assert_eq!((get("errors").unwrap().max, get("latency_us_p50")), (0.0, None), "{placement}");
+        assert_eq!(report.get("driver", placement, "startup_ms"), None, "{placement}");
+    }
+}
+
+#[test]
+#[ignore = "boots a guest"]
 fn the_quick_form_measures_every_placement_and_writes_report_and_figure() {
     let out = folder("quick");
     let output = ring3(&["bench", "disk", "--quick", "--out", &out]);

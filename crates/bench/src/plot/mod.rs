@@ -110,7 +110,6 @@ fn panel<'a>(report: &'a Report, workload: &str, metric: &str) -> Option<Panel<'
         Some(Bar { placement, summary, label: label(report, workload, placement, metric, summary) })
     });
     let bars: Vec<_> = bars.collect();
-    let clock = if report.lab.mode == "instructions" { "instruction time" } else { "wall clock" };
     let name = match metric {
         "iops" => "requests".into(),
         "mib_s" => "throughput".into(),
@@ -120,8 +119,12 @@ fn panel<'a>(report: &'a Report, workload: &str, metric: &str) -> Option<Panel<'
         "latency_us_p50" => "latency, median".into(),
         other => other.to_owned(),
     };
-    let panel = Panel { title: format!("{workload}, {clock}"), axis: format!("{name}, {}", unit(metric)), bars };
+    let panel = Panel { title: format!("{workload}, {}", clock(report)), axis: format!("{name}, {}", unit(metric)), bars };
     (!panel.bars.is_empty()).then_some(panel)
+}
+
+fn clock(report: &Report) -> &'static str {
+    if report.lab.mode == "instructions" { "instruction time" } else { "wall clock" }
 }
 
 /// A median, with its ratio to the kernel's best, which has an asterisk.
@@ -134,13 +137,16 @@ fn label(report: &Report, workload: &str, placement: Placement, metric: &str, su
 
 fn head(svg: &mut Svg, reports: &[Report]) {
     let Some(first) = reports.first() else { return };
-    let rounds = first.rows.iter().map(|row| row.summary.rounds).max().unwrap_or(0);
+    let of = |report: &Report| report.rows.iter().map(|row| row.summary.rounds).max().unwrap_or(0);
+    let rounds: Vec<_> = reports.iter().map(|report| format!("{} by {}", of(report), clock(report))).collect();
     let title = format!("{}: the same device, its driver in different places", first.bench);
     svg.text((MARGIN, 26.0), 16, Anchor::Start, &title);
     let lab = &first.lab;
     let line = format!(
-        "Linux {}, QEMU {}; median of {rounds} rounds, lines from the smallest to the largest; ratios to the kernel's best (*)",
-        lab.kernel, lab.qemu
+        "Linux {}, QEMU {}; medians of rounds: {}; lines from the smallest to the largest; ratios to the kernel's best (*)",
+        lab.kernel,
+        lab.qemu,
+        rounds.join(", ")
     );
     svg.text((MARGIN, 46.0), 11, Anchor::Start, &line);
 }
@@ -204,6 +210,14 @@ mod tests {
         let text = draw(&[report("wall", "iops"), report("instructions", "instructions_per_op")]);
         assert!(text.contains("randread-4k-qd32, wall clock") && text.contains("randread-4k-qd32, instruction time"));
         assert!(text.contains(">requests, 1/s<") && text.contains(">per request, instructions<"));
+    }
+
+    #[test]
+    fn each_clock_has_its_own_number_of_rounds() {
+        let again = |round| Measurement::new(round, "randread-4k-qd32", "kernel").with("iops", 43_000.0);
+        let wall = Report::new("disk", Lab::default(), &[again(1), again(2)]);
+        let text = draw(&[report("instructions", "instructions_per_op"), wall]);
+        assert!(text.contains("medians of rounds: 1 by instruction time, 2 by wall clock;"), "{text}");
     }
 
     #[test]
