@@ -72,6 +72,11 @@ impl Qtest {
         matches!(width, 1 | 2 | 4) && end.is_some_and(|end| end <= self.board.function.config_size)
     }
 
+    /// What its QEMU has said on its error output, traced events included: the first 64 KiB.
+    pub fn said(&self) -> String {
+        self.machine.said()
+    }
+
     /// The process id of its QEMU.
     pub fn process_id(&self) -> u32 {
         self.machine.process_id()

@@ -91,6 +91,11 @@ impl Machine {
         self.watched.store(true, Ordering::Release);
     }
 
+    /// What it has said on its error output.
+    pub(super) fn said(&self) -> String {
+        read(&self.words)
+    }
+
     /// Ends the process, if it has not ended by itself, and returns what it said on its error output.
     pub(super) fn stop(&mut self) -> String {
         self.watched.store(false, Ordering::Release);

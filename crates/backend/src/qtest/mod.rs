@@ -10,7 +10,8 @@
 //! resets them; `interrupts` are the pins (`intx`) and the messages (`ivshmem`).
 //!
 //! # Options
-//! For every device: `arena`, `below` (see [`OpenOptions`](crate::OpenOptions)), `msi=off`, `msix=off`. For every disk controller what its disks
+//! For every device: `arena`, `below` (see [`OpenOptions`](crate::OpenOptions)), `msi=off`, `msix=off`, `trace=EVENT` (QEMU reports it each time on
+//! its error output, see [`Qtest::said`]; several with colons, `*` for any letters). For every disk controller what its disks
 //! are: `size` (1G), `file=PATH`, `null=on`, `bad=BLOCK` (a medium error there; `bad=8:write:16:read` in one direction), `rate` (bytes a second) and
 //! `commands` (a second); with `rate=1` a disk hangs, NVMe's from the second command on.
 //!

@@ -15,7 +15,7 @@ const DEVICE: &str = "dut";
 /// Vectors that a device gets unless its model says otherwise; more than a network card of QEMU has.
 const VECTORS: u16 = 32;
 /// Options that mean the same for every device. All that is not known here or by the model is a property of QEMU's device.
-const COMMON: [&str; 2] = ["msi", "msix"];
+const COMMON: [&str; 3] = ["msi", "msix", "trace"];
 /// Options of the drives at a controller, beside those of their disks.
 const DRIVES: [&str; 4] = ["disks", "cdrom", "rotation", "physical"];
 
@@ -42,6 +42,8 @@ impl Model {
                 model.hidden.push(kind);
             }
         }
+        let events = uri.options.get("trace").into_iter().flat_map(|events| events.split(':'));
+        model.args.extend(events.flat_map(|event| ["-trace".into(), format!("enable={event}")]));
         match uri.target.as_str() {
             "nvme" => model.nvme(uri)?,
             "ich9-ahci" => {
@@ -172,6 +174,13 @@ mod tests {
     fn an_option_that_nobody_here_knows_is_a_property_of_the_device() {
         let model = model("qtest:e1000e,mac=52:54:00:00:00:01,arena=8M").unwrap();
         assert_eq!(model.args, ["-device", "e1000e,id=dut,bus=pcie.0,addr=0x4,mac=52:54:00:00:00:01"]);
+    }
+
+    #[test]
+    fn events_to_be_traced_are_no_property_of_the_device() {
+        let model = model("qtest:e1000e,trace=e1000e_core_start_recv:ide_*").unwrap();
+        assert_eq!(model.args[..4], ["-trace", "enable=e1000e_core_start_recv", "-trace", "enable=ide_*"]);
+        assert_eq!(model.args[4..], ["-device", "e1000e,id=dut,bus=pcie.0,addr=0x4"]);
     }
 
     #[test]
