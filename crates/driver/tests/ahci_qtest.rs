@@ -127,6 +127,19 @@ fn requests_in_flight_outlive_a_reset_of_the_controller() {
 }
 
 #[test]
+fn a_reset_behind_the_drivers_back_is_seen_on_a_controller_that_knows_nothing_but_ahci() {
+    // QEMU's keeps GHC.AE set whatever happens (CAP.SAM); its ports tell.
+    let device = device("qtest:ich9-ahci,size=16M");
+    let controller = Controller::open(device.clone(), Options::default()).unwrap();
+    let drive = &controller.drives()[0];
+    let mut queue = drive.open_queue(4).unwrap();
+    device.reset().unwrap();
+    let start = Instant::now();
+    assert_eq!(execute(&mut *queue, read(drive, 8, 8), Deadline::after(PATIENCE)).unwrap().result, Ok(()));
+    assert!(start.elapsed() < PATIENCE / 2, "not by its time-out: {:?}", start.elapsed());
+}
+
+#[test]
 fn a_drive_that_takes_too_long_is_reset_and_every_request_ends() {
     let options = Options { timeout: Duration::from_millis(400), ready_timeout: Duration::from_secs(5), ..Options::default() };
     // One command a second passes at once; those that follow pay for it.

@@ -242,14 +242,16 @@ fn an_interrupt_storm_is_held_back_and_the_read_ends() {
     let options = Options { interrupts: Interrupts::Only(IrqKind::MsiX), poll: Duration::ZERO, ..Options::default() };
     let bench = bench_with("", options);
     let mut queue = bench.queue(8);
-    bench.handle.plan().add(Rule::io(Action::Storm(200_000), nvm::READ));
-    succeed(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
-    // The owner sleeps through the storm; what reaches it is bounded.
+    bench.handle.plan().add(Rule::io(Action::Storm(50_000), nvm::READ).always());
     let start = Instant::now();
-    while queue.irq().unwrap().stats().storms == 0 && start.elapsed() < PATIENCE {
+    // A storm that nobody looks at until it is over is none, so on a busy machine it takes several.
+    while queue.irq().unwrap().stats().storms == 0 {
+        assert!(start.elapsed() < PATIENCE, "no storm was held back");
+        succeed(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
+        // The owner sleeps through the storm; what reaches it is bounded.
         assert!(!queue.wait(Deadline::after(Duration::from_millis(10))).unwrap());
     }
-    assert!(queue.irq().unwrap().stats().storms > 0);
+    bench.handle.plan().clear();
     succeed(&mut *queue, Request::read(2, 0, 1, bench.buffer(512)));
 }
 
@@ -455,6 +457,10 @@ fn every_test_that_the_table_of_faults_names_exists() {
         include_str!("ahci_faults.rs"),
         include_str!("../../cli/tests/export.rs"),
         include_str!("ahci_cache.rs"),
+        include_str!("ahci_resets.rs"),
+        include_str!("ata_cache.rs"),
+        include_str!("ahci_qtest.rs"),
+        include_str!("ata_qtest.rs"),
         include_str!("ide_cache.rs"),
     ]
     .concat();

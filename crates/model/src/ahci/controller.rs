@@ -30,6 +30,8 @@ pub struct AhciModel {
     pub(super) storm: u32,
     /// The interrupt of what happens now gets lost.
     pub(super) muted: bool,
+    /// It was restarted unasked, and the host has not enabled it again: what runs on does so without knowing.
+    pub(super) estranged: bool,
 }
 
 impl AhciModel {
@@ -47,6 +49,7 @@ impl AhciModel {
             reset_due: None,
             storm: 0,
             muted: false,
+            estranged: false,
         };
         (0..model.ports.len()).for_each(|port| model.ports[port].connect());
         model
@@ -100,6 +103,12 @@ impl AhciModel {
         if !self.muted {
             bus.set_level(self.control.interrupts() != 0 && (self.pending != 0 || self.storm > 0));
         }
+    }
+
+    /// As [`restart`](Self::restart), but not by the host.
+    pub(super) fn restart_unasked(&mut self, bus: &Bus) {
+        self.restart(bus);
+        self.estranged = true;
     }
 
     /// Everything as after power-on, media and what was noted down aside.

@@ -69,8 +69,13 @@ impl SimHandle<AhciModel> {
                     drive.medium.lose_power();
                 }
             }
-            model.restart(bus);
+            model.restart_unasked(bus);
         });
+    }
+
+    /// The function is reset behind the driver's back, as through sysfs or with its bus: media and caches stay as they are.
+    pub fn reset_function(&self) {
+        self.with(|model, bus| model.restart_unasked(bus));
     }
 
     /// Pulls the drive of `port` out, and with it its power: writes that were not durable are lost.

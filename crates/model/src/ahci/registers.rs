@@ -61,6 +61,7 @@ impl AhciModel {
             }
             let opened = self.control.interrupts() == 0 && asked.interrupts() != 0;
             self.control = Control(0).with_enabled(asked.enabled()).with_interrupts(asked.interrupts());
+            self.estranged &= asked.enabled() == 0;
             if opened && self.pending != 0 {
                 self.signal(bus);
             }
@@ -75,6 +76,9 @@ impl AhciModel {
 
     fn write_port(&mut self, bus: &Bus, p: usize, offset: u64, value: u32) {
         if self.control.enabled() == 0 {
+            if self.estranged && is_routine(offset) {
+                return;
+            }
             self.complain(format!("port {p}: register {offset:#x} written while GHC.AE is clear [AHCI 3.1.2]"));
         }
         let started = self.ports[p].command.start() != 0;
@@ -202,6 +206,12 @@ fn read_port(this: &Port, offset: u64) -> u32 {
         (port::issue(0).offset(), this.issue),
     ];
     registers.iter().find(|(at, _)| *at == offset).map_or(0, |(_, value)| *value)
+}
+
+/// Whether a host writes the port's register at `offset` without a look at the controller: to start commands and to take interrupts.
+fn is_routine(offset: u64) -> bool {
+    let (active, issue) = (port::active(0).offset(), port::issue(0).offset());
+    [active, issue, port::interrupt_status(0).offset(), port::interrupt_enable(0).offset()].contains(&offset)
 }
 
 /// Sets half of an address whose low bits are always zero.

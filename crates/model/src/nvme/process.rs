@@ -11,8 +11,8 @@ use crate::{Blocked, Bus, Timing};
 
 /// How long a reordered command waits for another one to overtake it.
 const REORDER_PATIENCE: Duration = Duration::from_millis(10);
-/// Interrupts that a storm sends at a time.
-const STORM_BURST: u32 = 64;
+/// Interrupts that a storm sends at a time: more than a driver lets through at once, so that it is a storm on a busy machine, too.
+const STORM_BURST: u32 = 8192;
 
 /// How a command ended; `None` if it has not yet (asynchronous event requests).
 pub(super) type End = Option<Result<u32, Status>>;

@@ -51,8 +51,8 @@ pub(super) struct Seat {
     pub(super) level: Level,
     /// A queue was open, so that the drive may have been written.
     pub(super) used: AtomicBool,
-    /// The link was lost, which a reset of the controller has wiped from the port's registers.
-    pub(super) link_lost: AtomicBool,
+    /// The drive may have lost its power, which a reset of the controller has wiped from the registers.
+    pub(super) power_lost: AtomicBool,
     /// The controller's generation in which the port was last made ready: what its registers say of the link is news since then.
     pub(super) settled: AtomicU32,
     /// The port, unless a queue has it.

@@ -29,8 +29,7 @@ impl Hba {
         let registers = Registers::new(bar, registers::LEN + u64::from(port::STRIDE))?;
         registers.read_alive(CAPABILITIES)?;
         let hba = Self { registers, capabilities: Capabilities(0), ports: 0 };
-        // The registers mean what the specification says only while AE is set. [AHCI 10.1.2 step 1]
-        hba.registers.write(CONTROL, Control(0).with_enabled(1));
+        hba.enable();
         hba.take_from_firmware();
         hba.reset()?;
         // What firmware wrote into it once survives a reset, so this is read afterwards. [AHCI 3.1.1, 3.1.4]
@@ -64,22 +63,38 @@ impl Hba {
         }
     }
 
+    /// Lets the registers mean what the specification says. [AHCI 10.1.2 step 1]
+    fn enable(&self) {
+        self.registers.write(CONTROL, Control(0).with_enabled(1));
+    }
+
+    /// Fails if the controller does not drive port `index`, which was made ready: it is gone, or was reset by somebody else: the function or
+    /// its bus by the administrator or the platform, or all of it by a loss of power.
+    pub(super) fn running(&self, index: u8) -> Result<(), Error> {
+        // AE stays set where there is nothing but AHCI (CAP.SAM). A port receives from its beginning to its end, stopped or not; every reset
+        // of the controller ends that. [AHCI 3.1.2, 3.3.7, 10.4.3]
+        if self.registers.read_alive(CONTROL)?.enabled() == 0 || self.registers.read_alive(port::command(index))?.receive() == 0 {
+            return Err(Error::Fatal("it was reset behind the driver's back (GHC.AE or PxCMD.FRE is 0)".into()));
+        }
+        Ok(())
+    }
+
+    /// Whether the drive at port `index`, which was made ready, may have lost its power since then, and with it its volatile cache.
+    pub(super) fn may_have_lost_power(&self, index: u8) -> bool {
+        self.running(index).is_err() || self.registers.read_alive(port::interrupt_status(index)).map_or(true, is_link_change)
+    }
+
     /// Resets the controller and all ports. When this succeeds, it starts no transfer. [AHCI 10.4.3]
     pub(super) fn reset(&self) -> Result<(), Error> {
-        let enabled = Control(0).with_enabled(1);
-        self.registers.write(CONTROL, enabled.with_reset(1));
+        self.enable();
+        self.registers.write(CONTROL, Control(0).with_enabled(1).with_reset(1));
         poll_until(Deadline::after(Duration::from_millis(RESET_MILLIS)), "the controller's reset (GHC.HR)", || {
             let control = self.registers.read(CONTROL);
             // Bits 30 to 3 are reserved zeroes, so that all ones is nobody.
             if control.0 == u32::MAX { Err(Error::Gone) } else { Ok((control.reset() == 0).then_some(())) }
         })?;
-        self.registers.write(CONTROL, enabled);
+        self.enable();
         Ok(())
-    }
-
-    /// Whether port `index` has lost its link since that was last forgotten.
-    pub(super) fn has_lost_link(&self, index: u8) -> bool {
-        self.registers.read_alive(port::interrupt_status(index)).is_ok_and(is_link_change)
     }
 
     /// Lets interrupts of all ports out, or none.

@@ -72,8 +72,8 @@ impl Shared {
         // First of all, and seen by all before the registers change.
         self.generation.swap(generation.wrapping_add(1) % DEAD, Ordering::SeqCst);
         let settled = |seat: &&Seat| seat.settled.load(Ordering::Relaxed) == generation;
-        for seat in self.seats.iter().filter(settled).filter(|seat| self.hba.has_lost_link(seat.index)) {
-            seat.link_lost.store(true, Ordering::Relaxed);
+        for seat in self.seats.iter().filter(settled).filter(|seat| self.hba.may_have_lost_power(seat.index)) {
+            seat.power_lost.store(true, Ordering::Relaxed);
         }
         let stopped = hba::stop(&*self.device, &self.hba);
         let restarted = match stopped {
@@ -122,6 +122,13 @@ impl Shared {
         let mut held = lock(&seat.port);
         let ready = |port: &&mut Port| port.ready && port.generation == generation;
         let Some(port) = held.as_mut().filter(ready).filter(|_| seat.used.load(Ordering::Relaxed)) else { return Ok(()) };
+        if self.hba.running(seat.index).is_err() {
+            // A port that somebody else has reset takes no command.
+            if port.cache.is_clean() {
+                return Ok(());
+            }
+            port.cache.lose();
+        }
         let parked = port.park(&Encoder::new(&seat.identity, &seat.info), &self.options);
         if let Err(error) = &parked {
             tracing::error!("{} port {}: not flushed and parked: {error}", self.device.name(), seat.index);

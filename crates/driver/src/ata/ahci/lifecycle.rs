@@ -104,7 +104,9 @@ impl PortQueue {
         let generation = {
             let _order = lock(&shared.order);
             // A reset since then has stopped the port already. The drive may still be busy: the next queue resets it.
-            if shared.generation() != self.port.generation || self.port.interrupt().is_ok() {
+            let in_step = shared.generation() == self.port.generation;
+            let running = || shared.hba.running(self.port.index()).is_ok();
+            if !in_step || (running() && self.port.interrupt().is_ok()) {
                 return shared.alive().is_ok() || shared.owns_nothing();
             }
             shared.generation()

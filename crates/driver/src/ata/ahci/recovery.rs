@@ -41,7 +41,7 @@ pub(super) struct State {
 }
 
 /// What is wrong with a port.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Trouble {
     /// The drive failed a command.
     Command(Failure),
@@ -49,6 +49,8 @@ pub(super) enum Trouble {
     Transfer(Interrupts),
     /// The drive was unplugged, or has started anew by itself.
     Link,
+    /// The controller was reset, and not by the driver: why it is taken for that.
+    Reset(Error),
     /// All ones.
     Gone,
 }
@@ -93,8 +95,13 @@ impl PortQueue {
         }
     }
 
-    /// What is wrong with the port, if anything is. Two reads.
+    /// What is wrong with the port, if anything is.
     pub(super) fn trouble(&self) -> Option<Trouble> {
+        match self.shared.hba.running(self.port.index()) {
+            Ok(()) => {}
+            Err(Error::Gone) => return Some(Trouble::Gone),
+            Err(why) => return Some(Trouble::Reset(why)),
+        }
         let Ok(events) = self.port.events() else { return Some(Trouble::Gone) };
         if is_link_change(events) {
             return Some(Trouble::Link);
@@ -123,6 +130,11 @@ impl PortQueue {
             Trouble::Link => {
                 let held = self.withdraw();
                 self.recover(held, held, IoError::Transport, "its link was lost")
+            }
+            Trouble::Reset(why) => {
+                let _ = self.shared.reset(self.port.generation, &why.to_string());
+                let held = self.withdraw();
+                self.recover(held, held, IoError::Transport, &why.to_string())
             }
             Trouble::Gone => {
                 let held = self.withdraw();

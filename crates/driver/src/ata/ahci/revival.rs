@@ -64,7 +64,7 @@ impl PortQueue {
     /// Resets the drive, waits for it, and asks whether it is the one that it was, with all that it was given.
     fn relink(&mut self, generation: u32) -> Result<Revived, Error> {
         let ready = self.shared.options.ready_timeout;
-        if self.shared.seats[self.seat].link_lost.swap(false, Ordering::Relaxed) {
+        if self.shared.seats[self.seat].power_lost.swap(false, Ordering::Relaxed) {
             self.port.cache.lose_link();
         }
         let linked = if self.port.generation == generation {

@@ -237,7 +237,7 @@ impl Channel {
     /// Whether the drive that has flushed is the one that was written: one whose power was gone meanwhile has nothing to flush, and has
     /// lost its settings, too.
     #[cold]
-    fn confirm_flush(&mut self, drive: u8) -> Result<Result<(), IoError>, Error> {
+    pub(super) fn confirm_flush(&mut self, drive: u8) -> Result<Result<(), IoError>, Error> {
         let now = self.read_settings(drive)?;
         let Some(line) = self.line(drive) else { return Ok(Ok(())) };
         if line.settings.is_none_or(|settings| settings == now) {

@@ -163,6 +163,10 @@ impl Channel {
         let (timeout, flush_timeout) = (self.function.options.timeout, self.function.options.flush_timeout);
         if let Some(flush) = flush {
             match self.execute(drive, &flush.task, None, flush_timeout)? {
+                Answer::Done if self.line(drive).is_some_and(|line| line.written) && self.confirm_flush(drive)?.is_err() => {
+                    let text = "it may have lost its power, with writes that were not flushed: check what was written last";
+                    return Err(Error::Fatal(text.into()));
+                }
                 Answer::Done => {}
                 Answer::Nobody => return Err(Error::Gone),
                 Answer::Refused(status, error) => {

@@ -1,0 +1,102 @@
+//! Resets of an AHCI controller that its driver did not ask for.
+
+mod ahci;
+
+use std::time::{Duration, Instant};
+
+use ahci::{Bench, bench_with, execute, finish, succeed};
+use ring3_class::block::{Disk, IoError, Queue, Request};
+use ring3_device::Error;
+use ring3_driver::Interrupts;
+use ring3_driver::ata::{Level, Options};
+use ring3_model::Timing;
+
+/// A part of the time-out of these tests' requests that no busy machine needs for a look at a register.
+const SOON: Duration = Duration::from_secs(15);
+
+/// Controllers with two drives whose requests have the usual 30 s: with and without queued commands and interrupts.
+fn patient(test: impl Fn(Bench)) {
+    for level in [Level::Queued, Level::Dma] {
+        for interrupts in [Interrupts::Auto, Interrupts::Polled] {
+            test(bench_with(",disks=2", Options { level, interrupts, ..Options::default() }));
+        }
+    }
+}
+
+fn write(bench: &Bench, queue: &mut dyn Queue) {
+    succeed(queue, Request::write(1, 0, 1, bench.filled(512, 0x11)));
+}
+
+#[test]
+fn a_reset_behind_the_drivers_back_is_seen_at_the_next_look_and_the_requests_are_repeated() {
+    patient(|bench| {
+        bench.handle.set_timing(Timing::Held);
+        let mut queues: Vec<_> = bench.controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
+        for queue in &mut queues {
+            (0..8).for_each(|token| queue.submit(bench.read(token)).unwrap());
+            queue.ring();
+        }
+        bench.handle.set_timing(Timing::Inline);
+        bench.handle.reset_function();
+        for queue in &mut queues {
+            let outcome = finish(&mut **queue);
+            assert!((0..8).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(), "{:?}", outcome.errors);
+            assert!(outcome.took < SOON, "{:?}", outcome.took);
+        }
+    });
+}
+
+#[test]
+fn a_reset_of_an_idle_controller_costs_the_next_request_a_look() {
+    patient(|bench| {
+        let mut queue = bench.queue(8);
+        bench.handle.reset_function();
+        let start = Instant::now();
+        succeed(&mut *queue, bench.read(1));
+        assert!(start.elapsed() < SOON);
+    });
+}
+
+#[test]
+fn a_queue_that_is_dropped_behind_a_reset_gives_its_memory_back() {
+    patient(|bench| {
+        let free = bench.free();
+        bench.handle.set_timing(Timing::Held);
+        let mut queue = bench.queue(8);
+        (0..8).for_each(|token| queue.submit(bench.read(token)).unwrap());
+        queue.ring();
+        bench.handle.reset_function();
+        drop(queue);
+        bench.handle.set_timing(Timing::Inline);
+        assert_eq!(bench.free(), free);
+        succeed(&mut *bench.queue(8), bench.read(1));
+    });
+}
+
+#[test]
+fn writes_that_a_reset_behind_the_drivers_back_may_have_lost_are_not_flushed_well() {
+    patient(|bench| {
+        let (mut queue, mut other) = (bench.queue(8), bench.controller.drives()[1].open_queue(8).unwrap());
+        write(&bench, &mut *queue);
+        bench.handle.lose_power();
+        // Whoever finds the reset, and whoever has written.
+        succeed(&mut *other, bench.read(1));
+        queue.submit(Request::flush(2)).unwrap();
+        assert_eq!(finish(&mut *queue).of(2), Err(IoError::Transport));
+        let error = queue.tick(Instant::now()).unwrap_err();
+        assert!(matches!(&error, Error::Fatal(text) if text.contains("open the controller again")), "{error}");
+    });
+}
+
+#[test]
+fn a_reset_behind_a_flush_costs_nothing() {
+    patient(|bench| {
+        let mut queue = bench.queue(8);
+        write(&bench, &mut *queue);
+        succeed(&mut *queue, Request::flush(2));
+        bench.handle.lose_power();
+        assert_eq!(execute(&mut *queue, Request::flush(2)).0, Ok(()));
+        write(&bench, &mut *queue);
+        assert_eq!(execute(&mut *queue, Request::flush(2)).0, Ok(()));
+    });
+}
