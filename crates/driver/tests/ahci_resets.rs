@@ -10,6 +10,8 @@ use ring3_device::Error;
 use ring3_driver::Interrupts;
 use ring3_driver::ata::{Level, Options};
 use ring3_model::Timing;
+use ring3_model::fault::{Action, Rule};
+use ring3_spec::ata::opcode;
 
 /// A part of the time-out of these tests' requests that no busy machine needs for a look at a register.
 const SOON: Duration = Duration::from_secs(15);
@@ -98,5 +100,22 @@ fn a_reset_behind_a_flush_costs_nothing() {
         assert_eq!(execute(&mut *queue, Request::flush(2)).0, Ok(()));
         write(&bench, &mut *queue);
         assert_eq!(execute(&mut *queue, Request::flush(2)).0, Ok(()));
+    });
+}
+
+#[test]
+fn a_failure_that_is_found_behind_a_reset_ends_its_request_once() {
+    patient(|bench| {
+        bench.handle.set_timing(Timing::Held);
+        bench.handle.plan().add(Rule::io(Action::Error(0x40), opcode::READ_DMA));
+        let mut queue = bench.queue(8);
+        (0..2).for_each(|token| queue.submit(bench.read(token)).unwrap());
+        queue.ring();
+        // The failure's frame is in memory.
+        bench.handle.set_timing(Timing::Inline);
+        bench.handle.reset_function();
+        let outcome = finish(&mut *queue);
+        assert!(outcome.completions.len() == 2 && outcome.took < SOON, "{:?}", outcome.took);
+        assert_eq!(outcome.of(1), Ok(()));
     });
 }

@@ -132,7 +132,6 @@ impl PortQueue {
                 self.recover(held, held, IoError::Transport, "its link was lost")
             }
             Trouble::Reset(why) => {
-                let _ = self.shared.reset(self.port.generation, &why.to_string());
                 let held = self.withdraw();
                 self.recover(held, held, IoError::Transport, &why.to_string())
             }
@@ -162,7 +161,7 @@ impl PortQueue {
         }
         let shared = self.shared.clone();
         let order = lock(&shared.order);
-        let in_step = shared.generation() == self.port.generation;
+        let in_step = shared.generation() == self.port.generation && shared.hba.running(self.port.index()).is_ok();
         let restarted = if in_step { self.port.restart() } else { Err(Error::Fatal("the controller was reset".into())) };
         let culprit = match restarted {
             Ok(()) if !queued => Ok((held.trailing_zeros() as u8, failure)),

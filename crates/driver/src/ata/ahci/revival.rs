@@ -44,6 +44,14 @@ impl PortQueue {
                 drop(order);
                 return shared.alive().map(|()| Revived::Nobody);
             }
+            if self.port.generation == generation
+                && let Err(reset) = shared.hba.running(self.port.index())
+            {
+                // Before the controller is taken over again, the registers of its ports mean nothing.
+                drop(order);
+                shared.reset(generation, &reset.to_string())?;
+                continue;
+            }
             tracing::warn!("{} port {}: {why}: resetting the drive", shared.device.name(), self.port.index());
             let result = self.relink(generation);
             let proven = result.is_ok() || self.port.stop().is_ok();
