@@ -6,6 +6,7 @@ use anyhow::Context;
 use ring3_backend::{OpenOptions, Uri, class_of};
 use ring3_device::Error;
 use ring3_driver::ata::{Controller, Flush, Member, Options};
+use ring3_driver::registry::Driver;
 use serde_json::{Value, json};
 
 use crate::controller::Asked;
@@ -30,7 +31,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Page::Id = args.page;
     let uri = args.asked.device("vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, sim:ahci or sim:ide")?;
     let memory = args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
-    let memory = OpenOptions { below: ring3_host::open::reach(class_of(uri)), ..memory };
+    let driver = class_of(uri).and_then(|class| Driver::of_class(class, None));
+    let memory = OpenOptions { below: driver.map_or(u64::MAX, Driver::reach), ..memory };
     let answer = ask(uri, memory).with_context(|| uri.to_string())?;
     args.asked.print(&answer);
     Ok(ExitCode::SUCCESS)

@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 
 pub mod ata;
-pub mod class;
 pub mod edu;
 mod interrupts;
 pub mod nvme;
 mod patience;
+pub mod registry;
 
 pub use interrupts::Interrupts;

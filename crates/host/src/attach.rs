@@ -38,7 +38,7 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
         Source::Null { bytes, block_size } => {
             let disk = Null::new(*block_size, bytes.checked_div(u64::from(*block_size)).unwrap_or(0), options.buffer_bytes());
             let disk = disk.map_err(|error| Error::Device { device: source.name(), source: error })?;
-            Ok(Attached { disks: vec![Arc::new(disk)], monitor: None, left_out: Vec::new() })
+            Ok(Attached { disks: vec![Arc::new(disk)], driven: None, refused: Vec::new() })
         }
         Source::Device(claim) => {
             let mut attached = claim.start(&needs(options, 1))?;
@@ -80,7 +80,8 @@ mod tests {
     use super::*;
 
     fn attach_sim(uri: &str, namespace: Option<u32>, options: &ublk::Options) -> Result<Attached, Error> {
-        let claim = Claim { part: namespace, ..Claim::new(uri.parse().unwrap()) };
+        let mut claim = Claim::new(uri.parse().unwrap());
+        claim.settings.part = namespace;
         let source = Source::Device(claim);
         attach(&source, options)
     }

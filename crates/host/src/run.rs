@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attach::{Source, attach};
 use crate::disks::Disks;
-use crate::open::{Attached, Monitor};
+use crate::open::{Attached, Driven};
 use crate::ready::write_within;
 use crate::report::{Milestones, Report};
 use crate::signals::{Signals, Wishes};
@@ -87,11 +87,11 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     let doubts = process::prepare(&keep)?;
     let since = Instant::now();
     let exports = ublk::Options { queues: options.ublk.queues.min(processors()), ..options.ublk };
-    let Attached { disks, monitor, .. } = attach(source, &exports)?;
+    let Attached { disks, driven, .. } = attach(source, &exports)?;
     let attached = since.elapsed();
     let disks = Disks::export(disks, &exports, since)?;
     let times = Milestones { attached, ready: Some(since.elapsed()) };
-    let mut host = Host { name: source.name(), disks, monitor, times, signals, options, stop: Stop::No, failure: None };
+    let mut host = Host { name: source.name(), disks, driven, times, signals, options, stop: Stop::No, failure: None };
     host.announce()?;
     doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
     let ending = host.serve();
@@ -130,7 +130,7 @@ struct Woken {
 struct Host {
     name: String,
     disks: Disks,
-    monitor: Option<Box<dyn Monitor>>,
+    driven: Option<Driven>,
     times: Milestones,
     signals: Signals,
     options: Options,
@@ -170,8 +170,8 @@ impl Host {
                 Stop::No => LOOK,
                 _ => RETRY,
             })?;
-            if let Some(monitor) = self.monitor.as_ref().filter(|_| looked.elapsed() >= LOOK) {
-                monitor.look();
+            if let Some(driven) = self.driven.as_ref().filter(|_| looked.elapsed() >= LOOK) {
+                driven.log_events();
                 looked = Instant::now();
             }
             if woken.wanted_back && self.has_bus_error() {
@@ -249,7 +249,8 @@ impl Host {
     /// Waits for a signal, the end of an export or the removal of the device.
     fn wait(&self, timeout: Duration) -> Result<Woken, Error> {
         let ended = self.disks.ended();
-        let calls = self.monitor.iter().flat_map(|monitor| [monitor.removal(), monitor.bus_errors()]).flatten();
+        let devices = self.driven.iter().map(Driven::device);
+        let calls = devices.flat_map(|device| [device.removal(), device.bus_errors()]).flatten();
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         fds.extend(ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         fds.extend(calls.map(|irq| PollFd::new(irq, PollFlags::IN)));
@@ -265,7 +266,7 @@ impl Host {
 
     /// Whether the bus has reported an error of the device that it cannot correct.
     fn has_bus_error(&self) -> bool {
-        let errors = self.monitor.as_ref().and_then(|monitor| monitor.bus_errors());
+        let errors = self.driven.as_ref().and_then(|driven| driven.device().bus_errors());
         errors.is_some_and(|errors| errors.take().is_ok_and(|count| count > 0))
     }
 

@@ -9,6 +9,7 @@ use ring3_class::block::{Disk, Null};
 use ring3_device::{Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};
+use ring3_driver::registry::Settings;
 use ring3_host::open::{Claim, Needs};
 
 use crate::protection::Protection;
@@ -33,7 +34,8 @@ pub fn open_disk(uri: &str, buffers: usize, waiting: Waiting, protection: Protec
         Waiting::Polled => (Interrupts::Polled, None),
         Waiting::Interrupt(poll) => (Interrupts::Auto, Some(poll)),
     };
-    let claim = Claim { unprotected: protection.unprotected, interrupts, ..Claim::new(uri.parse()?) };
+    let settings = Settings { interrupts, ..Settings::default() };
+    let claim = Claim { unprotected: protection.unprotected, settings, ..Claim::new(uri.parse()?) };
     let needs = Needs { queues: 1, arena: buffers, max_transfer: None, poll };
     claim.open(&needs)?.disks.into_iter().next().with_context(|| format!("{uri} has no disk that can be used"))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use ring3_backend::Uri;
 use ring3_class::block::{Disk, Info};
+use ring3_driver::registry::Settings;
 use ring3_host::open::{Attached, Claim, Needs};
 
 use crate::interrupt::Interrupt;
@@ -39,9 +40,12 @@ impl Target {
     pub fn attach(&self, queues: u16, buffers: usize) -> Result<Attached> {
         let claim = Claim {
             unprotected: self.protection.unprotected,
-            part: self.namespace.or(self.drive),
-            interrupts: self.irq.into(),
-            level: self.transfer.into(),
+            settings: Settings {
+                part: self.namespace.or(self.drive),
+                interrupts: self.irq.into(),
+                level: self.transfer.into(),
+                ..Settings::default()
+            },
             ..Claim::new(self.device.clone())
         };
         // Rings and address lists of the queues, copy buffers of foreign memory, administration.

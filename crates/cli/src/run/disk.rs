@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ring3_backend::Uri;
+use ring3_driver::registry::Settings;
+use ring3_driver::{ata, nvme};
 use ring3_export::ublk;
 use ring3_host::attach::Source;
-use ring3_host::open::{Claim, Driver};
+use ring3_host::open::Claim;
 use ring3_host::{Ending, Options, Ready};
 
 use crate::interrupt::Interrupt;
@@ -132,10 +134,8 @@ pub struct AtaArgs {
 pub fn run_ata(args: AtaArgs) -> anyhow::Result<ExitCode> {
     let claim = Claim {
         unprotected: args.protection.unprotected,
-        driver: Some(Driver::Ata),
-        part: args.drive,
-        interrupts: args.irq.into(),
-        level: args.transfer.into(),
+        family: Some(ata::AHCI.family),
+        settings: Settings { part: args.drive, interrupts: args.irq.into(), level: args.transfer.into(), ..Settings::default() },
         ..Claim::new(args.device)
     };
     run(&Source::Device(claim), args.export)
@@ -145,9 +145,8 @@ pub fn run_ata(args: AtaArgs) -> anyhow::Result<ExitCode> {
 pub fn run_nvme(args: NvmeArgs) -> anyhow::Result<ExitCode> {
     let claim = Claim {
         unprotected: args.protection.unprotected,
-        driver: Some(Driver::Nvme),
-        part: args.namespace,
-        interrupts: args.irq.into(),
+        family: Some(nvme::DRIVER.family),
+        settings: Settings { part: args.namespace, interrupts: args.irq.into(), ..Settings::default() },
         ..Claim::new(args.device)
     };
     run(&Source::Device(claim), args.export)

@@ -3,24 +3,13 @@
 use std::sync::Arc;
 
 use ring3_class::block::Disk;
-use ring3_device::irq::{Irq, IrqKind};
+use ring3_device::irq::IrqKind;
 use ring3_device::{Device, Error};
 use ring3_spec::ide::DRIVES;
-use ring3_spec::{ahci as ahci_spec, ide as ide_spec};
 
+use super::AHCI;
 use super::{Identity, Options, ahci, ide};
-use crate::class;
-
-/// PCI class of a Serial ATA controller, whatever its interface; and of a RAID controller. [PCI appendix D]
-const SERIAL_ATA: u32 = 0x01_06_00;
-const RAID: u32 = 0x01_04_00;
-/// Selects base class and sub-class.
-const KIND: u32 = 0xff_ff_00;
-
-/// Whether a function of `class` (24 bits) is a controller that is driven here.
-pub fn drives_class(class: u32) -> bool {
-    class == ahci_spec::CLASS || class & KIND == ide_spec::CLASS
-}
+use crate::registry::Driver;
 
 /// A controller of ATA drives.
 pub enum Controller {
@@ -45,15 +34,9 @@ pub struct Member<'a> {
 impl Controller {
     /// Takes the function over by the interface that its class names, and looks for its drives.
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
-        let class = class::of(&*device)?;
-        match class & KIND {
-            ide_spec::CLASS => ide::Controller::open(device, options).map(Self::Ide),
-            _ if class == ahci_spec::CLASS => ahci::Controller::open(device, options).map(Self::Ahci),
-            RAID | SERIAL_ATA => Err(Error::Unsupported(format!(
-                "{}: its class {class:#08x} is no AHCI interface; if its firmware offers AHCI for it instead of RAID, choose that",
-                device.name()
-            ))),
-            _ => Err(class::misfit(&*device, class)),
+        match Driver::of(&*device, Some(AHCI.family))?.name {
+            name if name == AHCI.name => ahci::Controller::open(device, options).map(Self::Ahci),
+            _ => ide::Controller::open(device, options).map(Self::Ide),
         }
     }
 
@@ -108,22 +91,6 @@ impl Controller {
         match self {
             Self::Ide(controller) => controller.interrupts(),
             Self::Ahci(controller) => controller.interrupts(),
-        }
-    }
-
-    /// Signalled when the bus reports an error of the function that it cannot correct; `None` where the backend cannot know.
-    pub fn bus_errors(&self) -> Option<&Irq> {
-        match self {
-            Self::Ide(controller) => controller.bus_errors(),
-            Self::Ahci(controller) => controller.bus_errors(),
-        }
-    }
-
-    /// Signalled when the platform wants the function back; `None` where the backend cannot know.
-    pub fn removal(&self) -> Option<&Irq> {
-        match self {
-            Self::Ide(controller) => controller.removal(),
-            Self::Ahci(controller) => controller.removal(),
         }
     }
 }

@@ -21,10 +21,12 @@ pub mod ide;
 
 mod command;
 mod controller;
+mod driver;
 mod identity;
 mod options;
 mod status;
 
-pub use controller::{Controller, Member, drives_class};
+pub use controller::{Controller, Member};
+pub use driver::{AHCI, IDE};
 pub use identity::{Flush, Identity};
 pub use options::{Level, Options};

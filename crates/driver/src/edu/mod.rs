@@ -6,6 +6,7 @@
 //! # Trust    What the device says is input: it decides nothing but whether a wait is over.
 //! # Waiting  Every wait takes a [`Deadline`]; by interrupt if one is enabled, by looking if not.
 
+mod driver;
 mod self_test;
 
 use std::sync::Arc;
@@ -15,8 +16,7 @@ use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Deadline, Device, Error, Registers, poll_until};
 use ring3_spec::edu as spec;
 
-use crate::class;
-
+pub use driver::DRIVER;
 pub use self_test::{Fact, self_test};
 
 /// Device addresses that the device reaches: it drives 28 lines. Its arena must lie below.
@@ -36,10 +36,7 @@ pub struct Edu {
 impl Edu {
     /// Takes `device`, makes sure that it is one, and lets it reach its arena.
     pub fn attach(device: Arc<dyn Device>) -> Result<Self, Error> {
-        let class = class::of(&*device)?;
-        if class::ids(&*device) != (spec::VENDOR, spec::DEVICE) {
-            return Err(class::misfit(&*device, class));
-        }
+        DRIVER.check(&*device)?;
         let registers = Registers::new(device.bar(0)?, 0x100)?;
         if registers.read_alive(spec::IDENTIFICATION)? & 0xff != SIGNATURE {
             return Err(Error::Protocol(format!("{} does not identify itself as the teaching device", device.name())));

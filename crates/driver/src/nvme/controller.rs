@@ -10,8 +10,9 @@ use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::feature::{self, AsyncEvents, QueueCounts};
 use ring3_spec::nvme::identify::{self, NvmLimits, cns};
 use ring3_spec::nvme::registers::{Cap, VS, doorbells_end};
-use ring3_spec::nvme::{CLASS, Submission, log};
+use ring3_spec::nvme::{Submission, log};
 
+use super::DRIVER;
 use super::admin::Admin;
 use super::event::Event;
 use super::identity::{Identity, Traits};
@@ -20,7 +21,6 @@ use super::interrupts::Vectors;
 use super::namespace::Namespace;
 use super::options::Options;
 use super::reset::Life;
-use crate::class;
 
 /// An NVMe controller that takes commands.
 ///
@@ -52,10 +52,7 @@ impl Controller {
     /// Fails with [`Error::Timeout`] if it does not start or stop within CAP.TO, with [`Error::Unsupported`] if it lacks what the
     /// driver needs. Namespaces that cannot be disks are no failure: see [`refused`](Self::refused).
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
-        match class::of(&*device)? {
-            CLASS => {}
-            other => return Err(class::misfit(&*device, other)),
-        }
+        DRIVER.check(&*device)?;
         let registers = Registers::new(device.bar(0)?, doorbells_end(1, 0))?;
         let cap = init::capabilities(&registers)?;
         let queues = queues_in_bar(&registers, cap, options.max_queues)?;
@@ -161,16 +158,6 @@ impl Controller {
     /// The interrupt that says that there may be [`events`](Self::events); `None` if the admin queue has none of its own.
     pub fn irq(&self) -> Option<&Irq> {
         self.shared.vectors.of_admin().map(|irq| &**irq)
-    }
-
-    /// Signalled when the bus reports an error of the function that it cannot correct; `None` where the backend cannot know.
-    pub fn bus_errors(&self) -> Option<&Irq> {
-        self.shared.device.bus_errors()
-    }
-
-    /// Signalled when the platform wants the function back; `None` where the backend cannot know.
-    pub fn removal(&self) -> Option<&Irq> {
-        self.shared.device.removal()
     }
 
     /// Completions of admin commands that were not in flight, since the start.

@@ -31,6 +31,7 @@ mod cache;
 mod command;
 mod controller;
 mod discovery;
+mod driver;
 mod event;
 mod identity;
 mod init;
@@ -46,6 +47,7 @@ mod slots;
 mod status;
 
 pub use controller::Controller;
+pub use driver::DRIVER;
 pub use event::Event;
 pub use identity::Identity;
 pub use namespace::Namespace;

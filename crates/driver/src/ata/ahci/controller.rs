@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_class::block::Info;
-use ring3_device::irq::{Irq, IrqKind};
+use ring3_device::irq::IrqKind;
 use ring3_device::{Device, Error};
 use ring3_spec::ahci;
 
@@ -115,16 +115,6 @@ impl Controller {
     /// How completions are signalled; `None` if they are looked for.
     pub fn interrupts(&self) -> Option<IrqKind> {
         self.shared.vector.kind()
-    }
-
-    /// Signalled when the bus reports an error of the function that it cannot correct; `None` where the backend cannot know.
-    pub fn bus_errors(&self) -> Option<&Irq> {
-        self.shared.device.bus_errors()
-    }
-
-    /// Signalled when the platform wants the function back; `None` where the backend cannot know.
-    pub fn removal(&self) -> Option<&Irq> {
-        self.shared.device.removal()
     }
 
     /// Resets the controller and all ports. Queues take their requests back and repeat them.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ring3_device::irq::{Irq, IrqKind};
+use ring3_device::irq::IrqKind;
 use ring3_device::{Device, Error, Registers};
 use ring3_spec::ide::{BUS_MASTER_BAR, BusMasterCommand, CHANNELS, DRIVES, Interface, bus_master};
 
@@ -95,16 +95,6 @@ impl Controller {
     /// What is there and cannot be used, by name, and why.
     pub fn refused(&self) -> &[(String, Error)] {
         &self.refused
-    }
-
-    /// Signalled when the bus reports an error of the function that it cannot correct; `None` where the backend cannot know.
-    pub fn bus_errors(&self) -> Option<&Irq> {
-        self.shared.function.device.bus_errors()
-    }
-
-    /// Signalled when the platform wants the function back; `None` where the backend cannot know.
-    pub fn removal(&self) -> Option<&Irq> {
-        self.shared.function.device.removal()
     }
 
     /// How ends of commands are signalled; `None` if they are found by looking.

@@ -1,0 +1,56 @@
+//! Controllers of ATA drives in the registry.
+
+use std::sync::Arc;
+
+use ring3_device::{Device, Error};
+use ring3_spec::{ahci as ahci_spec, ide as ide_spec};
+
+use super::{Controller, Options};
+use crate::registry::{self, Driver, Match, Offer, Opened, Settings};
+
+/// The driver of AHCI controllers: each drive is a disk.
+pub static AHCI: Driver = Driver {
+    name: "ahci",
+    family: "ata",
+    what: "an AHCI controller",
+    commands: "ring3 run ata, ring3 ata id",
+    matches: Match::Class { code: ahci_spec::CLASS, mask: 0xff_ff_ff },
+    address_bits: 64,
+    manifest: include_str!("ahci/manifest.toml"),
+    open: Some(open),
+};
+
+/// The driver of PCI IDE controllers, whatever their interface: each drive is a disk. [PCI-IDE 2.0]
+pub static IDE: Driver = Driver {
+    name: "ide",
+    family: "ata",
+    what: "an IDE controller",
+    commands: "ring3 run ata, ring3 ata id",
+    matches: Match::Class { code: ide_spec::CLASS, mask: ide_spec::CLASS_MASK },
+    address_bits: 32,
+    manifest: include_str!("ide/manifest.toml"),
+    open: Some(open),
+};
+
+fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
+    let usual = Options::default();
+    let options = Options {
+        interrupts: settings.interrupts,
+        level: settings.level,
+        max_transfer: settings.max_transfer,
+        poll: settings.poll.unwrap_or(usual.poll),
+        ..usual
+    };
+    let controller = Controller::open(device, options)?;
+    let (offers, refused) = match settings.part {
+        Some(place) => (vec![Offer::Disk(controller.disk(place)?)], Vec::new()),
+        None => (
+            controller.members().into_iter().map(|member| Offer::Disk(member.disk)).collect(),
+            controller.refused().iter().map(|(drive, error)| format!("drive {drive} is left out: {error}")).collect(),
+        ),
+    };
+    Ok(Opened { offers, refused, controller: Box::new(controller) })
+}
+
+/// An ATA controller reports nothing by itself: what its drives meet, they log.
+impl registry::Controller for Controller {}

@@ -1,0 +1,47 @@
+//! NVMe controllers in the registry.
+
+use std::sync::Arc;
+
+use ring3_device::{Device, Error};
+use ring3_spec::nvme::CLASS;
+
+use super::{Controller, Options};
+use crate::registry::{self, Driver, Match, Offer, Opened, Settings};
+
+/// The driver of NVMe controllers: each namespace is a disk.
+pub static DRIVER: Driver = Driver {
+    name: "nvme",
+    family: "nvme",
+    what: "an NVMe controller",
+    commands: "ring3 run nvme, ring3 nvme id",
+    matches: Match::Class { code: CLASS, mask: 0xff_ff_ff },
+    address_bits: 64,
+    manifest: include_str!("manifest.toml"),
+    open: Some(open),
+};
+
+fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
+    let usual = Options::default();
+    let options = Options {
+        interrupts: settings.interrupts,
+        max_queues: settings.queues,
+        max_transfer: settings.max_transfer,
+        poll: settings.poll.unwrap_or(usual.poll),
+        ..usual
+    };
+    let controller = Controller::open(device, options)?;
+    let (offers, refused) = match settings.part {
+        Some(id) => (vec![Offer::Disk(controller.disk(id)?)], Vec::new()),
+        None => (
+            controller.namespaces().iter().map(|namespace| Offer::Disk(Arc::new(namespace.clone()))).collect(),
+            controller.refused().iter().map(|(id, error)| format!("namespace {id} is left out: {error}")).collect(),
+        ),
+    };
+    Ok(Opened { offers, refused, controller: Box::new(controller) })
+}
+
+impl registry::Controller for Controller {
+    fn poll_events(&self) -> Result<Vec<String>, Error> {
+        Ok(self.events()?.iter().map(ToString::to_string).collect())
+    }
+}

@@ -1,0 +1,194 @@
+//! The drivers as data: which functions each drives, what it needs of them, and how it starts. Whoever has a device and a registry needs to
+//! know no driver by name.
+//!
+//! The manifest beside each driver says the same for its sandbox; a test compares the two.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring3_class::block::Disk;
+use ring3_device::{Device, Error};
+use ring3_spec::pci;
+
+use crate::{Interrupts, ata, edu, nvme};
+
+/// All drivers.
+pub static DRIVERS: [&Driver; 4] = [&nvme::DRIVER, &ata::AHCI, &ata::IDE, &edu::DRIVER];
+
+/// One driver.
+pub struct Driver {
+    /// Its name, and its manifest's.
+    pub name: &'static str,
+    /// The word by which users call it and its like: `ring3 run FAMILY`.
+    pub family: &'static str,
+    /// What it drives, in messages.
+    pub what: &'static str,
+    /// Commands for it, in messages.
+    pub commands: &'static str,
+    /// The functions that it drives.
+    pub matches: Match,
+    /// Address lines that its devices drive, at least: the arena must lie below 2 to the power of that.
+    pub address_bits: u32,
+    /// The manifest, a TOML document.
+    pub manifest: &'static str,
+    /// Takes a function over and starts it; `None` for a driver that offers nothing to others.
+    pub open: Option<Open>,
+}
+
+/// Takes a function over and starts it.
+pub type Open = fn(Arc<dyn Device>, &Settings) -> Result<Opened, Error>;
+
+/// Which functions a driver drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// By class codes (24 bits: base class, sub-class, interface) that agree with `code` in the bits of `mask`. [PCI 6.2.1]
+    Class {
+        /// The code.
+        code: u32,
+        /// The bits that count.
+        mask: u32,
+    },
+    /// By ids, where the class says nothing. [PCI 6.2.1]
+    Ids {
+        /// Vendor.
+        vendor: u16,
+        /// Device.
+        device: u16,
+    },
+}
+
+/// What a function says about itself in its configuration space. [PCI 6.2.1]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    vendor: u16,
+    device: u16,
+    class: u32,
+}
+
+/// What the user of a device wants. A driver takes what means something to it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How the device signals.
+    pub interrupts: Interrupts,
+    /// Queues that will be open at the same time, of all offers together.
+    pub queues: u16,
+    /// Most bytes of one request, if it is known.
+    pub max_transfer: Option<u32>,
+    /// How long a wait polls at most before it sleeps; the driver's usual time if `None`.
+    pub poll: Option<Duration>,
+    /// The best way in which an ATA drive may move its data.
+    pub level: ata::Level,
+    /// The one offer that is wanted, by its number; all if `None`.
+    pub part: Option<u32>,
+}
+
+impl Default for Settings {
+    /// Everything that there is, as fast as it goes.
+    fn default() -> Self {
+        let (interrupts, level) = (Interrupts::Auto, ata::Level::Queued);
+        Self { interrupts, queues: 1, max_transfer: None, poll: None, level, part: None }
+    }
+}
+
+/// A device that is driven.
+pub struct Opened {
+    /// What it offers.
+    pub offers: Vec<Offer>,
+    /// What of it cannot be used, and why.
+    pub refused: Vec<String>,
+    /// The whole of it.
+    pub controller: Box<dyn Controller>,
+}
+
+/// What a part of a device is to those who use it.
+pub enum Offer {
+    /// A disk.
+    Disk(Arc<dyn Disk>),
+}
+
+/// A device apart from what it offers.
+pub trait Controller: Send {
+    /// What it has reported by itself since the last call, in words; asks it, and returns soon.
+    fn poll_events(&self) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
+}
+
+impl Driver {
+    /// The driver for functions of `class` (24 bits), among those of `family` if one is named.
+    pub fn of_class(class: u32, family: Option<&str>) -> Option<&'static Self> {
+        Self::find(family, |matches| matches.has_class(class))
+    }
+
+    /// The driver for `device`, or an error that says which command fits it. A driver looks at that before it looks at a register: those of
+    /// another device mean something else, and where that device has nothing it answers all ones, like one that is gone.
+    pub fn of(device: &dyn Device, family: Option<&str>) -> Result<&'static Self, Error> {
+        let identity = Identity::read(device)?;
+        Self::find(family, |matches| matches.has(identity)).ok_or_else(|| misfit(device.name(), identity))
+    }
+
+    /// Takes `device` over and starts it, by the driver of `family`, if one is named, that fits it and offers something.
+    pub fn open(device: Arc<dyn Device>, family: Option<&str>, settings: &Settings) -> Result<Opened, Error> {
+        let open = Self::of(&*device, family)?.open;
+        match open {
+            Some(open) => open(device, settings),
+            None => Err(misfit(device.name(), Identity::read(&*device)?)),
+        }
+    }
+
+    /// Where the device addresses end that its devices reach.
+    pub fn reach(&self) -> u64 {
+        1u64.checked_shl(self.address_bits).unwrap_or(u64::MAX)
+    }
+
+    /// Fails if `device` is none of its functions; says which driver fits.
+    pub(crate) fn check(&self, device: &dyn Device) -> Result<(), Error> {
+        let identity = Identity::read(device)?;
+        if self.matches.has(identity) { Ok(()) } else { Err(misfit(device.name(), identity)) }
+    }
+
+    fn find(family: Option<&str>, is_its: impl Fn(Match) -> bool) -> Option<&'static Self> {
+        DRIVERS.into_iter().find(|driver| is_its(driver.matches) && family.is_none_or(|family| driver.family == family))
+    }
+}
+
+impl Match {
+    fn has(self, identity: Identity) -> bool {
+        match self {
+            Self::Class { .. } => self.has_class(identity.class),
+            Self::Ids { vendor, device } => (vendor, device) == (identity.vendor, identity.device),
+        }
+    }
+
+    fn has_class(self, class: u32) -> bool {
+        matches!(self, Self::Class { code, mask } if class & mask == code)
+    }
+}
+
+impl Identity {
+    /// [`Error::Gone`] if `device` answers nothing.
+    fn read(device: &dyn Device) -> Result<Self, Error> {
+        let (ids, class) = (device.config_read(pci::VENDOR_ID, 4), device.config_read(pci::REVISION, 4));
+        if ids == u32::MAX || class == u32::MAX {
+            return Err(Error::Gone);
+        }
+        Ok(Self { vendor: ids as u16, device: (ids >> 16) as u16, class: class >> 8 })
+    }
+}
+
+/// A Serial ATA controller, whatever its interface, and a RAID controller. [PCI appendix D]
+const NO_AHCI: [u32; 2] = [0x01_06_00, 0x01_04_00];
+
+/// The error for a function that the driver in question does not drive: what fits it.
+fn misfit(name: &str, identity: Identity) -> Error {
+    let Identity { vendor, device, class } = identity;
+    Error::Unsupported(match Driver::find(None, |matches| matches.has(identity)) {
+        Some(Driver { what, family, commands, .. }) => format!("{name}: it is {what}, whose driver is {family}: {commands}"),
+        None if NO_AHCI.contains(&(class & 0xff_ff_00)) => format!(
+            "{name}: its class {class:#08x} is no AHCI interface; if its firmware offers AHCI for it instead of RAID, choose that"
+        ),
+        None => format!(
+            "{name}: no driver of ring3 fits it ({vendor:04x}:{device:04x}, class {class:#08x}); ring3 run --help names what there is"
+        ),
+    })
+}
