@@ -170,7 +170,7 @@ fn a_storm_raises_the_vector_again_and_again() {
 
 #[test]
 fn a_storm_holds_the_pin_asserted() {
-    let mut client = Client::ready_with("sim:nvme,vectors=0,fault=storm/2000:flush", Some((IrqKind::Intx, 1)), 0);
+    let mut client = Client::ready_with("sim:nvme,vectors=0,fault=storm/10000000:flush", Some((IrqKind::Intx, 1)), 0);
     flush(&mut client);
     client.wait(false);
     let mut fired = 0;
