@@ -1,4 +1,4 @@
-//! Configuration space in a file: VFIO's region, or sysfs' `config`.
+//! Configuration space, wherever its bytes are: in VFIO's region, in sysfs' `config`, behind a socket.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,12 +9,25 @@ use ring3_spec::pci;
 
 use crate::filter::Filter;
 
-/// The configuration space of one function. Reads are free; a driver's writes leave alone what belongs to the backend.
-pub(crate) struct ConfigSpace {
-    name: String,
+/// Where the bytes are.
+pub(crate) trait Store: Send + Sync {
+    /// Reads at `offset`; false if there is nothing, or nothing any more.
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> bool;
+    /// Writes at `offset`.
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// A part of a file.
+pub(crate) struct InFile {
     file: OwnedFd,
     start: u64,
     size: u64,
+}
+
+/// The configuration space of one function. Reads are free; a driver's writes leave alone what belongs to the backend.
+pub(crate) struct ConfigSpace<S = InFile> {
+    name: String,
+    store: S,
     filter: Filter,
     /// Held to change COMMAND, which is read and written back.
     command: Mutex<()>,
@@ -23,18 +36,25 @@ pub(crate) struct ConfigSpace {
 impl ConfigSpace {
     /// The `size` bytes of `file` from `start` on; `name` is what the user called the function.
     pub(crate) fn new(name: String, file: OwnedFd, start: u64, size: u64) -> Self {
-        let filter = Filter::new(|offset, width| read(&file, place(start, size, offset, width), width));
-        Self { name, file, start, size, filter, command: Mutex::new(()) }
+        Self::over(name, InFile { file, start, size })
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.store.file.as_fd()
+    }
+}
+
+impl<S: Store> ConfigSpace<S> {
+    /// The bytes in `store`.
+    pub(crate) fn over(name: String, store: S) -> Self {
+        let filter = Filter::new(|offset, width| read(&store, offset, width));
+        Self { name, store, filter, command: Mutex::new(()) }
     }
 
     /// What the user called the function.
     pub(crate) fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The file.
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
     }
 
     /// What belongs to the backend.
@@ -44,7 +64,7 @@ impl ConfigSpace {
 
     /// Reads `width` bytes; all ones where there is nothing.
     pub(crate) fn read(&self, offset: u64, width: usize) -> u32 {
-        read(&self.file, place(self.start, self.size, offset, width), width)
+        read(&self.store, offset, width)
     }
 
     /// Writes for a driver, except what the filter keeps.
@@ -98,27 +118,38 @@ impl ConfigSpace {
 
     fn write_unfiltered(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
         let bytes = value.to_le_bytes();
-        let (Some(bytes), Some(at)) = (bytes.get(..width), place(self.start, self.size, offset, width)) else {
-            return Err(Error::Invalid(format!("{}: {width} bytes of configuration space at {offset:#x}", self.name)));
-        };
-        let failed = |error| Error::os(format!("{}: writing configuration space at {offset:#x}", self.name), error);
-        match rustix::io::pwrite(&self.file, bytes, at).map_err(|error| failed(io::Error::from(error)))? {
-            written if written == width => Ok(()),
-            _ => Err(failed(io::ErrorKind::WriteZero.into())),
+        let bytes = bytes.get(..width).filter(|_| [1, 2, 4].contains(&width));
+        let bytes =
+            bytes.ok_or_else(|| Error::Invalid(format!("{}: {width} bytes of configuration space at {offset:#x}", self.name)))?;
+        self.store
+            .write(offset, bytes)
+            .map_err(|error| Error::os(format!("{}: writing configuration space at {offset:#x}", self.name), error))
+    }
+}
+
+impl InFile {
+    fn place(&self, offset: u64, len: usize) -> Option<u64> {
+        (offset.checked_add(len as u64)? <= self.size).then_some(self.start + offset)
+    }
+}
+
+impl Store for InFile {
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        let len = bytes.len();
+        self.place(offset, len).is_some_and(|at| rustix::io::pread(&self.file, bytes, at) == Ok(len))
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let at = self.place(offset, bytes.len()).ok_or(io::ErrorKind::InvalidInput)?;
+        match rustix::io::pwrite(&self.file, bytes, at)? {
+            written if written == bytes.len() => Ok(()),
+            _ => Err(io::ErrorKind::WriteZero.into()),
         }
     }
 }
 
-fn place(start: u64, size: u64, offset: u64, width: usize) -> Option<u64> {
-    let fits = offset.checked_add(width as u64)? <= size && [1, 2, 4].contains(&width);
-    fits.then_some(start + offset)
-}
-
-fn read(file: &OwnedFd, place: Option<u64>, width: usize) -> u32 {
+fn read(store: &impl Store, offset: u64, width: usize) -> u32 {
     let mut bytes = [0; 4];
-    let (Some(part), Some(at)) = (bytes.get_mut(..width), place) else { return u32::MAX };
-    match rustix::io::pread(file, part, at) {
-        Ok(read) if read == width => u32::from_le_bytes(bytes),
-        _ => u32::MAX,
-    }
+    let Some(part) = bytes.get_mut(..width).filter(|_| [1, 2, 4].contains(&width)) else { return u32::MAX };
+    if store.read(offset, part) { u32::from_le_bytes(bytes) } else { u32::MAX }
 }

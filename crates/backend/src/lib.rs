@@ -7,11 +7,13 @@ mod claim;
 mod config;
 mod filter;
 mod guard;
+mod msix;
 mod open;
 mod ports;
 pub mod qtest;
 pub mod uio;
 pub mod vfio;
+pub mod vfio_user;
 
 pub use open::{class_of, open};
 pub use ring3_device::{OpenOptions, Uri, UriError, parse_size};

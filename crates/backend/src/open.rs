@@ -6,7 +6,7 @@ use ring3_device::{Device, Error};
 use ring3_pci::{Function, Host};
 use ring3_spec::{ahci, ide, nvme};
 
-use crate::{OpenOptions, Uri, qtest, uio, vfio};
+use crate::{OpenOptions, Uri, qtest, uio, vfio, vfio_user};
 
 /// The class code (24 bits) of the function that `uri` names, without claiming it; `None` where nothing but the opened device says.
 ///
@@ -14,6 +14,7 @@ use crate::{OpenOptions, Uri, qtest, uio, vfio};
 pub fn class_of(uri: &Uri) -> Option<u32> {
     match (uri.scheme.as_str(), uri.target.as_str()) {
         ("vfio" | "uio", address) => Function::read(&Host::this(), address.parse().ok()?).ok().map(|function| function.class),
+        ("vfio-user", path) => vfio_user::class_of(path),
         ("sim" | "qtest", "nvme") => Some(nvme::CLASS),
         ("sim" | "qtest", target) if target.ends_with("ahci") => Some(ahci::CLASS),
         ("sim" | "qtest", target) if target.ends_with("ide") => Some(ide::CLASS),
@@ -26,11 +27,9 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
     Ok(match (uri.scheme.as_str(), uri.target.as_str()) {
         ("vfio", _) => Arc::new(vfio::open(uri, options)?),
         ("uio", _) => Arc::new(uio::open(uri, options)?),
+        ("vfio-user", _) => Arc::new(vfio_user::open(uri, options)?),
         ("qtest", _) => Arc::new(qtest::open(uri, options)?),
-        ("sim", "edu") => Arc::new(ring3_model::edu::open(uri, options)?),
-        ("sim", "ahci") => Arc::new(ring3_model::ahci::open(uri, options)?),
-        ("sim", "ide") => Arc::new(ring3_model::ide::open(uri, options)?),
-        ("sim", "nvme") => Arc::new(ring3_model::nvme::open(uri, options)?),
+        ("sim", _) => ring3_model::open(uri, options)?,
         _ => return Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
     })
 }

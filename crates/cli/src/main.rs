@@ -17,6 +17,7 @@ mod facts;
 mod interrupt;
 mod lab;
 mod leave;
+mod model;
 mod nvme;
 mod protection;
 mod run;
@@ -55,6 +56,8 @@ enum Command {
     Devices(devices::Args),
     /// Boot guests under QEMU with the devices of a scenario, and run its steps there.
     Lab(lab::Args),
+    /// Serve a model of a device to drivers in other processes.
+    Model(model::Args),
     /// Ask an NVMe controller what it is and how it is.
     Nvme(nvme::Args),
     /// Run a driver in this process.
@@ -110,6 +113,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(&args),
         Command::Devices(args) => devices::run(args),
         Command::Lab(args) => lab::run(args),
+        Command::Model(args) => model::run(args),
         Command::Nvme(args) => nvme::run(args),
         Command::Run(command) => run::run(command),
         Command::Split(args) => split::run(args),

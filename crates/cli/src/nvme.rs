@@ -33,7 +33,7 @@ enum Page {
 
 /// Asks the controller and prints what it says.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let uri = args.asked.device("vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme or sim:nvme")?;
+    let uri = args.asked.device("vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, vfio-user:PATH or sim:nvme")?;
     let memory = args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
     let answer = ask(args.page, uri, memory).with_context(|| uri.to_string())?;
     args.asked.print(&answer);

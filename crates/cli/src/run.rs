@@ -24,7 +24,7 @@ pub enum Driver {
 
 #[derive(clap::Args)]
 pub struct EduArgs {
-    /// The device: vfio:0000:00:04.0, qtest:edu or sim:edu.
+    /// The device: vfio:0000:00:04.0, qtest:edu, vfio-user:PATH or sim:edu.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]

@@ -59,6 +59,17 @@ pub struct IrqLimits {
     pub msix: u16,
 }
 
+impl IrqLimits {
+    /// How many vectors of `kind` there are.
+    pub fn of(self, kind: IrqKind) -> u16 {
+        match kind {
+            IrqKind::Intx => self.intx,
+            IrqKind::Msi => self.msi,
+            IrqKind::MsiX => self.msix,
+        }
+    }
+}
+
 /// What a backend must be able to do with a vector.
 pub trait IrqControl: Send + Sync {
     /// Holds interrupts of `vector` back. One that comes meanwhile is delivered at [`unmask`](IrqControl::unmask).

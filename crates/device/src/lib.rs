@@ -1,7 +1,7 @@
 //! The one interface between a driver and its device.
 //!
 //! A driver holds its device as `Arc<dyn Device>` and cannot see which backend it runs on: a function claimed through VFIO, a model inside
-//! a QEMU that is driven over its qtest socket, or a model in this process. Only register accesses are hot, and these go through no table
+//! a QEMU that is driven over its qtest socket, a model in this process or in another one. Only register accesses are hot, and these go through no table
 //! of functions where the registers are mapped: [`Bar`] is one type.
 //!
 //! # Trust

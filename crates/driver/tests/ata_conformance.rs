@@ -1,5 +1,7 @@
 //! The suite that every disk passes, on the AHCI driver over each backend that needs no guest.
 
+mod served;
+
 use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri};
@@ -33,6 +35,12 @@ fn by(kind: IrqKind) -> Options {
 
 fn polled() -> Options {
     Options { interrupts: Interrupts::Polled, ..Options::default() }
+}
+
+#[test]
+fn the_model_behind_a_socket_conforms() {
+    served::served("sim:ahci", |uri| conforms(uri, 1, Options::default(), 1000));
+    served::served("sim:ahci,disks=2", |uri| conforms(uri, 2, by(IrqKind::Intx), 100));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The suite that every disk passes, on the NVMe driver over each backend that needs no guest.
 
+mod served;
+
 use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri};
@@ -25,6 +27,12 @@ fn conforms(uri: &str, options: Options, requests: u32) {
 
 fn by(kind: IrqKind) -> Options {
     Options { interrupts: Interrupts::Only(kind), ..Options::default() }
+}
+
+#[test]
+fn the_model_behind_a_socket_conforms() {
+    served::served("sim:nvme", |uri| conforms(uri, Options::default(), 1000));
+    served::served("sim:nvme,namespaces=2,block=4096", |uri| conforms(uri, by(IrqKind::Intx), 200));
 }
 
 #[test]

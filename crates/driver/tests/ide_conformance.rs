@@ -1,5 +1,7 @@
 //! The suite that every disk passes, on the IDE driver over each backend that needs no guest.
 
+mod served;
+
 use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri};
@@ -33,6 +35,12 @@ fn polled() -> Options {
 /// Data moved by the processor, in short transfers because each word is an access.
 fn pio() -> Options {
     Options { level: Level::Pio, max_transfer: Some(16 << 10), ..Options::default() }
+}
+
+#[test]
+fn the_models_behind_a_socket_conform() {
+    served::served("sim:ide", |uri| conforms(uri, Options::default(), 1, 500));
+    served::served("sim:ide,chip=cmd646,disks=3", |uri| conforms(uri, Options::default(), 3, 100));
 }
 
 #[test]

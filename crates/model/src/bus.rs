@@ -109,6 +109,12 @@ impl Bus {
         if self.is_removed() { Ok(()) } else { self.config.write(offset, width, value) }
     }
 
+    /// See [`Config::platform_write`].
+    pub(super) fn platform_write(&self, offset: u64, width: usize, value: u32) {
+        self.config.platform_write(offset, width, value);
+        self.interrupts.disable_pin(self.config.command() & pci::COMMAND_INTX_DISABLE != 0);
+    }
+
     /// Switches one bit of the command register, as the backend does for its user.
     pub(super) fn set_command(&self, bit: u16, on: bool) {
         self.config.set_command(bit, on);

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ring3_device::Error;
 use ring3_device::irq::IrqKind;
@@ -28,6 +28,8 @@ const MSIX_LEN: usize = 12;
 const STATUS_INTERRUPT: u16 = 1 << 3;
 /// COMMAND bits that are the backend's, and all that exist here: decoding, bus mastering, and the pin.
 const OWNED_COMMAND: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
+/// What firmware has switched on before anybody drives the function.
+const DECODING: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY;
 /// Which line the pin is tied to, 8 bits. [PCI 6.2.4]
 const INTERRUPT_LINE: u64 = 0x3c;
 
@@ -35,6 +37,10 @@ pub(super) struct Config {
     image: Mutex<[u8; SIZE]>,
     /// The command register, apart from the image because every access of the model looks at it.
     command: AtomicU16,
+    /// What it holds after power-on.
+    initial: [u8; SIZE],
+    /// Which bits the platform can change, COMMAND's apart.
+    writable: [u8; SIZE],
     /// Bytes that belong to the backend: BARs, MSI, MSI-X.
     owned: Vec<Range<usize>>,
     has_msi: bool,
@@ -54,7 +60,9 @@ impl Config {
         let bars = pci::BAR0 as usize..pci::BAR0 as usize + 24;
         let mut config = Self {
             image: Mutex::new([0; SIZE]),
-            command: AtomicU16::new(pci::COMMAND_IO | pci::COMMAND_MEMORY),
+            command: AtomicU16::new(DECODING),
+            initial: [0; SIZE],
+            writable: writable(identity),
             owned: vec![bars, 0x30..0x34],
             has_msi: identity.msi > 0,
             has_msix: identity.msix.is_some(),
@@ -67,7 +75,32 @@ impl Config {
             config.owned.push(CAP_MSIX_AT..CAP_MSIX_AT + MSIX_LEN);
         }
         config.image = Mutex::new(image);
+        config.initial = image;
         config
+    }
+
+    /// As after power-on.
+    pub(super) fn restore(&self) {
+        *self.image() = self.initial;
+        self.command.store(DECODING, Ordering::Release);
+    }
+
+    /// A write of who stands for the whole platform, a guest's firmware and kernel: all bits that hardware has take it, BARs, MSI and
+    /// MSI-X among them. Nothing here acts on these.
+    pub(super) fn platform_write(&self, offset: u64, width: usize, value: u32) {
+        let Some(range) = checked(offset, width) else { return };
+        let mut image = self.image();
+        for (at, byte) in range.zip(value.to_le_bytes()) {
+            image[at] = image[at] & !self.writable[at] | byte & self.writable[at];
+            if let Some(half) = (at as u64).checked_sub(pci::COMMAND).filter(|half| *half < 2) {
+                let (bits, mask) = (u16::from(byte) << (8 * half), OWNED_COMMAND & 0xff << (8 * half));
+                self.command.store(self.command() & !mask | bits & mask, Ordering::Release);
+            }
+        }
+    }
+
+    fn image(&self) -> MutexGuard<'_, [u8; SIZE]> {
+        self.image.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
@@ -85,7 +118,7 @@ impl Config {
 
     pub(super) fn read(&self, offset: u64, width: usize, interrupts: &Interrupts) -> u32 {
         let Some(range) = checked(offset, width) else { return u32::MAX };
-        let mut image = *self.image.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut image = *self.image();
         let mut status = u16::from_le_bytes([image[pci::STATUS as usize], image[pci::STATUS as usize + 1]]);
         if interrupts.level() {
             status |= STATUS_INTERRUPT;
@@ -118,7 +151,7 @@ impl Config {
                 at if at == pci::COMMAND + 1 => Some(((self.command() >> 8) as u8, (OWNED_COMMAND >> 8) as u8)),
                 // The interrupt line register is a note of the firmware's; everything else is read-only. [PCI 6.2.4]
                 INTERRUPT_LINE => {
-                    self.image.lock().unwrap_or_else(PoisonError::into_inner)[at] = byte;
+                    self.image()[at] = byte;
                     None
                 }
                 _ => None,
@@ -141,6 +174,28 @@ fn checked(offset: u64, width: usize) -> Option<Range<usize>> {
 
 fn put(image: &mut [u8; SIZE], at: usize, bytes: &[u8]) {
     image[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// The bits that hardware lets the platform change. [PCI 6.2.5.1, 6.8.1, 6.8.2]
+fn writable(identity: &Identity) -> [u8; SIZE] {
+    let mut mask = [0; SIZE];
+    mask[INTERRUPT_LINE as usize] = 0xff;
+    for bar in &identity.bars {
+        let kind: u32 = if bar.ports { 3 } else { 15 };
+        let size = u32::try_from(bar.len - 1).unwrap_or(u32::MAX);
+        put(&mut mask, pci::BAR0 as usize + usize::from(bar.index) * 4, &(!size & !kind).to_le_bytes());
+    }
+    if identity.msi > 0 {
+        // Enable and how many; address, data, masks.
+        mask[CAP_MSI_AT + 2] = 0x71;
+        mask[CAP_MSI_AT + 4..CAP_MSI_AT + 14].fill(0xff);
+        mask[CAP_MSI_AT + 16..CAP_MSI_AT + 20].fill(0xff);
+    }
+    if identity.msix.is_some() {
+        // Enable, and the mask of all.
+        mask[CAP_MSIX_AT + 3] = 0xc0;
+    }
+    mask
 }
 
 /// Where the firmware of a real machine would have put it: any address does, as nobody reaches a model by address.

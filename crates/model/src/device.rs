@@ -1,6 +1,7 @@
 //! A device around a model: the driver's side of it.
 
 use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -17,6 +18,7 @@ use super::iommu::SimIommu;
 use super::model::{Identity, Model};
 use super::posted::Posted;
 use super::timer::Timer;
+use super::vfio_user::Served;
 
 /// The machine that a simulated device stands in.
 #[derive(Clone, Debug)]
@@ -45,9 +47,9 @@ pub(super) struct Core<M> {
     pub(super) dma: Dma,
     claimed: AtomicBool,
     removal: Irq,
-    pub(super) removal_signal: std::os::fd::OwnedFd,
+    pub(super) removal_signal: OwnedFd,
     bus_errors: Irq,
-    pub(super) bus_error_signal: std::os::fd::OwnedFd,
+    pub(super) bus_error_signal: OwnedFd,
 }
 
 impl<M: Model> Core<M> {
@@ -167,12 +169,7 @@ impl<M: Model> Device for SimDevice<M> {
     }
 
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        let limits = self.irq_limits();
-        let most = match kind {
-            IrqKind::Intx => limits.intx,
-            IrqKind::Msi => limits.msi,
-            IrqKind::MsiX => limits.msix,
-        };
+        let most = self.irq_limits().of(kind);
         if count == 0 || count > most {
             return Err(Error::Unsupported(format!("{}: {count} {kind:?} interrupts, it has {most}", self.name())));
         }
@@ -205,6 +202,40 @@ impl<M: Model> Device for SimDevice<M> {
 
     fn bus_errors(&self) -> Option<&Irq> {
         Some(&self.core.bus_errors)
+    }
+}
+
+impl<M: Model> Served for SimDevice<M> {
+    fn platform_write(&self, offset: u64, width: usize, value: u32) {
+        // Under the model's lock, so that nothing is under way any more when bus mastering is off.
+        let bus = &self.core.bus;
+        let mut model = self.core.model();
+        if !self.core.is_own(offset) || !model.config_write(bus, offset, width, value) {
+            bus.platform_write(offset, width, value);
+        }
+    }
+
+    fn tie(&self, kind: IrqKind, first: u16, signals: Vec<Option<OwnedFd>>) {
+        let _model = self.core.model();
+        self.core.bus.set_command(pci::COMMAND_INTX_DISABLE, kind != IrqKind::Intx);
+        self.core.bus.interrupts.tie(kind, first, signals);
+    }
+
+    fn untie(&self) {
+        self.core.bus.interrupts.disable();
+    }
+
+    fn set_mask(&self, vector: u16, masked: bool) {
+        self.core.bus.interrupts.set_mask(vector.into(), masked);
+    }
+
+    fn restore(&self) {
+        {
+            let _model = self.core.model();
+            self.core.bus.config.restore();
+        }
+        self.core.bus.interrupts.disable();
+        self.core.reset();
     }
 }
 

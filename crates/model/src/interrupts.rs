@@ -50,25 +50,40 @@ impl Interrupts {
 
     /// Enables `count` vectors of `kind` and disables everything else.
     pub(super) fn enable(self: &Arc<Self>, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        let mut state = self.state();
-        let generation = state.generation + 1;
+        let (signals, seen): (Vec<_>, Vec<_>) = (0..count).map(|_| signal()).collect::<Result<_, _>>()?;
+        self.disable();
+        let generation = self.tie(kind, 0, signals.into_iter().map(Some).collect());
         let control: Arc<dyn IrqControl> = Arc::new(Control { interrupts: Arc::clone(self), generation });
-        let mut irqs = Vec::new();
-        let mut vectors = Vec::new();
-        for vector in 0..count {
-            let (signal, seen) = signal()?;
-            irqs.push(Irq::new(seen, kind, vector, Some(Arc::clone(&control))));
-            vectors.push(Vector { signal: Some(signal), masked: false, pending: false });
+        let irq = |(seen, vector)| Irq::new(seen, kind, vector, Some(Arc::clone(&control)));
+        Ok(seen.into_iter().zip(0..).map(irq).collect())
+    }
+
+    /// Delivers nothing any more.
+    pub(super) fn disable(&self) {
+        let mut state = self.state();
+        *state = state.without_vectors();
+    }
+
+    /// Delivers vectors `first` and on of `kind` to `signals`, and holds back those without one; disables every other kind. What was held
+    /// back is delivered. Returns the generation of what is enabled now.
+    pub(super) fn tie(&self, kind: IrqKind, first: u16, signals: Vec<Option<OwnedFd>>) -> u64 {
+        let mut state = self.state();
+        if state.kind != Some(kind) {
+            *state = State { kind: Some(kind), edges: self.edges, ..state.without_vectors() };
         }
-        if kind == IrqKind::MsiX {
-            vectors.resize_with(self.msix_entries.into(), || Vector { signal: None, masked: true, pending: false });
+        let entries = if kind == IrqKind::MsiX { self.msix_entries.into() } else { 0 };
+        let len = state.vectors.len().max(usize::from(first) + signals.len()).max(entries);
+        state.vectors.resize_with(len, || Vector { signal: None, masked: true, pending: false });
+        for (index, signal) in (usize::from(first)..).zip(signals) {
+            state.vectors[index].signal = signal;
+            let masked = state.vectors[index].signal.is_none();
+            state.set_mask(index, masked);
+            // An edge that nobody took is still latched in the interrupt controller.
+            if state.edges && state.levels.get(index).is_some_and(|level| *level) {
+                state.deliver_edge(index);
+            }
         }
-        let (levels, pin_disabled) = (state.levels, state.pin_disabled);
-        *state = State { kind: Some(kind), vectors, levels, pin_disabled, edges: self.edges, generation };
-        // An edge that nobody took is still latched in the interrupt controller.
-        let asserted = (0..PINS).filter(|&pin| levels[pin]);
-        asserted.for_each(|pin| if self.edges { state.deliver_edge(pin) } else { state.deliver_level(pin) });
-        Ok(irqs)
+        state.generation
     }
 
     /// A message of `vector`. Without effect unless MSI or MSI-X is enabled; MSI with fewer vectors than asked for wraps.
@@ -147,6 +162,12 @@ impl Interrupts {
 }
 
 impl State {
+    /// What stays when everything is disabled: the pins, as the model drives them.
+    fn without_vectors(&self) -> Self {
+        let Self { levels, pin_disabled, edges, generation, .. } = *self;
+        Self { kind: None, vectors: Vec::new(), levels, pin_disabled, edges, generation: generation + 1 }
+    }
+
     fn set_mask(&mut self, index: usize, masked: bool) {
         let Some(vector) = self.vectors.get_mut(index) else { return };
         vector.masked = masked;

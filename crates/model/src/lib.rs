@@ -80,6 +80,7 @@ pub mod nvme;
 mod options;
 mod posted;
 mod timer;
+pub mod vfio_user;
 mod window;
 
 pub use bus::Bus;
@@ -87,3 +88,22 @@ pub use device::{Platform, SimDevice};
 pub use handle::SimHandle;
 pub use iommu::{Blocked, DmaFault, SimIommu};
 pub use model::{BarLayout, Identity, Model, MsixLayout, Timing};
+
+use std::sync::Arc;
+
+use ring3_device::{Error, OpenOptions, Uri};
+
+/// Opens the model that `uri` names, for its driver in this process or in [another](vfio_user).
+pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn vfio_user::Served>, Error> {
+    Ok(match (uri.scheme.as_str(), uri.target.as_str()) {
+        ("sim", "edu") => Arc::new(edu::open(uri, options)?),
+        ("sim", "ahci") => Arc::new(ahci::open(uri, options)?),
+        ("sim", "ide") => Arc::new(ide::open(uri, options)?),
+        ("sim", "nvme") => Arc::new(nvme::open(uri, options)?),
+        _ => {
+            return Err(Error::Unsupported(format!(
+                "{uri}: there is no such model; there are sim:nvme, sim:ahci, sim:ide and sim:edu"
+            )));
+        }
+    })
+}

@@ -14,3 +14,4 @@ pub mod nvme;
 pub mod pci;
 pub mod register;
 pub mod text;
+pub mod vfio_user;

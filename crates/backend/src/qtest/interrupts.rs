@@ -90,12 +90,7 @@ impl Interrupts {
 
     /// Enables `count` vectors of `kind` and nothing else.
     pub(super) fn enable(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        let limits = self.limits();
-        let limit = match kind {
-            IrqKind::Intx => limits.intx,
-            IrqKind::Msi => limits.msi,
-            IrqKind::MsiX => limits.msix,
-        };
+        let limit = self.limits().of(kind);
         if count > limit {
             return Err(Error::Unsupported(format!("{count} {kind:?} vectors: the device has {limit}")));
         }

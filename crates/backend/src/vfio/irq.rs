@@ -13,19 +13,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ring3_device::Error;
 use ring3_device::irq::{Irq, IrqControl, IrqKind, IrqLimits};
-use ring3_device::{Bar, Error};
-use rustix::event::{EventfdFlags, eventfd};
 use vfio_bindings::bindings::vfio::*;
 
 use super::bar;
 use super::claim::Claim;
 use super::ioctl;
-
-/// Bytes of a table entry, and of its control word's offset in it; bit 0 of that word masks. [PCI 6.8.2.6]
-const ENTRY: u64 = 16;
-const VECTOR_CONTROL: u64 = 12;
-const MASKED: u32 = 1;
+use crate::msix::new_fd;
 
 fn index(kind: IrqKind) -> u32 {
     match kind {
@@ -72,10 +67,6 @@ pub(super) fn event(claim: &Claim, index: u32) -> Result<Option<Irq>, Error> {
     Ok(Some(Irq::new(fd, IrqKind::Msi, 0, None)))
 }
 
-fn new_fd() -> Result<OwnedFd, Error> {
-    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| Error::os("creating an eventfd", error))
-}
-
 /// What masks the vectors of this kind, if anything does.
 fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd]) -> Result<Option<Arc<dyn IrqControl>>, Error> {
     match kind {
@@ -85,8 +76,8 @@ fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd]) -> Result<Option<
     }
     if let Some(table) = claim.config().filter().msix {
         let bar = bar::open(claim, table.bar)?;
-        if table.offset + ENTRY * fds.len() as u64 <= bar.mapped_len() {
-            return Ok(Some(Arc::new(Table { bar, offset: table.offset })));
+        if table.end(fds.len()) <= bar.mapped_len() {
+            return Ok(Some(table.control(bar)));
         }
     }
     Ok(Some(Arc::new(Ties::new(claim.clone(), fds)?)))
@@ -110,28 +101,6 @@ impl IrqControl for Pin {
     }
     fn unmask(&self, _: u16) -> Result<(), Error> {
         self.act(VFIO_IRQ_SET_ACTION_UNMASK)
-    }
-}
-
-/// MSI-X with its table mapped.
-struct Table {
-    bar: Bar,
-    offset: u64,
-}
-
-impl Table {
-    fn write(&self, vector: u16, control: u32) -> Result<(), Error> {
-        self.bar.write32(self.offset + ENTRY * u64::from(vector) + VECTOR_CONTROL, control);
-        Ok(())
-    }
-}
-
-impl IrqControl for Table {
-    fn mask(&self, vector: u16) -> Result<(), Error> {
-        self.write(vector, MASKED)
-    }
-    fn unmask(&self, vector: u16) -> Result<(), Error> {
-        self.write(vector, 0)
     }
 }
 

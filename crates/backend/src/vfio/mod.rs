@@ -34,6 +34,7 @@ use vfio_bindings::bindings::vfio::{VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_REQ_IRQ_IND
 
 use crate::{OpenOptions, Uri};
 use claim::Claim;
+pub(crate) use type1::USUAL_RANGES;
 
 /// The arena starts on such a boundary, so that the IOMMU can use large pages.
 const ARENA_ALIGN: u64 = 2 << 20;
@@ -68,7 +69,7 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
 }
 
 /// Makes the arena and maps it, once for the life of the device.
-fn map_arena(iommu: &dyn Iommu, name: &str, options: OpenOptions) -> Result<Arena, Error> {
+pub(crate) fn map_arena(iommu: &dyn Iommu, name: &str, options: OpenOptions) -> Result<Arena, Error> {
     let memory = Arc::new(Memory::new(options.arena.next_multiple_of(iommu.page_size()))?);
     let ranges = window::reachable(&iommu.ranges(), options.below);
     let iova = window::place(&ranges, memory.len() as u64, ARENA_ALIGN).ok_or_else(|| {
@@ -112,11 +113,7 @@ impl Device for Vfio {
     }
 
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        let limit = match kind {
-            IrqKind::Intx => self.limits.intx,
-            IrqKind::Msi => self.limits.msi,
-            IrqKind::MsiX => self.limits.msix,
-        };
+        let limit = self.limits.of(kind);
         if count > limit {
             return Err(Error::Unsupported(format!("{}: {count} vectors of {kind:?}; it has {limit}", self.name())));
         }

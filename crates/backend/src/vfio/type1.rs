@@ -15,6 +15,9 @@ use vfio_bindings::bindings::vfio::{
 use super::group::blocked;
 use super::{capability, ioctl};
 
+/// Device addresses that every x86 machine has: 39 bits is the least of VT-d, without the window of interrupts.
+pub(crate) const USUAL_RANGES: [RangeInclusive<u64>; 2] = [0..=0xfedf_ffff, 0xfef0_0000..=0x7f_ffff_ffff];
+
 /// A container with a type 1 IOMMU.
 pub(super) struct Type1 {
     container: OwnedFd,
@@ -35,8 +38,8 @@ impl Type1 {
             ranges = found.map(|capability| capability.iova_ranges()).unwrap_or_default();
         }
         if ranges.is_empty() {
-            // Kernels before 5.4 do not say; 39 bits is the least that VT-d has, the interrupt window lies on every x86 machine.
-            ranges = vec![0..=0xfedf_ffff, 0xfef0_0000..=0x7f_ffff_ffff];
+            // Kernels before 5.4 do not say.
+            ranges = USUAL_RANGES.to_vec();
         }
         ranges.sort_by_key(|range| *range.start());
         let sizes = if info.header.flags & VFIO_IOMMU_INFO_PGSIZES != 0 { info.header.iova_pgsizes } else { 0 };

@@ -93,7 +93,7 @@ pub struct NullArgs {
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct NvmeArgs {
-    /// The controller: vfio:0000:01:00.0, qtest:nvme or sim:nvme.
+    /// The controller: vfio:0000:01:00.0, qtest:nvme, vfio-user:PATH or sim:nvme.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]
@@ -112,7 +112,7 @@ pub struct NvmeArgs {
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct AtaArgs {
-    /// The controller: vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, sim:ahci or sim:ide.
+    /// The controller: vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, vfio-user:PATH, sim:ahci or sim:ide.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -85,9 +85,11 @@ impl Memory {
     }
 
     fn create(len: usize, flags: MemfdFlags, huge: bool) -> Result<Self, Error> {
-        let fd = rustix::fs::memfd_create("ring3-dma", flags | MemfdFlags::CLOEXEC)
+        let fd = rustix::fs::memfd_create("ring3-dma", flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|error| Error::os("creating DMA memory (memfd)", error))?;
         rustix::fs::ftruncate(&fd, len as u64).map_err(|error| Error::os(format!("sizing DMA memory to {len} bytes"), error))?;
+        // Whoever gets the descriptor knows by this that the pages stay where they are.
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(|error| Error::os("sealing DMA memory", error))?;
         Self::map(fd, len, huge)
     }
 

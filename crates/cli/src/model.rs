@@ -1,0 +1,53 @@
+//! `ring3 model MODEL --socket PATH`: a model of a device, for drivers in other processes.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use ring3_backend::{OpenOptions, Uri};
+use ring3_model::vfio_user::{Served, Server};
+use serde_json::json;
+
+/// Options of `ring3 model`.
+#[derive(clap::Args)]
+#[command(after_help = "Its drivers name it vfio-user:PATH. SIGINT or SIGTERM ends it; what its disks held is gone then.")]
+pub struct Args {
+    /// The model and its options, as behind sim: nvme, ahci, ide or edu, as in nvme,size=64M,namespaces=2.
+    model: String,
+    /// Where to listen; only this user can connect.
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+    /// Say that it is there as a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Serves the model until a signal ends it.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let (model, device) = open(&args.model)?;
+    let name = name(&args.socket)?;
+    let server = Server::bind(&args.socket, device)?;
+    let stop = server.stop();
+    ctrlc::set_handler(move || stop.now()).context("taking signals")?;
+    match args.json {
+        true => outln!("{}", json!({ "device": name, "model": model.to_string(), "pid": std::process::id() })),
+        false => outln!("{model} is there for one driver at a time: --device {name}"),
+    }
+    server.run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The model that a user calls `words`. Its own arena is not used: memory is its driver's.
+pub fn open(words: &str) -> Result<(Uri, Arc<dyn Served>)> {
+    let uri: Uri = format!("sim:{words}").parse()?;
+    let device = ring3_model::open(&uri, OpenOptions { arena: 4096, ..OpenOptions::default() })?;
+    Ok((uri, device))
+}
+
+/// What a driver calls the device on `socket`.
+pub fn name(socket: &Path) -> Result<String> {
+    let path = socket.to_str().filter(|path| !path.contains(',') && !path.is_empty());
+    ensure!(path.is_some(), "{}: a device's name cannot hold this path: choose one without commas", socket.display());
+    Ok(format!("vfio-user:{}", socket.display()))
+}
