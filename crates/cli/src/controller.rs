@@ -2,8 +2,9 @@
 
 use anyhow::Context;
 use ring3_backend::Uri;
+use serde_json::Value;
 
-use crate::protection::Protection;
+use crate::driving::Protection;
 
 /// Which controller is asked, and how its answer is printed.
 #[derive(clap::Args)]
@@ -25,7 +26,30 @@ impl Asked {
     }
 
     /// Prints what it said.
-    pub fn print(&self, answer: &serde_json::Value) {
-        if self.json { outln!("{answer}") } else { crate::facts::print(answer, 0) }
+    pub fn print(&self, answer: &Value) {
+        if self.json { outln!("{answer}") } else { print(answer, 0) }
+    }
+}
+
+/// Prints a line a field, nested ones indented.
+fn print(value: &Value, indent: usize) {
+    let Value::Object(fields) = value else { return outln!("{:indent$}{value}", "") };
+    for (name, value) in fields {
+        let name = name.replace('_', " ");
+        match value {
+            Value::Array(items) if items.iter().any(Value::is_object) => {
+                for item in items {
+                    outln!("{:indent$}{name}:", "");
+                    print(item, indent + 2);
+                }
+            }
+            Value::Array(items) if items.is_empty() => outln!("{:indent$}{name:<28} none", ""),
+            Value::Array(items) => {
+                let items: Vec<_> = items.iter().filter_map(Value::as_str).collect();
+                outln!("{:indent$}{name:<28} {}", "", items.join("; "));
+            }
+            Value::String(text) => outln!("{:indent$}{name:<28} {text}", ""),
+            other => outln!("{:indent$}{name:<28} {other}", ""),
+        }
     }
 }

@@ -14,8 +14,8 @@ use ring3_lab::{Backing, Cache, DEFAULT_KERNEL, Device, Event, Guest, Need, Size
 use crate::bench::campaign::{Campaign, LOADS};
 use crate::bench::guest::{self, NAME, with_this_program};
 use crate::bench::open::{LOAD, open_disk};
+use crate::driving::Protection;
 use crate::leave;
-use crate::protection::Protection;
 
 /// Bytes of each disk in the guest.
 const DISK: Size = Size(512 << 20);

@@ -13,16 +13,13 @@ mod controller;
 mod demo;
 mod devices;
 mod doctor;
-mod facts;
-mod interrupt;
+mod driving;
 mod lab;
 mod leave;
 mod model;
 mod nvme;
-mod protection;
 mod run;
 mod split;
-mod transfer;
 mod ublk;
 
 use std::backtrace::{Backtrace, BacktraceStatus};

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use ring3_backend::{OpenOptions, Uri};
 use ring3_driver::edu;
 
-use crate::protection::Protection;
+use crate::driving::Protection;
 
 /// What `ring3 run` runs.
 #[derive(clap::Subcommand)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-/// An error of the device layer. The caller that knows the device's name adds it; see [`Error::remedy`] for who must act.
+/// An error of the device layer. The caller that knows the device's name adds it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A register that cannot be all ones was: the function was removed, powered off or has its memory space disabled.
@@ -55,17 +55,6 @@ pub enum Error {
     },
 }
 
-/// Who must act on an [`Error`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remedy {
-    /// The same call may succeed later.
-    Retry,
-    /// The device must be reset; then the same call may succeed.
-    Reset,
-    /// Nothing that the driver can do: a supervisor or a person must.
-    User,
-}
-
 /// What to do about a refusal of the operating system, where that is the same whatever was tried.
 fn mend(source: &io::Error) -> &'static str {
     let out_of_files = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
@@ -79,15 +68,6 @@ impl Error {
     /// An [`Error::Os`] for the operating system's last word.
     pub fn os(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Os { what: what.into(), source: source.into() }
-    }
-
-    /// Who must act.
-    pub fn remedy(&self) -> Remedy {
-        match self {
-            Self::Timeout { .. } | Self::Protocol(_) | Self::Fatal(_) => Remedy::Reset,
-            Self::NoMemory { .. } | Self::Busy(_) => Remedy::Retry,
-            Self::Gone | Self::Claim(_) | Self::Unsupported(_) | Self::Invalid(_) | Self::Os { .. } => Remedy::User,
-        }
     }
 }
 

@@ -27,7 +27,7 @@ pub mod wait;
 pub use bar::{Access, Bar, BarInfo, Registers};
 pub use deadline::{Deadline, poll_until};
 pub use decorator::Decorator;
-pub use error::{Error, Remedy};
+pub use error::Error;
 pub use options::{OpenOptions, parse_size};
 pub use uri::{Uri, UriError};
 

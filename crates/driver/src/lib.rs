@@ -4,6 +4,7 @@
 pub mod ata;
 pub mod edu;
 mod interrupts;
+mod lifetime;
 pub mod nvme;
 mod patience;
 pub mod registry;

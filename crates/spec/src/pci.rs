@@ -16,8 +16,6 @@ pub const STATUS: u64 = 0x06;
 pub const REVISION: u64 = 0x08;
 /// Class code, 24 bits: interface, sub-class, base class. [PCI 6.2.1]
 pub const CLASS: u64 = 0x09;
-/// Header type, 8 bits; bit 7 says multi-function. [PCI 6.2.1]
-pub const HEADER_TYPE: u64 = 0x0e;
 /// First base address register; six of 32 bits. [PCI 6.2.5]
 pub const BAR0: u64 = 0x10;
 /// Expansion ROM base address, 32 bits. [PCI 6.2.5.2]

@@ -15,8 +15,8 @@ use super::guest::Guest;
 use super::load::buffers;
 use super::open::open_disk;
 use super::paper;
+use crate::driving::Protection;
 use crate::leave;
-use crate::protection::Protection;
 
 /// How long the kernel may take to find the disk of a device that it was given back.
 const HAND_OVER: Duration = Duration::from_secs(20);

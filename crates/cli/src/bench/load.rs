@@ -14,7 +14,7 @@ use ring3_device::dma::{Mode, StreamStats};
 use serde::Serialize;
 
 use super::open::{LOAD, open_disk};
-use crate::protection::Protection;
+use crate::driving::Protection;
 
 /// Options of `ring3 blk bench`.
 #[derive(clap::Args)]

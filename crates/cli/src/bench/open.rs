@@ -12,7 +12,7 @@ use ring3_driver::nvme::{Controller, Options};
 use ring3_driver::registry::Settings;
 use ring3_host::open::{Claim, Needs};
 
-use crate::protection::Protection;
+use crate::driving::Protection;
 
 /// Bytes of the null disk.
 const NULL_BYTES: u64 = 1 << 30;

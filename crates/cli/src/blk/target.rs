@@ -9,9 +9,9 @@ use ring3_class::block::{Disk, Info};
 use ring3_driver::registry::Settings;
 use ring3_host::open::{Attached, Claim, Needs};
 
-use crate::interrupt::Interrupt;
-use crate::protection::Protection;
-use crate::transfer::Transfer;
+use crate::driving::Interrupt;
+use crate::driving::Protection;
+use crate::driving::Transfer;
 
 /// The disk to use.
 #[derive(clap::Args)]

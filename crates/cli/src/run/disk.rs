@@ -13,9 +13,9 @@ use ring3_host::attach::Source;
 use ring3_host::open::Claim;
 use ring3_host::{Ending, Options, Ready};
 
-use crate::interrupt::Interrupt;
-use crate::protection::Protection;
-use crate::transfer::Transfer;
+use crate::driving::Interrupt;
+use crate::driving::Protection;
+use crate::driving::Transfer;
 
 /// Exit code of a run whose disks were taken away from their users.
 const FORCED: u8 = 3;

@@ -1,7 +1,7 @@
 //! A controller: what the owner of the function holds.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
 
 use ring3_class::block::Disk;
 use ring3_device::irq::Irq;
@@ -21,6 +21,7 @@ use super::interrupts::Vectors;
 use super::namespace::Namespace;
 use super::options::Options;
 use super::reset::Life;
+use crate::lifetime::{Lifetime, lock};
 
 /// An NVMe controller that takes commands.
 ///
@@ -31,10 +32,9 @@ pub struct Controller {
     namespaces: Vec<Namespace>,
 }
 
-/// What a controller, its disks and its queues share. A queue's thread looks at `generation` alone.
+/// What a controller, its disks and its queues share. A queue's thread looks at the generation alone.
 pub(super) struct Shared {
-    /// Goes up with every reset; [`DEAD`](super::reset::DEAD) when there will be no more.
-    pub(super) generation: AtomicU32,
+    pub(super) lifetime: Lifetime,
     /// The generation that began with the last loss of the volatile caches; 0 if there was none.
     pub(super) cache_lost: AtomicU32,
     pub(super) vectors: Vectors,
@@ -82,8 +82,8 @@ impl Controller {
             traits.identity.max_transfer = traits.identity.max_transfer.min(limit.max(4096));
         }
         let life = Mutex::new(Life::new(queues));
-        let (generation, cache_lost) = (AtomicU32::new(0), AtomicU32::new(0));
-        let shared = Arc::new(Shared { generation, cache_lost, vectors, admin, life, traits, cap, options, device });
+        let (lifetime, cache_lost) = (Lifetime::new(device.name()), AtomicU32::new(0));
+        let shared = Arc::new(Shared { lifetime, cache_lost, vectors, admin, life, traits, cap, options, device });
         Self::with_namespaces(shared)
     }
 
@@ -167,7 +167,7 @@ impl Controller {
 
     /// Resets the controller. Queues take their requests back and repeat them.
     pub fn reset(&self) -> Result<(), Error> {
-        self.shared.reset(self.shared.generation.load(Ordering::Relaxed), "it was asked for")
+        self.shared.reset(self.shared.generation(), "it was asked for")
     }
 
     /// Shuts the controller down in good order and disables it. Queues that are still open end their requests with an error.
@@ -234,23 +234,18 @@ fn decode(admin: &mut Admin, event: AsyncEvent) -> Result<Event, Error> {
     }
 }
 
-/// A thread that panicked leaves the admin queue as consistent as a device that stopped answering does: recovery is the same.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     /// The present generation.
     #[inline]
     pub(super) fn generation(&self) -> u32 {
-        self.generation.load(Ordering::Relaxed)
+        self.lifetime.generation()
     }
 
     /// Runs admin commands. If the controller fails at them, it is reset, so that no late answer meets the next command.
     pub(super) fn command<T>(&self, job: impl FnOnce(&mut Admin) -> Result<T, Error>) -> Result<T, Error> {
         let (result, generation) = {
             let mut admin = lock(&self.admin);
-            self.alive()?;
+            self.lifetime.check()?;
             (job(&mut admin), self.generation())
         };
         if let Err(error) = &result

@@ -7,6 +7,7 @@ use ring3_spec::nvme::registers::{ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Cs
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
 
 use super::admin::{Admin, ENTRIES};
+use crate::lifetime::{Unstopped, stop_function};
 
 /// Shutting down takes this long if the controller does not say (RTD3E). [NVMe 3.6.1]
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -77,28 +78,15 @@ pub(super) fn disable(registers: &Registers, cap: Cap) -> Result<(), Error> {
     wait_ready(registers, deadline(cap), 0, "the controller to stop (CSTS.RDY = 0 after CC.EN = 0)")
 }
 
-/// A device that could not be stopped by its registers or by a reset of its function.
-pub(super) struct Unstopped {
-    /// Why not.
-    pub(super) error: Error,
-    /// It cannot write to memory nevertheless: it is gone, or its bus mastering is off.
-    pub(super) harmless: bool,
-}
-
 /// Stops the device: disables the controller, and if it does not obey, takes its bus mastering away and resets the function. When
 /// this succeeds, nothing that was started before can write to memory. Bus mastering may be off afterwards.
 pub(super) fn stop(device: &dyn Device, registers: &Registers, cap: Cap) -> Result<(), Unstopped> {
-    let Err(error) = disable(registers, cap) else { return Ok(()) };
-    tracing::warn!("{}: {error}; resetting the function", device.name());
-    let muzzled = device.set_bus_master(false);
-    // Reading back pushes the write out, and what the device had sent before it comes first.
-    device.config_read(ring3_spec::pci::COMMAND, 2);
-    device.reset().map_err(|_| Unstopped { harmless: muzzled.is_ok() || matches!(error, Error::Gone), error })
+    disable(registers, cap).or_else(|error| stop_function(device, error))
 }
 
 /// Leaves a controller that did not start: its memory goes back to the arena only if it can be stopped.
 pub(super) fn leave(device: &dyn Device, admin: &mut Admin, cap: Cap) {
-    if let Err(Unstopped { harmless: false, .. }) = stop(device, admin.registers(), cap) {
+    if let Err(Unstopped { quiesced: false, .. }) = stop(device, admin.registers(), cap) {
         admin.abandon();
     }
 }

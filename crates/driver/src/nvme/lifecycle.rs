@@ -11,12 +11,12 @@ use ring3_spec::nvme::{COMPLETION_WORDS, SUBMISSION_WORDS, Submission, Success};
 
 use super::admin::Admin;
 use super::command::Encoder;
-use super::controller::lock;
 use super::init;
 use super::namespace::Namespace;
 use super::queue::QueuePair;
-use super::reset::DEAD;
 use super::slots::{MAX_SLOTS, Slots};
+use crate::lifetime::OVER;
+use crate::lifetime::lock;
 use crate::patience::Patience;
 
 impl QueuePair {
@@ -39,7 +39,7 @@ impl QueuePair {
         });
         if let Err(Error::Unsupported(_)) = created {
             // Refused: the controller knows nothing of it.
-            queue.generation = DEAD;
+            queue.generation = OVER;
         }
         created.map(|()| queue)
     }
@@ -95,7 +95,7 @@ impl QueuePair {
     /// Deletes the queue; the device owns nothing of it afterwards. [NVMe 5.2.4, 5.2.3]
     fn delete(&self) -> Result<(), Error> {
         let mut admin = lock(&self.shared.admin);
-        self.shared.alive()?;
+        self.shared.lifetime.check()?;
         // A reset since then has deleted it already.
         if self.shared.generation() != self.generation {
             return Ok(());
@@ -134,7 +134,7 @@ impl Drop for QueuePair {
             // Whatever the reason, a controller that is stopped owns nothing.
             self.shared.reset(self.generation, &format!("queue {} could not be deleted: {error}", self.id))
         });
-        if deleted.is_err() && !self.shared.owns_nothing() {
+        if deleted.is_err() && !self.shared.lifetime.is_quiesced() {
             tracing::error!(
                 "{}: the memory of queue {} is given up: the device may still write to it",
                 self.shared.device.name(),

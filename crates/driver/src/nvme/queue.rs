@@ -26,8 +26,8 @@ use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION
 use super::cache::WriteCache;
 use super::command::Encoder;
 use super::controller::Shared;
-use super::reset::DEAD;
 use super::slots::{Slot, Slots};
+use crate::lifetime::OVER;
 use crate::patience::Patience;
 
 /// Requests in flight through one pair of rings. Its memory and its end are in `lifecycle.rs`, its misfortunes in `recovery.rs`.
@@ -153,7 +153,7 @@ impl QueuePair {
 
     /// The generation in which there is nothing to mend: for a queue with nothing in flight, a controller's end is no news.
     fn expected(&self) -> u32 {
-        if self.slots.in_flight() == 0 && self.shared.generation() == DEAD { DEAD } else { self.generation }
+        if self.slots.in_flight() == 0 && self.shared.generation() == OVER { OVER } else { self.generation }
     }
 
     #[cold]

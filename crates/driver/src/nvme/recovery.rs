@@ -10,11 +10,10 @@ use ring3_class::block::{Completion, IoError};
 use ring3_device::{Error, Registers};
 use ring3_spec::nvme::{Status, Submission};
 
-use super::controller::lock;
 use super::init;
 use super::queue::QueuePair;
-use super::reset::DEAD;
 use super::status;
+use crate::lifetime::{OVER, lock};
 
 /// How often a request is handed to the device before it ends with an error.
 const ATTEMPTS: u8 = 3;
@@ -128,7 +127,7 @@ impl QueuePair {
         }
         while let Some((slot, error)) = self.ended.pop() {
             if let Some(mut completion) = self.end(slot, error) {
-                if self.shared.generation() == DEAD && !self.shared.owns_nothing() {
+                if self.shared.generation() == OVER && !self.shared.lifetime.is_quiesced() {
                     // The device may still write there, so nobody gets it back.
                     std::mem::forget(std::mem::take(&mut completion.data));
                 }
@@ -136,8 +135,8 @@ impl QueuePair {
             }
         }
         // Who reaps only, because nothing is in flight any more, must hear of the end, too.
-        if self.shared.generation() == DEAD && !std::mem::replace(&mut self.told, true) {
-            self.shared.alive()?;
+        if self.shared.generation() == OVER && !std::mem::replace(&mut self.told, true) {
+            self.shared.lifetime.check()?;
         }
         Ok(None)
     }
@@ -150,7 +149,7 @@ impl QueuePair {
             let shared = self.shared.clone();
             let mut admin = lock(&shared.admin);
             let generation = shared.generation();
-            if generation == DEAD {
+            if generation == OVER {
                 drop(admin);
                 return self.end_all();
             }
@@ -169,8 +168,8 @@ impl QueuePair {
         }
         let shared = self.shared.clone();
         let admin = lock(&shared.admin);
-        if shared.alive().is_ok() {
-            shared.give_up(&admin, &Error::Fatal("queues cannot be created".into()), "it was reset several times in vain");
+        if shared.lifetime.check().is_ok() {
+            shared.fail(&admin, &Error::Fatal("queues cannot be created".into()), "it was reset several times in vain");
         }
         drop(admin);
         self.end_all()
@@ -191,9 +190,9 @@ impl QueuePair {
     fn end_all(&mut self) -> Result<(), Error> {
         // Nobody takes entries out any more, so the ring would fill up.
         self.submission.reset();
-        let error = self.shared.last_word();
+        let error = self.shared.lifetime.io_error();
         self.ended.clear();
         self.ended.extend(self.slots.occupied().map(|slot| (slot, error)));
-        self.shared.alive()
+        self.shared.lifetime.check()
     }
 }

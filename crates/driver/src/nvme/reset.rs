@@ -7,59 +7,29 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ring3_class::block::IoError;
 use ring3_device::Error;
 
 use super::admin::Admin;
 use super::cache::WriteCache;
-use super::controller::{Shared, lock, settle};
-use super::init::{self, Unstopped};
+use super::controller::{Shared, settle};
+use super::init;
+use crate::lifetime::{Unstopped, lock};
 
-/// The generation after the last.
-pub(super) const DEAD: u32 = u32::MAX;
-
-/// What the controller's life is at.
+/// What the controller's queues and disks share, besides its lifetime.
 pub(super) struct Life {
     /// I/O queue ids in use, from 1 on.
     queues: Vec<bool>,
     /// The volatile caches, by namespace.
     caches: Vec<(u32, Arc<WriteCache>)>,
-    death: Option<Death>,
-}
-
-struct Death {
-    error: IoError,
-    why: String,
-    /// The device cannot write to memory any more.
-    owns_nothing: bool,
 }
 
 impl Life {
     pub(super) fn new(queues: u16) -> Self {
-        Self { queues: vec![false; queues.into()], caches: Vec::new(), death: None }
+        Self { queues: vec![false; queues.into()], caches: Vec::new() }
     }
 }
 
 impl Shared {
-    /// Fails if the controller will never take a command again.
-    pub(super) fn alive(&self) -> Result<(), Error> {
-        match &lock(&self.life).death {
-            None => Ok(()),
-            Some(Death { error: IoError::Gone, .. }) => Err(Error::Gone),
-            Some(death) => Err(Error::Fatal(format!("{}: {}; open it again", self.device.name(), death.why))),
-        }
-    }
-
-    /// How requests end now that the controller is dead.
-    pub(super) fn last_word(&self) -> IoError {
-        lock(&self.life).death.as_ref().map_or(IoError::Gone, |death| death.error)
-    }
-
-    /// Whether the controller is dead and the device cannot write to memory any more.
-    pub(super) fn owns_nothing(&self) -> bool {
-        lock(&self.life).death.as_ref().is_some_and(|death| death.owns_nothing)
-    }
-
     pub(super) fn take_queue_id(&self) -> Result<u16, Error> {
         let mut life = lock(&self.life);
         let count = life.queues.len();
@@ -80,19 +50,17 @@ impl Shared {
     /// Resets the controller if it has not been reset since `generation`, and starts it again. [NVMe 3.7.2]
     pub(super) fn reset(&self, generation: u32, why: &str) -> Result<(), Error> {
         let mut admin = lock(&self.admin);
-        if self.generation() != generation {
-            return self.alive();
+        if self.lifetime.generation() != generation {
+            return self.lifetime.check();
         }
-        tracing::warn!("{}: resetting the controller: {why}", self.device.name());
         let lost_power = init::may_have_lost_power(admin.registers());
         // First, so that queues stop ringing doorbells of a controller that does not know them.
-        let next = generation.wrapping_add(1) % DEAD;
-        self.generation.store(next, Ordering::Relaxed);
+        let next = self.lifetime.begin_reset(generation, why);
         if lost_power {
             self.lose_caches(next);
         }
-        if let Err(Unstopped { error, harmless }) = init::stop(&*self.device, admin.registers(), self.cap) {
-            self.die(&error, "it cannot be stopped", harmless);
+        if let Err(Unstopped { error, quiesced }) = init::stop(&*self.device, admin.registers(), self.cap) {
+            self.lifetime.fail(&error, "it cannot be stopped", quiesced);
             return Err(error);
         }
         let queues = self.traits.identity.queues;
@@ -103,7 +71,7 @@ impl Shared {
             Ok(granted) => Error::Protocol(format!("it grants {granted} queues after a reset, {queues} before")),
             Err(error) => error,
         };
-        self.give_up(&admin, &error, "it did not come back from a reset");
+        self.fail(&admin, &error, "it did not come back from a reset");
         Err(error)
     }
 
@@ -134,43 +102,30 @@ impl Shared {
     }
 
     /// Stops the controller for good.
-    pub(super) fn give_up(&self, admin: &Admin, error: &Error, what: &str) {
-        let harmless = match init::stop(&*self.device, admin.registers(), self.cap) {
-            Ok(()) => true,
-            Err(unstopped) => unstopped.harmless,
-        };
-        self.die(error, what, harmless);
-    }
-
-    /// Ends the controller's life. The admin queue is locked.
-    fn die(&self, error: &Error, what: &str, owns_nothing: bool) {
-        tracing::error!("{}: {what}: {error}", self.device.name());
-        let io_error = if matches!(error, Error::Gone) { IoError::Gone } else { IoError::Transport };
-        lock(&self.life).death = Some(Death { error: io_error, why: format!("{what}: {error}"), owns_nothing });
-        self.generation.store(DEAD, Ordering::Relaxed);
+    pub(super) fn fail(&self, admin: &Admin, error: &Error, what: &str) {
+        let stopped = init::stop(&*self.device, admin.registers(), self.cap);
+        self.lifetime.fail(error, what, stopped.err().is_none_or(|unstopped| unstopped.quiesced));
     }
 
     /// Orderly shutdown. [NVMe 3.6.1]
     pub(super) fn shut_down(&self) -> Result<(), Error> {
         let admin = lock(&self.admin);
-        self.alive()?;
+        self.lifetime.check()?;
         let consent = init::shut_down(admin.registers(), self.traits.shutdown);
         let stopped = init::stop(&*self.device, admin.registers(), self.cap);
-        let owns_nothing = stopped.as_ref().err().is_none_or(|unstopped| unstopped.harmless);
-        lock(&self.life).death = Some(Death { error: IoError::Gone, why: "it was shut down".into(), owns_nothing });
-        self.generation.store(DEAD, Ordering::Relaxed);
+        self.lifetime.shut_down(&stopped);
         consent.and(stopped.map_err(|unstopped| unstopped.error))
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if self.alive().is_ok()
+        if self.lifetime.check().is_ok()
             && let Err(error) = self.shut_down()
         {
             tracing::warn!("{}: shutdown: {error}", self.device.name());
         }
-        if !self.owns_nothing() {
+        if !self.lifetime.is_quiesced() {
             lock(&self.admin).abandon();
         }
     }

@@ -73,5 +73,3 @@ pub const SMART_RETURN_STATUS: u8 = 0xda;
 pub const SMART_READ_DATA: u8 = 0xd0;
 /// SMART: what LBA mid and high must hold for a SMART command to be taken, as bits 23:8. [ACS-3 7.48]
 pub const SMART_KEY: u16 = 0xc24f;
-/// SMART RETURN STATUS: LBA mid and high when a threshold was exceeded. [ACS-3 7.48.8]
-pub const SMART_FAILING: u16 = 0x2cf4;

@@ -21,8 +21,6 @@ impl AsyncEvent {
     pub const HEALTH: u32 = 1;
     /// Type: notice.
     pub const NOTICE: u32 = 2;
-    /// Type: specific to an I/O command set.
-    pub const COMMAND_SET: u32 = 6;
     /// Type: specific to the vendor.
     pub const VENDOR: u32 = 7;
 
@@ -46,8 +44,6 @@ impl AsyncEvent {
 
     /// NOTICE: a namespace attribute changed.
     pub const NAMESPACE_CHANGED: u32 = 0;
-    /// NOTICE: firmware activation starts.
-    pub const FIRMWARE_ACTIVATION: u32 = 1;
 
     /// An event.
     pub const fn new(kind: u32, info: u32, log_page: u8) -> Self {

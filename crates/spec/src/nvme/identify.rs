@@ -188,10 +188,6 @@ layout! {
 }
 
 impl Namespace {
-    /// NSFEAT: thin provisioning.
-    pub const FEATURE_THIN: u8 = 1 << 0;
-    /// NSFEAT: reading a deallocated block may be reported as an error.
-    pub const FEATURE_DEALLOCATED_ERROR: u8 = 1 << 2;
     /// NSFEAT: NPWG, NPWA, NPDG, NPDA and NOWS hold.
     pub const FEATURE_OPTIMAL_IO: u8 = 1 << 4;
     /// NSATTR: currently write protected.

@@ -36,5 +36,3 @@ pub const SUBMISSION_SHIFT: u32 = 6;
 pub const COMPLETION_SHIFT: u32 = 4;
 /// Most logical blocks of one read, write or write-zeroes command (the field counts from zero). [NVMe-NVM 3.3.4]
 pub const MAX_BLOCKS: u32 = 1 << 16;
-/// Most entries of an admin queue. [NVMe 3.1.4.8]
-pub const MAX_ADMIN_ENTRIES: u32 = 4096;

@@ -73,10 +73,6 @@ statuses! {
 }
 
 impl Status {
-    /// Status code type 0: generic.
-    pub const GENERIC: u8 = 0;
-    /// Status code type 1: specific to the command.
-    pub const COMMAND_SPECIFIC: u8 = 1;
     /// Status code type 2: media and data integrity.
     pub const MEDIA: u8 = 2;
     /// Status code type 3: path related.

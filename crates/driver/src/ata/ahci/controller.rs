@@ -10,11 +10,11 @@ use ring3_spec::ahci;
 
 use super::super::{Identity, Level, Options};
 use super::drive::Drive;
-use super::hba::{self, Hba, Unstopped};
+use super::hba::{self, Hba};
 use super::interrupts::Vector;
-use super::life::Death;
 use super::port::Port;
 use super::probe::{self, Found};
+use crate::lifetime::{Lifetime, Unstopped};
 
 /// An AHCI controller with its drives.
 ///
@@ -26,13 +26,11 @@ pub struct Controller {
     drives: Vec<Drive>,
 }
 
-/// What a controller, its disks and its queues share. A queue's thread looks at `generation` alone.
+/// What a controller, its disks and its queues share. A queue's thread looks at the generation alone.
 pub(super) struct Shared {
-    /// Goes up with every reset of the controller; [`DEAD`](super::life::DEAD) when there will be no more.
-    pub(super) generation: AtomicU32,
+    pub(super) lifetime: Lifetime,
     /// Held by whoever resets the controller or makes a port ready: one at a time.
     pub(super) order: Mutex<()>,
-    pub(super) death: Mutex<Option<Death>>,
     pub(super) hba: Hba,
     pub(super) seats: Vec<Seat>,
     /// Ports without a usable drive that could not be stopped by themselves.
@@ -88,7 +86,7 @@ impl Controller {
         let vector = match vector {
             Ok(vector) => vector,
             Err(error) => {
-                if let Err(Unstopped { harmless: false, .. }) = hba::stop(&*device, &hba) {
+                if let Err(Unstopped { quiesced: false, .. }) = hba::stop(&*device, &hba) {
                     found.abandon();
                 }
                 return Err(error);
@@ -96,8 +94,8 @@ impl Controller {
         };
         let Found { seats, refused, others } = found;
         hba.set_interrupts(vector.kind().is_some());
-        let (generation, order, death) = (AtomicU32::new(0), Mutex::new(()), Mutex::new(None));
-        let shared = Arc::new(Shared { generation, order, death, hba, seats, others, vector, options, device });
+        let (lifetime, order) = (Lifetime::new(device.name()), Mutex::new(()));
+        let shared = Arc::new(Shared { lifetime, order, hba, seats, others, vector, options, device });
         let drives = (0..shared.seats.len()).map(|seat| Drive::new(shared.clone(), seat)).collect();
         Ok(Self { shared, refused, drives })
     }

@@ -10,6 +10,7 @@ use ring3_spec::ahci::registers::{
 use ring3_spec::ahci::{MAX_PORTS, port};
 
 use super::port::is_link_change;
+use crate::lifetime::{Unstopped, stop_function};
 
 /// Firmware gives the controller up within this, unless it says that it is busy. [AHCI 10.6.3]
 const HANDOFF_TIME: Duration = Duration::from_millis(25);
@@ -135,28 +136,13 @@ pub(super) fn check_reach(name: &str, arena: &Arena, limit: u64) -> Result<(), E
     Err(Error::Unsupported(text))
 }
 
-/// A device that could not be stopped by its registers or by a reset of its function.
-pub(super) struct Unstopped {
-    /// Why not.
-    pub(super) error: Error,
-    /// It cannot write to memory nevertheless: it is gone, or its bus mastering is off.
-    pub(super) harmless: bool,
-}
-
 /// Stops the device: resets the controller, and if it does not obey, takes its bus mastering away and resets the function. When
 /// this succeeds, nothing that was started before can write to memory. Bus mastering may be off afterwards.
 pub(super) fn stop(device: &dyn Device, hba: &Hba) -> Result<(), Unstopped> {
     let Err(error) = hba.reset() else { return Ok(()) };
-    tracing::warn!("{}: {error}; resetting the function", device.name());
-    let muzzled = device.set_bus_master(false);
-    // Reading back pushes the write out, and what the device had sent before it comes first.
-    device.config_read(ring3_spec::pci::COMMAND, 2);
-    let harmless = muzzled.is_ok() || matches!(error, Error::Gone);
-    match device.reset() {
-        // A function that was reset is no AHCI controller before it is told so.
-        Ok(()) => hba.reset().map_err(|error| Unstopped { error, harmless: true }),
-        Err(_) => Err(Unstopped { error, harmless }),
-    }
+    stop_function(device, error)?;
+    // A function that was reset is no AHCI controller before it is told so.
+    hba.reset().map_err(|error| Unstopped { error, quiesced: true })
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::ahci::SLOTS;
 
 use super::controller::Shared;
-use super::life::lock;
 use super::queue::{Parts, PortQueue};
 use super::revival::Revived;
 use super::slots::bits;
+use crate::lifetime::lock;
 
 /// A drive is given this long to end what it is doing when its queue is dropped.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 impl PortQueue {
     /// Takes the port of `seat` for up to `depth` requests at once.
     pub(super) fn open(shared: Arc<Shared>, seat: usize, depth: u16) -> Result<Self, Error> {
-        shared.alive()?;
+        shared.lifetime.check()?;
         let place = &shared.seats[seat];
         let Some(port) = lock(&place.port).take() else {
             return Err(Error::Busy(format!(
@@ -107,10 +107,11 @@ impl PortQueue {
             let in_step = shared.generation() == self.port.generation;
             let running = || shared.hba.running(self.port.index()).is_ok();
             if !in_step || (running() && self.port.interrupt().is_ok()) {
-                return shared.alive().is_ok() || shared.owns_nothing();
+                return shared.lifetime.check().is_ok() || shared.lifetime.is_quiesced();
             }
             shared.generation()
         };
-        shared.reset(generation, &format!("port {} cannot be stopped", self.port.index())).is_ok() || shared.owns_nothing()
+        shared.reset(generation, &format!("port {} cannot be stopped", self.port.index())).is_ok()
+            || shared.lifetime.is_quiesced()
     }
 }

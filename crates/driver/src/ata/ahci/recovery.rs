@@ -5,7 +5,6 @@
 //! that failed in a log page; the others have done nothing wrong and are repeated. If the page cannot be read, or names nothing that is
 //! in flight, each is repeated alone and not queued, which finds the one.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, IoError, Operation};
@@ -14,12 +13,12 @@ use ring3_spec::ahci::port::Interrupts;
 
 use super::super::Level;
 use super::super::status::{self, Verdict};
-use super::life::{DEAD, lock};
 use super::lists::Failure;
 use super::port::is_link_change;
 use super::queue::PortQueue;
 use super::revival::Revived;
 use super::slots::bits;
+use crate::lifetime::{OVER, lock};
 
 /// How often a request is handed to the device before it ends with an error.
 const ATTEMPTS: u8 = 3;
@@ -84,7 +83,7 @@ impl PortQueue {
 
     /// Fails if there is no drive, or none that will take a request.
     fn usable(&self) -> Result<(), Error> {
-        self.shared.alive()?;
+        self.shared.lifetime.check()?;
         match &self.recovery.end {
             Some((_, why)) => {
                 let (name, index) = (self.shared.device.name(), self.port.index());
@@ -259,12 +258,12 @@ impl PortQueue {
                 }
                 Ok(Revived::Nobody) => self.recovery.missing = true,
                 Ok(Revived::Useless(error, why)) => self.retire(error, why.into()),
-                Err(_) if self.shared.generation() == DEAD => {}
+                Err(_) if self.shared.generation() == OVER => {}
                 Err(error) => self.retire(IoError::Timeout, error.to_string()),
             }
         }
         let error = match &self.recovery.end {
-            _ if self.shared.generation() == DEAD => self.shared.last_word(),
+            _ if self.shared.generation() == OVER => self.shared.lifetime.io_error(),
             Some((error, _)) => *error,
             None => IoError::Gone,
         };
@@ -322,7 +321,7 @@ impl PortQueue {
         }
         while let Some((slot, error)) = self.ended.pop_front() {
             if let Some(mut completion) = self.slots.end(slot, Err(error)) {
-                if self.shared.generation.load(Ordering::Acquire) == DEAD && !self.shared.owns_nothing() {
+                if self.shared.generation() == OVER && !self.shared.lifetime.is_quiesced() {
                     // The device may still write there, so nobody gets it back.
                     std::mem::forget(std::mem::take(&mut completion.data));
                 }

@@ -14,10 +14,10 @@ use ring3_device::{Deadline, Error};
 use ring3_spec::ata::Signature;
 
 use super::super::Identity;
-use super::life::{DEAD, lock};
 use super::port::Port;
 use super::queue::PortQueue;
 use super::recovery::OWN;
+use crate::lifetime::{OVER, lock};
 
 /// What became of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ impl PortQueue {
         loop {
             let order = lock(&shared.order);
             let generation = shared.generation();
-            if generation == DEAD {
+            if generation == OVER {
                 drop(order);
-                return shared.alive().map(|()| Revived::Nobody);
+                return shared.lifetime.check().map(|()| Revived::Nobody);
             }
             if self.port.generation == generation
                 && let Err(reset) = shared.hba.running(self.port.index())

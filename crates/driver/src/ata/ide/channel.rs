@@ -11,7 +11,7 @@
 //! next, of the other drive if that has one waiting. What must wait for a drive (resets, transfer modes) is noted as [`Trouble`] and
 //! done by `tick` alone, in `recovery.rs`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ring3_class::block::{Completion, IoError, Operation, Request};
 use ring3_device::Error;
@@ -338,10 +338,4 @@ impl Drop for Channel {
 pub(super) fn drive_name(device: &str, channel: u8, drive: u8) -> String {
     let (channel, drive) = (["primary", "secondary"][usize::from(channel & 1)], ["master", "slave"][usize::from(drive & 1)]);
     format!("{device} {channel} {drive}")
-}
-
-/// A thread that panicked leaves the channel as consistent as a drive that stopped answering does: recovery is the same.
-#[inline]
-pub(super) fn lock(channel: &Mutex<Channel>) -> MutexGuard<'_, Channel> {
-    channel.lock().unwrap_or_else(PoisonError::into_inner)
 }

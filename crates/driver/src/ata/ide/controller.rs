@@ -7,11 +7,12 @@ use ring3_device::{Device, Error, Registers};
 use ring3_spec::ide::{BUS_MASTER_BAR, BusMasterCommand, CHANNELS, DRIVES, Interface, bus_master};
 
 use super::super::options::{Level, Options};
-use super::channel::{Channel, Channels, drive_name, lock};
+use super::channel::{Channel, Channels, drive_name};
 use super::chip::Chip;
 use super::drive::Drive;
 use super::function::Function;
 use super::interrupts::Vectors;
+use crate::lifetime::lock;
 
 /// Where the bus master's 32 address lines end.
 const REACH: u64 = 1 << 32;

@@ -10,7 +10,8 @@ use ring3_device::{Device, Error};
 use ring3_spec::ide::{CHANNELS, Interface};
 
 use super::super::options::Options;
-use super::channel::{Channels, lock};
+use super::channel::Channels;
+use crate::lifetime::lock;
 
 /// The interrupts of a function.
 pub(super) struct Vectors {

@@ -14,9 +14,10 @@ use ring3_device::{Deadline, Error};
 
 use super::super::command::Encoder;
 use super::super::options::Level;
-use super::channel::{Channel, lock};
+use super::channel::Channel;
 use super::controller::Shared;
 use super::prd;
+use crate::lifetime::lock;
 
 /// Most requests that a queue holds.
 const MAX_DEPTH: u16 = 1023;

@@ -1,0 +1,74 @@
+//! How a device is driven, as the user says it: what protects memory, how it signals, how its data move.
+
+use ring3_backend::OpenOptions;
+use ring3_device::irq::IrqKind;
+use ring3_driver::Interrupts;
+use ring3_driver::ata::Level;
+
+/// Options of every command that takes a device.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Protection {
+    /// Drive a device that no IOMMU confines (uio:ADDRESS). A bug in the driver can then overwrite any memory of this machine.
+    #[arg(long, global = true)]
+    pub unprotected: bool,
+}
+
+impl Protection {
+    /// `memory` as the user wants it protected.
+    pub fn apply(self, memory: OpenOptions) -> OpenOptions {
+        OpenOptions { unprotected: self.unprotected, ..memory }
+    }
+
+    /// The same on another command's line, after a word.
+    pub fn words(self) -> &'static str {
+        if self.unprotected { " --unprotected" } else { "" }
+    }
+}
+
+/// What `--irq` takes.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Interrupt {
+    /// The best that it has.
+    Auto,
+    /// Messages, one for each queue.
+    Msix,
+    /// One message for all.
+    Msi,
+    /// The pin.
+    Intx,
+    /// Not at all: it is looked at again and again while requests are in flight.
+    Poll,
+}
+
+impl From<Interrupt> for Interrupts {
+    fn from(irq: Interrupt) -> Self {
+        match irq {
+            Interrupt::Auto => Self::Auto,
+            Interrupt::Msix => Self::Only(IrqKind::MsiX),
+            Interrupt::Msi => Self::Only(IrqKind::Msi),
+            Interrupt::Intx => Self::Only(IrqKind::Intx),
+            Interrupt::Poll => Self::Polled,
+        }
+    }
+}
+
+/// What `--transfer` takes.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Transfer {
+    /// Many commands at once where drive and controller can (AHCI), else DMA.
+    Queued,
+    /// By the controller, one command at a time.
+    Dma,
+    /// By the processor, word by word (IDE; AHCI has no such way and uses DMA).
+    Pio,
+}
+
+impl From<Transfer> for Level {
+    fn from(transfer: Transfer) -> Self {
+        match transfer {
+            Transfer::Queued => Self::Queued,
+            Transfer::Dma => Self::Dma,
+            Transfer::Pio => Self::Pio,
+        }
+    }
+}
