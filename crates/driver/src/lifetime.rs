@@ -46,10 +46,10 @@ pub(crate) struct Unstopped {
 /// nothing that was started before can write to memory. Bus mastering may be off afterwards.
 pub(crate) fn stop_function(device: &dyn Device, error: Error) -> Result<(), Unstopped> {
     tracing::warn!("{}: {error}; resetting the function", device.name());
-    let muzzled = device.set_bus_master(false);
+    let silenced = device.set_bus_master(false);
     // Reading back pushes the write out, and what the device had sent before it comes first.
     device.config_read(pci::COMMAND, 2);
-    device.reset().map_err(|_| Unstopped { quiesced: muzzled.is_ok() || matches!(error, Error::Gone), error })
+    device.reset().map_err(|_| Unstopped { quiesced: silenced.is_ok() || matches!(error, Error::Gone), error })
 }
 
 /// A thread that panicked leaves what the lock guards as consistent as a device that stopped answering does: recovery is the same.

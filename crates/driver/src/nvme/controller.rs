@@ -204,13 +204,13 @@ fn start(admin: &mut Admin, cap: Cap, queues: u16) -> Result<(Traits, u16), Erro
         let value = admin.execute(Submission::get_feature(feature::VOLATILE_WRITE_CACHE))?;
         traits.identity.volatile_cache = value.map_or(true, |value| value & feature::CACHE_ENABLED != 0);
     }
-    let queues = settle(admin, &traits, queues)?;
+    let queues = negotiate_queues(admin, &traits, queues)?;
     Ok((traits, queues))
 }
 
 /// What every start and every reset must tell the controller: number of queues, events. Returns the queues granted.
 /// [NVMe 3.5.1, steps 8 to 10]
-pub(super) fn settle(admin: &mut Admin, traits: &Traits, queues: u16) -> Result<u16, Error> {
+pub(super) fn negotiate_queues(admin: &mut Admin, traits: &Traits, queues: u16) -> Result<u16, Error> {
     // Step 8: number of I/O queues; the controller may grant fewer, or more.
     let wanted = QueueCounts { submission: queues, completion: queues };
     let granted = QueueCounts::from_dword(admin.demand("the number of queues", Submission::set_queue_counts(wanted))?);

@@ -26,14 +26,14 @@ impl QueuePair {
     /// Looks whether the controller and the requests in flight are well, and mends what is not. An error is the last: there is no
     /// controller any more.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
-        let watched = self.look_after(now);
+        let watched = self.recover(now);
         self.told |= watched.is_err();
         watched
     }
 
-    fn look_after(&mut self, now: Instant) -> Result<(), Error> {
+    fn recover(&mut self, now: Instant) -> Result<(), Error> {
         if !self.in_step() {
-            return self.rejoin();
+            return self.recreate();
         }
         if self.slots.in_flight() == 0 {
             self.patience.advance(now);
@@ -43,7 +43,7 @@ impl QueuePair {
             && let Err(why) = Registers::new(self.bar.clone(), 0).and_then(|registers| init::running(&registers))
         {
             let _ = self.shared.reset(self.generation, &why.to_string());
-            return self.rejoin();
+            return self.recreate();
         }
         // What is in the ring has not taken too long; its owner is about to take it.
         if !self.patience.advance(now) || self.completion.ready() {
@@ -51,11 +51,11 @@ impl QueuePair {
         }
         let late = |&slot: &u16| self.slots.get(slot).is_some_and(|slot| self.patience.exhausted(slot.epoch));
         let overdue = self.slots.occupied().find(late);
-        overdue.map_or(Ok(()), |slot| self.hurry(slot))
+        overdue.map_or(Ok(()), |slot| self.time_out(slot))
     }
 
     /// Aborts the request in `slot`, or resets the controller if that was done and did not help. [NVMe 5.1.1]
-    fn hurry(&mut self, slot: u16) -> Result<(), Error> {
+    fn time_out(&mut self, slot: u16) -> Result<(), Error> {
         let (queue, grace) = (self.id, self.patience.grace());
         let Some(request) = self.slots.get_mut(slot) else { return Ok(()) };
         if !request.aborted {
@@ -70,7 +70,7 @@ impl QueuePair {
             }
         }
         let _ = self.shared.reset(self.generation, "a request did not end by its abort");
-        self.rejoin()
+        self.recreate()
     }
 
     /// What becomes of a request that the device ended with `status`: its completion, or `None` if it is repeated.
@@ -123,7 +123,7 @@ impl QueuePair {
             if let Some(completion) = self.take()? {
                 return Ok(Some(completion));
             }
-            let _ = self.rejoin();
+            let _ = self.recreate();
         }
         while let Some((slot, error)) = self.ended.pop() {
             if let Some(mut completion) = self.end(slot, error) {
@@ -144,7 +144,7 @@ impl QueuePair {
     /// Creates the queue anew after a reset and repeats what was in flight; if there is no controller any more, ends all.
     ///
     /// Completions that came before the reset are left in the ring for [`reap_after_trouble`](Self::reap_after_trouble).
-    fn rejoin(&mut self) -> Result<(), Error> {
+    fn recreate(&mut self) -> Result<(), Error> {
         for _ in 0..REBUILDS {
             let shared = self.shared.clone();
             let mut admin = lock(&shared.admin);

@@ -11,7 +11,7 @@ use ring3_device::Error;
 
 use super::admin::Admin;
 use super::cache::WriteCache;
-use super::controller::{Shared, settle};
+use super::controller::{Shared, negotiate_queues};
 use super::init;
 use crate::lifetime::{Unstopped, lock};
 
@@ -65,8 +65,8 @@ impl Shared {
         }
         let queues = self.traits.identity.queues;
         let restarted = self.device.set_bus_master(true).and_then(|()| init::enable(&mut admin, self.cap));
-        let settled = restarted.and_then(|()| settle(&mut admin, &self.traits, queues));
-        let error = match settled {
+        let granted = restarted.and_then(|()| negotiate_queues(&mut admin, &self.traits, queues));
+        let error = match granted {
             Ok(granted) if granted >= queues => return Ok(()),
             Ok(granted) => Error::Protocol(format!("it grants {granted} queues after a reset, {queues} before")),
             Err(error) => error,

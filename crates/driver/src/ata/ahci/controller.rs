@@ -52,7 +52,7 @@ pub(super) struct Seat {
     /// The drive may have lost its power, which a reset of the controller has wiped from the registers.
     pub(super) power_lost: AtomicBool,
     /// The controller's generation in which the port was last made ready: what its registers say of the link is news since then.
-    pub(super) settled: AtomicU32,
+    pub(super) ready_since: AtomicU32,
     /// The port, unless a queue has it.
     pub(super) port: Mutex<Option<Port>>,
 }

@@ -11,8 +11,8 @@ use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::ahci::SLOTS;
 
 use super::controller::Shared;
+use super::port_reset::PortState;
 use super::queue::{Parts, PortQueue};
-use super::revival::Revived;
 use super::slots::bits;
 use crate::lifetime::lock;
 
@@ -43,11 +43,11 @@ impl PortQueue {
         // From here on dropping the queue gives the port back.
         let current = queue.port.ready && queue.port.generation == queue.shared.generation();
         queue.shared.seats[seat].used.store(true, Ordering::Relaxed);
-        let revived = if current { Revived::Ready } else { queue.revive("it was left busy")? };
-        let why = match revived {
-            Revived::Ready => return Ok(queue),
-            Revived::Nobody => "there is no drive any more",
-            Revived::Useless(_, why) => why,
+        let state = if current { PortState::Ready } else { queue.reset_port("it was left busy")? };
+        let why = match state {
+            PortState::Ready => return Ok(queue),
+            PortState::Absent => "there is no drive any more",
+            PortState::Unusable(_, why) => why,
         };
         let (name, index) = (queue.shared.device.name(), queue.port.index());
         Err(Error::Fatal(format!("{name} port {index}: {why}; open the controller again")))

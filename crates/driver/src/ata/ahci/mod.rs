@@ -16,7 +16,7 @@
 //! requests by [`Options::timeout`](super::Options::timeout).
 //!
 //! # Recovery
-//! See `recovery.rs` for commands, `revival.rs` for ports and `life.rs` for the controller.
+//! See `recovery.rs` for commands, `port_reset.rs` for ports and `reset.rs` for the controller.
 
 mod cache;
 mod controller;
@@ -25,14 +25,14 @@ mod drive;
 mod ends;
 mod hba;
 mod interrupts;
-mod life;
 mod lifecycle;
 mod lists;
 mod port;
+mod port_reset;
 mod probe;
 mod queue;
 mod recovery;
-mod revival;
+mod reset;
 mod slots;
 
 pub use controller::Controller;

@@ -111,8 +111,17 @@ fn seat(port: Port, identity: Identity, level: Level, options: &Options) -> Seat
     let max_transfer = options.max_transfer.unwrap_or(MAX_TRANSFER).min(MAX_TRANSFER);
     let segments = SegmentRules { align: 2, boundary: 2, max: MAX_REGIONS as u32 };
     let info = identity.info(Limits { max_transfer, segments, level, lowest: Level::Dma });
-    let (used, power_lost, settled) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
-    Seat { index: port.index(), info: Arc::new(info), identity, level, used, power_lost, settled, port: Mutex::new(Some(port)) }
+    let (used, power_lost, ready_since) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
+    Seat {
+        index: port.index(),
+        info: Arc::new(info),
+        identity,
+        level,
+        used,
+        power_lost,
+        ready_since,
+        port: Mutex::new(Some(port)),
+    }
 }
 
 #[cfg(test)]

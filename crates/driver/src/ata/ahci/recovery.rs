@@ -15,8 +15,8 @@ use super::super::Level;
 use super::super::status::{self, Verdict};
 use super::lists::Failure;
 use super::port::is_link_change;
+use super::port_reset::PortState;
 use super::queue::PortQueue;
-use super::revival::Revived;
 use super::slots::bits;
 use crate::lifetime::{OVER, lock};
 
@@ -62,7 +62,7 @@ impl PortQueue {
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
         let waiting = self.issued != 0 || self.rung > 0;
         if waiting && self.is_down() {
-            return self.rejoin();
+            return self.recreate();
         }
         self.usable()?;
         if self.issued != 0 && self.patience.look(now) {
@@ -251,13 +251,13 @@ impl PortQueue {
     /// Makes the port ready again, or ends everything, and says so.
     fn is_revived(&mut self, why: &str) -> Result<bool, Error> {
         if self.recovery.end.is_none() {
-            match self.revive(why) {
-                Ok(Revived::Ready) => {
+            match self.reset_port(why) {
+                Ok(PortState::Ready) => {
                     self.recovery.missing = false;
                     return Ok(true);
                 }
-                Ok(Revived::Nobody) => self.recovery.missing = true,
-                Ok(Revived::Useless(error, why)) => self.retire(error, why.into()),
+                Ok(PortState::Absent) => self.recovery.missing = true,
+                Ok(PortState::Unusable(error, why)) => self.retire(error, why.into()),
                 Err(_) if self.shared.generation() == OVER => {}
                 Err(error) => self.retire(IoError::Timeout, error.to_string()),
             }
@@ -279,7 +279,7 @@ impl PortQueue {
     }
 
     /// After a reset of the controller, or for a drive that was lost: the same for what is in flight now.
-    pub(super) fn rejoin(&mut self) -> Result<(), Error> {
+    pub(super) fn recreate(&mut self) -> Result<(), Error> {
         let held = self.withdraw();
         self.recover(held, 0, IoError::Transport, "it takes no commands")
     }
@@ -317,7 +317,7 @@ impl PortQueue {
     /// The next request that ended badly; after a reset of the controller, once the port is ready again.
     pub(super) fn reap_after_trouble(&mut self) -> Result<Option<Completion>, Error> {
         if self.ended.is_empty() && self.out_of_step() {
-            self.rejoin()?;
+            self.recreate()?;
         }
         while let Some((slot, error)) = self.ended.pop_front() {
             if let Some(mut completion) = self.slots.end(slot, Err(error)) {

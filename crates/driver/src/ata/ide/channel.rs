@@ -21,9 +21,9 @@ use ring3_spec::ide::{CHANNELS, DRIVES};
 use super::super::command::Command;
 use super::super::status::{self, Verdict};
 use super::function::Function;
-use super::line::Line;
 use super::ports::Ports;
 use super::prd::Table;
+use super::state::DriveState;
 use super::stats::Stats;
 use crate::patience::Patience;
 
@@ -73,7 +73,7 @@ pub(super) struct Channel {
     pub(super) ports: Ports,
     /// What the bus master reads; `None` without one.
     pub(super) table: Option<Table>,
-    pub(super) lines: [Option<Box<Line>>; DRIVES as usize],
+    pub(super) states: [Option<Box<DriveState>>; DRIVES as usize],
     pub(super) running: Option<Running>,
     pub(super) trouble: Option<Trouble>,
     /// The drive that is asked first for the next command.
@@ -101,7 +101,7 @@ impl Channel {
         Ok(Self {
             ports,
             table,
-            lines: [None, None],
+            states: [None, None],
             running: None,
             trouble: None,
             turn: 0,
@@ -122,18 +122,18 @@ impl Channel {
         drive_name(self.function.device.name(), self.number, drive)
     }
 
-    pub(super) fn line(&mut self, drive: u8) -> Option<&mut Line> {
-        self.lines.get_mut(usize::from(drive))?.as_deref_mut()
+    pub(super) fn state(&mut self, drive: u8) -> Option<&mut DriveState> {
+        self.states.get_mut(usize::from(drive))?.as_deref_mut()
     }
 
     /// How many drives it has.
     pub(super) fn drives(&self) -> usize {
-        self.lines.iter().flatten().count()
+        self.states.iter().flatten().count()
     }
 
     /// Makes room for the blocks of all drives.
     pub(super) fn size_block(&mut self) {
-        let bytes = self.lines.iter().flatten().map(|line| line.pio_block()).max().unwrap_or(0);
+        let bytes = self.states.iter().flatten().map(|state| state.pio_block()).max().unwrap_or(0);
         self.block = vec![0; bytes].into();
     }
 
@@ -147,8 +147,8 @@ impl Channel {
 
     /// Queues what was submitted for `drive` and starts it if the channel is idle.
     pub(super) fn ring(&mut self, drive: u8, submitted: &mut std::collections::VecDeque<Request>) {
-        let Some(line) = self.line(drive) else { return };
-        line.waiting.extend(submitted.drain(..));
+        let Some(state) = self.state(drive) else { return };
+        state.waiting.extend(submitted.drain(..));
         if self.running.is_none() && self.trouble.is_none() {
             self.start_next();
         }
@@ -158,17 +158,17 @@ impl Channel {
     #[inline]
     pub(super) fn reap(&mut self, drive: u8) -> Option<Completion> {
         self.news[usize::from(drive & 1)] = false;
-        if let Some(completion) = self.line(drive)?.done.pop_front() {
+        if let Some(completion) = self.state(drive)?.done.pop_front() {
             return Some(completion);
         }
         self.advance();
-        self.line(drive)?.done.pop_front()
+        self.state(drive)?.done.pop_front()
     }
 
     /// Whether `drive` has something to reap.
     #[inline]
     pub(super) fn ready(&mut self, drive: u8) -> bool {
-        let has_done = |channel: &mut Self| channel.line(drive).is_some_and(|line| !line.done.is_empty());
+        let has_done = |channel: &mut Self| channel.state(drive).is_some_and(|state| !state.done.is_empty());
         has_done(self) || {
             self.advance();
             has_done(self)
@@ -226,12 +226,12 @@ impl Channel {
     /// it is.
     #[inline]
     fn note_done(&mut self, drive: u8) -> Result<Result<(), IoError>, Error> {
-        let (Some(running), Some(line)) = (&self.running, self.lines[usize::from(drive & 1)].as_deref_mut()) else {
+        let (Some(running), Some(state)) = (&self.running, self.states[usize::from(drive & 1)].as_deref_mut()) else {
             return Ok(Ok(()));
         };
-        line.note_success();
-        line.written |= line.encoder.leaves_in_cache(&running.request);
-        if running.request.operation == Operation::Flush && line.written { self.confirm_flush(drive) } else { Ok(Ok(())) }
+        state.note_success();
+        state.written |= state.encoder.leaves_in_cache(&running.request);
+        if running.request.operation == Operation::Flush && state.written { self.confirm_flush(drive) } else { Ok(Ok(())) }
     }
 
     /// Whether the drive that has flushed is the one that was written: one whose power was gone meanwhile has nothing to flush, and has
@@ -239,9 +239,9 @@ impl Channel {
     #[cold]
     pub(super) fn confirm_flush(&mut self, drive: u8) -> Result<Result<(), IoError>, Error> {
         let now = self.read_settings(drive)?;
-        let Some(line) = self.line(drive) else { return Ok(Ok(())) };
-        if line.settings.is_none_or(|settings| settings == now) {
-            line.written = false;
+        let Some(state) = self.state(drive) else { return Ok(Ok(())) };
+        if state.settings.is_none_or(|settings| settings == now) {
+            state.written = false;
             return Ok(Ok(()));
         }
         self.lose_writes(drive);
@@ -251,8 +251,8 @@ impl Channel {
     /// A transfer was damaged on the cable: once more, in a slower mode if that happens often.
     #[cold]
     fn repeat_damaged(&mut self, drive: u8, attempts: u8) {
-        let often = self.line(drive).is_some_and(Line::note_damage);
-        let can_slow_down = self.line(drive).is_some_and(|line| line.mode.slower(line.identity.multiword_dma).is_some());
+        let often = self.state(drive).is_some_and(DriveState::note_damage);
+        let can_slow_down = self.state(drive).is_some_and(|state| state.mode.slower(state.identity.multiword_dma).is_some());
         if often && can_slow_down {
             self.trouble = Some(Trouble::Slower);
         } else if attempts < ATTEMPTS {
@@ -276,9 +276,9 @@ impl Channel {
     #[inline]
     pub(super) fn end(&mut self, result: Result<(), IoError>) {
         if let Some(Running { drive, request: Request { token, data, .. }, .. }) = self.running.take()
-            && let Some(line) = self.line(drive)
+            && let Some(state) = self.state(drive)
         {
-            line.done.push_back(Completion { token, result, data });
+            state.done.push_back(Completion { token, result, data });
             self.news[usize::from(drive & 1)] = true;
         }
     }
@@ -303,13 +303,13 @@ impl Channel {
     }
 
     fn is_uncached(&mut self, drive: u8) -> bool {
-        self.line(drive).is_some_and(|line| line.identity.flush == super::super::Flush::None)
+        self.state(drive).is_some_and(|state| state.identity.flush == super::super::Flush::None)
     }
 
     fn next_request(&mut self) -> Option<(u8, Request)> {
         for drive in [self.turn, 1 - self.turn] {
-            if let Some(line) = self.line(drive)
-                && let Some(request) = line.waiting.pop_front()
+            if let Some(state) = self.state(drive)
+                && let Some(request) = state.waiting.pop_front()
             {
                 self.turn = 1 - drive;
                 return Some((drive, request));

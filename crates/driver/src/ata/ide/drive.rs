@@ -37,7 +37,7 @@ impl Drive {
 
     /// How its data move now, in words: the transfer mode.
     pub fn mode(&self) -> String {
-        let mode = self.shared.channel(self.place.0).and_then(|mut channel| channel.line(self.place.1).map(|line| line.mode));
+        let mode = self.shared.channel(self.place.0).and_then(|mut channel| channel.state(self.place.1).map(|state| state.mode));
         mode.map_or_else(String::new, |mode| mode.to_string())
     }
 

@@ -29,7 +29,6 @@ mod controller;
 mod drive;
 mod function;
 mod interrupts;
-mod line;
 mod mode;
 mod pio;
 mod ports;
@@ -38,6 +37,7 @@ mod probe;
 mod queue;
 mod recovery;
 mod settings;
+mod state;
 mod stats;
 mod transfer;
 

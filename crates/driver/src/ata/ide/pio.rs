@@ -47,8 +47,8 @@ impl Channel {
 
     fn move_block(&mut self, total: usize, moved: usize) -> Option<End> {
         let Some(Running { drive, request, command, .. }) = &self.running else { return None };
-        let line = self.lines[usize::from(*drive & 1)].as_deref()?;
-        let len = (total - moved).min(line.pio_block()).min(self.block.len());
+        let state = self.states[usize::from(*drive & 1)].as_deref()?;
+        let len = (total - moved).min(state.pio_block()).min(self.block.len());
         let (block, dma) = (&mut self.block[..len], self.function.device.dma());
         let writes = command.is_some_and(|command| command.protocol.writes());
         let reached = if writes {
@@ -74,7 +74,7 @@ impl Channel {
             // No interrupt and no status comes behind the last block that is read. [ATA-6 9.8]
             return Some(End::Done);
         }
-        self.ports.settle();
+        self.ports.await_selection();
         None
     }
 }

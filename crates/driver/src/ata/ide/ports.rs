@@ -43,7 +43,7 @@ impl Ports {
         })
     }
 
-    /// Makes `drive` the one that the other registers are of; true if that takes effect only after [`settle`](Self::settle).
+    /// Makes `drive` the one that the other registers are of; true if that takes effect only after [`await_selection`](Self::await_selection).
     pub(super) fn select(&mut self, drive: u8) -> bool {
         let changed = self.device == 0 || self.device & device::SLAVE != slave(drive);
         if changed {
@@ -64,7 +64,7 @@ impl Ports {
 
     /// Waits the 400 ns after which the status is the drive's that was selected, or the command's that was written: a read of a port
     /// takes at least 100 ns. [ATA-6 9.5, note; ATA-6 9.7]
-    pub(super) fn settle(&self) {
+    pub(super) fn await_selection(&self) {
         for _ in 0..4 {
             self.alternate();
         }

@@ -13,9 +13,9 @@ use ring3_spec::ide::DRIVES;
 use super::super::identity::{Identity, packet_drive};
 use super::super::options::Level;
 use super::channel::Channel;
-use super::line::Line;
 use super::mode::Mode;
 use super::settings::Answer;
+use super::state::DriveState;
 
 /// How long software reset is held: at least 5 microseconds. [ATA-6 9.2]
 const HOLD: Duration = Duration::from_micros(10);
@@ -43,7 +43,7 @@ impl Channel {
     pub(super) fn await_drive(&mut self, drive: u8, deadline: Deadline) -> Result<bool, Error> {
         // The reset has selected the master.
         self.ports.select(drive);
-        self.ports.settle();
+        self.ports.await_selection();
         if self.ports.alternate().is_floating() {
             // A drive that is busy can say the same; one that is there does not go on saying it.
             let lands = poll_until(Deadline::after(REST), "a bus that floats", || {
@@ -127,7 +127,7 @@ impl Channel {
         let answer = self.execute(drive, &task, Some(&mut bytes), self.function.options.timeout)?;
         match answer {
             Answer::Done => Ok(Identify::from_bytes(&bytes)),
-            Answer::Nobody => Ok(None),
+            Answer::Absent => Ok(None),
             // A packet drive refuses to be a disk, and shows its signature then. [ACS-3 7.12.3]
             Answer::Refused(..) if command == opcode::IDENTIFY && self.ports.signature() == Signature::Atapi => {
                 self.identify(drive, Signature::Atapi)
@@ -144,21 +144,21 @@ impl Channel {
     /// Makes the drive that `data` describes one of the channel's.
     fn adopt(&mut self, drive: u8, data: &Identify) -> Result<(), Error> {
         let identity = Identity::new(data)?;
-        if drive == 1 && self.lines[0].as_ref().is_some_and(|master| master.is(&identity)) {
+        if drive == 1 && self.states[0].as_ref().is_some_and(|master| master.is(&identity)) {
             tracing::debug!("{}: the master answers for it", self.name_of(drive));
             return Ok(());
         }
         let function = &self.function;
         let dma = self.table.is_some() && function.has_dma() && function.options.level > Level::Pio;
         let mode = if dma { Mode::best(&identity, function.chip.timings()) } else { Mode::Pio };
-        let line = Line::new(data, identity, mode);
-        self.lines[usize::from(drive & 1)] = Some(Box::new(line));
+        let state = DriveState::new(data, identity, mode);
+        self.states[usize::from(drive & 1)] = Some(Box::new(state));
         if let Err(error) = self.apply_settings(drive) {
-            self.lines[usize::from(drive & 1)] = None;
+            self.states[usize::from(drive & 1)] = None;
             return Err(error);
         }
-        if let Some(line) = self.line(drive) {
-            let (name, mode) = (line.identity.model.clone(), line.mode);
+        if let Some(state) = self.state(drive) {
+            let (name, mode) = (state.identity.model.clone(), state.mode);
             tracing::info!("{}: {name}, {mode}", self.name_of(drive));
         }
         Ok(())

@@ -43,14 +43,14 @@ impl DriveQueue {
         let waiter = Waiter::new(shared.vectors.of_queue(place.0)?, options.poll);
         let mut channel = shared.channel(place.0).ok_or(Error::Gone)?;
         let name = channel.name_of(place.1);
-        let line = channel.line(place.1).ok_or(Error::Gone)?;
-        if line.open {
+        let state = channel.state(place.1).ok_or(Error::Gone)?;
+        if state.open {
             return Err(Error::Busy(format!("the queue of {name} is open: an IDE drive has one; close it first")));
         }
-        (line.open, line.used) = (true, true);
-        line.waiting.reserve(depth.into());
-        line.done.reserve(depth.into());
-        let (encoder, level) = (line.encoder.clone(), line.level());
+        (state.open, state.used) = (true, true);
+        state.waiting.reserve(depth.into());
+        state.done.reserve(depth.into());
+        let (encoder, level) = (state.encoder.clone(), state.level());
         drop(channel);
         let submitted = VecDeque::with_capacity(depth.into());
         Ok(Self { shared, place, info, encoder, level, submitted, in_flight: 0, depth, waiter })

@@ -38,7 +38,7 @@ impl Channel {
         if self.trouble.is_some() {
             self.mend();
         }
-        match self.line(drive).and_then(|line| line.dead) {
+        match self.state(drive).and_then(|state| state.fault) {
             None => Ok(()),
             Some(IoError::Gone) => Err(Error::Gone),
             Some(error) => Err(Error::Fatal(format!("{}: {error}; open the controller again", self.name_of(drive)))),
@@ -106,10 +106,10 @@ impl Channel {
     /// Sets the running command's drive to the next slower mode; false if it does not answer.
     fn slow_down(&mut self) -> bool {
         let Some(drive) = self.running.as_ref().map(|running| running.drive) else { return true };
-        let Some(line) = self.line(drive) else { return true };
-        let Some(slower) = line.mode.slower(line.identity.multiword_dma) else { return true };
-        let before = line.mode;
-        line.set_mode(slower);
+        let Some(state) = self.state(drive) else { return true };
+        let Some(slower) = state.mode.slower(state.identity.multiword_dma) else { return true };
+        let before = state.mode;
+        state.set_mode(slower);
         self.stats.slowdowns += 1;
         tracing::warn!("{}: data are damaged on the cable in {before}: it is set to {slower}", self.name_of(drive));
         if let Some(running) = &mut self.running {
@@ -168,15 +168,15 @@ impl Channel {
                 (all_well, *failures) = (false, *failures + 1);
                 tracing::error!("{}: it does not come back from a reset: {error}", self.name_of(drive));
                 let end = if matches!(error, Error::Gone) { IoError::Gone } else { IoError::Timeout };
-                if let Some(line) = self.line(drive)
+                if let Some(state) = self.state(drive)
                     && (end == IoError::Gone || *failures == 2)
                 {
-                    line.dead = Some(end);
-                    line.end_waiting(end);
+                    state.fault = Some(end);
+                    state.end_waiting(end);
                     self.news[usize::from(drive)] = true;
                 }
             }
-            if all_well || self.lines.iter().flatten().all(|line| line.dead.is_some()) {
+            if all_well || self.states.iter().flatten().all(|state| state.fault.is_some()) {
                 return;
             }
         }
@@ -184,7 +184,7 @@ impl Channel {
 
     /// Waits for `drive` after a reset and sets it up, unless it is dead, or has lost what was written.
     fn revive(&mut self, drive: u8, deadline: Deadline, hard: bool) -> Result<(), Error> {
-        if self.line(drive).is_none_or(|line| line.dead.is_some()) {
+        if self.state(drive).is_none_or(|state| state.fault.is_some()) {
             return Ok(());
         }
         if !self.await_drive(drive, deadline)? || is_absent(self.ports.alternate()) {
@@ -200,9 +200,9 @@ impl Channel {
     /// Whether `drive`, with writes in its cache, has lost its Ultra DMA mode, which it keeps in a reset of the drives and loses with its
     /// power. Of other modes the standard does not say that they stay, so that nothing can be told of them. [ATA-6 Ultra DMA feature set]
     fn has_lost_mode(&mut self, drive: u8) -> Result<bool, Error> {
-        let Some(line) = self.line(drive) else { return Ok(false) };
-        match line.settings {
-            Some(before) if line.written && before.has_ultra_dma() => Ok(!self.read_settings(drive)?.has_ultra_dma()),
+        let Some(state) = self.state(drive) else { return Ok(false) };
+        match state.settings {
+            Some(before) if state.written && before.has_ultra_dma() => Ok(!self.read_settings(drive)?.has_ultra_dma()),
             _ => Ok(false),
         }
     }
@@ -210,9 +210,9 @@ impl Channel {
     /// What `drive` had in its cache is lost: it takes no more requests.
     pub(super) fn lose_writes(&mut self, drive: u8) {
         tracing::error!("{}: its power was gone, with writes that were not flushed: they are lost", self.name_of(drive));
-        if let Some(line) = self.line(drive) {
-            line.dead = Some(IoError::Transport);
-            line.end_waiting(IoError::Transport);
+        if let Some(state) = self.state(drive) {
+            state.fault = Some(IoError::Transport);
+            state.end_waiting(IoError::Transport);
         }
         self.news[usize::from(drive & 1)] = true;
     }
@@ -220,7 +220,7 @@ impl Channel {
     /// Goes on after a reset.
     fn resume(&mut self, error: IoError) {
         if let Some(Running { drive, attempts, .. }) = self.running {
-            match self.line(drive).and_then(|line| line.dead) {
+            match self.state(drive).and_then(|state| state.fault) {
                 Some(dead) => self.end(Err(dead)),
                 None if attempts >= ATTEMPTS => self.end(Err(error)),
                 None => return self.repeat(),
@@ -235,9 +235,9 @@ impl Channel {
         tracing::error!("{}: channel {}: {error}", self.function.device.name(), self.number);
         self.trouble = None;
         self.end(Err(error));
-        for line in self.lines.iter_mut().flatten() {
-            line.dead = Some(error);
-            line.end_waiting(error);
+        for state in self.states.iter_mut().flatten() {
+            state.fault = Some(error);
+            state.end_waiting(error);
         }
     }
 
@@ -253,8 +253,8 @@ impl Channel {
         }
         if let Some(Running { drive, request: Request { token, data, .. }, .. }) = self.running.take() {
             std::mem::forget(data);
-            if let Some(line) = self.line(drive) {
-                line.done.push_back(Completion { token, result: Err(IoError::Transport), data: Default::default() });
+            if let Some(state) = self.state(drive) {
+                state.done.push_back(Completion { token, result: Err(IoError::Transport), data: Default::default() });
             }
         }
         self.die(IoError::Transport);
@@ -262,8 +262,8 @@ impl Channel {
 
     /// Ends what `drive` has in flight, because nobody will reap it. When this returns nothing of it is in the device's hands.
     pub(super) fn close(&mut self, drive: u8) {
-        if let Some(line) = self.line(drive) {
-            line.waiting.clear();
+        if let Some(state) = self.state(drive) {
+            state.waiting.clear();
         }
         let deadline = Deadline::after(LAST_COMMAND.min(self.function.options.timeout));
         let is_running = |channel: &Self| channel.running.as_ref().is_some_and(|running| running.drive == drive);
@@ -276,9 +276,9 @@ impl Channel {
             self.trouble = Some(Trouble::Reset("a queue was closed with a command in flight", IoError::Transport));
             self.mend();
         }
-        if let Some(line) = self.line(drive) {
-            line.done.clear();
-            line.open = false;
+        if let Some(state) = self.state(drive) {
+            state.done.clear();
+            state.open = false;
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) enum Answer {
     /// It did not.
     Refused(Status, ErrorBits),
     /// Nobody is there: no status bit is set, or all are.
-    Nobody,
+    Absent,
 }
 
 /// What a drive was set to, as it says itself: the block of READ MULTIPLE and the transfer modes that are selected. A reset of the drives
@@ -61,18 +61,18 @@ impl Channel {
         self.idle = false;
         let deadline = Deadline::after(limit);
         self.ports.select(drive);
-        self.ports.settle();
+        self.ports.await_selection();
         // A packet drive has no status bit set until it has had a command.
         let idle = |status: Status| status.busy() == 0 && status.data_request() == 0;
         poll_until(deadline, "a drive to be idle", || Ok(idle(self.ports.alternate()).then_some(())))?;
         self.ports.start(drive, task);
-        self.ports.settle();
+        self.ports.await_selection();
         let ended = || Some(self.ports.alternate()).filter(|status| status.busy() == 0);
         poll_until(deadline, "the end of a command", || Ok(ended()))?;
         let status = self.ports.status();
         self.acknowledge();
         if is_absent(status) {
-            return Ok(Answer::Nobody);
+            return Ok(Answer::Absent);
         }
         if status.failed() {
             let error = self.ports.error();
@@ -82,7 +82,7 @@ impl Channel {
         match (data, status.data_request()) {
             (Some(data), 1) => {
                 self.ports.read_data(data);
-                self.ports.settle();
+                self.ports.await_selection();
                 poll_until(deadline, "a drive to be idle after its data", || Ok(idle(self.ports.alternate()).then_some(())))?;
             }
             (None, 0) => {}
@@ -95,8 +95,8 @@ impl Channel {
     /// Sets `drive`, and the chip for it, to its mode; to a slower one where it refuses.
     pub(super) fn apply_settings(&mut self, drive: u8) -> Result<(), Error> {
         let timings = self.function.chip.timings();
-        let Some(line) = self.line(drive) else { return Ok(()) };
-        let (pio, multiple) = (line.pio, line.identity.multiple);
+        let Some(state) = self.state(drive) else { return Ok(()) };
+        let (pio, multiple) = (state.pio, state.identity.multiple);
         if timings.pio {
             // A drive without a mode to choose refuses, and has its only one.
             self.set_feature(drive, pio_code(pio))?;
@@ -106,13 +106,13 @@ impl Channel {
             let task =
                 TaskFile { command: opcode::SET_MULTIPLE, count: multiple.into(), device: device::LBA, ..TaskFile::default() };
             let refused = !matches!(self.execute(drive, &task, None, self.promptness())?, Answer::Done);
-            if refused && let Some(line) = self.line(drive) {
-                line.identity.multiple = 0;
+            if refused && let Some(state) = self.state(drive) {
+                state.identity.multiple = 0;
             }
         }
         let max_transfer = self.function.options.max_transfer;
-        if let Some(line) = self.line(drive) {
-            line.set_encoder(max_transfer);
+        if let Some(state) = self.state(drive) {
+            state.set_encoder(max_transfer);
         }
         self.remember_settings(drive)
     }
@@ -125,8 +125,8 @@ impl Channel {
     /// Notes what `drive` says that it is set to.
     pub(super) fn remember_settings(&mut self, drive: u8) -> Result<(), Error> {
         let settings = self.read_settings(drive)?;
-        if let Some(line) = self.line(drive) {
-            line.settings = Some(settings);
+        if let Some(state) = self.state(drive) {
+            state.settings = Some(settings);
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Channel {
         match self.execute(drive, &task, Some(&mut bytes), self.promptness())? {
             Answer::Done => {}
             Answer::Refused(..) => return Err(Error::Protocol("it does not say who it is any more".into())),
-            Answer::Nobody => return Err(Error::Gone),
+            Answer::Absent => return Err(Error::Gone),
         }
         let data = Identify::from_bytes(&bytes).ok_or_else(|| Error::Protocol("its identify data are too short".into()))?;
         Ok(Settings::of(&data))
@@ -148,8 +148,8 @@ impl Channel {
     /// not answer is not there for the next one either; it is left alone.
     pub(super) fn park(&mut self) {
         for drive in 0..DRIVES {
-            let Some(line) = self.line(drive).filter(|line| line.used && line.dead.is_none()) else { continue };
-            let flush = line.encoder.flush();
+            let Some(state) = self.state(drive).filter(|state| state.used && state.fault.is_none()) else { continue };
+            let flush = state.encoder.flush();
             if self.running.is_some() || self.trouble.is_some() || self.is_reset_under_us() || self.function.is_gone() {
                 return;
             }
@@ -163,12 +163,12 @@ impl Channel {
         let (timeout, flush_timeout) = (self.function.options.timeout, self.function.options.flush_timeout);
         if let Some(flush) = flush {
             match self.execute(drive, &flush.task, None, flush_timeout)? {
-                Answer::Done if self.line(drive).is_some_and(|line| line.written) && self.confirm_flush(drive)?.is_err() => {
+                Answer::Done if self.state(drive).is_some_and(|state| state.written) && self.confirm_flush(drive)?.is_err() => {
                     let text = "it may have lost its power, with writes that were not flushed: check what was written last";
                     return Err(Error::Fatal(text.into()));
                 }
                 Answer::Done => {}
-                Answer::Nobody => return Err(Error::Gone),
+                Answer::Absent => return Err(Error::Gone),
                 Answer::Refused(status, error) => {
                     return Err(Error::Protocol(format!(
                         "FLUSH CACHE failed with status {:#04x}, error {:#04x}",
@@ -184,16 +184,16 @@ impl Channel {
     /// Sets `drive` and the chip to the drive's mode, or to the fastest slower one that it takes.
     pub(super) fn apply_mode(&mut self, drive: u8) -> Result<(), Error> {
         loop {
-            let Some(line) = self.line(drive) else { return Ok(()) };
-            let (mode, pio, multiword) = (line.mode, line.pio, line.identity.multiword_dma);
+            let Some(state) = self.state(drive) else { return Ok(()) };
+            let (mode, pio, multiword) = (state.mode, state.pio, state.identity.multiword_dma);
             let accepted = mode.code().map_or(Ok(true), |code| self.set_feature(drive, code))?;
             if accepted {
                 return self.program(drive, mode, pio);
             }
             let slower = mode.slower(multiword).unwrap_or(Mode::Pio);
             tracing::info!("{}: it refuses {mode}; trying {slower}", self.name_of(drive));
-            if let Some(line) = self.line(drive) {
-                line.set_mode(slower);
+            if let Some(state) = self.state(drive) {
+                state.set_mode(slower);
             }
         }
     }
@@ -227,7 +227,7 @@ impl Channel {
         match self.execute(drive, &task, None, self.promptness())? {
             Answer::Done => Ok(true),
             Answer::Refused(..) => Ok(false),
-            Answer::Nobody => Err(Error::Gone),
+            Answer::Absent => Err(Error::Gone),
         }
     }
 }

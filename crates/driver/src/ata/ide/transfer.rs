@@ -52,7 +52,7 @@ impl Channel {
             return Ok(());
         }
         self.ports.start(drive, &command.task);
-        self.ports.settle();
+        self.ports.await_selection();
         if command.protocol == Protocol::PioOut {
             self.give_first_block();
         }
@@ -63,12 +63,12 @@ impl Channel {
     fn command(&mut self) -> Result<Command, IoError> {
         let has_dma = self.function.has_dma() && self.table.is_some();
         let Some(Running { drive, request, .. }) = &self.running else { return Err(IoError::Invalid) };
-        let Some(line) = self.lines[usize::from(*drive & 1)].as_deref() else { return Err(IoError::Gone) };
-        if let Some(error) = line.dead {
+        let Some(state) = self.states[usize::from(*drive & 1)].as_deref() else { return Err(IoError::Gone) };
+        if let Some(error) = state.fault {
             return Err(error);
         }
-        let level = if has_dma { line.level() } else { Level::Pio };
-        match line.encoder.encode(request, level)? {
+        let level = if has_dma { state.level() } else { Level::Pio };
+        match state.encoder.encode(request, level)? {
             // A TRIM has no form that the processor moves.
             Some(command) if level == Level::Pio && command.is_dma() => Err(IoError::Unsupported),
             Some(command) => Ok(command),
@@ -81,7 +81,7 @@ impl Channel {
         if !self.ports.select(drive) && self.idle {
             return true;
         }
-        self.ports.settle();
+        self.ports.await_selection();
         let idle = || Some(self.ports.alternate()).filter(|status| is_over(*status));
         idle().is_some() || poll_until(Deadline::after(PROMPTLY), "a drive to be idle", || Ok(idle())).is_ok()
     }
@@ -99,7 +99,7 @@ impl Channel {
     /// Bytes of the running request.
     pub(super) fn bytes(&self) -> usize {
         let Some(Running { drive, request, .. }) = &self.running else { return 0 };
-        let block_size = self.lines[usize::from(*drive & 1)].as_ref().map_or(0, |line| line.block_size);
+        let block_size = self.states[usize::from(*drive & 1)].as_ref().map_or(0, |state| state.block_size);
         request.blocks as usize * block_size as usize
     }
 

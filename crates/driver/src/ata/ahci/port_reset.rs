@@ -21,28 +21,28 @@ use crate::lifetime::{OVER, lock};
 
 /// What became of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Revived {
+pub(super) enum PortState {
     /// It takes commands again.
     Ready,
     /// There is no drive. It may come back.
-    Nobody,
+    Absent,
     /// There is one, and it must not be used: how requests end, and why.
-    Useless(IoError, &'static str),
+    Unusable(IoError, &'static str),
 }
 
 impl PortQueue {
     /// Makes the port ready. Whatever the end, the device owns nothing of what was in flight, or the controller is dead.
     ///
     /// An error is the drive's last: neither its own reset nor the controller's has helped.
-    pub(super) fn revive(&mut self, why: &str) -> Result<Revived, Error> {
+    pub(super) fn reset_port(&mut self, why: &str) -> Result<PortState, Error> {
         let shared = self.shared.clone();
-        let mut futile = false;
+        let mut repeated = false;
         loop {
             let order = lock(&shared.order);
             let generation = shared.generation();
             if generation == OVER {
                 drop(order);
-                return shared.lifetime.check().map(|()| Revived::Nobody);
+                return shared.lifetime.check().map(|()| PortState::Absent);
             }
             if self.port.generation == generation
                 && let Err(reset) = shared.hba.running(self.port.index())
@@ -53,15 +53,15 @@ impl PortQueue {
                 continue;
             }
             tracing::warn!("{} port {}: {why}: resetting the drive", shared.device.name(), self.port.index());
-            let result = self.relink(generation);
+            let result = self.reset_drive(generation);
             let proven = result.is_ok() || self.port.stop().is_ok();
             drop(order);
             let Err(error) = result else { return result };
             // One reset of the controller for the drive's sake; a second only as the proof that the device owns nothing.
-            if !(futile && proven) {
+            if !(repeated && proven) {
                 shared.reset(generation, &format!("port {}: {error}", self.port.index()))?;
             }
-            if std::mem::replace(&mut futile, true) {
+            if std::mem::replace(&mut repeated, true) {
                 // Whoever opens the drive once more must not believe that it was there all the time.
                 self.port.cache.lose();
                 return Err(error);
@@ -70,7 +70,7 @@ impl PortQueue {
     }
 
     /// Resets the drive, waits for it, and asks whether it is the one that it was, with all that it was given.
-    fn relink(&mut self, generation: u32) -> Result<Revived, Error> {
+    fn reset_drive(&mut self, generation: u32) -> Result<PortState, Error> {
         let ready = self.shared.options.ready_timeout;
         if self.shared.seats[self.seat].power_lost.swap(false, Ordering::Relaxed) {
             self.port.cache.lose_link();
@@ -85,7 +85,7 @@ impl PortQueue {
         };
         if !linked || self.port.signature(Deadline::after(ready))? != Signature::Ata {
             self.port.cache.lose();
-            return Ok(Revived::Nobody);
+            return Ok(PortState::Absent);
         }
         self.port.start()?;
         let identity = Identity::new(&self.port.identify(OWN)?)?;
@@ -100,13 +100,13 @@ impl PortQueue {
         };
         if let Some((error, why)) = useless {
             self.port.stop()?;
-            return Ok(Revived::Useless(error, why));
+            return Ok(PortState::Unusable(error, why));
         }
-        self.shared.seats[self.seat].settled.store(generation, Ordering::Relaxed);
+        self.shared.seats[self.seat].ready_since.store(generation, Ordering::Relaxed);
         if self.waiter.armed() {
             self.gate.open();
         }
-        Ok(Revived::Ready)
+        Ok(PortState::Ready)
     }
 
     fn is_same(&self, now: &Identity) -> bool {

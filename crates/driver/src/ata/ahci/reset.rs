@@ -33,8 +33,8 @@ impl Shared {
             return self.lifetime.check();
         }
         self.lifetime.begin_reset(generation, why);
-        let settled = |seat: &&Seat| seat.settled.load(Ordering::Relaxed) == generation;
-        for seat in self.seats.iter().filter(settled).filter(|seat| self.hba.may_have_lost_power(seat.index)) {
+        let ready_since = |seat: &&Seat| seat.ready_since.load(Ordering::Relaxed) == generation;
+        for seat in self.seats.iter().filter(ready_since).filter(|seat| self.hba.may_have_lost_power(seat.index)) {
             seat.power_lost.store(true, Ordering::Relaxed);
         }
         let stopped = hba::stop(&*self.device, &self.hba);
@@ -66,8 +66,8 @@ impl Shared {
         let closed = self.seats.iter().all(|seat| lock(&seat.port).as_mut().is_some_and(|port| port.close().is_ok()));
         let stopped = if closed && self.others.is_empty() { Ok(()) } else { hba::stop(&*self.device, &self.hba) };
         self.lifetime.shut_down(&stopped);
-        let muzzled = self.device.set_bus_master(false);
-        stopped.map_err(|unstopped| unstopped.error).and(muzzled).and(parked.into_iter().collect())
+        let silenced = self.device.set_bus_master(false);
+        stopped.map_err(|unstopped| unstopped.error).and(silenced).and(parked.into_iter().collect())
     }
 
     /// Flushes and parks the drive of `seat` if it was used and is ready: not one that is gone, or that an open queue has.

@@ -20,7 +20,7 @@ const FORGIVEN_AFTER: u32 = 10_000;
 const TOLERATED: u8 = 2;
 
 /// A drive as its channel knows it.
-pub(super) struct Line {
+pub(super) struct DriveState {
     pub(super) identity: Identity,
     pub(super) encoder: Encoder,
     pub(super) mode: Mode,
@@ -30,7 +30,7 @@ pub(super) struct Line {
     /// A queue of it is open.
     pub(super) open: bool,
     /// It takes no command any more; requests end like this.
-    pub(super) dead: Option<IoError>,
+    pub(super) fault: Option<IoError>,
     /// A queue of it was open.
     pub(super) used: bool,
     /// Writes have ended since the last flush that ended well, and may be in its cache.
@@ -45,7 +45,7 @@ pub(super) struct Line {
     since_damage: u32,
 }
 
-impl Line {
+impl DriveState {
     /// The drive that `data` and `identity` describe, to be set to `mode`.
     pub(super) fn new(data: &Identify, mut identity: Identity, mode: Mode) -> Self {
         // A power of two; the drive may still refuse it.
@@ -60,7 +60,7 @@ impl Line {
             pio: best_pio(data),
             block_size: identity.block_size,
             open: false,
-            dead: None,
+            fault: None,
             used: false,
             written: false,
             settings: None,
