@@ -5,9 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use ring3_device::Error;
+use ring3_device::config::Filter;
 use ring3_spec::pci;
-
-use crate::filter::Filter;
 
 /// Where the bytes are.
 pub(crate) trait Store: Send + Sync {

@@ -5,9 +5,8 @@
 
 mod claim;
 mod config;
-mod filter;
+mod eventfd;
 mod guard;
-mod msix;
 mod open;
 mod ports;
 pub mod qtest;

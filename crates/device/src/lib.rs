@@ -14,6 +14,7 @@
 
 mod bar;
 mod clock;
+pub mod config;
 mod deadline;
 mod decorator;
 pub mod dma;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ring3_device::Error;
+use ring3_device::config::{Filter, OWNED_COMMAND};
 use ring3_device::irq::IrqKind;
 use ring3_spec::pci;
 
@@ -21,28 +22,22 @@ const REVISION: usize = 0x08;
 const CAP_MSI_AT: usize = 0x50;
 const CAP_MSIX_AT: usize = 0x70;
 const CAP_EXPRESS_AT: usize = 0x80;
-/// 64-bit addresses and per-vector masks make the MSI capability this long. [PCI 6.8.1]
-const MSI_LEN: usize = 24;
-const MSIX_LEN: usize = 12;
 /// STATUS: the pin is asserted, whether or not it is disabled. [PCI 6.2.3]
 const STATUS_INTERRUPT: u16 = 1 << 3;
-/// COMMAND bits that are the backend's, and all that exist here: decoding, bus mastering, and the pin.
-const OWNED_COMMAND: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
 /// What firmware has switched on before anybody drives the function.
 const DECODING: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY;
 /// Which line the pin is tied to, 8 bits. [PCI 6.2.4]
-const INTERRUPT_LINE: u64 = 0x3c;
+const INTERRUPT_LINE: usize = 0x3c;
 
 pub(super) struct Config {
     image: Mutex<[u8; SIZE]>,
-    /// The command register, apart from the image because every access of the model looks at it.
+    /// The command register, apart from the image because every access of the model looks at it. It has no bits but the backend's.
     command: AtomicU16,
     /// What it holds after power-on.
     initial: [u8; SIZE],
     /// Which bits the platform can change, COMMAND's apart.
     writable: [u8; SIZE],
-    /// Bytes that belong to the backend: BARs, MSI, MSI-X.
-    owned: Vec<Range<usize>>,
+    filter: Filter,
     has_msi: bool,
     has_msix: bool,
 }
@@ -57,26 +52,16 @@ impl Config {
         // The ISA interrupts of a function in compatibility mode are none of PCI's. [PCI 6.2.4]
         image[pci::INTERRUPT_PIN as usize] = (identity.pins == 1).into();
         identity.bars.iter().for_each(|bar| put_bar(&mut image, bar));
-        let bars = pci::BAR0 as usize..pci::BAR0 as usize + 24;
-        let mut config = Self {
-            image: Mutex::new([0; SIZE]),
-            command: AtomicU16::new(DECODING),
-            initial: [0; SIZE],
+        put_capabilities(&mut image, identity);
+        Self {
+            filter: Filter::new(|offset, width| checked(offset, width).map_or(u32::MAX, |range| word(&image, range))),
+            initial: image,
             writable: writable(identity),
-            owned: vec![bars, 0x30..0x34],
+            image: Mutex::new(image),
+            command: AtomicU16::new(DECODING),
             has_msi: identity.msi > 0,
             has_msix: identity.msix.is_some(),
-        };
-        put_capabilities(&mut image, identity);
-        if config.has_msi {
-            config.owned.push(CAP_MSI_AT..CAP_MSI_AT + MSI_LEN);
         }
-        if config.has_msix {
-            config.owned.push(CAP_MSIX_AT..CAP_MSIX_AT + MSIX_LEN);
-        }
-        config.image = Mutex::new(image);
-        config.initial = image;
-        config
     }
 
     /// As after power-on.
@@ -135,32 +120,17 @@ impl Config {
         if self.has_msix && kind == Some(IrqKind::MsiX) {
             image[CAP_MSIX_AT + 3] |= 0x80;
         }
-        range.rev().fold(0, |value, at| value << 8 | u32::from(image[at]))
+        word(&image, range)
     }
 
     pub(super) fn write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
         let Some(range) = checked(offset, width) else {
             return Err(Error::Invalid(format!("a write of {width} bytes at {offset:#x} of a configuration space of {SIZE}")));
         };
-        if self.owned.iter().any(|owned| range.start < owned.end && owned.start < range.end) {
-            return Err(Error::Invalid(format!("configuration bytes at {offset:#x} (BARs, MSI, MSI-X) belong to the backend")));
-        }
-        for (at, byte) in range.zip(value.to_le_bytes()) {
-            let command = match at as u64 {
-                pci::COMMAND => Some((self.command() as u8, OWNED_COMMAND as u8)),
-                at if at == pci::COMMAND + 1 => Some(((self.command() >> 8) as u8, (OWNED_COMMAND >> 8) as u8)),
-                // The interrupt line register is a note of the firmware's; everything else is read-only. [PCI 6.2.4]
-                INTERRUPT_LINE => {
-                    self.image()[at] = byte;
-                    None
-                }
-                _ => None,
-            };
-            if command.is_some_and(|(now, owned)| (now ^ byte) & owned != 0) {
-                return Err(Error::Invalid(
-                    "COMMAND's decoding, bus master and interrupt bits belong to the backend: use set_bus_master and irqs".into(),
-                ));
-            }
+        self.filter.check(offset, width, value, self.command())?;
+        // The interrupt line register is a note of the firmware's; everything else is read-only. [PCI 6.2.4]
+        if let Some((at, byte)) = range.zip(value.to_le_bytes()).find(|(at, _)| *at == INTERRUPT_LINE) {
+            self.image()[at] = byte;
         }
         Ok(())
     }
@@ -172,6 +142,10 @@ fn checked(offset: u64, width: usize) -> Option<Range<usize>> {
     valid.then(|| start..start + width)
 }
 
+fn word(image: &[u8; SIZE], range: Range<usize>) -> u32 {
+    range.rev().fold(0, |value, at| value << 8 | u32::from(image[at]))
+}
+
 fn put(image: &mut [u8; SIZE], at: usize, bytes: &[u8]) {
     image[at..at + bytes.len()].copy_from_slice(bytes);
 }
@@ -179,7 +153,7 @@ fn put(image: &mut [u8; SIZE], at: usize, bytes: &[u8]) {
 /// The bits that hardware lets the platform change. [PCI 6.2.5.1, 6.8.1, 6.8.2]
 fn writable(identity: &Identity) -> [u8; SIZE] {
     let mut mask = [0; SIZE];
-    mask[INTERRUPT_LINE as usize] = 0xff;
+    mask[INTERRUPT_LINE] = 0xff;
     for bar in &identity.bars {
         let kind: u32 = if bar.ports { 3 } else { 15 };
         let size = u32::try_from(bar.len - 1).unwrap_or(u32::MAX);

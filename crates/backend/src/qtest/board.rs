@@ -4,7 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ring3_device::{Deadline, Error, poll_until};
+use ring3_device::config::Filter;
+use ring3_device::{Bar, BarInfo, Deadline, Error, poll_until};
 use ring3_spec::pci;
 
 use super::bar::QtestBar;
@@ -15,10 +16,7 @@ use super::ivshmem;
 use super::legacy::Legacy;
 use super::model::Model;
 use super::wire::Wire;
-use ring3_device::{Bar, BarInfo};
 
-/// COMMAND bits that are the backend's: decoding, bus mastering, and the pin.
-const OWNED_COMMAND: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
 /// First I/O APIC input of the pins that q35 gives to devices on bus 0; they take turns by slot and pin.
 const FIRST_PIN: u32 = 20;
 /// Where the doorbell sits.
@@ -37,6 +35,7 @@ pub(super) struct Board {
     host: &'static Host,
     pub(super) function: Arc<Function>,
     bars: Bars,
+    filter: Filter,
     /// Where there are messages.
     doorbell: Option<(Function, Bars)>,
     pub(super) interrupts: Interrupts,
@@ -58,8 +57,9 @@ impl Board {
         let register = doorbell.as_ref().and_then(|(_, bars)| bars[0]).map_or(0, |range| range.base + ivshmem::DOORBELL);
         let bar = |index| bar(&wire, host, &bars, index);
         let lines = Lines { pins: pins(host, &function, &legacy)?, events, doorbell: register };
-        let interrupts = Interrupts::find(function.clone(), wire.clone(), bar, lines, &model.hidden)?;
-        Ok(Self { wire, host, function, bars, doorbell, interrupts, resetting: Mutex::new(()) })
+        let filter = Filter::new(|offset, width| function.read(offset, width as u64).unwrap_or(u32::MAX));
+        let interrupts = Interrupts::find(function.clone(), wire.clone(), &filter, bar, lines, &model.hidden)?;
+        Ok(Self { wire, host, function, bars, filter, doorbell, interrupts, resetting: Mutex::new(()) })
     }
 
     /// What BAR `index` of the device under test is.
@@ -73,20 +73,11 @@ impl Board {
         bar(&self.wire, self.host, &self.bars, index)
     }
 
-    /// Whether writing `value` there would change what is the backend's: BARs, MSI, MSI-X, and the bits of COMMAND that `Device`
-    /// has methods for.
-    pub(super) fn owns(&self, offset: u64, width: u64, value: u32) -> Result<bool, Error> {
-        let bars = pci::BAR0..pci::BAR0 + 4 * u64::from(pci::BAR_COUNT);
-        let rom = pci::EXPANSION_ROM..pci::EXPANSION_ROM + 4;
-        let overlaps = |range: std::ops::Range<u64>| offset < range.end && offset + width > range.start;
-        if overlaps(bars) || overlaps(rom) || self.interrupts.capabilities().into_iter().any(overlaps) {
-            return Ok(true);
-        }
-        if !overlaps(pci::COMMAND..pci::COMMAND + 2) {
-            return Ok(false);
-        }
-        let changed = u64::from(self.function.read(offset, width)? ^ value) << (8 * offset);
-        Ok(changed >> (8 * pci::COMMAND) & u64::from(OWNED_COMMAND) != 0)
+    /// Writes configuration space for a driver, except what is the backend's.
+    pub(super) fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
+        self.filter.check(offset, width, value, self.function.read16(pci::COMMAND)?)?;
+        self.function.write(offset, width as u64, value);
+        Ok(())
     }
 
     /// Resets the device under test, alone if it can do that and with the machine if not, and makes it answer again.
@@ -106,7 +97,7 @@ impl Board {
 
     /// Function level reset; false if it cannot. QEMU does it within the write, and the next read comes after. [PCIe 6.6.2]
     fn reset_function(&self) -> Result<bool, Error> {
-        let Some(express) = self.function.capability(pci::CAP_EXPRESS)? else { return Ok(false) };
+        let Some(express) = self.function.capability(pci::CAP_EXPRESS) else { return Ok(false) };
         if self.function.read(express + pci::EXPRESS_DEVICE_CAPABILITIES, 4)? & pci::EXPRESS_FLR_CAPABLE == 0 {
             return Ok(false);
         }

@@ -12,12 +12,12 @@ use ring3_spec::pci;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::board::{Board, DOORBELL_SLOT};
+use super::find;
 use super::ivshmem::Doorbell;
 use super::machine::{self, Machine};
 use super::model::Model;
 use super::wire::Wire;
-use super::{eventfd, find};
-use crate::{OpenOptions, Uri};
+use crate::{OpenOptions, Uri, eventfd};
 
 /// Memory below this address is not memory everywhere on a PC (video, ROMs): the arena starts here.
 const ARENA_START: usize = 1 << 20;
@@ -165,11 +165,7 @@ impl Device for Qtest {
         if !self.has_config(offset, width) {
             return Err(Error::Invalid(format!("{}: no {width} bytes of configuration space at {offset:#x}", self.name)));
         }
-        if self.board.owns(offset, width as u64, value)? {
-            return Err(Error::Invalid(format!("{}: configuration bytes at {offset:#x} belong to the backend", self.name)));
-        }
-        self.board.function.write(offset, width as u64, value);
-        Ok(())
+        self.board.config_write(offset, width, value)
     }
 
     fn bar_info(&self, index: u8) -> Option<BarInfo> {

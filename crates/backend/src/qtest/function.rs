@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_device::Error;
+use ring3_device::config::capabilities;
 use ring3_spec::pci;
 
 use super::host::Host;
@@ -74,23 +75,10 @@ impl Function {
         Ok(())
     }
 
-    /// Where capability `id` starts, if there is one. A list that runs in a circle ends after as many steps as fit in the space.
-    pub(super) fn capability(&self, id: u8) -> Result<Option<u64>, Error> {
-        if self.read16(pci::STATUS)? & pci::STATUS_CAPABILITIES == 0 {
-            return Ok(None);
-        }
-        let mut at = u64::from(self.read(pci::CAPABILITIES, 1)? & 0xfc);
-        for _ in 0..48 {
-            if at < 0x40 {
-                return Ok(None);
-            }
-            let header = self.read16(at + pci::CAP_HEADER)?;
-            if header as u8 == id {
-                return Ok(Some(at));
-            }
-            at = u64::from(header >> 8 & 0xfc);
-        }
-        Err(Error::Protocol("the capability list runs in a circle".into()))
+    /// Where capability `id` starts, if there is one.
+    pub(super) fn capability(&self, id: u8) -> Option<u64> {
+        let found = capabilities(|offset, width| self.read(offset, width as u64).unwrap_or(u32::MAX));
+        found.into_iter().find_map(|(one, at)| (one == id).then_some(at))
     }
 
     /// Sizes the BARs and chooses their places, the largest alignment kept. [PCI 6.2.5.1]

@@ -1,17 +1,17 @@
 //! The interrupts of the device under test: the pin, and messages that ring our doorbell.
 
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ring3_device::config::{Filter, Msi, Msix};
 use ring3_device::irq::{Irq, IrqControl, IrqKind, IrqLimits};
 use ring3_device::{Bar, Error};
 use ring3_spec::pci;
 
-use super::eventfd;
 use super::function::Function;
 use super::intx::{Listener, Pin};
 use super::wire::Wire;
+use crate::eventfd;
 
 /// How interrupts reach us.
 pub(super) struct Lines {
@@ -39,21 +39,10 @@ struct State {
     listener: Option<Listener>,
 }
 
-/// The MSI capability.
-#[derive(Clone, Copy)]
-struct Msi {
-    at: u64,
-    vectors: u16,
-    wide: bool,
-    maskable: bool,
-}
-
-/// The MSI-X capability and the table that it points to.
+/// MSI-X with the BAR of its table.
 struct MsiX {
-    at: u64,
-    vectors: u16,
+    layout: Msix,
     table: Bar,
-    offset: u64,
 }
 
 impl Interrupts {
@@ -61,14 +50,19 @@ impl Interrupts {
     pub(super) fn find(
         function: Arc<Function>,
         wire: Arc<Wire>,
+        filter: &Filter,
         bar: impl Fn(u8) -> Result<Bar, Error>,
         lines: Lines,
         hidden: &[IrqKind],
     ) -> Result<Self, Error> {
         let events = lines.events.len() as u16;
         let shown = |kind| !hidden.contains(&kind);
-        let msi = if shown(IrqKind::Msi) { Msi::find(&function, events)? } else { None };
-        let msix = if shown(IrqKind::MsiX) { MsiX::find(&function, events, bar)? } else { None };
+        let msi = filter.msi.filter(|_| shown(IrqKind::Msi)).map(|msi| Msi { vectors: msi.vectors.min(events), ..msi });
+        let msix = filter.msix.filter(|_| shown(IrqKind::MsiX)).map(|msix| {
+            let layout = Msix { entries: msix.entries.min(events), ..msix };
+            Ok::<_, Error>(MsiX { layout, table: bar(msix.bar)? })
+        });
+        let msix = msix.transpose()?;
         Ok(Self { function, wire, lines, msi, msix, state: Mutex::default() })
     }
 
@@ -77,15 +71,8 @@ impl Interrupts {
         IrqLimits {
             intx: self.lines.pins.len() as u16,
             msi: self.msi.as_ref().map_or(0, |msi| msi.vectors),
-            msix: self.msix.as_ref().map_or(0, |msix| msix.vectors),
+            msix: self.msix.as_ref().map_or(0, |msix| msix.layout.entries),
         }
-    }
-
-    /// Where the message capabilities are in configuration space.
-    pub(super) fn capabilities(&self) -> Vec<Range<u64>> {
-        let msi = self.msi.iter().map(|msi| msi.at..msi.mask() + if msi.maskable { 8 } else { 0 });
-        let msix = self.msix.iter().map(|msix| msix.at..msix.at + 12);
-        msi.chain(msix).collect()
     }
 
     /// Enables `count` vectors of `kind` and nothing else.
@@ -124,7 +111,7 @@ impl Interrupts {
             self.function.change16(msi.at + pci::MSI_CONTROL, pci::MSI_ENABLE, 0)?;
         }
         if let Some(msix) = &self.msix {
-            self.function.change16(msix.at + pci::MSIX_CONTROL, pci::MSIX_ENABLE, 0)?;
+            self.function.change16(msix.layout.at + pci::MSIX_CONTROL, pci::MSIX_ENABLE, 0)?;
         }
         Ok(())
     }
@@ -139,7 +126,7 @@ impl Interrupts {
 
     fn message_irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
         let control: Option<Arc<dyn IrqControl>> = match (kind, &self.msi, &self.msix) {
-            (IrqKind::MsiX, _, Some(msix)) => Some(Arc::new(MsiXMask { table: msix.table.clone(), offset: msix.offset })),
+            (IrqKind::MsiX, _, Some(msix)) => Some(msix.layout.control(msix.table.clone())),
             (IrqKind::Msi, Some(msi), _) if msi.maskable => {
                 Some(Arc::new(MsiMask { function: self.function.clone(), at: msi.mask(), set: Mutex::new(0) }))
             }
@@ -151,7 +138,7 @@ impl Interrupts {
 
     fn arm(&self, kind: IrqKind, count: u16) -> Result<(), Error> {
         match (kind, &self.msi, &self.msix) {
-            (IrqKind::Msi, Some(msi), _) => msi.arm(&self.function, self.lines.doorbell, count),
+            (IrqKind::Msi, Some(msi), _) => arm_msi(msi, &self.function, self.lines.doorbell, count),
             (IrqKind::MsiX, _, Some(msix)) => msix.arm(&self.function, self.lines.doorbell, count),
             // A pin that is high already rises again when it is let through, so that the level is reported. An ISA interrupt does not
             // pass here: one that is high belongs to a command of before, and the next command lowers it first.
@@ -164,81 +151,30 @@ impl Interrupts {
     }
 }
 
-impl Msi {
-    fn find(function: &Function, events: u16) -> Result<Option<Self>, Error> {
-        let Some(at) = function.capability(pci::CAP_MSI)? else { return Ok(None) };
-        let control = function.read16(at + pci::MSI_CONTROL)?;
-        let vectors = 1u16.checked_shl((control >> 1 & 0b111).into()).unwrap_or(1).min(32);
-        let (wide, maskable) = (control & pci::MSI_64 != 0, control & pci::MSI_MASKABLE != 0);
-        Ok(Some(Self { at, vectors: vectors.min(events), wide, maskable }))
+/// The device adds its vector to data of zero, which is `peer 0, vector n` to the doorbell.
+fn arm_msi(msi: &Msi, function: &Function, doorbell: u64, count: u16) -> Result<(), Error> {
+    function.write(msi.at + pci::MSI_ADDRESS, 4, doorbell as u32);
+    if msi.wide {
+        function.write(msi.at + pci::MSI_ADDRESS + 4, 4, (doorbell >> 32) as u32);
     }
-
-    /// Where the data is; it moves with the size of the address. [PCI 6.8.1]
-    fn data(&self) -> u64 {
-        self.at + pci::MSI_ADDRESS + if self.wide { 8 } else { 4 }
+    function.write(msi.data(), 2, 0);
+    if msi.maskable {
+        function.write(msi.mask(), 4, 0);
     }
-
-    fn mask(&self) -> u64 {
-        self.data() + 4
-    }
-
-    /// The device adds its vector to data of zero, which is `peer 0, vector n` to the doorbell.
-    fn arm(&self, function: &Function, doorbell: u64, count: u16) -> Result<(), Error> {
-        function.write(self.at + pci::MSI_ADDRESS, 4, doorbell as u32);
-        if self.wide {
-            function.write(self.at + pci::MSI_ADDRESS + 4, 4, (doorbell >> 32) as u32);
-        }
-        function.write(self.data(), 2, 0);
-        if self.maskable {
-            function.write(self.mask(), 4, 0);
-        }
-        let log2 = count.next_power_of_two().trailing_zeros() as u16;
-        function.change16(self.at + pci::MSI_CONTROL, 0b111 << 4, log2 << 4 | pci::MSI_ENABLE)
-    }
+    let log2 = count.next_power_of_two().trailing_zeros() as u16;
+    function.change16(msi.at + pci::MSI_CONTROL, 0b111 << 4, log2 << 4 | pci::MSI_ENABLE)
 }
 
 impl MsiX {
-    fn find(function: &Function, events: u16, bar: impl Fn(u8) -> Result<Bar, Error>) -> Result<Option<Self>, Error> {
-        let Some(at) = function.capability(pci::CAP_MSIX)? else { return Ok(None) };
-        let vectors = (function.read16(at + pci::MSIX_CONTROL)? & pci::MSIX_SIZE) + 1;
-        let table = function.read(at + pci::MSIX_TABLE, 4)?;
-        let (bar, offset) = (bar((table & 0b111) as u8)?, u64::from(table & !0b111));
-        Ok(Some(Self { at, vectors: vectors.min(events), table: bar, offset }))
-    }
-
     fn arm(&self, function: &Function, doorbell: u64, count: u16) -> Result<(), Error> {
-        for vector in 0..u64::from(self.vectors) {
-            let entry = self.offset + vector * pci::MSIX_ENTRY;
+        for vector in 0..self.layout.entries {
+            let entry = self.layout.entry(vector);
             self.table.write32(entry, doorbell as u32);
             self.table.write32(entry + 4, (doorbell >> 32) as u32);
-            self.table.write32(entry + 8, vector as u32);
-            self.table.write32(entry + pci::MSIX_VECTOR_CONTROL, u32::from(vector >= count.into()));
+            self.table.write32(entry + 8, vector.into());
+            self.table.write32(entry + pci::MSIX_VECTOR_CONTROL, u32::from(vector >= count));
         }
-        function.change16(self.at + pci::MSIX_CONTROL, 0, pci::MSIX_ENABLE)
-    }
-}
-
-/// Masks by the vector control word: one posted write. The device remembers what comes meanwhile.
-struct MsiXMask {
-    table: Bar,
-    offset: u64,
-}
-
-impl MsiXMask {
-    fn set(&self, vector: u16, masked: bool) {
-        let entry = self.offset + u64::from(vector) * pci::MSIX_ENTRY;
-        self.table.write32(entry + pci::MSIX_VECTOR_CONTROL, masked.into());
-    }
-}
-
-impl IrqControl for MsiXMask {
-    fn mask(&self, vector: u16) -> Result<(), Error> {
-        self.set(vector, true);
-        Ok(())
-    }
-    fn unmask(&self, vector: u16) -> Result<(), Error> {
-        self.set(vector, false);
-        Ok(())
+        function.change16(self.layout.at + pci::MSIX_CONTROL, 0, pci::MSIX_ENABLE)
     }
 }
 

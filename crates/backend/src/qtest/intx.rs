@@ -9,8 +9,8 @@ use ring3_device::Error;
 use ring3_device::irq::{Irq, IrqControl, IrqKind};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::eventfd;
 use super::wire::Wire;
+use crate::eventfd;
 
 /// One pin of the interrupt controller.
 pub(super) struct Pin {

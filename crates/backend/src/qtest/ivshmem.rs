@@ -16,7 +16,7 @@ use ring3_device::Error;
 use ring3_device::dma::Memory;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use super::eventfd;
+use crate::eventfd;
 
 /// Where the doorbell register is in BAR 0. [IVSHMEM, Registers]
 pub(super) const DOORBELL: u64 = 12;

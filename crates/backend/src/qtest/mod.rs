@@ -32,7 +32,6 @@ mod bar;
 mod board;
 mod device;
 mod disk;
-mod eventfd;
 mod find;
 mod function;
 mod host;

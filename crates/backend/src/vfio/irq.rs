@@ -20,7 +20,7 @@ use vfio_bindings::bindings::vfio::*;
 use super::bar;
 use super::claim::Claim;
 use super::ioctl;
-use crate::msix::new_fd;
+use crate::eventfd;
 
 fn index(kind: IrqKind) -> u32 {
     match kind {
@@ -47,7 +47,7 @@ pub(super) fn disable(claim: &Claim, kind: IrqKind) -> Result<(), Error> {
 
 /// Enables `count` vectors of one kind, while none is enabled.
 pub(super) fn enable(claim: &Arc<Claim>, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-    let fds = (0..count).map(|_| new_fd()).collect::<Result<Vec<_>, _>>()?;
+    let fds = (0..count).map(|_| eventfd::new()).collect::<Result<Vec<_>, _>>()?;
     let tied: Vec<_> = fds.iter().map(|fd| Some(fd.as_fd())).collect();
     ioctl::set_irq_fds(claim.device(), index(kind), 0, &tied)
         .map_err(|error| Error::os(format!("{}: enabling {count} vectors of {kind:?}", claim.name()), error))?;
@@ -60,7 +60,7 @@ pub(super) fn event(claim: &Claim, index: u32) -> Result<Option<Irq>, Error> {
     if !ioctl::irq_info(claim.device(), index).is_ok_and(|info| info.count > 0 && info.flags & VFIO_IRQ_INFO_EVENTFD != 0) {
         return Ok(None);
     }
-    let fd = new_fd()?;
+    let fd = eventfd::new()?;
     ioctl::set_irq_fds(claim.device(), index, 0, &[Some(fd.as_fd())])
         .map_err(|error| Error::os(format!("{}: asking to be told of events (index {index})", claim.name()), error))?;
     // An edge that cannot be masked, as an MSI would be.
@@ -76,7 +76,7 @@ fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd]) -> Result<Option<
     }
     if let Some(table) = claim.config().filter().msix {
         let bar = bar::open(claim, table.bar)?;
-        if table.end(fds.len()) <= bar.mapped_len() {
+        if table.entry(fds.len() as u16) <= bar.mapped_len() {
             return Ok(Some(table.control(bar)));
         }
     }

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 
 use ring3_device::Error;
+use ring3_device::config::Msix;
 use vfio_bindings::bindings::vfio::{
     VFIO_REGION_INFO_CAP_MSIX_MAPPABLE, VFIO_REGION_INFO_CAP_SPARSE_MMAP, VFIO_REGION_INFO_FLAG_CAPS, VFIO_REGION_INFO_FLAG_MMAP,
 };
 
 use super::{capability, ioctl};
-use crate::filter::MsixTable;
 
 /// Where a region lies in the device's descriptor, and what of it can be mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Region {
 }
 
 /// The bytes of BAR `index` that hold the table, if it is that BAR.
-pub(super) fn table_in(msix: Option<MsixTable>, index: u8) -> Option<Range<u64>> {
+pub(super) fn table_in(msix: Option<Msix>, index: u8) -> Option<Range<u64>> {
     let table = msix.filter(|table| table.bar == index)?;
     Some(table.offset..table.offset + 16 * u64::from(table.entries))
 }

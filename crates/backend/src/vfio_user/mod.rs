@@ -26,7 +26,7 @@ use ring3_spec::pci;
 use ring3_spec::vfio_user::*;
 
 use crate::config::ConfigSpace;
-use crate::msix::new_fd;
+use crate::eventfd;
 use crate::vfio::{USUAL_RANGES, map_arena};
 use crate::{OpenOptions, Uri};
 use client::{Client, Remote};
@@ -82,7 +82,7 @@ pub fn class_of(path: &str) -> Option<u32> {
 }
 
 fn connect(path: &str) -> Result<(Arc<Client>, Irq), Error> {
-    let seen = new_fd()?;
+    let seen = eventfd::new()?;
     let signal = seen.try_clone().map_err(|error| Error::os("copying an eventfd", error))?;
     // An edge that cannot be masked, as an MSI would be.
     Ok((Arc::new(Client::connect(path, signal)?), Irq::new(seen, IrqKind::Msi, 0, None)))
@@ -256,7 +256,7 @@ impl Device for VfioUser {
             (_, None) => None,
         };
         let irq = |vector: u16| {
-            let fd = new_fd()?;
+            let fd = eventfd::new()?;
             // One at a time: more descriptors than one need not be taken. [vfio-user, max_msg_fds]
             self.claim.set_irqs(kind, IRQ_DATA_EVENTFD | IRQ_TRIGGER, vector..vector + 1, &[fd.as_fd()])?;
             Ok(Irq::new(fd, kind, vector, control.clone()))

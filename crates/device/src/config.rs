@@ -1,56 +1,100 @@
-//! Configuration space: reads are free, writes leave alone what belongs to the backend.
+//! Configuration space: what of it is not a driver's to write.
 //!
 //! # References
 //! - `[PCI]` PCI Local Bus Specification 3.0, chapter 6
 
+mod msix;
+
 use std::ops::Range;
 
-use ring3_device::Error;
 use ring3_spec::pci;
 
-/// Where MSI-X lives. [PCI 6.8.2]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MsixTable {
-    /// The BAR that holds the table.
-    pub(crate) bar: u8,
-    /// The table's first byte in it.
-    pub(crate) offset: u64,
-    /// Entries of 16 bytes.
-    pub(crate) entries: u16,
-}
+pub use msix::Msix;
 
-/// What a driver must not write, found once by walking the capabilities.
-pub(crate) struct Filter {
-    owned: Vec<(Range<u64>, &'static str)>,
-    /// MSI-X, if the function has it.
-    pub(crate) msix: Option<MsixTable>,
-}
+use crate::Error;
 
 /// COMMAND bits that are the backend's: decoding (a BAR that is off cannot be accessed), bus mastering, and the pin.
-const OWNED_COMMAND: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
+pub const OWNED_COMMAND: u16 = pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER | pci::COMMAND_INTX_DISABLE;
+
+/// The MSI capability. [PCI 6.8.1]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Msi {
+    /// Where it starts.
+    pub at: u64,
+    /// Vectors that the function can ask for: 1 to 32.
+    pub vectors: u16,
+    /// Whether the address has 64 bits.
+    pub wide: bool,
+    /// Whether each vector has a mask bit and a pending bit.
+    pub maskable: bool,
+}
+
+impl Msi {
+    fn new(at: u64, control: u16) -> Self {
+        let vectors = 1 << (control >> 1 & 0b111).min(5);
+        Self { at, vectors, wide: control & pci::MSI_64 != 0, maskable: control & pci::MSI_MASKABLE != 0 }
+    }
+
+    /// Where the message's data is, 16 bits.
+    pub fn data(&self) -> u64 {
+        self.at + pci::MSI_ADDRESS + if self.wide { 8 } else { 4 }
+    }
+
+    /// Where the mask bits are, 32 of them; the pending bits follow.
+    pub fn mask(&self) -> u64 {
+        self.data() + 4
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.at..if self.maskable { self.mask() + 8 } else { self.data() + 2 }
+    }
+}
+
+/// What a driver must not write, found once by walking the capabilities. Reads are free.
+///
+/// Every backend asks it; who is to accept such writes all the same, for a driver that was written for a whole machine, puts a
+/// virtual configuration space around the device.
+pub struct Filter {
+    owned: Vec<(Range<u64>, &'static str)>,
+    /// MSI, if the function has it.
+    pub msi: Option<Msi>,
+    /// MSI-X, if the function has it.
+    pub msix: Option<Msix>,
+}
 
 impl Filter {
     /// Learns the layout from `read`, which reads `width` bytes at an offset.
-    pub(crate) fn new(read: impl Fn(u64, usize) -> u32) -> Self {
-        let mut owned = vec![(pci::BAR0..pci::BAR0 + 24, "a base address register"), (0x30..0x34, "the expansion ROM's address")];
-        let mut msix = None;
-        for (id, offset) in capabilities(&read) {
+    pub fn new(read: impl Fn(u64, usize) -> u32) -> Self {
+        let bars = pci::BAR0..pci::BAR0 + 4 * u64::from(pci::BAR_COUNT);
+        let rom = pci::EXPANSION_ROM..pci::EXPANSION_ROM + 4;
+        let mut filter =
+            Self { owned: vec![(bars, "a base address register"), (rom, "the expansion ROM's address")], msi: None, msix: None };
+        for (id, at) in capabilities(&read) {
             match id {
-                pci::CAP_MSI => owned.push((offset..offset + msi_size(read(offset + 2, 2) as u16), "the MSI capability")),
+                pci::CAP_MSI => {
+                    let msi = Msi::new(at, read(at + pci::MSI_CONTROL, 2) as u16);
+                    filter.owned.push((msi.range(), "the MSI capability"));
+                    filter.msi = Some(msi);
+                }
                 pci::CAP_MSIX => {
-                    owned.push((offset..offset + 12, "the MSI-X capability"));
-                    let table = read(offset + 4, 4);
-                    let entries = (read(offset + 2, 2) as u16 & 0x7ff) + 1;
-                    msix = Some(MsixTable { bar: (table & 7) as u8, offset: (table & !7).into(), entries });
+                    filter.owned.push((at..at + 12, "the MSI-X capability"));
+                    let table = read(at + pci::MSIX_TABLE, 4);
+                    let entries = (read(at + pci::MSIX_CONTROL, 2) as u16 & pci::MSIX_SIZE) + 1;
+                    filter.msix = Some(Msix { at, bar: (table & 7) as u8, offset: (table & !7).into(), entries });
                 }
                 _ => {}
             }
         }
-        Self { owned, msix }
+        filter
+    }
+
+    /// The bytes that are the backend's altogether; of [COMMAND](OWNED_COMMAND), some bits are.
+    pub fn owned(&self) -> impl Iterator<Item = Range<u64>> {
+        self.owned.iter().map(|(range, _)| range.clone())
     }
 
     /// Whether `width` bytes of `value` may be written at `offset`; `command` is what COMMAND holds now.
-    pub(crate) fn check(&self, offset: u64, width: usize, value: u32, command: u16) -> Result<(), Error> {
+    pub fn check(&self, offset: u64, width: usize, value: u32, command: u16) -> Result<(), Error> {
         let write = offset..offset + width as u64;
         let overlaps = |range: &Range<u64>| write.start < range.end && range.start < write.end;
         if let Some((_, what)) = self.owned.iter().find(|(range, _)| overlaps(range)) {
@@ -74,7 +118,7 @@ impl Filter {
 }
 
 /// Id and offset of each capability. [PCI 6.7]
-fn capabilities(read: impl Fn(u64, usize) -> u32) -> Vec<(u8, u64)> {
+pub fn capabilities(read: impl Fn(u64, usize) -> u32) -> Vec<(u8, u64)> {
     let mut found: Vec<(u8, u64)> = Vec::new();
     if read(pci::STATUS, 2) as u16 & pci::STATUS_CAPABILITIES == 0 {
         return found;
@@ -90,12 +134,6 @@ fn capabilities(read: impl Fn(u64, usize) -> u32) -> Vec<(u8, u64)> {
         next = u64::from(header >> 8) & 0xfc;
     }
     found
-}
-
-/// Bytes of an MSI capability with this message control: 64-bit address and per-vector masks are optional. [PCI 6.8.1]
-fn msi_size(control: u16) -> u64 {
-    let (wide, masks) = (control & 1 << 7 != 0, control & 1 << 8 != 0);
-    10 + if wide { 4 } else { 0 } + if masks { 10 } else { 0 }
 }
 
 #[cfg(test)]
@@ -123,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_msix_table_is_found() {
-        assert_eq!(filter(&space()).msix, Some(MsixTable { bar: 4, offset: 0x2000, entries: 64 }));
+        assert_eq!(filter(&space()).msix, Some(Msix { at: 0x60, bar: 4, offset: 0x2000, entries: 64 }));
     }
 
     #[test]

@@ -6,22 +6,22 @@ use ring3_device::Error;
 use rustix::event::EventfdFlags;
 
 /// A new one, zero, non-blocking.
-pub(super) fn new() -> Result<OwnedFd, Error> {
+pub(crate) fn new() -> Result<OwnedFd, Error> {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|error| Error::os("creating an eventfd", error))
 }
 
 /// Another descriptor of the same counter.
-pub(super) fn share(event: &OwnedFd) -> Result<OwnedFd, Error> {
+pub(crate) fn share(event: &OwnedFd) -> Result<OwnedFd, Error> {
     event.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))
 }
 
 /// Adds one. A counter at its maximum stays there: it is readable already.
-pub(super) fn signal(event: &OwnedFd) {
+pub(crate) fn signal(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
 /// Sets it to zero.
-pub(super) fn clear(event: &OwnedFd) {
+pub(crate) fn clear(event: &OwnedFd) {
     let _ = rustix::io::read(event, &mut [0; 8]);
 }
