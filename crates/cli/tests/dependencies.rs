@@ -19,6 +19,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("pci", &["spec"]),
     // The other side of a device: it knows what a driver knows of one, and no driver.
     ("model", &["device", "spec"]),
+    // Around any device: they know what a driver knows of one.
+    ("decorator", &["device", "spec"]),
     ("backend", &["device", "model", "spec", "pci"]),
     ("host", &["driver", "export", "backend", "class", "device", "spec", "pci"]),
     // Must survive every bug in a driver.
@@ -30,7 +32,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that contain no unsafe code.
-const SAFE: &[&str] = &["spec", "class", "driver"];
+const SAFE: &[&str] = &["spec", "class", "decorator", "driver"];
 
 struct Crate {
     names: BTreeSet<String>,

@@ -147,6 +147,12 @@ impl Bar {
         Self { window: Window { base, len, gone }, access }
     }
 
+    /// The same BAR with at most its first `len` bytes mapped; `rest` is asked for all else, as the access of [`Bar::mapped`] is.
+    pub fn with_rest(&self, len: u64, rest: Arc<dyn Access>) -> Self {
+        let window = Window { len: self.window.len.min(len), ..self.window };
+        Self { window, access: Arc::new(Rest { _mapped: self.clone(), rest }) }
+    }
+
     /// Bytes.
     pub fn len(&self) -> u64 {
         self.access.len()
@@ -179,6 +185,31 @@ impl Bar {
     /// As [`write_string16`](Bar::write_string16) in words of 32 bits, for a data port that takes such accesses.
     pub fn write_string32(&self, offset: u64, bytes: &[u8]) {
         self.access.write_string(offset, 4, bytes);
+    }
+}
+
+/// What is asked instead of a BAR that stays mapped in part.
+struct Rest {
+    /// Keeps the mapping.
+    _mapped: Bar,
+    rest: Arc<dyn Access>,
+}
+
+impl Access for Rest {
+    fn len(&self) -> u64 {
+        self.rest.len()
+    }
+    fn read(&self, offset: u64, width: usize) -> u64 {
+        self.rest.read(offset, width)
+    }
+    fn write(&self, offset: u64, width: usize, value: u64) {
+        self.rest.write(offset, width, value);
+    }
+    fn read_string(&self, offset: u64, width: usize, bytes: &mut [u8]) {
+        self.rest.read_string(offset, width, bytes);
+    }
+    fn write_string(&self, offset: u64, width: usize, bytes: &[u8]) {
+        self.rest.write_string(offset, width, bytes);
     }
 }
 

@@ -57,6 +57,8 @@ pub const MSI_CONTROL: u64 = 2;
 pub const MSI_ADDRESS: u64 = 4;
 /// MSI control: enabled.
 pub const MSI_ENABLE: u16 = 1 << 0;
+/// MSI control: log2 of how many vectors are enabled.
+pub const MSI_VECTORS: u16 = 0b111 << 4;
 /// MSI control: the address has 64 bits, so what follows it lies 4 bytes further.
 pub const MSI_64: u16 = 1 << 7;
 /// MSI control: there is a mask bit per vector.
@@ -68,6 +70,8 @@ pub const MSIX_CONTROL: u64 = 2;
 pub const MSIX_TABLE: u64 = 4;
 /// MSI-X control: the table's size less one.
 pub const MSIX_SIZE: u16 = 0x7ff;
+/// MSI-X control: every vector is masked.
+pub const MSIX_FUNCTION_MASK: u16 = 1 << 14;
 /// MSI-X control: enabled.
 pub const MSIX_ENABLE: u16 = 1 << 15;
 /// Bytes of a table entry: address (64 bits), data, vector control. [PCI 6.8.2.6]

@@ -56,6 +56,20 @@ fn what_ends_behind_the_window_or_is_not_aligned_is_a_call() {
 }
 
 #[test]
+fn a_bar_with_another_rest_stays_mapped_before_it() {
+    let (calls, bar, gone) = half_mapped();
+    let rest = Arc::new(Calls::default());
+    let split = bar.with_rest(8, rest.clone());
+    drop(bar);
+    split.write32(4, 7);
+    split.write32(8, 8);
+    assert_eq!((split.read32(4), split.mapped_len()), (7, 8));
+    gone.store(true, Ordering::Relaxed);
+    assert_eq!(split.read32(4), 0x4433_2211);
+    assert_eq!((calls.take(), rest.take()), (vec![], vec![(8, 4, Some(8)), (4, 4, None)]));
+}
+
+#[test]
 fn no_offset_is_so_large_that_it_reaches_the_window() {
     let (calls, bar, _) = half_mapped();
     for offset in [u64::MAX, u64::MAX - 3, 1 << 63, (1 << 63) + 4, 1 << 32] {
