@@ -515,7 +515,7 @@ fn dropping_everything_stops_the_ports_and_gives_all_memory_back() {
     let queue = bench.queue(8);
     let handle = bench.handle.clone();
     drop((queue, bench));
-    assert_eq!(arena.free_bytes(), arena.memory().len());
+    assert_eq!(arena.free_bytes(), arena.len());
     let device = handle.claim().unwrap();
     assert_eq!(device.config_read(pci::COMMAND, 2) & u32::from(pci::COMMAND_BUS_MASTER), 0);
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ide::{Bench, PATIENCE, bench, bench_with, bytes, device, finish, reap_all, short, succeed};
 use ring3_class::block::{Completion, Disk, IoError, Queue, Request};
-use ring3_device::dma::{Arena, Dma, Memory};
+use ring3_device::dma::{Arena, Dma, Region};
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Deadline, Decorator, Device, Error};
 use ring3_driver::Interrupts;
@@ -296,7 +296,7 @@ impl Decorator for Other {
 /// Its memory lies where 32 address lines do not reach.
 fn high() -> Other {
     let device = device("");
-    let arena = Arena::new(Memory::new(1 << 20).unwrap(), (1 << 32) - 4096);
+    let arena = Arena::new(Region::new(1 << 20).unwrap(), (1 << 32) - 4096);
     let dma = Dma::new(arena, device.dma().iommu().clone());
     Other { inner: device, dma: Some(dma), silent: false }
 }

@@ -456,3 +456,24 @@ fn a_controller_that_was_left_running_is_stopped_and_taken_over() {
     assert_eq!(execute(&mut *queue, Request::read(1, 0, 1, buffer)).0, Ok(()));
     assert_eq!(handle.fault_count(), 0);
 }
+
+#[test]
+fn an_arena_that_grows_under_a_running_controller_serves_all_its_disks_without_a_restart() {
+    let bench = bench(",namespaces=4,size=1M");
+    let dma = bench.disk().dma().clone();
+    let mut full = Vec::new();
+    for len in [1 << 20, 4096, 64] {
+        full.extend(std::iter::from_fn(|| dma.arena().alloc(len, 1).ok()));
+    }
+    dma.grow(1 << 20).unwrap();
+    for id in 1..=4 {
+        let mut queue = bench.controller.disk(id).unwrap().open_queue(4).unwrap();
+        let buffer = dma.arena().alloc_pages(4096).unwrap();
+        assert_eq!(buffer.span().region, 1);
+        buffer.fill(0x5a);
+        succeed(&mut *queue, Request::write(1, 8, 8, buffer));
+        let read = succeed(&mut *queue, Request::read(2, 8, 8, dma.arena().alloc_pages(4096).unwrap()));
+        assert_eq!(bytes(read), [0x5a; 4096]);
+    }
+    assert_eq!((bench.handle.counters().enables, bench.handle.fault_count()), (1, 0));
+}

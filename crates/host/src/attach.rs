@@ -41,13 +41,7 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
             Ok(Attached { disks: vec![Arc::new(disk)], driven: None, refused: Vec::new() })
         }
         Source::Device(claim) => {
-            let mut attached = claim.start(&needs(options, 1))?;
-            if attached.disks.len() > 1 {
-                // Only now it is known how many disks there are, and an arena does not grow.
-                let needs = needs(options, attached.disks.len());
-                drop(attached);
-                attached = claim.start(&needs)?;
-            }
+            let attached = with_room(|needs| claim.start(needs), options)?;
             attached.warn();
             if attached.disks.is_empty() {
                 return Err(Error::NoDisk { device: source.name() });
@@ -57,14 +51,27 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
     }
 }
 
-/// What exports of `disks` disks will ask of them.
-fn needs(options: &ublk::Options, disks: usize) -> Needs {
-    let queues = usize::from(options.queues) * disks;
-    Needs {
-        queues: queues.min(u16::MAX.into()) as u16,
-        arena: arena_bytes(options, disks),
-        max_transfer: Some(options.max_bytes),
-        poll: None,
+/// Disks that get as many queues as they want though nobody has counted them yet. A queue that is not used costs its interrupt.
+const EXPECTED: usize = 8;
+
+/// Opens a device with room for exports of all its disks, which only the opened device counts.
+fn with_room(open: impl Fn(&Needs) -> Result<Attached, Error>, options: &ublk::Options) -> Result<Attached, Error> {
+    let queues = |disks: usize| (usize::from(options.queues) * disks).min(u16::MAX.into()) as u16;
+    let needs =
+        |queues, disks| Needs { queues, arena: arena_bytes(options, disks), max_transfer: Some(options.max_bytes), poll: None };
+    let attached = open(&needs(queues(EXPECTED), 1))?;
+    let disks = attached.disks.len();
+    let Some(driven) = attached.driven.as_ref().filter(|_| disks > 1) else { return Ok(attached) };
+    let dma = driven.device().dma();
+    let missing = arena_bytes(options, disks).saturating_sub(dma.arena().len());
+    match if missing > 0 { dma.grow(missing) } else { Ok(()) } {
+        Ok(()) if disks <= EXPECTED => Ok(attached),
+        // More queues, and more memory where it can only be mapped at the start, take another start.
+        Ok(()) | Err(ring3_device::Error::Unsupported(_)) => {
+            drop(attached);
+            open(&needs(queues(disks), disks))
+        }
+        Err(source) => Err(Error::Device { device: driven.device().name().into(), source }),
     }
 }
 
@@ -77,6 +84,8 @@ fn arena_bytes(options: &ublk::Options, disks: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn attach_sim(uri: &str, namespace: Option<u32>, options: &ublk::Options) -> Result<Attached, Error> {
@@ -96,6 +105,41 @@ mod tests {
         let buffers: Result<Vec<_>, _> =
             (0..options.queues * options.depth).map(|_| disk.dma().arena().alloc_pages(bytes)).collect();
         assert!(buffers.is_ok());
+    }
+
+    /// What comes of `sim:nvme` with `shape`, and how often it was opened for that.
+    fn opened(shape: &str, options: &ublk::Options) -> (Attached, u32) {
+        let (claim, times) = (Claim::new(format!("sim:nvme,{shape}").parse().unwrap()), Cell::new(0));
+        let open = |needs: &Needs| {
+            times.set(times.get() + 1);
+            claim.start(needs)
+        };
+        (with_room(open, options).unwrap(), times.get())
+    }
+
+    fn check_room(attached: &Attached, options: &ublk::Options) {
+        let mut held = Vec::new();
+        for disk in &attached.disks {
+            let queues: Vec<_> = (0..options.queues).map(|_| disk.open_queue(options.depth).unwrap()).collect();
+            let buffers = (0..options.queues * options.depth).map(|_| disk.dma().arena().alloc_pages(options.max_bytes as usize));
+            held.push((queues, buffers.collect::<Result<Vec<_>, _>>().unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_controller_with_four_disks_is_claimed_once_and_its_arena_grows() {
+        let options = ublk::Options { queues: 2, depth: 128, ..ublk::Options::default() };
+        let (attached, times) = opened("namespaces=4,queues=64,size=1M", &options);
+        assert_eq!((attached.disks.len(), times), (4, 1));
+        check_room(&attached, &options);
+    }
+
+    #[test]
+    fn a_controller_with_more_disks_than_expected_is_started_again_with_more_queues() {
+        let options = ublk::Options { queues: 1, depth: 8, ..ublk::Options::default() };
+        let (attached, times) = opened("namespaces=12,queues=64,size=1M", &options);
+        assert_eq!((attached.disks.len(), times), (12, 2));
+        check_room(&attached, &options);
     }
 
     #[test]

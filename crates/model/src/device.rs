@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
+use ring3_device::dma::{Arena, Dma, Iommu, Region};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_spec::pci;
@@ -56,7 +56,7 @@ impl<M: Model> Core<M> {
     fn new(name: String, model: M, platform: &Platform) -> Result<Arc<Self>, Error> {
         let identity = model.identity();
         let iommu = Arc::new(SimIommu::new(identity.dma_bits, &platform.reserved));
-        let memory = Arc::new(Memory::new(platform.arena)?);
+        let memory = Arc::new(Region::new(platform.arena)?);
         let place = [1 << 32, 1 << 20].into_iter().find_map(|base| iommu.place(memory.len(), base, platform.below));
         let iova = place.ok_or_else(|| {
             Error::Invalid(format!(
@@ -64,7 +64,7 @@ impl<M: Model> Core<M> {
                 memory.len()
             ))
         })?;
-        iommu.map(&Pages::of_memory(&memory, 0, memory.len())?, iova)?;
+        iommu.map(&memory.pages()?, iova)?;
         let ((removal_signal, removal), (bus_error_signal, bus_errors)) = (signal()?, signal()?);
         Ok(Arc::new_cyclic(|core: &Weak<Self>| {
             let core = core.clone();

@@ -159,11 +159,11 @@ fn without(range: &RangeInclusive<u64>, hole: &RangeInclusive<u64>) -> Vec<Range
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ring3_device::dma::Memory;
+    use ring3_device::dma::Region;
     use std::sync::Arc;
 
     fn pages(len: usize) -> Pages {
-        Pages::of_memory(&Arc::new(Memory::new(len).unwrap()), 0, len).unwrap()
+        Pages::new(&Arc::new(Region::new(len).unwrap()), 0, len).unwrap()
     }
 
     #[test]

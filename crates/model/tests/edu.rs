@@ -122,7 +122,7 @@ fn a_transfer_that_runs_over_the_end_of_the_arena_writes_nothing() {
     let device = open("sim:edu");
     device.set_bus_master(true).unwrap();
     let arena = device.dma().arena();
-    let last = arena.alloc(arena.memory().len(), 4096).unwrap();
+    let last = arena.alloc(arena.len(), 4096).unwrap();
     last.fill(0x11);
     start_dma(&device, spec::BUFFER, last.iova() + last.len() as u64 - 8, 16, spec::DMA_TO_MEMORY);
     let mut bytes = [0; 8];
@@ -148,7 +148,7 @@ fn without_bus_mastering_nothing_leaves_the_device() {
 fn arenas_lie_below_4_gib_on_request_and_beside_reserved_ranges() {
     let device = open("sim:edu,arena=2M,reserved=0x100000-0x1fffff");
     let arena = device.dma().arena();
-    assert!(arena.iova() >= 0x20_0000 && arena.iova() + (arena.memory().len() as u64) < 1 << 28);
+    assert!(arena.iova() >= 0x20_0000 && arena.iova() + (arena.len() as u64) < 1 << 28);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The device that a driver sees, from its QEMU's start to its end.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_device::dma::{Arena, Dma, Fixed, Memory};
+use ring3_device::dma::{Arena, Dma, Fixed, Region};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_spec::pci;
@@ -46,13 +46,14 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
     let options = options.overridden_by(uri)?;
     let mut model = Model::of(uri)?;
     let program = find::qemu(model.host)?;
-    let memory = Memory::new(memory_size(uri, &options)?)?;
+    let memory = Region::new(memory_size(uri, &options)?)?;
     let (wire, wire_end) = pair()?;
     let wire = Arc::new(Wire::new(wire, PATIENCE));
     let (server, server_end) = pair()?;
     let doorbell = Doorbell::new(server, model.vectors)?;
     let removal = eventfd::new()?;
-    let ram = memory.as_fd().try_clone_to_owned().map_err(|error| Error::os("duplicating DMA memory", error))?;
+    let (ram, _) = memory.file().ok_or_else(|| Error::Invalid("DMA memory without a file".into()))?;
+    let ram = ram.try_clone_to_owned().map_err(|error| Error::os("duplicating DMA memory", error))?;
     let firmware = machine::firmware()?;
     let args = command_line(&model, memory.len(), [&ram, &firmware, &wire_end, &server_end]);
     let inherited = [ram, firmware, wire_end, server_end].into_iter().chain(std::mem::take(&mut model.files)).collect();
@@ -135,13 +136,10 @@ fn memory_size(uri: &Uri, options: &OpenOptions) -> Result<usize, Error> {
     })
 }
 
-fn dma(memory: Memory, options: &OpenOptions) -> Dma {
+fn dma(memory: Region, options: &OpenOptions) -> Dma {
     let top = memory.len().min(usize::try_from(options.below).unwrap_or(usize::MAX));
     let reachable = ARENA_START as u64..=top as u64 - 1;
-    Dma::new(
-        Arena::with_range(memory, 0, ARENA_START, top),
-        Arc::new(Fixed::new(reachable, "a QEMU machine's memory is fixed at its start")),
-    )
+    Dma::new(Arena::with_range(memory, 0, ARENA_START, top), Arc::new(Fixed(reachable)))
 }
 
 fn pair() -> Result<(OwnedFd, OwnedFd), Error> {

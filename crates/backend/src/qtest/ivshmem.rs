@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ring3_device::Error;
-use ring3_device::dma::Memory;
+use ring3_device::dma::Region;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use crate::eventfd;
@@ -39,13 +39,13 @@ impl Doorbell {
     pub(super) fn new(server: OwnedFd, vectors: u16) -> Result<Self, Error> {
         let events: Vec<_> = (0..vectors).map(|_| eventfd::new()).collect::<Result<_, _>>()?;
         // The specification wants shared memory beside the doorbell. Nobody looks at it.
-        let page = Memory::new(4096)?;
+        let page = Region::new(4096)?;
         tell(&server, PROTOCOL_VERSION, None)?;
         tell(&server, QEMU_PEER, None)?;
         for event in &events {
             tell(&server, OUR_PEER, Some(event.as_fd()))?;
         }
-        tell(&server, SHARED_MEMORY, Some(page.as_fd()))?;
+        tell(&server, SHARED_MEMORY, page.fd())?;
         Ok(Self { events: Arc::new(events), _server: server })
     }
 

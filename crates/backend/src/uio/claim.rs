@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 
 use ring3_device::Error;
-use ring3_device::dma::Memory;
+use ring3_device::dma::Region;
 use ring3_pci::{Address, Function, Host, Obstacle, Resource, WARDEN, Way, uio_file};
 use ring3_spec::pci;
 use rustix::fs::{FlockOperation, flock};
@@ -60,8 +60,9 @@ impl Claim {
     }
 
     /// From now on, whatever ends this process also stops the device, and only then frees `memory`.
-    pub(super) fn guard(&mut self, memory: &Memory) -> Result<(), Error> {
-        let (config, lock, memory) = (self.config.file(), self.lock.as_fd(), memory.as_fd());
+    pub(super) fn guard(&mut self, memory: &Region) -> Result<(), Error> {
+        let memory = memory.fd().ok_or_else(|| Error::Invalid("DMA memory without a file".into()))?;
+        let (config, lock) = (self.config.file(), self.lock.as_fd());
         let reset = self.reset.as_ref().map(AsFd::as_fd);
         self.warden = Some(Warden::start(&Post { config, lock, memory, reset })?);
         Ok(())

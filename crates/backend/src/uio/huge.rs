@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use ring3_device::Error;
-use ring3_device::dma::{HUGE_PAGE, Memory};
+use ring3_device::dma::{HUGE_PAGE, Region};
 use ring3_pci::{Address, Host, Obstacle, huge_pages};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::io::Errno;
@@ -28,7 +28,7 @@ const PRESENT: u64 = 1 << 63;
 const NUMBER: u64 = (1 << 55) - 1;
 
 /// At least `bytes` in one piece of physical memory that ends at or below `below`, and the physical address of the first.
-pub(super) fn allocate(host: &Host, address: Address, bytes: usize, below: u64) -> Result<(Memory, u64), Error> {
+pub(super) fn allocate(host: &Host, address: Address, bytes: usize, below: u64) -> Result<(Region, u64), Error> {
     let needed = bytes.div_ceil(HUGE_PAGE).max(1);
     let mut hoard = Hoard::new()?;
     // As few pages as will do: others want some, too, and each costs the time to be cleared.
@@ -78,12 +78,12 @@ impl Hoard {
         if self.pages == 0 {
             return Ok(Vec::new());
         }
-        physical(&Memory::from_huge_pages(self.copy()?, &(0..self.pages as u64).collect::<Vec<_>>())?, address)
+        physical(&Region::from_huge_pages(self.copy()?, &(0..self.pages as u64).collect::<Vec<_>>())?, address)
     }
 
     /// Maps the pages that `run` numbers in that order, and gives the others back.
-    fn keep(self, run: &[u64], address: Address) -> Result<(Memory, u64), Error> {
-        let memory = Memory::from_huge_pages(self.copy()?, run)?;
+    fn keep(self, run: &[u64], address: Address) -> Result<(Region, u64), Error> {
+        let memory = Region::from_huge_pages(self.copy()?, run)?;
         for page in (0..self.pages as u64).filter(|page| !run.contains(page)) {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             fallocate(&self.file, flags, page * PAGE, PAGE).map_err(|error| Error::os("giving a huge page back", error))?;
@@ -104,7 +104,7 @@ impl Hoard {
 }
 
 /// Where the huge pages of `memory` lie.
-fn physical(memory: &Memory, address: Address) -> Result<Vec<u64>, Error> {
+fn physical(memory: &Region, address: Address) -> Result<Vec<u64>, Error> {
     let failed = |error| Error::os("reading /proc/self/pagemap", error);
     let pagemap = File::open("/proc/self/pagemap").map_err(failed)?;
     let base = memory.as_ptr() as u64;
@@ -125,7 +125,7 @@ fn physical(memory: &Memory, address: Address) -> Result<Vec<u64>, Error> {
 }
 
 /// Locks `memory`, and keeps it out of processes that are forked: the file alone decides how long its pages live.
-fn lock(memory: &Memory) -> Result<(), Error> {
+fn lock(memory: &Region) -> Result<(), Error> {
     let (start, len) = (memory.as_ptr().cast(), memory.len());
     // SAFETY: the range is mapped as long as `memory` lives; neither call changes what is in it.
     unsafe {

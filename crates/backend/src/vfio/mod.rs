@@ -26,7 +26,7 @@ mod window;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages};
+use ring3_device::dma::{Arena, Dma, Iommu, Region};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_pci::{Address, Host};
@@ -70,7 +70,7 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
 
 /// Makes the arena and maps it, once for the life of the device.
 pub(crate) fn map_arena(iommu: &dyn Iommu, name: &str, options: OpenOptions) -> Result<Arena, Error> {
-    let memory = Arc::new(Memory::new(options.arena.next_multiple_of(iommu.page_size()))?);
+    let memory = Arc::new(Region::new(options.arena.next_multiple_of(iommu.page_size()))?);
     let ranges = window::reachable(&iommu.ranges(), options.below);
     let iova = window::place(&ranges, memory.len() as u64, ARENA_ALIGN).ok_or_else(|| {
         Error::Claim(format!(
@@ -79,7 +79,7 @@ pub(crate) fn map_arena(iommu: &dyn Iommu, name: &str, options: OpenOptions) -> 
             options.below
         ))
     })?;
-    iommu.map(&Pages::of_memory(&memory, 0, memory.len())?, iova)?;
+    iommu.map(&memory.pages()?, iova)?;
     Ok(Arena::new(memory, iova))
 }
 

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages, SegmentRules};
+use ring3_device::dma::{Arena, Dma, Iommu, Pages, Region, SegmentRules};
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error};
 
@@ -41,7 +41,7 @@ impl Null {
             read_only: false,
             rotates: false,
         };
-        let dma = Dma::new(Arena::new(Memory::new(arena)?, 0), Arc::new(Nowhere));
+        let dma = Dma::new(Arena::new(Region::new(arena)?, 0), Arc::new(Nowhere));
         Ok(Self { info, dma })
     }
 }

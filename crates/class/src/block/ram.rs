@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ring3_device::dma::{Arena, Dma, Iommu, Memory, Pages, Segment, SegmentRules};
+use ring3_device::dma::{Arena, Dma, Iommu, Pages, Region, Segment, SegmentRules};
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error};
 
@@ -54,8 +54,8 @@ impl Ram {
             rotates: false,
         };
         let len = usize::try_from(info.capacity()).map_err(|_| Error::Invalid(format!("a disk of {} bytes", info.capacity())))?;
-        let (memory, table) = (Arc::new(Memory::new(arena)?), Arc::new(Table::default()));
-        table.map(&Pages::of_memory(&memory, 0, memory.len())?, ARENA)?;
+        let (memory, table) = (Arc::new(Region::new(arena)?), Arc::new(Table::default()));
+        table.map(&memory.pages()?, ARENA)?;
         let medium = Medium { bytes: Mutex::new(vec![0; len]), table: table.clone(), block_size: block_size as usize };
         Ok(Self { info, dma: Dma::new(Arena::new(memory, ARENA), table), medium: Arc::new(medium) })
     }

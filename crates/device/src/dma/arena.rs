@@ -1,50 +1,88 @@
-//! The memory of one device, mapped once.
+//! The memory of one device, mapped before it is needed.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::extents::Extents;
-use super::{DmaBuffer, Memory};
+use super::{DmaBuffer, Region, Segment, Span};
 use crate::Error;
 
-/// Memory that the device reaches at all times: device address = `iova` + offset. Cloning makes another handle.
+/// Most regions of one arena.
+pub const MAX_REGIONS: usize = 32;
+
+/// Memory that the device reaches at all times: regions, in each of which device address = `iova` + offset. Cloning makes another handle.
 ///
-/// Allocation takes a lock and is for start-up; what a request needs is allocated before the first request.
+/// Allocation takes a lock and is for start-up; what a request needs is allocated before the first request. Finding a [`Span`] or an
+/// address takes none.
 #[derive(Clone)]
 pub struct Arena {
     inner: Arc<Inner>,
 }
 
+#[derive(Default)]
 struct Inner {
-    memory: Arc<Memory>,
-    iova: u64,
-    /// Free ranges of device addresses.
-    free: Mutex<Extents>,
+    /// Filled from the front and never emptied.
+    regions: [OnceLock<Placed>; MAX_REGIONS],
+    /// What is free of each, in device addresses.
+    free: Mutex<Vec<Extents>>,
+}
+
+/// A region, and where the device has it.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The bytes.
+    pub region: Arc<Region>,
+    /// The device address of the first.
+    pub iova: u64,
 }
 
 impl Arena {
-    /// The arena over `memory`, which the backend has mapped (or is about to map) at `iova`.
-    pub fn new(memory: impl Into<Arc<Memory>>, iova: u64) -> Self {
-        let memory = memory.into();
-        let len = memory.len();
-        Self::with_range(memory, iova, 0, len)
+    /// The arena over `region`, which the backend has mapped (or is about to map) at `iova`.
+    pub fn new(region: impl Into<Arc<Region>>, iova: u64) -> Self {
+        let region = region.into();
+        let len = region.len();
+        Self::with_range(region, iova, 0, len)
     }
 
-    /// As [`new`](Arena::new), but only `memory[start..end]` is given out. `iova` is still that of offset 0.
-    pub fn with_range(memory: impl Into<Arc<Memory>>, iova: u64, start: usize, end: usize) -> Self {
-        let memory = memory.into();
-        let end = end.min(memory.len());
-        let free = Mutex::new(Extents::new(iova + start as u64, end.saturating_sub(start) as u64));
-        Self { inner: Arc::new(Inner { memory, iova, free }) }
+    /// As [`new`](Arena::new), but only `region[start..end]` is given out. `iova` is still that of offset 0.
+    pub fn with_range(region: impl Into<Arc<Region>>, iova: u64, start: usize, end: usize) -> Self {
+        let arena = Self { inner: Arc::default() };
+        arena.add(Placed { region: region.into(), iova }, start, end);
+        arena
     }
 
-    /// The memory underneath, for who must share it.
-    pub fn memory(&self) -> &Arc<Memory> {
-        &self.inner.memory
+    /// Gives out `region[start..end]`, too, once the regions before it are full. False if there are as many regions as there can be.
+    pub(super) fn add(&self, placed: Placed, start: usize, end: usize) -> bool {
+        let mut free = self.free();
+        let Some(place) = self.inner.regions.get(free.len()) else { return false };
+        let end = end.min(placed.region.len());
+        free.push(Extents::new(placed.iova + start as u64, end.saturating_sub(start) as u64));
+        place.set(placed).is_ok()
     }
 
-    /// The device address of offset 0.
+    /// The memory underneath, for who must share it, in the order of the regions' numbers.
+    pub fn regions(&self) -> impl Iterator<Item = &Placed> {
+        self.inner.regions.iter().map_while(OnceLock::get)
+    }
+
+    /// The device address of the first byte of region 0.
     pub fn iova(&self) -> u64 {
-        self.inner.iova
+        self.regions().next().map_or(0, |placed| placed.iova)
+    }
+
+    /// Bytes of all regions together.
+    pub fn len(&self) -> usize {
+        self.regions().map(|placed| placed.region.len()).sum()
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether all of it lies below the device address `limit`.
+    pub fn is_below(&self, limit: u64) -> bool {
+        self.regions().all(|placed| placed.end() <= limit)
     }
 
     /// A zeroed buffer of `len` bytes (at least 1) whose device address is a multiple of `align`, a power of two.
@@ -52,8 +90,7 @@ impl Arena {
         if len == 0 || !align.is_power_of_two() {
             return Err(Error::Invalid(format!("DMA buffer of {len} bytes aligned to {align}")));
         }
-        let offset = self.carve(len, align)?;
-        let buffer = DmaBuffer::new(self.clone(), offset, len);
+        let buffer = self.buffer(self.carve(len, align)?, len)?;
         buffer.fill(0);
         Ok(buffer)
     }
@@ -65,25 +102,76 @@ impl Arena {
 
     /// Bytes that are free now, in all ranges together.
     pub fn free_bytes(&self) -> usize {
-        self.free().total() as usize
+        self.free().iter().map(|free| free.total() as usize).sum()
     }
 
-    fn carve(&self, len: usize, align: usize) -> Result<usize, Error> {
+    /// Where the device finds `span`; `None` unless all of it lies in one of the arena's regions. A few instructions, for spans of clients
+    /// that are not trusted.
+    #[inline]
+    pub fn segment(&self, span: Span) -> Option<Segment> {
+        let placed = self.inner.regions.get(span.region as usize)?.get()?;
+        span.within(placed.region.len() as u64, placed.iova)
+    }
+
+    /// The name of `len` bytes at `iova`, if they lie in one region.
+    pub(super) fn span(&self, iova: u64, len: usize) -> Option<Span> {
+        let holds = |placed: &Placed| placed.offset(iova, len);
+        let (region, offset) = self.regions().enumerate().find_map(|(region, placed)| Some((region, holds(placed)?)))?;
+        Some(Span { region: region as u32, len: u32::try_from(len).ok()?, offset: offset as u64 })
+    }
+
+    /// Where `len` bytes at `iova` are in this process, if they lie in one region.
+    pub(super) fn at(&self, iova: u64, len: usize) -> Option<NonNull<u8>> {
+        self.regions().find_map(|placed| placed.at(iova, len))
+    }
+
+    fn buffer(&self, iova: u64, len: usize) -> Result<DmaBuffer, Error> {
+        let base = self.at(iova, len).ok_or_else(|| Error::Invalid(format!("{iova:#x}+{len:#x} is not in the arena")))?;
+        // SAFETY: `at` proved the range, and the caller has taken it out of what is free.
+        Ok(unsafe { DmaBuffer::new(self.clone(), base, iova, len) })
+    }
+
+    fn carve(&self, len: usize, align: usize) -> Result<u64, Error> {
         let mut free = self.free();
-        match free.carve(len as u64, align as u64) {
-            Some(iova) => Ok((iova - self.inner.iova) as usize),
-            None => Err(Error::NoMemory { wanted: len, free: free.total() as usize, total: self.inner.memory.len() }),
-        }
+        let found = free.iter_mut().find_map(|free| free.carve(len as u64, align as u64));
+        found.ok_or_else(|| Error::NoMemory {
+            wanted: len,
+            free: free.iter().map(|free| free.total() as usize).sum(),
+            total: self.len(),
+        })
     }
 
     /// Takes a range back and joins it with its neighbours.
     pub(super) fn give_back(&self, iova: u64, len: usize) {
-        self.free().give_back(iova, len as u64);
+        let mut free = self.free();
+        let region = self.regions().position(|placed| placed.offset(iova, len).is_some());
+        if let Some(free) = region.and_then(|region| free.get_mut(region)) {
+            free.give_back(iova, len as u64);
+        }
     }
 
-    fn free(&self) -> MutexGuard<'_, Extents> {
-        // The set is consistent between any two statements that can panic, so a poisoned lock is still good.
+    fn free(&self) -> MutexGuard<'_, Vec<Extents>> {
+        // The sets are consistent between any two statements that can panic, so a poisoned lock is still good.
         self.inner.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Placed {
+    /// The device address behind the last byte.
+    pub fn end(&self) -> u64 {
+        self.iova.saturating_add(self.region.len() as u64)
+    }
+
+    /// Where in the region `len` bytes at device address `iova` lie.
+    #[inline]
+    fn offset(&self, iova: u64, len: usize) -> Option<usize> {
+        let offset = usize::try_from(iova.checked_sub(self.iova)?).ok()?;
+        (offset.checked_add(len)? <= self.region.len()).then_some(offset)
+    }
+
+    #[inline]
+    fn at(&self, iova: u64, len: usize) -> Option<NonNull<u8>> {
+        NonNull::new(self.region.at(self.offset(iova, len)?, len).ok()?)
     }
 }
 
@@ -93,19 +181,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn arena(len: usize) -> Arena {
-        Arena::new(Memory::new(len).unwrap(), 0x10_0000)
+        Arena::new(Region::new(len).unwrap(), 0x10_0000)
     }
 
     #[test]
     fn device_addresses_are_aligned_even_if_the_arena_is_not() {
-        let arena = Arena::new(Memory::new(1 << 16).unwrap(), 0x1000);
+        let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x1000);
         assert_eq!(arena.alloc(100, 1 << 14).unwrap().iova() % (1 << 14), 0);
     }
 
     #[test]
     fn an_arena_that_is_full_says_how_much_was_wanted() {
         let arena = arena(4096);
-        let total = arena.memory().len();
+        let total = arena.len();
         assert!(matches!(arena.alloc(total + 1, 1), Err(Error::NoMemory { wanted, .. }) if wanted == total + 1));
     }
 
@@ -150,7 +238,7 @@ mod tests {
             }
             held.clear();
             prop_assert_eq!(arena.free_bytes(), before);
-            prop_assert_eq!(arena.free().count(), 1);
+            prop_assert_eq!(arena.free()[0].count(), 1);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use super::{Arena, Segment, bytes};
+use super::{Arena, Segment, Span, bytes};
 use crate::Error;
 
 /// Bytes that the device can reach, owned by one holder, given back to the arena when dropped.
@@ -23,10 +23,9 @@ unsafe impl Send for DmaBuffer {}
 unsafe impl Sync for DmaBuffer {}
 
 impl DmaBuffer {
-    pub(super) fn new(arena: Arena, offset: usize, len: usize) -> Self {
-        let iova = arena.iova() + offset as u64;
-        // SAFETY: the arena carves ranges that lie within its memory, so the address is within the mapping and not null.
-        let base = unsafe { NonNull::new_unchecked(arena.memory().as_ptr().add(offset)) };
+    /// # Safety
+    /// The `len` bytes at `base` lie in a region of `arena`, where they have the device address `iova`, and belong to nobody else.
+    pub(super) unsafe fn new(arena: Arena, base: NonNull<u8>, iova: u64, len: usize) -> Self {
         Self { arena, base, iova, len }
     }
 
@@ -53,6 +52,11 @@ impl DmaBuffer {
     /// Its first `len` bytes as the device sees them; the whole if it is shorter.
     pub fn segment(&self, len: usize) -> Segment {
         Segment { iova: self.iova, len: len.min(self.len) as u32 }
+    }
+
+    /// Its name in the arena; empty once it is abandoned.
+    pub fn span(&self) -> Span {
+        self.arena.span(self.iova, self.len).unwrap_or(Span { region: 0, len: 0, offset: 0 })
     }
 
     /// Copies `bytes.len()` bytes out, from `offset` on.

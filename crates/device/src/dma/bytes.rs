@@ -62,10 +62,10 @@ pub(super) unsafe fn copy_in(from: &[u8], to: *mut u8) {
     }
 }
 
-/// Copies `len` shared bytes to other shared bytes.
+/// Copies `len` shared bytes to other shared bytes. What overlaps arrives mixed up.
 ///
 /// # Safety
-/// As [`copy_out`] for `from`, as [`copy_in`] for `to`; the ranges do not overlap.
+/// As [`copy_out`] for `from`, as [`copy_in`] for `to`.
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // Through a piece of our own: the two may be aligned differently.
     let mut piece = [0; 512];

@@ -26,6 +26,16 @@ impl Extents {
         Some(at)
     }
 
+    /// Takes `start..start + len`; false, and nothing is taken, unless all of it is free.
+    pub(super) fn take(&mut self, start: u64, len: u64) -> bool {
+        let Some((&at, &size)) = self.free.range(..=start).next_back() else { return false };
+        let inside = len > 0 && start.checked_add(len).is_some_and(|end| end <= at + size);
+        if inside {
+            self.cut(at, size, start, len);
+        }
+        inside
+    }
+
     /// Takes out whatever is free between `start` and `start + len`.
     pub(super) fn exclude(&mut self, start: u64, len: u64) {
         let end = start.saturating_add(len);

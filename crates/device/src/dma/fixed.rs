@@ -5,32 +5,19 @@ use std::ops::RangeInclusive;
 use super::{Iommu, Pages};
 use crate::Error;
 
-/// The absence of an IOMMU. The device reaches its arena; foreign memory goes through bounce buffers.
-pub struct Fixed {
-    reachable: RangeInclusive<u64>,
-    why: &'static str,
-}
-
-impl Fixed {
-    /// The device uses the addresses `reachable`; `why` no memory can be added, for the message.
-    pub fn new(reachable: RangeInclusive<u64>, why: &'static str) -> Self {
-        Self { reachable, why }
-    }
-
-    fn refused(&self) -> Error {
-        Error::Unsupported(format!("{}: foreign memory goes through bounce buffers", self.why))
-    }
-}
+/// The absence of an IOMMU: the device reaches its arena, at addresses of this range, and nothing is ever added. Foreign memory goes
+/// through bounce buffers.
+pub struct Fixed(pub RangeInclusive<u64>);
 
 impl Iommu for Fixed {
     fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
-        Err(self.refused())
+        Err(Error::Unsupported("mapping memory without an IOMMU".into()))
     }
     fn unmap(&self, _: u64, _: usize) -> Result<(), Error> {
-        Err(self.refused())
+        Err(Error::Unsupported("unmapping memory without an IOMMU".into()))
     }
     fn ranges(&self) -> Vec<RangeInclusive<u64>> {
-        vec![self.reachable.clone()]
+        vec![self.0.clone()]
     }
     fn page_size(&self) -> usize {
         4096

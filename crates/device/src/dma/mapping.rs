@@ -1,9 +1,8 @@
-//! Foreign memory that the device reaches.
+//! Memory beside the arena that the device reaches.
 
-use super::{Dma, Foreign, Pages};
-use crate::Error;
+use super::{Dma, Pages};
 
-/// All of one [`Foreign`], mapped at a device address until this is dropped. It keeps the bytes, so it is never stale.
+/// Pages, mapped at a device address until this is dropped. It keeps the bytes, so it is never stale.
 pub struct Mapping {
     dma: Dma,
     pages: Pages,
@@ -11,23 +10,9 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    pub(super) fn new(dma: &Dma, foreign: &Foreign) -> Result<Self, Error> {
-        if !dma.iommu.can_map_later() {
-            return Err(Error::Unsupported("this backend maps memory only when the device is opened".into()));
-        }
-        let pages = Pages::of_foreign(foreign)?;
-        let (len, page) = (pages.len() as u64, dma.iommu.page_size() as u64);
-        if !len.is_multiple_of(page) || !(pages.as_ptr().addr().get() as u64).is_multiple_of(page) {
-            return Err(Error::Invalid(format!("mapping {len} bytes: not whole pages of the IOMMU ({page} bytes)")));
-        }
-        let iova = dma.space().carve(len, page);
-        let iova = iova.ok_or_else(|| Error::Unsupported(format!("no {len} device addresses are free in one piece")))?;
-        if let Err(error) = dma.iommu.map(&pages, iova) {
-            dma.space().give_back(iova, len);
-            return Err(error);
-        }
+    pub(super) fn new(dma: &Dma, pages: Pages, iova: u64) -> Self {
         dma.mapped.insert(iova, pages.clone());
-        Ok(Self { dma: dma.clone(), pages, iova })
+        Self { dma: dma.clone(), pages, iova }
     }
 
     /// The device address of the first byte.

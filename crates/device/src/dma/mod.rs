@@ -1,11 +1,11 @@
 //! Memory that the device can reach.
 //!
 //! # Shape
-//! [`Memory`] is an anonymous shared file (memfd), mapped here and handed by descriptor to whoever must see it too.
-//! An [`Arena`] is the memory of one device, mapped once through its IOMMU, so that virtual to device address is one addition.
-//! A [`DmaBuffer`] is an owned range of the arena. [`Dma`] ties an arena to the device's [`Iommu`].
-//! [`Foreign`] memory is what was not made for the device. [`Pages`] of either kind are what an [`Iommu`] maps; [`Streams`] lend
-//! pieces of foreign memory to a device, mapped or copied.
+//! A [`Region`] is a shared file or a part of one, mapped here once and handed by descriptor to whoever must see it too; any number of
+//! devices may map its [`Pages`]. An [`Arena`] is the memory of one device: regions that are mapped through its IOMMU before they are needed,
+//! so that virtual to device address is one addition. A [`DmaBuffer`] is an owned range of the arena, a [`Span`] a name for one.
+//! [`Dma`] ties an arena to the device's [`Iommu`] and lets it grow. [`Foreign`] memory is what was not made for the device;
+//! [`Streams`] lend pieces of it to a device, mapped or copied.
 //!
 //! # Trust
 //! No Rust reference to this memory exists: a device or another process can write it at any time. Bytes are copied in and
@@ -18,27 +18,27 @@ mod extents;
 mod fixed;
 mod foreign;
 mod mapping;
-mod memory;
 mod pages;
-mod pool;
 mod reach;
+mod region;
 mod segment;
 mod share;
+mod span;
 mod streams;
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use arena::Arena;
+pub use arena::{Arena, MAX_REGIONS, Placed};
 pub use buffer::DmaBuffer;
 pub use fixed::Fixed;
 pub use foreign::Foreign;
 pub use mapping::Mapping;
-pub use memory::{HUGE_PAGE, Memory};
 pub use pages::Pages;
-pub use pool::Pool;
+pub use region::{HUGE_PAGE, Region};
 pub use segment::{Segment, SegmentRules};
 pub use share::admit;
+pub use span::Span;
 pub use streams::{CacheLimits, Direction, Mappings, Mode, Piece, Stream, StreamLimits, StreamStats, Streams, Transfer};
 
 use crate::Error;
@@ -74,7 +74,7 @@ pub struct Dma {
 }
 
 impl Dma {
-    /// Ties `arena`, which is mapped already, to the translation behind it.
+    /// Ties `arena`, whose regions are mapped already, to the translation behind it.
     pub fn new(arena: Arena, iommu: Arc<dyn Iommu>) -> Self {
         let mut space = Extents::default();
         for range in iommu.ranges() {
@@ -84,7 +84,7 @@ impl Dma {
         }
         // Some devices take address 0 for "none".
         space.exclude(0, iommu.page_size() as u64);
-        space.exclude(arena.iova(), arena.memory().len() as u64);
+        arena.regions().for_each(|placed| space.exclude(placed.iova, placed.region.len() as u64));
         Self { arena, iommu, space: Arc::new(Mutex::new(space)), mapped: Arc::default() }
     }
 
@@ -92,6 +92,16 @@ impl Dma {
     pub fn below(self, limit: u64) -> Self {
         self.space().exclude(limit, u64::MAX);
         self
+    }
+
+    /// Whether a device that reaches only addresses below `limit` reaches all of the arena. What is mapped from now on lies below, too.
+    /// Nothing changes otherwise.
+    pub fn confine(&self, limit: u64) -> bool {
+        let reached = self.arena.is_below(limit);
+        if reached {
+            self.space().exclude(limit, u64::MAX);
+        }
+        reached
     }
 
     /// The memory that is mapped for the life of the device.
@@ -104,10 +114,84 @@ impl Dma {
         &self.iommu
     }
 
-    /// Lets the device reach all of `foreign`, outside of the arena, for as long as the mapping lives. Two system calls, so not
+    /// Adds at least `bytes` bytes to the arena, in one piece. For start-up, as allocation is; requests that are under way do not notice.
+    ///
+    /// [`Error::Unsupported`] where memory can only be mapped when the device is opened: it must be opened with a larger arena then.
+    pub fn grow(&self, bytes: usize) -> Result<(), Error> {
+        self.check_mappable()?;
+        let page = self.iommu.page_size();
+        let bytes = bytes.max(1).checked_next_multiple_of(page);
+        let bytes = bytes.ok_or_else(|| Error::Invalid("growing an arena beyond all memory".into()))?;
+        self.add(Arc::new(Region::new(bytes)?))
+    }
+
+    /// Makes all of `region`, of whole pages of the IOMMU, a part of the arena.
+    pub fn add(&self, region: Arc<Region>) -> Result<(), Error> {
+        let pages = region.pages()?;
+        // So that the IOMMU can use large pages.
+        let iova = self.place(&pages, HUGE_PAGE as u64)?;
+        let len = pages.len();
+        if self.arena.add(Placed { region, iova }, 0, len) {
+            return Ok(());
+        }
+        self.iommu.unmap(iova, len)?;
+        self.space().give_back(iova, len as u64);
+        Err(Error::Unsupported(format!("an arena of more than {MAX_REGIONS} regions: let it grow by larger ones")))
+    }
+
+    /// Lets the device reach `pages`, outside of the arena, for as long as the mapping lives. Two system calls, so not
     /// for each request: [`Streams`] keeps mappings.
-    pub fn map(&self, foreign: &Foreign) -> Result<Mapping, Error> {
-        Mapping::new(self, foreign)
+    pub fn map(&self, pages: Pages) -> Result<Mapping, Error> {
+        let iova = self.place(&pages, 1)?;
+        Ok(Mapping::new(self, pages, iova))
+    }
+
+    /// As [`map`](Self::map), at the device address `iova`: where another device has the same bytes, or where they were before. Fails with
+    /// [`Error::Busy`] if anything is mapped there.
+    pub fn map_at(&self, pages: Pages, iova: u64) -> Result<Mapping, Error> {
+        self.check(&pages, iova)?;
+        if !self.space().take(iova, pages.len() as u64) {
+            return Err(Error::Busy(format!(
+                "device addresses {iova:#x}+{:#x} are in use, or none of this device's",
+                pages.len()
+            )));
+        }
+        self.map_taken(&pages, iova)?;
+        Ok(Mapping::new(self, pages, iova))
+    }
+
+    /// Maps `pages` wherever device addresses are free, beginning at a multiple of `align` if there are such.
+    fn place(&self, pages: &Pages, align: u64) -> Result<u64, Error> {
+        self.check(pages, 0)?;
+        let (len, page) = (pages.len() as u64, self.iommu.page_size() as u64);
+        let carve = |align| self.space().carve(len, align);
+        let iova = carve(align.max(page)).or_else(|| carve(page));
+        let iova = iova.ok_or_else(|| Error::Unsupported(format!("no {len} device addresses are free in one piece")))?;
+        self.map_taken(pages, iova)?;
+        Ok(iova)
+    }
+
+    fn map_taken(&self, pages: &Pages, iova: u64) -> Result<(), Error> {
+        self.iommu.map(pages, iova).inspect_err(|_| self.space().give_back(iova, pages.len() as u64))
+    }
+
+    /// Fails unless `pages` are whole pages of the IOMMU.
+    fn check(&self, pages: &Pages, iova: u64) -> Result<(), Error> {
+        self.check_mappable()?;
+        let page = self.iommu.page_size() as u64;
+        if [pages.len() as u64, pages.as_ptr().addr().get() as u64, iova].iter().all(|number| number.is_multiple_of(page)) {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!("mapping {} bytes: not whole pages of the IOMMU ({page} bytes)", pages.len())))
+    }
+
+    fn check_mappable(&self) -> Result<(), Error> {
+        if self.iommu.can_map_later() {
+            return Ok(());
+        }
+        Err(Error::Unsupported(
+            "this backend maps memory only when the device is opened: open it with a larger arena (arena=64M in its name)".into(),
+        ))
     }
 
     fn space(&self) -> MutexGuard<'_, Extents> {
@@ -115,3 +199,6 @@ impl Dma {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

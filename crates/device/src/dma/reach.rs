@@ -58,7 +58,7 @@ impl Arena {
     fn read_at(&self, iova: u64, bytes: &mut [u8]) -> bool {
         let Some(from) = self.at(iova, bytes.len()) else { return false };
         // SAFETY: `at` proved the range, which is only accessed by raw pointers.
-        unsafe { bytes::copy_out(from, bytes) };
+        unsafe { bytes::copy_out(from.as_ptr(), bytes) };
         true
     }
 
@@ -66,15 +66,8 @@ impl Arena {
     fn write_at(&self, iova: u64, bytes: &[u8]) -> bool {
         let Some(to) = self.at(iova, bytes.len()) else { return false };
         // SAFETY: `at` proved the range, which is only accessed by raw pointers.
-        unsafe { bytes::copy_in(bytes, to) };
+        unsafe { bytes::copy_in(bytes, to.as_ptr()) };
         true
-    }
-
-    fn at(&self, iova: u64, len: usize) -> Option<*mut u8> {
-        let offset = usize::try_from(iova.checked_sub(self.iova())?).ok()?;
-        let inside = offset.checked_add(len)? <= self.memory().len();
-        // SAFETY: the offset is within the memory.
-        inside.then(|| unsafe { self.memory().as_ptr().add(offset) })
     }
 }
 
@@ -85,7 +78,7 @@ fn nothing_at(iova: u64) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Foreign, Iommu, Memory};
+    use super::super::{Foreign, Iommu, Region};
     use super::*;
     use std::ops::RangeInclusive;
     use std::sync::Arc;
@@ -108,7 +101,7 @@ mod tests {
     }
 
     fn dma() -> Dma {
-        Dma::new(Arena::new(Memory::new(8192).unwrap(), 0x10_0000), Arc::new(Everything))
+        Dma::new(Arena::new(Region::new(8192).unwrap(), 0x10_0000), Arc::new(Everything))
     }
 
     #[test]
@@ -126,7 +119,7 @@ mod tests {
     #[test]
     fn foreign_memory_is_reached_while_it_is_mapped() {
         let (dma, memory) = (dma(), Foreign::new(8192).unwrap());
-        let mapping = dma.map(&memory).unwrap();
+        let mapping = dma.map(memory.region().pages().unwrap()).unwrap();
         dma.write(mapping.iova() + 5000, &[7]).unwrap();
         let mut byte = [0];
         memory.read(5000, &mut byte).unwrap();
@@ -140,7 +133,7 @@ mod tests {
     #[test]
     fn nothing_is_reached_where_nothing_is() {
         let dma = dma();
-        let end = dma.arena().iova() + dma.arena().memory().len() as u64;
+        let end = dma.arena().iova() + dma.arena().len() as u64;
         for iova in [0, dma.arena().iova() - 1, end - 1, u64::MAX] {
             assert!(dma.read(iova, &mut [0; 2]).is_err(), "{iova:#x}");
         }

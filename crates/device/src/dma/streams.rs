@@ -16,7 +16,7 @@ use std::sync::Arc;
 use cache::Cache;
 pub use cache::CacheLimits;
 
-use super::{Dma, DmaBuffer, Foreign, Mapping, Pool, Segment, SegmentRules};
+use super::{Dma, DmaBuffer, Foreign, Mapping, Segment, SegmentRules};
 use crate::Error;
 
 /// A range of foreign memory.
@@ -75,7 +75,7 @@ impl<'a> Transfer<'a> {
     fn check(self) -> Result<(), Error> {
         let mut total = 0;
         for (memory, offset, len) in self.parts() {
-            memory.checked(offset, len)?;
+            memory.region().at(offset, len)?;
             total += len;
         }
         if total != self.len || self.len == 0 || self.len > u32::MAX as usize {
@@ -163,14 +163,15 @@ pub struct Streams {
     dma: Dma,
     limits: StreamLimits,
     cache: Cache,
-    copies: Pool,
+    /// Buffers of `copy_size` bytes that no stream uses.
+    copies: Vec<DmaBuffer>,
     stats: StreamStats,
 }
 
 impl Streams {
     /// Sets the copy buffers aside.
     pub fn new(dma: &Dma, limits: StreamLimits) -> Result<Self, Error> {
-        let copies = Pool::new(dma.arena(), limits.copies, limits.copy_size.max(1), 4096)?;
+        let copies = (0..limits.copies).map(|_| dma.arena().alloc_pages(limits.copy_size.max(1))).collect::<Result<_, _>>()?;
         Ok(Self { dma: dma.clone(), limits, cache: Cache::new(limits.cache), copies, stats: StreamStats::default() })
     }
 
@@ -183,7 +184,7 @@ impl Streams {
         {
             return Ok(stream);
         }
-        let set_aside = if transfer.len <= self.copies.size() { self.copies.take() } else { None };
+        let set_aside = if transfer.len <= self.limits.copy_size { self.copies.pop() } else { None };
         let buffer = match set_aside {
             Some(buffer) => buffer,
             None => self.dma.arena().alloc_pages(transfer.len)?,
@@ -203,7 +204,10 @@ impl Streams {
         } else {
             Ok(())
         };
-        self.copies.give(buffer);
+        // One that was made for a longer transfer, or beside those that were set aside, goes back to the arena.
+        if buffer.len() == self.limits.copy_size.max(1) && self.copies.len() < self.limits.copies {
+            self.copies.push(buffer);
+        }
         result
     }
 

@@ -102,9 +102,8 @@ fn round_trip(edu: &Edu) -> Result<String, Error> {
 /// The device writes a secret to `iova`, forgets it, and reads it back: if it can, nothing confines it.
 fn trespass(edu: &Edu, iova: u64) -> Result<String, Error> {
     let arena = edu.device().dma().arena();
-    let (first, end) = (arena.iova(), arena.iova() + arena.memory().len() as u64);
-    if iova < end && iova + 64 > first {
-        return Err(Error::Invalid(format!("{iova:#x} lies in the device's own memory ({first:#x} to {end:#x})")));
+    if let Some(own) = arena.regions().find(|own| iova < own.end() && iova + 64 > own.iova) {
+        return Err(Error::Invalid(format!("{iova:#x} lies in the device's own memory ({:#x} to {:#x})", own.iova, own.end())));
     }
     let send = |byte| {
         let buffer = arena.alloc(64, 16)?;

@@ -99,12 +99,12 @@ impl Lists {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ring3_device::dma::Memory;
+    use ring3_device::dma::Region;
 
     const PAGE: u64 = 4096;
 
     fn arena() -> Arena {
-        Arena::new(Memory::new(4 << 20).unwrap(), 0x1000_0000)
+        Arena::new(Region::new(4 << 20).unwrap(), 0x1000_0000)
     }
 
     fn segments(pieces: &[(u64, u32)]) -> Data {

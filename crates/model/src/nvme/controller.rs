@@ -63,6 +63,8 @@ pub struct Counters {
     pub commands: u64,
     /// Commands that were taken from the admin queue.
     pub admin_commands: u64,
+    /// How often it was enabled.
+    pub enables: u64,
     /// Interrupts that were sent or would have been if they were not masked.
     pub interrupts: u64,
 }
@@ -117,6 +119,7 @@ impl NvmeModel {
         let old = std::mem::replace(&mut self.cc, cc);
         self.estranged = false;
         if old.enable() != cc.enable() {
+            self.counters.enables += u64::from(cc.enable());
             if self.faults.check(&Event::Enable) == Some(Action::StuckReady) {
                 // As if the bit had not been written, though it reads back as it was.
                 return;

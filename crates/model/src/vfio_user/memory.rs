@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ring3_device::Error;
-use ring3_device::dma::{Iommu, Memory, Pages};
+use ring3_device::dma::{Iommu, Region};
 use ring3_spec::vfio_user::{DMA_READ_WRITE, DMA_UNMAP_ALL, DmaMap, DmaUnmap};
 use rustix::fs::SealFlags;
 
@@ -41,9 +41,9 @@ impl ClientMemory {
             return Err(refused("its file may shrink: use a memfd with the seal F_SEAL_SHRINK (QEMU: memory-backend-memfd)"));
         }
         let whole = |number: u64| usize::try_from(number).map_err(|_| refused("no such size"));
-        let (offset, size) = (whole(wish.offset)?, whole(wish.size)?);
-        let memory = Arc::new(Memory::from_fd(file)?);
-        self.iommu.map(&Pages::of_memory(&memory, offset, size)?, wish.address)?;
+        let size = whole(wish.size)?;
+        let region = Arc::new(Region::part_of(file, wish.offset, size)?);
+        self.iommu.map(&region.pages()?, wish.address)?;
         self.maps.insert(wish.address, size);
         Ok(())
     }

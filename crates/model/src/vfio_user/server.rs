@@ -81,7 +81,7 @@ impl Server {
         let server = Self { listener, path: path.to_owned(), file, device, stop };
         // All device addresses are the client's.
         let arena = server.device.dma().arena();
-        server.device.dma().iommu().unmap(arena.iova(), arena.memory().len())?;
+        server.device.dma().iommu().unmap(arena.iova(), arena.len())?;
         Ok(server)
     }
 

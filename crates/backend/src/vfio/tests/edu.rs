@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use ring3_device::dma::{Foreign, Pages};
+use ring3_device::dma::Foreign;
 use ring3_device::{Bar, Device, Error, poll_until};
 use ring3_spec::{edu as spec, pci};
 
@@ -48,7 +48,7 @@ guest_tests! {
 
     fn the_arena_lies_below_the_limit_that_was_asked_for() {
         let arena = claim("EDU").dma().arena().clone();
-        assert!(arena.iova() + arena.memory().len() as u64 <= 1 << 28);
+        assert!(arena.iova() + arena.len() as u64 <= 1 << 28);
     }
 
     fn an_arena_that_does_not_fit_below_the_limit_is_refused() {
@@ -71,7 +71,7 @@ guest_tests! {
             foreign.read(0, &mut byte).unwrap();
             byte[0]
         };
-        device.dma().iommu().map(&Pages::of_foreign(&foreign).unwrap(), iova).unwrap();
+        device.dma().iommu().map(&foreign.region().pages().unwrap(), iova).unwrap();
         load(&device, &bar, 0x11);
         transfer(&bar, iova, spec::DMA_TO_MEMORY);
         assert_eq!(byte(), 0x11);
@@ -84,7 +84,7 @@ guest_tests! {
     fn addresses_that_are_mapped_already_are_refused() {
         let (device, foreign) = (claim("EDU"), Foreign::new(4096).unwrap());
         let iova = device.dma().arena().iova();
-        assert!(matches!(device.dma().iommu().map(&Pages::of_foreign(&foreign).unwrap(), iova), Err(Error::Invalid(_))));
+        assert!(matches!(device.dma().iommu().map(&foreign.region().pages().unwrap(), iova), Err(Error::Invalid(_))));
     }
 
     fn unmapping_what_is_not_mapped_is_an_error() {
@@ -97,7 +97,7 @@ guest_tests! {
         fs::write(limit, "1").unwrap();
         let (device, foreign) = (claim("EDU"), Foreign::new(4096).unwrap());
         fs::write(limit, before).unwrap();
-        let error = device.dma().iommu().map(&Pages::of_foreign(&foreign).unwrap(), 0x800_0000).unwrap_err();
+        let error = device.dma().iommu().map(&foreign.region().pages().unwrap(), 0x800_0000).unwrap_err();
         assert!(error.to_string().contains("(0 available); raise /sys/module/vfio_iommu_type1"), "{error}");
     }
 
@@ -174,7 +174,7 @@ guest_tests! {
 
     fn an_arena_larger_than_may_be_locked_is_taken_by_who_has_the_capability() {
         let device = claim_with("EDU", OpenOptions { arena: 64 << 20, below: 1 << 28, ..OpenOptions::default() });
-        assert!(device.dma().arena().memory().len() >= 64 << 20);
+        assert!(device.dma().arena().len() >= 64 << 20);
     }
 
     fn who_unbinds_a_claimed_function_is_announced_and_waits() {

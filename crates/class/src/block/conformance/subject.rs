@@ -66,7 +66,7 @@ impl<'a> Subject<'a> {
 
     /// Most blocks of one transfer here: what the device takes, what the disk has, what the arena holds several of.
     pub(super) fn max_blocks(&self) -> u32 {
-        let memory = self.disk.dma().arena().memory().len() / 16 / self.block_size();
+        let memory = self.disk.dma().arena().len() / 16 / self.block_size();
         let blocks = (self.info().max_transfer / self.info().block_size).min(memory.min(1 << 20) as u32);
         blocks.min(self.info().blocks.min(1 << 20) as u32).max(1)
     }

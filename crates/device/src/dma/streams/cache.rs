@@ -65,12 +65,13 @@ impl Cache {
         self.counters.misses += 1;
         self.purge(false);
         self.make_room(memory.len());
-        let mapping = match dma.map(memory) {
+        let map = || memory.region().pages().and_then(|pages| dma.map(pages));
+        let mapping = match map() {
             Ok(mapping) => mapping,
             // The limit on locked memory may be lower than ours: give everything up that can be, then try once more.
             Err(crate::Error::Os { .. }) if !self.entries.is_empty() => {
                 self.purge(true);
-                dma.map(memory).ok()?
+                map().ok()?
             }
             Err(_) => return None,
         };

@@ -1,7 +1,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
 
-use super::super::{Arena, Iommu, Memory, Pages};
+use super::super::{Arena, Iommu, Pages, Region};
 use super::*;
 
 const PAGE: usize = 4096;
@@ -37,7 +37,7 @@ impl Iommu for Table {
 
 fn streams(table: Table, mode: Mode, cache: CacheLimits) -> (Streams, Arc<Table>) {
     let table = Arc::new(table);
-    let arena = Arena::new(Memory::new(64 * PAGE).unwrap(), 0x40_0000);
+    let arena = Arena::new(Region::new(64 * PAGE).unwrap(), 0x40_0000);
     let dma = Dma::new(arena, table.clone());
     let limits = StreamLimits { mode, rules: SegmentRules::PAGES, cache, copies: 2, copy_size: 4 * PAGE };
     (Streams::new(&dma, limits).unwrap(), table)
@@ -83,9 +83,9 @@ fn device_addresses_avoid_what_is_reserved_and_the_arena() {
 #[test]
 fn a_device_with_few_address_lines_gets_low_addresses_or_copies() {
     let table = Arc::new(Table::default());
-    let dma = Dma::new(Arena::new(Memory::new(PAGE).unwrap(), 0x40_0000), table.clone()).below(0x3000);
+    let dma = Dma::new(Arena::new(Region::new(PAGE).unwrap(), 0x40_0000), table.clone()).below(0x3000);
     let held: Vec<_> = (0..3).map(|_| Foreign::new(PAGE).unwrap()).collect();
-    let mapped: Vec<_> = held.iter().map_while(|memory| dma.map(memory).ok()).collect();
+    let mapped: Vec<_> = held.iter().map_while(|memory| dma.map(memory.region().pages().unwrap()).ok()).collect();
     assert_eq!(mapped.iter().map(|mapping| mapping.iova()).collect::<Vec<_>>(), [0x1000, 0x2000]);
 }
 
@@ -229,7 +229,7 @@ fn a_transfer_longer_than_a_copy_buffer_leaves_the_pool_whole() {
     let (mut streams, _) = streams(Table::default(), Mode::Copy, CacheLimits::default());
     let long = [pages(8)];
     let stream = streams.begin(whole(&long, Direction::ToDevice)).unwrap();
-    assert_eq!(streams.copies.free(), 2);
+    assert_eq!(streams.copies.len(), 2);
     streams.end(stream, whole(&long, Direction::ToDevice), true).unwrap();
-    assert_eq!(streams.copies.free(), 2);
+    assert_eq!(streams.copies.len(), 2);
 }

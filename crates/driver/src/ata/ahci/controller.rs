@@ -78,7 +78,7 @@ impl Controller {
             }
             other => other?,
         };
-        hba::check_reach(device.name(), device.dma().arena(), hba.limit())?;
+        hba::confine(device.name(), device.dma(), hba.limit())?;
         device.set_bus_master(true)?;
         let mut found = Found::default();
         let vector = probe::all(&*device, &hba, &options, &mut found)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ring3_device::dma::Arena;
+use ring3_device::dma::Dma;
 use ring3_device::{Bar, Deadline, Device, Error, Registers, poll_until};
 use ring3_spec::ahci::registers::{
     self, CAPABILITIES, CAPABILITIES2, CONTROL, Capabilities, Control, HANDOFF, INTERRUPT_STATUS, PORTS, RESET_MILLIS,
@@ -126,9 +126,9 @@ impl Hba {
     }
 }
 
-/// Whether a controller that reaches addresses below `limit` reaches all of `arena`.
-pub(super) fn check_reach(name: &str, arena: &Arena, limit: u64) -> Result<(), Error> {
-    if arena.iova().saturating_add(arena.memory().len() as u64) <= limit {
+/// Confines a controller that reaches addresses below `limit` to them; fails if not all of the arena lies there.
+pub(super) fn confine(name: &str, dma: &Dma, limit: u64) -> Result<(), Error> {
+    if dma.confine(limit) {
         return Ok(());
     }
     let text =
@@ -147,16 +147,18 @@ pub(super) fn stop(device: &dyn Device, hba: &Hba) -> Result<(), Unstopped> {
 
 #[cfg(test)]
 mod tests {
-    use ring3_device::dma::Memory;
+    use std::sync::Arc;
+
+    use ring3_device::dma::{Arena, Fixed, Region};
 
     use super::*;
 
     #[test]
     fn memory_that_a_controller_of_32_bits_cannot_reach_is_an_error_that_says_what_to_do() {
-        let arena = |iova| Arena::new(Memory::new(1 << 20).unwrap(), iova);
-        assert!(check_reach("it", &arena((1 << 32) - (4 << 20)), 1 << 32).is_ok());
-        let error = check_reach("it", &arena(1 << 32), 1 << 32).unwrap_err();
+        let dma = |iova| Dma::new(Arena::new(Region::new(1 << 20).unwrap(), iova), Arc::new(Fixed(0..=u64::MAX)));
+        assert!(confine("it", &dma((1 << 32) - (4 << 20)), 1 << 32).is_ok());
+        let error = confine("it", &dma(1 << 32), 1 << 32).unwrap_err();
         assert!(error.to_string().contains("below=4G"), "{error}");
-        assert!(check_reach("it", &arena(1 << 32), u64::MAX).is_ok());
+        assert!(confine("it", &dma(1 << 32), u64::MAX).is_ok());
     }
 }

@@ -251,11 +251,11 @@ fn frame_words(command: &Command) -> [u64; 3] {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ring3_device::dma::Memory;
+    use ring3_device::dma;
     use ring3_spec::ata::{TaskFile, device, opcode};
 
     fn arena() -> Arena {
-        Arena::new(Memory::new(1 << 20).unwrap(), 0x1000_0000)
+        Arena::new(dma::Region::new(1 << 20).unwrap(), 0x1000_0000)
     }
 
     fn lists() -> Lists {
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_long_buffer_is_one_region() {
-        let (arena, lists) = (Arena::new(Memory::new(8 << 20).unwrap(), 0x1000_0000), lists());
+        let (arena, lists) = (Arena::new(dma::Region::new(8 << 20).unwrap(), 0x1000_0000), lists());
         let buffer = arena.alloc_pages(4 << 20).unwrap();
         let expected = Region::new(buffer.iova(), 4 << 20).unwrap();
         lists.write(3, &read(), &buffer.into(), 4 << 20).unwrap();

@@ -97,10 +97,10 @@ fn regions(segments: impl Iterator<Item = Segment>) -> impl Iterator<Item = Opti
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ring3_device::dma::Memory;
+    use ring3_device::dma::Region;
 
     fn arena() -> Arena {
-        Arena::new(Memory::new(1 << 20).unwrap(), 0x1000)
+        Arena::new(Region::new(1 << 20).unwrap(), 0x1000)
     }
 
     fn segments(pieces: &[(u64, u32)]) -> Data {
