@@ -1,9 +1,13 @@
 //! Devices around devices, over any backend: a driver cannot see them, and they know neither drivers nor backends.
 //!
 //! - [`VirtualConfig`]: a configuration space that takes what a driver for a whole machine writes.
+//! - [`Fault`]: a device that misbehaves by the rules of a [`plan::Plan`].
 #![forbid(unsafe_code)]
 
+mod fault;
 mod msix_table;
+pub mod plan;
 mod virtual_config;
 
+pub use fault::Fault;
 pub use virtual_config::{Change, VirtualConfig};

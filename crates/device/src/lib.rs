@@ -29,7 +29,7 @@ pub use bar::{Access, Bar, BarInfo, Registers};
 pub use deadline::{Deadline, poll_until};
 pub use decorator::Decorator;
 pub use error::Error;
-pub use options::{OpenOptions, parse_size};
+pub use options::{OpenOptions, parse_duration, parse_number, parse_range, parse_size};
 pub use uri::{Uri, UriError};
 
 use dma::Dma;

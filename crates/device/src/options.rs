@@ -1,5 +1,8 @@
 //! What a driver asks of a backend when it opens a device, and what the user changes by the URI.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use crate::{Error, Uri, UriError};
 
 /// What a driver needs of its DMA memory. The same for all backends; the URI keys in [`KEYS`](OpenOptions::KEYS) override it.
@@ -84,6 +87,34 @@ pub fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
+/// A number, decimal or with 0x.
+pub fn parse_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A time of at most a minute, in us, ms or s.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let count = digits.parse().ok()?;
+    let duration = match unit {
+        "us" => Duration::from_micros(count),
+        "ms" => Duration::from_millis(count),
+        "s" => Duration::from_secs(count),
+        _ => return None,
+    };
+    (duration <= Duration::from_secs(60)).then_some(duration)
+}
+
+/// Two numbers with a dash between, both included.
+pub fn parse_range(text: &str) -> Option<RangeInclusive<u64>> {
+    let (first, last) = text.split_once('-')?;
+    let (first, last) = (parse_number(first)?, parse_number(last)?);
+    (first <= last).then_some(first..=last)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +130,12 @@ mod tests {
         assert_eq!(parse_size("99999999999T"), None);
         assert_eq!(parse_size("M"), None);
         assert_eq!(parse_size("1µ"), None);
+    }
+
+    #[test]
+    fn times_are_read_with_their_units() {
+        assert_eq!(parse_duration("5ms"), Some(Duration::from_millis(5)));
+        assert_eq!((parse_duration("5"), parse_duration("ms"), parse_duration("61s")), (None, None, None));
     }
 
     #[test]

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use ide::{Bench, PATIENCE, bench, bench_with, bytes, device, finish, reap_all, short, succeed};
 use ring3_class::block::{Completion, Disk, IoError, Queue, Request};
+use ring3_decorator::Fault;
 use ring3_device::dma::{Arena, Dma, Region};
-use ring3_device::irq::{Irq, IrqKind};
+use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Decorator, Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::ide::Controller;
@@ -18,7 +19,7 @@ use ring3_model::Timing;
 use ring3_model::fault::{Action, Rule};
 use ring3_model::ide::{Counters, SimIde};
 use ring3_spec::ata::{ErrorBits, opcode};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 fn polled() -> Options {
     Options { interrupts: Interrupts::Polled, ..short() }
@@ -270,35 +271,26 @@ fn what_the_bus_master_cannot_reach_is_refused_before_it_is_queued() {
     assert!(outcome.completions.is_empty() && queue.in_flight() == 0);
 }
 
-/// A simulated function with other memory, or whose interrupts never come.
-struct Other {
+/// A simulated function whose memory lies where 32 address lines do not reach.
+struct High {
     inner: SimIde,
-    dma: Option<Dma>,
-    silent: bool,
+    dma: Dma,
 }
 
-impl Decorator for Other {
+impl Decorator for High {
     fn inner(&self) -> &dyn Device {
         &self.inner
     }
     fn dma(&self) -> &Dma {
-        self.dma.as_ref().unwrap_or(self.inner.dma())
-    }
-    fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        if !self.silent {
-            return self.inner.irqs(kind, count);
-        }
-        let silent = |vector| Irq::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap(), kind, vector, None);
-        Ok((0..count).map(silent).collect())
+        &self.dma
     }
 }
 
-/// Its memory lies where 32 address lines do not reach.
-fn high() -> Other {
-    let device = device("");
+fn high() -> High {
+    let inner = device("");
     let arena = Arena::new(Region::new(1 << 20).unwrap(), (1 << 32) - 4096);
-    let dma = Dma::new(arena, device.dma().iommu().clone());
-    Other { inner: device, dma: Some(dma), silent: false }
+    let dma = Dma::new(arena, inner.dma().iommu().clone());
+    High { inner, dma }
 }
 
 #[test]
@@ -329,7 +321,8 @@ fn whoever_finds_the_other_drives_end_wakes_its_owner() {
     let inner = device(",disks=2");
     let handle = inner.handle();
     // Interrupts may come to nothing: a look takes one back before anyone has seen it.
-    let controller = Controller::open(Arc::new(Other { inner, dma: None, silent: true }), short()).unwrap();
+    let device = Fault::new(Arc::new(inner), "lose-interrupt".parse().unwrap());
+    let controller = Controller::open(Arc::new(device), short()).unwrap();
     handle.set_timing(Timing::Held);
     let [master, slave] = controller.drives() else { panic!() };
     let (mut master, mut slave, arena) = (master.open_queue(8).unwrap(), slave.open_queue(8).unwrap(), slave.dma().arena());

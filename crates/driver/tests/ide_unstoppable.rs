@@ -3,105 +3,36 @@
 mod ide;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ide::{bytes, device, execute, finish, short, succeed};
 use ring3_class::block::{Disk, IoError, Request};
+use ring3_decorator::Fault;
+use ring3_decorator::plan::Plan;
 use ring3_device::dma::DmaBuffer;
-use ring3_device::{Access, Bar, Decorator, Device, Error};
 use ring3_driver::ata::ide::Controller;
 use ring3_model::fault::{Action, Rule};
-use ring3_model::ide::{IdeHandle, SimIde};
+use ring3_model::ide::IdeHandle;
 use ring3_spec::ata::opcode;
-use ring3_spec::ide::{BUS_MASTER_BAR, BusMasterStatus, bus_master};
 
-/// What ends a transfer of a stubborn function.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Cure {
-    Reset,
-    BusMasterOff,
-    Nothing,
-}
-
-/// A simulated function whose primary bus master says that it is active, once it is stuck, and that no interrupt came, once it is deaf.
-struct Stubborn {
-    inner: SimIde,
-    stuck: Arc<AtomicBool>,
-    deaf: Arc<AtomicBool>,
-    cure: Cure,
-}
-
-struct StubbornBar {
-    inner: Bar,
-    stuck: Arc<AtomicBool>,
-    deaf: Arc<AtomicBool>,
-}
-
-impl Access for StubbornBar {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn read(&self, offset: u64, width: usize) -> u64 {
-        let value = self.inner.read(offset, width);
-        if (offset, width) != (bus_master::status(0).offset(), 1) {
-            return value;
-        }
-        let heard = if self.deaf.load(Ordering::Relaxed) { !BusMasterStatus(0).with_interrupt(1).0 } else { !0 };
-        value & u64::from(heard) | u64::from(self.stuck.load(Ordering::Relaxed))
-    }
-    fn write(&self, offset: u64, width: usize, value: u64) {
-        self.inner.write(offset, width, value);
-    }
-}
-
-impl Decorator for Stubborn {
-    fn inner(&self) -> &dyn Device {
-        &self.inner
-    }
-    fn bar(&self, index: u8) -> Result<Bar, Error> {
-        let inner = self.inner.bar(index)?;
-        if index != BUS_MASTER_BAR {
-            return Ok(inner);
-        }
-        Ok(Bar::new(Arc::new(StubbornBar { inner, stuck: self.stuck.clone(), deaf: self.deaf.clone() })))
-    }
-    fn set_bus_master(&self, on: bool) -> Result<(), Error> {
-        match self.cure {
-            Cure::Nothing if !on => Err(Error::Fatal("the bus cannot be taken away".into())),
-            _ => self.inner.set_bus_master(on),
-        }
-    }
-    fn reset(&self) -> Result<(), Error> {
-        match self.cure {
-            Cure::Reset => {
-                self.stuck.store(false, Ordering::Relaxed);
-                self.inner.reset()
-            }
-            Cure::BusMasterOff => {
-                self.inner.set_bus_master(false)?;
-                Err(Error::Unsupported("it has no reset".into()))
-            }
-            Cure::Nothing => Err(Error::Fatal("it does not reset".into())),
-        }
-    }
-}
+/// The bus master says that it is active until the function is reset, or for ever.
+const UNTIL_RESET: &str = "set/0x1:read#4@2:1:reset";
+const FOR_EVER: &str = "set/0x1:read#4@2:1:all";
 
 struct Scene {
     controller: Controller,
     handle: IdeHandle,
-    stuck: Arc<AtomicBool>,
+    plan: Plan,
 }
 
-/// A function with a drive on each channel; the next read of the primary's never ends, and its bus master does not stop.
-fn scene(cure: Cure) -> Scene {
-    let (inner, stuck) = (device(",disks=3"), Arc::new(AtomicBool::new(false)));
+/// A function with a drive on each channel; the next read of the primary's never ends, and its bus master does not stop: `faults` says what of it.
+fn scene(faults: &[&str]) -> Scene {
+    let (inner, plan) = (device(",disks=3"), Plan::default());
     let handle = inner.handle();
-    let controller =
-        Controller::open(Arc::new(Stubborn { inner, stuck: stuck.clone(), deaf: Arc::default(), cure }), short()).unwrap();
+    let controller = Controller::open(Arc::new(Fault::new(Arc::new(inner), plan.clone())), short()).unwrap();
     assert!(handle.poke(0, 0, &[0x5a; 512]));
-    stuck.store(true, Ordering::Relaxed);
+    faults.iter().for_each(|fault| plan.add(fault).unwrap());
     handle.plan().add(Rule::io(Action::Drop, opcode::READ_DMA).on_queue(1));
-    Scene { controller, handle, stuck }
+    Scene { controller, handle, plan }
 }
 
 impl Scene {
@@ -112,7 +43,7 @@ impl Scene {
 
 #[test]
 fn a_reset_of_the_function_stops_it_and_both_channels_go_on() {
-    let scene = scene(Cure::Reset);
+    let scene = scene(&[UNTIL_RESET]);
     let [master, _, other] = scene.controller.drives() else { panic!() };
     let (mut queue, mut beside) = (master.open_queue(4).unwrap(), other.open_queue(4).unwrap());
     let data = succeed(&mut *queue, Request::read(1, 0, 1, scene.buffer()));
@@ -126,7 +57,7 @@ fn a_reset_of_the_function_stops_it_and_both_channels_go_on() {
 
 #[test]
 fn a_function_that_loses_the_bus_goes_on_by_pio_on_both_channels() {
-    let scene = scene(Cure::BusMasterOff);
+    let scene = scene(&[FOR_EVER, "refuse:reset:1:all"]);
     let [master, _, other] = scene.controller.drives() else { panic!() };
     let (mut queue, mut beside) = (master.open_queue(4).unwrap(), other.open_queue(4).unwrap());
     for _ in 0..3 {
@@ -134,12 +65,12 @@ fn a_function_that_loses_the_bus_goes_on_by_pio_on_both_channels() {
         assert_eq!(bytes(data), [0x5a; 512]);
         succeed(&mut *beside, Request::read(2, 0, 1, scene.buffer()));
     }
-    assert!(scene.stuck.load(Ordering::Relaxed));
+    assert!(scene.plan.fired() > 1, "the reset was refused, and it is still stuck");
 }
 
 #[test]
 fn memory_that_a_function_may_still_write_to_comes_back_to_nobody() {
-    let scene = scene(Cure::Nothing);
+    let scene = scene(&[FOR_EVER, "fatal:reset:1:all", "fatal:bus-master:1:all"]);
     let [master, _, other] = scene.controller.drives() else { panic!() };
     let arena = master.dma().arena().clone();
     let free = arena.free_bytes();
@@ -164,12 +95,11 @@ fn memory_that_a_function_may_still_write_to_comes_back_to_nobody() {
 
 #[test]
 fn an_end_that_the_bus_master_does_not_hear_of_is_found_by_looking_and_counted() {
-    let (inner, deaf) = (device(""), Arc::new(AtomicBool::new(false)));
-    let stubborn = Stubborn { inner, stuck: Arc::default(), deaf: deaf.clone(), cure: Cure::Reset };
-    let controller = Controller::open(Arc::new(stubborn), short()).unwrap();
+    let plan = Plan::default();
+    let controller = Controller::open(Arc::new(Fault::new(Arc::new(device("")), plan.clone())), short()).unwrap();
     let drive = &controller.drives()[0];
     let mut queue = drive.open_queue(4).unwrap();
-    deaf.store(true, Ordering::Relaxed);
+    plan.add("clear/0x4:read#4@2:1:all").unwrap();
     for round in 1..=2 {
         let buffer = drive.dma().arena().alloc_pages(512).unwrap();
         succeed(&mut *queue, Request::read(1, 0, 1, buffer));

@@ -1,12 +1,10 @@
 //! What a user writes behind `sim:MODEL`, read and checked.
 
-use std::ops::RangeInclusive;
-use std::time::Duration;
-
 use ring3_device::Error;
 
 use super::{Platform, Timing};
 use ring3_device::{OpenOptions, Uri};
+pub(super) use ring3_device::{parse_duration as duration, parse_number as number, parse_range as range};
 
 /// What a device may say that wants to do something to a terminal: clear it, name its window, turn the direction of writing.
 pub(super) const WILD_TEXT: [&str; 3] = ["\x1b]0;S\x07", "\x1b[2Jdisk\u{202e}\r\n", "\x1b[0m"];
@@ -53,43 +51,9 @@ impl<'a> Options<'a> {
     }
 }
 
-/// A number, decimal or with 0x.
-pub(super) fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
-}
-
-/// A time of at most a minute, in us, ms or s.
-pub(super) fn duration(text: &str) -> Option<Duration> {
-    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let count = digits.parse().ok()?;
-    let duration = match unit {
-        "us" => Duration::from_micros(count),
-        "ms" => Duration::from_millis(count),
-        "s" => Duration::from_secs(count),
-        _ => return None,
-    };
-    (duration <= Duration::from_secs(60)).then_some(duration)
-}
-
-/// Two numbers with a dash between, both included.
-pub(super) fn range(text: &str) -> Option<RangeInclusive<u64>> {
-    let (first, last) = text.split_once('-')?;
-    let (first, last) = (number(first)?, number(last)?);
-    (first <= last).then_some(first..=last)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_read_with_their_units() {
-        assert_eq!(duration("5ms"), Some(Duration::from_millis(5)));
-        assert_eq!((duration("5"), duration("ms"), duration("61s")), (None, None, None));
-    }
 
     #[test]
     fn an_option_that_cannot_be_read_says_what_it_must_be() {
