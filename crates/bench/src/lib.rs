@@ -8,6 +8,7 @@ pub mod disk;
 mod error;
 pub mod fio;
 pub mod instructions;
+pub mod kill;
 pub mod load;
 pub mod measure;
 pub mod plot;

@@ -5,6 +5,7 @@ pub mod campaign;
 mod disk;
 pub mod guest;
 mod instructions;
+mod kill;
 pub mod load;
 mod look;
 pub mod open;
@@ -22,6 +23,8 @@ pub enum Command {
     Disk(Box<disk::Args>),
     /// Instructions per 4 KiB read in driver and class alone, counted by callgrind.
     Instructions(instructions::Args),
+    /// Kill a driver under load, many times, on a model that outlives it: what is lost, and how soon the next one works.
+    Kill(kill::Args),
 }
 
 /// Runs the command.
@@ -29,5 +32,6 @@ pub fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Disk(args) => disk::run(&args),
         Command::Instructions(args) => instructions::run(&args),
+        Command::Kill(args) => kill::run(&args),
     }
 }

@@ -99,8 +99,7 @@ impl<M: Model> Core<M> {
         (0x40..0x100).contains(&offset) && !self.bus.is_removed()
     }
 
-    pub(super) fn reset(&self) {
-        let mut model = self.model();
+    pub(super) fn reset(&self, model: &mut M) {
         while self.posted.take().is_some() {}
         model.reset(&self.bus);
         self.bus.interrupts.reset();
@@ -192,7 +191,7 @@ impl<M: Model> Device for SimDevice<M> {
         if self.core.bus.is_removed() {
             return Err(Error::Gone);
         }
-        self.core.reset();
+        self.core.reset(&mut self.core.model());
         Ok(())
     }
 
@@ -230,12 +229,11 @@ impl<M: Model> Served for SimDevice<M> {
     }
 
     fn restore(&self) {
-        {
-            let _model = self.core.model();
-            self.core.bus.config.restore();
-        }
+        // All under the model's lock: nothing is under way in between, and nothing afterwards.
+        let mut model = self.core.model();
+        self.core.bus.config.restore();
         self.core.bus.interrupts.disable();
-        self.core.reset();
+        self.core.reset(&mut model);
     }
 }
 

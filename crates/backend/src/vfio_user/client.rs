@@ -95,12 +95,6 @@ impl Client {
         Err(Error::os(format!("{}: its server refuses command {command}, and its log says why", self.name), error))
     }
 
-    /// Sends a request that wants no answer; a server that is gone takes it as well.
-    fn post(&self, command: u16, parts: [&[u8]; 2]) {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.send(&mut next, command, NO_REPLY, parts, &[]);
-    }
-
     fn send(&self, next: &mut u16, command: u16, flags: u32, parts: [&[u8]; 2], fds: &[BorrowedFd<'_>]) -> Result<u16, Error> {
         if self.gone.load(Ordering::Acquire) {
             return Err(Error::Gone);
@@ -129,10 +123,18 @@ impl Client {
         true
     }
 
-    /// Writes a part of a region, posted as on a bus: a read that follows comes behind it.
+    /// Writes a part of a region and waits until that has happened; not if there is nobody any more.
     pub(super) fn write(&self, region: u32, offset: u64, bytes: &[u8]) {
         let access = RegionAccess { offset, region, count: bytes.len() as u32 };
-        self.post(command::REGION_WRITE, [&access.to_bytes(), bytes]);
+        // A refusal says what a read would: that there is nothing.
+        let _ = self.request(command::REGION_WRITE, [&access.to_bytes(), bytes], &[]);
+    }
+
+    /// Writes a part of a region, posted as on a bus: whatever is asked later comes behind it.
+    pub(super) fn post(&self, region: u32, offset: u64, bytes: &[u8]) {
+        let access = RegionAccess { offset, region, count: bytes.len() as u32 };
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.send(&mut next, command::REGION_WRITE, NO_REPLY, [&access.to_bytes(), bytes], &[]);
     }
 
     fn lost(&self, error: &io::Error) -> Error {

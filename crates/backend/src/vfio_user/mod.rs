@@ -1,7 +1,7 @@
 //! Functions that another process serves on a UNIX socket, by the vfio-user protocol: `ring3 model`, or any other server.
 //!
 //! # Shape
-//! `client` holds the connection; [`VfioUser`] is the device over it. Registers are messages: a write is posted, a read waits for its answer. The
+//! `client` holds the connection; [`VfioUser`] is the device over it. Registers are messages: a write to memory is posted, all else waits for its answer. The
 //! arena is given to the server by its descriptor, interrupts are eventfds that the server signals.
 //!
 //! # Trust
@@ -150,28 +150,30 @@ impl IrqControl for Claim {
     }
 }
 
-/// A BAR behind the socket.
+/// A BAR behind the socket. Writes to memory are posted; one to a port has happened when it returns, and a driver counts time from there.
+/// [PCI 3.2.5]
 struct Window {
     claim: Arc<Claim>,
     index: u8,
-    len: u64,
+    info: BarInfo,
 }
 
 impl Access for Window {
     fn len(&self) -> u64 {
-        self.len
+        self.info.len
     }
 
     fn read(&self, offset: u64, width: usize) -> u64 {
         let mut bytes = [0; 8];
-        let inside = offset.checked_add(width as u64).is_some_and(|end| end <= self.len);
+        let inside = offset.checked_add(width as u64).is_some_and(|end| end <= self.info.len);
         let read = inside && self.claim.client.read(self.index.into(), offset, &mut bytes[..width]);
         if read { u64::from_le_bytes(bytes) } else { u64::MAX }
     }
 
     fn write(&self, offset: u64, width: usize, value: u64) {
-        if offset.checked_add(width as u64).is_some_and(|end| end <= self.len) {
-            self.claim.client.write(self.index.into(), offset, &value.to_le_bytes()[..width]);
+        if offset.checked_add(width as u64).is_some_and(|end| end <= self.info.len) {
+            let write = if self.info.ports { Client::write } else { Client::post };
+            write(&self.claim.client, self.index.into(), offset, &value.to_le_bytes()[..width]);
         }
     }
 }
@@ -226,7 +228,7 @@ impl Device for VfioUser {
 
     fn bar(&self, index: u8) -> Result<Bar, Error> {
         let info = self.bar_info(index).ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))?;
-        Ok(Bar::new(Arc::new(Window { claim: Arc::clone(&self.claim), index, len: info.len })))
+        Ok(Bar::new(Arc::new(Window { claim: Arc::clone(&self.claim), index, info })))
     }
 
     fn dma(&self) -> &Dma {

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use ring3_device::Deadline;
 use ring3_driver::edu::{self, Edu};
 use ring3_model::vfio_user::{Channel, Running, Server};
+use ring3_model::{BarLayout, Bus, Identity, Model, Platform, SimDevice};
 
 use super::*;
 
@@ -87,6 +88,43 @@ fn a_message_that_comes_while_it_is_masked_is_delivered_afterwards() {
     assert_eq!((irqs[0].take().unwrap(), irqs[1].take().unwrap()), (1, 0));
     irqs[1].unmask().unwrap();
     assert_eq!(irqs[1].wait(Deadline::after(PATIENCE)).unwrap(), 1);
+}
+
+const SLOW: Duration = Duration::from_millis(50);
+
+/// A device that counts what is written to them, and takes its time.
+#[derive(Default)]
+struct Slow(u64);
+
+impl Model for Slow {
+    fn identity(&self) -> Identity {
+        let bars = vec![BarLayout { index: 0, len: 16, ports: true }, BarLayout { index: 1, len: 16, ports: false }];
+        Identity { vendor: 1, device: 1, revision: 0, class: 0, bars, pins: 0, msi: 0, msix: None, express: false, dma_bits: 32 }
+    }
+    fn read(&mut self, _: &Bus, _: u8, _: u64, _: usize) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &Bus, _: u8, _: u64, _: usize, _: u64) {
+        std::thread::sleep(SLOW);
+        self.0 += 1;
+    }
+    fn reset(&mut self, _: &Bus) {}
+}
+
+#[test]
+fn a_write_to_a_port_has_happened_when_it_returns_and_one_to_memory_before_the_next_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let model = SimDevice::new("sim:slow", Slow::default(), &Platform { arena: 4096, ..Platform::default() }).unwrap();
+    let _server = Server::bind(&path, Arc::new(model)).unwrap().spawn().unwrap();
+    let device = device(&path).unwrap();
+    assert_eq!((device.bar_info(0).unwrap().ports, device.bar_info(1).unwrap().ports, device.bar_info(2)), (true, false, None));
+    let since = Instant::now();
+    device.bar(0).unwrap().write8(0, 1);
+    assert!(since.elapsed() >= SLOW);
+    let memory = device.bar(1).unwrap();
+    memory.write32(0, 1);
+    assert_eq!(memory.read32(0), 2);
 }
 
 #[test]

@@ -16,7 +16,7 @@ mod passthrough;
 mod pread;
 mod ring;
 mod run;
-mod stamp;
+pub(crate) mod stamp;
 mod stop;
 mod threaded;
 

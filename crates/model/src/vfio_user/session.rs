@@ -40,6 +40,7 @@ impl Session {
             let (request, body) = match channel.receive() {
                 Ok(Some(message)) => message,
                 Ok(None) => return Ok(()),
+                Err(error) if has_left(&error) => return Ok(()),
                 // A client may be silent, but not before it has said what it is.
                 Err(error) if error.kind() == ErrorKind::WouldBlock && self.versioned => continue,
                 Err(error) => return Err(error),
@@ -52,10 +53,14 @@ impl Session {
                 tracing::warn!(command = request.command, "refused: {error}");
             }
             let quiet = request.flags & NO_REPLY != 0;
-            match reply {
-                _ if quiet => {}
-                Ok(Reply { fixed, data }) => channel.send(answer(&request, 0, 0), [&fixed, &data], &[])?,
-                Err(error) => channel.send(answer(&request, ERROR, errno(&error)), [&[], &[]], &[])?,
+            let sent = match reply {
+                _ if quiet => Ok(()),
+                Ok(Reply { fixed, data }) => channel.send(answer(&request, 0, 0), [&fixed, &data], &[]),
+                Err(error) => channel.send(answer(&request, ERROR, errno(&error)), [&[], &[]], &[]),
+            };
+            match sent {
+                Err(error) if has_left(&error) => return Ok(()),
+                sent => sent?,
             }
             if !self.versioned {
                 return Err(io::Error::new(ErrorKind::InvalidData, "no version was agreed on"));
@@ -228,6 +233,11 @@ impl<const N: usize> From<[u8; N]> for Reply {
     fn from(fixed: [u8; N]) -> Self {
         Self { fixed: fixed.to_vec(), data: Vec::new() }
     }
+}
+
+/// So ends the connection of a process that is killed.
+fn has_left(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof)
 }
 
 fn parse<T>(taken: Option<T>) -> Result<T, Error> {

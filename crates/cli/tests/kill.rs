@@ -1,0 +1,45 @@
+//! `ring3 bench kill`: nothing that was acknowledged is lost, and what is lost is found.
+
+use std::process::{Command, Output};
+
+fn kill(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ring3")).args(["bench", "kill", "--json"]).args(words).output().unwrap()
+}
+
+fn outcome(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn keeps_what_was_acknowledged(model: &str) {
+    let output = kill(&["--model", model, "--times", "32"]);
+    let outcome = outcome(&output);
+    assert!(output.status.success(), "{outcome}");
+    assert_eq!((&outcome["kills"], &outcome["kills_at_start"], &outcome["mismatches"]), (&32.into(), &4.into(), &0.into()));
+    // Each life that was not killed at its start has read every block.
+    assert!(outcome["reads"].as_u64().unwrap() >= 28 * 512 && outcome["writes"].as_u64().unwrap() > 100, "{outcome}");
+    let times = ["recovery_ms_p50", "recovery_ms_p99", "recovery_ms_max"].map(|name| outcome[name].as_f64().unwrap());
+    assert!(0.0 < times[0] && times[0] <= times[1] && times[1] <= times[2], "{outcome}");
+}
+
+#[test]
+fn an_nvme_driver_that_is_killed_loses_nothing_that_it_acknowledged() {
+    keeps_what_was_acknowledged("nvme");
+}
+
+#[test]
+fn an_ahci_driver_that_is_killed_loses_nothing_that_it_acknowledged() {
+    keeps_what_was_acknowledged("ahci,ports=1,size=16M,delay=50us");
+}
+
+#[test]
+fn a_block_that_is_wrong_fails_the_command() {
+    let output = kill(&["--model", "nvme,size=16M,fault=corrupt:read:700", "--times", "4"]);
+    assert_eq!((output.status.code(), &outcome(&output)["mismatches"]), (Some(1), &1.into()));
+}
+
+#[test]
+fn a_driver_that_cannot_work_is_an_error_and_no_result() {
+    let output = kill(&["--model", "edu,delay=1ms", "--times", "1"]);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("has ended by itself"));
+}
