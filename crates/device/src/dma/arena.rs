@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::extents::Extents;
+use super::ledger::Ledger;
 use super::{DmaBuffer, Region, Segment, Span};
 use crate::Error;
 
@@ -23,8 +23,8 @@ pub struct Arena {
 struct Inner {
     /// Filled from the front and never emptied.
     regions: [OnceLock<Placed>; MAX_REGIONS],
-    /// What is free of each, in device addresses.
-    free: Mutex<Vec<Extents>>,
+    /// What is free of each, and what is taken.
+    ledgers: Mutex<Vec<Ledger>>,
 }
 
 /// A region, and where the device has it.
@@ -46,17 +46,21 @@ impl Arena {
 
     /// As [`new`](Arena::new), but only `region[start..end]` is given out. `iova` is still that of offset 0.
     pub fn with_range(region: impl Into<Arc<Region>>, iova: u64, start: usize, end: usize) -> Self {
-        let arena = Self { inner: Arc::default() };
+        let arena = Self::empty();
         arena.add(Placed { region: region.into(), iova }, start, end);
         arena
     }
 
+    pub(super) fn empty() -> Self {
+        Self { inner: Arc::default() }
+    }
+
     /// Gives out `region[start..end]`, too, once the regions before it are full. False if there are as many regions as there can be.
     pub(super) fn add(&self, placed: Placed, start: usize, end: usize) -> bool {
-        let mut free = self.free();
-        let Some(place) = self.inner.regions.get(free.len()) else { return false };
+        let mut ledgers = self.ledgers();
+        let Some(place) = self.inner.regions.get(ledgers.len()) else { return false };
         let end = end.min(placed.region.len());
-        free.push(Extents::new(placed.iova + start as u64, end.saturating_sub(start) as u64));
+        ledgers.push(Ledger::new(start as u64..end as u64));
         place.set(placed).is_ok()
     }
 
@@ -85,9 +89,9 @@ impl Arena {
         self.regions().all(|placed| placed.end() <= limit)
     }
 
-    /// A zeroed buffer of `len` bytes (at least 1) whose device address is a multiple of `align`, a power of two.
+    /// A zeroed buffer of `len` bytes (1 to 4 GiB - 1) whose device address is a multiple of `align`, a power of two.
     pub fn alloc(&self, len: usize, align: usize) -> Result<DmaBuffer, Error> {
-        if len == 0 || !align.is_power_of_two() {
+        if len == 0 || len > u32::MAX as usize || !align.is_power_of_two() {
             return Err(Error::Invalid(format!("DMA buffer of {len} bytes aligned to {align}")));
         }
         let buffer = self.buffer(self.carve(len, align)?, len)?;
@@ -102,7 +106,7 @@ impl Arena {
 
     /// Bytes that are free now, in all ranges together.
     pub fn free_bytes(&self) -> usize {
-        self.free().iter().map(|free| free.total() as usize).sum()
+        self.ledgers().iter().map(|ledger| ledger.free_bytes() as usize).sum()
     }
 
     /// Where the device finds `span`; `None` unless all of it lies in one of the arena's regions. A few instructions, for spans of clients
@@ -132,27 +136,64 @@ impl Arena {
     }
 
     fn carve(&self, len: usize, align: usize) -> Result<u64, Error> {
-        let mut free = self.free();
-        let found = free.iter_mut().find_map(|free| free.carve(len as u64, align as u64));
-        found.ok_or_else(|| Error::NoMemory {
-            wanted: len,
-            free: free.iter().map(|free| free.total() as usize).sum(),
-            total: self.len(),
-        })
+        let mut ledgers = self.ledgers();
+        for (ledger, placed) in ledgers.iter_mut().zip(self.regions()) {
+            if let Some(offset) = ledger.carve(len as u64, align as u64, placed.iova) {
+                return Ok(placed.iova + offset);
+            }
+        }
+        let free = ledgers.iter().map(|ledger| ledger.free_bytes() as usize).sum();
+        Err(Error::NoMemory { wanted: len, free, total: self.len() })
     }
 
-    /// Takes a range back and joins it with its neighbours.
+    /// Takes a buffer's range back and joins it with its neighbours.
     pub(super) fn give_back(&self, iova: u64, len: usize) {
-        let mut free = self.free();
-        let region = self.regions().position(|placed| placed.offset(iova, len).is_some());
-        if let Some(free) = region.and_then(|region| free.get_mut(region)) {
-            free.give_back(iova, len as u64);
+        if len > 0 {
+            self.change(iova, |ledger, offset| ledger.give_back(offset));
         }
     }
 
-    fn free(&self) -> MutexGuard<'_, Vec<Extents>> {
-        // The sets are consistent between any two statements that can panic, so a poisoned lock is still good.
-        self.inner.free.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Says what the range at `iova` is for.
+    pub(super) fn tag(&self, iova: u64, tag: &'static str) {
+        self.change(iova, |ledger, offset| ledger.tag(offset, tag));
+    }
+
+    fn change(&self, iova: u64, step: impl FnOnce(&mut Ledger, u64)) {
+        let mut ledgers = self.ledgers();
+        let found = ledgers.iter_mut().zip(self.regions()).find_map(|(ledger, placed)| Some((ledger, placed.offset(iova, 1)?)));
+        if let Some((ledger, offset)) = found {
+            step(ledger, offset as u64);
+        }
+    }
+
+    /// What was taken when the arena was [adopted](Self::adopt) and nobody has claimed since, with its tags.
+    pub fn unclaimed(&self) -> Vec<(Span, String)> {
+        let span = |region, offset, len| Span { region, len, offset };
+        let of = |(region, ledger): (u32, &Ledger)| {
+            let ranges = ledger.unclaimed().map(|(offset, len, tag)| (span(region, offset, len as u32), tag.to_owned()));
+            ranges.collect::<Vec<_>>()
+        };
+        (0..).zip(self.ledgers().iter()).flat_map(of).collect()
+    }
+
+    /// The buffer that `span` was when the arena was saved, with its bytes. Each range is given once; anything else is
+    /// [`Error::Invalid`].
+    pub fn claim(&self, span: Span) -> Result<DmaBuffer, Error> {
+        let refused = || Error::Invalid(format!("{span:?} is no range that was saved, or it is claimed already"));
+        let segment = self.segment(span).ok_or_else(refused)?;
+        let claimed =
+            self.ledgers().get_mut(span.region as usize).is_some_and(|ledger| ledger.claim(span.offset, span.len.into()));
+        if claimed { self.buffer(segment.iova, span.len as usize) } else { Err(refused()) }
+    }
+
+    /// Frees what was taken when the arena was adopted and nobody has claimed: the device must not know of it any more.
+    pub fn release(&self) {
+        self.ledgers().iter_mut().for_each(Ledger::release);
+    }
+
+    pub(super) fn ledgers(&self) -> MutexGuard<'_, Vec<Ledger>> {
+        // They are consistent between any two statements that can panic, so a poisoned lock is still good.
+        self.inner.ledgers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -238,7 +279,7 @@ mod tests {
             }
             held.clear();
             prop_assert_eq!(arena.free_bytes(), before);
-            prop_assert_eq!(arena.free()[0].count(), 1);
+            prop_assert_eq!(arena.ledgers()[0].free_ranges(), 1);
         }
     }
 }

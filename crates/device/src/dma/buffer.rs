@@ -54,6 +54,12 @@ impl DmaBuffer {
         Segment { iova: self.iova, len: len.min(self.len) as u32 }
     }
 
+    /// The same, with a word for what it is for in what [`Arena::save`] says.
+    pub fn tagged(self, tag: &'static str) -> Self {
+        self.arena.tag(self.iova, tag);
+        self
+    }
+
     /// Its name in the arena; empty once it is abandoned.
     pub fn span(&self) -> Span {
         self.arena.span(self.iova, self.len).unwrap_or(Span { region: 0, len: 0, offset: 0 })

@@ -16,10 +16,10 @@ impl Extents {
         extents
     }
 
-    /// Takes `len` addresses that start at a multiple of `align`, a power of two, as low as there are.
-    pub(super) fn carve(&mut self, len: u64, align: u64) -> Option<u64> {
+    /// Takes `len` addresses, as low as there are, whose first is a multiple of `align`, a power of two, when `base` is added.
+    pub(super) fn carve(&mut self, len: u64, align: u64, base: u64) -> Option<u64> {
         let (start, size, at) = self.free.iter().find_map(|(&start, &size)| {
-            let at = start.checked_next_multiple_of(align)?;
+            let at = base.checked_add(start)?.checked_next_multiple_of(align)? - base;
             (at.checked_add(len)? <= start + size).then_some((start, size, at))
         })?;
         self.cut(start, size, at, len);
@@ -95,7 +95,7 @@ mod tests {
     fn what_is_excluded_is_never_carved() {
         let mut extents = Extents::new(0, 100);
         extents.exclude(10, 80);
-        assert_eq!((extents.carve(20, 1), extents.carve(10, 1), extents.carve(10, 1)), (None, Some(0), Some(90)));
+        assert_eq!((extents.carve(20, 1, 0), extents.carve(10, 1, 0), extents.carve(10, 1, 0)), (None, Some(0), Some(90)));
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
             let mut extents = Extents::new(start, 1 << 10);
             let mut held: Vec<(u64, u64)> = Vec::new();
             for (i, &(len, align)) in sizes.iter().enumerate() {
-                if let Some(at) = extents.carve(len, 1 << align) {
+                if let Some(at) = extents.carve(len, 1 << align, 0) {
                     prop_assert!(at % (1 << align) == 0 && at >= start && at + len <= start + (1 << 10));
                     prop_assert!(held.iter().all(|&(s, n)| at + len <= s || s + n <= at));
                     held.push((at, len));

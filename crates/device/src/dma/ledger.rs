@@ -1,0 +1,101 @@
+//! What of a region is free, what is taken, and what for.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::extents::Extents;
+use super::saved::SavedRange;
+
+/// The ranges of one region, in offsets from its start; each is free, or taken by its length.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// What is given out at all.
+    pub(super) usable: Range<u64>,
+    free: Extents,
+    taken: BTreeMap<u64, Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    len: u64,
+    tag: Cow<'static, str>,
+    /// Whether a buffer of this process has it.
+    held: bool,
+}
+
+impl Ledger {
+    /// All of `usable` is free.
+    pub(super) fn new(usable: Range<u64>) -> Self {
+        let free = Extents::new(usable.start, usable.end.saturating_sub(usable.start));
+        Self { usable, free, taken: BTreeMap::new() }
+    }
+
+    /// Takes `len` bytes for a buffer whose device address is a multiple of `align`, a power of two; the region begins at `iova`.
+    pub(super) fn carve(&mut self, len: u64, align: u64, iova: u64) -> Option<u64> {
+        let at = self.free.carve(len, align, iova)?;
+        self.taken.insert(at, Taken { len, tag: Cow::Borrowed(""), held: true });
+        Some(at)
+    }
+
+    /// Makes free what a buffer had at `at`.
+    pub(super) fn give_back(&mut self, at: u64) {
+        if let Some(taken) = self.taken.remove(&at) {
+            self.free.give_back(at, taken.len);
+        }
+    }
+
+    pub(super) fn tag(&mut self, at: u64, tag: &'static str) {
+        if let Some(taken) = self.taken.get_mut(&at) {
+            taken.tag = Cow::Borrowed(tag);
+        }
+    }
+
+    /// Bytes that are free.
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.free.total()
+    }
+
+    /// What is taken, in ascending order.
+    pub(super) fn saved(&self) -> Vec<SavedRange> {
+        let range = |(&offset, taken): (&u64, &Taken)| SavedRange { offset, len: taken.len, tag: taken.tag.to_string() };
+        self.taken.iter().map(range).collect()
+    }
+
+    /// Takes what somebody has saved, for nobody yet; false unless it was free.
+    pub(super) fn restore(&mut self, range: &SavedRange) -> bool {
+        let free = self.free.take(range.offset, range.len);
+        if free {
+            self.taken.insert(range.offset, Taken { len: range.len, tag: Cow::Owned(range.tag.clone()), held: false });
+        }
+        free
+    }
+
+    /// What nobody has claimed: offset, length and tag.
+    pub(super) fn unclaimed(&self) -> impl Iterator<Item = (u64, u64, &str)> {
+        self.taken.iter().filter(|(_, taken)| !taken.held).map(|(&at, taken)| (at, taken.len, &*taken.tag))
+    }
+
+    /// Gives the range that was restored at `at` to a buffer; false unless it has that length and nobody has claimed it.
+    pub(super) fn claim(&mut self, at: u64, len: u64) -> bool {
+        let found = self.taken.get_mut(&at).filter(|taken| taken.len == len && !taken.held);
+        found.map(|taken| taken.held = true).is_some()
+    }
+
+    /// Makes free what nobody has claimed.
+    pub(super) fn release(&mut self) {
+        let free = &mut self.free;
+        self.taken.retain(|&at, taken| {
+            if !taken.held {
+                free.give_back(at, taken.len);
+            }
+            taken.held
+        });
+    }
+
+    /// In how many ranges it is free.
+    #[cfg(test)]
+    pub(super) fn free_ranges(&self) -> usize {
+        self.free.count()
+    }
+}
