@@ -85,7 +85,7 @@ fn try_claim(variable: &str, options: OpenOptions) -> Result<Uio, Error> {
 }
 
 fn options(arena: usize) -> OpenOptions {
-    OpenOptions { arena, below: edu::REACH, unprotected: true }
+    OpenOptions { arena, below: edu::REACH, unprotected: true, ..OpenOptions::default() }
 }
 
 /// Claims the device that the guest has under this name.

@@ -1,12 +1,14 @@
 //! What a driver asks of a backend when it opens a device, and what the user changes by the URI.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::dma::Region;
 use crate::{Error, Uri, UriError};
 
 /// What a driver needs of its DMA memory. The same for all backends; the URI keys in [`KEYS`](OpenOptions::KEYS) override it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Bytes of the arena, at least; a backend rounds up to its page size. URI: `arena=64M`.
     pub arena: usize,
@@ -14,12 +16,14 @@ pub struct OpenOptions {
     pub below: u64,
     /// The user has said that no IOMMU need stand between the device and memory. No URI can say it.
     pub unprotected: bool,
+    /// Memory that somebody gives for the arena, instead of new memory of `arena` bytes. No URI can say it.
+    pub memory: Option<Arc<Region>>,
 }
 
 impl Default for OpenOptions {
     /// 64 MiB anywhere in 64 bits.
     fn default() -> Self {
-        Self { arena: 64 << 20, below: u64::MAX, unprotected: false }
+        Self { arena: 64 << 20, below: u64::MAX, unprotected: false, memory: None }
     }
 }
 
@@ -29,12 +33,41 @@ impl OpenOptions {
 
     /// These options with the user's word on top. `below` can only be lowered: the driver knows what its device reaches.
     pub fn overridden_by(self, uri: &Uri) -> Result<Self, Error> {
-        let arena = uri.size("arena")?.unwrap_or(self.arena as u64);
+        let given = self.memory.as_ref().map(|region| region.len() as u64);
+        let arena = match (uri.size("arena")?, given) {
+            (Some(_), Some(_)) => {
+                return Err(Error::Invalid(format!(
+                    "{uri}: arena= is a size for new memory, and there is memory given: leave it out"
+                )));
+            }
+            (asked, given) => asked.or(given).unwrap_or(self.arena as u64),
+        };
         let below = uri.size("below")?.unwrap_or(self.below).min(self.below);
         let arena = usize::try_from(arena).ok().filter(|&arena| arena > 0 && arena as u64 <= below);
         match arena {
             Some(arena) => Ok(Self { arena, below, ..self }),
             None => Err(Error::Invalid(format!("{uri}: an arena of that size does not fit below device address {below:#x}"))),
+        }
+    }
+}
+
+impl OpenOptions {
+    /// The arena's memory, in whole pages of `page` bytes: what was given, or new memory.
+    pub fn region(&self, page: usize) -> Result<Arc<Region>, Error> {
+        match &self.memory {
+            Some(region) if region.len().is_multiple_of(page) => Ok(region.clone()),
+            Some(region) => Err(Error::Invalid(format!("{region:?} as an arena: not whole pages of the IOMMU ({page} bytes)"))),
+            None => Ok(Arc::new(Region::new(self.arena.next_multiple_of(page))?)),
+        }
+    }
+
+    /// Fails if memory was given, for a backend whose device reaches none but its own.
+    pub fn check_own_memory(&self, uri: &Uri) -> Result<(), Error> {
+        match &self.memory {
+            None => Ok(()),
+            Some(_) => {
+                Err(Error::Unsupported(format!("{uri}: this device reaches only memory that its backend makes: give it none")))
+            }
         }
     }
 }
@@ -147,6 +180,16 @@ mod tests {
     fn the_user_cannot_raise_what_the_device_reaches() {
         let asked = OpenOptions { below: 1 << 28, ..OpenOptions::default() };
         assert_eq!(options("sim:edu,below=4G", asked).unwrap().below, 1 << 28);
+    }
+
+    #[test]
+    fn memory_that_was_given_is_the_arena_and_has_its_own_size() {
+        let region = Arc::new(Region::new(8192).unwrap());
+        let asked = || OpenOptions { memory: Some(region.clone()), ..OpenOptions::default() };
+        let given = options("sim:edu", asked()).unwrap();
+        assert_eq!((given.arena, given.region(4096).unwrap().id()), (region.len(), region.id()));
+        assert!(given.region(1 << 30).is_err() && given.check_own_memory(&"uio:it".parse().unwrap()).is_err());
+        assert!(options("sim:edu,arena=2M", asked()).is_err() && options("sim:edu,below=4K", asked()).is_err());
     }
 
     #[test]

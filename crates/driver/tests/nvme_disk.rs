@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use nvme::{bench, bench_with, bytes, device, execute, finish, short, succeed, try_bench};
 use ring3_class::block::{Data, IoError, Request};
-use ring3_device::Error;
-use ring3_device::dma::Segment;
+use ring3_device::dma::{Region, Segment};
 use ring3_device::irq::IrqKind;
+use ring3_device::{Error, OpenOptions};
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Event, Options};
 use ring3_model::Timing;
@@ -476,4 +476,23 @@ fn an_arena_that_grows_under_a_running_controller_serves_all_its_disks_without_a
         assert_eq!(bytes(read), [0x5a; 4096]);
     }
     assert_eq!((bench.handle.counters().enables, bench.handle.fault_count()), (1, 0));
+}
+
+#[test]
+fn a_controller_works_in_memory_that_somebody_gave() {
+    let theirs = Region::new(4 << 20).unwrap();
+    let fd = theirs.fd().unwrap().try_clone_to_owned().unwrap();
+    let given = Arc::new(Region::part_of(fd, 2 << 20, 2 << 20).unwrap());
+    let asked = OpenOptions { memory: Some(given), ..OpenOptions::default() };
+    let device = Arc::new(ring3_model::nvme::open(&"sim:nvme".parse().unwrap(), asked).unwrap());
+    let disk = Controller::open(device, short()).unwrap().disk(1).unwrap();
+    let (mut queue, buffer) = (disk.open_queue(4).unwrap(), disk.dma().arena().alloc_pages(4096).unwrap());
+    buffer.fill(0x5a);
+    let offset = buffer.span().offset as usize;
+    succeed(&mut *queue, Request::write(1, 0, 8, buffer));
+    let read = succeed(&mut *queue, Request::read(2, 0, 8, disk.dma().arena().alloc_pages(4096).unwrap()));
+    assert_eq!(bytes(read), [0x5a; 4096]);
+    let mut seen = [0; 4096];
+    theirs.read((2 << 20) + offset, &mut seen).unwrap();
+    assert_eq!(seen, [0x5a; 4096]);
 }

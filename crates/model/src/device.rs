@@ -25,6 +25,8 @@ use super::vfio_user::Served;
 pub struct Platform {
     /// Bytes of the device's DMA arena.
     pub arena: usize,
+    /// Memory for it that somebody gave.
+    pub memory: Option<Arc<Region>>,
     /// The arena lies below this device address; above 4 GiB where it may, so that a driver that truncates addresses is found out.
     pub below: u64,
     /// Device addresses that cannot be used, besides those of message signalled interrupts.
@@ -33,7 +35,7 @@ pub struct Platform {
 
 impl Default for Platform {
     fn default() -> Self {
-        Self { arena: 16 << 20, below: u64::MAX, reserved: Vec::new() }
+        Self { arena: 16 << 20, memory: None, below: u64::MAX, reserved: Vec::new() }
     }
 }
 
@@ -56,7 +58,7 @@ impl<M: Model> Core<M> {
     fn new(name: String, model: M, platform: &Platform) -> Result<Arc<Self>, Error> {
         let identity = model.identity();
         let iommu = Arc::new(SimIommu::new(identity.dma_bits, &platform.reserved));
-        let memory = Arc::new(Region::new(platform.arena)?);
+        let memory = platform.memory.clone().map_or_else(|| Region::new(platform.arena).map(Arc::new), Ok)?;
         let place = [1 << 32, 1 << 20].into_iter().find_map(|base| iommu.place(memory.len(), base, platform.below));
         let iova = place.ok_or_else(|| {
             Error::Invalid(format!(

@@ -39,11 +39,11 @@ impl<'a> Options<'a> {
     }
 
     pub(super) fn platform(&self, asked: OpenOptions) -> Result<Platform, Error> {
-        let OpenOptions { arena, below, .. } = asked.overridden_by(self.0)?;
+        let OpenOptions { arena, below, memory, .. } = asked.overridden_by(self.0)?;
         let reserved = self.get("reserved", "a range of addresses, as 0x100000-0x1fffff", Vec::new(), |text| {
             range(text).map(|range| vec![range])
         })?;
-        Ok(Platform { arena, below, reserved })
+        Ok(Platform { arena, memory, below, reserved })
     }
 
     pub(super) fn timing(&self) -> Result<Timing, Error> {

@@ -22,9 +22,9 @@ fn is_documented(option: &str) -> bool {
 fn every_option_is_documented() {
     let (asked, uri) = (OpenOptions::default(), |model| format!("sim:{model},no-such-option=1").parse().unwrap());
     let models = [
-        edu::open(&uri("edu"), asked).map(drop),
-        nvme::open(&uri("nvme"), asked).map(drop),
-        ahci::open(&uri("ahci"), asked).map(drop),
+        edu::open(&uri("edu"), asked.clone()).map(drop),
+        nvme::open(&uri("nvme"), asked.clone()).map(drop),
+        ahci::open(&uri("ahci"), asked.clone()).map(drop),
         ide::open(&uri("ide"), asked).map(drop),
     ];
     let missing: Vec<_> = models.into_iter().flat_map(options).filter(|option| !is_documented(option)).collect();

@@ -44,6 +44,7 @@ pub struct Qtest {
 /// Starts a QEMU with the device that `uri` names, whose arena is as `options` and then the URI say.
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
     let options = options.overridden_by(uri)?;
+    options.check_own_memory(uri)?;
     let mut model = Model::of(uri)?;
     let program = find::qemu(model.host)?;
     let memory = Region::new(memory_size(uri, &options)?)?;

@@ -51,6 +51,7 @@ pub struct Uio {
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Uio, Error> {
     uri.only(&OpenOptions::KEYS)?;
     let options = options.overridden_by(uri)?;
+    options.check_own_memory(uri)?;
     let address: Address = uri.target.parse().map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
     let host = Host::this();
     let mut claim = Claim::open(&host, address, options.unprotected)?;

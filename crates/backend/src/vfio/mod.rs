@@ -26,7 +26,7 @@ mod window;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ring3_device::dma::{Arena, Dma, Iommu, Region};
+use ring3_device::dma::{Arena, Dma, Iommu};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_pci::{Address, Host};
@@ -63,14 +63,14 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
     let opened = group::open(&Host::this(), address)?;
     let iommu: Arc<dyn Iommu> = opened.iommu.clone();
     let claim = Arc::new(Claim::new(address, direct_ports, opened)?);
-    let dma = Dma::new(map_arena(&*iommu, claim.name(), options)?, iommu).below(options.below);
+    let dma = Dma::new(map_arena(&*iommu, claim.name(), &options)?, iommu).below(options.below);
     let (removal, errors) = (irq::event(&claim, VFIO_PCI_REQ_IRQ_INDEX)?, irq::event(&claim, VFIO_PCI_ERR_IRQ_INDEX)?);
     Ok(Vfio { dma, limits: irq::limits(&claim), enabled: Mutex::new(None), removal, errors, claim })
 }
 
 /// Makes the arena and maps it, once for the life of the device.
-pub(crate) fn map_arena(iommu: &dyn Iommu, name: &str, options: OpenOptions) -> Result<Arena, Error> {
-    let memory = Arc::new(Region::new(options.arena.next_multiple_of(iommu.page_size()))?);
+pub(crate) fn map_arena(iommu: &dyn Iommu, name: &str, options: &OpenOptions) -> Result<Arena, Error> {
+    let memory = options.region(iommu.page_size())?;
     let ranges = window::reachable(&iommu.ranges(), options.below);
     let iova = window::place(&ranges, memory.len() as u64, ARENA_ALIGN).ok_or_else(|| {
         Error::Claim(format!(

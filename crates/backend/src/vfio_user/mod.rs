@@ -70,7 +70,7 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<VfioUser, Error> {
     let limits = IrqLimits { intx: intx?, msi: msi?, msix: msix? };
     let bars = (0..pci::BAR_COUNT).map(|index| claim.bar_info(index)).collect::<Result<_, _>>()?;
     let iommu = Arc::new(Windows(Arc::clone(&claim.client)));
-    let dma = Dma::new(map_arena(&*iommu, claim.config.name(), options)?, iommu).below(options.below);
+    let dma = Dma::new(map_arena(&*iommu, claim.config.name(), &options)?, iommu).below(options.below);
     Ok(VfioUser { claim, dma, limits, bars, enabled: Mutex::new(None), removal })
 }
 

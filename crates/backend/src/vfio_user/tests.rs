@@ -13,7 +13,7 @@ use ring3_model::{BarLayout, Bus, Identity, Model, Platform, SimDevice};
 
 use super::*;
 
-const OPTIONS: OpenOptions = OpenOptions { arena: 1 << 20, below: edu::REACH, unprotected: false };
+const OPTIONS: OpenOptions = OpenOptions { arena: 1 << 20, below: edu::REACH, unprotected: false, memory: None };
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A model on a socket.

@@ -203,5 +203,10 @@ impl Dma {
     }
 }
 
+/// The examples of the decision record.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/adr/0006-memory-is-regions.md")]
+struct DecisionRecord;
+
 #[cfg(test)]
 mod tests;

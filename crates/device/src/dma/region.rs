@@ -302,13 +302,15 @@ mod tests {
 
     #[test]
     fn a_second_mapping_of_the_descriptor_sees_the_same_bytes() {
-        let one = Region::new(8192).unwrap();
-        let (two, part) = (Region::from_fd(share(&one)).unwrap(), Region::part_of(share(&one), 4096, 4096).unwrap());
-        one.write(4100, &[0x5a]).unwrap();
+        // As many huge pages, if there are such.
+        let one = Region::new(2 * HUGE_PAGE).unwrap();
+        let two = Region::from_fd(share(&one)).unwrap();
+        let part = Region::part_of(share(&one), HUGE_PAGE as u64, HUGE_PAGE).unwrap();
+        one.write(HUGE_PAGE + 4, &[0x5a]).unwrap();
         let mut seen = [0; 2];
-        two.read(4100, &mut seen[..1]).unwrap();
+        two.read(HUGE_PAGE + 4, &mut seen[..1]).unwrap();
         part.read(4, &mut seen[1..]).unwrap();
-        assert_eq!((seen, part.file().unwrap().1), ([0x5a; 2], 4096));
+        assert_eq!((seen, part.file().unwrap().1), ([0x5a; 2], HUGE_PAGE as u64));
     }
 
     #[test]
