@@ -69,7 +69,7 @@ fn a_device_that_is_removed_at_an_access_is_gone_for_the_driver_from_then_on() {
         assert!(matches!(device.set_bus_master(true), Err(Error::Gone)) && matches!(device.reset(), Err(Error::Gone)));
         plan.clear();
         assert!(matches!(edu.check_liveness(1), Err(Error::Gone)));
-        assert_eq!(inner.config_read(pci::VENDOR_ID, 2), edu::VENDOR.into());
+        assert_eq!(inner.config_read(pci::VENDOR_ID, 2), u32::from(edu::VENDOR));
     }
 }
 

@@ -9,7 +9,7 @@ use ring3_spec::register::{PureRead, Reg, SideEffectRead, Value, Width, Writable
 use crate::Error;
 
 /// What a base address register says about itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct BarInfo {
     /// Bytes.
     pub len: u64,

@@ -37,7 +37,8 @@ use counter::Counter;
 use storm::Storm;
 
 /// How the function signals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum IrqKind {
     /// The level-triggered pin.
     Intx,
@@ -48,7 +49,7 @@ pub enum IrqKind {
 }
 
 /// How many vectors of each kind a function has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct IrqLimits {
     /// 1 if the function has a pin that the backend can deliver; 2 for an IDE function in compatibility mode, whose channels
     /// each have an interrupt of their own.
