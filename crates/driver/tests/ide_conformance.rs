@@ -40,7 +40,7 @@ fn pio() -> Options {
 #[test]
 fn the_models_behind_a_socket_conform() {
     served::served("sim:ide", |uri| conforms(uri, Options::default(), 1, 100));
-    served::served("sim:ide,chip=cmd646,disks=3", |uri| conforms(uri, Options::default(), 3, 20));
+    served::served("sim:ide,chip=cmd646", |uri| conforms(uri, Options::default(), 1, 20));
 }
 
 #[test]
