@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use ring3_backend::{OpenOptions, Uri};
+use ring3_class::block::Disk;
 use ring3_decorator::recording::{Event, Recording, Register};
 use ring3_decorator::{Fault, Record, Replay, VirtualConfig};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
 use ring3_driver::edu::{Edu, REACH};
-use ring3_driver::nvme;
+use ring3_driver::{Interrupts, ata, nvme};
 use ring3_spec::nvme::registers::CC;
 use ring3_spec::{edu, pci};
 
@@ -125,6 +126,20 @@ fn the_nvme_drivers_initialisation_comes_to_the_same_end_with_its_recording() {
     assert!(recording.events.iter().any(|event| matches!(event, Event::Write(Register(0, at, 4), _) if *at == CC.offset())));
     let (replay, again) = replay(&recording, nvme_start);
     assert_eq!((again, replay.check_end()), (end, Ok(())));
+}
+
+/// Through ports, a drive says what it is word by word.
+fn ide_by_ports(device: Arc<dyn Device>) -> String {
+    let options = ata::Options { level: ata::Level::Pio, interrupts: Interrupts::Polled, ..ata::Options::default() };
+    let controller = ata::ide::Controller::open(device, options).unwrap();
+    format!("{:?}", controller.drives()[0].info())
+}
+
+#[test]
+fn a_driver_that_uses_no_memory_is_replayed_to_its_end() {
+    let (recording, info) = record(open("sim:ide"), ide_by_ports);
+    let (replay, again) = replay(&recording, ide_by_ports);
+    assert_eq!((again, replay.check_end()), (info, Ok(())));
 }
 
 #[test]
