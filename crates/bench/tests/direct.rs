@@ -5,7 +5,7 @@ mod memory_disk;
 use std::time::Duration;
 
 use memory_disk::{Behaviour, MemoryDisk};
-use ring3_bench::instructions::drive;
+use ring3_bench::instructions::{Subject, drive};
 use ring3_bench::load::{Direct, Limit, Load, run};
 use ring3_bench::measure::{Method, measure};
 use ring3_bench::report::Measurement;
@@ -51,7 +51,7 @@ fn requests_that_fail_are_counted_as_errors() {
 #[test]
 fn one_doorbell_is_rung_for_a_whole_batch() {
     let disk = MemoryDisk::new(1 << 20, Behaviour::Good);
-    drive(&disk, 32, 3200, &mut || {}).unwrap();
+    drive(&disk, Subject::Nvme, 32, 3200, &mut || {}).unwrap();
     assert_eq!((disk.requests(), disk.rings()), (3200, 100));
 }
 

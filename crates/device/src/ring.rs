@@ -8,7 +8,7 @@
 //! Words are relaxed atomics. Three fences order them:
 //! - [`SubmissionRing::publish`]: all entry stores come before the doorbell store that the caller makes next (release).
 //! - [`CompletionRing::publish`]: all entry loads come before the doorbell store that gives their slots back (release).
-//! - [`CompletionRing::pop`]: the load of the word with the phase bit comes before the loads of the rest of the entry, and before
+//! - [`CompletionRing::pop`] and [`pop_into`](CompletionRing::pop_into): the load of the word with the phase bit comes before the loads of the rest of the entry, and before
 //!   whatever the caller reads of the data that it announces (acquire).
 //!
 //! Controllers whose tables are no rings (ATA's) use the same fences as [`hand_over`] and [`take_back`].
@@ -79,11 +79,6 @@ pub trait Words {
     fn load(&self, index: usize) -> u64;
     /// Writes word `index`; nothing beyond the end.
     fn store(&self, index: usize, value: u64);
-    /// Reads the `N` words from `first` on if `is_new` says so of the word `announcer` of them, which is read before the others.
-    #[inline]
-    fn take_entry<const N: usize>(&self, first: usize, announcer: usize, is_new: impl FnOnce(u64) -> bool) -> Option<[u64; N]> {
-        announced(|i| self.load(first + i), announcer, is_new)
-    }
     /// Writes the words from `first` on.
     #[inline]
     fn store_entry<const N: usize>(&self, first: usize, entry: &[u64; N]) {
@@ -91,28 +86,52 @@ pub trait Words {
             self.store(first + i, word);
         }
     }
-}
-
-/// The words that `load` reads, if `is_new` says so of word `announcer`.
-#[inline(always)]
-fn announced<const N: usize>(
-    load: impl Fn(usize) -> u64,
-    announcer: usize,
-    is_new: impl FnOnce(u64) -> bool,
-) -> Option<[u64; N]> {
-    let word = load(announcer);
-    if !is_new(word) {
-        return None;
+    /// As [`load`](Words::load), without a look at the end.
+    ///
+    /// # Safety
+    /// `index` was below [`count`](Words::count) at some time.
+    #[inline]
+    unsafe fn load_unchecked(&self, index: usize) -> u64 {
+        self.load(index)
     }
-    fence(Ordering::Acquire);
-    // The word that announced the entry is not read twice: what was checked is what is returned.
-    Some(std::array::from_fn(|i| if i == announcer { word } else { load(i) }))
+    /// As [`load`](Words::load) of `first` and of every `step`th word after it, without a look at the end: hands one for each of `places` to
+    /// `take`, up to the first that it refuses; returns how many it took.
+    ///
+    /// # Safety
+    /// All indices were below [`count`](Words::count) at some time.
+    #[inline(always)]
+    unsafe fn take_unchecked<T>(
+        &self,
+        first: usize,
+        step: usize,
+        places: &mut [T],
+        mut take: impl FnMut(u64, &mut T) -> bool,
+    ) -> usize {
+        let mut taken = 0;
+        for place in places {
+            if !take(self.load(first + taken * step), place) {
+                break;
+            }
+            taken += 1;
+        }
+        taken
+    }
+    /// As [`store_entry`](Words::store_entry), without a look at the end.
+    ///
+    /// # Safety
+    /// All indices were below [`count`](Words::count) at some time.
+    #[inline]
+    unsafe fn store_entry_unchecked<const N: usize>(&self, first: usize, entry: &[u64; N]) {
+        self.store_entry(first, entry);
+    }
+    /// Gives the memory up for good: see [`DmaBuffer::abandon`](crate::dma::DmaBuffer::abandon).
+    fn abandon(&mut self) {}
 }
 
 #[cfg(not(loom))]
 impl Words for DmaBuffer {
     fn count(&self) -> usize {
-        self.len() / 8
+        if self.iova().is_multiple_of(8) { self.len() / 8 } else { 0 }
     }
 
     #[inline]
@@ -128,20 +147,52 @@ impl Words for DmaBuffer {
     }
 
     #[inline]
-    fn take_entry<const N: usize>(&self, first: usize, announcer: usize, is_new: impl FnOnce(u64) -> bool) -> Option<[u64; N]> {
-        let words = entry::<N>(self, first)?;
-        announced(|i| words.get(i).map_or(u64::MAX, |word| word.load(Ordering::Relaxed)), announcer, is_new)
-    }
-
-    #[inline]
     fn store_entry<const N: usize>(&self, first: usize, values: &[u64; N]) {
         if let Some(words) = entry::<N>(self, first) {
             words.iter().zip(values).for_each(|(word, &value)| word.store(value, Ordering::Relaxed));
         }
     }
+
+    #[inline]
+    unsafe fn load_unchecked(&self, index: usize) -> u64 {
+        // SAFETY: the caller's; an abandoned buffer is empty, but its memory stays where it is.
+        unsafe { word_at(self, index) }.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    unsafe fn take_unchecked<T>(
+        &self,
+        first: usize,
+        step: usize,
+        places: &mut [T],
+        mut take: impl FnMut(u64, &mut T) -> bool,
+    ) -> usize {
+        let mut word = self.as_ptr().cast::<u64>().wrapping_add(first);
+        let mut taken = 0;
+        for place in places {
+            // SAFETY: as in `word_at`.
+            if !take(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Relaxed), place) {
+                break;
+            }
+            word = word.wrapping_add(step);
+            taken += 1;
+        }
+        taken
+    }
+
+    #[inline]
+    unsafe fn store_entry_unchecked<const N: usize>(&self, first: usize, values: &[u64; N]) {
+        // SAFETY: as above.
+        let words = unsafe { entry_at::<N>(self, first) };
+        words.iter().zip(values).for_each(|(word, &value)| word.store(value, Ordering::Relaxed));
+    }
+
+    fn abandon(&mut self) {
+        Self::abandon(self);
+    }
 }
 
-/// `N` words with one check for all: this is a good part of what a request costs.
+/// `N` words with one check for all.
 #[cfg(not(loom))]
 #[inline]
 fn entry<const N: usize>(buffer: &DmaBuffer, first: usize) -> Option<&[AtomicU64; N]> {
@@ -149,10 +200,19 @@ fn entry<const N: usize>(buffer: &DmaBuffer, first: usize) -> Option<&[AtomicU64
     if end > buffer.len() / 8 || !buffer.iova().is_multiple_of(8) {
         return None;
     }
+    // SAFETY: both were checked.
+    Some(unsafe { entry_at(buffer, first) })
+}
+
+/// # Safety
+/// As of [`word_at`], for all `N`.
+#[cfg(not(loom))]
+#[inline]
+unsafe fn entry_at<const N: usize>(buffer: &DmaBuffer, first: usize) -> &[AtomicU64; N] {
     // SAFETY: the words lie within the buffer.
     let words = unsafe { buffer.as_ptr().cast::<[AtomicU64; N]>().byte_add(first * 8) };
-    // SAFETY: aligned, alive and accessed atomically only, as in `word`; `AtomicU64` has the layout of `u64`.
-    Some(unsafe { &*words })
+    // SAFETY: aligned, alive and accessed atomically only, as in `word_at`; `AtomicU64` has the layout of `u64`.
+    unsafe { &*words }
 }
 
 #[cfg(not(loom))]
@@ -161,19 +221,31 @@ fn word(buffer: &DmaBuffer, index: usize) -> Option<&AtomicU64> {
     if index >= buffer.len() / 8 || !buffer.iova().is_multiple_of(8) {
         return None;
     }
+    // SAFETY: both were checked.
+    Some(unsafe { word_at(buffer, index) })
+}
+
+/// # Safety
+/// Word `index` lies within the buffer, whose device address is a multiple of 8.
+#[cfg(not(loom))]
+#[inline]
+unsafe fn word_at(buffer: &DmaBuffer, index: usize) -> &AtomicU64 {
     // SAFETY: the word lies within the buffer.
     let word = unsafe { buffer.as_ptr().cast::<u64>().add(index) };
-    // SAFETY: it is aligned (arena memory is page-aligned, and so is the offset by the check on the device address), lives as
-    // long as the buffer, and is only ever accessed atomically.
-    Some(unsafe { AtomicU64::from_ptr(word) })
+    // SAFETY: it is aligned (arena memory is page-aligned, and so is the offset by the device address), lives as long as the buffer, and
+    // is only ever accessed atomically.
+    unsafe { AtomicU64::from_ptr(word) }
 }
 
 /// A ring whose entries of `N` words we write and the device reads, as an NVMe submission queue.
+///
+/// Its memory was seen to hold all slots when it was made, and is never replaced, so that a slot modulo the size is reached unchecked.
 pub struct SubmissionRing<W, const N: usize> {
     words: W,
-    size: u32,
-    /// First entry that the device has not taken.
-    head: u32,
+    /// Slots - 1.
+    mask: u32,
+    /// Where the tail stands when the ring is full: `mask` entries after the first that the device has not taken.
+    full: u32,
     /// Next entry to write.
     tail: u32,
     /// What the doorbell last said.
@@ -185,28 +257,35 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
     /// free-running indices wrap where slots do.
     pub fn new(words: W, size: u32) -> Result<Self, Error> {
         check_size(&words, size, N)?;
-        Ok(Self { words, size, head: 0, tail: 0, committed: 0 })
+        Ok(Self { words, mask: size - 1, full: size - 1, tail: 0, committed: 0 })
     }
 
     /// Slots, one more than entries that it can hold.
     pub fn size(&self) -> u32 {
-        self.size
+        self.mask + 1
     }
 
     /// Entries that still fit.
     #[inline]
     pub fn space(&self) -> u32 {
-        self.size - 1 - self.tail.wrapping_sub(self.head)
+        self.full.wrapping_sub(self.tail)
+    }
+
+    /// First entry that the device has not taken.
+    #[inline]
+    fn head(&self) -> u32 {
+        self.full.wrapping_sub(self.mask)
     }
 
     /// Writes an entry; the device sees it after [`publish`](Self::publish). False if the ring is full.
     #[inline]
     pub fn push(&mut self, entry: &[u64; N]) -> bool {
-        if self.space() == 0 {
+        if self.tail == self.full {
             return false;
         }
-        let first = (self.tail & (self.size - 1)) as usize * N;
-        self.words.store_entry(first, entry);
+        let first = (self.tail & self.mask) as usize * N;
+        // SAFETY: `new` has seen that the words of each slot are there.
+        unsafe { self.words.store_entry_unchecked(first, entry) };
         self.tail = self.tail.wrapping_add(1);
         true
     }
@@ -219,17 +298,17 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         }
         fence(Ordering::Release);
         self.committed = self.tail;
-        Some(self.tail & (self.size - 1))
+        Some(self.tail & self.mask)
     }
 
     /// Takes the device's word that it has read all entries before slot `head`. A slot that was never published is an error.
     #[inline]
     pub fn retire(&mut self, head: u32) -> Result<(), Error> {
-        let step = head.wrapping_sub(self.head) & (self.size - 1);
-        if head >= self.size || step > self.committed.wrapping_sub(self.head) {
-            return Err(stray_head(head, self.head & (self.size - 1), self.committed & (self.size - 1)));
+        let step = head.wrapping_sub(self.head()) & self.mask;
+        if head > self.mask || step > self.committed.wrapping_sub(self.head()) {
+            return Err(stray_head(head, self.head() & self.mask, self.committed & self.mask));
         }
-        self.head = self.head.wrapping_add(step);
+        self.full = self.full.wrapping_add(step);
         Ok(())
     }
 
@@ -238,13 +317,13 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
     /// A device reads its commands in order, so that the end of one means that all before it were read.
     #[inline]
     pub fn retire_all_but(&mut self, kept: u32) {
-        let read = self.tail.wrapping_sub(self.head).saturating_sub(kept);
-        self.head = self.head.wrapping_add(read.min(self.committed.wrapping_sub(self.head)));
+        let read = self.tail.wrapping_sub(self.head()).saturating_sub(kept);
+        self.full = self.full.wrapping_add(read.min(self.committed.wrapping_sub(self.head())));
     }
 
     /// Empties the ring after a reset of the device, which starts again at slot 0.
     pub fn reset(&mut self) {
-        (self.head, self.tail, self.committed) = (0, 0, 0);
+        (self.full, self.tail, self.committed) = (self.mask, 0, 0);
     }
 
     /// The memory underneath.
@@ -252,9 +331,9 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         &self.words
     }
 
-    /// The memory underneath, to give it up.
-    pub fn words_mut(&mut self) -> &mut W {
-        &mut self.words
+    /// Gives the memory underneath up for good: the device may still reach it.
+    pub fn abandon(&mut self) {
+        self.words.abandon();
     }
 }
 
@@ -298,27 +377,61 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
     /// Whether [`pop`](Self::pop) would return an entry: one load, no fence, for polling.
     #[inline]
     pub fn ready(&self) -> bool {
-        self.is_new(self.words.load(self.slot() * N + WORD))
+        self.is_new(self.head, self.load(self.head, WORD))
     }
 
+    /// Word `word` of entry `index`.
     #[inline]
-    fn slot(&self) -> usize {
-        (self.head & (self.size - 1)) as usize
+    fn load(&self, index: u32, word: usize) -> u64 {
+        // SAFETY: `new` has seen that the words of each slot are there.
+        unsafe { self.words.load_unchecked((index & (self.size - 1)) as usize * N + word % N) }
     }
 
-    /// Whether the word with the phase bit belongs to the present lap: the first lap writes ones over zeroed memory, the second
+    /// Whether the word with the phase bit of entry `index` belongs to its lap: the first lap writes ones over zeroed memory, the second
     /// zeros, and so on.
     #[inline]
-    fn is_new(&self, word: u64) -> bool {
-        (word >> BIT & 1 == 1) == (self.head & self.size == 0)
+    fn is_new(&self, index: u32, word: u64) -> bool {
+        (word >> BIT & 1 == 1) == (index & self.size == 0)
     }
 
     /// Takes the next entry that the device has written, or `None`.
     #[inline]
     pub fn pop(&mut self) -> Option<[u64; N]> {
-        let entry = self.words.take_entry(self.slot() * N, WORD, |word| self.is_new(word))?;
+        let announcer = self.load(self.head, WORD);
+        if !self.is_new(self.head, announcer) {
+            return None;
+        }
+        fence(Ordering::Acquire);
+        // The word that announced the entry is not read twice: what was checked is what is returned.
+        let entry = std::array::from_fn(|i| if i == WORD { announcer } else { self.load(self.head, i) });
         self.head = self.head.wrapping_add(1);
         Some(entry)
+    }
+
+    /// Takes entries for as long as they are new, their word with the phase bit is `value` where `mask` is set, and `take` takes them by that
+    /// word, the only one that is read. Returns how many: one for each of `places` at most, and none from behind the end of the ring, where the
+    /// phase changes. `mask` does not cover the phase: both are compared at once.
+    #[inline(always)]
+    pub fn pop_into<T>(&mut self, places: &mut [T], mask: u64, value: u64, mut take: impl FnMut(u64, &mut T) -> bool) -> usize {
+        let (expected, slot) = (value | self.new_phase(), (self.head & (self.size - 1)) as usize);
+        let run = places.len().min(self.size as usize - slot);
+        let accept = |word: u64, place: &mut T| {
+            if word & (mask | 1 << BIT) != expected {
+                return false;
+            }
+            fence(Ordering::Acquire);
+            take(word, place)
+        };
+        // SAFETY: `new` has seen that the words of each slot are there.
+        let taken = unsafe { self.words.take_unchecked(slot * N + WORD, N, &mut places[..run], accept) };
+        self.head = self.head.wrapping_add(taken as u32);
+        taken
+    }
+
+    /// The phase bit of an entry that is new.
+    #[inline]
+    fn new_phase(&self) -> u64 {
+        u64::from(self.head & self.size == 0) << BIT
     }
 
     /// Entries taken that [`publish`](Self::publish) has not told the device of.
@@ -351,9 +464,9 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
         &self.words
     }
 
-    /// The memory underneath, to give it up.
-    pub fn words_mut(&mut self) -> &mut W {
-        &mut self.words
+    /// Gives the memory underneath up for good: the device may still reach it.
+    pub fn abandon(&mut self) {
+        self.words.abandon();
     }
 }
 

@@ -26,7 +26,7 @@ fn submit(bench: &Bench, queue: &mut dyn Queue, tokens: std::ops::Range<u64>) {
 }
 
 fn reap(queue: &mut dyn Queue) -> usize {
-    std::iter::from_fn(|| queue.reap().unwrap()).inspect(|completion| assert_eq!(completion.result, Ok(()))).count()
+    std::iter::from_fn(|| queue.reap_one().unwrap()).inspect(|completion| assert_eq!(completion.result, Ok(()))).count()
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn polling_for_an_end_reads_no_register() {
     queue.ring();
     let before = bench.handle.counters();
     assert!(!queue.wait(Deadline::after(Duration::from_millis(20))).unwrap());
-    assert!((0..100).all(|_| queue.reap().unwrap().is_none()));
+    assert!((0..100).all(|_| queue.reap_one().unwrap().is_none()));
     assert_eq!(since(&bench, before), (0, 0, 0));
     bench.handle.release();
     assert_eq!(reap(&mut *queue), 4);

@@ -187,7 +187,7 @@ fn at_once(bench: &Bench, queue: &mut dyn Queue) -> usize {
     bench.handle.set_timing(Timing::Inline);
     while queue.in_flight() > 0 {
         bench.handle.release();
-        while let Some(completion) = queue.reap().unwrap() {
+        while let Some(completion) = queue.reap_one().unwrap() {
             assert_eq!(completion.result, Ok(()));
         }
     }
@@ -271,7 +271,7 @@ fn an_end_that_is_invented_ends_nothing() {
     let frame = [fis::SET_DEVICE_BITS, fis::FLAG_INTERRUPT, 0x50, 0, 0xff, 0xff, 0xff, 0xff];
     bench.handle.with(|_, bus| bus.write(received, &frame).unwrap());
     let reads = bench.handle.counters().reads;
-    assert!((0..1000).all(|_| queue.reap().unwrap().is_none()));
+    assert!((0..1000).all(|_| queue.reap_one().unwrap().is_none()));
     assert!(bench.handle.counters().reads - reads < 20, "it is looked for a few times and not for ever");
     assert_eq!(queue.in_flight(), 4);
     bench.handle.release();
@@ -405,7 +405,8 @@ fn commands_that_somebody_elses_reset_took_away_have_not_ended() {
     // The frame of one is in memory, and then the register says of none that it is under way.
     assert!(bench.handle.release_one());
     bench.handle.lose_power();
-    let ended_well = std::iter::from_fn(|| queue.reap().ok().flatten()).filter(|completion| completion.result.is_ok()).count();
+    let ended_well =
+        std::iter::from_fn(|| queue.reap_one().ok().flatten()).filter(|completion| completion.result.is_ok()).count();
     assert!(ended_well <= 1, "{ended_well} of four reads ended well, and one was done");
 }
 
@@ -476,7 +477,7 @@ fn a_flush_among_reads_waits_for_those_before_it_and_goes_before_those_after() {
     while queue.in_flight() > 0 {
         held.push(bench.handle.release());
         assert!(queue.wait(Deadline::after(TIMEOUT)).unwrap());
-        while let Some(completion) = queue.reap().unwrap() {
+        while let Some(completion) = queue.reap_one().unwrap() {
             ends.push(completion.token);
         }
     }

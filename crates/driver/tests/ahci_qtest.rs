@@ -36,7 +36,7 @@ fn finish(queue: &mut dyn Queue) -> Vec<(u64, Result<(), IoError>)> {
     while queue.in_flight() > 0 {
         assert!(start.elapsed() < PATIENCE, "{} requests never ended", queue.in_flight());
         let _ = queue.wait(Deadline::after(Duration::from_millis(10)));
-        while let Ok(Some(completion)) = queue.reap() {
+        while let Ok(Some(completion)) = queue.reap_one() {
             ends.push((completion.token, completion.result));
         }
         let _ = queue.tick(Instant::now());

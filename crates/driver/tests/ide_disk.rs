@@ -38,7 +38,7 @@ fn cost(bench: &Bench, request: impl Fn() -> Request) -> (u64, u64) {
     let start = bench.handle.counters();
     queue.submit(request()).unwrap();
     queue.ring();
-    assert!(matches!(queue.reap(), Ok(Some(Completion { result: Ok(()), .. }))));
+    assert!(matches!(queue.reap_one(), Ok(Some(Completion { result: Ok(()), .. }))));
     accesses(bench, start)
 }
 
@@ -69,7 +69,7 @@ fn nothing_is_read_or_written_while_nothing_is_to_do() {
     let mut queue = bench.queue(4);
     let start = bench.handle.counters();
     queue.wait(Deadline::after(Duration::from_millis(20))).unwrap();
-    assert!(queue.reap().unwrap().is_none());
+    assert!(queue.reap_one().unwrap().is_none());
     queue.ring();
     queue.tick(Instant::now()).unwrap();
     assert_eq!(accesses(&bench, start), (0, 0));
@@ -90,7 +90,7 @@ fn drives_take_turns() {
     for _ in 0..8 {
         assert_eq!(bench.handle.release(), 1, "the channel does one command at a time");
         for (index, queue) in queues.iter_mut().enumerate() {
-            while let Some(completion) = queue.reap().unwrap() {
+            while let Some(completion) = queue.reap_one().unwrap() {
                 ended.push((index, completion.token));
             }
         }
@@ -109,12 +109,12 @@ fn the_other_drives_command_is_started_by_whoever_looks() {
     }
     bench.handle.release();
     // The slave's owner finds the master's end.
-    assert!(slave.reap().unwrap().is_none());
+    assert!(slave.reap_one().unwrap().is_none());
     assert_eq!(bench.handle.held(), 1);
     bench.handle.release();
     // The master's owner finds the slave's, and its own, which waits for it.
-    assert!(matches!(master.reap(), Ok(Some(Completion { token: 1, result: Ok(()), .. }))));
-    assert!(matches!(slave.reap(), Ok(Some(Completion { token: 1, result: Ok(()), .. }))));
+    assert!(matches!(master.reap_one(), Ok(Some(Completion { token: 1, result: Ok(()), .. }))));
+    assert!(matches!(slave.reap_one(), Ok(Some(Completion { token: 1, result: Ok(()), .. }))));
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn what_the_bus_master_cannot_reach_is_refused_before_it_is_queued() {
     let mut queue = bench.queue(4);
     for segment in [(1, 512), (1 << 32, 512), (0x10_0000, 511)] {
         let segment = ring3_device::dma::Segment { iova: segment.0, len: segment.1 };
-        let data = ring3_class::block::Data::Segments(Box::new([segment]));
+        let data = ring3_class::block::Data::Segments([segment].into_iter().collect());
         let rejected = queue.submit(Request::read(1, 0, 1, data)).unwrap_err();
         assert_eq!(rejected.error, Some(IoError::Invalid));
     }
@@ -313,7 +313,7 @@ fn a_wait_ends_at_its_deadline_also_while_a_command_hangs() {
     assert!(start.elapsed() < PATIENCE / 4);
     bench.handle.release();
     assert!(queue.wait(Deadline::after(PATIENCE)).unwrap());
-    assert!(queue.reap().unwrap().is_some());
+    assert!(queue.reap_one().unwrap().is_some());
 }
 
 #[test]
@@ -333,13 +333,13 @@ fn whoever_finds_the_other_drives_end_wakes_its_owner() {
         master.submit(Request::read(round, 0, 1, arena.alloc_pages(512).unwrap())).unwrap();
         master.ring();
         handle.release();
-        assert!(master.reap().unwrap().is_none());
+        assert!(master.reap_one().unwrap().is_none());
         let timeout = Timespec { tv_sec: 5, tv_nsec: 0 };
         let fired = poll(&mut [PollFd::new(slave.irq().unwrap(), PollFlags::IN)], Some(&timeout)).unwrap();
         assert_eq!(fired, 1, "round {round}");
         slave.disarm().unwrap();
-        assert!(slave.reap().unwrap().is_some());
+        assert!(slave.reap_one().unwrap().is_some());
         handle.release();
-        assert!(master.reap().unwrap().is_some());
+        assert!(master.reap_one().unwrap().is_some());
     }
 }

@@ -59,7 +59,7 @@ fn a_buffer_that_begins_within_a_page_is_described_rightly() {
     let memory = bench.buffer(64 << 10);
     let pattern: Vec<u8> = (0..32 << 10).map(|i| (i / 7) as u8).collect();
     memory.write(0x204, &pattern).unwrap();
-    let segments = |start| Data::Segments(Box::new([Segment { iova: memory.iova() + start, len: 32 << 10 }]));
+    let segments = |start| Data::Segments([Segment { iova: memory.iova() + start, len: 32 << 10 }].into_iter().collect());
     assert_eq!(execute(&mut *queue, Request::write(1, 0, 64, segments(0x204))).0, Ok(()));
     assert_eq!(execute(&mut *queue, Request::read(2, 0, 64, segments(0x7c10))).0, Ok(()));
     let mut seen = vec![0; pattern.len()];
@@ -73,7 +73,7 @@ fn segments_with_a_hole_are_invalid_and_come_back() {
     let mut queue = bench.queue(4);
     let memory = bench.buffer(64 << 10);
     let pieces = [Segment { iova: memory.iova(), len: 512 }, Segment { iova: memory.iova() + 8192, len: 512 }];
-    let rejected = queue.submit(Request::read(9, 0, 2, Data::Segments(Box::new(pieces)))).unwrap_err();
+    let rejected = queue.submit(Request::read(9, 0, 2, Data::Segments(pieces.into_iter().collect()))).unwrap_err();
     assert_eq!((rejected.error, rejected.request.token), (Some(IoError::Invalid), 9));
     assert_eq!(rejected.request.data.len(), 1024);
 }
@@ -157,12 +157,12 @@ fn completions_are_acknowledged_many_at_a_time_and_before_every_sleep() {
     for token in 0..128 {
         queue.submit(Request::read(token, 0, 1, bench.buffer(512))).unwrap();
         queue.ring();
-        assert!(queue.reap().unwrap().is_some() && queue.reap().unwrap().is_none());
+        assert!(queue.reap_one().unwrap().is_some() && queue.reap_one().unwrap().is_none());
     }
     assert_eq!(bench.handle.counters().completion_doorbells, 2);
     queue.submit(Request::read(1, 0, 1, bench.buffer(512))).unwrap();
     queue.ring();
-    assert!(queue.reap().unwrap().is_some() && queue.arm().unwrap());
+    assert!(queue.reap_one().unwrap().is_some() && queue.arm().unwrap());
     assert_eq!(bench.handle.counters().completion_doorbells, 3);
 }
 

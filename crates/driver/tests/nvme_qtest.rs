@@ -66,7 +66,7 @@ fn finish(queue: &mut dyn Queue) -> Vec<Result<(), IoError>> {
     while queue.in_flight() > 0 {
         assert!(start.elapsed() < PATIENCE, "{} requests never ended", queue.in_flight());
         let _ = queue.wait(Deadline::after(Duration::from_millis(10)));
-        while let Ok(Some(completion)) = queue.reap() {
+        while let Ok(Some(completion)) = queue.reap_one() {
             ends.push(completion.result);
         }
         let _ = queue.tick(Instant::now());

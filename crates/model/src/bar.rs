@@ -1,11 +1,13 @@
 //! The BARs of a simulated device.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ring3_device::{Access, Bar, Error};
 use ring3_spec::pci;
 
 use super::device::Core;
+use super::doorbells::Doorbells;
 use super::model::{BarLayout, Model, MsixLayout};
 
 /// Bytes of an MSI-X table entry: address, data, control. [PCI 6.8.2]
@@ -22,7 +24,15 @@ struct SimBar<M> {
 pub(super) fn open<M: Model>(core: &Arc<Core<M>>, index: u8) -> Result<Bar, Error> {
     let layout = core.identity.bars.iter().find(|bar| bar.index == index);
     let layout = *layout.ok_or_else(|| Error::Unsupported(format!("{} has no BAR {index}", core.name)))?;
-    Ok(Bar::new(Arc::new(SimBar { core: Arc::clone(core), layout })))
+    let bar = Arc::new(SimBar { core: Arc::clone(core), layout });
+    if !core.posted.is_on() || !core.model().has_doorbells() {
+        return Ok(Bar::new(bar));
+    }
+    /// Whoever reads is always told to ask the model.
+    static ASK: AtomicBool = AtomicBool::new(true);
+    let (base, len) = core.doorbells.get_or_init(|| Doorbells::new(layout.len)).window();
+    // SAFETY: the core, which `bar` keeps, keeps the words, aligned to 8 bytes; this side of them only swaps whole words.
+    Ok(unsafe { Bar::mapped(bar, base, len, &ASK) })
 }
 
 impl<M: Model> Access for SimBar<M> {
@@ -72,6 +82,12 @@ impl<M: Model> Core<M> {
                 self.write(model, bar, offset, 4, value.into());
             }
             count += 1;
+        }
+        if let Some(doorbells) = self.doorbells.get() {
+            doorbells.take(|offset, value| {
+                self.write(model, 0, offset, 4, value.into());
+                count += 1;
+            });
         }
         count
     }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use ring3_device::dma::{Arena, Dma, Iommu, Region};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
@@ -12,6 +12,7 @@ use ring3_spec::pci;
 
 use super::bar;
 use super::bus::Bus;
+use super::doorbells::Doorbells;
 use super::handle::SimHandle;
 use super::interrupts::signal;
 use super::iommu::SimIommu;
@@ -46,6 +47,7 @@ pub(super) struct Core<M> {
     pub(super) model: Mutex<M>,
     pub(super) bus: Bus,
     pub(super) posted: Posted,
+    pub(super) doorbells: OnceLock<Doorbells>,
     pub(super) dma: Dma,
     claimed: AtomicBool,
     removal: Irq,
@@ -81,6 +83,7 @@ impl<M: Model> Core<M> {
                 bus: Bus::new(&identity, Arc::clone(&iommu), timer),
                 identity,
                 posted: Posted::new(),
+                doorbells: OnceLock::new(),
                 dma: Dma::new(Arena::new(memory, iova), iommu).below(platform.below),
                 claimed: AtomicBool::new(false),
                 removal: Irq::new(removal, IrqKind::Intx, 0, None),

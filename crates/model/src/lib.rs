@@ -67,6 +67,7 @@ mod bus;
 mod complaints;
 mod config;
 mod device;
+mod doorbells;
 pub mod edu;
 pub mod fault;
 mod handle;

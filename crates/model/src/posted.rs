@@ -31,6 +31,10 @@ impl Posted {
         self.on.store(on, Ordering::Relaxed);
     }
 
+    pub(super) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
     /// Records a write; false if recording is off, or there is no room, or the offset is beyond what a record holds.
     ///
     /// A benchmark counts this as the driver's, so it is as short as can be: about 20 instructions.

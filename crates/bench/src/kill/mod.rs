@@ -88,7 +88,7 @@ pub fn drive(disk: &dyn Disk, journal: &Journal, life: u32) -> Result<(), Error>
         }
         queue.ring();
         load.finish_one(&mut *queue)?;
-        while let Some(done) = queue.reap().map_err(failed)? {
+        while let Some(done) = queue.reap_one().map_err(failed)? {
             load.finish(done)?;
         }
     }

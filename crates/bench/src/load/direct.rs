@@ -1,6 +1,7 @@
 //! A class queue in this process as the target.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, Data, Disk, ForeignAccess, Queue, Rejected, Request, Splitter, open};
@@ -50,8 +51,9 @@ pub struct Direct {
     waits: u32,
     /// Never sleeps.
     polling: bool,
-    /// What polling has found.
-    found: Option<Completion>,
+    /// Where ends come in, and which of them were not taken yet.
+    ends: Box<[Completion]>,
+    ready: Range<usize>,
 }
 
 struct Slot {
@@ -100,7 +102,8 @@ impl Direct {
             deadline: Deadline::after(WAIT),
             waits: 0,
             polling: false,
-            found: None,
+            ends: (0..depth).map(|_| Completion::default()).collect(),
+            ready: 0..0,
         }
     }
 
@@ -122,8 +125,7 @@ impl Direct {
     fn poll_while(&mut self, wanted: impl Fn(&dyn Queue) -> bool) -> Result<(), Error> {
         loop {
             for _ in 0..LOOKS_PER_CLOCK {
-                self.found = self.queue.reap().map_err(|error| self.failed(error))?;
-                if self.found.is_some() || !wanted(&*self.queue) {
+                if self.reap()? || !wanted(&*self.queue) {
                     return Ok(());
                 }
                 std::hint::spin_loop();
@@ -133,6 +135,15 @@ impl Direct {
                 return self.tick();
             }
         }
+    }
+
+    /// Reaps unless there is something to take already; whether there is now.
+    #[inline]
+    fn reap(&mut self) -> Result<bool, Error> {
+        if self.ready.is_empty() {
+            self.ready = 0..self.queue.reap(&mut self.ends).map_err(|error| self.failed(error))?;
+        }
+        Ok(!self.ready.is_empty())
     }
 
     fn failed(&self, source: ring3_device::Error) -> Error {
@@ -251,11 +262,10 @@ impl Target for Direct {
 
     #[inline]
     fn finished(&mut self) -> Result<Option<Done>, Error> {
-        let completion = match self.found.take() {
-            None => self.queue.reap().map_err(|error| self.failed(error))?,
-            found => found,
+        self.reap()?;
+        let Some(completion) = self.ready.next().and_then(|place| self.ends.get_mut(place)).map(std::mem::take) else {
+            return Ok(None);
         };
-        let Some(completion) = completion else { return Ok(None) };
         let slot = completion.token as u16;
         if let Some(place) = self.slots.get_mut(usize::from(slot))
             && !completion.data.is_empty()

@@ -66,7 +66,8 @@ impl Threaded {
         let bell = Arc::new(Bell { fd, asleep: AtomicBool::new(false) });
         let (requests, incoming) = sync_channel(depth.into());
         let (outgoing, done) = sync_channel(depth.into());
-        let thread = Interrupts { queue, bell: bell.clone(), incoming, outgoing };
+        let ends = (0..depth).map(|_| Completion::default()).collect();
+        let thread = Interrupts { queue, ends, bell: bell.clone(), incoming, outgoing };
         let thread = std::thread::Builder::new().name("ring3-interrupts".into()).spawn(move || thread.run());
         let thread = Some(thread.map_err(|error| Error::os("starting the interrupt thread", error))?);
         let (block_shift, capacity) = (disk.info().block_size.trailing_zeros(), disk.info().capacity());
@@ -173,6 +174,8 @@ impl Target for Threaded {
 /// The driver's end.
 struct Interrupts {
     queue: Box<dyn Queue>,
+    /// Where ends come in.
+    ends: Box<[Completion]>,
     bell: Arc<Bell>,
     incoming: Receiver<Request>,
     outgoing: SyncSender<Completion>,
@@ -221,12 +224,12 @@ impl Interrupts {
     }
 
     fn reap(&mut self) -> Result<bool, ring3_device::Error> {
-        let mut any = false;
-        while let Some(completion) = self.queue.reap()? {
-            self.hand_back(completion);
-            any = true;
+        let count = self.queue.reap(&mut self.ends)?;
+        for place in 0..count {
+            let end = std::mem::take(&mut self.ends[place]);
+            self.hand_back(end);
         }
-        Ok(any)
+        Ok(count > 0)
     }
 
     /// There is room for each slot's end; a client that is gone wants none.

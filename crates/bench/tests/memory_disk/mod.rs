@@ -91,10 +91,12 @@ impl Queue for Watched {
         self.counts.rings.fetch_add(1, Ordering::Relaxed);
         self.inner.ring();
     }
-    fn reap(&mut self) -> Result<Option<Completion>, Error> {
-        let fail = |done: Completion| Completion { result: Err(IoError::Medium), ..done };
-        let done = self.inner.reap()?;
-        Ok(if self.behaviour == Behaviour::Fails { done.map(fail) } else { done })
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        let count = self.inner.reap(done)?;
+        if self.behaviour == Behaviour::Fails {
+            done[..count].iter_mut().for_each(|completion| completion.result = Err(IoError::Medium));
+        }
+        Ok(count)
     }
     fn tick(&mut self, now: Instant) -> Result<(), Error> {
         self.inner.tick(now)

@@ -50,7 +50,7 @@ mod tests {
     }
 
     fn data(len: u32) -> Data {
-        Data::Segments(Box::new([Segment { iova: 0, len }]))
+        Data::Segments([Segment { iova: 0, len }].into_iter().collect())
     }
 
     #[test]

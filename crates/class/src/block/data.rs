@@ -1,8 +1,13 @@
 //! Where the bytes of a request are.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use ring3_device::dma::{DmaBuffer, Foreign, Piece, Segment};
 
 /// The bytes of a request, lent to the device until its completion.
+///
+/// Each kind is one pointer, so that a request's data travel in two registers, from the submitter to the device's slot and back.
 #[derive(Debug, Default)]
 pub enum Data {
     /// No bytes (flush, discard, write zeroes).
@@ -11,31 +16,40 @@ pub enum Data {
     /// A range of the device's arena, from its start.
     Buffer(DmaBuffer),
     /// Device addresses whose memory is kept by the submitter: a list of pieces, in order.
-    Segments(Box<[Segment]>),
-    /// As [`Segments`](Self::Segments), of memory that others use, too: the owner keeps it until the last of them is done.
-    Part {
-        /// The pieces, in order.
-        segments: Box<[Segment]>,
-        /// What keeps the memory.
-        owner: Owner,
-    },
+    Segments(List<Segment>),
+    /// As [`Segments`](Self::Segments), of memory that others use, too.
+    Part(Box<Part>),
     /// Pieces of memory outside of the arena. A [`Splitter`](super::Splitter) maps or copies them; drivers refuse them.
-    Foreign(Box<[Piece]>),
+    Foreign(List<Piece>),
 }
 
-/// Keeps memory for as long as it, or a clone of what it was made of, lives.
-pub struct Owner(#[allow(dead_code, reason = "held, never looked at")] Box<dyn Send + Sync>);
+/// Pieces, in order; as long as a pointer.
+#[derive(Debug)]
+pub struct List<T>(Box<Box<[T]>>);
 
-impl Owner {
-    /// Keeps what `kept` owns.
-    pub fn new(kept: impl Send + Sync + 'static) -> Self {
-        Self(Box::new(kept))
+impl<T> Deref for List<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.0
     }
 }
 
-impl std::fmt::Debug for Owner {
+impl<T> FromIterator<T> for List<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(pieces: I) -> Self {
+        Self(Box::new(pieces.into_iter().collect()))
+    }
+}
+
+/// Pieces of memory that others use, too, and what keeps it until the last of them is done.
+pub struct Part {
+    segments: Box<[Segment]>,
+    #[allow(dead_code, reason = "held, never looked at")]
+    owner: Arc<dyn Send + Sync>,
+}
+
+impl std::fmt::Debug for Part {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Owner")
+        self.segments.fmt(f)
     }
 }
 
@@ -53,17 +67,24 @@ impl From<Foreign> for Data {
 
 impl From<Piece> for Data {
     fn from(piece: Piece) -> Self {
-        Self::Foreign(Box::new([piece]))
+        Self::Foreign([piece].into_iter().collect())
     }
 }
 
 impl Data {
+    /// Device addresses of memory that `owner` keeps.
+    pub fn part(segments: Box<[Segment]>, owner: Arc<dyn Send + Sync>) -> Self {
+        Self::Part(Box::new(Part { segments, owner }))
+    }
+
     /// Bytes that it can hold.
+    #[inline]
     pub fn len(&self) -> usize {
         match self {
             Self::None => 0,
             Self::Buffer(buffer) => buffer.len(),
-            Self::Segments(segments) | Self::Part { segments, .. } => segments.iter().map(|segment| segment.len as usize).sum(),
+            Self::Segments(segments) => total(segments),
+            Self::Part(part) => total(&part.segments),
             Self::Foreign(pieces) => pieces.iter().map(|piece| piece.len).sum(),
         }
     }
@@ -78,7 +99,8 @@ impl Data {
         match self {
             Self::None | Self::Foreign(_) => Segments { first: None, rest: &[], left: 0 },
             Self::Buffer(buffer) => Segments { first: Some(buffer.segment(len)), rest: &[], left: len },
-            Self::Segments(segments) | Self::Part { segments, .. } => Segments { first: None, rest: segments, left: len },
+            Self::Segments(segments) => Segments { first: None, rest: segments, left: len },
+            Self::Part(part) => Segments { first: None, rest: &part.segments, left: len },
         }
     }
 
@@ -95,12 +117,23 @@ impl Data {
     }
 
     /// The buffer, if it is one.
+    #[inline]
     pub fn into_buffer(self) -> Option<DmaBuffer> {
         match self {
             Self::Buffer(buffer) => Some(buffer),
-            Self::None | Self::Segments(_) | Self::Part { .. } | Self::Foreign(_) => None,
+            other => other.discard(),
         }
     }
+
+    #[cold]
+    #[inline(never)]
+    fn discard<T>(self) -> Option<T> {
+        None
+    }
+}
+
+fn total(segments: &[Segment]) -> usize {
+    segments.iter().map(|segment| segment.len as usize).sum()
 }
 
 /// Device addresses of a request, in order; made by [`Data::segments`].
@@ -139,14 +172,16 @@ mod tests {
 
     #[test]
     fn segments_end_where_the_request_ends() {
-        let data = Data::Segments(Box::new([Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 4096 }]));
+        let data =
+            Data::Segments([Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 4096 }].into_iter().collect());
         let pieces: Vec<_> = data.segments(1024).collect();
         assert_eq!(pieces, [Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 512 }]);
     }
 
     #[test]
     fn a_window_starts_and_ends_within_segments() {
-        let data = Data::Segments(Box::new([Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 4096 }]));
+        let data =
+            Data::Segments([Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 4096 }].into_iter().collect());
         let pieces = data.window(256, 512);
         assert_eq!(*pieces, [Segment { iova: 0x1100, len: 256 }, Segment { iova: 0x9000, len: 256 }]);
         assert_eq!(*data.window(1024, 512), [Segment { iova: 0x9200, len: 512 }]);

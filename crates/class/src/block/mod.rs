@@ -3,7 +3,7 @@
 //! # Shape
 //! A driver gives [`Disk`]s; a disk opens [`Queue`]s, one per thread. A [`Request`] lends its [`Data`] to the device and gets it back
 //! in the [`Completion`]. The three verbs are the same in every driver: [`submit`](Queue::submit) queues, [`ring`](Queue::ring)
-//! publishes a batch with one doorbell, [`reap`](Queue::reap) takes what is done.
+//! publishes a batch with one doorbell, [`reap`](Queue::reap) takes what is done, as much as there is room for.
 //!
 //! An application calls [`open`]: its [`BlockQueue`] takes requests of any length with data anywhere, and cuts, maps or copies
 //! what the driver below does not take as it is.
@@ -27,7 +27,7 @@ mod request;
 mod slots;
 mod splitter;
 
-pub use data::{Data, Owner, Segments};
+pub use data::{Data, List, Part, Segments};
 pub use error::IoError;
 pub use info::{Discard, Info};
 pub use null::Null;
@@ -36,6 +36,7 @@ pub use ram::Ram;
 pub use request::{Completion, Operation, Rejected, Request};
 pub use splitter::{ForeignAccess, Splitter, SplitterStats};
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use ring3_device::dma::{Dma, StreamStats};
@@ -78,10 +79,21 @@ pub trait Queue: Send {
     /// Publishes everything submitted since the last call: at most one doorbell write. Does not wait.
     fn ring(&mut self);
 
-    /// Takes the next finished request, or `None`. An error means that the device misbehaved; the queue stays usable, and what
-    /// was in flight ends by [`tick`](Queue::tick). [`Error::Gone`] and [`Error::Fatal`] say that the driver has given the device up: all
-    /// requests end with errors from now on.
-    fn reap(&mut self) -> Result<Option<Completion>, Error>;
+    /// Takes finished requests into `done`, from its start, over whatever is there; returns how many. None means that nothing is there; fewer
+    /// than there is room for, that there may be more, which [`wait`](Queue::wait) and [`arm`](Queue::arm) know.
+    ///
+    /// An error means that the device misbehaved and nothing was taken; the queue stays usable, and what was in flight ends by
+    /// [`tick`](Queue::tick). [`Error::Gone`] and [`Error::Fatal`] say that the driver has given the device up: all requests end with errors
+    /// from now on.
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error>;
+
+    /// Takes the next finished request, or `None`; as [`reap`](Queue::reap), for who has few at a time.
+    #[inline]
+    fn reap_one(&mut self) -> Result<Option<Completion>, Error> {
+        let mut done = [Completion::default()];
+        let count = self.reap(&mut done)?;
+        Ok(done.into_iter().next().filter(|_| count > 0))
+    }
 
     /// Lets time pass: finds requests that have taken too long and recovers the device if it must (abort, then reset; requests
     /// are repeated after a reset). Call it about ten times a second while anything is in flight; it is cheap. [`Error::Gone`] and
@@ -112,6 +124,21 @@ pub trait Queue: Send {
     }
 }
 
+/// Takes the end that `next` may give into `done`, for a queue out of the ordinary: whatever becomes of it becomes of one request at a time.
+pub fn reap_single(done: &mut [Completion], next: impl FnOnce() -> Result<Option<Completion>, Error>) -> Result<usize, Error> {
+    let Some(place) = done.first_mut() else { return Ok(0) };
+    let Some(end) = next()? else { return Ok(0) };
+    *place = end;
+    Ok(1)
+}
+
+/// Takes ends that lie ready into `done`, the oldest first; returns how many.
+pub fn reap_ready(done: &mut [Completion], ready: &mut VecDeque<Completion>) -> usize {
+    let count = ready.len().min(done.len());
+    done.iter_mut().zip(ready.drain(..count)).for_each(|(place, end)| *place = end);
+    count
+}
+
 impl<Q: Queue + ?Sized> Queue for Box<Q> {
     fn info(&self) -> &Info {
         (**self).info()
@@ -122,14 +149,17 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     fn in_flight(&self) -> u16 {
         (**self).in_flight()
     }
+    #[inline]
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
         (**self).submit(request)
     }
+    #[inline]
     fn ring(&mut self) {
         (**self).ring();
     }
-    fn reap(&mut self) -> Result<Option<Completion>, Error> {
-        (**self).reap()
+    #[inline]
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        (**self).reap(done)
     }
     fn tick(&mut self, now: Instant) -> Result<(), Error> {
         (**self).tick(now)

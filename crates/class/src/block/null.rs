@@ -9,7 +9,7 @@ use ring3_device::dma::{Arena, Dma, Iommu, Pages, Region, SegmentRules};
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error};
 
-use super::{Completion, Discard, Disk, Info, IoError, Operation, Queue, Rejected, Request};
+use super::{Completion, Discard, Disk, Info, IoError, Operation, Queue, Rejected, Request, reap_ready};
 
 /// Completes every request within the disk when it is rung. Reads leave the data as it is.
 pub struct Null {
@@ -127,12 +127,11 @@ impl Queue for NullQueue {
         self.rung = self.done.len();
     }
 
-    fn reap(&mut self) -> Result<Option<Completion>, Error> {
-        if self.rung == 0 {
-            return Ok(None);
-        }
-        self.rung -= 1;
-        Ok(self.done.pop_front())
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        let room = self.rung.min(done.len());
+        let count = reap_ready(&mut done[..room], &mut self.done);
+        self.rung -= count;
+        Ok(count)
     }
 
     fn tick(&mut self, _: Instant) -> Result<(), Error> {
@@ -179,9 +178,9 @@ mod tests {
     fn nothing_completes_before_the_ring() {
         let mut queue = queue(2);
         queue.submit(Request::read(7, 0, 1, Data::None)).unwrap();
-        assert!(queue.reap().unwrap().is_none());
+        assert!(queue.reap_one().unwrap().is_none());
         queue.ring();
-        assert_eq!(queue.reap().unwrap().unwrap().token, 7);
+        assert_eq!(queue.reap_one().unwrap().unwrap().token, 7);
     }
 
     #[test]
@@ -197,6 +196,6 @@ mod tests {
         let mut queue = queue(1);
         queue.submit(Request::read(0, 99, 2, Data::None)).unwrap();
         queue.ring();
-        assert_eq!(queue.reap().unwrap().unwrap().result, Err(IoError::OutOfRange));
+        assert_eq!(queue.reap_one().unwrap().unwrap().result, Err(IoError::OutOfRange));
     }
 }

@@ -16,7 +16,7 @@ const TICK: Duration = Duration::from_millis(100);
 ///
 /// ```
 /// use std::time::Duration;
-/// use ring3_class::block::{ForeignAccess, Queue, Ram, Request, open};
+/// use ring3_class::block::{Completion, ForeignAccess, Queue, Ram, Request, open};
 /// use ring3_device::Deadline;
 /// use ring3_device::dma::Foreign;
 ///
@@ -35,16 +35,18 @@ const TICK: Duration = Duration::from_millis(100);
 ///     queue.submit(Request::read(token, token, 1, buffer)).map_err(|rejected| format!("{:?}", rejected.error))?;
 /// }
 /// queue.ring();
-/// let mut done = 0;
-/// while done < 8 && queue.wait(Deadline::after(Duration::from_secs(5)))? {
-///     while let Some(completion) = queue.reap()? {
+/// let mut left = 8;
+/// let mut done: [Completion; 32] = Default::default();
+/// while left > 0 && queue.wait(Deadline::after(Duration::from_secs(5)))? {
+///     let count = queue.reap(&mut done)?;
+///     for completion in done.iter_mut().take(count).map(std::mem::take) {
 ///         let mut byte = [0];
 ///         completion.data.into_buffer().expect("lent above").read(0, &mut byte)?;
 ///         assert_eq!(byte, [0x5a]);
-///         done += 1;
+///         left -= 1;
 ///     }
 /// }
-/// assert_eq!(done, 8);
+/// assert_eq!(left, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn open(disk: &dyn Disk, depth: u16, foreign: ForeignAccess) -> Result<BlockQueue, Error> {
@@ -70,7 +72,7 @@ pub fn execute(queue: &mut dyn Queue, request: Request, deadline: Deadline) -> R
 /// Waits for the next end of a request, ticking meanwhile.
 pub fn next(queue: &mut dyn Queue, deadline: Deadline) -> Result<Completion, Error> {
     loop {
-        if let Some(completion) = queue.reap()? {
+        if let Some(completion) = queue.reap_one()? {
             return Ok(completion);
         }
         if deadline.expired() {

@@ -9,7 +9,7 @@ use ring3_device::dma::{Arena, Dma, Iommu, Pages, Region, Segment, SegmentRules}
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error};
 
-use super::{Completion, Discard, Disk, Info, IoError, Operation, Queue, Rejected, Request};
+use super::{Completion, Discard, Disk, Info, IoError, Operation, Queue, Rejected, Request, reap_ready};
 
 /// Does what a device does when it is rung: reaches data by device address and nothing else.
 pub struct Ram {
@@ -204,8 +204,8 @@ impl Queue for RamQueue {
         }
     }
 
-    fn reap(&mut self) -> Result<Option<Completion>, Error> {
-        Ok(self.done.pop_front())
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        Ok(reap_ready(done, &mut self.done))
     }
 
     fn tick(&mut self, _: Instant) -> Result<(), Error> {

@@ -1,5 +1,7 @@
 //! One request and its end.
 
+use std::mem;
+
 use super::{Data, IoError};
 
 /// What to do.
@@ -37,11 +39,13 @@ pub struct Request {
 
 impl Request {
     /// Reads `blocks` from `lba` into `data`.
+    #[inline]
     pub fn read(token: u64, lba: u64, blocks: u32, data: impl Into<Data>) -> Self {
         Self { operation: Operation::Read, fua: false, blocks, lba, token, data: data.into() }
     }
 
     /// Writes `blocks` from `data` to `lba`.
+    #[inline]
     pub fn write(token: u64, lba: u64, blocks: u32, data: impl Into<Data>) -> Self {
         Self { operation: Operation::Write, fua: false, blocks, lba, token, data: data.into() }
     }
@@ -78,6 +82,27 @@ pub struct Completion {
     /// The data, given back. [`Data::None`] for data that was lent means that nobody could stop the device, which may still write
     /// there: the memory is given up for good.
     pub data: Data,
+}
+
+impl Completion {
+    /// Becomes the end of the request with `token`, and takes `data`. In almost every place that a queue is given there is nothing to drop,
+    /// and nothing is called.
+    #[inline]
+    pub fn become_end_of(&mut self, token: u64, result: Result<(), IoError>, data: &mut Data) {
+        if !matches!(self.data, Data::None) {
+            self.data = Data::None;
+        }
+        (self.token, self.result) = (token, result);
+        // Nothing is there to be dropped.
+        mem::forget(mem::replace(&mut self.data, mem::take(data)));
+    }
+}
+
+/// A place for one: the end of nothing.
+impl Default for Completion {
+    fn default() -> Self {
+        Self { token: 0, result: Ok(()), data: Data::None }
+    }
 }
 
 /// A request that was not queued, given back with the reason.

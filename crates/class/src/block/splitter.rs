@@ -23,7 +23,7 @@ use ring3_device::wait::WaitStats;
 use ring3_device::{Deadline, Error};
 
 use super::slots::Slots;
-use super::{Completion, Data, Info, IoError, Operation, Queue, Rejected, Request};
+use super::{Completion, Data, Info, IoError, Operation, Queue, Rejected, Request, reap_ready};
 use parts::{Cut, Parent, Part};
 
 /// What a splitter has done so far.
@@ -118,7 +118,7 @@ impl<Q: Queue> Splitter<Q> {
             parents: Slots::new(depth),
             parts: Slots::new(depth),
             waiting: VecDeque::with_capacity(depth.into()),
-            finished: VecDeque::new(),
+            finished: VecDeque::with_capacity(depth.into()),
             streams: None,
             uses: 0,
             stats: SplitterStats::default(),
@@ -182,6 +182,33 @@ impl<Q: Queue> Splitter<Q> {
         }
         self.stats.cut += 1;
         Ok(())
+    }
+
+    /// Takes ends while some requests are cut.
+    #[cold]
+    fn reap_cut(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        while self.finished.is_empty() {
+            let count = self.inner.reap(done)?;
+            let mut error = None;
+            for end in done.iter_mut().take(count).map(std::mem::take) {
+                if end.token & PART == 0 {
+                    self.finished.push_back(end);
+                    continue;
+                }
+                match self.part_done(end) {
+                    Ok(whole) => self.finished.extend(whole),
+                    Err(stray) => error = Some(stray),
+                }
+            }
+            if let Some(error) = error {
+                return Err(error);
+            }
+            if count == 0 {
+                break;
+            }
+            self.resume();
+        }
+        Ok(reap_ready(done, &mut self.finished))
     }
 
     /// Submits parts that have waited for room, and rings for them.
@@ -248,26 +275,12 @@ impl<Q: Queue> Queue for Splitter<Q> {
     }
 
     #[inline]
-    fn reap(&mut self) -> Result<Option<Completion>, Error> {
-        if !self.finished.is_empty() {
-            return Ok(self.finished.pop_front());
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        // Almost always nothing is cut, and the driver's ends are the user's.
+        if self.parts.len() == 0 && self.waiting.is_empty() && self.finished.is_empty() {
+            return self.inner.reap(done);
         }
-        loop {
-            let Some(mut completion) = self.inner.reap()? else { return Ok(None) };
-            if completion.token & PART != 0 {
-                match self.part_done(completion)? {
-                    Some(whole) => completion = whole,
-                    None => {
-                        self.resume();
-                        continue;
-                    }
-                }
-            }
-            if !self.waiting.is_empty() {
-                self.resume();
-            }
-            return Ok(Some(completion));
-        }
+        self.reap_cut(done)
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), Error> {

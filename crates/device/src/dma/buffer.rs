@@ -9,7 +9,11 @@ use crate::Error;
 ///
 /// Who lends it to a device gives the value away and gets it back with the completion, so that nobody reads bytes that are
 /// still being written.
-pub struct DmaBuffer {
+///
+/// One word long: a request and its completion carry it by value through every layer.
+pub struct DmaBuffer(Box<Range>);
+
+struct Range {
     arena: Arena,
     base: NonNull<u8>,
     iova: u64,
@@ -26,43 +30,46 @@ impl DmaBuffer {
     /// # Safety
     /// The `len` bytes at `base` lie in a region of `arena`, where they have the device address `iova`, and belong to nobody else.
     pub(super) unsafe fn new(arena: Arena, base: NonNull<u8>, iova: u64, len: usize) -> Self {
-        Self { arena, base, iova, len }
+        Self(Box::new(Range { arena, base, iova, len }))
     }
 
     /// Its first device address.
+    #[inline]
     pub fn iova(&self) -> u64 {
-        self.iova
+        self.0.iova
     }
 
     /// Bytes.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.len
+        self.0.len
     }
 
     /// Only after [`abandon`](Self::abandon): an arena gives out at least one byte.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.0.len == 0
     }
 
     /// Where it lies in this process, for a kernel interface that takes an address. Never make a reference of it.
+    #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
-        self.base.as_ptr()
+        self.0.base.as_ptr()
     }
 
     /// Its first `len` bytes as the device sees them; the whole if it is shorter.
     pub fn segment(&self, len: usize) -> Segment {
-        Segment { iova: self.iova, len: len.min(self.len) as u32 }
+        Segment { iova: self.iova(), len: len.min(self.len()) as u32 }
     }
 
     /// The same, with a word for what it is for in what [`Arena::save`] says.
     pub fn tagged(self, tag: &'static str) -> Self {
-        self.arena.tag(self.iova, tag);
+        self.0.arena.tag(self.iova(), tag);
         self
     }
 
     /// Its name in the arena; empty once it is abandoned.
     pub fn span(&self) -> Span {
-        self.arena.span(self.iova, self.len).unwrap_or(Span { region: 0, len: 0, offset: 0 })
+        self.0.arena.span(self.iova(), self.len()).unwrap_or(Span { region: 0, len: 0, offset: 0 })
     }
 
     /// Copies `bytes.len()` bytes out, from `offset` on.
@@ -84,33 +91,33 @@ impl DmaBuffer {
     /// Sets every byte.
     pub fn fill(&self, byte: u8) {
         // SAFETY: the buffer's own range, which is only accessed by raw pointers.
-        unsafe { bytes::fill(self.base.as_ptr(), byte, self.len) };
+        unsafe { bytes::fill(self.as_ptr(), byte, self.len()) };
     }
 
     /// Gives the range up for good: it never returns to the arena, because a device that nobody could stop may still write there.
     /// The buffer is empty afterwards.
     pub fn abandon(&mut self) {
-        self.len = 0;
+        self.0.len = 0;
     }
 
     pub(super) fn checked(&self, offset: usize, len: usize) -> Result<*mut u8, Error> {
-        if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            return Err(Error::Invalid(format!("bytes {offset}+{len} of a DMA buffer of {}", self.len)));
+        if offset.checked_add(len).is_none_or(|end| end > self.len()) {
+            return Err(Error::Invalid(format!("bytes {offset}+{len} of a DMA buffer of {}", self.len())));
         }
         // SAFETY: offset is within the buffer.
-        Ok(unsafe { self.base.as_ptr().add(offset) })
+        Ok(unsafe { self.as_ptr().add(offset) })
     }
 }
 
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
         // An abandoned buffer is empty and gives nothing back.
-        self.arena.give_back(self.iova, self.len);
+        self.0.arena.give_back(self.iova(), self.len());
     }
 }
 
 impl std::fmt::Debug for DmaBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DmaBuffer({:#x}+{:#x})", self.iova, self.len)
+        write!(f, "DmaBuffer({:#x}+{:#x})", self.iova(), self.len())
     }
 }

@@ -29,7 +29,7 @@ impl Words for &Plain {
 
 fn submission(words: &Plain, size: u32, start: u32) -> SubmissionRing<&Plain, 2> {
     let mut ring = SubmissionRing::new(words, size).unwrap();
-    (ring.head, ring.tail, ring.committed) = (start, start, start);
+    (ring.full, ring.tail, ring.committed) = (start.wrapping_add(size - 1), start, start);
     ring
 }
 
@@ -130,6 +130,17 @@ proptest! {
                 waiting.push_back(device * 7);
                 device += 1;
             }
+            // Some of them at once, if they are of the kind that is asked for: here, of any.
+            let mut places = vec![0; pop_count as usize / 2];
+            let run = (waiting.len() as u32).min(places.len() as u32).min(size - taken as u32 % size);
+            let count = ring.pop_into(&mut places, 0, 0, |word, place| {
+                *place = word;
+                true
+            });
+            prop_assert_eq!(count, run as usize);
+            prop_assert!(places[..count].iter().all(|&word| word == (taken / u64::from(size) + 1) & 1));
+            waiting.drain(..count);
+            taken += count as u64;
             for _ in 0..pop_count {
                 prop_assert_eq!(ring.ready(), !waiting.is_empty());
                 let expected = waiting.pop_front();
@@ -155,6 +166,21 @@ proptest! {
             prop_assert!(taken <= 8);
         }
     }
+}
+
+#[test]
+fn entries_of_another_kind_and_those_that_are_refused_stay_in_the_ring_with_all_behind_them() {
+    let words = Plain::new(16);
+    let mut ring = CompletionRing::<_, 2, 1, 0>::new(&words, 8).unwrap();
+    for (index, kind) in [2, 2, 4, 2].into_iter().enumerate() {
+        words.0[index * 2 + 1].set(kind << 4 | 1);
+        words.0[index * 2].set(index as u64);
+    }
+    let take_two = |ring: &mut CompletionRing<&Plain, 2, 1, 0>| ring.pop_into(&mut [0; 8], 0xf0, 2 << 4, |_, _| true);
+    assert_eq!(ring.pop_into(&mut [0; 8], 0xf0, 2 << 4, |_, _| false), 0);
+    assert_eq!((take_two(&mut ring), take_two(&mut ring)), (2, 0));
+    assert_eq!(ring.pop().map(|entry| entry[0]), Some(2));
+    assert_eq!((take_two(&mut ring), take_two(&mut ring)), (1, 0));
 }
 
 #[test]

@@ -140,8 +140,8 @@ impl Admin {
 
     /// Gives the memory up, because the device may still write to it.
     pub(super) fn abandon(&mut self) {
-        self.submission.words_mut().abandon();
-        self.completion.words_mut().abandon();
+        self.submission.abandon();
+        self.completion.abandon();
         self.page.abandon();
     }
 

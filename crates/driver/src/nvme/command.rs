@@ -4,13 +4,15 @@ use ring3_class::block::{Info, IoError, Operation, Request};
 use ring3_device::Error;
 use ring3_device::dma::Arena;
 use ring3_spec::nvme::opcode::nvm;
-use ring3_spec::nvme::{DsmRange, Submission};
+use ring3_spec::nvme::{DsmRange, Submission, Transfer};
 
 use super::prp::Lists;
 
 /// Makes the commands of one queue.
 pub(super) struct Encoder {
     namespace: u32,
+    read: Transfer,
+    write: Transfer,
     limits: Limits,
     lists: Lists,
 }
@@ -28,12 +30,13 @@ struct Limits {
 
 impl Limits {
     fn of(info: &Info) -> Self {
+        let at_most_all = |limit: u32| u64::from(limit).min(info.blocks) as u32;
         Self {
             blocks: info.blocks,
             block_shift: info.block_size.trailing_zeros(),
-            max_blocks: info.max_transfer / info.block_size.max(1),
-            max_write_zeroes: info.max_write_zeroes_blocks,
-            max_discard: info.discard.map_or(0, |discard| discard.max_blocks),
+            max_blocks: at_most_all(info.max_transfer / info.block_size.max(1)),
+            max_write_zeroes: at_most_all(info.max_write_zeroes_blocks),
+            max_discard: at_most_all(info.discard.map_or(0, |discard| discard.max_blocks)),
             read_only: info.read_only,
         }
     }
@@ -45,14 +48,18 @@ impl Limits {
     }
 
     /// Whether `request` has between 1 and `most` blocks, all on the disk.
-    #[inline]
+    #[inline(always)]
+    fn fits(&self, request: &Request, most: u32) -> bool {
+        // One comparison for both ends: no blocks wrap around to the most of all. No limit is more than the disk has.
+        request.blocks.wrapping_sub(1) < most && request.lba <= self.blocks.wrapping_sub(request.blocks.into())
+    }
+
+    /// The same, and if not, why.
     fn check(&self, request: &Request, most: u32) -> Result<(), IoError> {
-        // One comparison for both ends: no blocks wrap around to the most of all.
-        if request.blocks.wrapping_sub(1) >= most {
-            return Err(if most == 0 { IoError::Unsupported } else { IoError::Invalid });
-        }
-        match request.lba.checked_add(request.blocks.into()) {
-            Some(end) if end <= self.blocks => Ok(()),
+        match request.blocks {
+            _ if self.fits(request, most) => Ok(()),
+            _ if most == 0 => Err(IoError::Unsupported),
+            blocks if blocks == 0 || (blocks > most && u64::from(blocks) <= self.blocks) => Err(IoError::Invalid),
             _ => Err(IoError::OutOfRange),
         }
     }
@@ -61,7 +68,13 @@ impl Limits {
 impl Encoder {
     /// For requests to `namespace`, described by `info`, in `slots` slots; `page` is the size of a memory page.
     pub(super) fn new(arena: &Arena, slots: usize, namespace: u32, info: &Info, page: u64) -> Result<Self, Error> {
-        Ok(Self { namespace, limits: Limits::of(info), lists: Lists::new(arena, slots, info.max_transfer, page)? })
+        Ok(Self {
+            namespace,
+            read: Transfer::new(nvm::READ, namespace),
+            write: Transfer::new(nvm::WRITE, namespace),
+            limits: Limits::of(info),
+            lists: Lists::new(arena, slots, info.max_transfer, page)?,
+        })
     }
 
     /// The command for `request` in `slot`, without its id.
@@ -72,34 +85,31 @@ impl Encoder {
         }
     }
 
-    /// The command for a read or write that is in order and needs no list; `None` if it may be something else.
+    /// Command `id` for a read or write that is in order and moves a page at most; `None` if it may be something else.
     #[inline(always)]
-    pub(super) fn short_transfer(&self, request: &Request) -> Option<Submission> {
-        let opcode = match request.operation {
-            Operation::Read => nvm::READ,
-            Operation::Write if !self.limits.read_only => nvm::WRITE,
+    pub(super) fn page_transfer(&self, id: u16, request: &Request) -> Option<Submission> {
+        let transfer = match request.operation {
+            Operation::Read => self.read,
+            Operation::Write if !self.limits.read_only => self.write,
             _ => return None,
         };
-        self.limits.check(request, self.limits.max_blocks).ok()?;
-        let (prp1, prp2) = self.lists.describe_short(&request.data, self.limits.bytes(request))?;
-        Some(self.fill_in(opcode, request).with_data(prp1, prp2))
+        if !self.limits.fits(request, self.limits.max_blocks) {
+            return None;
+        }
+        let page = self.lists.describe_page(&request.data, self.limits.bytes(request))?;
+        Some(transfer.of(id, request.lba, request.blocks, request.fua).with_data(page, 0))
     }
 
     fn transfer(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
-        let opcode = match request.operation {
+        let transfer = match request.operation {
             Operation::Write if self.limits.read_only => return Err(IoError::ReadOnly),
-            Operation::Write => nvm::WRITE,
-            _ => nvm::READ,
+            Operation::Write => self.write,
+            _ => self.read,
         };
         self.limits.check(request, self.limits.max_blocks)?;
         let places = self.lists.describe(slot.into(), &request.data, self.limits.bytes(request));
         let (prp1, prp2) = places.ok_or(IoError::Invalid)?;
-        Ok(self.fill_in(opcode, request).with_data(prp1, prp2))
-    }
-
-    #[inline(always)]
-    fn fill_in(&self, opcode: u8, request: &Request) -> Submission {
-        Submission::transfer(opcode, self.namespace, request.lba, request.blocks, request.fua)
+        Ok(transfer.of(0, request.lba, request.blocks, request.fua).with_data(prp1, prp2))
     }
 
     /// The command for what moves no data of the caller's.

@@ -149,8 +149,8 @@ impl Drop for QueuePair {
 impl QueuePair {
     /// Gives all memory that the device may know of up for good.
     fn abandon(&mut self) {
-        self.submission.words_mut().abandon();
-        self.completion.words_mut().abandon();
+        self.submission.abandon();
+        self.completion.abandon();
         self.encoder.lists().memory().abandon();
         for slot in 0..self.slots.count() {
             std::mem::forget(self.slots.vacate(slot).map(|slot| slot.complete(Ok(()))));

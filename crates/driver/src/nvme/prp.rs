@@ -33,24 +33,18 @@ impl Lists {
         Ok(Self { memory: arena.alloc(slots * each, MAX_LIST)?, each, page })
     }
 
-    /// PRP entries 1 and 2 for the first `len` bytes of `data`; `None` if they do not fit the rules.
-    pub(super) fn describe(&self, slot: usize, data: &Data, len: usize) -> Option<(u64, u64)> {
-        self.describe_short(data, len).or_else(|| self.list(slot, data, len))
-    }
-
-    /// The same for a buffer, if it needs no list.
+    /// PRP entry 1, which is enough for the first `len` bytes of `data` if they are a buffer's and lie within one page.
     #[inline(always)]
-    pub(super) fn describe_short(&self, data: &Data, len: usize) -> Option<(u64, u64)> {
+    pub(super) fn describe_page(&self, data: &Data, len: usize) -> Option<u64> {
         let Data::Buffer(buffer) = data else { return None };
-        let (start, in_first) = (buffer.iova(), self.page - (buffer.iova() & (self.page - 1)));
-        if start & 3 != 0 || len as u64 > in_first + self.page || len > buffer.len() {
-            return None;
-        }
-        Some((start, if len as u64 <= in_first { 0 } else { start + in_first }))
+        let start = buffer.iova();
+        let end = (start & (self.page - 1)) + len as u64;
+        (start & 3 == 0 && end <= self.page && len <= buffer.len()).then_some(start)
     }
 
-    /// Writes the list of `slot`.
-    fn list(&self, slot: usize, data: &Data, len: usize) -> Option<(u64, u64)> {
+    /// PRP entries 1 and 2 for the first `len` bytes of `data`; `None` if they do not fit the rules. Writes the list of `slot` if they
+    /// need one.
+    pub(super) fn describe(&self, slot: usize, data: &Data, len: usize) -> Option<(u64, u64)> {
         let (mut first, mut second) = (None, 0);
         let (mut listed, mut described, mut open) = (0, 0, true);
         for Segment { iova, len: piece } in data.segments(len) {

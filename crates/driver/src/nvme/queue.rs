@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, Request};
+use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, Request, reap_single};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::Irq;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
@@ -60,25 +60,29 @@ pub(super) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Takes completions until one ends a request.
-    pub(super) fn take(&mut self) -> Result<Option<Completion>, Error> {
-        match self.completion.pop() {
-            Some(entry) => self.take_from(nvme::Completion(entry)),
-            None => Ok(None),
-        }
-    }
-
-    /// The same, `entry` first.
+    /// Takes completions of any kind until one ends a request.
     #[cold]
-    fn take_from(&mut self, entry: nvme::Completion) -> Result<Option<Completion>, Error> {
-        let mut next = Some(entry);
-        while let Some(entry) = next {
-            if let Some(completion) = self.take_one(entry)? {
+    pub(super) fn take(&mut self) -> Result<Option<Completion>, Error> {
+        while let Some(entry) = self.completion.pop() {
+            if let Some(completion) = self.take_one(nvme::Completion(entry))? {
                 return Ok(Some(completion));
             }
-            next = self.completion.pop().map(nvme::Completion);
         }
         Ok(None)
+    }
+
+    /// Takes the completions of requests that ended well into `done`, up to the first that is out of the ordinary; returns how many.
+    #[inline]
+    fn take_good(&mut self, done: &mut [Completion]) -> usize {
+        self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
+            let Some(slot) = self.slots.vacate_by_id(nvme::Completion::of_phase_word(word).id()) else { return false };
+            let end = match (slot.request.operation, &self.cache) {
+                (Operation::Read, _) | (_, None) => Ok(()),
+                (_, Some(cache)) => settle(slot, cache, &self.shared, self.generation),
+            };
+            place.become_end_of(slot.request.token, end, &mut slot.request.data);
+            true
+        })
     }
 
     /// Takes any completion: what it ends, `None` if that is repeated, an error if it is for nothing in flight.
@@ -91,9 +95,17 @@ impl QueuePair {
         }
         let (cache, shared, generation) = (self.cache.as_deref(), &self.shared, self.generation);
         Ok(self.slots.vacate(slot).map(|slot| {
-            let end = settle(slot, cache, || shared.lost_cache_after(generation));
+            let end = cache.map_or(Ok(()), |cache| settle(slot, cache, shared, generation));
             slot.complete(end)
         }))
+    }
+
+    /// Takes one end that is out of the ordinary. What was before it has been given out.
+    #[cold]
+    #[inline(never)]
+    fn reap_unusual(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        let trouble = !self.in_step() || !self.ended.is_empty();
+        reap_single(done, || if trouble { self.reap_after_trouble() } else { self.take() })
     }
 
     /// Submits a request of any kind, after making room in the ring.
@@ -102,6 +114,7 @@ impl QueuePair {
         // The device has read what it has completed, and all commands before; so at most what is in flight is unread, and the
         // ring has room for one more than that. Where the device says that it reads (SQHD) need not be believed.
         self.submission.retire_all_but(self.slots.in_flight().into());
+        self.slots.pass_over();
         let Some(vacancy) = self.slots.vacancy() else { return rejected(request, None) };
         let command = match self.encoder.encode(vacancy.number(), &request) {
             Ok(command) => command.with_id(vacancy.id()),
@@ -169,9 +182,9 @@ impl QueuePair {
 }
 
 /// The end of what the device has done: for all but reads, the cache has a say.
-#[inline]
-fn settle(slot: &Slot, cache: Option<&WriteCache>, lost_since: impl FnOnce() -> bool) -> Result<(), IoError> {
-    cache.map_or(Ok(()), |cache| cache.settle(slot, lost_since))
+#[inline(never)]
+fn settle(slot: &Slot, cache: &WriteCache, shared: &Shared, generation: u32) -> Result<(), IoError> {
+    cache.settle(slot, || shared.lost_cache_after(generation))
 }
 
 #[cold]
@@ -195,8 +208,8 @@ impl Queue for QueuePair {
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
         // The way of almost every request calls nothing; whatever is out of the ordinary starts again in `submit_any`.
         if let Some(vacancy) = self.slots.vacancy()
-            && let Some(command) = self.encoder.short_transfer(&request)
-            && self.submission.push(&command.with_id(vacancy.id()).0)
+            && let Some(command) = self.encoder.page_transfer(vacancy.id(), &request)
+            && self.submission.push(&command.0)
         {
             vacancy.fill(request, self.patience.epoch());
             return Ok(());
@@ -211,27 +224,18 @@ impl Queue for QueuePair {
         }
         self.ring_submission();
         self.acknowledge_many();
+        self.slots.begin_lap();
     }
 
-    fn reap(&mut self) -> Result<Option<Completion>, Error> {
-        if !self.in_step() || !self.ended.is_empty() {
-            return self.reap_after_trouble();
-        }
-        let Some(entry) = self.completion.pop().map(nvme::Completion) else {
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        if self.in_step() && self.ended.is_empty() {
+            let count = self.take_good(done);
             self.acknowledge_many();
-            return Ok(None);
-        };
-        if entry.is(self.success)
-            && let Some(slot) = self.slots.vacate_by_id(entry.id())
-        {
-            if slot.request.operation == Operation::Read {
-                return Ok(Some(slot.complete(Ok(()))));
+            if count > 0 || !self.completion.ready() {
+                return Ok(count);
             }
-            let (shared, generation) = (&self.shared, self.generation);
-            let end = settle(slot, self.cache.as_deref(), || shared.lost_cache_after(generation));
-            return Ok(Some(slot.complete(end)));
         }
-        self.take_from(entry)
+        self.reap_unusual(done)
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), Error> {

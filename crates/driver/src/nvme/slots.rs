@@ -1,28 +1,26 @@
 //! The requests of a queue that are in flight, each in a slot, and the command ids by which the device names them.
 //!
-//! An id is the slot's number with the slot's generation above it. The generation counts each use of the slot, so that a completion
-//! that comes twice, late, or for nothing at all is recognised.
+//! Ids are given in turn, and so are slots: the lower bits of an id are its slot's number, those above count the laps. So an id comes
+//! again only after all others, and a completion that comes twice, late, or for nothing at all is recognised. A slot whose turn comes while its
+//! request is still in flight is passed over.
 
 use std::mem;
 
 use ring3_class::block::{Completion, IoError, Request};
 
-/// The most slots that a queue can have: leaves at least 6 bits for the generation.
+/// The most slots that a queue can have: leaves at least 6 bits for the lap.
 pub(super) const MAX_SLOTS: u16 = 1023;
 
-/// No command id is this: ids have 16 bits.
-const VACANT: u32 = u32::MAX;
-/// The end of the list of vacant slots.
-const END: u16 = u16::MAX;
+/// No command has this id: no slot has the number of the mask. [NVMe 5.1.12.1.2] gives it a meaning of its own.
+const VACANT: u16 = u16::MAX;
+/// What a request's id grows by when it is repeated: a third of all ids, in whole laps, so that neither of its two repetitions has an id that
+/// its slot has had, or will have, for a long time.
+const REPEATED: u16 = 21 << 10;
 
 /// One request in flight.
 pub(super) struct Slot {
     /// The command id under which the device knows it; `VACANT` if there is no request here.
-    id: u32,
-    /// The command id that this slot will have next; keeps the generation.
-    next_id: u16,
-    /// The next vacant slot.
-    link: u16,
+    id: u16,
     /// When it was handed to the device; see [`Patience`](crate::patience::Patience).
     pub(super) epoch: u32,
     /// How often it was handed to the device.
@@ -38,7 +36,8 @@ pub(super) struct Slot {
 /// All slots of a queue.
 pub(super) struct Slots {
     slots: Box<[Slot]>,
-    vacant: u16,
+    /// The id whose turn it is.
+    next: u16,
     in_flight: u16,
     /// Selects the slot's number in an id.
     mask: u16,
@@ -48,19 +47,9 @@ impl Slots {
     /// `count` (1 to [`MAX_SLOTS`]) vacant slots.
     pub(super) fn new(count: u16) -> Self {
         let count = count.clamp(1, MAX_SLOTS);
-        let slot = |i| Slot {
-            id: VACANT,
-            next_id: i,
-            link: if i + 1 < count { i + 1 } else { END },
-            epoch: 0,
-            attempts: 0,
-            aborted: false,
-            flush: 0,
-            request: Request::flush(0),
-        };
-        // No slot has the number of the mask, so no id is all ones: [NVMe 5.1.12.1.2] gives that a meaning of its own.
+        let slot = |_| Slot { id: VACANT, epoch: 0, attempts: 0, aborted: false, flush: 0, request: Request::flush(0) };
         let mask = (count + 1).next_power_of_two() - 1;
-        Self { slots: (0..count).map(slot).collect(), vacant: 0, in_flight: 0, mask }
+        Self { slots: (0..count).map(slot).collect(), next: 0, in_flight: 0, mask }
     }
 
     /// How many there are.
@@ -74,12 +63,29 @@ impl Slots {
         self.in_flight
     }
 
-    /// A vacant slot, if there is one.
+    /// The slot whose turn it is, if it is vacant; see [`pass_over`](Self::pass_over).
     #[inline]
     pub(super) fn vacancy(&mut self) -> Option<Vacancy<'_>> {
-        let number = self.vacant;
-        let slot = self.slots.get_mut(usize::from(number))?;
-        Some(Vacancy { number, slot, vacant: &mut self.vacant, in_flight: &mut self.in_flight, mask: self.mask })
+        let id = self.next;
+        let slot = self.slots.get_mut(usize::from(id & self.mask)).filter(|slot| slot.is_vacant())?;
+        Some(Vacancy { id, number: id & self.mask, slot, next: &mut self.next, in_flight: &mut self.in_flight })
+    }
+
+    /// Begins the next lap behind the last slot. Done once for each batch, so that few requests find no slot where their turn is.
+    #[inline]
+    pub(super) fn begin_lap(&mut self) {
+        if self.next & self.mask >= self.count() {
+            self.next = (self.next | self.mask).wrapping_add(1);
+        }
+    }
+
+    /// Gives the turn to a vacant slot, if there is one.
+    #[cold]
+    pub(super) fn pass_over(&mut self) {
+        while self.in_flight < self.count() && self.vacancy().is_none() {
+            self.next += u16::from(self.next & self.mask < self.count());
+            self.begin_lap();
+        }
     }
 
     /// The number of the slot that is in flight as `id`; `None` if nothing is.
@@ -87,16 +93,14 @@ impl Slots {
     pub(super) fn find(&self, id: u16) -> Option<u16> {
         let number = id & self.mask;
         let slot = self.slots.get(usize::from(number))?;
-        (slot.id == u32::from(id)).then_some(number)
+        (slot.id == id).then_some(number)
     }
 
     /// Vacates the slot that is in flight as `id`, and lends it so that its request can be completed.
     #[inline]
     pub(super) fn vacate_by_id(&mut self, id: u16) -> Option<&mut Slot> {
-        let number = id & self.mask;
-        let slot = self.slots.get_mut(usize::from(number)).filter(|slot| slot.id == u32::from(id))?;
+        let slot = self.slots.get_mut(usize::from(id & self.mask)).filter(|slot| slot.id == id)?;
         slot.id = VACANT;
-        slot.link = mem::replace(&mut self.vacant, number);
         self.in_flight -= 1;
         Some(slot)
     }
@@ -109,21 +113,22 @@ impl Slots {
 
     /// Gives the request in slot `number` a new command id, because it is handed to the device once more.
     pub(super) fn rename(&mut self, number: u16, epoch: u32) -> Option<u16> {
-        let slot = self.slots.get_mut(usize::from(number)).filter(|slot| slot.id != VACANT)?;
+        let slot = self.get_mut(number)?;
         slot.epoch = epoch;
         slot.attempts = slot.attempts.saturating_add(1);
         slot.aborted = false;
-        Some(slot.take_id(self.mask))
+        slot.id = slot.id.wrapping_add(REPEATED);
+        Some(slot.id)
     }
 
     /// Slot `number`, if it holds a request.
     pub(super) fn get(&self, number: u16) -> Option<&Slot> {
-        self.slots.get(usize::from(number)).filter(|slot| slot.id != VACANT)
+        self.slots.get(usize::from(number)).filter(|slot| !slot.is_vacant())
     }
 
     /// Slot `number`, if it holds a request.
     pub(super) fn get_mut(&mut self, number: u16) -> Option<&mut Slot> {
-        self.slots.get_mut(usize::from(number)).filter(|slot| slot.id != VACANT)
+        self.slots.get_mut(usize::from(number)).filter(|slot| !slot.is_vacant())
     }
 
     /// The numbers of all slots that hold a request.
@@ -134,11 +139,11 @@ impl Slots {
 
 /// A vacant slot, and what changes when it is filled.
 pub(super) struct Vacancy<'a> {
+    id: u16,
     number: u16,
     slot: &'a mut Slot,
-    vacant: &'a mut u16,
+    next: &'a mut u16,
     in_flight: &'a mut u16,
-    mask: u16,
 }
 
 impl Vacancy<'_> {
@@ -151,17 +156,17 @@ impl Vacancy<'_> {
     /// The command id that its request will have.
     #[inline]
     pub(super) fn id(&self) -> u16 {
-        self.slot.next_id
+        self.id
     }
 
     /// Fills it with `request`, which is handed to the device in `epoch`.
     #[inline]
     pub(super) fn fill(self, request: Request, epoch: u32) {
         let slot = self.slot;
-        *self.vacant = slot.link;
+        *self.next = self.id.wrapping_add(1);
         *self.in_flight += 1;
         (slot.epoch, slot.attempts, slot.aborted) = (epoch, 1, false);
-        slot.take_id(self.mask);
+        slot.id = self.id;
         // What was here has been taken out by `complete`: there is nothing to drop.
         mem::forget(mem::replace(&mut slot.request, request));
     }
@@ -170,7 +175,7 @@ impl Vacancy<'_> {
 impl Slot {
     /// The command id under which the device knows it.
     pub(super) fn id(&self) -> u16 {
-        self.id as u16
+        self.id
     }
 
     /// The end of the request that was here; its data goes with it.
@@ -179,11 +184,8 @@ impl Slot {
         Completion { token: self.request.token, result, data: mem::take(&mut self.request.data) }
     }
 
-    #[inline]
-    fn take_id(&mut self, mask: u16) -> u16 {
-        self.id = self.next_id.into();
-        self.next_id = self.next_id.wrapping_add(mask + 1);
-        self.id()
+    fn is_vacant(&self) -> bool {
+        self.id == VACANT
     }
 }
 
@@ -193,6 +195,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn filled(slots: &mut Slots, token: u64) -> u16 {
+        slots.pass_over();
         let vacancy = slots.vacancy().unwrap();
         let id = vacancy.id();
         vacancy.fill(Request::flush(token), 0);
@@ -231,6 +234,7 @@ mod tests {
         let mut slots = Slots::new(2);
         filled(&mut slots, 1);
         filled(&mut slots, 2);
+        slots.pass_over();
         assert!(slots.vacancy().is_none());
         assert_eq!(slots.in_flight(), 2);
     }
@@ -242,12 +246,41 @@ mod tests {
     }
 
     #[test]
-    fn an_id_comes_again_only_after_all_generations() {
-        let mut slots = Slots::new(MAX_SLOTS);
-        let mut seen = std::collections::HashSet::new();
-        for _ in 0..63 {
-            assert!(seen.insert(filled(&mut slots, 0)));
-            slots.vacate(0);
+    fn an_id_comes_again_only_after_all_others() {
+        for count in [1, 32, MAX_SLOTS] {
+            let mut slots = Slots::new(count);
+            let laps = 0x1_0000 / (u32::from(count) + 1).next_power_of_two();
+            let mut seen = std::collections::HashSet::new();
+            for _ in 0..laps * u32::from(count) {
+                let id = filled(&mut slots, 0);
+                assert!(seen.insert(id));
+                slots.vacate_by_id(id);
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_whose_request_is_still_in_flight_is_passed_over() {
+        let mut slots = Slots::new(3);
+        let slow = filled(&mut slots, 0);
+        for token in 1..100 {
+            let id = filled(&mut slots, token);
+            assert_eq!(slots.vacate_by_id(id).map(|slot| slot.request.token), Some(token));
+        }
+        assert!(slots.vacate_by_id(slow).is_some());
+    }
+
+    #[test]
+    fn a_repetition_has_no_id_that_its_slot_has_had_or_will_have_for_long() {
+        for count in [1, 32, MAX_SLOTS] {
+            let mut slots = Slots::new(count);
+            let first = filled(&mut slots, 0);
+            let ids = [first, slots.rename(0, 0).unwrap(), slots.rename(0, 0).unwrap()];
+            for (at, id) in ids.into_iter().enumerate() {
+                // The next use of a slot is a lap further.
+                let far = |other: u16| id.wrapping_sub(other).min(other.wrapping_sub(id)) >= 16 << 10;
+                assert!(ids[..at].iter().all(|&other| far(other)), "{ids:?}");
+            }
         }
     }
 
@@ -260,7 +293,7 @@ mod tests {
                 if step % 3 == 0 && !held.is_empty() {
                     let (id, token) = held.swap_remove(usize::from(step) % held.len());
                     prop_assert_eq!(slots.vacate_by_id(id).unwrap().complete(Ok(())).token, token);
-                } else if slots.vacancy().is_some() {
+                } else if held.len() < count.into() {
                     let id = filled(&mut slots, token as u64);
                     prop_assert!(id != u16::MAX && held.iter().all(|&(other, _)| other != id));
                     held.push((id, token as u64));

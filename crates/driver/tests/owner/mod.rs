@@ -54,7 +54,7 @@ pub fn finish(queue: &mut dyn Queue) -> Outcome {
 /// Reaps what there is.
 pub fn reap_all(queue: &mut dyn Queue, outcome: &mut Outcome) {
     loop {
-        match queue.reap() {
+        match queue.reap_one() {
             Ok(Some(completion)) => outcome.completions.push(completion),
             Ok(None) => return,
             Err(error) => outcome.errors.push(error),

@@ -66,6 +66,8 @@ pub struct Server<'a> {
     slots: Vec<Slot>,
     /// Requests for which the class queue had no room.
     backlog: VecDeque<Request>,
+    /// Where ends come in: one place for each tag.
+    done: Box<[Completion]>,
     budget: Budget,
     counters: &'a Counters,
     started: Instant,
@@ -102,6 +104,7 @@ impl<'a> Server<'a> {
         let slot = |buffer: DmaBuffer| Slot { addr: buffer.as_ptr() as u64, buffer: Some(buffer), bytes: 0, busy: false };
         let slots: Vec<_> = buffers.into_iter().map(slot).collect();
         let live = slots.len();
+        let done = slots.iter().map(|_| Completion::default()).collect();
         let (submitted, watching, timing, nap) = (false, false, false, wait::NAPS.0);
         let (mode, failed, suspicious, scrap) = (Mode::Serving, false, false, None);
         Self {
@@ -111,6 +114,7 @@ impl<'a> Server<'a> {
             geometry,
             slots,
             backlog,
+            done,
             budget,
             counters,
             started,
@@ -269,19 +273,18 @@ impl<'a> Server<'a> {
 
     #[inline]
     fn reap(&mut self) -> io::Result<bool> {
-        let mut any = false;
-        loop {
-            match self.class.reap() {
-                Ok(Some(Completion { token, result, data })) => self.complete(token, result, data)?,
-                Ok(None) => return Ok(any),
-                Err(error) => {
-                    tracing::warn!(%error, "the device misbehaved");
-                    return Ok(any);
-                }
-            }
-            any = true;
+        let count = self.class.reap(&mut self.done).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the device misbehaved");
+            0
+        });
+        for place in 0..count {
+            let Completion { token, result, data } = std::mem::take(&mut self.done[place]);
+            self.complete(token, result, data)?;
+        }
+        if count > 0 {
             self.nap = wait::NAPS.0;
         }
+        Ok(count > 0)
     }
 
     /// Ends the request that `token` names and takes its buffer back.

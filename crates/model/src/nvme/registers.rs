@@ -39,6 +39,10 @@ impl NvmeModel {
 }
 
 impl Model for NvmeModel {
+    fn has_doorbells(&self) -> bool {
+        true
+    }
+
     fn identity(&self) -> Identity {
         let (len, msix) = self.bar_layout();
         Identity {

@@ -239,13 +239,30 @@ impl Submission {
     }
 }
 
+/// What is the same in all reads, or in all writes, of a namespace: the first word.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer(u64);
+
+impl Transfer {
+    /// Read or write (`opcode`).
+    pub const fn new(opcode: u8, namespace: u32) -> Self {
+        Self(Submission::new(opcode, namespace).0[0])
+    }
+
+    /// Command `id` for `blocks` (1 to 65536) from `lba` on, through to the medium if `fua`. [NVMe-NVM 3.3.4, 3.3.6]
+    #[inline]
+    pub const fn of(self, id: u16, lba: u64, blocks: u32, fua: bool) -> Submission {
+        let dword12 = blocks.wrapping_sub(1) & 0xffff | if fua { FUA } else { 0 };
+        Submission([self.0 | (id as u64) << 16, 0, 0, 0, 0, lba, dword12 as u64, 0])
+    }
+}
+
 /// Commands of the NVM command set. [NVMe-NVM 3.3]
 impl Submission {
     /// Read or write (`opcode`) of `blocks` (1 to 65536) from `lba` on, through to the medium if `fua`. [NVMe-NVM 3.3.4, 3.3.6]
     #[inline]
     pub const fn transfer(opcode: u8, namespace: u32, lba: u64, blocks: u32, fua: bool) -> Self {
-        let dword12 = blocks.wrapping_sub(1) & 0xffff | if fua { FUA } else { 0 };
-        Self([opcode as u64 | (namespace as u64) << 32, 0, 0, 0, 0, lba, dword12 as u64, 0])
+        Transfer::new(opcode, namespace).of(0, lba, blocks, fua)
     }
 
     /// Flush. [NVMe 7.2]

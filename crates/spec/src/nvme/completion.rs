@@ -19,9 +19,18 @@ const _: () = assert!(size_of::<Completion>() == 16);
 pub struct Success(u64);
 
 impl Success {
+    /// What of the word with the phase it says: queue and status.
+    pub const MASK: u64 = 0x7ff << 49 | 0xffff << 16;
+
     /// That of submission queue `queue`.
     pub const fn of(queue: u16) -> Self {
         Self((queue as u64) << 16)
+    }
+
+    /// What is in these bits.
+    #[inline]
+    pub const fn bits(self) -> u64 {
+        self.0
     }
 }
 
@@ -29,6 +38,12 @@ impl Completion {
     /// The end of command `id` of submission queue `queue`, phase 0, result 0; `head` is how far that queue was read.
     pub const fn new(queue: u16, head: u16, id: u16, status: Status) -> Self {
         Self([0, head as u64 | (queue as u64) << 16 | (id as u64) << 32 | (status.0 as u64 & 0x7fff) << 49])
+    }
+
+    /// What `word`, the one with the phase, says of an entry; the result, which lies in the other, is zero.
+    #[inline]
+    pub const fn of_phase_word(word: u64) -> Self {
+        Self([0, word])
     }
 
     /// The same with the command specific result in dword 0.
@@ -76,8 +91,7 @@ impl Completion {
     /// Whether it says so: queue and status in one comparison, as every request makes it.
     #[inline]
     pub const fn is(&self, success: Success) -> bool {
-        const STATUS_AND_QUEUE: u64 = 0x7ff << 49 | 0xffff << 16;
-        self.0[1] & STATUS_AND_QUEUE == success.0
+        self.0[1] & Success::MASK == success.0
     }
 
     /// How it ended.

@@ -179,7 +179,7 @@ impl<'a> Subject<'a> {
     pub(super) fn silent(&self, queue: &mut dyn Queue) -> Step {
         ensure!(queue.in_flight() == 0, "{} requests are in flight after all have ended", queue.in_flight());
         queue.wait(Deadline::after(Duration::from_millis(5)))?;
-        match queue.reap()? {
+        match queue.reap_one()? {
             None => Ok(()),
             Some(done) => Err(format!("request {} ended, but was not in flight", done.token).into()),
         }

@@ -4,7 +4,7 @@ use ring3_device::dma::Dma;
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error};
 
-use super::super::{Completion, Data, Info, Operation, Queue, Ram, Rejected, Request};
+use super::super::{Completion, Data, Info, Operation, Queue, Ram, Rejected, Request, reap_single};
 use super::*;
 
 fn quick() -> Options {
@@ -78,6 +78,28 @@ struct FaultyQueue {
     again: Option<Completion>,
 }
 
+impl FaultyQueue {
+    /// The next end, as the fault has it.
+    fn next(&mut self) -> Result<Option<Completion>, Error> {
+        if self.again.is_some() {
+            return Ok(self.again.take());
+        }
+        let Some(mut completion) = self.inner.reap_one()? else { return Ok(None) };
+        self.seen += 1;
+        match self.fault {
+            Fault::ReadsTooMuch if completion.token == 1 << 40 => return self.next(),
+            Fault::EndsTwice if self.seen == 50 => {
+                self.again = Some(Completion { token: completion.token, result: Ok(()), data: Data::None });
+            }
+            Fault::LosesACompletion if self.seen == 50 => return Ok(None),
+            Fault::SwapsTokens if self.seen == 50 => completion.token ^= 1,
+            Fault::KeepsData => completion.data = Data::None,
+            _ => {}
+        }
+        Ok(Some(completion))
+    }
+}
+
 impl Queue for FaultyQueue {
     fn info(&self) -> &Info {
         self.inner.info()
@@ -98,7 +120,7 @@ impl Queue for FaultyQueue {
                 if let Data::Buffer(buffer) = &request.data {
                     let (mut segment, block_size) = (buffer.segment(usize::MAX), self.info().block_size);
                     segment.len = 4 * block_size;
-                    let longer = Request::read(1 << 40, 0, 4, Data::Segments(Box::new([segment])));
+                    let longer = Request::read(1 << 40, 0, 4, Data::Segments([segment].into_iter().collect()));
                     let _ = self.inner.submit(longer);
                 }
             }
@@ -119,23 +141,8 @@ impl Queue for FaultyQueue {
         self.inner.ring();
     }
 
-    fn reap(&mut self) -> Result<Option<Completion>, Error> {
-        if self.again.is_some() {
-            return Ok(self.again.take());
-        }
-        let Some(mut completion) = self.inner.reap()? else { return Ok(None) };
-        self.seen += 1;
-        match self.fault {
-            Fault::ReadsTooMuch if completion.token == 1 << 40 => return self.reap(),
-            Fault::EndsTwice if self.seen == 50 => {
-                self.again = Some(Completion { token: completion.token, result: Ok(()), data: Data::None });
-            }
-            Fault::LosesACompletion if self.seen == 50 => return Ok(None),
-            Fault::SwapsTokens if self.seen == 50 => completion.token ^= 1,
-            Fault::KeepsData => completion.data = Data::None,
-            _ => {}
-        }
-        Ok(Some(completion))
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        reap_single(done, || self.next())
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ring3_device::Error;
 use ring3_device::dma::{Direction, Piece, Stream, Streams, Transfer};
 
-use super::super::{Completion, Data, IoError, Operation, Owner, Queue, Rejected, Request};
+use super::super::{Completion, Data, IoError, Operation, Queue, Rejected, Request};
 use super::{PART, Splitter};
 
 /// A request that is done in parts.
@@ -158,11 +158,11 @@ impl Parent {
             return Ok(Data::None);
         }
         let Data::Foreign(pieces) = &*self.data else {
-            return Ok(Data::Part { segments: self.data.window(skip, len), owner: Owner::new(self.data.clone()) });
+            return Ok(Data::part(self.data.window(skip, len), self.data.clone()));
         };
         let streams = streams.ok_or_else(|| Error::Unsupported("foreign memory".into()))?;
         Ok(match streams.begin(self.transfer(pieces, skip, len))? {
-            Stream::Mapped { segments, mappings } => Data::Part { segments, owner: Owner::new((mappings, self.data.clone())) },
+            Stream::Mapped { segments, mappings } => Data::part(segments, Arc::new((mappings, self.data.clone()))),
             Stream::Copied(buffer) => Data::Buffer(buffer),
         })
     }

@@ -53,7 +53,7 @@ fn a_long_request_is_cut_and_completes_once_with_its_data() {
     write(&mut queue, 3, pattern(100 * 512));
     assert_eq!(read(&mut queue, &disk, 3, 100), pattern(100 * 512));
     assert_eq!(queue.stats().cut, 2);
-    assert_eq!((queue.in_flight(), queue.reap().unwrap().is_none()), (0, true));
+    assert_eq!((queue.in_flight(), queue.reap_one().unwrap().is_none()), (0, true));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn several_long_requests_share_a_short_queue() {
     queue.ring();
     let mut done = Vec::new();
     while queue.in_flight() > 0 {
-        done.extend(queue.reap().unwrap().map(|completion| completion.token));
+        done.extend(queue.reap_one().unwrap().map(|completion| completion.token));
     }
     done.sort();
     assert!(!done.is_empty());
@@ -184,13 +184,14 @@ impl<Q: Queue> Queue for Failing<Q> {
     fn ring(&mut self) {
         self.inner.ring();
     }
-    fn reap(&mut self) -> Result<Option<Completion>, Error> {
-        let completion = self.inner.reap()?;
-        Ok(completion.map(|completion| {
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        let count = self.inner.reap(done)?;
+        for completion in &mut done[..count] {
             self.good = self.good.saturating_sub(1);
             let error = if self.good == 0 { Err(IoError::Medium) } else { Ok(()) };
-            Completion { result: completion.result.and(error), ..completion }
-        }))
+            completion.result = completion.result.and(error);
+        }
+        Ok(count)
     }
     fn tick(&mut self, now: Instant) -> Result<(), Error> {
         self.inner.tick(now)
@@ -256,11 +257,13 @@ impl Queue for Unstoppable {
     fn ring(&mut self) {
         self.0.ring();
     }
-    fn reap(&mut self) -> Result<Option<Completion>, Error> {
-        Ok(self.0.reap()?.map(|Completion { token, data, .. }| {
-            std::mem::forget(data);
-            Completion { token, result: Err(IoError::Transport), data: Data::None }
-        }))
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        let count = self.0.reap(done)?;
+        for completion in &mut done[..count] {
+            std::mem::forget(std::mem::take(&mut completion.data));
+            completion.result = Err(IoError::Transport);
+        }
+        Ok(count)
     }
     fn tick(&mut self, now: Instant) -> Result<(), Error> {
         self.0.tick(now)
@@ -282,7 +285,7 @@ impl Queue for Unstoppable {
 impl Drop for Unstoppable {
     fn drop(&mut self) {
         self.ring();
-        while let Ok(Some(_)) = self.reap() {}
+        while let Ok(Some(_)) = self.reap_one() {}
     }
 }
 

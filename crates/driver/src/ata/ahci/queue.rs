@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring3_class::block::{Completion, Info, IoError, Queue, Rejected, Request};
+use ring3_class::block::{Completion, Info, IoError, Queue, Rejected, Request, reap_single};
 use ring3_device::irq::Irq;
 use ring3_device::wait::{WaitStats, Waiter};
 use ring3_device::{Deadline, Error};
@@ -193,19 +193,25 @@ impl Queue for PortQueue {
         }
     }
 
-    fn reap(&mut self) -> Result<Option<Completion>, Error> {
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         if self.done == 0 {
             let slept = std::mem::take(&mut self.slept) && self.issued != 0 && self.waiter.armed();
             if slept || self.told() {
                 self.look()?;
             }
             if self.done == 0 {
-                return self.reap_after_trouble();
+                return reap_single(done, || self.reap_after_trouble());
             }
         }
-        let slot = self.done.trailing_zeros() as u8;
-        self.done &= self.done - 1;
-        Ok(self.slots.end(slot, Ok(())))
+        let mut count = 0;
+        for (place, slot) in done.iter_mut().zip(bits(self.done)) {
+            self.done &= self.done - 1;
+            if let Some(end) = self.slots.end(slot, Ok(())) {
+                *place = end;
+                count += 1;
+            }
+        }
+        Ok(count)
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), Error> {

@@ -13,7 +13,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ring3_class::block::{Completion, IoError, Operation, Request};
+use ring3_class::block::{Completion, IoError, Operation, Request, reap_ready};
 use ring3_device::Error;
 use ring3_spec::ata::{ErrorBits, Status};
 use ring3_spec::ide::{CHANNELS, DRIVES};
@@ -154,15 +154,14 @@ impl Channel {
         }
     }
 
-    /// The next of `drive`'s requests that has ended.
+    /// Takes those of `drive`'s requests that have ended into `done`; returns how many.
     #[inline]
-    pub(super) fn reap(&mut self, drive: u8) -> Option<Completion> {
+    pub(super) fn reap(&mut self, drive: u8, done: &mut [Completion]) -> usize {
         self.news[usize::from(drive & 1)] = false;
-        if let Some(completion) = self.state(drive)?.done.pop_front() {
-            return Some(completion);
+        if self.state(drive).is_some_and(|state| state.done.is_empty()) {
+            self.advance();
         }
-        self.advance();
-        self.state(drive)?.done.pop_front()
+        self.state(drive).map_or(0, |state| reap_ready(done, &mut state.done))
     }
 
     /// Whether `drive` has something to reap.

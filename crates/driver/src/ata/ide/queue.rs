@@ -104,13 +104,13 @@ impl Queue for DriveQueue {
         self.shared.with(self.place, |channel| channel.ring(drive, submitted));
     }
 
-    fn reap(&mut self) -> Result<Option<Completion>, Error> {
+    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         if self.nothing_runs() {
-            return Ok(None);
+            return Ok(0);
         }
-        let completion = self.shared.with(self.place, |channel| channel.reap(self.place.1)).flatten();
-        self.in_flight -= u16::from(completion.is_some());
-        Ok(completion)
+        let count = self.shared.with(self.place, |channel| channel.reap(self.place.1, done)).unwrap_or(0);
+        self.in_flight -= count as u16;
+        Ok(count)
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), Error> {
