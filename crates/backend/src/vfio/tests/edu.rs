@@ -81,6 +81,22 @@ guest_tests! {
         assert_eq!(byte(), 0x11);
     }
 
+    fn an_arena_that_grows_is_reached_where_it_has_grown() {
+        let device = claim("EDU");
+        let (dma, bar, mut full) = (device.dma(), registers(&device), Vec::new());
+        device.set_bus_master(true).unwrap();
+        load(&device, &bar, 0x77);
+        for len in [1 << 20, 4096] {
+            full.extend(std::iter::from_fn(|| dma.arena().alloc(len, 1).ok()));
+        }
+        dma.grow(1 << 20).unwrap();
+        let buffer = dma.arena().alloc(64, 64).unwrap();
+        transfer(&bar, buffer.iova(), spec::DMA_TO_MEMORY);
+        let mut bytes = [0; 64];
+        buffer.read(0, &mut bytes).unwrap();
+        assert_eq!((buffer.span().region, bytes, dma.arena().is_below(1 << 28)), (1, [0x77; 64], true));
+    }
+
     fn addresses_that_are_mapped_already_are_refused() {
         let (device, foreign) = (claim("EDU"), Foreign::new(4096).unwrap());
         let iova = device.dma().arena().iova();
