@@ -33,8 +33,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .asked
         .device("vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, vfio-user:PATH, sim:ahci or sim:ide")?;
     let memory = args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
-    let driver = class_of(uri).and_then(|class| Driver::of_class(class, None));
-    let memory = OpenOptions { below: driver.map_or(u64::MAX, Driver::reach), ..memory };
+    let memory = OpenOptions { below: Driver::reach(class_of(uri), None), ..memory };
     let answer = ask(uri, memory).with_context(|| uri.to_string())?;
     args.asked.print(&answer);
     Ok(ExitCode::SUCCESS)

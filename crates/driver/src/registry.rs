@@ -136,9 +136,11 @@ impl Driver {
         }
     }
 
-    /// Where the device addresses end that its devices reach.
-    pub fn reach(&self) -> u64 {
-        1u64.checked_shl(self.address_bits).unwrap_or(u64::MAX)
+    /// Where the device addresses end that functions of `class` reach, as far as their driver knows. The driver looks again at the memory that
+    /// it gets, so that a class that nobody could tell is no permission.
+    pub fn reach(class: Option<u32>, family: Option<&str>) -> u64 {
+        let driver = class.and_then(|class| Self::of_class(class, family));
+        driver.and_then(|driver| 1u64.checked_shl(driver.address_bits)).unwrap_or(u64::MAX)
     }
 
     /// Fails if `device` is none of its functions; says which driver fits.
@@ -147,8 +149,8 @@ impl Driver {
         if self.matches.has(identity) { Ok(()) } else { Err(misfit(device.name(), identity)) }
     }
 
-    fn find(family: Option<&str>, is_its: impl Fn(Match) -> bool) -> Option<&'static Self> {
-        DRIVERS.into_iter().find(|driver| is_its(driver.matches) && family.is_none_or(|family| driver.family == family))
+    fn find(family: Option<&str>, fits: impl Fn(Match) -> bool) -> Option<&'static Self> {
+        DRIVERS.into_iter().find(|driver| fits(driver.matches) && family.is_none_or(|family| driver.family == family))
     }
 }
 

@@ -61,3 +61,9 @@ fn a_drive_at_an_ahci_port_needs_a_page_and_a_table_for_each_slot() {
     let bytes = manifest(&ring3_driver::ata::AHCI)["memory"]["drive_bytes_max"].as_integer();
     assert_eq!(bytes, Some(4096 + i64::from(ahci::SLOTS) * 4096));
 }
+
+#[test]
+fn memory_lies_where_the_driver_of_the_class_reaches() {
+    assert_eq!(Driver::reach(Some(ide::CLASS | 0x80), None), 1 << 32);
+    assert_eq!((Driver::reach(Some(nvme::CLASS), None), Driver::reach(None, None)), (u64::MAX, u64::MAX));
+}

@@ -90,7 +90,7 @@ impl Claim {
     /// As [`open`](Self::open), without a word.
     pub(crate) fn start(&self, needs: &Needs) -> Result<Attached, Error> {
         let failed = |source| Error::Device { device: self.device.to_string(), source };
-        let reach = class_of(&self.device).and_then(|class| Driver::of_class(class, self.family)).map_or(u64::MAX, Driver::reach);
+        let reach = Driver::reach(class_of(&self.device), self.family);
         let memory = OpenOptions { arena: needs.arena, unprotected: self.unprotected, below: reach, memory: None };
         let device = ring3_backend::open(&self.device, memory).map_err(failed)?;
         let Needs { queues, max_transfer, poll, .. } = *needs;
