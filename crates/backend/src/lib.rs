@@ -14,5 +14,5 @@ pub mod uio;
 pub mod vfio;
 pub mod vfio_user;
 
-pub use open::{class_of, open};
+pub use open::{class_of, manifest, open};
 pub use ring3_device::{OpenOptions, Uri, UriError, parse_size};

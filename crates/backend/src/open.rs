@@ -22,6 +22,17 @@ pub fn class_of(uri: &Uri) -> Option<u32> {
     }
 }
 
+/// What the backend for names with `scheme` needs beside a driver, a TOML document; `None` for one whose driver is not put into a sandbox: it
+/// runs where it is developed.
+pub fn manifest(scheme: &str) -> Option<&'static str> {
+    match scheme {
+        "vfio" => Some(include_str!("vfio/manifest.toml")),
+        "uio" => Some(include_str!("uio/manifest.toml")),
+        "vfio-user" => Some(include_str!("vfio_user/manifest.toml")),
+        _ => None,
+    }
+}
+
 /// Opens the device that `uri` names.
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
     Ok(match (uri.scheme.as_str(), uri.target.as_str()) {

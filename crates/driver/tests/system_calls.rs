@@ -1,0 +1,107 @@
+//! A driver that runs needs no system call that its manifest, or its backend's, does not list: the kernel ends the process at any other.
+
+mod owner;
+mod served;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring3_backend::OpenOptions;
+use ring3_class::block::{IoError, Request};
+use ring3_device::{Deadline, Device};
+use ring3_driver::registry::{Driver, Offer, Opened, Settings};
+use seccompiler::{apply_filter, compile_from_json};
+
+/// Says to this program what to do behind the filter: the model, and a system call to leave out.
+const CHILD: &str = "RING3_TEST_FILTERED";
+
+/// What the process around the driver calls: its end, and the standard library's check of each descriptor that is closed in a build like this.
+const PROCESS: [&str; 2] = ["exit_group", "fcntl"];
+
+fn calls(manifest: &str) -> Vec<String> {
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let calls = manifest["system_calls"]["run"].as_array().unwrap();
+    calls.iter().map(|call| call.as_str().unwrap().into()).collect()
+}
+
+/// From here on this thread, and those that it starts, call nothing but `calls`.
+fn confine(calls: &[String]) {
+    let allowed: Vec<_> = calls.iter().map(|call| format!("{{\"syscall\": \"{call}\"}}")).collect();
+    let json = format!(
+        "{{\"it\": {{\"mismatch_action\": \"kill_process\", \"match_action\": \"allow\", \"filter\": [{}]}}}}",
+        allowed.join(",")
+    );
+    let filters = compile_from_json(json.as_bytes(), std::env::consts::ARCH.try_into().unwrap()).unwrap();
+    apply_filter(&filters["it"]).unwrap();
+}
+
+/// Requests that are found by polling and by interrupt, a reset under load, time that passes, and a good end.
+fn work(Opened { offers, controller, .. }: Opened, device: &Arc<dyn Device>) {
+    let Some(Offer::Disk(disk)) = offers.first() else { panic!("no disk") };
+    let mut queue = disk.open_queue(4).unwrap();
+    for round in 0..200 {
+        for token in 0..4u64 {
+            let buffer = device.dma().arena().alloc_pages(4096).unwrap();
+            let blocks = 4096 / disk.info().block_size;
+            let request = if round % 2 == 0 { Request::write } else { Request::read };
+            if queue.submit(request(token, token * 8, blocks, buffer)).is_err() {
+                break;
+            }
+        }
+        let outcome = owner::finish(&mut *queue);
+        assert!(outcome.completions.iter().all(|completion| completion.result == Ok::<(), IoError>(())));
+    }
+    assert!(!queue.wait(Deadline::after(Duration::from_millis(30))).unwrap());
+    drop((queue, offers, controller));
+}
+
+fn filtered(model: &str, without: &str) {
+    served::served(model, |uri| {
+        let device = ring3_backend::open(&uri.parse().unwrap(), OpenOptions::default()).unwrap();
+        let driver = Driver::of(&*device, None).unwrap();
+        let opened = Driver::open(device.clone(), None, &Settings::default()).unwrap();
+        let mut allowed = calls(driver.manifest);
+        allowed.extend(calls(ring3_backend::manifest("vfio-user").unwrap()));
+        allowed.extend(PROCESS.map(String::from));
+        allowed.retain(|call| call != without);
+        confine(&allowed);
+        work(opened, &device);
+        std::process::exit(0);
+    });
+}
+
+/// How this program ends, started anew with `test` alone, behind a filter `without` one of the calls.
+fn ending(test: &str, model: &str, without: &str) -> ExitStatus {
+    let program = std::env::current_exe().unwrap();
+    let child = Command::new(program).args(["--exact", test, "--nocapture"]).env(CHILD, format!("{model} {without}")).output();
+    let output = child.unwrap();
+    println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    output.status
+}
+
+fn lives_behind_its_filter(test: &str, model: &str) {
+    if let Ok(word) = std::env::var(CHILD) {
+        let (model, without) = word.split_once(' ').unwrap();
+        return filtered(model, without);
+    }
+    assert!(ending(test, model, "").success(), "it needs a call that no manifest lists: the kernel's log has its number");
+    let without_registers = ending(test, model, "sendmsg");
+    assert_eq!(without_registers.signal(), Some(rustix::process::Signal::SYS.as_raw()), "the filter lets everything pass");
+}
+
+#[test]
+fn nvme_runs_with_the_calls_of_the_manifests_alone() {
+    lives_behind_its_filter("nvme_runs_with_the_calls_of_the_manifests_alone", "sim:nvme");
+}
+
+#[test]
+fn ahci_runs_with_the_calls_of_the_manifests_alone() {
+    lives_behind_its_filter("ahci_runs_with_the_calls_of_the_manifests_alone", "sim:ahci");
+}
+
+#[test]
+fn ide_runs_with_the_calls_of_the_manifests_alone() {
+    lives_behind_its_filter("ide_runs_with_the_calls_of_the_manifests_alone", "sim:ide");
+}
