@@ -110,7 +110,7 @@ impl Channel {
             idle: false,
             patience: Patience::new(function.options.timeout),
             block: Box::default(),
-            generation: function.generation(),
+            generation: function.lifetime.generation(),
             stats: Stats::default(),
             number,
             function,
@@ -190,7 +190,7 @@ impl Channel {
     /// Whether the other channel had to reset the function, and this one's drives with it: their settings and commands are gone.
     #[inline]
     pub(super) fn is_reset_under_us(&mut self) -> bool {
-        let is_reset = self.function.generation() != self.generation;
+        let is_reset = self.function.lifetime.generation() != self.generation;
         if is_reset {
             self.trouble = Some(Trouble::Reset("the function was reset", IoError::Transport));
         }

@@ -1,21 +1,22 @@
 //! What both channels of a function share.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ring3_device::{Device, Error};
 use ring3_spec::pci;
 
 use super::super::options::Options;
 use super::chip::Chip;
+use crate::lifetime::{Lifetime, Unstopped, lock, stop_function};
 
 /// The function under its channels.
 pub(super) struct Function {
     pub(super) device: Arc<dyn Device>,
     pub(super) chip: Chip,
     pub(super) options: Options,
-    /// Goes up with every reset of the function, which takes the channels' settings and commands away.
-    generation: AtomicU32,
+    /// A reset of the function, which takes the channels' settings and commands away, begins a generation.
+    pub(super) lifetime: Lifetime,
     /// It may master the bus. Goes to false, for good, if a transfer can be stopped in no other way.
     dma: AtomicBool,
     /// Held while registers that the channels share are read and written back.
@@ -24,14 +25,8 @@ pub(super) struct Function {
 
 impl Function {
     pub(super) fn new(device: Arc<dyn Device>, chip: Chip, options: Options, dma: bool) -> Self {
-        let (generation, dma) = (AtomicU32::new(0), AtomicBool::new(dma));
-        Self { device, chip, options, generation, dma, changing: Mutex::default() }
-    }
-
-    /// How often it was reset.
-    #[inline]
-    pub(super) fn generation(&self) -> u32 {
-        self.generation.load(Ordering::Relaxed)
+        let (lifetime, dma) = (Lifetime::new(device.name()), AtomicBool::new(dma));
+        Self { device, chip, options, lifetime, dma, changing: Mutex::default() }
     }
 
     /// Whether the bus master may be used.
@@ -47,35 +42,25 @@ impl Function {
 
     /// Held while registers that both channels have a part in are changed.
     pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.changing)
     }
 
     /// Stops a transfer that its own bus master does not stop: by a reset of the function or, where it has none, by taking the bus
     /// away from it. False if neither can be done, so that the device may still write to memory.
     pub(super) fn force_stop(&self) -> bool {
-        let name = self.device.name();
-        match self.device.reset() {
-            Ok(()) => {
-                self.generation.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!("{name}: the function was reset because a transfer could not be stopped");
-                true
-            }
-            // Its transfers are stopped then.
-            Err(Error::Unsupported(_)) => self.do_without_dma(),
-            Err(error) => {
-                tracing::warn!("{name}: resetting the function: {error}");
-                self.device.set_bus_master(false).is_ok() && self.do_without_dma()
-            }
+        let stuck = Error::Fatal("a transfer could not be stopped".into());
+        let stopped = stop_function(&*self.device, stuck).map(|()| self.device.set_bus_master(true));
+        if let Ok(Ok(())) = stopped {
+            self.lifetime.begin_reset(self.lifetime.generation(), "its function was reset");
+            return true;
         }
-    }
-
-    fn do_without_dma(&self) -> bool {
-        self.dma.store(false, Ordering::Relaxed);
-        tracing::error!(
-            "{}: a transfer could only be stopped by taking the bus away; data are moved by the processor from now on",
-            self.device.name()
-        );
-        true
+        let silent = !matches!(stopped, Err(Unstopped { quiesced: false, .. }));
+        if silent {
+            self.dma.store(false, Ordering::Relaxed);
+            let name = self.device.name();
+            tracing::error!("{name}: it cannot be trusted with the bus: data are moved by the processor from now on");
+        }
+        silent
     }
 }
 

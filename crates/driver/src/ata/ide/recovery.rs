@@ -129,8 +129,8 @@ impl Channel {
             return self.die(IoError::Gone);
         }
         // A reset of the function may reset the drives by their wire, which takes their transfer modes as a loss of power does.
-        let hard = self.generation != self.function.generation();
-        self.generation = self.function.generation();
+        let hard = self.generation != self.function.lifetime.generation();
+        self.generation = self.function.lifetime.generation();
         if let Err(error) = self.function.chip.enable(&*self.function.device, self.number) {
             tracing::warn!("{}: switching channel {} on: {error}", self.function.device.name(), self.number);
         }
