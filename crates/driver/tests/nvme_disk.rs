@@ -190,7 +190,7 @@ fn four_namespaces_with_different_formats_are_told_apart() {
         let mut queue = disk.open_queue(4).unwrap();
         succeed(&mut *queue, Request::write(1, 0, 1, bench.filled(block as usize, id as u8)).with_fua());
         let mut medium = [0; 1];
-        assert!(bench.handle.peek(id, 0, &mut medium));
+        assert!(bench.handle.peek(id as usize, 0, &mut medium));
         assert_eq!(u32::from(medium[0]), id);
     }
 }

@@ -67,6 +67,7 @@ mod bus;
 mod complaints;
 mod config;
 mod device;
+mod disk;
 mod doorbells;
 pub mod edu;
 pub mod fault;
@@ -86,6 +87,7 @@ mod window;
 
 pub use bus::Bus;
 pub use device::{Platform, SimDevice};
+pub use disk::DiskModel;
 pub use handle::SimHandle;
 pub use iommu::{Blocked, DmaFault, SimIommu};
 pub use model::{BarLayout, Identity, Model, MsixLayout, Timing};

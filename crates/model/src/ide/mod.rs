@@ -37,8 +37,8 @@ pub use shape::Shape;
 use ring3_device::Error;
 
 use super::ata::COMMANDS;
-use super::fault::{self, FaultPlan, Vocabulary};
-use super::{SimDevice, SimHandle};
+use super::fault::Vocabulary;
+use super::{SimDevice, SimHandle, disk};
 use ring3_device::{OpenOptions, Uri};
 
 /// A simulated IDE controller.
@@ -79,8 +79,5 @@ const FAULTS: [&str; 19] = [
 /// and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimIde, Error> {
     let (options, shape) = shape::of_uri(uri)?;
-    let rules = uri.options.get("fault").map(|text| fault::parse(text, &WORDS)).transpose()?;
-    let plan = FaultPlan::default();
-    rules.into_iter().flatten().for_each(|rule| plan.add(rule));
-    SimDevice::new(uri.to_string(), IdeModel::new(shape, plan), &options.platform(asked)?)
+    disk::open((uri, &options, asked), &WORDS, |plan| IdeModel::new(shape, plan))
 }

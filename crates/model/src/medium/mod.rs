@@ -8,7 +8,7 @@ pub(super) use store::Store;
 use cache::Cache;
 
 /// The blocks of a disk.
-pub(super) struct Medium {
+pub struct Medium {
     bytes: u64,
     block_shift: u32,
     store: Store,

@@ -33,8 +33,8 @@ use ring3_device::Error;
 
 use ring3_spec::nvme::opcode::{admin as admin_opcode, nvm};
 
-use super::fault::{self, CommandName, FaultPlan, Queues, Vocabulary};
-use super::{SimDevice, SimHandle};
+use super::fault::{CommandName, Queues, Vocabulary};
+use super::{SimDevice, SimHandle, disk};
 use ring3_device::{OpenOptions, Uri};
 
 /// A simulated NVMe disk.
@@ -91,8 +91,5 @@ const COMMANDS: [CommandName; 15] = [
 /// to become ready), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimNvme, Error> {
     let (options, shape) = shape::of_uri(uri)?;
-    let rules = uri.options.get("fault").map(|text| fault::parse(text, &WORDS)).transpose()?;
-    let plan = FaultPlan::default();
-    rules.into_iter().flatten().for_each(|rule| plan.add(rule));
-    SimDevice::new(uri.to_string(), NvmeModel::new(shape, plan), &options.platform(asked)?)
+    disk::open((uri, &options, asked), &WORDS, |plan| NvmeModel::new(shape, plan))
 }

@@ -9,7 +9,7 @@ use crate::medium::{Medium, Store};
 
 pub(super) struct Namespace {
     pub(super) shape: NamespaceShape,
-    medium: Medium,
+    pub(super) medium: Medium,
     metadata: Option<Store>,
 }
 
@@ -119,16 +119,6 @@ impl Namespace {
 
     pub(super) fn lose_power(&mut self) {
         self.medium.lose_power();
-    }
-
-    /// The medium behind the driver's back; false beyond its end.
-    pub(super) fn peek(&self, at: u64, bytes: &mut [u8]) -> bool {
-        self.medium.peek(at, bytes)
-    }
-
-    /// As [`peek`](Self::peek), for writing.
-    pub(super) fn poke(&mut self, at: u64, bytes: &[u8]) -> bool {
-        self.medium.poke(at, bytes)
     }
 
     /// First byte and length of a transfer.
