@@ -5,6 +5,7 @@
 #   lab/setup.sh tools            QEMU, busybox, mkfs and fsck
 #   lab/setup.sh btrfs            mkfs.btrfs
 #   lab/setup.sh alpha            QEMU's AlphaServer, for its IDE controller (qtest:cmd646-ide)
+#   lab/setup.sh vfio-user        a QEMU with a client of vfio-user, for guests that drive ring3's models
 #   lab/setup.sh fio              a static fio, built from the distribution's source package
 #   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
 #   lab/setup.sh clang            clang 19, which reads kernel drivers for `ring3 split`
@@ -256,6 +257,33 @@ WRAPPER
     say "$(head -n 1 "$cache/setup.log")"
 }
 
+# QEMU has the client since 10.1, and the backports of Debian 13 have that. It brings its C library, so that it runs on Debian 12, too.
+fetch_vfio_user() {
+    asked "$cache/vfio-user" "" "$cache/vfio-user/bin/qemu-system-x86_64" --version || return 0
+    open_apt
+    refresh all.deb
+    say "fetching a QEMU with a client of vfio-user (about 40 MB)"
+    rm -rf "$apt/archives"; mkdir -p "$apt/archives/partial"
+    quietly in_apt all.deb apt-get -y install --download-only -t trixie-backports qemu-system-x86
+    unpack "$cache/vfio-user" "$apt"/archives/*.deb
+    rm -rf "$apt/archives" "$cache/vfio-user.new/usr/share/doc" "$cache/vfio-user.new/usr/share/man" \
+        "$cache/vfio-user.new/usr/share/locale" "$cache/vfio-user.new/var" "$cache/vfio-user.new/etc"
+    mkdir -p "$cache/vfio-user.new/bin"
+    cat >"$cache/vfio-user.new/bin/qemu-system-x86_64" <<'WRAPPER'
+#!/bin/sh
+# QEMU out of the cache, with its own C library.
+top=$(cd "$(dirname "$0")/.." && pwd)
+export QEMU_MODULE_DIR="$top/usr/lib/x86_64-linux-gnu/qemu"
+exec "$top/usr/lib64/ld-linux-x86-64.so.2" --library-path "$top/usr/lib/x86_64-linux-gnu" "$top/usr/bin/qemu-system-x86_64" \
+    -L "$top/usr/share/qemu" -L "$top/usr/share/seabios" "$@"
+WRAPPER
+    chmod 755 "$cache/vfio-user.new/bin/qemu-system-x86_64"
+    "$cache/vfio-user.new/bin/qemu-system-x86_64" --version >"$cache/setup.log" 2>&1 ||
+        { cat "$cache/setup.log" >&2; die "the unpacked QEMU does not start"; }
+    swap_in "$cache/vfio-user"
+    say "$(head -n 1 "$cache/setup.log")"
+}
+
 # A part of its own, so that a cache that has the tools fetches this alone. Its other libraries are those of the tools.
 fetch_btrfs() {
     asked "$cache/btrfs" "" [ "$(find "$cache/btrfs" -name mkfs.btrfs -size +0 2>/dev/null)" ] || return 0
@@ -499,7 +527,7 @@ fetch_source() {
 verify() {
     [ "$writable" = no ] || find "$cache" -maxdepth 1 -type d ! -perm -a+rx -exec chmod a+rx {} +
     for made in initramfs snapshots vmlinux; do [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"; done
-    for part in tools fio btrfs tree alpha clang; do [ ! -d "$cache/$part" ] || "fetch_$part"; done
+    for part in tools fio btrfs tree alpha vfio-user clang; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
     for part in "$cache"/kernels/*/; do [ ! -d "$part" ] || fetch_kernel "$(basename "$part")"; done
     for part in "$cache"/sources/*/; do [ ! -d "$part" ] || fetch_source "$(basename "$part")"; done
     [ ! -e "$cache/python/requirements.lock" ] || fetch_python "$cache/python/requirements.lock"
@@ -522,10 +550,11 @@ if [ "$writable" = yes ]; then
 fi
 [ "${1:-}" != --update ] || { update=yes; shift; }
 case "${1:-all}" in
-    all) need_compiler; fetch_tools; fetch_fio; fetch_btrfs; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha ;;
+    all) need_compiler; fetch_tools; fetch_fio; fetch_btrfs; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha; fetch_vfio_user ;;
     tools) fetch_tools ;;
     btrfs) fetch_btrfs ;;
     alpha) fetch_alpha ;;
+    vfio-user) fetch_vfio_user ;;
     clang) fetch_clang ;;
     python) fetch_python "${2:-$(dirname "$0")/../split/requirements.lock}" ;;
     split) need_compiler; fetch_clang; fetch_source "$default_kernel"; fetch_python "$(dirname "$0")/../split/requirements.lock" ;;
@@ -534,5 +563,5 @@ case "${1:-all}" in
     tree) fetch_tree ;;
     verify) verify ;;
     kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
-    *) sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
