@@ -8,5 +8,7 @@ mod lifetime;
 pub mod nvme;
 mod patience;
 pub mod registry;
+#[cfg(test)]
+mod scattered;
 
 pub use interrupts::Interrupts;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ide::{Bench, PATIENCE, bench, bench_with, bytes, device, finish, reap_all, short, succeed};
 use ring3_class::block::{Completion, Disk, IoError, Queue, Request};
 use ring3_decorator::Fault;
-use ring3_device::dma::{Arena, Dma, Region};
+use ring3_device::dma::{Arena, Dma, Region, Span};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Decorator, Device, Error};
 use ring3_driver::Interrupts;
@@ -261,9 +261,9 @@ fn what_the_bus_master_cannot_reach_is_refused_before_it_is_queued() {
     let bench = bench("");
     let mut queue = bench.queue(4);
     for segment in [(1, 512), (1 << 32, 512), (0x10_0000, 511)] {
-        let segment = ring3_device::dma::Segment { iova: segment.0, len: segment.1 };
-        let data = ring3_class::block::Data::Segments([segment].into_iter().collect());
-        let rejected = queue.submit(Request::read(1, 0, 1, data)).unwrap_err();
+        let elsewhere = Arena::new(Region::new(4096).unwrap(), segment.0);
+        let list = elsewhere.list(&[Span { region: 0, len: segment.1, offset: 0 }]).unwrap();
+        let rejected = queue.submit(Request::read(1, 0, 1, list)).unwrap_err();
         assert_eq!(rejected.error, Some(IoError::Invalid));
     }
     let mut outcome = ide::Outcome::default();

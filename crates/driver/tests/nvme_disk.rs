@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nvme::{bench, bench_with, bytes, device, execute, finish, short, succeed, try_bench};
-use ring3_class::block::{Data, IoError, Request};
-use ring3_device::dma::{Region, Segment};
+use ring3_class::block::{IoError, Request};
+use ring3_device::dma::Region;
 use ring3_device::irq::IrqKind;
 use ring3_device::{Error, OpenOptions};
 use ring3_driver::Interrupts;
@@ -59,7 +59,7 @@ fn a_buffer_that_begins_within_a_page_is_described_rightly() {
     let memory = bench.buffer(64 << 10);
     let pattern: Vec<u8> = (0..32 << 10).map(|i| (i / 7) as u8).collect();
     memory.write(0x204, &pattern).unwrap();
-    let segments = |start| Data::Segments([Segment { iova: memory.iova() + start, len: 32 << 10 }].into_iter().collect());
+    let segments = |start| memory.list(start, 32 << 10);
     assert_eq!(execute(&mut *queue, Request::write(1, 0, 64, segments(0x204))).0, Ok(()));
     assert_eq!(execute(&mut *queue, Request::read(2, 0, 64, segments(0x7c10))).0, Ok(()));
     let mut seen = vec![0; pattern.len()];
@@ -72,8 +72,9 @@ fn segments_with_a_hole_are_invalid_and_come_back() {
     let bench = bench("");
     let mut queue = bench.queue(4);
     let memory = bench.buffer(64 << 10);
-    let pieces = [Segment { iova: memory.iova(), len: 512 }, Segment { iova: memory.iova() + 8192, len: 512 }];
-    let rejected = queue.submit(Request::read(9, 0, 2, Data::Segments(pieces.into_iter().collect()))).unwrap_err();
+    let pieces = [0, 8192].map(|skip| memory.span().part(skip, 512).unwrap());
+    let list = bench.disk().dma().arena().list(&pieces).unwrap();
+    let rejected = queue.submit(Request::read(9, 0, 2, list)).unwrap_err();
     assert_eq!((rejected.error, rejected.request.token), (Some(IoError::Invalid), 9));
     assert_eq!(rejected.request.data.len(), 1024);
 }

@@ -43,14 +43,15 @@ mod tests {
     use super::super::{Data, Null};
     use super::super::{Disk, Request};
     use super::*;
-    use ring3_device::dma::Segment;
+    use ring3_device::dma::{Arena, Region, Span};
 
     fn info() -> Info {
         Null::new(512, 100, 4096).unwrap().info().clone()
     }
 
     fn data(len: u32) -> Data {
-        Data::Segments([Segment { iova: 0, len }].into_iter().collect())
+        let arena = Arena::new(Region::new(4096).unwrap(), 0);
+        arena.list(&[Span { region: 0, len, offset: 0 }]).unwrap().into()
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use ring3_device::dma::{DmaBuffer, Foreign, Piece, Segment};
+use ring3_device::Error;
+use ring3_device::dma::{Arena, DmaBuffer, Foreign, Piece, Segment, SegmentList, Span};
 
 /// The bytes of a request, lent to the device until its completion.
 ///
@@ -15,10 +16,8 @@ pub enum Data {
     None,
     /// A range of the device's arena, from its start.
     Buffer(DmaBuffer),
-    /// Device addresses whose memory is kept by the submitter: a list of pieces, in order.
-    Segments(List<Segment>),
-    /// As [`Segments`](Self::Segments), of memory that others use, too.
-    Part(Box<Part>),
+    /// Ranges of arenas, or of what is mapped, in order: device addresses that only the device layer makes.
+    Segments(Box<SegmentList>),
     /// Pieces of memory outside of the arena. A [`Splitter`](super::Splitter) maps or copies them; drivers refuse them.
     Foreign(List<Piece>),
 }
@@ -40,19 +39,6 @@ impl<T> FromIterator<T> for List<T> {
     }
 }
 
-/// Pieces of memory that others use, too, and what keeps it until the last of them is done.
-pub struct Part {
-    segments: Box<[Segment]>,
-    #[allow(dead_code, reason = "held, never looked at")]
-    owner: Arc<dyn Send + Sync>,
-}
-
-impl std::fmt::Debug for Part {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.segments.fmt(f)
-    }
-}
-
 impl From<DmaBuffer> for Data {
     fn from(buffer: DmaBuffer) -> Self {
         Self::Buffer(buffer)
@@ -71,10 +57,48 @@ impl From<Piece> for Data {
     }
 }
 
+impl From<SegmentList> for Data {
+    fn from(list: SegmentList) -> Self {
+        Self::Segments(Box::new(list))
+    }
+}
+
 impl Data {
-    /// Device addresses of memory that `owner` keeps.
-    pub fn part(segments: Box<[Segment]>, owner: Arc<dyn Send + Sync>) -> Self {
-        Self::Part(Box::new(Part { segments, owner }))
+    /// Bytes `skip..skip + len` of it, which the part keeps; nothing of foreign memory.
+    pub fn part(self: &Arc<Self>, skip: usize, len: usize) -> Self {
+        let list = match &**self {
+            Self::None | Self::Foreign(_) => return Self::None,
+            Self::Buffer(buffer) => buffer.list(skip, len),
+            Self::Segments(list) => list.window(skip, len),
+        };
+        list.keeping(self.clone()).into()
+    }
+
+    /// The names of its bytes in their arena, by which the next process [claims](Self::claim) them while the device still has them. `None` of
+    /// memory beside an arena, which no other process can find.
+    pub fn spans(&self) -> Option<Vec<Span>> {
+        match self {
+            Self::None => Some(Vec::new()),
+            Self::Buffer(buffer) => Some(vec![buffer.span()]),
+            Self::Segments(list) => list.spans(),
+            Self::Foreign(_) => None,
+        }
+    }
+
+    /// The data whose [`spans`](Self::spans) these were before its arena was [adopted](Arena::adopt): a buffer that was saved becomes one again.
+    /// Parts of buffers become a list; the buffers stay to be claimed by whoever owns them. [`Error::Invalid`] for what was not taken then, or
+    /// is claimed already.
+    pub fn claim(arena: &Arena, spans: &[Span]) -> Result<Self, Error> {
+        let unclaimed = arena.unclaimed();
+        match spans {
+            [] => Ok(Self::None),
+            [whole] if unclaimed.iter().any(|(range, _)| range == whole) => arena.claim(*whole).map(Self::Buffer),
+            parts => {
+                let stray = parts.iter().find(|part| !unclaimed.iter().any(|(range, _)| range.contains(**part)));
+                let list = arena.list(parts).filter(|_| stray.is_none());
+                list.map(Self::from).ok_or_else(|| Error::Invalid(format!("{parts:?} are no parts of ranges that were saved")))
+            }
+        }
     }
 
     /// Bytes that it can hold.
@@ -83,8 +107,7 @@ impl Data {
         match self {
             Self::None => 0,
             Self::Buffer(buffer) => buffer.len(),
-            Self::Segments(segments) => total(segments),
-            Self::Part(part) => total(&part.segments),
+            Self::Segments(list) => list.bytes(),
             Self::Foreign(pieces) => pieces.iter().map(|piece| piece.len).sum(),
         }
     }
@@ -99,21 +122,8 @@ impl Data {
         match self {
             Self::None | Self::Foreign(_) => Segments { first: None, rest: &[], left: 0 },
             Self::Buffer(buffer) => Segments { first: Some(buffer.segment(len)), rest: &[], left: len },
-            Self::Segments(segments) => Segments { first: None, rest: segments, left: len },
-            Self::Part(part) => Segments { first: None, rest: &part.segments, left: len },
+            Self::Segments(list) => Segments { first: None, rest: list, left: len },
         }
-    }
-
-    /// The device addresses of bytes `skip..skip + len`.
-    pub fn window(&self, skip: usize, len: usize) -> Box<[Segment]> {
-        let (all, mut skip) = (self.segments(skip + len), skip as u64);
-        let cut = |segment: Segment| {
-            let gone = skip.min(segment.len.into());
-            skip -= gone;
-            let len = segment.len - gone as u32;
-            (len > 0).then_some(Segment { iova: segment.iova + gone, len })
-        };
-        all.filter_map(cut).collect()
     }
 
     /// The buffer, if it is one.
@@ -130,10 +140,6 @@ impl Data {
     fn discard<T>(self) -> Option<T> {
         None
     }
-}
-
-fn total(segments: &[Segment]) -> usize {
-    segments.iter().map(|segment| segment.len as usize).sum()
 }
 
 /// Device addresses of a request, in order; made by [`Data::segments`].
@@ -170,25 +176,76 @@ impl Iterator for Segments<'_> {
 mod tests {
     use super::*;
 
+    use ring3_device::dma::Region;
+
+    const IOVA: u64 = 0x1000;
+
+    fn span(offset: u64, len: u32) -> Span {
+        Span { region: 0, len, offset }
+    }
+
+    fn arena() -> Arena {
+        Arena::new(Region::new(1 << 16).unwrap(), IOVA)
+    }
+
     #[test]
     fn segments_end_where_the_request_ends() {
-        let data =
-            Data::Segments([Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 4096 }].into_iter().collect());
+        let data = Data::from(arena().list(&[span(0, 512), span(0x8000, 4096)]).unwrap());
         let pieces: Vec<_> = data.segments(1024).collect();
         assert_eq!(pieces, [Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 512 }]);
     }
 
     #[test]
-    fn a_window_starts_and_ends_within_segments() {
-        let data =
-            Data::Segments([Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 4096 }].into_iter().collect());
-        let pieces = data.window(256, 512);
-        assert_eq!(*pieces, [Segment { iova: 0x1100, len: 256 }, Segment { iova: 0x9000, len: 256 }]);
-        assert_eq!(*data.window(1024, 512), [Segment { iova: 0x9200, len: 512 }]);
+    fn data_without_bytes_has_no_segments() {
+        assert_eq!(Data::None.segments(4096).next(), None);
     }
 
     #[test]
-    fn data_without_bytes_has_no_segments() {
-        assert_eq!(Data::None.segments(4096).next(), None);
+    fn a_part_keeps_the_whole() {
+        let arena = arena();
+        let free = arena.free_bytes();
+        let whole = Arc::new(Data::from(arena.alloc_pages(8192).unwrap()));
+        let part = whole.part(4096, 4096);
+        assert_eq!(part.spans(), Some(vec![whole.spans().unwrap()[0].part(4096, 4096).unwrap()]));
+        drop(whole);
+        assert_eq!(arena.free_bytes(), free - 8192);
+        drop(part);
+        assert_eq!(arena.free_bytes(), free);
+    }
+
+    #[test]
+    fn foreign_memory_has_no_spans() {
+        assert_eq!(Data::from(Foreign::from(vec![0; 512])).spans(), None);
+    }
+
+    /// The same arena in another process, with what was taken of it.
+    fn adopted(arena: &Arena) -> Arena {
+        let regions = arena.regions().map(|placed| placed.region.clone()).collect();
+        Arena::adopt(regions, &arena.save()).unwrap()
+    }
+
+    #[test]
+    fn data_that_was_saved_is_claimed_by_its_spans_once() {
+        let before = arena();
+        let data = Data::from(before.alloc_pages(4096).unwrap());
+        let (spans, arena) = (data.spans().unwrap(), adopted(&before));
+        let claimed = Data::claim(&arena, &spans).unwrap();
+        assert!(matches!(claimed, Data::Buffer(_)));
+        assert_eq!(claimed.spans(), Some(spans.clone()));
+        assert!(Data::claim(&arena, &spans).is_err());
+        assert!(matches!(Data::claim(&arena, &[]), Ok(Data::None)));
+    }
+
+    #[test]
+    fn parts_are_claimed_of_what_was_saved_and_of_nothing_else() {
+        let before = arena();
+        let whole = Arc::new(Data::from(before.alloc_pages(8192).unwrap()));
+        let (parts, arena) = (whole.part(512, 1024).spans().unwrap(), adopted(&before));
+        let claimed = Data::claim(&arena, &parts).unwrap();
+        assert_eq!((claimed.spans(), arena.unclaimed().len()), (Some(parts), 1));
+        let Span { offset, .. } = whole.spans().unwrap()[0];
+        for stray in [span(offset + 8191, 2), span(offset + 8192, 512), span(1 << 40, 512)] {
+            assert!(Data::claim(&arena, &[stray]).is_err(), "{stray:?}");
+        }
     }
 }

@@ -27,7 +27,7 @@ mod request;
 mod slots;
 mod splitter;
 
-pub use data::{Data, List, Part, Segments};
+pub use data::{Data, List, Segments};
 pub use error::IoError;
 pub use info::{Discard, Info};
 pub use null::Null;

@@ -127,7 +127,7 @@ impl Medium {
     }
 
     fn transfer(&self, info: &Info, request: &Request, mut medium: &mut [u8]) -> Result<(), IoError> {
-        if !info.segments.allow(&request.data.window(0, medium.len())) {
+        if !info.segments.allow(&request.data.segments(medium.len()).collect::<Vec<_>>()) {
             return Err(IoError::Invalid);
         }
         for segment in request.data.segments(medium.len()) {

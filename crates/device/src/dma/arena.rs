@@ -11,6 +11,8 @@ use crate::Error;
 pub const MAX_REGIONS: usize = 32;
 
 /// Memory that the device reaches at all times: regions, in each of which device address = `iova` + offset. Cloning makes another handle.
+/// Whoever makes one says where the device has the regions, and has mapped them there: a backend does, or the owner of a device for a
+/// client, with the client's regions alone.
 ///
 /// Allocation takes a lock and is for start-up; what a request needs is allocated before the first request. Finding a [`Span`] or an
 /// address takes none.

@@ -67,6 +67,10 @@ impl DmaBuffer {
         self
     }
 
+    pub(super) fn arena(&self) -> &Arena {
+        &self.0.arena
+    }
+
     /// Its name in the arena; empty once it is abandoned.
     pub fn span(&self) -> Span {
         self.0.arena.span(self.iova(), self.len()).unwrap_or(Span { region: 0, len: 0, offset: 0 })

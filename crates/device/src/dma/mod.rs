@@ -4,6 +4,7 @@
 //! A [`Region`] is a shared file or a part of one, mapped here once and handed by descriptor to whoever must see it too; any number of
 //! devices may map its [`Pages`]. An [`Arena`] is the memory of one device: regions that are mapped through its IOMMU before they are needed,
 //! so that virtual to device address is one addition. A [`DmaBuffer`] is an owned range of the arena, a [`Span`] a name for one.
+//! A [`SegmentList`] is what a driver is told: addresses that this layer alone can make, of spans that it has checked or of what it has mapped.
 //! [`Dma`] ties an arena to the device's [`Iommu`] and lets it grow. [`Foreign`] memory is what was not made for the device;
 //! [`Streams`] lend pieces of it to a device, mapped or copied.
 //!
@@ -18,6 +19,7 @@ mod extents;
 mod fixed;
 mod foreign;
 mod ledger;
+mod list;
 mod mapping;
 mod pages;
 mod reach;
@@ -35,6 +37,7 @@ pub use arena::{Arena, MAX_REGIONS, Placed};
 pub use buffer::DmaBuffer;
 pub use fixed::Fixed;
 pub use foreign::Foreign;
+pub use list::SegmentList;
 pub use mapping::Mapping;
 pub use pages::Pages;
 pub use region::{HUGE_PAGE, Region};
@@ -42,7 +45,7 @@ pub use saved::{SavedArena, SavedRange, SavedRegion};
 pub use segment::{Segment, SegmentRules};
 pub use share::admit;
 pub use span::Span;
-pub use streams::{CacheLimits, Direction, Mappings, Mode, Piece, Stream, StreamLimits, StreamStats, Streams, Transfer};
+pub use streams::{CacheLimits, Direction, Mode, Piece, Stream, StreamLimits, StreamStats, Streams, Transfer};
 
 use crate::Error;
 use extents::Extents;

@@ -49,10 +49,17 @@ impl Span {
         (skip.checked_add(len)? <= self.len).then(|| Self { len, offset: self.offset.wrapping_add(skip.into()), ..self })
     }
 
-    /// Where it is for a device that has the region of `bytes` bytes at `iova`; `None` if it is empty or reaches beyond the region.
+    /// Whether all of `other` is in it.
+    pub fn contains(self, other: Self) -> bool {
+        let end = |span: Self| u128::from(span.offset) + u128::from(span.len);
+        self.region == other.region && self.offset <= other.offset && end(other) <= end(self)
+    }
+
+    /// Where it is for a device that has the region of `bytes` bytes at `iova`; `None` if it is empty or reaches beyond the region or the last address.
     #[inline]
     pub(super) fn within(self, bytes: u64, iova: u64) -> Option<Segment> {
         let inside = self.len > 0 && self.offset <= bytes && u64::from(self.len) <= bytes - self.offset;
-        inside.then(|| Segment { iova: iova + self.offset, len: self.len })
+        let iova = iova.checked_add(self.offset)?;
+        (inside && iova.checked_add(self.len.into()).is_some()).then_some(Segment { iova, len: self.len })
     }
 }

@@ -11,12 +11,10 @@
 
 mod cache;
 
-use std::sync::Arc;
-
 use cache::Cache;
 pub use cache::CacheLimits;
 
-use super::{Dma, DmaBuffer, Foreign, Mapping, Segment, SegmentRules};
+use super::{Dma, DmaBuffer, Foreign, SegmentList, SegmentRules};
 use crate::Error;
 
 /// A range of foreign memory.
@@ -138,24 +136,10 @@ pub struct StreamStats {
 /// A transfer in the device's hands: lend its segments, then call [`Streams::end`].
 #[derive(Debug)]
 pub enum Stream {
-    /// The device reaches the memory itself.
-    Mapped {
-        /// Where, in order.
-        segments: Box<[Segment]>,
-        /// What keeps it mapped.
-        mappings: Mappings,
-    },
+    /// The device reaches the memory itself, which the list keeps mapped; the cache does not evict it meanwhile.
+    Mapped(SegmentList),
     /// The bytes are copied through this buffer, from its start.
     Copied(DmaBuffer),
-}
-
-/// Keeps the mappings of a transfer; the cache does not evict them meanwhile.
-pub struct Mappings(#[allow(dead_code, reason = "held, never looked at")] Vec<Arc<Mapping>>);
-
-impl std::fmt::Debug for Mappings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} mappings", self.0.len())
-    }
 }
 
 /// The way of one queue to foreign memory.
@@ -230,25 +214,20 @@ impl Streams {
 
     /// The transfer in the device's addresses, or `None` if it must be copied; counts which, and why.
     fn map(&mut self, transfer: Transfer<'_>) -> Option<Stream> {
-        let (mut segments, mut mappings) = (Vec::<Segment>::new(), Vec::new());
+        let mut list = SegmentList::default();
         for (memory, offset, len) in transfer.parts() {
             let Some(mapping) = self.cache.get(&self.dma, memory) else {
                 self.stats.unmappable += 1;
                 return None;
             };
-            let (iova, len) = (mapping.iova() + offset as u64, len as u32);
-            match segments.last_mut() {
-                Some(last) if last.iova + u64::from(last.len) == iova => last.len += len,
-                _ => segments.push(Segment { iova, len }),
-            }
-            mappings.push(mapping);
+            list.push_mapped(mapping.iova() + offset as u64, len as u32, mapping);
         }
-        if !self.limits.rules.allow(&segments) {
+        if !self.limits.rules.allow(&list) {
             self.stats.misfits += 1;
             return None;
         }
-        (self.stats.mapped, self.stats.segments) = (self.stats.mapped + 1, self.stats.segments + segments.len() as u64);
-        Some(Stream::Mapped { segments: segments.into(), mappings: Mappings(mappings) })
+        (self.stats.mapped, self.stats.segments) = (self.stats.mapped + 1, self.stats.segments + list.len() as u64);
+        Some(Stream::Mapped(list))
     }
 }
 

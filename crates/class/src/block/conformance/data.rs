@@ -1,6 +1,6 @@
 //! Bytes go where they belong and nowhere else.
 
-use ring3_device::dma::{DmaBuffer, Segment};
+use ring3_device::dma::DmaBuffer;
 
 use super::super::{Data, IoError, Operation, Queue, Request};
 use super::Check;
@@ -84,8 +84,10 @@ fn neighbours(subject: &Subject<'_>) -> Step {
 
 /// Writes from the segments of one buffer and reads into those of another.
 fn by_segments(subject: &Subject<'_>, buffer: DmaBuffer, list: &[(usize, usize)], blocks: u32) -> Step {
-    let segments = |buffer: &DmaBuffer| -> Data {
-        Data::Segments(list.iter().map(|&(at, len)| Segment { iova: buffer.iova() + at as u64, len: len as u32 }).collect())
+    let segments = |buffer: &DmaBuffer| -> Step<Data> {
+        let spans: Option<Vec<_>> = list.iter().map(|&(at, len)| buffer.span().part(at as u32, len as u32)).collect();
+        let list = spans.and_then(|spans| subject.disk.dma().arena().list(&spans));
+        list.map(Data::from).ok_or_else(|| String::from("a buffer of the disk's arena does not lie there").into())
     };
     let (mut queue, generation, lba) =
         (subject.queue(1)?, subject.generation(), 5.min(subject.info().blocks - u64::from(blocks)));
@@ -96,10 +98,10 @@ fn by_segments(subject: &Subject<'_>, buffer: DmaBuffer, list: &[(usize, usize)]
         buffer.write(at, piece)?;
         rest = tail;
     }
-    subject.succeed(&mut *queue, Request::write(1, lba, blocks, segments(&buffer)))?;
+    subject.succeed(&mut *queue, Request::write(1, lba, blocks, segments(&buffer)?))?;
     subject.verify(&mut *queue, lba, blocks, generation)?;
     buffer.fill(0xa5);
-    subject.succeed(&mut *queue, Request::read(2, lba, blocks, segments(&buffer)))?;
+    subject.succeed(&mut *queue, Request::read(2, lba, blocks, segments(&buffer)?))?;
     let (mut all, mut found) = (vec![0; buffer.len()], Vec::new());
     buffer.read(0, &mut all)?;
     for &(at, len) in list {

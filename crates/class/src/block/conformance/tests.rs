@@ -1,6 +1,6 @@
 //! The suite passes a disk that is right, and names what is wrong with one that is not.
 
-use ring3_device::dma::Dma;
+use ring3_device::dma::{Dma, Span};
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error};
 
@@ -67,12 +67,14 @@ impl Disk for Faulty {
     }
     fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
         let depth = if self.fault == Fault::NeverFull { depth * 4 } else { depth };
-        Ok(Box::new(FaultyQueue { inner: self.disk.open_queue(depth)?, fault: self.fault, seen: 0, again: None }))
+        let (inner, dma) = (self.disk.open_queue(depth)?, self.disk.dma().clone());
+        Ok(Box::new(FaultyQueue { inner, dma, fault: self.fault, seen: 0, again: None }))
     }
 }
 
 struct FaultyQueue {
     inner: Box<dyn Queue>,
+    dma: Dma,
     fault: Fault,
     seen: u64,
     again: Option<Completion>,
@@ -118,10 +120,10 @@ impl Queue for FaultyQueue {
             (Fault::ReadsTooMuch, Operation::Read) if request.blocks == 3 => {
                 // The device is told of more memory than the request has.
                 if let Data::Buffer(buffer) = &request.data {
-                    let (mut segment, block_size) = (buffer.segment(usize::MAX), self.info().block_size);
-                    segment.len = 4 * block_size;
-                    let longer = Request::read(1 << 40, 0, 4, Data::Segments([segment].into_iter().collect()));
-                    let _ = self.inner.submit(longer);
+                    let longer = Span { len: 4 * self.info().block_size, ..buffer.span() };
+                    if let Some(longer) = self.dma.arena().list(&[longer]) {
+                        let _ = self.inner.submit(Request::read(1 << 40, 0, 4, longer));
+                    }
                 }
             }
             (Fault::AcceptsNoBlocks, _) if request.blocks == 0 => request = Request::flush(request.token),

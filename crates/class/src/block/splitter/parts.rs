@@ -158,11 +158,11 @@ impl Parent {
             return Ok(Data::None);
         }
         let Data::Foreign(pieces) = &*self.data else {
-            return Ok(Data::part(self.data.window(skip, len), self.data.clone()));
+            return Ok(self.data.part(skip, len));
         };
         let streams = streams.ok_or_else(|| Error::Unsupported("foreign memory".into()))?;
         Ok(match streams.begin(self.transfer(pieces, skip, len))? {
-            Stream::Mapped { segments, mappings } => Data::part(segments, Arc::new((mappings, self.data.clone()))),
+            Stream::Mapped(list) => list.keeping(self.data.clone()).into(),
             Stream::Copied(buffer) => Data::Buffer(buffer),
         })
     }

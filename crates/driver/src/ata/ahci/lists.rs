@@ -250,6 +250,7 @@ fn frame_words(command: &Command) -> [u64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scattered::scattered;
     use proptest::prelude::*;
     use ring3_device::dma;
     use ring3_spec::ata::{TaskFile, device, opcode};
@@ -265,10 +266,6 @@ mod tests {
     fn read() -> Command {
         let task = TaskFile { command: opcode::READ_DMA_EXT, count: 8, device: device::LBA, ext: true, ..TaskFile::default() };
         Command { task, protocol: Protocol::DmaIn }
-    }
-
-    fn segments(pieces: &[(u64, u32)]) -> Data {
-        Data::Segments(pieces.iter().map(|&(iova, len)| Segment { iova, len }).collect())
     }
 
     /// The regions that the controller finds through the header of `slot`.
@@ -292,37 +289,36 @@ mod tests {
     #[test]
     fn odd_addresses_and_lengths_are_refused() {
         for pieces in [&[(0x8001, 512)][..], &[(0x8000, 511), (0x9000, 513)]] {
-            let len = segments(pieces).len();
-            assert_eq!(lists().write(0, &read(), &segments(pieces), len), Err(IoError::Invalid));
+            let len = scattered(pieces).len();
+            assert_eq!(lists().write(0, &read(), &scattered(pieces), len), Err(IoError::Invalid));
         }
     }
 
     #[test]
     fn data_that_are_too_short_are_refused() {
-        assert_eq!(lists().write(0, &read(), &segments(&[(0x8000, 512)]), 1024), Err(IoError::Invalid));
+        assert_eq!(lists().write(0, &read(), &scattered(&[(0x8000, 512)]), 1024), Err(IoError::Invalid));
         assert_eq!(lists().write(0, &read(), &Data::None, 512), Err(IoError::Invalid));
     }
 
     #[test]
     fn addresses_that_the_controller_cannot_reach_are_refused() {
         let lists = Lists::new(&arena(), 1, 1 << 32).unwrap();
-        assert_eq!(lists.write(0, &read(), &segments(&[((1 << 32) - 512, 512)]), 512), Ok(()));
-        assert_eq!(lists.write(0, &read(), &segments(&[((1 << 32) - 510, 512)]), 512), Err(IoError::Invalid));
-        assert_eq!(lists.write(0, &read(), &segments(&[(u64::MAX - 1, 512)]), 512), Err(IoError::Invalid));
+        assert_eq!(lists.write(0, &read(), &scattered(&[((1 << 32) - 512, 512)]), 512), Ok(()));
+        assert_eq!(lists.write(0, &read(), &scattered(&[((1 << 32) - 510, 512)]), 512), Err(IoError::Invalid));
     }
 
     #[test]
     fn more_pieces_than_a_table_holds_are_refused() {
         let pieces: Vec<_> = (0..MAX_REGIONS as u64 + 1).map(|i| (i << 12, 512)).collect();
-        assert_eq!(lists().write(0, &read(), &segments(&pieces), pieces.len() * 512), Err(IoError::Invalid));
+        assert_eq!(lists().write(0, &read(), &scattered(&pieces), pieces.len() * 512), Err(IoError::Invalid));
         let fits = &pieces[..MAX_REGIONS];
-        assert_eq!(lists().write(0, &read(), &segments(fits), fits.len() * 512), Ok(()));
+        assert_eq!(lists().write(0, &read(), &scattered(fits), fits.len() * 512), Ok(()));
     }
 
     #[test]
     fn the_drivers_own_command_leaves_the_request_in_its_slot_alone() {
         let lists = lists();
-        lists.write(0, &read(), &segments(&[(0x8000, 512)]), 512).unwrap();
+        lists.write(0, &read(), &scattered(&[(0x8000, 512)]), 512).unwrap();
         let before = lists.write_own(&read()).unwrap();
         assert_ne!(lists.page.load(1), lists.table(0));
         lists.restore(before);
@@ -368,7 +364,7 @@ mod tests {
         #[test]
         fn what_the_controller_reads_is_what_was_meant(lens in prop::collection::vec(1u32..2048, 1..40), cut in 0usize..4096) {
             let pieces: Vec<_> = lens.iter().enumerate().map(|(i, &len)| ((i as u64) << 20 | 2, len * 2)).collect();
-            let (data, lists) = (segments(&pieces), lists());
+            let (data, lists) = (scattered(&pieces), lists());
             let len = (data.len() - cut.min(data.len() - 2)) & !1;
             lists.write(2, &read(), &data, len).unwrap();
             let expected: Vec<_> = data.segments(len).map(|s| Region::new(s.iova, s.len).unwrap()).collect();

@@ -96,15 +96,12 @@ fn regions(segments: impl Iterator<Item = Segment>) -> impl Iterator<Item = Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scattered::scattered;
     use proptest::prelude::*;
     use ring3_device::dma::Region;
 
     fn arena() -> Arena {
         Arena::new(Region::new(1 << 20).unwrap(), 0x1000)
-    }
-
-    fn segments(pieces: &[(u64, u32)]) -> Data {
-        Data::Segments(pieces.iter().map(|&(iova, len)| Segment { iova, len }).collect())
     }
 
     fn read_back(table: &Table) -> Vec<(u64, u32)> {
@@ -117,7 +114,7 @@ mod tests {
     #[test]
     fn a_buffer_across_64_kib_is_two_regions() {
         let table = Table::new(&arena()).unwrap();
-        assert!(table.describe(&segments(&[(0xf000, 0x2000)]), 0x2000).is_some());
+        assert!(table.describe(&scattered(&[(0xf000, 0x2000)]), 0x2000).is_some());
         assert_eq!(read_back(&table), [(0xf000, 0x1000), (0x1_0000, 0x1000)]);
     }
 
@@ -131,11 +128,11 @@ mod tests {
     #[test]
     fn what_the_bus_master_cannot_reach_does_not_fit() {
         let table = Table::new(&arena()).unwrap();
-        for (iova, len) in [(0x1001, 512), (0x1000, 513), (1 << 32, 512), (u64::MAX - 511, 512), ((1 << 32) - 512, 1024)] {
-            let data = segments(&[(iova, len)]);
+        for (iova, len) in [(0x1001, 512), (0x1000, 513), (1 << 32, 512), ((1 << 32) - 512, 1024)] {
+            let data = scattered(&[(iova, len)]);
             assert!(!fits(&data, len as usize) && table.describe(&data, len as usize).is_none(), "{iova:#x} {len}");
         }
-        assert!(!fits(&segments(&[(0x1000, 512)]), 1024));
+        assert!(!fits(&scattered(&[(0x1000, 512)]), 1024));
         assert!(!fits(&Data::None, 512));
     }
 
@@ -144,8 +141,8 @@ mod tests {
         let each = 2048;
         let pieces: Vec<_> = (0..u64::from(RULES.max)).map(|i| ((i + 1) * 0x1_0000 - 2, each)).collect();
         let len = pieces.len() * each as usize;
-        assert!(fits(&segments(&pieces), len));
-        assert!(Table::new(&arena()).unwrap().describe(&segments(&pieces), len).is_some());
+        assert!(fits(&scattered(&pieces), len));
+        assert!(Table::new(&arena()).unwrap().describe(&scattered(&pieces), len).is_some());
     }
 
     proptest! {
@@ -154,7 +151,7 @@ mod tests {
             pieces in prop::collection::vec((0u64..0x7fff_0000, 1u32..100_000), 1..20), cut in 0usize..1000
         ) {
             let pieces: Vec<_> = pieces.into_iter().map(|(iova, len)| (iova * 2, len * 2)).collect();
-            let data = segments(&pieces);
+            let data = scattered(&pieces);
             let len = data.len() - (cut * 2).min(data.len() - 2);
             let table = Table::new(&arena()).unwrap();
             prop_assert!(fits(&data, len) && table.describe(&data, len).is_some());

@@ -1,0 +1,171 @@
+//! The bytes of a transfer, as a device is told of them.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::{Arena, DmaBuffer, Segment, Span};
+
+/// Device addresses of the bytes of one transfer, in order, and what keeps the bytes there.
+///
+/// A driver believes it, because nobody else can make one: not of numbers, but of [`Span`]s that an arena has checked, of a buffer, or of
+/// mappings ([`Streams`](super::Streams)). Who submits for a client asks an arena that has the client's regions and no others.
+/// ```
+/// # use ring3_device::dma::{Arena, Region, Span};
+/// # fn main() -> Result<(), ring3_device::Error> {
+/// let arena = Arena::new(Region::new(1 << 16)?, 0x10_0000);
+/// let list = arena.list(&[Span { region: 0, len: 512, offset: 0x2000 }]).expect("within its region");
+/// assert_eq!(list[0].iova, 0x10_2000);
+/// assert!(arena.list(&[Span { region: 0, len: 512, offset: 1 << 16 }]).is_none());
+/// # Ok(())
+/// # }
+/// ```
+/// ```compile_fail
+/// # use ring3_device::dma::{Segment, SegmentList};
+/// let aimed = SegmentList { segments: vec![Segment { iova: 0x1000, len: 4096 }], arena: None, owners: Vec::new() };
+/// ```
+#[derive(Default)]
+pub struct SegmentList {
+    segments: Vec<Segment>,
+    /// Whose spans they are; `None` of memory beside an arena.
+    arena: Option<Arena>,
+    /// Held, never looked at.
+    owners: Vec<Arc<dyn Send + Sync>>,
+}
+
+impl SegmentList {
+    /// The same, keeping `owner` until the last list made of this one is gone.
+    pub fn keeping(mut self, owner: Arc<dyn Send + Sync>) -> Self {
+        self.owners.push(owner);
+        self
+    }
+
+    /// Bytes `skip..skip + len` of it, or as many of these as it has.
+    pub fn window(&self, skip: usize, len: usize) -> Self {
+        let (mut skip, mut left) = (skip as u64, len as u64);
+        let cut = |segment: &Segment| {
+            let gone = skip.min(segment.len.into());
+            let len = (u64::from(segment.len) - gone).min(left);
+            (skip, left) = (skip - gone, left - len);
+            (len > 0).then_some(Segment { iova: segment.iova + gone, len: len as u32 })
+        };
+        let segments = self.segments.iter().filter_map(cut).collect();
+        Self { segments, arena: self.arena.clone(), owners: self.owners.clone() }
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        self.segments.iter().map(|segment| segment.len as usize).sum()
+    }
+
+    /// The names of its segments in their arena; `None` of memory beside an arena, which no other process can find.
+    pub fn spans(&self) -> Option<Vec<Span>> {
+        let arena = self.arena.as_ref()?;
+        self.segments.iter().map(|segment| arena.span(segment.iova, segment.len as usize)).collect()
+    }
+
+    /// Appends memory that `owner` keeps mapped at `iova`.
+    pub(super) fn push_mapped(&mut self, iova: u64, len: u32, owner: Arc<dyn Send + Sync>) {
+        match self.segments.last_mut() {
+            Some(last) if last.iova + u64::from(last.len) == iova => last.len += len,
+            _ => self.segments.push(Segment { iova, len }),
+        }
+        self.owners.push(owner);
+    }
+}
+
+impl Arena {
+    /// The bytes of `spans`, in order; `None` unless each lies in one of the arena's regions. The caller sees to it that they are lent, by
+    /// [`SegmentList::keeping`] what owns them: a range that was given back is somebody else's soon.
+    pub fn list(&self, spans: &[Span]) -> Option<SegmentList> {
+        let segments = spans.iter().map(|&span| self.segment(span)).collect::<Option<_>>()?;
+        Some(SegmentList { segments, arena: Some(self.clone()), owners: Vec::new() })
+    }
+}
+
+impl DmaBuffer {
+    /// Bytes `skip..skip + len` of it, or as many of these as it has. Lent as by [`Arena::list`].
+    pub fn list(&self, skip: usize, len: usize) -> SegmentList {
+        let whole =
+            SegmentList { segments: vec![self.segment(usize::MAX)], arena: Some(self.arena().clone()), owners: Vec::new() };
+        whole.window(skip, len)
+    }
+}
+
+impl Deref for SegmentList {
+    type Target = [Segment];
+    fn deref(&self) -> &[Segment] {
+        &self.segments
+    }
+}
+
+impl std::fmt::Debug for SegmentList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.segments.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Region;
+    use super::*;
+
+    fn span(region: u32, offset: u64, len: u32) -> Span {
+        Span { region, len, offset }
+    }
+
+    /// A device's arena of a region for the driver and one for a client, and the client's view of it.
+    fn driver_and_client() -> (Arena, Arena) {
+        let (arena, client) = (Arena::new(Region::new(8192).unwrap(), 0x1000), Arc::new(Region::new(8192).unwrap()));
+        let placed = super::super::Placed { region: client.clone(), iova: 0x3000 };
+        assert!(arena.add(placed, 0, 8192));
+        (arena, Arena::new(client, 0x3000))
+    }
+
+    #[test]
+    fn a_client_names_bytes_of_its_own_regions_and_no_others() {
+        let (device, client) = driver_and_client();
+        assert_eq!(client.list(&[span(0, 4096, 512)]).unwrap()[..], device.list(&[span(1, 4096, 512)]).unwrap()[..]);
+        // What the device has beside it, before and behind, has no name in the client's arena.
+        for wrong in [span(1, 0, 512), span(0, 8192, 1), span(0, 8191, 2), span(0, 0u64.wrapping_sub(0x2000), 512), span(0, 0, 0)]
+        {
+            assert!(client.list(&[span(0, 0, 512), wrong]).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_window_starts_and_ends_within_segments_and_has_their_names() {
+        let (arena, _) = driver_and_client();
+        let list = arena.list(&[span(0, 512, 512), span(1, 0, 4096)]).unwrap();
+        assert_eq!(list.bytes(), 4608);
+        assert_eq!(list.window(256, 512).spans().unwrap(), [span(0, 768, 256), span(1, 0, 256)]);
+        assert_eq!(list.window(1024, 512).spans().unwrap(), [span(1, 512, 512)]);
+        assert_eq!(list.window(4600, 512).bytes(), 8);
+    }
+
+    #[test]
+    fn a_list_of_a_buffer_ends_with_the_buffer() {
+        let (arena, _) = driver_and_client();
+        let buffer = arena.alloc(1024, 1).unwrap();
+        assert_eq!(buffer.list(512, usize::MAX).spans(), Some(vec![buffer.span().part(512, 512).unwrap()]));
+        assert!(buffer.list(1024, 1).is_empty());
+    }
+
+    #[test]
+    fn a_list_keeps_its_owner_until_the_last_list_made_of_it_is_gone() {
+        let (arena, _) = driver_and_client();
+        let owner = Arc::new(());
+        let list = arena.list(&[span(0, 0, 512)]).unwrap().keeping(owner.clone());
+        let window = list.window(0, 16);
+        drop(list);
+        assert_eq!(Arc::strong_count(&owner), 2);
+        drop(window);
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+
+    #[test]
+    fn no_list_reaches_beyond_the_last_device_address() {
+        let arena = Arena::new(Region::new(8192).unwrap(), u64::MAX - 4095);
+        assert!(arena.list(&[span(0, 0, 4095)]).is_some());
+        assert!([span(0, 0, 8192), span(0, 4096, 1)].iter().all(|&wraps| arena.list(&[wraps]).is_none()));
+    }
+}
