@@ -2,9 +2,9 @@
 //!
 //! It is not compressed: unpacking under emulation costs more than reading.
 
+use crate::archive::Writer;
 use crate::cache::{Cache, Fingerprint};
 use crate::closure;
-use crate::cpio::Writer;
 use crate::error::{Doing, Error};
 use crate::setup::PREPARE;
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! The part of the root file system that differs between runs: steps, modules, programs and files.
 
+use crate::archive::Writer;
 use crate::cache::{Cache, Fingerprint};
 use crate::card;
 use crate::closure;
-use crate::cpio::Writer;
 use crate::device::Device;
 use crate::error::{Doing, Error};
 use crate::guest::{Guest, Step};

@@ -18,12 +18,12 @@
 //! What comes out of the guest is input: sizes and names are checked, nothing is written outside the place asked for.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod bzimage;
 mod cache;
 mod card;
 mod closure;
 mod console;
-mod cpio;
 mod device;
 mod disk;
 mod drive;

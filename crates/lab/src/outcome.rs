@@ -1,6 +1,6 @@
 //! What comes back from a guest: a stream of marked lines and bytes, read into events and an outcome.
 
-use crate::cpio;
+use crate::archive;
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         if *size > 0 {
-            self.outcome.files = cpio::files(content)?.into_iter().map(|f| (f.path.to_string(), f.content.to_vec())).collect();
+            self.outcome.files = archive::files(content)?.into_iter().map(|f| (f.path, f.content)).collect();
         }
         self.state = State::Text;
         Ok(())
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     fn stream() -> Vec<u8> {
-        let mut archive = cpio::Writer::new();
+        let mut archive = archive::Writer::new();
         archive.file("r.json", 0o644, b"{\"a\": \"\x01\\n\"}").unwrap();
         let archive = archive.finish();
         let mut bytes =
