@@ -32,6 +32,13 @@ impl Deadline {
         self.remaining().is_zero()
     }
 
+    /// This one, or `due` if that comes sooner.
+    #[must_use]
+    pub fn sooner(self, due: Option<Instant>) -> Self {
+        let until_due = due.map_or(self.limit, |due| due.saturating_duration_since(self.start));
+        Self { limit: self.limit.min(until_due), ..self }
+    }
+
     /// The error that says that `what` did not happen in time.
     pub fn timeout(&self, what: &'static str) -> Error {
         Error::Timeout { what, waited: self.limit }

@@ -1,7 +1,7 @@
 //! How long requests are waited for, without a clock in the way of a request.
 //!
-//! Time is cut into epochs. A request notes the number of the epoch in which it was handed to the device; a tick, about ten times a
-//! second, begins the next epoch when it is due. An epoch never stands for more than it lasted at least, so a queue that was not
+//! Time is cut into epochs. A request notes the number of the epoch in which it was handed to the device; a tick begins the next epoch when
+//! it is due. An epoch never stands for more than it lasted at least, so a queue that was not
 //! ticked for long blames nobody.
 
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const EPOCHS: u32 = 8;
 /// Epochs that a request is given after its abort.
 const GRACE: u32 = 2;
-/// How often the controller's status is looked at, at most.
+/// How often the controller's status is looked at while it has requests, and with it for what came without its interrupt.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The clock of a queue.
@@ -41,11 +41,22 @@ impl Patience {
 
     /// Whether it is time to look at the controller's status again.
     pub(crate) fn look(&mut self, now: Instant) -> bool {
-        let due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK.min(self.length));
+        let due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= self.look_after());
         if due {
             self.looked = Some(now);
         }
         due
+    }
+
+    #[inline]
+    fn look_after(&self) -> Duration {
+        LOOK.min(self.length)
+    }
+
+    /// When the next tick is due, if anything is `in_flight` after the one at `now`.
+    pub(crate) fn next(&self, now: Instant, in_flight: bool) -> Option<Instant> {
+        let after = |last: Option<Instant>, pause| last.map(|last| last + pause).filter(|&due| due > now).unwrap_or(now + pause);
+        in_flight.then(|| after(self.looked, self.look_after()).min(after(self.began, self.length)))
     }
 
     /// Begins the next epoch if it is due; true if it did, so that requests are to be looked through.
@@ -123,6 +134,26 @@ mod tests {
         let epoch = patience.epoch();
         patience.advance(start + TIMEOUT * 1000);
         assert!(!patience.exhausted(epoch));
+    }
+
+    #[test]
+    fn the_next_tick_is_due_at_the_next_look_or_epoch_and_never_while_nothing_is_in_flight() {
+        let (start, ms) = (Instant::now(), Duration::from_millis);
+        let mut patience = Patience::new(TIMEOUT);
+        assert_eq!(patience.next(start, false), None);
+        assert!(patience.look(start) && !patience.advance(start));
+        assert_eq!(patience.next(start + ms(30), true), Some(start + ms(50)));
+        assert!(!patience.look(start + ms(49)) && patience.look(start + ms(50)));
+        assert_eq!(Patience::new(ms(80)).next(start, true), Some(start + ms(10)), "an epoch shorter than a look");
+    }
+
+    #[test]
+    fn a_queue_that_looked_long_ago_does_not_want_a_tick_at_once_again_and_again() {
+        let start = Instant::now();
+        let mut patience = Patience::new(TIMEOUT);
+        patience.look(start);
+        patience.advance(start);
+        assert!(patience.next(start + TIMEOUT * 2, true) > Some(start + TIMEOUT * 2));
     }
 
     #[test]

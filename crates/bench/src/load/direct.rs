@@ -276,7 +276,7 @@ impl Target for Direct {
     }
 
     fn tick(&mut self) -> Result<(), Error> {
-        self.queue.tick(Instant::now()).map_err(|error| self.failed(error))
+        self.queue.tick(Instant::now()).map(drop).map_err(|error| self.failed(error))
     }
 
     fn stream_stats(&self) -> Option<StreamStats> {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use ring3_class::block::{Completion, Data, Disk, Info, IoError, Operation, Queue, Ram, Rejected, Request};
 use ring3_device::dma::Dma;
 use ring3_device::irq::Irq;
+use ring3_device::wait::Source;
 use ring3_device::{Deadline, Error};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -98,19 +99,25 @@ impl Queue for Watched {
         }
         Ok(count)
     }
-    fn tick(&mut self, now: Instant) -> Result<(), Error> {
-        self.inner.tick(now)
-    }
-    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        self.inner.wait(deadline)
-    }
+}
+
+impl Source for Watched {
     fn irq(&self) -> Option<&Irq> {
         self.inner.irq()
+    }
+    fn pending(&self) -> bool {
+        self.inner.pending()
     }
     fn arm(&mut self) -> Result<bool, Error> {
         self.inner.arm()
     }
     fn disarm(&mut self) -> Result<(), Error> {
         self.inner.disarm()
+    }
+    fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
+        self.inner.tick(now)
+    }
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        self.inner.wait(deadline)
     }
 }

@@ -37,12 +37,10 @@ pub use request::{Completion, Operation, Rejected, Request};
 pub use splitter::{ForeignAccess, Splitter, SplitterStats};
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
+use ring3_device::Error;
 use ring3_device::dma::{Dma, StreamStats};
-use ring3_device::irq::Irq;
-use ring3_device::wait::WaitStats;
-use ring3_device::{Deadline, Error};
+use ring3_device::wait::Source;
 
 /// A disk: what a namespace of an NVMe controller or a drive at an ATA port is.
 pub trait Disk: Send + Sync {
@@ -63,7 +61,11 @@ pub trait Disk: Send + Sync {
 }
 
 /// A way to a disk, owned by one thread; shares nothing with other queues.
-pub trait Queue: Send {
+///
+/// As a [`Source`], it is waited for while requests are in flight. Its [`tick`](Source::tick) finds requests that have taken too long and
+/// recovers the device if it must (abort, then reset; requests are repeated after a reset); [`Error::Gone`] and [`Error::Fatal`] mean the
+/// same there as in [`reap`](Queue::reap): from one of the two, every queue's owner hears of the device's end.
+pub trait Queue: Source + Send {
     /// The disk's description, as [`Disk::info`].
     fn info(&self) -> &Info;
 
@@ -80,10 +82,10 @@ pub trait Queue: Send {
     fn ring(&mut self);
 
     /// Takes finished requests into `done`, from its start, over whatever is there; returns how many. None means that nothing is there; fewer
-    /// than there is room for, that there may be more, which [`wait`](Queue::wait) and [`arm`](Queue::arm) know.
+    /// than there is room for, that there may be more, which [`wait`](Source::wait) and [`arm`](Source::arm) know.
     ///
     /// An error means that the device misbehaved and nothing was taken; the queue stays usable, and what was in flight ends by
-    /// [`tick`](Queue::tick). [`Error::Gone`] and [`Error::Fatal`] say that the driver has given the device up: all requests end with errors
+    /// [`tick`](Source::tick). [`Error::Gone`] and [`Error::Fatal`] say that the driver has given the device up: all requests end with errors
     /// from now on.
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error>;
 
@@ -93,29 +95,6 @@ pub trait Queue: Send {
         let mut done = [Completion::default()];
         let count = self.reap(&mut done)?;
         Ok(done.into_iter().next().filter(|_| count > 0))
-    }
-
-    /// Lets time pass: finds requests that have taken too long and recovers the device if it must (abort, then reset; requests
-    /// are repeated after a reset). Call it about ten times a second while anything is in flight; it is cheap. [`Error::Gone`] and
-    /// [`Error::Fatal`] mean the same as in [`reap`](Queue::reap): from one of the two, every queue's owner hears of the device's end.
-    fn tick(&mut self, now: Instant) -> Result<(), Error>;
-
-    /// Waits until [`reap`](Queue::reap) may have something, first by polling, then by interrupt. False at the deadline.
-    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error>;
-
-    /// The queue's interrupt, for an event loop that waits for other things too; `None` if the queue can only be polled.
-    fn irq(&self) -> Option<&Irq>;
-
-    /// Prepares to sleep on [`irq`](Queue::irq): true if the interrupt is armed and nothing is pending, so that sleeping is safe;
-    /// false if there is something to reap now.
-    fn arm(&mut self) -> Result<bool, Error>;
-
-    /// Back from sleep: the interrupt is held back again while the owner polls.
-    fn disarm(&mut self) -> Result<(), Error>;
-
-    /// What waiting has cost so far: polls, sleeps, and how often it went from one to the other.
-    fn wait_stats(&self) -> WaitStats {
-        WaitStats::default()
     }
 
     /// What of foreign memory was mapped and copied so far; nothing where only the arena is taken.
@@ -160,24 +139,6 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     #[inline]
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         (**self).reap(done)
-    }
-    fn tick(&mut self, now: Instant) -> Result<(), Error> {
-        (**self).tick(now)
-    }
-    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        (**self).wait(deadline)
-    }
-    fn irq(&self) -> Option<&Irq> {
-        (**self).irq()
-    }
-    fn arm(&mut self) -> Result<bool, Error> {
-        (**self).arm()
-    }
-    fn disarm(&mut self) -> Result<(), Error> {
-        (**self).disarm()
-    }
-    fn wait_stats(&self) -> WaitStats {
-        (**self).wait_stats()
     }
     fn stream_stats(&self) -> StreamStats {
         (**self).stream_stats()

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use ring3_device::dma::{Arena, Dma, Iommu, Pages, Region, SegmentRules};
 use ring3_device::irq::Irq;
+use ring3_device::wait::Source;
 use ring3_device::{Deadline, Error};
 
 use super::{Completion, Discard, Disk, Info, IoError, Operation, Queue, Rejected, Request, reap_ready};
@@ -133,17 +134,15 @@ impl Queue for NullQueue {
         self.rung -= count;
         Ok(count)
     }
+}
 
-    fn tick(&mut self, _: Instant) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn wait(&mut self, _: Deadline) -> Result<bool, Error> {
-        Ok(self.rung > 0)
-    }
-
+impl Source for NullQueue {
     fn irq(&self) -> Option<&Irq> {
         None
+    }
+
+    fn pending(&self) -> bool {
+        self.rung > 0
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
@@ -152,6 +151,14 @@ impl Queue for NullQueue {
 
     fn disarm(&mut self) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn tick(&mut self, _: Instant) -> Result<Option<Instant>, Error> {
+        Ok(None)
+    }
+
+    fn wait(&mut self, _: Deadline) -> Result<bool, Error> {
+        Ok(self.rung > 0)
     }
 }
 

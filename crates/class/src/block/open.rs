@@ -1,6 +1,6 @@
 //! How an application uses a disk in its own process.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ring3_device::{Deadline, Error};
 
@@ -9,14 +9,12 @@ use super::{Completion, Disk, ForeignAccess, Queue, Request, Splitter};
 /// A queue for an application: requests of any length, data in the arena or anywhere.
 pub type BlockQueue = Splitter<Box<dyn Queue>>;
 
-/// How often [`Queue::tick`] is called while a request is waited for.
-const TICK: Duration = Duration::from_millis(100);
-
 /// Opens a queue of `disk` for this thread.
 ///
 /// ```
 /// use std::time::Duration;
 /// use ring3_class::block::{Completion, ForeignAccess, Queue, Ram, Request, open};
+/// use ring3_class::wait::Source;
 /// use ring3_device::Deadline;
 /// use ring3_device::dma::Foreign;
 ///
@@ -71,16 +69,19 @@ pub fn execute(queue: &mut dyn Queue, request: Request, deadline: Deadline) -> R
 
 /// Waits for the next end of a request, ticking meanwhile.
 pub fn next(queue: &mut dyn Queue, deadline: Deadline) -> Result<Completion, Error> {
+    let mut due = None;
     loop {
         if let Some(completion) = queue.reap_one()? {
             return Ok(completion);
         }
-        if deadline.expired() {
+        let now = Instant::now();
+        if deadline.remaining_at(now).is_zero() {
             return Err(deadline.timeout("a request"));
         }
-        if !queue.wait(Deadline::after(deadline.remaining().min(TICK)))? {
-            queue.tick(Instant::now())?;
+        if due.is_none_or(|due| due <= now) {
+            due = queue.tick(now)?;
         }
+        queue.wait(deadline.sooner(due))?;
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use ring3_device::dma::{Arena, Dma, Iommu, Pages, Region, Segment, SegmentRules};
 use ring3_device::irq::Irq;
+use ring3_device::wait::Source;
 use ring3_device::{Deadline, Error};
 
 use super::{Completion, Discard, Disk, Info, IoError, Operation, Queue, Rejected, Request, reap_ready};
@@ -207,21 +208,15 @@ impl Queue for RamQueue {
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         Ok(reap_ready(done, &mut self.done))
     }
+}
 
-    fn tick(&mut self, _: Instant) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        if self.done.is_empty() {
-            // Only the caller could ring, and it is here.
-            std::thread::sleep(deadline.remaining());
-        }
-        Ok(!self.done.is_empty())
-    }
-
+impl Source for RamQueue {
     fn irq(&self) -> Option<&Irq> {
         None
+    }
+
+    fn pending(&self) -> bool {
+        !self.done.is_empty()
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
@@ -230,5 +225,17 @@ impl Queue for RamQueue {
 
     fn disarm(&mut self) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn tick(&mut self, _: Instant) -> Result<Option<Instant>, Error> {
+        Ok(None)
+    }
+
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        if self.done.is_empty() {
+            // Only the caller could ring, and it is here.
+            std::thread::sleep(deadline.remaining());
+        }
+        Ok(!self.done.is_empty())
     }
 }

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use ring3_device::dma::{Dma, StreamStats, Streams};
 use ring3_device::irq::Irq;
-use ring3_device::wait::WaitStats;
+use ring3_device::wait::{Source, WaitStats};
 use ring3_device::{Deadline, Error};
 
 use super::slots::Slots;
@@ -283,19 +283,18 @@ impl<Q: Queue> Queue for Splitter<Q> {
         self.reap_cut(done)
     }
 
-    fn tick(&mut self, now: Instant) -> Result<(), Error> {
-        self.inner.tick(now)
+    fn stream_stats(&self) -> StreamStats {
+        self.streams.as_ref().map(Streams::stats).unwrap_or_default()
     }
+}
 
-    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        if !self.finished.is_empty() {
-            return Ok(true);
-        }
-        self.inner.wait(deadline)
-    }
-
+impl<Q: Queue> Source for Splitter<Q> {
     fn irq(&self) -> Option<&Irq> {
         self.inner.irq()
+    }
+
+    fn pending(&self) -> bool {
+        !self.finished.is_empty() || self.inner.pending()
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
@@ -306,12 +305,19 @@ impl<Q: Queue> Queue for Splitter<Q> {
         self.inner.disarm()
     }
 
-    fn wait_stats(&self) -> WaitStats {
-        self.inner.wait_stats()
+    fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
+        self.inner.tick(now)
     }
 
-    fn stream_stats(&self) -> StreamStats {
-        self.streams.as_ref().map(Streams::stats).unwrap_or_default()
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        if !self.finished.is_empty() {
+            return Ok(true);
+        }
+        self.inner.wait(deadline)
+    }
+
+    fn wait_stats(&self) -> WaitStats {
+        self.inner.wait_stats()
     }
 }
 

@@ -21,11 +21,13 @@
 //! [`StormLimit`](crate::irq::StormLimit) of the interrupt.
 
 mod budget;
+mod source;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use budget::Budget;
+pub use source::{Source, sooner};
 
 use crate::irq::{Edges, Irq, IrqKind};
 use crate::{Deadline, Error, clock, poll_until};
@@ -259,9 +261,11 @@ impl Waiter {
         self.hold_back()
     }
 
-    /// Ends the pause after a storm of interrupts when it has run down; call it from the queue's `tick`.
-    pub fn tick(&self) -> Result<(), Error> {
-        self.irq.as_ref().map_or(Ok(()), |irq| irq.rearm().map(drop))
+    /// Ends the pause after a storm of interrupts when it has run down; call it from the queue's `tick`. When that is, if there is one.
+    pub fn tick(&self, now: Instant) -> Result<Option<Instant>, Error> {
+        let Some(irq) = &self.irq else { return Ok(None) };
+        irq.rearm()?;
+        Ok(irq.held().map(|left| now + left))
     }
 
     /// Takes what the interrupt has signalled; true if it fired. The pin is masked by that and must be opened again.

@@ -19,7 +19,7 @@ use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, 
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::Irq;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
-use ring3_device::wait::{WaitStats, Waiter};
+use ring3_device::wait::{Source, WaitStats, Waiter, sooner};
 use ring3_device::{Bar, Deadline, Error};
 use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Success};
 
@@ -158,12 +158,6 @@ impl QueuePair {
         }
     }
 
-    /// Whether [`reap`](Queue::reap) has something to do: a completion, a reset, or requests that ended by themselves.
-    #[inline]
-    fn pending(&self) -> bool {
-        self.completion.ready() || self.shared.generation() != self.expected() || !self.ended.is_empty()
-    }
-
     /// The generation in which there is nothing to mend: for a queue with nothing in flight, a controller's end is no news.
     fn expected(&self) -> u32 {
         if self.slots.in_flight() == 0 && self.shared.generation() == OVER { OVER } else { self.generation }
@@ -237,10 +231,36 @@ impl Queue for QueuePair {
         }
         self.reap_unusual(done)
     }
+}
 
-    fn tick(&mut self, now: Instant) -> Result<(), Error> {
-        self.waiter.tick()?;
-        self.watch(now)
+impl Source for QueuePair {
+    fn irq(&self) -> Option<&Irq> {
+        self.waiter.irq()
+    }
+
+    /// Whether [`reap`](Queue::reap) has something to do: a completion, a reset, or requests that ended by themselves.
+    #[inline]
+    fn pending(&self) -> bool {
+        self.completion.ready() || self.shared.generation() != self.expected() || !self.ended.is_empty()
+    }
+
+    fn arm(&mut self) -> Result<bool, Error> {
+        if self.pending() {
+            return Ok(false);
+        }
+        self.acknowledge();
+        let (completion, shared, generation) = (&self.completion, &self.shared, self.expected());
+        self.waiter.arm(|| completion.ready() || shared.generation() != generation)
+    }
+
+    fn disarm(&mut self) -> Result<(), Error> {
+        self.waiter.disarm()
+    }
+
+    fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
+        let rearmed = self.waiter.tick(now)?;
+        self.watch(now)?;
+        Ok(sooner(rearmed, self.patience.next(now, self.slots.in_flight() > 0)))
     }
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
@@ -255,23 +275,6 @@ impl Queue for QueuePair {
         self.acknowledge();
         let (completion, shared) = (&self.completion, &self.shared);
         self.waiter.sleep(polled, deadline, || completion.ready() || shared.generation() != generation)
-    }
-
-    fn irq(&self) -> Option<&Irq> {
-        self.waiter.irq()
-    }
-
-    fn arm(&mut self) -> Result<bool, Error> {
-        if self.pending() {
-            return Ok(false);
-        }
-        self.acknowledge();
-        let (completion, shared, generation) = (&self.completion, &self.shared, self.expected());
-        self.waiter.arm(|| completion.ready() || shared.generation() != generation)
-    }
-
-    fn disarm(&mut self) -> Result<(), Error> {
-        self.waiter.disarm()
     }
 
     fn wait_stats(&self) -> WaitStats {

@@ -11,6 +11,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "several queues at once do not disturb each other", run: several_queues },
     Check { name: "a queue more than there are is refused and changes nothing", run: too_many_queues },
     Check { name: "a tick while requests are in flight ends none of them early", run: ticking },
+    Check {
+        name: "a queue wants to be ticked at a later time while requests are in flight, and not at all while none are",
+        run: ticks,
+    },
 ];
 
 /// A place on the disk that one request at a time works on.
@@ -132,5 +136,23 @@ fn ticking(subject: &Subject<'_>) -> Step {
         subject.take(&mut *queue)?;
     }
     queue.tick(Instant::now())?;
+    subject.silent(&mut *queue)
+}
+
+fn ticks(subject: &Subject<'_>) -> Step {
+    let mut queue = subject.queue(2)?;
+    for token in 0..4 {
+        ensure!(queue.tick(Instant::now())?.is_none(), "a queue with nothing in flight wants to be ticked");
+        let data = subject.buffer(subject.block_size())?;
+        ensure!(queue.submit(Request::read(token, 0, 1, data)).is_ok(), "an empty queue rejected a read");
+        queue.ring();
+        let now = Instant::now();
+        let next = queue.tick(now)?;
+        ensure!(
+            next.is_none_or(|next| next > now),
+            "the tick that it wants next is due already, so that its owner would do nothing else"
+        );
+        subject.take(&mut *queue)?;
+    }
     subject.silent(&mut *queue)
 }

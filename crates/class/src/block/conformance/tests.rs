@@ -2,6 +2,7 @@
 
 use ring3_device::dma::{Dma, Span};
 use ring3_device::irq::Irq;
+use ring3_device::wait::Source;
 use ring3_device::{Deadline, Error};
 
 use super::super::{Completion, Data, Info, Operation, Queue, Ram, Rejected, Request, reap_single};
@@ -106,9 +107,11 @@ impl Queue for FaultyQueue {
     fn info(&self) -> &Info {
         self.inner.info()
     }
+
     fn depth(&self) -> u16 {
         if self.fault == Fault::NeverFull { self.inner.depth() / 4 } else { self.inner.depth() }
     }
+
     fn in_flight(&self) -> u16 {
         self.inner.in_flight()
     }
@@ -146,8 +149,26 @@ impl Queue for FaultyQueue {
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         reap_single(done, || self.next())
     }
+}
 
-    fn tick(&mut self, now: Instant) -> Result<(), Error> {
+impl Source for FaultyQueue {
+    fn irq(&self) -> Option<&Irq> {
+        None
+    }
+
+    fn pending(&self) -> bool {
+        self.inner.pending()
+    }
+
+    fn arm(&mut self) -> Result<bool, Error> {
+        self.inner.arm()
+    }
+
+    fn disarm(&mut self) -> Result<(), Error> {
+        self.inner.disarm()
+    }
+
+    fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         self.inner.tick(now)
     }
 
@@ -160,16 +181,6 @@ impl Queue for FaultyQueue {
             }
             _ => self.inner.wait(deadline),
         }
-    }
-
-    fn irq(&self) -> Option<&Irq> {
-        None
-    }
-    fn arm(&mut self) -> Result<bool, Error> {
-        self.inner.arm()
-    }
-    fn disarm(&mut self) -> Result<(), Error> {
-        self.inner.disarm()
     }
 }
 

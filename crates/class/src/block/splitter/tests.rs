@@ -193,20 +193,26 @@ impl<Q: Queue> Queue for Failing<Q> {
         }
         Ok(count)
     }
-    fn tick(&mut self, now: Instant) -> Result<(), Error> {
-        self.inner.tick(now)
-    }
-    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        self.inner.wait(deadline)
-    }
+}
+
+impl<Q: Queue> Source for Failing<Q> {
     fn irq(&self) -> Option<&Irq> {
         None
+    }
+    fn pending(&self) -> bool {
+        self.inner.pending()
     }
     fn arm(&mut self) -> Result<bool, Error> {
         self.inner.arm()
     }
     fn disarm(&mut self) -> Result<(), Error> {
         self.inner.disarm()
+    }
+    fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
+        self.inner.tick(now)
+    }
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        self.inner.wait(deadline)
     }
 }
 
@@ -265,20 +271,26 @@ impl Queue for Unstoppable {
         }
         Ok(count)
     }
-    fn tick(&mut self, now: Instant) -> Result<(), Error> {
-        self.0.tick(now)
-    }
-    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        self.0.wait(deadline)
-    }
+}
+
+impl Source for Unstoppable {
     fn irq(&self) -> Option<&Irq> {
         None
+    }
+    fn pending(&self) -> bool {
+        self.0.pending()
     }
     fn arm(&mut self) -> Result<bool, Error> {
         self.0.arm()
     }
     fn disarm(&mut self) -> Result<(), Error> {
         self.0.disarm()
+    }
+    fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
+        self.0.tick(now)
+    }
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        self.0.wait(deadline)
     }
 }
 

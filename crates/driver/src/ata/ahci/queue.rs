@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use ring3_class::block::{Completion, Info, IoError, Queue, Rejected, Request, reap_single};
 use ring3_device::irq::Irq;
-use ring3_device::wait::{WaitStats, Waiter};
+use ring3_device::wait::{Source, WaitStats, Waiter, sooner};
 use ring3_device::{Deadline, Error};
 
 use super::super::Level;
@@ -114,9 +114,9 @@ impl PortQueue {
         }
     }
 
-    /// Whether [`reap`](Queue::reap) has something to do.
+    /// Whether [`reap`](Queue::reap) has something to do, whatever the device has done since.
     #[inline]
-    fn pending(&self) -> bool {
+    fn has_ends(&self) -> bool {
         self.done != 0 || !self.ended.is_empty() || self.told() || self.out_of_step()
     }
 
@@ -213,31 +213,20 @@ impl Queue for PortQueue {
         }
         Ok(count)
     }
+}
 
-    fn tick(&mut self, now: Instant) -> Result<(), Error> {
-        self.waiter.tick()?;
-        self.watch(now)
-    }
-
-    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        if self.pending() {
-            return Ok(true);
-        }
-        let (lists, plain, issued) = (&self.port.lists, self.plain, self.issued);
-        let (shared, generation) = (&self.shared, self.expected());
-        let (irq, served) = (self.irq.as_deref(), self.served);
-        self.waiter.wait(deadline, || {
-            (issued != 0 && (lists.hint(plain) || irq.is_some_and(|irq| irq.taken() != served)))
-                || shared.generation() != generation
-        })
-    }
-
+impl Source for PortQueue {
     fn irq(&self) -> Option<&Irq> {
         self.waiter.irq()
     }
 
+    fn pending(&self) -> bool {
+        let fired = || self.irq.as_ref().is_some_and(|irq| irq.taken() != self.served);
+        self.has_ends() || self.issued != 0 && (self.port.lists.hint(self.plain) || fired())
+    }
+
     fn arm(&mut self) -> Result<bool, Error> {
-        if self.pending() {
+        if self.has_ends() {
             return Ok(false);
         }
         let (lists, plain, issued) = (&self.port.lists, self.plain, self.issued);
@@ -249,6 +238,25 @@ impl Queue for PortQueue {
 
     fn disarm(&mut self) -> Result<(), Error> {
         self.waiter.disarm()
+    }
+
+    fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
+        let rearmed = self.waiter.tick(now)?;
+        self.watch(now)?;
+        Ok(sooner(rearmed, self.patience.next(now, self.slots.in_flight() > 0)))
+    }
+
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        if self.has_ends() {
+            return Ok(true);
+        }
+        let (lists, plain, issued) = (&self.port.lists, self.plain, self.issued);
+        let (shared, generation) = (&self.shared, self.expected());
+        let (irq, served) = (self.irq.as_deref(), self.served);
+        self.waiter.wait(deadline, || {
+            (issued != 0 && (lists.hint(plain) || irq.is_some_and(|irq| irq.taken() != served)))
+                || shared.generation() != generation
+        })
     }
 
     fn wait_stats(&self) -> WaitStats {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, Request};
 use ring3_device::irq::Irq;
-use ring3_device::wait::{WaitStats, Waiter};
+use ring3_device::wait::{Source, WaitStats, Waiter, sooner};
 use ring3_device::{Deadline, Error};
 
 use super::super::command::Encoder;
@@ -112,24 +112,15 @@ impl Queue for DriveQueue {
         self.in_flight -= count as u16;
         Ok(count)
     }
+}
 
-    fn tick(&mut self, now: Instant) -> Result<(), Error> {
-        self.waiter.tick()?;
-        self.shared.with(self.place, |channel| channel.watch(self.place.1, now)).unwrap_or(Err(Error::Gone))
-    }
-
-    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        if self.nothing_runs() && self.waiter.irq().is_none() {
-            // Looking would find nothing, however often.
-            std::thread::sleep(deadline.remaining());
-            return Ok(false);
-        }
-        let (shared, place) = (&self.shared, self.place);
-        self.waiter.wait(deadline, || shared.is_ready(place))
-    }
-
+impl Source for DriveQueue {
     fn irq(&self) -> Option<&Irq> {
         self.waiter.irq()
+    }
+
+    fn pending(&self) -> bool {
+        self.shared.is_ready(self.place)
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
@@ -143,6 +134,22 @@ impl Queue for DriveQueue {
 
     fn disarm(&mut self) -> Result<(), Error> {
         self.waiter.disarm()
+    }
+
+    fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
+        let rearmed = self.waiter.tick(now)?;
+        let next = self.shared.with(self.place, |channel| channel.watch(self.place.1, now)).unwrap_or(Err(Error::Gone))?;
+        Ok(sooner(rearmed, next.filter(|_| self.in_flight > 0)))
+    }
+
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        if self.nothing_runs() && self.waiter.irq().is_none() {
+            // Looking would find nothing, however often.
+            std::thread::sleep(deadline.remaining());
+            return Ok(false);
+        }
+        let (shared, place) = (&self.shared, self.place);
+        self.waiter.wait(deadline, || shared.is_ready(place))
     }
 
     fn wait_stats(&self) -> WaitStats {

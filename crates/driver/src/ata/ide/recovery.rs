@@ -25,8 +25,9 @@ const STOPPED: Duration = Duration::from_millis(10);
 const LAST_COMMAND: Duration = Duration::from_secs(2);
 
 impl Channel {
-    /// Looks whether the drives and the command are well, and mends what is not. An error says that `drive` takes no more commands.
-    pub(super) fn watch(&mut self, drive: u8, now: Instant) -> Result<(), Error> {
+    /// Looks whether the drives and the command are well, and mends what is not; when to look next. An error says that `drive` takes no
+    /// more commands.
+    pub(super) fn watch(&mut self, drive: u8, now: Instant) -> Result<Option<Instant>, Error> {
         self.advance();
         let due = self.patience.advance(now);
         if self.trouble.is_none() && self.running.is_some() && self.patience.look(now) {
@@ -39,7 +40,7 @@ impl Channel {
             self.mend();
         }
         match self.state(drive).and_then(|state| state.fault) {
-            None => Ok(()),
+            None => Ok(self.patience.next(now, true)),
             Some(IoError::Gone) => Err(Error::Gone),
             Some(error) => Err(Error::Fatal(format!("{}: {error}; open the controller again", self.name_of(drive)))),
         }

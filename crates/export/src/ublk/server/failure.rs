@@ -13,7 +13,7 @@ impl Server<'_> {
     /// Lets the driver look after its device. What it cannot mend is the end of the disk; anything else ends with its requests.
     pub(super) fn look_after(&mut self) -> io::Result<()> {
         match self.class.tick(Instant::now()) {
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
             Err(error @ (Error::Gone | Error::Fatal(_))) => {
                 self.fail(format!("the driver cannot recover its device: {error}"));
                 self.refuse()
