@@ -24,3 +24,8 @@ pub use error::Error;
 pub use ready::Ready;
 pub use report::Report;
 pub use run::{Ending, Options, run};
+
+/// The sketches of the decision record.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/adr/0011-five-users-of-the-core.md")]
+struct DecisionRecord;
