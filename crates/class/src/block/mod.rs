@@ -24,7 +24,6 @@ mod null;
 mod open;
 mod ram;
 mod request;
-mod slots;
 mod splitter;
 
 pub use data::{Data, List, Segments};

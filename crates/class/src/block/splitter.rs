@@ -21,8 +21,8 @@ use ring3_device::dma::{Dma, StreamStats, Streams};
 use ring3_device::irq::Irq;
 use ring3_device::wait::{Source, WaitStats};
 use ring3_device::{Deadline, Error};
+use slab::Slab;
 
-use super::slots::Slots;
 use super::{Completion, Data, Info, IoError, Operation, Queue, Rejected, Request, reap_ready};
 use parts::{Cut, Parent, Part};
 
@@ -45,10 +45,10 @@ pub struct Splitter<Q> {
     inner: Q,
     info: Info,
     limits: Limits,
-    parents: Slots<Parent>,
-    parts: Slots<Part>,
+    parents: Slab<Parent>,
+    parts: Slab<Part>,
     /// Requests with parts that wait for room, oldest first.
-    waiting: VecDeque<u16>,
+    waiting: VecDeque<usize>,
     /// Requests that ended without a completion from below.
     finished: VecDeque<Completion>,
     streams: Option<Streams>,
@@ -110,15 +110,15 @@ impl<Q: Queue> Splitter<Q> {
             write_zeroes: info.max_blocks(Operation::WriteZeroes),
             discard: info.max_blocks(Operation::Discard),
         };
-        let depth = inner.depth();
+        let depth = usize::from(inner.depth());
         Self {
             inner,
             info,
             limits,
-            parents: Slots::new(depth),
-            parts: Slots::new(depth),
-            waiting: VecDeque::with_capacity(depth.into()),
-            finished: VecDeque::with_capacity(depth.into()),
+            parents: Slab::with_capacity(depth),
+            parts: Slab::with_capacity(depth),
+            waiting: VecDeque::with_capacity(depth),
+            finished: VecDeque::with_capacity(depth),
             streams: None,
             uses: 0,
             stats: SplitterStats::default(),
@@ -163,17 +163,17 @@ impl<Q: Queue> Splitter<Q> {
             return self.refuse(IoError::Invalid, request);
         }
         let limit = self.limits.of(&request);
-        let index = match self.parents.insert(Parent::new(request, limit)) {
-            Ok(index) => index,
-            Err(parent) => return Err(Rejected { error: None, request: parent.into_request() }),
-        };
+        if self.parents.len() == self.inner.depth().into() {
+            return Err(Rejected { error: None, request });
+        }
+        let index = self.parents.insert(Parent::new(request, limit));
         let cut = self.advance(index);
         // Without a part in the device's hands, the request goes on only when others end.
         let goes_on = cut == Cut::NoRoom && self.inner.in_flight() > 0;
         if let Some(parent) = self.parents.get(index)
             && parent.in_device == 0
             && !goes_on
-            && let Some(parent) = self.parents.remove(index)
+            && let Some(parent) = self.parents.try_remove(index)
         {
             return Err(Rejected { error: parent.result.err(), request: parent.into_request() });
         }
@@ -260,7 +260,7 @@ impl<Q: Queue> Queue for Splitter<Q> {
         }
         match self.inner.submit(request) {
             // The parts of others fill the queue, where its user has put less into it than it holds.
-            Err(Rejected { error: None, request }) if self.parts.len() > 0 => self.cut(request),
+            Err(Rejected { error: None, request }) if !self.parts.is_empty() => self.cut(request),
             Ok(()) => {
                 self.stats.passed += 1;
                 Ok(())
@@ -277,7 +277,7 @@ impl<Q: Queue> Queue for Splitter<Q> {
     #[inline]
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         // Almost always nothing is cut, and the driver's ends are the user's.
-        if self.parts.len() == 0 && self.waiting.is_empty() && self.finished.is_empty() {
+        if self.parts.is_empty() && self.waiting.is_empty() && self.finished.is_empty() {
             return self.inner.reap(done);
         }
         self.reap_cut(done)

@@ -43,7 +43,7 @@ impl Parent {
 
 /// A part that the driver has.
 pub(super) struct Part {
-    parent: u16,
+    parent: usize,
     /// Tells this use of the slot from others.
     token: u64,
     /// First byte within the request.
@@ -63,12 +63,12 @@ pub(super) enum Cut {
 
 impl<Q: Queue> Splitter<Q> {
     /// Submits parts of request `index` until all are with the driver, one fails, or there is no room.
-    pub(super) fn advance(&mut self, index: u16) -> Cut {
+    pub(super) fn advance(&mut self, index: usize) -> Cut {
         while let Some(parent) = self.parents.get_mut(index) {
             if parent.all_started() {
                 break;
             }
-            if self.parts.is_full() {
+            if self.parts.len() == self.inner.depth().into() {
                 return Cut::NoRoom;
             }
             let blocks = parent.limit.min(parent.request.blocks - parent.started);
@@ -84,8 +84,8 @@ impl<Q: Queue> Splitter<Q> {
             };
             self.uses = self.uses.wrapping_add(1);
             let part = Part { parent: index, token: 0, skip, len };
-            let Ok(slot) = self.parts.insert(part) else { return Cut::NoRoom };
-            let token = PART | u64::from(self.uses) << 16 | u64::from(slot);
+            let slot = self.parts.insert(part);
+            let token = PART | u64::from(self.uses) << 16 | slot as u64;
             let request = Request {
                 lba: parent.request.lba + u64::from(parent.started),
                 operation: parent.request.operation,
@@ -108,8 +108,8 @@ impl<Q: Queue> Splitter<Q> {
     }
 
     /// The driver did not take the part in `slot`.
-    fn take_back(&mut self, index: u16, slot: u16, rejected: Rejected) -> Cut {
-        if let (Some(part), Some(parent)) = (self.parts.remove(slot), self.parents.get_mut(index)) {
+    fn take_back(&mut self, index: usize, slot: usize, rejected: Rejected) -> Cut {
+        if let (Some(part), Some(parent)) = (self.parts.try_remove(slot), self.parents.get_mut(index)) {
             // A part that was never started has filled nothing, so that this cannot fail.
             let _ = parent.settle(&part, rejected.request.data, false, self.streams.as_mut());
             match rejected.error {
@@ -123,11 +123,11 @@ impl<Q: Queue> Splitter<Q> {
     /// Takes the end of a part; the whole request's end if it was the last one.
     #[cold]
     pub(super) fn part_done(&mut self, completion: Completion) -> Result<Option<Completion>, Error> {
-        let slot = completion.token as u16;
+        let slot = usize::from(completion.token as u16);
         if self.parts.get(slot).is_none_or(|part| part.token != completion.token) {
             return Err(Error::Protocol(format!("part {:#x} of a request ended, but is not outstanding", completion.token)));
         }
-        let Some(part) = self.parts.remove(slot) else { return Ok(None) };
+        let Some(part) = self.parts.try_remove(slot) else { return Ok(None) };
         let Some(parent) = self.parents.get_mut(part.parent) else { return Ok(None) };
         let filled = completion.result.is_ok();
         let settled = parent.settle(&part, completion.data, filled, self.streams.as_mut());
@@ -139,13 +139,13 @@ impl<Q: Queue> Splitter<Q> {
     }
 
     /// The end of request `index`, if nothing of it is left.
-    pub(super) fn finish(&mut self, index: u16) -> Option<Completion> {
+    pub(super) fn finish(&mut self, index: usize) -> Option<Completion> {
         let parent = self.parents.get(index)?;
         if parent.in_device > 0 || !parent.all_started() {
             return None;
         }
         self.waiting.retain(|&waiting| waiting != index);
-        let parent = self.parents.remove(index)?;
+        let parent = self.parents.try_remove(index)?;
         let (result, Request { token, data, .. }) = (parent.result, parent.into_request());
         Some(Completion { token, result, data })
     }
