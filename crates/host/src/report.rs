@@ -30,24 +30,9 @@ pub struct Figures {
     /// Which.
     #[serde(flatten)]
     pub exported: Exported,
-    /// Requests ended.
-    pub requests: u64,
-    /// Of these, with an error.
-    pub errors: u64,
-    /// Bytes read and written.
-    pub bytes_moved: u64,
-    /// Batches submitted; each rang once.
-    pub batches: u64,
-    /// System calls of the queue threads.
-    pub calls: u64,
-    /// Of these, the ones that slept.
-    pub sleeps: u64,
-    /// Polled waits that paid.
-    pub polls_hit: u64,
-    /// Polled waits that did not.
-    pub polls_missed: u64,
-    /// Interrupts waited for.
-    pub interrupts: u64,
+    /// What it has done.
+    #[serde(flatten)]
+    pub stats: Stats,
 }
 
 /// The report of a process: written at its end, and on SIGUSR1.
@@ -86,24 +71,7 @@ impl Report {
             ready_ms: times.ready.map(milliseconds),
             first_request_ms: exports.iter().filter_map(first).min().map(milliseconds),
             peak_memory_bytes: process::peak_memory(),
-            exports: exports.iter().map(|(exported, _, stats)| Figures::new(exported.clone(), *stats)).collect(),
-        }
-    }
-}
-
-impl Figures {
-    fn new(exported: Exported, stats: Stats) -> Self {
-        Self {
-            exported,
-            requests: stats.requests,
-            errors: stats.errors,
-            bytes_moved: stats.bytes,
-            batches: stats.batches,
-            calls: stats.calls,
-            sleeps: stats.sleeps,
-            polls_hit: stats.polls_hit,
-            polls_missed: stats.polls_missed,
-            interrupts: stats.interrupts,
+            exports: exports.iter().map(|(exported, _, stats)| Figures { exported: exported.clone(), stats: *stats }).collect(),
         }
     }
 }

@@ -48,13 +48,14 @@ impl Counters {
 }
 
 /// What an export has done so far, over all its queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Stats {
     /// Requests ended.
     pub requests: u64,
     /// Of these, with an error.
     pub errors: u64,
     /// Bytes read and written.
+    #[serde(rename = "bytes_moved")]
     pub bytes: u64,
     /// Batches submitted to the driver; each rang once.
     pub batches: u64,
@@ -69,6 +70,7 @@ pub struct Stats {
     /// Interrupts that were waited for.
     pub interrupts: u64,
     /// Nanoseconds from the beginning of the export's start to the first completed request.
+    #[serde(skip)]
     pub first_request_ns: Option<u64>,
 }
 
