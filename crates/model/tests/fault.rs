@@ -5,7 +5,6 @@ mod raw;
 use std::time::Duration;
 
 use raw::Client;
-use ring3_device::Device;
 use ring3_device::irq::IrqKind;
 use ring3_model::fault::{Action, Rule};
 use ring3_model::nvme;
@@ -17,7 +16,7 @@ use ring3_spec::nvme::{Status, Submission};
 fn client(action: Action) -> Client {
     let client = Client::ready("sim:nvme");
     client.irqs[1].take().unwrap();
-    client.handle.plan().add(Rule::io(action, nvm::FLUSH));
+    client.handle().plan().add(Rule::io(action, nvm::FLUSH));
     client
 }
 
@@ -32,7 +31,7 @@ fn a_dropped_completion_never_comes_and_the_next_one_does() {
     assert_eq!(client.pop(false), None);
     let next = flush(&mut client);
     assert_eq!(client.wait(false).id(), next);
-    assert_eq!(client.handle.plan().fired(), 1);
+    assert_eq!(client.handle().plan().fired(), 1);
 }
 
 #[test]
@@ -55,7 +54,7 @@ fn a_delayed_completion_comes_later() {
 fn a_command_that_hangs_comes_back_when_it_is_aborted() {
     let mut client = client(Action::Hang);
     let id = flush(&mut client);
-    assert_eq!((client.pop(false), client.handle.held()), (None, 1));
+    assert_eq!((client.pop(false), client.handle().held()), (None, 1));
     assert_eq!(client.admin(Submission::abort(1, id)).result(), 0);
     assert_eq!(client.wait(false).status(), Status::ABORTED);
 }
@@ -204,14 +203,14 @@ fn corrupted_data_come_with_success() {
 fn a_stray_access_is_blocked_and_the_command_is_done() {
     let mut client = Client::ready("sim:nvme,fault=stray-dma/0xbad000:flush");
     assert_eq!(client.io(Submission::flush(1)), Status::SUCCESS);
-    assert_eq!(client.handle.faults()[0].iova, 0xbad000);
+    assert_eq!(client.handle().faults()[0].iova, 0xbad000);
 }
 
 #[test]
 fn faults_meet_admin_commands_too() {
     let mut client = Client::open("sim:nvme", None);
     client.enable();
-    client.handle.plan().add(Rule::admin(Action::Drop, admin::IDENTIFY));
+    client.handle().plan().add(Rule::admin(Action::Drop, admin::IDENTIFY));
     client.submit(true, Submission::identify(1, 0).with_data(client.buffer.iova(), 0));
     assert_eq!(client.pop(true), None);
 }
@@ -219,7 +218,7 @@ fn faults_meet_admin_commands_too() {
 #[test]
 fn a_plan_that_is_cleared_does_nothing() {
     let mut client = client(Action::Drop);
-    client.handle.plan().clear();
+    client.handle().plan().clear();
     assert_eq!(client.io(Submission::flush(1)), Status::SUCCESS);
 }
 

@@ -80,7 +80,7 @@ fn run(client: &mut Client, flat: &mut Flat, step: &Step) -> Result<(), TestCase
             flat.durable.clone_from(&flat.now);
         }
         Step::LosePower => {
-            client.handle.lose_power();
+            client.handle().lose_power();
             client.restart();
             flat.now.clone_from(&flat.durable);
         }
@@ -100,7 +100,7 @@ proptest! {
             run(&mut client, &mut flat, step)?;
         }
         let mut seen = vec![0; bytes];
-        prop_assert!(client.handle.peek(1, 0, &mut seen));
+        prop_assert!(client.handle().peek(1, 0, &mut seen));
         prop_assert!(seen == flat.now);
     }
 }

@@ -5,34 +5,20 @@ mod raw;
 use std::time::Duration;
 
 use raw::{Client, ENTRIES};
+use ring3_device::Deadline;
 use ring3_device::irq::IrqKind;
-use ring3_device::{Deadline, Device};
 use ring3_model::{Blocked, Timing};
 use ring3_spec::nvme::event::AsyncEvent;
-use ring3_spec::nvme::feature::{self, QueueCounts};
+use ring3_spec::nvme::feature;
 use ring3_spec::nvme::identify::{self, Controller, Namespace, cns};
 use ring3_spec::nvme::log::{self, ErrorEntry, Smart};
 use ring3_spec::nvme::opcode::nvm;
 use ring3_spec::nvme::registers::{self, Cap, Cc, Csts};
-use ring3_spec::nvme::{ALL_NAMESPACES, CLASS, DsmRange, Status, Submission};
-use ring3_spec::pci;
+use ring3_spec::nvme::{ALL_NAMESPACES, DsmRange, Status, Submission};
 
 /// The status without the advice not to try again.
 fn plain(status: Status) -> Status {
     status.plain()
-}
-
-#[test]
-fn the_function_is_an_nvme_controller_with_msix_and_express_capabilities() {
-    let client = Client::open("sim:nvme", None);
-    assert_eq!(client.device.config_read(8, 4) >> 8, CLASS);
-    let mut found = Vec::new();
-    let mut at = client.device.config_read(pci::CAPABILITIES, 1);
-    while at != 0 {
-        found.push(client.device.config_read(at.into(), 1) as u8);
-        at = client.device.config_read(u64::from(at) + 1, 1);
-    }
-    assert_eq!(found, [pci::CAP_MSI, pci::CAP_MSIX, pci::CAP_EXPRESS]);
 }
 
 #[test]
@@ -42,15 +28,6 @@ fn capabilities_say_what_was_asked_for() {
     assert_eq!((cap.max_queue_entries(), cap.stride(), cap.command_sets()), (256, 2, Cap::CSS_NVM));
     let halves = u64::from(client.bar.read32(0)) | u64::from(client.bar.read32(4)) << 32;
     assert_eq!(halves, cap.0);
-}
-
-#[test]
-fn ready_follows_enable_in_both_directions() {
-    let mut client = Client::open("sim:nvme", None);
-    client.enable();
-    assert_eq!(client.status().ready(), 1);
-    client.bar.write32(registers::CC.offset(), 0);
-    assert_eq!(client.status(), Csts(0));
 }
 
 #[test]
@@ -75,7 +52,7 @@ fn a_shutdown_is_complete_and_keeps_what_was_in_the_cache() {
     let cc = Cc(client.bar.read32(registers::CC.offset())).with_shutdown(Cc::SHN_NORMAL);
     client.bar.write32(registers::CC.offset(), cc.0);
     assert_eq!(client.status().shutdown(), Csts::SHUTDOWN_DONE);
-    client.handle.lose_power();
+    client.handle().lose_power();
     assert_eq!(client.peek(0), 0x77);
 }
 
@@ -95,94 +72,9 @@ fn identify_says_what_the_uri_asked_for() {
 }
 
 #[test]
-fn a_namespace_that_does_not_exist_is_refused() {
-    let mut client = Client::ready("sim:nvme");
-    let data = client.buffer.iova();
-    assert_eq!(
-        plain(client.admin(Submission::identify(cns::NAMESPACE, 2).with_data(data, 0)).status()),
-        Status::INVALID_NAMESPACE
-    );
-    assert_eq!(plain(client.io(Submission::transfer(nvm::READ, 2, 0, 1, false).with_data(data, 0))), Status::INVALID_NAMESPACE);
-    assert_eq!(plain(client.io(Submission::transfer(nvm::READ, 0, 0, 1, false).with_data(data, 0))), Status::INVALID_NAMESPACE);
-}
-
-#[test]
-fn queues_that_cannot_be_are_refused_one_by_one() {
-    let mut client = Client::open("sim:nvme,queues=2", None);
-    client.enable();
-    let page = client.buffer.iova();
-    let mut status = |command| plain(client.admin(command).status());
-    assert_eq!(status(Submission::create_cq(0, 16, page, None)), Status::INVALID_QUEUE_ID);
-    assert_eq!(status(Submission::create_cq(3, 16, page, None)), Status::INVALID_QUEUE_ID);
-    assert_eq!(status(Submission::create_cq(1, 1, page, None)), Status::INVALID_QUEUE_SIZE);
-    assert_eq!(status(Submission::create_cq(1, 2048, page, None)), Status::INVALID_QUEUE_SIZE);
-    assert_eq!(status(Submission::create_cq(1, 16, page + 8, None)), Status::INVALID_PRP_OFFSET);
-    assert_eq!(status(Submission::create_cq(1, 16, page, Some(9))), Status::INVALID_INTERRUPT_VECTOR);
-    assert_eq!(status(Submission::create_sq(1, 16, page, 1)), Status::INVALID_CQ);
-    assert_eq!(status(Submission::create_cq(1, 16, page, None)), Status::SUCCESS);
-    assert_eq!(status(Submission::create_cq(1, 16, page, None)), Status::INVALID_QUEUE_ID);
-    assert_eq!(status(Submission::create_sq(1, 16, page, 1)), Status::SUCCESS);
-    assert_eq!(status(Submission::delete_cq(1)), Status::INVALID_QUEUE_DELETION);
-    assert_eq!(status(Submission::delete_sq(1)), Status::SUCCESS);
-    assert_eq!(status(Submission::delete_cq(1)), Status::SUCCESS);
-    assert_eq!(status(Submission::delete_cq(1)), Status::INVALID_QUEUE_ID);
-}
-
-#[test]
-fn no_more_queues_are_granted_than_exist() {
-    let mut client = Client::open("sim:nvme,queues=2", None);
-    client.enable();
-    let asked = QueueCounts { submission: 8, completion: 8 };
-    let granted = QueueCounts { submission: 2, completion: 2 };
-    assert_eq!(client.admin(Submission::set_queue_counts(asked)).result(), granted.to_dword());
-    assert_eq!(client.admin(Submission::get_feature(feature::NUMBER_OF_QUEUES)).result(), granted.to_dword());
-}
-
-#[test]
-fn unknown_commands_are_refused() {
-    let mut client = Client::ready("sim:nvme");
-    assert_eq!(plain(client.admin(Submission::new(0x7f, 0)).status()), Status::INVALID_OPCODE);
-    assert_eq!(plain(client.io(Submission::new(0x7f, 1))), Status::INVALID_OPCODE);
-}
-
-#[test]
-fn a_block_that_was_written_is_read_back() {
-    let mut client = Client::ready("sim:nvme");
-    client.write(7, 1, 0x5a);
-    client.buffer.fill(0);
-    assert_eq!(client.read(7, 1), Status::SUCCESS);
-    assert_eq!((client.byte(0), client.byte(511), client.byte(512)), (0x5a, 0x5a, 0));
-}
-
-#[test]
-fn data_may_start_within_a_page_and_go_on_in_the_second_entry() {
-    let mut client = Client::ready("sim:nvme");
-    client.handle.poke(1, 0, &[0x33; 4096]);
-    let data = client.buffer.iova();
-    let command = Submission::transfer(nvm::READ, 1, 0, 8, false).with_data(data + 4096 - 512, data + 4096);
-    assert_eq!(client.io(command), Status::SUCCESS);
-    assert_eq!((client.byte(3583), client.byte(3584), client.byte(7679), client.byte(7680)), (0, 0x33, 0x33, 0));
-}
-
-#[test]
-fn a_list_of_pages_may_lead_to_a_second_list() {
-    let mut client = Client::ready("sim:nvme,mdts=0");
-    client.handle.poke(1, 0, &[0x44; 5 * 4096]);
-    let data = client.buffer.iova();
-    // Five pages: one in the command, one in the last entry but one of the first list, three in the second list.
-    let (first, second) = (data + 0xf000 - 16, data + 0xf000);
-    let entries = [data + 4096, second, data + 2 * 4096, data + 3 * 4096, data + 4 * 4096];
-    let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
-    client.buffer.write(0xf000 - 16, &bytes).unwrap();
-    assert_eq!(client.io(Submission::transfer(nvm::READ, 1, 0, 40, false).with_data(data, first)), Status::SUCCESS);
-    assert!((0..5 * 4096).step_by(512).all(|at| client.byte(at) == 0x44));
-    assert_eq!(client.byte(5 * 4096), 0);
-}
-
-#[test]
 fn the_last_entry_of_a_page_of_a_list_is_data_if_nothing_follows() {
     let mut client = Client::ready("sim:nvme");
-    client.handle.poke(1, 0, &[0x45; 3 * 4096]);
+    client.handle().poke(1, 0, &[0x45; 3 * 4096]);
     let data = client.buffer.iova();
     let entries = [data + 4096, data + 2 * 4096].map(u64::to_le_bytes).concat();
     client.buffer.write(0xf000 - 16, &entries).unwrap();
@@ -192,11 +84,11 @@ fn the_last_entry_of_a_page_of_a_list_is_data_if_nothing_follows() {
 }
 
 #[test]
-fn entries_of_a_list_must_be_whole_pages() {
-    let mut client = Client::ready("sim:nvme");
-    let data = client.buffer.iova();
-    let command = Submission::transfer(nvm::READ, 1, 0, 16, false).with_data(data, data + 4096 + 8);
-    assert_eq!(client.io(command), Status::INVALID_PRP_OFFSET);
+fn a_queue_that_is_not_there_cannot_be_deleted() {
+    let mut client = Client::open("sim:nvme", None);
+    client.enable();
+    // [NVMe 5.2.3]; QEMU has another status.
+    assert_eq!(plain(client.admin(Submission::delete_cq(1)).status()), Status::INVALID_QUEUE_ID);
 }
 
 #[test]
@@ -207,17 +99,9 @@ fn a_transfer_above_mdts_is_refused() {
 }
 
 #[test]
-fn blocks_beyond_the_end_are_refused() {
-    let mut client = Client::ready("sim:nvme,size=1M");
-    assert_eq!(client.read(2047, 1), Status::SUCCESS);
-    assert_eq!(plain(client.read(2047, 2)), Status::LBA_OUT_OF_RANGE);
-    assert_eq!(plain(client.read(u64::MAX, 2)), Status::LBA_OUT_OF_RANGE);
-}
-
-#[test]
 fn zeroed_and_deallocated_blocks_read_as_zeroes() {
     let mut client = Client::ready("sim:nvme");
-    client.handle.poke(1, 0, &[0x55; 4096]);
+    client.handle().poke(1, 0, &[0x55; 4096]);
     assert_eq!(client.io(Submission::write_zeroes(1, 1, 2, false, true)), Status::SUCCESS);
     let range = DsmRange { lba: 4, blocks: 1 }.to_words();
     client.buffer.write(0, &range[0].to_le_bytes()).unwrap();
@@ -238,7 +122,7 @@ fn without_power_only_what_is_durable_stays() {
     let data = client.buffer.iova();
     client.buffer.fill(4);
     assert_eq!(client.io(Submission::transfer(nvm::WRITE, 1, 2, 1, true).with_data(data, 0)), Status::SUCCESS);
-    client.handle.lose_power();
+    client.handle().lose_power();
     assert_eq!([0, 512, 1024].map(|at| client.peek(at)), [1, 0, 4]);
     assert_eq!(client.status(), Csts(0));
 }
@@ -248,7 +132,7 @@ fn with_the_cache_off_every_write_is_durable() {
     let mut client = Client::ready("sim:nvme");
     client.admin(Submission::set_feature(feature::VOLATILE_WRITE_CACHE, 0));
     client.write(0, 1, 9);
-    client.handle.lose_power();
+    client.handle().lose_power();
     assert_eq!(client.peek(0), 9);
 }
 
@@ -257,7 +141,7 @@ fn a_flush_of_all_namespaces_reaches_each() {
     let mut client = Client::ready("sim:nvme,namespaces=2");
     client.write(0, 1, 7);
     assert_eq!(client.io(Submission::flush(ALL_NAMESPACES)), Status::SUCCESS);
-    client.handle.lose_power();
+    client.handle().lose_power();
     assert_eq!(client.peek(0), 7);
 }
 
@@ -290,7 +174,7 @@ fn the_smart_log_counts_commands_and_units() {
     client.write(0, 8, 1);
     client.read(0, 8);
     client.read(0, 8);
-    client.handle.lose_power();
+    client.handle().lose_power();
     client.restart();
     let smart = Smart::from_bytes(&client.log(log::SMART, 512)).unwrap();
     assert_eq!((smart.host_writes(), smart.host_reads(), smart.data_units_read()), (1, 2, 1));
@@ -322,8 +206,8 @@ fn an_event_ends_a_request_and_is_silent_until_its_log_is_read() {
     let event = |info| AsyncEvent::new(AsyncEvent::HEALTH, info, log::SMART);
     client.submit(true, Submission::async_event());
     client.submit(true, Submission::async_event());
-    client.handle.event(event(AsyncEvent::TEMPERATURE));
-    client.handle.event(event(AsyncEvent::SPARE));
+    client.handle().event(event(AsyncEvent::TEMPERATURE));
+    client.handle().event(event(AsyncEvent::SPARE));
     assert_eq!(client.wait(true).result(), event(AsyncEvent::TEMPERATURE).0);
     assert_eq!(client.pop(true), None);
     client.submit(true, Submission::get_log_page(log::SMART, 512, false).with_data(client.buffer.iova(), 0));
@@ -361,7 +245,7 @@ fn a_doorbell_value_beyond_the_queue_is_an_event() {
 #[test]
 fn a_command_that_waits_can_be_aborted_and_one_that_is_done_cannot() {
     let mut client = Client::ready("sim:nvme");
-    client.handle.set_timing(Timing::Held);
+    client.handle().set_timing(Timing::Held);
     let id = client.submit(false, Submission::flush(1));
     assert_eq!(client.admin(Submission::abort(1, id)).result(), 0);
     assert_eq!(client.wait(false).status(), Status::ABORTED);
@@ -371,7 +255,7 @@ fn a_command_that_waits_can_be_aborted_and_one_that_is_done_cannot() {
 #[test]
 fn deleting_a_queue_ends_what_it_had() {
     let mut client = Client::ready("sim:nvme");
-    client.handle.set_timing(Timing::Held);
+    client.handle().set_timing(Timing::Held);
     client.submit(false, Submission::flush(1));
     assert_eq!(client.admin(Submission::delete_sq(1)).status(), Status::SUCCESS);
     assert_eq!(client.wait(false).status(), Status::ABORTED_SQ_DELETION);
@@ -383,16 +267,14 @@ fn a_full_completion_queue_is_not_overwritten() {
     let ids: Vec<u16> = (0..ENTRIES + 8).map(|_| client.submit(false, Submission::flush(1))).collect();
     let first: Vec<u16> = std::iter::from_fn(|| client.pop(false)).map(|completion| completion.id()).collect();
     assert_eq!(first.len() as u32, ENTRIES - 1);
-    assert_eq!(client.handle.counters().commands, u64::from(ENTRIES), "no further command is taken while an end waits for room");
+    assert_eq!(
+        client.handle().counters().commands,
+        u64::from(ENTRIES),
+        "no further command is taken while an end waits for room"
+    );
     client.acknowledge(false);
     let rest: Vec<u16> = std::iter::from_fn(|| client.pop(false)).map(|completion| completion.id()).collect();
     assert_eq!([first, rest].concat(), ids);
-}
-
-#[test]
-fn the_phase_changes_with_every_lap() {
-    let mut client = Client::ready("sim:nvme");
-    assert!((0..5 * ENTRIES).all(|_| client.io(Submission::flush(1)) == Status::SUCCESS));
 }
 
 #[test]
@@ -401,14 +283,6 @@ fn a_completion_says_how_far_its_queue_was_read() {
     client.submit(false, Submission::flush(1));
     client.submit(false, Submission::flush(1));
     assert_eq!((client.wait(false).head(), client.wait(false).head()), (1, 2));
-}
-
-#[test]
-fn each_queue_signals_its_own_msix_vector() {
-    let mut client = Client::ready("sim:nvme");
-    client.irqs[0].take().unwrap();
-    client.io(Submission::flush(1));
-    assert_eq!((client.irqs[0].take().unwrap(), client.irqs[1].take().unwrap()), (0, 1));
 }
 
 #[test]
@@ -466,7 +340,7 @@ fn a_transfer_outside_of_the_arena_is_an_error_and_reported() {
     let mut client = Client::ready("sim:nvme");
     let outside = 0xdead_0000;
     assert_eq!(client.io(Submission::transfer(nvm::READ, 1, 0, 8, false).with_data(outside, 0)), Status::DATA_TRANSFER);
-    let faults = client.handle.faults();
+    let faults = client.handle().faults();
     assert_eq!((faults[0].iova, faults[0].reason), (outside, Blocked::Unmapped));
 }
 
@@ -476,37 +350,37 @@ fn a_controller_that_may_not_start_transfers_stops_with_fatal_status() {
     client.device.set_bus_master(false).unwrap();
     client.submit(false, Submission::flush(1));
     assert_eq!((client.pop(false), client.status().fatal()), (None, 1));
-    assert_eq!(client.handle.faults()[0].reason, Blocked::BusMasterOff);
+    assert_eq!(client.handle().faults()[0].reason, Blocked::BusMasterOff);
 }
 
 #[test]
 fn after_a_function_reset_nothing_that_waited_is_done() {
     let mut client = Client::ready("sim:nvme");
-    client.handle.poke(1, 0, &[0x66; 512]);
-    client.handle.set_timing(Timing::After(Duration::from_millis(2)));
+    client.handle().poke(1, 0, &[0x66; 512]);
+    client.handle().set_timing(Timing::After(Duration::from_millis(2)));
     client.submit(false, Submission::transfer(nvm::READ, 1, 0, 1, false).with_data(client.buffer.iova(), 0));
     client.device.reset().unwrap();
     std::thread::sleep(Duration::from_millis(10));
-    assert_eq!((client.handle.held(), client.handle.release(), client.byte(0), client.pop(false)), (0, 0, 0, None));
+    assert_eq!((client.handle().held(), client.handle().release(), client.byte(0), client.pop(false)), (0, 0, 0, None));
 }
 
 #[test]
 fn after_a_controller_reset_nothing_that_waited_is_done() {
     let mut client = Client::ready("sim:nvme");
-    client.handle.poke(1, 0, &[0x66; 512]);
-    client.handle.set_timing(Timing::Held);
+    client.handle().poke(1, 0, &[0x66; 512]);
+    client.handle().set_timing(Timing::Held);
     client.submit(false, Submission::transfer(nvm::READ, 1, 0, 1, false).with_data(client.buffer.iova(), 0));
     client.bar.write32(registers::CC.offset(), 0);
-    assert_eq!((client.handle.release(), client.byte(0)), (0, 0));
+    assert_eq!((client.handle().release(), client.byte(0)), (0, 0));
 }
 
 #[test]
 fn a_held_command_moves_its_data_when_it_is_released() {
     let mut client = Client::ready("sim:nvme");
-    client.handle.set_timing(Timing::Held);
+    client.handle().set_timing(Timing::Held);
     client.submit(false, Submission::transfer(nvm::READ, 1, 0, 1, false).with_data(client.buffer.iova(), 0));
-    client.handle.poke(1, 0, &[0x66; 512]);
-    assert_eq!((client.byte(0), client.handle.release(), client.byte(0)), (0, 1, 0x66));
+    client.handle().poke(1, 0, &[0x66; 512]);
+    assert_eq!((client.byte(0), client.handle().release(), client.byte(0)), (0, 1, 0x66));
     assert_eq!(client.wait(false).status(), Status::SUCCESS);
 }
 
@@ -522,10 +396,10 @@ fn a_delayed_command_ends_with_an_interrupt() {
 #[test]
 fn recorded_doorbells_do_nothing_until_they_are_pumped() {
     let mut client = Client::ready("sim:nvme");
-    client.handle.record(true);
+    client.handle().record(true);
     client.submit(false, Submission::flush(1));
     assert_eq!(client.pop(false), None);
-    assert_eq!(client.handle.pump(), 1);
+    assert_eq!(client.handle().pump(), 1);
     assert_eq!(client.wait(false).status(), Status::SUCCESS);
 }
 
@@ -535,7 +409,7 @@ fn counters_say_what_the_host_did() {
     for _ in 0..3 {
         client.io(Submission::flush(1));
     }
-    let counters = client.handle.counters();
+    let counters = client.handle().counters();
     assert_eq!((counters.submission_doorbells, counters.completion_doorbells, counters.commands), (3, 3, 3));
     assert_eq!(counters.admin_commands, 2);
 }
@@ -544,7 +418,7 @@ fn counters_say_what_the_host_did() {
 fn a_disk_keeps_its_bytes_over_a_change_of_drivers() {
     let mut client = Client::ready("sim:nvme");
     client.write(0, 1, 0x21);
-    let handle = client.handle.clone();
+    let handle = client.handle().clone();
     drop(client);
     assert!(handle.claim().is_ok());
     let mut byte = [0];

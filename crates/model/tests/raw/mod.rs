@@ -1,13 +1,14 @@
 //! A client that drives the simulated controller register by register: enough to see what the model does, and no more.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_device::OpenOptions;
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Bar, Device};
-use ring3_model::nvme::{self, NvmeHandle, SimNvme};
+use ring3_device::{OpenOptions, Uri};
+use ring3_model::nvme::{self, NvmeHandle};
 use ring3_spec::nvme::registers::{self, Aqa, Cc, Csts};
 use ring3_spec::nvme::{Completion, PHASE_BIT, Status, Submission, opcode};
 
@@ -25,8 +26,9 @@ pub struct Pair {
 
 /// A controller with its admin queue and, once it is ready, I/O queue 1.
 pub struct Client {
-    pub device: SimNvme,
-    pub handle: NvmeHandle,
+    pub device: Arc<dyn Device>,
+    /// The model's other side; none of QEMU's.
+    handle: Option<NvmeHandle>,
     pub bar: Bar,
     pub admin: Pair,
     pub queue: Pair,
@@ -41,7 +43,15 @@ pub struct Client {
 impl Client {
     /// The controller of `uri`, disabled, with as many interrupts of a kind as wanted.
     pub fn open(uri: &str, interrupts: Option<(IrqKind, u16)>) -> Self {
-        let device = nvme::open(&uri.parse().unwrap(), OpenOptions { arena: 4 << 20, ..OpenOptions::default() }).unwrap();
+        let uri: Uri = uri.parse().unwrap();
+        let options = OpenOptions { arena: 4 << 20, ..OpenOptions::default() };
+        let (device, handle): (Arc<dyn Device>, _) = if uri.scheme == "sim" {
+            let device = nvme::open(&uri, options).unwrap();
+            let handle = device.handle();
+            (Arc::new(device), Some(handle))
+        } else {
+            (ring3_backend::open(&uri, options).unwrap(), None)
+        };
         device.set_bus_master(true).unwrap();
         let irqs = interrupts.map(|(kind, count)| device.irqs(kind, count).unwrap()).unwrap_or_default();
         let pair = |id| {
@@ -51,8 +61,13 @@ impl Client {
         let (admin, queue) = (pair(0), pair(1));
         let buffer = device.dma().arena().alloc_pages(64 << 10).unwrap();
         let list = device.dma().arena().alloc_pages(4096).unwrap();
-        let (handle, bar) = (device.handle(), device.bar(0).unwrap());
+        let bar = device.bar(0).unwrap();
         Self { device, handle, bar, admin, queue, irqs, buffer, list, next_id: 1 }
+    }
+
+    /// The other side of the model.
+    pub fn handle(&self) -> &NvmeHandle {
+        self.handle.as_ref().expect("the simulated controller")
     }
 
     /// The controller of `uri`, enabled, with I/O queue 1, whose interrupts go to vector 1 if there is one and to 0 if not.
@@ -75,6 +90,9 @@ impl Client {
         bar.write64(registers::ASQ.offset(), self.admin.submission.iova());
         bar.write64(registers::ACQ.offset(), self.admin.completion.iova());
         bar.write32(registers::CC.offset(), Cc(0).with_enable(1).with_submission_entry(6).with_completion_entry(4).0);
+        if self.handle.is_none() {
+            self.wait_for(|client| client.status().ready() == 1);
+        }
     }
 
     pub fn create_queue(&mut self, vector: u16) {
@@ -132,20 +150,28 @@ impl Client {
         }
     }
 
-    /// An admin command and its end, which must come at once.
+    /// The end of a command, which the model owes at once.
+    fn end(&mut self, admin: bool) -> Completion {
+        if self.handle.is_none() {
+            return self.wait(admin);
+        }
+        let completion = self.pop(admin).expect("a command ends at once");
+        self.acknowledge(admin);
+        completion
+    }
+
+    /// An admin command and its end.
     pub fn admin(&mut self, command: Submission) -> Completion {
         let id = self.submit(true, command);
-        let completion = self.pop(true).expect("an admin command ends at once");
-        self.acknowledge(true);
+        let completion = self.end(true);
         assert_eq!(completion.id(), id);
         completion
     }
 
-    /// An I/O command and its status, which must come at once.
+    /// An I/O command and its status.
     pub fn io(&mut self, command: Submission) -> Status {
         let id = self.submit(false, command);
-        let completion = self.pop(false).expect("a command ends at once");
-        self.acknowledge(false);
+        let completion = self.end(false);
         assert_eq!((completion.id(), completion.queue()), (id, 1));
         completion.status()
     }
@@ -203,7 +229,7 @@ impl Client {
     /// A byte of the medium of namespace 1.
     pub fn peek(&self, at: u64) -> u8 {
         let mut byte = [0];
-        assert!(self.handle.peek(1, at, &mut byte));
+        assert!(self.handle().peek(1, at, &mut byte));
         byte[0]
     }
 
