@@ -3,9 +3,9 @@
 mod raw_ahci;
 
 use raw_ahci::{Client, queued, read, task};
+use ring3_device::Deadline;
 use ring3_device::OpenOptions;
 use ring3_device::irq::IrqKind;
-use ring3_device::{Deadline, Device};
 use ring3_model::ahci;
 use ring3_spec::ahci::fis::QueuedErrorLog;
 use ring3_spec::ahci::port::{self, Command, Interrupts};
@@ -147,8 +147,8 @@ fn a_dropped_end_leaves_the_command_where_it_is() {
 fn a_hanging_command_can_be_released() {
     let client = Client::ready("sim:ahci,fault=hang:read");
     read_into_slot_0(&client);
-    assert_eq!((client.issued(), client.handle.held()), (1, 1));
-    assert!(client.handle.release_one());
+    assert_eq!((client.issued(), client.handle().held()), (1, 1));
+    assert!(client.handle().release_one());
     assert_eq!((client.issued(), client.status().status().0), (0, 0x50));
 }
 
@@ -228,7 +228,7 @@ fn data_are_corrupted_on_their_way() {
 fn a_stray_access_is_blocked_and_the_command_is_done() {
     let client = Client::ready("sim:ahci,fault=stray-dma/0xdead0000:read");
     assert!(works(&client));
-    assert_eq!((client.handle.fault_count(), client.handle.faults()[0].iova), (1, 0xdead_0000));
+    assert_eq!((client.handle().fault_count(), client.handle().faults()[0].iova), (1, 0xdead_0000));
 }
 
 #[test]
