@@ -470,6 +470,10 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
     }
 }
 
+mod state;
+
+pub use state::{CompletionState, SubmissionState};
+
 #[cfg(all(test, loom))]
 mod loom_model;
 #[cfg(all(test, not(loom)))]

@@ -160,7 +160,7 @@ impl Arena {
         self.change(iova, |ledger, offset| ledger.tag(offset, tag));
     }
 
-    fn change(&self, iova: u64, step: impl FnOnce(&mut Ledger, u64)) {
+    pub(super) fn change(&self, iova: u64, step: impl FnOnce(&mut Ledger, u64)) {
         let mut ledgers = self.ledgers();
         let found = ledgers.iter_mut().zip(self.regions()).find_map(|(ledger, placed)| Some((ledger, placed.offset(iova, 1)?)));
         if let Some((ledger, offset)) = found {
@@ -168,7 +168,7 @@ impl Arena {
         }
     }
 
-    /// What was taken when the arena was [adopted](Self::adopt) and nobody has claimed since, with its tags.
+    /// What was taken when the arena was [adopted](Self::adopt), or [left](DmaBuffer::leave) since, and nobody has claimed, with its tags.
     pub fn unclaimed(&self) -> Vec<(Span, String)> {
         let span = |region, offset, len| Span { region, len, offset };
         let of = |(region, ledger): (u32, &Ledger)| {
@@ -178,9 +178,14 @@ impl Arena {
         (0..).zip(self.ledgers().iter()).flat_map(of).collect()
     }
 
-    /// The buffer that `span` was when the arena was saved, with its bytes. Each range is given once; anything else is
+    /// The buffer that `span` was when the arena was saved, or when it was left, with its bytes. Each range is given once; anything else is
     /// [`Error::Invalid`].
     pub fn claim(&self, span: Span) -> Result<DmaBuffer, Error> {
+        self.claim_on_trial(span).inspect(|buffer| self.change(buffer.iova(), Ledger::settle))
+    }
+
+    /// The same; a buffer that is dropped before it is settled leaves the range to be claimed again.
+    pub(super) fn claim_on_trial(&self, span: Span) -> Result<DmaBuffer, Error> {
         let refused = || Error::Invalid(format!("{span:?} is no range that was saved, or it is claimed already"));
         let segment = self.segment(span).ok_or_else(refused)?;
         let claimed =

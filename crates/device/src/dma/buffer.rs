@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use super::ledger::Ledger;
 use super::{Arena, Segment, Span, bytes};
 use crate::Error;
 
@@ -102,6 +103,17 @@ impl DmaBuffer {
     /// The buffer is empty afterwards.
     pub fn abandon(&mut self) {
         self.0.len = 0;
+    }
+
+    /// Gives the range up for whoever [claims](Arena::claim) it, here or in the process that adopts the arena: it stays taken, with its bytes,
+    /// because the device still has it. The buffer is empty afterwards.
+    pub fn leave(&mut self) -> Span {
+        let span = self.span();
+        if span.len > 0 {
+            self.0.arena.change(self.iova(), Ledger::leave);
+            self.0.len = 0;
+        }
+        span
     }
 
     pub(super) fn checked(&self, offset: usize, len: usize) -> Result<*mut u8, Error> {

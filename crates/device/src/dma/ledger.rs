@@ -20,8 +20,18 @@ pub(super) struct Ledger {
 struct Taken {
     len: u64,
     tag: Cow<'static, str>,
-    /// Whether a buffer of this process has it.
-    held: bool,
+    holder: Holder,
+}
+
+/// Who has a range that is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// Whoever will claim it.
+    Nobody,
+    /// A buffer that gives it back to nobody, because its owner may not come to be.
+    Trial,
+    /// A buffer of this process.
+    Buffer,
 }
 
 impl Ledger {
@@ -34,14 +44,33 @@ impl Ledger {
     /// Takes `len` bytes for a buffer whose device address is a multiple of `align`, a power of two; the region begins at `iova`.
     pub(super) fn carve(&mut self, len: u64, align: u64, iova: u64) -> Option<u64> {
         let at = self.free.carve(len, align, iova)?;
-        self.taken.insert(at, Taken { len, tag: Cow::Borrowed(""), held: true });
+        self.taken.insert(at, Taken { len, tag: Cow::Borrowed(""), holder: Holder::Buffer });
         Some(at)
     }
 
-    /// Makes free what a buffer had at `at`.
+    /// Makes free what a buffer had at `at`; what it had on trial is to be claimed again.
     pub(super) fn give_back(&mut self, at: u64) {
-        if let Some(taken) = self.taken.remove(&at) {
-            self.free.give_back(at, taken.len);
+        match self.taken.get_mut(&at) {
+            Some(taken) if taken.holder == Holder::Trial => taken.holder = Holder::Nobody,
+            Some(taken) => {
+                self.free.give_back(at, taken.len);
+                self.taken.remove(&at);
+            }
+            None => {}
+        }
+    }
+
+    /// Leaves what a buffer had at `at` to whoever claims it.
+    pub(super) fn leave(&mut self, at: u64) {
+        if let Some(taken) = self.taken.get_mut(&at) {
+            taken.holder = Holder::Nobody;
+        }
+    }
+
+    /// The buffer that has claimed `at` on trial, if there still is one, keeps it.
+    pub(super) fn settle(&mut self, at: u64) {
+        if let Some(taken) = self.taken.get_mut(&at).filter(|taken| taken.holder == Holder::Trial) {
+            taken.holder = Holder::Buffer;
         }
     }
 
@@ -66,30 +95,31 @@ impl Ledger {
     pub(super) fn restore(&mut self, range: &SavedRange) -> bool {
         let free = self.free.take(range.offset, range.len);
         if free {
-            self.taken.insert(range.offset, Taken { len: range.len, tag: Cow::Owned(range.tag.clone()), held: false });
+            self.taken.insert(range.offset, Taken { len: range.len, tag: Cow::Owned(range.tag.clone()), holder: Holder::Nobody });
         }
         free
     }
 
     /// What nobody has claimed: offset, length and tag.
     pub(super) fn unclaimed(&self) -> impl Iterator<Item = (u64, u64, &str)> {
-        self.taken.iter().filter(|(_, taken)| !taken.held).map(|(&at, taken)| (at, taken.len, &*taken.tag))
+        self.taken.iter().filter(|(_, taken)| taken.holder == Holder::Nobody).map(|(&at, taken)| (at, taken.len, &*taken.tag))
     }
 
-    /// Gives the range that was restored at `at` to a buffer; false unless it has that length and nobody has claimed it.
+    /// Gives the range at `at` to a buffer, on trial at first; false unless it has that length and nobody has claimed it.
     pub(super) fn claim(&mut self, at: u64, len: u64) -> bool {
-        let found = self.taken.get_mut(&at).filter(|taken| taken.len == len && !taken.held);
-        found.map(|taken| taken.held = true).is_some()
+        let found = self.taken.get_mut(&at).filter(|taken| taken.len == len && taken.holder == Holder::Nobody);
+        found.map(|taken| taken.holder = Holder::Trial).is_some()
     }
 
     /// Makes free what nobody has claimed.
     pub(super) fn release(&mut self) {
         let free = &mut self.free;
         self.taken.retain(|&at, taken| {
-            if !taken.held {
+            let left = taken.holder == Holder::Nobody;
+            if left {
                 free.give_back(at, taken.len);
             }
-            taken.held
+            !left
         });
     }
 

@@ -15,6 +15,7 @@
 mod arena;
 mod buffer;
 mod bytes;
+mod claims;
 mod extents;
 mod fixed;
 mod foreign;
@@ -35,6 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use arena::{Arena, MAX_REGIONS, Placed};
 pub use buffer::DmaBuffer;
+pub use claims::Claims;
 pub use fixed::Fixed;
 pub use foreign::Foreign;
 pub use list::SegmentList;

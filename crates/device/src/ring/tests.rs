@@ -53,6 +53,8 @@ enum Step {
     Retire(u32),
     /// The device names any slot.
     Stray(u32),
+    /// Somebody else goes on with the ring.
+    Resume,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -61,13 +63,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::Publish),
         2 => (0u32..20).prop_map(Step::Retire),
         1 => (0u32..64).prop_map(Step::Stray),
+        1 => Just(Step::Resume),
     ];
     prop::collection::vec(step, 1..120)
 }
 
 proptest! {
     #[test]
-    fn a_submission_ring_behaves_like_a_bounded_queue(log in 1u32..5, start in starts(), steps in steps()) {
+    fn a_submission_ring_behaves_like_a_bounded_queue_whoever_goes_on_with_it(log in 1u32..5, start in starts(), steps in steps()) {
         let size = 1u32 << log;
         let words = Plain::new(size as usize * 2);
         let mut ring = submission(&words, size, start);
@@ -107,13 +110,14 @@ proptest! {
                         (head, published) = (slot, published - step);
                     }
                 }
+                Step::Resume => ring = SubmissionRing::resume(&words, ring.state()).unwrap(),
             }
             prop_assert_eq!(ring.space() as usize, size as usize - 1 - queue.len());
         }
     }
 
     #[test]
-    fn a_completion_ring_returns_every_entry_once_and_in_order(
+    fn a_completion_ring_returns_every_entry_once_and_in_order_whoever_goes_on_with_it(
         log in 1u32..5, start in starts(), bursts in prop::collection::vec((0u32..20, 0u32..20), 1..60),
     ) {
         let size = 1u32 << log;
@@ -147,6 +151,7 @@ proptest! {
                 prop_assert_eq!(ring.pop().map(|entry| entry[0]), expected);
                 taken += u64::from(expected.is_some());
             }
+            ring = CompletionRing::resume(&words, ring.state()).unwrap();
             if let Some(head) = ring.publish() {
                 prop_assert_eq!(u64::from(head), taken % u64::from(size));
             }
@@ -220,4 +225,26 @@ fn entries_that_must_have_been_read_make_room_and_unpublished_ones_never_do() {
     assert_eq!(ring.space(), 4);
     ring.retire_all_but(0);
     assert_eq!(ring.space(), 6);
+}
+
+#[test]
+fn a_state_that_no_ring_can_have_is_refused() {
+    let words = Plain::new(16);
+    let full = SubmissionState { size: 8, head: u32::MAX, tail: 6, committed: 2 };
+    assert_eq!(SubmissionRing::<_, 2>::resume(&words, full).map(|ring| ring.state()).unwrap(), full);
+    for state in [
+        SubmissionState { size: 16, ..full },
+        SubmissionState { size: 6, ..full },
+        SubmissionState { tail: 7, ..full },
+        SubmissionState { tail: u32::MAX - 1, ..full },
+        SubmissionState { committed: 7, ..full },
+        SubmissionState { committed: u32::MAX - 1, ..full },
+    ] {
+        assert!(matches!(SubmissionRing::<_, 2>::resume(&words, state), Err(Error::Invalid(_))), "{state:?}");
+    }
+    let untold = CompletionState { size: 8, head: 3, committed: u32::MAX - 4 };
+    assert_eq!(CompletionRing::<_, 2, 1, 0>::resume(&words, untold).map(|ring| ring.state()).unwrap(), untold);
+    for state in [CompletionState { size: 16, ..untold }, CompletionState { head: 4, ..untold }, CompletionState { committed: 4, ..untold }] {
+        assert!(matches!(CompletionRing::<_, 2, 1, 0>::resume(&words, state), Err(Error::Invalid(_))), "{state:?}");
+    }
 }

@@ -1,0 +1,94 @@
+//! Ranges that are claimed together: all of them, or none.
+
+use super::ledger::Ledger;
+use super::{Arena, DmaBuffer, Span};
+use crate::Error;
+
+/// What somebody claims who may fail on the way, while the device may still write there.
+///
+/// Until [`settle`](Self::settle) says that it has succeeded, a buffer that is dropped leaves its range as it was: taken, and to be claimed.
+pub struct Claims {
+    arena: Arena,
+    spans: Vec<Span>,
+}
+
+impl Claims {
+    /// Nothing of `arena` so far.
+    pub fn new(arena: &Arena) -> Self {
+        Self { arena: arena.clone(), spans: Vec::new() }
+    }
+
+    /// The arena.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// As [`Arena::claim`].
+    pub fn claim(&mut self, span: Span) -> Result<DmaBuffer, Error> {
+        let buffer = self.arena.claim_on_trial(span)?;
+        self.spans.push(span);
+        Ok(buffer)
+    }
+
+    /// The buffers own their ranges from now on.
+    pub fn settle(self) {
+        let mut ledgers = self.arena.ledgers();
+        for span in &self.spans {
+            // `claim` has found the region.
+            if let Some(ledger) = ledgers.get_mut(span.region as usize) {
+                Ledger::settle(ledger, span.offset);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Region;
+    use super::*;
+
+    fn arena() -> Arena {
+        Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000)
+    }
+
+    #[test]
+    fn what_is_left_stays_taken_and_is_claimed_with_its_bytes() {
+        let arena = arena();
+        let mut buffer = arena.alloc(4096, 1).unwrap().tagged("ring");
+        buffer.write(9, b"x").unwrap();
+        let span = buffer.leave();
+        assert!(buffer.is_empty() && buffer.read(0, &mut [0]).is_err());
+        drop(buffer);
+        assert_eq!(arena.unclaimed(), [(span, "ring".to_owned())]);
+        let (claimed, mut byte) = (arena.claim(span).unwrap(), [0]);
+        claimed.read(9, &mut byte).unwrap();
+        assert_eq!((byte, arena.unclaimed()), (*b"x", Vec::new()));
+        drop(claimed);
+        assert_eq!(arena.free_bytes(), arena.len());
+    }
+
+    #[test]
+    fn claims_that_fail_leave_everything_to_be_claimed_again() {
+        let arena = arena();
+        let spans = [4096, 512].map(|len| arena.alloc(len, 1).unwrap().leave());
+        let mut claims = Claims::new(&arena);
+        let first = claims.claim(spans[0]).unwrap();
+        assert!(claims.claim(spans[0]).is_err());
+        drop(claims);
+        assert_eq!(arena.unclaimed().len(), 1);
+        drop(first);
+        assert_eq!(arena.unclaimed().len(), 2);
+    }
+
+    #[test]
+    fn claims_that_succeed_own_their_ranges() {
+        let arena = arena();
+        let spans = [4096, 512].map(|len| arena.alloc(len, 1).unwrap().leave());
+        let mut claims = Claims::new(&arena);
+        let buffers = spans.map(|span| claims.claim(span).unwrap());
+        claims.settle();
+        assert!(arena.unclaimed().is_empty());
+        drop(buffers);
+        assert_eq!(arena.free_bytes(), arena.len());
+    }
+}
