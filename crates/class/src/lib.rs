@@ -4,6 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod block;
+mod saved;
+
+pub use saved::Saved;
 
 /// The words of the device layer that users of a class need: where data lies, how long to wait, what went wrong. An export
 /// names this crate alone.

@@ -1,7 +1,7 @@
 //! Why a request failed, and the errno that says so to the kernel and to applications.
 
 /// The end of a request that did not succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, serde::Serialize, serde::Deserialize)]
 pub enum IoError {
     /// The medium could not be read or written there.
     #[error("medium error")]

@@ -3,7 +3,7 @@
 use ring3_device::dma::SegmentRules;
 
 /// A disk's description.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Info {
     /// Maker's name for it.
     pub model: String,
@@ -36,7 +36,7 @@ pub struct Info {
 }
 
 /// Limits of discard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Discard {
     /// Most blocks of one request.
     pub max_blocks: u32,

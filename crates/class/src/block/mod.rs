@@ -24,15 +24,17 @@ mod null;
 mod open;
 mod ram;
 mod request;
+mod saved;
 mod splitter;
 
 pub use data::{Data, List, Segments};
 pub use error::IoError;
 pub use info::{Discard, Info};
 pub use null::Null;
-pub use open::{BlockQueue, execute, next, open};
+pub use open::{BlockQueue, execute, next, open, resume};
 pub use ram::Ram;
 pub use request::{Completion, Operation, Rejected, Request};
+pub use saved::{SavedRequest, detach};
 pub use splitter::{ForeignAccess, Splitter, SplitterStats};
 
 use std::collections::VecDeque;
@@ -40,6 +42,8 @@ use std::collections::VecDeque;
 use ring3_device::Error;
 use ring3_device::dma::{Dma, StreamStats};
 use ring3_device::wait::Source;
+
+use crate::Saved;
 
 /// A disk: what a namespace of an NVMe controller or a drive at an ATA port is.
 pub trait Disk: Send + Sync {
@@ -57,6 +61,14 @@ pub trait Disk: Send + Sync {
 
     /// Opens a queue that holds up to `depth` requests (fewer if the device can do no more), for use by one thread.
     fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error>;
+
+    /// Opens the queue that was [detached](Queue::detach) as `saved`, with the requests that the device has had since. Nothing is handed to
+    /// the device twice, and what has ended meanwhile is found by the first [`reap`](Queue::reap).
+    ///
+    /// What was saved is input: [`Error::Invalid`] if it cannot be a queue of this disk. Its memory stays taken then, as it was.
+    fn resume_queue(&self, _saved: &Saved) -> Result<Box<dyn Queue>, Error> {
+        Err(Error::Unsupported(format!("{}: its driver cannot resume a queue: open one", self.name())))
+    }
 }
 
 /// A way to a disk, owned by one thread; shares nothing with other queues.
@@ -94,6 +106,16 @@ pub trait Queue: Source + Send {
         let mut done = [Completion::default()];
         let count = self.reap(&mut done)?;
         Ok(done.into_iter().next().filter(|_| count > 0))
+    }
+
+    /// Leaves the queue to whoever [resumes](Disk::resume_queue) it, in this process or in another one: requests in flight stay with the device,
+    /// and what was not [rung](Self::ring) is rung by the next. The queue takes nothing afterwards, and is of no use but to be dropped, which
+    /// tells the device nothing.
+    ///
+    /// Nothing has changed after an error. [`Error::Busy`] says that it will be possible: reap, tick, and try again, or have
+    /// [`detach`](super::block::detach) do that.
+    fn detach(&mut self) -> Result<Saved, Error> {
+        Err(Error::Unsupported("the queue cannot be left to another process: let its requests end, and drop it".into()))
     }
 
     /// What of foreign memory was mapped and copied so far; nothing where only the arena is taken.
@@ -138,6 +160,9 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     #[inline]
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         (**self).reap(done)
+    }
+    fn detach(&mut self) -> Result<Saved, Error> {
+        (**self).detach()
     }
     fn stream_stats(&self) -> StreamStats {
         (**self).stream_stats()

@@ -5,6 +5,7 @@ use std::time::Instant;
 use ring3_device::{Deadline, Error};
 
 use super::{Completion, Disk, ForeignAccess, Queue, Request, Splitter};
+use crate::Saved;
 
 /// A queue for an application: requests of any length, data in the arena or anywhere.
 pub type BlockQueue = Splitter<Box<dyn Queue>>;
@@ -49,6 +50,11 @@ pub type BlockQueue = Splitter<Box<dyn Queue>>;
 /// ```
 pub fn open(disk: &dyn Disk, depth: u16, foreign: ForeignAccess) -> Result<BlockQueue, Error> {
     Splitter::new(disk.open_queue(depth)?).with_foreign(disk.dma(), foreign)
+}
+
+/// The same with a queue that was [detached](Queue::detach), and what it has in flight.
+pub fn resume(disk: &dyn Disk, saved: &Saved, foreign: ForeignAccess) -> Result<BlockQueue, Error> {
+    Splitter::new(disk.resume_queue(saved)?).with_foreign(disk.dma(), foreign)
 }
 
 /// Does one request and waits for its end. Nothing else may be in flight. What is refused at once ends with its error.

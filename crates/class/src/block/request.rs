@@ -5,7 +5,7 @@ use std::mem;
 use super::{Data, IoError};
 
 /// What to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Operation {
     /// Blocks from the disk into the data.
     Read,

@@ -24,6 +24,7 @@ use ring3_device::{Deadline, Error};
 use slab::Slab;
 
 use super::{Completion, Data, Info, IoError, Operation, Queue, Rejected, Request, reap_ready};
+use crate::Saved;
 use parts::{Cut, Parent, Part};
 
 /// What a splitter has done so far.
@@ -281,6 +282,14 @@ impl<Q: Queue> Queue for Splitter<Q> {
             return self.inner.reap(done);
         }
         self.reap_cut(done)
+    }
+
+    /// What was cut or copied ends first.
+    fn detach(&mut self) -> Result<Saved, Error> {
+        if self.parents.len() > 0 || !self.finished.is_empty() {
+            return Err(Error::Busy("requests are in flight that were cut or copied: reap them, then detach again".into()));
+        }
+        self.inner.detach()
     }
 
     fn stream_stats(&self) -> StreamStats {

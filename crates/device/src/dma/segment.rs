@@ -10,7 +10,7 @@ pub struct Segment {
 }
 
 /// Which lists of segments a device can take in one transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SegmentRules {
     /// The first address is a multiple of this power of two.
     pub align: u32,

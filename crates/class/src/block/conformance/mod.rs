@@ -7,6 +7,7 @@
 
 mod data;
 mod front;
+mod handover;
 mod limits;
 mod pattern;
 mod queue;
@@ -76,7 +77,7 @@ pub struct Report {
 
 /// All checks, in the order in which they run.
 pub fn checks() -> impl Iterator<Item = &'static Check> {
-    [data::CHECKS, limits::CHECKS, queue::CHECKS, several::CHECKS, front::CHECKS].into_iter().flatten()
+    [data::CHECKS, limits::CHECKS, queue::CHECKS, several::CHECKS, handover::CHECKS, front::CHECKS].into_iter().flatten()
 }
 
 /// Runs all checks on `disk`, whose content is lost.
