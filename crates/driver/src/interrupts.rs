@@ -4,7 +4,7 @@ use ring3_device::Error;
 use ring3_device::irq::{IrqKind, IrqLimits};
 
 /// What the user wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Interrupts {
     /// The best that the function has: MSI-X, then MSI, then the pin, then none.
     #[default]

@@ -16,6 +16,8 @@ use ring3_spec::pci;
 
 /// The generation after the last.
 pub(crate) const OVER: u32 = u32::MAX;
+/// The generation of a queue that was detached: no controller is ever in it.
+pub(crate) const DETACHED: u32 = OVER - 1;
 
 /// Shared by a controller and its queues.
 pub(crate) struct Lifetime {
@@ -64,6 +66,14 @@ impl Lifetime {
         Self { name: name.into(), generation: AtomicU32::new(0), end: Mutex::new(None) }
     }
 
+    /// The life that goes on in `generation`, which was saved; [`Error::Invalid`] if there is none such.
+    pub(crate) fn resume(name: &str, generation: u32) -> Result<Self, Error> {
+        if generation >= DETACHED {
+            return Err(Error::Invalid(format!("{name}: the saved state has generation {generation}, which is none")));
+        }
+        Ok(Self { generation: AtomicU32::new(generation), ..Self::new(name) })
+    }
+
     /// The present generation.
     #[inline]
     pub(crate) fn generation(&self) -> u32 {
@@ -73,7 +83,7 @@ impl Lifetime {
     /// Begins the generation after `generation`, because of `why`; seen by all before a register changes.
     pub(crate) fn begin_reset(&self, generation: u32, why: &str) -> u32 {
         tracing::warn!("{}: resetting the controller: {why}", self.name);
-        let next = generation.wrapping_add(1) % OVER;
+        let next = generation.wrapping_add(1) % DETACHED;
         self.generation.store(next, Ordering::SeqCst);
         next
     }
@@ -104,6 +114,11 @@ impl Lifetime {
         self.finish(End { error: io_error, why: format!("{what}: {error}"), quiesced });
     }
 
+    /// Ends it for this process: the device goes on, and knows all of its memory.
+    pub(crate) fn detach(&self) {
+        self.finish(End { error: IoError::Transport, why: "it was detached, for whoever resumes it".into(), quiesced: false });
+    }
+
     /// Ends it in good order: no queue takes a command from now on. Returns the last generation; [`shut_down`](Self::shut_down) follows.
     pub(crate) fn close(&self) -> u32 {
         self.generation.swap(OVER, Ordering::SeqCst)
@@ -130,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_begins_the_next_generation_and_never_the_one_that_means_the_end() {
+    fn a_reset_begins_the_next_generation_and_never_one_that_means_an_end() {
         let lifetime = Lifetime::new("it");
         assert_eq!((lifetime.begin_reset(0, "a test"), lifetime.generation()), (1, 1));
-        assert_eq!(lifetime.begin_reset(OVER - 1, "a test"), 0);
+        assert_eq!(lifetime.begin_reset(DETACHED - 1, "a test"), 0);
         assert!(lifetime.check().is_ok() && !lifetime.is_quiesced());
     }
 

@@ -39,6 +39,16 @@ impl Patience {
         self.epoch.wrapping_add(more.min(u128::from(u32::MAX / 4)) as u32)
     }
 
+    /// How many epochs ago `epoch` was, for another clock; negative for one that is to come.
+    pub(crate) fn age(&self, epoch: u32) -> i32 {
+        self.epoch.wrapping_sub(epoch).cast_signed()
+    }
+
+    /// The epoch that is as old for this clock as `age` says.
+    pub(crate) fn epoch_of(&self, age: i32) -> u32 {
+        self.epoch.wrapping_sub(age.cast_unsigned())
+    }
+
     /// Whether it is time to look at the controller's status again.
     pub(crate) fn look(&mut self, now: Instant) -> bool {
         let due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= self.look_after());
@@ -78,7 +88,7 @@ impl Patience {
     /// Whether a request of `epoch` has taken too long.
     pub(crate) fn exhausted(&self, epoch: u32) -> bool {
         // Negative for one that may take longer than others, and whose time has not begun.
-        self.epoch.wrapping_sub(epoch).cast_signed() > EPOCHS.cast_signed()
+        self.age(epoch) > EPOCHS.cast_signed()
     }
 
     /// The epoch to note for a request that gets its time of grace.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ring3_class::Saved;
 use ring3_class::block::Disk;
 use ring3_device::{Device, Error};
 use ring3_spec::pci;
@@ -33,10 +34,18 @@ pub struct Driver {
     pub manifest: &'static str,
     /// Takes a function over and starts it; `None` for a driver that offers nothing to others.
     pub open: Option<Open>,
+    /// Goes on with a function that was detached; `None` for a driver that cannot.
+    pub resume: Option<Resume>,
 }
 
 /// Takes a function over and starts it.
 pub type Open = fn(Arc<dyn Device>, &Settings) -> Result<Opened, Error>;
+
+/// Goes on with a function whose controller was [detached](Controller::detach): nothing is stopped, started or asked. The settings that its
+/// memory was made for are those of the process that has detached it.
+///
+/// What was saved is input: [`Error::Invalid`] if it cannot be of this function. The function goes on then, and its memory stays taken.
+pub type Resume = fn(Arc<dyn Device>, &Settings, &Saved) -> Result<Opened, Error>;
 
 /// Which functions a driver drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +121,14 @@ pub trait Controller: Send {
     fn poll_events(&self) -> Result<Vec<String>, Error> {
         Ok(Vec::new())
     }
+
+    /// Leaves the device, as it runs, to whoever [resumes](Driver::resume) it: nothing is stopped, and nothing of its memory is given back. All
+    /// queues were detached or dropped before; [`Error::Busy`] otherwise. What the device offers takes nothing afterwards.
+    ///
+    /// Nothing has changed after an error.
+    fn detach(&mut self) -> Result<Saved, Error> {
+        Err(Error::Unsupported("the driver cannot leave its device to another process: end it, and open the device anew".into()))
+    }
 }
 
 impl Driver {
@@ -133,6 +150,15 @@ impl Driver {
         match open {
             Some(open) => open(device, settings),
             None => Err(misfit(device.name(), Identity::read(&*device)?)),
+        }
+    }
+
+    /// Goes on with `device`, as it was [detached](Controller::detach).
+    pub fn resume(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result<Opened, Error> {
+        let driver = Self::of(&*device, None)?;
+        match driver.resume {
+            Some(resume) => resume(device, settings, saved),
+            None => Err(Error::Unsupported(format!("{}: the driver {} cannot resume it: open it anew", device.name(), driver.name))),
         }
     }
 

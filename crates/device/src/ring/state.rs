@@ -38,6 +38,11 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         SubmissionState { size: self.size(), head: self.head(), tail: self.tail, committed: self.committed }
     }
 
+    /// The memory underneath, to leave it to somebody else.
+    pub fn words_mut(&mut self) -> &mut W {
+        &mut self.words
+    }
+
     /// The ring over `words` that was as `state` says. That is input: [`Error::Invalid`] if no ring can be so.
     pub fn resume(words: W, state: SubmissionState) -> Result<Self, Error> {
         let SubmissionState { size, head, tail, committed } = state;
@@ -54,6 +59,11 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
     /// How far it is.
     pub fn state(&self) -> CompletionState {
         CompletionState { size: self.size, head: self.head, committed: self.committed }
+    }
+
+    /// The memory underneath, to leave it to somebody else.
+    pub fn words_mut(&mut self) -> &mut W {
+        &mut self.words
     }
 
     /// The ring over `words` that was as `state` says. That is input: [`Error::Invalid`] if no ring can be so.

@@ -18,6 +18,7 @@ pub static AHCI: Driver = Driver {
     address_bits: 64,
     manifest: include_str!("ahci/manifest.toml"),
     open: Some(open),
+    resume: None,
 };
 
 /// The driver of PCI IDE controllers, whatever their interface: each drive is a disk. [PCI-IDE 2.0]
@@ -30,6 +31,7 @@ pub static IDE: Driver = Driver {
     address_bits: 32,
     manifest: include_str!("ide/manifest.toml"),
     open: Some(open),
+    resume: None,
 };
 
 fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {

@@ -14,4 +14,5 @@ pub static DRIVER: Driver = Driver {
     address_bits: 28,
     manifest: include_str!("manifest.toml"),
     open: None,
+    resume: None,
 };

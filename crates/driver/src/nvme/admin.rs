@@ -15,48 +15,51 @@ use super::init;
 /// Entries of both admin rings.
 pub(super) const ENTRIES: u32 = 32;
 /// Ids from here on belong to asynchronous event requests.
-const EVENT_IDS: u16 = 0xf000;
+pub(super) const EVENT_IDS: u16 = 0xf000;
 /// Most asynchronous event requests that we keep armed.
-const MAX_EVENT_REQUESTS: u16 = 4;
+pub(super) const MAX_EVENT_REQUESTS: u16 = 4;
 /// Most events that are kept for who asks for them; older ones are dropped.
 const MAX_EVENTS: usize = 64;
 
 /// The admin queue pair. Whoever holds it may also reset the controller and create or delete queues.
 pub(super) struct Admin {
-    registers: Registers,
-    submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
-    completion: CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>,
-    stride: u32,
-    timeout: Duration,
+    pub(super) registers: Registers,
+    pub(super) submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
+    pub(super) completion: CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>,
+    pub(super) stride: u32,
+    pub(super) timeout: Duration,
     /// Where identify structures and log pages come in.
-    page: DmaBuffer,
-    next_id: u16,
+    pub(super) page: DmaBuffer,
+    pub(super) next_id: u16,
     /// Event requests in the device's hands, one bit each.
-    armed: u16,
-    event_requests: u16,
-    events: VecDeque<AsyncEvent>,
+    pub(super) armed: u16,
+    pub(super) event_requests: u16,
+    pub(super) events: VecDeque<AsyncEvent>,
     /// Completions for nothing in flight.
     pub(super) strays: u64,
+    /// Another process has the controller, and its entries are not ours to take.
+    pub(super) detached: bool,
 }
 
 impl Admin {
     /// Rings in the arena, at memory pages of the controller. The device does not know them before the registers say so.
     pub(super) fn new(registers: Registers, arena: &Arena, cap: Cap, timeout: Duration) -> Result<Self, Error> {
         let page = init::page_size(cap) as usize;
-        let submission = arena.alloc(ENTRIES as usize * SUBMISSION_WORDS * 8, page)?;
-        let completion = arena.alloc(ENTRIES as usize * COMPLETION_WORDS * 8, page)?;
+        let submission = arena.alloc(ENTRIES as usize * SUBMISSION_WORDS * 8, page)?.tagged("nvme admin commands");
+        let completion = arena.alloc(ENTRIES as usize * COMPLETION_WORDS * 8, page)?.tagged("nvme admin completions");
         Ok(Self {
             registers,
             submission: SubmissionRing::new(submission, ENTRIES)?,
             completion: CompletionRing::new(completion, ENTRIES)?,
             stride: cap.stride(),
             timeout,
-            page: arena.alloc(nvme::identify::SIZE, page)?,
+            page: arena.alloc(nvme::identify::SIZE, page)?.tagged("nvme admin data"),
             next_id: 0,
             armed: 0,
             event_requests: 0,
             events: VecDeque::new(),
             strays: 0,
+            detached: false,
         })
     }
 
@@ -125,6 +128,9 @@ impl Admin {
 
     /// Takes what has come without being asked for, and arms the event requests that it used up.
     pub(super) fn service(&mut self) -> Result<(), Error> {
+        if self.detached {
+            return Ok(());
+        }
         if self.completion.ready() {
             // No id is waited for, so everything is an event or a stray.
             while self.take(None).is_some() {}

@@ -19,15 +19,15 @@ use super::slots::Slot;
 #[derive(Default)]
 pub(super) struct WriteCache {
     /// Flushes that were begun.
-    begun: AtomicU64,
+    pub(super) begun: AtomicU64,
     /// The first flush that covers all writes that have ended.
-    covering: AtomicU64,
+    pub(super) covering: AtomicU64,
     /// The latest flush that the device has done.
-    flushed: AtomicU64,
+    pub(super) flushed: AtomicU64,
     /// Writes were lost, and nobody was told yet.
-    lost: AtomicBool,
+    pub(super) lost: AtomicBool,
     /// Flushes up to this one fail, because writes that they should have covered are lost.
-    failed: AtomicU64,
+    pub(super) failed: AtomicU64,
 }
 
 impl WriteCache {

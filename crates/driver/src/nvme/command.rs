@@ -1,8 +1,6 @@
 //! From a request to a command: what is checked, and what the device is told.
 
 use ring3_class::block::{Info, IoError, Operation, Request};
-use ring3_device::Error;
-use ring3_device::dma::Arena;
 use ring3_spec::nvme::opcode::nvm;
 use ring3_spec::nvme::{DsmRange, Submission, Transfer};
 
@@ -66,15 +64,15 @@ impl Limits {
 }
 
 impl Encoder {
-    /// For requests to `namespace`, described by `info`, in `slots` slots; `page` is the size of a memory page.
-    pub(super) fn new(arena: &Arena, slots: usize, namespace: u32, info: &Info, page: u64) -> Result<Self, Error> {
-        Ok(Self {
+    /// For requests to `namespace`, described by `info`, with `lists`.
+    pub(super) fn new(namespace: u32, info: &Info, lists: Lists) -> Self {
+        Self {
             namespace,
             read: Transfer::new(nvm::READ, namespace),
             write: Transfer::new(nvm::WRITE, namespace),
             limits: Limits::of(info),
-            lists: Lists::new(arena, slots, info.max_transfer, page)?,
-        })
+            lists,
+        }
     }
 
     /// The command for `request` in `slot`, without its id.
@@ -135,7 +133,12 @@ impl Encoder {
         }
     }
 
-    /// The lists, to give their memory up.
+    /// Which namespace.
+    pub(super) fn namespace(&self) -> u32 {
+        self.namespace
+    }
+
+    /// The lists, to give their memory up or to leave it.
     pub(super) fn lists(&mut self) -> &mut Lists {
         &mut self.lists
     }

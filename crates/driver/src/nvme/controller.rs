@@ -27,9 +27,9 @@ use crate::lifetime::{Lifetime, lock};
 ///
 /// Dropping the last of a controller and its disks and queues shuts the controller down and disables it.
 pub struct Controller {
-    shared: Arc<Shared>,
-    refused: Vec<(u32, Error)>,
-    namespaces: Vec<Namespace>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) refused: Vec<(u32, Error)>,
+    pub(super) namespaces: Vec<Namespace>,
 }
 
 /// What a controller, its disks and its queues share. A queue's thread looks at the generation alone.

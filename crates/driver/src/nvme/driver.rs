@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ring3_class::Saved;
 use ring3_device::{Device, Error};
 use ring3_spec::nvme::CLASS;
 
@@ -18,6 +19,7 @@ pub static DRIVER: Driver = Driver {
     address_bits: 64,
     manifest: include_str!("manifest.toml"),
     open: Some(open),
+    resume: Some(resume),
 };
 
 fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
@@ -29,7 +31,14 @@ fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
         poll: settings.poll.unwrap_or(usual.poll),
         ..usual
     };
-    let controller = Controller::open(device, options)?;
+    opened(Controller::open(device, options)?, settings)
+}
+
+fn resume(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result<Opened, Error> {
+    opened(Controller::resume(device, settings.poll, saved)?, settings)
+}
+
+fn opened(controller: Controller, settings: &Settings) -> Result<Opened, Error> {
     let (offers, refused) = match settings.part {
         Some(id) => (vec![Offer::Disk(controller.disk(id)?)], Vec::new()),
         None => (
@@ -43,5 +52,9 @@ fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
 impl registry::Controller for Controller {
     fn poll_events(&self) -> Result<Vec<String>, Error> {
         Ok(self.events()?.iter().map(ToString::to_string).collect())
+    }
+
+    fn detach(&mut self) -> Result<Saved, Error> {
+        Self::detach(self)
     }
 }

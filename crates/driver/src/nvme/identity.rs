@@ -13,7 +13,7 @@ use ring3_spec::text::Printable;
 use super::prp::MAX_TRANSFER;
 
 /// A controller's description.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Identity {
     /// Maker's name for it.
     pub model: String,
@@ -36,6 +36,7 @@ pub struct Identity {
 }
 
 /// What the driver keeps of identify controller.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Traits {
     pub(super) identity: Identity,
     pub(super) write_zeroes: Option<u32>,

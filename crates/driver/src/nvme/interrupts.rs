@@ -43,6 +43,23 @@ impl Vectors {
         }
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> u16 {
+        match self {
+            Self::Polled => 0,
+            Self::Own(vectors) => vectors.len() as u16,
+            Self::Shared(_) => 1,
+        }
+    }
+
+    /// Lets all of them through, as whoever enables them the next time finds them.
+    pub(super) fn open(&self) -> Result<(), Error> {
+        match self {
+            Self::Own(vectors) => vectors.iter().try_for_each(|irq| irq.unmask()),
+            Self::Polled | Self::Shared(_) => Ok(()),
+        }
+    }
+
     /// Most I/O queues that they can serve.
     pub(super) fn queues(&self) -> u16 {
         match self {

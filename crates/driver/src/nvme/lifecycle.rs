@@ -3,20 +3,22 @@
 //! The device reaches a queue's memory from its creation until its deletion, a reset of the controller, or its removal. Only then
 //! does the memory go back to the arena; without such a proof it never does.
 
+use ring3_class::block::IoError;
 use ring3_device::Error;
+use ring3_device::dma::DmaBuffer;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::wait::Waiter;
 use ring3_spec::nvme::registers::{completion_doorbell, submission_doorbell};
-use ring3_spec::nvme::{COMPLETION_WORDS, SUBMISSION_WORDS, Submission, Success};
+use ring3_spec::nvme::{COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Submission, Success};
 
 use super::admin::Admin;
 use super::command::Encoder;
 use super::init;
 use super::namespace::Namespace;
+use super::prp::Lists;
 use super::queue::QueuePair;
 use super::slots::{MAX_SLOTS, Slots};
-use crate::lifetime::OVER;
-use crate::lifetime::lock;
+use crate::lifetime::{DETACHED, OVER, lock};
 use crate::patience::Patience;
 
 impl QueuePair {
@@ -45,28 +47,44 @@ impl QueuePair {
     }
 
     fn build(namespace: &Namespace, depth: u16, id: u16) -> Result<Self, Error> {
-        let Namespace { shared, info, cache, .. } = namespace.clone();
+        let Namespace { shared, info, .. } = namespace;
         let Dimensions { depth, submission, completion } =
             Dimensions::new(depth.min(shared.options.max_depth), shared.cap.max_queue_entries());
         let arena = shared.device.dma().arena();
         let page = init::page_size(shared.cap);
-        let commands = arena.alloc(submission as usize * SUBMISSION_WORDS * 8, page as usize)?;
-        let ends = arena.alloc(completion as usize * COMPLETION_WORDS * 8, page as usize)?;
-        let encoder = Encoder::new(arena, depth.into(), namespace.id(), &info, page)?;
+        let commands = arena.alloc(submission as usize * SUBMISSION_WORDS * 8, page as usize)?.tagged("nvme commands");
+        let ends = arena.alloc(completion as usize * COMPLETION_WORDS * 8, page as usize)?.tagged("nvme completions");
+        let lists = Lists::new(arena, depth.into(), info.max_transfer, page)?;
+        let parts = Parts {
+            submission: SubmissionRing::new(commands, submission)?,
+            completion: CompletionRing::new(ends, completion)?,
+            lists,
+            slots: Slots::new(depth),
+            ended: Vec::with_capacity(depth.into()),
+            patience: Patience::new(shared.options.timeout),
+            generation: shared.generation(),
+        };
+        Self::of(namespace, id, parts)
+    }
+
+    /// Queue `id`, made of `parts`. From here on dropping it deletes it.
+    pub(super) fn of(namespace: &Namespace, id: u16, parts: Parts) -> Result<Self, Error> {
+        let Namespace { shared, info, cache, .. } = namespace.clone();
+        let Parts { submission, completion, lists, slots, ended, patience, generation } = parts;
         let (irq, vector) = shared.vectors.of_queue(id)?;
         let stride = shared.cap.stride();
         Ok(Self {
             bar: shared.device.bar(0)?,
-            submission: SubmissionRing::new(commands, submission)?,
-            completion: CompletionRing::new(ends, completion)?,
+            acknowledge_at: (completion.size() - 1).saturating_sub(slots.count().into()).max(1),
+            submission,
+            completion,
             submission_doorbell: submission_doorbell(id, stride).offset(),
             completion_doorbell: completion_doorbell(id, stride).offset(),
-            slots: Slots::new(depth),
-            encoder,
-            generation: shared.generation(),
-            acknowledge_at: (completion - 1).saturating_sub(depth.into()).max(1),
-            ended: Vec::with_capacity(depth.into()),
-            patience: Patience::new(shared.options.timeout),
+            slots,
+            encoder: Encoder::new(namespace.id(), &info, lists),
+            generation,
+            ended,
+            patience,
             waiter: Waiter::new(irq, shared.options.poll),
             shared,
             info,
@@ -105,6 +123,18 @@ impl QueuePair {
     }
 }
 
+/// What a queue pair is made of.
+pub(super) struct Parts {
+    pub(super) submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
+    pub(super) completion: CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>,
+    pub(super) lists: Lists,
+    pub(super) slots: Slots,
+    /// Requests that have ended without a completion.
+    pub(super) ended: Vec<(u16, IoError)>,
+    pub(super) patience: Patience,
+    pub(super) generation: u32,
+}
+
 /// Commands that fill a page; a shorter ring would save nothing.
 const PAGE_OF_COMMANDS: u32 = 64;
 
@@ -130,6 +160,9 @@ impl Dimensions {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        if self.generation == DETACHED {
+            return;
+        }
         let deleted = self.delete().or_else(|error| {
             // Whatever the reason, a controller that is stopped owns nothing.
             self.shared.reset(self.generation, &format!("queue {} could not be deleted: {error}", self.id))

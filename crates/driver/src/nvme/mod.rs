@@ -43,6 +43,8 @@ mod prp;
 mod queue;
 mod recovery;
 mod reset;
+mod resume;
+mod saved;
 mod slots;
 mod status;
 

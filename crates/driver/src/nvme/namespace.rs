@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ring3_class::Saved;
 use ring3_class::block::{Disk, Info, Queue};
 use ring3_device::Error;
 use ring3_device::dma::Dma;
@@ -21,7 +22,12 @@ pub struct Namespace {
 
 impl Namespace {
     pub(super) fn new(shared: Arc<Shared>, id: u32, info: Info) -> Self {
-        let cache = info.volatile_cache.then(|| shared.new_cache(id));
+        Self::with_cache(shared, id, info, WriteCache::default())
+    }
+
+    /// The same with a `cache` that has a past; it is of no account for a namespace without one.
+    pub(super) fn with_cache(shared: Arc<Shared>, id: u32, info: Info, cache: WriteCache) -> Self {
+        let cache = info.volatile_cache.then(|| shared.add_cache(id, cache));
         Self { shared, id, info: Arc::new(info), cache }
     }
 
@@ -56,5 +62,9 @@ impl Disk for Namespace {
 
     fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
         Ok(Box::new(QueuePair::open(self, depth)?))
+    }
+
+    fn resume_queue(&self, saved: &Saved) -> Result<Box<dyn Queue>, Error> {
+        Ok(Box::new(QueuePair::resume(self, saved)?))
     }
 }

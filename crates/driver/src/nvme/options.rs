@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::Interrupts;
 
 /// How to drive a controller.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Options {
     /// Which interrupts.
     pub interrupts: Interrupts,

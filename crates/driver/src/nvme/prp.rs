@@ -16,6 +16,12 @@ const MIN_LIST: usize = 64;
 /// A list lies within one page, so that it needs no pointer to a next one.
 const MAX_LIST: usize = 4096;
 
+/// Bytes of the list of a request of `max_transfer` bytes; a power of two.
+fn each(max_transfer: u32, page: u64) -> usize {
+    let entries = u64::from(max_transfer).div_ceil(page) as usize;
+    (entries * 8).next_power_of_two().clamp(MIN_LIST, MAX_LIST)
+}
+
 /// The lists of all slots of a queue.
 pub(super) struct Lists {
     memory: DmaBuffer,
@@ -28,9 +34,17 @@ pub(super) struct Lists {
 impl Lists {
     /// Lists for `slots` requests of up to `max_transfer` bytes each.
     pub(super) fn new(arena: &Arena, slots: usize, max_transfer: u32, page: u64) -> Result<Self, Error> {
-        let entries = u64::from(max_transfer).div_ceil(page) as usize;
-        let each = (entries * 8).next_power_of_two().clamp(MIN_LIST, MAX_LIST);
-        Ok(Self { memory: arena.alloc(slots * each, MAX_LIST)?, each, page })
+        let each = each(max_transfer, page);
+        Ok(Self { memory: arena.alloc(slots * each, MAX_LIST)?.tagged("nvme page lists"), each, page })
+    }
+
+    /// The same in `memory`, which they had before. [`Error::Invalid`] if that is not as long as they are.
+    pub(super) fn resume(memory: DmaBuffer, slots: usize, max_transfer: u32, page: u64) -> Result<Self, Error> {
+        let each = each(max_transfer, page);
+        if memory.len() != slots * each {
+            return Err(Error::Invalid(format!("the page lists of {slots} requests in {} bytes", memory.len())));
+        }
+        Ok(Self { memory, each, page })
     }
 
     /// PRP entry 1, which is enough for the first `len` bytes of `data` if they are a buffer's and lie within one page.
@@ -83,7 +97,7 @@ impl Lists {
         self.memory.iova() + (slot * self.each) as u64
     }
 
-    /// The memory underneath, to give it up.
+    /// The memory underneath, to give it up or to leave it.
     pub(super) fn memory(&mut self) -> &mut DmaBuffer {
         &mut self.memory
     }

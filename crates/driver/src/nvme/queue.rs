@@ -15,6 +15,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ring3_class::Saved;
 use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, Request, reap_single};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::Irq;
@@ -27,7 +28,7 @@ use super::cache::WriteCache;
 use super::command::Encoder;
 use super::controller::Shared;
 use super::slots::{Slot, Slots};
-use crate::lifetime::OVER;
+use crate::lifetime::{DETACHED, OVER};
 use crate::patience::Patience;
 
 /// Requests in flight through one pair of rings. Its memory and its end are in `lifecycle.rs`, its misfortunes in `recovery.rs`.
@@ -104,6 +105,7 @@ impl QueuePair {
     #[cold]
     #[inline(never)]
     fn reap_unusual(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        self.check_attached()?;
         let trouble = !self.in_step() || !self.ended.is_empty();
         reap_single(done, || if trouble { self.reap_after_trouble() } else { self.take() })
     }
@@ -115,7 +117,9 @@ impl QueuePair {
         // ring has room for one more than that. Where the device says that it reads (SQHD) need not be believed.
         self.submission.retire_all_but(self.slots.in_flight().into());
         self.slots.pass_over();
-        let Some(vacancy) = self.slots.vacancy() else { return rejected(request, None) };
+        let Some(vacancy) = self.slots.vacancy() else {
+            return rejected(request, (self.generation == DETACHED).then_some(IoError::Gone));
+        };
         let command = match self.encoder.encode(vacancy.number(), &request) {
             Ok(command) => command.with_id(vacancy.id()),
             Err(error) => return rejected(request, Some(error)),
@@ -230,6 +234,10 @@ impl Queue for QueuePair {
             }
         }
         self.reap_unusual(done)
+    }
+
+    fn detach(&mut self) -> Result<Saved, Error> {
+        self.leave()
     }
 }
 

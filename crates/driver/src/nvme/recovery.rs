@@ -32,6 +32,7 @@ impl QueuePair {
     }
 
     fn recover(&mut self, now: Instant) -> Result<(), Error> {
+        self.check_attached()?;
         if !self.in_step() {
             return self.recreate();
         }

@@ -17,15 +17,24 @@ use crate::lifetime::{Unstopped, lock};
 
 /// What the controller's queues and disks share, besides its lifetime.
 pub(super) struct Life {
-    /// I/O queue ids in use, from 1 on.
-    queues: Vec<bool>,
+    /// What is with the I/O queue ids, from 1 on.
+    pub(super) queues: Vec<Use>,
     /// The volatile caches, by namespace.
-    caches: Vec<(u32, Arc<WriteCache>)>,
+    pub(super) caches: Vec<(u32, Arc<WriteCache>)>,
+}
+
+/// What is with an I/O queue id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Free,
+    Open,
+    /// The device has the queue, and nobody here does.
+    Detached,
 }
 
 impl Life {
     pub(super) fn new(queues: u16) -> Self {
-        Self { queues: vec![false; queues.into()], caches: Vec::new() }
+        Self { queues: vec![Use::Free; queues.into()], caches: Vec::new() }
     }
 }
 
@@ -33,18 +42,23 @@ impl Shared {
     pub(super) fn take_queue_id(&self) -> Result<u16, Error> {
         let mut life = lock(&self.life);
         let count = life.queues.len();
-        let Some(index) = life.queues.iter().position(|used| !used) else {
+        let Some(index) = life.queues.iter().position(|&used| used == Use::Free) else {
             let name = self.device.name();
             return Err(Error::Busy(format!("all {count} queues of {name} are open: close one, or open the device with more")));
         };
-        life.queues[index] = true;
+        life.queues[index] = Use::Open;
         Ok(index as u16 + 1)
     }
 
     pub(super) fn give_queue_id_back(&self, id: u16) {
-        if let Some(used) = lock(&self.life).queues.get_mut(usize::from(id.wrapping_sub(1))) {
-            *used = false;
-        }
+        self.change_use(id, Use::Open, Use::Free);
+    }
+
+    /// Changes what is with queue `id`; false if it is not `from` that it is now.
+    pub(super) fn change_use(&self, id: u16, from: Use, to: Use) -> bool {
+        let mut life = lock(&self.life);
+        let found = life.queues.get_mut(usize::from(id.wrapping_sub(1))).filter(|used| **used == from);
+        found.map(|used| *used = to).is_some()
     }
 
     /// Resets the controller if it has not been reset since `generation`, and starts it again. [NVMe 3.7.2]
@@ -75,9 +89,9 @@ impl Shared {
         Err(error)
     }
 
-    /// Makes the cache of namespace `id`.
-    pub(super) fn new_cache(&self, id: u32) -> Arc<WriteCache> {
-        let cache = Arc::new(WriteCache::default());
+    /// Adds the cache of namespace `id`.
+    pub(super) fn add_cache(&self, id: u32, cache: WriteCache) -> Arc<WriteCache> {
+        let cache = Arc::new(cache);
         lock(&self.life).caches.push((id, cache.clone()));
         cache
     }

@@ -52,6 +52,30 @@ impl Slots {
         Self { slots: (0..count).map(slot).collect(), next: 0, in_flight: 0, mask }
     }
 
+    /// None: what a queue has that was detached.
+    pub(super) fn none() -> Self {
+        Self { slots: Box::default(), next: 0, in_flight: 0, mask: 0 }
+    }
+
+    /// The id whose turn it is.
+    pub(super) fn next(&self) -> u16 {
+        self.next
+    }
+
+    /// Gives the turn to `next`, which had it when the slots were saved.
+    pub(super) fn resume_at(&mut self, next: u16) {
+        self.next = next;
+    }
+
+    /// Puts what was in flight as `id` back; false if that is no id, or its slot is not vacant.
+    pub(super) fn restore(&mut self, id: u16, held: Slot) -> bool {
+        let number = usize::from(id & self.mask);
+        let vacant = self.slots.get_mut(number).filter(|slot| slot.is_vacant());
+        let restored = vacant.map(|slot| *slot = Slot { id, ..held }).is_some();
+        self.in_flight += u16::from(restored);
+        restored
+    }
+
     /// How many there are.
     pub(super) fn count(&self) -> u16 {
         self.slots.len() as u16
@@ -173,6 +197,11 @@ impl Vacancy<'_> {
 }
 
 impl Slot {
+    /// `request`, as it was in flight in another process.
+    pub(super) fn of(request: Request, epoch: u32, (attempts, aborted): (u8, bool), flush: u64) -> Self {
+        Self { id: VACANT, epoch, attempts, aborted, flush, request }
+    }
+
     /// The command id under which the device knows it.
     pub(super) fn id(&self) -> u16 {
         self.id

@@ -1,0 +1,156 @@
+//! What a controller and its queues leave behind, as it is written down.
+//!
+//! Fields are only ever added, each with a default, so that a later version reads what an earlier one has left. All of it is input to whoever
+//! reads it.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use ring3_class::block::{Info, IoError, SavedRequest};
+use ring3_device::Error;
+use ring3_device::dma::{Claims, DmaBuffer, Span};
+use ring3_device::ring::{CompletionRing, CompletionState, SubmissionRing, SubmissionState};
+use ring3_spec::nvme::{COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS};
+use serde::{Deserialize, Serialize};
+
+use super::cache::WriteCache;
+use super::identity::Traits;
+use super::options::Options;
+
+/// What a controller's state is called, and the version of its form.
+pub(super) const CONTROLLER: (&str, u32) = ("nvme controller", 1);
+/// The same of a queue.
+pub(super) const QUEUE: (&str, u32) = ("nvme queue", 1);
+
+/// A controller, but for the registers, which say the rest.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedController {
+    /// CAP, by which another controller is told apart.
+    pub(super) cap: u64,
+    pub(super) options: Options,
+    pub(super) traits: Traits,
+    /// Interrupts that are enabled.
+    pub(super) vectors: u16,
+    pub(super) generation: u32,
+    pub(super) cache_lost: u32,
+    pub(super) admin: SavedAdmin,
+    /// I/O queues that the device has, by id.
+    pub(super) queues: Vec<u16>,
+    pub(super) namespaces: Vec<SavedNamespace>,
+    /// Namespaces that cannot be used, and why.
+    pub(super) refused: Vec<(u32, String)>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedNamespace {
+    pub(super) id: u32,
+    pub(super) info: Info,
+    pub(super) cache: SavedCache,
+}
+
+/// See [`WriteCache`].
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedCache {
+    begun: u64,
+    covering: u64,
+    flushed: u64,
+    lost: bool,
+    failed: u64,
+}
+
+/// See [`Admin`](super::admin::Admin).
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedAdmin {
+    pub(super) submission: SavedRing<SubmissionState>,
+    pub(super) completion: SavedRing<CompletionState>,
+    pub(super) page: Span,
+    pub(super) next_id: u16,
+    pub(super) armed: u16,
+    pub(super) event_requests: u16,
+    pub(super) events: Vec<u32>,
+    pub(super) strays: u64,
+}
+
+/// A ring and its memory.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedRing<S> {
+    pub(super) memory: Span,
+    pub(super) state: S,
+}
+
+/// A queue pair.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedPair {
+    pub(super) namespace: u32,
+    /// The disk's serial number and blocks, by which another disk is told apart.
+    pub(super) serial: String,
+    pub(super) blocks: u64,
+    pub(super) id: u16,
+    pub(super) generation: u32,
+    pub(super) submission: SavedRing<SubmissionState>,
+    pub(super) completion: SavedRing<CompletionState>,
+    pub(super) lists: Span,
+    /// How many slots it has.
+    pub(super) slots: u16,
+    /// The command id whose turn it is.
+    pub(super) next: u16,
+    pub(super) held: Vec<SavedSlot>,
+    /// Slots whose requests have ended without a completion.
+    pub(super) ended: Vec<(u16, IoError)>,
+}
+
+/// A request in flight.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedSlot {
+    pub(super) id: u16,
+    /// Epochs since it was handed to the device.
+    pub(super) age: i32,
+    pub(super) attempts: u8,
+    pub(super) aborted: bool,
+    pub(super) flush: u64,
+    pub(super) request: SavedRequest,
+}
+
+/// The rings of a pair.
+type Commands = SubmissionRing<DmaBuffer, SUBMISSION_WORDS>;
+type Ends = CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>;
+
+impl<S> SavedRing<S> {
+    pub(super) fn new(words: &DmaBuffer, state: S) -> Self {
+        Self { memory: words.span(), state }
+    }
+}
+
+impl SavedRing<SubmissionState> {
+    pub(super) fn claim(&self, claims: &mut Claims) -> Result<Commands, Error> {
+        SubmissionRing::resume(claims.claim(self.memory)?, self.state)
+    }
+}
+
+impl SavedRing<CompletionState> {
+    pub(super) fn claim(&self, claims: &mut Claims) -> Result<Ends, Error> {
+        CompletionRing::resume(claims.claim(self.memory)?, self.state)
+    }
+}
+
+impl SavedCache {
+    pub(super) fn of(cache: &WriteCache) -> Self {
+        Self {
+            begun: cache.begun.load(SeqCst),
+            covering: cache.covering.load(SeqCst),
+            flushed: cache.flushed.load(SeqCst),
+            lost: cache.lost.load(SeqCst),
+            failed: cache.failed.load(SeqCst),
+        }
+    }
+
+    pub(super) fn resume(&self) -> WriteCache {
+        WriteCache {
+            begun: AtomicU64::new(self.begun),
+            covering: AtomicU64::new(self.covering),
+            flushed: AtomicU64::new(self.flushed),
+            lost: AtomicBool::new(self.lost),
+            failed: AtomicU64::new(self.failed),
+        }
+    }
+}
