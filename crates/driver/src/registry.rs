@@ -158,7 +158,9 @@ impl Driver {
         let driver = Self::of(&*device, None)?;
         match driver.resume {
             Some(resume) => resume(device, settings, saved),
-            None => Err(Error::Unsupported(format!("{}: the driver {} cannot resume it: open it anew", device.name(), driver.name))),
+            None => {
+                Err(Error::Unsupported(format!("{}: the driver {} cannot resume it: open it anew", device.name(), driver.name)))
+            }
         }
     }
 

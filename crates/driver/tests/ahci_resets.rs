@@ -119,3 +119,11 @@ fn a_failure_that_is_found_behind_a_reset_ends_its_request_once() {
         assert_eq!(outcome.of(1), Ok(()));
     });
 }
+
+#[test]
+fn a_controller_that_was_shut_down_is_not_started_by_a_reset() {
+    patient(|bench| {
+        bench.controller.shutdown().unwrap();
+        assert!(bench.controller.reset().is_err());
+    });
+}

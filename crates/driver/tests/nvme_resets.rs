@@ -255,3 +255,11 @@ fn a_tick_tells_that_the_controller_was_given_up_as_long_as_requests_wait() {
     }
     assert_eq!(finish(&mut *queue).of(1), Err(IoError::Transport));
 }
+
+#[test]
+fn a_controller_that_was_shut_down_is_not_started_by_a_reset() {
+    let bench = patient("");
+    bench.controller.shutdown().unwrap();
+    assert!(bench.controller.reset().is_err());
+    assert_eq!(bench.handle.counters().enables, 1);
+}

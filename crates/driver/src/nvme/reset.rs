@@ -64,8 +64,9 @@ impl Shared {
     /// Resets the controller if it has not been reset since `generation`, and starts it again. [NVMe 3.7.2]
     pub(super) fn reset(&self, generation: u32, why: &str) -> Result<(), Error> {
         let mut admin = lock(&self.admin);
+        self.lifetime.check()?;
         if self.lifetime.generation() != generation {
-            return self.lifetime.check();
+            return Ok(());
         }
         let lost_power = init::may_have_lost_power(admin.registers());
         // First, so that queues stop ringing doorbells of a controller that does not know them.

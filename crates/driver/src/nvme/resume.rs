@@ -92,7 +92,10 @@ impl Controller {
         })?;
         if vectors.count() != state.vectors {
             let (now, then) = (vectors.count(), state.vectors);
-            return Err(Error::Invalid(format!("{}: it has {now} interrupts, and had {then} when it was detached", device.name())));
+            return Err(Error::Invalid(format!(
+                "{}: it has {now} interrupts, and had {then} when it was detached",
+                device.name()
+            )));
         }
         // From here on nothing fails.
         claims.settle();
@@ -100,8 +103,7 @@ impl Controller {
         let cache_lost = AtomicU32::new(state.cache_lost);
         let SavedController { traits, options, namespaces, refused, .. } = state;
         let shared = Arc::new(Shared { lifetime, cache_lost, vectors, admin, life, traits, cap, options, device });
-        let namespace =
-            |SavedNamespace { id, info, cache }| Namespace::with_cache(shared.clone(), id, info, cache.resume());
+        let namespace = |SavedNamespace { id, info, cache }| Namespace::with_cache(shared.clone(), id, info, cache.resume());
         let namespaces = namespaces.into_iter().map(namespace).collect();
         let refused = refused.into_iter().map(|(id, why)| (id, Error::Unsupported(why))).collect();
         Ok(Self { shared, refused, namespaces })
@@ -114,7 +116,8 @@ fn check_admin_queue(admin: &Admin) -> Result<(), Error> {
     match init::running(registers) {
         Ok(()) if (registers.read(ASQ), registers.read(ACQ)) == admin.addresses() => Ok(()),
         Ok(()) => Err(Error::Invalid(
-            "the controller runs with another admin queue than the one that was saved: somebody has started it anew; open it".into(),
+            "the controller runs with another admin queue than the one that was saved: somebody has started it anew; open it"
+                .into(),
         )),
         Err(Error::Gone) => Err(Error::Gone),
         Err(why) => {
@@ -184,7 +187,9 @@ impl Admin {
         };
         let sizes = (admin.submission.size(), admin.completion.size(), admin.page.len());
         if sizes != (ENTRIES, ENTRIES, identify::SIZE) || *event_requests > MAX_EVENT_REQUESTS || *next_id >= EVENT_IDS {
-            return Err(Error::Invalid("the saved state of the admin queue is none of this driver's; open the device anew".into()));
+            return Err(Error::Invalid(
+                "the saved state of the admin queue is none of this driver's; open the device anew".into(),
+            ));
         }
         Ok(admin)
     }

@@ -29,8 +29,9 @@ impl Shared {
     /// Resets the controller if it has not been reset since `generation`. All ports are stopped afterwards. [AHCI 10.4.3]
     pub(super) fn reset(&self, generation: u32, why: &str) -> Result<(), Error> {
         let _order = lock(&self.order);
+        self.lifetime.check()?;
         if self.generation() != generation {
-            return self.lifetime.check();
+            return Ok(());
         }
         self.lifetime.begin_reset(generation, why);
         let ready_since = |seat: &&Seat| seat.ready_since.load(Ordering::Relaxed) == generation;

@@ -1,0 +1,332 @@
+//! Controllers that change hands while they run.
+
+mod nvme;
+mod successor;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nvme::{PATIENCE, bytes, execute, finish, short, succeed};
+use ring3_class::Saved;
+use ring3_class::block::{Completion, Data, Disk, IoError, Queue, Request, conformance, detach};
+use ring3_device::irq::IrqKind;
+use ring3_device::{Deadline, Device, Error};
+use ring3_driver::Interrupts;
+use ring3_driver::nvme::{Controller, Options};
+use ring3_driver::registry::{self, Driver, Offer, Settings};
+use ring3_model::Timing;
+use ring3_model::nvme::NvmeHandle;
+use ring3_spec::nvme::event::AsyncEvent;
+use successor::{Successor, altered, through_json};
+
+/// The first process.
+struct First {
+    device: Arc<dyn Device>,
+    handle: NvmeHandle,
+    controller: Controller,
+}
+
+fn first(uri: &str, options: Options) -> First {
+    let device = nvme::device(uri);
+    let handle = device.handle();
+    let device: Arc<dyn Device> = Arc::new(device);
+    First { controller: Controller::open(device.clone(), options).unwrap(), device, handle }
+}
+
+/// What is left of it.
+struct Left {
+    device: Arc<dyn Device>,
+    controller: Saved,
+    queues: Vec<Saved>,
+}
+
+impl First {
+    fn queue(&self) -> Box<dyn Queue> {
+        self.controller.disk(1).unwrap().open_queue(16).unwrap()
+    }
+
+    fn buffer(&self, byte: u8) -> ring3_device::dma::DmaBuffer {
+        let buffer = self.device.dma().arena().alloc_pages(512).unwrap();
+        buffer.fill(byte);
+        buffer
+    }
+
+    /// Everything is dropped.
+    fn leave(mut self, queues: Vec<Box<dyn Queue>>) -> Left {
+        let leave = |mut queue: Box<dyn Queue>| {
+            let saved = detach(&mut *queue, &mut Vec::new(), Deadline::after(PATIENCE)).unwrap();
+            through_json(&saved)
+        };
+        let queues = queues.into_iter().map(leave).collect();
+        let controller = through_json(&self.controller.detach().unwrap());
+        drop(self.controller);
+        Left { device: Successor::of(&self.device), controller, queues }
+    }
+}
+
+impl Left {
+    fn resume(&self) -> (Controller, Vec<Box<dyn Queue>>) {
+        let controller = Controller::resume(self.device.clone(), None, &self.controller).unwrap();
+        let disk = controller.disk(1).unwrap();
+        let queues = self.queues.iter().map(|saved| disk.resume_queue(saved).unwrap()).collect();
+        (controller, queues)
+    }
+
+    fn refusal(&self, controller: &Saved) -> Error {
+        let unclaimed = self.device.dma().arena().unclaimed();
+        let refused = Controller::resume(self.device.clone(), None, controller).err().expect("it is refused");
+        assert_eq!(self.device.dma().arena().unclaimed(), unclaimed, "{refused}");
+        refused
+    }
+}
+
+#[test]
+fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_disabled() {
+    for interrupts in [Interrupts::Auto, Interrupts::Polled, Interrupts::Only(IrqKind::Intx), Interrupts::Only(IrqKind::Msi)] {
+        let first = first(",cache=on", Options { interrupts, ..Options::default() });
+        let (handle, info, free) =
+            (first.handle.clone(), first.controller.disk(1).unwrap().info().clone(), first.device.dma().arena().free_bytes());
+        let mut queue = first.queue();
+        handle.set_timing(Timing::Held);
+        for token in 0..12 {
+            queue.submit(Request::write(token, token, 1, first.buffer(token as u8 + 1))).unwrap();
+            if token == 8 {
+                queue.ring();
+            }
+        }
+        let before = handle.counters();
+        let left = first.leave(vec![queue]);
+        // What ends in between is found by the first look.
+        assert_eq!(handle.held(), 9);
+        for _ in 0..4 {
+            handle.release_one();
+        }
+        let (controller, mut queues) = left.resume();
+        assert_eq!(left.device.dma().arena().unclaimed(), []);
+        let queue = &mut *queues[0];
+        assert_eq!(queue.in_flight(), 12);
+        let mut done: [Completion; 16] = Default::default();
+        assert_eq!(queue.reap(&mut done).unwrap(), 4);
+        handle.set_timing(Timing::Inline);
+        handle.release();
+        let outcome = finish(queue);
+        assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+        for token in 0..12u64 {
+            let early = done.iter().filter(|end| end.token == token && matches!(end.data, Data::Buffer(_))).count();
+            let late = outcome.completions.iter().filter(|end| end.token == token && end.result == Ok(())).count();
+            assert_eq!(early + late, 1, "request {token}");
+            let mut block = [0; 512];
+            assert!(handle.peek(1, token * 512, &mut block) && block == [token as u8 + 1; 512]);
+        }
+        let after = handle.counters();
+        assert_eq!((after.commands - before.commands, after.enables, after.admin_commands), (12 - 9, 1, before.admin_commands));
+        assert_eq!(controller.disk(1).unwrap().info(), &info);
+        assert_eq!(handle.complaints(), Vec::<String>::new());
+        // All memory comes back when the second process ends.
+        drop((done, outcome, queues));
+        assert_eq!(left.device.dma().arena().free_bytes(), free);
+    }
+}
+
+#[test]
+fn a_disk_that_was_resumed_conforms() {
+    let options = conformance::Options { requests: 200, depth: 16, patience: Duration::from_secs(20) };
+    let left = first(",namespaces=2", Options::default()).leave(Vec::new());
+    let (controller, _) = left.resume();
+    assert_eq!(controller.namespaces().len(), 2);
+    for disk in controller.namespaces() {
+        let report = conformance::run(disk, &options);
+        assert!(report.passed(), "{report}");
+    }
+}
+
+#[test]
+fn a_queue_changes_hands_many_times_and_its_rings_begin_many_laps() {
+    let first = first("", Options::default());
+    let (disk, mut queue) = (first.controller.disk(1).unwrap(), first.queue());
+    for round in 0..100u64 {
+        for token in 0..7 {
+            queue.submit(Request::write(token, token, 1, first.buffer((round + token) as u8))).unwrap();
+        }
+        queue.ring();
+        let saved = through_json(&queue.detach().unwrap());
+        queue = disk.resume_queue(&saved).unwrap();
+        assert_eq!(finish(&mut *queue).completions.len(), 7);
+    }
+    assert_eq!(first.handle.counters().commands, 700);
+}
+
+#[test]
+fn an_event_that_comes_while_nobody_is_there_is_reported_by_the_next_process() {
+    let first = first("", Options::default());
+    let handle = first.handle.clone();
+    let left = first.leave(Vec::new());
+    handle.event(AsyncEvent::new(AsyncEvent::NOTICE, AsyncEvent::NAMESPACE_CHANGED, 4));
+    let (controller, _) = left.resume();
+    assert_eq!(controller.events().unwrap(), [ring3_driver::nvme::Event::NamespacesChanged]);
+    assert_eq!(handle.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_request_that_never_ends_is_aborted_by_the_next_process() {
+    let first = first("", short());
+    let (handle, mut queue) = (first.handle.clone(), first.queue());
+    handle.set_timing(Timing::Held);
+    queue.submit(Request::read(1, 0, 1, first.buffer(0))).unwrap();
+    queue.ring();
+    let left = first.leave(vec![queue]);
+    let (_controller, mut queues) = left.resume();
+    handle.set_timing(Timing::Inline);
+    let outcome = finish(&mut *queues[0]);
+    assert_eq!(outcome.of(1), Ok(()));
+}
+
+#[test]
+fn a_controller_that_was_reset_while_nobody_was_there_is_started_anew_and_repeats_what_was_in_flight() {
+    let first = first(",cache=on", short());
+    let (handle, mut queue) = (first.handle.clone(), first.queue());
+    succeed(&mut *queue, Request::write(0, 0, 1, first.buffer(1)));
+    handle.set_timing(Timing::Held);
+    queue.submit(Request::write(1, 1, 1, first.buffer(2))).unwrap();
+    queue.ring();
+    let left = first.leave(vec![queue]);
+    handle.set_timing(Timing::Inline);
+    handle.lose_power();
+    let (_controller, mut queues) = left.resume();
+    let outcome = finish(&mut *queues[0]);
+    assert_eq!(outcome.of(1), Ok(()));
+    // The write that the first process was told of may be lost, and nobody has said so yet.
+    assert_eq!(execute(&mut *queues[0], Request::flush(2)).0, Err(IoError::Transport));
+    assert_eq!(execute(&mut *queues[0], Request::flush(3)).0, Ok(()));
+}
+
+#[test]
+fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
+    let mut first = first("", Options::default());
+    let mut queue = first.queue();
+    let error = first.controller.detach().unwrap_err();
+    assert!(matches!(&error, Error::Busy(_)) && error.to_string().contains("queue 1 is open"), "{error}");
+    succeed(&mut *queue, Request::read(1, 0, 1, first.buffer(0)));
+}
+
+#[test]
+fn a_queue_whose_controller_was_reset_is_left_once_it_has_repeated_what_was_in_flight() {
+    let first = first("", Options::default());
+    let mut queue = first.queue();
+    first.handle.set_timing(Timing::Held);
+    queue.submit(Request::read(1, 0, 1, first.buffer(0))).unwrap();
+    queue.ring();
+    first.controller.reset().unwrap();
+    let error = queue.detach().unwrap_err();
+    assert!(matches!(&error, Error::Busy(_)), "{error}");
+    let handle = first.handle.clone();
+    let left = first.leave(vec![queue]);
+    handle.set_timing(Timing::Inline);
+    handle.release();
+    assert_eq!(finish(&mut *left.resume().1[0]).of(1), Ok(()));
+}
+
+#[test]
+fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
+    let mut first = first("", Options::default());
+    let disk = first.controller.disk(1).unwrap();
+    first.controller.detach().unwrap();
+    for error in
+        [disk.open_queue(4).err().unwrap(), first.controller.reset().unwrap_err(), first.controller.detach().unwrap_err()]
+    {
+        assert!(error.to_string().contains("it was detached"), "{error}");
+    }
+    let before = first.handle.counters();
+    drop((first.controller, disk));
+    assert_eq!(first.handle.counters(), before);
+}
+
+#[test]
+fn the_registry_leaves_and_resumes_a_controller_of_any_kind() {
+    let device = nvme::device("");
+    let handle = device.handle();
+    let device: Arc<dyn Device> = Arc::new(device);
+    let mut opened = Driver::open(device.clone(), None, &Settings::default()).unwrap();
+    let saved = through_json(&opened.controller.detach().unwrap());
+    drop(opened);
+    let registry::Opened { offers, .. } = Driver::resume(Successor::of(&device), &Settings::default(), &saved).unwrap();
+    let [Offer::Disk(disk)] = &offers[..] else { panic!("one disk") };
+    let buffer = disk.dma().arena().alloc_pages(512).unwrap();
+    assert_eq!(bytes(succeed(&mut *disk.open_queue(4).unwrap(), Request::read(0, 0, 1, buffer))), [0; 512]);
+    assert_eq!(handle.counters().enables, 1);
+}
+
+/// What is left of a controller with a request in flight.
+fn left() -> Left {
+    let first = first("", Options::default());
+    let mut queue = first.queue();
+    first.handle.set_timing(Timing::Held);
+    queue.submit(Request::read(1, 0, 1, first.buffer(0))).unwrap();
+    queue.ring();
+    first.leave(vec![queue])
+}
+
+#[test]
+fn a_state_that_is_not_the_controllers_is_refused_and_changes_nothing() {
+    let left = left();
+    let is_invalid = |error: Error| assert!(matches!(error, Error::Invalid(_)), "{error}");
+    is_invalid(left.refusal(&left.queues[0]));
+    is_invalid(left.refusal(&Saved { version: 2, ..left.controller.clone() }));
+    for change in [
+        |state: &mut serde_json::Value| state["cap"] = 1.into(),
+        |state: &mut serde_json::Value| state["generation"] = u32::MAX.into(),
+        |state: &mut serde_json::Value| state["vectors"] = 77.into(),
+        |state: &mut serde_json::Value| state["queues"] = vec![1, 1].into(),
+        |state: &mut serde_json::Value| state["queues"] = vec![200].into(),
+        |state: &mut serde_json::Value| state["admin"]["page"]["offset"] = 1.into(),
+        |state: &mut serde_json::Value| state["admin"]["page"]["region"] = 9.into(),
+        |state: &mut serde_json::Value| state["admin"]["next_id"] = 0xffff.into(),
+        |state: &mut serde_json::Value| state["admin"]["submission"]["state"]["size"] = 16.into(),
+        |state: &mut serde_json::Value| state["admin"]["submission"]["state"]["committed"] = 77.into(),
+        |state: &mut serde_json::Value| state["admin"]["completion"]["memory"] = state["admin"]["page"].clone(),
+        |state: &mut serde_json::Value| state["namespaces"][0]["info"]["block_size"] = 0.into(),
+        |state: &mut serde_json::Value| drop(state["traits"].take()),
+    ] {
+        is_invalid(left.refusal(&altered(&left.controller, change)));
+    }
+    assert_eq!(left.resume().1[0].in_flight(), 1);
+}
+
+#[test]
+fn a_state_that_is_not_the_queues_is_refused_and_changes_nothing() {
+    let left = left();
+    let controller = Controller::resume(left.device.clone(), None, &left.controller).unwrap();
+    let (disk, saved) = (controller.disk(1).unwrap(), &left.queues[0]);
+    let unclaimed = left.device.dma().arena().unclaimed();
+    for change in [
+        |state: &mut serde_json::Value| state["namespace"] = 2.into(),
+        |state: &mut serde_json::Value| state["serial"] = "another".into(),
+        |state: &mut serde_json::Value| state["id"] = 2.into(),
+        |state: &mut serde_json::Value| state["slots"] = 0.into(),
+        |state: &mut serde_json::Value| state["slots"] = 17.into(),
+        |state: &mut serde_json::Value| state["slots"] = 1024.into(),
+        |state: &mut serde_json::Value| state["submission"]["state"]["tail"] = 100.into(),
+        |state: &mut serde_json::Value| state["lists"] = state["submission"]["memory"].clone(),
+        |state: &mut serde_json::Value| state["held"][0]["id"] = 31.into(),
+        |state: &mut serde_json::Value| state["held"][0]["request"]["blocks"] = 2.into(),
+        |state: &mut serde_json::Value| state["held"][0]["request"]["data"][0]["len"] = 1024.into(),
+        |state: &mut serde_json::Value| {
+            let twice = state["held"][0].clone();
+            state["held"].as_array_mut().unwrap().push(twice);
+        },
+    ] {
+        let error = disk.resume_queue(&altered(saved, change)).err().expect("it is refused");
+        assert!(matches!(error, Error::Invalid(_)), "{error}");
+        assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{error}");
+    }
+    assert_eq!(disk.resume_queue(saved).unwrap().in_flight(), 1);
+}
+
+#[test]
+fn a_controller_that_somebody_else_has_started_is_not_resumed() {
+    let left = left();
+    let other = Controller::open(left.device.clone(), Options::default()).unwrap();
+    let error = left.refusal(&left.controller);
+    assert!(error.to_string().contains("another admin queue"), "{error}");
+    drop(other);
+}

@@ -1,0 +1,46 @@
+//! The device as the next process has it: the same function, with the arena that the first one has left.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::sync::Arc;
+
+use ring3_class::Saved;
+use ring3_device::dma::{Arena, Dma, SavedArena};
+use ring3_device::{Decorator, Device};
+
+/// A view of a device.
+pub struct Successor {
+    inner: Arc<dyn Device>,
+    dma: Dma,
+}
+
+impl Successor {
+    /// The view of whoever comes after `device`'s driver, which has let go of it.
+    pub fn of(device: &Arc<dyn Device>) -> Arc<dyn Device> {
+        let (arena, iommu) = (device.dma().arena(), device.dma().iommu());
+        let saved: SavedArena = through_json(&arena.save());
+        let regions = arena.regions().map(|placed| placed.region.clone()).collect();
+        let dma = Dma::new(Arena::adopt(regions, &saved).unwrap(), iommu.clone());
+        Arc::new(Self { inner: device.clone(), dma })
+    }
+}
+
+impl Decorator for Successor {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+    fn dma(&self) -> &Dma {
+        &self.dma
+    }
+}
+
+/// What another process reads.
+pub fn through_json<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
+    serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
+}
+
+/// `saved` with its state changed as `change` does it.
+pub fn altered(saved: &Saved, change: impl FnOnce(&mut serde_json::Value)) -> Saved {
+    let mut saved = saved.clone();
+    change(&mut saved.state);
+    saved
+}
