@@ -52,7 +52,9 @@ mod tests {
         let saved = Saved::new("queue", 1, &[1u64, u64::MAX]).unwrap();
         let saved: Saved = serde_json::from_str(&serde_json::to_string(&saved).unwrap()).unwrap();
         assert_eq!(saved.read::<[u64; 2]>("queue", 1).unwrap(), [1, u64::MAX]);
-        let says = |error: Error, what: &str| assert!(matches!(&error, Error::Invalid(_)) && error.to_string().contains(what), "{error}");
+        let says = |error: Error, what: &str| {
+            assert!(matches!(&error, Error::Invalid(_)) && error.to_string().contains(what), "{error}")
+        };
         says(saved.read::<[u64; 2]>("disk", 1).unwrap_err(), "is of a queue");
         says(saved.read::<[u64; 3]>("queue", 1).unwrap_err(), "damaged");
     }

@@ -5,6 +5,7 @@ use ring3_device::irq::{IrqKind, IrqLimits};
 
 /// What the user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Interrupts {
     /// The best that the function has: MSI-X, then MSI, then the pin, then none.
     #[default]

@@ -67,3 +67,11 @@ fn memory_lies_where_the_driver_of_the_class_reaches() {
     assert_eq!(Driver::reach(Some(ide::CLASS | 0x80), None), 1 << 32);
     assert_eq!((Driver::reach(Some(nvme::CLASS), None), Driver::reach(None, None)), (u64::MAX, u64::MAX));
 }
+
+#[test]
+fn who_leaves_a_state_says_so() {
+    for driver in DRIVERS {
+        let state = manifest(driver).get("restart").and_then(|restart| restart.get("state")?.as_str().map(str::to_owned));
+        assert_eq!(state.as_deref() == Some("saved"), driver.resume.is_some(), "{}", driver.name);
+    }
+}

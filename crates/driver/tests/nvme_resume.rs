@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nvme::{PATIENCE, bytes, execute, finish, short, succeed};
 use ring3_class::Saved;
-use ring3_class::block::{Completion, Data, Disk, IoError, Queue, Request, conformance, detach};
+use ring3_class::block::{Completion, Data, IoError, Queue, Request, conformance, detach};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
 use ring3_driver::Interrupts;

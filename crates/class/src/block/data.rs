@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use ring3_device::Error;
-use ring3_device::dma::{Arena, DmaBuffer, Foreign, Piece, Segment, SegmentList, Span};
+use ring3_device::dma::{Claims, DmaBuffer, Foreign, Piece, Segment, SegmentList, Span};
 
 /// The bytes of a request, lent to the device until its completion.
 ///
@@ -85,20 +85,22 @@ impl Data {
         }
     }
 
-    /// The data whose [`spans`](Self::spans) these were before its arena was [adopted](Arena::adopt): a buffer that was saved becomes one again.
+    /// The data whose [`spans`](Self::spans) these were before its arena was [adopted](ring3_device::dma::Arena::adopt): a buffer that was saved becomes one again.
     /// Parts of buffers become a list; the buffers stay to be claimed by whoever owns them. [`Error::Invalid`] for what was not taken then, or
     /// is claimed already.
-    pub fn claim(arena: &Arena, spans: &[Span]) -> Result<Self, Error> {
-        let unclaimed = arena.unclaimed();
-        match spans {
-            [] => Ok(Self::None),
-            [whole] if unclaimed.iter().any(|(range, _)| range == whole) => arena.claim(*whole).map(Self::Buffer),
-            parts => {
-                let stray = parts.iter().find(|part| !unclaimed.iter().any(|(range, _)| range.contains(**part)));
-                let list = arena.list(parts).filter(|_| stray.is_none());
-                list.map(Self::from).ok_or_else(|| Error::Invalid(format!("{parts:?} are no parts of ranges that were saved")))
-            }
+    pub fn claim(claims: &mut Claims, spans: &[Span]) -> Result<Self, Error> {
+        if spans.is_empty() {
+            return Ok(Self::None);
         }
+        if let [whole] = spans
+            && let Ok(buffer) = claims.claim(*whole)
+        {
+            return Ok(Self::Buffer(buffer));
+        }
+        let unclaimed = claims.arena().unclaimed();
+        let stray = spans.iter().find(|part| !unclaimed.iter().any(|(range, _)| range.contains(**part)));
+        let list = claims.arena().list(spans).filter(|_| stray.is_none());
+        list.map(Self::from).ok_or_else(|| Error::Invalid(format!("{spans:?} are no parts of ranges that were saved")))
     }
 
     /// Bytes that it can hold.
@@ -176,7 +178,7 @@ impl Iterator for Segments<'_> {
 mod tests {
     use super::*;
 
-    use ring3_device::dma::Region;
+    use ring3_device::dma::{Arena, Region};
 
     const IOVA: u64 = 0x1000;
 
@@ -229,11 +231,11 @@ mod tests {
         let before = arena();
         let data = Data::from(before.alloc_pages(4096).unwrap());
         let (spans, arena) = (data.spans().unwrap(), adopted(&before));
-        let claimed = Data::claim(&arena, &spans).unwrap();
+        let claimed = Data::claim(&mut Claims::new(&arena), &spans).unwrap();
         assert!(matches!(claimed, Data::Buffer(_)));
         assert_eq!(claimed.spans(), Some(spans.clone()));
-        assert!(Data::claim(&arena, &spans).is_err());
-        assert!(matches!(Data::claim(&arena, &[]), Ok(Data::None)));
+        assert!(Data::claim(&mut Claims::new(&arena), &spans).is_err());
+        assert!(matches!(Data::claim(&mut Claims::new(&arena), &[]), Ok(Data::None)));
     }
 
     #[test]
@@ -241,11 +243,11 @@ mod tests {
         let before = arena();
         let whole = Arc::new(Data::from(before.alloc_pages(8192).unwrap()));
         let (parts, arena) = (whole.part(512, 1024).spans().unwrap(), adopted(&before));
-        let claimed = Data::claim(&arena, &parts).unwrap();
+        let claimed = Data::claim(&mut Claims::new(&arena), &parts).unwrap();
         assert_eq!((claimed.spans(), arena.unclaimed().len()), (Some(parts), 1));
         let Span { offset, .. } = whole.spans().unwrap()[0];
         for stray in [span(offset + 8191, 2), span(offset + 8192, 512), span(1 << 40, 512)] {
-            assert!(Data::claim(&arena, &[stray]).is_err(), "{stray:?}");
+            assert!(Data::claim(&mut Claims::new(&arena), &[stray]).is_err(), "{stray:?}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 /// The end of a request that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum IoError {
     /// The medium could not be read or written there.
     #[error("medium error")]

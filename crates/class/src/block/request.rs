@@ -6,6 +6,7 @@ use super::{Data, IoError};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// Blocks from the disk into the data.
     Read,

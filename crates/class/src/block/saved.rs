@@ -30,23 +30,24 @@ impl Request {
     /// What another process needs to go on with it. [`Error::Busy`] if its bytes are not in the arena, where nobody else would find them.
     pub fn save(&self) -> Result<SavedRequest, Error> {
         let Self { operation, fua, blocks, lba, token, .. } = *self;
-        let data = match &self.data {
-            Data::None => Vec::new(),
-            Data::Buffer(buffer) => vec![buffer.span()],
-            _ => {
-                let why = "a request is in flight whose bytes are not in the arena: reap it, then detach again";
-                return Err(Error::Busy(why.into()));
+        match self.data.spans() {
+            Some(data) => Ok(SavedRequest { operation, fua, blocks, lba, token, data }),
+            None => {
+                Err(Error::Busy("a request is in flight whose bytes are not in the arena: reap it, then detach again".into()))
             }
-        };
-        Ok(SavedRequest { operation, fua, blocks, lba, token, data })
+        }
     }
 }
 
 impl Data {
     /// Leaves it with the device, for who claims it as [saved](Request::save).
     pub fn leave(self) {
-        if let Self::Buffer(mut buffer) = self {
-            buffer.leave();
+        match self {
+            Self::Buffer(mut buffer) => {
+                buffer.leave();
+            }
+            Self::Segments(list) => list.leave(),
+            Self::None | Self::Foreign(_) => {}
         }
     }
 }
@@ -55,11 +56,7 @@ impl SavedRequest {
     /// The request, with its bytes. It is input: [`Error::Invalid`] unless it makes sense for the disk that `info` describes.
     pub fn claim(&self, claims: &mut Claims, info: &Info) -> Result<Request, Error> {
         let Self { operation, fua, blocks, lba, token, .. } = *self;
-        let data = match *self.data {
-            [] => Data::None,
-            [span] => Data::Buffer(claims.claim(span)?),
-            _ => return Err(Error::Invalid(format!("the saved request {token:#x} has data in {} pieces", self.data.len()))),
-        };
+        let data = Data::claim(claims, &self.data)?;
         let request = Request { operation, fua, blocks, lba, token, data };
         match info.check(&request) {
             Ok(()) => Ok(request),

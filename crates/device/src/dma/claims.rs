@@ -68,6 +68,17 @@ mod tests {
     }
 
     #[test]
+    fn a_buffer_of_which_parts_were_left_stays_taken_whoever_drops_it() {
+        let arena = arena();
+        let (buffer, other) = (arena.alloc(4096, 1).unwrap(), arena.alloc(512, 1).unwrap());
+        let span = buffer.span();
+        buffer.list(512, 512).leave();
+        drop((buffer, other));
+        assert_eq!((arena.unclaimed().len(), arena.free_bytes()), (1, arena.len() - 4096));
+        assert_eq!(arena.claim(span).unwrap().span(), span);
+    }
+
+    #[test]
     fn claims_that_fail_leave_everything_to_be_claimed_again() {
         let arena = arena();
         let spans = [4096, 512].map(|len| arena.alloc(len, 1).unwrap().leave());

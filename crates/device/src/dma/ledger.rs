@@ -48,10 +48,10 @@ impl Ledger {
         Some(at)
     }
 
-    /// Makes free what a buffer had at `at`; what it had on trial is to be claimed again.
+    /// Makes free what a buffer had at `at`. What it had on trial is to be claimed again, and what was left stays.
     pub(super) fn give_back(&mut self, at: u64) {
         match self.taken.get_mut(&at) {
-            Some(taken) if taken.holder == Holder::Trial => taken.holder = Holder::Nobody,
+            Some(taken) if taken.holder != Holder::Buffer => taken.holder = Holder::Nobody,
             Some(taken) => {
                 self.free.give_back(at, taken.len);
                 self.taken.remove(&at);
@@ -60,9 +60,9 @@ impl Ledger {
         }
     }
 
-    /// Leaves what a buffer had at `at` to whoever claims it.
+    /// Leaves the range that `at` lies in to whoever claims it.
     pub(super) fn leave(&mut self, at: u64) {
-        if let Some(taken) = self.taken.get_mut(&at) {
+        if let Some((_, taken)) = self.taken.range_mut(..=at).next_back().filter(|(start, taken)| at - **start < taken.len) {
             taken.holder = Holder::Nobody;
         }
     }

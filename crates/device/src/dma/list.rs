@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::ledger::Ledger;
 use super::{Arena, DmaBuffer, Segment, Span};
 
 /// Device addresses of the bytes of one transfer, in order, and what keeps the bytes there.
@@ -61,6 +62,13 @@ impl SegmentList {
     pub fn spans(&self) -> Option<Vec<Span>> {
         let arena = self.arena.as_ref()?;
         self.segments.iter().map(|segment| arena.span(segment.iova, segment.len as usize)).collect()
+    }
+
+    /// Leaves the buffers that its segments lie in to whoever [claims](Arena::claim) them: they stay taken, whoever drops them.
+    pub fn leave(self) {
+        if let Some(arena) = &self.arena {
+            self.segments.iter().for_each(|segment| arena.change(segment.iova, Ledger::leave));
+        }
     }
 
     /// Appends memory that `owner` keeps mapped at `iova`.

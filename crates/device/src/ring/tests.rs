@@ -244,7 +244,11 @@ fn a_state_that_no_ring_can_have_is_refused() {
     }
     let untold = CompletionState { size: 8, head: 3, committed: u32::MAX - 4 };
     assert_eq!(CompletionRing::<_, 2, 1, 0>::resume(&words, untold).map(|ring| ring.state()).unwrap(), untold);
-    for state in [CompletionState { size: 16, ..untold }, CompletionState { head: 4, ..untold }, CompletionState { committed: 4, ..untold }] {
+    for state in [
+        CompletionState { size: 16, ..untold },
+        CompletionState { head: 4, ..untold },
+        CompletionState { committed: 4, ..untold },
+    ] {
         assert!(matches!(CompletionRing::<_, 2, 1, 0>::resume(&words, state), Err(Error::Invalid(_))), "{state:?}");
     }
 }

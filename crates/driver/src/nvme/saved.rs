@@ -154,3 +154,21 @@ impl SavedCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ring3_class::Saved;
+    use ring3_class::block::Operation;
+
+    use super::*;
+
+    #[test]
+    fn what_the_first_version_has_left_is_still_read() {
+        let read = |text| serde_json::from_str::<Saved>(text).unwrap();
+        let controller = read(include_str!("../../tests/saved/nvme_controller.json"));
+        let controller: SavedController = controller.read(CONTROLLER.0, CONTROLLER.1).unwrap();
+        assert_eq!((controller.admin.armed, controller.queues, controller.vectors), (0b1111, vec![1], 5));
+        let queue: SavedPair = read(include_str!("../../tests/saved/nvme_queue.json")).read(QUEUE.0, QUEUE.1).unwrap();
+        assert_eq!((queue.next, queue.held[0].request.operation, queue.submission.state.tail), (1, Operation::Read, 1));
+    }
+}

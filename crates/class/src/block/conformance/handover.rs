@@ -6,7 +6,10 @@ use super::{Check, pattern};
 use crate::{Error, Saved};
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "a queue that is detached under load is resumed with all that was in flight, and nothing is done twice", run: resumed },
+    Check {
+        name: "a queue that is detached under load is resumed with all that was in flight, and nothing is done twice",
+        run: resumed,
+    },
     Check { name: "a queue that was detached takes nothing more, and is resumed once", run: detached },
 ];
 
