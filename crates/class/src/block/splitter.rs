@@ -164,7 +164,7 @@ impl<Q: Queue> Splitter<Q> {
             return self.refuse(IoError::Invalid, request);
         }
         let limit = self.limits.of(&request);
-        if self.parents.len() == self.inner.depth().into() {
+        if self.parents.len() == usize::from(self.inner.depth()) {
             return Err(Rejected { error: None, request });
         }
         let index = self.parents.insert(Parent::new(request, limit));
@@ -286,7 +286,7 @@ impl<Q: Queue> Queue for Splitter<Q> {
 
     /// What was cut or copied ends first.
     fn detach(&mut self) -> Result<Saved, Error> {
-        if self.parents.len() > 0 || !self.finished.is_empty() {
+        if !self.parents.is_empty() || !self.finished.is_empty() {
             return Err(Error::Busy("requests are in flight that were cut or copied: reap them, then detach again".into()));
         }
         self.inner.detach()

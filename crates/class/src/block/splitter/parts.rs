@@ -68,7 +68,7 @@ impl<Q: Queue> Splitter<Q> {
             if parent.all_started() {
                 break;
             }
-            if self.parts.len() == self.inner.depth().into() {
+            if self.parts.len() == usize::from(self.inner.depth()) {
                 return Cut::NoRoom;
             }
             let blocks = parent.limit.min(parent.request.blocks - parent.started);
