@@ -43,8 +43,8 @@ fn ended_soon(process_id: u32) -> bool {
 #[test]
 fn configuration_space_is_that_of_the_device() {
     let device = open("qtest:edu");
-    assert_eq!(device.config_read(pci::VENDOR_ID, 2), spec::VENDOR.into());
-    assert_eq!(device.config_read(pci::DEVICE_ID, 2), spec::DEVICE.into());
+    assert_eq!(device.config_read(pci::VENDOR_ID, 2), u32::from(spec::VENDOR));
+    assert_eq!(device.config_read(pci::DEVICE_ID, 2), u32::from(spec::DEVICE));
     assert_eq!(device.config_read(pci::VENDOR_ID, 4), u32::from(spec::DEVICE) << 16 | u32::from(spec::VENDOR));
     assert_eq!(device.config_read(pci::VENDOR_ID + 1, 2), u32::from(spec::VENDOR) >> 8 | (u32::from(spec::DEVICE) & 0xff) << 8);
     assert_eq!(device.config_read(4094, 4), u32::MAX);

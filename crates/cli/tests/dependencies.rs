@@ -21,10 +21,12 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("model", &["device", "spec"]),
     // Around any device: they know what a driver knows of one.
     ("decorator", &["device", "spec"]),
-    ("backend", &["device", "model", "spec", "pci"]),
+    // Between a holder and a driver's process, and of neither.
+    ("lease", &[]),
+    ("backend", &["device", "lease", "model", "spec", "pci"]),
     ("host", &["driver", "export", "backend", "class", "device", "spec", "pci"]),
     // Must survive every bug in a driver.
-    ("supervisor", &["pci", "spec"]),
+    ("supervisor", &["lease", "pci", "spec"]),
     // Tools beside the way of the data.
     ("bench", &["class", "device", "spec"]),
     ("lab", &["bench", "pci", "spec"]),
@@ -32,7 +34,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that contain no unsafe code.
-const SAFE: &[&str] = &["spec", "class", "decorator", "driver"];
+const SAFE: &[&str] = &["spec", "class", "decorator", "driver", "lease"];
 
 struct Crate {
     names: BTreeSet<String>,

@@ -37,7 +37,8 @@ use irq::{Irq, IrqKind, IrqLimits};
 
 /// One PCI function, claimed exclusively.
 ///
-/// Dropping the last handle gives the function up: bus mastering off first, then reset, then the claim.
+/// Dropping the last handle gives the function up: bus mastering off first, then reset, then the claim. If another process holds the claim, it does
+/// nothing to the device.
 pub trait Device: Send + Sync + 'static {
     /// The URI by which the user named it, for messages: `vfio:0000:01:00.0`, `qtest:nvme`, `sim:nvme`.
     fn name(&self) -> &str;

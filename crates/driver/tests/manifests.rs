@@ -1,6 +1,10 @@
 //! What each manifest says is what the registry, the driver and its specification say.
 
 use ring3_driver::registry::{DRIVERS, Driver, Match};
+use ring3_lease::{Quiesce, Step, Until};
+use ring3_spec::ahci::registers::{CONTROL, Control, RESET_MILLIS};
+use ring3_spec::ide::bus_master::{BusMasterCommand, BusMasterStatus, command, status};
+use ring3_spec::nvme::registers::{CC, CSTS, Cc, Csts};
 use ring3_spec::{ahci, ide, nvme};
 
 fn manifest(driver: &Driver) -> toml::Table {
@@ -74,4 +78,49 @@ fn who_leaves_a_state_says_so() {
         let state = manifest(driver).get("restart").and_then(|restart| restart.get("state")?.as_str().map(str::to_owned));
         assert_eq!(state.as_deref() == Some("saved"), driver.resume.is_some(), "{}", driver.name);
     }
+}
+
+/// What a fence does to the controller of driver `name`.
+fn quiesce(name: &str) -> Option<Quiesce> {
+    let driver = DRIVERS.into_iter().find(|driver| driver.name == name).unwrap();
+    Quiesce::from_manifest(driver.manifest).unwrap()
+}
+
+#[test]
+fn nvmes_fence_clears_enable_and_sees_that_it_is_not_ready() {
+    let Quiesce { bar, step } = quiesce("nvme").unwrap();
+    let bits = Cc(0).with_enable(1).with_shutdown(3).0;
+    let until = Until { at: CSTS.offset(), mask: Csts(0).with_ready(1).0, value: 0 };
+    assert_eq!(bar, 0);
+    assert_eq!(step, [Step { at: CC.offset(), width: 32, clear: bits, set: 0, until, limit_ms: 2000 }]);
+}
+
+#[test]
+fn ahcis_fence_is_the_controllers_reset() {
+    let Quiesce { bar, step } = quiesce("ahci").unwrap();
+    let (at, reset) = (CONTROL.offset(), Control(0).with_reset(1));
+    let until = Until { at, mask: reset.0, value: 0 };
+    assert_eq!(bar, ahci::BAR);
+    assert_eq!(step, [Step { at, width: 32, clear: 0, set: reset.with_enabled(1).0, until, limit_ms: RESET_MILLIS as u32 }]);
+}
+
+#[test]
+fn ides_fence_stops_both_bus_masters() {
+    let Quiesce { bar, step } = quiesce("ide").unwrap();
+    let (start, active) = (BusMasterCommand(0).with_start(1).0, BusMasterStatus(0).with_active(1).0);
+    let stop = |channel| Step {
+        at: command(channel).offset(),
+        width: 8,
+        clear: start.into(),
+        set: 0,
+        until: Until { at: status(channel).offset(), mask: active.into(), value: 0 },
+        limit_ms: 100,
+    };
+    assert_eq!(bar, ide::BUS_MASTER_BAR);
+    assert_eq!(step, [stop(0), stop(1)]);
+}
+
+#[test]
+fn nothing_in_the_teaching_devices_registers_stops_it() {
+    assert_eq!(quiesce("edu"), None);
 }

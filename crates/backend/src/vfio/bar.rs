@@ -1,20 +1,23 @@
 //! BARs: mapped memory where the kernel allows it, system calls where it does not (holes in the mapping); ports by system calls, or by
 //! instruction if the user wants that.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ring3_device::{Access, Bar, BarInfo, Error};
+use ring3_lease::Window;
+use ring3_spec::pci;
 
 use super::claim::Claim;
 use super::region::Region;
 use crate::guard::{self, Mapped, Mapping};
 use crate::ports::{self, PortRange, Ports};
 
-/// Memory of a claimed function, which keeps the claim.
-struct Memory {
+/// Memory of a function, which keeps the device's file `F`, and with it the claim where that is here.
+struct Memory<F> {
     areas: Vec<Area>,
     region: Region,
-    claim: Arc<Claim>,
+    device: F,
 }
 
 /// A part that is mapped; nearly always the whole BAR.
@@ -25,20 +28,20 @@ struct Area {
     mapping: Mapping,
 }
 
-impl Memory {
+impl<F: AsFd> Memory<F> {
     /// Maps what can be mapped of `region`. A part for which that fails is reached by system calls, slower but as well.
-    fn new(claim: Arc<Claim>, region: Region) -> Self {
+    fn new(name: &str, device: F, region: Region) -> Self {
         let map = |area: &std::ops::Range<u64>| {
             let len = usize::try_from(area.end - area.start).ok()?;
-            match Mapping::new(claim.device(), region.offset + area.start, len) {
+            match Mapping::new(&device, region.offset + area.start, len) {
                 Ok(mapping) => Some(Area { start: area.start, len: area.end - area.start, mapping }),
                 Err(error) => {
-                    tracing::warn!("{}: BAR bytes {area:#x?} are not mapped: {error}", claim.name());
+                    tracing::warn!("{name}: BAR bytes {area:#x?} are not mapped: {error}");
                     None
                 }
             }
         };
-        Self { areas: region.mappable.iter().filter_map(map).collect(), region, claim }
+        Self { areas: region.mappable.iter().filter_map(map).collect(), region, device }
     }
 
     fn mapped(&self, offset: u64, width: usize) -> Option<(&Mapping, usize)> {
@@ -60,7 +63,7 @@ impl Memory {
     }
 }
 
-impl Access for Memory {
+impl<F: AsFd + Send + Sync + 'static> Access for Memory<F> {
     fn len(&self) -> u64 {
         self.region.size
     }
@@ -73,7 +76,7 @@ impl Access for Memory {
             return mapping.read(at, width);
         }
         let mut bytes = [0; 8];
-        let read = self.place(offset, width).map(|at| rustix::io::pread(self.claim.device(), &mut bytes[..width], at));
+        let read = self.place(offset, width).map(|at| rustix::io::pread(&self.device, &mut bytes[..width], at));
         if read == Some(Ok(width)) { u64::from_le_bytes(bytes) } else { u64::MAX }
     }
 
@@ -86,12 +89,12 @@ impl Access for Memory {
         }
         if let Some(at) = self.place(offset, width) {
             // A device that is gone loses writes; there is nobody to tell.
-            let _ = rustix::io::pwrite(self.claim.device(), &value.to_le_bytes()[..width], at);
+            let _ = rustix::io::pwrite(&self.device, &value.to_le_bytes()[..width], at);
         }
     }
 }
 
-impl Mapped for Memory {
+impl<F: AsFd + Send + Sync + 'static> Mapped for Memory<F> {
     fn window(&self) -> Option<(&Mapping, usize, u64)> {
         self.areas.iter().find(|area| area.start == 0).map(|first| (&first.mapping, 0, first.len))
     }
@@ -112,8 +115,43 @@ pub(super) fn open(claim: &Arc<Claim>, index: u8) -> Result<Bar, Error> {
     }
     Ok(match ports(claim, index, &region)? {
         Some(ports) => ports::bar(ports, claim.clone()),
-        None => guard::bar(Arc::new(Memory::new(claim.clone(), region))),
+        None => guard::bar(Arc::new(Memory::new(claim.name(), claim.clone(), region))),
     })
+}
+
+/// Where the BARs of a claimed function are in the device's file, for another process.
+pub(crate) struct Windows {
+    claim: Arc<Claim>,
+    windows: Vec<Option<Window>>,
+}
+
+impl Windows {
+    pub(super) fn new(claim: &Arc<Claim>) -> Result<Self, Error> {
+        let window = |index| {
+            let Region { size, offset, mappable } = claim.region(index)?;
+            let mappable = mappable.into_iter().map(|area| (area.start, area.end)).collect();
+            Ok((size > 0).then_some(Window { offset, mappable }))
+        };
+        let windows = (0..pci::BAR_COUNT).map(window).collect::<Result<_, Error>>()?;
+        Ok(Self { claim: Arc::clone(claim), windows })
+    }
+
+    pub(crate) fn device(&self) -> BorrowedFd<'_> {
+        self.claim.device()
+    }
+
+    pub(crate) fn window(&self, index: u8) -> Option<Window> {
+        self.windows.get(usize::from(index))?.clone()
+    }
+}
+
+/// The BAR of `len` bytes that is the `window` of `device`, which somebody else has claimed.
+pub(crate) fn window(name: &str, device: &Arc<OwnedFd>, len: u64, window: &Window) -> Bar {
+    // What of it makes no sense is not mapped, and the kernel refuses access to it.
+    let offset = window.offset.min(u64::MAX - len);
+    let inside = |&(start, end): &(u64, u64)| (start < end && end <= len).then_some(start..end);
+    let region = Region { size: len, offset, mappable: window.mappable.iter().filter_map(inside).collect() };
+    guard::bar(Arc::new(Memory::new(name, Arc::clone(device), region)))
 }
 
 /// The ports that BAR `index` means, if it is of ports: those that the kernel lists for the function, and nothing else of `region`.

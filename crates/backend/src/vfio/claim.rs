@@ -1,6 +1,6 @@
 //! A claimed function: its descriptor, its configuration space, and the order in which it is given up.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use ring3_device::{Deadline, Error, poll_until};
@@ -97,6 +97,12 @@ impl Claim {
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(None),
             Err(error) => Err(Error::os(format!("{}: resetting it", self.name()), error)),
         })
+    }
+}
+
+impl AsFd for Claim {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device()
     }
 }
 

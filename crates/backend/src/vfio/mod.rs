@@ -33,6 +33,7 @@ use ring3_pci::{Address, Host};
 use vfio_bindings::bindings::vfio::{VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX};
 
 use crate::{OpenOptions, Uri};
+pub(crate) use bar::{Windows, window};
 use claim::Claim;
 pub(crate) use type1::USUAL_RANGES;
 
@@ -66,6 +67,13 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
     let dma = Dma::new(map_arena(&*iommu, claim.name(), &options)?, iommu).below(options.below);
     let (removal, errors) = (irq::event(&claim, VFIO_PCI_REQ_IRQ_INDEX)?, irq::event(&claim, VFIO_PCI_ERR_IRQ_INDEX)?);
     Ok(Vfio { dma, limits: irq::limits(&claim), enabled: Mutex::new(None), removal, errors, claim })
+}
+
+impl Vfio {
+    /// Where another process finds its BARs.
+    pub(crate) fn windows(&self) -> Result<Windows, Error> {
+        Windows::new(&self.claim)
+    }
 }
 
 /// Makes the arena and maps it, once for the life of the device.

@@ -12,7 +12,7 @@ mod journal;
 
 use std::time::Duration;
 
-use ring3_class::block::{Completion, Data, Disk, Operation, Queue, Request, next};
+use ring3_class::block::{Completion, Data, Disk, Operation, Queue, Request, execute, next};
 use ring3_device::Deadline;
 use ring3_device::dma::DmaBuffer;
 use rustix::time::{ClockId, clock_gettime};
@@ -49,20 +49,31 @@ pub struct Outcome {
     pub recovery_ms_p99: f64,
     /// None took longer.
     pub recovery_ms_max: f64,
+    /// Milliseconds of that for the fence: half of the fences took no longer.
+    pub fence_ms_p50: f64,
+    /// None took longer.
+    pub fence_ms_max: f64,
+    /// Fences in which the controller did not stop otherwise.
+    pub function_resets: u32,
 }
 
 impl Outcome {
-    /// Fills in how long each of `recoveries` took.
-    pub fn recovered(mut self, mut recoveries: Vec<Duration>) -> Self {
-        recoveries.sort();
-        let at = |share: f64| {
-            // The smallest that `share` of all do not exceed; far fewer than 2^53 of them.
-            let index = (recoveries.len() as f64 * share).ceil() as usize;
-            recoveries.get(index.saturating_sub(1)).map_or(0.0, |took| took.as_secs_f64() * 1e3)
-        };
-        [self.recovery_ms_p50, self.recovery_ms_p99, self.recovery_ms_max] = [at(0.5), at(0.99), at(1.0)];
+    /// Fills in how long each of `recoveries` took, and each of `fences`.
+    pub fn timed(mut self, recoveries: Vec<Duration>, fences: Vec<Duration>) -> Self {
+        [self.recovery_ms_p50, self.recovery_ms_p99, self.recovery_ms_max] = percentiles(recoveries, [0.5, 0.99, 1.0]);
+        [self.fence_ms_p50, self.fence_ms_max] = percentiles(fences, [0.5, 1.0]);
         self
     }
+}
+
+/// The milliseconds that `shares` of all `times` do not exceed.
+fn percentiles<const N: usize>(mut times: Vec<Duration>, shares: [f64; N]) -> [f64; N] {
+    times.sort();
+    shares.map(|share| {
+        // The smallest that `share` of all do not exceed; far fewer than 2^53 of them.
+        let index = (times.len() as f64 * share).ceil() as usize;
+        times.get(index.saturating_sub(1)).map_or(0.0, |took| took.as_secs_f64() * 1e3)
+    })
 }
 
 /// Nanoseconds of the clock that all processes share.
@@ -73,6 +84,18 @@ pub fn now() -> u64 {
 
 /// Bytes of the arena of one life: its buffers, and what a driver needs for its queues.
 pub const ARENA: usize = 16 << 20;
+
+/// Makes the blocks that lives use what they are on a new disk.
+pub fn clear(disk: &dyn Disk) -> Result<(), Error> {
+    let failed = |source| Error::Device { name: disk.name(), source };
+    let mut queue = disk.open_queue(1).map_err(failed)?;
+    for block in 0..BLOCKS.min(disk.info().blocks) {
+        let empty = disk.dma().arena().alloc_pages(disk.info().block_size as usize).map_err(failed)?;
+        let done = execute(&mut *queue, Request::write(block, block, 1, empty), Deadline::after(PATIENCE)).map_err(failed)?;
+        done.result.map_err(|error| Error::Invalid(format!("{}: block {block}: {error}", disk.name())))?;
+    }
+    Ok(())
+}
 
 /// Life number `life`, from 1 on: checks every block, then writes and reads until something fails or it is killed.
 pub fn drive(disk: &dyn Disk, journal: &Journal, life: u32) -> Result<(), Error> {
@@ -237,7 +260,7 @@ impl<'a> Load<'a> {
 
 #[cfg(test)]
 mod tests {
-    use ring3_class::block::{Ram, execute};
+    use ring3_class::block::Ram;
 
     use super::*;
 
@@ -250,9 +273,10 @@ mod tests {
     #[test]
     fn percentiles_are_of_the_sorted_times() {
         let times = (1..=100).rev().map(Duration::from_millis).collect();
-        let outcome = Outcome::default().recovered(times);
+        let outcome = Outcome::default().timed(times, vec![Duration::from_millis(3)]);
+        assert_eq!([outcome.fence_ms_p50, outcome.fence_ms_max], [3.0, 3.0]);
         assert_eq!([outcome.recovery_ms_p50, outcome.recovery_ms_p99, outcome.recovery_ms_max], [50.0, 99.0, 100.0]);
-        assert_eq!(Outcome::default().recovered(Vec::new()), Outcome::default());
+        assert_eq!(Outcome::default().timed(Vec::new(), Vec::new()), Outcome::default());
     }
 
     #[test]

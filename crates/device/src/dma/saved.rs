@@ -46,6 +46,14 @@ pub struct SavedRange {
     pub tag: String,
 }
 
+impl SavedArena {
+    /// Nothing is taken of `regions`, each a device address and bytes.
+    pub fn fresh(regions: impl Iterator<Item = (u64, u64)>) -> Self {
+        let region = |(iova, len)| SavedRegion { iova, len, start: 0, end: len, taken: Vec::new() };
+        Self { version: VERSION, regions: regions.map(region).collect() }
+    }
+}
+
 impl Arena {
     /// Which ranges are taken, and what for. Buffers that come or go afterwards are not in it, so their owners stop first.
     pub fn save(&self) -> SavedArena {

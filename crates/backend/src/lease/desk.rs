@@ -1,0 +1,293 @@
+//! The holder's answers to what a driver asks.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ring3_device::dma::{Pages, Region};
+use ring3_device::irq::{Irq, IrqKind};
+use ring3_device::{Bar, Device, Error};
+use ring3_lease::{Answer, BarFacts, Channel, Facts, Kind, MAX_FDS, Memory, Refusal, Request, VERSION, Vectors};
+use ring3_spec::pci;
+use rustix::fs::SealFlags;
+
+use crate::vfio::Windows;
+
+/// How many ranges a driver may have mapped at a time.
+const MAX_MAPS: usize = 4096;
+
+/// Bytes of configuration space, at most. [PCIe 7.2]
+const CONFIG_LEN: u64 = 4096;
+
+/// A claimed device, and what its drivers have asked for.
+pub(super) struct Desk {
+    device: Arc<dyn Device>,
+    windows: Option<Windows>,
+    bars: [Option<Bar>; pci::BAR_COUNT as usize],
+    below: u64,
+    asked: Mutex<Asked>,
+}
+
+/// What stays when a driver goes.
+#[derive(Default)]
+struct Asked {
+    /// The interrupts that are enabled.
+    irqs: Option<(IrqKind, Vec<Irq>)>,
+    /// What is mapped beside the arena, by device address.
+    mapped: BTreeMap<u64, Pages>,
+}
+
+/// An answer with the descriptors beside it.
+type Reply = (Answer, Vec<OwnedFd>);
+
+impl Desk {
+    /// [`Error::Unsupported`] if the device's memory cannot be shared.
+    pub(super) fn new(device: Arc<dyn Device>, windows: Option<Windows>, below: u64) -> Result<Self, Error> {
+        if device.dma().arena().regions().any(|placed| placed.region.file().is_none()) {
+            return Err(Error::Unsupported(format!("{}: its memory cannot be leased: it is no file", device.name())));
+        }
+        let bars = std::array::from_fn(|index| device.bar(index as u8).ok());
+        Ok(Self { device, windows, bars, below, asked: Mutex::default() })
+    }
+
+    pub(super) fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// Answers until the driver goes, or sends what is no message.
+    pub(super) fn serve(&self, channel: &Channel) {
+        let mut agreed = false;
+        let end = loop {
+            let (request, fds) = match channel.receive() {
+                Ok(Some(message)) => message,
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            };
+            let posted = matches!(request, Request::Write { posted: true, .. });
+            let reply = if agreed || matches!(request, Request::Hello { .. }) {
+                self.answer(request, fds)
+            } else {
+                Err(Error::Invalid("the first message must agree on a version".into()))
+            };
+            agreed |= reply.is_ok();
+            let (answer, fds) = reply.unwrap_or_else(|error| (Answer::Refused(refusal(error)), Vec::new()));
+            if posted {
+                continue;
+            }
+            match channel.send(&answer, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>()) {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => break None,
+                Err(error) => break Some(error),
+                Ok(()) => {}
+            }
+        };
+        if let Some(error) = end {
+            tracing::warn!("{}: the lease of a driver is ended: {error}", self.device.name());
+        }
+        channel.close();
+    }
+
+    fn answer(&self, request: Request, fds: Vec<OwnedFd>) -> Result<Reply, Error> {
+        let device = &self.device;
+        match request {
+            Request::Hello { version: VERSION } => return self.facts(),
+            Request::Hello { version } => {
+                return Err(Error::Unsupported(format!("version {version} of a lease; its holder speaks {VERSION}")));
+            }
+            Request::ConfigRead { offset, width } => {
+                check_config(offset, width)?;
+                return Ok(value(device.config_read(offset, width.into()).into()));
+            }
+            Request::ConfigWrite { offset, width, value } => {
+                check_config(offset, width)?;
+                device.config_write(offset, width.into(), value)?;
+            }
+            Request::Read { bar, offset, width } => return self.read(bar, offset, width),
+            Request::Write { bar, offset, width, value, .. } => self.write(bar, offset, width, value)?,
+            Request::Map(memory) => self.map(memory, fds.into_iter().next())?,
+            Request::Unmap { iova, len } => self.unmap(iova, len)?,
+            Request::Irqs { kind, count } => return self.irqs(kind_here(kind), count),
+            Request::Mask { vector, masked } => self.mask(vector, masked)?,
+            Request::BusMaster { on } => device.set_bus_master(on)?,
+            Request::Reset => device.reset()?,
+        }
+        Ok((Answer::Done, Vec::new()))
+    }
+
+    fn facts(&self) -> Result<Reply, Error> {
+        let (device, iommu, limits) = (&self.device, self.device.dma().iommu(), self.device.irq_limits());
+        let mut fds = Vec::new();
+        let mut copy = |fd: BorrowedFd<'_>| {
+            fds.push(fd.try_clone_to_owned().map_err(|error| Error::os("copying a descriptor", error))?);
+            Ok::<_, Error>(())
+        };
+        let mut memory = |iova, pages: Pages| {
+            let (file, offset) = pages.file().ok_or_else(|| Error::Unsupported("memory that is no file".into()))?;
+            copy(file).map(|()| Memory { iova, offset, len: pages.len() as u64 })
+        };
+        let arena = device.dma().arena().regions().map(|placed| memory(placed.iova, placed.region.pages()?));
+        let arena = arena.collect::<Result<_, _>>()?;
+        let asked = self.asked();
+        if asked.mapped.len() > MAX_FDS / 2 {
+            return Err(Error::Busy("its last driver has mapped too much to be handed over: fence it".into()));
+        }
+        let mapped = asked.mapped.iter().map(|(&iova, pages)| memory(iova, pages.clone())).collect::<Result<_, _>>()?;
+        let (removal, errors) = (device.removal(), device.bus_errors());
+        let events = removal.iter().chain(&errors).map(AsFd::as_fd);
+        events.chain(self.windows.as_ref().map(Windows::device)).try_for_each(copy)?;
+        let most = |count: u16| count.min(MAX_FDS as u16);
+        let facts = Facts {
+            version: VERSION,
+            name: device.name().to_owned(),
+            bars: (0..pci::BAR_COUNT).map(|index| self.bar_facts(index)).collect(),
+            vectors: Vectors { intx: most(limits.intx), msi: most(limits.msi), msix: most(limits.msix) },
+            arena,
+            mapped,
+            ranges: iommu.ranges().iter().map(|range| (*range.start(), *range.end())).collect(),
+            below: self.below,
+            page_size: iommu.page_size() as u64,
+            can_map: iommu.can_map_later(),
+            removal: removal.is_some(),
+            bus_errors: errors.is_some(),
+            device: self.windows.is_some(),
+        };
+        Ok((Answer::Facts(Box::new(facts)), fds))
+    }
+
+    fn bar_facts(&self, index: u8) -> Option<BarFacts> {
+        let info = self.device.bar_info(index)?;
+        let window = self.windows.as_ref().filter(|_| !info.ports).and_then(|windows| windows.window(index));
+        Some(BarFacts { len: info.len, ports: info.ports, window })
+    }
+
+    fn bar(&self, index: u8, width: u8) -> Result<&Bar, Error> {
+        let bar = self.bars.get(usize::from(index)).and_then(Option::as_ref);
+        bar.filter(|_| [1, 2, 4, 8].contains(&width)).ok_or_else(|| Error::Invalid(format!("{width} bytes of BAR {index}")))
+    }
+
+    fn read(&self, bar: u8, offset: u64, width: u8) -> Result<Reply, Error> {
+        let bar = self.bar(bar, width)?;
+        Ok(value(match width {
+            1 => bar.read8(offset).into(),
+            2 => bar.read16(offset).into(),
+            4 => bar.read32(offset).into(),
+            _ => bar.read64(offset),
+        }))
+    }
+
+    fn write(&self, bar: u8, offset: u64, width: u8, value: u64) -> Result<(), Error> {
+        let bar = self.bar(bar, width)?;
+        match width {
+            1 => bar.write8(offset, value as u8),
+            2 => bar.write16(offset, value as u16),
+            4 => bar.write32(offset, value as u32),
+            _ => bar.write64(offset, value),
+        }
+        Ok(())
+    }
+
+    fn map(&self, Memory { iova, offset, len }: Memory, file: Option<OwnedFd>) -> Result<(), Error> {
+        let refused = |why: &str| Error::Invalid(format!("mapping {iova:#x}+{len:#x}: {why}"));
+        let file = file.ok_or_else(|| refused("no descriptor came with it"))?;
+        // A file that shrinks leaves a mapping without memory, and an access that meets it, a model's, is a SIGBUS.
+        if !rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+            return Err(refused("its file may shrink: use a memfd with the seal F_SEAL_SHRINK"));
+        }
+        let size = usize::try_from(len).map_err(|_| refused("no such size"))?;
+        let mut asked = self.asked();
+        if asked.mapped.len() >= MAX_MAPS {
+            return Err(refused("there are too many mappings already: unmap some, or map larger pieces"));
+        }
+        let last = iova.checked_add(len).ok_or_else(|| refused("no such addresses"))?;
+        let arena = self.device.dma().arena().regions().any(|placed| iova < placed.end() && placed.iova < last);
+        let overlaps = |(&other, pages): (&u64, &Pages)| iova < other + pages.len() as u64;
+        if arena || asked.mapped.range(..last).next_back().is_some_and(overlaps) {
+            return Err(Error::Busy(format!("device addresses {iova:#x}+{len:#x} are mapped already")));
+        }
+        let pages = Arc::new(Region::part_of(file, offset, size)?).pages()?;
+        self.device.dma().iommu().map(&pages, iova)?;
+        asked.mapped.insert(iova, pages);
+        Ok(())
+    }
+
+    fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {
+        let mut asked = self.asked();
+        if asked.mapped.get(&iova).is_none_or(|pages| pages.len() as u64 != len) {
+            return Err(Error::Invalid(format!("{iova:#x}+{len:#x} was not mapped as one range")));
+        }
+        self.device.dma().iommu().unmap(iova, len as usize)?;
+        asked.mapped.remove(&iova);
+        Ok(())
+    }
+
+    /// Takes back what drivers have mapped.
+    pub(super) fn unmap_all(&self) -> Result<(), Error> {
+        let mut asked = self.asked();
+        while let Some(entry) = asked.mapped.first_entry() {
+            self.device.dma().iommu().unmap(*entry.key(), entry.get().len())?;
+            entry.remove();
+        }
+        Ok(())
+    }
+
+    /// The eventfds of `count` vectors: the same as before if these are enabled, so that none is lost that comes between two drivers.
+    fn irqs(&self, kind: IrqKind, count: u16) -> Result<Reply, Error> {
+        if usize::from(count) > MAX_FDS {
+            return Err(Error::Unsupported(format!("{count} vectors over a lease, which carries {MAX_FDS}")));
+        }
+        let mut asked = self.asked();
+        let same = matches!(&asked.irqs, Some((before, irqs)) if *before == kind && irqs.len() == usize::from(count));
+        if same {
+            // The last driver may have died with one held back.
+            asked.irqs.iter().flat_map(|(_, irqs)| irqs).try_for_each(Irq::unmask)?;
+        } else {
+            asked.irqs = None;
+            asked.irqs = Some((kind, self.device.irqs(kind, count)?)).filter(|_| count > 0);
+        }
+        let irqs = asked.irqs.iter().flat_map(|(_, irqs)| irqs);
+        let fds = irqs.clone().map(|irq| irq.as_fd().try_clone_to_owned()).collect::<Result<_, _>>();
+        let fds = fds.map_err(|error| Error::os("copying an interrupt's descriptor", error))?;
+        Ok((Answer::Vectors { maskable: irqs.into_iter().all(Irq::can_mask) }, fds))
+    }
+
+    fn mask(&self, vector: u16, masked: bool) -> Result<(), Error> {
+        let asked = self.asked();
+        let irq = asked.irqs.as_ref().and_then(|(_, irqs)| irqs.get(usize::from(vector)));
+        let irq = irq.ok_or_else(|| Error::Invalid(format!("interrupt vector {vector} is not enabled")))?;
+        if masked { irq.mask() } else { irq.unmask() }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Fails unless there may be `width` bytes of configuration space at `offset`.
+fn check_config(offset: u64, width: u8) -> Result<(), Error> {
+    if [1, 2, 4].contains(&width) && offset < CONFIG_LEN {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("{width} bytes of configuration space at {offset:#x}")))
+}
+
+fn value(value: u64) -> Reply {
+    (Answer::Value(value), Vec::new())
+}
+
+fn kind_here(kind: Kind) -> IrqKind {
+    match kind {
+        Kind::Intx => IrqKind::Intx,
+        Kind::Msi => IrqKind::Msi,
+        Kind::MsiX => IrqKind::MsiX,
+    }
+}
+
+fn refusal(error: Error) -> Refusal {
+    match error {
+        Error::Gone => Refusal::Gone,
+        Error::Unsupported(text) => Refusal::Unsupported(text),
+        Error::Invalid(text) => Refusal::Invalid(text),
+        Error::Busy(text) => Refusal::Busy(text),
+        other => Refusal::Failed(other.to_string()),
+    }
+}

@@ -1,0 +1,115 @@
+//! How a controller is made to stop, as data in its driver's manifest.
+
+use serde::Deserialize;
+
+/// What a fence does besides taking bus mastering away: steps in registers, one after the other. In a manifest:
+///
+/// ```
+/// let manifest = "
+/// [quiesce]
+/// bar = 0
+/// # CC.EN = 0, until CSTS.RDY = 0
+/// [[quiesce.step]]
+/// at = 0x14
+/// clear = 1
+/// until = { at = 0x1c, mask = 1, value = 0 }
+/// limit_ms = 2000
+/// ";
+/// let quiesce = ring3_lease::Quiesce::from_manifest(manifest).unwrap().unwrap();
+/// assert_eq!((quiesce.bar, quiesce.step[0].until.at, quiesce.step[0].width), (0, 0x1c, 32));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quiesce {
+    /// The BAR that holds the registers.
+    pub bar: u8,
+    /// In this order.
+    pub step: Vec<Step>,
+}
+
+/// Changes bits of a register, and waits until another one says that it is so.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// The register, in bytes from the BAR's start.
+    pub at: u64,
+    /// Bits of both registers: 8 or 32.
+    #[serde(default = "usual_width")]
+    pub width: u8,
+    /// Bits to clear.
+    #[serde(default)]
+    pub clear: u32,
+    /// Bits to set.
+    #[serde(default)]
+    pub set: u32,
+    /// What is then seen.
+    pub until: Until,
+    /// At the latest after this many milliseconds.
+    pub limit_ms: u32,
+}
+
+/// Bits of a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Until {
+    /// The register, in bytes from the BAR's start.
+    pub at: u64,
+    /// The bits that count.
+    pub mask: u32,
+    /// What they are.
+    pub value: u32,
+}
+
+/// Longest wait of a step: a fence that takes longer is a reset.
+const MAX_LIMIT_MS: u32 = 10_000;
+
+fn usual_width() -> u8 {
+    32
+}
+
+impl Quiesce {
+    /// What `manifest`, a TOML document, says; `None` if it says nothing of a fence, so that the function is reset. The error says what is wrong.
+    pub fn from_manifest(manifest: &str) -> Result<Option<Self>, String> {
+        #[derive(Deserialize)]
+        struct Manifest {
+            quiesce: Option<Quiesce>,
+        }
+        let Manifest { quiesce } = toml::from_str(manifest).map_err(|error| error.to_string())?;
+        match quiesce.iter().flat_map(|quiesce| &quiesce.step).find(|step| !step.is_possible()) {
+            Some(step) => Err(format!("no such step of a fence: {step:?}")),
+            None => Ok(quiesce),
+        }
+    }
+}
+
+impl Step {
+    fn is_possible(&self) -> bool {
+        let most = if self.width == 8 { u8::MAX.into() } else { u32::MAX };
+        let fit =
+            [self.clear, self.set, self.until.mask].iter().all(|&bits| bits <= most) && self.until.value & !self.until.mask == 0;
+        fit && [8, 32].contains(&self.width) && self.until.mask != 0 && self.limit_ms <= MAX_LIMIT_MS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_without_a_fence_is_no_error_and_a_fence_that_makes_no_sense_is() {
+        assert_eq!(Quiesce::from_manifest("[driver]\nname = \"x\""), Ok(None));
+        let with = |step: &str| Quiesce::from_manifest(&format!("[quiesce]\nbar = 0\n[[quiesce.step]]\n{step}"));
+        let good = "at = 0\nclear = 1\nuntil = { at = 2, mask = 1, value = 0 }\nlimit_ms = 5\n";
+        assert!(with(good).unwrap().is_some());
+        for (from, to) in [
+            ("mask = 1", "mask = 0"),
+            ("value = 0", "value = 2"),
+            ("= 5", "= 10001"),
+            ("clear", "clean"),
+            ("limit", "width = 16\nlimit"),
+        ] {
+            assert!(with(&good.replace(from, to)).is_err(), "{to}");
+        }
+        assert!(with(&format!("{good}width = 8\nset = 0x100\n")).is_err() && Quiesce::from_manifest("[quiesce").is_err());
+    }
+}
