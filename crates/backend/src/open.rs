@@ -22,12 +22,13 @@ pub fn class_of(uri: &Uri) -> Option<u32> {
     }
 }
 
-/// What the backend for names with `scheme` needs beside a driver, a TOML document; `None` for one whose driver is not put into a sandbox: it
+/// What the backend for names with `scheme` needs beside a driver, a TOML document; what a device over a lease does, of whatever backend, is `lease`. `None` for one whose driver is not put into a sandbox: it
 /// runs where it is developed.
 pub fn manifest(scheme: &str) -> Option<&'static str> {
     match scheme {
         "vfio" => Some(include_str!("vfio/manifest.toml")),
         "uio" => Some(include_str!("uio/manifest.toml")),
+        "lease" => Some(include_str!("lease/manifest.toml")),
         "vfio-user" => Some(include_str!("vfio_user/manifest.toml")),
         _ => None,
     }

@@ -8,13 +8,13 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_backend::OpenOptions;
+use ring3_backend::{Claim, OpenOptions, attach, claim};
 use ring3_class::block::{IoError, Request};
 use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Driver, Offer, Opened, Settings};
 use seccompiler::{apply_filter, compile_from_json};
 
-/// Says to this program what to do behind the filter: the model, and a system call to leave out.
+/// Says to this program what to do behind the filter: the backend, the model, and a system call to leave out.
 const CHILD: &str = "RING3_TEST_FILTERED";
 
 /// What the process around the driver calls: its end, and the standard library's check of each descriptor that is closed in a build like this.
@@ -57,13 +57,25 @@ fn work(Opened { offers, controller, .. }: Opened, device: &Arc<dyn Device>) {
     drop((queue, offers, controller));
 }
 
-fn filtered(model: &str, without: &str) {
+/// The device on the socket, and if it is leased, the claim of it.
+fn device(uri: &str, backend: &str) -> (Option<Claim>, Arc<dyn Device>) {
+    let (uri, options) = (uri.parse().unwrap(), OpenOptions::default());
+    if backend != "lease" {
+        return (None, ring3_backend::open(&uri, options).unwrap());
+    }
+    // Its thread was there before the filter, so that this does not hold it.
+    let claim = claim(&uri, options).unwrap();
+    let device = attach(claim.lease().unwrap(), None).unwrap();
+    (Some(claim), device)
+}
+
+fn filtered(backend: &str, model: &str, without: &str) {
     served::served(model, |uri| {
-        let device = ring3_backend::open(&uri.parse().unwrap(), OpenOptions::default()).unwrap();
+        let (_claim, device) = device(uri, backend);
         let driver = Driver::of(&*device, None).unwrap();
         let opened = Driver::open(device.clone(), None, &Settings::default()).unwrap();
         let mut allowed = calls(driver.manifest);
-        allowed.extend(calls(ring3_backend::manifest("vfio-user").unwrap()));
+        allowed.extend(calls(ring3_backend::manifest(backend).unwrap()));
         allowed.extend(PROCESS.map(String::from));
         allowed.retain(|call| call != without);
         confine(&allowed);
@@ -73,35 +85,41 @@ fn filtered(model: &str, without: &str) {
 }
 
 /// How this program ends, started anew with `test` alone, behind a filter `without` one of the calls.
-fn ending(test: &str, model: &str, without: &str) -> ExitStatus {
+fn ending(test: &str, device: &str, without: &str) -> ExitStatus {
     let program = std::env::current_exe().unwrap();
-    let child = Command::new(program).args(["--exact", test, "--nocapture"]).env(CHILD, format!("{model} {without}")).output();
+    let child = Command::new(program).args(["--exact", test, "--nocapture"]).env(CHILD, format!("{device} {without}")).output();
     let output = child.unwrap();
     println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     output.status
 }
 
-fn lives_behind_its_filter(test: &str, model: &str) {
-    if let Ok(word) = std::env::var(CHILD) {
-        let (model, without) = word.split_once(' ').unwrap();
-        return filtered(model, without);
+/// `device` is a backend and a model.
+fn lives_behind_its_filter(test: &str, device: &str) {
+    if let Ok(words) = std::env::var(CHILD) {
+        let [backend, model, without] = words.split(' ').collect::<Vec<_>>()[..] else { panic!("{words}") };
+        return filtered(backend, model, without);
     }
-    assert!(ending(test, model, "").success(), "it needs a call that no manifest lists: the kernel's log has its number");
-    let without_registers = ending(test, model, "sendmsg");
+    assert!(ending(test, device, "").success(), "it needs a call that no manifest lists: the kernel's log has its number");
+    let without_registers = ending(test, device, "sendmsg");
     assert_eq!(without_registers.signal(), Some(rustix::process::Signal::SYS.as_raw()), "the filter lets everything pass");
 }
 
 #[test]
 fn nvme_runs_with_the_calls_of_the_manifests_alone() {
-    lives_behind_its_filter("nvme_runs_with_the_calls_of_the_manifests_alone", "sim:nvme");
+    lives_behind_its_filter("nvme_runs_with_the_calls_of_the_manifests_alone", "vfio-user sim:nvme");
 }
 
 #[test]
 fn ahci_runs_with_the_calls_of_the_manifests_alone() {
-    lives_behind_its_filter("ahci_runs_with_the_calls_of_the_manifests_alone", "sim:ahci");
+    lives_behind_its_filter("ahci_runs_with_the_calls_of_the_manifests_alone", "vfio-user sim:ahci");
 }
 
 #[test]
 fn ide_runs_with_the_calls_of_the_manifests_alone() {
-    lives_behind_its_filter("ide_runs_with_the_calls_of_the_manifests_alone", "sim:ide");
+    lives_behind_its_filter("ide_runs_with_the_calls_of_the_manifests_alone", "vfio-user sim:ide");
+}
+
+#[test]
+fn nvme_runs_over_a_lease_with_the_calls_of_the_manifests_alone() {
+    lives_behind_its_filter("nvme_runs_over_a_lease_with_the_calls_of_the_manifests_alone", "lease sim:nvme");
 }

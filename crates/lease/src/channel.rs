@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -22,6 +23,8 @@ pub const MAX_FDS: usize = 192;
 /// A connected socket that keeps the boundaries of messages.
 pub struct Channel {
     socket: OwnedFd,
+    /// Where a message arrives.
+    packet: Mutex<Box<[u8]>>,
 }
 
 impl Channel {
@@ -38,7 +41,7 @@ impl Channel {
         rustix::io::ioctl_fionbio(&socket, false)?;
         set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
         set_socket_timeout(&socket, Timeout::Recv, timed.then_some(limit))?;
-        Ok(Self { socket })
+        Ok(Self { socket, packet: Mutex::new(vec![0; MAX_LEN].into()) })
     }
 
     /// Sends `message` with `fds` beside it.
@@ -62,11 +65,11 @@ impl Channel {
 
     /// Receives the next message; `None` when the other end is closed. After an error, nothing that comes later makes sense.
     pub fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-        let mut bytes = vec![0; MAX_LEN];
+        let mut packet = self.packet.lock().unwrap_or_else(PoisonError::into_inner);
         let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
-            match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut beside, RecvFlags::CMSG_CLOEXEC) {
+            match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut packet)], &mut beside, RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => break received,
                 Err(Errno::INTR) => {}
                 Err(Errno::CONNRESET) => return Ok(None),
@@ -86,7 +89,7 @@ impl Channel {
         if received.bytes == 0 {
             return Ok(None);
         }
-        Ok(Some((serde_json::from_slice(&bytes[..received.bytes])?, fds)))
+        Ok(Some((serde_json::from_slice(&packet[..received.bytes])?, fds)))
     }
 
     /// Ends the lease, for whoever waits for a message at either end, too.

@@ -8,7 +8,6 @@ use serde::Deserialize;
 /// let manifest = "
 /// [quiesce]
 /// bar = 0
-/// # CC.EN = 0, until CSTS.RDY = 0
 /// [[quiesce.step]]
 /// at = 0x14
 /// clear = 1
