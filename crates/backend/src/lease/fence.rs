@@ -18,13 +18,16 @@ pub struct Fenced {
 }
 
 /// Stops `device` as `quiesce` says, or resets it.
+///
+/// The controller comes first, so that it ends its transfers itself and meets no bus that refuses them. What they move meanwhile is memory of the claim,
+/// which nobody uses before the fence is over.
 pub(super) fn fence(device: &dyn Device, quiesce: Option<&Quiesce>) -> Result<Fenced, Error> {
     let since = Instant::now();
-    device.set_bus_master(false)?;
     let stopped = match quiesce {
         Some(quiesce) => stop(device, quiesce),
         None => Err(Error::Unsupported("its driver's manifest has no [quiesce]".into())),
     };
+    device.set_bus_master(false)?;
     if let Err(error) = &stopped {
         tracing::warn!("{} is reset, as it cannot be stopped otherwise: {error}", device.name());
         device.reset()?;
