@@ -29,7 +29,7 @@ fn complaint(client: &Client) -> String {
 fn the_function_is_an_ahci_controller_with_messages_and_a_pin() {
     let client = Client::open("sim:ahci", None);
     assert_eq!(client.device.config_read(8, 4) >> 8, CLASS);
-    assert_eq!(client.device.config_read(u64::from(client.device.config_read(pci::CAPABILITIES, 1)), 1), pci::CAP_MSI.into());
+    assert_eq!(client.device.config_read(u64::from(client.device.config_read(pci::CAPABILITIES, 1)), 1), u32::from(pci::CAP_MSI));
     let limits = client.device.irq_limits();
     assert_eq!((limits.intx, limits.msi, limits.msix), (1, 1, 0));
     assert!(client.device.bar(0).is_err() && client.device.bar(BAR).is_ok());

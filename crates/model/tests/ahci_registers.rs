@@ -84,7 +84,7 @@ fn smart_says_that_the_drive_is_well() {
             ..TaskFile::default()
         };
         assert!(!client.run(&smart(opcode::SMART_KEY), false, 0).status().failed());
-        assert_eq!(client.frame().lba_device() >> 8 & 0xffff, opcode::SMART_KEY.into());
+        assert_eq!(client.frame().lba_device() >> 8 & 0xffff, u32::from(opcode::SMART_KEY));
         assert_eq!(client.run(&smart(0), false, 0).error().aborted(), 1);
     });
 }
