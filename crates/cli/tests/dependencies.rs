@@ -1,5 +1,5 @@
 //! The direction in which the crates know each other, as DESIGN has it:
-//! host -> {driver, export, backend} -> {class, device} -> spec.
+//! host -> {driver, export, backend} -> {class, reactor} -> device -> spec.
 //!
 //! Tests may join what must not know each other (a driver and the model that stands in for its device), so development
 //! dependencies are free.
@@ -15,7 +15,9 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("class", &["device", "spec"]),
     // Mechanism, not policy: a driver cannot see which backend it runs on, nor who exports it.
     ("driver", &["class", "device", "spec"]),
-    ("export", &["class"]),
+    // One thread that waits for many things: it knows what can be waited for, and not what for.
+    ("reactor", &["device"]),
+    ("export", &["class", "reactor"]),
     ("pci", &["spec"]),
     // The other side of a device: it knows what a driver knows of one, and no driver.
     ("model", &["device", "spec"]),

@@ -299,7 +299,7 @@ fn look_until(deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<Opt
 }
 
 /// Looks until `ready` holds or `limit` after `start` has passed; whether it holds, and when that was found.
-fn poll_for(start: Instant, limit: Duration, ready: &mut dyn FnMut() -> bool) -> (bool, Instant) {
+pub fn poll_for(start: Instant, limit: Duration, ready: &mut dyn FnMut() -> bool) -> (bool, Instant) {
     loop {
         for _ in 0..LOOKS_PER_CLOCK {
             if ready() {

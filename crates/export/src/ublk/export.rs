@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use ring3_class::Deadline;
 use ring3_class::block::{Completion, Disk, Queue, Request, execute};
 use ring3_class::dma::DmaBuffer;
-use ring3_class::wait::Budget;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::stats::Counters;
@@ -102,9 +101,9 @@ impl Export {
         for (queue, (class, buffers)) in (0..).zip(queues.into_iter().zip(buffers)) {
             let Some(file) = device.file() else { break };
             let report = Report { queue, words: say.clone(), ended: ended.clone(), abandoned: device.abandoned() };
-            let (cpus, budget) = (device.affinity(queue)?, Budget::new(options.poll));
+            let (cpus, poll) = (device.affinity(queue)?, options.poll);
             let (counters, refuse) = (counters.clone(), refuse.clone());
-            starts.push(Start { file, queue, cpus, class, buffers, budget, encoded, started, counters, refuse, report });
+            starts.push(Start { file, queue, cpus, class, buffers, poll, encoded, started, counters, refuse, report });
         }
         let mut export = Self { device, disk: disk.name(), threads: Vec::new(), counters, words, ended, refuse, refused: None };
         export.serve(starts)?;

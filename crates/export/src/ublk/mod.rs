@@ -13,7 +13,8 @@
 //!
 //! # Waiting
 //! Nothing in flight: the thread sleeps in its io_uring, with no timer. Something in flight: it polls for as long as polling has
-//! paid lately (see [`Budget`](ring3_class::wait::Budget)), then sleeps with the queue's interrupt watched in the same io_uring.
+//! paid lately (see [`Budget`](ring3_class::wait::Budget)), then sleeps with the queue's interrupt watched in the same io_uring. Both are the
+//! [`Reactor`](ring3_reactor::Reactor)'s.
 //!
 //! # Trust
 //! Descriptors are written by the kernel, which is trusted, and are still checked: a request that does not fit its buffer ends

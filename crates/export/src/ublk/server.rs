@@ -5,19 +5,18 @@
 //! So the thread serves on, with an error for each request, when the disk is taken from its users and when the driver has failed.
 
 mod failure;
-mod wait;
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, Data, IoError, Queue, Request};
 use ring3_class::dma::DmaBuffer;
-use ring3_class::irq::{Irq, IrqKind};
-use ring3_class::wait::Budget;
+use ring3_reactor::{Event, Registration, Token, Turn};
 
 use super::descriptors::Descriptors;
-use super::ring::{Event, Ring};
+use super::ring::Ring;
 use super::scrap::Scrap;
 use super::stats::Counters;
 use super::thread::Report;
@@ -59,7 +58,10 @@ pub struct Account<'a> {
 
 /// Serves one hardware queue.
 pub struct Server<'a> {
-    ring: Ring<'a>,
+    // Dropped before the buffers: the kernel has them by it.
+    ring: Ring,
+    registration: Registration,
+    refused: Token,
     class: &'a mut dyn Queue,
     descriptors: Descriptors,
     geometry: Geometry,
@@ -68,7 +70,6 @@ pub struct Server<'a> {
     backlog: VecDeque<Request>,
     /// Where ends come in: one place for each tag.
     done: Box<[Completion]>,
-    budget: Budget,
     counters: &'a Counters,
     started: Instant,
     report: &'a Report,
@@ -81,23 +82,19 @@ pub struct Server<'a> {
     /// Tags that the kernel has not aborted.
     live: usize,
     submitted: bool,
-    /// The interrupt is watched in the io_uring.
-    watching: bool,
-    /// A timer is running.
-    timing: bool,
-    nap: Duration,
 }
 
 impl<'a> Server<'a> {
-    /// Serves `class` with one buffer per tag.
+    /// Serves `class` with one buffer per tag. `refuse` is readable when requests are not to be served any more.
     pub fn new(
-        ring: Ring<'a>,
+        mut ring: Ring,
         class: &'a mut dyn Queue,
         descriptors: Descriptors,
         buffers: Vec<DmaBuffer>,
-        budget: Budget,
+        refuse: BorrowedFd<'_>,
         Account { counters, started, report }: Account<'a>,
-    ) -> Self {
+    ) -> io::Result<Self> {
+        let (registration, refused) = (Registration::new(&mut ring.reactor, class)?, ring.reactor.add(refuse)?);
         let buffer_bytes = buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
         let geometry = Geometry::new(class.info().block_size, buffer_bytes);
         let backlog = VecDeque::with_capacity(buffers.len());
@@ -105,17 +102,17 @@ impl<'a> Server<'a> {
         let slots: Vec<_> = buffers.into_iter().map(slot).collect();
         let live = slots.len();
         let done = slots.iter().map(|_| Completion::default()).collect();
-        let (submitted, watching, timing, nap) = (false, false, false, wait::NAPS.0);
         let (mode, failed, suspicious, scrap) = (Mode::Serving, false, false, None);
-        Self {
+        Ok(Self {
             ring,
+            registration,
+            refused,
             class,
             descriptors,
             geometry,
             slots,
             backlog,
             done,
-            budget,
             counters,
             started,
             report,
@@ -124,11 +121,8 @@ impl<'a> Server<'a> {
             suspicious,
             scrap,
             live,
-            submitted,
-            watching,
-            timing,
-            nap,
-        }
+            submitted: false,
+        })
     }
 
     /// Lends every buffer to the kernel. The device can be started when all queues have done it.
@@ -138,7 +132,7 @@ impl<'a> Server<'a> {
             // until this value is dropped, and the kernel only touches it from calls that this thread makes.
             unsafe { self.ring.fetch(tag as u16, self.slots[tag].addr)? };
         }
-        self.ring.flush()
+        self.ring.reactor.step(Some(Duration::ZERO)).map(drop)
     }
 
     /// Serves until the device stops and nothing is in flight.
@@ -166,52 +160,63 @@ impl<'a> Server<'a> {
         }
         self.reap()?;
         if std::mem::take(&mut self.suspicious) {
-            self.look_after()?;
+            self.look_after(Instant::now())?;
         }
         Ok(())
     }
 
     fn take_events(&mut self) -> io::Result<()> {
-        while let Some(event) = self.ring.next_event() {
+        while let Some(event) = self.ring.reactor.next_event() {
             match event {
-                Event::Tag(tag, uapi::RES_OK) => self.dispatch(tag)?,
-                Event::Tag(_, uapi::RES_ABORT) => self.live -= 1,
-                Event::Tag(_, errno) => return Err(io::Error::from_raw_os_error(-errno)),
-                Event::Interrupt(more) => {
-                    self.watching = more;
+                Event::Command { name, result: uapi::RES_OK } => self.dispatch(name as u16)?,
+                Event::Command { result: uapi::RES_ABORT, .. } => self.live -= 1,
+                Event::Command { result, .. } => return Err(io::Error::from_raw_os_error(-result)),
+                Event::Ready(token) if token == self.refused => self.refuse()?,
+                Event::Ready(_) => {
                     self.counters.interrupts.add(1);
-                    if self.in_flight() == 0 {
-                        self.count_interrupts();
-                    }
+                    self.rest();
                 }
-                Event::Timer => self.tick()?,
-                Event::Refuse => self.refuse()?,
+                Event::Timer(_, now) if self.in_flight() > 0 => self.look_after(now)?,
+                Event::Timer(..) => self.rest(),
+                Event::Lost(_, error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn tick(&mut self) -> io::Result<()> {
-        self.timing = false;
-        self.count_interrupts();
-        if self.in_flight() > 0 { self.look_after() } else { Ok(()) }
+    /// Nothing is waited for, if that is so.
+    fn rest(&mut self) {
+        if self.in_flight() == 0 && self.mode != Mode::Abandoned {
+            self.registration.rest(&mut self.ring.reactor, self.class);
+        }
+    }
+
+    /// Sends what was pushed, and returns when there may be something to do.
+    fn wait(&mut self) -> io::Result<()> {
+        if self.in_flight() == 0 && self.backlog.is_empty() {
+            let turn = self.ring.reactor.step(None)?;
+            return self.account(turn);
+        }
+        if self.registration.timer().is_none() {
+            self.look_after(Instant::now())?;
+        }
+        let turn = self.ring.reactor.wait(&mut [(&self.registration, self.class)], None)?;
+        self.account(turn)
+    }
+
+    #[inline]
+    fn account(&self, Turn { calls, slept, polled }: Turn) -> io::Result<()> {
+        self.counters.calls.add(calls.into());
+        self.counters.sleeps.add(slept.into());
+        self.counters.polls_hit.add((polled == Some(true)).into());
+        self.counters.polls_missed.add((polled == Some(false)).into());
+        Ok(())
     }
 
     /// Requests in the driver's hands.
     #[inline]
     fn in_flight(&self) -> u16 {
         if self.mode == Mode::Abandoned { 0 } else { self.class.in_flight() }
-    }
-
-    /// Reads the interrupt's count, which finds storms. Not done for each interrupt: a watched descriptor tells of the next one
-    /// whether the last was read or not.
-    fn count_interrupts(&self) {
-        if self.mode == Mode::Abandoned {
-            return;
-        }
-        if let Some(Err(error)) = self.class.irq().filter(|irq| irq.kind() != IrqKind::Intx).map(Irq::take) {
-            tracing::warn!(%error, "the interrupt cannot be read");
-        }
     }
 
     #[inline]
@@ -272,7 +277,7 @@ impl<'a> Server<'a> {
     }
 
     #[inline]
-    fn reap(&mut self) -> io::Result<bool> {
+    fn reap(&mut self) -> io::Result<()> {
         let count = self.class.reap(&mut self.done).unwrap_or_else(|error| {
             tracing::warn!(%error, "the device misbehaved");
             0
@@ -281,10 +286,7 @@ impl<'a> Server<'a> {
             let Completion { token, result, data } = std::mem::take(&mut self.done[place]);
             self.complete(token, result, data)?;
         }
-        if count > 0 {
-            self.nap = wait::NAPS.0;
-        }
-        Ok(count > 0)
+        Ok(())
     }
 
     /// Ends the request that `token` names and takes its buffer back.

@@ -7,14 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ring3_class::block::Queue;
 use ring3_class::dma::DmaBuffer;
-use ring3_class::wait::Budget;
 
 use super::descriptors::Descriptors;
-use super::ring::{self, Ring};
+use super::ring::Ring;
 use super::server::{Account, Server};
 use super::stats::Counters;
 use super::{Error, affinity};
@@ -44,8 +43,8 @@ pub struct Start {
     pub class: Box<dyn Queue>,
     /// One for each tag.
     pub buffers: Vec<DmaBuffer>,
-    /// How long it polls.
-    pub budget: Budget,
+    /// How long it polls before it sleeps.
+    pub poll: Duration,
     /// [`super::features::Features::encoded`].
     pub encoded: bool,
     /// When the export began to start.
@@ -102,10 +101,10 @@ fn serve(mut start: Start) -> Result<Option<Box<dyn Queue>>, String> {
     let depth = start.buffers.len() as u16;
     let describe = |error: Error| error.to_string();
     let descriptors = Descriptors::map(&*start.file, start.queue, depth).map_err(describe)?;
-    let mut ring = ring::create(depth).map_err(describe)?;
-    let ring = Ring::new(&mut ring, (&start.file, start.queue), &*start.class, start.refuse.as_fd(), start.encoded);
+    let ring = Ring::new((&start.file, start.queue), depth, start.poll, start.encoded).map_err(describe)?;
     let account = Account { counters: &start.counters[usize::from(start.queue)], started: start.started, report: &start.report };
-    let mut server = Server::new(ring.map_err(describe)?, &mut *start.class, descriptors, start.buffers, start.budget, account);
+    let server = Server::new(ring, &mut *start.class, descriptors, start.buffers, start.refuse.as_fd(), account);
+    let mut server = server.map_err(|error| format!("watching its interrupt: {error}"))?;
     server.offer().map_err(|error| format!("lending its buffers: {error}"))?;
     let _ = start.report.words.send(Word::Ready);
     to_the_end(&mut server).map_err(|error| error.to_string())?;

@@ -11,9 +11,9 @@ use crate::ublk::scrap::Scrap;
 
 impl Server<'_> {
     /// Lets the driver look after its device. What it cannot mend is the end of the disk; anything else ends with its requests.
-    pub(super) fn look_after(&mut self) -> io::Result<()> {
-        match self.class.tick(Instant::now()) {
-            Ok(_) => Ok(()),
+    pub(super) fn look_after(&mut self, now: Instant) -> io::Result<()> {
+        match self.registration.tick(&mut self.ring.reactor, self.class, now) {
+            Ok(()) => Ok(()),
             Err(error @ (Error::Gone | Error::Fatal(_))) => {
                 self.fail(format!("the driver cannot recover its device: {error}"));
                 self.refuse()
