@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::conformance::{self, Report};
-use ring3_device::Error;
+use ring3_class::block::{Request, execute};
 use ring3_device::irq::IrqKind;
+use ring3_device::{Deadline, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};
 
@@ -33,6 +34,30 @@ fn by(kind: IrqKind) -> Options {
 fn the_model_behind_a_socket_conforms() {
     served::served("sim:nvme", |uri| conforms(uri, Options::default(), 1000));
     served::served("sim:nvme,namespaces=2,block=4096", |uri| conforms(uri, by(IrqKind::Intx), 200));
+}
+
+#[test]
+fn memory_that_an_arena_gets_later_is_reached_behind_a_socket() {
+    served::served("sim:nvme", |uri| {
+        let device =
+            ring3_backend::open(&uri.parse().unwrap(), OpenOptions { arena: 1 << 20, ..OpenOptions::default() }).unwrap();
+        let disk = Controller::open(device.clone(), Options::default()).unwrap().disk(1).unwrap();
+        let arena = device.dma().arena();
+        let taken: Vec<_> = std::iter::from_fn(|| arena.alloc_pages(4096).ok()).collect();
+        device.dma().grow(64 << 10).unwrap();
+        let buffers = [arena.alloc_pages(4096).unwrap(), arena.alloc_pages(4096).unwrap()];
+        assert!(buffers.iter().all(|buffer| buffer.span().region == 1));
+        drop(taken);
+        let mut queue = disk.open_queue(4).unwrap();
+        let [from, to] = buffers;
+        from.write(0, &[0x5a; 4096]).unwrap();
+        for request in [Request::write(0, 0, 8, from), Request::read(1, 0, 8, to)] {
+            let end = execute(&mut *queue, request, Deadline::after(Duration::from_secs(20))).unwrap();
+            let mut byte = [0];
+            end.data.into_buffer().unwrap().read(4095, &mut byte).unwrap();
+            assert_eq!((end.result, byte), (Ok(()), [0x5a]));
+        }
+    });
 }
 
 #[test]

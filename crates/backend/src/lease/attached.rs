@@ -231,7 +231,7 @@ impl Iommu for Mapper {
         self.page_size
     }
 
-    fn can_map_later(&self) -> bool {
-        self.can_map
+    fn can_map(&self, pages: &Pages) -> bool {
+        self.can_map && pages.file().is_some()
     }
 }

@@ -135,6 +135,8 @@ impl Desk {
         let (removal, errors) = (device.removal(), device.bus_errors());
         let events = removal.iter().chain(&errors).map(AsFd::as_fd);
         events.chain(self.windows.as_ref().map(Windows::device)).try_for_each(copy)?;
+        // What a driver has mapped is a file's, as the arena is.
+        let can_map = device.dma().arena().regions().all(|placed| placed.region.pages().is_ok_and(|pages| iommu.can_map(&pages)));
         let most = |count: u16| count.min(MAX_FDS as u16);
         let facts = Facts {
             version: VERSION,
@@ -146,7 +148,7 @@ impl Desk {
             ranges: iommu.ranges().iter().map(|range| (*range.start(), *range.end())).collect(),
             below: self.below,
             page_size: iommu.page_size() as u64,
-            can_map: iommu.can_map_later(),
+            can_map,
             removal: removal.is_some(),
             bus_errors: errors.is_some(),
             device: self.windows.is_some(),

@@ -204,8 +204,8 @@ impl Iommu for Windows {
         rustix::param::page_size()
     }
 
-    fn can_map_later(&self) -> bool {
-        false
+    fn can_map(&self, pages: &Pages) -> bool {
+        pages.file().is_some()
     }
 }
 

@@ -22,7 +22,7 @@ impl Iommu for Fixed {
     fn page_size(&self) -> usize {
         4096
     }
-    fn can_map_later(&self) -> bool {
+    fn can_map(&self, _: &Pages) -> bool {
         false
     }
 }

@@ -64,8 +64,9 @@ pub trait Iommu: Send + Sync {
     fn ranges(&self) -> Vec<RangeInclusive<u64>>;
     /// The smallest unit of mapping, in bytes.
     fn page_size(&self) -> usize;
-    /// Whether memory can be mapped after the device was opened. If not, foreign memory goes through bounce buffers.
-    fn can_map_later(&self) -> bool {
+    /// Whether `pages` can be mapped after the device was opened. Those of a file may be where others are not: another process has to map them,
+    /// too. What cannot be mapped goes through bounce buffers.
+    fn can_map(&self, _pages: &Pages) -> bool {
         true
     }
 }
@@ -124,9 +125,8 @@ impl Dma {
 
     /// Adds at least `bytes` bytes to the arena, in one piece. For start-up, as allocation is; requests that are under way do not notice.
     ///
-    /// [`Error::Unsupported`] where memory can only be mapped when the device is opened: it must be opened with a larger arena then.
+    /// [`Error::Unsupported`] where memory can only be mapped when the device is opened, so with a larger arena.
     pub fn grow(&self, bytes: usize) -> Result<(), Error> {
-        self.check_mappable()?;
         let page = self.iommu.page_size();
         let bytes = bytes.max(1).checked_next_multiple_of(page);
         let bytes = bytes.ok_or_else(|| Error::Invalid("growing an arena beyond all memory".into()))?;
@@ -183,23 +183,19 @@ impl Dma {
         self.iommu.map(pages, iova).inspect_err(|_| self.space().give_back(iova, pages.len() as u64))
     }
 
-    /// Fails unless `pages` are whole pages of the IOMMU.
+    /// Fails unless `pages` are whole pages of the IOMMU that it maps.
     fn check(&self, pages: &Pages, iova: u64) -> Result<(), Error> {
-        self.check_mappable()?;
+        if !self.iommu.can_map(pages) {
+            return Err(Error::Unsupported(
+                "this backend maps memory only when the device is opened: open it with a larger arena (arena=64M in its name)"
+                    .into(),
+            ));
+        }
         let page = self.iommu.page_size() as u64;
         if [pages.len() as u64, pages.as_ptr().addr().get() as u64, iova].iter().all(|number| number.is_multiple_of(page)) {
             return Ok(());
         }
         Err(Error::Invalid(format!("mapping {} bytes: not whole pages of the IOMMU ({page} bytes)", pages.len())))
-    }
-
-    fn check_mappable(&self) -> Result<(), Error> {
-        if self.iommu.can_map_later() {
-            return Ok(());
-        }
-        Err(Error::Unsupported(
-            "this backend maps memory only when the device is opened: open it with a larger arena (arena=64M in its name)".into(),
-        ))
     }
 
     fn space(&self) -> MutexGuard<'_, Extents> {

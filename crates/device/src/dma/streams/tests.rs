@@ -30,7 +30,7 @@ impl Iommu for Table {
     fn page_size(&self) -> usize {
         PAGE
     }
-    fn can_map_later(&self) -> bool {
+    fn can_map(&self, _: &Pages) -> bool {
         !self.fixed
     }
 }
