@@ -38,10 +38,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The model that a user calls `words`. Its own arena is not used: memory is its driver's.
+/// Its own arena is not used: memory is its driver's.
+pub const OPTIONS: OpenOptions = OpenOptions { arena: 4096, below: u64::MAX, unprotected: false, memory: None };
+
+/// The model that a user calls `words`.
 pub fn open(words: &str) -> Result<(Uri, Arc<dyn Served>)> {
     let uri: Uri = format!("sim:{words}").parse()?;
-    let device = ring3_model::open(&uri, OpenOptions { arena: 4096, ..OpenOptions::default() })?;
+    let device = ring3_model::open(&uri, OPTIONS)?;
     Ok((uri, device))
 }
 

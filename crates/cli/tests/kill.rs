@@ -17,8 +17,14 @@ fn keeps_what_was_acknowledged(model: &str) {
     assert_eq!((&outcome["kills"], &outcome["kills_at_start"], &outcome["mismatches"]), (&32.into(), &4.into(), &0.into()));
     // Each life that was not killed at its start has read every block.
     assert!(outcome["reads"].as_u64().unwrap() >= 28 * 512 && outcome["writes"].as_u64().unwrap() > 100, "{outcome}");
-    let times = ["recovery_ms_p50", "recovery_ms_p99", "recovery_ms_max"].map(|name| outcome[name].as_f64().unwrap());
-    assert!(0.0 < times[0] && times[0] <= times[1] && times[1] <= times[2], "{outcome}");
+    are_sorted(&outcome, &["recovery_ms_p50", "recovery_ms_p99", "recovery_ms_max"]);
+    are_sorted(&outcome, &["fence_ms_p50", "fence_ms_max"]);
+    assert_eq!(outcome["function_resets"], 0);
+}
+
+fn are_sorted(outcome: &serde_json::Value, times: &[&str]) {
+    let times: Vec<_> = times.iter().map(|name| outcome[name].as_f64().unwrap()).collect();
+    assert!(times[0] > 0.0 && times.is_sorted(), "{outcome}");
 }
 
 #[test]
@@ -29,6 +35,26 @@ fn an_nvme_driver_that_is_killed_loses_nothing_that_it_acknowledged() {
 #[test]
 fn an_ahci_driver_that_is_killed_loses_nothing_that_it_acknowledged() {
     keeps_what_was_acknowledged("ahci,ports=1,size=16M,delay=50us");
+}
+
+#[test]
+fn a_disk_that_drivers_leave_to_the_next_under_load_loses_nothing_and_its_controller_is_never_reset() {
+    let output = kill(&["--hand-over", "--times", "20"]);
+    let outcome = outcome(&output);
+    assert!(output.status.success(), "{outcome}");
+    assert_eq!((&outcome["hand_overs"], &outcome["mismatches"], &outcome["resets"]), (&20.into(), &0.into(), &0.into()));
+    assert!(outcome["in_flight"].as_u64().unwrap() >= 20 && outcome["writes"].as_u64().unwrap() > 100, "{outcome}");
+    are_sorted(&outcome, &["stall_ms_p50", "stall_ms_p99", "stall_ms_max"]);
+}
+
+#[test]
+fn a_device_is_overwritten_only_if_that_is_said_and_what_was_on_it_is_no_mismatch() {
+    let device = "sim:nvme,size=16M,delay=50us";
+    let refused = kill(&["--device", device, "--times", "2"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--overwrite"));
+    let output = kill(&["--device", device, "--overwrite", "--times", "2"]);
+    assert!(output.status.success());
+    assert_eq!((&outcome(&output)["model"], &outcome(&output)["mismatches"]), (&device.into(), &0.into()));
 }
 
 #[test]

@@ -27,6 +27,10 @@ pub enum Word {
     Reads,
     /// Blocks that were read and wrong.
     Mismatches,
+    /// The life that is wanted to leave.
+    Leave,
+    /// When the last request ended that a life which left has seen, by the clock of [`FirstEnd`](Self::FirstEnd).
+    LastEnd,
 }
 
 /// The write that a block must hold: the last that was acknowledged, or one after it that was only submitted. 0: never written.

@@ -1,26 +1,27 @@
 //! `bench kill`: a driver that is killed under load and started again on the device that has outlived it.
 //!
 //! # Shape
-//! [`drive`] is one life: it checks every block against the [`Journal`], then writes and reads until it is killed. Whoever kills it
-//! learns from the journal how far it was, and makes an [`Outcome`] of all lives.
+//! [`drive`] is one life: it checks every block against the [`Journal`], then writes and reads until it is killed, or leaves what it has in flight to the next. Whoever
+//! kills it learns from the journal how far it was, and makes an [`Outcome`] of all lives, or [`HandOvers`].
 //!
 //! # What must be so
 //! A block holds the last write to it that was acknowledged; or, if the driver was killed before it could acknowledge the next one, that. Once a
 //! life has seen which, it stays: a transfer that a dead driver has left behind would show as a wrong block of a later life.
 
 mod journal;
+mod load;
 
 use std::time::Duration;
 
-use ring3_class::block::{Completion, Data, Disk, Operation, Queue, Request, execute, next};
+use ring3_class::Saved;
+use ring3_class::block::{Disk, Operation, Request, execute};
 use ring3_device::Deadline;
-use ring3_device::dma::DmaBuffer;
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::load::stamp;
 pub use journal::{BLOCKS, Entry, Journal, Word};
+use load::Load;
 
 /// Requests in flight.
 const DEPTH: u16 = 16;
@@ -76,6 +77,48 @@ fn percentiles<const N: usize>(mut times: Vec<Duration>, shares: [f64; N]) -> [f
     })
 }
 
+/// What drivers that left their disk to the next one have shown together. docs/bench.md describes the fields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HandOvers {
+    /// The model.
+    pub model: String,
+    /// Drivers that left.
+    pub hand_overs: u32,
+    /// Requests that were with the device meanwhile, in all.
+    pub in_flight: u64,
+    /// Writes that were acknowledged.
+    pub writes: u64,
+    /// Blocks that were read and right.
+    pub reads: u64,
+    /// Blocks that were read and wrong.
+    pub mismatches: u64,
+    /// How often the model was reset or enabled, after its first start.
+    pub resets: u64,
+    /// Milliseconds from the last request that one driver has seen end to the first of the next: half of the hand-overs took no longer.
+    pub stall_ms_p50: f64,
+    /// 99 % took no longer.
+    pub stall_ms_p99: f64,
+    /// None took longer.
+    pub stall_ms_max: f64,
+}
+
+impl HandOvers {
+    /// Fills in how long each of `stalls` was.
+    pub fn timed(mut self, stalls: Vec<Duration>) -> Self {
+        [self.stall_ms_p50, self.stall_ms_p99, self.stall_ms_max] = percentiles(stalls, [0.5, 0.99, 1.0]);
+        self
+    }
+}
+
+/// What a life leaves to the next one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// Its queue.
+    pub queue: Saved,
+    /// The blocks that the queue has requests for, and what these do.
+    pub busy: Vec<(u64, Operation)>,
+}
+
 /// Nanoseconds of the clock that all processes share.
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -97,12 +140,19 @@ pub fn clear(disk: &dyn Disk) -> Result<(), Error> {
     Ok(())
 }
 
-/// Life number `life`, from 1 on: checks every block, then writes and reads until something fails or it is killed.
-pub fn drive(disk: &dyn Disk, journal: &Journal, life: u32) -> Result<(), Error> {
+/// Life number `life`, from 1 on: goes on with what the one before has `left`, or checks every block; then writes and reads until something fails, it is
+/// killed, or the journal [wants](Word::Leave) that it leaves.
+pub fn drive(disk: &dyn Disk, journal: &Journal, life: u32, left: Option<Left>) -> Result<Left, Error> {
     let failed = |source| Error::Device { name: disk.name(), source };
-    let mut queue = disk.open_queue(DEPTH).map_err(failed)?;
-    let mut load = Load::new(disk, &*queue, journal, life)?;
-    load.check_all(&mut *queue)?;
+    let mut queue = match &left {
+        Some(left) => disk.resume_queue(&left.queue).map_err(failed)?,
+        None => disk.open_queue(DEPTH).map_err(failed)?,
+    };
+    let busy = left.as_ref().map_or(&[][..], |left| &left.busy);
+    let mut load = Load::new(disk, &*queue, journal, life, busy)?;
+    if left.is_none() {
+        load.check_all(&mut *queue)?;
+    }
     journal.set(Word::Underway, life.into())?;
     loop {
         while !load.free.is_empty() {
@@ -110,151 +160,14 @@ pub fn drive(disk: &dyn Disk, journal: &Journal, life: u32) -> Result<(), Error>
             load.start(&mut *queue, block, operation)?;
         }
         queue.ring();
+        // With as much in flight as there can be.
+        if journal.get(Word::Leave)? == u64::from(life) {
+            return load.leave(&mut *queue);
+        }
         load.finish_one(&mut *queue)?;
         while let Some(done) = queue.reap_one().map_err(failed)? {
             load.finish(done)?;
         }
-    }
-}
-
-/// One life's work.
-struct Load<'a> {
-    journal: &'a Journal,
-    name: String,
-    block_size: u32,
-    entries: Vec<Entry>,
-    /// What is done to each block now.
-    busy: Vec<Option<Operation>>,
-    free: Vec<DmaBuffer>,
-    bytes: Vec<u8>,
-    life: u32,
-    /// Requests of this life so far.
-    count: u64,
-    writes: u64,
-    reads: u64,
-    started: bool,
-}
-
-impl<'a> Load<'a> {
-    fn new(disk: &dyn Disk, queue: &dyn Queue, journal: &'a Journal, life: u32) -> Result<Self, Error> {
-        let failed = |source| Error::Device { name: disk.name(), source };
-        let block_size = disk.info().block_size;
-        let blocks = BLOCKS.min(disk.info().blocks);
-        let buffer = |_| disk.dma().arena().alloc_pages(block_size as usize).map_err(failed);
-        Ok(Self {
-            journal,
-            name: disk.name(),
-            block_size,
-            entries: (0..blocks).map(|block| journal.entry(block)).collect::<Result<_, _>>()?,
-            busy: vec![None; blocks as usize],
-            // Never more than there are blocks: each is used by one request at a time.
-            free: (0..u64::from(queue.depth().min(DEPTH)).min(blocks)).map(buffer).collect::<Result<_, _>>()?,
-            bytes: vec![0; block_size as usize],
-            life,
-            count: 0,
-            writes: journal.get(Word::Writes)?,
-            reads: journal.get(Word::Reads)?,
-            started: false,
-        })
-    }
-
-    /// Reads every block.
-    fn check_all(&mut self, queue: &mut dyn Queue) -> Result<(), Error> {
-        for block in 0..self.entries.len() as u64 {
-            if self.free.is_empty() {
-                self.finish_one(queue)?;
-            }
-            self.start(queue, block, Operation::Read)?;
-            queue.ring();
-        }
-        while queue.in_flight() > 0 {
-            self.finish_one(queue)?;
-        }
-        Ok(())
-    }
-
-    /// A block that nothing is done to, and what to do: two writes for each read.
-    fn draw(&mut self) -> (u64, Operation) {
-        let mut random = stamp::mix(u64::from(self.life) << 40 ^ self.count);
-        while self.busy[(random % self.busy.len() as u64) as usize].is_some() {
-            random = stamp::mix(random.wrapping_add(1));
-        }
-        let operation = if (random >> 40).is_multiple_of(3) { Operation::Read } else { Operation::Write };
-        (random % self.busy.len() as u64, operation)
-    }
-
-    fn start(&mut self, queue: &mut dyn Queue, block: u64, operation: Operation) -> Result<(), Error> {
-        let Some(buffer) = self.free.pop() else { return Err(Error::Invalid("more requests than buffers".into())) };
-        let index = block as usize;
-        self.count += 1;
-        let request = if operation == Operation::Write {
-            // Never the same twice, in whatever life.
-            let number = u64::from(self.life) << 32 | self.count;
-            self.entries[index].submitted = number;
-            self.journal.note(block, self.entries[index])?;
-            stamp::fill(&mut self.bytes, block * u64::from(self.block_size), number);
-            buffer.write(0, &self.bytes).map_err(|source| self.failed(source))?;
-            Request::write(block, block, 1, buffer)
-        } else {
-            Request::read(block, block, 1, buffer)
-        };
-        self.busy[index] = Some(operation);
-        queue.submit(request).map_err(|rejected| {
-            let why = rejected.error.map_or_else(|| "its queue is full".into(), |error| error.to_string());
-            Error::Invalid(format!("{}: block {block} is not taken: {why}", self.name))
-        })
-    }
-
-    fn finish_one(&mut self, queue: &mut dyn Queue) -> Result<(), Error> {
-        let done = next(queue, Deadline::after(PATIENCE)).map_err(|source| self.failed(source))?;
-        self.finish(done)
-    }
-
-    fn finish(&mut self, done: Completion) -> Result<(), Error> {
-        let Completion { token: block, result, data: Data::Buffer(buffer) } = done else {
-            return Err(Error::Invalid(format!("{}: a request came back without its buffer", self.name)));
-        };
-        let operation = self.busy.get_mut(block as usize).and_then(Option::take);
-        result.map_err(|error| Error::Invalid(format!("{}: block {block}: {error}", self.name)))?;
-        if !std::mem::replace(&mut self.started, true) {
-            self.journal.set(Word::FirstEnd, now())?;
-            self.journal.set(Word::Alive, self.life.into())?;
-        }
-        if operation == Some(Operation::Write) {
-            let entry = &mut self.entries[block as usize];
-            entry.acknowledged = entry.submitted;
-            self.journal.note(block, *entry)?;
-            self.writes += 1;
-            self.journal.set(Word::Writes, self.writes)?;
-        } else {
-            buffer.read(0, &mut self.bytes).map_err(|source| self.failed(source))?;
-            self.check(block)?;
-        }
-        self.free.push(buffer);
-        Ok(())
-    }
-
-    /// Compares what was read of `block` with what it may hold.
-    fn check(&mut self, block: u64) -> Result<(), Error> {
-        let Entry { submitted, acknowledged } = self.entries[block as usize];
-        let holds = |number: &u64| match number {
-            0 => self.bytes.iter().all(|&byte| byte == 0),
-            &number => stamp::check(&self.bytes, block * u64::from(self.block_size), number),
-        };
-        let Some(found) = [acknowledged, submitted].into_iter().find(holds) else {
-            return self.journal.set(Word::Mismatches, self.journal.get(Word::Mismatches)? + 1);
-        };
-        self.reads += 1;
-        self.journal.set(Word::Reads, self.reads)?;
-        if submitted != acknowledged {
-            self.entries[block as usize] = Entry { submitted: found, acknowledged: found };
-            self.journal.note(block, self.entries[block as usize])?;
-        }
-        Ok(())
-    }
-
-    fn failed(&self, source: ring3_device::Error) -> Error {
-        Error::Device { name: self.name.clone(), source }
     }
 }
 
@@ -263,6 +176,7 @@ mod tests {
     use ring3_class::block::Ram;
 
     use super::*;
+    use crate::load::stamp;
 
     fn journal() -> (tempfile::TempDir, Journal) {
         let folder = tempfile::tempdir().unwrap();
@@ -301,7 +215,7 @@ mod tests {
             execute(&mut *queue, Request::write(0, 3, 1, buffer), Deadline::after(PATIENCE)).unwrap().result.unwrap();
         }
         journal.note(3, entry).unwrap();
-        let mut load = Load::new(&disk, &*queue, &journal, 9).unwrap();
+        let mut load = Load::new(&disk, &*queue, &journal, 9, &[]).unwrap();
         load.check_all(&mut *queue).unwrap();
         assert_eq!(journal.get(Word::Alive).unwrap(), 9);
         (journal.get(Word::Reads).unwrap(), journal.get(Word::Mismatches).unwrap(), journal.entry(3).unwrap())

@@ -113,6 +113,7 @@ impl AhciModel {
 
     /// Everything as after power-on, media and what was noted down aside.
     pub(super) fn restart(&mut self, bus: &Bus) {
+        self.record.counters.resets += 1;
         self.held.clear();
         self.storm = 0;
         self.control = Control(0);

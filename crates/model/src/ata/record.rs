@@ -17,6 +17,8 @@ pub struct Counters {
     pub admin_commands: u64,
     /// Interrupts that were sent, or would have been if they were not held back.
     pub interrupts: u64,
+    /// Resets of the whole controller, by whomever (AHCI).
+    pub resets: u64,
 }
 
 /// What a model notes down.
