@@ -23,7 +23,7 @@ pub enum Command {
     Disk(Box<disk::Args>),
     /// Instructions per 4 KiB read in driver and class alone, counted by callgrind.
     Instructions(instructions::Args),
-    /// Kill a driver under load, many times, on a model that outlives it: what is lost, and how soon the next one works.
+    /// Kill a driver under load, many times, on a claim that outlives it: what is lost, and how soon the next one works.
     Kill(kill::Args),
 }
 

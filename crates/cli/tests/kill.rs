@@ -48,8 +48,8 @@ fn a_disk_that_drivers_leave_to_the_next_under_load_loses_nothing_and_its_contro
 }
 
 #[test]
-fn a_device_is_overwritten_only_if_that_is_said_and_what_was_on_it_is_no_mismatch() {
-    let device = "sim:nvme,size=16M,delay=50us";
+fn a_device_is_overwritten_only_if_that_is_said() {
+    let device = "sim:nvme,delay=50us,size=16M";
     let refused = kill(&["--device", device, "--times", "2"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--overwrite"));
     let output = kill(&["--device", device, "--overwrite", "--times", "2"]);
