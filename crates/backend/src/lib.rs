@@ -7,6 +7,7 @@ mod claim;
 mod config;
 mod eventfd;
 mod guard;
+mod irqs;
 mod lease;
 mod open;
 mod ports;

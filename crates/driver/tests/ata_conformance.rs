@@ -2,17 +2,22 @@
 
 mod served;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::conformance::{self, Report, Verdict};
-use ring3_device::Error;
 use ring3_device::irq::IrqKind;
+use ring3_device::{Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::{Level, Options, ahci};
 
 fn run(uri: &Uri, memory: OpenOptions, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
-    let controller = ahci::Controller::open(ring3_backend::open(uri, memory)?, options)?;
+    check(ring3_backend::open(uri, memory)?, options, suite)
+}
+
+fn check(device: Arc<dyn Device>, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
+    let controller = ahci::Controller::open(device, options)?;
     assert!(controller.refused().is_empty(), "{:?}", controller.refused());
     Ok(controller.drives().iter().map(|disk| conformance::run(disk, suite)).collect())
 }
@@ -26,6 +31,17 @@ fn conforms(uri: &str, drives: usize, options: Options, requests: u32) {
         assert!(report.passed(), "{report}");
         let passed = report.findings.iter().filter(|finding| finding.verdict == Verdict::Passed).count();
         assert!(passed > report.findings.len() / 2, "too little could be shown: {report}");
+    }
+}
+
+#[test]
+fn the_model_over_a_lease_conforms() {
+    let suite = conformance::Options { requests: 500, depth: 32, patience: Duration::from_secs(20) };
+    for options in [Options::default(), by(IrqKind::Intx)] {
+        served::leased("sim:ahci", |device| {
+            let reports = check(device, options, &suite).unwrap();
+            assert!(reports.iter().all(Report::passed), "{reports:?}");
+        });
     }
 }
 

@@ -2,18 +2,23 @@
 
 mod served;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::conformance::{self, Report};
 use ring3_class::block::{Request, execute};
 use ring3_device::irq::IrqKind;
-use ring3_device::{Deadline, Error};
+use ring3_device::{Deadline, Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};
 
 fn run(uri: &Uri, memory: OpenOptions, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
-    let controller = Controller::open(ring3_backend::open(uri, memory)?, options)?;
+    check(ring3_backend::open(uri, memory)?, options, suite)
+}
+
+fn check(device: Arc<dyn Device>, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
+    let controller = Controller::open(device, options)?;
     Ok(controller.namespaces().iter().map(|disk| conformance::run(disk, suite)).collect())
 }
 
@@ -34,6 +39,17 @@ fn by(kind: IrqKind) -> Options {
 fn the_model_behind_a_socket_conforms() {
     served::served("sim:nvme", |uri| conforms(uri, Options::default(), 1000));
     served::served("sim:nvme,namespaces=2,block=4096", |uri| conforms(uri, by(IrqKind::Intx), 200));
+}
+
+#[test]
+fn the_model_over_a_lease_conforms() {
+    let suite = conformance::Options { requests: 1000, depth: 16, patience: Duration::from_secs(20) };
+    for (model, options) in [("sim:nvme", Options::default()), ("sim:nvme,block=4096", by(IrqKind::Intx))] {
+        served::leased(model, |device| {
+            let reports = check(device, options, &suite).unwrap();
+            assert!(reports.iter().all(Report::passed), "{reports:?}");
+        });
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring3_device::dma::{Pages, Region};
 use ring3_device::irq::{Irq, IrqKind};
-use ring3_device::{Bar, Device, Error};
+use ring3_device::{Access, Bar, Device, Error};
 use ring3_lease::{Answer, BarFacts, Channel, Facts, Kind, MAX_FDS, Memory, Refusal, Request, VERSION, Vectors};
 use ring3_spec::pci;
 use rustix::fs::SealFlags;
@@ -168,23 +168,11 @@ impl Desk {
     }
 
     fn read(&self, bar: u8, offset: u64, width: u8) -> Result<Reply, Error> {
-        let bar = self.bar(bar, width)?;
-        Ok(value(match width {
-            1 => bar.read8(offset).into(),
-            2 => bar.read16(offset).into(),
-            4 => bar.read32(offset).into(),
-            _ => bar.read64(offset),
-        }))
+        Ok(value(self.bar(bar, width)?.read(offset, width.into())))
     }
 
     fn write(&self, bar: u8, offset: u64, width: u8, value: u64) -> Result<(), Error> {
-        let bar = self.bar(bar, width)?;
-        match width {
-            1 => bar.write8(offset, value as u8),
-            2 => bar.write16(offset, value as u16),
-            4 => bar.write32(offset, value as u32),
-            _ => bar.write64(offset, value),
-        }
+        self.bar(bar, width)?.write(offset, width.into(), value);
         Ok(())
     }
 

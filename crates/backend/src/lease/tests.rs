@@ -373,6 +373,23 @@ fn what_is_no_message_ends_the_lease_and_not_the_claim() {
 }
 
 #[test]
+fn a_driver_that_dies_between_a_question_and_its_answer_takes_nothing_from_the_next_one() {
+    let (_folder, _server, claim, _handle) = served();
+    let version = Process::start(claim.lease().unwrap()).device.bar(0).unwrap().read32(8);
+    for _ in 0..20 {
+        claim.quiesce(fence()).unwrap();
+        let dying = raw(&claim);
+        assert!(matches!(ask(&dying, &Request::Hello { version: VERSION }, &[]), Answer::Facts(_)));
+        for _ in 0..3 {
+            dying.send(&Request::Read { bar: 0, offset: 0x14, width: 4 }, &[]).unwrap();
+        }
+        drop(dying);
+        claim.quiesce(fence()).unwrap();
+        assert_eq!(Process::start(claim.lease().unwrap()).device.bar(0).unwrap().read32(8), version);
+    }
+}
+
+#[test]
 fn what_is_no_lease_is_said_and_so_is_a_backend_without_any() {
     let error = attach(OwnedFd::from(tempfile::tempfile().unwrap()).into(), None).err().unwrap().to_string();
     assert!(error.contains("no lease of a device") && error.contains("its holder has made"), "{error}");

@@ -23,7 +23,7 @@ mod irq;
 mod run;
 mod warden;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ring3_device::dma::{Arena, Dma, Fixed};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
@@ -33,6 +33,7 @@ use ring3_pci::{Address, Function, Host, Obstacle};
 #[cfg(test)]
 pub(crate) use claim::Silent;
 
+use crate::irqs::Irqs;
 use crate::ports::PortRange;
 use crate::{OpenOptions, Uri};
 use claim::Claim;
@@ -42,9 +43,7 @@ pub struct Uio {
     // First, so that transfers are off before the memory goes.
     claim: Arc<Claim>,
     dma: Dma,
-    limits: IrqLimits,
-    /// Whether the pin is enabled.
-    enabled: Mutex<bool>,
+    irqs: Irqs,
 }
 
 /// Claims the function that `uri` names: `uio:0000:01:00.0[,arena=SIZE][,below=SIZE]`.
@@ -61,7 +60,7 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Uio, Error> {
     let dma = Dma::new(Arena::new(memory, physical), Arc::new(Fixed(reachable)));
     let has_pin = Function::read(&host, address).map_err(|obstacle| blocked(address, obstacle))?.has_pin(&host);
     let limits = IrqLimits { intx: has_pin.into(), ..IrqLimits::default() };
-    Ok(Uio { claim: Arc::new(claim), dma, limits, enabled: Mutex::new(false) })
+    Ok(Uio { claim: Arc::new(claim), dma, irqs: Irqs::new(limits) })
 }
 
 /// An obstacle as an error of the device layer.
@@ -99,26 +98,12 @@ impl Device for Uio {
     }
 
     fn irq_limits(&self) -> IrqLimits {
-        self.limits
+        self.irqs.limits()
     }
 
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        let limit = if kind == IrqKind::Intx { self.limits.intx } else { 0 };
-        if count > limit {
-            return Err(Error::Unsupported(format!(
-                "{}: {count} vectors of {kind:?}; it has {limit} (uio delivers the pin alone)",
-                self.name()
-            )));
-        }
-        let mut enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::take(&mut *enabled) {
-            irq::disable(&self.claim)?;
-        }
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        *enabled = true;
-        Ok(vec![irq::enable(&self.claim)?])
+        let (disable, enable) = (|_| irq::disable(&self.claim), || Ok(vec![irq::enable(&self.claim)?]));
+        self.irqs.switch(self.name(), (kind, count), disable, enable)
     }
 
     fn set_bus_master(&self, on: bool) -> Result<(), Error> {

@@ -24,7 +24,7 @@ mod tests;
 mod type1;
 mod window;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ring3_device::dma::{Arena, Dma, Iommu};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
@@ -32,6 +32,7 @@ use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_pci::{Address, Host};
 use vfio_bindings::bindings::vfio::{VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX};
 
+use crate::irqs::Irqs;
 use crate::{OpenOptions, Uri};
 pub(crate) use bar::{Windows, window};
 use claim::Claim;
@@ -45,9 +46,7 @@ pub struct Vfio {
     // First, so that transfers are off before the memory goes.
     claim: Arc<Claim>,
     dma: Dma,
-    limits: IrqLimits,
-    /// Which kind is enabled.
-    enabled: Mutex<Option<IrqKind>>,
+    irqs: Irqs,
     removal: Option<Irq>,
     errors: Option<Irq>,
 }
@@ -66,7 +65,7 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
     let claim = Arc::new(Claim::new(address, direct_ports, opened)?);
     let dma = Dma::new(map_arena(&*iommu, claim.name(), &options)?, iommu).below(options.below);
     let (removal, errors) = (irq::event(&claim, VFIO_PCI_REQ_IRQ_INDEX)?, irq::event(&claim, VFIO_PCI_ERR_IRQ_INDEX)?);
-    Ok(Vfio { dma, limits: irq::limits(&claim), enabled: Mutex::new(None), removal, errors, claim })
+    Ok(Vfio { dma, irqs: Irqs::new(irq::limits(&claim)), removal, errors, claim })
 }
 
 impl Vfio {
@@ -117,23 +116,12 @@ impl Device for Vfio {
     }
 
     fn irq_limits(&self) -> IrqLimits {
-        self.limits
+        self.irqs.limits()
     }
 
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        let limit = self.limits.of(kind);
-        if count > limit {
-            return Err(Error::Unsupported(format!("{}: {count} vectors of {kind:?}; it has {limit}", self.name())));
-        }
-        let mut enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = enabled.take() {
-            irq::disable(&self.claim, before)?;
-        }
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        *enabled = Some(kind);
-        irq::enable(&self.claim, kind, count)
+        let (disable, enable) = (|before| irq::disable(&self.claim, before), || irq::enable(&self.claim, kind, count));
+        self.irqs.switch(self.name(), (kind, count), disable, enable)
     }
 
     fn set_bus_master(&self, on: bool) -> Result<(), Error> {

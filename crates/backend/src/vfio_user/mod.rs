@@ -17,7 +17,7 @@ mod tests;
 
 use std::ops::{Range, RangeInclusive};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ring3_device::dma::{Dma, Iommu, Pages};
 use ring3_device::irq::{Irq, IrqControl, IrqKind, IrqLimits};
@@ -27,6 +27,7 @@ use ring3_spec::vfio_user::*;
 
 use crate::config::ConfigSpace;
 use crate::eventfd;
+use crate::irqs::Irqs;
 use crate::vfio::{USUAL_RANGES, map_arena};
 use crate::{OpenOptions, Uri};
 use client::{Client, Remote};
@@ -35,11 +36,9 @@ use client::{Client, Remote};
 pub struct VfioUser {
     claim: Arc<Claim>,
     dma: Dma,
-    limits: IrqLimits,
+    irqs: Irqs,
     /// By index.
     bars: Vec<Option<BarInfo>>,
-    /// Which kind is enabled.
-    enabled: Mutex<Option<IrqKind>>,
     removal: Irq,
 }
 
@@ -71,7 +70,7 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<VfioUser, Error> {
     let bars = (0..pci::BAR_COUNT).map(|index| claim.bar_info(index)).collect::<Result<_, _>>()?;
     let iommu = Arc::new(Windows(Arc::clone(&claim.client)));
     let dma = Dma::new(map_arena(&*iommu, claim.config.name(), &options)?, iommu).below(options.below);
-    Ok(VfioUser { claim, dma, limits, bars, enabled: Mutex::new(None), removal })
+    Ok(VfioUser { claim, dma, irqs: Irqs::new(limits), bars, removal })
 }
 
 /// The class code of the function that is served at `path`; `None` if nobody says.
@@ -236,21 +235,29 @@ impl Device for VfioUser {
     }
 
     fn irq_limits(&self) -> IrqLimits {
-        self.limits
+        self.irqs.limits()
     }
 
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        let limit = self.limits.of(kind);
-        if count > limit {
-            return Err(Error::Unsupported(format!("{}: {count} vectors of {kind:?}; it has {limit}", self.name())));
-        }
-        let mut enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = enabled.take() {
-            self.claim.set_irqs(before, IRQ_DATA_NONE | IRQ_TRIGGER, 0..0, &[])?;
-        }
-        if count > 0 {
-            *enabled = Some(kind);
-        }
+        let disable = |before| self.claim.set_irqs(before, IRQ_DATA_NONE | IRQ_TRIGGER, 0..0, &[]);
+        self.irqs.switch(self.name(), (kind, count), disable, || self.enable(kind, count))
+    }
+
+    fn set_bus_master(&self, on: bool) -> Result<(), Error> {
+        self.claim.config.set_bus_master(on)
+    }
+
+    fn reset(&self) -> Result<(), Error> {
+        self.claim.reset()
+    }
+
+    fn removal(&self) -> Option<&Irq> {
+        Some(&self.removal)
+    }
+}
+
+impl VfioUser {
+    fn enable(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
         let table = self.claim.config.filter().msix.filter(|_| kind == IrqKind::MsiX);
         let control: Option<Arc<dyn IrqControl>> = match (kind, table) {
             (IrqKind::Intx, _) => Some(self.claim.clone()),
@@ -264,17 +271,5 @@ impl Device for VfioUser {
             Ok(Irq::new(fd, kind, vector, control.clone()))
         };
         (0..count).map(irq).collect()
-    }
-
-    fn set_bus_master(&self, on: bool) -> Result<(), Error> {
-        self.claim.config.set_bus_master(on)
-    }
-
-    fn reset(&self) -> Result<(), Error> {
-        self.claim.reset()
-    }
-
-    fn removal(&self) -> Option<&Irq> {
-        Some(&self.removal)
     }
 }
