@@ -4,6 +4,7 @@
 //! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
 
 mod edu;
+mod lease;
 mod nvme;
 mod ports;
 

@@ -1,6 +1,6 @@
 //! MSI-X, INTx and reset: shown on QEMU's NVMe controller, driven register by register.
 
-use ring3_device::dma::DmaBuffer;
+use ring3_device::dma::{Arena, DmaBuffer};
 use ring3_device::irq::{Irq, IrqControl, IrqKind};
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::{Device, Error, Registers, poll_until};
@@ -15,24 +15,33 @@ use crate::vfio::irq::Ties;
 const ENTRIES: u32 = 16;
 
 /// The controller with its admin queue.
-struct Controller {
+pub(super) struct Controller<D = Vfio> {
     registers: Registers,
     submissions: SubmissionRing<DmaBuffer, 8>,
     completions: CompletionRing<DmaBuffer, 2, PHASE_WORD, PHASE_BIT>,
-    device: Vfio,
+    arena: Arena,
+    pub(super) device: D,
 }
 
 impl Controller {
     /// Enables the controller with `count` interrupts of `kind`, in that order: QEMU looks at the vectors only then.
     fn enable(kind: IrqKind, count: u16) -> (Self, Vec<Irq>) {
-        let device = claim("NVME");
+        Self::on(claim("NVME"), |device| device, kind, count)
+    }
+}
+
+impl<D> Controller<D> {
+    /// As [`enable`](Controller::enable), on the device that `owner` has.
+    pub(super) fn on(owner: D, device: impl Fn(&D) -> &dyn Device, kind: IrqKind, count: u16) -> (Self, Vec<Irq>) {
+        let device = device(&owner);
         device.set_bus_master(true).unwrap();
         let irqs = device.irqs(kind, count).unwrap();
-        let page = || device.dma().arena().alloc_pages(4096).unwrap();
+        let arena = device.dma().arena().clone();
+        let page = || arena.alloc_pages(4096).unwrap();
         let submissions = SubmissionRing::new(page(), ENTRIES).unwrap();
         let completions = CompletionRing::new(page(), ENTRIES).unwrap();
         let registers = Registers::new(device.bar(0).unwrap(), 0x1000).unwrap();
-        let controller = Self { registers, submissions, completions, device };
+        let controller = Self { registers, submissions, completions, arena, device: owner };
         controller.start();
         (controller, irqs)
     }
@@ -47,8 +56,8 @@ impl Controller {
     }
 
     /// Asks the controller who it is; returns its vendor id.
-    fn identify(&mut self) -> u16 {
-        let page = self.device.dma().arena().alloc_pages(4096).unwrap();
+    pub(super) fn identify(&mut self) -> u16 {
+        let page = self.arena.alloc_pages(4096).unwrap();
         assert!(self.submissions.push(&Submission::identify(cns::CONTROLLER, 0).with_data(page.iova(), 0).0));
         self.registers.write(submission_doorbell(0, 0), self.submissions.publish().unwrap());
         let entry = poll_until(soon(), "a completion", || Ok(self.completions.pop())).unwrap();
