@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use ring3_class::Saved;
 use ring3_device::{Device, Error};
 use ring3_spec::{ahci as ahci_spec, ide as ide_spec};
 
-use super::{Controller, Options};
+use super::{Controller, Options, ahci};
 use crate::registry::{self, Driver, Match, Offer, Opened, Settings};
 
 /// The driver of AHCI controllers: each drive is a disk.
@@ -18,7 +19,7 @@ pub static AHCI: Driver = Driver {
     address_bits: 64,
     manifest: include_str!("ahci/manifest.toml"),
     open: Some(open),
-    resume: None,
+    resume: Some(resume),
 };
 
 /// The driver of PCI IDE controllers, whatever their interface: each drive is a disk. [PCI-IDE 2.0]
@@ -43,7 +44,14 @@ fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
         poll: settings.poll.unwrap_or(usual.poll),
         ..usual
     };
-    let controller = Controller::open(device, options)?;
+    opened(Controller::open(device, options)?, settings)
+}
+
+fn resume(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result<Opened, Error> {
+    opened(Controller::Ahci(ahci::Controller::resume(device, settings.poll, saved)?), settings)
+}
+
+fn opened(controller: Controller, settings: &Settings) -> Result<Opened, Error> {
     let (offers, refused) = match settings.part {
         Some(place) => (vec![Offer::Disk(controller.disk(place)?)], Vec::new()),
         None => (
@@ -55,4 +63,13 @@ fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
 }
 
 /// An ATA controller reports nothing by itself: what its drives meet, they log.
-impl registry::Controller for Controller {}
+impl registry::Controller for Controller {
+    fn detach(&mut self) -> Result<Saved, Error> {
+        match self {
+            Self::Ahci(controller) => controller.detach(),
+            Self::Ide(_) => Err(Error::Unsupported(
+                "the driver ide cannot leave its device to another process: end it, and open the device anew".into(),
+            )),
+        }
+    }
+}

@@ -9,7 +9,8 @@ use ring3_spec::text::Printable;
 use super::options::Level;
 
 /// How a drive is told to make writes durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Flush {
     /// Not at all: a drive before ATA-5, without a cache that needs it.
     None,
@@ -20,7 +21,7 @@ pub enum Flush {
 }
 
 /// A drive's description.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Identity {
     /// Maker's name for it.
     pub model: String,

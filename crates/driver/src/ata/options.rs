@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::Interrupts;
 
 /// How data move between drive and memory; each is slower and simpler than the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Level {
     /// The processor moves every word. IDE controllers only: AHCI has no such way and uses DMA.
     Pio,
@@ -27,7 +28,7 @@ impl Level {
 }
 
 /// How to drive a controller.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Options {
     /// Which interrupts.
     pub interrupts: Interrupts,

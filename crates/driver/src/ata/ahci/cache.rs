@@ -7,7 +7,7 @@
 //! not do: a disk has several users, and the others' flush would succeed.
 
 /// What is known of the writes of one drive. A drive without a volatile cache has none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Cache {
     /// Writes have ended since the last flush that ended well.
     written: bool,

@@ -21,9 +21,9 @@ use crate::lifetime::{Lifetime, Unstopped};
 /// Dropping the last of a controller, its disks and its queues flushes and parks the drives that were used, stops all ports and takes bus
 /// mastering away.
 pub struct Controller {
-    shared: Arc<Shared>,
-    refused: Vec<(String, Error)>,
-    drives: Vec<Drive>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) refused: Vec<(String, Error)>,
+    pub(super) drives: Vec<Drive>,
 }
 
 /// What a controller, its disks and its queues share. A queue's thread looks at the generation alone.
@@ -53,6 +53,8 @@ pub(super) struct Seat {
     pub(super) power_lost: AtomicBool,
     /// The controller's generation in which the port was last made ready: what its registers say of the link is news since then.
     pub(super) ready_since: AtomicU32,
+    /// Its queue was detached, so that nobody has the port.
+    pub(super) detached: AtomicBool,
     /// The port, unless a queue has it.
     pub(super) port: Mutex<Option<Port>>,
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ring3_class::Saved;
 use ring3_class::block::{Disk, Info, Queue};
 use ring3_device::Error;
 use ring3_device::dma::Dma;
@@ -12,8 +13,8 @@ use super::queue::PortQueue;
 
 /// The drive at one port. Clones are handles to the same one.
 pub struct Drive {
-    shared: Arc<Shared>,
-    seat: usize,
+    pub(super) shared: Arc<Shared>,
+    pub(super) seat: usize,
 }
 
 impl Drive {
@@ -21,7 +22,7 @@ impl Drive {
         Self { shared, seat }
     }
 
-    fn seat(&self) -> &Seat {
+    pub(super) fn seat(&self) -> &Seat {
         &self.shared.seats[self.seat]
     }
 
@@ -70,5 +71,9 @@ impl Disk for Drive {
 
     fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
         Ok(Box::new(PortQueue::open(self.shared.clone(), self.seat, depth)?))
+    }
+
+    fn resume_queue(&self, saved: &Saved) -> Result<Box<dyn Queue>, Error> {
+        Ok(Box::new(PortQueue::resume(self, saved)?))
     }
 }

@@ -48,6 +48,23 @@ impl Hba {
         Ok(Self { capabilities, ports, ..hba })
     }
 
+    /// The controller that another process has left, with the `capabilities` and the `ports` that it had; [`Error::Invalid`] if it has others.
+    pub(super) fn resume(bar: Bar, capabilities: u32, ports: u32) -> Result<Self, Error> {
+        let registers = Registers::new(bar, registers::LEN + u64::from(port::STRIDE))?;
+        let there = (registers.read_alive(CAPABILITIES)?.0, registers.read_alive(PORTS)? & ports);
+        let last = u64::from(32 - ports.leading_zeros());
+        if there != (capabilities, ports) || registers::LEN + last * u64::from(port::STRIDE) > registers.bar().len() {
+            let text = "the saved state is of another controller: give each its own, or open the device anew";
+            return Err(Error::Invalid(text.into()));
+        }
+        Ok(Self { registers, capabilities: Capabilities(capabilities), ports })
+    }
+
+    /// A bit for each port that there is.
+    pub(super) fn port_mask(&self) -> u32 {
+        self.ports
+    }
+
     /// Asks firmware that still uses the controller to let go. [AHCI 10.6.3]
     fn take_from_firmware(&self) {
         if self.registers.read(CAPABILITIES2).handoff() == 0 {

@@ -44,6 +44,14 @@ impl Vector {
         }
     }
 
+    /// Lets it through, as whoever enables it the next time finds it.
+    pub(super) fn open(&self) -> Result<(), Error> {
+        match self {
+            Self::Own(irq) if irq.kind() != IrqKind::Intx => irq.unmask(),
+            _ => Ok(()),
+        }
+    }
+
     /// The interrupt of the port behind `gate`, which holds it back. Open, unless it is the pin.
     pub(super) fn of_port(&self, gate: Gate) -> Result<Option<Arc<Irq>>, Error> {
         let line = match self {

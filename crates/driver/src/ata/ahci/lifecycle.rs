@@ -14,7 +14,7 @@ use super::controller::Shared;
 use super::port_reset::PortState;
 use super::queue::{Parts, PortQueue};
 use super::slots::bits;
-use crate::lifetime::lock;
+use crate::lifetime::{DETACHED, lock};
 
 /// A drive is given this long to end what it is doing when its queue is dropped.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -56,6 +56,9 @@ impl PortQueue {
 
 impl Drop for PortQueue {
     fn drop(&mut self) {
+        if self.port.generation == DETACHED {
+            return;
+        }
         self.gate.close();
         let shared = self.shared.clone();
         if self.issued & self.cached != 0 {

@@ -11,7 +11,7 @@
 
 use ring3_class::block::{Data, IoError};
 use ring3_device::Error;
-use ring3_device::dma::{Arena, DmaBuffer, Segment};
+use ring3_device::dma::{Arena, DmaBuffer, Segment, Span};
 use ring3_device::ring::Words;
 use ring3_spec::ahci::fis::{RECEIVED_DEVICE_BITS, RECEIVED_REGISTER, REGISTER_DWORDS, RegisterToDevice};
 use ring3_spec::ahci::{COMMAND_LIST_BYTES, HEADER_BYTES, HeaderFlags, RECEIVED_BYTES, REGION_BYTES, Region, TABLE_REGIONS};
@@ -73,8 +73,8 @@ pub(super) struct Lists {
 impl Lists {
     /// For `slots` (1 to 32) commands at once.
     pub(super) fn new(arena: &Arena, slots: u8, limit: u64) -> Result<Self, Error> {
-        let page = arena.alloc_pages(PAGE)?;
-        let tables = arena.alloc_pages(usize::from(slots) * TABLE_BYTES)?;
+        let page = arena.alloc_pages(PAGE)?.tagged("ahci command list");
+        let tables = arena.alloc_pages(usize::from(slots) * TABLE_BYTES)?.tagged("ahci tables");
         let lists = Self { page, tables, slots, limit };
         lists.name_tables();
         Ok(lists)
@@ -82,10 +82,30 @@ impl Lists {
 
     /// The same for `slots` commands. The port is stopped.
     pub(super) fn resize(&mut self, arena: &Arena, slots: u8) -> Result<(), Error> {
-        self.tables = arena.alloc_pages(usize::from(slots) * TABLE_BYTES)?;
+        self.tables = arena.alloc_pages(usize::from(slots) * TABLE_BYTES)?.tagged("ahci tables");
         self.slots = slots;
         self.name_tables();
         Ok(())
+    }
+
+    /// Those that another process has left. [`Error::Invalid`] if the memory has another length.
+    pub(super) fn resume(page: DmaBuffer, tables: DmaBuffer, slots: u8, limit: u64) -> Result<Self, Error> {
+        let fits = (page.len(), tables.len()) == (PAGE, usize::from(slots) * TABLE_BYTES);
+        if !fits || !(1..=ring3_spec::ahci::SLOTS).contains(&slots) {
+            return Err(Error::Invalid(format!("the lists of {slots} commands in {} and {} bytes", page.len(), tables.len())));
+        }
+        Ok(Self { page, tables, slots, limit })
+    }
+
+    /// Their names in the arena: the page of the list, and the tables.
+    pub(super) fn spans(&self) -> [Span; 2] {
+        [self.page.span(), self.tables.span()]
+    }
+
+    /// Leaves the memory to the next process.
+    pub(super) fn leave(&mut self) {
+        self.page.leave();
+        self.tables.leave();
     }
 
     /// The second word of a header, which says where its table is and never changes.

@@ -33,6 +33,8 @@ mod probe;
 mod queue;
 mod recovery;
 mod reset;
+mod resume;
+mod saved;
 mod slots;
 
 pub use controller::Controller;

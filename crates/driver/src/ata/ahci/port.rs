@@ -91,6 +91,15 @@ impl Port {
         Ok(Self { index, registers: Registers::new(bar, 0)?, lists: Arc::new(lists), generation, ready: false, cache })
     }
 
+    /// The addresses that port `index` was told: of the command list and of the received frames.
+    pub(super) fn addresses_at(bar: &Bar, index: u8) -> Result<(u64, u64), Error> {
+        let registers = Registers::new(bar.clone(), 0)?;
+        let read = |low, high| u64::from(registers.read(low)) | u64::from(registers.read(high)) << 32;
+        registers.read_alive(port::command(index))?;
+        let list = read(port::command_list(index), port::command_list_high(index));
+        Ok((list, read(port::received(index), port::received_high(index))))
+    }
+
     /// The same port, to be kept in its seat when its queue ends.
     pub(super) fn again(&self) -> Result<Self, Error> {
         let registers = Registers::new(self.registers.bar().clone(), 0)?;

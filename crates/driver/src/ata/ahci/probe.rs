@@ -120,6 +120,7 @@ fn seat(port: Port, identity: Identity, level: Level, options: &Options) -> Seat
         used,
         power_lost,
         ready_since,
+        detached: AtomicBool::new(false),
         port: Mutex::new(Some(port)),
     }
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ring3_class::Saved;
 use ring3_class::block::{Completion, Info, IoError, Queue, Rejected, Request, reap_single};
 use ring3_device::irq::Irq;
 use ring3_device::wait::{Source, WaitStats, Waiter, sooner};
@@ -19,6 +20,7 @@ use super::super::command::Encoder;
 use super::controller::Shared;
 use super::port::{Gate, Port};
 use super::slots::{Slots, bits};
+use crate::lifetime::DETACHED;
 use crate::patience::Patience;
 
 /// Requests at one port. Its beginning and its end are in `lifecycle.rs`, its misfortunes in `recovery.rs`.
@@ -151,7 +153,9 @@ impl Queue for PortQueue {
     }
 
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
-        let Some(slot) = self.slots.vacancy() else { return rejected(request, None) };
+        let Some(slot) = self.slots.vacancy() else {
+            return rejected(request, (self.port.generation == DETACHED).then_some(IoError::Gone));
+        };
         let bit = 1 << slot;
         match self.write(slot, &request, self.level) {
             Ok(Some(true)) => {
@@ -212,6 +216,10 @@ impl Queue for PortQueue {
             }
         }
         Ok(count)
+    }
+
+    fn detach(&mut self) -> Result<Saved, Error> {
+        self.leave()
     }
 }
 

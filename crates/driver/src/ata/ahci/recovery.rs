@@ -31,8 +31,8 @@ pub(super) const OWN: Duration = Duration::from_secs(5);
 /// What a queue remembers of its misfortunes.
 #[derive(Default)]
 pub(super) struct State {
-    troubles: u8,
-    since: Option<Instant>,
+    pub(super) troubles: u8,
+    pub(super) since: Option<Instant>,
     /// Why the drive takes no more requests, and how they end.
     end: Option<(IoError, String)>,
     /// There was no drive when it was last looked for.
@@ -82,7 +82,7 @@ impl PortQueue {
     }
 
     /// Fails if there is no drive, or none that will take a request.
-    fn usable(&self) -> Result<(), Error> {
+    pub(super) fn usable(&self) -> Result<(), Error> {
         self.shared.lifetime.check()?;
         match &self.recovery.end {
             Some((_, why)) => {

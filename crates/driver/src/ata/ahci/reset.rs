@@ -99,9 +99,11 @@ impl Drop for Shared {
             tracing::warn!("{}: shutdown: {error}", self.device.name());
         }
         if !self.lifetime.is_quiesced() {
-            tracing::error!("{}: the memory of its ports is given up: it may still write there", self.device.name());
             let seated = self.seats.iter_mut().filter_map(|seat| seat.port());
-            seated.chain(&mut self.others).for_each(|port| port.abandon());
+            for port in seated.chain(&mut self.others) {
+                tracing::error!("{} port {}: its memory is given up: it may still write there", self.device.name(), port.index());
+                port.abandon();
+            }
         }
     }
 }

@@ -37,6 +37,29 @@ impl Slots {
         Self { slots: (0..count.clamp(1, 32)).map(slot).collect(), vacant: all(count), next: 0 }
     }
 
+    /// None: what a queue has that was detached.
+    pub(super) fn none() -> Self {
+        Self { slots: Box::default(), vacant: 0, next: 0 }
+    }
+
+    /// Where to look first.
+    pub(super) fn next(&self) -> u8 {
+        self.next
+    }
+
+    /// Looks at `next` first, as when they were saved.
+    pub(super) fn resume_at(&mut self, next: u8) {
+        self.next = next;
+    }
+
+    /// Puts `held` back into slot `number`; false if there is none, or it is not vacant.
+    pub(super) fn restore(&mut self, number: u8, held: Slot) -> bool {
+        let vacant = self.vacant.unbounded_shr(number.into()) & 1 == 1;
+        let restored = self.slots.get_mut(usize::from(number)).filter(|_| vacant).map(|slot| *slot = held).is_some();
+        self.vacant &= !(u32::from(restored).unbounded_shl(number.into()));
+        restored
+    }
+
     /// How many there are.
     pub(super) fn count(&self) -> u8 {
         self.slots.len() as u8
@@ -50,7 +73,7 @@ impl Slots {
 
     /// A bit for each slot that holds a request.
     pub(super) fn occupied(&self) -> u32 {
-        all(self.count()) & !self.vacant
+        if self.slots.is_empty() { 0 } else { all(self.count()) & !self.vacant }
     }
 
     /// The number of a vacant slot, if there is one.

@@ -1,0 +1,149 @@
+//! What a controller and its queues leave behind, as it is written down.
+//!
+//! Fields are only ever added, each with a default, so that a later version reads what an earlier one has left. All of it is input to whoever
+//! reads it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring3_class::block::{Info, IoError, SavedRequest};
+use ring3_device::dma::{Claims, Span};
+use ring3_device::irq::IrqKind;
+use ring3_device::{Bar, Error};
+use serde::{Deserialize, Serialize};
+
+use super::super::{Identity, Level, Options};
+use super::cache::Cache;
+use super::lists::Lists;
+use super::port::Port;
+
+/// What a controller's state is called, and the version of its form.
+pub(super) const CONTROLLER: (&str, u32) = ("ahci controller", 1);
+/// The same of a queue.
+pub(super) const QUEUE: (&str, u32) = ("ahci queue", 1);
+
+/// A controller, but for the registers, which say the rest.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedController {
+    /// CAP, by which another controller is told apart.
+    pub(super) capabilities: u32,
+    /// A bit for each port that there is.
+    pub(super) ports: u32,
+    pub(super) options: Options,
+    pub(super) interrupts: Option<IrqKind>,
+    pub(super) generation: u32,
+    pub(super) seats: Vec<SavedSeat>,
+    /// Drives that cannot be used, and why.
+    pub(super) refused: Vec<(String, String)>,
+}
+
+/// See [`Seat`](super::controller::Seat).
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedSeat {
+    pub(super) index: u8,
+    pub(super) identity: Identity,
+    pub(super) info: Info,
+    pub(super) level: Level,
+    pub(super) used: bool,
+    pub(super) power_lost: bool,
+    pub(super) ready_since: u32,
+    /// Unless a queue has it that was detached.
+    pub(super) port: Option<SavedPort>,
+}
+
+/// See [`Port`].
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedPort {
+    pub(super) index: u8,
+    pub(super) page: Span,
+    pub(super) tables: Span,
+    pub(super) slots: u8,
+    pub(super) generation: u32,
+    pub(super) ready: bool,
+    pub(super) cache: Cache,
+}
+
+/// See [`PortQueue`](super::queue::PortQueue); a bit stands for a slot.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedQueue {
+    pub(super) port: SavedPort,
+    /// The drive's, by which another drive is told apart.
+    pub(super) serial: String,
+    pub(super) depth: u8,
+    /// The slot to look at first.
+    pub(super) next: u8,
+    pub(super) held: Vec<SavedSlot>,
+    pub(super) level: Level,
+    pub(super) queued: u32,
+    pub(super) cached: u32,
+    pub(super) unrung: u32,
+    pub(super) line: Vec<u8>,
+    pub(super) rung: usize,
+    pub(super) nothing: u32,
+    pub(super) issued: u32,
+    pub(super) plain: bool,
+    pub(super) done: u32,
+    pub(super) ended: Vec<(u8, IoError)>,
+    pub(super) claimed: u32,
+    pub(super) looks: u8,
+    /// Troubles of the link, and how long ago their period began.
+    pub(super) troubles: u8,
+    pub(super) since: Option<Duration>,
+}
+
+/// A request.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedSlot {
+    pub(super) number: u8,
+    /// Epochs since it was handed to the device.
+    pub(super) age: i32,
+    pub(super) failures: u8,
+    pub(super) alone: bool,
+    pub(super) request: SavedRequest,
+}
+
+impl SavedPort {
+    pub(super) fn of(port: &Port) -> Self {
+        let [page, tables] = port.lists.spans();
+        let (index, slots) = (port.index(), port.lists.slots());
+        Self { index, page, tables, slots, generation: port.generation, ready: port.ready, cache: port.cache }
+    }
+
+    /// The port at port `index` of the controller behind `bar`, which reaches addresses below `limit`. A port that has been told of other memory
+    /// is not the one that was saved.
+    pub(super) fn claim(&self, claims: &mut Claims, bar: Bar, limit: u64) -> Result<Port, Error> {
+        let (page, tables) = (claims.claim(self.page)?, claims.claim(self.tables)?);
+        let lists = Lists::resume(page, tables, self.slots, limit)?;
+        let (told, own) = (Port::addresses_at(&bar, self.index)?, lists.addresses());
+        // A reset by somebody else has taken the addresses away; it is found by the first look.
+        if told != own && told != (0, 0) {
+            return Err(Error::Invalid(format!(
+                "port {} has other memory than was saved: somebody has started the controller anew; open it",
+                self.index
+            )));
+        }
+        let mut port = Port::new(bar, self.index, lists, self.generation)?;
+        (port.ready, port.cache) = (self.ready, self.cache);
+        Ok(port)
+    }
+}
+
+impl Port {
+    /// Leaves its memory to the next process.
+    pub(super) fn leave(&mut self) -> Result<(), Error> {
+        let lists = Arc::get_mut(&mut self.lists).ok_or_else(|| Error::Busy("a port's memory is in use".into()))?;
+        lists.leave();
+        Ok(())
+    }
+}
+
+impl SavedQueue {
+    /// Whether each slot in `occupied` is at one place, and no other anywhere.
+    pub(super) fn is_consistent(&self, occupied: u32) -> bool {
+        let in_line = self.line.iter().map(|&slot| 1u32.unbounded_shl(slot.into()));
+        let ended = self.ended.iter().map(|&(slot, _)| 1u32.unbounded_shl(slot.into()));
+        let places = [self.unrung, self.nothing, self.issued, self.done].into_iter().chain(in_line).chain(ended);
+        let seen = places.into_iter().try_fold(0u32, |seen, place| (seen & place == 0).then_some(seen | place));
+        seen == Some(occupied) && self.rung <= self.line.len() && self.claimed & !self.issued == 0
+    }
+}
