@@ -14,7 +14,7 @@ use ring3_device::dma::DmaBuffer;
 use ring3_driver::ata::Options;
 use ring3_driver::ata::ahci::{Controller, Drive};
 use ring3_model::Timing;
-use ring3_model::ahci::AhciHandle;
+use ring3_model::ahci::{AhciHandle, SimAhci};
 
 #[allow(unused_imports, reason = "each test binary uses a part of it")]
 pub use owner::{Outcome, PATIENCE, bytes, execute, finish, reap_all, succeed};
@@ -54,10 +54,14 @@ pub fn bench_with(uri: &str, options: Options) -> Bench {
 }
 
 pub fn try_bench(uri: &str, options: Options) -> Result<Bench, Error> {
-    let uri: Uri = format!("sim:ahci{uri}").parse().unwrap();
-    let device = ring3_model::ahci::open(&uri, OpenOptions::default()).unwrap();
+    let device = device(uri);
     let handle = device.handle();
     Controller::open(Arc::new(device), options).map(|controller| Bench { controller, handle })
+}
+
+pub fn device(uri: &str) -> SimAhci {
+    let uri: Uri = format!("sim:ahci{uri}").parse().unwrap();
+    ring3_model::ahci::open(&uri, OpenOptions::default()).unwrap()
 }
 
 impl Bench {

@@ -100,6 +100,7 @@ impl AhciModel {
         }
         match (before, control.detection()) {
             (_, RESET | OFF) => {
+                self.record.counters.resets += 1;
                 port.link = SataStatus(if control.detection() == OFF { OFF } else { 0 });
                 port.task_file = NOBODY;
                 port.greeting = None;

@@ -1,0 +1,297 @@
+//! AHCI controllers that change hands while they run.
+
+mod ahci;
+mod successor;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ahci::{PATIENCE, execute, finish, short, succeed};
+use ring3_class::Saved;
+use ring3_class::block::{Disk, Queue, Request, conformance, detach};
+use ring3_device::dma::DmaBuffer;
+use ring3_device::irq::IrqKind;
+use ring3_device::{Deadline, Device, Error};
+use ring3_driver::Interrupts;
+use ring3_driver::ata::ahci::Controller;
+use ring3_driver::ata::{Level, Options};
+use ring3_driver::registry::{self, Driver, Offer, Settings};
+use ring3_model::Timing;
+use ring3_model::ahci::AhciHandle;
+use successor::{Successor, altered, through_json};
+
+/// The first process.
+struct First {
+    device: Arc<dyn Device>,
+    handle: AhciHandle,
+    controller: Controller,
+}
+
+fn first(uri: &str, options: Options) -> First {
+    let device = ahci::device(uri);
+    let handle = device.handle();
+    let device: Arc<dyn Device> = Arc::new(device);
+    First { controller: Controller::open(device.clone(), options).unwrap(), device, handle }
+}
+
+/// What is left of it.
+struct Left {
+    device: Arc<dyn Device>,
+    controller: Saved,
+    queues: Vec<Saved>,
+}
+
+impl First {
+    fn queue(&self) -> Box<dyn Queue> {
+        self.controller.drives()[0].open_queue(16).unwrap()
+    }
+
+    fn buffer(&self, byte: u8) -> DmaBuffer {
+        let buffer = self.device.dma().arena().alloc_pages(512).unwrap();
+        buffer.fill(byte);
+        buffer
+    }
+
+    /// Everything is dropped.
+    fn leave(mut self, queues: Vec<Box<dyn Queue>>) -> Left {
+        let leave = |mut queue: Box<dyn Queue>| {
+            let saved = detach(&mut *queue, &mut Vec::new(), Deadline::after(PATIENCE)).unwrap();
+            through_json(&saved)
+        };
+        let queues = queues.into_iter().map(leave).collect();
+        let controller = through_json(&self.controller.detach().unwrap());
+        drop(self.controller);
+        Left { device: Successor::of(&self.device), controller, queues }
+    }
+}
+
+impl Left {
+    fn resume(&self) -> (Controller, Vec<Box<dyn Queue>>) {
+        let controller = Controller::resume(self.device.clone(), None, &self.controller).unwrap();
+        let drives = controller.drives().iter();
+        let queues = drives.zip(&self.queues).map(|(drive, saved)| drive.resume_queue(saved).unwrap()).collect();
+        (controller, queues)
+    }
+
+    fn refusal(&self, controller: &Saved) -> Error {
+        let unclaimed = self.device.dma().arena().unclaimed();
+        let refused = Controller::resume(self.device.clone(), None, controller).err().expect("it is refused");
+        assert_eq!(self.device.dma().arena().unclaimed(), unclaimed, "{refused}");
+        refused
+    }
+}
+
+#[test]
+fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_reset() {
+    for level in [Level::Queued, Level::Dma] {
+        for interrupts in [Interrupts::Auto, Interrupts::Polled, Interrupts::Only(IrqKind::Intx)] {
+            let first = first(",disks=2", Options { level, interrupts, ..Options::default() });
+            let (handle, info) = (first.handle.clone(), first.controller.drives()[0].info().clone());
+            let free = first.device.dma().arena().free_bytes();
+            let mut queue = first.queue();
+            handle.set_timing(Timing::Held);
+            for token in 0..12 {
+                queue.submit(Request::write(token, token, 1, first.buffer(token as u8 + 1))).unwrap();
+                if token == 8 {
+                    queue.ring();
+                }
+            }
+            let before = handle.counters();
+            let left = first.leave(vec![queue]);
+            assert_eq!(handle.held(), if level == Level::Queued { 9 } else { 1 });
+            // What ends in between is found by the first look.
+            handle.release_one();
+            let (controller, mut queues) = left.resume();
+            assert_eq!(left.device.dma().arena().unclaimed(), []);
+            let queue = &mut *queues[0];
+            assert_eq!(queue.in_flight(), 12);
+            assert!(queue.wait(Deadline::after(PATIENCE)).unwrap());
+            let early = queue.reap_one().unwrap().expect("one has ended");
+            assert_eq!(early.result, Ok(()));
+            handle.set_timing(Timing::Inline);
+            handle.release();
+            let outcome = finish(queue);
+            assert!(outcome.errors.is_empty() && outcome.completions.len() == 11, "{:?}", outcome.errors);
+            for token in (0..12u64).filter(|&token| token != early.token) {
+                assert_eq!(outcome.of(token), Ok(()));
+                let mut block = [0; 512];
+                assert!(handle.peek(0, token * 512, &mut block) && block == [token as u8 + 1; 512]);
+            }
+            let after = handle.counters();
+            assert_eq!((after.resets, after.admin_commands), (before.resets, before.admin_commands));
+            assert_eq!(after.commands - before.commands, if level == Level::Queued { 12 - 9 } else { 12 - 1 });
+            assert_eq!((controller.drives().len(), controller.drives()[0].info()), (2, &info));
+            drop((early, outcome, queues));
+            assert_eq!(left.device.dma().arena().free_bytes(), free);
+            drop((controller, left));
+            assert_eq!(handle.complaints(), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_was_resumed_conforms() {
+    let options = conformance::Options { requests: 200, depth: 16, patience: Duration::from_secs(20) };
+    let left = first(",disks=2", Options::default()).leave(Vec::new());
+    for disk in left.resume().0.drives() {
+        let report = conformance::run(disk, &options);
+        assert!(report.passed(), "{report}");
+    }
+}
+
+#[test]
+fn a_command_that_never_ends_is_repeated_by_the_next_process() {
+    let first = first("", short());
+    let (handle, mut queue) = (first.handle.clone(), first.queue());
+    handle.set_timing(Timing::Held);
+    queue.submit(Request::read(1, 0, 1, first.buffer(0))).unwrap();
+    queue.ring();
+    let left = first.leave(vec![queue]);
+    let (_controller, mut queues) = left.resume();
+    handle.set_timing(Timing::Inline);
+    assert_eq!(finish(&mut *queues[0]).of(1), Ok(()));
+}
+
+#[test]
+fn a_controller_that_was_reset_while_nobody_was_there_is_taken_over_and_repeats_what_was_in_flight() {
+    let first = first("", short());
+    let (handle, mut queue) = (first.handle.clone(), first.queue());
+    handle.set_timing(Timing::Held);
+    queue.submit(Request::write(1, 1, 1, first.buffer(2))).unwrap();
+    queue.ring();
+    let left = first.leave(vec![queue]);
+    handle.set_timing(Timing::Inline);
+    handle.reset_function();
+    let (_controller, mut queues) = left.resume();
+    assert_eq!(finish(&mut *queues[0]).of(1), Ok(()));
+}
+
+#[test]
+fn a_drive_that_loses_its_power_while_nobody_is_there_ends_if_it_was_written_and_not_flushed() {
+    let first = first("", short());
+    let (handle, mut queue) = (first.handle.clone(), first.queue());
+    succeed(&mut *queue, Request::write(0, 0, 1, first.buffer(1)));
+    let buffer = first.buffer(0);
+    let span = { buffer }.leave();
+    let left = first.leave(vec![queue]);
+    handle.lose_power();
+    let (_controller, mut queues) = left.resume();
+    let buffer = left.device.dma().arena().claim(span).unwrap();
+    assert!(execute_any(&mut *queues[0], Request::read(1, 0, 1, buffer)).is_err());
+}
+
+/// Submits one request, and sees it to its end whatever is said on the way.
+fn execute_any(queue: &mut dyn Queue, request: Request) -> Result<(), ring3_class::block::IoError> {
+    let token = request.token;
+    queue.submit(request).unwrap();
+    finish(queue).of(token)
+}
+
+#[test]
+fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
+    let mut first = first("", Options::default());
+    let mut queue = first.queue();
+    let error = first.controller.detach().unwrap_err();
+    assert!(matches!(&error, Error::Busy(_)) && error.to_string().contains("port 0 is open"), "{error}");
+    let (end, _) = execute(&mut *queue, Request::read(1, 0, 1, first.buffer(0)));
+    assert_eq!(end, Ok(()));
+}
+
+#[test]
+fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
+    let mut first = first("", Options::default());
+    let disk = first.controller.drives()[0].clone();
+    first.controller.detach().unwrap();
+    for error in
+        [disk.open_queue(4).err().unwrap(), first.controller.reset().unwrap_err(), first.controller.detach().unwrap_err()]
+    {
+        assert!(error.to_string().contains("it was detached"), "{error}");
+    }
+    let before = first.handle.counters();
+    drop((first.controller, disk));
+    assert_eq!(first.handle.counters(), before);
+}
+
+#[test]
+fn the_registry_leaves_and_resumes_a_controller_of_any_kind() {
+    let device: Arc<dyn Device> = Arc::new(ahci::device(""));
+    let mut opened = Driver::open(device.clone(), None, &Settings::default()).unwrap();
+    let saved = through_json(&opened.controller.detach().unwrap());
+    drop(opened);
+    let registry::Opened { offers, .. } = Driver::resume(Successor::of(&device), &Settings::default(), &saved).unwrap();
+    let [Offer::Disk(disk)] = &offers[..] else { panic!("one disk") };
+    let buffer = disk.dma().arena().alloc_pages(512).unwrap();
+    succeed(&mut *disk.open_queue(4).unwrap(), Request::read(0, 0, 1, buffer));
+}
+
+/// What is left of a controller with a request in flight.
+fn left() -> Left {
+    let first = first("", Options::default());
+    let mut queue = first.queue();
+    first.handle.set_timing(Timing::Held);
+    queue.submit(Request::read(1, 0, 1, first.buffer(0))).unwrap();
+    queue.ring();
+    first.leave(vec![queue])
+}
+
+type Change = fn(&mut serde_json::Value);
+
+#[test]
+fn a_state_that_is_not_the_controllers_is_refused_and_changes_nothing() {
+    let left = left();
+    let is_invalid = |error: Error| assert!(matches!(error, Error::Invalid(_)), "{error}");
+    is_invalid(left.refusal(&left.queues[0]));
+    is_invalid(left.refusal(&Saved { version: 2, ..left.controller.clone() }));
+    let changes: [Change; 8] = [
+        |state| state["capabilities"] = 1.into(),
+        |state| state["ports"] = u32::MAX.into(),
+        |state| state["generation"] = u32::MAX.into(),
+        |state| state["interrupts"] = "intx".into(),
+        |state| state["seats"][0]["index"] = 31.into(),
+        |state| state["seats"][0]["info"]["block_size"] = 0.into(),
+        |state| state["seats"][0]["info"]["max_transfer"] = u32::MAX.into(),
+        |state| drop(state["options"].take()),
+    ];
+    for change in changes {
+        is_invalid(left.refusal(&altered(&left.controller, change)));
+    }
+    assert_eq!(left.resume().1[0].in_flight(), 1);
+}
+
+#[test]
+fn a_state_that_is_not_the_queues_is_refused_and_changes_nothing() {
+    let left = left();
+    let controller = Controller::resume(left.device.clone(), None, &left.controller).unwrap();
+    let (disk, saved) = (&controller.drives()[0], &left.queues[0]);
+    let unclaimed = left.device.dma().arena().unclaimed();
+    let changes: [Change; 13] = [
+        |state| state["port"]["index"] = 2.into(),
+        |state| state["port"]["slots"] = 0.into(),
+        |state| state["port"]["tables"] = state["port"]["page"].clone(),
+        |state| state["port"]["page"]["offset"] = 1.into(),
+        |state| state["serial"] = "another".into(),
+        |state| state["depth"] = 33.into(),
+        |state| state["depth"] = 0.into(),
+        |state| state["done"] = 1.into(),
+        |state| state["issued"] = 0.into(),
+        |state| state["line"] = vec![7].into(),
+        |state| state["claimed"] = 2.into(),
+        |state| state["held"][0]["number"] = 31.into(),
+        |state| state["held"][0]["request"]["data"][0]["len"] = 1024.into(),
+    ];
+    for change in changes {
+        let error = disk.resume_queue(&altered(saved, change)).err().expect("it is refused");
+        assert!(matches!(error, Error::Invalid(_)), "{error}");
+        assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{error}");
+    }
+    assert_eq!(disk.resume_queue(saved).unwrap().in_flight(), 1);
+}
+
+#[test]
+fn a_controller_that_somebody_else_has_started_is_not_resumed() {
+    let left = first("", Options::default()).leave(Vec::new());
+    let other = Controller::open(left.device.clone(), Options::default()).unwrap();
+    let error = left.refusal(&left.controller);
+    assert!(error.to_string().contains("other memory than was saved"), "{error}");
+    drop(other);
+}
