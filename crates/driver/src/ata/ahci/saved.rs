@@ -147,3 +147,32 @@ impl SavedQueue {
         seen == Some(occupied) && self.rung <= self.line.len() && self.claimed & !self.issued == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ring3_class::Saved;
+    use ring3_class::block::Operation;
+
+    use super::*;
+
+    #[test]
+    fn what_the_first_version_has_left_is_still_read() {
+        let read = |text| serde_json::from_str::<Saved>(text).unwrap();
+        let controller = read(include_str!("../../../tests/saved/ahci_controller.json"));
+        let controller: SavedController = controller.read(CONTROLLER.0, CONTROLLER.1).unwrap();
+        assert_eq!((controller.ports & 1, controller.seats[0].level, &controller.seats[0].port), (1, Level::Queued, &None));
+        let queue: SavedQueue = read(include_str!("../../../tests/saved/ahci_queue.json")).read(QUEUE.0, QUEUE.1).unwrap();
+        assert_eq!((queue.issued, queue.held[0].request.operation, queue.port.ready), (1, Operation::Read, true));
+    }
+
+    #[test]
+    fn a_slot_that_is_at_two_places_or_at_none_is_found() {
+        let text = include_str!("../../../tests/saved/ahci_queue.json");
+        let queue = || serde_json::from_str::<Saved>(text).unwrap().read::<SavedQueue>(QUEUE.0, QUEUE.1).unwrap();
+        assert!(queue().is_consistent(1) && !queue().is_consistent(0b11) && !queue().is_consistent(0));
+        assert!(SavedQueue { line: vec![2, 1], done: 8, ended: vec![(4, IoError::Medium)], ..queue() }.is_consistent(0b11111));
+        assert!(!SavedQueue { line: vec![1, 1], ..queue() }.is_consistent(0b11));
+        assert!(!SavedQueue { done: 1, ..queue() }.is_consistent(1));
+        assert!(!SavedQueue { line: vec![200], rung: 2, ..queue() }.is_consistent(1));
+    }
+}
