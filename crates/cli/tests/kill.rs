@@ -37,14 +37,23 @@ fn an_ahci_driver_that_is_killed_loses_nothing_that_it_acknowledged() {
     keeps_what_was_acknowledged("ahci,ports=1,size=16M,delay=50us");
 }
 
-#[test]
-fn a_disk_that_drivers_leave_to_the_next_under_load_loses_nothing_and_its_controller_is_never_reset() {
-    let output = kill(&["--hand-over", "--times", "20"]);
+fn goes_from_driver_to_driver(model: &str) {
+    let output = kill(&["--model", model, "--hand-over", "--times", "20"]);
     let outcome = outcome(&output);
     assert!(output.status.success(), "{outcome}");
     assert_eq!((&outcome["hand_overs"], &outcome["mismatches"], &outcome["resets"]), (&20.into(), &0.into(), &0.into()));
     assert!(outcome["in_flight"].as_u64().unwrap() >= 20 && outcome["writes"].as_u64().unwrap() > 100, "{outcome}");
     are_sorted(&outcome, &["stall_ms_p50", "stall_ms_p99", "stall_ms_max"]);
+}
+
+#[test]
+fn an_nvme_disk_that_drivers_leave_to_the_next_under_load_loses_nothing_and_its_controller_is_never_reset() {
+    goes_from_driver_to_driver("nvme");
+}
+
+#[test]
+fn an_ahci_disk_that_drivers_leave_to_the_next_under_load_loses_nothing_and_its_controller_is_never_reset() {
+    goes_from_driver_to_driver("ahci");
 }
 
 #[test]

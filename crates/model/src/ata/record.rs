@@ -15,11 +15,9 @@ pub struct Counters {
     pub commands: u64,
     /// Other commands.
     pub admin_commands: u64,
-    /// Resets of an AHCI controller, whoever asked, or of the link of one of its ports.
-    pub resets: u64,
     /// Interrupts that were sent, or would have been if they were not held back.
     pub interrupts: u64,
-    /// Resets of the whole controller, by whomever (AHCI).
+    /// Resets of an AHCI controller, by whomever, and of the links of its ports.
     pub resets: u64,
 }
 
