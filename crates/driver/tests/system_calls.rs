@@ -1,4 +1,4 @@
-//! A driver that runs needs no system call that its manifest, or its backend's, does not list: the kernel ends the process at any other.
+//! A driver that runs needs no system call that its manifest, its backend's or the loop's does not list: the kernel ends the process at any other.
 
 mod owner;
 mod served;
@@ -6,12 +6,13 @@ mod served;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring3_backend::{Claim, OpenOptions, attach, claim};
-use ring3_class::block::{IoError, Request};
+use ring3_class::block::{Completion, IoError, Queue, Request};
 use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Driver, Offer, Opened, Settings};
+use ring3_reactor::{Reactor, Registration};
 use seccompiler::{apply_filter, compile_from_json};
 
 /// Says to this program what to do behind the filter: the backend, the model, and a system call to leave out.
@@ -37,24 +38,43 @@ fn confine(calls: &[String]) {
     apply_filter(&filters["it"]).unwrap();
 }
 
-/// Requests that are found by polling and by interrupt, a reset under load, time that passes, and a good end.
-fn work(Opened { offers, controller, .. }: Opened, device: &Arc<dyn Device>) {
+/// Submits requests until the queue is full.
+fn fill(queue: &mut dyn Queue, device: &Arc<dyn Device>, write: bool) {
+    for token in 0..4u64 {
+        let buffer = device.dma().arena().alloc_pages(4096).unwrap();
+        let blocks = 4096 / queue.info().block_size;
+        let request = if write { Request::write } else { Request::read };
+        if queue.submit(request(token, token * 8, blocks, buffer)).is_err() {
+            break;
+        }
+    }
+}
+
+/// Requests that are found by polling and by interrupt, alone and in a loop, time that passes, and a good end.
+fn work(Opened { offers, controller, .. }: Opened, device: &Arc<dyn Device>, mut reactor: Reactor) {
     let Some(Offer::Disk(disk)) = offers.first() else { panic!("no disk") };
     let mut queue = disk.open_queue(4).unwrap();
-    for round in 0..200 {
-        for token in 0..4u64 {
-            let buffer = device.dma().arena().alloc_pages(4096).unwrap();
-            let blocks = 4096 / disk.info().block_size;
-            let request = if round % 2 == 0 { Request::write } else { Request::read };
-            if queue.submit(request(token, token * 8, blocks, buffer)).is_err() {
-                break;
-            }
-        }
+    for round in 0..100 {
+        fill(&mut *queue, device, round % 2 == 0);
         let outcome = owner::finish(&mut *queue);
         assert!(outcome.completions.iter().all(|completion| completion.result == Ok::<(), IoError>(())));
     }
     assert!(!queue.wait(Deadline::after(Duration::from_millis(30))).unwrap());
-    drop((queue, offers, controller));
+    let registration = Registration::new(&mut reactor, &queue).unwrap();
+    for round in 0..100 {
+        fill(&mut *queue, device, round % 2 == 0);
+        queue.ring();
+        let mut done: [Completion; 4] = Default::default();
+        while queue.in_flight() > 0 {
+            reactor.wait(&mut [(&registration, &mut queue)], Some(owner::PATIENCE)).unwrap();
+            while reactor.next_event().is_some() {}
+            queue.tick(Instant::now()).unwrap();
+            let count = queue.reap(&mut done).unwrap();
+            assert!(done[..count].iter().all(|completion| completion.result == Ok(())));
+        }
+    }
+    registration.remove(&mut reactor).unwrap();
+    drop((queue, offers, controller, reactor));
 }
 
 /// The device on the socket, and if it is leased, the claim of it.
@@ -74,12 +94,14 @@ fn filtered(backend: &str, model: &str, without: &str) {
         let (_claim, device) = device(uri, backend);
         let driver = Driver::of(&*device, None).unwrap();
         let opened = Driver::open(device.clone(), None, &Settings::default()).unwrap();
+        let reactor = Reactor::new(4, Duration::from_micros(50)).unwrap();
         let mut allowed = calls(driver.manifest);
+        allowed.extend(calls(ring3_reactor::MANIFEST));
         allowed.extend(calls(ring3_backend::manifest(backend).unwrap()));
         allowed.extend(PROCESS.map(String::from));
         allowed.retain(|call| call != without);
         confine(&allowed);
-        work(opened, &device);
+        work(opened, &device, reactor);
         std::process::exit(0);
     });
 }

@@ -25,3 +25,6 @@ mod timers;
 pub use reactor::{Event, Reactor, Token, Turn};
 pub use registration::{Registered, Registration};
 pub use timers::Timer;
+
+/// The system calls of a reactor that runs, a TOML document.
+pub const MANIFEST: &str = include_str!("manifest.toml");
