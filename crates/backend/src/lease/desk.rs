@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ring3_device::dma::{Pages, Region};
+use ring3_device::dma::{Pages, Region, admit};
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Access, Bar, Device, Error};
 use ring3_lease::{Answer, BarFacts, Channel, Facts, Kind, MAX_FDS, Memory, Refusal, Request, VERSION, Vectors};
@@ -194,7 +194,13 @@ impl Desk {
         if arena || asked.mapped.range(..last).next_back().is_some_and(overlaps) {
             return Err(Error::Busy(format!("device addresses {iova:#x}+{len:#x} are mapped already")));
         }
-        let pages = Arc::new(Region::part_of(file, offset, size)?).pages()?;
+        // What is mapped for a device is held in memory. What the file has already is there; the rest would be taken for the driver, by this process.
+        let there = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_blocks as usize * 512);
+        let region = Arc::new(Region::part_of(file, offset, size)?);
+        if !region.is_huge() {
+            admit(size.saturating_sub(there))?;
+        }
+        let pages = region.pages()?;
         self.device.dma().iommu().map(&pages, iova)?;
         asked.mapped.insert(iova, pages);
         Ok(())

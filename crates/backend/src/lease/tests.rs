@@ -18,6 +18,7 @@ use ring3_model::vfio_user::{Running, Server};
 use ring3_spec::nvme::opcode::nvm;
 use ring3_spec::nvme::registers::{CC, CSTS};
 use ring3_spec::pci;
+use rustix::fs::SealFlags;
 
 use super::*;
 
@@ -324,6 +325,10 @@ fn what_makes_no_sense_is_refused_and_the_lease_goes_on() {
     refused(&map(free, 0, 4096), &[]);
     refused(&map(free, 0, 4096), &[loose.as_fd()]);
     refused(&map(free, 0, 4096), &[std::io::stdin().as_fd()]);
+    let vast = rustix::fs::memfd_create("vast", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&vast, 1 << 42).unwrap();
+    rustix::fs::fcntl_add_seals(&vast, SealFlags::SHRINK).unwrap();
+    refused(&map(0x1_0000_0000, 0, 1 << 42), &[vast.as_fd()]);
     for (at, offset, len) in [
         (free, 0, 100),
         (free, 1 << 30, 4096),
