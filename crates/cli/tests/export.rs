@@ -46,6 +46,18 @@ read_during() {
     done
 }
 limit() { cat /sys/block/ublkb0/queue/$1; }
+# Kills the process that serves DEVICE as /dev/ublkb3 under a load that checks itself, and goes on with another one, again and again.
+killed_and_recovered() {
+    serve nvme --device $DEVICE $OPTIONS --id 3 --recoverable || exit
+    verify --filename=/dev/ublkb3 --size=16M --rw=randwrite --bsrange=4k-64k --iodepth=16 --verify_backlog=64 --time_based --runtime=${1:-15} & FIO=$!
+    for kill in 1 2 3 4; do
+        sleep 2; kill -9 $PID; wait $PID 2>/dev/null
+        for try in 1 2 3 4 5 6; do serve nvme --device $DEVICE $OPTIONS --recover 3 >/tmp/refused && break; sleep 0.3; done
+        [ -d /proc/$PID ] && echo "recovered $kill" || cat /tmp/refused
+    done
+    wait $FIO && echo 'verified'; dd if=/dev/ublkb3 of=/dev/null bs=64k iflag=direct 2>/dev/null && echo 'read all'
+    stop; ls /dev/ublkb3 2>&1
+}
 verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
 "#;
 
@@ -112,6 +124,8 @@ fn without_devices() -> &'static Outcome {
             ("no announcement", "ring3 run null >/dev/full; echo exit code $?; ls /dev/ublkb* 2>&1; true"),
             ("no report", NO_REPORT),
             ("memory", MEMORY),
+            ("recovered", RECOVERED),
+            ("not recovered", NOT_RECOVERED),
             ("no ublk", NO_UBLK),
         ];
         let guest = Guest { vcpus: Some(4), ..guest("exports").module("loop") };
@@ -171,6 +185,21 @@ const MEMORY: &str = "
 serve null --queues 128 || exit
 cat /tmp/ready; [ $(grep VmHWM /proc/$PID/status | tr -dc 0-9) -lt 200000 ] && echo 'as much as for four'; stop
 ring3 run null --queues 4 --depth 4096 --max-io 32768; echo refused $?";
+
+/// The model is the disk: it outlives the drivers, as a device does.
+const RECOVERED: &str = "
+ring3 model nvme,size=64M --socket /tmp/model >/tmp/served 2>&1 & MODEL=$!
+for try in $(seq 100); do [ -S /tmp/model ] && break; sleep 0.05; done
+DEVICE=vfio-user:/tmp/model; killed_and_recovered; kill $MODEL; wait $MODEL 2>/dev/null; true";
+
+/// What waits is seen by all commands, and only the same disk goes on with it.
+const NOT_RECOVERED: &str = "
+serve null --size 64 --id 6 && ring3 run null --recover 6; stop
+ring3 run null --recover 7; ring3 run null --recover 6 --id 6; echo \"wrong $?\"
+serve null --size 64 --id 6 --recoverable && ring3 run null --size 64 --recover 6; kill -9 $PID; wait $PID; sleep 1
+ring3 ublk list; ring3 run null --size 128 --recover 6; ring3 run null --size 64 --id 6
+serve null --size 64 --recover 6 && cat /tmp/ready && stop
+serve null --id 6 --recoverable=wait && kill -9 $PID; wait $PID; sleep 1; ring3 ublk delete 6; ls /dev/ublk*";
 
 const UNDER_A_LOOP_DEVICE: &str = "
 serve nvme --device sim:nvme,size=64M && losetup /dev/loop0 /dev/ublkb0 || exit
@@ -403,6 +432,60 @@ fn memory_is_for_the_queues_that_there_will_be_and_no_more_than_there_is() {
     );
 }
 
+#[track_caller]
+fn assert_recovered(text: &str) {
+    assert_says(
+        text,
+        &["recovered 1\n", "recovered 4\n", "verified\n", "read all\n", "exit code 0\n", "/dev/ublkb3: No such file"],
+    );
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_server_that_is_killed_under_load_is_recovered_by_the_next_and_nobody_sees_an_error() {
+    assert_recovered(output(without_devices(), "recovered"));
+}
+
+/// The kernel compares the number of the server since 6.18.
+#[test]
+#[ignore = "boots a guest"]
+fn the_same_on_the_newest_kernel() {
+    let guest = Guest { kernel: "7.2".into(), ..guest("recovered-7.2") };
+    let outcome = run(step(step(guest, "recovered", RECOVERED), "not recovered", NOT_RECOVERED));
+    assert_recovered(output(&outcome, "recovered"));
+    assert_not_recovered(output(&outcome, "not recovered"));
+}
+
+#[track_caller]
+fn assert_not_recovered(text: &str) {
+    assert_says(
+        text,
+        &[
+            "/dev/ublkb6 cannot be recovered: it was not started with --recoverable",
+            "/dev/ublkb7 cannot be recovered: there is no such device",
+            "wrong 2\n",
+            "/dev/ublkb6 exists and is served by process",
+            "recovering",
+            "/dev/ublkb6 was started with a disk of another size",
+            "/dev/ublkb6 waits for a process that recovers it",
+            "\"device\":\"/dev/ublkb6\"",
+            "deleted /dev/ublkc6\n/dev/ublk-control\n",
+        ],
+    );
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn only_the_same_disk_goes_on_with_what_waits_and_all_others_say_why_not() {
+    assert_not_recovered(output(without_devices(), "not recovered"));
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_driver_of_hardware_that_is_killed_under_load_is_recovered_on_a_device_that_the_kernel_has_reset() {
+    assert_recovered(output(through_vfio(), "recovered"));
+}
+
 #[test]
 #[ignore = "boots a guest"]
 fn an_id_in_use_is_refused_with_the_process_that_has_it() {
@@ -461,6 +544,7 @@ fn through_vfio() -> &'static Outcome {
             ("pin", "serve nvme --device vfio:$DISK --namespace 1 --irq intx && verify --filename=/dev/ublkb0 --size=8M --rw=randwrite --bs=4k --iodepth=8 && echo verified; stop"),
             ("polled", "serve nvme --device vfio:$DISK --namespace 1 --irq poll && verify --filename=/dev/ublkb0 --size=8M --rw=randwrite --bs=4k --iodepth=8 && echo verified; stop"),
             ("killed", KILLED),
+            ("recovered", "DEVICE=vfio:$DISK OPTIONS='--namespace 1'; killed_and_recovered"),
             ("wanted back", WANTED_BACK),
             ("read while unbound", READ_WHILE_UNBOUND),
             ("second claim", "serve nvme --device vfio:$DISK --namespace 1 && ring3 run nvme --device vfio:$DISK; stop"),

@@ -86,7 +86,7 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     let keep: Vec<_> = options.stats.iter().map(PathBuf::as_path).collect();
     let doubts = process::prepare(&keep)?;
     let since = Instant::now();
-    let exports = ublk::Options { queues: options.ublk.queues.min(processors()), ..options.ublk };
+    let exports = ublk::Options { queues: options.ublk.queues.min(processors()), ..options.ublk }.recovering()?;
     let Attached { disks, driven, .. } = attach(source, &exports)?;
     let attached = since.elapsed();
     let disks = Disks::export(disks, &exports, since)?;

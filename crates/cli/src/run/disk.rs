@@ -36,6 +36,14 @@ pub struct ExportArgs {
     /// N in /dev/ublkbN, for the first disk; the kernel chooses if it is not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)))]
     id: Option<u32>,
+    /// The disks outlive this process if it dies: their users wait until another one recovers them. KIND says what becomes of requests that it had, and
+    /// of those that come meanwhile.
+    #[arg(long, value_name = "KIND", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "reissue")]
+    recoverable: Option<Recoverable>,
+    /// Go on with /dev/ublkbN (and those that follow, if there are several disks), whose process was killed. It was started with --recoverable, for the same
+    /// disk; it keeps its queues, depth and longest request.
+    #[arg(long, value_name = "N", conflicts_with_all = ["id", "recoverable"], value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)))]
+    recover: Option<u32>,
     /// Queues of each disk: one thread and one hardware queue each.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
     queues: u16,
@@ -67,6 +75,26 @@ pub struct ExportArgs {
 enum Export {
     /// A block device /dev/ublkbN.
     Ublk,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Recoverable {
+    /// Both are done by the next process.
+    Reissue,
+    /// What it had fails, what comes waits.
+    Wait,
+    /// Both fail (Linux 6.13 and later).
+    Fail,
+}
+
+impl From<Recoverable> for ublk::Recovery {
+    fn from(kind: Recoverable) -> Self {
+        match kind {
+            Recoverable::Reissue => Self::Reissue,
+            Recoverable::Wait => Self::Wait,
+            Recoverable::Fail => Self::Fail,
+        }
+    }
 }
 
 /// A block size that the kernel knows on every machine.
@@ -164,7 +192,9 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
     let options = Options {
         ublk: ublk::Options {
-            id: args.id,
+            id: args.recover.or(args.id),
+            recovery: args.recoverable.map(Into::into).unwrap_or_default(),
+            recover: args.recover.is_some(),
             queues: args.queues,
             depth: args.depth,
             max_bytes: args.max_io << 10,

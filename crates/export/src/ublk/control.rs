@@ -12,9 +12,9 @@ use io_uring::{IoUring, cqueue, opcode};
 use ring3_class::{Deadline, poll_until};
 use rustix::fs::FlockOperation;
 
-use super::Error;
 use super::features::Features;
 use super::uapi::{self, Admin, AdminCommand, DeviceInfo, Parameters};
+use super::{Error, server_id as server};
 
 /// Most commands end at once; kernels that lose one never end it.
 const QUICK: Duration = Duration::from_secs(30);
@@ -90,15 +90,33 @@ impl Control {
         self.exchange(uapi::SET_PARAMS, id, 0, Box::new(parameters), Parameters::LEN as usize).map(drop)
     }
 
+    pub(super) fn parameters(&mut self, id: u32) -> Result<Parameters, Error> {
+        let room = Box::new(Parameters { len: Parameters::LEN, ..Parameters::default() });
+        self.exchange(uapi::GET_PARAMS, id, 0, room, Parameters::LEN as usize).map(|parameters| *parameters)
+    }
+
     /// The CPUs that submit to `queue`.
     pub(super) fn affinity(&mut self, id: u32, queue: u16) -> Result<Vec<usize>, Error> {
         let mask = self.exchange(uapi::GET_QUEUE_AFFINITY, id, queue.into(), Box::new([0u64; CPU_MASK / 8]), CPU_MASK)?;
         Ok((0..CPU_MASK * 8).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 == 1).collect())
     }
 
-    /// Starts the device, which must be served already. `in_vain`: nobody serves it any more, so that it will not start.
-    pub(super) fn start(&mut self, id: u32, in_vain: InVain<'_>) -> Result<(), Error> {
-        self.plain(uapi::START_DEV, id, std::process::id().into(), (SLOW, in_vain))
+    /// Starts the device by `admin` ([`uapi::START_DEV`], or [`uapi::END_USER_RECOVERY`]); process `pid` must serve it already. `in_vain`: nobody
+    /// serves it any more, so that it will not start.
+    pub(super) fn start(&mut self, admin: Admin, id: u32, pid: u32, in_vain: InVain<'_>) -> Result<(), Error> {
+        let mut numbers = server::numbers(pid).into_iter().peekable();
+        while let Some(number) = numbers.next() {
+            match self.plain(admin, id, number.into(), (SLOW, in_vain)) {
+                Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EINVAL) && numbers.peek().is_some() => {}
+                result => return result,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the device from a dead server.
+    pub(super) fn start_recovery(&mut self, id: u32) -> Result<(), Error> {
+        self.plain(uapi::START_USER_RECOVERY, id, 0, (QUICK, &never))
     }
 
     /// Stops the device, whoever uses it; what is in flight ends first. `in_vain`: nobody is there to end it.

@@ -5,12 +5,13 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ring3_class::{Deadline, poll_until};
 
 use super::control::Control;
-use super::uapi::{self, DeviceInfo, Parameters};
+use super::uapi::{self, Admin, DeviceInfo, Parameters};
 use super::{Error, identities, users};
 
 /// How long the node of a new device may take to appear: devtmpfs makes it at once, a device manager may rename or chown it.
@@ -19,13 +20,65 @@ const NODE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to end the requests of a queue that nobody serves any more.
 const ABANDONED: Duration = Duration::from_secs(5);
 
-/// One ublk device. Dropping it stops it, whoever uses it, and gives its identity back.
+/// How long the kernel may take to see that a device's server has died: it ends what that had in flight, and waits for RCU. 6.12 takes 30 s if the
+/// server had all tags of a queue.
+const DEATH: Duration = Duration::from_secs(60);
+
+/// The same while the server can still be seen: it may be dying, or well.
+const DYING: Duration = Duration::from_secs(5);
+
+/// How often it is asked whether the kernel has seen that.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// What becomes of a device whose server dies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recovery {
+    /// It goes, with errors for what is in flight.
+    #[default]
+    None,
+    /// It stays, and the next server is given what the dead one had. Requests wait meanwhile.
+    Reissue,
+    /// It stays. What the dead server had fails; what comes waits for the next one.
+    Wait,
+    /// It stays. What the dead server had fails, and what comes until there is a next one. Kernels from 6.13 on.
+    Fail,
+}
+
+impl Recovery {
+    fn flags(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Reissue => uapi::F_USER_RECOVERY | uapi::F_USER_RECOVERY_REISSUE,
+            Self::Wait => uapi::F_USER_RECOVERY,
+            Self::Fail => uapi::F_USER_RECOVERY | uapi::F_USER_RECOVERY_FAIL_IO,
+        }
+    }
+}
+
+/// What a device is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Queues; the kernel may give fewer.
+    pub queues: u16,
+    /// Tags of each.
+    pub depth: u16,
+    /// Bytes of each tag's buffer.
+    pub buffer: u32,
+    /// What becomes of it when its server dies.
+    pub recovery: Recovery,
+}
+
+/// One ublk device: an identity in the kernel, apart from who serves it. Dropping it leaves it as it is, unless this process
+/// [owns](Self::own) its end.
 pub struct Device {
     control: Control,
     info: DeviceInfo,
     /// `/dev/ublkcN`. While this process has it open, nobody takes the device for an orphan, and its number is not given away.
     file: Option<Arc<File>>,
+    /// How it is started: as a new one, or once more.
+    admin: Admin,
     started: bool,
+    owned: bool,
     /// A queue's thread has ended before the device did: what waits for that queue may wait in vain.
     abandoned: Arc<AtomicBool>,
     /// The kernel did not end a command, and would not end the next.
@@ -33,19 +86,19 @@ pub struct Device {
 }
 
 impl Device {
-    /// Creates `/dev/ublkcN` for `queues` queues of `depth` tags with buffers of `buffer` bytes, and opens it. The kernel may give
-    /// fewer queues.
+    /// Creates `/dev/ublkcN` and opens it.
     ///
     /// What dead ring3 processes have left behind is deleted before, so that their numbers can be had.
-    pub fn create(mut control: Control, id: Option<u32>, queues: u16, depth: u16, buffer: u32) -> Result<Self, Error> {
+    pub fn create(mut control: Control, id: Option<u32>, shape: Shape) -> Result<Self, Error> {
         if let Some(id) = id.filter(|&id| id > uapi::MAX_ID) {
             return Err(Error::Id { id: id.into() });
         }
         let wanted = DeviceInfo {
-            nr_hw_queues: queues,
-            queue_depth: depth,
-            max_io_buf_bytes: buffer,
+            nr_hw_queues: shape.queues,
+            queue_depth: shape.depth,
+            max_io_buf_bytes: shape.buffer,
             dev_id: id.unwrap_or(u32::MAX),
+            flags: shape.recovery.flags(),
             ublksrv_flags: uapi::MARK,
             ..DeviceInfo::default()
         };
@@ -58,16 +111,69 @@ impl Device {
                 }
                 (result, _) => result?,
             };
-            match open(info.dev_id) {
-                Ok(file) => Ok((info, Arc::new(file))),
-                Err(error) => {
-                    let _ = control.delete(info.dev_id, None);
-                    Err(error)
-                }
-            }
+            // A kernel that does not know a flag takes it away.
+            let kept = info.flags & wanted.flags == wanted.flags;
+            let opened = if kept {
+                open(info.dev_id)
+            } else {
+                Err(refused(info.dev_id, "this kernel's ublk cannot do that: another --recoverable, or none"))
+            };
+            opened.map(|file| (info, file)).inspect_err(|_| drop(control.delete(info.dev_id, None)))
         })??;
+        Ok(Self::new(control, info, file, uapi::START_DEV))
+    }
+
+    /// What device `id` of ring3's is, that another server can go on with.
+    pub(super) fn recoverable(control: &mut Control, id: u32) -> Result<DeviceInfo, Error> {
+        match control.info(id) {
+            Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::ENODEV) => {
+                Err(refused(id, "there is no such device (`ring3 ublk list`)"))
+            }
+            Ok(info) if !identities::is_ours(info) => Err(refused(id, "another program has created it: let that recover it")),
+            Ok(info) if !identities::is_recoverable(info) => Err(refused(id, "it was not started with --recoverable")),
+            info => info,
+        }
+    }
+
+    /// Takes device `id` from a server that has died, and opens it. Its users wait, until it is served and [started](Self::start).
+    ///
+    /// Nothing that the dead server has begun may still change the disk: see the fence of the device's claim.
+    pub fn recover(mut control: Control, id: u32) -> Result<Self, Error> {
+        let info = Self::recoverable(&mut control, id)?;
+        let deadline = Deadline::after(if identities::lives(info) { DYING } else { DEATH });
+        loop {
+            match control.start_recovery(id) {
+                Ok(()) => break,
+                Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => {}
+                Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EINVAL) => {
+                    return Err(refused(
+                        id,
+                        "it was never started, or a recovery broke off: `ring3 ublk delete` it, and start anew",
+                    ));
+                }
+                Err(error) => return Err(error),
+            }
+            if deadline.expired() {
+                return Err(Error::Taken { id, pid: info.ublksrv_pid });
+            }
+            thread::sleep(AGAIN);
+        }
+        let file = open(id)?;
+        Ok(Self::new(control, info, file, uapi::END_USER_RECOVERY))
+    }
+
+    fn new(control: Control, info: DeviceInfo, file: File, admin: Admin) -> Self {
         let abandoned = Arc::new(AtomicBool::new(false));
-        Ok(Self { control, info, file: Some(file), started: false, abandoned, hung: false })
+        Self { control, info, file: Some(Arc::new(file)), admin, started: false, owned: false, abandoned, hung: false }
+    }
+
+    /// From now on its end is this process's: dropping it stops it, whoever uses it, and gives its identity back.
+    pub fn own(&mut self) {
+        self.owned = true;
+    }
+
+    pub(super) fn is_owned(&self) -> bool {
+        self.owned
     }
 
     /// The number in its names.
@@ -90,7 +196,12 @@ impl Device {
         format!("/dev/ublkb{}", self.id())
     }
 
-    /// `/dev/ublkcN`, by which it is served.
+    /// `/dev/ublkcN`, by which it is served. Whoever only holds the device gives it to the server and keeps none: while anybody has it, the kernel does
+    /// not see that the server has died.
+    pub fn take_file(&mut self) -> Option<Arc<File>> {
+        self.file.take()
+    }
+
     pub(super) fn file(&self) -> Option<Arc<File>> {
         self.file.clone()
     }
@@ -110,7 +221,8 @@ impl Device {
         !users::of(self.id()).is_empty() || users::is_claimed(self.id())
     }
 
-    pub(super) fn set_parameters(&mut self, parameters: Parameters) -> Result<(), Error> {
+    /// Tells the kernel what the disk is, before the first start.
+    pub fn set_parameters(&mut self, parameters: Parameters) -> Result<(), Error> {
         self.control.set_parameters(self.info.dev_id, parameters)
     }
 
@@ -118,16 +230,17 @@ impl Device {
         self.control.affinity(self.info.dev_id, queue)
     }
 
-    /// Creates `/dev/ublkbN` and scans its partitions; every queue must be served. [`Error::Hung`] at once if one is no longer.
-    pub(super) fn start(&mut self) -> Result<(), Error> {
+    /// Creates `/dev/ublkbN` and scans its partitions, or goes on with it when it is recovered. Process `server` has opened `/dev/ublkcN`, and every queue
+    /// must be served. [`Error::Hung`] at once if one is no longer.
+    pub fn start(&mut self, server: u32) -> Result<(), Error> {
         let abandoned = self.abandoned.clone();
-        self.control.start(self.info.dev_id, &|| abandoned.load(Ordering::Acquire))?;
+        self.control.start(self.admin, self.info.dev_id, server, &|| abandoned.load(Ordering::Acquire))?;
         self.started = true;
         Ok(())
     }
 
     /// Removes `/dev/ublkbN` after what is in flight has ended; [`Error::Busy`] if somebody uses it and not `force`.
-    pub(super) fn stop(&mut self, force: bool) -> Result<(), Error> {
+    pub fn stop(&mut self, force: bool) -> Result<(), Error> {
         if self.hung {
             return Err(Error::Hung { command: "STOP_DEV", device: self.name(), waited: Duration::ZERO });
         }
@@ -160,6 +273,10 @@ impl Device {
     }
 }
 
+fn refused(id: u32, reason: &'static str) -> Error {
+    Error::NotRecoverable { id, reason }
+}
+
 /// Opens `/dev/ublkcN`; one process at a time can.
 fn open(id: u32) -> Result<File, Error> {
     let path = format!("/dev/ublkc{id}");
@@ -177,6 +294,9 @@ fn open(id: u32) -> Result<File, Error> {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
         let (id, file) = (self.info.dev_id, self.file.take());
         let result = self.stop(true).and_then(|()| self.control.alone(|control| control.delete(id, file))?);
         if let Err(error) = result {

@@ -30,6 +30,22 @@ pub enum Error {
         /// Who serves it, as the kernel says it.
         pid: i32,
     },
+    /// A device that waits for the next server.
+    #[error(
+        "/dev/ublkb{id} waits for a process that recovers it: `--recover {id}` goes on with it, `ring3 ublk delete {id}` gives it up"
+    )]
+    Recovering {
+        /// The identity.
+        id: u32,
+    },
+    /// There is nothing to recover.
+    #[error("/dev/ublkb{id} cannot be recovered: {reason}")]
+    NotRecoverable {
+        /// The identity.
+        id: u32,
+        /// Why not, and what to do.
+        reason: &'static str,
+    },
     /// An identity that no kernel has.
     #[error("/dev/ublkb{id}: there is no such device: --id is 0 to {}, for the last disk, too", super::uapi::MAX_ID)]
     Id {

@@ -14,7 +14,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::stats::Counters;
 use super::thread::{self as queue_thread, Report, Start, Word};
-use super::{Control, Device, Error, Scheduler, Stats, limits, uapi};
+use super::uapi::{DeviceInfo, Parameters};
+use super::{Control, Device, Error, Recovery, Scheduler, Shape, Stats, limits, uapi};
 
 /// How long the queue threads may take to lend their buffers to the kernel.
 const READY: Duration = Duration::from_secs(10);
@@ -37,6 +38,10 @@ const FLUSH: Duration = Duration::from_secs(180);
 pub struct Options {
     /// N in `/dev/ublkbN`; `None` lets the kernel choose.
     pub id: Option<u32>,
+    /// What becomes of the device when this process dies.
+    pub recovery: Recovery,
+    /// Go on with device `id`, whose server has died. Queues, depth and buffers are those that it has: see [`recovering`](Self::recovering).
+    pub recover: bool,
     /// Queues, and so threads; lowered to what the disk has and to the number of CPUs.
     pub queues: u16,
     /// Requests per queue; lowered to what the disk can hold.
@@ -52,11 +57,18 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (poll, scheduler) = (Duration::from_micros(10), Scheduler::Auto);
-        Self { id: None, queues: 1, depth: 64, max_bytes: 256 << 10, poll, scheduler }
+        Self { id: None, recovery: Recovery::None, recover: false, queues: 1, depth: 64, max_bytes: 256 << 10, poll, scheduler }
     }
 }
 
 impl Options {
+    /// The same with what the device has that is to be recovered, if one is.
+    pub fn recovering(self) -> Result<Self, Error> {
+        let Some(id) = self.id.filter(|_| self.recover) else { return Ok(self) };
+        let DeviceInfo { nr_hw_queues, queue_depth, max_io_buf_bytes, .. } = Device::recoverable(&mut Control::open()?, id)?;
+        Ok(Self { queues: nr_hw_queues, depth: queue_depth, max_bytes: max_io_buf_bytes, ..self })
+    }
+
     /// Bytes of buffers that an export of these options takes from the arena at most.
     pub fn buffer_bytes(&self) -> usize {
         usize::from(self.queues) * usize::from(self.depth) * self.max_bytes as usize
@@ -81,7 +93,7 @@ impl Export {
     ///
     /// When this returns, the device exists and its partitions have been looked for.
     pub fn start(disk: &dyn Disk, options: &Options) -> Result<Self, Error> {
-        let started = Instant::now();
+        let (started, options) = (Instant::now(), &options.recovering()?);
         let control = Control::open()?;
         let page = rustix::param::page_size() as u32;
         let info = disk.info();
@@ -90,8 +102,11 @@ impl Export {
         let mut queues = open_queues(disk, options)?;
         let depth = queues.iter().map(|queue| queue.depth()).min().unwrap_or(1).min(options.depth).min(uapi::MAX_QUEUE_DEPTH);
         let encoded = control.features().encoded;
-        let mut device = Device::create(control, options.id, queues.len() as u16, depth, buffer)?;
-        device.set_parameters(parameters)?;
+        let shape = Shape { queues: queues.len() as u16, depth, buffer, recovery: options.recovery };
+        let mut device = match options.id.filter(|_| options.recover) {
+            Some(id) => recover(control, id, disk, (shape, parameters))?,
+            None => create(control, options.id, shape, parameters)?,
+        };
         queues.truncate(device.queues().into());
         let buffers = allocate(disk, queues.len(), depth, buffer)?;
         let counters: Arc<[Counters]> = queues.iter().map(|_| Counters::default()).collect();
@@ -107,6 +122,11 @@ impl Export {
         }
         let mut export = Self { device, disk: disk.name(), threads: Vec::new(), counters, words, ended, refuse, refused: None };
         export.serve(starts)?;
+        // From here on a recovered device is as one that was created.
+        if !export.device.is_owned() {
+            export.device.own();
+            return Ok(export);
+        }
         options.scheduler.set(export.id(), info.rotates);
         Ok(export)
     }
@@ -120,7 +140,7 @@ impl Export {
         }
         self.await_ready()?;
         // Who waits in vain for a queue is told why by that queue.
-        self.device.start().map_err(|error| self.failure().unwrap_or(error))
+        self.device.start(std::process::id()).map_err(|error| self.failure().unwrap_or(error))
     }
 
     fn await_ready(&mut self) -> Result<(), Error> {
@@ -239,13 +259,35 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        if self.threads.is_empty() {
+        // A device that could not be recovered is not this process's to stop: it waits for the next.
+        if self.threads.is_empty() || !self.device.is_owned() {
             return;
         }
         if let Err(error) = self.stop(true) {
             tracing::warn!(%error, "an export was left behind");
         }
     }
+}
+
+/// A new device, whose end is this process's.
+fn create(control: Control, id: Option<u32>, shape: Shape, parameters: Parameters) -> Result<Device, Error> {
+    let mut device = Device::create(control, id, shape)?;
+    device.own();
+    device.set_parameters(parameters)?;
+    Ok(device)
+}
+
+/// Device `id`, if `disk` is what its users take it for.
+fn recover(mut control: Control, id: u32, disk: &dyn Disk, (shape, parameters): (Shape, Parameters)) -> Result<Device, Error> {
+    let info = Device::recoverable(&mut control, id)?;
+    let fits = (shape.queues, shape.depth, shape.buffer) == (info.nr_hw_queues, info.queue_depth, info.max_io_buf_bytes);
+    if !fits || !control.parameters(id)?.describe_the_same(parameters) {
+        let reason = format!(
+            "/dev/ublkb{id} was started with a disk of another size, with other limits or more queues: recover it with that disk"
+        );
+        return Err(Error::Disk { disk: disk.name(), reason });
+    }
+    Device::recover(control, id)
 }
 
 fn event() -> Result<Arc<OwnedFd>, Error> {

@@ -97,7 +97,8 @@ pub(super) fn sweep(control: &mut Control) -> Vec<u32> {
                 }
                 false
             }
-            Ok(info) => is_ours(info) && info.ublksrv_pid > 0 && !lives(info),
+            // One that can be recovered does not die with its process.
+            Ok(info) => is_ours(info) && !is_recoverable(info) && info.ublksrv_pid > 0 && !lives(info),
             Err(_) => false,
         });
         if deadline.expired() {
@@ -123,6 +124,9 @@ pub(super) fn release(control: &mut Control, id: u32) -> Result<(), Error> {
         };
         if is_orphan(info) {
             return control.delete(id, None);
+        }
+        if identity(info).state == State::Recovering {
+            return Err(Error::Recovering { id });
         }
         let served = info.state == uapi::STATE_LIVE || info.ublksrv_pid > 0;
         if !is_ours(info) && !served {
@@ -153,7 +157,12 @@ fn identity(info: DeviceInfo) -> Identity {
     }
 }
 
-fn is_ours(info: DeviceInfo) -> bool {
+/// Whether the device outlives its server.
+pub(super) fn is_recoverable(info: DeviceInfo) -> bool {
+    info.flags & uapi::F_USER_RECOVERY != 0
+}
+
+pub(super) fn is_ours(info: DeviceInfo) -> bool {
     info.ublksrv_flags == uapi::MARK
 }
 
@@ -171,7 +180,7 @@ fn open(id: u32) -> io::Result<File> {
 }
 
 /// Whether its process can be seen from here. One that cannot may be dying, or live in another container.
-fn lives(info: DeviceInfo) -> bool {
+pub(super) fn lives(info: DeviceInfo) -> bool {
     Path::new(&format!("/proc/{}", info.ublksrv_pid)).exists()
 }
 

@@ -3,7 +3,8 @@
 //! # Shape
 //! A [`Device`] is the kernel's half: an identity, parameters, a state. An [`Export`] is a device with this process behind it: one
 //! thread per hardware queue, each with one io_uring and one class queue, sharing nothing. The two are apart because a
-//! device can outlive the process that serves it.
+//! device can outlive the process that serves it: who holds the device need not be who serves it, and dropping it ends nothing
+//! unless its holder [owns](Device::own) the end.
 //!
 //! # The way of a request
 //! The kernel copies a write's bytes into the tag's buffer, which lies in the device's arena, and completes a command of the io_uring.
@@ -33,6 +34,7 @@ mod ring;
 mod scheduler;
 mod scrap;
 mod server;
+mod server_id;
 mod stats;
 mod thread;
 pub mod translate;
@@ -40,7 +42,7 @@ pub mod uapi;
 mod users;
 
 pub use control::Control;
-pub use device::Device;
+pub use device::{Device, Recovery, Shape};
 pub use error::Error;
 pub use export::{Export, Options};
 pub use scheduler::Scheduler;

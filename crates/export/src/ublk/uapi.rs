@@ -40,6 +40,12 @@ pub const START_DEV: Admin = admin("START_DEV", 0x06, IOC_READ_WRITE);
 pub const STOP_DEV: Admin = admin("STOP_DEV", 0x07, IOC_READ_WRITE);
 /// Sets size and limits, before the start.
 pub const SET_PARAMS: Admin = admin("SET_PARAMS", 0x08, IOC_READ_WRITE);
+/// Size and limits that were set.
+pub const GET_PARAMS: Admin = admin("GET_PARAMS", 0x09, IOC_READ);
+/// Takes a device back from a server that has died: EBUSY until the kernel has seen that, and has quiesced the device.
+pub const START_USER_RECOVERY: Admin = admin("START_USER_RECOVERY", 0x10, IOC_READ_WRITE);
+/// Goes on, by a new server; waits until every queue is served.
+pub const END_USER_RECOVERY: Admin = admin("END_USER_RECOVERY", 0x11, IOC_READ_WRITE);
 /// Asks for the feature bits; absent before 6.5.
 pub const GET_FEATURES: Admin = admin("GET_FEATURES", 0x13, IOC_READ);
 /// As DEL_DEV, without waiting; absent before 6.10.
@@ -66,6 +72,13 @@ pub const fn io_opcode(number: u8, encoded: bool) -> u32 {
 
 /// [`TRY_STOP_DEV`] exists.
 pub const F_SAFE_STOP_DEV: u64 = 1 << 17;
+
+/// The device outlives its server: requests wait for the next one. What the dead one had fails.
+pub const F_USER_RECOVERY: u64 = 1 << 3;
+/// With [`F_USER_RECOVERY`]: what the dead server had is given to the next one.
+pub const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
+/// With [`F_USER_RECOVERY`]: requests fail until there is a next server; from 6.13 on.
+pub const F_USER_RECOVERY_FAIL_IO: u64 = 1 << 9;
 
 /// Not started, or stopped.
 pub const STATE_DEAD: u16 = 0;
@@ -271,6 +284,12 @@ const _: () = assert!(size_of::<Parameters>() == 64);
 impl Parameters {
     /// Bytes without the padding at the end, which newer kernels use for something else.
     pub const LEN: u32 = 60;
+
+    /// Whether a device with the one is for its users the disk that one with the other is.
+    pub fn describe_the_same(self, other: Self) -> bool {
+        let known = |of: Self| Self { len: Self::LEN, types: of.types & (PARAM_BASIC | PARAM_DISCARD), ..of };
+        known(self) == known(other)
+    }
 }
 
 /// Where the descriptors of a queue lie in `/dev/ublkcN`, in bytes: queues stand as far apart as the largest needs. `[UAPI]`
@@ -308,6 +327,13 @@ mod tests {
         assert_eq!(bytes[2..4], 0x0304u16.to_ne_bytes());
         assert_eq!(bytes[4..8], (-5i32).to_ne_bytes());
         assert_eq!(bytes[8..16], 0x1122_3344_5566_7788u64.to_ne_bytes());
+    }
+
+    #[test]
+    fn parameters_that_the_kernel_has_added_to_do_not_make_another_disk_and_another_size_does() {
+        let one = Parameters { len: Parameters::LEN, types: PARAM_BASIC, dev_sectors: 8, ..Parameters::default() };
+        assert!(one.describe_the_same(Parameters { len: 112, types: PARAM_BASIC | 1 << 2, ..one }));
+        assert!(!one.describe_the_same(Parameters { dev_sectors: 16, ..one }));
     }
 
     #[test]
