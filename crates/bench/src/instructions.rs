@@ -7,9 +7,9 @@
 //!
 //! The count is exact and repeats on any machine of the same instruction set; it says nothing about caches or time.
 
-use std::mem;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{mem, slice};
 
 use ring3_class::block::{Completion, Disk, ForeignAccess, Queue, Request, open};
 use ring3_device::dma::DmaBuffer;
@@ -77,7 +77,7 @@ impl Scope {
     fn functions(self) -> &'static [&'static str] {
         match self {
             Self::Driver => &["*as ring3_class::block::Queue>::*"],
-            Self::User => &["*ring3_bench::instructions::submit_all*", "*ring3_bench::instructions::reap_all*"],
+            Self::User => &["*ring3_bench::instructions::submit_*", "*ring3_bench::instructions::reap_*"],
         }
     }
 }
@@ -109,9 +109,15 @@ where
         // A prime stride visits all places and is the same in every run.
         let place = |token: u64| (round * u64::from(batch) + token) * 7919 % places.max(1) * u64::from(blocks);
         let starts: Vec<u64> = (0..u64::from(batch)).map(place).collect();
-        submit_all(queue, &starts, blocks, &mut buffers);
-        work();
-        reap_all(queue, &mut done, &mut buffers).map_err(failed)?;
+        if let ([start], Some(buffer)) = (&starts[..], buffers.pop_if(|_| batch == 1)) {
+            submit_single(queue, *start, blocks, buffer);
+            work();
+            buffers.extend(reap_single(queue, &mut done[0]));
+        } else {
+            submit_all(queue, &starts, blocks, &mut buffers);
+            work();
+            reap_all(queue, &mut done, &mut buffers).map_err(failed)?;
+        }
         if buffers.len() != usize::from(batch) {
             let name = disk.name();
             return Err(Error::Invalid(format!("{name}: {} of {batch} reads came back, or some failed", buffers.len())));
@@ -132,6 +138,14 @@ fn submit_all<Q: Queue + ?Sized>(queue: &mut Q, starts: &[u64], blocks: u32, buf
     queue.ring();
 }
 
+/// The same of who has one request at a time.
+#[inline(never)]
+fn submit_single<Q: Queue + ?Sized>(queue: &mut Q, start: u64, blocks: u32, buffer: DmaBuffer) {
+    if queue.submit(Request::read(0, start, blocks, buffer)).is_ok() {
+        queue.ring();
+    }
+}
+
 /// Reaps until as many are back as `done` has room for, or nothing more comes, and takes back the buffers of what succeeded.
 #[inline(never)]
 fn reap_all<Q>(queue: &mut Q, done: &mut [Completion], buffers: &mut Vec<DmaBuffer>) -> Result<(), ring3_device::Error>
@@ -144,7 +158,7 @@ where
         if count == 0 {
             break;
         }
-        for end in done.iter_mut().take(count) {
+        for end in &mut done[..count] {
             if end.result.is_ok()
                 && let Some(buffer) = mem::take(&mut end.data).into_buffer()
             {
@@ -154,6 +168,15 @@ where
         missing -= count.min(missing);
     }
     Ok(())
+}
+
+/// The same of who has one request at a time.
+#[inline(never)]
+fn reap_single<Q: Queue + ?Sized>(queue: &mut Q, done: &mut Completion) -> Option<DmaBuffer> {
+    match queue.reap(slice::from_mut(done)) {
+        Ok(1) if done.result.is_ok() => mem::take(&mut done.data).into_buffer(),
+        _ => None,
+    }
 }
 
 /// Runs `program` with `arguments`, which call [`drive`] once, under callgrind and returns the instructions counted in `scope`.

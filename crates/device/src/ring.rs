@@ -94,6 +94,14 @@ pub trait Words {
     unsafe fn load_unchecked(&self, index: usize) -> u64 {
         self.load(index)
     }
+    /// Writes some words of the entry of `N` that begins at `first`, each with its number in it, without a look at the end.
+    ///
+    /// # Safety
+    /// The indices of the whole entry were below [`count`](Words::count) at some time.
+    #[inline]
+    unsafe fn store_some_unchecked<const N: usize, const K: usize>(&self, first: usize, words: [(usize, u64); K]) {
+        words.into_iter().for_each(|(word, value)| self.store(first + word % N, value));
+    }
     /// As [`load`](Words::load) of `first` and of every `step`th word after it, without a look at the end: hands one for each of `places` to
     /// `take`, up to the first that it refuses; returns how many it took.
     ///
@@ -159,6 +167,13 @@ impl Words for DmaBuffer {
         unsafe { word_at(self, index) }.load(Ordering::Relaxed)
     }
 
+    #[inline]
+    unsafe fn store_some_unchecked<const N: usize, const K: usize>(&self, first: usize, words: [(usize, u64); K]) {
+        // SAFETY: as above.
+        let entry = unsafe { entry_at::<N>(self, first) };
+        words.into_iter().for_each(|(word, value)| entry[word % N].store(value, Ordering::Relaxed));
+    }
+
     #[inline(always)]
     unsafe fn take_unchecked<T>(
         &self,
@@ -168,16 +183,16 @@ impl Words for DmaBuffer {
         mut take: impl FnMut(u64, &mut T) -> bool,
     ) -> usize {
         let mut word = self.as_ptr().cast::<u64>().wrapping_add(first);
-        let mut taken = 0;
-        for place in places {
+        let (all, mut left) = (places.len(), places);
+        while let Some((place, rest)) = left.split_first_mut() {
             // SAFETY: as in `word_at`.
             if !take(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Relaxed), place) {
-                break;
+                return all - rest.len() - 1;
             }
             word = word.wrapping_add(step);
-            taken += 1;
+            left = rest;
         }
-        taken
+        all
     }
 
     #[inline]
@@ -290,7 +305,17 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         true
     }
 
-    /// Makes everything pushed visible; returns the tail slot for the doorbell, or `None` if nothing was pushed since.
+    /// Writes these words, each with its number, of the next entry, whether the ring is full or not: for who knows by other means that fewer
+    /// than [`size`](Self::size) are unread. The entry's other words stay as they are: zero, where none of them was ever written.
+    #[inline]
+    pub fn place<const K: usize>(&mut self, words: [(usize, u64); K]) {
+        let first = (self.tail & self.mask) as usize * N;
+        // SAFETY: `new` has seen that the words of each slot are there.
+        unsafe { self.words.store_some_unchecked::<N, K>(first, words) };
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Makes everything pushed or placed visible; returns the tail slot for the doorbell, or `None` if nothing was pushed since.
     #[inline]
     pub fn publish(&mut self) -> Option<u32> {
         if self.committed == self.tail {

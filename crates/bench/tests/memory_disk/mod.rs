@@ -79,14 +79,15 @@ impl Queue for Watched {
         self.inner.in_flight()
     }
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
-        self.counts.requests.fetch_add(1, Ordering::Relaxed);
         if let (Behaviour::FlipsBits, Operation::Write, Data::Buffer(buffer)) = (self.behaviour, request.operation, &request.data)
         {
             let mut byte = [0];
             buffer.read(0, &mut byte).unwrap();
             buffer.write(0, &[byte[0] ^ 1]).unwrap();
         }
-        self.inner.submit(request)
+        self.inner.submit(request)?;
+        self.counts.requests.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
     fn ring(&mut self) {
         self.counts.rings.fetch_add(1, Ordering::Relaxed);

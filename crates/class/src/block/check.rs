@@ -1,6 +1,6 @@
 //! Which requests make sense for a disk, decided before the device sees them.
 
-use super::{Info, IoError, Operation, Request};
+use super::{Data, Info, IoError, Operation, Request};
 
 impl Info {
     /// Whether `request` makes sense here: blocks, all of them on the disk, data for all of them, an operation that the device has.
@@ -27,6 +27,13 @@ impl Info {
         }
     }
 
+    /// The same of a device that takes requests as they are: not longer than its limit, and no foreign memory.
+    pub fn check_uncut(&self, request: &Request) -> Result<(), IoError> {
+        self.check(request)?;
+        let foreign = matches!(request.data, Data::Foreign(_));
+        if foreign || request.blocks > self.max_blocks(request.operation) { Err(IoError::Invalid) } else { Ok(()) }
+    }
+
     /// Most blocks of one request that the device takes.
     pub fn max_blocks(&self, operation: Operation) -> u32 {
         match operation {
@@ -40,7 +47,7 @@ impl Info {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Data, Null};
+    use super::super::Null;
     use super::super::{Disk, Request};
     use super::*;
     use ring3_device::dma::{Arena, Region, Span};

@@ -109,13 +109,9 @@ impl Iommu for Table {
 
 impl Medium {
     fn run(&self, info: &Info, request: &Request) -> Result<(), IoError> {
-        info.check(request)?;
         let (start, len) = (request.lba as usize * self.block_size, request.blocks as usize * self.block_size);
-        if request.blocks > info.max_blocks(request.operation) {
-            return Err(IoError::Invalid);
-        }
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        // `check` has proved that the blocks are on the disk.
+        // `submit` has proved that the blocks are on the disk.
         let medium = &mut bytes[start..start + len];
         match request.operation {
             Operation::Read | Operation::Write => self.transfer(info, request, medium),
@@ -192,6 +188,9 @@ impl Queue for RamQueue {
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
         if self.in_flight() >= self.depth {
             return Err(Rejected { error: None, request });
+        }
+        if let Err(error) = self.info.check_uncut(&request) {
+            return Err(Rejected { error: Some(error), request });
         }
         self.queue.push_back(request);
         Ok(())

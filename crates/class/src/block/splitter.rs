@@ -157,6 +157,17 @@ impl<Q: Queue> Splitter<Q> {
         Err(Rejected { error: Some(error), request })
     }
 
+    /// Cuts what the driver has refused as it is, if that makes sense.
+    #[cold]
+    fn submit_refused(&mut self, Rejected { error, request }: Rejected) -> Result<(), Rejected> {
+        if let Err(error) = self.info.check(&request) {
+            return self.refuse(error, request);
+        }
+        let cut = request.blocks > self.limits.of(&request) || matches!(request.data, Data::Foreign(_));
+        // Or the parts of others fill the queue, where its user has put less into it than it holds.
+        if cut || (error.is_none() && !self.parts.is_empty()) { self.cut(request) } else { Err(Rejected { error, request }) }
+    }
+
     #[cold]
     fn cut(&mut self, request: Request) -> Result<(), Rejected> {
         let foreign = matches!(request.data, Data::Foreign(_));
@@ -253,20 +264,13 @@ impl<Q: Queue> Queue for Splitter<Q> {
         if request.token & PART != 0 {
             return self.refuse(IoError::Invalid, request);
         }
-        if let Err(error) = self.info.check(&request) {
-            return self.refuse(error, request);
-        }
-        if request.blocks > self.limits.of(&request) || matches!(request.data, Data::Foreign(_)) {
-            return self.cut(request);
-        }
+        // Every driver refuses what it cannot do as it is.
         match self.inner.submit(request) {
-            // The parts of others fill the queue, where its user has put less into it than it holds.
-            Err(Rejected { error: None, request }) if !self.parts.is_empty() => self.cut(request),
             Ok(()) => {
                 self.stats.passed += 1;
                 Ok(())
             }
-            refused => refused,
+            Err(rejected) => self.submit_refused(rejected),
         }
     }
 

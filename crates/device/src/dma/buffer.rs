@@ -19,7 +19,12 @@ struct Range {
     base: NonNull<u8>,
     iova: u64,
     len: usize,
+    /// Of these, how many lie in the page where it begins; none if it begins at no multiple of 4.
+    in_page: usize,
 }
+
+/// The smallest page of a device.
+const PAGE: usize = 4096;
 
 // SAFETY: the buffer is an exclusive range of the arena's memory and is only accessed by atomics.
 unsafe impl Send for DmaBuffer {}
@@ -31,7 +36,8 @@ impl DmaBuffer {
     /// # Safety
     /// The `len` bytes at `base` lie in a region of `arena`, where they have the device address `iova`, and belong to nobody else.
     pub(super) unsafe fn new(arena: Arena, base: NonNull<u8>, iova: u64, len: usize) -> Self {
-        Self(Box::new(Range { arena, base, iova, len }))
+        let in_page = if iova.is_multiple_of(4) { len.min(PAGE - iova as usize % PAGE) } else { 0 };
+        Self(Box::new(Range { arena, base, iova, len, in_page }))
     }
 
     /// Its first device address.
@@ -44,6 +50,13 @@ impl DmaBuffer {
     #[inline]
     pub fn len(&self) -> usize {
         self.0.len
+    }
+
+    /// How many of them lie in the page of 4 KiB where it begins, if that is at a multiple of 4; none otherwise. Such bytes are one piece for
+    /// every device.
+    #[inline]
+    pub fn in_page(&self) -> usize {
+        self.0.in_page
     }
 
     /// Only after [`abandon`](Self::abandon): an arena gives out at least one byte.
@@ -102,7 +115,7 @@ impl DmaBuffer {
     /// Gives the range up for good: it never returns to the arena, because a device that nobody could stop may still write there.
     /// The buffer is empty afterwards.
     pub fn abandon(&mut self) {
-        self.0.len = 0;
+        (self.0.len, self.0.in_page) = (0, 0);
     }
 
     /// Gives the range up for whoever [claims](Arena::claim) it, here or in the process that adopts the arena: it stays taken, with its bytes,

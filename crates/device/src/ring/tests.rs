@@ -213,6 +213,20 @@ fn after_a_reset_nothing_of_the_earlier_life_counts() {
 }
 
 #[test]
+fn words_that_are_placed_leave_the_others_of_their_entry_and_go_around_without_end() {
+    let words = Plain::new(8);
+    let mut ring = SubmissionRing::<_, 2>::new(&words, 4).unwrap();
+    for lap in 1..3 {
+        for slot in 0..4 {
+            ring.place([(1, lap * 10 + slot)]);
+            assert_eq!(ring.publish(), Some((slot as u32 + 1) % 4));
+        }
+        let found: Vec<_> = words.0.iter().map(Cell::get).collect();
+        assert_eq!(found, [0, lap * 10, 0, lap * 10 + 1, 0, lap * 10 + 2, 0, lap * 10 + 3]);
+    }
+}
+
+#[test]
 fn entries_that_must_have_been_read_make_room_and_unpublished_ones_never_do() {
     let words = Plain::new(16);
     let mut ring = SubmissionRing::<_, 2>::new(&words, 8).unwrap();

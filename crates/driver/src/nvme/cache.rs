@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use ring3_class::block::{IoError, Operation};
+use ring3_class::block::{IoError, Operation, Request};
 
 use super::slots::Slot;
 
@@ -40,15 +40,26 @@ impl WriteCache {
     pub(super) fn settle(&self, slot: &Slot, lost_since: impl FnOnce() -> bool) -> Result<(), IoError> {
         match slot.request.operation {
             Operation::Flush => return self.end_flush(slot.flush),
-            Operation::Write | Operation::WriteZeroes if !slot.request.fua => {
-                self.wrote();
-                if lost_since() {
-                    self.lose();
-                }
-            }
-            Operation::Read | Operation::Write | Operation::WriteZeroes | Operation::Discard => {}
+            _ if Self::holds(&slot.request) => self.wrote(lost_since),
+            _ => {}
         }
         Ok(())
+    }
+
+    /// Whether it may hold what `request` has written.
+    pub(super) fn holds(request: &Request) -> bool {
+        matches!(request.operation, Operation::Write | Operation::WriteZeroes) && !request.fua
+    }
+
+    /// It may hold what the device has written; `lost_since` says whether it was lost since that was handed over.
+    pub(super) fn wrote(&self, lost_since: impl FnOnce() -> bool) {
+        let next = self.begun.load(SeqCst) + 1;
+        if self.covering.load(SeqCst) < next {
+            self.covering.fetch_max(next, SeqCst);
+        }
+        if lost_since() {
+            self.lose();
+        }
     }
 
     /// What the cache held is lost; true if that were writes that no flush had covered.
@@ -58,13 +69,6 @@ impl WriteCache {
             self.lost.store(true, SeqCst);
         }
         lost
-    }
-
-    fn wrote(&self) {
-        let next = self.begun.load(SeqCst) + 1;
-        if self.covering.load(SeqCst) < next {
-            self.covering.fetch_max(next, SeqCst);
-        }
     }
 
     fn end_flush(&self, number: u64) -> Result<(), IoError> {
@@ -84,16 +88,16 @@ mod tests {
     #[test]
     fn a_write_that_ends_during_a_flush_is_not_covered_by_it() {
         let cache = WriteCache::default();
-        cache.wrote();
+        cache.wrote(|| false);
         let flush = cache.begin_flush();
-        cache.wrote();
+        cache.wrote(|| false);
         assert_eq!((cache.end_flush(flush), cache.lose()), (Ok(()), true));
     }
 
     #[test]
     fn a_loss_is_told_once_and_to_all_flushes_under_way() {
         let cache = WriteCache::default();
-        cache.wrote();
+        cache.wrote(|| false);
         let flushes = [cache.begin_flush(), cache.begin_flush()];
         assert!(cache.lose());
         assert_eq!(flushes.map(|flush| cache.end_flush(flush)), [Err(IoError::Transport); 2]);
@@ -105,7 +109,7 @@ mod tests {
     fn nothing_is_lost_where_nothing_was_written_since_the_last_flush() {
         let cache = WriteCache::default();
         assert!(!cache.lose());
-        cache.wrote();
+        cache.wrote(|| false);
         let flush = cache.begin_flush();
         assert_eq!((cache.end_flush(flush), cache.lose()), (Ok(()), false));
     }

@@ -1,6 +1,6 @@
 //! From a request to a command: what is checked, and what the device is told.
 
-use ring3_class::block::{Info, IoError, Operation, Request};
+use ring3_class::block::{Data, Info, IoError, Operation, Request};
 use ring3_spec::nvme::opcode::nvm;
 use ring3_spec::nvme::{DsmRange, Submission, Transfer};
 
@@ -15,11 +15,18 @@ pub(super) struct Encoder {
     lists: Lists,
 }
 
+/// The smallest page of a controller.
+const PAGE: u32 = 4096;
+
 /// What of [`Info`] every request is checked against.
 #[derive(Clone, Copy)]
 struct Limits {
     blocks: u64,
+    /// A request of a page at most that begins before this block ends on the disk.
+    page_end: u64,
     block_shift: u32,
+    /// Bytes of a block - 1.
+    block_mask: u64,
     max_blocks: u32,
     max_write_zeroes: u32,
     max_discard: u32,
@@ -29,9 +36,12 @@ struct Limits {
 impl Limits {
     fn of(info: &Info) -> Self {
         let at_most_all = |limit: u32| u64::from(limit).min(info.blocks) as u32;
+        let page = u64::from(PAGE / info.block_size.max(1)).max(1);
         Self {
             blocks: info.blocks,
+            page_end: if info.max_transfer < PAGE { 0 } else { info.blocks.saturating_sub(page - 1) },
             block_shift: info.block_size.trailing_zeros(),
+            block_mask: u64::from(info.block_size.max(1)) - 1,
             max_blocks: at_most_all(info.max_transfer / info.block_size.max(1)),
             max_write_zeroes: at_most_all(info.max_write_zeroes_blocks),
             max_discard: at_most_all(info.discard.map_or(0, |discard| discard.max_blocks)),
@@ -91,11 +101,15 @@ impl Encoder {
             Operation::Write if !self.limits.read_only => self.write,
             _ => return None,
         };
-        if !self.limits.fits(request, self.limits.max_blocks) {
+        let Data::Buffer(buffer) = &request.data else { return None };
+        // Where its last byte is. One comparison for both ends: no blocks wrap around to the most of all.
+        let further = u64::from(request.blocks.wrapping_sub(1));
+        let last = (further << self.limits.block_shift) | self.limits.block_mask;
+        if last >= buffer.in_page() as u64 || request.lba >= self.limits.page_end {
             return None;
         }
-        let page = self.lists.describe_page(&request.data, self.limits.bytes(request))?;
-        Some(transfer.of(id, request.lba, request.blocks, request.fua).with_data(page, 0))
+        // One page is described by its address alone.
+        Some(transfer.of(id, request.lba, further, request.fua).with_data(buffer.iova(), 0))
     }
 
     fn transfer(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
@@ -107,7 +121,7 @@ impl Encoder {
         self.limits.check(request, self.limits.max_blocks)?;
         let places = self.lists.describe(slot.into(), &request.data, self.limits.bytes(request));
         let (prp1, prp2) = places.ok_or(IoError::Invalid)?;
-        Ok(transfer.of(0, request.lba, request.blocks, request.fua).with_data(prp1, prp2))
+        Ok(transfer.of(0, request.lba, u64::from(request.blocks) - 1, request.fua).with_data(prp1, prp2))
     }
 
     /// The command for what moves no data of the caller's.

@@ -47,15 +47,6 @@ impl Lists {
         Ok(Self { memory, each, page })
     }
 
-    /// PRP entry 1, which is enough for the first `len` bytes of `data` if they are a buffer's and lie within one page.
-    #[inline(always)]
-    pub(super) fn describe_page(&self, data: &Data, len: usize) -> Option<u64> {
-        let Data::Buffer(buffer) = data else { return None };
-        let start = buffer.iova();
-        let end = (start & (self.page - 1)) + len as u64;
-        (start & 3 == 0 && end <= self.page && len <= buffer.len()).then_some(start)
-    }
-
     /// PRP entries 1 and 2 for the first `len` bytes of `data`; `None` if they do not fit the rules. Writes the list of `slot` if they
     /// need one.
     pub(super) fn describe(&self, slot: usize, data: &Data, len: usize) -> Option<(u64, u64)> {

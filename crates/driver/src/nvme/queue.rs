@@ -12,17 +12,18 @@
 //! # Waiting
 //! See [`Waiter`]. Completions are acknowledged many at a time, and always before a sleep, so that the interrupt comes again.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ring3_class::Saved;
-use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, Request, reap_single};
+use ring3_class::block::{Completion, Data, Info, IoError, Operation, Queue, Rejected, Request, reap_single};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::Irq;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::wait::{Source, WaitStats, Waiter, sooner};
 use ring3_device::{Bar, Deadline, Error};
-use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Success};
+use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Submission, Success};
 
 use super::cache::WriteCache;
 use super::command::Encoder;
@@ -72,18 +73,42 @@ impl QueuePair {
         Ok(None)
     }
 
-    /// Takes the completions of requests that ended well into `done`, up to the first that is out of the ordinary; returns how many.
+    /// Takes the completions of reads that ended well into `done`, up to the first of anything else, or to a place that is not empty; returns how
+    /// many. It calls nothing.
     #[inline]
-    fn take_good(&mut self, done: &mut [Completion]) -> usize {
-        self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
-            let Some(slot) = self.slots.vacate_by_id(nvme::Completion::of_phase_word(word).id()) else { return false };
-            let end = match (slot.request.operation, &self.cache) {
-                (Operation::Read, _) | (_, None) => Ok(()),
-                (_, Some(cache)) => settle(slot, cache, &self.shared, self.generation),
-            };
-            place.become_end_of(slot.request.token, end, &mut slot.request.data);
+    fn take_reads(&mut self, done: &mut [Completion]) -> usize {
+        let mut slots = self.slots.by_id();
+        let count = self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
+            let slot = slots.get_mut(nvme::Completion::of_phase_word(word).id());
+            let Some(slot) = slot.filter(|slot| slot.request.operation == Operation::Read) else { return false };
+            if !matches!(place.data, Data::None) {
+                return false;
+            }
+            slot.vacate();
+            place.become_end_of(slot.request.token, Ok(()), &mut slot.request.data);
             true
-        })
+        });
+        self.slots.vacated(count);
+        count
+    }
+
+    /// Takes the completions of requests of any kind that ended well, up to a flush or the first that is out of the ordinary.
+    #[inline(never)]
+    fn take_good(&mut self, done: &mut [Completion]) -> usize {
+        let (mut slots, mut wrote) = (self.slots.by_id(), false);
+        let count = self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
+            let slot = slots.get_mut(nvme::Completion::of_phase_word(word).id());
+            let Some(slot) = slot.filter(|slot| slot.request.operation != Operation::Flush) else { return false };
+            wrote |= WriteCache::holds(&slot.request);
+            slot.vacate();
+            place.become_end_of(slot.request.token, Ok(()), &mut slot.request.data);
+            true
+        });
+        self.slots.vacated(count);
+        if wrote && let Some(cache) = &self.cache {
+            cache.wrote(|| self.shared.lost_cache_after(self.generation));
+        }
+        count
     }
 
     /// Takes any completion: what it ends, `None` if that is repeated, an error if it is for nothing in flight.
@@ -101,33 +126,42 @@ impl QueuePair {
         }))
     }
 
+    /// Goes on after `count` reads, which have been taken: acknowledges, and takes what else there is if there were none.
+    #[inline(never)]
+    fn reap_any(&mut self, done: &mut [Completion], mut count: usize) -> Result<usize, Error> {
+        if count == 0 && self.completion.ready() {
+            count = self.take_good(done);
+        }
+        self.acknowledge_many();
+        if count == 0 && self.completion.ready() { self.reap_unusual(done) } else { Ok(count) }
+    }
+
     /// Takes one end that is out of the ordinary. What was before it has been given out.
     #[cold]
     #[inline(never)]
     fn reap_unusual(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         self.check_attached()?;
         let trouble = !self.in_step() || !self.ended.is_empty();
-        reap_single(done, || if trouble { self.reap_after_trouble() } else { self.take() })
+        let taken = reap_single(done, || if trouble { self.reap_after_trouble() } else { self.take() });
+        self.acknowledge_many();
+        taken
     }
 
-    /// Submits a request of any kind, after making room in the ring.
+    /// Submits a request of any kind.
+    #[cold]
     #[inline(never)]
-    fn submit_any(&mut self, request: Request) -> Result<(), Rejected> {
-        // The device has read what it has completed, and all commands before; so at most what is in flight is unread, and the
-        // ring has room for one more than that. Where the device says that it reads (SQHD) need not be believed.
-        self.submission.retire_all_but(self.slots.in_flight().into());
+    fn submit_any(&mut self, request: &mut Request) -> Result<(), Rejected> {
         self.slots.pass_over();
         let Some(vacancy) = self.slots.vacancy() else {
             return rejected(request, (self.generation == DETACHED).then_some(IoError::Gone));
         };
-        let command = match self.encoder.encode(vacancy.number(), &request) {
+        let command = match self.encoder.encode(vacancy.number(), request) {
             Ok(command) => command.with_id(vacancy.id()),
             Err(error) => return rejected(request, Some(error)),
         };
-        if !self.submission.push(&command.0) {
-            return rejected(request, None);
-        }
+        let request = mem::replace(request, Request::flush(0));
         let (slot, is_flush) = (vacancy.number(), request.operation == Operation::Flush);
+        place(&mut self.submission, command);
         vacancy.fill(request, self.patience.epoch());
         if is_flush
             && let Some(cache) = &self.cache
@@ -147,6 +181,8 @@ impl QueuePair {
     /// Tells the device which completions were taken.
     #[inline(never)]
     fn acknowledge(&mut self) {
+        // `place` does not look at it, but whoever saves the ring does.
+        self.submission.retire_all_but(self.slots.in_flight().into());
         if self.in_step()
             && let Some(head) = self.completion.publish()
         {
@@ -179,15 +215,27 @@ impl QueuePair {
     }
 }
 
+/// Writes a command into the ring, which has room for whatever has a slot: the device has read what it has completed, and all commands
+/// before, so at most what is in flight is unread. Where it says that it reads (SQHD) need not be believed.
+#[inline(always)]
+pub(super) fn place(ring: &mut SubmissionRing<DmaBuffer, SUBMISSION_WORDS>, command: Submission) {
+    let Submission([first, dwords_2_3, metadata, prp1, prp2, dwords_10_11, dwords_12_13, dwords_14_15]) = command;
+    debug_assert_eq!(
+        [dwords_2_3, metadata, dwords_14_15],
+        [0; 3],
+        "no command here has any of these, so they stay zero in the ring"
+    );
+    ring.place([(3, prp1), (4, prp2), (5, dwords_10_11), (6, dwords_12_13), (0, first)]);
+}
+
 /// The end of what the device has done: for all but reads, the cache has a say.
-#[inline(never)]
 fn settle(slot: &Slot, cache: &WriteCache, shared: &Shared, generation: u32) -> Result<(), IoError> {
     cache.settle(slot, || shared.lost_cache_after(generation))
 }
 
 #[cold]
-fn rejected(request: Request, error: Option<IoError>) -> Result<(), Rejected> {
-    Err(Rejected { error, request })
+fn rejected(request: &mut Request, error: Option<IoError>) -> Result<(), Rejected> {
+    Err(Rejected { error, request: mem::replace(request, Request::flush(0)) })
 }
 
 impl Queue for QueuePair {
@@ -203,16 +251,19 @@ impl Queue for QueuePair {
         self.slots.in_flight()
     }
 
-    fn submit(&mut self, request: Request) -> Result<(), Rejected> {
+    fn submit(&mut self, mut request: Request) -> Result<(), Rejected> {
         // The way of almost every request calls nothing; whatever is out of the ordinary starts again in `submit_any`.
         if let Some(vacancy) = self.slots.vacancy()
             && let Some(command) = self.encoder.page_transfer(vacancy.id(), &request)
-            && self.submission.push(&command.0)
         {
+            place(&mut self.submission, command);
             vacancy.fill(request, self.patience.epoch());
             return Ok(());
         }
-        self.submit_any(request)
+        let submitted = self.submit_any(&mut request);
+        // It has been taken out.
+        mem::forget(request);
+        submitted
     }
 
     fn ring(&mut self) {
@@ -221,17 +272,16 @@ impl Queue for QueuePair {
             return;
         }
         self.ring_submission();
-        self.acknowledge_many();
-        self.slots.begin_lap();
     }
 
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         if self.in_step() && self.ended.is_empty() {
-            let count = self.take_good(done);
-            self.acknowledge_many();
-            if count > 0 || !self.completion.ready() {
+            let count = self.take_reads(done);
+            // The way of almost every batch calls nothing.
+            if count > 0 && self.completion.unpublished() < self.acknowledge_at {
                 return Ok(count);
             }
+            return self.reap_any(done, count);
         }
         self.reap_unusual(done)
     }

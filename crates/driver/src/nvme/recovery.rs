@@ -11,7 +11,7 @@ use ring3_device::{Error, Registers};
 use ring3_spec::nvme::{Status, Submission};
 
 use super::init;
-use super::queue::QueuePair;
+use super::queue::{QueuePair, place};
 use super::status;
 use crate::lifetime::{OVER, lock};
 
@@ -95,11 +95,9 @@ impl QueuePair {
             Some(held) if held.attempts < ATTEMPTS => self.encoder.encode(slot, &held.request),
             _ => return false,
         };
-        self.submission.retire_all_but(self.slots.in_flight().into());
-        match (command, self.slots.rename(slot, self.patience.epoch())) {
-            (Ok(command), Some(id)) => self.submission.push(&command.with_id(id).0),
-            _ => false,
-        }
+        let (Ok(command), Some(id)) = (command, self.slots.rename(slot, self.patience.epoch())) else { return false };
+        place(&mut self.submission, command.with_id(id));
+        true
     }
 
     /// Publishes what was submitted. The queue is [in step](Self::in_step).
@@ -189,8 +187,6 @@ impl QueuePair {
 
     /// Ends everything in flight: there is no controller any more.
     fn end_all(&mut self) -> Result<(), Error> {
-        // Nobody takes entries out any more, so the ring would fill up.
-        self.submission.reset();
         let error = self.shared.lifetime.io_error();
         self.ended.clear();
         self.ended.extend(self.slots.occupied().map(|slot| (slot, error)));

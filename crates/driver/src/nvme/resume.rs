@@ -257,6 +257,7 @@ impl QueuePair {
     }
 
     fn state(&mut self) -> Result<SavedPair, Error> {
+        self.submission.retire_all_but(self.slots.in_flight().into());
         let slot = |number: u16| {
             let slot = self.slots.get(number)?;
             let age = self.patience.age(slot.epoch);

@@ -8,19 +8,23 @@ use std::mem;
 
 use ring3_class::block::{Completion, IoError, Request};
 
-/// The most slots that a queue can have: leaves at least 6 bits for the lap.
+/// The most requests that a queue can have: leaves at least 5 bits for the lap.
 pub(super) const MAX_SLOTS: u16 = 1023;
 
-/// No command has this id: no slot has the number of the mask. [NVMe 5.1.12.1.2] gives it a meaning of its own.
-const VACANT: u16 = u16::MAX;
+/// All ids: half of the numbers that there are, without 0xffff, to which [NVMe 5.1.12.1.2] gives a meaning of its own.
+const IDS: u16 = 0x7fff;
+/// In the place of an id: there is no request here.
+const VACANT: u32 = u32::MAX;
+/// In the place of an id: there never is one.
+const NO_SLOT: u32 = u32::MAX - 1;
 /// What a request's id grows by when it is repeated: a third of all ids, in whole laps, so that neither of its two repetitions has an id that
 /// its slot has had, or will have, for a long time.
-const REPEATED: u16 = 21 << 10;
+const REPEATED: u16 = 11 << 10;
 
 /// One request in flight.
 pub(super) struct Slot {
-    /// The command id under which the device knows it; `VACANT` if there is no request here.
-    id: u16,
+    /// The command id under which the device knows it; none has [`VACANT`] or [`NO_SLOT`].
+    id: u32,
     /// When it was handed to the device; see [`Patience`](crate::patience::Patience).
     pub(super) epoch: u32,
     /// How often it was handed to the device.
@@ -35,26 +39,29 @@ pub(super) struct Slot {
 
 /// All slots of a queue.
 pub(super) struct Slots {
+    /// A power of two of them, so that each id has one; those behind the last are never vacant.
     slots: Box<[Slot]>,
+    count: u16,
     /// The id whose turn it is.
     next: u16,
     in_flight: u16,
     /// Selects the slot's number in an id.
-    mask: u16,
+    mask: u32,
 }
 
 impl Slots {
     /// `count` (1 to [`MAX_SLOTS`]) vacant slots.
     pub(super) fn new(count: u16) -> Self {
         let count = count.clamp(1, MAX_SLOTS);
-        let slot = |_| Slot { id: VACANT, epoch: 0, attempts: 0, aborted: false, flush: 0, request: Request::flush(0) };
-        let mask = (count + 1).next_power_of_two() - 1;
-        Self { slots: (0..count).map(slot).collect(), next: 0, in_flight: 0, mask }
+        let id = |number| if number < count { VACANT } else { NO_SLOT };
+        let slot = |number| Slot { id: id(number), epoch: 0, attempts: 0, aborted: false, flush: 0, request: Request::flush(0) };
+        let all = count.next_power_of_two();
+        Self { slots: (0..all).map(slot).collect(), count, next: 0, in_flight: 0, mask: u32::from(all) - 1 }
     }
 
     /// None: what a queue has that was detached.
     pub(super) fn none() -> Self {
-        Self { slots: Box::default(), next: 0, in_flight: 0, mask: 0 }
+        Self { slots: Box::default(), count: 0, next: 0, in_flight: 0, mask: 0 }
     }
 
     /// The id whose turn it is.
@@ -64,21 +71,21 @@ impl Slots {
 
     /// Gives the turn to `next`, which had it when the slots were saved.
     pub(super) fn resume_at(&mut self, next: u16) {
-        self.next = next;
+        self.next = next & IDS;
     }
 
     /// Puts what was in flight as `id` back; false if that is no id, or its slot is not vacant.
     pub(super) fn restore(&mut self, id: u16, held: Slot) -> bool {
-        let number = usize::from(id & self.mask);
-        let vacant = self.slots.get_mut(number).filter(|slot| slot.is_vacant());
-        let restored = vacant.map(|slot| *slot = Slot { id, ..held }).is_some();
+        let number = u32::from(id) & self.mask;
+        let vacant = self.slots.get_mut(number as usize).filter(|slot| slot.is_vacant() && id <= IDS);
+        let restored = vacant.map(|slot| *slot = Slot { id: id.into(), ..held }).is_some();
         self.in_flight += u16::from(restored);
         restored
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> u16 {
-        self.slots.len() as u16
+        self.count
     }
 
     /// How many hold a request.
@@ -91,48 +98,45 @@ impl Slots {
     #[inline]
     pub(super) fn vacancy(&mut self) -> Option<Vacancy<'_>> {
         let id = self.next;
-        let slot = self.slots.get_mut(usize::from(id & self.mask)).filter(|slot| slot.is_vacant())?;
-        Some(Vacancy { id, number: id & self.mask, slot, next: &mut self.next, in_flight: &mut self.in_flight })
-    }
-
-    /// Begins the next lap behind the last slot. Done once for each batch, so that few requests find no slot where their turn is.
-    #[inline]
-    pub(super) fn begin_lap(&mut self) {
-        if self.next & self.mask >= self.count() {
-            self.next = (self.next | self.mask).wrapping_add(1);
-        }
+        let number = u32::from(id) & self.mask;
+        let slot = self.slots.get_mut(number as usize).filter(|slot| slot.is_vacant())?;
+        Some(Vacancy { id, number: number as u16, slot, next: &mut self.next, in_flight: &mut self.in_flight })
     }
 
     /// Gives the turn to a vacant slot, if there is one.
     #[cold]
     pub(super) fn pass_over(&mut self) {
         while self.in_flight < self.count() && self.vacancy().is_none() {
-            self.next += u16::from(self.next & self.mask < self.count());
-            self.begin_lap();
+            self.next = (self.next + 1) & IDS;
         }
     }
 
     /// The number of the slot that is in flight as `id`; `None` if nothing is.
     #[inline]
     pub(super) fn find(&self, id: u16) -> Option<u16> {
-        let number = id & self.mask;
-        let slot = self.slots.get(usize::from(number))?;
-        (slot.id == id).then_some(number)
+        let number = u32::from(id) & self.mask;
+        let slot = self.slots.get(number as usize)?;
+        (slot.id == u32::from(id)).then_some(number as u16)
     }
 
-    /// Vacates the slot that is in flight as `id`, and lends it so that its request can be completed.
+    /// The slots that are in flight, by id. Who [vacates](Slot::vacate) such says [how many](Self::vacated).
     #[inline]
-    pub(super) fn vacate_by_id(&mut self, id: u16) -> Option<&mut Slot> {
-        let slot = self.slots.get_mut(usize::from(id & self.mask)).filter(|slot| slot.id == id)?;
-        slot.id = VACANT;
+    pub(super) fn by_id(&mut self) -> ById<'_> {
+        ById { slots: &mut self.slots, mask: self.mask }
+    }
+
+    /// So many slots were vacated.
+    #[inline]
+    pub(super) fn vacated(&mut self, count: usize) {
+        self.in_flight -= count as u16;
+    }
+
+    /// Vacates slot `number`, if it holds a request, and lends it so that its request can be completed.
+    pub(super) fn vacate(&mut self, number: u16) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(usize::from(number)).filter(|slot| slot.is_held())?;
+        slot.vacate();
         self.in_flight -= 1;
         Some(slot)
-    }
-
-    /// Vacates slot `number`, if it holds a request, and lends it.
-    pub(super) fn vacate(&mut self, number: u16) -> Option<&mut Slot> {
-        let id = self.get(number)?.id();
-        self.vacate_by_id(id)
     }
 
     /// Gives the request in slot `number` a new command id, because it is handed to the device once more.
@@ -141,23 +145,39 @@ impl Slots {
         slot.epoch = epoch;
         slot.attempts = slot.attempts.saturating_add(1);
         slot.aborted = false;
-        slot.id = slot.id.wrapping_add(REPEATED);
-        Some(slot.id)
+        let id = slot.id().wrapping_add(REPEATED) & IDS;
+        slot.id = id.into();
+        Some(id)
     }
 
     /// Slot `number`, if it holds a request.
     pub(super) fn get(&self, number: u16) -> Option<&Slot> {
-        self.slots.get(usize::from(number)).filter(|slot| !slot.is_vacant())
+        self.slots.get(usize::from(number)).filter(|slot| slot.is_held())
     }
 
     /// Slot `number`, if it holds a request.
     pub(super) fn get_mut(&mut self, number: u16) -> Option<&mut Slot> {
-        self.slots.get_mut(usize::from(number)).filter(|slot| !slot.is_vacant())
+        self.slots.get_mut(usize::from(number)).filter(|slot| slot.is_held())
     }
 
     /// The numbers of all slots that hold a request.
     pub(super) fn occupied(&self) -> impl Iterator<Item = u16> {
         (0..self.count()).filter(|&number| self.get(number).is_some())
+    }
+}
+
+/// The slots of a queue, for who looks many up.
+pub(super) struct ById<'a> {
+    slots: &'a mut [Slot],
+    mask: u32,
+}
+
+impl ById<'_> {
+    /// The one that is in flight as `id`.
+    #[inline]
+    pub(super) fn get_mut(&mut self, id: u16) -> Option<&mut Slot> {
+        let number = u32::from(id) & self.mask;
+        self.slots.get_mut(number as usize).filter(|slot| slot.id == u32::from(id))
     }
 }
 
@@ -187,10 +207,10 @@ impl Vacancy<'_> {
     #[inline]
     pub(super) fn fill(self, request: Request, epoch: u32) {
         let slot = self.slot;
-        *self.next = self.id.wrapping_add(1);
+        *self.next = (self.id + 1) & IDS;
         *self.in_flight += 1;
         (slot.epoch, slot.attempts, slot.aborted) = (epoch, 1, false);
-        slot.id = self.id;
+        slot.id = self.id.into();
         // What was here has been taken out by `complete`: there is nothing to drop.
         mem::forget(mem::replace(&mut slot.request, request));
     }
@@ -202,9 +222,15 @@ impl Slot {
         Self { id: VACANT, epoch, attempts, aborted, flush, request }
     }
 
+    /// No completion finds it from now on; its request is there to be completed.
+    #[inline]
+    pub(super) fn vacate(&mut self) {
+        self.id = VACANT;
+    }
+
     /// The command id under which the device knows it.
     pub(super) fn id(&self) -> u16 {
-        self.id
+        self.id as u16
     }
 
     /// The end of the request that was here; its data goes with it.
@@ -215,6 +241,10 @@ impl Slot {
 
     fn is_vacant(&self) -> bool {
         self.id == VACANT
+    }
+
+    fn is_held(&self) -> bool {
+        self.id <= IDS.into()
     }
 }
 
@@ -231,12 +261,17 @@ mod tests {
         id
     }
 
+    fn vacate_by_id(slots: &mut Slots, id: u16) -> Option<&mut Slot> {
+        let number = slots.find(id)?;
+        slots.vacate(number)
+    }
+
     #[test]
     fn a_completion_that_comes_twice_finds_nothing() {
         let mut slots = Slots::new(4);
         let id = filled(&mut slots, 7);
-        assert_eq!(slots.vacate_by_id(id).unwrap().complete(Ok(())).token, 7);
-        assert!(slots.vacate_by_id(id).is_none());
+        assert_eq!(vacate_by_id(&mut slots, id).unwrap().complete(Ok(())).token, 7);
+        assert!(vacate_by_id(&mut slots, id).is_none());
         assert_eq!(slots.find(id), None);
     }
 
@@ -278,12 +313,12 @@ mod tests {
     fn an_id_comes_again_only_after_all_others() {
         for count in [1, 32, MAX_SLOTS] {
             let mut slots = Slots::new(count);
-            let laps = 0x1_0000 / (u32::from(count) + 1).next_power_of_two();
+            let laps = (u32::from(IDS) + 1) / u32::from(count).next_power_of_two();
             let mut seen = std::collections::HashSet::new();
             for _ in 0..laps * u32::from(count) {
                 let id = filled(&mut slots, 0);
                 assert!(seen.insert(id));
-                slots.vacate_by_id(id);
+                vacate_by_id(&mut slots, id);
             }
         }
     }
@@ -294,9 +329,9 @@ mod tests {
         let slow = filled(&mut slots, 0);
         for token in 1..100 {
             let id = filled(&mut slots, token);
-            assert_eq!(slots.vacate_by_id(id).map(|slot| slot.request.token), Some(token));
+            assert_eq!(vacate_by_id(&mut slots, id).map(|slot| slot.request.token), Some(token));
         }
-        assert!(slots.vacate_by_id(slow).is_some());
+        assert!(vacate_by_id(&mut slots, slow).is_some());
     }
 
     #[test]
@@ -307,7 +342,7 @@ mod tests {
             let ids = [first, slots.rename(0, 0).unwrap(), slots.rename(0, 0).unwrap()];
             for (at, id) in ids.into_iter().enumerate() {
                 // The next use of a slot is a lap further.
-                let far = |other: u16| id.wrapping_sub(other).min(other.wrapping_sub(id)) >= 16 << 10;
+                let far = |other: u16| (id.wrapping_sub(other) & IDS).min(other.wrapping_sub(id) & IDS) >= 10 << 10;
                 assert!(ids[..at].iter().all(|&other| far(other)), "{ids:?}");
             }
         }
@@ -321,7 +356,7 @@ mod tests {
             for (token, step) in steps.into_iter().enumerate() {
                 if step % 3 == 0 && !held.is_empty() {
                     let (id, token) = held.swap_remove(usize::from(step) % held.len());
-                    prop_assert_eq!(slots.vacate_by_id(id).unwrap().complete(Ok(())).token, token);
+                    prop_assert_eq!(vacate_by_id(&mut slots, id).unwrap().complete(Ok(())).token, token);
                 } else if held.len() < count.into() {
                     let id = filled(&mut slots, token as u64);
                     prop_assert!(id != u16::MAX && held.iter().all(|&(other, _)| other != id));

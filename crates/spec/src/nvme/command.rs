@@ -249,11 +249,11 @@ impl Transfer {
         Self(Submission::new(opcode, namespace).0[0])
     }
 
-    /// Command `id` for `blocks` (1 to 65536) from `lba` on, through to the medium if `fua`. [NVMe-NVM 3.3.4, 3.3.6]
+    /// Command `id` for a block at `lba` and `further` (0 to 65535) behind it, through to the medium if `fua`. [NVMe-NVM 3.3.4, 3.3.6]
     #[inline]
-    pub const fn of(self, id: u16, lba: u64, blocks: u32, fua: bool) -> Submission {
-        let dword12 = blocks.wrapping_sub(1) & 0xffff | if fua { FUA } else { 0 };
-        Submission([self.0 | (id as u64) << 16, 0, 0, 0, 0, lba, dword12 as u64, 0])
+    pub const fn of(self, id: u16, lba: u64, further: u64, fua: bool) -> Submission {
+        let dword12 = further | (fua as u64) << FUA.trailing_zeros();
+        Submission([self.0 | (id as u64) << 16, 0, 0, 0, 0, lba, dword12, 0])
     }
 }
 
@@ -262,7 +262,7 @@ impl Submission {
     /// Read or write (`opcode`) of `blocks` (1 to 65536) from `lba` on, through to the medium if `fua`. [NVMe-NVM 3.3.4, 3.3.6]
     #[inline]
     pub const fn transfer(opcode: u8, namespace: u32, lba: u64, blocks: u32, fua: bool) -> Self {
-        Transfer::new(opcode, namespace).of(0, lba, blocks, fua)
+        Transfer::new(opcode, namespace).of(0, lba, blocks.wrapping_sub(1) as u16 as u64, fua)
     }
 
     /// Flush. [NVMe 7.2]
