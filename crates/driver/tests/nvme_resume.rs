@@ -307,7 +307,7 @@ fn a_state_that_is_not_the_queues_is_refused_and_changes_nothing() {
         |state: &mut serde_json::Value| state["slots"] = 1024.into(),
         |state: &mut serde_json::Value| state["submission"]["state"]["tail"] = 100.into(),
         |state: &mut serde_json::Value| state["lists"] = state["submission"]["memory"].clone(),
-        |state: &mut serde_json::Value| state["held"][0]["id"] = 31.into(),
+        |state: &mut serde_json::Value| state["held"][0]["id"] = 0x8000.into(),
         |state: &mut serde_json::Value| state["held"][0]["request"]["blocks"] = 2.into(),
         |state: &mut serde_json::Value| state["held"][0]["request"]["data"][0]["len"] = 1024.into(),
         |state: &mut serde_json::Value| {
