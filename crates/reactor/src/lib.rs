@@ -28,3 +28,7 @@ pub use timers::Timer;
 
 /// The system calls of a reactor that runs, a TOML document.
 pub const MANIFEST: &str = include_str!("manifest.toml");
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/adr/0010-one-loop.md")]
+struct OneLoop;

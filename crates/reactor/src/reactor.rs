@@ -1,7 +1,9 @@
 //! The io_uring: what is asked of the kernel, what it answers, and one system call for both.
 
+mod watch;
+
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,8 @@ use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, opc
 use ring3_device::wait::Budget;
 
 use crate::timers::{Timer, Timers};
+pub use watch::Token;
+use watch::Watch;
 
 /// Names of entries from here on are the reactor's, those below its user's. What one is of, then a generation, then an index.
 const OWN: u64 = 1 << 63;
@@ -18,14 +22,9 @@ const WATCH: u64 = OWN;
 const CLOCK: u64 = OWN | 1 << 56;
 const CANCEL: u64 = OWN | 2 << 56;
 const KIND: u64 = 0xff << 56;
-const INDEX_BITS: u32 = 24;
 
 /// Entries of its own that may be pushed in one turn; more only cost a further call.
 const EXTRA: u32 = 8;
-
-/// A descriptor that is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token(u32);
 
 /// What has happened.
 #[derive(Debug)]
@@ -54,15 +53,6 @@ pub struct Turn {
     pub slept: bool,
     /// Whether polling has found that a source has something; `None` if it was not tried, or something else came first.
     pub polled: Option<bool>,
-}
-
-struct Watch {
-    /// Of which user of this place names are.
-    generation: u32,
-    /// `None`: the place is free.
-    fd: Option<OwnedFd>,
-    /// The kernel watches it.
-    open: bool,
 }
 
 /// Owns the ring, which the reactor's other fields borrow.
@@ -179,66 +169,6 @@ impl Reactor {
         unsafe { self.submissions.push(entry) }.map_err(|_| io::Error::other("io_uring stays full"))
     }
 
-    /// Watches `fd`, of which the reactor keeps a duplicate: an [`Event::Ready`] when it is readable, and each time it is raised again.
-    pub fn add(&mut self, fd: BorrowedFd<'_>) -> io::Result<Token> {
-        let token = self.keep(fd)?;
-        self.watch(token)?;
-        Ok(token)
-    }
-
-    /// Keeps `fd`, and does not watch it yet.
-    pub(crate) fn keep(&mut self, fd: BorrowedFd<'_>) -> io::Result<Token> {
-        let fd = Some(fd.try_clone_to_owned()?);
-        let free = self.watches.iter().position(|watch| watch.fd.is_none());
-        let place = free.unwrap_or(self.watches.len());
-        if place >> INDEX_BITS != 0 {
-            return Err(io::Error::other("too many descriptors"));
-        }
-        match self.watches.get_mut(place) {
-            Some(watch) => watch.fd = fd,
-            None => self.watches.push(Watch { generation: 0, fd, open: false }),
-        }
-        Ok(Token(place as u32))
-    }
-
-    /// Gives a descriptor back: nothing is heard of it any more, what has happened already included.
-    pub fn remove(&mut self, token: Token) -> io::Result<()> {
-        self.unwatch(token)?;
-        if let Some(watch) = self.watches.get_mut(token.0 as usize) {
-            watch.fd = None;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn watch(&mut self, token: Token) -> io::Result<()> {
-        let Some(watch) = self.watches.get_mut(token.0 as usize) else { return Ok(()) };
-        let Some(fd) = watch.fd.as_ref().filter(|_| !watch.open) else { return Ok(()) };
-        watch.open = true;
-        let name = WATCH | u64::from(watch.generation) << INDEX_BITS | u64::from(token.0);
-        let fd = io_uring::types::Fd(fd.as_raw_fd());
-        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build().user_data(name);
-        // SAFETY: no memory is involved.
-        unsafe { self.push(&entry) }
-    }
-
-    #[inline]
-    pub(crate) fn is_watched(&self, token: Token) -> bool {
-        self.watches.get(token.0 as usize).is_some_and(|watch| watch.open)
-    }
-
-    /// No event of it comes any more, until it is watched again.
-    pub(crate) fn unwatch(&mut self, token: Token) -> io::Result<()> {
-        let Some(watch) = self.watches.get_mut(token.0 as usize) else { return Ok(()) };
-        let name = WATCH | u64::from(watch.generation) << INDEX_BITS | u64::from(token.0);
-        watch.generation = watch.generation.wrapping_add(1);
-        if !std::mem::take(&mut watch.open) {
-            return Ok(());
-        }
-        let entry = opcode::PollRemove::new(name).build().flags(Flags::SKIP_SUCCESS).user_data(CANCEL);
-        // SAFETY: no memory is involved.
-        unsafe { self.push(&entry) }
-    }
-
     /// An [`Event::Timer`] at `due`, never before.
     pub fn set_timer(&mut self, due: Instant) -> Timer {
         self.early |= self.clock.is_none_or(|clock| due < clock);
@@ -311,21 +241,7 @@ impl Reactor {
             }
             return None;
         }
-        let index = name & ((1 << INDEX_BITS) - 1);
-        let watch = self
-            .watches
-            .get_mut(index as usize)
-            .filter(|watch| name & KIND == WATCH && watch.open && (name >> INDEX_BITS) as u32 == watch.generation)?;
-        let token = Token(index as u32);
-        watch.open = more;
-        if result < 0 {
-            return Some(Event::Lost(token, io::Error::from_raw_os_error(-result)));
-        }
-        // The kernel ends a watch when it has no room for its events. What comes until it is watched again is seen then.
-        match self.watch(token) {
-            Ok(()) => Some(Event::Ready(token)),
-            Err(error) => Some(Event::Lost(token, error)),
-        }
+        self.watch_event(name, result, more)
     }
 
     /// Lets the kernel's timer run out when the earliest of all is due.
