@@ -198,6 +198,18 @@ fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
 }
 
 #[test]
+fn nobody_opens_the_port_of_a_queue_that_was_left_before_it_is_resumed() {
+    let first = first("", Options::default());
+    let (disk, mut queue) = (first.controller.drives()[0].clone(), first.queue());
+    let saved = queue.detach().unwrap();
+    drop(queue);
+    let error = disk.open_queue(4).err().expect("it is refused");
+    assert!(matches!(&error, Error::Busy(_)) && error.to_string().contains("was detached: resume it"), "{error}");
+    drop(disk.resume_queue(&saved).unwrap());
+    assert!(disk.open_queue(4).is_ok());
+}
+
+#[test]
 fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
     let mut first = first("", Options::default());
     let disk = first.controller.drives()[0].clone();

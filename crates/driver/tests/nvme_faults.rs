@@ -452,6 +452,7 @@ fn every_test_that_the_table_of_faults_names_exists() {
         include_str!("nvme_faults.rs"),
         include_str!("nvme_resets.rs"),
         include_str!("nvme_namespaces.rs"),
+        include_str!("nvme_resume.rs"),
         include_str!("ide_faults.rs"),
         include_str!("ide_unstoppable.rs"),
         include_str!("ahci_faults.rs"),

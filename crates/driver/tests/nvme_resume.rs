@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use nvme::{PATIENCE, bytes, execute, finish, short, succeed};
 use ring3_class::Saved;
-use ring3_class::block::{Completion, Data, IoError, Queue, Request, conformance, detach};
+use ring3_class::block::{self, Completion, Data, ForeignAccess, IoError, Queue, Request, conformance, detach};
+use ring3_device::dma::Foreign;
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
 use ring3_driver::Interrupts;
@@ -224,6 +225,31 @@ fn a_queue_whose_controller_was_reset_is_left_once_it_has_repeated_what_was_in_f
     handle.set_timing(Timing::Inline);
     handle.release();
     assert_eq!(finish(&mut *left.resume().1[0]).of(1), Ok(()));
+}
+
+#[test]
+fn what_was_copied_ends_before_a_queue_is_left_and_what_follows_is_resumed() {
+    let first = first("", Options::default());
+    let (handle, disk) = (first.handle.clone(), first.controller.disk(1).unwrap());
+    let mut queue = block::open(&*disk, 8, ForeignAccess::default()).unwrap();
+    handle.set_timing(Timing::Held);
+    queue.submit(Request::write(1, 0, 8, Foreign::from(vec![7; 4096]))).unwrap();
+    queue.submit(Request::read(2, 8, 1, first.buffer(0))).unwrap();
+    queue.ring();
+    let error = queue.detach().unwrap_err();
+    assert!(matches!(&error, Error::Busy(_)) && error.to_string().contains("cut or copied"), "{error}");
+    // It gives up at the deadline, and the queue goes on.
+    assert!(detach(&mut queue, &mut Vec::new(), Deadline::after(Duration::from_millis(20))).is_err());
+    let mut ended = Vec::new();
+    handle.release_one();
+    let saved = through_json(&detach(&mut queue, &mut ended, Deadline::after(PATIENCE)).unwrap());
+    drop(queue);
+    assert_eq!(ended.iter().map(|end| (end.token, end.result)).collect::<Vec<_>>(), [(1, Ok(()))]);
+    let mut queue = block::resume(&*disk, &saved, ForeignAccess::default()).unwrap();
+    handle.set_timing(Timing::Inline);
+    handle.release();
+    assert_eq!(finish(&mut queue).of(2), Ok(()));
+    assert_eq!(bytes(succeed(&mut queue, Request::read(3, 0, 8, disk.dma().arena().alloc_pages(4096).unwrap()))), [7; 4096]);
 }
 
 #[test]

@@ -16,12 +16,10 @@ use ring3_class::Saved;
 use ring3_class::block::Info;
 use ring3_device::dma::Claims;
 use ring3_device::{Device, Error, Registers};
-use ring3_spec::nvme::event::AsyncEvent;
-use ring3_spec::nvme::identify;
 use ring3_spec::nvme::registers::{ACQ, ASQ, doorbells_end};
 
 use super::DRIVER;
-use super::admin::{Admin, ENTRIES, EVENT_IDS, MAX_EVENT_REQUESTS};
+use super::admin::Admin;
 use super::controller::{Controller, Shared};
 use super::init;
 use super::interrupts::Vectors;
@@ -141,58 +139,6 @@ impl SavedController {
 /// Whether a disk of this driver can be as `info` says.
 fn is_possible(info: &Info) -> bool {
     [512, 4096].contains(&info.block_size) && (info.block_size..=MAX_TRANSFER).contains(&info.max_transfer) && info.blocks > 0
-}
-
-impl SavedAdmin {
-    fn of(admin: &Admin) -> Self {
-        Self {
-            submission: SavedRing::new(admin.submission.words(), admin.submission.state()),
-            completion: SavedRing::new(admin.completion.words(), admin.completion.state()),
-            page: admin.page.span(),
-            next_id: admin.next_id,
-            armed: admin.armed,
-            event_requests: admin.event_requests,
-            events: admin.events.iter().map(|event| event.0).collect(),
-            strays: admin.strays,
-        }
-    }
-}
-
-impl Admin {
-    /// Leaves its memory to the next process.
-    fn leave(&mut self) {
-        self.submission.words_mut().leave();
-        self.completion.words_mut().leave();
-        self.page.leave();
-        self.detached = true;
-    }
-
-    /// The queue of the controller that was saved as `state`; it takes nothing before it is told that it is not detached any more.
-    fn resume(registers: Registers, claims: &mut Claims, state: &SavedController, stride: u32) -> Result<Self, Error> {
-        let SavedAdmin { submission, completion, page, next_id, armed, event_requests, events, strays } = &state.admin;
-        let page = claims.claim(*page)?;
-        let admin = Self {
-            registers,
-            submission: submission.claim(claims)?,
-            completion: completion.claim(claims)?,
-            stride,
-            timeout: state.options.timeout,
-            page,
-            next_id: *next_id,
-            armed: *armed,
-            event_requests: *event_requests,
-            events: events.iter().map(|&event| AsyncEvent(event)).collect(),
-            strays: *strays,
-            detached: true,
-        };
-        let sizes = (admin.submission.size(), admin.completion.size(), admin.page.len());
-        if sizes != (ENTRIES, ENTRIES, identify::SIZE) || *event_requests > MAX_EVENT_REQUESTS || *next_id >= EVENT_IDS {
-            return Err(Error::Invalid(
-                "the saved state of the admin queue is none of this driver's; open the device anew".into(),
-            ));
-        }
-        Ok(admin)
-    }
 }
 
 impl Life {

@@ -7,12 +7,15 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ring3_class::block::{Info, IoError, SavedRequest};
-use ring3_device::Error;
 use ring3_device::dma::{Claims, DmaBuffer, Span};
 use ring3_device::ring::{CompletionRing, CompletionState, SubmissionRing, SubmissionState};
+use ring3_device::{Error, Registers};
+use ring3_spec::nvme::event::AsyncEvent;
+use ring3_spec::nvme::identify;
 use ring3_spec::nvme::{COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS};
 use serde::{Deserialize, Serialize};
 
+use super::admin::{Admin, ENTRIES, EVENT_IDS, MAX_EVENT_REQUESTS};
 use super::cache::WriteCache;
 use super::identity::Traits;
 use super::options::Options;
@@ -58,7 +61,7 @@ pub(super) struct SavedCache {
     failed: u64,
 }
 
-/// See [`Admin`](super::admin::Admin).
+/// See [`Admin`].
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedAdmin {
     pub(super) submission: SavedRing<SubmissionState>,
@@ -152,6 +155,58 @@ impl SavedCache {
             lost: AtomicBool::new(self.lost),
             failed: AtomicU64::new(self.failed),
         }
+    }
+}
+
+impl SavedAdmin {
+    pub(super) fn of(admin: &Admin) -> Self {
+        Self {
+            submission: SavedRing::new(admin.submission.words(), admin.submission.state()),
+            completion: SavedRing::new(admin.completion.words(), admin.completion.state()),
+            page: admin.page.span(),
+            next_id: admin.next_id,
+            armed: admin.armed,
+            event_requests: admin.event_requests,
+            events: admin.events.iter().map(|event| event.0).collect(),
+            strays: admin.strays,
+        }
+    }
+}
+
+impl Admin {
+    /// Leaves its memory to the next process.
+    pub(super) fn leave(&mut self) {
+        self.submission.words_mut().leave();
+        self.completion.words_mut().leave();
+        self.page.leave();
+        self.detached = true;
+    }
+
+    /// The queue of the controller that was saved as `state`; it takes nothing before it is told that it is not detached any more.
+    pub(super) fn resume(registers: Registers, claims: &mut Claims, state: &SavedController, stride: u32) -> Result<Self, Error> {
+        let SavedAdmin { submission, completion, page, next_id, armed, event_requests, events, strays } = &state.admin;
+        let page = claims.claim(*page)?;
+        let admin = Self {
+            registers,
+            submission: submission.claim(claims)?,
+            completion: completion.claim(claims)?,
+            stride,
+            timeout: state.options.timeout,
+            page,
+            next_id: *next_id,
+            armed: *armed,
+            event_requests: *event_requests,
+            events: events.iter().map(|&event| AsyncEvent(event)).collect(),
+            strays: *strays,
+            detached: true,
+        };
+        let sizes = (admin.submission.size(), admin.completion.size(), admin.page.len());
+        if sizes != (ENTRIES, ENTRIES, identify::SIZE) || *event_requests > MAX_EVENT_REQUESTS || *next_id >= EVENT_IDS {
+            return Err(Error::Invalid(
+                "the saved state of the admin queue is none of this driver's; open the device anew".into(),
+            ));
+        }
+        Ok(admin)
     }
 }
 

@@ -25,11 +25,9 @@ impl PortQueue {
         shared.lifetime.check()?;
         let place = &shared.seats[seat];
         let Some(port) = lock(&place.port).take() else {
-            return Err(Error::Busy(format!(
-                "{} port {} has one queue, and it is open: close it first",
-                shared.device.name(),
-                place.index
-            )));
+            let left = place.detached.load(Ordering::Relaxed);
+            let why = if left { "was detached: resume it" } else { "is open: close it first" };
+            return Err(Error::Busy(format!("{} port {} has one queue, and it {why}", shared.device.name(), place.index)));
         };
         let depth = depth.clamp(1, SLOTS.into()).min(port.lists.slots().into()) as u8;
         let irq = match shared.vector.of_port(port.gate()) {
