@@ -30,13 +30,31 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     // Must survive every bug in a driver.
     ("supervisor", &["lease", "pci", "spec"]),
     // Tools beside the way of the data.
+    ("conformance", &["class", "device"]),
     ("bench", &["class", "device", "spec"]),
     ("lab", &["bench", "pci", "spec"]),
-    ("cli", &["host", "driver", "export", "backend", "model", "class", "device", "spec", "pci", "bench", "lab", "supervisor"]),
+    (
+        "cli",
+        &[
+            "host",
+            "driver",
+            "export",
+            "backend",
+            "model",
+            "class",
+            "device",
+            "spec",
+            "pci",
+            "bench",
+            "conformance",
+            "lab",
+            "supervisor",
+        ],
+    ),
 ];
 
 /// Crates that contain no unsafe code.
-const SAFE: &[&str] = &["spec", "class", "decorator", "driver", "lease"];
+const SAFE: &[&str] = &["spec", "class", "conformance", "decorator", "driver", "lease"];
 
 struct Crate {
     names: BTreeSet<String>,

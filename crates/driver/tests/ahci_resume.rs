@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use ahci::{PATIENCE, execute, finish, short, succeed};
 use ring3_class::Saved;
-use ring3_class::block::{Disk, Queue, Request, conformance, detach};
+use ring3_class::block::{Disk, Queue, Request, detach};
+use ring3_conformance::block as conformance;
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri};
-use ring3_class::block::conformance::{self, Report, Verdict};
+use ring3_conformance::block::{self as conformance, Report, Verdict};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Device, Error};
 use ring3_driver::Interrupts;

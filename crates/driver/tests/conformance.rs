@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri};
-use ring3_class::block::conformance::{self, Report};
 use ring3_class::block::{Request, execute};
+use ring3_conformance::block::{self as conformance, Report};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
 use ring3_driver::Interrupts;

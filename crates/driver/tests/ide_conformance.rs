@@ -5,7 +5,7 @@ mod served;
 use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri};
-use ring3_class::block::conformance::{self, Report};
+use ring3_conformance::block::{self as conformance, Report};
 use ring3_device::Error;
 use ring3_driver::Interrupts;
 use ring3_driver::ata::ide::Controller;

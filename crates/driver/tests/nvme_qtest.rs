@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use ring3_backend::qtest::{self, Qtest};
 use ring3_backend::{OpenOptions, Uri};
-use ring3_class::block::conformance::{self, Report};
 use ring3_class::block::{Disk, IoError, Queue, Request};
+use ring3_conformance::block::{self as conformance, Report};
 use ring3_device::Deadline;
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};

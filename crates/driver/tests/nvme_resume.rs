@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use nvme::{PATIENCE, bytes, execute, finish, short, succeed};
 use ring3_class::Saved;
-use ring3_class::block::{self, Completion, Data, ForeignAccess, IoError, Queue, Request, conformance, detach};
+use ring3_class::block::{self, Completion, Data, ForeignAccess, IoError, Queue, Request, detach};
+use ring3_conformance::block as conformance;
 use ring3_device::dma::Foreign;
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};

@@ -16,7 +16,6 @@
 //! There is none. A request ends when the device completes it, or when a reset has proved that the device will not.
 
 mod check;
-pub mod conformance;
 mod data;
 mod error;
 mod info;

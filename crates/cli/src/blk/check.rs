@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use ring3_class::block::conformance::{self, Finding, Options, Verdict};
+use ring3_conformance::block::{self as conformance, Finding, Options, Verdict};
 use serde_json::json;
 
 use super::target::Target;

@@ -2,9 +2,9 @@
 
 use ring3_device::dma::{Foreign, Mode, Piece};
 
-use super::super::{BlockQueue, Data, ForeignAccess, Operation, Queue, Request, open};
 use super::subject::{Step, Subject, ensure, skip};
 use super::{Check, pattern};
+use ring3_class::block::{BlockQueue, Data, ForeignAccess, Operation, Queue, Request, open};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "a request longer than the device takes is cut and ends once", run: long },

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use super::super::{Queue, Request};
 use super::subject::{Step, Subject, ensure, skip};
 use super::{Check, pattern};
+use ring3_class::block::{Queue, Request};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "many requests in flight end exactly once, each with its own data", run: many },

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ring3_device::dma::DmaBuffer;
 use ring3_device::{Deadline, Error};
 
-use super::super::{Completion, Data, Disk, Info, IoError, Queue, Request, execute, next};
 use super::{Options, pattern};
+use ring3_class::block::{Completion, Data, Disk, Info, IoError, Queue, Request, execute, next};
 
 /// Why a check did not pass.
 pub(super) enum Trouble {
@@ -31,7 +31,7 @@ impl From<String> for Trouble {
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
-            return Err($crate::block::conformance::subject::Trouble::Failed(format!($($message)+)));
+            return Err($crate::block::subject::Trouble::Failed(format!($($message)+)));
         }
     };
 }

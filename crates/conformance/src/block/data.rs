@@ -2,10 +2,10 @@
 
 use ring3_device::dma::DmaBuffer;
 
-use super::super::{Data, IoError, Operation, Queue, Request};
 use super::Check;
 use super::pattern;
 use super::subject::{Step, Subject, ensure, skip};
+use ring3_class::block::{Data, IoError, Operation, Queue, Request};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "what was written is read back, from one block to the longest transfer", run: every_size },

@@ -1,8 +1,8 @@
 //! What makes no sense is refused, costs nothing, and the queue goes on.
 
-use super::super::{Data, IoError, Operation, Queue, Request};
 use super::Check;
 use super::subject::{Step, Subject, ensure, skip};
+use ring3_class::block::{Data, IoError, Operation, Queue, Request};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "blocks beyond the end are refused", run: beyond_the_end },
@@ -59,7 +59,7 @@ fn too_long(subject: &Subject<'_>) -> Step {
     subject.needs(blocks.into())?;
     let generation = subject.generation();
     let Ok(data) = subject.filled(0, blocks, generation) else { return skip("the arena is smaller") };
-    let done = super::super::execute(&mut *queue, Request::write(1, 0, blocks, data), subject.deadline())?;
+    let done = ring3_class::block::execute(&mut *queue, Request::write(1, 0, blocks, data), subject.deadline())?;
     if done.result.is_ok() {
         subject.verify(&mut *queue, u64::from(blocks) - 1, 1, generation)?;
     }

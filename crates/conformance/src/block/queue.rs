@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use ring3_device::Deadline;
 
-use super::super::{Queue, Request};
 use super::Check;
 use super::subject::{Step, Subject, ensure};
+use ring3_class::block::{Queue, Request};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "a full queue gives the request back, and takes it later", run: full },

@@ -1,9 +1,9 @@
 //! Queues that change hands while the device works.
 
-use super::super::{Completion, Queue, Request, detach};
 use super::subject::{Step, Subject, ensure, skip};
 use super::{Check, pattern};
-use crate::{Error, Saved};
+use ring3_class::block::{Completion, Queue, Request, detach};
+use ring3_class::{Error, Saved};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {

@@ -17,7 +17,7 @@ mod subject;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::Disk;
+use ring3_class::block::Disk;
 use subject::{Subject, Trouble};
 
 /// How thorough to be.

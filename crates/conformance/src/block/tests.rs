@@ -5,8 +5,8 @@ use ring3_device::irq::Irq;
 use ring3_device::wait::Source;
 use ring3_device::{Deadline, Error};
 
-use super::super::{Completion, Data, Info, Operation, Queue, Ram, Rejected, Request, reap_single};
 use super::*;
+use ring3_class::block::{Completion, Data, Info, Operation, Queue, Ram, Rejected, Request, reap_single};
 
 fn quick() -> Options {
     Options { requests: 300, depth: 8, patience: Duration::from_millis(300) }

@@ -1,7 +1,7 @@
 //! The suite on disks from one block on: what fits is run, what does not says that it was skipped for lack of room.
 
-use super::super::{Info, Ram};
 use super::*;
+use ring3_class::block::{Info, Ram};
 
 fn run_on(block_size: u32, blocks: u64, change: impl FnOnce(&mut Info)) -> Report {
     let disk = Ram::new(block_size, blocks, 2 << 20).unwrap().with_info(change);
