@@ -1,6 +1,6 @@
 //! Eventfds: what an interrupt is on this side.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use ring3_device::Error;
 use rustix::event::EventfdFlags;
@@ -17,8 +17,15 @@ pub(crate) fn share(event: &OwnedFd) -> Result<OwnedFd, Error> {
 }
 
 /// Adds one. A counter at its maximum stays there: it is readable already.
-pub(crate) fn signal(event: &OwnedFd) {
+pub(crate) fn signal(event: impl AsFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+}
+
+/// Makes one of what it counts, if it counts anything.
+pub(crate) fn collapse(event: impl AsFd) {
+    if rustix::io::read(&event, &mut [0; 8]).is_ok() {
+        signal(event);
+    }
 }
 
 /// Sets it to zero.

@@ -12,6 +12,7 @@ use ring3_lease::{Answer, BarFacts, Channel, Facts, Kind, MAX_FDS, Memory, Refus
 use ring3_spec::pci;
 use rustix::fs::SealFlags;
 
+use crate::eventfd;
 use crate::vfio::Windows;
 
 /// How many ranges a driver may have mapped at a time.
@@ -234,8 +235,11 @@ impl Desk {
         let mut asked = self.asked();
         let same = matches!(&asked.irqs, Some((before, irqs)) if *before == kind && irqs.len() == usize::from(count));
         if same {
-            // The last driver may have died with one held back.
-            asked.irqs.iter().flat_map(|(_, irqs)| irqs).try_for_each(Irq::unmask)?;
+            // The last driver may have died with one held back, and with many that it has not taken, which would be a storm to the next.
+            asked.irqs.iter().flat_map(|(_, irqs)| irqs).try_for_each(|irq| {
+                eventfd::collapse(irq);
+                irq.unmask()
+            })?;
         } else {
             asked.irqs = None;
             asked.irqs = Some((kind, self.device.irqs(kind, count)?)).filter(|_| count > 0);
