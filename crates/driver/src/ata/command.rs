@@ -1,6 +1,7 @@
 //! From a request to a command: what is checked, and what the drive is told.
 
 use ring3_class::block::{Info, IoError, Operation, Request};
+use ring3_spec::ahci::fis::RegisterToDevice;
 use ring3_spec::ata::{LBA28_SECTORS, MAX_COUNT_28, TaskFile, TrimRange, device, opcode};
 
 use super::identity::{Flush, Identity};
@@ -128,6 +129,19 @@ impl Encoder {
         }
     }
 
+    /// The frame of a queued read under `tag`, or of a queued write that need not be durable at once; `None` if it is something else or not in
+    /// order.
+    #[inline]
+    pub(super) fn queued_words(&self, request: &Request, tag: u8) -> Option<[u64; 2]> {
+        let command = match request.operation {
+            Operation::Read => opcode::READ_QUEUED,
+            Operation::Write if !request.fua => opcode::WRITE_QUEUED,
+            _ => return None,
+        };
+        self.check(request, self.max_blocks).ok()?;
+        Some(RegisterToDevice::queued_words(command, tag, request.lba, request.blocks as u16))
+    }
+
     /// Whether `request` has between 1 and `most` blocks, all on the disk.
     #[inline]
     fn check(&self, request: &Request, most: u32) -> Result<(), IoError> {
@@ -230,6 +244,23 @@ mod tests {
 
     fn read(lba: u64, blocks: u32) -> Request {
         Request::read(0, lba, blocks, Data::None)
+    }
+
+    #[test]
+    fn the_words_of_a_queued_command_are_those_of_its_frame() {
+        let encoder = encoder();
+        for (lba, blocks) in [(0, 1), (0x12_3456_789a, 0x1234), ((1 << 40) - 65536, 65536)] {
+            for request in [Request::read(0, lba, blocks, Data::None), Request::write(0, lba, blocks, Data::None)] {
+                let command = encoder.encode(&request, Level::Queued).unwrap().unwrap().with_tag(29);
+                let mut frame = [0; 16];
+                frame.copy_from_slice(&RegisterToDevice::of(&command.task).0[..16]);
+                let words = encoder.queued_words(&request, 29).unwrap();
+                assert_eq!(words.map(u64::to_le_bytes).as_flattened(), frame);
+            }
+        }
+        assert_eq!(encoder.queued_words(&Request::write(0, 0, 1, Data::None).with_fua(), 0), None);
+        assert_eq!(encoder.queued_words(&Request::read(0, 1 << 40, 1, Data::None), 0), None);
+        assert_eq!(encoder.queued_words(&Request::flush(0), 0), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Frames between controller and drive. [SATA 10.3, AHCI 4.2.1]
 
-use crate::ata::TaskFile;
+use crate::ata::{TaskFile, device};
 use crate::layout;
 
 /// Type of the frame that brings a command to the drive.
@@ -65,6 +65,15 @@ impl RegisterToDevice {
         (frame[8], frame[9], frame[10], frame[11]) = (d, e, f, if command.ext { high } else { 0 });
         (frame[12], frame[13]) = (count, if command.ext { count_high } else { 0 });
         Self(frame)
+    }
+
+    /// The first 16 bytes, as little-endian words, of the frame that brings the queued command `command` under `tag`, for `blocks` (0: 65536) from
+    /// `lba` on; zeroes follow. [ACS-3 7.20.3]
+    #[inline]
+    pub const fn queued_words(command: u8, tag: u8, lba: u64, blocks: u16) -> [u64; 2] {
+        let kind = REGISTER_TO_DEVICE as u64 | (FLAG_COMMAND as u64) << 8 | (command as u64) << 16 | (device::LBA as u64) << 56;
+        let (low, high) = ((blocks & 0xff) as u64, (blocks >> 8) as u64);
+        [kind | low << 24 | (lba & 0xff_ffff) << 32, lba >> 24 & 0xff_ffff | high << 24 | (tag as u64) << 35]
     }
 
     /// The 28-bit address: 24 bits, and four of the device register.

@@ -5,7 +5,7 @@
 //! and what comes after it waits behind it, so that a flush among reads neither starves nor is starved. Of commands that are not
 //! queued there is one at a time: the drive does them one by one anyway, and so a failure is known to be that one's.
 
-use ring3_class::block::{IoError, Operation, Request};
+use ring3_class::block::{Data, IoError, Operation, Request};
 
 use super::super::Level;
 use super::super::command::trim_ranges;
@@ -28,6 +28,19 @@ impl PortQueue {
             Operation::Flush | Operation::WriteZeroes => self.port.lists.write_plain(slot, &command),
         }
         Ok(Some(command.protocol.is_queued()))
+    }
+
+    /// Writes the command of `request` into `slot` if it is a queued one for a buffer, as almost every one is.
+    #[inline]
+    pub(super) fn write_queued(&self, slot: u8, request: &Request) -> bool {
+        if self.level == Level::Queued
+            && let Data::Buffer(buffer) = &request.data
+            && let Some(frame) = self.encoder.queued_words(request, slot)
+        {
+            let len = request.blocks as usize * self.info.block_size as usize;
+            return self.port.lists.write_queued(slot, frame, request.operation == Operation::Write, buffer, len);
+        }
+        false
     }
 
     /// Hands the commands in `slots`, all of one kind, to the device.

@@ -148,6 +148,20 @@ impl Lists {
         Ok(())
     }
 
+    /// Writes the queued command whose frame begins with `frame` into `slot`, with the first `len` bytes of `buffer`; false if the controller cannot
+    /// take such data.
+    #[inline]
+    pub(super) fn write_queued(&self, slot: u8, frame: [u64; 2], write: bool, buffer: &DmaBuffer, len: usize) -> bool {
+        let region = self.region(Segment { iova: buffer.iova(), len: len as u32 });
+        let Some(region) = region.filter(|_| len <= buffer.len()) else { return false };
+        self.store_region(slot, 0, region);
+        // The word behind it is zero in all frames.
+        self.tables.store_entry(Self::table_word(slot), &frame);
+        let flags = HeaderFlags(0).with_frame_dwords(REGISTER_DWORDS).with_write(write.into()).with_regions(1);
+        self.page.store(usize::from(slot) * HEADER_BYTES / 8, flags.0.into());
+        true
+    }
+
     /// Writes a command without data.
     pub(super) fn write_plain(&self, slot: u8, command: &Command) {
         self.store_command(slot, command, 0);

@@ -157,6 +157,12 @@ impl Queue for PortQueue {
             return rejected(request, (self.port.generation == DETACHED).then_some(IoError::Gone));
         };
         let bit = 1 << slot;
+        if self.line.is_empty() && self.write_queued(slot, &request) {
+            (self.queued, self.unrung) = (self.queued | bit, self.unrung | bit);
+            self.cached = self.cached & !bit | u32::from(self.encoder.leaves_in_cache(&request)) << slot;
+            self.slots.fill(slot, request, self.patience.epoch());
+            return Ok(());
+        }
         match self.write(slot, &request, self.level) {
             Ok(Some(true)) => {
                 self.queued |= bit;
@@ -210,8 +216,8 @@ impl Queue for PortQueue {
         let mut count = 0;
         for (place, slot) in done.iter_mut().zip(bits(self.done)) {
             self.done &= self.done - 1;
-            if let Some(end) = self.slots.end(slot, Ok(())) {
-                *place = end;
+            if let Some(request) = self.slots.vacate(slot) {
+                place.become_end_of(request.token, Ok(()), &mut request.data);
                 count += 1;
             }
         }

@@ -98,12 +98,16 @@ impl Slots {
     /// Vacates slot `number`, if it holds a request; the end of that request, with its data.
     #[inline]
     pub(super) fn end(&mut self, number: u8, result: Result<(), IoError>) -> Option<Completion> {
-        if self.occupied().unbounded_shr(number.into()) & 1 == 0 {
-            return None;
-        }
-        let slot = self.slots.get_mut(usize::from(number))?;
+        let request = self.vacate(number)?;
+        Some(Completion { token: request.token, result, data: mem::take(&mut request.data) })
+    }
+
+    /// Vacates slot `number`, if it holds a request, and lends that, so that it can be completed.
+    #[inline]
+    pub(super) fn vacate(&mut self, number: u8) -> Option<&mut Request> {
+        let slot = self.slots.get_mut(usize::from(number)).filter(|_| self.vacant >> (number & 31) & 1 == 0)?;
         self.vacant |= 1 << number;
-        Some(Completion { token: slot.request.token, result, data: mem::take(&mut slot.request.data) })
+        Some(&mut slot.request)
     }
 
     /// Slot `number`.
