@@ -112,7 +112,7 @@ pub trait Queue: Source + Send {
     /// tells the device nothing.
     ///
     /// Nothing has changed after an error. [`Error::Busy`] says that it will be possible: reap, tick, and try again, or have
-    /// [`detach`](super::block::detach) do that.
+    /// [`detach`] do that.
     fn detach(&mut self) -> Result<Saved, Error> {
         Err(Error::Unsupported("the queue cannot be left to another process: let its requests end, and drop it".into()))
     }
