@@ -95,7 +95,10 @@ impl Filter {
 
     /// Whether `width` bytes of `value` may be written at `offset`; `command` is what COMMAND holds now.
     pub fn check(&self, offset: u64, width: usize, value: u32, command: u16) -> Result<(), Error> {
-        let write = offset..offset + width as u64;
+        let Some(end) = offset.checked_add(width as u64) else {
+            return Err(Error::Invalid(format!("{width} bytes at {offset:#x} of configuration space: it ends before")));
+        };
+        let write = offset..end;
         let overlaps = |range: &Range<u64>| write.start < range.end && range.start < write.end;
         if let Some((_, what)) = self.owned.iter().find(|(range, _)| overlaps(range)) {
             return Err(Error::Invalid(format!("configuration space at {offset:#x} is {what}, which belongs to the backend")));
@@ -157,6 +160,13 @@ mod tests {
 
     fn filter(space: &[u8]) -> Filter {
         Filter::new(|offset, width| read(space, offset, width))
+    }
+
+    #[test]
+    fn a_write_beyond_the_end_of_all_numbers_is_refused() {
+        for (offset, width) in [(u64::MAX, 4), (u64::MAX - 1, 2), (0x10, usize::MAX)] {
+            assert!(filter(&space()).check(offset, width, 0, 0).is_err(), "{offset:#x}+{width}");
+        }
     }
 
     #[test]
