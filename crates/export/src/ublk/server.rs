@@ -193,19 +193,14 @@ impl<'a> Server<'a> {
 
     /// Sends what was pushed, and returns when there may be something to do.
     fn wait(&mut self) -> io::Result<()> {
-        if self.in_flight() == 0 && self.backlog.is_empty() {
-            let turn = self.ring.reactor.step(None)?;
-            return self.account(turn);
-        }
-        if self.registration.timer().is_none() {
-            self.look_after(Instant::now())?;
-        }
-        let turn = self.ring.reactor.wait(&mut [(&self.registration, self.class)], None)?;
-        self.account(turn)
-    }
-
-    #[inline]
-    fn account(&self, Turn { calls, slept, polled }: Turn) -> io::Result<()> {
+        let Turn { calls, slept, polled } = if self.in_flight() == 0 && self.backlog.is_empty() {
+            self.ring.reactor.step(None)?
+        } else {
+            if self.registration.timer().is_none() {
+                self.look_after(Instant::now())?;
+            }
+            self.ring.reactor.wait(&mut [(&self.registration, self.class)], None)?
+        };
         self.counters.calls.add(calls.into());
         self.counters.sleeps.add(slept.into());
         self.counters.polls_hit.add((polled == Some(true)).into());
