@@ -33,7 +33,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .asked
         .device("vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, vfio-user:PATH, sim:ahci or sim:ide")?;
     let memory = args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
-    let memory = OpenOptions { below: Driver::reach(class_of(uri), None), ..memory };
+    let memory = OpenOptions { below: Driver::dma_limit(class_of(uri), None), ..memory };
     let answer = ask(uri, memory).with_context(|| uri.to_string())?;
     args.asked.print(&answer);
     Ok(ExitCode::SUCCESS)

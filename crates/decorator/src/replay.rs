@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ring3_device::dma::{Arena, Dma, Fixed, Region};
+use ring3_device::dma::{Arena, Dma, Region, StaticIommu};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Access, Bar, BarInfo, Device, Error};
 use rustix::event::{EventfdFlags, eventfd};
@@ -77,7 +77,7 @@ impl Replay {
         let Recording { header, events } = recording;
         let (iova, len) = header.arena;
         let arena = Arena::with_range(Region::new(len as usize)?, iova, 0, len as usize);
-        let dma = Dma::new(arena, Arc::new(Fixed(iova..=iova + len - 1)));
+        let dma = Dma::new(arena, Arc::new(StaticIommu(iova..=iova + len - 1)));
         let state = Arc::new(Mutex::new(State::new(events)));
         Ok(Self { name: format!("replay:{}", header.device), header, dma, state })
     }

@@ -6,9 +6,9 @@ pub mod edu;
 mod interrupts;
 mod lifetime;
 pub mod nvme;
-mod patience;
 pub mod registry;
 #[cfg(test)]
 mod scattered;
+mod timeouts;
 
 pub use interrupts::Interrupts;

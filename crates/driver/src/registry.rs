@@ -166,7 +166,7 @@ impl Driver {
 
     /// Where the device addresses end that functions of `class` reach, as far as their driver knows. The driver looks again at the memory that
     /// it gets, so that a class that nobody could tell is no permission.
-    pub fn reach(class: Option<u32>, family: Option<&str>) -> u64 {
+    pub fn dma_limit(class: Option<u32>, family: Option<&str>) -> u64 {
         let driver = class.and_then(|class| Self::of_class(class, family));
         driver.and_then(|driver| 1u64.checked_shl(driver.address_bits)).unwrap_or(u64::MAX)
     }

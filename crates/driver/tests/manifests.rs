@@ -68,8 +68,8 @@ fn a_drive_at_an_ahci_port_needs_a_page_and_a_table_for_each_slot() {
 
 #[test]
 fn memory_lies_where_the_driver_of_the_class_reaches() {
-    assert_eq!(Driver::reach(Some(ide::CLASS | 0x80), None), 1 << 32);
-    assert_eq!((Driver::reach(Some(nvme::CLASS), None), Driver::reach(None, None)), (u64::MAX, u64::MAX));
+    assert_eq!(Driver::dma_limit(Some(ide::CLASS | 0x80), None), 1 << 32);
+    assert_eq!((Driver::dma_limit(Some(nvme::CLASS), None), Driver::dma_limit(None, None)), (u64::MAX, u64::MAX));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use ring3_class::block::Null;
 use ring3_export::ublk;
 
 use crate::Error;
-use crate::open::{Attached, Claim, Needs};
+use crate::open::{Attached, Claim, Requirements};
 
 /// What to drive, and with which driver.
 #[derive(Clone, Debug)]
@@ -55,10 +55,14 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
 const EXPECTED: usize = 8;
 
 /// Opens a device with room for exports of all its disks, which only the opened device counts.
-fn with_room(open: impl Fn(&Needs) -> Result<Attached, Error>, options: &ublk::Options) -> Result<Attached, Error> {
+fn with_room(open: impl Fn(&Requirements) -> Result<Attached, Error>, options: &ublk::Options) -> Result<Attached, Error> {
     let queues = |disks: usize| (usize::from(options.queues) * disks).min(u16::MAX.into()) as u16;
-    let needs =
-        |queues, disks| Needs { queues, arena: arena_bytes(options, disks), max_transfer: Some(options.max_bytes), poll: None };
+    let needs = |queues, disks| Requirements {
+        queues,
+        arena: arena_bytes(options, disks),
+        max_transfer: Some(options.max_bytes),
+        poll: None,
+    };
     let attached = open(&needs(queues(EXPECTED), 1))?;
     let disks = attached.disks.len();
     let Some(driven) = attached.driven.as_ref().filter(|_| disks > 1) else { return Ok(attached) };
@@ -110,7 +114,7 @@ mod tests {
     /// What comes of `sim:nvme` with `shape`, and how often it was opened for that.
     fn opened(shape: &str, options: &ublk::Options) -> (Attached, u32) {
         let (claim, times) = (Claim::new(format!("sim:nvme,{shape}").parse().unwrap()), Cell::new(0));
-        let open = |needs: &Needs| {
+        let open = |needs: &Requirements| {
             times.set(times.get() + 1);
             claim.start(needs)
         };

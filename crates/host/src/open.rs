@@ -19,13 +19,13 @@ pub struct Claim {
     pub unprotected: bool,
     /// The family of drivers that the user named; the driver for the device's class if `None`.
     pub family: Option<&'static str>,
-    /// How to drive it. What the user of its offers will do with them comes on top, by [`Needs`].
+    /// How to drive it. What the user of its offers will do with them comes on top, by [`Requirements`].
     pub settings: Settings,
 }
 
 /// What the user of the disks will do with them.
 #[derive(Clone, Copy, Debug)]
-pub struct Needs {
+pub struct Requirements {
     /// Queues that will be open at the same time, of all disks together.
     pub queues: u16,
     /// Bytes of DMA memory: buffers, and what the driver needs for its queues.
@@ -81,19 +81,19 @@ impl Claim {
     }
 
     /// Claims the device and starts its driver.
-    pub fn open(&self, needs: &Needs) -> Result<Attached, Error> {
+    pub fn open(&self, needs: &Requirements) -> Result<Attached, Error> {
         let attached = self.start(needs)?;
         attached.warn();
         Ok(attached)
     }
 
     /// As [`open`](Self::open), without a word.
-    pub(crate) fn start(&self, needs: &Needs) -> Result<Attached, Error> {
+    pub(crate) fn start(&self, needs: &Requirements) -> Result<Attached, Error> {
         let failed = |source| Error::Device { device: self.device.to_string(), source };
-        let reach = Driver::reach(class_of(&self.device), self.family);
-        let memory = OpenOptions { arena: needs.arena, unprotected: self.unprotected, below: reach, memory: None };
+        let below = Driver::dma_limit(class_of(&self.device), self.family);
+        let memory = OpenOptions { arena: needs.arena, unprotected: self.unprotected, below, memory: None };
         let device = ring3_backend::open(&self.device, memory).map_err(failed)?;
-        let Needs { queues, max_transfer, poll, .. } = *needs;
+        let Requirements { queues, max_transfer, poll, .. } = *needs;
         let settings = Settings { queues, max_transfer, poll, ..self.settings.clone() };
         let Opened { offers, refused, controller } = Driver::open(device.clone(), self.family, &settings).map_err(failed)?;
         let disks = offers.into_iter().map(|Offer::Disk(disk)| disk).collect();

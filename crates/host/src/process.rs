@@ -13,7 +13,7 @@ use rustix::thread::UnshareFlags;
 
 use crate::Error;
 
-/// Prepares the calling process, before it has other threads than the log's; `keep` are paths that it needs later. Needs root. What could not be had
+/// Prepares the calling process, before it has other threads than the log's; `keep` are paths that it needs later. Requirements root. What could not be had
 /// is given back in words: it serves without, and they are for who has a disk.
 pub fn prepare(keep: &[&Path]) -> Result<Vec<String>, Error> {
     let mut doubts = Vec::new();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_device::dma::{Arena, Dma, Fixed, Region};
+use ring3_device::dma::{Arena, Dma, Region, StaticIommu};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_spec::pci;
@@ -140,7 +140,7 @@ fn memory_size(uri: &Uri, options: &OpenOptions) -> Result<usize, Error> {
 fn dma(memory: Region, options: &OpenOptions) -> Dma {
     let top = memory.len().min(usize::try_from(options.below).unwrap_or(usize::MAX));
     let reachable = ARENA_START as u64..=top as u64 - 1;
-    Dma::new(Arena::with_range(memory, 0, ARENA_START, top), Arc::new(Fixed(reachable)))
+    Dma::new(Arena::with_range(memory, 0, ARENA_START, top), Arc::new(StaticIommu(reachable)))
 }
 
 fn pair() -> Result<(OwnedFd, OwnedFd), Error> {

@@ -10,7 +10,7 @@ use ring3_device::{Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};
 use ring3_driver::registry::Settings;
-use ring3_host::open::{Claim, Needs};
+use ring3_host::open::{Claim, Requirements};
 
 use crate::driving::Protection;
 
@@ -36,7 +36,7 @@ pub fn open_disk(uri: &str, buffers: usize, waiting: Waiting, protection: Protec
     };
     let settings = Settings { interrupts, ..Settings::default() };
     let claim = Claim { unprotected: protection.unprotected, settings, ..Claim::new(uri.parse()?) };
-    let needs = Needs { queues: 1, arena: buffers, max_transfer: None, poll };
+    let needs = Requirements { queues: 1, arena: buffers, max_transfer: None, poll };
     claim.open(&needs)?.disks.into_iter().next().with_context(|| format!("{uri} has no disk that can be used"))
 }
 

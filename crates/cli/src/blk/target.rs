@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ring3_backend::Uri;
 use ring3_class::block::{Disk, Info};
 use ring3_driver::registry::Settings;
-use ring3_host::open::{Attached, Claim, Needs};
+use ring3_host::open::{Attached, Claim, Requirements};
 
 use crate::driving::Interrupt;
 use crate::driving::Protection;
@@ -50,7 +50,7 @@ impl Target {
         };
         // Rings and address lists of the queues, copy buffers of foreign memory, administration.
         let arena = buffers + usize::from(queues.min(8)) * (8 << 20) + (4 << 20);
-        Ok(claim.open(&Needs { queues, arena, max_transfer: None, poll: None })?)
+        Ok(claim.open(&Requirements { queues, arena, max_transfer: None, poll: None })?)
     }
 
     /// The one disk that is meant.

@@ -181,7 +181,7 @@ impl Arena {
     /// The buffer that `span` was when the arena was saved, or when it was left, with its bytes. Each range is given once; anything else is
     /// [`Error::Invalid`].
     pub fn claim(&self, span: Span) -> Result<DmaBuffer, Error> {
-        self.claim_on_trial(span).inspect(|buffer| self.change(buffer.iova(), Ledger::settle))
+        self.claim_on_trial(span).inspect(|buffer| self.change(buffer.iova(), Ledger::commit))
     }
 
     /// The same; a buffer that is dropped before it is settled leaves the range to be claimed again.

@@ -6,7 +6,7 @@ use crate::Error;
 
 /// What somebody claims who may fail on the way, while the device may still write there.
 ///
-/// Until [`settle`](Self::settle) says that it has succeeded, a buffer that is dropped leaves its range as it was: taken, and to be claimed.
+/// Until [`commit`](Self::commit) says that it has succeeded, a buffer that is dropped leaves its range as it was: taken, and to be claimed.
 pub struct Claims {
     arena: Arena,
     spans: Vec<Span>,
@@ -31,12 +31,12 @@ impl Claims {
     }
 
     /// The buffers own their ranges from now on.
-    pub fn settle(self) {
+    pub fn commit(self) {
         let mut ledgers = self.arena.ledgers();
         for span in &self.spans {
             // `claim` has found the region.
             if let Some(ledger) = ledgers.get_mut(span.region as usize) {
-                Ledger::settle(ledger, span.offset);
+                Ledger::commit(ledger, span.offset);
             }
         }
     }
@@ -97,7 +97,7 @@ mod tests {
         let spans = [4096, 512].map(|len| arena.alloc(len, 1).unwrap().leave());
         let mut claims = Claims::new(&arena);
         let buffers = spans.map(|span| claims.claim(span).unwrap());
-        claims.settle();
+        claims.commit();
         assert!(arena.unclaimed().is_empty());
         drop(buffers);
         assert_eq!(arena.free_bytes(), arena.len());

@@ -68,7 +68,7 @@ impl Ledger {
     }
 
     /// The buffer that has claimed `at` on trial, if there still is one, keeps it.
-    pub(super) fn settle(&mut self, at: u64) {
+    pub(super) fn commit(&mut self, at: u64) {
         if let Some(taken) = self.taken.get_mut(&at).filter(|taken| taken.holder == Holder::Trial) {
             taken.holder = Holder::Buffer;
         }

@@ -17,18 +17,18 @@ mod buffer;
 mod bytes;
 mod claims;
 mod extents;
-mod fixed;
 mod foreign;
 mod ledger;
 mod list;
+mod mapped;
 mod mapping;
 mod pages;
-mod reach;
 mod region;
 mod saved;
 mod segment;
 mod share;
 mod span;
+mod static_iommu;
 mod streams;
 
 use std::ops::RangeInclusive;
@@ -37,7 +37,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use arena::{Arena, MAX_REGIONS, Placed};
 pub use buffer::DmaBuffer;
 pub use claims::Claims;
-pub use fixed::Fixed;
 pub use foreign::Foreign;
 pub use list::SegmentList;
 pub use mapping::Mapping;
@@ -47,11 +46,12 @@ pub use saved::{SavedArena, SavedRange, SavedRegion};
 pub use segment::{Segment, SegmentRules};
 pub use share::admit;
 pub use span::Span;
+pub use static_iommu::StaticIommu;
 pub use streams::{CacheLimits, Direction, Mode, Piece, Stream, StreamLimits, StreamStats, Streams, Transfer};
 
 use crate::Error;
 use extents::Extents;
-use reach::Mapped;
+use mapped::Mapped;
 
 /// The address translation of one device, as a backend offers it.
 pub trait Iommu: Send + Sync {

@@ -37,7 +37,7 @@ impl WriteCache {
     }
 
     /// The device has done what was asked for in `slot`; `lost_since` says whether the cache was lost since that was handed to it.
-    pub(super) fn settle(&self, slot: &Slot, lost_since: impl FnOnce() -> bool) -> Result<(), IoError> {
+    pub(super) fn complete(&self, slot: &Slot, lost_since: impl FnOnce() -> bool) -> Result<(), IoError> {
         match slot.request.operation {
             Operation::Flush => return self.end_flush(slot.flush),
             _ if Self::holds(&slot.request) => self.wrote(lost_since),

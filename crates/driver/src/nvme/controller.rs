@@ -20,7 +20,7 @@ use super::init;
 use super::interrupts::Vectors;
 use super::namespace::Namespace;
 use super::options::Options;
-use super::reset::Life;
+use super::reset::Members;
 use crate::lifetime::{Lifetime, lock};
 
 /// An NVMe controller that takes commands.
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     pub(super) cache_lost: AtomicU32,
     pub(super) vectors: Vectors,
     pub(super) admin: Arc<Mutex<Admin>>,
-    pub(super) life: Mutex<Life>,
+    pub(super) members: Mutex<Members>,
     pub(super) traits: Traits,
     pub(super) cap: Cap,
     pub(super) options: Options,
@@ -81,9 +81,9 @@ impl Controller {
         if let Some(limit) = options.max_transfer {
             traits.identity.max_transfer = traits.identity.max_transfer.min(limit.max(4096));
         }
-        let life = Mutex::new(Life::new(queues));
+        let members = Mutex::new(Members::new(queues));
         let (lifetime, cache_lost) = (Lifetime::new(device.name()), AtomicU32::new(0));
-        let shared = Arc::new(Shared { lifetime, cache_lost, vectors, admin, life, traits, cap, options, device });
+        let shared = Arc::new(Shared { lifetime, cache_lost, vectors, admin, members, traits, cap, options, device });
         Self::with_namespaces(shared)
     }
 

@@ -30,9 +30,9 @@ use super::command::Encoder;
 use super::controller::Shared;
 use super::slots::{Slot, Slots};
 use crate::lifetime::{DETACHED, OVER};
-use crate::patience::Patience;
+use crate::timeouts::Timeouts;
 
-/// Requests in flight through one pair of rings. Its memory and its end are in `lifecycle.rs`, its misfortunes in `recovery.rs`.
+/// Requests in flight through one pair of rings. Its memory and its end are in `open.rs`, its misfortunes in `recovery.rs`.
 pub(super) struct QueuePair {
     pub(super) bar: Bar,
     pub(super) submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
@@ -47,7 +47,7 @@ pub(super) struct QueuePair {
     pub(super) acknowledge_at: u32,
     /// Requests that have ended without a completion.
     pub(super) ended: Vec<(u16, IoError)>,
-    pub(super) patience: Patience,
+    pub(super) timeouts: Timeouts,
     pub(super) waiter: Waiter,
     pub(super) shared: Arc<Shared>,
     pub(super) info: Arc<Info>,
@@ -121,7 +121,7 @@ impl QueuePair {
         }
         let (cache, shared, generation) = (self.cache.as_deref(), &self.shared, self.generation);
         Ok(self.slots.vacate(slot).map(|slot| {
-            let end = cache.map_or(Ok(()), |cache| settle(slot, cache, shared, generation));
+            let end = cache.map_or(Ok(()), |cache| complete_cached(slot, cache, shared, generation));
             slot.complete(end)
         }))
     }
@@ -162,7 +162,7 @@ impl QueuePair {
         let request = mem::replace(request, Request::flush(0));
         let (slot, is_flush) = (vacancy.number(), request.operation == Operation::Flush);
         place(&mut self.submission, command);
-        vacancy.fill(request, self.patience.epoch());
+        vacancy.fill(request, self.timeouts.epoch());
         if is_flush
             && let Some(cache) = &self.cache
             && let Some(slot) = self.slots.get_mut(slot)
@@ -229,8 +229,8 @@ pub(super) fn place(ring: &mut SubmissionRing<DmaBuffer, SUBMISSION_WORDS>, comm
 }
 
 /// The end of what the device has done: for all but reads, the cache has a say.
-fn settle(slot: &Slot, cache: &WriteCache, shared: &Shared, generation: u32) -> Result<(), IoError> {
-    cache.settle(slot, || shared.lost_cache_after(generation))
+fn complete_cached(slot: &Slot, cache: &WriteCache, shared: &Shared, generation: u32) -> Result<(), IoError> {
+    cache.complete(slot, || shared.lost_cache_after(generation))
 }
 
 #[cold]
@@ -257,7 +257,7 @@ impl Queue for QueuePair {
             && let Some(command) = self.encoder.page_transfer(vacancy.id(), &request)
         {
             place(&mut self.submission, command);
-            vacancy.fill(request, self.patience.epoch());
+            vacancy.fill(request, self.timeouts.epoch());
             return Ok(());
         }
         let submitted = self.submit_any(&mut request);
@@ -318,7 +318,7 @@ impl Source for QueuePair {
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         let rearmed = self.waiter.tick(now)?;
         self.watch(now)?;
-        Ok(sooner(rearmed, self.patience.next(now, self.slots.in_flight() > 0)))
+        Ok(sooner(rearmed, self.timeouts.next(now, self.slots.in_flight() > 0)))
     }
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {

@@ -37,27 +37,27 @@ impl QueuePair {
             return self.recreate();
         }
         if self.slots.in_flight() == 0 {
-            self.patience.advance(now);
+            self.timeouts.advance(now);
             return Ok(());
         }
-        if self.patience.look(now)
+        if self.timeouts.poll_due(now)
             && let Err(why) = Registers::new(self.bar.clone(), 0).and_then(|registers| init::running(&registers))
         {
             let _ = self.shared.reset(self.generation, &why.to_string());
             return self.recreate();
         }
         // What is in the ring has not taken too long; its owner is about to take it.
-        if !self.patience.advance(now) || self.completion.ready() {
+        if !self.timeouts.advance(now) || self.completion.ready() {
             return Ok(());
         }
-        let late = |&slot: &u16| self.slots.get(slot).is_some_and(|slot| self.patience.exhausted(slot.epoch));
+        let late = |&slot: &u16| self.slots.get(slot).is_some_and(|slot| self.timeouts.expired(slot.epoch));
         let overdue = self.slots.occupied().find(late);
         overdue.map_or(Ok(()), |slot| self.time_out(slot))
     }
 
     /// Aborts the request in `slot`, or resets the controller if that was done and did not help. [NVMe 5.1.1]
     fn time_out(&mut self, slot: u16) -> Result<(), Error> {
-        let (queue, grace) = (self.id, self.patience.grace());
+        let (queue, grace) = (self.id, self.timeouts.grace());
         let Some(request) = self.slots.get_mut(slot) else { return Ok(()) };
         if !request.aborted {
             request.aborted = true;
@@ -95,7 +95,7 @@ impl QueuePair {
             Some(held) if held.attempts < ATTEMPTS => self.encoder.encode(slot, &held.request),
             _ => return false,
         };
-        let (Ok(command), Some(id)) = (command, self.slots.rename(slot, self.patience.epoch())) else { return false };
+        let (Ok(command), Some(id)) = (command, self.slots.rename(slot, self.timeouts.epoch())) else { return false };
         place(&mut self.submission, command.with_id(id));
         true
     }

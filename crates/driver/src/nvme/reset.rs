@@ -16,7 +16,7 @@ use super::init;
 use crate::lifetime::{Unstopped, lock};
 
 /// What the controller's queues and disks share, besides its lifetime.
-pub(super) struct Life {
+pub(super) struct Members {
     /// What is with the I/O queue ids, from 1 on.
     pub(super) queues: Vec<Use>,
     /// The volatile caches, by namespace.
@@ -32,7 +32,7 @@ pub(super) enum Use {
     Detached,
 }
 
-impl Life {
+impl Members {
     pub(super) fn new(queues: u16) -> Self {
         Self { queues: vec![Use::Free; queues.into()], caches: Vec::new() }
     }
@@ -40,13 +40,13 @@ impl Life {
 
 impl Shared {
     pub(super) fn take_queue_id(&self) -> Result<u16, Error> {
-        let mut life = lock(&self.life);
-        let count = life.queues.len();
-        let Some(index) = life.queues.iter().position(|&used| used == Use::Free) else {
+        let mut members = lock(&self.members);
+        let count = members.queues.len();
+        let Some(index) = members.queues.iter().position(|&used| used == Use::Free) else {
             let name = self.device.name();
             return Err(Error::Busy(format!("all {count} queues of {name} are open: close one, or open the device with more")));
         };
-        life.queues[index] = Use::Open;
+        members.queues[index] = Use::Open;
         Ok(index as u16 + 1)
     }
 
@@ -56,8 +56,8 @@ impl Shared {
 
     /// Changes what is with queue `id`; false if it is not `from` that it is now.
     pub(super) fn change_use(&self, id: u16, from: Use, to: Use) -> bool {
-        let mut life = lock(&self.life);
-        let found = life.queues.get_mut(usize::from(id.wrapping_sub(1))).filter(|used| **used == from);
+        let mut members = lock(&self.members);
+        let found = members.queues.get_mut(usize::from(id.wrapping_sub(1))).filter(|used| **used == from);
         found.map(|used| *used = to).is_some()
     }
 
@@ -93,7 +93,7 @@ impl Shared {
     /// Adds the cache of namespace `id`.
     pub(super) fn add_cache(&self, id: u32, cache: WriteCache) -> Arc<WriteCache> {
         let cache = Arc::new(cache);
-        lock(&self.life).caches.push((id, cache.clone()));
+        lock(&self.members).caches.push((id, cache.clone()));
         cache
     }
 
@@ -106,8 +106,8 @@ impl Shared {
     /// The controller came to `generation` by a reset that nobody here asked for.
     fn lose_caches(&self, generation: u32) {
         self.cache_lost.store(generation, Ordering::SeqCst);
-        let life = lock(&self.life);
-        for (id, _) in life.caches.iter().filter(|(_, cache)| cache.lose()) {
+        let members = lock(&self.members);
+        for (id, _) in members.caches.iter().filter(|(_, cache)| cache.lose()) {
             tracing::error!(
                 "{} namespace {id}: the controller was reset by somebody else, or its power failed: writes since the last flush may be \
                  lost, and the next flush fails; check what was written last",

@@ -23,15 +23,15 @@ use super::admin::Admin;
 use super::controller::{Controller, Shared};
 use super::init;
 use super::interrupts::Vectors;
-use super::lifecycle::Parts;
 use super::namespace::Namespace;
+use super::open::Parts;
 use super::prp::{Lists, MAX_TRANSFER};
 use super::queue::QueuePair;
-use super::reset::{Life, Use};
+use super::reset::{Members, Use};
 use super::saved::{CONTROLLER, QUEUE, SavedAdmin, SavedCache, SavedController, SavedNamespace, SavedPair, SavedRing, SavedSlot};
 use super::slots::{MAX_SLOTS, Slot, Slots};
 use crate::lifetime::{DETACHED, Lifetime, lock};
-use crate::patience::Patience;
+use crate::timeouts::Timeouts;
 
 impl Controller {
     /// Leaves the controller, as it runs, to [`resume`](Self::resume). Its queues were detached or dropped before.
@@ -80,7 +80,7 @@ impl Controller {
         let admin = Admin::resume(registers, &mut claims, &state, cap.stride())?;
         check_admin_queue(&admin)?;
         let lifetime = Lifetime::resume(device.name(), state.generation)?;
-        let life = Mutex::new(Life::resume(state.traits.identity.queues, &state.queues)?);
+        let members = Mutex::new(Members::resume(state.traits.identity.queues, &state.queues)?);
         let admin = Arc::new(Mutex::new(admin));
         let for_interrupts = admin.clone();
         let vectors = Vectors::enable(&*device, &state.options, move || {
@@ -96,11 +96,11 @@ impl Controller {
             )));
         }
         // From here on nothing fails.
-        claims.settle();
+        claims.commit();
         lock(&admin).detached = false;
         let cache_lost = AtomicU32::new(state.cache_lost);
         let SavedController { traits, options, namespaces, refused, .. } = state;
-        let shared = Arc::new(Shared { lifetime, cache_lost, vectors, admin, life, traits, cap, options, device });
+        let shared = Arc::new(Shared { lifetime, cache_lost, vectors, admin, members, traits, cap, options, device });
         let namespace = |SavedNamespace { id, info, cache }| Namespace::with_cache(shared.clone(), id, info, cache.resume());
         let namespaces = namespaces.into_iter().map(namespace).collect();
         let refused = refused.into_iter().map(|(id, why)| (id, Error::Unsupported(why))).collect();
@@ -141,29 +141,29 @@ fn is_possible(info: &Info) -> bool {
     [512, 4096].contains(&info.block_size) && (info.block_size..=MAX_TRANSFER).contains(&info.max_transfer) && info.blocks > 0
 }
 
-impl Life {
+impl Members {
     /// With `queues` ids, of which the device has `detached`.
     fn resume(queues: u16, detached: &[u16]) -> Result<Self, Error> {
-        let mut life = Self::new(queues);
+        let mut members = Self::new(queues);
         for &id in detached {
-            match life.queues.get_mut(usize::from(id.wrapping_sub(1))) {
+            match members.queues.get_mut(usize::from(id.wrapping_sub(1))) {
                 Some(used) if *used == Use::Free => *used = Use::Detached,
                 _ => return Err(Error::Invalid(format!("the saved state has queue {id} of {queues} twice or in vain"))),
             }
         }
-        Ok(life)
+        Ok(members)
     }
 }
 
 impl Shared {
     /// The ids of the queues that were detached, if all were that are not closed.
     fn detached_queues(&self) -> Result<Vec<u16>, Error> {
-        let life = lock(&self.life);
-        if let Some(open) = life.queues.iter().position(|&used| used == Use::Open) {
+        let members = lock(&self.members);
+        if let Some(open) = members.queues.iter().position(|&used| used == Use::Open) {
             let (name, id) = (self.device.name(), open + 1);
             return Err(Error::Busy(format!("{name}: queue {id} is open: detach it or drop it, then detach the controller")));
         }
-        Ok((1..).zip(&life.queues).filter(|(_, used)| **used == Use::Detached).map(|(id, _)| id).collect())
+        Ok((1..).zip(&members.queues).filter(|(_, used)| **used == Use::Detached).map(|(id, _)| id).collect())
     }
 }
 
@@ -206,7 +206,7 @@ impl QueuePair {
         self.submission.retire_all_but(self.slots.in_flight().into());
         let slot = |number: u16| {
             let slot = self.slots.get(number)?;
-            let age = self.patience.age(slot.epoch);
+            let age = self.timeouts.age(slot.epoch);
             let (id, attempts, aborted, flush) = (slot.id(), slot.attempts, slot.aborted, slot.flush);
             Some(slot.request.save().map(|request| SavedSlot { id, age, attempts, aborted, flush, request }))
         };
@@ -240,7 +240,7 @@ impl QueuePair {
             return Err(Error::Invalid(format!("{name} has no queue {id} that was detached, or it is resumed already")));
         }
         let parts = Parts::resume(namespace, &state);
-        let resumed = parts.and_then(|(parts, claims)| Self::of(namespace, state.id, parts).inspect(|_| claims.settle()));
+        let resumed = parts.and_then(|(parts, claims)| Self::of(namespace, state.id, parts).inspect(|_| claims.commit()));
         if resumed.is_err() {
             shared.change_use(state.id, Use::Open, Use::Detached);
         }
@@ -261,12 +261,12 @@ impl Parts {
         }
         let memory = claims.claim(state.lists)?;
         let lists = Lists::resume(memory, count.into(), info.max_transfer, init::page_size(shared.cap))?;
-        let patience = Patience::new(shared.options.timeout);
+        let timeouts = Timeouts::new(shared.options.timeout);
         let mut slots = Slots::new(count);
         slots.resume_at(state.next);
         for SavedSlot { id, age, attempts, aborted, flush, request } in &state.held {
             let request = request.claim(&mut claims, info)?;
-            let slot = Slot::of(request, patience.epoch_of(*age), (*attempts, *aborted), *flush);
+            let slot = Slot::of(request, timeouts.epoch_of(*age), (*attempts, *aborted), *flush);
             if !slots.restore(*id, slot) {
                 return Err(Error::Invalid(format!("the saved queue has command {id:#06x} twice, or has no such slot")));
             }
@@ -274,6 +274,6 @@ impl Parts {
         let mut ended = Vec::with_capacity(count.into());
         ended.extend(&state.ended);
         let generation = state.generation;
-        Ok((Self { submission, completion, lists, slots, ended, patience, generation }, claims))
+        Ok((Self { submission, completion, lists, slots, ended, timeouts, generation }, claims))
     }
 }

@@ -25,7 +25,7 @@ const REPEATED: u16 = 11 << 10;
 pub(super) struct Slot {
     /// The command id under which the device knows it; none has [`VACANT`] or [`NO_SLOT`].
     id: u32,
-    /// When it was handed to the device; see [`Patience`](crate::patience::Patience).
+    /// When it was handed to the device; see [`Timeouts`](crate::timeouts::Timeouts).
     pub(super) epoch: u32,
     /// How often it was handed to the device.
     pub(super) attempts: u8,

@@ -78,7 +78,7 @@ impl PortQueue {
             if let Some(slot) = self.slots.get_mut(slot) {
                 let flushes = slot.request.operation == Operation::Flush;
                 let limit = self.shared.options.flush_timeout;
-                slot.epoch = if flushes { self.patience.epoch_for(limit) } else { self.patience.epoch() };
+                slot.epoch = if flushes { self.timeouts.epoch_for(limit) } else { self.timeouts.epoch() };
             }
             if !queued {
                 return self.issue(1 << slot, false);

@@ -21,9 +21,9 @@ use super::controller::Shared;
 use super::port::{Gate, Port};
 use super::slots::{Slots, bits};
 use crate::lifetime::DETACHED;
-use crate::patience::Patience;
+use crate::timeouts::Timeouts;
 
-/// Requests at one port. Its beginning and its end are in `lifecycle.rs`, its misfortunes in `recovery.rs`.
+/// Requests at one port. Its beginning and its end are in `open.rs`, its misfortunes in `recovery.rs`.
 pub(super) struct PortQueue {
     pub(super) port: Port,
     pub(super) gate: Gate,
@@ -61,7 +61,7 @@ pub(super) struct PortQueue {
     /// Interrupts taken when the registers were last read.
     pub(super) served: u64,
     pub(super) recovery: super::recovery::State,
-    pub(super) patience: Patience,
+    pub(super) timeouts: Timeouts,
     pub(super) waiter: Waiter,
     pub(super) irq: Option<Arc<Irq>>,
     pub(super) shared: Arc<Shared>,
@@ -106,7 +106,7 @@ impl PortQueue {
             slept: false,
             served: 0,
             recovery: super::recovery::State::default(),
-            patience: Patience::new(shared.options.timeout),
+            timeouts: Timeouts::new(shared.options.timeout),
             waiter: Waiter::new(irq.clone(), shared.options.poll),
             port,
             irq,
@@ -160,7 +160,7 @@ impl Queue for PortQueue {
         if self.line.is_empty() && self.write_queued(slot, &request) {
             (self.queued, self.unrung) = (self.queued | bit, self.unrung | bit);
             self.cached = self.cached & !bit | u32::from(self.encoder.leaves_in_cache(&request)) << slot;
-            self.slots.fill(slot, request, self.patience.epoch());
+            self.slots.fill(slot, request, self.timeouts.epoch());
             return Ok(());
         }
         match self.write(slot, &request, self.level) {
@@ -180,7 +180,7 @@ impl Queue for PortQueue {
             Err(error) => return rejected(request, Some(error)),
         }
         self.cached = self.cached & !bit | u32::from(self.encoder.leaves_in_cache(&request)) << slot;
-        self.slots.fill(slot, request, self.patience.epoch());
+        self.slots.fill(slot, request, self.timeouts.epoch());
         Ok(())
     }
 
@@ -257,7 +257,7 @@ impl Source for PortQueue {
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         let rearmed = self.waiter.tick(now)?;
         self.watch(now)?;
-        Ok(sooner(rearmed, self.patience.next(now, self.slots.in_flight() > 0)))
+        Ok(sooner(rearmed, self.timeouts.next(now, self.slots.in_flight() > 0)))
     }
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {

@@ -65,13 +65,13 @@ impl PortQueue {
             return self.recreate();
         }
         self.usable()?;
-        if self.issued != 0 && self.patience.look(now) {
+        if self.issued != 0 && self.timeouts.poll_due(now) {
             self.look()?;
         }
-        if !self.patience.advance(now) {
+        if !self.timeouts.advance(now) {
             return Ok(());
         }
-        let late = |&slot: &u8| self.slots.get(slot).is_some_and(|slot| self.patience.exhausted(slot.epoch));
+        let late = |&slot: &u8| self.slots.get(slot).is_some_and(|slot| self.timeouts.expired(slot.epoch));
         let overdue = bits(self.issued).filter(late).fold(0, |mask, slot| mask | 1 << slot);
         if overdue == 0 {
             return Ok(());

@@ -26,7 +26,7 @@ use super::queue::{Parts, PortQueue};
 use super::saved::{CONTROLLER, QUEUE, SavedController, SavedPort, SavedQueue, SavedSeat, SavedSlot};
 use super::slots::{Slot, Slots, bits};
 use crate::lifetime::{DETACHED, Lifetime, lock};
-use crate::patience::Patience;
+use crate::timeouts::Timeouts;
 
 impl Controller {
     /// Leaves the controller, as it runs, to [`resume`](Self::resume). Its queues were detached or dropped before.
@@ -76,7 +76,7 @@ impl Controller {
             return Err(Error::Invalid(format!("{name}: its interrupts are {now:?}, and were {then:?} when it was detached")));
         }
         // From here on nothing fails.
-        claims.settle();
+        claims.commit();
         let SavedController { options, refused, .. } = state;
         let order = Mutex::new(());
         let shared = Arc::new(Shared { lifetime, order, hba, seats, others: Vec::new(), vector, options, device });
@@ -181,7 +181,7 @@ impl PortQueue {
         let occupied = self.slots.occupied();
         let held = |number: u8| {
             let slot = self.slots.get(number)?;
-            let (age, failures, alone) = (self.patience.age(slot.epoch), slot.failures, slot.alone);
+            let (age, failures, alone) = (self.timeouts.age(slot.epoch), slot.failures, slot.alone);
             Some(slot.request.save().map(|request| SavedSlot { number, age, failures, alone, request }))
         };
         Ok(SavedQueue {
@@ -234,8 +234,8 @@ impl PortQueue {
         let (shared, seat) = (drive.shared.clone(), drive.seat);
         let mut claims = Claims::new(shared.device.dma().arena());
         let port = state.port.claim(&mut claims, shared.hba.bar(), shared.hba.limit())?;
-        let patience = Patience::new(shared.options.timeout);
-        let slots = slots(&state, &patience, &mut claims, drive)?;
+        let timeouts = Timeouts::new(shared.options.timeout);
+        let slots = slots(&state, &timeouts, &mut claims, drive)?;
         if !(1..=port.lists.slots().min(SLOTS)).contains(&state.depth) || !state.is_consistent(slots.occupied()) {
             return Err(Error::Invalid(format!(
                 "the saved queue of port {} contradicts itself; open the device anew",
@@ -244,9 +244,9 @@ impl PortQueue {
         }
         let irq = shared.vector.of_port(port.gate())?;
         // From here on nothing fails.
-        claims.settle();
+        claims.commit();
         let mut queue = Self::new(Parts { port, depth: state.depth, irq, shared, seat });
-        (queue.slots, queue.patience, queue.level) = (slots, patience, state.level);
+        (queue.slots, queue.timeouts, queue.level) = (slots, timeouts, state.level);
         (queue.queued, queue.cached, queue.unrung, queue.nothing) = (state.queued, state.cached, state.unrung, state.nothing);
         (queue.issued, queue.plain, queue.done) = (state.issued, state.plain, state.done);
         (queue.claimed, queue.looks, queue.rung) = (state.claimed, state.looks.max(1), state.rung);
@@ -259,12 +259,12 @@ impl PortQueue {
 }
 
 /// The slots of the queue that was saved as `state`, with what they hold.
-fn slots(state: &SavedQueue, patience: &Patience, claims: &mut Claims, drive: &Drive) -> Result<Slots, Error> {
+fn slots(state: &SavedQueue, timeouts: &Timeouts, claims: &mut Claims, drive: &Drive) -> Result<Slots, Error> {
     let mut slots = Slots::new(state.depth);
     slots.resume_at(state.next);
     for SavedSlot { number, age, failures, alone, request } in &state.held {
         let request = request.claim(claims, &drive.seat().info)?;
-        let slot = Slot { request, epoch: patience.epoch_of(*age), failures: *failures, alone: *alone };
+        let slot = Slot { request, epoch: timeouts.epoch_of(*age), failures: *failures, alone: *alone };
         if !slots.restore(*number, slot) {
             return Err(Error::Invalid(format!("the saved queue has slot {number} twice, or has no such slot")));
         }

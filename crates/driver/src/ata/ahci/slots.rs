@@ -8,7 +8,7 @@ use ring3_class::block::{Completion, IoError, Request};
 pub(super) struct Slot {
     /// What was asked for.
     pub(super) request: Request,
-    /// When it was handed to the device; see [`Patience`](crate::patience::Patience).
+    /// When it was handed to the device; see [`Timeouts`](crate::timeouts::Timeouts).
     pub(super) epoch: u32,
     /// How often it was handed to the device and failed.
     pub(super) failures: u8,

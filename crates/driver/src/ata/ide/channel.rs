@@ -25,7 +25,7 @@ use super::ports::Ports;
 use super::prd::Table;
 use super::state::DriveState;
 use super::stats::Stats;
-use crate::patience::Patience;
+use crate::timeouts::Timeouts;
 
 /// How often a command is given to a drive before its request ends with an error.
 pub(super) const ATTEMPTS: u8 = 3;
@@ -42,7 +42,7 @@ pub(super) struct Running {
     /// Bytes moved by PIO.
     pub(super) moved: usize,
     pub(super) attempts: u8,
-    /// When it was started; see [`Patience`].
+    /// When it was started; see [`Timeouts`].
     pub(super) epoch: u32,
     /// It was seen in a state that does not last, once.
     pub(super) suspicious: bool,
@@ -84,7 +84,7 @@ pub(super) struct Channel {
     pub(super) polled: bool,
     /// The selected drive was seen idle and has had no command since.
     pub(super) idle: bool,
-    pub(super) patience: Patience,
+    pub(super) timeouts: Timeouts,
     /// One block of PIO data.
     pub(super) block: Box<[u8]>,
     /// The function's generation for which the drives are set up.
@@ -108,7 +108,7 @@ impl Channel {
             news: [false; DRIVES as usize],
             polled: true,
             idle: false,
-            patience: Patience::new(function.options.timeout),
+            timeouts: Timeouts::new(function.options.timeout),
             block: Box::default(),
             generation: function.lifetime.generation(),
             stats: Stats::default(),

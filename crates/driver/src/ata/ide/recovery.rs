@@ -29,18 +29,18 @@ impl Channel {
     /// more commands.
     pub(super) fn watch(&mut self, drive: u8, now: Instant) -> Result<Option<Instant>, Error> {
         self.advance();
-        let due = self.patience.advance(now);
-        if self.trouble.is_none() && self.running.is_some() && self.patience.look(now) {
+        let due = self.timeouts.advance(now);
+        if self.trouble.is_none() && self.running.is_some() && self.timeouts.poll_due(now) {
             self.examine();
         }
-        if due && self.trouble.is_none() && self.running.as_ref().is_some_and(|running| self.patience.exhausted(running.epoch)) {
+        if due && self.trouble.is_none() && self.running.as_ref().is_some_and(|running| self.timeouts.expired(running.epoch)) {
             self.trouble = Some(Trouble::Reset("a command takes too long", IoError::Timeout));
         }
         if self.trouble.is_some() {
             self.mend();
         }
         match self.state(drive).and_then(|state| state.fault) {
-            None => Ok(self.patience.next(now, true)),
+            None => Ok(self.timeouts.next(now, true)),
             Some(IoError::Gone) => Err(Error::Gone),
             Some(error) => Err(Error::Fatal(format!("{}: {error}; open the controller again", self.name_of(drive)))),
         }

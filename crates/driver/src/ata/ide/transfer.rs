@@ -36,7 +36,7 @@ impl Channel {
         self.stats.commands += 1;
         let Some(running) = &mut self.running else { return Ok(()) };
         let flushes = running.request.operation == Operation::Flush;
-        let epoch = if flushes { self.patience.epoch_for(self.function.options.flush_timeout) } else { self.patience.epoch() };
+        let epoch = if flushes { self.timeouts.epoch_for(self.function.options.flush_timeout) } else { self.timeouts.epoch() };
         (running.command, running.moved, running.epoch, running.suspicious) = (Some(command), 0, epoch, false);
         running.attempts = running.attempts.saturating_add(1);
         if !self.is_idle(drive) {

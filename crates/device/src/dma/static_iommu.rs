@@ -7,9 +7,9 @@ use crate::Error;
 
 /// The absence of an IOMMU: the device reaches its arena, at addresses of this range, and nothing is ever added. Foreign memory goes
 /// through bounce buffers.
-pub struct Fixed(pub RangeInclusive<u64>);
+pub struct StaticIommu(pub RangeInclusive<u64>);
 
-impl Iommu for Fixed {
+impl Iommu for StaticIommu {
     fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
         Err(Error::Unsupported("mapping memory without an IOMMU".into()))
     }

@@ -19,7 +19,7 @@ use super::prp::Lists;
 use super::queue::QueuePair;
 use super::slots::{MAX_SLOTS, Slots};
 use crate::lifetime::{DETACHED, OVER, lock};
-use crate::patience::Patience;
+use crate::timeouts::Timeouts;
 
 impl QueuePair {
     /// Creates a queue pair for up to `depth` requests of `namespace`.
@@ -61,7 +61,7 @@ impl QueuePair {
             lists,
             slots: Slots::new(depth),
             ended: Vec::with_capacity(depth.into()),
-            patience: Patience::new(shared.options.timeout),
+            timeouts: Timeouts::new(shared.options.timeout),
             generation: shared.generation(),
         };
         Self::of(namespace, id, parts)
@@ -70,7 +70,7 @@ impl QueuePair {
     /// Queue `id`, made of `parts`. From here on dropping it deletes it.
     pub(super) fn of(namespace: &Namespace, id: u16, parts: Parts) -> Result<Self, Error> {
         let Namespace { shared, info, cache, .. } = namespace.clone();
-        let Parts { submission, completion, lists, slots, ended, patience, generation } = parts;
+        let Parts { submission, completion, lists, slots, ended, timeouts, generation } = parts;
         let (irq, vector) = shared.vectors.of_queue(id)?;
         let stride = shared.cap.stride();
         Ok(Self {
@@ -84,7 +84,7 @@ impl QueuePair {
             encoder: Encoder::new(namespace.id(), &info, lists),
             generation,
             ended,
-            patience,
+            timeouts,
             waiter: Waiter::new(irq, shared.options.poll),
             shared,
             info,
@@ -131,7 +131,7 @@ pub(super) struct Parts {
     pub(super) slots: Slots,
     /// Requests that have ended without a completion.
     pub(super) ended: Vec<(u16, IoError)>,
-    pub(super) patience: Patience,
+    pub(super) timeouts: Timeouts,
     pub(super) generation: u32,
 }
 

@@ -14,14 +14,14 @@ const GRACE: u32 = 2;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The clock of a queue.
-pub(crate) struct Patience {
+pub(crate) struct Timeouts {
     epoch: u32,
     length: Duration,
     began: Option<Instant>,
     looked: Option<Instant>,
 }
 
-impl Patience {
+impl Timeouts {
     /// Waits at least `timeout` for each request, and at most a quarter longer if ticked often enough.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self { epoch: EPOCHS + GRACE, length: timeout / EPOCHS, began: None, looked: None }
@@ -50,7 +50,7 @@ impl Patience {
     }
 
     /// Whether it is time to look at the controller's status again.
-    pub(crate) fn look(&mut self, now: Instant) -> bool {
+    pub(crate) fn poll_due(&mut self, now: Instant) -> bool {
         let due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= self.look_after());
         if due {
             self.looked = Some(now);
@@ -86,7 +86,7 @@ impl Patience {
     }
 
     /// Whether a request of `epoch` has taken too long.
-    pub(crate) fn exhausted(&self, epoch: u32) -> bool {
+    pub(crate) fn expired(&self, epoch: u32) -> bool {
         // Negative for one that may take longer than others, and whose time has not begun.
         self.age(epoch) > EPOCHS.cast_signed()
     }
@@ -104,76 +104,76 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_millis(800);
 
     /// How long after its submission a request is found exhausted, ticked every `step`.
-    fn patience_of(step: Duration, submitted: impl Fn(&Patience) -> u32) -> Duration {
+    fn patience_of(step: Duration, submitted: impl Fn(&Timeouts) -> u32) -> Duration {
         let start = Instant::now();
-        let mut patience = Patience::new(TIMEOUT);
-        patience.advance(start);
-        let epoch = submitted(&patience);
+        let mut timeouts = Timeouts::new(TIMEOUT);
+        timeouts.advance(start);
+        let epoch = submitted(&timeouts);
         let mut now = start;
-        while !patience.exhausted(epoch) {
+        while !timeouts.expired(epoch) {
             now += step;
-            patience.advance(now);
+            timeouts.advance(now);
         }
         now - start
     }
 
     #[test]
     fn a_request_is_given_the_timeout_and_at_most_a_quarter_more() {
-        let waited = patience_of(Duration::from_millis(10), Patience::epoch);
+        let waited = patience_of(Duration::from_millis(10), Timeouts::epoch);
         assert!(waited >= TIMEOUT && waited <= TIMEOUT * 5 / 4, "{waited:?}");
     }
 
     #[test]
     fn a_request_that_may_take_longer_is_given_that_time() {
-        let waited = patience_of(Duration::from_millis(10), |patience| patience.epoch_for(TIMEOUT * 3));
+        let waited = patience_of(Duration::from_millis(10), |timeouts| timeouts.epoch_for(TIMEOUT * 3));
         assert!(waited >= TIMEOUT * 3 && waited <= TIMEOUT * 3 + TIMEOUT / 4, "{waited:?}");
-        assert!(patience_of(Duration::from_millis(10), |patience| patience.epoch_for(TIMEOUT / 2)) >= TIMEOUT);
+        assert!(patience_of(Duration::from_millis(10), |timeouts| timeouts.epoch_for(TIMEOUT / 2)) >= TIMEOUT);
     }
 
     #[test]
     fn grace_is_a_quarter_of_the_timeout_and_at_most_an_epoch_more() {
-        let waited = patience_of(Duration::from_millis(10), Patience::grace);
+        let waited = patience_of(Duration::from_millis(10), Timeouts::grace);
         assert!(waited >= TIMEOUT / 4 && waited <= TIMEOUT * 3 / 8, "{waited:?}");
     }
 
     #[test]
     fn a_long_pause_between_ticks_is_one_epoch() {
-        let mut patience = Patience::new(TIMEOUT);
+        let mut timeouts = Timeouts::new(TIMEOUT);
         let start = Instant::now();
-        patience.advance(start);
-        let epoch = patience.epoch();
-        patience.advance(start + TIMEOUT * 1000);
-        assert!(!patience.exhausted(epoch));
+        timeouts.advance(start);
+        let epoch = timeouts.epoch();
+        timeouts.advance(start + TIMEOUT * 1000);
+        assert!(!timeouts.expired(epoch));
     }
 
     #[test]
     fn the_next_tick_is_due_at_the_next_look_or_epoch_and_never_while_nothing_is_in_flight() {
         let (start, ms) = (Instant::now(), Duration::from_millis);
-        let mut patience = Patience::new(TIMEOUT);
-        assert_eq!(patience.next(start, false), None);
-        assert!(patience.look(start) && !patience.advance(start));
-        assert_eq!(patience.next(start + ms(30), true), Some(start + ms(50)));
-        assert!(!patience.look(start + ms(49)) && patience.look(start + ms(50)));
-        assert_eq!(Patience::new(ms(80)).next(start, true), Some(start + ms(10)), "an epoch shorter than a look");
+        let mut timeouts = Timeouts::new(TIMEOUT);
+        assert_eq!(timeouts.next(start, false), None);
+        assert!(timeouts.poll_due(start) && !timeouts.advance(start));
+        assert_eq!(timeouts.next(start + ms(30), true), Some(start + ms(50)));
+        assert!(!timeouts.poll_due(start + ms(49)) && timeouts.poll_due(start + ms(50)));
+        assert_eq!(Timeouts::new(ms(80)).next(start, true), Some(start + ms(10)), "an epoch shorter than a look");
     }
 
     #[test]
     fn a_queue_that_looked_long_ago_does_not_want_a_tick_at_once_again_and_again() {
         let start = Instant::now();
-        let mut patience = Patience::new(TIMEOUT);
-        patience.look(start);
-        patience.advance(start);
-        assert!(patience.next(start + TIMEOUT * 2, true) > Some(start + TIMEOUT * 2));
+        let mut timeouts = Timeouts::new(TIMEOUT);
+        timeouts.poll_due(start);
+        timeouts.advance(start);
+        assert!(timeouts.next(start + TIMEOUT * 2, true) > Some(start + TIMEOUT * 2));
     }
 
     #[test]
     fn epochs_may_wrap_around() {
-        let mut patience = Patience { epoch: u32::MAX, ..Patience::new(TIMEOUT) };
-        let (epoch, mut now) = (patience.epoch(), Instant::now());
+        let mut timeouts = Timeouts { epoch: u32::MAX, ..Timeouts::new(TIMEOUT) };
+        let (epoch, mut now) = (timeouts.epoch(), Instant::now());
         for _ in 0..=EPOCHS + 1 {
-            patience.advance(now);
+            timeouts.advance(now);
             now += TIMEOUT;
         }
-        assert!(patience.exhausted(epoch));
+        assert!(timeouts.expired(epoch));
     }
 }
