@@ -405,8 +405,10 @@ fn what_is_no_lease_is_said_and_so_is_a_backend_without_any() {
     }
 }
 
-#[test]
-#[ignore = "a driver's process in the tests below"]
+/// Says to this program that it is the driver's process of the test below, with the lease as its standard input.
+const CHILD: &str = "RING3_TEST_LEASED";
+
+/// The life of the driver's process.
 fn life() {
     use std::os::fd::AsFd;
     let lease: Lease = std::io::stdin().as_fd().try_clone_to_owned().unwrap().into();
@@ -422,7 +424,8 @@ fn outcome_of_a_kill(fenced: bool) -> Vec<u8> {
     let (_folder, _server, claim, handle) = served();
     handle.plan().add(Rule::io(Action::Hang, nvm::WRITE).nth(2));
     let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "lease::tests::life", "--ignored"])
+        .args(["--exact", "lease::tests::a_write_of_a_dead_driver_takes_the_next_ones_memory_to_the_disk_unless_it_is_fenced"])
+        .env(CHILD, "")
         .stdin(Stdio::from(OwnedFd::from(claim.lease().unwrap())))
         .stdout(Stdio::null())
         .spawn()
@@ -445,6 +448,9 @@ fn outcome_of_a_kill(fenced: bool) -> Vec<u8> {
 
 #[test]
 fn a_write_of_a_dead_driver_takes_the_next_ones_memory_to_the_disk_unless_it_is_fenced() {
+    if std::env::var_os(CHILD).is_some() {
+        return life();
+    }
     assert_eq!(outcome_of_a_kill(false), [0xcc]);
     assert_eq!(outcome_of_a_kill(true), [0xaa]);
 }
