@@ -22,7 +22,7 @@ use serde::Deserialize;
 pub struct Quiesce {
     /// The BAR that holds the registers.
     pub bar: u8,
-    /// In this order.
+    /// In this order; one at least, as a controller that was not seen to stop has not.
     pub step: Vec<Step>,
 }
 
@@ -74,6 +74,9 @@ impl Quiesce {
             quiesce: Option<Quiesce>,
         }
         let Manifest { quiesce } = toml::from_str(manifest).map_err(|error| error.to_string())?;
+        if quiesce.as_ref().is_some_and(|quiesce| quiesce.step.is_empty()) {
+            return Err("a fence without a step stops nothing: leave [quiesce] out, and the function is reset".into());
+        }
         match quiesce.iter().flat_map(|quiesce| &quiesce.step).find(|step| !step.is_possible()) {
             Some(step) => Err(format!("no such step of a fence: {step:?}")),
             None => Ok(quiesce),
@@ -93,6 +96,11 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fence_without_a_step_is_refused_because_nothing_would_be_seen_to_stop() {
+        assert!(Quiesce::from_manifest("[quiesce]\nbar = 0\nstep = []").is_err());
+    }
 
     #[test]
     fn a_manifest_without_a_fence_is_no_error_and_a_fence_that_makes_no_sense_is() {

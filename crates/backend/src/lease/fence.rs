@@ -24,8 +24,8 @@ pub struct Fenced {
 pub(super) fn fence(device: &dyn Device, quiesce: Option<&Quiesce>) -> Result<Fenced, Error> {
     let since = Instant::now();
     let stopped = match quiesce {
-        Some(quiesce) => stop(device, quiesce),
-        None => Err(Error::Unsupported("its driver's manifest has no [quiesce]".into())),
+        Some(quiesce) if !quiesce.step.is_empty() => stop(device, quiesce),
+        _ => Err(Error::Unsupported("its driver's manifest has no [quiesce]".into())),
     };
     device.set_bus_master(false)?;
     if let Err(error) = &stopped {
