@@ -1,6 +1,9 @@
 //! `ring3 bench kill`: nothing that was acknowledged is lost, and what is lost is found.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 fn kill(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ring3")).args(["bench", "kill", "--json"]).args(words).output().unwrap()
@@ -77,4 +80,17 @@ fn a_driver_that_cannot_work_is_an_error_and_no_result() {
     let output = kill(&["--model", "edu,delay=1ms", "--times", "1"]);
     assert!(!output.status.success() && output.stdout.is_empty());
     assert!(String::from_utf8_lossy(&output.stderr).contains("has ended by itself"));
+}
+
+#[test]
+fn a_campaign_that_is_interrupted_says_what_it_has_seen_and_is_no_success() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
+    let child = command.args(["bench", "kill", "--json", "--times", "1000000"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &outcome(&output)["mismatches"]), (Some(1), &0.into()));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("interrupted after") && said.contains("of 1000000"), "{said}");
 }

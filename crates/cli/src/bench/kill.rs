@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use ring3_backend::Uri;
 use ring3_bench::kill::{HandOvers, Outcome, Word};
@@ -88,7 +88,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         killer.kill_one(false)?;
         bar.finish_and_clear();
         let outcome = HandOvers { model: served.name.clone(), hand_overs: done, in_flight, resets, ..HandOvers::default() };
-        return show_hand_overs(&killer.hand_overs(outcome)?, args.json);
+        let code = show_hand_overs(&killer.hand_overs(outcome)?, args.json)?;
+        return whole(code, done, times);
     }
     let mut outcome = Outcome { model: served.name.clone(), ..Outcome::default() };
     while more(done) {
@@ -100,7 +101,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     killer.kill_one(false)?;
     bar.finish_and_clear();
-    show(&killer.outcome(Outcome { kills: done, ..outcome })?, args.json)
+    let code = show(&killer.outcome(Outcome { kills: done, ..outcome })?, args.json)?;
+    whole(code, done, times)
+}
+
+/// `code`, unless fewer drivers came and went than were asked for.
+fn whole(code: ExitCode, done: u32, times: u32) -> Result<ExitCode> {
+    ensure!(done == times, "interrupted after {done} of {times}; what was said is of these");
+    Ok(code)
 }
 
 fn progress(times: u32) -> ProgressBar {
