@@ -17,7 +17,9 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("driver", &["class", "device", "spec"]),
     // One thread that waits for many things: it knows what can be waited for, and not what for.
     ("reactor", &["device"]),
-    ("export", &["class", "reactor"]),
+    // In memory that a driver process and its supervisor share, and of neither.
+    ("stats", &[]),
+    ("export", &["class", "reactor", "stats"]),
     ("pci", &["spec"]),
     // The other side of a device: it knows what a driver knows of one, and no driver.
     ("model", &["device", "spec"]),
@@ -25,10 +27,22 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("decorator", &["device", "spec"]),
     // Between a holder and a driver's process, and of neither.
     ("lease", &[]),
+    // What the supervisor, its driver processes and its users say to each other.
+    ("control", &[]),
+    // What a driver's manifest says, parsed, and those of ring3's drivers.
+    ("manifest", &["lease"]),
+    // What a driver process may do, made of manifests.
+    ("sandbox", &["manifest"]),
     ("backend", &["device", "lease", "model", "spec", "pci"]),
-    ("host", &["driver", "export", "backend", "class", "device", "spec", "pci"]),
-    // Must survive every bug in a driver.
-    ("supervisor", &["lease", "pci", "spec"]),
+    (
+        "host",
+        &[
+            "driver", "export", "backend", "class", "device", "spec", "pci", "control", "lease", "manifest", "reactor",
+            "sandbox", "stats",
+        ],
+    ),
+    // Must survive every bug in a driver: it names none.
+    ("supervisor", &["backend", "class", "control", "device", "export", "lease", "manifest", "pci", "sandbox", "spec", "stats"]),
     // Tools beside the way of the data.
     ("conformance", &["class", "device"]),
     ("bench", &["class", "device", "spec"]),
@@ -48,13 +62,19 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "bench",
             "conformance",
             "lab",
+            "control",
+            "decorator",
+            "lease",
+            "manifest",
+            "sandbox",
+            "stats",
             "supervisor",
         ],
     ),
 ];
 
 /// Crates that contain no unsafe code.
-const SAFE: &[&str] = &["spec", "class", "conformance", "decorator", "driver", "lease"];
+const SAFE: &[&str] = &["spec", "class", "control", "conformance", "decorator", "driver", "lease"];
 
 struct Crate {
     names: BTreeSet<String>,

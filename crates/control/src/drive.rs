@@ -1,0 +1,143 @@
+//! The supervisor and one driver process.
+//!
+//! # Order
+//! [`Order::Prepare`] comes first, and is answered by [`Report::Standby`] once the process is confined and waits. [`Order::Drive`] brings the lease: the process opens or resumes the
+//! device and answers with [`Report::Offers`]. For each disk comes [`Order::Serve`] with its `/dev/ublkcN`, answered by [`Report::Serving`] when all queues wait for requests: only
+//! then the supervisor starts the kernel's device. [`Order::Leave`] and [`Order::Stop`] end it. [`Report::Failed`] may come at any time and is the last word.
+
+use serde::{Deserialize, Serialize};
+
+/// The protocol's version.
+pub const VERSION: u32 = 1;
+
+/// What a process is to be, known before there is a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepare {
+    /// [`VERSION`].
+    pub version: u32,
+    /// What the user calls the device.
+    pub name: String,
+    /// The family of drivers; the one for the device's class if `None`.
+    #[serde(default)]
+    pub family: Option<String>,
+    /// The one namespace or drive that is wanted; all if `None`.
+    #[serde(default)]
+    pub part: Option<u32>,
+    /// How the device signals: `auto`, `msix`, `msi`, `intx` or `poll`.
+    pub interrupts: String,
+    /// Queues of each disk.
+    pub queues: u16,
+    /// Requests of each queue.
+    pub depth: u16,
+    /// Most bytes of a request.
+    pub max_bytes: u32,
+    /// Microseconds for which a queue polls before it sleeps.
+    pub poll_us: u64,
+}
+
+/// What the supervisor tells a driver process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Be ready. Beside it: the stats segment.
+    Prepare(Box<Prepare>),
+    /// Drive the device of the lease beside the message. If `resume`, a file follows the lease beside it, with what the last driver has saved.
+    Drive {
+        /// Go on with a device that was left running.
+        resume: bool,
+    },
+    /// Serve a disk. Beside it: its `/dev/ublkcN`.
+    Serve(Serve),
+    /// Finish what is with the device, take nothing more, and leave the device as it runs: [`Report::Left`].
+    Leave,
+    /// Flush, stop the device, and end: [`Report::Stopped`]. The kernel's devices are stopped before.
+    Stop,
+}
+
+/// How a disk is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Serve {
+    /// Its place in [`Report::Offers`].
+    pub disk: u16,
+    /// N in `/dev/ublkbN`.
+    pub id: u32,
+    /// Hardware queues.
+    pub queues: u16,
+    /// Tags of each.
+    pub depth: u16,
+    /// Bytes of each tag's buffer.
+    pub buffer: u32,
+    /// The CPUs that submit to each queue.
+    pub cpus: Vec<Vec<usize>>,
+    /// How commands are numbered: see the export.
+    pub encoded: bool,
+}
+
+/// What a driver process tells the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// It is confined and waits for a lease.
+    Standby,
+    /// The device is driven.
+    Offers {
+        /// What it offers, at most 128.
+        disks: Vec<DiskFacts>,
+        /// What of it cannot be used, and why.
+        refused: Vec<String>,
+    },
+    /// All queues of a disk wait for requests.
+    Serving {
+        /// Its place.
+        disk: u16,
+    },
+    /// The device has reported something.
+    Event {
+        /// In words.
+        text: String,
+    },
+    /// It has left the device running. Beside it: a file with what is saved. The process ends.
+    Left,
+    /// The device is stopped. The process ends.
+    Stopped,
+    /// It cannot go on, and ends.
+    Failed {
+        /// Why, in words.
+        error: String,
+        /// The device is gone: another start will not help before it is back.
+        gone: bool,
+    },
+}
+
+/// A disk that a driver offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskFacts {
+    /// In messages: `vfio:0000:01:00.0 namespace 1`.
+    pub name: String,
+    /// What it calls itself.
+    pub model: String,
+    /// Its serial number.
+    pub serial: String,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// Queues that can be open at the same time.
+    pub max_queues: u16,
+    /// Most bytes of a request.
+    pub max_transfer: u32,
+    /// The size in bytes at which it works best.
+    pub optimal_io: u32,
+    /// It has a cache that loses its content without power.
+    pub volatile_cache: bool,
+    /// It can write through that.
+    pub fua: bool,
+    /// Most blocks of a write of zeroes; 0: none.
+    pub max_write_zeroes_blocks: u32,
+    /// Blocks can be discarded: the most at once, and the granularity in bytes.
+    pub discard: Option<(u32, u32)>,
+    /// It cannot be written.
+    pub read_only: bool,
+    /// It turns.
+    pub rotates: bool,
+}
