@@ -1,7 +1,7 @@
 //! Control-C while guests run.
 
 use anyhow::{Context, Result};
-use ring3_host::log;
+use ring3_process::log;
 
 /// Exit code of a program that a signal ended, as shells have it: 128 and SIGINT.
 const INTERRUPTED: i32 = 130;

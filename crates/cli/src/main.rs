@@ -27,7 +27,7 @@ use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ring3_host::log;
+use ring3_process::log;
 
 /// Device drivers outside the Linux kernel: a disk driven by a process, seen by everyone as a block device.
 #[derive(Parser)]

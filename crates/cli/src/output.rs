@@ -6,7 +6,7 @@
 //! then the command's own. Any other failure, such as a full disk, is said, and no command succeeds with it.
 //!
 //! # Standard error
-//! `errln!` gives a line to the log's thread: see [`ring3_host::log`].
+//! `errln!` gives a line to the log's thread: see [`ring3_process::log`].
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -24,7 +24,7 @@ macro_rules! outln {
 
 /// Prints a line on standard error, without waiting for who reads it.
 macro_rules! errln {
-    ($($text:tt)*) => { ring3_host::log::notice(format_args!($($text)*)) };
+    ($($text:tt)*) => { ring3_process::log::notice(format_args!($($text)*)) };
 }
 
 /// Prints on standard output, unless that has failed before.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use ring3_host::log;
 use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
+use ring3_process::log;
 
 /// Arguments of `ring3 split`.
 #[derive(Debug, clap::Args)]

@@ -27,6 +27,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("decorator", &["device", "spec"]),
     // Between a holder and a driver's process, and of neither.
     ("lease", &[]),
+    // What a process needs that stands under a file system, whether it drives or supervises.
+    ("process", &[]),
     // What the supervisor, its driver processes and its users say to each other.
     ("control", &[]),
     // What a driver's manifest says, parsed, and those of ring3's drivers.
@@ -37,12 +39,15 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "host",
         &[
-            "driver", "export", "backend", "class", "device", "spec", "pci", "control", "lease", "manifest", "reactor",
-            "sandbox", "stats",
+            "driver", "export", "backend", "class", "device", "spec", "pci", "control", "lease", "manifest", "process",
+            "reactor", "sandbox", "stats",
         ],
     ),
     // Must survive every bug in a driver: it names none.
-    ("supervisor", &["backend", "class", "control", "device", "export", "lease", "manifest", "pci", "sandbox", "spec", "stats"]),
+    (
+        "supervisor",
+        &["backend", "class", "control", "device", "export", "lease", "manifest", "pci", "process", "sandbox", "spec", "stats"],
+    ),
     // Tools beside the way of the data.
     ("conformance", &["class", "device"]),
     ("bench", &["class", "device", "spec"]),
@@ -66,6 +71,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "decorator",
             "lease",
             "manifest",
+            "process",
             "sandbox",
             "stats",
             "supervisor",

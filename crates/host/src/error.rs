@@ -49,6 +49,12 @@ fn named(device: &str, source: &ring3_device::Error) -> String {
     }
 }
 
+impl From<ring3_process::Error> for Error {
+    fn from(ring3_process::Error { what, source }: ring3_process::Error) -> Self {
+        Self::Os { what, source }
+    }
+}
+
 impl Error {
     /// Whether a disk that was served is lost: its driver cannot get the device back, and only a new start can.
     pub fn is_loss(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! # Shape
 //! [`Claim::open`](open::Claim::open) turns a device's name into disks; [`attach`](attach::attach) makes room for their export. [`run`] exports them, says so, and serves until it is told to
-//! stop. The process is prepared before by [`process`]: a driver under a file system must not wait for that file system.
+//! stop. The process is prepared before by [`ring3_process`]: a driver under a file system must not wait for that file system.
 //!
 //! # Errors
 //! Every way out gives the device back: disks stop before their driver does, and the driver before the claim.
@@ -12,13 +12,10 @@
 pub mod attach;
 mod disks;
 mod error;
-pub mod log;
 pub mod open;
-pub mod process;
 mod ready;
 mod report;
 mod run;
-mod signals;
 
 pub use error::Error;
 pub use ready::Ready;

@@ -5,8 +5,6 @@ use std::time::Duration;
 use ring3_export::ublk::{Export, Stats};
 use serde::Serialize;
 
-use crate::process;
-
 /// One exported disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct Exported {
@@ -70,7 +68,7 @@ impl Report {
             attach_ms: milliseconds(times.attached),
             ready_ms: times.ready.map(milliseconds),
             first_request_ms: exports.iter().filter_map(first).min().map(milliseconds),
-            peak_memory_bytes: process::peak_memory(),
+            peak_memory_bytes: ring3_process::peak_memory(),
             exports: exports.iter().map(|(exported, _, stats)| Figures { exported: exported.clone(), stats: *stats }).collect(),
         }
     }

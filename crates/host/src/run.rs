@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ring3_export::ublk;
+use ring3_process::{Signals, Wishes, log};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attach::{Source, attach};
@@ -14,8 +15,7 @@ use crate::disks::Disks;
 use crate::open::{Attached, Driven};
 use crate::ready::write_within;
 use crate::report::{Milestones, Report};
-use crate::signals::{Signals, Wishes};
-use crate::{Error, Ready, log, process};
+use crate::{Error, Ready};
 
 /// How often a stop that was refused, because the disk was in use, is tried again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -84,7 +84,7 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     ublk::Control::open()?;
     options.stats.as_deref().map_or(Ok(()), check_report)?;
     let keep: Vec<_> = options.stats.iter().map(PathBuf::as_path).collect();
-    let doubts = process::prepare(&keep)?;
+    let doubts = ring3_process::prepare(&keep)?;
     let since = Instant::now();
     let exports = ublk::Options { queues: options.ublk.queues.min(processors()), ..options.ublk }.recovering()?;
     let Attached { disks, driven, .. } = attach(source, &exports)?;

@@ -11,7 +11,15 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::configure_io_flusher_behavior;
 use rustix::thread::UnshareFlags;
 
-use crate::Error;
+/// A process that cannot be prepared.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct Error {
+    /// What was tried, and what to do about it.
+    pub what: String,
+    /// Why not.
+    pub source: std::io::Error,
+}
 
 /// Prepares the calling process, before it has other threads than the log's; `keep` are paths that it needs later. Requirements root. What could not be had
 /// is given back in words: it serves without, and they are for who has a disk.
@@ -35,7 +43,8 @@ pub fn prepare(keep: &[&Path]) -> Result<Vec<String>, Error> {
 /// If the process shared its namespace with a mount of its own disk, its exit could wait for that mount's write-back, which only it
 /// could serve. Without letting go, a disk that is unmounted elsewhere would stay mounted here.
 fn leave_mounts(keep: &[&Path]) -> Result<(), Error> {
-    let refused = |source| Error::os("taking a mount namespace of its own (exporting a disk needs root)", source);
+    let what = "taking a mount namespace of its own (exporting a disk needs root)";
+    let refused = |source: rustix::io::Errno| Error { what: what.into(), source: source.into() };
     // SAFETY: only the namespace changes, and no thread exists that could rely on sharing the working directory: the log's opens nothing.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.map_err(refused)?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
