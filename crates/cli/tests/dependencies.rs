@@ -80,7 +80,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that contain no unsafe code.
-const SAFE: &[&str] = &["spec", "class", "control", "conformance", "decorator", "driver", "lease"];
+const SAFE: &[&str] = &["spec", "class", "control", "conformance", "decorator", "driver", "lease", "manifest"];
 
 struct Crate {
     names: BTreeSet<String>,

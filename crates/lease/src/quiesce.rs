@@ -74,12 +74,18 @@ impl Quiesce {
             quiesce: Option<Quiesce>,
         }
         let Manifest { quiesce } = toml::from_str(manifest).map_err(|error| error.to_string())?;
-        if quiesce.as_ref().is_some_and(|quiesce| quiesce.step.is_empty()) {
+        quiesce.as_ref().map_or(Ok(()), Self::check)?;
+        Ok(quiesce)
+    }
+
+    /// Whether it can stop anything; the error says what is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        if self.step.is_empty() {
             return Err("a fence without a step stops nothing: leave [quiesce] out, and the function is reset".into());
         }
-        match quiesce.iter().flat_map(|quiesce| &quiesce.step).find(|step| !step.is_possible()) {
+        match self.step.iter().find(|step| !step.is_possible()) {
             Some(step) => Err(format!("no such step of a fence: {step:?}")),
-            None => Ok(quiesce),
+            None => Ok(()),
         }
     }
 }
