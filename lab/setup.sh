@@ -12,6 +12,7 @@
 #   lab/setup.sh source VERSION   that kernel's source and headers, for `ring3 split`
 #   lab/setup.sh python [FILE]    the Python packages of `ring3 split`, or of another lock file, in an environment of their own
 #   lab/setup.sh split            what `ring3 split` needs: clang, the default kernel's source, its Python packages
+#   lab/setup.sh databases        sqlite and PostgreSQL, with all that they need, as one archive
 #   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's source package
 #   lab/setup.sh verify           looks at all that is in the cache, and fetches anew what is damaged
 #
@@ -380,6 +381,30 @@ fetch_tree() {
     die "no source package of busybox could be fetched"
 }
 
+# An archive to be unpacked in a guest, with their C library: they run there after a chroot. What compiles queries and what scripts need is left out.
+fetch_databases() {
+    asked "$cache/databases" "" [ -s "$cache/databases/databases.tar" ] || return 0
+    open_apt
+    refresh all.deb
+    say "fetching sqlite and PostgreSQL (about 50 MB)"
+    work=$cache/databases.download
+    rm -rf "$work" "$apt/archives"; mkdir -p "$work" "$apt/archives/partial"
+    quietly in_apt all.deb apt-get -y install --download-only -t trixie postgresql-17 sqlite3
+    rm -f "$apt"/archives/*perl* "$apt"/archives/libllvm* "$apt"/archives/libz3* "$apt"/archives/locales* "$apt"/archives/libc-l10n* \
+        "$apt"/archives/debconf* "$apt"/archives/adduser* "$apt"/archives/passwd* "$apt"/archives/openssl_* "$apt"/archives/postgresql-common* "$apt"/archives/postgresql-client-common*
+    unpack "$work/root" "$apt"/archives/*.deb
+    rm -rf "$apt/archives"
+    (cd "$work/root.new" && rm -rf usr/share/doc usr/share/man usr/share/locale usr/share/postgresql/17/man usr/lib/x86_64-linux-gnu/gconv var usr/lib/postgresql/17/lib/bitcode usr/lib/postgresql/17/lib/llvmjit* &&
+        # Where /usr is not merged in a package, the rest expects that it is.
+        for folder in bin sbin lib lib64; do
+            [ -L "$folder" ] || { mkdir -p "usr/$folder"; [ ! -d "$folder" ] || { cp -a "$folder/." "usr/$folder/"; rm -rf "$folder"; }; ln -s "usr/$folder" "$folder"; }
+        done) || die "cannot put the databases together: is there room in $cache?"
+    rm -rf "$cache/databases.new"; mkdir -p "$cache/databases.new"
+    quietly tar -C "$work/root.new" --owner=0 --group=0 --numeric-owner -cf "$cache/databases.new/databases.tar" .
+    rm -rf "$work"
+    swap_in "$cache/databases"
+}
+
 # kernel_package PREFIX: newest plain amd64 kernel of that version, of this release when it has one.
 kernel_package() {
     # Up to 6.1 the package name carries the ABI number (6.1.0-56), later the whole version (6.12.117+deb12).
@@ -527,7 +552,7 @@ fetch_source() {
 verify() {
     [ "$writable" = no ] || find "$cache" -maxdepth 1 -type d ! -perm -a+rx -exec chmod a+rx {} +
     for made in initramfs snapshots vmlinux; do [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"; done
-    for part in tools fio btrfs tree alpha vfio-user clang; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
+    for part in tools fio btrfs tree alpha vfio-user databases clang; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
     for part in "$cache"/kernels/*/; do [ ! -d "$part" ] || fetch_kernel "$(basename "$part")"; done
     for part in "$cache"/sources/*/; do [ ! -d "$part" ] || fetch_source "$(basename "$part")"; done
     [ ! -e "$cache/python/requirements.lock" ] || fetch_python "$cache/python/requirements.lock"
@@ -550,7 +575,7 @@ if [ "$writable" = yes ]; then
 fi
 [ "${1:-}" != --update ] || { update=yes; shift; }
 case "${1:-all}" in
-    all) need_compiler; fetch_tools; fetch_fio; fetch_btrfs; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha; fetch_vfio_user ;;
+    all) need_compiler; fetch_tools; fetch_fio; fetch_btrfs; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha; fetch_vfio_user; fetch_databases ;;
     tools) fetch_tools ;;
     btrfs) fetch_btrfs ;;
     alpha) fetch_alpha ;;
@@ -560,8 +585,9 @@ case "${1:-all}" in
     split) need_compiler; fetch_clang; fetch_source "$default_kernel"; fetch_python "$(dirname "$0")/../split/requirements.lock" ;;
     source) shift; [ $# -gt 0 ] || die "the source of which kernel? For example: source 6.12"; for version; do fetch_source "$version"; done ;;
     fio) fetch_fio ;;
+    databases) fetch_databases ;;
     tree) fetch_tree ;;
     verify) verify ;;
     kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
-    *) sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

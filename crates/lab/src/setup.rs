@@ -28,6 +28,8 @@ pub enum Need {
     Btrfs,
     /// A tree of source text, `tree/tree.tar.bz2`.
     Tree,
+    /// Database programs, `databases/databases.tar`.
+    Databases,
     /// A guest kernel by version prefix, for example `6.12`.
     Kernel(String),
     /// The compiler that reads kernel sources.
@@ -46,6 +48,7 @@ impl Need {
             Self::Fio => ("fio", None),
             Self::Btrfs => ("btrfs", None),
             Self::Tree => ("tree", None),
+            Self::Databases => ("databases", None),
             Self::Kernel(version) => ("kernel", Some(version.as_ref())),
             Self::Clang => ("clang", None),
             Self::Source(version) => ("source", Some(version.as_ref())),
@@ -60,6 +63,7 @@ impl Need {
             Self::Fio => "fio".into(),
             Self::Btrfs => "btrfs".into(),
             Self::Tree => "tree".into(),
+            Self::Databases => "databases".into(),
             Self::Kernel(version) => format!("kernels/{version}"),
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("sources/{version}"),
@@ -74,6 +78,7 @@ impl Need {
             Self::Fio => "fio".into(),
             Self::Btrfs => "mkfs.btrfs".into(),
             Self::Tree => "a source tree".into(),
+            Self::Databases => "sqlite and PostgreSQL".into(),
             Self::Kernel(version) => format!("kernel {version}"),
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("the source of kernel {version}"),
@@ -84,7 +89,7 @@ impl Need {
     /// The command that fetches it.
     fn next(&self) -> &'static str {
         match self {
-            Self::Tools | Self::Fio | Self::Btrfs | Self::Tree | Self::Kernel(_) => PREPARE,
+            Self::Tools | Self::Fio | Self::Btrfs | Self::Tree | Self::Databases | Self::Kernel(_) => PREPARE,
             Self::Clang | Self::Source(_) | Self::Python(_) => "the same command again",
         }
     }
