@@ -13,6 +13,7 @@ pub mod load;
 pub mod measure;
 pub mod plot;
 pub mod report;
+pub mod restart;
 pub mod stats;
 pub mod table;
 pub mod trace;

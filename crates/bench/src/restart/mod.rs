@@ -1,0 +1,105 @@
+//! `bench restart`: what applications see of a driver that is killed, or replaced, under their load.
+//!
+//! # Shape
+//! [`Load`] reads and writes a supervised block device, knows what each block must hold, and remembers where nothing ended for long. Whoever kills the driver knows when
+//! it did, and [`outages`] joins the two. The clock is one for all processes: the guest's, in the lab.
+
+mod load;
+
+use serde::{Deserialize, Serialize};
+
+pub use load::{BLOCK, Load, Pause, Seen};
+
+use crate::stats::Summary;
+
+/// The schema's version.
+pub const VERSION: u32 = 1;
+
+/// What was seen. docs/bench.md describes the fields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// `restart`.
+    pub bench: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// The running kernel's release.
+    pub kernel: String,
+    /// The controller.
+    pub controller: String,
+    /// Requests in flight.
+    pub depth: u16,
+    /// Drivers that were killed.
+    pub kills: u32,
+    /// Drivers that were replaced by a hand-over.
+    pub upgrades: u32,
+    /// Requests that ended with an error, in all phases.
+    pub errors: u64,
+    /// Blocks that were read and wrong, in all phases and at the end.
+    pub mismatches: u64,
+    /// Milliseconds from a kill to the first request that ended after it: half of the kills took no longer.
+    pub outage_ms_p50: f64,
+    /// 99 % took no longer.
+    pub outage_ms_p99: f64,
+    /// None took longer.
+    pub outage_ms_max: f64,
+    /// Milliseconds of these that the supervisor says the fence took: the median.
+    pub fence_ms_p50: f64,
+    /// From the death being seen to the next driver's offers: the median.
+    pub driver_ms_p50: f64,
+    /// To the kernel having given the export back: the median.
+    pub export_ms_p50: f64,
+    /// Milliseconds in which nothing ended, of a hand-over: half of them took no longer.
+    pub upgrade_ms_p50: f64,
+    /// 99 % took no longer.
+    pub upgrade_ms_p99: f64,
+    /// None took longer.
+    pub upgrade_ms_max: f64,
+    /// The longest that one request took, in milliseconds.
+    pub longest_request_ms: f64,
+    /// Requests per second while nobody disturbs.
+    pub iops: Option<Summary>,
+    /// The same with one kill a second.
+    pub iops_killed: Option<Summary>,
+    /// The latter over the former: the medians.
+    pub iops_ratio: Option<f64>,
+}
+
+/// For each of `times`, ascending: milliseconds from it to the end of the longest pause that ended before the next one.
+pub fn outages(pauses: &[Pause], times: &[u64]) -> Vec<f64> {
+    let ends = times.iter().skip(1).copied().chain([u64::MAX]);
+    let outage = |(&time, end): (&u64, u64)| {
+        let within = pauses.iter().filter(|pause| pause.until > time && pause.until <= end && pause.from < end);
+        let longest = within.max_by_key(|pause| pause.until - pause.from);
+        // Without a pause that was long enough to be remembered nobody has noticed anything.
+        longest.map_or(0.0, |pause| (pause.until - time) as f64 / 1e6)
+    };
+    times.iter().zip(ends).map(outage).collect()
+}
+
+/// The value that `share` of `values` do not exceed; 0 of none.
+pub fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let index = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(index.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_lasts_from_the_kill_to_the_end_of_the_pause_after_it() {
+        let pauses = [Pause { from: 900_000, until: 50_000_000 }, Pause { from: 60_000_000, until: 66_000_000 }];
+        assert_eq!(outages(&pauses, &[1_000_000]), [49.0]);
+        assert_eq!(outages(&pauses, &[1_000_000, 61_000_000, 100_000_000]), [49.0, 5.0, 0.0]);
+    }
+
+    #[test]
+    fn a_percentile_is_a_value_that_was_there() {
+        assert_eq!(
+            (percentile(&[3.0, 1.0, 2.0], 0.5), percentile(&[3.0, 1.0, 2.0], 0.99), percentile(&[], 0.5)),
+            (2.0, 3.0, 0.0)
+        );
+    }
+}
