@@ -11,6 +11,7 @@ mod look;
 pub mod open;
 mod paper;
 mod progress;
+mod restart;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,8 @@ pub enum Command {
     Instructions(instructions::Args),
     /// Kill a driver under load, many times, on a claim that outlives it: what is lost, and how soon the next one works.
     Kill(kill::Args),
+    /// Kill and replace the driver of a supervised disk under load: how long applications wait, and what they lose.
+    Restart(Box<restart::Args>),
 }
 
 /// Runs the command.
@@ -33,5 +36,6 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Disk(args) => disk::run(&args),
         Command::Instructions(args) => instructions::run(&args),
         Command::Kill(args) => kill::run(&args),
+        Command::Restart(args) => restart::run(&args),
     }
 }

@@ -23,6 +23,19 @@ pub struct Export {
 impl Export {
     /// Starts `program` with `arguments` and waits until it prints the path of its block device and that is there.
     pub fn start(program: &Path, arguments: &[String]) -> Result<Self, Error> {
+        Self::spawn(program, arguments, shown_device)
+    }
+
+    /// Starts a supervisor, `program` with `arguments`, and waits for its `link` to the block device.
+    pub fn supervised(program: &Path, arguments: &[String], link: &Path) -> Result<Self, Error> {
+        Self::spawn(program, arguments, |_, what| appeared(link.to_owned(), PATIENCE, what))
+    }
+
+    fn spawn(
+        program: &Path,
+        arguments: &[String],
+        shown: impl FnOnce(&mut Child, &str) -> Result<PathBuf, Error>,
+    ) -> Result<Self, Error> {
         let what = format!("{} {}", program.display(), arguments.join(" "));
         let mut child = Command::new(program)
             .args(arguments)
@@ -30,7 +43,7 @@ impl Export {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| Error::os(format!("starting {what}"), error))?;
-        let device = shown_device(&mut child, &what);
+        let device = shown(&mut child, &what);
         // From here on a failure stops the child.
         let mut export = Self { child, device: PathBuf::new() };
         export.device = device?;

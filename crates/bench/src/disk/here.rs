@@ -49,6 +49,8 @@ pub struct Programs<'a> {
     pub open: Option<&'a OpenDisk<'a>>,
     /// Arguments of this program that export the disk.
     pub export: Option<Vec<String>>,
+    /// A supervisor that has the disk: its program, its arguments, and its link to the block device.
+    pub supervisor: Option<(PathBuf, Vec<String>, PathBuf)>,
     /// Arguments of this program that export nothing.
     pub null: Option<Vec<String>>,
     /// This program.
@@ -164,11 +166,16 @@ impl Here<'_> {
             Driver::Process => self.process(round, first),
             Driver::Export => {
                 let arguments = self.programs.export.clone().ok_or_else(|| missing("a device to claim (--device)"))?;
-                self.exported(round, turn, &arguments)
+                self.exported(round, turn, || Export::start(&self.programs.program, &arguments))
+            }
+            Driver::Supervised => {
+                let supervisor = self.programs.supervisor.clone();
+                let (program, arguments, link) = supervisor.ok_or_else(|| missing("ring3d beside this program, and a device to claim"))?;
+                self.exported(round, turn, || Export::supervised(&program, &arguments, &link))
             }
             Driver::Null => {
                 let arguments = self.programs.null.clone().ok_or_else(|| missing("the null export"))?;
-                self.exported(round, turn, &arguments)
+                self.exported(round, turn, || Export::start(&self.programs.program, &arguments))
             }
         }
     }
@@ -227,11 +234,11 @@ impl Here<'_> {
         Ok(())
     }
 
-    fn exported(&mut self, round: u32, turn: &[Placement], arguments: &[String]) -> Result<(), Error> {
-        let start = Instant::now();
-        let export = Export::start(&self.programs.program, arguments)?;
+    fn exported(&mut self, round: u32, turn: &[Placement], start: impl FnOnce() -> Result<Export, Error>) -> Result<(), Error> {
+        let began = Instant::now();
+        let export = start()?;
         first_read(&mut File::open(export.device(), 1, 4096, FileOptions { write: false, direct: true })?)?;
-        let startup = start.elapsed();
+        let startup = began.elapsed();
         let idle = match self.means {
             Means::Loads(_) if !self.plan.is_brief() => {
                 idle_percent(export.pid(), if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE })
@@ -240,8 +247,9 @@ impl Here<'_> {
         };
         self.facts(round, turn, &block_facts(export.device()));
         self.study(round, turn, &Way::Path(export.device(), Some(export.pid())))?;
-        let placement = if turn.contains(&Placement::UblkNull) { Placement::UblkNull } else { Placement::Export };
-        self.driver(round, placement, startup, export.pid(), idle);
+        // Of a supervised disk, what is said here is said of the supervisor.
+        let own = [Placement::UblkNull, Placement::Supervised].into_iter().find(|own| turn.contains(own));
+        self.driver(round, own.unwrap_or(Placement::Export), startup, export.pid(), idle);
         Ok(())
     }
 

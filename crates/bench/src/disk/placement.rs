@@ -35,6 +35,8 @@ pub enum Placement {
     Export,
     /// The same under fio.
     ExportFio,
+    /// The same as `Export`, started, confined and watched by the supervisor.
+    Supervised,
     /// ublk with nothing behind it: the floor that ublk itself sets.
     UblkNull,
 }
@@ -48,6 +50,8 @@ pub enum Driver {
     Process,
     /// ring3's, in a process of its own.
     Export,
+    /// The same, held by the supervisor.
+    Supervised,
     /// None.
     Null,
 }
@@ -67,7 +71,7 @@ pub enum Tuning {
 
 impl Placement {
     /// All of them, in the order of their turns.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Kernel,
         Self::KernelFio,
         Self::KernelNone,
@@ -81,6 +85,7 @@ impl Placement {
         Self::ProcessThreads,
         Self::Export,
         Self::ExportFio,
+        Self::Supervised,
         Self::UblkNull,
     ];
 
@@ -105,6 +110,7 @@ impl Placement {
             Self::ProcessThreads => "process-threads",
             Self::Export => "export",
             Self::ExportFio => "export-fio",
+            Self::Supervised => "supervised",
             Self::UblkNull => "ublk-null",
         }
     }
@@ -118,6 +124,7 @@ impl Placement {
             Self::KernelPassthrough | Self::KernelPassthroughFio => Driver::Kernel(Tuning::Passthrough),
             Self::Process | Self::ProcessPolled | Self::ProcessAdaptive | Self::ProcessThreads => Driver::Process,
             Self::Export | Self::ExportFio => Driver::Export,
+            Self::Supervised => Driver::Supervised,
             Self::UblkNull => Driver::Null,
         }
     }

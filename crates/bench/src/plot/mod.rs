@@ -33,6 +33,7 @@ fn colour(placement: Placement) -> &'static str {
         (_, Placement::ProcessThreads) => "#cc79a7",
         (_, Placement::Export) => "#d55e00",
         (_, Placement::ExportFio) => "#e69f00",
+        (_, Placement::Supervised) => "#8c510a",
         (_, _) => "#dddddd",
     }
 }

@@ -1,5 +1,6 @@
 //! `ring3 bench disk`: what to measure, and where.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,7 +12,7 @@ use ring3_bench::workload::{STANDARD, Workload};
 use ring3_pci::{Address, Host, Way, bind, unbind};
 
 use super::campaign::{Campaign, LOADS, Machine};
-use super::guest::Guest;
+use super::guest::{Guest, supervisor};
 use super::load::buffers;
 use super::open::open_disk;
 use super::paper;
@@ -38,7 +39,7 @@ pub struct Args {
     #[arg(long = "workload")]
     workloads: Vec<Workload>,
     /// A placement: kernel, kernel-none, kernel-nomultipath, kernel-passthrough, process, process-polled, process-adaptive, process-threads, export,
-    /// ublk-null; and with -fio at its end kernel, kernel-nomultipath, kernel-passthrough, export. May be repeated; the usual ones if there is none.
+    /// supervised, ublk-null; and with -fio at its end kernel, kernel-nomultipath, kernel-passthrough, export. May be repeated; the usual ones if there is none.
     /// With --here, kernel-none takes the disk's scheduler away for its turns, and only if it is named.
     #[arg(long = "placement")]
     placements: Vec<Placement>,
@@ -181,6 +182,9 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
             Driver::Kernel(tuning) => tuning <= Tuning::NoScheduler || controller == Controller::Nvme,
             Driver::Process => !args.here || args.device.is_some(),
             Driver::Export => !args.here || (args.device.is_some() && ublk()),
+            // Ports of a leased function are messages: IDE would be measured by those.
+            Driver::Supervised if controller == Controller::Ide => false,
+            Driver::Supervised => !args.here || (args.device.is_some() && ublk() && supervisor().is_ok()),
             Driver::Null => !args.here || ublk(),
         };
         needs && !(placement.is_fio() && (args.quick || (args.here && !ring3_bench::fio::present())))
@@ -238,6 +242,7 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
     // A timeline shows the way by interrupt.
     let poll = if matches!(plan.study, Study::Timeline(_)) { " --poll 0" } else { "" };
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let manifest = tempfile::tempdir().context("making a folder for the supervisor's manifest")?;
     let programs = Programs {
         kernel: args.disk.clone(),
         modules: args.modules.clone(),
@@ -245,11 +250,23 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         export: device
             .as_ref()
             .map(|uri| words(&format!("run {driver} --export ublk --json --device {uri}{}{poll}", args.protection.words()))),
+        supervisor: device.as_deref().zip(supervisor().ok()).map(|(uri, program)| supervised(uri, program, manifest.path())).transpose()?,
         null: Some(words("run null --export ublk --json")),
         program: std::env::current_exe().context("finding this program, which serves the exports")?,
         hand_over: args.shared.then_some(&hand_over),
     };
     Ok(run_here(plan, first, &programs, progress)?)
+}
+
+/// A supervisor of `device`, whose manifest and socket are in `folder`: its program, its arguments, and its link to the disk.
+fn supervised(device: &str, program: PathBuf, folder: &Path) -> Result<(PathBuf, Vec<String>, PathBuf)> {
+    let name = format!("bench-{}", std::process::id());
+    let manifest = folder.join("bench.toml");
+    let text = format!("[device.{name}]\nmatch = {{ device = {device:?} }}\n[device.{name}.export]\nkind = \"ublk\"\nlink = {name:?}\n");
+    std::fs::write(&manifest, text).with_context(|| format!("writing {}", manifest.display()))?;
+    let arguments = [OsStr::new("--config"), manifest.as_os_str(), OsStr::new("--socket"), folder.join("socket").as_os_str()];
+    let arguments = arguments.map(|word| word.to_string_lossy().into_owned());
+    Ok((program, arguments.to_vec(), Path::new("/dev/ring3").join(name)))
 }
 
 /// Hands the function that `device` names to the driver of its way, or back to the kernel's, and waits for its `disk`.

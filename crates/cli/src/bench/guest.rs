@@ -1,10 +1,11 @@
 //! A guest with two identical disks, which measures itself.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ring3_bench::cpu::Others;
-use ring3_bench::disk::{Controller, Event, Pace, Plan, Study};
+use ring3_bench::disk::{Controller, Event, Pace, Placement, Plan, Study};
 use ring3_bench::report::Measurement;
 use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, Machine as Model, Mode, Size};
 
@@ -110,6 +111,13 @@ pub fn with_this_program(guest: Lab) -> Result<Lab> {
     Ok(guest.program(&program).variable("PROGRAM", &name))
 }
 
+/// The supervisor's program, which lies beside this one.
+pub fn supervisor() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("finding this program")?.with_file_name("ring3d");
+    ensure!(program.exists(), "{} is missing: `make build` makes it", program.display());
+    Ok(program)
+}
+
 fn command(plan: &Plan, first: u32) -> String {
     let mode = if plan.instructions { "instructions" } else { "wall" };
     let disk = if plan.controller == Controller::Nvme { "/dev/nvme0n1" } else { "/dev/sda" };
@@ -157,7 +165,11 @@ impl Machine for Guest {
     fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String> {
         let accesses = &mut self.accesses;
         let mut others = None;
-        let guest = with_this_program(self.lab.clone())?.step("measure", &command(plan, first));
+        let mut guest = with_this_program(self.lab.clone())?;
+        if plan.placements.contains(&Placement::Supervised) {
+            guest = guest.program(&supervisor()?);
+        }
+        let guest = guest.step("measure", &command(plan, first));
         let outcome = guest.run(&Cache::open()?, &mut |event| match event {
             LabEvent::Progress(line) => errln!("{line}"),
             LabEvent::Line(line) => {

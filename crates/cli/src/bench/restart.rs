@@ -1,0 +1,128 @@
+//! `ring3 bench restart`: a supervised disk whose driver is killed, and replaced, under a load that checks itself.
+
+mod databases;
+mod guest;
+mod here;
+mod supervised;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use ring3_bench::restart::Outcome;
+use ring3_lab::DEFAULT_KERNEL;
+
+use crate::leave;
+
+/// Options of `ring3 bench restart`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Drivers to kill, one a second.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    kills: u32,
+    /// Drivers to replace by a hand-over.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    upgrades: u32,
+    /// Requests in flight.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    depth: u16,
+    /// 5 kills and 3 upgrades.
+    #[arg(long, conflicts_with_all = ["kills", "upgrades"])]
+    quick: bool,
+    /// The controller in the guest.
+    #[arg(long, value_enum, default_value = "nvme")]
+    controller: Controller,
+    /// The guest's kernel, by version prefix.
+    #[arg(long, default_value = DEFAULT_KERNEL)]
+    kernel: String,
+    /// Have the supervisor expedite RCU, which belongs to the whole system, while a driver is restarted.
+    #[arg(long)]
+    expedited: bool,
+    /// Put ext4 on the disk, the load into a file of it, and fio's verification beside that; fsck at the end.
+    #[arg(long)]
+    ext4: bool,
+    /// Instead: run PostgreSQL and sqlite on the disk for so many seconds, with kills at random times, then their own checks.
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["upgrades", "ext4", "here"], value_parser = clap::value_parser!(u32).range(5..=86_400))]
+    databases: Option<u32>,
+    /// Folder for restart.json.
+    #[arg(long, default_value = "out")]
+    out: PathBuf,
+    /// Print the outcome as a JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Measure a device that a supervisor on this machine has; `--disk` is overwritten.
+    #[arg(long, requires_all = ["disk", "overwrite"])]
+    here: bool,
+    /// The block device, or a file on it.
+    #[arg(long, requires = "here")]
+    disk: Option<PathBuf>,
+    /// What is on it may be lost.
+    #[arg(long)]
+    overwrite: bool,
+    /// What the supervisor's manifest calls the device.
+    #[arg(long, default_value = "bench")]
+    name: String,
+    /// Where the supervisor listens.
+    #[arg(long, default_value = ring3_control::admin::SOCKET)]
+    socket: PathBuf,
+}
+
+/// What the supervised controller is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Controller {
+    /// NVMe.
+    Nvme,
+    /// Serial ATA.
+    Ahci,
+}
+
+impl Controller {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nvme => "nvme",
+            Self::Ahci => "ahci",
+        }
+    }
+}
+
+/// Measures, and fails if a request failed or a block was wrong.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    leave::nothing_behind()?;
+    if let Some(seconds) = args.databases {
+        return databases::run(args, seconds);
+    }
+    let outcome = if args.here { here::measure(args)? } else { guest::measure(args)? };
+    if !args.here {
+        std::fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
+        let path = args.out.join("restart.json");
+        let text = serde_json::to_string_pretty(&outcome)?;
+        std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
+    }
+    if args.json { outln!("{}", serde_json::to_string(&outcome)?) } else { show(&outcome) }
+    Ok(if (outcome.errors, outcome.mismatches) == (0, 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Args {
+    fn counts(&self) -> (u32, u32) {
+        if self.quick { (5, 3) } else { (self.kills, self.upgrades) }
+    }
+}
+
+fn show(outcome: &Outcome) {
+    let Outcome { controller, kernel, depth, kills, upgrades, errors, mismatches, .. } = outcome;
+    outln!("{controller} on Linux {kernel}, {depth} requests in flight: {kills} drivers killed, {upgrades} replaced");
+    outln!("{errors} requests failed, {mismatches} blocks were wrong");
+    if *kills > 0 {
+        let [p50, p99, max] = [outcome.outage_ms_p50, outcome.outage_ms_p99, outcome.outage_ms_max];
+        outln!("from a kill to the first request that ended after it: p50 {p50:.1} ms, p99 {p99:.1} ms, longest {max:.1} ms");
+        let [fence, driver, export] = [outcome.fence_ms_p50, outcome.driver_ms_p50, outcome.export_ms_p50];
+        outln!("from the supervisor's seeing it, p50: fenced {fence:.1} ms, driver ready {driver:.1} ms, export given back {export:.1} ms");
+    }
+    if let (Some(calm), Some(killed), Some(ratio)) = (outcome.iops, outcome.iops_killed, outcome.iops_ratio) {
+        outln!("{:.0} requests a second undisturbed, {:.0} with a kill each second: {:.1} %", calm.median, killed.median, ratio * 100.0);
+    }
+    if *upgrades > 0 {
+        let [p50, p99, max] = [outcome.upgrade_ms_p50, outcome.upgrade_ms_p99, outcome.upgrade_ms_max];
+        outln!("nothing ended during a replacement for: p50 {p50:.1} ms, p99 {p99:.1} ms, longest {max:.1} ms");
+    }
+}
