@@ -5,6 +5,7 @@
 #[macro_use]
 mod output;
 
+mod admin;
 mod ata;
 mod bench;
 mod bind;

@@ -170,7 +170,8 @@ impl Here<'_> {
             }
             Driver::Supervised => {
                 let supervisor = self.programs.supervisor.clone();
-                let (program, arguments, link) = supervisor.ok_or_else(|| missing("ring3d beside this program, and a device to claim"))?;
+                let (program, arguments, link) =
+                    supervisor.ok_or_else(|| missing("ring3d beside this program, and a device to claim"))?;
                 self.exported(round, turn, || Export::supervised(&program, &arguments, &link))
             }
             Driver::Null => {

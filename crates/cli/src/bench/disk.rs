@@ -183,8 +183,8 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
             Driver::Process => !args.here || args.device.is_some(),
             Driver::Export => !args.here || (args.device.is_some() && ublk()),
             // Ports of a leased function are messages: IDE would be measured by those.
-            Driver::Supervised if controller == Controller::Ide => false,
-            Driver::Supervised => !args.here || (args.device.is_some() && ublk() && supervisor().is_ok()),
+            Driver::Supervised if controller == Controller::Ide || supervisor().is_err() => false,
+            Driver::Supervised => !args.here || (args.device.is_some() && ublk()),
             Driver::Null => !args.here || ublk(),
         };
         needs && !(placement.is_fio() && (args.quick || (args.here && !ring3_bench::fio::present())))
@@ -250,7 +250,11 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         export: device
             .as_ref()
             .map(|uri| words(&format!("run {driver} --export ublk --json --device {uri}{}{poll}", args.protection.words()))),
-        supervisor: device.as_deref().zip(supervisor().ok()).map(|(uri, program)| supervised(uri, program, manifest.path())).transpose()?,
+        supervisor: device
+            .as_deref()
+            .zip(supervisor().ok())
+            .map(|(uri, program)| supervised(uri, program, manifest.path()))
+            .transpose()?,
         null: Some(words("run null --export ublk --json")),
         program: std::env::current_exe().context("finding this program, which serves the exports")?,
         hand_over: args.shared.then_some(&hand_over),
@@ -262,9 +266,11 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
 fn supervised(device: &str, program: PathBuf, folder: &Path) -> Result<(PathBuf, Vec<String>, PathBuf)> {
     let name = format!("bench-{}", std::process::id());
     let manifest = folder.join("bench.toml");
-    let text = format!("[device.{name}]\nmatch = {{ device = {device:?} }}\n[device.{name}.export]\nkind = \"ublk\"\nlink = {name:?}\n");
+    let text =
+        format!("[device.{name}]\nmatch = {{ device = {device:?} }}\n[device.{name}.export]\nkind = \"ublk\"\nlink = {name:?}\n");
     std::fs::write(&manifest, text).with_context(|| format!("writing {}", manifest.display()))?;
-    let arguments = [OsStr::new("--config"), manifest.as_os_str(), OsStr::new("--socket"), folder.join("socket").as_os_str()];
+    let socket = folder.join("socket");
+    let arguments = [OsStr::new("--config"), manifest.as_os_str(), OsStr::new("--socket"), socket.as_os_str()];
     let arguments = arguments.map(|word| word.to_string_lossy().into_owned());
     Ok((program, arguments.to_vec(), Path::new("/dev/ring3").join(name)))
 }

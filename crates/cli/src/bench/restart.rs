@@ -98,7 +98,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let text = serde_json::to_string_pretty(&outcome)?;
         std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
     }
-    if args.json { outln!("{}", serde_json::to_string(&outcome)?) } else { show(&outcome) }
+    if args.json {
+        outln!("{}", serde_json::to_string(&outcome)?)
+    } else {
+        show(&outcome)
+    }
     Ok(if (outcome.errors, outcome.mismatches) == (0, 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -116,10 +120,17 @@ fn show(outcome: &Outcome) {
         let [p50, p99, max] = [outcome.outage_ms_p50, outcome.outage_ms_p99, outcome.outage_ms_max];
         outln!("from a kill to the first request that ended after it: p50 {p50:.1} ms, p99 {p99:.1} ms, longest {max:.1} ms");
         let [fence, driver, export] = [outcome.fence_ms_p50, outcome.driver_ms_p50, outcome.export_ms_p50];
-        outln!("from the supervisor's seeing it, p50: fenced {fence:.1} ms, driver ready {driver:.1} ms, export given back {export:.1} ms");
+        outln!(
+            "from the supervisor's seeing it, p50: fenced {fence:.1} ms, driver ready {driver:.1} ms, export given back {export:.1} ms"
+        );
     }
     if let (Some(calm), Some(killed), Some(ratio)) = (outcome.iops, outcome.iops_killed, outcome.iops_ratio) {
-        outln!("{:.0} requests a second undisturbed, {:.0} with a kill each second: {:.1} %", calm.median, killed.median, ratio * 100.0);
+        outln!(
+            "{:.0} requests a second undisturbed, {:.0} with a kill each second: {:.1} %",
+            calm.median,
+            killed.median,
+            ratio * 100.0
+        );
     }
     if *upgrades > 0 {
         let [p50, p99, max] = [outcome.upgrade_ms_p50, outcome.upgrade_ms_p99, outcome.upgrade_ms_max];

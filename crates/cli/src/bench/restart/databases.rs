@@ -88,7 +88,11 @@ pub fn run(args: &Args, seconds: u32) -> Result<ExitCode> {
         _ => {}
     })?;
     if !outcome.succeeded() {
-        bail!("a database has lost something, or did not run (exit code {}); what was said is above\n{}", outcome.exit, outcome.messages);
+        bail!(
+            "a database has lost something, or did not run (exit code {}); what was said is above\n{}",
+            outcome.exit,
+            outcome.messages
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -72,11 +72,7 @@ pub fn guest(args: &Args, name: &str) -> Result<Guest> {
 /// Measures in a guest of its own.
 pub fn measure(args: &Args) -> Result<Outcome> {
     let (kills, upgrades) = args.counts();
-    let words = format!(
-        "--kills {kills} --upgrades {upgrades} --depth {} --controller {}",
-        args.depth,
-        args.controller.name()
-    );
+    let words = format!("--kills {kills} --upgrades {upgrades} --depth {} --controller {}", args.depth, args.controller.name());
     let mut guest = guest(args, "bench-restart")?.variable("MEASURE", &words);
     guest.time_limit = Duration::from_secs(300) + Duration::from_secs(8) * (kills + upgrades);
     let script = if args.ext4 { EXT4 } else { RAW };

@@ -30,7 +30,9 @@ impl Supervised {
     }
 
     pub fn status(&mut self) -> Result<DeviceStatus> {
-        let Reply::Status(devices) = self.client.ask(&Command::Status)? else { bail!("the supervisor did not say how its devices are") };
+        let Reply::Status(devices) = self.client.ask(&Command::Status)? else {
+            bail!("the supervisor did not say how its devices are")
+        };
         let name = &self.name;
         devices.into_iter().find(|device| device.name == *name).with_context(|| format!("the supervisor has no device {name}"))
     }
