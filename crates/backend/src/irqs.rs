@@ -17,6 +17,11 @@ impl Irqs {
         Self { limits, enabled: Mutex::new(None) }
     }
 
+    /// `enabled` is, by another process.
+    pub(crate) fn adopt(limits: IrqLimits, enabled: Option<IrqKind>) -> Self {
+        Self { limits, enabled: Mutex::new(enabled) }
+    }
+
     pub(crate) fn limits(&self) -> IrqLimits {
         self.limits
     }

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ring3_device::dma::{Pages, Region, admit};
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Access, Bar, Device, Error};
 use ring3_lease::{Answer, BarFacts, Channel, Facts, Kind, MAX_FDS, Memory, Refusal, Request, VERSION, Vectors};
 use ring3_spec::pci;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::SealFlags;
+use rustix::io::Errno;
 
+use super::saved::Changed;
 use crate::eventfd;
 use crate::vfio::Windows;
 
@@ -23,20 +26,57 @@ const CONFIG_LEN: u64 = 4096;
 
 /// A claimed device, and what its drivers have asked for.
 pub(super) struct Desk {
-    device: Arc<dyn Device>,
-    windows: Option<Windows>,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) windows: Option<Windows>,
     bars: [Option<Bar>; pci::BAR_COUNT as usize],
-    below: u64,
+    pub(super) below: u64,
     asked: Mutex<Asked>,
+    /// Raised from before a request is taken until it is answered.
+    pub(super) turn: OwnedFd,
+    /// Who keeps what is saved.
+    pub(super) changed: OnceLock<Changed>,
 }
 
 /// What stays when a driver goes.
-#[derive(Default)]
-struct Asked {
+pub(super) struct Asked {
     /// The interrupts that are enabled.
-    irqs: Option<(IrqKind, Vec<Irq>)>,
+    pub(super) irqs: Option<Enabled>,
     /// What is mapped beside the arena, by device address.
-    mapped: BTreeMap<u64, Pages>,
+    pub(super) mapped: BTreeMap<u64, Mapping>,
+    /// The holder's end of the lease that is out.
+    pub(super) lease: Option<(u64, Arc<Channel>)>,
+    /// Nothing that a driver has started goes on.
+    pub(super) quiet: bool,
+    /// The last number that was given to a descriptor's name.
+    pub(super) serial: u64,
+}
+
+/// Interrupts, by the number under which they are saved.
+pub(super) struct Enabled {
+    pub(super) serial: u64,
+    pub(super) kind: IrqKind,
+    pub(super) irqs: Vec<Irq>,
+}
+
+/// Pages of a driver's, by the number under which they are saved.
+pub(super) struct Mapping {
+    pub(super) serial: u64,
+    pub(super) pages: Pages,
+    /// Another process has recorded it, and may have died before it was made.
+    pub(super) doubtful: bool,
+}
+
+impl Asked {
+    pub(super) fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self { irqs: None, mapped: BTreeMap::new(), lease: None, quiet: true, serial: 0 }
+    }
 }
 
 /// An answer with the descriptors beside it.
@@ -45,21 +85,37 @@ type Reply = (Answer, Vec<OwnedFd>);
 impl Desk {
     /// [`Error::Unsupported`] if the device's memory cannot be shared.
     pub(super) fn new(device: Arc<dyn Device>, windows: Option<Windows>, below: u64) -> Result<Self, Error> {
+        Self::with(device, windows, below, Asked::default(), eventfd::new()?)
+    }
+
+    /// As [`new`](Self::new), where drivers have asked for something already.
+    pub(super) fn with(
+        device: Arc<dyn Device>,
+        windows: Option<Windows>,
+        below: u64,
+        asked: Asked,
+        turn: OwnedFd,
+    ) -> Result<Self, Error> {
         if device.dma().arena().regions().any(|placed| placed.region.file().is_none()) {
             return Err(Error::Unsupported(format!("{}: its memory cannot be leased: it is no file", device.name())));
         }
         let bars = std::array::from_fn(|index| device.bar(index as u8).ok());
-        Ok(Self { device, windows, bars, below, asked: Mutex::default() })
+        Ok(Self { device, windows, bars, below, asked: Mutex::new(asked), turn, changed: OnceLock::new() })
     }
 
     pub(super) fn device(&self) -> &dyn Device {
         &*self.device
     }
 
-    /// Answers until the driver goes, or sends what is no message.
-    pub(super) fn serve(&self, channel: &Channel) {
-        let mut agreed = false;
+    /// Answers until the driver goes, or sends what is no message; or until `leave` is raised: then another process goes on with the lease, for a driver
+    /// that has `agreed` on a version.
+    pub(super) fn serve(&self, channel: &Channel, leave: &OwnedFd, mut agreed: bool) {
         let end = loop {
+            eventfd::clear(&self.turn);
+            if has_come(channel, leave).is_none() {
+                return;
+            }
+            eventfd::signal(&self.turn);
             let (request, fds) = match channel.receive() {
                 Ok(Some(message)) => message,
                 Ok(None) => break None,
@@ -85,6 +141,7 @@ impl Desk {
         if let Some(error) = end {
             tracing::warn!("{}: the lease of a driver is ended: {error}", self.device.name());
         }
+        eventfd::clear(&self.turn);
         channel.close();
     }
 
@@ -132,7 +189,7 @@ impl Desk {
         if asked.mapped.len() > MAX_FDS / 2 {
             return Err(Error::Busy("its last driver has mapped too much to be handed over: fence it".into()));
         }
-        let mapped = asked.mapped.iter().map(|(&iova, pages)| memory(iova, pages.clone())).collect::<Result<_, _>>()?;
+        let mapped = asked.mapped.iter().map(|(&iova, mapping)| memory(iova, mapping.pages.clone())).collect::<Result<_, _>>()?;
         let (removal, errors) = (device.removal(), device.bus_errors());
         let events = removal.iter().chain(&errors).map(AsFd::as_fd);
         events.chain(self.windows.as_ref().map(Windows::device)).try_for_each(copy)?;
@@ -191,7 +248,7 @@ impl Desk {
         }
         let last = iova.checked_add(len).ok_or_else(|| refused("no such addresses"))?;
         let arena = self.device.dma().arena().regions().any(|placed| iova < placed.end() && placed.iova < last);
-        let overlaps = |(&other, pages): (&u64, &Pages)| iova < other + pages.len() as u64;
+        let overlaps = |(&other, mapping): (&u64, &Mapping)| iova < other + mapping.pages.len() as u64;
         if arena || asked.mapped.range(..last).next_back().is_some_and(overlaps) {
             return Err(Error::Busy(format!("device addresses {iova:#x}+{len:#x} are mapped already")));
         }
@@ -202,26 +259,44 @@ impl Desk {
             admit(size.saturating_sub(there))?;
         }
         let pages = region.pages()?;
-        self.device.dma().iommu().map(&pages, iova)?;
-        asked.mapped.insert(iova, pages);
-        Ok(())
+        let serial = asked.next_serial();
+        // Recorded first: whoever adopts the claim takes back what is not there rather than leave what is.
+        asked.mapped.insert(iova, Mapping { serial, pages: pages.clone(), doubtful: false });
+        self.tell(&asked);
+        let mapped = self.device.dma().iommu().map(&pages, iova);
+        if mapped.is_err() {
+            asked.mapped.remove(&iova);
+            self.tell(&asked);
+        }
+        mapped
     }
 
     fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {
         let mut asked = self.asked();
-        if asked.mapped.get(&iova).is_none_or(|pages| pages.len() as u64 != len) {
+        if asked.mapped.get(&iova).is_none_or(|mapping| mapping.pages.len() as u64 != len) {
             return Err(Error::Invalid(format!("{iova:#x}+{len:#x} was not mapped as one range")));
         }
         self.device.dma().iommu().unmap(iova, len as usize)?;
         asked.mapped.remove(&iova);
+        self.tell(&asked);
         Ok(())
+    }
+
+    /// Records that nothing goes on which a driver has started, or that nobody knows; nobody has a lease in either case.
+    pub(super) fn is_fenced(&self, quiet: bool) {
+        let mut asked = self.asked();
+        (asked.lease, asked.quiet) = (None, quiet);
+        self.tell(&asked);
     }
 
     /// Takes back what drivers have mapped.
     pub(super) fn unmap_all(&self) -> Result<(), Error> {
         let mut asked = self.asked();
         while let Some(entry) = asked.mapped.first_entry() {
-            self.device.dma().iommu().unmap(*entry.key(), entry.get().len())?;
+            match self.device.dma().iommu().unmap(*entry.key(), entry.get().pages.len()) {
+                Err(Error::Invalid(_)) if entry.get().doubtful => {}
+                unmapped => unmapped?,
+            }
             entry.remove();
         }
         Ok(())
@@ -233,18 +308,21 @@ impl Desk {
             return Err(Error::Unsupported(format!("{count} vectors over a lease, which carries {MAX_FDS}")));
         }
         let mut asked = self.asked();
-        let same = matches!(&asked.irqs, Some((before, irqs)) if *before == kind && irqs.len() == usize::from(count));
+        let same = asked.irqs.as_ref().is_some_and(|enabled| enabled.kind == kind && enabled.irqs.len() == usize::from(count));
         if same {
             // The last driver may have died with one held back, and with many that it has not taken, which would be a storm to the next.
-            asked.irqs.iter().flat_map(|(_, irqs)| irqs).try_for_each(|irq| {
+            asked.irqs.iter().flat_map(|enabled| &enabled.irqs).try_for_each(|irq| {
                 eventfd::collapse(irq);
                 irq.unmask()
             })?;
         } else {
             asked.irqs = None;
-            asked.irqs = Some((kind, self.device.irqs(kind, count)?)).filter(|_| count > 0);
+            self.tell(&asked);
+            let (serial, irqs) = (asked.next_serial(), self.device.irqs(kind, count)?);
+            asked.irqs = (count > 0).then_some(Enabled { serial, kind, irqs });
+            self.tell(&asked);
         }
-        let irqs = asked.irqs.iter().flat_map(|(_, irqs)| irqs);
+        let irqs = asked.irqs.iter().flat_map(|enabled| &enabled.irqs);
         let fds = irqs.clone().map(|irq| irq.as_fd().try_clone_to_owned()).collect::<Result<_, _>>();
         let fds = fds.map_err(|error| Error::os("copying an interrupt's descriptor", error))?;
         Ok((Answer::Vectors { maskable: irqs.into_iter().all(Irq::can_mask) }, fds))
@@ -252,14 +330,21 @@ impl Desk {
 
     fn mask(&self, vector: u16, masked: bool) -> Result<(), Error> {
         let asked = self.asked();
-        let irq = asked.irqs.as_ref().and_then(|(_, irqs)| irqs.get(usize::from(vector)));
+        let irq = asked.irqs.as_ref().and_then(|enabled| enabled.irqs.get(usize::from(vector)));
         let irq = irq.ok_or_else(|| Error::Invalid(format!("interrupt vector {vector} is not enabled")))?;
         if masked { irq.mask() } else { irq.unmask() }
     }
 
-    fn asked(&self) -> MutexGuard<'_, Asked> {
+    pub(super) fn asked(&self) -> MutexGuard<'_, Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Waits for a message, or the end of the channel; `None` if `leave` is raised.
+fn has_come(channel: &Channel, leave: &OwnedFd) -> Option<()> {
+    let mut fds = [PollFd::new(leave, PollFlags::IN), PollFd::new(channel, PollFlags::IN)];
+    while matches!(poll(&mut fds, None), Err(Errno::INTR)) {}
+    fds[0].revents().is_empty().then_some(())
 }
 
 /// Fails unless there may be `width` bytes of configuration space at `offset`.

@@ -11,6 +11,9 @@
 //! commands that are under way, and what it has mapped beside the arena. [`Claim::hand_over`] leases without a fence, to a process that resumes
 //! what the last driver has saved.
 //!
+//! # Holders
+//! The claim outlives its holder, too, where the kernel's descriptors are all that it is: `saved` says what another process needs to go on with it.
+//!
 //! # Trust
 //! What a driver asks is input. It can do to the device what a driver can do, and to the holder nothing: what makes no sense is refused, and a
 //! message that is none ends the lease. Revoking a lease ends what goes through the holder; registers that a living process has mapped stay mapped there, so
@@ -20,6 +23,7 @@ mod attached;
 mod desk;
 mod fence;
 mod link;
+mod saved;
 #[cfg(test)]
 mod tests;
 
@@ -34,9 +38,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub use attached::attach;
 pub use fence::Fenced;
+pub use saved::SavedClaim;
 
 use crate::vfio::Windows;
-use crate::{OpenOptions, Uri, vfio};
+use crate::{OpenOptions, Uri, eventfd, vfio};
 use desk::Desk;
 
 /// How long a driver may take to take an answer.
@@ -74,11 +79,15 @@ enum State {
     Leased(Serving),
     /// Nobody, and what the last driver started may go on.
     Unfenced,
+    /// Another holder, who adopts the claim.
+    Left,
 }
 
 /// A lease that is out. Dropping it revokes it.
 struct Serving {
     channel: Arc<Channel>,
+    /// Raised when another process is to go on with the lease.
+    leave: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -125,6 +134,7 @@ impl Claim {
 
     fn grant(&self, unfenced: bool) -> Result<Lease, Error> {
         let mut state = self.state();
+        self.check_held(&state)?;
         if let State::Leased(serving) = &*state {
             if !serving.has_left() {
                 return Err(Error::Busy(format!("{} has a driver: end its process first, then fence it", self.name())));
@@ -137,20 +147,34 @@ impl Claim {
         let failed = |error| Error::os(format!("{}: making a lease", self.name()), error);
         let (ours, theirs) = Channel::pair().map_err(failed)?;
         let channel = Arc::new(Channel::new(ours, SEND_LIMIT, false).map_err(failed)?);
-        let (desk, serves) = (Arc::clone(&self.desk), Arc::clone(&channel));
-        let thread = std::thread::Builder::new().name("ring3-lease".into()).spawn(move || desk.serve(&serves)).map_err(failed)?;
-        *state = State::Leased(Serving { channel, thread: Some(thread) });
+        let mut asked = self.desk.asked();
+        let serial = asked.next_serial();
+        (asked.lease, asked.quiet) = (Some((serial, Arc::clone(&channel))), false);
+        self.desk.tell(&asked);
+        drop(asked);
+        *state = State::Leased(Serving::start(&self.desk, channel, false).map_err(failed)?);
         Ok(Lease(theirs))
+    }
+
+    /// Fails if the claim was left to another process.
+    fn check_held(&self, state: &State) -> Result<(), Error> {
+        match state {
+            State::Left => Err(Error::Busy(format!("{}: it was left to another holder: ask that one", self.name()))),
+            _ => Ok(()),
+        }
     }
 
     /// Ends the lease that is out, and makes the device stop as `quiesce` says, its driver's manifest; or resets the function if that fails, or
     /// nothing is said. When this succeeds, nothing that was started before goes on, and the device reaches the arena alone.
     pub fn quiesce(&self, quiesce: Option<&Quiesce>) -> Result<Fenced, Error> {
         let mut state = self.state();
+        self.check_held(&state)?;
         // Revoked before the fence, so that nothing is asked for behind it.
         *state = State::Unfenced;
+        self.desk.is_fenced(false);
         let fenced = fence::fence(self.desk.device(), quiesce)?;
         self.desk.unmap_all()?;
+        self.desk.is_fenced(true);
         *state = State::Quiet;
         Ok(fenced)
     }
@@ -161,6 +185,27 @@ impl Claim {
 }
 
 impl Serving {
+    /// Serves the driver at the other end of `channel`, which has `agreed` on a version already or will.
+    fn start(desk: &Arc<Desk>, channel: Arc<Channel>, agreed: bool) -> std::io::Result<Self> {
+        let leave = Arc::new(eventfd::new().map_err(std::io::Error::other)?);
+        let (desk, serves, stops) = (Arc::clone(desk), Arc::clone(&channel), Arc::clone(&leave));
+        let serve = move || desk.serve(&serves, &stops, agreed);
+        let thread = std::thread::Builder::new().name("ring3-lease".into()).spawn(serve)?;
+        Ok(Self { channel, leave, thread: Some(thread) })
+    }
+
+    /// Ends the answers, and not the lease.
+    fn leave(&mut self) {
+        eventfd::signal(&*self.leave);
+        self.join();
+    }
+
+    fn join(&mut self) {
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("what served a lease has died of a bug");
+        }
+    }
+
     /// Whether the driver's end is closed.
     fn has_left(&self) -> bool {
         let mut fds = [PollFd::new(&*self.channel, PollFlags::RDHUP)];
@@ -171,9 +216,10 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.channel.close();
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("what served a lease has died of a bug");
+        // One that was left is another holder's.
+        if self.thread.is_some() {
+            self.channel.close();
+            self.join();
         }
     }
 }

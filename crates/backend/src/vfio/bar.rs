@@ -136,6 +136,10 @@ impl Windows {
         Ok(Self { claim: Arc::clone(claim), windows })
     }
 
+    pub(super) fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+
     pub(crate) fn device(&self) -> BorrowedFd<'_> {
         self.claim.device()
     }

@@ -24,15 +24,22 @@ pub(super) struct Claim {
     resettable: bool,
     address: Address,
     direct_ports: bool,
-    _iommu: std::sync::Arc<Type1>,
-    _held: Vec<OwnedFd>,
+    iommu: std::sync::Arc<Type1>,
+    group: OwnedFd,
 }
 
 impl Claim {
     /// Takes the function at `address`, which was just opened.
     pub(super) fn new(address: Address, direct_ports: bool, opened: Opened) -> Result<Self, Error> {
+        let claim = Self::adopt(address, direct_ports, opened)?;
+        claim.config.change_command(pci::COMMAND_BUS_MASTER, pci::COMMAND_MEMORY | pci::COMMAND_IO)?;
+        Ok(claim)
+    }
+
+    /// Takes the function at `address` as it is, which another process has opened and used.
+    pub(super) fn adopt(address: Address, direct_ports: bool, opened: Opened) -> Result<Self, Error> {
         let name = format!("vfio:{address}");
-        let Opened { device, iommu, held } = opened;
+        let Opened { device, iommu, group } = opened;
         let info = ioctl::device_info(&device).map_err(|error| Error::os(format!("{name}: asking what it is"), error))?;
         if info.flags & VFIO_DEVICE_FLAGS_PCI == 0 {
             return Err(Error::Unsupported(format!("{name}: not a PCI function")));
@@ -40,9 +47,17 @@ impl Claim {
         let config = Region::read(&device, VFIO_PCI_CONFIG_REGION_INDEX, None)?;
         let resettable = info.flags & VFIO_DEVICE_FLAGS_RESET != 0;
         let config = ConfigSpace::new(name, device, config.offset, config.size);
-        let claim = Self { config, resettable, address, direct_ports, _iommu: iommu, _held: held };
-        claim.config.change_command(pci::COMMAND_BUS_MASTER, pci::COMMAND_MEMORY | pci::COMMAND_IO)?;
-        Ok(claim)
+        Ok(Self { config, resettable, address, direct_ports, iommu, group })
+    }
+
+    /// What the user called the function, without the backend.
+    pub(super) fn address(&self) -> Address {
+        self.address
+    }
+
+    /// What must stay open so that the function stays claimed, by names: what [`Opened`] has.
+    pub(super) fn descriptors(&self) -> [(&'static str, BorrowedFd<'_>); 3] {
+        [("device", self.device()), ("container", self.iommu.container()), ("group", self.group.as_fd())]
     }
 
     pub(super) fn name(&self) -> &str {

@@ -25,8 +25,8 @@ pub(super) struct Opened {
     pub(super) device: OwnedFd,
     /// Its address translation.
     pub(super) iommu: Arc<Type1>,
-    /// What must stay open as long as the device is used.
-    pub(super) held: Vec<OwnedFd>,
+    /// Its group, which must stay open as long as the device is used.
+    pub(super) group: OwnedFd,
 }
 
 /// Claims the function at `address`, which must be bound to vfio-pci.
@@ -53,7 +53,7 @@ pub(super) fn open(host: &Host, address: Address) -> Result<Opened, Error> {
     let name = CString::new(address.to_string()).map_err(|_| Error::Invalid(format!("{address} as a device name")))?;
     let device = ioctl::device_fd(&group, &name).map_err(failed("opening it within its group"))?;
     let iommu = Arc::new(Type1::new(container, address)?);
-    Ok(Opened { device, iommu, held: vec![group] })
+    Ok(Opened { device, iommu, group })
 }
 
 fn open_container(host: &Host, address: Address) -> Result<OwnedFd, Error> {

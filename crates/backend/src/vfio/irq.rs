@@ -51,24 +51,42 @@ pub(super) fn enable(claim: &Arc<Claim>, kind: IrqKind, count: u16) -> Result<Ve
     let tied: Vec<_> = fds.iter().map(|fd| Some(fd.as_fd())).collect();
     ioctl::set_irq_fds(claim.device(), index(kind), 0, &tied)
         .map_err(|error| Error::os(format!("{}: enabling {count} vectors of {kind:?}", claim.name()), error))?;
-    let control = control(claim, kind, &fds)?;
+    vectors(claim, kind, fds, true)
+}
+
+/// The vectors of one kind that another process has enabled, on its `fds`.
+pub(super) fn adopt(claim: &Arc<Claim>, kind: IrqKind, fds: Vec<OwnedFd>) -> Result<Vec<Irq>, Error> {
+    vectors(claim, kind, fds, false)
+}
+
+fn vectors(claim: &Arc<Claim>, kind: IrqKind, fds: Vec<OwnedFd>, tied: bool) -> Result<Vec<Irq>, Error> {
+    let control = control(claim, kind, &fds, tied)?;
     Ok(fds.into_iter().zip(0..).map(|(fd, vector)| Irq::new(fd, kind, vector, control.clone())).collect())
+}
+
+/// Whether the kernel signals anything at `index`.
+pub(super) fn has(claim: &Claim, index: u32) -> bool {
+    ioctl::irq_info(claim.device(), index).is_ok_and(|info| info.count > 0 && info.flags & VFIO_IRQ_INFO_EVENTFD != 0)
 }
 
 /// An index with one vector that the kernel signals for events outside of the device; `None` if this kernel or bus has it not.
 pub(super) fn event(claim: &Claim, index: u32) -> Result<Option<Irq>, Error> {
-    if !ioctl::irq_info(claim.device(), index).is_ok_and(|info| info.count > 0 && info.flags & VFIO_IRQ_INFO_EVENTFD != 0) {
+    if !has(claim, index) {
         return Ok(None);
     }
     let fd = eventfd::new()?;
     ioctl::set_irq_fds(claim.device(), index, 0, &[Some(fd.as_fd())])
         .map_err(|error| Error::os(format!("{}: asking to be told of events (index {index})", claim.name()), error))?;
-    // An edge that cannot be masked, as an MSI would be.
-    Ok(Some(Irq::new(fd, IrqKind::Msi, 0, None)))
+    Ok(Some(edge(fd)))
+}
+
+/// An edge that cannot be masked, as an MSI would be.
+pub(super) fn edge(fd: OwnedFd) -> Irq {
+    Irq::new(fd, IrqKind::Msi, 0, None)
 }
 
 /// What masks the vectors of this kind, if anything does.
-fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd]) -> Result<Option<Arc<dyn IrqControl>>, Error> {
+fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd], tied: bool) -> Result<Option<Arc<dyn IrqControl>>, Error> {
     match kind {
         IrqKind::Intx => return Ok(Some(Arc::new(Pin { claim: claim.clone() }))),
         IrqKind::Msi => return Ok(None),
@@ -80,7 +98,7 @@ fn control(claim: &Arc<Claim>, kind: IrqKind, fds: &[OwnedFd]) -> Result<Option<
             return Ok(Some(table.control(bar)));
         }
     }
-    Ok(Some(Arc::new(Ties::new(claim.clone(), fds)?)))
+    Ok(Some(Arc::new(Ties::new(claim.clone(), fds, tied)?)))
 }
 
 /// INTx.
@@ -116,9 +134,10 @@ struct Tie {
 }
 
 impl Ties {
-    /// Vectors 0 and on, tied to `fds` now.
-    pub(super) fn new(claim: Arc<Claim>, fds: &[impl AsFd]) -> Result<Self, Error> {
-        let tie = |fd: &_| Ok(Tie { fd: AsFd::as_fd(fd).try_clone_to_owned()?, untied: AtomicBool::new(false) });
+    /// Vectors 0 and on, `tied` to `fds` now. Where that is not known they count as untied: they are tied as soon as somebody wants them open, and until then
+    /// one that he wants held back may signal him for nothing.
+    pub(super) fn new(claim: Arc<Claim>, fds: &[impl AsFd], tied: bool) -> Result<Self, Error> {
+        let tie = |fd: &_| Ok(Tie { fd: AsFd::as_fd(fd).try_clone_to_owned()?, untied: AtomicBool::new(!tied) });
         let ties = fds.iter().map(tie).collect::<std::io::Result<_>>().map_err(|error| Error::os("copying an eventfd", error))?;
         Ok(Self { claim, ties })
     }

@@ -12,6 +12,7 @@
 //! None, once the function is bound (`ring3 bind`) and `/dev/vfio/GROUP` belongs to the user; the arena must fit into what the user
 //! may lock (`ulimit -l`).
 
+mod adopt;
 mod bar;
 mod capability;
 mod claim;
@@ -34,6 +35,7 @@ use vfio_bindings::bindings::vfio::{VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_REQ_IRQ_IND
 
 use crate::irqs::Irqs;
 use crate::{OpenOptions, Uri};
+pub(crate) use adopt::Place;
 pub(crate) use bar::{Windows, window};
 use claim::Claim;
 pub(crate) use type1::USUAL_RANGES;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ring3_device::Error;
 use ring3_device::dma::{Iommu, Pages};
@@ -45,6 +45,11 @@ impl Type1 {
         let sizes = if info.header.flags & VFIO_IOMMU_INFO_PGSIZES != 0 { info.header.iova_pgsizes } else { 0 };
         let smallest = 1usize.checked_shl(sizes.trailing_zeros()).unwrap_or(0);
         Ok(Self { container, address, ranges, page_size: smallest.max(rustix::param::page_size()) })
+    }
+
+    /// The container.
+    pub(super) fn container(&self) -> BorrowedFd<'_> {
+        self.container.as_fd()
     }
 
     /// Mappings that can still be made, where the kernel says.

@@ -14,17 +14,17 @@ use super::nvme::Controller;
 use super::{address, command_in_sysfs, guest_tests, not_long, soon};
 use crate::{Claim, OpenOptions, attach, claim};
 
-fn claimed() -> Claim {
+pub(super) fn claimed() -> Claim {
     claim(&format!("vfio:{}", address("NVME")).parse().unwrap(), OpenOptions { arena: 1 << 20, ..OpenOptions::default() })
         .unwrap()
 }
 
-fn start(claim: &Claim, kind: IrqKind, count: u16) -> (Controller<Arc<dyn Device>>, Vec<Irq>) {
+pub(super) fn start_on(claim: &Claim, kind: IrqKind, count: u16) -> (Controller<Arc<dyn Device>>, Vec<Irq>) {
     Controller::on(attach(claim.lease().unwrap(), None).unwrap(), |device| &**device, kind, count)
 }
 
 /// As the driver's manifest says; not by a reset.
-fn fence(claim: &Claim) -> Duration {
+pub(super) fn fence(claim: &Claim) -> Duration {
     let fenced = claim.quiesce(Quiesce::from_manifest(ring3_driver::nvme::DRIVER.manifest).unwrap().as_ref()).unwrap();
     assert!(!fenced.reset);
     assert_eq!(command_in_sysfs("NVME") & pci::COMMAND_BUS_MASTER, 0);
@@ -35,7 +35,7 @@ guest_tests! {
     fn each_driver_on_a_claim_has_mapped_registers_and_the_interrupts_of_the_last_one() {
         let claim = claimed();
         for _ in 0..3 {
-            let (mut controller, irqs) = start(&claim, IrqKind::MsiX, 2);
+            let (mut controller, irqs) = start_on(&claim, IrqKind::MsiX, 2);
             assert!(controller.device.bar(0).unwrap().mapped_len() > 0x1000);
             assert_eq!(controller.identify(), 0x1b36);
             assert!(irqs[0].wait(soon()).unwrap() > 0);
@@ -50,7 +50,7 @@ guest_tests! {
     fn a_pin_that_is_left_masked_signals_the_next_driver() {
         let claim = claimed();
         for _ in 0..3 {
-            let (mut controller, irqs) = start(&claim, IrqKind::Intx, 1);
+            let (mut controller, irqs) = start_on(&claim, IrqKind::Intx, 1);
             for _ in 0..2 {
                 controller.identify();
                 assert!(irqs[0].wait(soon()).unwrap() > 0);
@@ -68,7 +68,7 @@ guest_tests! {
 
     fn a_driver_that_goes_leaves_the_controller_enabled_and_the_claim_disables_it() {
         let claim = claimed();
-        drop(start(&claim, IrqKind::MsiX, 1));
+        drop(start_on(&claim, IrqKind::MsiX, 1));
         let next = attach(claim.hand_over().unwrap(), None).unwrap();
         assert_eq!(next.bar(0).unwrap().read32(CSTS.offset()) & 1, 1);
         assert_ne!(command_in_sysfs("NVME") & pci::COMMAND_BUS_MASTER, 0);

@@ -7,6 +7,7 @@ mod edu;
 mod lease;
 mod nvme;
 mod ports;
+mod saved;
 
 use std::path::Path;
 use std::sync::OnceLock;

@@ -100,7 +100,7 @@ guest_tests! {
 
     fn a_vector_that_is_untied_signals_when_it_is_tied_again() {
         let (mut controller, irqs) = Controller::enable(IrqKind::MsiX, 1);
-        let ties = Ties::new(controller.device.claim.clone(), &[&irqs[0]]).unwrap();
+        let ties = Ties::new(controller.device.claim.clone(), &[&irqs[0]], true).unwrap();
         ties.mask(0).unwrap();
         ties.mask(0).unwrap();
         controller.identify();
@@ -108,6 +108,17 @@ guest_tests! {
         ties.unmask(0).unwrap();
         assert_eq!(irqs[0].wait(soon()).unwrap(), 1);
         controller.identify();
+        assert_eq!(irqs[0].wait(soon()).unwrap(), 1);
+    }
+
+    fn a_vector_of_which_nobody_knows_whether_it_is_tied_is_open_once_somebody_wants_it_so() {
+        let (mut controller, irqs) = Controller::enable(IrqKind::MsiX, 1);
+        let claim = &controller.device.claim;
+        Ties::new(claim.clone(), &[&irqs[0]], true).unwrap().mask(0).unwrap();
+        let adopted = Ties::new(claim.clone(), &[&irqs[0]], false).unwrap();
+        controller.identify();
+        assert_eq!(irqs[0].wait(not_long()).unwrap(), 0);
+        adopted.unmask(0).unwrap();
         assert_eq!(irqs[0].wait(soon()).unwrap(), 1);
     }
 

@@ -1,0 +1,276 @@
+//! A claim that survives its holder.
+//!
+//! # Shape
+//! [`Claim::on_change`] hands out a [`SavedClaim`] whenever there is another one: descriptors, which somebody keeps who does not die with the holder, and
+//! facts about them. [`Claim::adopt`] makes the claim of it in another process. The device and its driver notice nothing: a request of the driver waits in the
+//! lease until somebody answers it.
+//!
+//! # Order
+//! What a driver asks for is saved before it is answered, and a mapping before it is made. A holder that died between taking a request and answering it has
+//! left `turn` raised: what the driver waits for would never come, so its lease is ended, and it is to be fenced like one that has died.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use ring3_device::dma::{Arena, Pages, Region, SavedArena};
+use ring3_device::irq::{Irq, IrqKind};
+use ring3_device::{Device, Error};
+use ring3_lease::{Channel, Memory};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::desk::{Asked, Desk, Enabled, Mapping};
+use super::{Claim, SEND_LIMIT, Serving, State};
+use crate::vfio::{Place, Vfio, Windows};
+
+/// The form of [`Facts`]. Fields are only ever added, each with a default.
+const VERSION: u32 = 1;
+/// Most mappings beside the arena that are saved.
+const MAX_MAPPED: usize = 64;
+
+/// What another process needs to go on with a claim.
+#[derive(Debug)]
+pub struct SavedClaim {
+    /// About the descriptors.
+    pub facts: Value,
+    /// Each by a name, which means the same object as long as the claim lives.
+    pub fds: Vec<(String, OwnedFd)>,
+}
+
+/// Who is told of what is saved, or why it cannot be.
+pub(super) type Changed = Box<dyn Fn(Result<SavedClaim, Error>) + Send + Sync>;
+
+#[derive(Serialize, Deserialize)]
+struct Facts {
+    version: u32,
+    name: String,
+    place: Option<Place>,
+    below: u64,
+    arena: Vec<Memory>,
+    mapped: Vec<(u64, Memory)>,
+    irqs: Option<Interrupts>,
+    lease: Option<u64>,
+    quiet: bool,
+    serial: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Interrupts {
+    serial: u64,
+    kind: IrqKind,
+    count: u16,
+}
+
+/// Descriptors by their names, each of which is there once.
+struct Descriptors {
+    name: String,
+    fds: BTreeMap<String, OwnedFd>,
+}
+
+impl Claim {
+    /// Tells `changed` now, and at each change before a driver can know of it, what another process needs to [`adopt`](Self::adopt) the claim. It must not use the claim.
+    /// Only the first call counts.
+    pub fn on_change(&self, changed: impl Fn(Result<SavedClaim, Error>) + Send + Sync + 'static) {
+        if self.desk.changed.set(Box::new(changed)).is_ok() {
+            self.desk.tell(&self.desk.asked());
+        }
+    }
+
+    /// What another process needs to [`adopt`](Self::adopt) the claim as it is now. [`Error::Unsupported`] where a claim cannot outlive its holder.
+    pub fn save(&self) -> Result<SavedClaim, Error> {
+        let asked = self.desk.asked();
+        self.desk.check_durable(&asked)?;
+        self.desk.save(&asked)
+    }
+
+    /// Goes on with a claim that another process has saved, and does not have any more. The driver of its lease goes on, too, [if that is still out](Self::is_leased).
+    pub fn adopt(saved: SavedClaim) -> Result<Self, Error> {
+        let facts = Facts::read(saved.facts)?;
+        let mut fds = Descriptors { name: facts.name.clone(), fds: saved.fds.into_iter().collect() };
+        let Some(place) = &facts.place else {
+            return Err(Error::Unsupported(format!("{}: its claim has ended with its holder; claim it anew", facts.name)));
+        };
+        let regions = facts.arena.iter().enumerate().map(|(number, memory)| fds.region(&format!("arena.{number}"), memory));
+        let regions = regions.collect::<Result<Vec<_>, _>>()?;
+        let arena = Arena::adopt(regions, &SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len))))?;
+        let enabled = facts.irqs.as_ref().map(|irqs| irqs.kind);
+        let device = Vfio::adopt(place, arena, facts.below, enabled, &mut |name| fds.take(name))?;
+        let windows = device.windows()?;
+        Self::over(Arc::new(device), Some(windows), facts, fds)
+    }
+
+    /// The claim of `device` with what its drivers have asked for.
+    fn over(device: Arc<dyn Device>, windows: Option<Windows>, facts: Facts, mut fds: Descriptors) -> Result<Self, Error> {
+        let turn = fds.take("turn")?;
+        let interrupted = is_raised(&turn);
+        let irqs = facts.irqs.map(|irqs| fds.irqs(irqs, windows.as_ref())).transpose()?;
+        let mapping = |(serial, memory): &(u64, Memory)| {
+            let pages = fds.region(&format!("map.{serial}"), memory)?.pages()?;
+            Ok((memory.iova, Mapping { serial: *serial, pages, doubtful: interrupted }))
+        };
+        let mapped = facts.mapped.iter().map(mapping).collect::<Result<_, Error>>()?;
+        let lease = facts.lease.map(|serial| fds.take(&format!("lease.{serial}")).map(|fd| (serial, fd))).transpose()?;
+        let asked = Asked { irqs, mapped, lease: None, quiet: facts.quiet && lease.is_none(), serial: facts.serial };
+        let desk = Arc::new(Desk::with(device, windows, facts.below, asked, turn)?);
+        let state = if desk.asked().quiet { State::Quiet } else { State::Unfenced };
+        let claim = Self { state: Mutex::new(state), desk };
+        if let Some((serial, socket)) = lease {
+            let failed = |error| Error::os(format!("{}: going on with a lease", claim.name()), error);
+            let channel = Arc::new(Channel::new(socket, SEND_LIMIT, false).map_err(failed)?);
+            if interrupted {
+                channel.close();
+            } else {
+                claim.desk.asked().lease = Some((serial, Arc::clone(&channel)));
+                // Whoever has not agreed on a version yet begins with that.
+                *claim.state() = State::Leased(Serving::start(&claim.desk, channel, true).map_err(failed)?);
+            }
+        }
+        Ok(claim)
+    }
+
+    /// Whether a driver has it.
+    pub fn is_leased(&self) -> bool {
+        matches!(&*self.state(), State::Leased(serving) if !serving.has_left())
+    }
+
+    /// Lets go of it for whoever [adopts](Self::adopt) it: nothing that a driver asks is answered here any more, and the end of this value does nothing to the device.
+    pub fn leave(&self) {
+        let mut state = self.state();
+        if let State::Leased(serving) = &mut *state {
+            serving.leave();
+        }
+        *state = State::Left;
+        // Whose drop would give the function up.
+        std::mem::forget(Arc::clone(&self.desk));
+    }
+}
+
+#[cfg(test)]
+impl Claim {
+    pub(super) fn save_model(&self) -> SavedClaim {
+        self.desk.save(&self.desk.asked()).unwrap()
+    }
+
+    pub(super) fn over_model(device: Arc<dyn Device>, saved: SavedClaim) -> Result<Self, Error> {
+        let facts = Facts::read(saved.facts)?;
+        let fds = Descriptors { name: facts.name.clone(), fds: saved.fds.into_iter().collect() };
+        Self::over(device, None, facts, fds)
+    }
+}
+
+impl Desk {
+    /// Tells whoever keeps what is saved.
+    pub(super) fn tell(&self, asked: &Asked) {
+        if let Some(changed) = self.changed.get() {
+            changed(self.check_durable(asked).and_then(|()| self.save(asked)));
+        }
+    }
+
+    fn check_durable(&self, asked: &Asked) -> Result<(), Error> {
+        let name = self.device.name();
+        if self.windows.is_none() {
+            return Err(Error::Unsupported(format!(
+                "{name}: a claim of this backend ends with its holder; its driver is restarted then"
+            )));
+        }
+        if asked.mapped.len() > MAX_MAPPED {
+            return Err(Error::Unsupported(format!(
+                "{name}: its driver has mapped more than {MAX_MAPPED} ranges, so its claim ends with its holder"
+            )));
+        }
+        Ok(())
+    }
+
+    fn save(&self, asked: &Asked) -> Result<SavedClaim, Error> {
+        let mut fds = Vec::new();
+        let mut keep = |name: String, fd: &dyn AsFd| {
+            let fd = fd.as_fd().try_clone_to_owned().map_err(|error| Error::os("copying a descriptor", error))?;
+            fds.push((name, fd));
+            Ok::<_, Error>(())
+        };
+        for (name, fd) in self.windows.iter().flat_map(Windows::descriptors) {
+            keep(name.into(), &fd)?;
+        }
+        let events = [("removal", self.device.removal()), ("errors", self.device.bus_errors())];
+        for (name, irq) in events.into_iter().filter_map(|(name, irq)| Some((name, irq?))) {
+            keep(name.into(), irq)?;
+        }
+        keep("turn".into(), &self.turn)?;
+        let mut memory = |name: String, iova, pages: &Pages| {
+            let (file, offset) = pages.file().ok_or_else(|| Error::Unsupported("memory that is no file".into()))?;
+            keep(name, &file).map(|()| Memory { iova, offset, len: pages.len() as u64 })
+        };
+        let regions = self.device.dma().arena().regions().enumerate();
+        let arena = regions.map(|(number, placed)| memory(format!("arena.{number}"), placed.iova, &placed.region.pages()?));
+        let arena = arena.collect::<Result<_, _>>()?;
+        let mapped = asked.mapped.iter().map(|(&iova, Mapping { serial, pages, .. })| {
+            memory(format!("map.{serial}"), iova, pages).map(|memory| (*serial, memory))
+        });
+        let mapped = mapped.collect::<Result<_, _>>()?;
+        if let Some(Enabled { serial, irqs, .. }) = &asked.irqs {
+            irqs.iter().enumerate().try_for_each(|(vector, irq)| keep(format!("irq.{serial}.{vector}"), irq))?;
+        }
+        if let Some((serial, channel)) = &asked.lease {
+            keep(format!("lease.{serial}"), &**channel)?;
+        }
+        let facts = Facts {
+            version: VERSION,
+            name: self.device.name().to_owned(),
+            place: self.windows.as_ref().map(Windows::place),
+            below: self.below,
+            arena,
+            mapped,
+            irqs: asked.irqs.as_ref().map(Interrupts::of),
+            lease: asked.lease.as_ref().map(|(serial, _)| *serial),
+            quiet: asked.quiet,
+            serial: asked.serial,
+        };
+        let facts = serde_json::to_value(&facts).map_err(|error| Error::Invalid(format!("saving a claim: {error}")))?;
+        Ok(SavedClaim { facts, fds })
+    }
+}
+
+impl Facts {
+    fn read(facts: Value) -> Result<Self, Error> {
+        let facts: Self =
+            serde_json::from_value(facts).map_err(|error| Error::Invalid(format!("this is no saved claim: {error}")))?;
+        match facts.version {
+            VERSION => Ok(facts),
+            other => Err(Error::Unsupported(format!("{}: a claim of version {other}, and {VERSION} is known", facts.name))),
+        }
+    }
+}
+
+impl Interrupts {
+    fn of(enabled: &Enabled) -> Self {
+        Self { serial: enabled.serial, kind: enabled.kind, count: enabled.irqs.len() as u16 }
+    }
+}
+
+impl Descriptors {
+    fn take(&mut self, name: &str) -> Result<OwnedFd, Error> {
+        let fd = self.fds.remove(name);
+        fd.ok_or_else(|| Error::Invalid(format!("{}: the descriptor \"{name}\" of its saved claim is missing", self.name)))
+    }
+
+    fn region(&mut self, name: &str, memory: &Memory) -> Result<Arc<Region>, Error> {
+        let len = usize::try_from(memory.len).map_err(|_| Error::Invalid(format!("{}: a region of {memory:?}", self.name)))?;
+        Ok(Arc::new(Region::part_of(self.take(name)?, memory.offset, len)?))
+    }
+
+    fn irqs(&mut self, Interrupts { serial, kind, count }: Interrupts, windows: Option<&Windows>) -> Result<Enabled, Error> {
+        let fds = (0..count).map(|vector| self.take(&format!("irq.{serial}.{vector}"))).collect::<Result<Vec<_>, _>>()?;
+        let irqs = match windows {
+            Some(windows) => windows.adopt_irqs(kind, fds)?,
+            None => fds.into_iter().zip(0..).map(|(fd, vector)| Irq::new(fd, kind, vector, None)).collect(),
+        };
+        Ok(Enabled { serial, kind, irqs })
+    }
+}
+
+fn is_raised(event: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(event, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|_| !fds[0].revents().is_empty())
+}
