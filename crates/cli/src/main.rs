@@ -20,6 +20,7 @@ mod leave;
 mod model;
 mod nvme;
 mod run;
+mod sandbox;
 mod split;
 mod ublk;
 
@@ -61,6 +62,9 @@ enum Command {
     /// Run a driver in this process.
     #[command(subcommand)]
     Run(run::Driver),
+    /// Say what the process of a driver may do.
+    #[command(subcommand)]
+    Sandbox(sandbox::Command),
     /// Cut a kernel driver into a small kernel half and a large user half: study, show, profile, plan, annotate.
     Split(split::Args),
     /// List the kernel's ublk devices, and delete those that dead processes have left.
@@ -114,6 +118,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Model(args) => model::run(args),
         Command::Nvme(args) => nvme::run(args),
         Command::Run(command) => run::run(command),
+        Command::Sandbox(command) => sandbox::run(command),
         Command::Split(args) => split::run(args),
         Command::Ublk(command) => ublk::run(command),
         Command::Doctor(args) => doctor::run(args),

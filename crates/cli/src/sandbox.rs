@@ -1,0 +1,32 @@
+//! `ring3 sandbox show`: what a driver's process may do.
+
+use std::process::ExitCode;
+
+use ring3_manifest::{Manifest, drivers};
+use ring3_sandbox::Sandbox;
+
+/// What `ring3 sandbox` does.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// What the process of a driver may do under a supervisor, and what it gives up, in words.
+    Show {
+        /// The driver or its family: nvme, ata, ahci, ide, edu.
+        driver: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Shows it.
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let Command::Show { driver, json } = command;
+    let named = |manifest: &&Manifest| [&manifest.driver.name, &manifest.driver.family].contains(&&driver);
+    let description = Sandbox::new(drivers(None).filter(named), "lease")?.describe();
+    if json {
+        outln!("{}", serde_json::to_string_pretty(&description)?);
+    } else {
+        outln!("{}", description.to_string().trim_end());
+    }
+    Ok(ExitCode::SUCCESS)
+}

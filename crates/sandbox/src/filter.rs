@@ -1,0 +1,187 @@
+//! Which system calls the kernel takes from the process.
+//!
+//! Two filters, of which the stricter one counts: the first ends the process at a call that no manifest lists, and at one of those below whose arguments are
+//! others; the second answers calls that a library tries and can do without. Ending is the safe answer: a driver that makes an unheard-of call is not one that should go on with a disk, and its
+//! supervisor restarts it.
+
+use seccompiler::{BpfProgram, TargetArch, compile_from_json};
+use serde_json::{Value, json};
+
+use crate::{Error, Sandbox};
+
+/// `argument & mask == value`.
+struct Rule {
+    argument: u8,
+    mask: u64,
+    value: u64,
+}
+
+const fn rule(argument: u8, mask: u64, value: u64) -> Rule {
+    Rule { argument, mask, value }
+}
+
+/// A call of which only some forms are allowed.
+pub(crate) struct Narrowed {
+    pub(crate) name: &'static str,
+    /// In words.
+    pub(crate) only: &'static str,
+    /// One of these holds; each is rules that all hold.
+    forms: &'static [&'static [Rule]],
+}
+
+const ALL: u64 = u32::MAX as u64;
+const EXEC: u64 = libc::PROT_EXEC as u64;
+/// What makes a thread of this process, and no process.
+const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
+/// What would make it one of another namespace, or traced.
+const ELSEWHERE: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_PTRACE) as u64;
+/// The timeouts of a socket, in both forms, are numbers of the level SOL_SOCKET. [asm-generic/socket.h]
+const SOCKET: u64 = libc::SOL_SOCKET as u64;
+
+/// Operations of io_uring_register. [io_uring_register(2)]
+const REGISTER_FILES: u64 = 2;
+const ENABLE_RINGS: u64 = 12;
+const REGISTER_RING_FDS: u64 = 20;
+const UNREGISTER_RING_FDS: u64 = 21;
+
+pub(crate) const NARROWED: &[Narrowed] = &[
+    Narrowed { name: "mmap", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
+    Narrowed { name: "mprotect", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
+    Narrowed { name: "clone", only: "threads", forms: &[&[rule(0, THREAD | ELSEWHERE, THREAD)]] },
+    Narrowed { name: "prctl", only: "a thread's name", forms: &[&[rule(0, ALL, libc::PR_SET_NAME as u64)]] },
+    Narrowed {
+        name: "fcntl",
+        only: "flags, seals and copies of descriptors",
+        forms: &[
+            &[rule(1, ALL, libc::F_GETFD as u64)],
+            &[rule(1, ALL, libc::F_SETFD as u64)],
+            &[rule(1, ALL, libc::F_GETFL as u64)],
+            &[rule(1, ALL, libc::F_SETFL as u64)],
+            &[rule(1, ALL, libc::F_DUPFD_CLOEXEC as u64)],
+            &[rule(1, ALL, libc::F_ADD_SEALS as u64)],
+            &[rule(1, ALL, libc::F_GET_SEALS as u64)],
+        ],
+    },
+    Narrowed {
+        name: "setsockopt",
+        only: "time limits",
+        forms: &[
+            &[rule(1, ALL, SOCKET), rule(2, ALL, libc::SO_RCVTIMEO as u64)],
+            &[rule(1, ALL, SOCKET), rule(2, ALL, libc::SO_SNDTIMEO as u64)],
+            &[rule(1, ALL, SOCKET), rule(2, ALL, 66)],
+            &[rule(1, ALL, SOCKET), rule(2, ALL, 67)],
+        ],
+    },
+    Narrowed {
+        name: "io_uring_register",
+        only: "the files of a ring, and rings that were made and restricted before",
+        forms: &[
+            &[rule(1, ALL, REGISTER_FILES)],
+            &[rule(1, ALL, ENABLE_RINGS)],
+            &[rule(1, ALL, REGISTER_RING_FDS)],
+            &[rule(1, ALL, UNREGISTER_RING_FDS)],
+        ],
+    },
+];
+
+/// Calls that no manifest opens: whoever lists one has made a mistake.
+const NEVER: [&str; 13] = [
+    "ioctl",
+    "io_uring_setup",
+    "openat",
+    "open",
+    "execve",
+    "execveat",
+    "socket",
+    "connect",
+    "ptrace",
+    "kill",
+    "mount",
+    "bpf",
+    "process_vm_writev",
+];
+
+/// Libraries ask for these and go on without: the C library makes threads by clone where there is no clone3, whose arguments no filter sees.
+const ABSENT: [&str; 1] = ["clone3"];
+
+/// Both filters, in the order in which they are set: the one that allows less is the second, so that it need not allow the first.
+pub(crate) fn compile(sandbox: &Sandbox) -> Result<[BpfProgram; 2], Error> {
+    if let Some(call) = NEVER.iter().find(|call| sandbox.calls.contains(**call)) {
+        return Err(Error::Manifest(format!(
+            "a manifest lists {call}, which no driver's process gets: the process that holds the device does that"
+        )));
+    }
+    let allowed: Vec<Value> = sandbox.calls.iter().map(String::as_str).chain(ABSENT).flat_map(entries).collect();
+    let absent: Vec<Value> = ABSENT.iter().map(|name| json!({ "syscall": name })).collect();
+    let filters = json!({
+        "absent": { "mismatch_action": "allow", "match_action": { "errno": libc::ENOSYS }, "filter": absent },
+        "allowed": { "mismatch_action": "kill_process", "match_action": "allow", "filter": allowed },
+    });
+    let failed = |error: String| Error::Manifest(format!("its system calls: {error}"));
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| failed(error.to_string()))?;
+    let mut compiled = compile_from_json(filters.to_string().as_bytes(), arch).map_err(|error| failed(error.to_string()))?;
+    let mut take = |name: &str| compiled.remove(name).ok_or_else(|| failed("they make no filter".into()));
+    Ok([take("absent")?, take("allowed")?])
+}
+
+/// A rule for each form of the call.
+fn entries(name: &str) -> Vec<Value> {
+    let Some(narrowed) = NARROWED.iter().find(|narrowed| narrowed.name == name) else { return vec![json!({ "syscall": name })] };
+    let condition =
+        |rule: &Rule| json!({ "index": rule.argument, "type": "dword", "op": { "masked_eq": rule.mask }, "val": rule.value });
+    let entry = |form: &&[Rule]| json!({ "syscall": name, "args": form.iter().map(condition).collect::<Vec<_>>() });
+    narrowed.forms.iter().map(entry).collect()
+}
+
+/// Sets both. From here on the process ends at any other call.
+pub(crate) fn apply(filters: &[BpfProgram; 2]) -> Result<(), Error> {
+    for filter in filters {
+        seccompiler::apply_filter(filter)
+            .map_err(|error| Error::step("filtering its system calls", std::io::Error::other(error)))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn sandbox(calls: &[&str]) -> Sandbox {
+        let calls: BTreeSet<String> = calls.iter().map(|call| (*call).to_owned()).collect();
+        Sandbox { user: 1, group: 1, keep: Vec::new(), calls }
+    }
+
+    #[test]
+    fn every_driver_of_ring3_has_a_filter() {
+        for family in ["nvme", "ata", "edu"] {
+            for backend in ["lease", "vfio-user"] {
+                let sandbox = Sandbox::new(ring3_manifest::drivers(Some(family)), backend).unwrap();
+                compile(&sandbox).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_manifest_that_lists_what_no_driver_gets_or_what_is_no_call_makes_no_sandbox() {
+        for call in NEVER.into_iter().chain(["raed"]) {
+            let error = compile(&sandbox(&["read", call])).unwrap_err().to_string();
+            assert!(error.contains(call), "{error}");
+        }
+        assert!(Sandbox::new(ring3_manifest::drivers(Some("unheard-of")), "lease").is_err());
+    }
+
+    #[test]
+    fn the_calls_of_the_vfio_backend_are_none_for_a_driver_in_a_sandbox() {
+        let sandbox = Sandbox::new(ring3_manifest::drivers(Some("nvme")), "vfio").unwrap();
+        assert!(compile(&sandbox).unwrap_err().to_string().contains("ioctl"));
+    }
+}

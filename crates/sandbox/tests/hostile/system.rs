@@ -1,0 +1,52 @@
+//! What it asks of the kernel.
+
+use crate::child::call;
+use crate::guest::guest_tests;
+use crate::{End, is_child, outcome};
+
+/// A test for each system call: the kernel ends the process that makes it.
+macro_rules! ends_at {
+    ($($name:ident: $call:ident($($argument:expr),*);)*) => {
+        guest_tests! {$(
+            fn $name() {
+                if is_child() {
+                    let mut arguments = [0usize; 6];
+                    let given: &[usize] = &[$($argument as usize),*];
+                    arguments[..given.len()].copy_from_slice(given);
+                    call(libc::$call, arguments);
+                }
+                assert_eq!(outcome(concat!("system::", stringify!($name))), End::Filtered);
+            }
+        )*}
+    };
+}
+
+const PATH: *const libc::c_char = c"/etc/passwd".as_ptr();
+
+ends_at! {
+    a_driver_that_opens_a_file_is_ended: SYS_openat(libc::AT_FDCWD, PATH, 0);
+    a_driver_that_executes_a_program_is_ended: SYS_execve(c"/bin/sh".as_ptr(), 0, 0);
+    a_driver_that_makes_a_process_is_ended: SYS_clone(libc::SIGCHLD);
+    a_driver_that_makes_a_socket_is_ended: SYS_socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+    a_driver_that_traces_is_ended: SYS_ptrace(libc::PTRACE_ATTACH, 2);
+    a_driver_that_kills_others_is_ended: SYS_kill(-1i64, libc::SIGKILL);
+    a_driver_that_reads_the_memory_of_others_is_ended: SYS_process_vm_readv(2);
+    a_driver_that_takes_a_descriptor_of_others_is_ended: SYS_pidfd_getfd(0, 3, 0);
+    a_driver_that_makes_a_ring_is_ended: SYS_io_uring_setup(8, 0);
+    a_driver_that_mounts_is_ended: SYS_mount(0, PATH, 0, 0, 0);
+    a_driver_that_makes_a_namespace_is_ended: SYS_unshare(libc::CLONE_NEWUSER);
+    a_driver_that_loads_a_bpf_program_is_ended: SYS_bpf(5, 0, 0);
+    a_driver_that_opens_performance_counters_is_ended: SYS_perf_event_open(0, 0, -1i64, -1i64, 0);
+    a_driver_that_handles_page_faults_is_ended: SYS_userfaultfd(0);
+    a_driver_that_looks_for_keys_is_ended: SYS_keyctl(0, -3i64, 1);
+    a_driver_that_controls_a_device_is_ended: SYS_ioctl(3, 0x3b6e);
+    a_driver_that_changes_its_user_is_ended: SYS_setresuid(0, 0, 0);
+    a_driver_that_loads_a_module_is_ended: SYS_finit_module(3, PATH, 0);
+    a_driver_that_maps_code_is_ended: SYS_mmap(0, 4096, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1i64, 0);
+    a_driver_that_makes_memory_executable_is_ended: SYS_mprotect(0x1000, 4096, libc::PROT_READ | libc::PROT_EXEC);
+    a_driver_that_raises_its_limits_is_ended: SYS_prlimit64(0, libc::RLIMIT_NOFILE, 0, 0);
+    a_driver_that_can_be_dumped_again_is_ended: SYS_prctl(libc::PR_SET_DUMPABLE, 1);
+    a_driver_that_has_a_signal_sent_by_a_descriptor_is_ended: SYS_fcntl(3, libc::F_SETOWN, 1);
+    a_driver_that_filters_its_socket_by_a_program_is_ended: SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, 0, 0);
+    a_driver_that_lifts_a_rings_restrictions_is_ended: SYS_io_uring_register(3, 11, 0, 0);
+}
