@@ -33,6 +33,15 @@ pub struct Prepare {
     pub max_bytes: u32,
     /// Microseconds for which a queue polls before it sleeps.
     pub poll_us: u64,
+    /// The user whom the process becomes; one who owns nothing if `None`.
+    #[serde(default)]
+    pub user: Option<u32>,
+    /// The same: its group.
+    #[serde(default)]
+    pub group: Option<u32>,
+    /// It does without its sandbox, because who starts it has no right to make one: on models only.
+    #[serde(default)]
+    pub unconfined: bool,
 }
 
 /// What the supervisor tells a driver process.
