@@ -209,7 +209,7 @@ impl Reactor {
 
     /// Whether something was pushed that the kernel has not seen.
     #[inline]
-    pub(crate) fn has_unsent(&self) -> bool {
+    pub fn has_unsent(&self) -> bool {
         self.early || !self.submissions.is_empty()
     }
 

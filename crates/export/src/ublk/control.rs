@@ -59,7 +59,7 @@ impl Control {
             _ => Error::os("opening /dev/ublk-control", source),
         })?;
         let ring = IoUring::builder().build(4).map_err(|source| Error::os("creating an io_uring for ublk commands", source))?;
-        let features = Features { encoded: true, safe_stop: false };
+        let features = Features { encoded: true, safe_stop: false, quiesce: false };
         let mut control = Self { file, ring, features, sequence: 0 };
         let answer = match control.exchange(uapi::GET_FEATURES, u32::MAX, 0, Box::new(0u64), 8) {
             Ok(bits) => Ok(*bits),
@@ -117,6 +117,11 @@ impl Control {
     /// Takes the device from a dead server.
     pub(super) fn start_recovery(&mut self, id: u32) -> Result<(), Error> {
         self.plain(uapi::START_USER_RECOVERY, id, 0, (QUICK, &never))
+    }
+
+    /// Lets no more requests come to the server, which hears so on each queue. Waits until each can hear it, `limit` at most.
+    pub(super) fn quiesce(&mut self, id: u32, limit: Duration) -> Result<(), Error> {
+        self.plain(uapi::QUIESCE_DEV, id, limit.as_millis().max(1) as u64, (limit + QUICK, &never))
     }
 
     /// Stops the device, whoever uses it; what is in flight ends first. `in_vain`: nobody is there to end it.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use ring3_class::{Deadline, poll_until};
 
 use super::control::Control;
+use super::features::Features;
 use super::uapi::{self, Admin, DeviceInfo, Parameters};
 use super::{Error, identities, users};
 
@@ -20,15 +21,8 @@ const NODE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to end the requests of a queue that nobody serves any more.
 const ABANDONED: Duration = Duration::from_secs(5);
 
-/// How long the kernel may take to see that a device's server has died: it ends what that had in flight, and waits for RCU. 6.12 takes 30 s if the
-/// server had all tags of a queue.
-const DEATH: Duration = Duration::from_secs(60);
-
-/// The same while the server can still be seen: it may be dying, or well.
-const DYING: Duration = Duration::from_secs(5);
-
-/// How often it is asked whether the kernel has seen that.
-const AGAIN: Duration = Duration::from_millis(5);
+/// How often the kernel is asked whether it has seen that a server has died.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// What becomes of a device whose server dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,10 +47,20 @@ impl Recovery {
             Self::Fail => uapi::F_USER_RECOVERY | uapi::F_USER_RECOVERY_FAIL_IO,
         }
     }
+
+    fn of(flags: u64) -> Self {
+        let has = |flag| flags & flag != 0;
+        match has(uapi::F_USER_RECOVERY) {
+            false => Self::None,
+            true if has(uapi::F_USER_RECOVERY_REISSUE) => Self::Reissue,
+            true if has(uapi::F_USER_RECOVERY_FAIL_IO) => Self::Fail,
+            true => Self::Wait,
+        }
+    }
 }
 
 /// What a device is to be.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Queues; the kernel may give fewer.
     pub queues: u16,
@@ -78,6 +82,8 @@ pub struct Device {
     /// How it is started: as a new one, or once more.
     admin: Admin,
     started: bool,
+    /// It was taken from a dead server, and no other one has been started.
+    taken: bool,
     owned: bool,
     /// A queue's thread has ended before the device did: what waits for that queue may wait in vain.
     abandoned: Arc<AtomicBool>,
@@ -93,12 +99,13 @@ impl Device {
         if let Some(id) = id.filter(|&id| id > uapi::MAX_ID) {
             return Err(Error::Id { id: id.into() });
         }
+        let quiesce = if control.features().quiesce && shape.recovery != Recovery::None { uapi::F_QUIESCE } else { 0 };
         let wanted = DeviceInfo {
             nr_hw_queues: shape.queues,
             queue_depth: shape.depth,
             max_io_buf_bytes: shape.buffer,
             dev_id: id.unwrap_or(u32::MAX),
-            flags: shape.recovery.flags(),
+            flags: shape.recovery.flags() | quiesce,
             ublksrv_flags: uapi::MARK,
             ..DeviceInfo::default()
         };
@@ -120,51 +127,61 @@ impl Device {
             };
             opened.map(|file| (info, file)).inspect_err(|_| drop(control.delete(info.dev_id, None)))
         })??;
-        Ok(Self::new(control, info, file, uapi::START_DEV))
+        Ok(Self::new(control, info, Some(file), uapi::START_DEV))
     }
 
-    /// What device `id` of ring3's is, that another server can go on with.
-    pub(super) fn recoverable(control: &mut Control, id: u32) -> Result<DeviceInfo, Error> {
-        match control.info(id) {
+    /// Device `id` of ring3's, which outlives its servers, whoever serves it now: to be held, and [recovered](Self::recover) when that has died.
+    pub fn find(mut control: Control, id: u32) -> Result<Self, Error> {
+        let info = match control.info(id) {
             Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::ENODEV) => {
-                Err(refused(id, "there is no such device (`ring3 ublk list`)"))
+                return Err(refused(id, "there is no such device (`ring3 ublk list`)"));
             }
-            Ok(info) if !identities::is_ours(info) => Err(refused(id, "another program has created it: let that recover it")),
-            Ok(info) if !identities::is_recoverable(info) => Err(refused(id, "it was not started with --recoverable")),
-            info => info,
+            info => info?,
+        };
+        if !identities::is_ours(info) {
+            return Err(refused(id, "another program has created it: let that recover it"));
         }
+        if !identities::is_recoverable(info) {
+            return Err(refused(id, "it was not started with --recoverable"));
+        }
+        let mut device = Self::new(control, info, None, uapi::END_USER_RECOVERY);
+        device.started = info.state != uapi::STATE_DEAD;
+        Ok(device)
     }
 
-    /// Takes device `id` from a server that has died, and opens it. Its users wait, until it is served and [started](Self::start).
+    /// Takes it from a server that has died, as soon as the kernel has seen that, and opens it for the next one. Its users wait, until it is served and
+    /// [started](Self::start). [`Error::Taken`] at `deadline`.
+    ///
+    /// The kernel ends what the dead server had in flight, and waits for RCU: 20 to 40 ms. 6.12 takes 30 s if the server had all tags of a queue.
     ///
     /// Nothing that the dead server has begun may still change the disk: see the fence of the device's claim.
-    pub fn recover(mut control: Control, id: u32) -> Result<Self, Error> {
-        let info = Self::recoverable(&mut control, id)?;
-        let deadline = Deadline::after(if identities::lives(info) { DYING } else { DEATH });
+    pub fn recover(&mut self, deadline: Deadline) -> Result<(), Error> {
+        let id = self.id();
         loop {
-            match control.start_recovery(id) {
+            match self.control.start_recovery(id) {
                 Ok(()) => break,
                 Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => {}
-                Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EINVAL) => {
-                    return Err(refused(
-                        id,
-                        "it was never started, or a recovery broke off: `ring3 ublk delete` it, and start anew",
-                    ));
+                // The kernel waits for the next server already: the one before ended before it served.
+                Err(Error::Command { cause, .. }) if is_invalid(&cause) && self.taken => break,
+                Err(Error::Command { cause, .. }) if is_invalid(&cause) => {
+                    let reason = "it was never started, or a recovery broke off: `ring3 ublk delete` it, and start anew";
+                    return Err(refused(id, reason));
                 }
                 Err(error) => return Err(error),
             }
             if deadline.expired() {
-                return Err(Error::Taken { id, pid: info.ublksrv_pid });
+                return Err(Error::Taken { id, pid: self.info.ublksrv_pid });
             }
             thread::sleep(AGAIN);
         }
-        let file = open(id)?;
-        Ok(Self::new(control, info, file, uapi::END_USER_RECOVERY))
+        (self.taken, self.admin) = (true, uapi::END_USER_RECOVERY);
+        self.file = Some(Arc::new(open(id)?));
+        Ok(())
     }
 
-    fn new(control: Control, info: DeviceInfo, file: File, admin: Admin) -> Self {
-        let abandoned = Arc::new(AtomicBool::new(false));
-        Self { control, info, file: Some(Arc::new(file)), admin, started: false, owned: false, abandoned, hung: false }
+    fn new(control: Control, info: DeviceInfo, file: Option<File>, admin: Admin) -> Self {
+        let (abandoned, file) = (Arc::new(AtomicBool::new(false)), file.map(Arc::new));
+        Self { control, info, file, admin, started: false, taken: false, owned: false, abandoned, hung: false }
     }
 
     /// From now on its end is this process's: dropping it stops it, whoever uses it, and gives its identity back.
@@ -184,6 +201,22 @@ impl Device {
     /// Hardware queues that it really has.
     pub fn queues(&self) -> u16 {
         self.info.nr_hw_queues
+    }
+
+    /// What it is: queues that it really has, and the rest as it was created.
+    pub fn shape(&self) -> Shape {
+        let DeviceInfo { nr_hw_queues: queues, queue_depth: depth, max_io_buf_bytes: buffer, flags, .. } = self.info;
+        Shape { queues, depth, buffer, recovery: Recovery::of(flags) }
+    }
+
+    /// What the kernel's ublk can do.
+    pub fn features(&self) -> Features {
+        self.control.features()
+    }
+
+    /// Whether a process can be seen that has the number of the one that served it last.
+    pub(super) fn server_lives(&self) -> bool {
+        identities::lives(self.info)
     }
 
     /// `/dev/ublkbN`.
@@ -206,9 +239,9 @@ impl Device {
         self.file.clone()
     }
 
-    /// To be set when a queue's thread ends before the device does.
-    pub(super) fn abandoned(&self) -> Arc<AtomicBool> {
-        self.abandoned.clone()
+    /// `abandoned` is set when a queue's thread, of this process, ends before the device does.
+    pub(super) fn served_by(&mut self, abandoned: Arc<AtomicBool>) {
+        self.abandoned = abandoned;
     }
 
     /// Whether the kernel has shown it and it was not stopped yet.
@@ -226,7 +259,13 @@ impl Device {
         self.control.set_parameters(self.info.dev_id, parameters)
     }
 
-    pub(super) fn affinity(&mut self, queue: u16) -> Result<Vec<usize>, Error> {
+    /// What the kernel was told that the disk is.
+    pub fn parameters(&mut self) -> Result<Parameters, Error> {
+        self.control.parameters(self.info.dev_id)
+    }
+
+    /// The CPUs that submit to `queue`.
+    pub fn affinity(&mut self, queue: u16) -> Result<Vec<usize>, Error> {
         self.control.affinity(self.info.dev_id, queue)
     }
 
@@ -235,8 +274,15 @@ impl Device {
     pub fn start(&mut self, server: u32) -> Result<(), Error> {
         let abandoned = self.abandoned.clone();
         self.control.start(self.admin, self.info.dev_id, server, &|| abandoned.load(Ordering::Acquire))?;
-        self.started = true;
+        (self.started, self.taken) = (true, false);
         Ok(())
+    }
+
+    /// Has its server hear that nothing more comes to it, so that it can end what it has, leave, and be followed by another one; users wait meanwhile.
+    /// Only where the kernel [can](Features::quiesce), of a device that was created there. Waits up to `limit` until each queue has a request left that
+    /// can tell its server so.
+    pub fn quiesce(&mut self, limit: Duration) -> Result<(), Error> {
+        self.control.quiesce(self.info.dev_id, limit)
     }
 
     /// Removes `/dev/ublkbN` after what is in flight has ended; [`Error::Busy`] if somebody uses it and not `force`.
@@ -273,6 +319,10 @@ impl Device {
     }
 }
 
+fn is_invalid(cause: &io::Error) -> bool {
+    cause.raw_os_error() == Some(libc::EINVAL)
+}
+
 fn refused(id: u32, reason: &'static str) -> Error {
     Error::NotRecoverable { id, reason }
 }
@@ -301,6 +351,24 @@ impl Drop for Device {
         let result = self.stop(true).and_then(|()| self.control.alone(|control| control.delete(id, file))?);
         if let Err(error) = result {
             tracing::warn!(%error, "a ublk device was left behind; `ring3 ublk delete` removes it when this process is gone");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_can_be_recovered_by_a_thread_of_its_own() {
+        fn sendable<T: Send>() {}
+        sendable::<Device>();
+    }
+
+    #[test]
+    fn what_becomes_of_a_device_is_read_from_the_flags_that_ask_for_it() {
+        for recovery in [Recovery::None, Recovery::Reissue, Recovery::Wait, Recovery::Fail] {
+            assert_eq!(Recovery::of(recovery.flags() | uapi::F_QUIESCE), recovery);
         }
     }
 }

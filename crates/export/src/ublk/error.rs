@@ -127,6 +127,8 @@ pub enum Error {
         queue: u16,
         /// Why.
         reason: String,
+        /// The device is gone.
+        gone: bool,
     },
     /// The driver below failed.
     #[error("{disk}: {cause}")]

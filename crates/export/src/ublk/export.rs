@@ -1,27 +1,24 @@
 //! A disk that is served: the kernel's device, and a thread for each of its queues.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ring3_class::Deadline;
-use ring3_class::block::{Completion, Disk, Queue, Request, execute};
-use ring3_class::dma::DmaBuffer;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use ring3_class::block::Disk;
+use ring3_stats::Segment;
 
-use super::stats::Counters;
-use super::thread::{self as queue_thread, Report, Start, Word};
-use super::uapi::{DeviceInfo, Parameters};
-use super::{Control, Device, Error, Recovery, Scheduler, Shape, Stats, limits, uapi};
+use super::threads::{self, Layout, Manner, OnFailure, Threads};
+use super::uapi::Parameters;
+use super::{Control, Device, Error, Queues, Recovery, Scheduler, Shape, Stats, limits};
 
-/// How long the queue threads may take to lend their buffers to the kernel.
-const READY: Duration = Duration::from_secs(10);
+/// How long the kernel may take to see that a device's server has died. 6.12 takes 30 s if that had all tags of a queue.
+const DEATH: Duration = Duration::from_secs(60);
 
-/// How long the queue threads may take to end after the device has stopped.
-const ENDED: Duration = Duration::from_secs(30);
+/// The same while the server can still be seen: it may be dying, or well.
+const DYING: Duration = Duration::from_secs(5);
 
 /// How long a disk that is taken away stays there to fail the requests of those who have it open. Afterwards it has no size any more,
 /// and who reads it then is told that it has ended.
@@ -29,9 +26,6 @@ const REFUSED: Duration = Duration::from_secs(5);
 
 /// How often it is looked at whether anybody still has it open.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// How long the disk may take to empty its cache: drives that turn need minutes at worst, and drivers give up before.
-const FLUSH: Duration = Duration::from_secs(180);
 
 /// How to export a disk.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +59,8 @@ impl Options {
     /// The same with what the device has that is to be recovered, if one is.
     pub fn recovering(self) -> Result<Self, Error> {
         let Some(id) = self.id.filter(|_| self.recover) else { return Ok(self) };
-        let DeviceInfo { nr_hw_queues, queue_depth, max_io_buf_bytes, .. } = Device::recoverable(&mut Control::open()?, id)?;
-        Ok(Self { queues: nr_hw_queues, depth: queue_depth, max_bytes: max_io_buf_bytes, ..self })
+        let Shape { queues, depth, buffer, .. } = Device::find(Control::open()?, id)?.shape();
+        Ok(Self { queues, depth, max_bytes: buffer, ..self })
     }
 
     /// Bytes of buffers that an export of these options takes from the arena at most.
@@ -75,15 +69,11 @@ impl Options {
     }
 }
 
-/// A running export. Dropping it takes the device away from whoever uses it.
+/// A running export: both halves in one process. Dropping it takes the device away from whoever uses it.
 pub struct Export {
     device: Device,
     disk: String,
-    threads: Vec<JoinHandle<Option<Box<dyn Queue>>>>,
-    counters: Arc<[Counters]>,
-    words: mpsc::Receiver<Word>,
-    ended: Arc<OwnedFd>,
-    refuse: Arc<OwnedFd>,
+    threads: Threads,
     /// When its requests began to fail.
     refused: Option<Instant>,
 }
@@ -99,29 +89,21 @@ impl Export {
         let info = disk.info();
         let buffer = limits::buffer_bytes(info, options.max_bytes, page);
         let parameters = limits::parameters(info, buffer, page).map_err(|reason| Error::Disk { disk: disk.name(), reason })?;
-        let mut queues = open_queues(disk, options)?;
-        let depth = queues.iter().map(|queue| queue.depth()).min().unwrap_or(1).min(options.depth).min(uapi::MAX_QUEUE_DEPTH);
-        let encoded = control.features().encoded;
-        let shape = Shape { queues: queues.len() as u16, depth, buffer, recovery: options.recovery };
-        let mut device = match options.id.filter(|_| options.recover) {
+        let mut queues = Queues::open(disk, count(disk, options), options.depth)?;
+        let depth = queues.depth().min(options.depth);
+        let shape = Shape { queues: queues.count(), depth, buffer, recovery: options.recovery };
+        let device = match options.id.filter(|_| options.recover) {
             Some(id) => recover(control, id, disk, (shape, parameters))?,
             None => create(control, options.id, shape, parameters)?,
         };
-        queues.truncate(device.queues().into());
-        let buffers = allocate(disk, queues.len(), depth, buffer)?;
-        let counters: Arc<[Counters]> = queues.iter().map(|_| Counters::default()).collect();
-        let (say, words) = mpsc::channel();
-        let (ended, refuse) = (event()?, event()?);
-        let mut starts = Vec::new();
-        for (queue, (class, buffers)) in (0..).zip(queues.into_iter().zip(buffers)) {
-            let Some(file) = device.file() else { break };
-            let report = Report { queue, words: say.clone(), ended: ended.clone(), abandoned: device.abandoned() };
-            let (cpus, poll) = (device.affinity(queue)?, options.poll);
-            let (counters, refuse) = (counters.clone(), refuse.clone());
-            starts.push(Start { file, queue, cpus, class, buffers, poll, encoded, started, counters, refuse, report });
-        }
-        let mut export = Self { device, disk: disk.name(), threads: Vec::new(), counters, words, ended, refuse, refused: None };
-        export.serve(starts)?;
+        queues.truncate(device.queues());
+        queues.allocate(disk, depth, buffer)?;
+        let segment = Segment::create(queues.count()).map_err(|source| Error::os("making room for statistics", source))?;
+        let segment = Arc::new(segment);
+        let manner = Manner { segment, first: 0, poll: options.poll, on_failure: OnFailure::Refuse, started };
+        let threads = Threads::prepare(queues, &manner)?;
+        let mut export = Self { device, disk: disk.name(), threads, refused: None };
+        export.serve()?;
         // From here on a recovered device is as one that was created.
         if !export.device.is_owned() {
             export.device.own();
@@ -131,32 +113,17 @@ impl Export {
         Ok(export)
     }
 
-    /// Starts the threads, then the device.
-    fn serve(&mut self, starts: Vec<Start>) -> Result<(), Error> {
-        for start in starts {
-            let name = format!("ublk{}q{}", self.device.id(), start.queue);
-            let thread = thread::Builder::new().name(name).spawn(move || queue_thread::run(start));
-            self.threads.push(thread.map_err(|source| Error::os("starting a queue thread", source))?);
+    /// Tells the threads the kernel's side, then starts the device.
+    fn serve(&mut self) -> Result<(), Error> {
+        let Self { device, threads, .. } = self;
+        device.served_by(threads.abandoned());
+        let cpus = (0..device.queues()).map(|queue| device.affinity(queue)).collect::<Result<_, _>>()?;
+        let layout = Layout { id: device.id(), cpus, encoded: device.features().encoded };
+        if let Some(file) = device.file() {
+            threads.serve(file, layout)?;
         }
-        self.await_ready()?;
         // Who waits in vain for a queue is told why by that queue.
-        self.device.start(std::process::id()).map_err(|error| self.failure().unwrap_or(error))
-    }
-
-    fn await_ready(&mut self) -> Result<(), Error> {
-        let deadline = Deadline::after(READY);
-        for _ in 0..self.threads.len() {
-            match self.words.recv_timeout(deadline.remaining()) {
-                Ok(Word::Ready) => {}
-                Ok(Word::Failed { queue, reason }) => return Err(self.failed(queue, reason)),
-                Err(_) => return Err(Error::Hung { command: "FETCH_REQ", device: self.device.name(), waited: READY }),
-            }
-        }
-        Ok(())
-    }
-
-    fn failed(&self, queue: u16, reason: String) -> Error {
-        Error::Queue { device: self.device.name(), queue, reason }
+        device.start(std::process::id()).map_err(|error| threads.failure().unwrap_or(error))
     }
 
     /// `/dev/ublkbN`.
@@ -171,40 +138,34 @@ impl Export {
 
     /// Queues, and so threads.
     pub fn queues(&self) -> usize {
-        self.counters.len()
+        self.threads.count()
     }
 
     /// Whether it was not stopped yet.
     pub fn is_running(&self) -> bool {
-        !self.threads.is_empty()
+        self.threads.is_running()
     }
 
     /// Readable once a queue thread has ended: somebody has stopped the device, or [`failure`](Export::failure) says why not.
     pub fn ended(&self) -> BorrowedFd<'_> {
-        self.ended.as_fd()
+        self.threads.ended()
     }
 
     /// Why a queue thread has ended, if it was not asked to.
     pub fn failure(&mut self) -> Option<Error> {
-        self.words
-            .try_iter()
-            .find_map(|word| match word {
-                Word::Ready => None,
-                Word::Failed { queue, reason } => Some((queue, reason)),
-            })
-            .map(|(queue, reason)| self.failed(queue, reason))
+        self.threads.failure()
     }
 
     /// What it has done so far.
     pub fn stats(&self) -> Stats {
-        Stats::sum(self.counters.iter())
+        self.threads.stats()
     }
 
     /// Fails every request from now on, but for those that the disk is at; [`stop`](Export::stop) by force begins with it.
     pub fn refuse(&mut self) {
         if self.refused.is_none() {
             self.refused = Some(Instant::now());
-            let _ = rustix::io::write(&*self.refuse, &1u64.to_ne_bytes());
+            self.threads.refuse();
         }
     }
 
@@ -219,7 +180,7 @@ impl Export {
             self.await_users();
         }
         self.device.stop(force)?;
-        let flushed = flush(self.join()?);
+        let flushed = threads::flush(self.threads.join()?);
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
@@ -240,27 +201,12 @@ impl Export {
             thread::sleep(LOOK);
         }
     }
-
-    /// The class queues of the threads that have not failed.
-    fn join(&mut self) -> Result<Vec<Box<dyn Queue>>, Error> {
-        let deadline = Deadline::after(ENDED);
-        while !self.threads.iter().all(JoinHandle::is_finished) {
-            if deadline.expired() {
-                return Err(Error::Hung { command: "the queue threads", device: self.device.name(), waited: ENDED });
-            }
-            let mut signalled = [0; 8];
-            let _ = rustix::io::read(&*self.ended, &mut signalled);
-            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-            let _ = poll(&mut [PollFd::new(&*self.ended, PollFlags::IN)], Some(&timeout));
-        }
-        Ok(self.threads.drain(..).filter_map(|thread| thread.join().ok().flatten()).collect())
-    }
 }
 
 impl Drop for Export {
     fn drop(&mut self) {
         // A device that could not be recovered is not this process's to stop: it waits for the next.
-        if self.threads.is_empty() || !self.device.is_owned() {
+        if !self.threads.is_running() || !self.device.is_owned() {
             return;
         }
         if let Err(error) = self.stop(true) {
@@ -278,41 +224,22 @@ fn create(control: Control, id: Option<u32>, shape: Shape, parameters: Parameter
 }
 
 /// Device `id`, if `disk` is what its users take it for.
-fn recover(mut control: Control, id: u32, disk: &dyn Disk, (shape, parameters): (Shape, Parameters)) -> Result<Device, Error> {
-    let info = Device::recoverable(&mut control, id)?;
-    let fits = (shape.queues, shape.depth, shape.buffer) == (info.nr_hw_queues, info.queue_depth, info.max_io_buf_bytes);
-    if !fits || !control.parameters(id)?.describe_the_same(parameters) {
+fn recover(control: Control, id: u32, disk: &dyn Disk, (shape, parameters): (Shape, Parameters)) -> Result<Device, Error> {
+    let mut device = Device::find(control, id)?;
+    let there = device.shape();
+    // What becomes of it when its server dies is its own business.
+    if (Shape { recovery: there.recovery, ..shape }) != there || !device.parameters()?.describe_the_same(parameters) {
         let reason = format!(
             "/dev/ublkb{id} was started with a disk of another size, with other limits or more queues: recover it with that disk"
         );
         return Err(Error::Disk { disk: disk.name(), reason });
     }
-    Device::recover(control, id)
+    device.recover(Deadline::after(if device.server_lives() { DYING } else { DEATH }))?;
+    Ok(device)
 }
 
-fn event() -> Result<Arc<OwnedFd>, Error> {
-    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-    event.map(Arc::new).map_err(|source| Error::os("creating an eventfd for the queue threads", source))
-}
-
-/// Makes durable what has been written, by one of `queues`: all their requests have ended.
-fn flush(queues: Vec<Box<dyn Queue>>) -> Result<(), String> {
-    let Some(mut queue) = queues.into_iter().find(|queue| queue.info().volatile_cache) else { return Ok(()) };
-    match execute(&mut *queue, Request::flush(0), Deadline::after(FLUSH)) {
-        Ok(Completion { result, .. }) => result.map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn open_queues(disk: &dyn Disk, options: &Options) -> Result<Vec<Box<dyn Queue>>, Error> {
+/// Queues that are worth their thread.
+fn count(disk: &dyn Disk, options: &Options) -> u16 {
     let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get()).min(u16::MAX.into()) as u16;
-    let count = options.queues.min(disk.max_queues()).min(cpus).max(1);
-    let open = |_| disk.open_queue(options.depth).map_err(|cause| Error::Driver { disk: disk.name(), cause });
-    (0..count).map(open).collect()
-}
-
-/// Buffers for each queue, one per tag.
-fn allocate(disk: &dyn Disk, queues: usize, depth: u16, bytes: u32) -> Result<Vec<Vec<DmaBuffer>>, Error> {
-    let one = || disk.dma().arena().alloc_pages(bytes as usize).map_err(|cause| Error::Driver { disk: disk.name(), cause });
-    (0..queues).map(|_| (0..depth).map(|_| one()).collect()).collect()
+    options.queues.min(disk.max_queues()).min(cpus).max(1)
 }

@@ -9,6 +9,8 @@ pub struct Features {
     pub encoded: bool,
     /// The kernel can refuse to stop a device that is open.
     pub safe_stop: bool,
+    /// A server that lives can be followed by another one: nothing more comes to it.
+    pub quiesce: bool,
 }
 
 impl Features {
@@ -19,8 +21,11 @@ impl Features {
     /// never asked. Any other errno is a real failure and is given back.
     pub fn decide(answer: Result<u64, i32>) -> Result<Self, i32> {
         match answer {
-            Ok(bits) => Ok(Self { encoded: true, safe_stop: bits & uapi::F_SAFE_STOP_DEV != 0 }),
-            Err(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOTTY) => Ok(Self { encoded: false, safe_stop: false }),
+            Ok(bits) => {
+                let has = |flag| bits & flag != 0;
+                Ok(Self { encoded: true, safe_stop: has(uapi::F_SAFE_STOP_DEV), quiesce: has(uapi::F_QUIESCE) })
+            }
+            Err(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOTTY) => Ok(Self { encoded: false, safe_stop: false, quiesce: false }),
             Err(errno) => Err(errno),
         }
     }
@@ -37,14 +42,15 @@ mod tests {
     }
 
     #[test]
-    fn linux_6_12_has_encoding_but_no_safe_stop() {
+    fn linux_6_12_has_encoding_but_neither_a_safe_stop_nor_quiesce() {
         let features = Features::decide(Ok(0x1fe)).unwrap();
-        assert_eq!(features, Features { encoded: true, safe_stop: false });
+        assert_eq!(features, Features { encoded: true, safe_stop: false, quiesce: false });
     }
 
     #[test]
-    fn linux_7_2_has_safe_stop() {
-        assert!(Features::decide(Ok(0xf_ffff)).unwrap().safe_stop);
+    fn linux_7_2_has_safe_stop_and_quiesce() {
+        let features = Features::decide(Ok(0xf_ffff)).unwrap();
+        assert!(features.safe_stop && features.quiesce);
     }
 
     #[test]

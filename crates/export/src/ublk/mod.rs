@@ -1,10 +1,10 @@
 //! A [`Disk`](ring3_class::block::Disk) as `/dev/ublkbN`.
 //!
 //! # Shape
-//! A [`Device`] is the kernel's half: an identity, parameters, a state. An [`Export`] is a device with this process behind it: one
-//! thread per hardware queue, each with one io_uring and one class queue, sharing nothing. The two are apart because a
-//! device can outlive the process that serves it: who holds the device need not be who serves it, and dropping it ends nothing
-//! unless its holder [owns](Device::own) the end.
+//! A [`Device`] is the kernel's half: an identity, parameters, a state, and the commands that need CAP_SYS_ADMIN. [`Threads`] are the serving half:
+//! one per hardware queue, each with one io_uring and one class queue, sharing nothing; an open `/dev/ublkcN` and plain data ([`Layout`]) are all
+//! that they need. The two are apart because a device can outlive the process that serves it: who holds the device need not be who serves it, and
+//! dropping it ends nothing unless its holder [owns](Device::own) the end. An [`Export`] is both in one process.
 //!
 //! # The way of a request
 //! The kernel copies a write's bytes into the tag's buffer, which lies in the device's arena, and completes a command of the io_uring.
@@ -30,6 +30,8 @@ mod export;
 pub mod features;
 pub mod identities;
 pub mod limits;
+mod orders;
+mod queues;
 mod ring;
 mod scheduler;
 mod scrap;
@@ -37,6 +39,7 @@ mod server;
 mod server_id;
 mod stats;
 mod thread;
+mod threads;
 pub mod translate;
 pub mod uapi;
 mod users;
@@ -45,7 +48,9 @@ pub use control::Control;
 pub use device::{Device, Recovery, Shape};
 pub use error::Error;
 pub use export::{Export, Options};
+pub use queues::Queues;
 pub use scheduler::Scheduler;
 pub use stats::Stats;
+pub use threads::{Layout, Manner, OnFailure, Threads, flush};
 pub use uapi::MAX_ID;
 pub use users::User;

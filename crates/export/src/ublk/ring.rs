@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use io_uring::opcode::UringCmd16;
 use io_uring::types::Fixed;
@@ -25,10 +24,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Of `queue` of the device `file`, for the thread that calls. `encoded` is [`super::features::Features::encoded`].
-    pub fn new((file, queue): (&File, u16), depth: u16, poll: Duration, encoded: bool) -> Result<Self, Error> {
-        let created = Reactor::new(depth.into(), poll);
-        let mut reactor = created.map_err(|source| Error::os("creating the io_uring of a ublk queue", source))?;
+    /// Of `queue` of the device `file`, in `reactor`, for the thread that calls. `encoded` is [`super::features::Features::encoded`].
+    pub fn new(mut reactor: Reactor, (file, queue): (&File, u16), encoded: bool) -> Result<Self, Error> {
         let registered = reactor.register_files(&[file.as_fd()]);
         registered.map_err(|source| Error::os("registering the file of a ublk queue", source))?;
         let (fetch, commit) = (uapi::io_opcode(uapi::IO_FETCH, encoded), uapi::io_opcode(uapi::IO_COMMIT_AND_FETCH, encoded));

@@ -48,7 +48,7 @@ impl Scheduler {
     }
 
     /// Chooses it for `/dev/ublkb{id}`. A disk with another scheduler is slower and not wrong, so a refusal is a warning.
-    pub(super) fn set(self, id: u32, rotates: bool) {
+    pub fn set(self, id: u32, rotates: bool) {
         let Some(name) = self.name(rotates) else { return };
         if let Err(error) = write(id, name) {
             let file = path(id);

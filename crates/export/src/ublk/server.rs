@@ -2,20 +2,25 @@
 //!
 //! # Failure
 //! A request that the kernel has handed over must be ended by this thread: the kernel waits for it before it takes the device away.
-//! So the thread serves on, with an error for each request, when the disk is taken from its users and when the driver has failed.
+//! So the thread serves on, with an error for each request, when the disk is taken from its users and when the driver has failed. If there is
+//! another server to come ([`OnFailure::Keep`]), it ends instead: what it has is not ended, and the kernel gives that to the next one.
 
 mod failure;
+mod leave;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, Data, IoError, Queue, Request};
 use ring3_class::dma::DmaBuffer;
-use ring3_reactor::{Event, Registration, Token, Turn};
+use ring3_reactor::{Event, Registration, Timer, Token, Turn};
+use ring3_stats::{Operation, Phase, Recorder};
 
+use super::OnFailure;
 use super::descriptors::Descriptors;
+use super::orders::{Order, Orders};
 use super::ring::Ring;
 use super::scrap::Scrap;
 use super::stats::Counters;
@@ -44,12 +49,16 @@ enum Mode {
     Refusing,
     /// All fail; the driver is not asked any more.
     Abandoned,
+    /// New ones are kept, for the next server; what the driver has is waited for.
+    Leaving,
 }
 
 /// To whom a queue's thread accounts for what it does.
 pub struct Account<'a> {
     /// The queue's.
     pub counters: &'a Counters,
+    /// The same, for those who watch the process.
+    pub recorder: &'a Recorder,
     /// When the export began to start, for the time to the first request.
     pub started: Instant,
     /// Hears of a failure.
@@ -61,7 +70,9 @@ pub struct Server<'a> {
     // Dropped before the buffers: the kernel has them by it.
     ring: Ring,
     registration: Registration,
-    refused: Token,
+    ordered: Token,
+    orders: &'a Orders,
+    on_failure: OnFailure,
     class: &'a mut dyn Queue,
     descriptors: Descriptors,
     geometry: Geometry,
@@ -71,13 +82,20 @@ pub struct Server<'a> {
     /// Where ends come in: one place for each tag.
     done: Box<[Completion]>,
     counters: &'a Counters,
+    recorder: &'a Recorder,
     started: Instant,
     report: &'a Report,
     mode: Mode,
+    /// Until when it may take to leave.
+    patience: Option<Timer>,
     /// The driver or its device has failed for good.
     failed: bool,
+    /// The device is gone.
+    gone: bool,
     /// A request has failed: the driver is asked whether its device lives.
     suspicious: bool,
+    /// Requests whose ends are no news of the disk if the driver is about to fail: they wait for what it says of its device.
+    doubtful: Vec<(u16, IoError)>,
     scrap: Option<Scrap>,
     /// Tags that the kernel has not aborted.
     live: usize,
@@ -85,16 +103,16 @@ pub struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    /// Serves `class` with one buffer per tag. `refuse` is readable when requests are not to be served any more.
+    /// Serves `class`, with the kernel's descriptors and one buffer per tag.
     pub fn new(
         mut ring: Ring,
         class: &'a mut dyn Queue,
-        descriptors: Descriptors,
-        buffers: Vec<DmaBuffer>,
-        refuse: BorrowedFd<'_>,
-        Account { counters, started, report }: Account<'a>,
+        (descriptors, buffers): (Descriptors, Vec<DmaBuffer>),
+        orders: &'a Orders,
+        on_failure: OnFailure,
+        Account { counters, recorder, started, report }: Account<'a>,
     ) -> io::Result<Self> {
-        let (registration, refused) = (Registration::new(&mut ring.reactor, class)?, ring.reactor.add(refuse)?);
+        let (registration, ordered) = (Registration::new(&mut ring.reactor, class)?, ring.reactor.add(orders.as_fd())?);
         let buffer_bytes = buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
         let geometry = Geometry::new(class.info().block_size, buffer_bytes);
         let backlog = VecDeque::with_capacity(buffers.len());
@@ -102,24 +120,29 @@ impl<'a> Server<'a> {
         let slots: Vec<_> = buffers.into_iter().map(slot).collect();
         let live = slots.len();
         let done = slots.iter().map(|_| Completion::default()).collect();
-        let (mode, failed, suspicious, scrap) = (Mode::Serving, false, false, None);
         Ok(Self {
             ring,
             registration,
-            refused,
+            ordered,
+            orders,
+            on_failure,
             class,
             descriptors,
             geometry,
+            doubtful: Vec::with_capacity(slots.len()),
             slots,
             backlog,
             done,
             counters,
+            recorder,
             started,
             report,
-            mode,
-            failed,
-            suspicious,
-            scrap,
+            mode: Mode::Serving,
+            patience: None,
+            failed: false,
+            gone: false,
+            suspicious: false,
+            scrap: None,
             live,
             submitted: false,
         })
@@ -135,9 +158,10 @@ impl<'a> Server<'a> {
         self.ring.reactor.step(Some(Duration::ZERO)).map(drop)
     }
 
-    /// Serves until the device stops and nothing is in flight.
+    /// Serves until the device stops and nothing is in flight, or until it has left.
     pub fn run(&mut self) -> io::Result<()> {
         loop {
+            self.recorder.beat();
             self.take_events()?;
             if self.live == 0 {
                 // Every tag was taken back by the kernel, so none is with the driver.
@@ -145,6 +169,9 @@ impl<'a> Server<'a> {
             }
             if self.mode != Mode::Abandoned {
                 self.drive()?;
+            }
+            if self.mode == Mode::Leaving && self.in_flight() == 0 {
+                return self.send_last();
             }
             self.wait()?;
         }
@@ -161,6 +188,7 @@ impl<'a> Server<'a> {
         self.reap()?;
         if std::mem::take(&mut self.suspicious) {
             self.look_after(Instant::now())?;
+            self.settle()?;
         }
         Ok(())
     }
@@ -171,17 +199,28 @@ impl<'a> Server<'a> {
                 Event::Command { name, result: uapi::RES_OK } => self.dispatch(name as u16)?,
                 Event::Command { result: uapi::RES_ABORT, .. } => self.live -= 1,
                 Event::Command { result, .. } => return Err(io::Error::from_raw_os_error(-result)),
-                Event::Ready(token) if token == self.refused => self.refuse()?,
+                Event::Ready(token) if token == self.ordered => self.obey()?,
                 Event::Ready(_) => {
-                    self.counters.interrupts.add(1);
+                    self.recorder.interrupted();
                     self.rest();
                 }
+                Event::Timer(timer, _) if self.patience == Some(timer) => return Err(self.out_of_patience()),
                 Event::Timer(_, now) if self.in_flight() > 0 => self.look_after(now)?,
                 Event::Timer(..) => self.rest(),
                 Event::Lost(_, error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Does what is ordered now.
+    #[cold]
+    fn obey(&mut self) -> io::Result<()> {
+        match self.orders.present() {
+            Order::Serve => Ok(()),
+            Order::Refuse => self.refuse(),
+            Order::Leave(until) => self.leave(until),
+        }
     }
 
     /// Nothing is waited for, if that is so.
@@ -194,13 +233,16 @@ impl<'a> Server<'a> {
     /// Sends what was pushed, and returns when there may be something to do.
     fn wait(&mut self) -> io::Result<()> {
         let Turn { calls, slept, polled } = if self.in_flight() == 0 && self.backlog.is_empty() {
+            self.recorder.phase(Phase::Idle);
             self.ring.reactor.step(None)?
         } else {
             if self.registration.timer().is_none() {
                 self.look_after(Instant::now())?;
             }
+            self.recorder.phase(if self.mode == Mode::Leaving { Phase::Draining } else { Phase::Waiting });
             self.ring.reactor.wait(&mut [(&self.registration, self.class)], None)?
         };
+        self.recorder.phase(Phase::Working);
         self.counters.calls.add(calls.into());
         self.counters.sleeps.add(slept.into());
         self.counters.polls_hit.add((polled == Some(true)).into());
@@ -218,12 +260,15 @@ impl<'a> Server<'a> {
     fn dispatch(&mut self, tag: u16) -> io::Result<()> {
         let Some(slot) = self.slots.get_mut(usize::from(tag)) else { return Ok(()) };
         slot.busy = true;
-        if self.mode != Mode::Serving {
-            return self.finish(tag, Err(IoError::Transport));
+        match self.mode {
+            Mode::Serving => {}
+            Mode::Leaving => return Ok(()),
+            Mode::Refusing | Mode::Abandoned => return self.reject(tag, IoError::Transport),
         }
         match self.geometry.decode(&self.descriptors.read(tag)) {
             Ok(decoded) => {
                 slot.bytes = decoded.bytes;
+                self.recorder.started(tag, recorded(decoded.operation), decoded.lba, decoded.blocks);
                 let data = if decoded.bytes > 0 { slot.buffer.take().map_or(Data::None, Data::Buffer) } else { Data::None };
                 let request = Request {
                     operation: decoded.operation,
@@ -235,11 +280,16 @@ impl<'a> Server<'a> {
                 };
                 self.submit(request)
             }
-            Err(error) => {
-                slot.bytes = 0;
-                self.finish(tag, Err(error))
-            }
+            Err(error) => self.reject(tag, error),
         }
+    }
+
+    /// Ends a request that the driver does not see.
+    #[cold]
+    fn reject(&mut self, tag: u16, error: IoError) -> io::Result<()> {
+        self.slots[usize::from(tag)].bytes = 0;
+        self.recorder.started(tag, Operation::Other, 0, 0);
+        self.finish(tag, Err(error))
     }
 
     #[inline]
@@ -302,19 +352,50 @@ impl<'a> Server<'a> {
 
     #[inline]
     fn finish(&mut self, tag: u16, end: Result<(), IoError>) -> io::Result<()> {
+        match end {
+            Ok(()) => self.commit(tag, Ok(())),
+            Err(error) => self.finish_failed(tag, error),
+        }
+    }
+
+    #[cold]
+    fn finish_failed(&mut self, tag: u16, error: IoError) -> io::Result<()> {
+        self.suspicious = true;
+        match self.mode {
+            Mode::Serving | Mode::Leaving if self.is_doubtful(error) => {
+                self.doubtful.push((tag, error));
+                Ok(())
+            }
+            Mode::Serving | Mode::Leaving => self.commit(tag, Err(error)),
+            // Whatever the driver calls it: the disk is not there any more.
+            Mode::Refusing | Mode::Abandoned => self.commit(tag, Err(IoError::Transport)),
+        }
+    }
+
+    /// Tells the kernel how the request of `tag` ended, and lends its buffer for the next.
+    #[inline]
+    fn commit(&mut self, tag: u16, end: Result<(), IoError>) -> io::Result<()> {
         let slot = &mut self.slots[usize::from(tag)];
         slot.busy = false;
-        let mut end = end;
-        if end.is_err() {
-            self.counters.errors.add(1);
-            self.suspicious = true;
-            if self.mode != Mode::Serving {
-                // Whatever the driver calls it: the disk is not there any more.
-                end = Err(IoError::Transport);
-            }
-        }
-        self.counters.completed(if end.is_ok() { slot.bytes } else { 0 }, self.started);
+        let (bytes, errno) = match end {
+            Ok(()) => (slot.bytes, 0),
+            Err(error) => (0, error.errno() as u16),
+        };
+        self.recorder.ended(tag, errno, bytes);
+        self.counters.completed(self.started);
         // SAFETY: as in `offer`; the buffer is back in its slot, or `addr` is that of the scrap, which is as long.
         unsafe { self.ring.commit(tag, translate::result(end, slot.bytes), slot.addr) }
+    }
+}
+
+#[inline]
+fn recorded(operation: ring3_class::block::Operation) -> Operation {
+    use ring3_class::block::Operation as Class;
+    match operation {
+        Class::Read => Operation::Read,
+        Class::Write => Operation::Write,
+        Class::Flush => Operation::Flush,
+        Class::WriteZeroes => Operation::WriteZeroes,
+        Class::Discard => Operation::Discard,
     }
 }

@@ -18,32 +18,26 @@ impl Counter {
     }
 }
 
-/// The counts of one queue, on cache lines of their own.
+/// The counts of one queue that its [`Recorder`](ring3_stats::Recorder) has not, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counters {
-    pub requests: Counter,
-    pub errors: Counter,
-    pub bytes: Counter,
     pub batches: Counter,
     pub calls: Counter,
     pub sleeps: Counter,
     pub polls_hit: Counter,
     pub polls_missed: Counter,
-    pub interrupts: Counter,
     /// Nanoseconds from the start of the export to the first completed request, plus one; 0: none yet.
     first: AtomicU64,
 }
 
 impl Counters {
-    /// One more request has ended, `bytes` of it moved. `since` is when the export began.
+    /// A request has ended. `since` is when the export began.
     #[inline]
-    pub fn completed(&self, bytes: u32, since: Instant) {
+    pub fn completed(&self, since: Instant) {
         if self.first.load(Ordering::Relaxed) == 0 {
             self.first.store(since.elapsed().as_nanos() as u64 + 1, Ordering::Relaxed);
         }
-        self.requests.add(1);
-        self.bytes.add(bytes.into());
     }
 }
 
@@ -75,20 +69,20 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Adds up queues.
-    pub fn sum<'a>(queues: impl Iterator<Item = &'a Counters>) -> Self {
-        queues.fold(Self::default(), |sum, queue| {
+    /// Adds up queues, each with what was recorded of it.
+    pub fn sum<'a>(queues: impl Iterator<Item = (&'a Counters, ring3_stats::Counters)>) -> Self {
+        queues.fold(Self::default(), |sum, (queue, recorded)| {
             let first = queue.first.load(Ordering::Relaxed).checked_sub(1);
             Self {
-                requests: sum.requests + queue.requests.get(),
-                errors: sum.errors + queue.errors.get(),
-                bytes: sum.bytes + queue.bytes.get(),
+                requests: sum.requests + recorded.completed,
+                errors: sum.errors + recorded.errors,
+                bytes: sum.bytes + recorded.bytes,
                 batches: sum.batches + queue.batches.get(),
                 calls: sum.calls + queue.calls.get(),
                 sleeps: sum.sleeps + queue.sleeps.get(),
                 polls_hit: sum.polls_hit + queue.polls_hit.get(),
                 polls_missed: sum.polls_missed + queue.polls_missed.get(),
-                interrupts: sum.interrupts + queue.interrupts.get(),
+                interrupts: sum.interrupts + recorded.interrupts,
                 first_request_ns: [sum.first_request_ns, first].into_iter().flatten().min(),
             }
         })
@@ -102,15 +96,15 @@ mod tests {
     #[test]
     fn requests_and_bytes_of_all_queues_are_added_up() {
         let queues = [Counters::default(), Counters::default()];
-        queues[0].completed(4096, Instant::now());
-        queues[1].completed(512, Instant::now());
-        let stats = Stats::sum(queues.iter());
+        queues[1].completed(Instant::now());
+        let recorded = [4096, 512].map(|bytes| ring3_stats::Counters { completed: 1, bytes, ..Default::default() });
+        let stats = Stats::sum(queues.iter().zip(recorded));
         assert_eq!((stats.requests, stats.bytes), (2, 4608));
         assert!(stats.first_request_ns.is_some());
     }
 
     #[test]
     fn an_export_that_nobody_has_used_has_no_first_request() {
-        assert_eq!(Stats::sum([Counters::default()].iter()).first_request_ns, None);
+        assert_eq!(Stats::sum([(&Counters::default(), ring3_stats::Counters::default())].into_iter()).first_request_ns, None);
     }
 }

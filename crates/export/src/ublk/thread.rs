@@ -2,59 +2,77 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use ring3_class::block::Queue;
 use ring3_class::dma::DmaBuffer;
+use ring3_reactor::Reactor;
+use ring3_stats::{Phase, Recorder};
 
 use super::descriptors::Descriptors;
+use super::orders::Orders;
 use super::ring::Ring;
 use super::server::{Account, Server};
 use super::stats::Counters;
-use super::{Error, affinity};
+use super::{Error, OnFailure, affinity};
 
 /// What a queue thread says.
 pub enum Word {
     /// All its buffers are lent to the kernel.
     Ready,
-    /// Its requests fail from now on, and why.
-    Failed {
-        /// Which queue.
-        queue: u16,
-        /// Why.
-        reason: String,
-    },
+    /// Its requests fail from now on, or wait for the next server, and why.
+    Failed(Failure),
 }
 
-/// What a queue thread starts with.
+/// Why a queue serves no more.
+pub struct Failure {
+    /// Which queue.
+    pub queue: u16,
+    /// Why.
+    pub reason: String,
+    /// The device is gone.
+    pub gone: bool,
+}
+
+/// The disk's side of a queue.
 pub struct Start {
-    /// `/dev/ublkcN`.
-    pub file: Arc<File>,
     /// The queue's number.
     pub queue: u16,
-    /// The CPUs that submit to it.
-    pub cpus: Vec<usize>,
     /// Who does the requests.
     pub class: Box<dyn Queue>,
     /// One for each tag.
     pub buffers: Vec<DmaBuffer>,
     /// How long it polls before it sleeps.
     pub poll: Duration,
-    /// [`super::features::Features::encoded`].
-    pub encoded: bool,
+    /// What becomes of requests if the driver fails.
+    pub on_failure: OnFailure,
     /// When the export began to start.
     pub started: Instant,
     /// Of all queues.
     pub counters: Arc<[Counters]>,
-    /// Readable when every request is to fail from now on.
-    pub refuse: Arc<OwnedFd>,
+    /// Of this one.
+    pub recorder: Recorder,
+    /// What it is told.
+    pub orders: Arc<Orders>,
     /// To whom it speaks.
     pub report: Report,
+}
+
+/// The kernel's side of a queue.
+pub struct Kernel {
+    /// `/dev/ublkcN`.
+    pub file: Arc<File>,
+    /// N.
+    pub id: u32,
+    /// The CPUs that submit to the queue.
+    pub cpus: Vec<usize>,
+    /// [`super::features::Features::encoded`].
+    pub encoded: bool,
 }
 
 /// How a queue thread is heard.
@@ -71,9 +89,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// Requests fail from now on.
-    pub fn failed(&self, reason: String) {
-        let _ = self.words.send(Word::Failed { queue: self.queue, reason });
+    /// It serves no more.
+    pub fn failed(&self, reason: String, gone: bool) {
+        let _ = self.words.send(Word::Failed(Failure { queue: self.queue, reason, gone }));
         self.wake();
     }
 
@@ -82,38 +100,65 @@ impl Report {
     }
 }
 
-/// Serves the queue until its device stops. Gives the class queue back, empty, unless it failed.
-pub fn run(start: Start) -> Option<Box<dyn Queue>> {
+/// Waits for the kernel's side, and serves the queue until its device stops or it is told to leave. Gives the class queue back, empty, unless it failed.
+pub fn run(start: Start, kernel: Receiver<Kernel>) -> Option<Box<dyn Queue>> {
     let report = start.report.clone();
-    let served = catch_unwind(AssertUnwindSafe(|| serve(start)));
-    let served = served.unwrap_or_else(|_| Err("its thread panicked: a defect of ring3".into()));
-    let class = served.unwrap_or_else(|reason| {
+    let served = catch_unwind(AssertUnwindSafe(|| serve(start, &kernel)));
+    let served = served.unwrap_or_else(|_| Err(("its thread panicked: a defect of ring3".into(), false)));
+    let class = served.unwrap_or_else(|(reason, gone)| {
         report.abandoned.store(true, Ordering::Release);
-        report.failed(reason);
+        report.failed(reason, gone);
         None
     });
     report.wake();
     class
 }
 
-fn serve(mut start: Start) -> Result<Option<Box<dyn Queue>>, String> {
-    affinity::pin(&start.cpus);
-    let depth = start.buffers.len() as u16;
-    let describe = |error: Error| error.to_string();
-    let descriptors = Descriptors::map(&*start.file, start.queue, depth).map_err(describe)?;
-    let ring = Ring::new((&start.file, start.queue), depth, start.poll, start.encoded).map_err(describe)?;
-    let account = Account { counters: &start.counters[usize::from(start.queue)], started: start.started, report: &start.report };
-    let server = Server::new(ring, &mut *start.class, descriptors, start.buffers, start.refuse.as_fd(), account);
-    let mut server = server.map_err(|error| format!("watching its interrupt: {error}"))?;
-    server.offer().map_err(|error| format!("lending its buffers: {error}"))?;
-    let _ = start.report.words.send(Word::Ready);
-    to_the_end(&mut server).map_err(|error| error.to_string())?;
-    let failed = server.has_failed();
+/// Why it ended, and whether the device is gone.
+type Ended = (String, bool);
+
+fn serve(start: Start, kernel: &Receiver<Kernel>) -> Result<Option<Box<dyn Queue>>, Ended> {
+    let Start { queue, mut class, buffers, report, recorder, .. } = start;
+    let describe = |error: Error| (error.to_string(), false);
+    let depth = buffers.len() as u16;
+    let reactor = Reactor::new(depth.into(), start.poll).map_err(|error| (format!("creating its io_uring: {error}"), false))?;
+    // Nobody has come: the queue is given back as it is.
+    let Ok(Kernel { file, id, cpus, encoded }) = kernel.recv() else { return Ok(Some(class)) };
+    name(id, queue);
+    affinity::pin(&cpus);
+    let descriptors = Descriptors::map(&*file, queue, depth).map_err(describe)?;
+    let ring = Ring::new(reactor, (&file, queue), encoded).map_err(describe)?;
+    let counters = &start.counters[usize::from(queue)];
+    let account = Account { counters, recorder: &recorder, started: start.started, report: &report };
+    let server = Server::new(ring, &mut *class, (descriptors, buffers), &start.orders, start.on_failure, account);
+    let mut server = server.map_err(|error| (format!("watching its interrupt: {error}"), false))?;
+    // The last word is the reactor's, whose end takes what it has lent to the kernel back.
+    drop(file);
+    server.offer().map_err(|error| (format!("lending its buffers: {error}"), false))?;
+    let _ = report.words.send(Word::Ready);
+    let served = to_the_end(&mut server);
+    recorder.phase(Phase::Ended);
+    let (failed, gone) = (server.has_failed(), server.has_lost_device());
+    if let Err(error) = served {
+        if start.on_failure == OnFailure::Keep {
+            // The process ends now, and the device is fenced: nothing here tells it anything more.
+            drop(server);
+            std::mem::forget(class);
+        }
+        return Err((error.to_string(), gone));
+    }
     drop(server);
-    Ok((!failed).then_some(start.class))
+    Ok((!failed).then_some(class))
 }
 
-/// Serves until the device stops. If the driver panics, the kernel still gets an end of each request.
+/// By which an administrator sees whose thread it is. Only for show.
+fn name(id: u32, queue: u16) {
+    if let Ok(name) = std::ffi::CString::new(format!("ublk{id}q{queue}")) {
+        let _ = rustix::thread::set_name(&name);
+    }
+}
+
+/// Serves until the device stops. If the driver panics, the kernel still gets an end of each request, or the next server gets them.
 fn to_the_end(server: &mut Server<'_>) -> io::Result<()> {
     // What the driver was about to do is lost with it: it is not asked again.
     match catch_unwind(AssertUnwindSafe(|| server.run())) {

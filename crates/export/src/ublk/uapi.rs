@@ -50,6 +50,8 @@ pub const END_USER_RECOVERY: Admin = admin("END_USER_RECOVERY", 0x11, IOC_READ_W
 pub const GET_FEATURES: Admin = admin("GET_FEATURES", 0x13, IOC_READ);
 /// As DEL_DEV, without waiting; absent before 6.10.
 pub const DEL_DEV_ASYNC: Admin = admin("DEL_DEV_ASYNC", 0x14, IOC_READ);
+/// Has the server hear that nothing more comes, once each of its queues can, and be followed by another one; feature [`F_QUIESCE`].
+pub const QUIESCE_DEV: Admin = admin("QUIESCE_DEV", 0x16, IOC_READ_WRITE);
 /// As STOP_DEV, but refused while somebody has the device open; feature [`F_SAFE_STOP_DEV`].
 pub const TRY_STOP_DEV: Admin = admin("TRY_STOP_DEV", 0x17, IOC_READ_WRITE);
 
@@ -79,6 +81,9 @@ pub const F_USER_RECOVERY: u64 = 1 << 3;
 pub const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
 /// With [`F_USER_RECOVERY`]: requests fail until there is a next server; from 6.13 on.
 pub const F_USER_RECOVERY_FAIL_IO: u64 = 1 << 9;
+
+/// [`QUIESCE_DEV`] is possible; from 6.16 on.
+pub const F_QUIESCE: u64 = 1 << 12;
 
 /// Not started, or stopped.
 pub const STATE_DEAD: u16 = 0;

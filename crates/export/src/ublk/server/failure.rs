@@ -5,17 +5,22 @@ use std::time::Instant;
 
 use ring3_class::Error;
 use ring3_class::block::IoError;
+use ring3_stats::Phase;
 
-use super::{Mode, Server};
+use super::{Mode, OnFailure, Server};
 use crate::ublk::scrap::Scrap;
 
 impl Server<'_> {
     /// Lets the driver look after its device. What it cannot mend is the end of the disk; anything else ends with its requests.
     pub(super) fn look_after(&mut self, now: Instant) -> io::Result<()> {
-        match self.registration.tick(&mut self.ring.reactor, self.class, now) {
+        self.recorder.phase(Phase::Recovering);
+        let ticked = self.registration.tick(&mut self.ring.reactor, self.class, now);
+        self.recorder.phase(Phase::Working);
+        match ticked {
             Ok(()) => Ok(()),
             Err(error @ (Error::Gone | Error::Fatal(_))) => {
-                self.fail(format!("the driver cannot recover its device: {error}"));
+                self.gone |= matches!(error, Error::Gone);
+                self.fail(format!("the driver cannot recover its device: {error}"))?;
                 self.refuse()
             }
             Err(error) => {
@@ -30,11 +35,33 @@ impl Server<'_> {
         self.failed
     }
 
-    /// Says once why this queue serves no more.
-    fn fail(&mut self, reason: String) {
-        if !std::mem::replace(&mut self.failed, true) {
-            self.report.failed(reason);
+    /// Whether the device is gone.
+    pub fn has_lost_device(&self) -> bool {
+        self.gone
+    }
+
+    /// Says once why this queue serves no more; or ends it with that, if another server is to come.
+    fn fail(&mut self, reason: String) -> io::Result<()> {
+        let said = std::mem::replace(&mut self.failed, true);
+        match self.on_failure {
+            OnFailure::Keep => return Err(io::Error::other(reason)),
+            OnFailure::Refuse if said => {}
+            OnFailure::Refuse => self.report.failed(reason, self.gone),
         }
+        Ok(())
+    }
+
+    /// Whether `error` may say less of the disk than of its driver, which is about to give its device up.
+    pub(super) fn is_doubtful(&self, error: IoError) -> bool {
+        self.on_failure == OnFailure::Keep && matches!(error, IoError::Transport | IoError::Timeout | IoError::Gone)
+    }
+
+    /// The driver goes on with its device, so the requests that were in doubt have failed.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        while let Some((tag, error)) = self.doubtful.pop() {
+            self.commit(tag, Err(error))?;
+        }
+        Ok(())
     }
 
     /// Fails what the driver does not have yet, and all that comes.
@@ -52,7 +79,7 @@ impl Server<'_> {
     /// Fails all there is and all that comes, without the driver. What it has of buffers stays with it: its device may write there.
     #[cold]
     pub fn abandon(&mut self, reason: String) -> io::Result<()> {
-        self.fail(reason);
+        self.fail(reason)?;
         self.mode = Mode::Abandoned;
         self.backlog.clear();
         for tag in 0..self.slots.len() {
@@ -82,7 +109,7 @@ impl Server<'_> {
     #[cold]
     pub(super) fn lose(&mut self, tag: usize) -> io::Result<()> {
         self.replace(tag)?;
-        self.fail("the device still has the memory of a request that has ended".into());
+        self.fail("the device still has the memory of a request that has ended".into())?;
         self.mode = Mode::Refusing;
         self.suspicious = true;
         Ok(())
