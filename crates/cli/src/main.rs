@@ -14,6 +14,7 @@ mod controller;
 mod demo;
 mod devices;
 mod doctor;
+mod drive;
 mod driving;
 mod lab;
 mod leave;
@@ -70,6 +71,9 @@ enum Command {
     /// List the kernel's ublk devices, and delete those that dead processes have left.
     #[command(subcommand)]
     Ublk(ublk::Command),
+    /// Drive what ring3d leases: what it starts.
+    #[command(hide = true)]
+    Drive(drive::Args),
     /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
     Doctor(doctor::Args),
     /// Hand a PCI function to vfio-pci (or uio_pci_generic), so that a process can drive it.
@@ -121,6 +125,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Sandbox(command) => sandbox::run(command),
         Command::Split(args) => split::run(args),
         Command::Ublk(command) => ublk::run(command),
+        Command::Drive(args) => drive::run(&args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),

@@ -52,7 +52,7 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
 }
 
 /// Disks that get as many queues as they want though nobody has counted them yet. A queue that is not used costs its interrupt.
-const EXPECTED: usize = 8;
+pub(crate) const EXPECTED: usize = 8;
 
 /// Opens a device with room for exports of all its disks, which only the opened device counts.
 fn with_room(open: impl Fn(&Requirements) -> Result<Attached, Error>, options: &ublk::Options) -> Result<Attached, Error> {
@@ -81,7 +81,7 @@ fn with_room(open: impl Fn(&Requirements) -> Result<Attached, Error>, options: &
 
 /// Buffers, and for each queue its rings (at most 160 bytes per request) and a page of addresses per request; then what the
 /// administration needs, generously.
-fn arena_bytes(options: &ublk::Options, disks: usize) -> usize {
+pub(crate) fn arena_bytes(options: &ublk::Options, disks: usize) -> usize {
     let per_queue = usize::from(options.depth) * (4096 + 160) + (64 << 10);
     disks * (options.buffer_bytes() + usize::from(options.queues) * per_queue) + (1 << 20)
 }

@@ -31,6 +31,14 @@ pub enum Error {
         /// As the user named it.
         device: String,
     },
+    /// What a supervisor and its driver process say to each other makes no sense.
+    #[error(
+        "the supervisor and this driver process do not understand each other: {reason}; restart ring3d, so that both are of one release"
+    )]
+    Protocol {
+        /// What was wrong.
+        reason: String,
+    },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Os {
@@ -59,6 +67,22 @@ impl Error {
     /// Whether a disk that was served is lost: its driver cannot get the device back, and only a new start can.
     pub fn is_loss(&self) -> bool {
         matches!(self, Self::Export(ring3_export::ublk::Error::Queue { .. }))
+    }
+
+    /// Whether the device is gone, so that another start does not help.
+    pub(crate) fn is_gone(&self) -> bool {
+        use ring3_device::Error::Gone;
+        use ring3_export::ublk::Error as Export;
+        matches!(
+            self,
+            Self::Bus { .. }
+                | Self::Device { source: Gone, .. }
+                | Self::Export(Export::Driver { cause: Gone, .. } | Export::Queue { gone: true, .. })
+        )
+    }
+
+    pub(crate) fn protocol(reason: impl Into<String>) -> Self {
+        Self::Protocol { reason: reason.into() }
     }
 
     pub(crate) fn os(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {

@@ -11,6 +11,7 @@
 
 pub mod attach;
 mod disks;
+pub mod drive;
 mod error;
 pub mod open;
 mod ready;

@@ -24,8 +24,13 @@ pub struct Error {
 /// Prepares the calling process, before it has other threads than the log's; `keep` are paths that it needs later. Requirements root. What could not be had
 /// is given back in words: it serves without, and they are for who has a disk.
 pub fn prepare(keep: &[&Path]) -> Result<Vec<String>, Error> {
-    let mut doubts = Vec::new();
     leave_mounts(keep)?;
+    Ok(stay_in_memory())
+}
+
+/// Makes the calling process wait for no disk by its memory. What could not be had is given back in words.
+pub fn stay_in_memory() -> Vec<String> {
+    let mut doubts = Vec::new();
     // Memory for this process is never found by writing to disks, ours among them.
     if let Err(error) = configure_io_flusher_behavior(true) {
         doubts.push(format!("the kernel may wait for this disk while it looks for memory (PR_SET_IO_FLUSHER): {error}"));
@@ -35,7 +40,7 @@ pub fn prepare(keep: &[&Path]) -> Result<Vec<String>, Error> {
     if let Err(error) = mlockall(MlockAllFlags::CURRENT).and_then(|()| mlockall(later)) {
         doubts.push(format!("this process may be paged out (mlockall); raise `ulimit -l`: {error}"));
     }
-    Ok(doubts)
+    doubts
 }
 
 /// Takes a mount namespace that sees no mounts made from now on, and lets go of file systems that this process does not need.

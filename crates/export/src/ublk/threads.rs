@@ -153,9 +153,20 @@ impl Threads {
         !self.threads.is_empty()
     }
 
+    /// Whether any of them has not ended yet.
+    pub fn is_serving(&self) -> bool {
+        self.threads.iter().any(|waiting| !waiting.thread.is_finished())
+    }
+
     /// Readable once a thread has ended: somebody has stopped the device, or [`failure`](Self::failure) says why not.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
+    }
+
+    /// Takes notice of threads that have [ended](Self::ended), and why one of them has failed.
+    pub fn take_ended(&mut self) -> Option<Error> {
+        let _ = rustix::io::read(&*self.ended, &mut [0; 8]);
+        self.failure()
     }
 
     /// Set when a thread has ended before the device.
@@ -187,10 +198,14 @@ impl Threads {
         self.orders.give(Order::Refuse);
     }
 
-    /// Begins nothing more; ends what the disk is at, by `deadline`, and takes the queues back, empty: the device is another process's to serve. What was
-    /// not begun, the kernel gives to that. After an error, a queue has failed and this process ends.
-    pub fn leave(&mut self, deadline: Deadline) -> Result<Vec<Box<dyn Queue>>, Error> {
+    /// Begins nothing more, and ends what the disk is at by `deadline`: the device is another process's to serve, to which the kernel gives what was not
+    /// ended. [`take_back`](Self::take_back) waits for it.
+    pub fn leave(&self, deadline: Deadline) {
         self.orders.give(Order::Leave(Instant::now() + deadline.remaining()));
+    }
+
+    /// The class queues, empty, of threads that were told to leave, once all have. After an error a queue has failed.
+    pub fn take_back(&mut self) -> Result<Vec<Box<dyn Queue>>, Error> {
         let queues = self.join()?;
         self.failure().map_or(Ok(queues), Err)
     }

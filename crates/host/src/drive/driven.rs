@@ -1,0 +1,253 @@
+//! A device that this process drives, and its disks.
+
+use std::fs::File;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ring3_class::Saved;
+use ring3_class::block::{Disk, Queue, detach};
+use ring3_control::drive::{DiskFacts, Report, Serve};
+use ring3_device::{Deadline, Device};
+use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
+use ring3_export::ublk::{self, Layout, Manner, OnFailure, Queues, Threads};
+
+use super::left::{Left, LeftDisk};
+use super::standby::Standby;
+use crate::Error;
+use crate::attach::{EXPECTED, arena_bytes};
+
+/// Most disks of a device.
+const MAX_DISKS: usize = 128;
+
+/// How long requests may take to end before a device is left to another process. Whoever waits for them waits as long.
+const LEAVE: Duration = Duration::from_secs(5);
+
+/// A driven device. Its drop ends its driver, then gives the device back; the disks' threads have ended then.
+pub struct Driven {
+    disks: Vec<Served>,
+    refused: Vec<String>,
+    controller: Box<dyn Controller>,
+    device: Arc<dyn Device>,
+    standby: Standby,
+    began: Instant,
+}
+
+/// A disk, and what it was served by when it was left.
+struct Served {
+    disk: Arc<dyn Disk>,
+    saved: Vec<Saved>,
+    /// What its queues were made for.
+    prepared: Prepared,
+    threads: Option<Threads>,
+    /// N of the `/dev/ublkcN` that was given to it.
+    id: Option<u32>,
+}
+
+/// Queues, their tags, and the bytes of a tag's buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Prepared {
+    queues: u16,
+    depth: u16,
+    buffer: u32,
+}
+
+impl Driven {
+    /// Opens the device of `lease`, or goes on with it as it was left.
+    pub fn start(standby: Standby, lease: OwnedFd, left: Option<Left>) -> Result<Self, Error> {
+        let began = Instant::now();
+        let device = ring3_backend::attach(lease.into(), left.as_ref().map(|left| &left.arena));
+        let device = device.map_err(|source| Error::Device { device: "the leased device".into(), source })?;
+        let failed = |source| Error::Device { device: device.name().into(), source };
+        let Opened { offers, refused, controller } = match &left {
+            Some(left) => Driver::resume(device.clone(), &settings(&standby, EXPECTED), &left.controller),
+            None => open(&device, &standby),
+        }
+        .map_err(failed)?;
+        let mut saved = left.map(|left| left.disks).unwrap_or_default().into_iter();
+        let mut disks = Vec::new();
+        for Offer::Disk(disk) in offers {
+            let saved = match saved.next() {
+                Some(LeftDisk { name, queues }) if name == disk.name() => queues,
+                None => Vec::new(),
+                Some(LeftDisk { name, .. }) => {
+                    return Err(Error::protocol(format!("what was saved is of {name}, and {} is there", disk.name())));
+                }
+            };
+            disks.push(Served { disk, saved, prepared: Prepared::default(), threads: None, id: None });
+        }
+        Ok(Self { disks, refused, controller, device, standby, began })
+    }
+
+    /// What the supervisor is told of the device.
+    pub fn offers(&self) -> Report {
+        Report::Offers { disks: self.disks.iter().map(|served| facts(&*served.disk)).collect(), refused: self.refused.clone() }
+    }
+
+    /// Makes what the disks will most likely be served by, so that only the kernel's side is missing.
+    pub fn prepare(&mut self) -> Result<(), Error> {
+        let (wanted, count) = (self.standby.wanted, self.disks.len().max(1) as u16);
+        let resumed = self.disks.iter().any(|served| !served.saved.is_empty());
+        let page = rustix::param::page_size() as u32;
+        let mut first = 0;
+        for place in 0..self.disks.len() {
+            let disk = &self.disks[place].disk;
+            let queues = wanted.queues.min(disk.max_queues() / count).max(1);
+            let buffer = ublk::limits::buffer_bytes(disk.info(), wanted.max_bytes, page);
+            self.seat(place, first, Prepared { queues, depth: wanted.depth, buffer })?;
+            first += queues;
+        }
+        if resumed {
+            // What the last process had and this one has no use for.
+            self.device.dma().arena().release();
+        }
+        Ok(())
+    }
+
+    /// Gives disk `place` queues and threads, with the statistics from queue `first` on.
+    fn seat(&mut self, place: usize, first: u16, prepared: Prepared) -> Result<(), Error> {
+        let Prepared { queues: count, depth, buffer } = prepared;
+        let (segment, poll) = (self.standby.segment.clone(), self.standby.wanted.poll);
+        let served = &mut self.disks[place];
+        if let Some(mut threads) = served.threads.take() {
+            drop(threads.join()?);
+        }
+        let disk = &*served.disk;
+        let mut queues = Queues::resume(disk, &std::mem::take(&mut served.saved), count, depth)?;
+        queues.allocate(disk, depth, buffer)?;
+        let manner = Manner { segment, first, poll, on_failure: OnFailure::Keep, started: self.began };
+        served.threads = Some(Threads::prepare(queues, &manner)?);
+        served.prepared = prepared;
+        Ok(())
+    }
+
+    /// Serves the kernel's device `file` as `serve` says: every queue waits for requests then.
+    pub fn serve(&mut self, serve: Serve, file: OwnedFd) -> Result<(), Error> {
+        let Serve { disk, id, queues, depth, buffer, cpus, encoded } = serve;
+        let place = usize::from(disk);
+        let Some(served) = self.disks.get(place).filter(|served| served.id.is_none()) else {
+            return Err(Error::protocol(format!("disk {disk} is not there, or is served already")));
+        };
+        let wanted = Prepared { queues, depth, buffer };
+        let most = ublk::limits::buffer_bytes(served.disk.info(), u32::MAX, rustix::param::page_size() as u32);
+        let fits = (1..=self.standby.wanted.queues.max(served.prepared.queues)).contains(&queues)
+            && (1..=ublk::uapi::MAX_QUEUE_DEPTH).contains(&depth)
+            && (1..=most).contains(&buffer)
+            && cpus.len() == usize::from(queues);
+        if !fits {
+            return Err(Error::protocol(format!("disk {disk} cannot be served as {wanted:?} with {} sets of CPUs", cpus.len())));
+        }
+        if served.prepared != wanted {
+            let first = self.disks[..place].iter().map(|served| served.prepared.queues).sum();
+            self.seat(place, first, wanted)?;
+        }
+        let served = &mut self.disks[place];
+        served.id = Some(id);
+        let threads = served.threads.as_mut().ok_or_else(|| Error::protocol("nothing is prepared"))?;
+        Ok(threads.serve(Arc::new(File::from(file)), Layout { id, cpus, encoded })?)
+    }
+
+    /// Whether any disk is served.
+    pub fn serves(&self) -> bool {
+        self.disks.iter().any(|served| served.id.is_some() && served.threads.as_ref().is_some_and(Threads::is_serving))
+    }
+
+    /// Each becomes readable when a thread of a disk has ended.
+    pub fn ended(&self) -> Vec<BorrowedFd<'_>> {
+        self.disks.iter().filter_map(|served| served.threads.as_ref()).map(Threads::ended).collect()
+    }
+
+    /// Fails if a queue has, or the bus has reported an error of the device.
+    pub fn check(&mut self) -> Result<(), Error> {
+        if self.device.bus_errors().is_some_and(|errors| errors.take().is_ok_and(|count| count > 0)) {
+            return Err(Error::Bus { device: self.device.name().into() });
+        }
+        let mut threads = self.disks.iter_mut().filter_map(|served| served.threads.as_mut());
+        threads.find_map(Threads::take_ended).map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// The device.
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// What the device has reported since the last call.
+    pub fn events(&self) -> Vec<String> {
+        self.controller.poll_events().unwrap_or_else(|error| vec![format!("it does not say how it is: {error}")])
+    }
+
+    /// Ends what is with the device, and leaves it as it runs. What the next process needs is in the file.
+    pub fn leave(&mut self) -> Result<OwnedFd, Error> {
+        let deadline = Deadline::after(LEAVE);
+        let device = self.device.clone();
+        let failed = |source| Error::Device { device: device.name().into(), source };
+        // All at once, so that the times in which they drain are one.
+        self.disks.iter().filter_map(|served| served.threads.as_ref()).for_each(|threads| threads.leave(deadline));
+        let mut disks = Vec::new();
+        for served in &mut self.disks {
+            let class = served.threads.as_mut().map(Threads::take_back).transpose()?.unwrap_or_default();
+            let save = |mut queue: Box<dyn Queue>| detach(&mut *queue, &mut Vec::new(), deadline);
+            let queues = class.into_iter().map(save).collect::<Result<_, _>>().map_err(failed)?;
+            disks.push(LeftDisk { name: served.disk.name(), queues });
+        }
+        let controller = self.controller.detach().map_err(failed)?;
+        Left::new(self.device.dma().arena().save(), controller, disks).write()
+    }
+
+    /// Takes the disks' threads back, whose devices the kernel has no more, and has each disk empty its cache.
+    pub fn stop(&mut self) -> Result<(), Error> {
+        for Served { disk, threads, id, .. } in &mut self.disks {
+            let Some(threads) = threads else { continue };
+            let (queues, device) = (threads.join()?, format!("/dev/ublkb{}", id.unwrap_or_default()));
+            ublk::flush(queues).map_err(|reason| ublk::Error::Flush { device, disk: disk.name(), reason })?;
+        }
+        self.disks.clear();
+        Ok(())
+    }
+}
+
+/// What the driver is told of its users, of which there are `disks`.
+fn settings(standby: &Standby, disks: usize) -> Settings {
+    let queues = (usize::from(standby.wanted.queues) * disks).min(u16::MAX.into()) as u16;
+    Settings { queues, poll: Some(standby.wanted.poll), ..standby.settings.clone() }
+}
+
+/// Opens `device`, with room for exports of all its disks, which only the opened device counts.
+fn open(device: &Arc<dyn Device>, standby: &Standby) -> Result<Opened, ring3_device::Error> {
+    let open = |disks| Driver::open(device.clone(), standby.family, &settings(standby, disks));
+    let mut opened = open(EXPECTED)?;
+    let disks = opened.offers.len();
+    let missing = arena_bytes(&standby.wanted, disks).saturating_sub(device.dma().arena().len());
+    if missing > 0 {
+        device.dma().grow(missing)?;
+    }
+    if disks > EXPECTED {
+        drop(opened);
+        opened = open(disks)?;
+    }
+    if opened.offers.len() > MAX_DISKS {
+        let left_out = opened.offers.split_off(MAX_DISKS).len();
+        opened.refused.push(format!("{left_out} disks beyond the first {MAX_DISKS} are left out"));
+    }
+    Ok(opened)
+}
+
+fn facts(disk: &dyn Disk) -> DiskFacts {
+    let info = disk.info();
+    DiskFacts {
+        name: disk.name(),
+        model: info.model.clone(),
+        serial: info.serial.clone(),
+        block_size: info.block_size,
+        blocks: info.blocks,
+        max_queues: disk.max_queues(),
+        max_transfer: info.max_transfer,
+        optimal_io: info.optimal_io,
+        volatile_cache: info.volatile_cache,
+        fua: info.fua,
+        max_write_zeroes_blocks: info.max_write_zeroes_blocks,
+        discard: info.discard.map(|discard| (discard.max_blocks, discard.granularity)),
+        read_only: info.read_only,
+        rotates: info.rotates,
+    }
+}

@@ -1,0 +1,195 @@
+//! The driver process of a supervised device: it drives what it is leased, and holds nothing of its own.
+//!
+//! # Shape
+//! One thread takes the supervisor's orders (`ring3_control::drive`) and waits for what happens besides; the disks' queues have a thread each, which it
+//! never touches while they serve. [`standby`] is all that comes before there is a device, [`driven`] a device and its disks, [`left`] what the next
+//! process is left with.
+//!
+//! # Waiting
+//! From the lease to the first request, users wait. So memory, queues and threads are there before the kernel's device comes, and the threads have only
+//! to be told of it.
+//!
+//! # Death
+//! A driver that fails ends no request: it says why, and ends. What it had, the kernel gives to the next process, after a fence. So nothing here cleans up
+//! after a failure. If the supervisor goes, disks that are served are served on; a process that serves none ends.
+//!
+//! # Trust
+//! The supervisor is trusted with the device, and its messages are still checked: an order that makes no sense now ends the process with an error.
+
+mod driven;
+mod left;
+mod standby;
+
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use ring3_control::drive::{Order, Report};
+use ring3_lease::Channel;
+use ring3_stats::Phase;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::Error;
+use driven::Driven;
+use standby::Standby;
+
+/// The descriptor by which the supervisor speaks to a process that it starts.
+const CONTROL: RawFd = 3;
+
+/// How long the supervisor may take to take a report.
+const SEND_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often the device is asked what it has to report.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// The supervisor's socket, as this process was started with it.
+///
+/// # Safety
+/// Nothing in this process owns descriptor 3, as is so of one that was inherited: call it once, before the process opens files of its own, which could
+/// have got that number if nothing was inherited.
+pub unsafe fn inherited() -> Result<OwnedFd, Error> {
+    // SAFETY: open or not, it is used for one query, which fails if it is not.
+    let open = rustix::fs::fcntl_getfl(unsafe { std::os::fd::BorrowedFd::borrow_raw(CONTROL) });
+    open.map_err(|error| Error::os("descriptor 3, the supervisor's socket: ring3d starts this command, nobody else", error))?;
+    // SAFETY: it is open, and the caller promises that nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(CONTROL) })
+}
+
+/// Drives the device for which a lease comes over `control`, until the supervisor ends it. The error was reported to the supervisor; the process ends then
+/// at once.
+pub fn run(control: OwnedFd) -> Result<(), Error> {
+    let failed = |error| Error::os("the supervisor's socket", error);
+    let control = Channel::new(control, SEND_LIMIT, false).map_err(failed)?;
+    let mut process = Process { control, connected: true, driven: None };
+    process.live().inspect_err(|error| {
+        let _ = process.control.send(&Report::Failed { error: error.to_string(), gone: error.is_gone() }, &[]);
+        // Its end would speak to a device that does not obey, for as long as that takes, while users wait for the next process.
+        std::mem::forget(process.driven.take());
+    })
+}
+
+struct Process {
+    control: Channel,
+    /// The supervisor, or who keeps its end for the next one, is there.
+    connected: bool,
+    driven: Option<Driven>,
+}
+
+/// What a message of the supervisor's was, with what came beside it.
+type Message = (Order, std::vec::IntoIter<OwnedFd>);
+
+impl Process {
+    fn live(&mut self) -> Result<(), Error> {
+        let Some((order, mut fds)) = self.receive()? else { return Ok(()) };
+        let Order::Prepare(prepare) = order else { return Err(misplaced(&order)) };
+        let standby = Standby::new(*prepare, fds.next())?;
+        self.report(&Report::Standby, &[])?;
+        let Some((order, mut fds)) = self.receive()? else { return Ok(()) };
+        let Order::Drive { resume } = order else { return Err(misplaced(&order)) };
+        let lease = fds.next().ok_or_else(|| Error::protocol("no lease came with the order to drive"))?;
+        let saved = if resume { Some(left::read(fds.next())?) } else { None };
+        let recorder = standby.recorder.clone();
+        recorder.phase(Phase::Recovering);
+        let driven = Driven::start(standby, lease, saved)?;
+        self.report(&driven.offers(), &[])?;
+        self.driven.insert(driven).prepare()?;
+        let mut looked = Instant::now();
+        loop {
+            recorder.phase(Phase::Idle);
+            let ordered = self.wait()?;
+            recorder.phase(Phase::Working);
+            recorder.beat();
+            if looked.elapsed() >= LOOK {
+                self.report_events();
+                looked = Instant::now();
+            }
+            if ordered && self.obey()? || !self.connected && !self.serves() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn serves(&self) -> bool {
+        self.driven.as_ref().is_some_and(Driven::serves)
+    }
+
+    /// The next order; `None` if the supervisor has gone.
+    fn receive(&self) -> Result<Option<Message>, Error> {
+        let received = self.control.receive().map_err(|error| Error::os("an order of the supervisor's", error))?;
+        Ok(received.map(|(order, fds)| (order, fds.into_iter())))
+    }
+
+    /// Does what is ordered next; true if that was the last.
+    fn obey(&mut self) -> Result<bool, Error> {
+        let Some((order, mut fds)) = self.receive()? else {
+            tracing::warn!("the supervisor has gone; what is served is served on");
+            self.connected = false;
+            return Ok(false);
+        };
+        let Some(driven) = &mut self.driven else { return Err(misplaced(&order)) };
+        match order {
+            Order::Serve(serve) => {
+                let disk = serve.disk;
+                let file = fds.next().ok_or_else(|| Error::protocol("no device came with the order to serve"))?;
+                driven.serve(serve, file)?;
+                self.report(&Report::Serving { disk }, &[])?;
+                Ok(false)
+            }
+            Order::Leave => {
+                let saved = driven.leave()?;
+                self.report(&Report::Left, &[saved.as_fd()])?;
+                Ok(true)
+            }
+            Order::Stop => {
+                driven.stop()?;
+                // The driver ends its device before that is said.
+                self.driven = None;
+                self.report(&Report::Stopped, &[])?;
+                Ok(true)
+            }
+            order @ (Order::Prepare(_) | Order::Drive { .. }) => Err(misplaced(&order)),
+        }
+    }
+
+    fn report(&self, report: &Report, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), Error> {
+        self.control.send(report, fds).map_err(|error| Error::os("reporting to the supervisor", error))
+    }
+
+    /// Waits until there is an order (true), until a disk has ended, or until it is time to look at the device.
+    fn wait(&mut self) -> Result<bool, Error> {
+        let Some(driven) = &mut self.driven else { return Ok(true) };
+        let (ended, errors) = (driven.ended(), driven.device().bus_errors());
+        let mut fds = Vec::with_capacity(2 + ended.len());
+        fds.extend(self.connected.then(|| PollFd::new(&self.control, PollFlags::IN)));
+        fds.extend(ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        fds.extend(errors.map(|irq| PollFd::new(irq, PollFlags::IN)));
+        let timeout = Timespec::try_from(LOOK).ok();
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(source) => return Err(Error::os("waiting for orders", source)),
+        }
+        let ordered = self.connected && !fds[0].revents().is_empty();
+        driven.check()?;
+        Ok(ordered)
+    }
+
+    /// Passes on what the device has to say. Whoever does not hear it has the log.
+    fn report_events(&self) {
+        for text in self.driven.iter().flat_map(Driven::events) {
+            tracing::warn!("the controller reports: {text}");
+            if self.connected {
+                let _ = self.control.send(&Report::Event { text }, &[]);
+            }
+        }
+    }
+}
+
+fn misplaced(order: &Order) -> Error {
+    let word = match order {
+        Order::Prepare(_) => "prepare",
+        Order::Drive { .. } => "drive",
+        Order::Serve(_) => "serve",
+        Order::Leave => "leave",
+        Order::Stop => "stop",
+    };
+    Error::protocol(format!("the order to {word} makes no sense now"))
+}

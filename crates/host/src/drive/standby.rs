@@ -1,0 +1,130 @@
+//! All that comes before there is a device.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring3_control::drive::{Prepare, VERSION};
+use ring3_device::irq::IrqKind;
+use ring3_driver::Interrupts;
+use ring3_driver::registry::{DRIVERS, Settings};
+use ring3_export::ublk;
+use ring3_stats::{Recorder, Segment};
+
+use crate::Error;
+
+/// Most queues of a disk.
+const MAX_QUEUES: u16 = 128;
+/// Bounds of the bytes of a request.
+const REQUEST: (u32, u32) = (4096, 32 << 20);
+/// The longest polling.
+const MAX_POLL: Duration = Duration::from_millis(1);
+
+/// A process that waits for a lease.
+pub struct Standby {
+    pub family: Option<&'static str>,
+    pub settings: Settings,
+    /// What is wanted of each disk's export.
+    pub wanted: ublk::Options,
+    pub segment: Arc<Segment>,
+    /// The process's own.
+    pub recorder: Arc<Recorder>,
+}
+
+impl Standby {
+    /// Becomes what `prepare` says, with the memory `stats` for what it does.
+    pub fn new(prepare: Prepare, stats: Option<OwnedFd>) -> Result<Self, Error> {
+        let stats = stats.ok_or_else(|| Error::protocol("no stats segment came with the order to prepare"))?;
+        let segment = Arc::new(Segment::open(stats).map_err(|error| Error::os("the stats segment", error))?);
+        let recorder = Recorder::new(&segment, None).ok_or_else(|| Error::protocol("a stats segment without a part"))?;
+        let wanted = wanted(&prepare)?;
+        let family = prepare.family.as_deref().map(family).transpose()?;
+        let interrupts = interrupts(&prepare.interrupts)?;
+        ring3_process::stay_in_memory().iter().for_each(|doubt| tracing::warn!("{doubt}"));
+        let settings = Settings { interrupts, part: prepare.part, max_transfer: Some(wanted.max_bytes), ..Settings::default() };
+        Ok(Self { family, settings, wanted, segment, recorder: Arc::new(recorder) })
+    }
+}
+
+fn wanted(prepare: &Prepare) -> Result<ublk::Options, Error> {
+    let Prepare { version, queues, depth, max_bytes, poll_us, .. } = *prepare;
+    if version != VERSION {
+        let reason = format!("the supervisor speaks version {version}, and this program {VERSION}: start those of one release");
+        return Err(Error::protocol(reason));
+    }
+    let poll = Duration::from_micros(poll_us);
+    let fits = (1..=MAX_QUEUES).contains(&queues)
+        && (1..=ublk::uapi::MAX_QUEUE_DEPTH).contains(&depth)
+        && (REQUEST.0..=REQUEST.1).contains(&max_bytes)
+        && poll <= MAX_POLL;
+    if !fits {
+        let reason = format!("no disk has {queues} queues of {depth} requests of {max_bytes} bytes, polled for {poll:?}");
+        return Err(Error::protocol(reason));
+    }
+    Ok(ublk::Options { queues, depth, max_bytes, poll, ..ublk::Options::default() })
+}
+
+fn family(word: &str) -> Result<&'static str, Error> {
+    let mut families = DRIVERS.iter().map(|driver| driver.family);
+    families.find(|&family| family == word).ok_or_else(|| Error::protocol(format!("there are no drivers called {word:?}")))
+}
+
+fn interrupts(word: &str) -> Result<Interrupts, Error> {
+    Ok(match word {
+        "auto" => Interrupts::Auto,
+        "msix" => Interrupts::Only(IrqKind::MsiX),
+        "msi" => Interrupts::Only(IrqKind::Msi),
+        "intx" => Interrupts::Only(IrqKind::Intx),
+        "poll" => Interrupts::Polled,
+        other => return Err(Error::protocol(format!("interrupts are auto, msix, msi, intx or poll, and not {other:?}"))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepare() -> Prepare {
+        let (family, part) = (None, None);
+        let interrupts = "auto".into();
+        Prepare {
+            version: VERSION,
+            name: "disk".into(),
+            family,
+            part,
+            interrupts,
+            queues: 1,
+            depth: 64,
+            max_bytes: 1 << 18,
+            poll_us: 10,
+        }
+    }
+
+    #[test]
+    fn another_version_is_refused_with_both_numbers() {
+        let error = wanted(&Prepare { version: 7, ..prepare() }).unwrap_err().to_string();
+        assert!(error.contains("version 7") && error.contains(&VERSION.to_string()), "{error}");
+    }
+
+    #[test]
+    fn figures_that_no_disk_has_are_refused() {
+        assert!(wanted(&prepare()).is_ok());
+        for wrong in [
+            Prepare { queues: 0, ..prepare() },
+            Prepare { queues: 129, ..prepare() },
+            Prepare { depth: 0, ..prepare() },
+            Prepare { depth: 4097, ..prepare() },
+            Prepare { max_bytes: 0, ..prepare() },
+            Prepare { max_bytes: u32::MAX, ..prepare() },
+            Prepare { poll_us: u64::MAX, ..prepare() },
+        ] {
+            assert!(wanted(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn words_that_nobody_knows_are_refused() {
+        assert!(family("nvme").is_ok() && family("toaster").is_err());
+        assert!(interrupts("msix").is_ok() && interrupts("smoke").is_err());
+    }
+}
