@@ -83,14 +83,18 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    log::start();
     std::panic::set_hook(Box::new(report_bug));
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("RING3_LOG").unwrap_or_else(|_| "warn".into()))
         .with_writer(log::writer)
         .without_time()
         .init();
-    let code = match Cli::try_parse() {
+    let parsed = Cli::try_parse();
+    // A driver process starts it behind its sandbox, which takes one thread.
+    if !matches!(parsed, Ok(Cli { command: Command::Drive(_) })) {
+        log::start();
+    }
+    let code = match parsed {
         Ok(cli) => run(cli.command).unwrap_or_else(|error| {
             errln!("ring3: {}", explain(&error));
             ExitCode::FAILURE

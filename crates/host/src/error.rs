@@ -31,6 +31,9 @@ pub enum Error {
         /// As the user named it.
         device: String,
     },
+    /// The process is not confined, and runs no driver.
+    #[error(transparent)]
+    Sandbox(#[from] ring3_sandbox::Error),
     /// What a supervisor and its driver process say to each other makes no sense.
     #[error(
         "the supervisor and this driver process do not understand each other: {reason}; restart ring3d, so that both are of one release"

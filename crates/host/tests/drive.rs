@@ -104,8 +104,11 @@ impl Drop for Process {
 }
 
 fn prepare() -> Prepare {
-    let (family, part, interrupts) = (None, None, "auto".into());
+    let (family, part, interrupts, user, group) = (None, None, "auto".into(), None, None);
     Prepare {
+        user,
+        group,
+        unconfined: true,
         version: VERSION,
         name: "disk".into(),
         family,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
-use rustix::process::configure_io_flusher_behavior;
+use rustix::process::{Resource, Rlimit, configure_io_flusher_behavior, setrlimit};
 use rustix::thread::UnshareFlags;
 
 /// A process that cannot be prepared.
@@ -35,6 +35,8 @@ pub fn stay_in_memory() -> Vec<String> {
     if let Err(error) = configure_io_flusher_behavior(true) {
         doubts.push(format!("the kernel may wait for this disk while it looks for memory (PR_SET_IO_FLUSHER): {error}"));
     }
+    // As far as it may: what comes later is locked, too, whoever the process is then.
+    let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     // First all that is mapped now, read in; then what comes later, as it is touched: stacks would be locked whole otherwise.
     let later = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     if let Err(error) = mlockall(MlockAllFlags::CURRENT).and_then(|()| mlockall(later)) {

@@ -81,7 +81,7 @@ impl Process {
     fn live(&mut self) -> Result<(), Error> {
         let Some((order, mut fds)) = self.receive()? else { return Ok(()) };
         let Order::Prepare(prepare) = order else { return Err(misplaced(&order)) };
-        let standby = Standby::new(*prepare, fds.next())?;
+        let standby = Standby::new(*prepare, self.control.as_fd(), fds.next())?;
         self.report(&Report::Standby, &[])?;
         let Some((order, mut fds)) = self.receive()? else { return Ok(()) };
         let Order::Drive { resume } = order else { return Err(misplaced(&order)) };

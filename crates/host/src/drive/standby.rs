@@ -1,6 +1,6 @@
 //! All that comes before there is a device.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use ring3_device::irq::IrqKind;
 use ring3_driver::Interrupts;
 use ring3_driver::registry::{DRIVERS, Settings};
 use ring3_export::ublk;
+use ring3_sandbox::Sandbox;
 use ring3_stats::{Recorder, Segment};
 
 use crate::Error;
@@ -32,18 +33,31 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// Becomes what `prepare` says, with the memory `stats` for what it does.
-    pub fn new(prepare: Prepare, stats: Option<OwnedFd>) -> Result<Self, Error> {
+    /// Becomes what `prepare` says, with the memory `stats` for what it does. From here on the process has `control` and that, and no right of root's.
+    pub fn new(prepare: Prepare, control: BorrowedFd<'_>, stats: Option<OwnedFd>) -> Result<Self, Error> {
         let stats = stats.ok_or_else(|| Error::protocol("no stats segment came with the order to prepare"))?;
         let segment = Arc::new(Segment::open(stats).map_err(|error| Error::os("the stats segment", error))?);
         let recorder = Recorder::new(&segment, None).ok_or_else(|| Error::protocol("a stats segment without a part"))?;
         let wanted = wanted(&prepare)?;
         let family = prepare.family.as_deref().map(family).transpose()?;
         let interrupts = interrupts(&prepare.interrupts)?;
-        ring3_process::stay_in_memory().iter().for_each(|doubt| tracing::warn!("{doubt}"));
+        let mut doubts = ring3_process::stay_in_memory();
+        if !prepare.unconfined {
+            doubts.extend(confine(&prepare, &[control, segment.as_fd()])?);
+        }
+        // Not before: a line starts the log's thread.
+        doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
         let settings = Settings { interrupts, part: prepare.part, max_transfer: Some(wanted.max_bytes), ..Settings::default() };
         Ok(Self { family, settings, wanted, segment, recorder: Arc::new(recorder) })
     }
+}
+
+/// Gives up all but what the family's drivers need, and `keep`; in words what the machine cannot take away.
+fn confine(prepare: &Prepare, keep: &[BorrowedFd<'_>]) -> Result<Vec<String>, Error> {
+    let mut sandbox = Sandbox::new(ring3_manifest::drivers(prepare.family.as_deref()), "lease")?;
+    sandbox.keep.extend(keep.iter().map(AsRawFd::as_raw_fd));
+    (sandbox.user, sandbox.group) = (prepare.user.unwrap_or(sandbox.user), prepare.group.unwrap_or(sandbox.group));
+    Ok(ring3_sandbox::enter(&sandbox)?)
 }
 
 fn wanted(prepare: &Prepare) -> Result<ublk::Options, Error> {
@@ -85,9 +99,12 @@ mod tests {
     use super::*;
 
     fn prepare() -> Prepare {
-        let (family, part) = (None, None);
+        let (family, part, user, group, unconfined) = (None, None, None, None, true);
         let interrupts = "auto".into();
         Prepare {
+            user,
+            group,
+            unconfined,
             version: VERSION,
             name: "disk".into(),
             family,
