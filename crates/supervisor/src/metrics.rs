@@ -1,0 +1,251 @@
+//! What is known of supervised devices, as Prometheus reads it.
+//!
+//! # References
+//! - `[PROM]` Prometheus, "Exposition formats", text format 0.0.4
+
+use std::fmt::Write;
+
+use ring3_control::status::{DeviceStatus, DiskStatus, State};
+
+/// All states, by the names that `--json` has for them.
+const STATES: [(State, &str); 8] = [
+    (State::Absent, "absent"),
+    (State::Starting, "starting"),
+    (State::Running, "running"),
+    (State::Recovering, "recovering"),
+    (State::BackingOff, "backing_off"),
+    (State::Upgrading, "upgrading"),
+    (State::Failed, "failed"),
+    (State::Stopped, "stopped"),
+];
+
+/// A metric of each device: name, type, help, value; none where it does not apply.
+type OfDevice = (&'static str, &'static str, &'static str, fn(&DeviceStatus) -> Option<f64>);
+/// A metric of each disk.
+type OfDisk = (&'static str, &'static str, &'static str, fn(&DiskStatus) -> f64);
+
+const DEVICE: [OfDevice; 8] = [
+    ("ring3_device_state_since_seconds", "gauge", "When the device came into its state, in seconds since 1970.", |device| {
+        Some(device.since as f64)
+    }),
+    ("ring3_device_restarts_total", "counter", "Drivers that have died since the supervisor began.", |device| {
+        Some(device.restarts as f64)
+    }),
+    ("ring3_device_upgrades_total", "counter", "Drivers that were replaced by a hand-over.", |device| {
+        Some(device.upgrades as f64)
+    }),
+    (
+        "ring3_device_last_outage_seconds",
+        "gauge",
+        "From the death of the last driver that died to all disks being served again.",
+        |device| device.outages.first()?.total_ms.map(|ms| ms / 1e3),
+    ),
+    ("ring3_device_interrupts_total", "counter", "Interrupts of the device since its driver began.", |device| {
+        Some(device.interrupts as f64)
+    }),
+    ("ring3_device_iommu_faults_total", "counter", "Faults that the IOMMU has reported of the device.", |device| {
+        Some(device.iommu_faults as f64)
+    }),
+    ("ring3_driver_cpu_seconds_total", "counter", "Processor time of the driver's process.", |device| {
+        Some(device.cpu_ms as f64 / 1e3)
+    }),
+    (
+        "ring3_driver_resident_memory_bytes",
+        "gauge",
+        "Resident memory of the driver's process, without the DMA memory.",
+        |device| Some(device.memory as f64),
+    ),
+];
+
+const DISK: [OfDisk; 8] = [
+    ("ring3_disk_size_bytes", "gauge", "Size of the disk.", |disk| disk.bytes as f64),
+    ("ring3_disk_reads_completed_total", "counter", "Reads that have ended, as the kernel counts them.", |disk| {
+        disk.reads as f64
+    }),
+    ("ring3_disk_writes_completed_total", "counter", "Writes that have ended, as the kernel counts them.", |disk| {
+        disk.writes as f64
+    }),
+    ("ring3_disk_read_bytes_total", "counter", "Bytes that were read.", |disk| disk.bytes_read as f64),
+    ("ring3_disk_written_bytes_total", "counter", "Bytes that were written.", |disk| disk.bytes_written as f64),
+    ("ring3_disk_io_seconds_total", "counter", "What all requests took, added up.", |disk| disk.io_ms as f64 / 1e3),
+    ("ring3_disk_requests_in_flight", "gauge", "Requests that have begun and not ended.", |disk| disk.in_flight as f64),
+    ("ring3_disk_errors_total", "counter", "Requests that the driver has ended with an error.", |disk| disk.errors as f64),
+];
+
+/// The metrics of `devices`, in the text format. [PROM]
+pub fn text(devices: &[DeviceStatus]) -> String {
+    let mut text = String::new();
+    head(&mut text, "ring3_device_info", "gauge", "What the device and its driver are; always 1.");
+    for device in devices {
+        line(
+            &mut text,
+            "ring3_device_info",
+            &[("device", &device.name), ("address", &device.device), ("driver", &device.driver)],
+            1.0,
+        );
+    }
+    head(&mut text, "ring3_device_state", "gauge", "1 for the state in which the device is, 0 for the others.");
+    for device in devices {
+        for (state, name) in STATES {
+            let is_in = f64::from(u8::from(device.state == state));
+            line(&mut text, "ring3_device_state", &[("device", &device.name), ("state", name)], is_in);
+        }
+    }
+    for (name, kind, help, value) in DEVICE {
+        head(&mut text, name, kind, help);
+        for device in devices {
+            value(device).into_iter().for_each(|value| line(&mut text, name, &[("device", &device.name)], value));
+        }
+    }
+    for (name, kind, help, value) in DISK {
+        head(&mut text, name, kind, help);
+        for (device, disk) in devices.iter().flat_map(|device| device.disks.iter().map(move |disk| (device, disk))) {
+            let called = disk.link.as_deref().unwrap_or(&disk.path);
+            line(&mut text, name, &[("device", &device.name), ("disk", called)], value(disk));
+        }
+    }
+    text
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    // Writing to a string does not fail.
+    let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+}
+
+fn line(text: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+    let labels = labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect::<Vec<_>>().join(",");
+    let _ = writeln!(text, "{name}{{{labels}}} {value}");
+}
+
+/// A label's value. [PROM "Comments, help text, and type information"]
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use proptest::prelude::*;
+    use ring3_control::status::Outage;
+
+    use super::*;
+
+    fn device(name: &str) -> DeviceStatus {
+        let disk = DiskStatus {
+            path: "/dev/ublkb0".into(),
+            link: Some(format!("/dev/ring3/{name}")),
+            bytes: 1 << 40,
+            reads: 10,
+            writes: u64::MAX,
+            bytes_read: 40960,
+            bytes_written: 0,
+            io_ms: 1500,
+            in_flight: 3,
+            errors: 1,
+        };
+        let outage = Outage {
+            at: 1,
+            cause: "signal 9".into(),
+            fence_ms: 1.0,
+            driver_ms: 2.0,
+            export_ms: 3.0,
+            total_ms: Some(17.5),
+            reset: false,
+        };
+        DeviceStatus {
+            name: name.into(),
+            device: "vfio:0000:01:00.0".into(),
+            driver: "nvme".into(),
+            state: State::Running,
+            since: 1_700_000_000,
+            pid: 7,
+            standby: 8,
+            disks: vec![disk.clone(), DiskStatus { path: "/dev/ublkb1".into(), link: None, ..disk }],
+            restarts: 2,
+            upgrades: 1,
+            last_end: None,
+            outages: vec![outage],
+            interrupts: 5,
+            iommu_faults: 0,
+            cpu_ms: 250,
+            memory: 4096,
+        }
+    }
+
+    /// The samples, by name with labels. Fails on what the format does not allow: a sample before its type, a family in two pieces, a label without its end.
+    fn parse(text: &str) -> BTreeMap<String, f64> {
+        let (mut types, mut samples, mut family) = (Vec::new(), BTreeMap::new(), String::new());
+        assert!(text.ends_with('\n'));
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(!types.contains(&name.to_owned()) && ["gauge", "counter"].contains(&kind), "{line}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+                types.push(name.to_owned());
+                family = name.to_owned();
+            } else if !line.starts_with("# HELP ") {
+                let (sample, value) = line.rsplit_once(' ').unwrap();
+                let (name, labels) = sample.split_once('{').unwrap();
+                assert_eq!(name, family);
+                let labels = labels.strip_suffix("\"}").unwrap();
+                let ends = labels.replace("\\\\", "").replace("\\\"", "").split("\",").count();
+                assert_eq!(labels.replace("\\\\", "").replace("\\\"", "").matches('"').count(), 2 * ends - 1, "{line}");
+                assert!(samples.insert(sample.to_owned(), value.parse().unwrap()).is_none(), "{line}");
+            }
+        }
+        samples
+    }
+
+    #[test]
+    fn every_device_and_every_disk_has_its_samples() {
+        let samples = parse(&text(&[device("scratch"), device("other")]));
+        assert_eq!(samples["ring3_device_state{device=\"scratch\",state=\"running\"}"], 1.0);
+        assert_eq!(samples["ring3_device_state{device=\"scratch\",state=\"failed\"}"], 0.0);
+        assert_eq!(samples["ring3_device_last_outage_seconds{device=\"other\"}"], 0.0175);
+        assert_eq!(samples["ring3_disk_io_seconds_total{device=\"scratch\",disk=\"/dev/ring3/scratch\"}"], 1.5);
+        assert_eq!(samples["ring3_disk_reads_completed_total{device=\"scratch\",disk=\"/dev/ublkb1\"}"], 10.0);
+        assert_eq!(samples.len(), 2 * (1 + STATES.len() + DEVICE.len() + 2 * DISK.len()));
+    }
+
+    #[test]
+    fn a_device_that_has_never_failed_has_no_outage_and_no_devices_are_no_samples() {
+        let samples = parse(&text(&[DeviceStatus { outages: Vec::new(), ..device("a") }]));
+        assert!(!samples.keys().any(|name| name.contains("outage")));
+        assert!(parse(&text(&[])).is_empty());
+    }
+
+    #[test]
+    fn the_states_are_all_there_are_and_have_the_names_that_json_has() {
+        for (state, name) in STATES {
+            assert_eq!(serde_json::to_value(state).unwrap(), name);
+        }
+    }
+
+    /// Prometheus' own opinion, where it is installed.
+    #[test]
+    fn promtool_has_nothing_to_say() {
+        let mut command = Command::new(std::env::var_os("RING3_PROMTOOL").unwrap_or("promtool".into()));
+        let spawned =
+            command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let Ok(mut promtool) = spawned else { return };
+        promtool
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(text(&[device("a"), device("quote \" back \\ line \n end")]).as_bytes())
+            .unwrap();
+        let output = promtool.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_one_label(name in "\\PC*|.*|[\\\\\"\n]*") {
+            let samples = parse(&text(&[DeviceStatus { disks: Vec::new(), ..device(&name) }]));
+            prop_assert_eq!(samples.len(), 1 + STATES.len() + DEVICE.len());
+        }
+    }
+}
