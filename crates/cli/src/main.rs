@@ -23,6 +23,7 @@ mod nvme;
 mod run;
 mod sandbox;
 mod split;
+mod top;
 mod ublk;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -68,6 +69,8 @@ enum Command {
     Sandbox(sandbox::Command),
     /// Cut a kernel driver into a small kernel half and a large user half: study, show, profile, plan, annotate.
     Split(split::Args),
+    /// Watch what supervised devices do.
+    Top(top::Args),
     /// List the kernel's ublk devices, and delete those that dead processes have left.
     #[command(subcommand)]
     Ublk(ublk::Command),
@@ -128,6 +131,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(command) => run::run(command),
         Command::Sandbox(command) => sandbox::run(command),
         Command::Split(args) => split::run(args),
+        Command::Top(args) => top::run(&args),
         Command::Ublk(command) => ublk::run(command),
         Command::Drive(args) => drive::run(&args),
         Command::Doctor(args) => doctor::run(args),

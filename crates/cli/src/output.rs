@@ -35,6 +35,12 @@ pub fn write(text: fmt::Arguments<'_>) {
     }
 }
 
+/// Writes what is held back; false if it cannot be written, or nobody reads it any more.
+pub fn flush() -> bool {
+    keep(io::stdout().flush());
+    FAILURE.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+}
+
 /// Sees to it that `result` of writing to standard output is not forgotten.
 pub fn keep(result: io::Result<()>) {
     let mut failure = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
