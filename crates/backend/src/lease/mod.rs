@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ring3_device::irq::Irq;
 use ring3_device::{Device, Error};
 use ring3_lease::{Channel, Quiesce};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -120,6 +121,16 @@ impl Claim {
     /// Its class code (24 bits), by which a driver is found; all ones if the device is gone. [PCI 6.2.1]
     pub fn class(&self) -> u32 {
         self.desk.device().config_read(ring3_spec::pci::REVISION, 4) >> 8
+    }
+
+    /// Raised when the platform wants the device back, where it says so.
+    pub fn removal(&self) -> Option<&Irq> {
+        self.desk.device().removal()
+    }
+
+    /// Takes the arena's pages out of this process's memory: the device and its drivers have them, and the holder looks at none.
+    pub fn release_pages(&self) {
+        self.desk.device().dma().arena().regions().for_each(|placed| placed.region.release_pages());
     }
 
     /// The right to drive it, for one process. [`Error::Busy`] while another one has it, or has left without a fence.

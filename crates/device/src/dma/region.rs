@@ -130,6 +130,19 @@ impl Region {
         Ok(region)
     }
 
+    /// Takes the pages of a file out of this process's memory, where they count as its own and stay locked if it locks what it has. They are the file's, and whatever maps them
+    /// for a device holds them; who looks again finds them.
+    pub fn release_pages(&self) {
+        if !matches!(self.backing, Backing::File { .. } | Backing::Shuffled(_)) {
+            return;
+        }
+        let base = self.base.as_ptr().cast();
+        // SAFETY: the range is this value's mapping of a shared file, whose bytes stay what they are.
+        let _ = unsafe { rustix::mm::munlock(base, self.len) };
+        // SAFETY: as above.
+        let _ = unsafe { rustix::mm::madvise(base, self.len, rustix::mm::Advice::LinuxDontNeed) };
+    }
+
     fn create(len: usize, flags: MemfdFlags) -> Result<Self, Error> {
         let fd = rustix::fs::memfd_create("ring3-dma", flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|error| Error::os("creating DMA memory (memfd)", error))?;

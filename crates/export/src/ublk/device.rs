@@ -239,8 +239,8 @@ impl Device {
         self.file.clone()
     }
 
-    /// `abandoned` is set when a queue's thread, of this process, ends before the device does.
-    pub(super) fn served_by(&mut self, abandoned: Arc<AtomicBool>) {
+    /// `abandoned` is set when whoever serves it ends before the device does.
+    pub fn served_by(&mut self, abandoned: Arc<AtomicBool>) {
         self.abandoned = abandoned;
     }
 
@@ -252,6 +252,15 @@ impl Device {
     /// Whether anybody is known to use it.
     pub(super) fn is_used(&self) -> bool {
         !users::of(self.id()).is_empty() || users::is_claimed(self.id())
+    }
+
+    /// [`Error::Busy`] if anybody is known to use it.
+    pub fn check_unused(&self) -> Result<(), Error> {
+        let users = users::of(self.id());
+        if !users.is_empty() || users::is_claimed(self.id()) {
+            return Err(Error::Busy { device: self.name(), users });
+        }
+        Ok(())
     }
 
     /// Tells the kernel what the disk is, before the first start.
@@ -303,17 +312,15 @@ impl Device {
     }
 
     fn try_stop(&mut self, in_vain: &dyn Fn() -> bool) -> Result<(), Error> {
+        self.check_unused()?;
         let id = self.info.dev_id;
-        let busy = |users| Error::Busy { device: format!("/dev/ublkb{id}"), users };
-        let users = users::of(id);
-        if !users.is_empty() || users::is_claimed(id) {
-            return Err(busy(users));
-        }
         if !self.control.features().safe_stop {
             return self.control.stop(id, in_vain);
         }
         match self.control.try_stop(id, in_vain) {
-            Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => Err(busy(users::of(id))),
+            Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => {
+                Err(Error::Busy { device: self.name(), users: users::of(id) })
+            }
             result => result,
         }
     }

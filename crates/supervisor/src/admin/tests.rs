@@ -1,0 +1,136 @@
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::net::{SendFlags, connect, send};
+
+use super::*;
+
+struct Bed {
+    server: Server,
+    folder: tempfile::TempDir,
+}
+
+fn bed() -> Bed {
+    let folder = tempfile::tempdir().unwrap();
+    Bed { server: Server::listen(&folder.path().join("run/control")).unwrap(), folder }
+}
+
+impl Bed {
+    fn connect(&self) -> OwnedFd {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(self.folder.path().join("run/control")).unwrap()).unwrap();
+        socket
+    }
+
+    fn client(&mut self) -> Channel {
+        let client = Channel::new(self.connect(), Duration::from_secs(5), true).unwrap();
+        client.send(&Command::Hello { version: VERSION }, &[]).unwrap();
+        assert!(self.server.take().is_empty());
+        assert!(matches!(client.receive::<Reply>().unwrap().unwrap().0, Reply::Hello { version: VERSION, .. }));
+        client
+    }
+
+    /// It still answers.
+    fn is_well(&mut self) {
+        let client = self.client();
+        client.send(&Command::Status, &[]).unwrap();
+        let requests = self.server.take();
+        assert_eq!((requests.len(), &requests[0].command), (1, &Command::Status));
+        self.server.answer(requests[0].from, &Reply::Done);
+        assert_eq!(client.receive::<Reply>().unwrap().unwrap().0, Reply::Done);
+    }
+}
+
+#[test]
+fn a_command_is_answered_and_later_by_another_thread_too() {
+    let mut bed = bed();
+    bed.is_well();
+    let client = bed.client();
+    client.send(&Command::Reload, &[]).unwrap();
+    let answer = bed.server.later(bed.server.connections.keys().last().copied().unwrap());
+    assert_eq!(bed.server.take().len(), 1);
+    std::thread::spawn(move || answer(Reply::Text("x".into()))).join().unwrap();
+    bed.server.take();
+    assert_eq!(client.receive::<Reply>().unwrap().unwrap().0, Reply::Text("x".into()));
+}
+
+#[test]
+fn only_its_owner_may_connect() {
+    let bed = bed();
+    let mode = fs::metadata(bed.folder.path().join("run/control")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700 & mode & 0o777);
+    assert_eq!(mode & 0o077, 0);
+}
+
+#[test]
+fn a_second_supervisor_is_refused_and_what_a_dead_one_has_left_is_not_in_the_way() {
+    let bed = bed();
+    let path = bed.folder.path().join("run/control");
+    let error = Server::listen(&path).err().unwrap().to_string();
+    assert!(error.contains("another ring3d"), "{error}");
+    drop(bed.server);
+    fs::write(&path, "").unwrap();
+    assert!(Server::listen(&path).is_ok());
+}
+
+#[test]
+fn garbage_and_who_does_not_agree_on_a_version_first_lose_their_connection() {
+    let mut bed = bed();
+    for packet in [&b"garbage"[..], b"{\"hello\":", b"\"status\"", &[0xff; 70_000], b"{\"hello\":{\"version\":99}}"] {
+        let socket = bed.connect();
+        send(&socket, packet, SendFlags::NOSIGNAL).unwrap();
+        bed.server.take();
+        assert!(bed.server.connections.is_empty(), "{packet:?}");
+    }
+    bed.is_well();
+}
+
+#[test]
+fn many_connections_are_survived() {
+    let mut bed = bed();
+    let sockets: Vec<_> = (0..3 * CONNECTIONS)
+        .map(|_| {
+            let socket = bed.connect();
+            bed.server.take();
+            socket
+        })
+        .collect();
+    assert_eq!(bed.server.connections.len(), CONNECTIONS);
+    bed.is_well();
+    drop(sockets);
+    bed.server.take();
+    assert!(bed.server.connections.len() <= 1);
+}
+
+#[test]
+fn who_does_not_read_is_dropped_and_nobody_waits_for_him() {
+    let mut bed = bed();
+    let deaf = bed.client();
+    let id = bed.server.connections.keys().last().copied().unwrap();
+    let since = std::time::Instant::now();
+    for _ in 0..1000 {
+        bed.server.answer(id, &Reply::Text("x".repeat(60_000)));
+    }
+    assert!(bed.server.connections.is_empty() && since.elapsed() < Duration::from_secs(10));
+    drop(deaf);
+    bed.is_well();
+}
+
+#[test]
+fn an_answer_that_is_too_long_says_so() {
+    let mut bed = bed();
+    let client = bed.client();
+    let id = bed.server.connections.keys().last().copied().unwrap();
+    bed.server.answer(id, &Reply::Text("x".repeat(100_000)));
+    assert!(matches!(client.receive::<Reply>().unwrap().unwrap().0, Reply::Refused(_)));
+}
+
+#[test]
+fn two_questions_at_once_are_not_asked_by_our_clients() {
+    let mut bed = bed();
+    let client = bed.client();
+    client.send(&Command::Status, &[]).unwrap();
+    client.send(&Command::Status, &[]).unwrap();
+    assert_eq!(bed.server.take().len(), 1);
+    bed.server.take();
+    assert!(bed.server.connections.is_empty());
+}

@@ -1,0 +1,90 @@
+//! Names that stay: `/dev/ring3/NAME` for a disk, `NAME-part1` for its first partition.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// Where they are.
+const FOLDER: &str = "/dev/ring3";
+
+/// Names disk `ublkbN` and its partitions; those of before that are gone lose theirs.
+pub fn set(name: &str, disk: &str) -> io::Result<PathBuf> {
+    set_in(Path::new(FOLDER), Path::new("/sys/block"), name, disk)
+}
+
+/// Takes the names away, unless somebody else has taken them meanwhile.
+pub fn clear(name: &str, disk: &str) {
+    clear_in(Path::new(FOLDER), name, disk);
+}
+
+fn set_in(folder: &Path, block: &Path, name: &str, disk: &str) -> io::Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    clear_in(folder, name, disk);
+    for partition in fs::read_dir(block.join(disk)).into_iter().flatten().flatten() {
+        let file = partition.file_name();
+        let number = file.to_str().and_then(|file| file.strip_prefix(disk)?.strip_prefix('p'));
+        if let Some(number) = number.filter(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
+            link(folder, &format!("{name}-part{number}"), &format!("{disk}p{number}"))?;
+        }
+    }
+    link(folder, name, disk)
+}
+
+/// A link of this name to `/dev/{disk}`, in one step for those who look.
+fn link(folder: &Path, name: &str, disk: &str) -> io::Result<PathBuf> {
+    let (at, new) = (folder.join(name), folder.join(format!(".{name}.new")));
+    let _ = fs::remove_file(&new);
+    symlink(Path::new("..").join(disk), &new)?;
+    fs::rename(&new, &at)?;
+    Ok(at)
+}
+
+fn clear_in(folder: &Path, name: &str, disk: &str) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let file = entry.file_name();
+        let rest = file.to_str().and_then(|file| file.strip_prefix(name));
+        let is_ours = rest.is_some_and(|rest| {
+            rest.is_empty() || rest.strip_prefix("-part").is_some_and(|number| number.parse::<u32>().is_ok())
+        });
+        let leads = |target: PathBuf| {
+            let rest = target.file_name().and_then(|file| file.to_str()).and_then(|file| file.strip_prefix(disk));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('p'))
+        };
+        if is_ours && fs::read_link(entry.path()).is_ok_and(leads) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_disk_and_its_partitions_have_names_that_follow_it_and_go_with_it() {
+        let root = tempfile::tempdir().unwrap();
+        let (dev, block) = (root.path().join("dev"), root.path().join("block"));
+        for part in ["ublkb3/ublkb3p1", "ublkb3/ublkb3p12", "ublkb3/queue", "ublkb4"] {
+            fs::create_dir_all(block.join(part)).unwrap();
+        }
+        set_in(&dev, &block, "data", "ublkb3").unwrap();
+        set_in(&dev, &block, "data-2", "ublkb4").unwrap();
+        assert_eq!(names(&dev), ["data", "data-2", "data-part1", "data-part12"]);
+        assert_eq!(fs::read_link(dev.join("data-part12")).unwrap(), Path::new("../ublkb3p12"));
+        fs::remove_dir(block.join("ublkb3/ublkb3p1")).unwrap();
+        set_in(&dev, &block, "data", "ublkb3").unwrap();
+        assert_eq!(names(&dev), ["data", "data-2", "data-part12"]);
+        clear_in(&dev, "data", "ublkb7");
+        assert_eq!(names(&dev).len(), 3, "another disk's names stay");
+        clear_in(&dev, "data", "ublkb3");
+        assert_eq!(names(&dev), ["data-2"]);
+    }
+}

@@ -1,0 +1,272 @@
+//! The disks of a device as `/dev/ublkbN`.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring3_class::Deadline;
+use ring3_class::block::{Discard, Info};
+use ring3_control::drive::{DiskFacts, Serve};
+use ring3_control::status::DiskStatus;
+use ring3_device::dma::SegmentRules;
+use ring3_export::ublk::uapi::Parameters;
+use ring3_export::ublk::{Control, Device, Error, Recovery, Scheduler, Shape, limits};
+
+use super::{Export, Look, Refusal, Vain, links};
+use crate::manifest;
+
+/// How long the kernel may take to see that a server has died. 6.12 takes 30 s if that had every tag of a queue.
+const DEATH: Duration = Duration::from_secs(90);
+/// Between two looks whether anybody still wants it.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the kernel may take to let a server hear that nothing more comes.
+const HEAR: Duration = Duration::from_secs(5);
+/// Bytes of a sector, in which the kernel counts.
+const SECTOR: u64 = 512;
+
+/// The disks of one device.
+pub struct Ublk {
+    wanted: manifest::Export,
+    name: String,
+    disks: Vec<Disk>,
+}
+
+struct Disk {
+    device: Device,
+    parameters: Parameters,
+    shape: Shape,
+    rotates: bool,
+    bytes: u64,
+    link: Option<PathBuf>,
+}
+
+impl Ublk {
+    /// Of `device`.
+    pub fn new(device: &manifest::Device) -> Self {
+        Self { wanted: device.export.clone(), name: device.link().to_owned(), disks: Vec::new() }
+    }
+
+    /// Each disk has its name under `/dev/ring3`.
+    fn link(&self, place: usize) -> String {
+        if self.disks.len() == 1 { self.name.clone() } else { format!("{}-{}", self.name, place + 1) }
+    }
+
+    fn described(&self, facts: &DiskFacts, disks: usize) -> Result<(Shape, Parameters), String> {
+        let info = info(facts);
+        let page = rustix::param::page_size() as u32;
+        let buffer = limits::buffer_bytes(&info, self.wanted.max_io_kib << 10, page);
+        let parameters =
+            limits::parameters(&info, buffer, page).map_err(|reason| format!("{} cannot be exported: {reason}", facts.name))?;
+        let most = facts.max_queues / u16::try_from(disks).unwrap_or(u16::MAX).max(1);
+        let queues = self.wanted.queues.min(most).min(crate::processors()).max(1);
+        Ok((Shape { queues, depth: self.wanted.depth, buffer, recovery: Recovery::Reissue }, parameters))
+    }
+
+    fn try_create(&mut self, facts: &[DiskFacts], vain: &Vain) -> Result<(), String> {
+        for (place, disk) in (0..).zip(facts) {
+            let (shape, parameters) = self.described(disk, facts.len())?;
+            let create = || {
+                let id = self.wanted.id.map(|first| first + place);
+                let mut device = Device::create(Control::open()?, id, shape)?;
+                device.served_by(vain.dead.clone());
+                device.set_parameters(parameters).map(|()| device)
+            };
+            let device = create().map_err(|error| error.to_string())?;
+            let bytes = disk.blocks.saturating_mul(disk.block_size.into());
+            self.disks.push(Disk { device, parameters, shape, rotates: disk.rotates, bytes, link: None });
+        }
+        Ok(())
+    }
+}
+
+impl Export for Ublk {
+    fn create(&mut self, facts: &[DiskFacts], vain: &Vain) -> Result<(), String> {
+        let created = self.try_create(facts, vain);
+        if created.is_err() {
+            self.disks.drain(..).for_each(|disk| drop(remove(disk, true)));
+        }
+        created
+    }
+
+    fn recover(&mut self, vain: &Vain) -> Result<(), String> {
+        let deadline = Deadline::after(DEATH);
+        for disk in &mut self.disks {
+            loop {
+                match disk.device.recover(deadline.sooner(Some(std::time::Instant::now() + LOOK))) {
+                    Ok(()) => break,
+                    Err(Error::Taken { .. }) if !deadline.expired() && !vain.is_given_up() => {}
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, facts: &[DiskFacts]) -> Result<Vec<(Serve, OwnedFd)>, String> {
+        if facts.len() != self.disks.len() {
+            return Err(format!(
+                "the device has {} disks now, and had {}: stop it, and start it anew",
+                facts.len(),
+                self.disks.len()
+            ));
+        }
+        let described = facts.iter().map(|disk| self.described(disk, facts.len())).collect::<Result<Vec<_>, _>>()?;
+        let mut served = Vec::new();
+        for ((place, disk), (shape, parameters)) in (0..).zip(&mut self.disks).zip(described) {
+            if !disk.parameters.describe_the_same(parameters)
+                || (shape.depth, shape.buffer) != (disk.shape.depth, disk.shape.buffer)
+            {
+                return Err(format!(
+                    "disk {place} is another one than before, and is not given to the users of {}",
+                    disk.device.name()
+                ));
+            }
+            let Shape { queues, depth, buffer, .. } = disk.device.shape();
+            let cpus = (0..queues)
+                .map(|queue| disk.device.affinity(queue))
+                .collect::<Result<_, _>>()
+                .map_err(|error| error.to_string())?;
+            let file = disk.device.take_file().and_then(Arc::into_inner).ok_or("its file is gone")?;
+            let serve =
+                Serve { disk: place, id: disk.device.id(), queues, depth, buffer, cpus, encoded: disk.device.features().encoded };
+            served.push((serve, file.into()));
+        }
+        Ok(served)
+    }
+
+    fn start(&mut self) -> Result<Arc<dyn Look>, String> {
+        let mut seen = Vec::new();
+        for place in 0..self.disks.len() {
+            let name = self.link(place);
+            let disk = &mut self.disks[place];
+            disk.device.start(std::process::id()).map_err(|error| error.to_string())?;
+            let (id, path) = (disk.device.id(), disk.device.path());
+            if disk.link.is_none() {
+                // A queue whose every tag is in flight when its server dies takes 6.12 half a minute to recover.
+                Scheduler::None.set(id, disk.rotates);
+                limit_requests(id, disk.shape.depth);
+            }
+            match links::set(&name, &format!("ublkb{id}")) {
+                Ok(link) => disk.link = Some(link),
+                Err(error) => tracing::warn!("/dev/ring3/{name} could not be made: {error}; use {}", path.display()),
+            }
+            seen.push(Seen { id, path, link: disk.link.clone(), bytes: disk.bytes });
+        }
+        Ok(Arc::new(Disks(seen)))
+    }
+
+    fn quiesce(&mut self) -> Result<(), String> {
+        for disk in self.disks.iter_mut().filter(|disk| disk.device.features().quiesce) {
+            disk.device.quiesce(HEAR).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, force: bool) -> Result<(), Refusal> {
+        // All or none: a device without one of its disks is no use, and those who were asked first would be gone.
+        if !force {
+            for disk in &mut self.disks {
+                disk.device.check_unused().map_err(|error| Refusal::Busy(error.to_string()))?;
+            }
+        }
+        let mut failed = None;
+        let names: Vec<_> = (0..self.disks.len()).map(|place| self.link(place)).collect();
+        while let Some(disk) = self.disks.pop() {
+            let (name, node) = (&names[self.disks.len()], format!("ublkb{}", disk.device.id()));
+            match remove(disk, force) {
+                Err((disk, error @ Error::Busy { .. })) => {
+                    self.disks.push(*disk);
+                    return Err(Refusal::Busy(error.to_string()));
+                }
+                Err((_, error)) => failed = Some(Refusal::Failed(error.to_string())),
+                Ok(()) => {}
+            }
+            links::clear(name, &node);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Takes a disk from its users, and gives its identity back.
+fn remove(mut disk: Disk, force: bool) -> Result<(), (Box<Disk>, Error)> {
+    match disk.device.stop(force) {
+        Ok(()) => {
+            disk.device.own();
+            Ok(())
+        }
+        Err(error) => Err((Box::new(disk), error)),
+    }
+}
+
+/// One fewer than the queue has tags.
+fn limit_requests(id: u32, depth: u16) {
+    let file = format!("/sys/block/ublkb{id}/queue/nr_requests");
+    if let Err(error) = fs::write(&file, (depth.max(2) - 1).to_string()) {
+        tracing::warn!("{file}: {error}; with every tag in flight, 6.12 recovers it in half a minute");
+    }
+}
+
+fn info(facts: &DiskFacts) -> Info {
+    Info {
+        model: facts.model.clone(),
+        serial: facts.serial.clone(),
+        firmware: String::new(),
+        block_size: facts.block_size,
+        blocks: facts.blocks,
+        max_transfer: facts.max_transfer,
+        segments: SegmentRules::PAGES,
+        optimal_io: facts.optimal_io,
+        volatile_cache: facts.volatile_cache,
+        fua: facts.fua,
+        max_write_zeroes_blocks: facts.max_write_zeroes_blocks,
+        discard: facts.discard.map(|(max_blocks, granularity)| Discard { max_blocks, granularity }),
+        read_only: facts.read_only,
+        rotates: facts.rotates,
+    }
+}
+
+/// What sysfs shows of started disks.
+struct Disks(Vec<Seen>);
+
+struct Seen {
+    id: u32,
+    path: PathBuf,
+    link: Option<PathBuf>,
+    bytes: u64,
+}
+
+impl Seen {
+    fn numbers(&self, file: &str) -> Vec<u64> {
+        let text = fs::read_to_string(format!("/sys/block/ublkb{}/{file}", self.id)).unwrap_or_default();
+        text.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect()
+    }
+}
+
+impl Look for Disks {
+    fn in_flight(&self) -> u64 {
+        self.0.iter().flat_map(|disk| disk.numbers("inflight")).sum()
+    }
+
+    fn disks(&self) -> Vec<DiskStatus> {
+        let status = |disk: &Seen| {
+            // [Linux, Documentation/block/stat.rst]
+            let stat = disk.numbers("stat");
+            let get = |index: usize| stat.get(index).copied().unwrap_or(0);
+            DiskStatus {
+                path: disk.path.display().to_string(),
+                link: disk.link.as_ref().map(|link| link.display().to_string()),
+                bytes: disk.bytes,
+                reads: get(0),
+                writes: get(4),
+                bytes_read: get(2) * SECTOR,
+                bytes_written: get(6) * SECTOR,
+                io_ms: get(3) + get(7),
+                in_flight: get(8),
+                errors: 0,
+            }
+        };
+        self.0.iter().map(status).collect()
+    }
+}

@@ -1,0 +1,302 @@
+//! What the policy wants, done.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use ring3_control::admin::Reply;
+use ring3_control::drive::{Order, Prepare, VERSION};
+use ring3_sandbox::{Limits, Program};
+
+use super::device::Held;
+use super::{Ask, Keeper};
+use crate::export::{Done, Job, Refusal};
+use crate::health::{Patience, Watch};
+use crate::policy::{Action, Event, Verdict};
+use crate::process::Process;
+use crate::rcu::Expedited;
+
+/// Whether the keeper stands still while it does `action`.
+pub fn waits(action: Action) -> bool {
+    matches!(action, Action::Fence | Action::Claim | Action::Release | Action::Spawn { .. })
+}
+
+impl Keeper {
+    pub(super) fn act(&mut self, action: Action) {
+        match action {
+            Action::Claim => self.claim(),
+            Action::Release => {
+                self.setup.taken.set(&self.setup.device.name, None);
+                self.held = None;
+                self.note("the device is gone; it is waited for");
+            }
+            Action::Spawn { upgraded } => self.spawn(upgraded),
+            Action::KillStandby => self.standby.iter().for_each(Process::kill),
+            Action::Kill => self.driver.iter().for_each(Process::kill),
+            Action::Fence => self.fence(),
+            Action::Drive { resume } => self.drive(resume),
+            Action::Create => self.exporter.order(Job::Create(self.facts.clone())),
+            Action::Recover => {
+                if self.setup.device.restart.expedited_rcu && self.expedited.is_none() {
+                    self.expedited = Expedited::hold();
+                }
+                self.exporter.order(Job::Recover);
+            }
+            Action::Serve => {
+                self.exporter.vain.dead.store(false, Ordering::Release);
+                self.exporter.order(Job::Serve(self.facts.clone()));
+            }
+            Action::Start => self.exporter.order(Job::Start),
+            Action::StopExport { force } => self.exporter.order(Job::Stop { force }),
+            Action::Leave => {
+                if self.setup.device.restart.expedited_rcu && self.expedited.is_none() {
+                    self.expedited = Expedited::hold();
+                }
+                self.record.begin("an upgrade");
+                self.order_driver(&Order::Leave);
+                self.exporter.order(Job::Quiesce);
+            }
+            Action::StopDriver => self.order_driver(&Order::Stop),
+            Action::Adopt => {
+                if let Some(program) = self.candidate.take() {
+                    self.setup.program = program;
+                }
+                self.shared.status().upgrades += 1;
+                self.note("the new program drives");
+            }
+            Action::Answer(verdict) => self.reply(verdict),
+        }
+    }
+
+    fn claim(&mut self) {
+        match Held::claim(&self.setup.device, &self.setup.taken) {
+            Ok(held) => {
+                self.note(&format!("{} is claimed, for driver {}", held.name(), held.driver()));
+                self.held = Some(held);
+                self.queue.push_back(Event::Claimed);
+            }
+            Err(why) => {
+                if self.reason != why {
+                    self.note(&why);
+                }
+                self.reason = why;
+                self.queue.push_back(Event::Missing);
+            }
+        }
+    }
+
+    fn spawn(&mut self, upgraded: bool) {
+        let program = self.candidate.as_ref().filter(|_| upgraded).unwrap_or(&self.setup.program).clone();
+        let device = &self.setup.device;
+        let prepare = Prepare {
+            version: VERSION,
+            name: device.name.clone(),
+            family: self.held.as_ref().map(|held| held.family().to_owned()).or_else(|| device.driver.clone()),
+            part: device.part,
+            interrupts: device.interrupts.clone(),
+            queues: device.export.queues.min(crate::processors()),
+            depth: device.export.depth,
+            max_bytes: device.max_bytes(),
+            poll_us: device.export.poll_us,
+            user: None,
+            group: None,
+            unconfined: self.setup.unconfined,
+        };
+        let limits = Limits {
+            name: device.name.clone(),
+            memory: device.limits.memory_mib << 20,
+            cpu_percent: device.limits.cpu_percent,
+            pids: device.limits.pids,
+        };
+        match Process::start(&program, &self.setup.argv, &prepare, &limits) {
+            Ok(process) => {
+                process.lacking().into_iter().for_each(|what| self.note_once(what));
+                self.standby = Some(process);
+            }
+            Err(error) => {
+                self.note(&format!("no driver process could be started: {error}"));
+                self.queue.push_back(Event::StandbyEnded);
+            }
+        }
+    }
+
+    fn fence(&mut self) {
+        let Some(held) = &self.held else { return self.queue.push_back(Event::FenceFailed) };
+        let event = match held.fence() {
+            Ok(fenced) => {
+                self.record.fenced(fenced.reset);
+                Event::Fenced
+            }
+            Err(_) if held.is_gone() => Event::Gone,
+            Err(error) => {
+                self.note(&format!(
+                    "its device cannot be fenced, and is not driven any more: {error}; ring3 restart tries it again"
+                ));
+                Event::FenceFailed
+            }
+        };
+        self.queue.push_back(event);
+    }
+
+    /// Makes the standby the driver.
+    fn drive(&mut self, resume: bool) {
+        let lease = self
+            .held
+            .as_ref()
+            .ok_or_else(|| "it is not claimed".to_owned())
+            .and_then(|held| held.lease(resume).map_err(|error| error.to_string()));
+        self.driver = self.standby.take();
+        let saved = self.saved.take().filter(|_| resume);
+        self.exporter.vain.dead.store(false, Ordering::Release);
+        let Some(driver) = &self.driver else { return };
+        let ordered = lease.and_then(|lease| {
+            let fds: Vec<_> = [Some(&lease), saved.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
+            driver.order(&Order::Drive { resume }, &fds).map_err(|error| error.to_string())
+        });
+        let restart = &self.setup.device.restart;
+        let patience = Patience {
+            beat: std::time::Duration::from_millis(restart.heartbeat_ms),
+            recovery: std::time::Duration::from_millis(restart.recovery_ms),
+        };
+        self.watch = Some(Watch::new(patience, Instant::now()));
+        if let Err(why) = ordered {
+            self.accuse(&format!("driver {} could not be given its device: {why}", driver.pid()));
+        }
+    }
+
+    pub(super) fn order_driver(&mut self, order: &Order) {
+        let Some(driver) = &self.driver else { return };
+        if let Err(error) = driver.order(order, &[]) {
+            self.accuse(&format!("driver {} takes no orders: {error}", driver.pid()));
+        }
+    }
+
+    /// The driver is not what it should be: the log says why, and the policy ends it.
+    pub(super) fn accuse(&mut self, why: &str) {
+        self.note(why);
+        self.record.accused(why);
+        self.queue.push_back(Event::Unhealthy);
+    }
+
+    pub(super) fn take_exported(&mut self) {
+        while let Some(done) = self.exporter.next() {
+            let event = match done {
+                Done::Prepared(Ok(())) => {
+                    self.record.exported();
+                    Event::Prepared
+                }
+                Done::Served(Ok(disks)) => {
+                    self.give(disks);
+                    continue;
+                }
+                Done::Started(Ok(look)) => {
+                    self.shared.see(Some(look));
+                    Event::Started
+                }
+                Done::Quiesced(Ok(())) => continue,
+                Done::Quiesced(Err(why)) => {
+                    self.note(&format!("the kernel did not let the driver hear that it is to leave: {why}"));
+                    continue;
+                }
+                Done::Stopped(Ok(())) => {
+                    self.shared.see(None);
+                    Event::ExportStopped
+                }
+                Done::Stopped(Err(Refusal::Busy(why))) => {
+                    self.reason = why;
+                    Event::ExportBusy
+                }
+                Done::Stopped(Err(Refusal::Failed(why))) => {
+                    self.note(&format!("a disk was not stopped as it should be: {why}"));
+                    self.shared.see(None);
+                    Event::ExportStopped
+                }
+                Done::Prepared(Err(why)) | Done::Served(Err(why)) | Done::Started(Err(why)) => {
+                    self.note(&format!("its disks could not be given to users: {why}"));
+                    self.record.accused(&why);
+                    Event::ExportFailed
+                }
+            };
+            self.queue.push_back(event);
+            self.settle();
+        }
+    }
+
+    /// Gives the driver what it serves by, and keeps nothing of it.
+    fn give(&mut self, disks: Vec<(ring3_control::drive::Serve, std::os::fd::OwnedFd)>) {
+        let Some(driver) = &self.driver else { return };
+        self.awaited = disks.iter().map(|(serve, _)| serve.disk).collect();
+        let given = disks.into_iter().try_for_each(|(serve, file)| driver.order(&Order::Serve(serve), &[file.as_fd()]));
+        if let Err(error) = given {
+            self.accuse(&format!("driver {} takes no orders: {error}", driver.pid()));
+        }
+    }
+
+    pub(super) fn take_asks(&mut self) {
+        let _ = rustix::io::read(&*self.raised, &mut [0; 8]);
+        while let Ok(ask) = self.asks.try_recv() {
+            let (event, answer) = match ask {
+                Ask::Look => {
+                    if self.held.as_ref().is_some_and(Held::is_gone) {
+                        self.queue.push_back(Event::Gone);
+                    }
+                    continue;
+                }
+                Ask::Restart(answer) => (Event::Restart, answer),
+                Ask::Stop { force, answer } => (Event::Stop { force }, answer),
+                Ask::End { force, answer } => {
+                    let raised = self.shared.clone();
+                    let end: super::Answer = Box::new(move |reply| {
+                        raised.end(reply == Reply::Done);
+                        answer(reply);
+                    });
+                    (Event::Stop { force }, end)
+                }
+                Ask::Upgrade { program, answer } => {
+                    let path = program.unwrap_or_else(|| self.setup.program.path().to_owned());
+                    match Program::open(&path) {
+                        Ok(program) => self.candidate = Some(Arc::new(program)),
+                        Err(error) => {
+                            answer(Reply::Refused(format!("{}: {error}; name the new program with --program", path.display())));
+                            continue;
+                        }
+                    }
+                    (Event::Upgrade, answer)
+                }
+            };
+            if self.machine.is_asked() {
+                answer(Reply::Refused(format!("{}: another request is being done; try again", self.setup.device.name)));
+                continue;
+            }
+            self.reason.clear();
+            self.answer = Some(answer);
+            self.queue.push_back(event);
+            self.settle();
+        }
+    }
+
+    fn reply(&mut self, verdict: Verdict) {
+        let name = self.setup.device.name.clone();
+        let reason = if self.reason.is_empty() { String::new() } else { format!(": {}", self.reason) };
+        let upgraded = self.candidate.is_none() && verdict == Verdict::Done && self.record.upgraded;
+        let reply = match verdict {
+            Verdict::Done if upgraded => Reply::Upgraded { stall_ms: self.record.last_ms() },
+            Verdict::Done => Reply::Done,
+            Verdict::Busy => Reply::Refused(format!("{name} is in use{reason}; --force takes it away from its users")),
+            Verdict::Absent => Reply::Refused(format!("{name} is not there{reason}")),
+            Verdict::NotRunning => {
+                Reply::Refused(format!("{name} is not running, so that nothing can be handed over: ring3 status {name}"))
+            }
+            Verdict::WentBack => Reply::Refused(format!(
+                "the new program did not become healthy, and the old one drives {name} on: ring3 logs {name} says why"
+            )),
+            Verdict::Failed => Reply::Refused(format!("{name} was given up{reason}: ring3 logs {name} says why")),
+        };
+        self.record.upgraded = false;
+        if let Some(answer) = self.answer.take() {
+            answer(reply);
+        }
+        self.ending |= self.shared.is_ended();
+    }
+}

@@ -1,0 +1,117 @@
+//! The device of a keeper: found, claimed, fenced, leased.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ring3_backend::{Claim, Fenced, OpenOptions, Quiesce, claim};
+use ring3_device::Error;
+use ring3_manifest::{Identity, Manifest};
+use ring3_pci::Address;
+
+use crate::find::find;
+use crate::manifest;
+
+/// Addresses that keepers have, by the names of their devices.
+#[derive(Clone, Debug, Default)]
+pub struct Taken(Arc<Mutex<BTreeMap<String, Address>>>);
+
+impl Taken {
+    fn others(&self, name: &str) -> Vec<Address> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.iter().filter(|(other, _)| *other != name).map(|(_, address)| *address).collect()
+    }
+
+    /// `name` has the function at `address`, before it looks for another one.
+    pub fn set(&self, name: &str, address: Option<Address>) {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match address {
+            Some(address) => drop(taken.insert(name.to_owned(), address)),
+            None => drop(taken.remove(name)),
+        }
+    }
+}
+
+/// A claimed device.
+pub struct Held {
+    claim: Claim,
+    manifest: &'static Manifest,
+}
+
+impl Held {
+    /// Claims what `device` says. The error says why it cannot be had (yet).
+    pub fn claim(device: &manifest::Device, taken: &Taken) -> Result<Self, String> {
+        let uri = find(device, &taken.others(&device.name))?;
+        // Before the claim, which says by its class which driver it needs: the widest that a driver might do with.
+        let class = ring3_backend::class_of(&uri);
+        let known = class.and_then(|class| find_driver(class, device.driver.as_deref()));
+        let below = known.map_or(u64::MAX, Manifest::dma_limit);
+        let options = OpenOptions { arena: arena_bytes(&device.export), below, ..OpenOptions::default() };
+        let claim = claim(&uri, options).map_err(|error| error.to_string())?;
+        claim.release_pages();
+        let manifest = find_driver(claim.class(), device.driver.as_deref()).ok_or_else(|| {
+            format!("{uri}: there is no driver for class {:#08x}; ring3 run --help names what there is", claim.class())
+        })?;
+        if manifest.dma_limit() < below {
+            return Err(format!("{uri}: it is of another class than it said before"));
+        }
+        if uri.scheme == "vfio" {
+            taken.set(&device.name, uri.target.parse().ok());
+        }
+        Ok(Self { claim, manifest })
+    }
+
+    /// As its user calls it.
+    pub fn name(&self) -> &str {
+        self.claim.name()
+    }
+
+    /// What its driver is called.
+    pub fn driver(&self) -> &'static str {
+        &self.manifest.driver.name
+    }
+
+    /// The drivers' word for it.
+    pub fn family(&self) -> &'static str {
+        &self.manifest.driver.family
+    }
+
+    /// Readable when the platform wants it back.
+    pub fn removal(&self) -> Option<BorrowedFd<'_>> {
+        self.claim.removal().map(AsFd::as_fd)
+    }
+
+    /// Whether it was wanted back since the last call.
+    pub fn is_wanted_back(&self) -> bool {
+        self.claim.removal().is_some_and(|irq| irq.take().is_ok_and(|count| count > 0))
+    }
+
+    /// Whether it has vanished, whatever a driver says.
+    pub fn is_gone(&self) -> bool {
+        self.claim.class() == 0xff_ff_ff
+    }
+
+    /// Makes sure that nothing of a dead driver goes on.
+    pub fn fence(&self) -> Result<Fenced, Error> {
+        let quiesce: Option<&Quiesce> = self.manifest.quiesce.as_ref();
+        self.claim.quiesce(quiesce)
+    }
+
+    /// The right to drive it; to go on with it as it runs, if `resume`.
+    pub fn lease(&self, resume: bool) -> Result<OwnedFd, Error> {
+        let lease = if resume { self.claim.hand_over() } else { self.claim.lease() };
+        lease.map(OwnedFd::from)
+    }
+}
+
+fn find_driver(class: u32, family: Option<&str>) -> Option<&'static Manifest> {
+    // Those that are found by ids have no disks.
+    ring3_manifest::find(Identity { vendor: 0, device: 0, class }, family)
+}
+
+/// What a driver needs for one disk of these: buffers, and for each queue its rings (at most 160 bytes a request) and a page of addresses a request; then what the
+/// administration needs, generously. A driver that needs more maps it itself.
+fn arena_bytes(export: &manifest::Export) -> usize {
+    let (queues, depth) = (usize::from(export.queues.min(crate::processors())), usize::from(export.depth));
+    queues * (depth * ((export.max_io_kib as usize) << 10) + depth * (4096 + 160) + (64 << 10)) + (1 << 20)
+}

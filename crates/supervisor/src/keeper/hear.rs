@@ -1,0 +1,255 @@
+//! What drivers say, and how they end.
+
+use std::time::SystemTime;
+
+use ring3_control::drive::{DiskFacts, Report};
+use ring3_control::status::State;
+use ring3_stats::{Entry, Segment};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+
+use super::{Keeper, MESSAGES};
+use crate::journal::seconds;
+use crate::manifest::Match;
+use crate::policy::Event;
+use crate::process::{Process, QUEUES};
+
+/// Most disks of a device.
+const MAX_DISKS: usize = 128;
+/// Operations of each queue that are told after a crash.
+const TOLD: usize = 12;
+/// Outages that are remembered.
+const OUTAGES: usize = 5;
+
+impl Keeper {
+    pub(super) fn hear_standby(&mut self) {
+        let Some(standby) = &self.standby else { return };
+        let pid = standby.pid();
+        match standby.report() {
+            Ok(Some((Report::Standby, _))) => self.queue.push_back(Event::Ready),
+            Ok(Some((Report::Failed { error, .. }, _))) => {
+                self.note(&format!("standby {pid} says that it cannot go on: {error}"));
+                self.queue.push_back(Event::StandbyLied);
+            }
+            // Its end follows.
+            Ok(None) => {
+                self.queue.push_back(Event::StandbyLied);
+            }
+            Ok(Some((report, _))) => {
+                self.note(&format!("standby {pid} breaks the protocol, and is ended: {}", word(&report)));
+                self.queue.push_back(Event::StandbyLied);
+            }
+            Err(error) => {
+                self.note(&format!("standby {pid} breaks the protocol, and is ended: {error}"));
+                self.queue.push_back(Event::StandbyLied);
+            }
+        }
+    }
+
+    pub(super) fn hear_driver(&mut self) {
+        let Some(driver) = &self.driver else { return };
+        let pid = driver.pid();
+        self.messages += 1;
+        if self.messages > MESSAGES {
+            return self
+                .accuse(&format!("driver {pid} breaks the protocol, and is ended: more than {MESSAGES} messages in a second"));
+        }
+        match driver.report() {
+            Ok(Some((report, fds))) => self.judge(pid, report, fds),
+            // Its end follows; one that only closes its socket does not obey any more.
+            Ok(None) => self.queue.push_back(Event::Unhealthy),
+            Err(error) => self.accuse(&format!("driver {pid} breaks the protocol, and is ended: {error}")),
+        }
+    }
+
+    fn judge(&mut self, pid: u32, report: Report, fds: Vec<OwnedFd>) {
+        let event = match report {
+            Report::Offers { disks, refused } => {
+                refused.iter().take(MAX_DISKS).for_each(|why| self.note(&format!("not used: {why}")));
+                if let Err(why) = self.check(&disks) {
+                    return self.accuse(&format!("driver {pid}: {why}"));
+                }
+                self.facts = disks;
+                self.record.driven();
+                Event::Offers
+            }
+            Report::Serving { disk } if self.awaited.remove(&disk) => {
+                if !self.awaited.is_empty() {
+                    return;
+                }
+                Event::Serving
+            }
+            Report::Event { text } => return self.note(&format!("the device reports: {text}")),
+            Report::Left => {
+                self.saved = fds.into_iter().next();
+                if self.saved.is_none() {
+                    return self
+                        .accuse(&format!("driver {pid} breaks the protocol, and is ended: it has left, and leaves nothing"));
+                }
+                Event::Left
+            }
+            Report::Stopped => return self.note(&format!("driver {pid} has stopped the device")),
+            Report::Failed { error, gone } => {
+                self.accuse(&format!("driver {pid} cannot go on: {error}"));
+                if gone && self.held.as_ref().is_some_and(super::device::Held::is_gone) {
+                    self.queue.push_back(Event::Gone);
+                }
+                return;
+            }
+            report @ (Report::Standby | Report::Serving { .. }) => {
+                return self.accuse(&format!("driver {pid} breaks the protocol, and is ended: {}", word(&report)));
+            }
+        };
+        self.queue.push_back(event);
+    }
+
+    /// Whether these disks can be given to users.
+    fn check(&self, disks: &[DiskFacts]) -> Result<(), String> {
+        if disks.is_empty() {
+            return Err("it offers no disk that can be used".into());
+        }
+        if disks.len() > MAX_DISKS {
+            return Err(format!("it offers {} disks, and {MAX_DISKS} are the most", disks.len()));
+        }
+        match &self.setup.device.r#match {
+            Match::Serial(serial) if !disks.iter().any(|disk| disk.serial.trim() == serial.trim()) => {
+                let found: Vec<_> = disks.iter().map(|disk| disk.serial.trim()).collect();
+                Err(format!("its disks have the serial numbers {found:?}, and {serial} is wanted"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn end_driver(&mut self) {
+        let Some(driver) = &self.driver else { return };
+        let Some(how) = driver.ended() else { return };
+        // First, so that nothing waits for it.
+        self.exporter.vain.dead.store(true, Ordering::Release);
+        let (left, stopped) = (self.saved.is_some(), !self.machine.is_wanted());
+        let how = format!("driver {} {how}", driver.pid());
+        if self.machine.is_running() {
+            self.record.begin(&how);
+        }
+        let ended = self.driver.take();
+        (self.watch, self.awaited) = (None, Default::default());
+        if !left && !stopped {
+            self.shared.status().restarts += 1;
+        }
+        self.happen(Event::Ended);
+        // What is told takes time, in which the next one starts.
+        let Some(mut ended) = ended else { return };
+        self.last_words(&mut ended);
+        self.shared.status().last_end = Some(how.clone());
+        self.note(&how);
+        if !left && !stopped {
+            self.tell_flight(&ended.stats);
+        }
+    }
+
+    pub(super) fn end_standby(&mut self) {
+        let Some(standby) = &self.standby else { return };
+        let Some(how) = standby.ended() else { return };
+        let how = format!("standby {} {how}", standby.pid());
+        if let Some(mut ended) = self.standby.take() {
+            self.last_words(&mut ended);
+        }
+        self.note(&how);
+        self.happen(Event::StandbyEnded);
+    }
+
+    fn last_words(&self, process: &mut Process) {
+        let mut buffer = [0; 4096];
+        // As much as a pipe holds.
+        for _ in 0..16 {
+            match process.read(&mut buffer) {
+                0 => break,
+                read => self.shared.journal().written(process.pid(), &buffer[..read]),
+            }
+        }
+        self.shared.journal().ended(process.pid());
+    }
+
+    /// The flight recorder, for who looks for the reason.
+    fn tell_flight(&self, stats: &Segment) {
+        for queue in 0..QUEUES {
+            let entries = stats.recorded(queue);
+            if entries.is_empty() {
+                continue;
+            }
+            let counters = stats.counters(Some(queue));
+            let (submitted, completed) = (counters.submitted, counters.completed);
+            self.note(&format!(
+                "queue {queue}: {:?}, {submitted} requests came, {completed} ended; the last operations:",
+                counters.phase
+            ));
+            for entry in &entries[entries.len().saturating_sub(TOLD)..] {
+                self.note(&match entry {
+                    Entry::Started { number, tag, operation, lba, blocks } => {
+                        format!("  {number}: tag {tag} {operation:?} block {lba} + {blocks}")
+                    }
+                    Entry::Ended { number, tag, errno: 0 } => format!("  {number}: tag {tag} ended"),
+                    Entry::Ended { number, tag, errno } => format!("  {number}: tag {tag} ended with errno {errno}"),
+                });
+            }
+        }
+    }
+
+    /// Shows others where the device is.
+    pub(super) fn show(&mut self) {
+        let state = self.machine.state();
+        let is_running = self.machine.is_running();
+        let over = is_running || matches!(state, State::Failed | State::Stopped | State::Absent);
+        let outage = if over { self.record.end(is_running) } else { None };
+        if over {
+            self.expedited = None;
+        }
+        let (mut told, mut turned) = (None, None);
+        {
+            let mut status = self.shared.status();
+            if let Some(outage) = outage {
+                if outage.cause == "an upgrade" {
+                    self.record.upgraded = true;
+                }
+                told = Some(match outage.total_ms {
+                    Some(ms) => format!(
+                        "users waited {ms:.1} ms (fence {:.1}, driver {:.1}, kernel {:.1})",
+                        outage.fence_ms, outage.driver_ms, outage.export_ms
+                    ),
+                    None => "users have got errors".into(),
+                });
+                status.outages.insert(0, outage);
+                status.outages.truncate(OUTAGES);
+            }
+            if status.state != state {
+                (status.state, status.since) = (state, seconds(SystemTime::now()));
+                turned = Some(state);
+            }
+            status.device = self.held.as_ref().map(|held| held.name().to_owned()).unwrap_or_default();
+            if let Some(held) = &self.held {
+                status.driver = held.driver().to_owned();
+            }
+            status.pid = self.driver.as_ref().map_or(0, Process::pid);
+            status.standby = self.standby.as_ref().filter(|_| self.machine.has_standby()).map_or(0, Process::pid);
+        }
+        self.shared.watch(self.driver.as_ref().map(|driver| driver.stats.clone()));
+        turned.into_iter().for_each(|state| self.note(&format!("{state:?}").to_lowercase()));
+        told.into_iter().for_each(|line| self.note(&line));
+    }
+
+    pub(super) fn note(&self, text: &str) {
+        tracing::info!(device = %self.setup.device.name, "{text}");
+        self.shared.journal().note(text);
+    }
+
+    /// The same is not said with each process.
+    pub(super) fn note_once(&self, text: &str) {
+        if !self.shared.journal().has(text) {
+            self.note(text);
+        }
+    }
+}
+
+fn word(report: &Report) -> String {
+    let text = format!("{report:?}");
+    format!("it says {} now", text.split([' ', '{', '(']).next().unwrap_or_default())
+}

@@ -1,0 +1,303 @@
+//! One device: what the policy decides is done here, and what happens is told to it.
+//!
+//! # Shape
+//! A [`Keeper`] is a thread that sleeps until something happens: a process ends, reports or writes, the kernel's half is ready, a user asks, time is over. [`act`] does what the
+//! policy wants, [`hear`] judges what drivers say, [`outage`] keeps the times. It is generic over what the disks become ([`Export`]).
+//!
+//! # Order
+//! Of what is to be done at the same time, that which waits comes last: the kernel is asked to see a driver's death while its device is fenced.
+//!
+//! # Trust
+//! A driver's process is the enemy: its messages are checked, its words are bounded and cut, its shared memory means nothing but that it lives. If it breaks the protocol it is
+//! ended, and the log names what it did.
+
+mod act;
+mod device;
+mod hear;
+mod outage;
+mod shared;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ring3_control::admin::Reply;
+use ring3_control::drive::DiskFacts;
+use ring3_sandbox::Program;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::export::{Export, Exporter};
+use crate::health::Watch;
+use crate::manifest;
+use crate::policy::{Event, Machine};
+use crate::process::Process;
+use crate::rcu::Expedited;
+use device::Held;
+pub use device::Taken;
+use outage::Record;
+pub use shared::Shared;
+
+/// Between two looks at a driver that serves.
+const LOOK: Duration = Duration::from_secs(1);
+/// Bytes that a driver may write between two looks; it waits with what is more.
+const WORDS: usize = 256 << 10;
+/// Messages that a driver may send between two looks.
+const MESSAGES: u32 = 1000;
+
+/// What a keeper is made of.
+pub struct Setup {
+    /// What its user wants.
+    pub device: manifest::Device,
+    /// The drivers' program.
+    pub program: Arc<Program>,
+    /// Its words.
+    pub argv: Vec<CString>,
+    /// Drivers do without a sandbox: on models, by who may not make one.
+    pub unconfined: bool,
+    /// Addresses that other keepers have.
+    pub taken: Taken,
+}
+
+/// Hears what became of what a user has asked for.
+pub type Answer = Box<dyn FnOnce(Reply) + Send>;
+
+/// What a keeper is asked.
+pub enum Ask {
+    /// Another process, or another try.
+    Restart(Answer),
+    /// Stopped, the claim kept.
+    Stop {
+        /// Whoever uses it.
+        force: bool,
+        /// Hears of it.
+        answer: Answer,
+    },
+    /// Another program; what lies at the old one's path now, if `None`.
+    Upgrade {
+        /// Where it is.
+        program: Option<PathBuf>,
+        /// Hears of it.
+        answer: Answer,
+    },
+    /// A device may have come, or gone.
+    Look,
+    /// The end: it is stopped and given back, unless somebody uses it and not `force`.
+    End {
+        /// Whoever uses it.
+        force: bool,
+        /// Hears of it; the keeper is gone after [`Reply::Done`].
+        answer: Answer,
+    },
+}
+
+/// A keeper, as others have it.
+pub struct Handle {
+    /// What its user calls the device.
+    pub name: String,
+    /// What is known of it.
+    pub shared: Arc<Shared>,
+    asks: Sender<Ask>,
+    raised: Arc<OwnedFd>,
+    thread: JoinHandle<()>,
+}
+
+impl Handle {
+    /// Asks it for something. Whoever asks a keeper that has ended hears nothing.
+    pub fn ask(&self, ask: Ask) {
+        let _ = self.asks.send(ask);
+        let _ = rustix::io::write(&*self.raised, &1u64.to_ne_bytes());
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+/// The thread's own.
+struct Keeper {
+    setup: Setup,
+    machine: Machine,
+    shared: Arc<Shared>,
+    asks: Receiver<Ask>,
+    raised: Arc<OwnedFd>,
+    queue: VecDeque<Event>,
+    held: Option<Held>,
+    driver: Option<Process>,
+    standby: Option<Process>,
+    /// What is to be the program, and is on trial.
+    candidate: Option<Arc<Program>>,
+    exporter: Exporter,
+    facts: Vec<DiskFacts>,
+    /// Disks whose queues the driver has not lent to the kernel yet.
+    awaited: BTreeSet<u16>,
+    /// What the last driver has left to the next.
+    saved: Option<OwnedFd>,
+    record: Record,
+    watch: Option<Watch>,
+    looked: Instant,
+    words: usize,
+    messages: u32,
+    answer: Option<Answer>,
+    /// Why somebody else uses the disk, or another thing that the next answer says.
+    reason: String,
+    ending: bool,
+    expedited: Option<Expedited>,
+}
+
+/// Starts a keeper of `setup`, whose disks become `export`.
+pub fn start(setup: Setup, export: Box<dyn Export>) -> io::Result<Handle> {
+    let (asks, inbox) = channel();
+    let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    let name = setup.device.name.clone();
+    let shared = Arc::new(Shared::new(&setup.device));
+    let keeper = Keeper {
+        machine: Machine::new(setup.device.restart.terms()),
+        shared: shared.clone(),
+        asks: inbox,
+        raised: raised.clone(),
+        queue: VecDeque::new(),
+        held: None,
+        driver: None,
+        standby: None,
+        candidate: None,
+        exporter: Exporter::start(&name, export)?,
+        facts: Vec::new(),
+        awaited: BTreeSet::new(),
+        saved: None,
+        record: Record::default(),
+        watch: None,
+        looked: Instant::now(),
+        words: 0,
+        messages: 0,
+        answer: None,
+        reason: String::new(),
+        ending: false,
+        expedited: None,
+        setup,
+    };
+    let thread = std::thread::Builder::new().name(format!("keep-{name}")).spawn(move || keeper.live())?;
+    Ok(Handle { name, shared, asks, raised, thread })
+}
+
+/// What a wait ended for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Asked,
+    Exported,
+    Removal,
+    DriverEnd,
+    DriverReport,
+    DriverWords,
+    StandbyEnd,
+    StandbyReport,
+    StandbyWords,
+}
+
+impl Keeper {
+    fn live(mut self) {
+        self.happen(Event::Timer);
+        while !self.ending {
+            for source in self.wait() {
+                self.take(source);
+                self.settle();
+            }
+            self.look();
+            self.happen(Event::Timer);
+        }
+    }
+
+    /// Sleeps until something happens.
+    fn wait(&self) -> Vec<Source> {
+        let mut sources = vec![(Source::Asked, self.raised.as_fd()), (Source::Exported, self.exporter.as_fd())];
+        sources.extend(self.held.as_ref().and_then(Held::removal).map(|fd| (Source::Removal, fd)));
+        let driver = (&self.driver, [Source::DriverEnd, Source::DriverReport, Source::DriverWords]);
+        let standby = (&self.standby, [Source::StandbyEnd, Source::StandbyReport, Source::StandbyWords]);
+        for (process, [end, report, words]) in [driver, standby] {
+            let Some(process) = process else { continue };
+            // What it has said comes before its end.
+            sources.push((report, process.reports()));
+            if self.words < WORDS {
+                sources.push((words, process.words()));
+            }
+            sources.push((end, process.end()));
+        }
+        let mut fds: Vec<_> = sources.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
+        let due = self.machine.deadline();
+        let look = (self.machine.is_running() || self.words > 0 || self.messages > 0).then(|| self.looked + LOOK);
+        let next = due.into_iter().chain(look).min();
+        let timeout = next.and_then(|next| Timespec::try_from(next.saturating_duration_since(Instant::now())).ok());
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            return Vec::new();
+        }
+        sources.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|((source, _), _)| *source).collect()
+    }
+
+    fn take(&mut self, source: Source) {
+        match source {
+            Source::Asked => self.take_asks(),
+            Source::Exported => self.take_exported(),
+            Source::Removal => {
+                if self.held.as_ref().is_some_and(Held::is_wanted_back) {
+                    self.note("the system wants the device back; its disks are taken away");
+                    self.queue.push_back(Event::Gone);
+                }
+            }
+            Source::DriverReport => self.hear_driver(),
+            Source::StandbyReport => self.hear_standby(),
+            Source::DriverWords => self.words += read_words(&mut self.driver, &self.shared),
+            Source::StandbyWords => self.words += read_words(&mut self.standby, &self.shared),
+            Source::DriverEnd => self.end_driver(),
+            Source::StandbyEnd => self.end_standby(),
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        self.queue.push_back(event);
+        self.settle();
+    }
+
+    /// Has the policy decide about all that has happened, and does it.
+    fn settle(&mut self) {
+        while let Some(event) = self.queue.pop_front() {
+            let now = Instant::now();
+            let mut actions = self.machine.handle(event, now);
+            actions.sort_by_key(|action| act::waits(*action));
+            self.exporter.vain.given_up.store(!self.machine.is_wanted(), std::sync::atomic::Ordering::Release);
+            actions.into_iter().for_each(|action| self.act(action));
+            self.show();
+        }
+    }
+
+    /// Looks at a driver that serves, and lets all say something again.
+    fn look(&mut self) {
+        let now = Instant::now();
+        if now.duration_since(self.looked) < LOOK {
+            return;
+        }
+        (self.looked, self.words, self.messages) = (now, 0, 0);
+        let (Some(watch), Some(driver)) = (self.watch.as_mut().filter(|_| self.machine.is_running()), &self.driver) else {
+            return;
+        };
+        let queues = self.setup.device.export.queues.saturating_mul(self.facts.len().min(128) as u16).min(crate::process::QUEUES);
+        if let Some(why) = watch.look(&driver.stats, queues, self.shared.in_flight(), now) {
+            self.accuse(&format!("driver {} is taken for dead: {why}", driver.pid()));
+        }
+    }
+}
+
+/// Bytes that a process has written, into the journal.
+fn read_words(process: &mut Option<Process>, shared: &Shared) -> usize {
+    let Some(process) = process else { return 0 };
+    let mut buffer = [0; 4096];
+    let read = process.read(&mut buffer);
+    shared.journal().written(process.pid(), &buffer[..read]);
+    // Who has closed his end is not asked again before the next look.
+    if read == 0 { WORDS } else { read }
+}

@@ -1,0 +1,79 @@
+//! How long users waited, and for what.
+
+use std::time::{Instant, SystemTime};
+
+use ring3_control::status::Outage;
+
+use crate::journal::seconds;
+
+/// The outage that goes on, if one does.
+#[derive(Default)]
+pub struct Record {
+    began: Option<(Instant, Outage)>,
+    /// Why the driver is about to be ended.
+    accused: Option<String>,
+    /// The last one was an upgrade's, and nobody was told yet.
+    pub upgraded: bool,
+    last: f64,
+}
+
+impl Record {
+    /// Users begin to wait, unless they do.
+    pub fn begin(&mut self, cause: &str) {
+        let cause = self.accused.take().unwrap_or_else(|| cause.to_owned());
+        match &mut self.began {
+            Some((_, outage)) => outage.cause = format!("{}; then {cause}", outage.cause).chars().take(300).collect(),
+            none => {
+                let outage = Outage {
+                    at: seconds(SystemTime::now()),
+                    cause,
+                    fence_ms: 0.0,
+                    driver_ms: 0.0,
+                    export_ms: 0.0,
+                    total_ms: None,
+                    reset: false,
+                };
+                *none = Some((Instant::now(), outage));
+            }
+        }
+    }
+
+    /// The next driver's end is for this.
+    pub fn accused(&mut self, why: &str) {
+        self.accused.get_or_insert_with(|| why.chars().take(200).collect());
+    }
+
+    /// The fence is over.
+    pub fn fenced(&mut self, reset: bool) {
+        self.mark(|outage, ms| (outage.fence_ms, outage.reset) = (ms, outage.reset | reset));
+    }
+
+    /// The driver drives.
+    pub fn driven(&mut self) {
+        self.mark(|outage, ms| outage.driver_ms = ms);
+    }
+
+    /// The kernel has given its half back.
+    pub fn exported(&mut self) {
+        self.mark(|outage, ms| outage.export_ms = ms);
+    }
+
+    /// Users wait no longer: they are served, or were told that they are not.
+    pub fn end(&mut self, served: bool) -> Option<Outage> {
+        let (began, mut outage) = self.began.take()?;
+        self.last = began.elapsed().as_secs_f64() * 1e3;
+        outage.total_ms = served.then_some(self.last);
+        Some(outage)
+    }
+
+    /// Milliseconds of the last one.
+    pub fn last_ms(&self) -> f64 {
+        self.last
+    }
+
+    fn mark(&mut self, set: impl FnOnce(&mut Outage, f64)) {
+        if let Some((began, outage)) = &mut self.began {
+            set(outage, began.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+}

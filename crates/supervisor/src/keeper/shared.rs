@@ -1,0 +1,120 @@
+//! What others may know of a device while its keeper works.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use ring3_control::status::{DeviceStatus, State};
+use ring3_stats::Segment;
+
+use crate::export::Look;
+use crate::journal::{Journal, seconds};
+use crate::manifest;
+use crate::process::QUEUES;
+
+/// Of one device. No lock is held while anything is waited for.
+pub struct Shared {
+    status: Mutex<DeviceStatus>,
+    journal: Mutex<Journal>,
+    look: Mutex<Option<Arc<dyn Look>>>,
+    stats: Mutex<Option<Arc<Segment>>>,
+    ended: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(device: &manifest::Device) -> Self {
+        let status = DeviceStatus {
+            name: device.name.clone(),
+            device: String::new(),
+            driver: device.driver.clone().unwrap_or_default(),
+            state: State::Absent,
+            since: seconds(SystemTime::now()),
+            pid: 0,
+            standby: 0,
+            disks: Vec::new(),
+            restarts: 0,
+            upgrades: 0,
+            last_end: None,
+            outages: Vec::new(),
+            interrupts: 0,
+            iommu_faults: 0,
+            cpu_ms: 0,
+            memory: 0,
+        };
+        let (status, journal, look, stats) = (Mutex::new(status), Mutex::default(), Mutex::default(), Mutex::default());
+        Self { status, journal, look, stats, ended: AtomicBool::new(false) }
+    }
+
+    /// All that is known now.
+    pub fn now(&self) -> DeviceStatus {
+        let mut status = self.status().clone();
+        let look = held(&self.look).clone();
+        status.disks = look.map(|look| look.disks()).unwrap_or_default();
+        if let Some(stats) = held(&self.stats).clone() {
+            let counters = (0..QUEUES).map(|queue| stats.counters(Some(queue)));
+            let (interrupts, errors) = counters.fold((0u64, 0u64), |(interrupts, errors), counters| {
+                (interrupts.wrapping_add(counters.interrupts), errors.wrapping_add(counters.errors))
+            });
+            status.interrupts = interrupts;
+            // Which disk a queue is of, the driver knows.
+            status.disks.iter_mut().take(1).for_each(|disk| disk.errors = errors);
+        }
+        if status.pid != 0 {
+            (status.cpu_ms, status.memory) = (cpu_ms(status.pid).unwrap_or(0), memory(status.pid).unwrap_or(0));
+        }
+        status
+    }
+
+    /// Its log.
+    pub fn journal(&self) -> MutexGuard<'_, Journal> {
+        held(&self.journal)
+    }
+
+    pub(super) fn status(&self) -> MutexGuard<'_, DeviceStatus> {
+        held(&self.status)
+    }
+
+    pub(super) fn in_flight(&self) -> u64 {
+        let look = held(&self.look).clone();
+        look.map_or(0, |look| look.in_flight())
+    }
+
+    pub(super) fn see(&self, look: Option<Arc<dyn Look>>) {
+        *held(&self.look) = look;
+    }
+
+    pub(super) fn watch(&self, stats: Option<Arc<Segment>>) {
+        *held(&self.stats) = stats;
+    }
+
+    pub(super) fn end(&self, ended: bool) {
+        self.ended.store(ended, Ordering::Release);
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+fn held<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Time of the processor that a process has had. [proc(5)]
+fn cpu_ms(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    Some(ticks * 1000 / rustix::param::clock_ticks_per_second())
+}
+
+/// Resident memory of a process that is its own, in bytes: DMA memory is shared. [proc(5)]
+fn memory(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+    };
+    Some((of("RssAnon:")? + of("RssFile:")?) << 10)
+}

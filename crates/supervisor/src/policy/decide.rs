@@ -1,0 +1,283 @@
+//! From what is so and what is wanted to what is to be done next.
+
+use std::time::Instant;
+
+use super::*;
+
+impl Machine {
+    /// The next thing to do, taken as begun; `None` if something must happen first.
+    pub(super) fn decide(&mut self, now: Instant) -> Option<Action> {
+        // Whatever is wanted: what a dead driver has begun ends before anything else is done with its device.
+        if (self.device, self.driver) == (Device::Unfenced, Driver::None) {
+            self.device = Device::Fencing;
+            return Some(Action::Fence);
+        }
+        if self.device == Device::Gone {
+            return self.give_up(now).or_else(|| self.release(now));
+        }
+        match self.goal {
+            Goal::Run => self.run(now),
+            Goal::Stop { force } => self.wind_down(now, force),
+            Goal::Fail => self.give_up(now),
+        }
+    }
+
+    fn run(&mut self, now: Instant) -> Option<Action> {
+        match self.device {
+            Device::Absent if self.due.claim.is_none_or(|due| due <= now) => {
+                (self.device, self.due.claim) = (Device::Claiming, None);
+                return Some(Action::Claim);
+            }
+            Device::Absent | Device::Claiming => return None,
+            _ => {}
+        }
+        let may_try = self.budget.pause.is_none_or(|due| due <= now) && !self.budget.is_exhausted();
+        // A driver that does not have it yet can wait for it.
+        match self.export {
+            Export::Void if !self.given => return Some(self.stop_export(true)),
+            Export::Down if may_try && !self.given => {
+                self.export = Export::Preparing;
+                return Some(Action::Recover);
+            }
+            _ => {}
+        }
+        if self.wants_standby() && self.budget.spawn.is_none_or(|due| due <= now) {
+            (self.standby, self.due.standby, self.budget.spawn) = (Standby::Preparing, Some(now + PREPARE), None);
+            return Some(Action::Spawn { upgraded: self.upgrade == Some(Upgrade::Waiting) });
+        }
+        match (self.driver, self.export) {
+            (Driver::None, _) => self.drive(now),
+            (Driver::Offering, Export::None) => {
+                self.export = Export::Preparing;
+                Some(Action::Create)
+            }
+            (Driver::Offering, Export::Ready) => {
+                (self.driver, self.due.driver, self.given) = (Driver::Taking, Some(now + TAKE), true);
+                Some(Action::Serve)
+            }
+            (Driver::Serving, Export::Ready) => {
+                self.export = Export::Starting { stale: false };
+                Some(Action::Start)
+            }
+            (Driver::Running, _) if (self.upgrade, self.standby) == (Some(Upgrade::Waiting), Standby::Ready) => {
+                (self.upgrade, self.driver, self.due.driver) = (Some(Upgrade::Leaving), Driver::Leaving, Some(now + LEAVE));
+                self.begin_outage(now);
+                Some(Action::Leave)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn wants_standby(&self) -> bool {
+        let tired = self.driver == Driver::None && self.budget.is_exhausted();
+        // Users wait for the driver that starts, and it does not wait for the next one.
+        let busy = !matches!(self.driver, Driver::None | Driver::Dying | Driver::Running);
+        self.goal == Goal::Run && self.standby == Standby::None && self.is_held() && !tired && !busy
+    }
+
+    fn drive(&mut self, now: Instant) -> Option<Action> {
+        let resume = self.device == Device::Left;
+        let may = resume || self.device == Device::Quiet;
+        let is_due = self.budget.pause.is_none_or(|due| due <= now);
+        if !may || self.standby != Standby::Ready || !is_due || self.budget.is_exhausted() {
+            return None;
+        }
+        (self.device, self.standby) = (Device::Driven, Standby::None);
+        (self.driver, self.due.driver) = (Driver::Opening, Some(now + self.terms.recovery));
+        self.budget.standby_was_good();
+        self.budget.pause = None;
+        if matches!(self.upgrade, Some(Upgrade::Waiting | Upgrade::Leaving)) {
+            self.upgrade = Some(Upgrade::Starting);
+        }
+        Some(Action::Drive { resume })
+    }
+
+    /// A user wants it stopped: users of the disk first, while there is a driver that ends what they have asked for.
+    fn wind_down(&mut self, now: Instant, force: bool) -> Option<Action> {
+        match (self.driver, self.export) {
+            (Driver::Running, Export::Up) | (Driver::None, Export::Up | Export::Down | Export::Ready | Export::Void) => {
+                Some(self.stop_export(force))
+            }
+            (Driver::Stopping | Driver::Dying, _) | (_, Export::Preparing | Export::Starting { .. } | Export::Stopping) => None,
+            (Driver::None, Export::None) => self.dismiss_standby(now),
+            (_, Export::None) => {
+                (self.driver, self.due.driver, self.expected) = (Driver::Stopping, Some(now + STOP), true);
+                Some(Action::StopDriver)
+            }
+            // It has not come so far that it could end what users have asked for.
+            _ => Some(self.kill_on_purpose(now)),
+        }
+    }
+
+    /// Nothing more is tried: who waits for I/O gets errors.
+    fn give_up(&mut self, now: Instant) -> Option<Action> {
+        match (self.driver, self.export) {
+            (Driver::None, Export::Up | Export::Down | Export::Ready | Export::Void) => Some(self.stop_export(true)),
+            (Driver::None | Driver::Dying, _) => self.dismiss_standby(now),
+            _ => Some(self.kill_on_purpose(now)),
+        }
+    }
+
+    fn stop_export(&mut self, force: bool) -> Action {
+        self.export = Export::Stopping;
+        Action::StopExport { force }
+    }
+
+    fn kill_on_purpose(&mut self, now: Instant) -> Action {
+        (self.driver, self.due.driver, self.expected) = (Driver::Dying, Some(now + KILL_AGAIN), true);
+        Action::Kill
+    }
+
+    /// A vanished device on which nothing stands any more.
+    fn release(&mut self, now: Instant) -> Option<Action> {
+        let is_bare = (self.driver, self.standby, self.export) == (Driver::None, Standby::None, Export::None);
+        is_bare.then(|| {
+            // What comes back is another device, or the same after a rest.
+            self.budget.forgive();
+            (self.device, self.due.claim) = (Device::Absent, Some(now + CLAIM_AGAIN));
+            Action::Release
+        })
+    }
+
+    fn dismiss_standby(&mut self, now: Instant) -> Option<Action> {
+        if !matches!(self.standby, Standby::Preparing | Standby::Ready) {
+            return None;
+        }
+        (self.standby, self.due.standby) = (Standby::Dying, Some(now + KILL_AGAIN));
+        Some(Action::KillStandby)
+    }
+}
+
+/// What changes more than one fact.
+impl Machine {
+    /// The driver's process is gone.
+    pub(super) fn ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let was = std::mem::replace(&mut self.driver, Driver::None);
+        self.due.driver = None;
+        let expected = std::mem::take(&mut self.expected);
+        if self.device == Device::Driven {
+            self.device = if was == Driver::HasLeft { Device::Left } else { Device::Unfenced };
+        }
+        let given = std::mem::take(&mut self.given);
+        self.export = match self.export {
+            Export::Up => Export::Down,
+            Export::Ready if given => self.without_driver(),
+            Export::Starting { .. } => Export::Starting { stale: true },
+            other => other,
+        };
+        let by_upgrade = match (self.upgrade, was) {
+            // Whether the old one has left as it should or not, the new one takes over.
+            (Some(Upgrade::Leaving), Driver::Leaving | Driver::HasLeft | Driver::Dying) => true,
+            (Some(Upgrade::Starting | Upgrade::Probation), _) => {
+                self.go_back(actions);
+                true
+            }
+            _ => false,
+        };
+        if self.goal == Goal::Run && self.device != Device::Gone && !expected && !by_upgrade {
+            self.spend(now, was == Driver::Running, actions);
+        }
+    }
+
+    /// What the kernel's half is once its driver is dead.
+    fn without_driver(&self) -> Export {
+        if self.shown { Export::Down } else { Export::Void }
+    }
+
+    /// One more has died, or could not be started.
+    fn spend(&mut self, now: Instant, had_run: bool, actions: &mut Vec<Action>) {
+        self.budget.spend(&self.terms, now, had_run);
+        if self.budget.is_exhausted() && !self.shown {
+            // Nobody waits for another try.
+            self.fail(actions);
+        }
+    }
+
+    pub(super) fn standby_ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let was = std::mem::replace(&mut self.standby, Standby::None);
+        self.due.standby = None;
+        match self.upgrade {
+            _ if was == Standby::None => return,
+            Some(Upgrade::Clearing) => return self.upgrade = Some(Upgrade::Waiting),
+            Some(Upgrade::Waiting | Upgrade::Leaving) => self.go_back(actions),
+            _ => {}
+        }
+        if was == Standby::Dying {
+            return;
+        }
+        self.budget.spend_standby(&self.terms, now);
+        if self.driver == Driver::None && self.goal == Goal::Run && self.is_held() {
+            self.spend(now, false, actions);
+        }
+    }
+
+    pub(super) fn started(&mut self, now: Instant) {
+        match self.export {
+            Export::Starting { stale: true } => (self.export, self.shown) = (Export::Down, true),
+            Export::Starting { stale: false } if self.driver == Driver::Serving => {
+                (self.export, self.driver, self.due.io, self.shown) = (Export::Up, Driver::Running, None, true);
+                self.budget.serves();
+                if self.upgrade == Some(Upgrade::Starting) {
+                    (self.upgrade, self.due.probation) = (Some(Upgrade::Probation), Some(now + PROBATION));
+                }
+            }
+            Export::Starting { .. } => (self.export, self.shown) = (Export::Up, true),
+            _ => {}
+        }
+    }
+
+    pub(super) fn export_failed(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        match self.export {
+            Export::Preparing if !self.shown => self.export = Export::None,
+            Export::Preparing | Export::Starting { .. } => self.export = self.without_driver(),
+            // Of the disks, one does not fit: the driver's end does the rest.
+            Export::Ready if self.driver == Driver::Taking => {}
+            _ => return,
+        }
+        match self.driver {
+            Driver::None if self.goal == Goal::Run && self.device != Device::Gone => self.spend(now, false, actions),
+            Driver::None | Driver::Dying => {}
+            _ => self.kill(now, actions),
+        }
+    }
+
+    /// What is too late.
+    pub(super) fn expire(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let is_over = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+        if is_over(self.due.driver) {
+            self.kill(now, actions);
+        }
+        if is_over(self.due.standby) {
+            self.kill_standby(now, actions);
+        }
+        if is_over(self.due.io) {
+            self.due.io = None;
+            if self.goal == Goal::Run && self.device != Device::Gone {
+                self.fail(actions);
+            }
+        }
+        if is_over(self.due.probation) {
+            self.due.probation = None;
+            if self.upgrade.take().is_some() {
+                actions.push(Action::Adopt);
+                self.answer(Verdict::Done, actions);
+                if matches!(self.standby, Standby::Preparing | Standby::Ready) {
+                    self.kill_standby(now, actions);
+                }
+            }
+        }
+        if is_over(self.budget.pause) {
+            self.budget.pause = None;
+        }
+    }
+
+    /// Tells who waits what it has come to.
+    pub(super) fn judge(&mut self, actions: &mut Vec<Action>) {
+        match self.goal {
+            Goal::Run if self.driver == Driver::Running && self.upgrade.is_none() => self.answer(Verdict::Done, actions),
+            Goal::Stop { .. } if self.is_at_rest() => self.answer(Verdict::Done, actions),
+            Goal::Fail if self.is_at_rest() => self.answer(Verdict::Failed, actions),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! What is to be done about a device, decided without doing anything: a state machine of plain values.
+//!
+//! # Shape
+//! [`Machine::handle`] takes what has happened and gives what is to be done. Facts (who lives, what is fenced, what the kernel has) are kept apart from what is
+//! wanted of them; `decide` compares the two, so that events may come in any order, twice, or never.
+//!
+//! # Promises
+//! After a driver has ended, nothing drives before a fence is seen to be over (or the device is claimed anew). There is never a second driver. Whatever is waited for
+//! has an end: an answer that must come, or [`Machine::deadline`]. No more drivers die in a window than the budget has. I/O that waits longer than its deadline fails.
+//! tests.rs holds the machine to them.
+
+mod budget;
+mod decide;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use ring3_control::status::State;
+
+use budget::Budget;
+pub use budget::Terms;
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// [`Action::Claim`]: the device is ours, and does nothing.
+    Claimed,
+    /// [`Action::Claim`]: it is not there, or cannot be had.
+    Missing,
+    /// The device has vanished.
+    Gone,
+    /// The standby waits for a lease.
+    Ready,
+    /// The standby has ended, or could not be started.
+    StandbyEnded,
+    /// The standby has broken the protocol.
+    StandbyLied,
+    /// The driver drives its device.
+    Offers,
+    /// It waits for the requests of all its disks.
+    Serving,
+    /// It has left the device running, for the next one.
+    Left,
+    /// It misses its heartbeat, or has broken the protocol, or says that it cannot go on.
+    Unhealthy,
+    /// Its process is gone.
+    Ended,
+    /// [`Action::Fence`]: nothing of a dead driver goes on.
+    Fenced,
+    /// [`Action::Fence`]: that is not so.
+    FenceFailed,
+    /// [`Action::Create`], [`Action::Recover`]: the kernel's half can be served.
+    Prepared,
+    /// [`Action::Start`]: users have it.
+    Started,
+    /// [`Action::Create`], [`Action::Recover`], [`Action::Serve`] or [`Action::Start`] has failed.
+    ExportFailed,
+    /// [`Action::StopExport`]: the kernel's half is gone.
+    ExportStopped,
+    /// [`Action::StopExport`]: somebody uses it.
+    ExportBusy,
+    /// A user wants another process, or another try.
+    Restart,
+    /// A user wants it stopped.
+    Stop {
+        /// Whoever uses it.
+        force: bool,
+    },
+    /// A user wants another program.
+    Upgrade,
+    /// Time has passed.
+    Timer,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Claim the device: [`Event::Claimed`] or [`Event::Missing`].
+    Claim,
+    /// Give a vanished device up.
+    Release,
+    /// Start a standby.
+    Spawn {
+        /// From the program that is to take over.
+        upgraded: bool,
+    },
+    /// End the standby: [`Event::StandbyEnded`].
+    KillStandby,
+    /// End the driver: [`Event::Ended`].
+    Kill,
+    /// Make sure that nothing of the last driver goes on: [`Event::Fenced`] or [`Event::FenceFailed`].
+    Fence,
+    /// Give the device to the standby, which is the driver from now on.
+    Drive {
+        /// With what the last one has saved.
+        resume: bool,
+    },
+    /// Make the kernel's half: [`Event::Prepared`] or [`Event::ExportFailed`].
+    Create,
+    /// Take the kernel's half back from a dead driver: the same.
+    Recover,
+    /// Give the kernel's half to the driver.
+    Serve,
+    /// Let users have it: [`Event::Started`] or [`Event::ExportFailed`].
+    Start,
+    /// Take it from users, whose I/O fails if `force`: [`Event::ExportStopped`] or [`Event::ExportBusy`].
+    StopExport {
+        /// Whoever uses it.
+        force: bool,
+    },
+    /// Ask the driver to leave the device to the next one.
+    Leave,
+    /// Ask the driver to stop its device and to end.
+    StopDriver,
+    /// From now on standbys are made of the new program.
+    Adopt,
+    /// Tell the user who waits.
+    Answer(Verdict),
+}
+
+/// What became of what a user wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is so.
+    Done,
+    /// Somebody uses the disk.
+    Busy,
+    /// The device is not there.
+    Absent,
+    /// Nothing is served that could be replaced.
+    NotRunning,
+    /// The new program did not become healthy: the old one drives, or is about to.
+    WentBack,
+    /// The device was given up.
+    Failed,
+}
+
+/// What the device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Device {
+    Absent,
+    Claiming,
+    /// It does nothing.
+    Quiet,
+    /// A driver has it.
+    Driven,
+    /// A driver has left it as it runs.
+    Left,
+    /// A driver has had it until it died.
+    Unfenced,
+    Fencing,
+    /// It could not be fenced.
+    Stuck,
+    /// It has vanished, and what stood on it is taken down.
+    Gone,
+}
+
+/// Where the driver is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Driver {
+    None,
+    Opening,
+    Offering,
+    /// It has the kernel's half and is about to serve.
+    Taking,
+    /// It serves, and users may not have it yet.
+    Serving,
+    Running,
+    Leaving,
+    HasLeft,
+    Stopping,
+    Dying,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standby {
+    None,
+    Preparing,
+    Ready,
+    Dying,
+}
+
+/// Where the kernel's half is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Export {
+    None,
+    Preparing,
+    Ready,
+    /// `stale`: its driver has died meanwhile.
+    Starting {
+        stale: bool,
+    },
+    Up,
+    /// Its driver has died: users wait.
+    Down,
+    /// Its driver has died before there were users: it is made anew.
+    Void,
+    Stopping,
+}
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    Run,
+    Stop { force: bool },
+    Fail,
+}
+
+/// How far an upgrade is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Upgrade {
+    /// The old standby goes.
+    Clearing,
+    /// The new one comes.
+    Waiting,
+    /// The old driver leaves.
+    Leaving,
+    /// The new one is to serve.
+    Starting,
+    /// It runs, and may still go back.
+    Probation,
+}
+
+/// When what is waited for is too late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due {
+    claim: Option<Instant>,
+    standby: Option<Instant>,
+    driver: Option<Instant>,
+    /// I/O waits no longer.
+    io: Option<Instant>,
+    probation: Option<Instant>,
+}
+
+/// Between two looks whether an absent device is there.
+const CLAIM_AGAIN: Duration = Duration::from_secs(5);
+/// How long a standby may take to be one.
+const PREPARE: Duration = Duration::from_secs(30);
+/// How long a driver may take to lend its buffers to the kernel.
+const TAKE: Duration = Duration::from_secs(15);
+/// How long it may take to end what is with the device before it leaves.
+const LEAVE: Duration = Duration::from_secs(10);
+/// How long a process that has said its last word may take to end.
+const EXIT: Duration = Duration::from_secs(5);
+/// How long a driver may take to stop: a drive that turns may need minutes to empty its cache.
+const STOP: Duration = Duration::from_secs(190);
+/// Between two kills of a process that does not end.
+const KILL_AGAIN: Duration = Duration::from_secs(1);
+/// How long a new program must serve before there is no way back.
+const PROBATION: Duration = Duration::from_secs(1);
+
+/// One device's.
+#[derive(Debug)]
+pub struct Machine {
+    terms: Terms,
+    goal: Goal,
+    device: Device,
+    driver: Driver,
+    standby: Standby,
+    export: Export,
+    upgrade: Option<Upgrade>,
+    budget: Budget,
+    due: Due,
+    /// The kernel's half has, or had, users.
+    shown: bool,
+    /// The driver has the kernel's half.
+    given: bool,
+    /// The driver was ended on purpose.
+    expected: bool,
+    /// Somebody waits for a verdict.
+    asked: bool,
+}
+
+impl Machine {
+    /// A device that is to be claimed and driven; [`Event::Timer`] begins it.
+    pub fn new(terms: Terms) -> Self {
+        let (goal, device, driver, standby, export) = (Goal::Run, Device::Absent, Driver::None, Standby::None, Export::None);
+        let (budget, due) = (Budget::default(), Due::default());
+        let (shown, given, expected, asked) = (false, false, false, false);
+        Self { terms, goal, device, driver, standby, export, upgrade: None, budget, due, shown, given, expected, asked }
+    }
+
+    /// What is to be done after `event`, in this order.
+    pub fn handle(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.note(event, now, &mut actions);
+        if self.driver == Driver::None {
+            self.begin_outage(now);
+        }
+        self.expire(now, &mut actions);
+        while let Some(action) = self.decide(now) {
+            actions.push(action);
+        }
+        self.judge(&mut actions);
+        actions
+    }
+
+    /// When [`Event::Timer`] is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        let Due { claim, standby, driver, io, probation } = self.due;
+        let pause = self.budget.pause.filter(|_| self.goal == Goal::Run && self.driver == Driver::None && self.is_held());
+        let spawn = self.budget.spawn.filter(|_| self.wants_standby());
+        [claim, standby, driver, io, probation, pause, spawn].into_iter().flatten().min()
+    }
+
+    /// For users.
+    pub fn state(&self) -> State {
+        match (self.goal, self.upgrade) {
+            (Goal::Fail, _) if self.is_at_rest() => State::Failed,
+            (Goal::Stop { .. }, _) if self.is_at_rest() => State::Stopped,
+            (Goal::Run, _) if matches!(self.device, Device::Absent | Device::Claiming) => State::Absent,
+            (Goal::Run, Some(Upgrade::Leaving | Upgrade::Starting)) => State::Upgrading,
+            _ if self.export == Export::Up && self.driver != Driver::Dying => State::Running,
+            (Goal::Run, _) if self.driver == Driver::None && (self.budget.is_exhausted() || self.budget.pause.is_some()) => {
+                State::BackingOff
+            }
+            _ if self.shown => State::Recovering,
+            _ => State::Starting,
+        }
+    }
+
+    /// Whether somebody waits for a verdict: there is one at a time.
+    pub fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// When I/O that waits for a driver is given up; `None` while there is one.
+    pub fn patience_ends(&self) -> Option<Instant> {
+        self.due.io
+    }
+
+    /// Whether the next driver waits already.
+    pub fn has_standby(&self) -> bool {
+        self.standby == Standby::Ready
+    }
+
+    /// Whether the device is to be driven.
+    pub fn is_wanted(&self) -> bool {
+        self.goal == Goal::Run && self.device != Device::Gone
+    }
+
+    /// Whether users have the disks, and a driver serves them.
+    pub fn is_running(&self) -> bool {
+        self.driver == Driver::Running
+    }
+
+    /// Nothing lives, and nobody is served.
+    fn is_at_rest(&self) -> bool {
+        let device = matches!(self.device, Device::Absent | Device::Quiet | Device::Stuck);
+        device && (self.driver, self.standby, self.export) == (Driver::None, Standby::None, Export::None)
+    }
+
+    fn is_held(&self) -> bool {
+        !matches!(self.device, Device::Absent | Device::Claiming | Device::Gone)
+    }
+
+    /// Takes a fact in. What does not fit the others came too late, or is a lie, and changes nothing.
+    fn note(&mut self, event: Event, now: Instant, actions: &mut Vec<Action>) {
+        match event {
+            Event::Claimed if self.device == Device::Claiming => self.device = Device::Quiet,
+            Event::Missing if self.device == Device::Claiming => {
+                self.device = Device::Absent;
+                self.due.claim = Some(now + CLAIM_AGAIN);
+                if self.goal == Goal::Run {
+                    self.answer(Verdict::Absent, actions);
+                }
+            }
+            Event::Gone if self.is_held() => {
+                self.device = Device::Gone;
+                self.go_back(actions);
+            }
+            Event::Ready if self.standby == Standby::Preparing => (self.standby, self.due.standby) = (Standby::Ready, None),
+            Event::StandbyEnded => self.standby_ended(now, actions),
+            Event::StandbyLied if matches!(self.standby, Standby::Preparing | Standby::Ready) => self.kill_standby(now, actions),
+            Event::Offers if self.driver == Driver::Opening => (self.driver, self.due.driver) = (Driver::Offering, None),
+            Event::Serving if self.driver == Driver::Taking => (self.driver, self.due.driver) = (Driver::Serving, None),
+            Event::Left if self.driver == Driver::Leaving => {
+                (self.driver, self.due.driver) = (Driver::HasLeft, Some(now + EXIT));
+            }
+            Event::Unhealthy if !matches!(self.driver, Driver::None | Driver::Dying) => self.kill(now, actions),
+            Event::Ended if self.driver != Driver::None => self.ended(now, actions),
+            Event::Fenced if self.device == Device::Fencing => self.device = Device::Quiet,
+            Event::FenceFailed if self.device == Device::Fencing => {
+                self.device = Device::Stuck;
+                self.fail(actions);
+            }
+            Event::Prepared if self.export == Export::Preparing => self.export = Export::Ready,
+            Event::Started => self.started(now),
+            Event::ExportFailed => self.export_failed(now, actions),
+            Event::ExportStopped if self.export == Export::Stopping => {
+                (self.export, self.shown, self.due.io) = (Export::None, false, None);
+            }
+            Event::ExportBusy if self.export == Export::Stopping => {
+                self.export = if self.driver == Driver::Running { Export::Up } else { Export::Down };
+                if let Goal::Stop { .. } = self.goal {
+                    self.goal = Goal::Run;
+                    self.answer(Verdict::Busy, actions);
+                }
+            }
+            Event::Restart => self.restart(now, actions),
+            Event::Stop { force } if !self.asked => (self.goal, self.asked) = (Goal::Stop { force }, true),
+            // Who insists.
+            Event::Stop { force: true } if matches!(self.goal, Goal::Stop { .. }) => self.goal = Goal::Stop { force: true },
+            Event::Upgrade if !self.asked => self.begin_upgrade(now, actions),
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, verdict: Verdict, actions: &mut Vec<Action>) {
+        if std::mem::take(&mut self.asked) {
+            actions.push(Action::Answer(verdict));
+        }
+    }
+
+    fn kill(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        (self.driver, self.due.driver) = (Driver::Dying, Some(now + KILL_AGAIN));
+        self.begin_outage(now);
+        actions.push(Action::Kill);
+    }
+
+    /// From now on, I/O waits.
+    fn begin_outage(&mut self, now: Instant) {
+        if self.shown && self.goal == Goal::Run {
+            self.due.io.get_or_insert(now + self.terms.patience);
+        }
+    }
+
+    /// Nothing more is tried before a user asks for it.
+    fn fail(&mut self, actions: &mut Vec<Action>) {
+        (self.goal, self.due.io) = (Goal::Fail, None);
+        if self.upgrade.take().is_some() {
+            (self.due.probation, self.asked) = (None, false);
+            actions.push(Action::Answer(Verdict::Failed));
+        }
+    }
+
+    fn kill_standby(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        (self.standby, self.due.standby) = (Standby::Dying, Some(now + KILL_AGAIN));
+        actions.push(Action::KillStandby);
+    }
+
+    fn restart(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.asked {
+            return;
+        }
+        (self.goal, self.asked) = (Goal::Run, true);
+        self.budget.forgive();
+        self.due.claim = None;
+        if self.device == Device::Stuck {
+            self.device = Device::Unfenced;
+        }
+        if !matches!(self.driver, Driver::None | Driver::Dying) {
+            self.expected = true;
+            self.kill(now, actions);
+        }
+    }
+
+    fn begin_upgrade(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.asked = true;
+        if (self.goal, self.driver, self.upgrade) != (Goal::Run, Driver::Running, None) {
+            return self.answer(Verdict::NotRunning, actions);
+        }
+        self.budget.spawn = None;
+        self.upgrade = Some(if self.standby == Standby::None { Upgrade::Waiting } else { Upgrade::Clearing });
+        if matches!(self.standby, Standby::Preparing | Standby::Ready) {
+            self.kill_standby(now, actions);
+        }
+    }
+
+    /// The new program does not do, or nobody wants it any more.
+    fn go_back(&mut self, actions: &mut Vec<Action>) {
+        if self.upgrade.take().is_some() {
+            self.due.probation = None;
+            self.answer(Verdict::WentBack, actions);
+        }
+    }
+}

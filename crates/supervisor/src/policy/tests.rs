@@ -1,0 +1,467 @@
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TERMS: Terms = Terms {
+    burst: 3,
+    window: Duration::from_secs(60),
+    pause: Duration::from_millis(100),
+    longest_pause: Duration::from_secs(1),
+    patience: Duration::from_secs(30),
+    recovery: Duration::from_secs(20),
+};
+
+/// What the machine has brought about, seen from outside, and what it must never do.
+struct World {
+    machine: Machine,
+    now: Instant,
+    began: Instant,
+    driver: bool,
+    standby: bool,
+    /// Something of a driver may go on.
+    unfenced: bool,
+    left: bool,
+    fencing: bool,
+    /// What must be answered.
+    open: VecDeque<Action>,
+    verdicts: Vec<Verdict>,
+    drives: Vec<Instant>,
+    log: Vec<Action>,
+    exported: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            machine: Machine::new(TERMS),
+            now,
+            began: now,
+            driver: false,
+            standby: false,
+            unfenced: false,
+            left: false,
+            fencing: false,
+            open: VecDeque::new(),
+            verdicts: Vec::new(),
+            drives: Vec::new(),
+            log: Vec::new(),
+            exported: false,
+        }
+    }
+
+    /// Lets `event` happen, and checks what the machine makes of it.
+    fn on(&mut self, event: Event) -> &mut Self {
+        match event {
+            // An answer to a second kill: a process ends once.
+            Event::Ended if !self.driver => return self,
+            Event::StandbyEnded if !self.standby => return self,
+            Event::Ended => (self.driver, self.fencing) = (false, false),
+            Event::Left => self.left |= self.driver,
+            Event::StandbyEnded => self.standby = false,
+            Event::Fenced if self.fencing => (self.unfenced, self.left, self.fencing) = (false, false, false),
+            Event::Claimed => (self.unfenced, self.left) = (false, false),
+            Event::ExportStopped => self.exported = false,
+            _ => {}
+        }
+        for action in self.machine.handle(event, self.now) {
+            self.note(action);
+        }
+        self.is_waited_for();
+        self
+    }
+
+    fn note(&mut self, action: Action) {
+        match action {
+            Action::Drive { resume } => {
+                assert!(!self.driver, "a second driver");
+                assert!(self.standby, "a driver out of nothing");
+                assert!(!self.unfenced || (resume && self.left), "driven without a fence: {:?}", self.log);
+                (self.driver, self.standby, self.unfenced, self.left) = (true, false, true, false);
+                self.drives.push(self.now);
+            }
+            Action::Fence => {
+                assert!(!self.driver, "fenced under a living driver");
+                self.fencing = true;
+            }
+            Action::Spawn { .. } => {
+                assert!(!self.standby, "a second standby");
+                self.standby = true;
+            }
+            Action::Create => self.exported = true,
+            Action::Serve | Action::Leave | Action::StopDriver | Action::Kill => {
+                assert!(self.driver, "{action:?} without a driver")
+            }
+            Action::Answer(verdict) => self.verdicts.push(verdict),
+            Action::Start => assert!(self.driver && self.exported),
+            _ => {}
+        }
+        if answer(action).is_some() {
+            self.open.push_back(action);
+        }
+        self.log.push(action);
+    }
+
+    /// Whatever is waited for has an end.
+    fn is_waited_for(&self) {
+        let state = self.machine.state();
+        let is_settled = matches!(state, State::Failed | State::Stopped) || (state == State::Running && !self.machine.is_asked());
+        assert!(
+            is_settled || !self.open.is_empty() || self.machine.deadline().is_some(),
+            "nothing will ever happen: {:?} after {:?}",
+            self.machine,
+            self.log
+        );
+    }
+
+    /// Answers all that is asked, as a world without faults does.
+    fn settle(&mut self) -> &mut Self {
+        for _ in 0..200 {
+            if let Some(action) = self.open.pop_front() {
+                if let Some(event) = answer(action) {
+                    self.on(event);
+                }
+            } else if self.machine.state() != State::Running || self.machine.is_asked() {
+                let Some(due) = self.machine.deadline() else { break };
+                self.now = self.now.max(due);
+                self.on(Event::Timer);
+            } else {
+                break;
+            }
+        }
+        self
+    }
+
+    fn running() -> Self {
+        let mut world = Self::new();
+        world.on(Event::Timer).settle();
+        assert_eq!(world.machine.state(), State::Running, "{:?}", world.log);
+        world
+    }
+
+    fn since(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.log)
+    }
+}
+
+/// What the world says to `action` if all goes well.
+fn answer(action: Action) -> Option<Event> {
+    Some(match action {
+        Action::Claim => Event::Claimed,
+        Action::Spawn { .. } => Event::Ready,
+        Action::KillStandby => Event::StandbyEnded,
+        Action::Kill | Action::StopDriver => Event::Ended,
+        Action::Fence => Event::Fenced,
+        Action::Drive { .. } => Event::Offers,
+        Action::Create | Action::Recover => Event::Prepared,
+        Action::Serve => Event::Serving,
+        Action::Start => Event::Started,
+        Action::StopExport { .. } => Event::ExportStopped,
+        Action::Leave => Event::Left,
+        Action::Release | Action::Adopt | Action::Answer(_) => return None,
+    })
+}
+
+#[test]
+fn a_device_is_claimed_driven_and_served_and_has_a_standby() {
+    let mut world = World::running();
+    let wanted = [
+        Action::Claim,
+        Action::Spawn { upgraded: false },
+        Action::Drive { resume: false },
+        Action::Create,
+        Action::Serve,
+        Action::Start,
+        Action::Spawn { upgraded: false },
+    ];
+    assert_eq!(world.since(), wanted);
+    assert!(world.machine.deadline().is_none(), "a running device costs no timer");
+}
+
+#[test]
+fn the_first_thing_after_a_death_is_the_fence_and_the_kernel_is_asked_meanwhile() {
+    let mut world = World::running();
+    world.since();
+    world.on(Event::Ended);
+    assert_eq!(world.since(), [Action::Fence, Action::Recover]);
+    assert_eq!(world.machine.state(), State::Recovering);
+    world.on(Event::Fenced);
+    assert_eq!(world.since(), [Action::Drive { resume: false }]);
+    world.settle();
+    assert_eq!(world.machine.state(), State::Running);
+}
+
+#[test]
+fn a_death_while_users_have_no_disk_yet_makes_the_kernels_half_anew() {
+    let mut world = World::new();
+    world.on(Event::Timer);
+    while !world.log.contains(&Action::Start) {
+        let action = world.open.pop_front().unwrap();
+        world.on(answer(action).unwrap());
+    }
+    world.open.clear();
+    world.since();
+    world.on(Event::Ended).on(Event::ExportFailed);
+    assert!(world.since().contains(&Action::StopExport { force: true }));
+    world.settle();
+    world.on(Event::Fenced).on(Event::Ready).on(Event::ExportStopped).settle();
+    assert_eq!(world.machine.state(), State::Running, "{:?}", world.log);
+    assert!(world.log.contains(&Action::Create) && !world.log.contains(&Action::Recover));
+}
+
+#[test]
+fn a_driver_that_dies_too_often_is_given_up_and_waiting_io_fails_at_its_deadline() {
+    let mut world = World::running();
+    for _ in 0..3 {
+        world.on(Event::Ended).settle();
+        assert_eq!(world.machine.state(), State::Running);
+    }
+    let died = world.now;
+    world.on(Event::Ended).on(Event::Fenced).on(Event::Prepared);
+    world.open.clear();
+    world.since();
+    assert_eq!(world.machine.state(), State::BackingOff);
+    assert_eq!(world.machine.patience_ends(), Some(died + TERMS.patience));
+    world.settle();
+    assert_eq!(world.machine.state(), State::Failed);
+    assert_eq!(world.now, died + TERMS.patience);
+    assert!(world.since().contains(&Action::StopExport { force: true }));
+}
+
+#[test]
+fn a_user_may_try_again_what_was_given_up() {
+    let mut world = World::running();
+    for _ in 0..4 {
+        world.on(Event::Ended).settle();
+    }
+    assert_eq!(world.machine.state(), State::Failed);
+    world.on(Event::Restart).settle();
+    assert_eq!((world.machine.state(), &world.verdicts[..]), (State::Running, &[Verdict::Done][..]));
+}
+
+#[test]
+fn starts_that_fail_wait_longer_and_longer_and_a_death_after_service_does_not_wait() {
+    let mut world = World::running();
+    let mut paused = Vec::new();
+    for _ in 0..3 {
+        let died = world.now;
+        world.on(Event::Ended);
+        let drives = world.drives.len();
+        while world.drives.len() == drives {
+            match world.open.pop_front() {
+                Some(action) => {
+                    world.on(answer(action).unwrap());
+                }
+                None => {
+                    world.now = world.machine.deadline().unwrap();
+                    world.on(Event::Timer);
+                }
+            }
+        }
+        paused.push(world.drives.last().unwrap().duration_since(died));
+    }
+    assert_eq!(paused, [Duration::ZERO, Duration::ZERO, TERMS.pause]);
+}
+
+#[test]
+fn a_device_that_cannot_be_fenced_is_never_driven_and_a_restart_begins_with_the_fence() {
+    let mut world = World::running();
+    world.on(Event::Ended);
+    world.open.retain(|action| *action != Action::Fence);
+    world.since();
+    world.on(Event::FenceFailed).settle();
+    assert_eq!(world.machine.state(), State::Failed);
+    assert!(!world.since().contains(&Action::Drive { resume: false }));
+    world.on(Event::Restart);
+    assert_eq!(world.since()[0], Action::Fence);
+    world.settle();
+    assert_eq!(world.machine.state(), State::Running);
+}
+
+#[test]
+fn a_device_that_vanishes_takes_its_disks_with_it_and_is_waited_for() {
+    let mut world = World::running();
+    world.since();
+    world.on(Event::Gone);
+    while let Some(action) = world.open.pop_front() {
+        if let Some(event) = answer(action) {
+            world.on(event);
+        }
+    }
+    assert_eq!(world.machine.state(), State::Absent);
+    let done = world.since();
+    assert!(
+        done.contains(&Action::Release) && done.contains(&Action::StopExport { force: true }) && !done.contains(&Action::Fence)
+    );
+    world.settle();
+    assert_eq!(world.machine.state(), State::Running, "and it is there again");
+}
+
+#[test]
+fn a_stop_is_refused_while_somebody_uses_the_disk() {
+    let mut world = World::running();
+    world.on(Event::Stop { force: false });
+    world.open.clear();
+    world.on(Event::ExportBusy);
+    assert_eq!((world.machine.state(), &world.verdicts[..]), (State::Running, &[Verdict::Busy][..]));
+    world.on(Event::Stop { force: true }).settle();
+    assert_eq!((world.machine.state(), world.verdicts.last()), (State::Stopped, Some(&Verdict::Done)));
+    world.since();
+    world.on(Event::Restart).settle();
+    assert_eq!(world.machine.state(), State::Running, "{:?}", world.log);
+}
+
+#[test]
+fn an_upgrade_resumes_without_a_fence_and_is_final_after_a_probation() {
+    let mut world = World::running();
+    world.since();
+    world.on(Event::Upgrade);
+    while !world.log.contains(&Action::Leave) {
+        let action = world.open.pop_front().unwrap();
+        world.on(answer(action).unwrap());
+    }
+    world.open.clear();
+    world.on(Event::Left).on(Event::Ended).settle();
+    let done = world.since();
+    assert!(done.contains(&Action::Drive { resume: true }) && !done.contains(&Action::Fence), "{done:?}");
+    assert_eq!((world.verdicts.last(), world.machine.state()), (Some(&Verdict::Done), State::Running));
+    assert!(done.contains(&Action::Adopt));
+    assert!(world.machine.deadline().is_some() || !world.open.is_empty() || world.standby);
+}
+
+#[test]
+fn a_new_program_that_dies_goes_back_to_the_old_one() {
+    let mut world = World::running();
+    world.since();
+    world.on(Event::Upgrade);
+    while !world.log.contains(&Action::Leave) {
+        let action = world.open.pop_front().unwrap();
+        world.on(answer(action).unwrap());
+    }
+    world.open.clear();
+    world.on(Event::Left).on(Event::Ended);
+    world.open.retain(|action| !matches!(action, Action::Drive { .. }));
+    world.on(Event::Ended).settle();
+    assert_eq!((world.verdicts.last(), world.machine.state()), (Some(&Verdict::WentBack), State::Running));
+    let done = world.since();
+    assert!(done.contains(&Action::Fence) && !done.contains(&Action::Adopt));
+    let after = done.iter().skip_while(|action| !matches!(action, Action::Drive { .. }));
+    assert!(after.clone().all(|action| *action != Action::Spawn { upgraded: true }), "the old program follows");
+}
+
+#[test]
+fn a_new_program_that_never_gets_ready_leaves_the_driver_alone() {
+    let mut world = World::running();
+    world.since();
+    world.on(Event::Upgrade);
+    while !world.log.contains(&Action::Spawn { upgraded: true }) {
+        let action = world.open.pop_front().unwrap();
+        world.on(answer(action).unwrap());
+    }
+    world.open.clear();
+    world.on(Event::StandbyEnded).settle();
+    assert_eq!((world.verdicts.last(), world.machine.state()), (Some(&Verdict::WentBack), State::Running));
+    assert!(world.driver && !world.since().contains(&Action::Leave));
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    use Event::*;
+    prop_oneof![
+        Just(Claimed),
+        Just(Missing),
+        Just(Gone),
+        Just(Ready),
+        Just(StandbyEnded),
+        Just(StandbyLied),
+        Just(Offers),
+        Just(Serving),
+        Just(Left),
+        Just(Unhealthy),
+        Just(Ended),
+        Just(Fenced),
+        Just(FenceFailed),
+        Just(Prepared),
+        Just(Started),
+        Just(ExportFailed),
+        Just(ExportStopped),
+        Just(ExportBusy),
+        Just(Restart),
+        Just(Stop { force: false }),
+        Just(Stop { force: true }),
+        Just(Upgrade),
+        Just(Timer)
+    ]
+}
+
+/// A fault that the world may have instead of the answer to `action`.
+fn fault(action: Action) -> Event {
+    match action {
+        Action::Claim => Event::Missing,
+        Action::Spawn { .. } => Event::StandbyEnded,
+        Action::Fence => Event::FenceFailed,
+        Action::Drive { .. } | Action::Serve => Event::Ended,
+        Action::Create | Action::Recover | Action::Start => Event::ExportFailed,
+        Action::StopExport { force: false } => Event::ExportBusy,
+        other => answer(other).unwrap_or(Event::Timer),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Events that could not have happened, too.
+    #[test]
+    fn any_order_of_events_is_survived(events in prop::collection::vec((events(), 0u64..40_000), 1..120)) {
+        let mut machine = Machine::new(TERMS);
+        let mut now = Instant::now();
+        for (event, ms) in events {
+            now += Duration::from_millis(ms);
+            prop_assert!(machine.handle(event, now).len() < 20);
+            machine.state();
+        }
+    }
+
+    /// What is asked is answered well or badly, sooner or later; drivers, standbys and devices go at any time, and users want anything.
+    #[test]
+    fn a_world_of_faults_is_never_driven_unfenced_nor_twice_and_never_stands_still(steps in prop::collection::vec((0u8..100, 0u64..2_000, any::<prop::sample::Index>()), 1..150)) {
+        let mut world = World::new();
+        world.on(Event::Timer);
+        for (dice, ms, index) in steps {
+            world.now += Duration::from_millis(ms);
+            let pick = (!world.open.is_empty()).then(|| index.index(world.open.len()));
+            match (dice, pick) {
+                (0..60, Some(at)) => { let action = world.open.remove(at).unwrap(); world.on(answer(action).unwrap()); }
+                (60..75, Some(at)) => { let action = world.open.remove(at).unwrap(); world.on(fault(action)); }
+                (75..82, _) if world.driver => { world.on(Event::Ended); }
+                (82..86, _) if world.standby => { world.on(Event::StandbyEnded); }
+                (86..89, _) => { world.on(Event::Unhealthy); }
+                (89..91, _) => { world.on(Event::Restart); }
+                (91..93, _) => { world.on(Event::Upgrade); }
+                (93..95, _) => { world.on(Event::Stop { force: dice == 93 }); }
+                (95, _) => { world.on(Event::Gone); }
+                _ => { world.on(Event::Timer); }
+            }
+        }
+        // Without further faults it comes to a rest in one of the states that may last.
+        world.settle();
+        prop_assert!(matches!(world.machine.state(), State::Running | State::Failed | State::Stopped), "{:?} {:?}", world.machine, world.log);
+        prop_assert!(!world.machine.is_asked(), "{:?}", world.machine);
+    }
+
+    /// Whenever and however often a driver dies by itself, no more are started than the budget has.
+    #[test]
+    fn no_more_drivers_than_the_budget_has_are_started_in_a_window(deaths in prop::collection::vec(0u64..20_000, 1..60)) {
+        let mut world = World::running();
+        for ms in deaths {
+            world.now += Duration::from_millis(ms);
+            if !world.driver { break; }
+            world.on(Event::Ended).settle();
+        }
+        for (at, first) in world.drives.iter().enumerate() {
+            let within = world.drives[at..].iter().filter(|drive| drive.duration_since(*first) < TERMS.window).count();
+            prop_assert!(within <= TERMS.burst as usize + 1, "{:?}", world.drives.iter().map(|drive| drive.duration_since(world.began)).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! One driver process, as the supervisor holds it.
+
+use std::ffi::CString;
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring3_control::drive::{Order, Prepare, Report};
+use ring3_lease::Channel;
+use ring3_stats::Segment;
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+
+use ring3_sandbox::{Child, Limits, Program, spawn};
+
+/// Where the process finds the supervisor's socket.
+const CONTROL: RawFd = 3;
+/// How long it may take to take an order.
+const SEND_LIMIT: Duration = Duration::from_secs(1);
+/// Queues that can be watched.
+pub const QUEUES: u16 = 128;
+
+/// A driver process. Dropping it does not end it.
+pub struct Process {
+    child: Child,
+    control: Channel,
+    words: io::PipeReader,
+    /// What it shows.
+    pub stats: Arc<Segment>,
+}
+
+impl Process {
+    /// Starts `program` with `argv`, and tells it what it is to be.
+    pub fn start(program: &Program, argv: &[CString], prepare: &Prepare, limits: &Limits) -> io::Result<Self> {
+        let (ours, theirs) = Channel::pair()?;
+        let (words, out) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&words, true)?;
+        let fds = [(out.as_fd(), 1), (out.as_fd(), 2), (theirs.as_fd(), CONTROL)];
+        let stats = Arc::new(Segment::create(QUEUES)?);
+        let control = Channel::new(ours, SEND_LIMIT, true)?;
+        let child = spawn(program, argv, &fds, limits)?;
+        let process = Self { child, control, words, stats };
+        let prepared = process.order(&Order::Prepare(Box::new(prepare.clone())), &[process.stats.as_fd()]);
+        prepared.inspect_err(|_| process.kill()).map(|()| process)
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.pid
+    }
+
+    /// What of its limits the machine cannot keep.
+    pub fn lacking(&self) -> Option<&str> {
+        self.child.lacking.as_deref()
+    }
+
+    /// Readable when it has ended.
+    pub fn end(&self) -> BorrowedFd<'_> {
+        self.child.pidfd.as_fd()
+    }
+
+    /// Readable when it has reported something.
+    pub fn reports(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Readable when it has written something.
+    pub fn words(&self) -> BorrowedFd<'_> {
+        self.words.as_fd()
+    }
+
+    /// Tells it to do something, with `fds` beside.
+    pub fn order(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.control.send(order, fds)
+    }
+
+    /// What it has reported; `None` if it says nothing more.
+    pub fn report(&self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
+        self.control.receive()
+    }
+
+    /// What it has written, as much as `buffer` holds; 0 if there is nothing now.
+    pub fn read(&mut self, buffer: &mut [u8]) -> usize {
+        match self.words.read(buffer) {
+            Ok(read) => read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => 0,
+            Err(_) => 0,
+        }
+    }
+
+    /// Ends it, whatever it does.
+    pub fn kill(&self) {
+        if let Err(error) = pidfd_send_signal(self.end(), Signal::KILL) {
+            tracing::debug!(%error, "a process that has ended already");
+        }
+    }
+
+    /// How it has ended, in words; `None` if it has not.
+    pub fn ended(&self) -> Option<String> {
+        match waitid(WaitId::PidFd(self.end()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+            Ok(Some(status)) => Some(match (status.terminating_signal(), status.exit_status()) {
+                (Some(signal), _) => format!("was ended by signal {signal}{}", name(signal)),
+                (_, Some(code)) => format!("ended with exit code {code}"),
+                _ => "ended".into(),
+            }),
+            Ok(None) => None,
+            // Not ours to wait for: another supervisor has started it.
+            Err(_) => Some("ended".into()),
+        }
+    }
+}
+
+fn name(signal: i32) -> &'static str {
+    let names = [
+        (4, " (SIGILL)"),
+        (6, " (SIGABRT)"),
+        (7, " (SIGBUS)"),
+        (9, " (SIGKILL)"),
+        (11, " (SIGSEGV)"),
+        (15, " (SIGTERM)"),
+        (31, " (SIGSYS)"),
+    ];
+    names.iter().find_map(|&(number, name)| (number == signal).then_some(name)).unwrap_or_default()
+}

@@ -1,0 +1,178 @@
+//! All devices together: from the manifest to the end.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use ring3_control::admin::{Command, Reply};
+use ring3_control::status::DeviceStatus;
+use ring3_sandbox::Program;
+
+use crate::admin::{Request, Server};
+use crate::export::ublk::Ublk;
+use crate::keeper::{self, Ask, Handle, Setup, Taken};
+use crate::manifest::{self, Device};
+
+/// Bytes of an answer that lines may take.
+const ROOM: usize = 60_000;
+
+/// The keepers, and what they have in common.
+pub struct Supervisor {
+    config: PathBuf,
+    program: Arc<Program>,
+    taken: Taken,
+    keepers: Vec<(Handle, Device)>,
+    /// Devices that are being stopped for good, and what came of it.
+    ending: BTreeSet<String>,
+    ended: (Sender<Ended>, Receiver<Ended>),
+}
+
+/// A keeper's answer to being asked to end.
+struct Ended {
+    name: String,
+    reply: Reply,
+}
+
+impl Supervisor {
+    /// Starts a keeper for each device of `config`, with drivers of `program`.
+    pub fn start(config: &Path, program: Arc<Program>) -> anyhow::Result<Self> {
+        let devices = manifest::read(config)?;
+        let (config, taken) = (config.to_owned(), Taken::default());
+        let mut supervisor = Self { config, program, taken, keepers: Vec::new(), ending: BTreeSet::new(), ended: channel() };
+        // Before anybody looks for a class: these are somebody's.
+        devices.iter().for_each(|device| supervisor.reserve(device));
+        for device in devices {
+            supervisor.keep(device)?;
+        }
+        Ok(supervisor)
+    }
+
+    fn reserve(&self, device: &Device) {
+        if let manifest::Match::Address(address) = &device.r#match {
+            self.taken.set(&device.name, address.parse().ok());
+        }
+    }
+
+    fn keep(&mut self, device: Device) -> io::Result<()> {
+        let words = ["ring3", "drive", &device.name].into_iter().map(CString::new);
+        let argv = words.collect::<Result<_, _>>().map_err(io::Error::other)?;
+        let (program, taken) = (self.program.clone(), self.taken.clone());
+        let export = Box::new(Ublk::new(&device));
+        let setup = Setup { device: device.clone(), program, argv, unconfined: false, taken };
+        self.keepers.push((keeper::start(setup, export)?, device));
+        Ok(())
+    }
+
+    /// What is known of all devices.
+    pub fn devices(&self) -> Vec<DeviceStatus> {
+        self.keepers.iter().map(|(keeper, _)| keeper.shared.now()).collect()
+    }
+
+    /// A device may have come or gone.
+    pub fn look(&self) {
+        self.keepers.iter().for_each(|(keeper, _)| keeper.ask(Ask::Look));
+    }
+
+    /// Does what a user asks; the answer comes from here, or from the keeper later.
+    pub fn obey(&mut self, server: &mut Server, Request { command, from }: Request) {
+        let reply = match &command {
+            Command::Hello { .. } => Reply::Refused("once is enough".into()),
+            Command::Status => Reply::Status(self.devices()),
+            Command::Metrics => Reply::Text(crate::metrics::text(&self.devices())),
+            Command::Reload => self.reload(),
+            Command::Logs { name, .. }
+            | Command::Restart { name }
+            | Command::Stop { name, .. }
+            | Command::Upgrade { name, .. } => {
+                let Some((keeper, _)) = self.keepers.iter().find(|(keeper, _)| keeper.name == *name) else {
+                    let known: Vec<_> = self.keepers.iter().map(|(keeper, _)| &*keeper.name).collect();
+                    return server
+                        .answer(from, &Reply::Refused(format!("there is no device {name}; there are: {}", known.join(", "))));
+                };
+                let answer = Box::new(server.later(from));
+                match command {
+                    Command::Logs { lines, .. } => Reply::Logs(keeper.shared.journal().last(lines as usize, ROOM)),
+                    Command::Restart { .. } => return keeper.ask(Ask::Restart(answer)),
+                    Command::Stop { force, .. } => return keeper.ask(Ask::Stop { force, answer }),
+                    Command::Upgrade { program, .. } => return keeper.ask(Ask::Upgrade { program, answer }),
+                    _ => return,
+                }
+            }
+        };
+        server.answer(from, &reply);
+    }
+
+    /// Starts what the manifest has now and had not, and ends what it had and has not. What has changed is ended first: the next reload starts it.
+    fn reload(&mut self) -> Reply {
+        self.reap();
+        let devices = match manifest::read(&self.config) {
+            Ok(devices) => devices,
+            Err(error) => return Reply::Refused(format!("{error}; everything goes on as it was")),
+        };
+        let superfluous = |(_, device): &&(Handle, Device)| !devices.contains(device);
+        let going: Vec<_> = self.keepers.iter().filter(superfluous).map(|(keeper, _)| keeper.name.clone()).collect();
+        let changed: Vec<_> = devices.iter().filter(|device| going.contains(&device.name)).map(|device| &*device.name).collect();
+        if !changed.is_empty() {
+            return Reply::Refused(format!(
+                "{} changed: ring3 stop it, take it out, reload, and put it back",
+                changed.join(", ")
+            ));
+        }
+        going.iter().for_each(|name| self.end_one(name, false));
+        for device in devices {
+            if self.keepers.iter().all(|(keeper, _)| keeper.name != device.name) {
+                self.reserve(&device);
+                if let Err(error) = self.keep(device) {
+                    return Reply::Refused(format!("a keeper could not be started: {error}"));
+                }
+            }
+        }
+        Reply::Done
+    }
+
+    fn end_one(&mut self, name: &str, force: bool) {
+        let Some((keeper, _)) = self.keepers.iter().find(|(keeper, _)| keeper.name == name) else { return };
+        let (tell, name) = (self.ended.0.clone(), name.to_owned());
+        self.ending.insert(name.clone());
+        keeper.ask(Ask::End { force, answer: Box::new(move |reply| drop(tell.send(Ended { name, reply }))) });
+    }
+
+    /// Asks all that are not being asked already to end.
+    pub fn end(&mut self, force: bool) {
+        let names: Vec<_> =
+            self.keepers.iter().map(|(keeper, _)| keeper.name.clone()).filter(|name| !self.ending.contains(name)).collect();
+        names.iter().for_each(|name| self.end_one(name, force));
+    }
+
+    /// Takes leave of keepers that have ended. What was refused since the last call, with the reason.
+    pub fn reap(&mut self) -> Vec<String> {
+        let mut refused = Vec::new();
+        while let Ok(Ended { name, reply }) = self.ended.1.try_recv() {
+            self.ending.remove(&name);
+            if let Reply::Refused(why) = reply {
+                refused.push(why);
+            }
+        }
+        let taken = &self.taken;
+        self.keepers.retain(|(keeper, _)| {
+            if keeper.has_ended() {
+                taken.set(&keeper.name, None);
+            }
+            !keeper.has_ended()
+        });
+        refused
+    }
+
+    /// Whether no device is left.
+    pub fn is_empty(&self) -> bool {
+        self.keepers.is_empty()
+    }
+
+    /// Whether an end is being waited for.
+    pub fn is_ending(&self) -> bool {
+        !self.ending.is_empty()
+    }
+}
