@@ -1,7 +1,11 @@
 //! From a device's name to a device: the one place that knows all backends.
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
+use ring3_decorator::recording::Recording;
+use ring3_decorator::{Record, Replay};
 use ring3_device::{Device, Error};
 use ring3_pci::{Function, Host};
 use ring3_spec::{ahci, ide, nvme};
@@ -15,6 +19,7 @@ pub fn class_of(uri: &Uri) -> Option<u32> {
     match (uri.scheme.as_str(), uri.target.as_str()) {
         ("vfio" | "uio", address) => Function::read(&Host::this(), address.parse().ok()?).ok().map(|function| function.class),
         ("vfio-user", path) => vfio_user::class_of(path),
+        ("replay", path) => Recording::open(Path::new(path)).ok().map(|recording| recording.header.class),
         ("sim" | "qtest", "nvme") => Some(nvme::CLASS),
         ("sim" | "qtest", target) if target.ends_with("ahci") => Some(ahci::CLASS),
         ("sim" | "qtest", target) if target.ends_with("ide") => Some(ide::CLASS),
@@ -34,14 +39,27 @@ pub fn manifest(scheme: &str) -> Option<&'static str> {
     }
 }
 
-/// Opens the device that `uri` names.
+/// Opens the device that `uri` names. With `record=FILE` behind it, what passes between it and its driver is recorded in a new file.
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
+    let mut uri = uri.clone();
+    let Some(path) = uri.options.remove("record") else { return open_backend(&uri, options) };
+    let file = File::options().write(true).create_new(true).open(&path);
+    let file = file.map_err(|error| Error::os(format!("making the recording {path}"), error))?;
+    let command = std::env::args().skip(1).collect();
+    Ok(Arc::new(Record::new(open_backend(&uri, options)?, file, command)?))
+}
+
+fn open_backend(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
     Ok(match (uri.scheme.as_str(), uri.target.as_str()) {
         ("vfio", _) => Arc::new(vfio::open(uri, options)?),
         ("uio", _) => Arc::new(uio::open(uri, options)?),
         ("vfio-user", _) => Arc::new(vfio_user::open(uri, options)?),
         ("qtest", _) => Arc::new(qtest::open(uri, options)?),
         ("sim", _) => ring3_model::open(uri, options)?,
+        ("replay", path) => {
+            uri.only(&[])?;
+            Arc::new(Replay::open(Path::new(path))?)
+        }
         _ => return Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
     })
 }

@@ -20,6 +20,7 @@ mod lab;
 mod leave;
 mod model;
 mod nvme;
+mod record;
 mod run;
 mod sandbox;
 mod split;
@@ -61,6 +62,10 @@ enum Command {
     Model(model::Args),
     /// Ask an NVMe controller what it is and how it is.
     Nvme(nvme::Args),
+    /// Run another command of this program and record all that passes between its device and the driver.
+    Record(record::RecordArgs),
+    /// Run a recorded command again, with the recording in the place of the device.
+    Replay(record::ReplayArgs),
     /// Run a driver in this process.
     #[command(subcommand)]
     Run(run::Driver),
@@ -97,16 +102,19 @@ fn main() -> ExitCode {
     if !matches!(parsed, Ok(Cli { command: Command::Drive(_) })) {
         log::start();
     }
-    let code = match parsed {
+    let code = output::finish(record::finish(execute(parsed)));
+    log::flush(log::LAST_LINES);
+    code
+}
+
+fn execute(parsed: Result<Cli, clap::Error>) -> ExitCode {
+    match parsed {
         Ok(cli) => run(cli.command).unwrap_or_else(|error| {
             errln!("ring3: {}", explain(&error));
             ExitCode::FAILURE
         }),
         Err(answer) => say(&answer),
-    };
-    let code = output::finish(code);
-    log::flush(log::LAST_LINES);
-    code
+    }
 }
 
 /// The usual report of a panic waits for whoever reads it, with a lock that all who panic share.
@@ -128,6 +136,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Lab(args) => lab::run(args),
         Command::Model(args) => model::run(args),
         Command::Nvme(args) => nvme::run(args),
+        Command::Record(args) => args.words().map(|words| execute(Cli::try_parse_from(words))),
+        Command::Replay(args) => match args.words()? {
+            Some(words) => Ok(execute(Cli::try_parse_from(words))),
+            None => Ok(ExitCode::SUCCESS),
+        },
         Command::Run(command) => run::run(command),
         Command::Sandbox(command) => sandbox::run(command),
         Command::Split(args) => split::run(args),

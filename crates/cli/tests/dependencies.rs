@@ -35,7 +35,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("manifest", &["lease"]),
     // What a driver process may do, made of manifests.
     ("sandbox", &["manifest"]),
-    ("backend", &["device", "lease", "model", "spec", "pci"]),
+    // Any of them can be recorded, and a recording stands for one.
+    ("backend", &["decorator", "device", "lease", "model", "spec", "pci"]),
     (
         "host",
         &[

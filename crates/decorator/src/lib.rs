@@ -6,14 +6,20 @@
 #![forbid(unsafe_code)]
 
 mod fault;
+mod mirror;
 mod msix_table;
+mod names;
 pub mod plan;
 mod record;
 pub mod recording;
 mod replay;
+mod tape;
+mod threads;
+mod verdict;
 mod virtual_config;
 
 pub use fault::Fault;
 pub use record::Record;
 pub use replay::{Divergence, Replay};
+pub use verdict::take_failure;
 pub use virtual_config::{Change, VirtualConfig};

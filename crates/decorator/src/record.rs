@@ -1,51 +1,169 @@
 //! A device that writes down what passes between it and its driver.
 
-use std::io::{BufWriter, Write};
-use std::iter;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use ring3_device::dma::{Arena, Dma, DmaBuffer, Region, StaticIommu};
 use ring3_device::irq::{FanOut, Irq, IrqKind};
-use ring3_device::{Access, Bar, Deadline, Decorator, Device, Error, poll_until};
+use ring3_device::{Access, Bar, Decorator, Device, Error};
 
-use crate::recording::{CONFIG, Event, Header, MOST_EVENTS, Register, Stamped};
+use crate::mirror::Mirror;
+use crate::recording::{Bytes, CONFIG, Event, Header, Register};
+use crate::tape::Tape;
+use crate::threads::Threads;
 
-/// Events that wait to be written: some milliseconds of a driver that does nothing but look at a register.
-const WAITING: usize = 1 << 14;
-/// How long the end of a recording waits for its file.
-const LAST_LINES: Duration = Duration::from_secs(2);
+const PAGE: usize = 4096;
+/// The arena of a recorded driver, at most.
+const LARGEST_ARENA: usize = 1 << 30;
+/// How long a driver may run before an interrupt comes that waits for it to sleep; its polling is far shorter.
+pub(crate) const BUSY: Duration = Duration::from_millis(20);
+/// How often memory is looked at for a driver with interrupts, in case that one is lost.
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
+/// The same without interrupts: nothing else tells.
+pub(crate) const POLL: Duration = Duration::from_micros(200);
 
-/// A device that records every register access, access to configuration space, change of interrupts, bus master switch, reset and interrupt.
+/// A device that records every register access, access to configuration space, change of interrupts, bus master switch, reset and interrupt, and what driver
+/// and device write to memory.
 ///
-/// The driver never waits for the file: a thread writes it, and what it has not written yet is bounded. What does not fit is lost, and counted. The
-/// content of memory is not recorded. Interrupts reach the driver through a thread each, some microseconds later.
+/// The driver has an arena of its own: what it writes there reaches the device with its next call, and what the device writes reaches the driver before the answer of the next
+/// read of a register, with an interrupt, or else some milliseconds later; with an interrupt only once the driver's threads sleep. So a replay can give
+/// it back at the same place. Foreign memory is not mapped, but copied.
+///
+/// The driver waits for the file while it takes anything. One that takes nothing for two seconds, or has no room, ends the recording, not the driver;
+/// [`take_failure`](crate::take_failure) says so.
 ///
 /// The file is complete when the device, its BARs and its interrupts are dropped.
 pub struct Record {
     irqs: Mutex<Vec<FanOut>>,
+    looks: Option<JoinHandle<()>>,
+    dma: Dma,
+    session: Arc<Session>,
     inner: Arc<dyn Device>,
-    tape: Arc<Tape>,
 }
 
 struct RecordBar {
     inner: Bar,
     index: u8,
-    tape: Arc<Tape>,
+    session: Arc<Session>,
+}
+
+/// What accesses, interrupts and looks share.
+struct Session {
+    threads: Threads,
+    mirror: Mutex<Mirror>,
+    tape: Tape,
+    has_irqs: AtomicBool,
+    over: AtomicBool,
 }
 
 impl Record {
-    /// Records `inner` into `file` from now on.
-    pub fn new(inner: Arc<dyn Device>, file: impl Write + Send + 'static) -> Result<Self, Error> {
-        let tape = Arc::new(Tape::start(Header::of(&*inner)?, file)?);
-        Ok(Self { irqs: Mutex::default(), inner, tape })
+    /// Records `inner` into `file` from now on, for a driver that has not started yet. `command` are the words that a user of the recording needs to drive it again.
+    pub fn new(inner: Arc<dyn Device>, file: impl Write + Send + 'static, command: Vec<String>) -> Result<Self, Error> {
+        let memory = all_of(inner.dma().arena())?;
+        let place = (memory.iova(), memory.len() as u64);
+        let dma = arena_at(place)?;
+        let tape = Tape::start(Header::of(&*inner, place, command), file)?;
+        let mirror = Mutex::new(Mirror::new(dma.clone(), Some(memory)));
+        let (has_irqs, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let session = Arc::new(Session { threads: Threads::default(), mirror, tape, has_irqs, over });
+        let for_looks = Arc::clone(&session);
+        let looks = std::thread::Builder::new().name("ring3-record".into()).spawn(move || for_looks.look());
+        let looks = looks.map_err(|error| Error::os("starting the thread that looks at a recorded device's memory", error))?;
+        Ok(Self { irqs: Mutex::default(), looks: Some(looks), dma, session, inner })
     }
 
     /// Events that could not be written.
     pub fn lost(&self) -> u64 {
-        self.tape.lost.load(Ordering::Relaxed)
+        self.session.tape.lost()
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.session.over.store(true, Ordering::Release);
+        if let Some(looks) = self.looks.take() {
+            looks.thread().unpark();
+            let _ = looks.join();
+        }
+    }
+}
+
+/// Memory for a driver at the device addresses of `place`: where the first address is, and bytes.
+pub(crate) fn arena_at((iova, len): (u64, u64)) -> Result<Dma, Error> {
+    let arena = Arena::with_range(Region::new(len as usize)?, iova, 0, len as usize);
+    Ok(Dma::new(arena, Arc::new(StaticIommu(iova..=iova + (len - 1)))))
+}
+
+/// The largest piece of `arena` that is easily had.
+fn all_of(arena: &Arena) -> Result<DmaBuffer, Error> {
+    let mut len = (arena.free_bytes() / PAGE * PAGE).min(LARGEST_ARENA);
+    loop {
+        match arena.alloc(len.max(PAGE), PAGE) {
+            Err(Error::NoMemory { .. }) if len > PAGE => len = len * 3 / 4 / PAGE * PAGE,
+            other => return other,
+        }
+    }
+}
+
+impl Session {
+    fn mirror(&self) -> MutexGuard<'_, Mirror> {
+        self.mirror.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the driver chooses to do.
+    fn call<T>(&self, event: Event, job: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let _inside = self.threads.enter();
+        // Held to the end, so that the order of the recording is the device's.
+        let mut mirror = self.mirror();
+        self.note_all(mirror.publish()?, Event::Driver);
+        self.tape.note(event);
+        job().inspect_err(|_| self.tape.note(Event::Refused))
+    }
+
+    fn read(&self, register: Register, job: impl FnOnce() -> u64) -> u64 {
+        let _inside = self.threads.enter();
+        let mut mirror = self.mirror();
+        let value = job();
+        // A read pushes what the device has written before it to memory. [PCI 3.2.5]
+        self.fetch(&mut mirror);
+        self.tape.note(Event::Read(register, value));
+        value
+    }
+
+    fn interrupt(&self, vector: u16) {
+        self.threads.wait_until_quiet(BUSY);
+        let mut mirror = self.mirror();
+        self.fetch(&mut mirror);
+        self.tape.note(Event::Interrupt(vector));
+    }
+
+    fn fetch(&self, mirror: &mut Mirror) {
+        match mirror.fetch() {
+            Ok(written) => self.note_all(written, Event::Device),
+            // Only a mistake of ours: all ranges are of one arena.
+            Err(error) => tracing::error!("what the device wrote is not seen: {error}"),
+        }
+    }
+
+    fn note_all(&self, written: Vec<Bytes>, event: impl Fn(Bytes) -> Event) {
+        written.into_iter().for_each(|bytes| self.tape.note(event(bytes)));
+    }
+
+    /// Until the device is dropped.
+    fn look(&self) {
+        while !self.over.load(Ordering::Acquire) {
+            let has_irqs = self.has_irqs.load(Ordering::Acquire);
+            std::thread::park_timeout(if has_irqs { LOOK } else { POLL });
+            if !has_irqs {
+                self.threads.wait_until_quiet(POLL);
+            }
+            if !has_irqs || self.threads.are_quiet() {
+                self.fetch(&mut self.mirror());
+            }
+        }
     }
 }
 
@@ -54,13 +172,17 @@ impl Access for RecordBar {
         self.inner.len()
     }
     fn read(&self, offset: u64, width: usize) -> u64 {
-        let value = self.inner.read(offset, width);
-        self.tape.note(Event::Read(Register(self.index, offset, width as u8), value));
-        value
+        self.session.read(Register(self.index, offset, width as u8), || self.inner.read(offset, width))
     }
     fn write(&self, offset: u64, width: usize, value: u64) {
-        self.tape.note(Event::Write(Register(self.index, offset, width as u8), value));
-        self.inner.write(offset, width, value);
+        let event = Event::Write(Register(self.index, offset, width as u8), value);
+        let written = self.session.call(event, || {
+            self.inner.write(offset, width, value);
+            Ok(())
+        });
+        if let Err(error) = written {
+            tracing::error!("a write of a recorded device is not done: {error}");
+        }
     }
 }
 
@@ -69,110 +191,36 @@ impl Decorator for Record {
         &*self.inner
     }
     fn config_read(&self, offset: u64, width: usize) -> u32 {
-        let value = self.inner.config_read(offset, width);
-        self.tape.note(Event::Read(Register(CONFIG, offset, width as u8), value.into()));
-        value
+        let register = Register(CONFIG, offset, width as u8);
+        self.session.read(register, || self.inner.config_read(offset, width).into()) as u32
     }
     fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
         let event = Event::Write(Register(CONFIG, offset, width as u8), value.into());
-        self.tape.call(event, || self.inner.config_write(offset, width, value))
+        self.session.call(event, || self.inner.config_write(offset, width, value))
     }
     fn bar(&self, index: u8) -> Result<Bar, Error> {
         let inner = self.inner.bar(index)?;
-        Ok(Bar::new(Arc::new(RecordBar { inner, index, tape: self.tape.clone() })))
+        Ok(Bar::new(Arc::new(RecordBar { inner, index, session: Arc::clone(&self.session) })))
+    }
+    fn dma(&self) -> &Dma {
+        &self.dma
     }
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
         let mut listening = self.irqs.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the call, whose lock their threads may wait for.
         listening.clear();
-        let irqs = self.tape.call(Event::Irqs(kind, count), || self.inner.irqs(kind, count))?;
+        let irqs = self.session.call(Event::Irqs(kind, count), || self.inner.irqs(kind, count))?;
+        self.session.has_irqs.store(count > 0, Ordering::Release);
         for irq in irqs {
-            let (vector, tape) = (irq.vector(), self.tape.clone());
-            listening.push(FanOut::new(irq, move || tape.note(Event::Interrupt(vector)))?);
+            let (vector, session) = (irq.vector(), Arc::clone(&self.session));
+            listening.push(FanOut::new(irq, move || session.interrupt(vector))?);
         }
         listening.iter().map(FanOut::outlet).collect()
     }
     fn set_bus_master(&self, on: bool) -> Result<(), Error> {
-        self.tape.call(Event::BusMaster(on), || self.inner.set_bus_master(on))
+        self.session.call(Event::BusMaster(on), || self.inner.set_bus_master(on))
     }
     fn reset(&self) -> Result<(), Error> {
-        self.tape.call(Event::Reset, || self.inner.reset())
+        self.session.call(Event::Reset, || self.inner.reset())
     }
-}
-
-/// The way of events to the file.
-struct Tape {
-    start: Instant,
-    noted: AtomicUsize,
-    lost: Arc<AtomicU64>,
-    sender: Option<SyncSender<Stamped>>,
-    writer: Option<JoinHandle<()>>,
-}
-
-impl Tape {
-    fn start(header: Header, file: impl Write + Send + 'static) -> Result<Self, Error> {
-        let (sender, receiver) = sync_channel(WAITING);
-        let lost = Arc::new(AtomicU64::new(0));
-        let for_writer = lost.clone();
-        let writer = std::thread::Builder::new().name("ring3-record".into()).spawn(move || {
-            if let Err(error) = write(&header, &receiver, &for_writer, BufWriter::new(file)) {
-                tracing::warn!("the recording of {} ends early: {error}", header.device);
-            }
-        });
-        let writer = writer.map_err(|error| Error::os("starting the thread that writes the recording", error))?;
-        Ok(Self { start: Instant::now(), noted: AtomicUsize::new(0), lost, sender: Some(sender), writer: Some(writer) })
-    }
-
-    /// Never waits.
-    fn note(&self, event: Event) {
-        let stamped = Stamped(self.start.elapsed().as_nanos() as u64, event);
-        let full = self.noted.fetch_add(1, Ordering::Relaxed) >= MOST_EVENTS - 1;
-        let sent = !full && self.sender.as_ref().is_some_and(|sender| sender.try_send(stamped).is_ok());
-        if !sent {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn call<T>(&self, event: Event, job: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        self.note(event);
-        job().inspect_err(|_| self.note(Event::Refused))
-    }
-}
-
-impl Drop for Tape {
-    /// Waits for the last lines, but not for a file that takes none.
-    fn drop(&mut self) {
-        drop(self.sender.take());
-        let Some(writer) = self.writer.take() else { return };
-        let ended =
-            poll_until(Deadline::after(LAST_LINES), "the recording's last lines", || Ok(writer.is_finished().then_some(())));
-        if let Err(error) = ended {
-            tracing::warn!("{error}: its file takes them too slowly, and they may be missing");
-        }
-    }
-}
-
-/// Writes what comes until nobody can send any more; what was lost meanwhile is said behind what was not.
-fn write(header: &Header, events: &Receiver<Stamped>, lost: &AtomicU64, mut file: BufWriter<impl Write>) -> std::io::Result<()> {
-    serde_json::to_writer(&mut file, header)?;
-    file.write_all(b"\n")?;
-    let mut said = 0;
-    while let Ok(first) = events.recv() {
-        let mut last = 0;
-        for event in iter::once(first).chain(events.try_iter()) {
-            last = event.0;
-            line(&mut file, &event)?;
-        }
-        let now = lost.load(Ordering::Relaxed);
-        if now > said {
-            line(&mut file, &Stamped(last, Event::Lost(now - said)))?;
-            said = now;
-        }
-        file.flush()?;
-    }
-    Ok(())
-}
-
-fn line(file: &mut impl Write, event: &Stamped) -> std::io::Result<()> {
-    serde_json::to_writer(&mut *file, event)?;
-    file.write_all(b"\n")
 }

@@ -1,17 +1,18 @@
 //! Recordings and what is made of them, over our models and over QEMU's.
 
-use std::io::Write;
+use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use ring3_backend::{OpenOptions, Uri};
-use ring3_class::block::Disk;
-use ring3_decorator::recording::{Event, Recording, Register};
+use ring3_class::block::{Data, Disk, Request, next};
+use ring3_decorator::recording::{Event, Header, Recording, Register};
 use ring3_decorator::{Fault, Record, Replay, VirtualConfig};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
 use ring3_driver::edu::{Edu, REACH};
+use ring3_driver::registry::{Driver, Offer, Settings};
 use ring3_driver::{Interrupts, ata, nvme};
 use ring3_spec::nvme::registers::CC;
 use ring3_spec::{edu, pci};
@@ -35,9 +36,34 @@ impl Paper {
     fn text(&self) -> Vec<u8> {
         self.0.lock().unwrap().clone()
     }
-    fn recording(&self) -> Recording {
-        Recording::read(&*self.text()).unwrap()
+    fn recording(&self) -> Tape {
+        Tape(self.text())
     }
+}
+
+/// A recording that was made.
+struct Tape(Vec<u8>);
+
+impl Tape {
+    fn open(&self) -> Recording {
+        Recording::read(Cursor::new(self.0.clone())).unwrap()
+    }
+    fn header(&self) -> Header {
+        self.open().header
+    }
+    fn events(&self) -> Vec<Event> {
+        events(&self.0).unwrap()
+    }
+}
+
+fn events(bytes: &[u8]) -> Result<Vec<Event>, Error> {
+    let mut recording = Recording::read(Cursor::new(bytes.to_vec()))?;
+    let mut events = Vec::new();
+    while let Some(event) = recording.next_event()? {
+        events.push(event);
+    }
+    assert!(recording.events().is_none_or(|count| count == events.len() as u64));
+    Ok(events)
 }
 
 fn open(uri: &str) -> Arc<dyn Device> {
@@ -51,14 +77,14 @@ fn soon() -> Deadline {
 }
 
 /// What `job` does with `device`, recorded.
-fn record<T>(device: Arc<dyn Device>, job: impl FnOnce(Arc<dyn Device>) -> T) -> (Recording, T) {
+fn record<T>(device: Arc<dyn Device>, job: impl FnOnce(Arc<dyn Device>) -> T) -> (Tape, T) {
     let paper = Paper::default();
-    let result = job(Arc::new(Record::new(device, paper.clone()).unwrap()));
+    let result = job(Arc::new(Record::new(device, paper.clone(), Vec::new()).unwrap()));
     (paper.recording(), result)
 }
 
-fn replay<T>(recording: &Recording, job: impl FnOnce(Arc<dyn Device>) -> T) -> (Arc<Replay>, T) {
-    let replay = Arc::new(Replay::new(recording.clone()).unwrap());
+fn replay<T>(recording: &Tape, job: impl FnOnce(Arc<dyn Device>) -> T) -> (Arc<Replay>, T) {
+    let replay = Arc::new(Replay::new(recording.open()).unwrap());
     let result = job(replay.clone());
     (replay, result)
 }
@@ -78,7 +104,7 @@ fn factorials(device: Arc<dyn Device>) -> Vec<u32> {
 fn a_driver_of_registers_and_interrupts_does_the_same_with_the_recording_as_with_the_device() {
     for uri in EDU {
         let (recording, results) = record(open(uri), factorials);
-        assert_eq!((&results[..], recording.lost()), (&[479_001_600, 120, 1][..], 0), "{uri}");
+        assert_eq!(&results[..], [479_001_600, 120, 1], "{uri}");
         let (replay, again) = replay(&recording, factorials);
         assert_eq!((again, replay.check_end()), (results, Ok(())), "{uri}");
     }
@@ -105,8 +131,8 @@ fn a_recording_says_what_passed_in_order() {
         Event::Reset,
         Event::Irqs(IrqKind::Msi, 1),
     ];
-    assert_eq!(recording.events, expected);
-    assert_eq!(recording.header.device, "sim:edu");
+    assert_eq!(recording.events(), expected);
+    assert_eq!(recording.header().device, "sim:edu");
 }
 
 /// The controller takes no identify command: what is left of the initialisation is registers.
@@ -115,7 +141,7 @@ fn nvme_start(device: Arc<dyn Device>) -> String {
     nvme::Controller::open(device, options).err().unwrap().to_string()
 }
 
-fn nvme_recording() -> (Recording, String) {
+fn nvme_recording() -> (Tape, String) {
     record(open("sim:nvme,fault=drop:identify:1:all"), nvme_start)
 }
 
@@ -123,7 +149,7 @@ fn nvme_recording() -> (Recording, String) {
 fn the_nvme_drivers_initialisation_comes_to_the_same_end_with_its_recording() {
     let (recording, end) = nvme_recording();
     assert!(end.contains("an admin command took longer"), "{end}");
-    assert!(recording.events.iter().any(|event| matches!(event, Event::Write(Register(0, at, 4), _) if *at == CC.offset())));
+    assert!(recording.events().iter().any(|event| matches!(event, Event::Write(Register(0, at, 4), _) if *at == CC.offset())));
     let (replay, again) = replay(&recording, nvme_start);
     assert_eq!((again, replay.check_end()), (end, Ok(())));
 }
@@ -146,14 +172,18 @@ fn a_driver_that_uses_no_memory_is_replayed_to_its_end() {
 fn a_changed_driver_is_caught_at_the_first_write_that_is_different() {
     let (recording, end) = nvme_recording();
     let enable = |event: &&Event| matches!(event, Event::Write(Register(0, at, 4), _) if *at == CC.offset());
-    let expected = recording.events.iter().filter(enable).nth(1).copied().unwrap();
+    let expected = recording.events().into_iter().filter(|event| enable(&event)).nth(1).unwrap();
     // The second write of CC has other entry sizes.
     let (replay, again) =
         replay(&recording, |device| nvme_start(Arc::new(Fault::new(device, "set/0xf00000:write#0@0x14:2".parse().unwrap()))));
     let Some(divergence) = replay.divergence() else { panic!("not caught") };
     let Event::Write(register, value) = expected else { panic!() };
-    assert_eq!((divergence.expected, divergence.found), (Some(expected), Some(Event::Write(register, value | 0xf0_0000))));
-    assert_eq!(recording.events[divergence.line - 2], expected);
+    assert_eq!(
+        (divergence.expected.clone(), divergence.found.clone()),
+        (Some(expected.clone()), Some(Event::Write(register, value | 0xf0_0000)))
+    );
+    assert_eq!(recording.events()[divergence.index as usize], expected);
+    assert!(divergence.to_string().contains("written to CC, BAR 0 + 0x14, 4 bytes; the driver: 0xf"), "{divergence}");
     assert!(again != end && again.contains("gone"), "{again}");
 }
 
@@ -162,8 +192,8 @@ fn a_driver_that_stops_early_is_told_what_was_next() {
     let (recording, _) = record(open("sim:edu"), factorials);
     let (replay, _) = replay(&recording, |device| drop(Edu::attach(device).unwrap()));
     let left = replay.check_end().unwrap_err();
-    assert!(matches!((left.expected, left.found), (Some(Event::Write(..)), None)), "{left}");
-    assert!(left.to_string().starts_with(&format!("line {} of the recording: Write(", left.line)), "{left}");
+    assert!(matches!((&left.expected, &left.found), (Some(Event::Write(..)), None)), "{left}");
+    assert!(left.to_string().ends_with("the driver: nothing more"), "{left}");
 }
 
 #[test]
@@ -208,7 +238,8 @@ fn decorators_stand_around_each_other_in_any_order() {
         let paper = Paper::default();
         let plan = "value/0x10ed:read#0@0:2".parse().unwrap();
         let outer =
-            Record::new(Arc::new(VirtualConfig::new(Arc::new(Fault::new(open(uri), plan)), |_| {})), paper.clone()).unwrap();
+            Record::new(Arc::new(VirtualConfig::new(Arc::new(Fault::new(open(uri), plan)), |_| {})), paper.clone(), vec![])
+                .unwrap();
         let device: Arc<dyn Device> = Arc::new(Fault::new(Arc::new(outer), "drop:write#0@4".parse().unwrap()));
         let driver = Edu::attach(device.clone()).unwrap();
         assert_eq!(driver.version().unwrap(), (0, 0), "{uri}");
@@ -216,10 +247,10 @@ fn decorators_stand_around_each_other_in_any_order() {
         device.config_write(pci::BAR0, 4, u32::MAX).unwrap();
         drop((driver, device));
         let recording = paper.recording();
-        assert!(recording.events.contains(&Event::Read(Register(0, 0, 4), 0x10ed)));
-        assert!(recording.events.contains(&Event::Write(Register(7, 0x10, 4), u32::MAX.into())));
+        assert!(recording.events().contains(&Event::Read(Register(0, 0, 4), 0x10ed)));
+        assert!(recording.events().contains(&Event::Write(Register(7, 0x10, 4), u32::MAX.into())));
         assert!(
-            !recording.events.iter().any(|event| matches!(event, Event::Write(Register(0, 4, _), _))),
+            !recording.events().iter().any(|event| matches!(event, Event::Write(Register(0, 4, _), _))),
             "it was dropped outside"
         );
     }
@@ -243,7 +274,7 @@ impl Write for Stuck {
 fn a_file_that_takes_nothing_stops_no_driver_and_what_is_lost_is_counted() {
     let hold = Arc::new(Mutex::new(()));
     let held = hold.lock().unwrap();
-    let device = Arc::new(Record::new(open("sim:edu"), Stuck(hold.clone())).unwrap());
+    let device = Arc::new(Record::new(open("sim:edu"), Stuck(hold.clone()), Vec::new()).unwrap());
     let (bar, start) = (device.bar(0).unwrap(), Instant::now());
     assert!((0..100_000).all(|_| bar.read32(0) & 0xff == 0xed));
     assert!(start.elapsed() < Duration::from_secs(60));
@@ -253,38 +284,77 @@ fn a_file_that_takes_nothing_stops_no_driver_and_what_is_lost_is_counted() {
     drop(held);
 }
 
-#[test]
-fn a_recording_with_losses_is_not_replayed() {
-    let (mut recording, _) = record(open("sim:edu"), factorials);
-    recording.events.push(Event::Lost(3));
-    let error = Replay::new(recording).err().unwrap();
-    assert!(error.to_string().contains("3 events are missing"), "{error}");
+/// A file that takes so many bytes at most.
+struct Small(Paper, usize);
+
+impl Write for Small {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let free = self.1.saturating_sub(self.0.text().len()).min(bytes.len());
+        if free == 0 { Err(std::io::ErrorKind::StorageFull.into()) } else { self.0.write(&bytes[..free]) }
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[test]
-fn a_line_that_was_being_written_is_ignored_and_other_rubbish_named_by_its_line() {
+fn a_full_disk_ends_the_recording_and_not_the_driver() {
     let paper = Paper::default();
-    let _ = Record::new(open("sim:edu"), paper.clone()).unwrap().config_read(0, 4);
-    let text = String::from_utf8(paper.text()).unwrap();
-    let events = |text: &str| Recording::read(text.as_bytes()).map(|recording| recording.events.len());
-    assert_eq!((events(&text).unwrap(), events(&text[..text.len() - 1]).unwrap()), (1, 0));
-    for (text, says) in [
-        (String::new(), "line 1 of the recording: it is empty"),
-        (format!("{text}[1,\"dance\"]\n"), "line 3"),
-        (text.replace("recording\":1", "recording\":2"), "version 2; this program reads version 1"),
-        (format!("{text}[{}]\n", " ".repeat(5000)), "longer than a line"),
+    let device: Arc<dyn Device> = Arc::new(Record::new(open("sim:edu"), Small(paper.clone(), 400), Vec::new()).unwrap());
+    let results: Vec<_> = (0..2000).map(|n| factorials(Arc::clone(&device))[usize::from(n % 2 == 1)]).collect();
+    assert!(results.chunks(2).all(|pair| pair == [479_001_600, 120]));
+    drop(device);
+    let error = events(&paper.text()).unwrap_err();
+    assert!(matches!(&error, Error::Protocol(what) if what.contains("cut off")), "{error}");
+}
+
+fn small_recording() -> Vec<u8> {
+    let paper = Paper::default();
+    let _ = Record::new(open("sim:edu"), paper.clone(), Vec::new()).unwrap().config_read(0, 4);
+    paper.text()
+}
+
+#[test]
+fn a_recording_whose_process_was_killed_is_whole_up_to_its_end() {
+    let whole = small_recording();
+    let mut killed = whole.clone();
+    // The last block is what says that it is the end.
+    let last = (0..whole.len()).rev().find(|at| events(&whole[..*at]).is_ok()).unwrap();
+    killed.truncate(last);
+    assert_eq!(events(&killed).unwrap(), events(&whole).unwrap());
+    let recording = |bytes: &[u8]| Recording::read(Cursor::new(bytes.to_vec())).unwrap();
+    assert_eq!((recording(&killed).events(), recording(&whole).events()), (None, Some(1)));
+}
+
+#[test]
+fn what_is_no_recording_or_not_whole_is_refused_with_the_reason() {
+    let whole = small_recording();
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    let len = whole.len();
+    for (bytes, says) in [
+        (vec![], "it is empty".to_owned()),
+        (b"{\"ring3-recording\":1}".to_vec(), "this is no recording".into()),
+        (whole[..7].to_vec(), "this is no recording".into()),
+        (changed(8, 9), "version 9; this program reads version 2".into()),
+        (whole[..len - 1].to_vec(), "cut off in the block".into()),
+        (whole[..20].to_vec(), "cut off here".into()),
+        (whole[..12].to_vec(), "before its header".into()),
+        (changed(len - 1, whole[len - 1] ^ 1), "check sum".into()),
+        (changed(12, 77), "no block begins here".into()),
+        ([&whole[..], &whole[12..]].concat(), "behind its end".into()),
     ] {
-        let error = events(&text).unwrap_err();
-        assert!(matches!(&error, Error::Protocol(what) if what.contains(says)), "{error}");
+        let error = events(&bytes).map(|events| events.len()).unwrap_err().to_string();
+        assert!(error.contains(&says.replace("it is empty", "is empty")), "{says}: {error}");
     }
 }
 
 /// Bytes between nothing at all and a recording with a few of them changed.
 fn files() -> impl Strategy<Value = Vec<u8>> {
-    let (recording, _) = nvme_recording();
-    let mut lines = vec![serde_json::to_vec(&recording.header).unwrap()];
-    lines.extend(recording.events.iter().take(60).map(|event| serde_json::to_vec(&(0, event)).unwrap()));
-    let good = lines.into_iter().flat_map(|line| [line, vec![b'\n']]).flatten().collect::<Vec<u8>>();
+    let good = nvme_recording().0.0;
     let len = good.len();
     let damaged = prop::collection::vec((0..len, any::<u8>()), 0..4).prop_map(move |changes| {
         let mut bytes = good.clone();
@@ -298,7 +368,7 @@ fn files() -> impl Strategy<Value = Vec<u8>> {
 fn no_file_can_make_reader_or_replay_panic() {
     let files = files();
     proptest!(ProptestConfig::with_cases(200), |(bytes in files, pokes in prop::collection::vec((0..8u8, 0..64u64, any::<bool>()), 0..40))| {
-        let Ok(recording) = Recording::read(&*bytes) else { return Ok(()) };
+        let Ok(recording) = Recording::read(Cursor::new(bytes)) else { return Ok(()) };
         let Ok(device) = Replay::new(recording) else { return Ok(()) };
         for (bar, offset, write) in pokes {
             let _ = (device.config_read(offset, 4), device.irqs(IrqKind::MsiX, bar.into()));
@@ -308,4 +378,61 @@ fn no_file_can_make_reader_or_replay_panic() {
         }
         let _ = device.check_end();
     });
+}
+
+/// Opens the disk of `device`, and writes and reads it with up to four requests at a time.
+fn use_disk(device: Arc<dyn Device>) -> Vec<u8> {
+    let settings = Settings { poll: Some(Duration::ZERO), ..Settings::default() };
+    let opened = Driver::open(device, None, &settings).unwrap();
+    let Offer::Disk(disk) = &opened.offers[0];
+    let mut queue = disk.open_queue(4).unwrap();
+    let size = disk.info().block_size as usize;
+    let mut seen = Vec::new();
+    for round in 0..6u64 {
+        for block in 0..4 {
+            let buffer = disk.dma().arena().alloc_pages(size).unwrap();
+            buffer.fill((round * 4 + block) as u8);
+            let request =
+                if round % 2 == 0 { Request::write(block, block, 1, buffer) } else { Request::read(block, block, 1, buffer) };
+            queue.submit(request).unwrap_or_else(|_| panic!());
+        }
+        queue.ring();
+        for _ in 0..4 {
+            let done = next(&mut *queue, soon()).unwrap();
+            done.result.unwrap();
+            let Data::Buffer(buffer) = done.data else { panic!() };
+            let mut byte = [0];
+            buffer.read(size - 1, &mut byte).unwrap();
+            seen.push(byte[0]);
+        }
+    }
+    seen
+}
+
+fn disks() -> [&'static str; 4] {
+    ["sim:nvme,size=1M,delay=100us", "sim:ahci,ports=1,size=1M,delay=100us", "sim:ide,size=1M", "qtest:nvme"]
+}
+
+#[test]
+fn a_disk_is_used_in_the_same_way_with_its_recording_memory_and_interrupts_included() {
+    for uri in disks() {
+        let (recording, seen) = record(open(uri), use_disk);
+        assert!(recording.events().iter().any(|event| matches!(event, Event::Device(_))), "{uri}");
+        let (replay, again) = replay(&recording, use_disk);
+        assert_eq!(replay.check_end().map_err(|divergence| divergence.to_string()), Ok(()), "{uri}");
+        assert_eq!(again, seen, "{uri}");
+    }
+}
+
+#[test]
+fn a_driver_that_writes_something_else_to_memory_is_caught_where_it_does() {
+    let (recording, _) = record(open("sim:nvme,size=1M"), use_disk);
+    let (replay, _) = replay(&recording, |device| {
+        // The first page of the arena is gone, so that the driver's queues lie elsewhere.
+        let first = device.dma().arena().alloc_pages(4096).unwrap();
+        assert!(Driver::open(device, None, &Settings::default()).is_err());
+        drop(first);
+    });
+    let divergence = replay.divergence().unwrap();
+    assert!(divergence.to_string().contains("written to ASQ, BAR 0 + 0x28"), "{divergence}");
 }

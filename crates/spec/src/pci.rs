@@ -18,6 +18,8 @@ pub const REVISION: u64 = 0x08;
 pub const CLASS: u64 = 0x09;
 /// First base address register; six of 32 bits. [PCI 6.2.5]
 pub const BAR0: u64 = 0x10;
+/// Behind the last base address register.
+pub const BAR0_END: u64 = 0x28;
 /// Expansion ROM base address, 32 bits. [PCI 6.2.5.2]
 pub const EXPANSION_ROM: u64 = 0x30;
 /// Pointer to the first capability, 8 bits. [PCI 6.7]

@@ -111,6 +111,12 @@ impl Arena {
         self.ledgers().iter().map(|ledger| ledger.free_bytes() as usize).sum()
     }
 
+    /// What buffers have of region 0 now: where each range starts behind the region's first byte, its bytes, and a number that no other buffer at this place
+    /// has had. Ascending.
+    pub fn taken(&self) -> Vec<(u64, u64, u64)> {
+        self.ledgers().first().map_or_else(Vec::new, |ledger| ledger.taken().collect())
+    }
+
     /// Where the device finds `span`; `None` unless all of it lies in one of the arena's regions. A few instructions, for spans of clients
     /// that are not trusted.
     #[inline]

@@ -14,11 +14,15 @@ pub(super) struct Ledger {
     pub(super) usable: Range<u64>,
     free: Extents,
     taken: BTreeMap<u64, Taken>,
+    /// Ranges that were ever taken.
+    count: u64,
 }
 
 #[derive(Debug)]
 struct Taken {
     len: u64,
+    /// Never the same for two that were carved, though they have the same place.
+    number: u64,
     tag: Cow<'static, str>,
     holder: Holder,
 }
@@ -38,13 +42,14 @@ impl Ledger {
     /// All of `usable` is free.
     pub(super) fn new(usable: Range<u64>) -> Self {
         let free = Extents::new(usable.start, usable.end.saturating_sub(usable.start));
-        Self { usable, free, taken: BTreeMap::new() }
+        Self { usable, free, taken: BTreeMap::new(), count: 0 }
     }
 
     /// Takes `len` bytes for a buffer whose device address is a multiple of `align`, a power of two; the region begins at `iova`.
     pub(super) fn carve(&mut self, len: u64, align: u64, iova: u64) -> Option<u64> {
         let at = self.free.carve(len, align, iova)?;
-        self.taken.insert(at, Taken { len, tag: Cow::Borrowed(""), holder: Holder::Buffer });
+        self.count += 1;
+        self.taken.insert(at, Taken { len, number: self.count, tag: Cow::Borrowed(""), holder: Holder::Buffer });
         Some(at)
     }
 
@@ -85,7 +90,12 @@ impl Ledger {
         self.free.total()
     }
 
-    /// What is taken, in ascending order.
+    /// Where each range that is taken starts, its bytes, and its number, in ascending order.
+    pub(super) fn taken(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+        self.taken.iter().map(|(&offset, taken)| (offset, taken.len, taken.number))
+    }
+
+    /// What is taken, in ascending order, with what for.
     pub(super) fn saved(&self) -> Vec<SavedRange> {
         let range = |(&offset, taken): (&u64, &Taken)| SavedRange { offset, len: taken.len, tag: taken.tag.to_string() };
         self.taken.iter().map(range).collect()
@@ -95,7 +105,8 @@ impl Ledger {
     pub(super) fn restore(&mut self, range: &SavedRange) -> bool {
         let free = self.free.take(range.offset, range.len);
         if free {
-            self.taken.insert(range.offset, Taken { len: range.len, tag: Cow::Owned(range.tag.clone()), holder: Holder::Nobody });
+            let (len, tag) = (range.len, Cow::Owned(range.tag.clone()));
+            self.taken.insert(range.offset, Taken { len, number: 0, tag, holder: Holder::Nobody });
         }
         free
     }

@@ -1,0 +1,109 @@
+//! `ring3 record` and `ring3 replay`: a command with a device, and the same without.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn ring3(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ring3")).args(words).output().unwrap()
+}
+
+fn says(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The words of `command`, recorded into `file`.
+fn record(file: &Path, command: &[&str]) -> Output {
+    ring3(&[&["record", "-o", file.to_str().unwrap(), "--"], command].concat())
+}
+
+fn replay(file: &Path) -> Output {
+    ring3(&["replay", file.to_str().unwrap()])
+}
+
+const MODELS: [&str; 3] = ["sim:nvme,size=1M", "sim:ahci,ports=1,size=1M", "sim:ide,size=1M"];
+
+#[test]
+fn a_recorded_command_says_and_reads_the_same_without_its_device() {
+    let folder = tempfile::tempdir().unwrap();
+    for (number, device) in MODELS.iter().enumerate() {
+        let (file, to) = (folder.path().join(number.to_string()), folder.path().join("data"));
+        let command = ["blk", "read", "--length", "64K", "--to", to.to_str().unwrap(), "--json", "--device", device];
+        let recorded = record(&file, &command);
+        assert!(recorded.status.success(), "{device}: {}", says(&recorded));
+        let first = fs::read(&to).unwrap();
+        fs::remove_file(&to).unwrap();
+        let replayed = replay(&file);
+        assert!(replayed.status.success(), "{device}: {}", says(&replayed));
+        assert!(fs::read(&to).unwrap() == first && first.len() == 64 << 10, "{device}");
+        fs::remove_file(&to).unwrap();
+    }
+}
+
+#[test]
+fn a_driver_that_does_something_else_fails_with_the_register_that_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("info");
+    assert!(record(&file, &["blk", "info", "--device", "sim:nvme"]).status.success());
+    let other = ring3(&["replay", file.to_str().unwrap(), "--", "blk", "info", "--irq", "poll", "--device", "sim:nvme"]);
+    assert_eq!(other.status.code(), Some(1));
+    let said = says(&other);
+    assert!(said.contains("leaves its recording at access") && said.contains("interrupts enabled (MsiX)"), "{said}");
+}
+
+#[test]
+fn what_was_recorded_is_shown_with_the_names_of_registers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("info");
+    assert!(record(&file, &["nvme", "id", "--device", "sim:nvme"]).status.success());
+    let shown = ring3(&["replay", "--show", file.to_str().unwrap()]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    for line in [
+        "device sim:nvme, class 010802",
+        "written to CC, BAR 0 + 0x14, 4 bytes",
+        "a read of CSTS",
+        "written to SQ0 tail doorbell",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_recorded_or_replayed_is_an_error_that_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("there"), b"").unwrap();
+    fs::write(path("other"), b"{\"ring3-recording\":1}").unwrap();
+    for (output, why) in [
+        (record(&path("there"), &["blk", "info", "--device", "sim:nvme"]), "making the recording"),
+        (record(&path("new"), &["devices"]), "names no device"),
+        (replay(&path("there")), "the recording is empty"),
+        (replay(&path("other")), "this is no recording"),
+        (replay(&path("nowhere")), "opening the recording"),
+        (ring3(&["blk", "info", "--device", &format!("replay:{}", path("other").display())]), "this is no recording"),
+    ] {
+        assert_eq!(output.status.code(), Some(1), "{why}");
+        assert!(says(&output).contains(why), "{why}: {}", says(&output));
+    }
+}
+
+#[test]
+fn a_full_disk_fails_the_recording_and_leaves_the_command_its_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, file) = (folder.path().join("from"), folder.path().join("small"));
+    // What cannot be packed into the few KiB that the file may have.
+    let words = (1u64..=128 << 10)
+        .flat_map(|word| word.wrapping_mul(word | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).to_le_bytes());
+    fs::write(&from, words.collect::<Vec<_>>()).unwrap();
+    let command = format!(
+        "ulimit -f 8; trap '' XFSZ; exec {} record -o {} -- blk write --length 1M --from {} --json --device sim:nvme,size=1M",
+        env!("CARGO_BIN_EXE_ring3"),
+        file.display(),
+        from.display()
+    );
+    let output = Command::new("bash").args(["-c", &command]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", says(&output));
+    assert!(says(&output).contains("is not whole") && says(&output).contains("driven to the end"), "{}", says(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1048576"), "{}", says(&output));
+    assert!(says(&replay(&file)).contains("damaged"), "{}", says(&replay(&file)));
+}

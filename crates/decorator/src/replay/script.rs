@@ -1,0 +1,205 @@
+//! What a recorded device does next.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+use ring3_device::Error;
+
+use super::Divergence;
+use crate::mirror::Mirror;
+use crate::recording::{Bytes, Event, Recording, Register};
+use crate::verdict;
+
+/// Events between two calls, at most, and their bytes: more is no driver's.
+const MOST_EVENTS: usize = 1 << 21;
+const MOST_BYTES: usize = 256 << 20;
+
+/// A recording, and how far its driver is in it.
+///
+/// It is read from one call of the driver to the next. What is between them, a window, is what the device did meanwhile.
+pub(super) struct Script {
+    recording: Recording,
+    mirror: Mirror,
+    /// Where a driver that waits is told.
+    pub(super) signals: Vec<OwnedFd>,
+    /// The number of the window's first event.
+    first: u64,
+    window: Vec<Event>,
+    /// How many of the window are over: what they said and did has come to the driver.
+    delivered: usize,
+    /// What each register said last.
+    last: HashMap<Register, u64>,
+    /// What the driver writes to memory before its next call, and that call; `None` at the end.
+    memory: Vec<Bytes>,
+    call: Option<Event>,
+    divergence: Option<Divergence>,
+}
+
+impl Script {
+    pub(super) fn new(recording: Recording, mirror: Mirror) -> Result<Self, Error> {
+        let mut script = Self {
+            recording,
+            mirror,
+            signals: Vec::new(),
+            first: 0,
+            window: Vec::new(),
+            delivered: 0,
+            last: HashMap::new(),
+            memory: Vec::new(),
+            call: None,
+            divergence: None,
+        };
+        script.load()?;
+        Ok(script)
+    }
+
+    pub(super) fn divergence(&self) -> Option<Divergence> {
+        self.divergence.clone()
+    }
+
+    pub(super) fn check_end(&self) -> Result<(), Divergence> {
+        match (&self.divergence, &self.call) {
+            (Some(divergence), _) => Err(divergence.clone()),
+            (None, Some(call)) => Err(self.difference(self.next_call(), Some(call.clone()), None)),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Reads the next window, and the call behind it.
+    fn load(&mut self) -> Result<(), Error> {
+        self.deliver_until(self.window.len());
+        self.window.clear();
+        self.memory.clear();
+        (self.delivered, self.call) = (0, None);
+        let mut bytes = 0;
+        while let Some(event) = self.recording.next_event()? {
+            bytes += event.bytes();
+            if self.window.len() + self.memory.len() >= MOST_EVENTS || bytes > MOST_BYTES {
+                return Err(Error::Protocol(
+                    "the recording has more between two calls of its driver than can be replayed".into(),
+                ));
+            }
+            match event {
+                Event::Driver(memory) => self.memory.push(memory),
+                call if call.is_call() => {
+                    self.call = Some(call);
+                    break;
+                }
+                other => self.window.push(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the next call.
+    fn next_call(&self) -> u64 {
+        self.first + (self.window.len() + self.memory.len()) as u64
+    }
+
+    pub(super) fn read(&mut self, register: Register) -> u64 {
+        if self.divergence.is_some() {
+            return u64::MAX;
+        }
+        let rest = &self.window[self.delivered..];
+        if let Some(next) = rest.iter().position(|event| matches!(event, Event::Read(at, _) if *at == register)) {
+            self.deliver_until(self.delivered + next + 1);
+        }
+        if let Some(&value) = self.last.get(&register) {
+            return value;
+        }
+        let (at, expected) = (self.next_call(), self.call.clone());
+        self.diverge(at, expected, Some(Event::Read(register, u64::MAX)));
+        u64::MAX
+    }
+
+    /// Does what the driver chose, if it is what comes next.
+    pub(super) fn call(&mut self, event: Event) -> Result<(), Error> {
+        self.deliver_until(self.window.len());
+        if self.divergence.is_none() {
+            self.check_memory()?;
+        }
+        if self.divergence.is_some() || self.call.as_ref() != Some(&event) {
+            let (at, expected) = (self.next_call(), self.call.clone());
+            self.diverge(at, expected, Some(event));
+            return Err(Error::Gone);
+        }
+        self.first = self.next_call() + 1;
+        if let Err(error) = self.load() {
+            verdict::note(error.to_string());
+            self.diverge(self.first, None, None);
+            return Err(error);
+        }
+        if self.window.first() == Some(&Event::Refused) {
+            return Err(Error::Unsupported("it was refused when it was recorded".into()));
+        }
+        Ok(())
+    }
+
+    /// Compares what the driver has written to memory since its last call with what it wrote then.
+    fn check_memory(&mut self) -> Result<(), Error> {
+        let written = self.mirror.publish()?;
+        let same = self.memory.iter().zip(&written).take_while(|(expected, found)| expected == found).count();
+        if same == self.memory.len() && same == written.len() {
+            return Ok(());
+        }
+        let expected = self.memory.get(same).cloned().map(Event::Driver).or_else(|| self.call.clone());
+        let at = self.first + (self.window.len() + same) as u64;
+        self.diverge(at, expected, written.get(same).cloned().map(Event::Driver));
+        Ok(())
+    }
+
+    fn difference(&self, index: u64, expected: Option<Event>, found: Option<Event>) -> Divergence {
+        let class = self.recording.header.class;
+        Divergence::new(index, class, expected, found, |iova| self.mirror.place(iova))
+    }
+
+    fn diverge(&mut self, index: u64, expected: Option<Event>, found: Option<Event>) {
+        if self.divergence.is_none() {
+            let divergence = self.difference(index, expected, found);
+            tracing::error!("{divergence}");
+            verdict::note(divergence.to_string());
+            self.divergence = Some(divergence);
+        }
+    }
+
+    /// Whether the device does more by itself before the next call.
+    pub(super) fn has_more(&self) -> bool {
+        self.divergence.is_none() && self.window[self.delivered..].iter().any(is_the_devices)
+    }
+
+    /// What the device wrote up to its next interrupt, and that; all that it wrote if there is none.
+    pub(super) fn deliver_next(&mut self) {
+        if self.has_more() {
+            let rest = &self.window[self.delivered..];
+            let interrupt = rest.iter().position(|event| matches!(event, Event::Interrupt(_)));
+            self.deliver_until(interrupt.map_or(self.window.len(), |at| self.delivered + at + 1));
+        }
+    }
+
+    fn deliver_until(&mut self, end: usize) {
+        for at in self.delivered..end {
+            match &self.window[at] {
+                Event::Device(memory) => {
+                    if let Err(error) = self.mirror.deliver(memory) {
+                        tracing::error!("the recorded device wrote outside of the arena: {error}");
+                    }
+                }
+                Event::Interrupt(vector) => {
+                    if let Some(signal) = self.signals.get(usize::from(*vector)) {
+                        // A full counter is a signal, too.
+                        let _ = rustix::io::write(signal, &1u64.to_ne_bytes());
+                    }
+                }
+                Event::Read(register, value) => {
+                    self.last.insert(*register, *value);
+                }
+                _ => {}
+            }
+        }
+        self.delivered = self.delivered.max(end);
+    }
+}
+
+fn is_the_devices(event: &Event) -> bool {
+    matches!(event, Event::Device(_) | Event::Interrupt(_))
+}
