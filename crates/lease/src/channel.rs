@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain, socket_type};
 use rustix::net::{
@@ -38,7 +39,8 @@ impl Channel {
         if (socket_domain(&socket)?, socket_type(&socket)?) != (AddressFamily::UNIX, SocketType::SEQPACKET) {
             return Err(io::Error::new(ErrorKind::InvalidInput, "it is no end of a lease"));
         }
-        rustix::io::ioctl_fionbio(&socket, false)?;
+        // By flags and not by ioctl, which a driver's process in its sandbox does not have.
+        fcntl_setfl(&socket, fcntl_getfl(&socket)? - OFlags::NONBLOCK)?;
         set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
         set_socket_timeout(&socket, Timeout::Recv, timed.then_some(limit))?;
         Ok(Self { socket, packet: Mutex::new(vec![0; MAX_LEN].into()) })

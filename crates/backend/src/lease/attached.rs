@@ -19,8 +19,8 @@ struct Attached {
     link: Arc<Link>,
     facts: Facts,
     dma: Dma,
-    /// The device's file, in which BARs lie.
-    device: Option<Arc<OwnedFd>>,
+    /// By index. What can be mapped of them is; the device's descriptor is not kept.
+    bars: Vec<Option<Bar>>,
     msix: Option<Msix>,
     removal: Irq,
     bus_errors: Option<Irq>,
@@ -41,12 +41,18 @@ pub fn attach(lease: Lease, saved: Option<&SavedArena>) -> Result<Arc<dyn Device
     // Edges that cannot be masked, as an MSI would be.
     let edge = |fd| Irq::new(fd, IrqKind::Msi, 0, None);
     let bus_errors = if facts.bus_errors { Some(edge(next()?)) } else { None };
-    let device = if facts.device { Some(Arc::new(next()?)) } else { None };
+    let device = if facts.device { Some(next()?) } else { None };
+    let bars = (0..)
+        .zip(&facts.bars)
+        .map(|(index, bar)| Some(self::bar(&link, &facts.name, (index, bar.as_ref()?), device.as_ref())))
+        .collect();
+    // By it, configuration space could be written and interrupts set up behind the holder's back.
+    drop(device);
     link.watch(eventfd::share(&removal)?)?;
     let arena = arena(&link, &facts, regions, saved)?;
     let dma = Dma::new(arena, Arc::new(Mapper::new(&link, &facts))).below(facts.below);
     let msix = Filter::new(|offset, width| config_read(&link, offset, width)).msix;
-    Ok(Arc::new(Attached { dma, device, msix, removal: edge(removal), bus_errors, facts, link }))
+    Ok(Arc::new(Attached { dma, bars, msix, removal: edge(removal), bus_errors, facts, link }))
 }
 
 /// The arena over the regions of the lease: fresh, or as it was `saved`. What is mapped besides is given back, as nobody knows of it any more.
@@ -65,6 +71,15 @@ fn arena(link: &Link, facts: &Facts, regions: Vec<(Memory, Arc<Region>)>, saved:
     Arena::adopt(regions.collect::<Result<_, _>>()?, saved)
 }
 
+/// BAR `index`: mapped as far as that goes, and the rest by the holder.
+fn bar(link: &Arc<Link>, name: &str, (index, bar): (u8, &BarFacts), device: Option<&OwnedFd>) -> Bar {
+    let registers = Registers { link: Arc::clone(link), index, len: bar.len, ports: bar.ports };
+    match device.zip(bar.window.as_ref()) {
+        Some((device, window)) => vfio::window(name, device.as_fd(), bar.len, window, registers),
+        None => Bar::new(Arc::new(registers)),
+    }
+}
+
 fn config_read(link: &Link, offset: u64, width: usize) -> u32 {
     link.value(&Request::ConfigRead { offset, width: width as u8 }) as u32
 }
@@ -78,7 +93,7 @@ impl Attached {
     fn control(&self, kind: IrqKind, count: u16, maskable: bool) -> Result<Option<Arc<dyn IrqControl>>, Error> {
         if let Some(table) = self.msix.filter(|_| kind == IrqKind::MsiX) {
             let bar = self.bar(table.bar)?;
-            if self.device.is_none() || table.entry(count) <= bar.mapped_len() {
+            if !self.facts.device || table.entry(count) <= bar.mapped_len() {
                 return Ok(Some(table.control(bar)));
             }
         }
@@ -104,11 +119,8 @@ impl Device for Attached {
     }
 
     fn bar(&self, index: u8) -> Result<Bar, Error> {
-        let bar = self.bar_facts(index).ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))?;
-        Ok(match self.device.as_ref().zip(bar.window.as_ref()) {
-            Some((device, window)) => vfio::window(self.name(), device, bar.len, window),
-            None => Bar::new(Arc::new(Registers { link: Arc::clone(&self.link), index, len: bar.len, ports: bar.ports })),
-        })
+        let bar = self.bars.get(usize::from(index)).and_then(Option::as_ref);
+        bar.cloned().ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))
     }
 
     fn dma(&self) -> &Dma {

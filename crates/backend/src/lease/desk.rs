@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use ring3_device::dma::{Pages, Region, admit};
 use ring3_device::irq::{Irq, IrqKind};
@@ -14,12 +16,17 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
+use super::rate::{Rate, Verdict};
 use super::saved::Changed;
 use crate::eventfd;
 use crate::vfio::Windows;
 
 /// How many ranges a driver may have mapped at a time.
 const MAX_MAPS: usize = 4096;
+
+/// How many bytes it may have mapped at a time, or how many times the arena, whichever is more.
+const MAX_MAPPED: usize = 1 << 30;
+const MAX_SHARE: usize = 16;
 
 /// Bytes of configuration space, at most. [PCIe 7.2]
 const CONFIG_LEN: u64 = 4096;
@@ -35,6 +42,9 @@ pub(super) struct Desk {
     pub(super) turn: OwnedFd,
     /// Who keeps what is saved.
     pub(super) changed: OnceLock<Changed>,
+    /// What of configuration space a driver may write, if somebody has said.
+    pub(super) writable: OnceLock<Vec<Range<u64>>>,
+    rate: Mutex<Rate>,
 }
 
 /// What stays when a driver goes.
@@ -49,6 +59,10 @@ pub(super) struct Asked {
     pub(super) quiet: bool,
     /// The last number that was given to a descriptor's name.
     pub(super) serial: u64,
+    /// The driver has agreed on a version.
+    pub(super) agreed: bool,
+    /// Interrupts are held back, whatever the driver wants; or nobody knows.
+    pub(super) held: bool,
 }
 
 /// Interrupts, by the number under which they are saved.
@@ -75,7 +89,7 @@ impl Asked {
 
 impl Default for Asked {
     fn default() -> Self {
-        Self { irqs: None, mapped: BTreeMap::new(), lease: None, quiet: true, serial: 0 }
+        Self { irqs: None, mapped: BTreeMap::new(), lease: None, quiet: true, serial: 0, agreed: false, held: false }
     }
 }
 
@@ -100,16 +114,25 @@ impl Desk {
             return Err(Error::Unsupported(format!("{}: its memory cannot be leased: it is no file", device.name())));
         }
         let bars = std::array::from_fn(|index| device.bar(index as u8).ok());
-        Ok(Self { device, windows, bars, below, asked: Mutex::new(asked), turn, changed: OnceLock::new() })
+        Ok(Self {
+            device,
+            windows,
+            bars,
+            below,
+            asked: Mutex::new(asked),
+            turn,
+            changed: OnceLock::new(),
+            writable: OnceLock::new(),
+            rate: Mutex::default(),
+        })
     }
 
     pub(super) fn device(&self) -> &dyn Device {
         &*self.device
     }
 
-    /// Answers until the driver goes, or sends what is no message; or until `leave` is raised: then another process goes on with the lease, for a driver
-    /// that has `agreed` on a version.
-    pub(super) fn serve(&self, channel: &Channel, leave: &OwnedFd, mut agreed: bool) {
+    /// Answers until the driver goes, or sends what is no message; or until `leave` is raised: then another process goes on with the lease.
+    pub(super) fn serve(&self, channel: &Channel, leave: &OwnedFd) {
         let end = loop {
             eventfd::clear(&self.turn);
             if has_come(channel, leave).is_none() {
@@ -122,12 +145,12 @@ impl Desk {
                 Err(error) => break Some(error),
             };
             let posted = matches!(request, Request::Write { posted: true, .. });
-            let reply = if agreed || matches!(request, Request::Hello { .. }) {
+            // Once: the device's descriptor comes with the answer, and is for who attaches before a driver runs.
+            let reply = if self.asked().agreed != matches!(request, Request::Hello { .. }) {
                 self.answer(request, fds)
             } else {
-                Err(Error::Invalid("the first message must agree on a version".into()))
+                Err(Error::Invalid("the first message, and no other, agrees on a version".into()))
             };
-            agreed |= reply.is_ok();
             let (answer, fds) = reply.unwrap_or_else(|error| (Answer::Refused(refusal(error)), Vec::new()));
             if posted {
                 continue;
@@ -158,6 +181,7 @@ impl Desk {
             }
             Request::ConfigWrite { offset, width, value } => {
                 check_config(offset, width)?;
+                self.check_write(offset, width)?;
                 device.config_write(offset, width.into(), value)?;
             }
             Request::Read { bar, offset, width } => return self.read(bar, offset, width),
@@ -170,6 +194,16 @@ impl Desk {
             Request::Reset => device.reset()?,
         }
         Ok((Answer::Done, Vec::new()))
+    }
+
+    /// Fails if somebody has said what a driver may write, and it is not that.
+    fn check_write(&self, offset: u64, width: u8) -> Result<(), Error> {
+        let end = offset + u64::from(width);
+        let listed = |ranges: &Vec<Range<u64>>| (offset..end).all(|byte| ranges.iter().any(|range| range.contains(&byte)));
+        if self.writable.get().is_none_or(listed) {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!("configuration space at {offset:#x} is nothing that the driver's manifest lists as written")))
     }
 
     fn facts(&self) -> Result<Reply, Error> {
@@ -185,7 +219,7 @@ impl Desk {
         };
         let arena = device.dma().arena().regions().map(|placed| memory(placed.iova, placed.region.pages()?));
         let arena = arena.collect::<Result<_, _>>()?;
-        let asked = self.asked();
+        let mut asked = self.asked();
         if asked.mapped.len() > MAX_FDS / 2 {
             return Err(Error::Busy("its last driver has mapped too much to be handed over: fence it".into()));
         }
@@ -211,6 +245,8 @@ impl Desk {
             bus_errors: errors.is_some(),
             device: self.windows.is_some(),
         };
+        asked.agreed = true;
+        self.tell(&asked);
         Ok((Answer::Facts(Box::new(facts)), fds))
     }
 
@@ -245,6 +281,12 @@ impl Desk {
         let mut asked = self.asked();
         if asked.mapped.len() >= MAX_MAPS {
             return Err(refused("there are too many mappings already: unmap some, or map larger pieces"));
+        }
+        let all = asked.mapped.values().map(|mapping| mapping.pages.len()).sum::<usize>().saturating_add(size);
+        if all > MAX_MAPPED.max(MAX_SHARE * self.device.dma().arena().len()) {
+            return Err(refused(
+                "that is more memory than a driver of this device may have mapped: unmap some, or claim it with a larger arena",
+            ));
         }
         let last = iova.checked_add(len).ok_or_else(|| refused("no such addresses"))?;
         let arena = self.device.dma().arena().regions().any(|placed| iova < placed.end() && placed.iova < last);
@@ -287,6 +329,12 @@ impl Desk {
         let mut asked = self.asked();
         (asked.lease, asked.quiet) = (None, quiet);
         self.tell(&asked);
+        if quiet {
+            self.rate().forget();
+            if let Err(error) = self.hold(&mut asked, false) {
+                tracing::warn!("{}: its interrupts stay held back: {error}", self.device.name());
+            }
+        }
     }
 
     /// Takes back what drivers have mapped.
@@ -322,6 +370,9 @@ impl Desk {
             asked.irqs = (count > 0).then_some(Enabled { serial, kind, irqs });
             self.tell(&asked);
         }
+        if asked.held {
+            self.hold(&mut asked, true)?;
+        }
         let irqs = asked.irqs.iter().flat_map(|enabled| &enabled.irqs);
         let fds = irqs.clone().map(|irq| irq.as_fd().try_clone_to_owned()).collect::<Result<_, _>>();
         let fds = fds.map_err(|error| Error::os("copying an interrupt's descriptor", error))?;
@@ -332,7 +383,48 @@ impl Desk {
         let asked = self.asked();
         let irq = asked.irqs.as_ref().and_then(|enabled| enabled.irqs.get(usize::from(vector)));
         let irq = irq.ok_or_else(|| Error::Invalid(format!("interrupt vector {vector} is not enabled")))?;
+        // While they are held back, a mask changes nothing; at the end of that, all are open, and the driver is woken to look.
+        if asked.held {
+            return Ok(());
+        }
         if masked { irq.mask() } else { irq.unmask() }
+    }
+
+    /// Holds interrupts back, or lets them through, by how many there were.
+    pub(super) fn limit(&self, now: Instant, count: u64, most: u64) -> Result<Option<u64>, Error> {
+        let mut asked = self.asked();
+        let (verdict, wanted) = {
+            let mut rate = self.rate();
+            (rate.look(now, count, most), rate.is_held())
+        };
+        match verdict {
+            Verdict::Hold(rate, pause) => {
+                tracing::warn!(
+                    "{}: {rate} interrupts a second, of which its manifest allows {most}: all are held back for {pause:?}",
+                    self.device.name()
+                );
+                self.hold(&mut asked, true).map(|()| Some(rate))
+            }
+            Verdict::Release => self.hold(&mut asked, false).map(|()| None),
+            Verdict::Fine if asked.held && !wanted => self.hold(&mut asked, false).map(|()| None),
+            Verdict::Fine => Ok(None),
+        }
+    }
+
+    /// Unties all vectors from their descriptors, or ties them again and wakes whoever waits for one.
+    fn hold(&self, asked: &mut Asked, held: bool) -> Result<(), Error> {
+        let changes = held || asked.held;
+        asked.held = held;
+        let Some((windows, enabled)) = self.windows.as_ref().zip(asked.irqs.as_ref()).filter(|_| changes) else { return Ok(()) };
+        windows.hold(enabled.kind, &enabled.irqs, held)?;
+        if !held {
+            enabled.irqs.iter().for_each(eventfd::signal);
+        }
+        Ok(())
+    }
+
+    fn rate(&self) -> MutexGuard<'_, Rate> {
+        self.rate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn asked(&self) -> MutexGuard<'_, Asked> {

@@ -23,14 +23,16 @@ mod attached;
 mod desk;
 mod fence;
 mod link;
+mod rate;
 mod saved;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring3_device::irq::Irq;
 use ring3_device::{Device, Error};
@@ -133,6 +135,23 @@ impl Claim {
         self.desk.device().dma().arena().regions().for_each(|placed| placed.region.release_pages());
     }
 
+    /// From now on drivers write of configuration space what is in `ranges` and nothing else, as their manifest has it; before, all that does not belong to the backend. Only the first call counts.
+    pub fn limit_config(&self, ranges: Vec<Range<u64>>) {
+        let _ = self.desk.writable.set(ranges);
+    }
+
+    /// Interrupts that the kernel has taken of it, for whomever; `None` where it does not count them: those of a model.
+    pub fn interrupts(&self) -> Option<u64> {
+        self.desk.windows.as_ref()?.interrupts()
+    }
+
+    /// Looks, about once a second, whether the device has raised more than `most` interrupts a second, and if so holds all of them back for a while: neither the device nor its driver
+    /// can undo that. Returns how many there were a second. A device whose interrupts nobody counts is not limited.
+    pub fn limit_interrupts(&self, most: u64) -> Result<Option<u64>, Error> {
+        let Some(count) = self.interrupts() else { return Ok(None) };
+        self.desk.limit(Instant::now(), count, most)
+    }
+
     /// The right to drive it, for one process. [`Error::Busy`] while another one has it, or has left without a fence.
     pub fn lease(&self) -> Result<Lease, Error> {
         self.grant(false)
@@ -160,10 +179,10 @@ impl Claim {
         let channel = Arc::new(Channel::new(ours, SEND_LIMIT, false).map_err(failed)?);
         let mut asked = self.desk.asked();
         let serial = asked.next_serial();
-        (asked.lease, asked.quiet) = (Some((serial, Arc::clone(&channel))), false);
+        (asked.lease, asked.quiet, asked.agreed) = (Some((serial, Arc::clone(&channel))), false, false);
         self.desk.tell(&asked);
         drop(asked);
-        *state = State::Leased(Serving::start(&self.desk, channel, false).map_err(failed)?);
+        *state = State::Leased(Serving::start(&self.desk, channel).map_err(failed)?);
         Ok(Lease(theirs))
     }
 
@@ -196,11 +215,11 @@ impl Claim {
 }
 
 impl Serving {
-    /// Serves the driver at the other end of `channel`, which has `agreed` on a version already or will.
-    fn start(desk: &Arc<Desk>, channel: Arc<Channel>, agreed: bool) -> std::io::Result<Self> {
+    /// Serves the driver at the other end of `channel`.
+    fn start(desk: &Arc<Desk>, channel: Arc<Channel>) -> std::io::Result<Self> {
         let leave = Arc::new(eventfd::new().map_err(std::io::Error::other)?);
         let (desk, serves, stops) = (Arc::clone(desk), Arc::clone(&channel), Arc::clone(&leave));
-        let serve = move || desk.serve(&serves, &stops, agreed);
+        let serve = move || desk.serve(&serves, &stops);
         let thread = std::thread::Builder::new().name("ring3-lease".into()).spawn(serve)?;
         Ok(Self { channel, leave, thread: Some(thread) })
     }

@@ -54,6 +54,13 @@ struct Facts {
     lease: Option<u64>,
     quiet: bool,
     serial: u64,
+    /// The driver has said the first word; whoever does not say so is not given what comes with the answer.
+    #[serde(default = "yes")]
+    agreed: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 #[derive(Serialize, Deserialize)]
@@ -112,7 +119,16 @@ impl Claim {
         };
         let mapped = facts.mapped.iter().map(mapping).collect::<Result<_, Error>>()?;
         let lease = facts.lease.map(|serial| fds.take(&format!("lease.{serial}")).map(|fd| (serial, fd))).transpose()?;
-        let asked = Asked { irqs, mapped, lease: None, quiet: facts.quiet && lease.is_none(), serial: facts.serial };
+        let asked = Asked {
+            irqs,
+            mapped,
+            lease: None,
+            quiet: facts.quiet && lease.is_none(),
+            serial: facts.serial,
+            agreed: facts.agreed,
+            // Nobody knows: the first look lets them through.
+            held: true,
+        };
         let desk = Arc::new(Desk::with(device, windows, facts.below, asked, turn)?);
         let state = if desk.asked().quiet { State::Quiet } else { State::Unfenced };
         let claim = Self { state: Mutex::new(state), desk };
@@ -123,8 +139,7 @@ impl Claim {
                 channel.close();
             } else {
                 claim.desk.asked().lease = Some((serial, Arc::clone(&channel)));
-                // Whoever has not agreed on a version yet begins with that.
-                *claim.state() = State::Leased(Serving::start(&claim.desk, channel, true).map_err(failed)?);
+                *claim.state() = State::Leased(Serving::start(&claim.desk, channel).map_err(failed)?);
             }
         }
         Ok(claim)
@@ -225,6 +240,7 @@ impl Desk {
             irqs: asked.irqs.as_ref().map(Interrupts::of),
             lease: asked.lease.as_ref().map(|(serial, _)| *serial),
             quiet: asked.quiet,
+            agreed: asked.agreed,
             serial: asked.serial,
         };
         let facts = serde_json::to_value(&facts).map_err(|error| Error::Invalid(format!("saving a claim: {error}")))?;

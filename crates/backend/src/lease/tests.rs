@@ -11,7 +11,7 @@ use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Deadline, Registers};
 use ring3_driver::nvme;
 use ring3_driver::registry::{Driver, Offer, Opened, Settings};
-use ring3_lease::{Answer, Kind, MAX_FDS, Memory, Request, VERSION};
+use ring3_lease::{Answer, Kind, MAX_FDS, Memory, Refusal, Request, VERSION};
 use ring3_model::fault::{Action, Rule};
 use ring3_model::nvme::{NvmeHandle, SimNvme};
 use ring3_model::vfio_user::{Running, Server};
@@ -577,4 +577,46 @@ fn a_write_of_a_dead_driver_takes_the_next_ones_memory_to_the_disk_unless_it_is_
     }
     assert_eq!(outcome_of_a_kill(false), [0xcc]);
     assert_eq!(outcome_of_a_kill(true), [0xaa]);
+}
+
+#[test]
+fn the_first_word_is_said_once_so_that_the_devices_descriptor_is_nothing_that_a_driver_can_ask_for() {
+    let (claim, _handle) = claimed();
+    let channel = raw(&claim);
+    let hello = || ask(&channel, &Request::Hello { version: VERSION }, &[]);
+    assert!(matches!(hello(), Answer::Facts(_)));
+    assert!(matches!(hello(), Answer::Refused(_)) && matches!(hello(), Answer::Refused(_)));
+    assert!(matches!(ask(&channel, &Request::ConfigRead { offset: 0, width: 2 }, &[]), Answer::Value(_)));
+}
+
+#[test]
+fn a_driver_writes_what_its_manifest_lists_of_configuration_space_and_nothing_else() {
+    let (claim, _handle) = claimed();
+    let write = |channel: &Channel, offset, width| ask(channel, &Request::ConfigWrite { offset, width, value: 0 }, &[]);
+    let channel = raw(&claim);
+    ask(&channel, &Request::Hello { version: VERSION }, &[]);
+    assert_eq!(write(&channel, 0x3c, 1), Answer::Done);
+    claim.limit_config(vec![0x0c..0x0d, 0x0d..0x0e]);
+    assert!(matches!(write(&channel, 0x3c, 1), Answer::Refused(_)));
+    assert!(matches!(write(&channel, 0x0c, 4), Answer::Refused(_)));
+    assert_eq!((write(&channel, 0x0c, 1), write(&channel, 0x0c, 2)), (Answer::Done, Answer::Done));
+}
+
+#[test]
+fn a_driver_has_no_more_memory_mapped_than_its_share() {
+    let (claim, _handle) = claimed();
+    let channel = raw(&claim);
+    ask(&channel, &Request::Hello { version: VERSION }, &[]);
+    let file = rustix::fs::memfd_create("much", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&file, 1 << 31).unwrap();
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    let map = |len| ask(&channel, &Request::Map(Memory { iova: 1 << 32, offset: 0, len }), &[file.as_fd()]);
+    let Answer::Refused(Refusal::Invalid(why)) = map((1 << 30) + 4096) else { panic!("it is mapped") };
+    assert!(why.contains("more memory than a driver of this device may have"), "{why}");
+}
+
+#[test]
+fn interrupts_of_a_model_are_counted_by_nobody_and_so_not_limited() {
+    let (claim, _handle) = claimed();
+    assert_eq!((claim.interrupts(), claim.limit_interrupts(1).unwrap()), (None, None));
 }

@@ -1,23 +1,28 @@
 //! BARs: mapped memory where the kernel allows it, system calls where it does not (holes in the mapping); ports by system calls, or by
 //! instruction if the user wants that.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Access, Bar, BarInfo, Error};
 use ring3_lease::Window;
+use ring3_pci::Host;
 use ring3_spec::pci;
 
 use super::claim::Claim;
 use super::region::Region;
+use super::{count, irq};
 use crate::guard::{self, Mapped, Mapping};
 use crate::ports::{self, PortRange, Ports};
 
-/// Memory of a function, which keeps the device's file `F`, and with it the claim where that is here.
-struct Memory<F> {
+/// Memory of a function: what is mapped of it, and a way to the rest.
+struct Memory<R> {
     areas: Vec<Area>,
-    region: Region,
-    device: F,
+    /// Bytes.
+    size: u64,
+    /// What is not mapped. It keeps the claim, where that is here.
+    rest: R,
 }
 
 /// A part that is mapped; nearly always the whole BAR.
@@ -28,9 +33,9 @@ struct Area {
     mapping: Mapping,
 }
 
-impl<F: AsFd> Memory<F> {
-    /// Maps what can be mapped of `region`. A part for which that fails is reached by system calls, slower but as well.
-    fn new(name: &str, device: F, region: Region) -> Self {
+impl<R: Access> Memory<R> {
+    /// Maps what can be mapped of `region` of `device`, which may be closed afterwards. A part for which that fails is reached by the `rest`, slower but as well.
+    fn new(name: &str, device: impl AsFd, region: &Region, rest: R) -> Self {
         let map = |area: &std::ops::Range<u64>| {
             let len = usize::try_from(area.end - area.start).ok()?;
             match Mapping::new(&device, region.offset + area.start, len) {
@@ -41,7 +46,7 @@ impl<F: AsFd> Memory<F> {
                 }
             }
         };
-        Self { areas: region.mappable.iter().filter_map(map).collect(), region, device }
+        Self { areas: region.mappable.iter().filter_map(map).collect(), size: region.size, rest }
     }
 
     fn mapped(&self, offset: u64, width: usize) -> Option<(&Mapping, usize)> {
@@ -51,52 +56,74 @@ impl<F: AsFd> Memory<F> {
         })
     }
 
-    /// Where in the device's descriptor `width` bytes at `offset` of the BAR lie.
-    fn place(&self, offset: u64, width: usize) -> Option<u64> {
-        let fits = offset.checked_add(width as u64)? <= self.region.size && offset.is_multiple_of(width as u64);
-        fits.then_some(self.region.offset + offset)
-    }
-
     /// Whether one access of 64 bits reaches `offset`; holes take 32 bits at a time.
     fn is_wide(&self, offset: u64) -> bool {
         self.mapped(offset, 8).is_some() && offset.is_multiple_of(8)
     }
 }
 
-impl<F: AsFd + Send + Sync + 'static> Access for Memory<F> {
+impl<R: Access> Access for Memory<R> {
     fn len(&self) -> u64 {
-        self.region.size
+        self.size
     }
 
     fn read(&self, offset: u64, width: usize) -> u64 {
         if width == 8 && !self.is_wide(offset) {
             return self.read_halves(offset);
         }
-        if let Some((mapping, at)) = self.mapped(offset, width) {
-            return mapping.read(at, width);
+        match self.mapped(offset, width) {
+            Some((mapping, at)) => mapping.read(at, width),
+            None => self.rest.read(offset, width),
         }
-        let mut bytes = [0; 8];
-        let read = self.place(offset, width).map(|at| rustix::io::pread(&self.device, &mut bytes[..width], at));
-        if read == Some(Ok(width)) { u64::from_le_bytes(bytes) } else { u64::MAX }
     }
 
     fn write(&self, offset: u64, width: usize, value: u64) {
         if width == 8 && !self.is_wide(offset) {
             return self.write_halves(offset, value);
         }
-        if let Some((mapping, at)) = self.mapped(offset, width) {
-            return mapping.write(at, width, value);
-        }
-        if let Some(at) = self.place(offset, width) {
-            // A device that is gone loses writes; there is nobody to tell.
-            let _ = rustix::io::pwrite(&self.device, &value.to_le_bytes()[..width], at);
+        match self.mapped(offset, width) {
+            Some((mapping, at)) => mapping.write(at, width, value),
+            None => self.rest.write(offset, width, value),
         }
     }
 }
 
-impl<F: AsFd + Send + Sync + 'static> Mapped for Memory<F> {
+impl<R: Access> Mapped for Memory<R> {
     fn window(&self) -> Option<(&Mapping, usize, u64)> {
         self.areas.iter().find(|area| area.start == 0).map(|first| (&first.mapping, 0, first.len))
+    }
+}
+
+/// A region by system calls at the device's descriptor.
+struct Unmapped {
+    claim: Arc<Claim>,
+    region: Region,
+}
+
+impl Unmapped {
+    /// Where in the device's descriptor `width` bytes at `offset` of the BAR lie.
+    fn place(&self, offset: u64, width: usize) -> Option<u64> {
+        let fits = offset.checked_add(width as u64)? <= self.region.size && offset.is_multiple_of(width as u64);
+        fits.then_some(self.region.offset + offset)
+    }
+}
+
+impl Access for Unmapped {
+    fn len(&self) -> u64 {
+        self.region.size
+    }
+
+    fn read(&self, offset: u64, width: usize) -> u64 {
+        let mut bytes = [0; 8];
+        let read = self.place(offset, width).map(|at| rustix::io::pread(&*self.claim, &mut bytes[..width], at));
+        if read == Some(Ok(width)) { u64::from_le_bytes(bytes) } else { u64::MAX }
+    }
+
+    fn write(&self, offset: u64, width: usize, value: u64) {
+        if let Some(at) = self.place(offset, width) {
+            // A device that is gone loses writes; there is nobody to tell.
+            let _ = rustix::io::pwrite(&*self.claim, &value.to_le_bytes()[..width], at);
+        }
     }
 }
 
@@ -115,7 +142,10 @@ pub(super) fn open(claim: &Arc<Claim>, index: u8) -> Result<Bar, Error> {
     }
     Ok(match ports(claim, index, &region)? {
         Some(ports) => ports::bar(ports, claim.clone()),
-        None => guard::bar(Arc::new(Memory::new(claim.name(), claim.clone(), region))),
+        None => {
+            let rest = Unmapped { claim: claim.clone(), region: region.clone() };
+            guard::bar(Arc::new(Memory::new(claim.name(), claim, &region, rest)))
+        }
     })
 }
 
@@ -144,18 +174,30 @@ impl Windows {
         self.claim.device()
     }
 
+    /// How many interrupts of the function the kernel has taken, if it says so.
+    pub(crate) fn interrupts(&self) -> Option<u64> {
+        let host = Host::this();
+        let folder = host.path(&format!("sys/bus/pci/devices/{}", self.claim.address()));
+        count::interrupts(&folder, &host.path("sys/kernel/irq"))
+    }
+
+    /// See [`irq::hold`].
+    pub(crate) fn hold(&self, kind: IrqKind, irqs: &[Irq], held: bool) -> Result<(), Error> {
+        irq::hold(&self.claim, kind, irqs, held)
+    }
+
     pub(crate) fn window(&self, index: u8) -> Option<Window> {
         self.windows.get(usize::from(index))?.clone()
     }
 }
 
-/// The BAR of `len` bytes that is the `window` of `device`, which somebody else has claimed.
-pub(crate) fn window(name: &str, device: &Arc<OwnedFd>, len: u64, window: &Window) -> Bar {
-    // What of it makes no sense is not mapped, and the kernel refuses access to it.
+/// The BAR of `len` bytes that is the `window` of `device`, which somebody else has claimed, who answers for the `rest`. The device is not kept.
+pub(crate) fn window(name: &str, device: BorrowedFd<'_>, len: u64, window: &Window, rest: impl Access) -> Bar {
+    // What of it makes no sense is not mapped.
     let offset = window.offset.min(u64::MAX - len);
     let inside = |&(start, end): &(u64, u64)| (start < end && end <= len).then_some(start..end);
     let region = Region { size: len, offset, mappable: window.mappable.iter().filter_map(inside).collect() };
-    guard::bar(Arc::new(Memory::new(name, Arc::clone(device), region)))
+    guard::bar(Arc::new(Memory::new(name, device, &region, rest)))
 }
 
 /// The ports that BAR `index` means, if it is of ports: those that the kernel lists for the function, and nothing else of `region`.

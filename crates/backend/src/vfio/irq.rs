@@ -64,6 +64,21 @@ fn vectors(claim: &Arc<Claim>, kind: IrqKind, fds: Vec<OwnedFd>, tied: bool) -> 
     Ok(fds.into_iter().zip(0..).map(|(fd, vector)| Irq::new(fd, kind, vector, control.clone())).collect())
 }
 
+/// Has the kernel take none of the vectors `irqs` of `kind`, or all again. What a function sends meanwhile the IOMMU refuses; the pin stays masked.
+pub(super) fn hold(claim: &Claim, kind: IrqKind, irqs: &[Irq], held: bool) -> Result<(), Error> {
+    let done = match kind {
+        IrqKind::Intx => {
+            let action = if held { VFIO_IRQ_SET_ACTION_MASK } else { VFIO_IRQ_SET_ACTION_UNMASK };
+            ioctl::act_on_irqs(claim.device(), index(kind), 0, 1, action)
+        }
+        IrqKind::Msi | IrqKind::MsiX => {
+            let fds: Vec<_> = irqs.iter().map(|irq| (!held).then(|| irq.as_fd())).collect();
+            ioctl::set_irq_fds(claim.device(), index(kind), 0, &fds)
+        }
+    };
+    done.map_err(|error| Error::os(format!("{}: holding {kind:?} back, or letting it through", claim.name()), error))
+}
+
 /// Whether the kernel signals anything at `index`.
 pub(super) fn has(claim: &Claim, index: u32) -> bool {
     ioctl::irq_info(claim.device(), index).is_ok_and(|info| info.count > 0 && info.flags & VFIO_IRQ_INFO_EVENTFD != 0)

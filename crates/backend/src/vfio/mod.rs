@@ -16,6 +16,7 @@ mod adopt;
 mod bar;
 mod capability;
 mod claim;
+mod count;
 mod group;
 mod ioctl;
 mod irq;

@@ -4,6 +4,8 @@
 //! by [`spawn`]; the child is process 1 of its namespace, and is hostile. `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
 
 mod child;
+mod device;
+mod exhaustion;
 mod guest;
 mod state;
 mod system;
@@ -38,14 +40,21 @@ pub fn limits() -> Limits {
     Limits { name: "hostile".into(), memory: 64 << 20, cpu_percent: 100, pids: 16 }
 }
 
-/// This program again, to run the test `name` alone, with `fd` as descriptor 3.
-pub fn start(name: &str, fd: BorrowedFd<'_>) -> io::Result<(Child, OwnedFd)> {
+/// This program again, to run the test `name` alone, with `fd` as descriptor 3 and `input` as its input.
+pub fn start(name: &str, fd: BorrowedFd<'_>, input: &str) -> io::Result<(Child, OwnedFd)> {
+    let (reads, writes) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::write(&writes, input.as_bytes())?;
+    drop(writes);
+    start_with(name, fd, reads.as_fd())
+}
+
+/// As [`start`], with an open input.
+pub fn start_with(name: &str, fd: BorrowedFd<'_>, input: BorrowedFd<'_>) -> io::Result<(Child, OwnedFd)> {
     let program = Program::open(std::env::current_exe()?)?;
     let words = ["hostile", "--exact", name, "--ignored", "--nocapture", "--test-threads=1"];
     let argv: Vec<_> = words.iter().map(|word| CString::new(*word).unwrap()).collect();
     let (said, says) = pipe_with(PipeFlags::CLOEXEC)?;
-    let null = File::open("/dev/null")?;
-    let child = spawn(&program, &argv, &[(null.as_fd(), 0), (says.as_fd(), 1), (says.as_fd(), 2), (fd, 3)], &limits())?;
+    let child = spawn(&program, &argv, &[(input, 0), (says.as_fd(), 1), (says.as_fd(), 2), (fd, 3)], &limits())?;
     Ok((child, said))
 }
 
@@ -65,6 +74,6 @@ pub fn end(child: &Child, said: OwnedFd) -> End {
 /// The end of the test `name` as a process in the sandbox.
 pub fn outcome(name: &str) -> End {
     let null = File::open("/dev/null").unwrap();
-    let (child, said) = start(name, null.as_fd()).unwrap();
+    let (child, said) = start(name, null.as_fd(), "").unwrap();
     end(&child, said)
 }

@@ -19,7 +19,7 @@ struct Waiting {
 impl Waiting {
     fn start(name: &str) -> Self {
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-        let (child, said) = start(name, read.as_fd()).unwrap();
+        let (child, said) = start(name, read.as_fd(), "").unwrap();
         Self { child, said, hold: Some(write) }
     }
 
