@@ -18,10 +18,12 @@
 //! Without timers, and with nothing to happen, it sleeps and costs no CPU. The kernel has one timer of a reactor's, for the earliest of all; the
 //! clock is read when that runs out, and around polling.
 
+mod pool;
 mod reactor;
 mod registration;
 mod timers;
 
+pub use pool::Pool;
 pub use reactor::{Event, Reactor, Token, Turn};
 pub use registration::{Registered, Registration};
 pub use timers::Timer;

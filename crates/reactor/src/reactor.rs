@@ -24,7 +24,7 @@ const CANCEL: u64 = OWN | 2 << 56;
 const KIND: u64 = 0xff << 56;
 
 /// Entries of its own that may be pushed in one turn; more only cost a further call.
-const EXTRA: u32 = 8;
+pub(crate) const EXTRA: u32 = 8;
 
 /// What has happened.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Reactor {
         ring.map(|ring| Self::over(ring, poll))
     }
 
-    fn over(ring: IoUring, poll: Duration) -> Self {
+    pub(crate) fn over(ring: IoUring, poll: Duration) -> Self {
         let ring = Owner(NonNull::from(Box::leak(Box::new(ring))));
         // SAFETY: the ring stays where it is until `Owner` is dropped, after all that borrows it; nothing else borrows it mutably.
         let (mut submitter, submissions, completions) = unsafe { &mut *ring.0.as_ptr() }.split();

@@ -1,7 +1,7 @@
 //! Which system calls the kernel takes from the process.
 //!
-//! Two filters, of which the stricter one counts: the first ends the process at a call that no manifest lists, and at one of those below whose arguments are
-//! others; the second answers calls that a library tries and can do without. Ending is the safe answer: a driver that makes an unheard-of call is not one that should go on with a disk, and its
+//! Several filters, of which the strictest answer counts. One ends the process at a call that no manifest lists, and at one of those below whose arguments are
+//! others; the others answer calls that a library tries and can do without. Ending is the safe answer: a driver that makes an unheard-of call is not one that should go on with a disk, and its
 //! supervisor restarts it.
 
 use seccompiler::{BpfProgram, TargetArch, compile_from_json};
@@ -108,27 +108,29 @@ const NEVER: [&str; 13] = [
     "process_vm_writev",
 ];
 
-/// Libraries ask for these and go on without: the C library makes threads by clone where there is no clone3, whose arguments no filter sees.
-const ABSENT: [&str; 1] = ["clone3"];
+/// Calls that libraries try and go on without, and what they hear. The C library makes threads by clone where there is no clone3, whose arguments no filter sees; and it looks for processors in
+/// files, where there are none.
+const ANSWERED: [(&str, i32); 2] = [("clone3", libc::ENOSYS), ("openat", libc::EACCES)];
 
-/// Both filters, in the order in which they are set: the one that allows less is the second, so that it need not allow the first.
-pub(crate) fn compile(sandbox: &Sandbox) -> Result<[BpfProgram; 2], Error> {
+/// All filters. The one that allows least is the last, so that it need not allow the setting of the others.
+pub(crate) fn compile(sandbox: &Sandbox) -> Result<Vec<BpfProgram>, Error> {
     if let Some(call) = NEVER.iter().find(|call| sandbox.calls.contains(**call)) {
-        return Err(Error::Manifest(format!(
-            "a manifest lists {call}, which no driver's process gets: the process that holds the device does that"
-        )));
+        let why = "which no driver's process gets: the process that holds the device does that";
+        return Err(Error::Manifest(format!("a manifest lists {call}, {why}")));
     }
-    let allowed: Vec<Value> = sandbox.calls.iter().map(String::as_str).chain(ABSENT).flat_map(entries).collect();
-    let absent: Vec<Value> = ABSENT.iter().map(|name| json!({ "syscall": name })).collect();
-    let filters = json!({
-        "absent": { "mismatch_action": "allow", "match_action": { "errno": libc::ENOSYS }, "filter": absent },
-        "allowed": { "mismatch_action": "kill_process", "match_action": "allow", "filter": allowed },
-    });
+    let answers = ANSWERED.iter().map(|&(name, error)| json!({ "mismatch_action": "allow", "match_action": { "errno": error }, "filter": [{ "syscall": name }] }));
+    let names = sandbox.calls.iter().map(String::as_str).chain(ANSWERED.iter().map(|(name, _)| *name));
+    let allowed: Vec<Value> = names.flat_map(entries).collect();
+    let allowed = json!({ "mismatch_action": "kill_process", "match_action": "allow", "filter": allowed });
+    answers.chain([allowed]).map(|filter| one(&filter)).collect()
+}
+
+fn one(filter: &Value) -> Result<BpfProgram, Error> {
     let failed = |error: String| Error::Manifest(format!("its system calls: {error}"));
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| failed(error.to_string()))?;
-    let mut compiled = compile_from_json(filters.to_string().as_bytes(), arch).map_err(|error| failed(error.to_string()))?;
-    let mut take = |name: &str| compiled.remove(name).ok_or_else(|| failed("they make no filter".into()));
-    Ok([take("absent")?, take("allowed")?])
+    let compiled =
+        compile_from_json(json!({ "it": filter }).to_string().as_bytes(), arch).map_err(|error| failed(error.to_string()))?;
+    compiled.into_values().next().ok_or_else(|| failed("they make no filter".into()))
 }
 
 /// A rule for each form of the call.
@@ -140,8 +142,8 @@ fn entries(name: &str) -> Vec<Value> {
     narrowed.forms.iter().map(entry).collect()
 }
 
-/// Sets both. From here on the process ends at any other call.
-pub(crate) fn apply(filters: &[BpfProgram; 2]) -> Result<(), Error> {
+/// Sets them. From here on the process ends at any other call.
+pub(crate) fn apply(filters: &[BpfProgram]) -> Result<(), Error> {
     for filter in filters {
         seccompiler::apply_filter(filter)
             .map_err(|error| Error::step("filtering its system calls", std::io::Error::other(error)))?;

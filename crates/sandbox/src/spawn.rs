@@ -73,6 +73,9 @@ const NAMESPACES: u64 =
 const CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 const INTO_CGROUP: u64 = 0x2_0000_0000;
 
+/// Threads of all processes of the user, in case that no control group counts a device's.
+const ALL_THREADS: u64 = 4096;
+
 /// What of the environment a driver's process has.
 const ENVIRONMENT: [&str; 2] = ["RING3_LOG", "RUST_BACKTRACE"];
 
@@ -93,7 +96,7 @@ pub fn spawn(program: &Program, argv: &[CString], fds: &[(BorrowedFd<'_>, RawFd)
         envp: &child::pointers(&environment),
         high: places.iter().map(|(_, place)| place + 1).max().unwrap_or(0),
         fds: &mut places,
-        limits: &[(libc::RLIMIT_CORE, 0), (libc::RLIMIT_DATA, limits.memory)],
+        limits: &[(libc::RLIMIT_CORE, 0), (libc::RLIMIT_DATA, limits.memory), (libc::RLIMIT_NPROC, ALL_THREADS)],
         report: write.as_raw_fd(),
     };
     let into = group.as_ref().map_or(0, |_| INTO_CGROUP);

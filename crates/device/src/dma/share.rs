@@ -5,6 +5,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Error;
 
@@ -19,9 +21,26 @@ pub fn admit(bytes: usize) -> Result<(), Error> {
     admit_in(Path::new("/"), bytes as u64)
 }
 
+/// Looks now, for a process that will not be able to: from here on [`admit`] counts down from what is free at this moment.
+pub fn budget() {
+    let root = Path::new("/");
+    let free = available(root).map(|free| groups(root).into_iter().filter_map(|group| group.left()).fold(free, u64::min));
+    let _ = BUDGET.set(AtomicU64::new(free.unwrap_or(0)));
+}
+
+/// What was free then, less what was taken since.
+static BUDGET: OnceLock<AtomicU64> = OnceLock::new();
+
 fn admit_in(root: &Path, bytes: u64) -> Result<(), Error> {
     if bytes <= SMALL {
         return Ok(());
+    }
+    if let Some(budget) = BUDGET.get() {
+        let take = |free: u64| (bytes <= free / SHARE).then(|| free - bytes);
+        return match budget.fetch_update(Ordering::AcqRel, Ordering::Acquire, take) {
+            Ok(_) => Ok(()),
+            Err(free) => Err(too_much(bytes, free)),
+        };
     }
     let unknown = "how much memory is free is not known: /proc/meminfo has no MemAvailable";
     let free = available(root).ok_or_else(|| Error::Claim(unknown.into()))?;
@@ -29,13 +48,17 @@ fn admit_in(root: &Path, bytes: u64) -> Result<(), Error> {
     if bytes <= free / SHARE {
         return Ok(());
     }
+    Err(too_much(bytes, free))
+}
+
+fn too_much(bytes: u64, free: u64) -> Error {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-    Err(Error::Claim(format!(
+    Error::Claim(format!(
         "{} MiB of memory are asked for, and of the {} MiB that are free half may be taken: ask for fewer queues, fewer or shorter \
          requests, or a smaller arena= in the device's name",
         mib(bytes),
         free >> 20
-    )))
+    ))
 }
 
 /// What the kernel can give without swapping.

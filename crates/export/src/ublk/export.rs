@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ring3_class::Deadline;
 use ring3_class::block::Disk;
+use ring3_reactor::Pool;
 use ring3_stats::Segment;
 
 use super::threads::{self, Layout, Manner, OnFailure, Threads};
@@ -100,7 +101,8 @@ impl Export {
         queues.allocate(disk, depth, buffer)?;
         let segment = Segment::create(queues.count()).map_err(|source| Error::os("making room for statistics", source))?;
         let segment = Arc::new(segment);
-        let manner = Manner { segment, first: 0, poll: options.poll, on_failure: OnFailure::Refuse, started };
+        let manner =
+            Manner { segment, first: 0, poll: options.poll, on_failure: OnFailure::Refuse, started, rings: Pool::default() };
         let threads = Threads::prepare(queues, &manner)?;
         let mut export = Self { device, disk: disk.name(), threads, refused: None };
         export.serve()?;

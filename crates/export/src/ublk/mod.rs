@@ -49,6 +49,7 @@ pub use device::{Device, Recovery, Shape};
 pub use error::Error;
 pub use export::{Export, Options};
 pub use queues::Queues;
+pub use ring::rings;
 pub use scheduler::Scheduler;
 pub use stats::Stats;
 pub use threads::{Layout, Manner, OnFailure, Threads, flush};

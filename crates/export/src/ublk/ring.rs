@@ -6,13 +6,18 @@ use std::os::fd::AsFd;
 
 use io_uring::opcode::UringCmd16;
 use io_uring::types::Fixed;
-use ring3_reactor::Reactor;
+use ring3_reactor::{Pool, Reactor};
 
 use super::Error;
 use super::uapi::{self, IoCommand};
 
 /// The only registered file.
 const DEVICE: Fixed = Fixed(0);
+
+/// Rings for `count` queues of `depth` requests, for a process that will not be able to make one. They take commands of ublk, and of other operations nothing but what a reactor needs.
+pub fn rings(count: u16, depth: u16) -> io::Result<Pool> {
+    Pool::filled(count, depth.into(), &[UringCmd16::CODE])
+}
 
 /// The ublk half of a queue's reactor. A command is named by its tag.
 pub struct Ring {

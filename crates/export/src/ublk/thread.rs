@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ring3_class::block::Queue;
 use ring3_class::dma::DmaBuffer;
-use ring3_reactor::Reactor;
+use ring3_reactor::Pool;
 use ring3_stats::{Phase, Recorder};
 
 use super::descriptors::Descriptors;
@@ -59,6 +59,8 @@ pub struct Start {
     pub recorder: Recorder,
     /// What it is told.
     pub orders: Arc<Orders>,
+    /// Where it has its ring from.
+    pub rings: Pool,
     /// To whom it speaks.
     pub report: Report,
 }
@@ -121,9 +123,10 @@ fn serve(start: Start, kernel: &Receiver<Kernel>) -> Result<Option<Box<dyn Queue
     let Start { queue, mut class, buffers, report, recorder, .. } = start;
     let describe = |error: Error| (error.to_string(), false);
     let depth = buffers.len() as u16;
-    let reactor = Reactor::new(depth.into(), start.poll).map_err(|error| (format!("creating its io_uring: {error}"), false))?;
     // Nobody has come: the queue is given back as it is.
     let Ok(Kernel { file, id, cpus, encoded }) = kernel.recv() else { return Ok(Some(class)) };
+    let reactor = start.rings.reactor(depth.into(), start.poll);
+    let reactor = reactor.map_err(|error| (format!("creating its io_uring: {error}"), false))?;
     name(id, queue);
     affinity::pin(&cpus);
     let descriptors = Descriptors::map(&*file, queue, depth).map_err(describe)?;

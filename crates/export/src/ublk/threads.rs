@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ring3_class::Deadline;
 use ring3_class::block::{Completion, Queue, Request, execute};
+use ring3_reactor::Pool;
 use ring3_stats::{Recorder, Segment};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -60,6 +61,8 @@ pub struct Manner {
     pub on_failure: OnFailure,
     /// When the export began to start.
     pub started: Instant,
+    /// Where the threads have their rings from.
+    pub rings: Pool,
 }
 
 /// A thread, and how it is told the kernel's side.
@@ -90,7 +93,7 @@ impl Threads {
         let Queues { disk, class, buffers } = queues;
         let (words, heard) = mpsc::channel();
         let counters: Arc<[Counters]> = class.iter().map(|_| Counters::default()).collect();
-        let Manner { segment, first, poll, on_failure, started } = manner.clone();
+        let Manner { segment, first, poll, on_failure, started, rings } = manner.clone();
         let mut threads = Self {
             name: disk.clone(),
             disk,
@@ -110,8 +113,8 @@ impl Threads {
             })?;
             let (ended, abandoned) = (threads.ended.clone(), threads.abandoned.clone());
             let report = Report { queue, words: words.clone(), ended, abandoned };
-            let (counters, orders) = (threads.counters.clone(), threads.orders.clone());
-            let start = Start { queue, class, buffers, poll, on_failure, started, counters, recorder, orders, report };
+            let (counters, orders, rings) = (threads.counters.clone(), threads.orders.clone(), rings.clone());
+            let start = Start { queue, class, buffers, poll, on_failure, started, counters, recorder, orders, rings, report };
             let (tell, kernel) = mpsc::channel();
             let thread = thread::Builder::new().spawn(move || queue_thread::run(start, kernel));
             let thread = thread.map_err(|source| Error::os("starting a queue thread", source))?;

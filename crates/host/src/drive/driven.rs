@@ -97,6 +97,8 @@ impl Driven {
             self.seat(place, first, Prepared { queues, depth: wanted.depth, buffer })?;
             first += queues;
         }
+        // More than that are not asked for, whatever a disk is served by.
+        self.standby.rings.trim(usize::from(wanted.queues.max(1)) * self.disks.len());
         if resumed {
             // What the last process had and this one has no use for.
             self.device.dma().arena().release();
@@ -107,7 +109,7 @@ impl Driven {
     /// Gives disk `place` queues and threads, with the statistics from queue `first` on.
     fn seat(&mut self, place: usize, first: u16, prepared: Prepared) -> Result<(), Error> {
         let Prepared { queues: count, depth, buffer } = prepared;
-        let (segment, poll) = (self.standby.segment.clone(), self.standby.wanted.poll);
+        let (segment, poll, rings) = (self.standby.segment.clone(), self.standby.wanted.poll, self.standby.rings.clone());
         let served = &mut self.disks[place];
         if let Some(mut threads) = served.threads.take() {
             drop(threads.join()?);
@@ -115,7 +117,7 @@ impl Driven {
         let disk = &*served.disk;
         let mut queues = Queues::resume(disk, &std::mem::take(&mut served.saved), count, depth)?;
         queues.allocate(disk, depth, buffer)?;
-        let manner = Manner { segment, first, poll, on_failure: OnFailure::Keep, started: self.began };
+        let manner = Manner { segment, first, poll, on_failure: OnFailure::Keep, started: self.began, rings };
         served.threads = Some(Threads::prepare(queues, &manner)?);
         served.prepared = prepared;
         Ok(())

@@ -9,6 +9,7 @@ use ring3_device::irq::IrqKind;
 use ring3_driver::Interrupts;
 use ring3_driver::registry::{DRIVERS, Settings};
 use ring3_export::ublk;
+use ring3_reactor::Pool;
 use ring3_sandbox::Sandbox;
 use ring3_stats::{Recorder, Segment};
 
@@ -30,6 +31,8 @@ pub struct Standby {
     pub segment: Arc<Segment>,
     /// The process's own.
     pub recorder: Arc<Recorder>,
+    /// The rings of all queues, where the process cannot make one any more.
+    pub rings: Pool,
 }
 
 impl Standby {
@@ -42,20 +45,24 @@ impl Standby {
         let family = prepare.family.as_deref().map(family).transpose()?;
         let interrupts = interrupts(&prepare.interrupts)?;
         let mut doubts = ring3_process::stay_in_memory();
+        let mut rings = Pool::default();
         if !prepare.unconfined {
-            doubts.extend(confine(&prepare, &[control, segment.as_fd()])?);
+            rings = ublk::rings(segment.queues(), wanted.depth)
+                .map_err(|error| Error::os("making the rings of its queues", error))?;
+            ring3_device::dma::budget();
+            doubts.extend(confine(&prepare, &[control, segment.as_fd()], &rings)?);
         }
         // Not before: a line starts the log's thread.
         doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
         let settings = Settings { interrupts, part: prepare.part, max_transfer: Some(wanted.max_bytes), ..Settings::default() };
-        Ok(Self { family, settings, wanted, segment, recorder: Arc::new(recorder) })
+        Ok(Self { family, settings, wanted, segment, recorder: Arc::new(recorder), rings })
     }
 }
 
 /// Gives up all but what the family's drivers need, and `keep`; in words what the machine cannot take away.
-fn confine(prepare: &Prepare, keep: &[BorrowedFd<'_>]) -> Result<Vec<String>, Error> {
+fn confine(prepare: &Prepare, keep: &[BorrowedFd<'_>], rings: &Pool) -> Result<Vec<String>, Error> {
     let mut sandbox = Sandbox::new(ring3_manifest::drivers(prepare.family.as_deref()), "lease")?;
-    sandbox.keep.extend(keep.iter().map(AsRawFd::as_raw_fd));
+    sandbox.keep.extend(keep.iter().map(AsRawFd::as_raw_fd).chain(rings.fds()));
     (sandbox.user, sandbox.group) = (prepare.user.unwrap_or(sandbox.user), prepare.group.unwrap_or(sandbox.group));
     Ok(ring3_sandbox::enter(&sandbox)?)
 }

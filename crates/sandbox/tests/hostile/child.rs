@@ -1,5 +1,7 @@
 //! The hostile process.
 
+use std::os::fd::RawFd;
+
 use ring3_sandbox::{Sandbox, enter};
 
 /// Goes on as a process with one thread, which the test's is not. Its end is this one's: by a signal, 128 and its number.
@@ -16,9 +18,14 @@ fn alone() {
 
 /// Confines this process as an NVMe driver's.
 pub fn confine() {
+    confine_with(&[]);
+}
+
+/// The same, which keeps `fds`, too.
+pub fn confine_with(fds: &[RawFd]) {
     alone();
     let mut sandbox = Sandbox::new(ring3_manifest::drivers(Some("nvme")), "lease").unwrap();
-    sandbox.keep.push(3);
+    sandbox.keep.extend([3].iter().chain(fds));
     if let Err(error) = enter(&sandbox) {
         println!("{error}");
         std::process::exit(2);

@@ -71,7 +71,7 @@ guest_tests! {
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             assert_eq!(u64::from_str_radix(&of(set), 16).unwrap(), 0, "{set}");
         }
-        assert_eq!((of("NoNewPrivs"), of("Seccomp_filters")), ("1".into(), "2".into()));
+        assert_eq!((of("NoNewPrivs"), of("Seccomp_filters")), ("1".into(), "3".into()));
         drop(waiting.end());
     }
 

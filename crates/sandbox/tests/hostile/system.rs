@@ -1,6 +1,9 @@
 //! What it asks of the kernel.
 
-use crate::child::call;
+use io_uring::{opcode, types};
+use ring3_reactor::{Event, Pool};
+
+use crate::child::{call, confine, confine_with};
 use crate::guest::guest_tests;
 use crate::{End, is_child, outcome};
 
@@ -21,10 +24,47 @@ macro_rules! ends_at {
     };
 }
 
+guest_tests! {
+    fn a_driver_that_opens_a_file_is_refused() {
+        if is_child() {
+            let program = std::ffi::CString::new(std::env::current_exe().unwrap().into_os_string().into_encoded_bytes()).unwrap();
+            confine();
+            let open = |path: &std::ffi::CStr| std::fs::File::open(path.to_str().unwrap()).err().and_then(|error| error.raw_os_error());
+            let found: Vec<_> = [c"/etc/passwd", c"/dev/null", c"/proc/self/maps", c"/", c".", &program].into_iter().map(open).collect();
+            println!("it says: {}", found.iter().all(|error| *error == Some(libc::EACCES)));
+            std::process::exit(0);
+        }
+        let End::Exit(words, 0) = outcome("system::a_driver_that_opens_a_file_is_refused") else { panic!("it has ended otherwise") };
+        assert!(words.contains("it says: true"), "{words}");
+    }
+
+    fn a_ring_that_was_made_before_opens_no_file_and_makes_no_socket() {
+        if is_child() {
+            let pool = Pool::filled(1, 4, &[opcode::UringCmd16::CODE]).unwrap();
+            let ring = pool.fds();
+            confine_with(&ring);
+            let mut reactor = pool.reactor(4, std::time::Duration::ZERO).unwrap();
+            let open = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), c"/etc/passwd".as_ptr()).build();
+            let socket = opcode::Socket::new(libc::AF_INET, libc::SOCK_STREAM, 0).build();
+            let results = [open, socket].map(|entry| {
+                // SAFETY: the path is a constant.
+                unsafe { reactor.push(&entry) }.unwrap();
+                reactor.step(None).unwrap();
+                reactor.next_event()
+            });
+            let refused = |event: &Option<Event>| matches!(event, Some(Event::Command { result, .. }) if *result == -libc::EACCES);
+            println!("it says: {}", results.iter().all(refused));
+            std::process::exit(0);
+        }
+        let End::Exit(words, 0) = outcome("system::a_ring_that_was_made_before_opens_no_file_and_makes_no_socket") else { panic!("it has ended otherwise") };
+        assert!(words.contains("it says: true"), "{words}");
+    }
+}
+
 const PATH: *const libc::c_char = c"/etc/passwd".as_ptr();
 
 ends_at! {
-    a_driver_that_opens_a_file_is_ended: SYS_openat(libc::AT_FDCWD, PATH, 0);
+    a_driver_that_opens_a_file_by_another_call_is_ended: SYS_open(PATH, 0);
     a_driver_that_executes_a_program_is_ended: SYS_execve(c"/bin/sh".as_ptr(), 0, 0);
     a_driver_that_makes_a_process_is_ended: SYS_clone(libc::SIGCHLD);
     a_driver_that_makes_a_socket_is_ended: SYS_socket(libc::AF_INET, libc::SOCK_STREAM, 0);
