@@ -106,6 +106,15 @@ impl Arena {
         self.alloc(len, 4096)
     }
 
+    /// As [`alloc_pages`](Self::alloc_pages), with the bytes that whoever had the range before has left: no page of it is touched, which takes the most of
+    /// the time. For memory that is filled before anybody reads it.
+    pub fn alloc_stale(&self, len: usize) -> Result<DmaBuffer, Error> {
+        if len == 0 || len > u32::MAX as usize {
+            return Err(Error::Invalid(format!("DMA buffer of {len} bytes")));
+        }
+        self.buffer(self.carve(len, 4096)?, len)
+    }
+
     /// Bytes that are free now, in all ranges together.
     pub fn free_bytes(&self) -> usize {
         self.ledgers().iter().map(|ledger| ledger.free_bytes() as usize).sum()
@@ -242,6 +251,18 @@ mod tests {
     fn device_addresses_are_aligned_even_if_the_arena_is_not() {
         let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x1000);
         assert_eq!(arena.alloc(100, 1 << 14).unwrap().iova() % (1 << 14), 0);
+    }
+
+    #[test]
+    fn a_stale_buffer_has_the_bytes_that_were_left_there_and_another_one_none() {
+        let arena = arena(1 << 14);
+        arena.alloc_pages(4096).unwrap().write(7, b"left").unwrap();
+        let mut bytes = [0; 4];
+        arena.alloc_stale(4096).unwrap().read(7, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"left");
+        arena.alloc_pages(4096).unwrap().read(7, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 4]);
+        assert!(arena.alloc_stale(0).is_err());
     }
 
     #[test]

@@ -48,7 +48,8 @@ impl Queues {
     /// Gives each of the `depth` tags of each queue a buffer of `bytes`, from the arena of the disk's device.
     pub fn allocate(&mut self, disk: &dyn Disk, depth: u16, bytes: u32) -> Result<(), Error> {
         let failed = |cause| Error::Driver { disk: self.disk.clone(), cause };
-        let one = || disk.dma().arena().alloc_pages(bytes as usize).map_err(failed);
+        // What a request has not moved, the kernel does not take out of its buffer.
+        let one = || disk.dma().arena().alloc_stale(bytes as usize).map_err(failed);
         self.buffers = self.class.iter().map(|_| (0..depth).map(|_| one()).collect()).collect::<Result<_, _>>()?;
         Ok(())
     }
