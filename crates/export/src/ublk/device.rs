@@ -12,6 +12,7 @@ use ring3_class::{Deadline, poll_until};
 
 use super::control::Control;
 use super::features::Features;
+use super::shape::{Recovery, Shape};
 use super::uapi::{self, Admin, DeviceInfo, Parameters};
 use super::{Error, identities, users};
 
@@ -23,54 +24,6 @@ const ABANDONED: Duration = Duration::from_secs(5);
 
 /// How often the kernel is asked whether it has seen that a server has died.
 const AGAIN: Duration = Duration::from_millis(1);
-
-/// What becomes of a device whose server dies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Recovery {
-    /// It goes, with errors for what is in flight.
-    #[default]
-    None,
-    /// It stays, and the next server is given what the dead one had. Requests wait meanwhile.
-    Reissue,
-    /// It stays. What the dead server had fails; what comes waits for the next one.
-    Wait,
-    /// It stays. What the dead server had fails, and what comes until there is a next one. Kernels from 6.13 on.
-    Fail,
-}
-
-impl Recovery {
-    fn flags(self) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::Reissue => uapi::F_USER_RECOVERY | uapi::F_USER_RECOVERY_REISSUE,
-            Self::Wait => uapi::F_USER_RECOVERY,
-            Self::Fail => uapi::F_USER_RECOVERY | uapi::F_USER_RECOVERY_FAIL_IO,
-        }
-    }
-
-    fn of(flags: u64) -> Self {
-        let has = |flag| flags & flag != 0;
-        match has(uapi::F_USER_RECOVERY) {
-            false => Self::None,
-            true if has(uapi::F_USER_RECOVERY_REISSUE) => Self::Reissue,
-            true if has(uapi::F_USER_RECOVERY_FAIL_IO) => Self::Fail,
-            true => Self::Wait,
-        }
-    }
-}
-
-/// What a device is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Queues; the kernel may give fewer.
-    pub queues: u16,
-    /// Tags of each.
-    pub depth: u16,
-    /// Bytes of each tag's buffer.
-    pub buffer: u32,
-    /// What becomes of it when its server dies.
-    pub recovery: Recovery,
-}
 
 /// One ublk device: an identity in the kernel, apart from who serves it. Dropping it leaves it as it is, unless this process
 /// [owns](Self::own) its end.
@@ -370,12 +323,5 @@ mod tests {
     fn a_device_can_be_recovered_by_a_thread_of_its_own() {
         fn sendable<T: Send>() {}
         sendable::<Device>();
-    }
-
-    #[test]
-    fn what_becomes_of_a_device_is_read_from_the_flags_that_ask_for_it() {
-        for recovery in [Recovery::None, Recovery::Reissue, Recovery::Wait, Recovery::Fail] {
-            assert_eq!(Recovery::of(recovery.flags() | uapi::F_QUIESCE), recovery);
-        }
     }
 }

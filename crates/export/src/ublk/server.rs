@@ -5,6 +5,7 @@
 //! So the thread serves on, with an error for each request, when the disk is taken from its users and when the driver has failed. If there is
 //! another server to come ([`OnFailure::Keep`]), it ends instead: what it has is not ended, and the kernel gives that to the next one.
 
+mod ends;
 mod failure;
 mod leave;
 
@@ -25,7 +26,7 @@ use super::ring::Ring;
 use super::scrap::Scrap;
 use super::stats::Counters;
 use super::thread::Report;
-use super::translate::{self, Geometry};
+use super::translate::Geometry;
 use super::uapi;
 
 /// What belongs to a tag for the life of the queue.
@@ -319,72 +320,6 @@ impl<'a> Server<'a> {
             self.submit(request)?;
         }
         Ok(())
-    }
-
-    #[inline]
-    fn reap(&mut self) -> io::Result<()> {
-        let count = self.class.reap(&mut self.done).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the device misbehaved");
-            0
-        });
-        for place in 0..count {
-            let Completion { token, result, data } = std::mem::take(&mut self.done[place]);
-            self.complete(token, result, data)?;
-        }
-        Ok(())
-    }
-
-    /// Ends the request that `token` names and takes its buffer back.
-    #[inline]
-    fn complete(&mut self, token: u64, end: Result<(), IoError>, data: Data) -> io::Result<()> {
-        let slot = usize::try_from(token).ok().and_then(|token| self.slots.get_mut(token)).filter(|slot| slot.busy);
-        let Some(slot) = slot else {
-            return self.abandon(format!("the driver ended request {token:#x}, which it did not have"));
-        };
-        if let Some(buffer) = data.into_buffer() {
-            slot.buffer = Some(buffer);
-        }
-        if slot.buffer.is_none() {
-            self.lose(token as usize)?;
-        }
-        self.finish(token as u16, end)
-    }
-
-    #[inline]
-    fn finish(&mut self, tag: u16, end: Result<(), IoError>) -> io::Result<()> {
-        match end {
-            Ok(()) => self.commit(tag, Ok(())),
-            Err(error) => self.finish_failed(tag, error),
-        }
-    }
-
-    #[cold]
-    fn finish_failed(&mut self, tag: u16, error: IoError) -> io::Result<()> {
-        self.suspicious = true;
-        match self.mode {
-            Mode::Serving | Mode::Leaving if self.is_doubtful(error) => {
-                self.doubtful.push((tag, error));
-                Ok(())
-            }
-            Mode::Serving | Mode::Leaving => self.commit(tag, Err(error)),
-            // Whatever the driver calls it: the disk is not there any more.
-            Mode::Refusing | Mode::Abandoned => self.commit(tag, Err(IoError::Transport)),
-        }
-    }
-
-    /// Tells the kernel how the request of `tag` ended, and lends its buffer for the next.
-    #[inline]
-    fn commit(&mut self, tag: u16, end: Result<(), IoError>) -> io::Result<()> {
-        let slot = &mut self.slots[usize::from(tag)];
-        slot.busy = false;
-        let (bytes, errno) = match end {
-            Ok(()) => (slot.bytes, 0),
-            Err(error) => (0, error.errno() as u16),
-        };
-        self.recorder.ended(tag, errno, bytes);
-        self.counters.completed(self.started);
-        // SAFETY: as in `offer`; the buffer is back in its slot, or `addr` is that of the scrap, which is as long.
-        unsafe { self.ring.commit(tag, translate::result(end, slot.bytes), slot.addr) }
     }
 }
 

@@ -97,13 +97,17 @@ impl Driven {
             self.seat(place, first, Prepared { queues, depth: wanted.depth, buffer })?;
             first += queues;
         }
-        // More than that are not asked for, whatever a disk is served by.
-        self.standby.rings.trim(usize::from(wanted.queues.max(1)) * self.disks.len());
         if resumed {
             // What the last process had and this one has no use for.
             self.device.dma().arena().release();
         }
         Ok(())
+    }
+
+    /// Gives rings back that nobody will ask for: after the start, of which that would be a part.
+    pub fn trim(&self) {
+        let spare = self.disks.iter().filter(|served| served.id.is_none()).map(|served| usize::from(served.prepared.queues));
+        self.standby.rings.trim(spare.sum());
     }
 
     /// Gives disk `place` queues and threads, with the statistics from queue `first` on.

@@ -100,6 +100,7 @@ impl Process {
             recorder.beat();
             if looked.elapsed() >= LOOK {
                 self.report_events();
+                self.driven.iter().for_each(Driven::trim);
                 looked = Instant::now();
             }
             if ordered && self.obey()? || !self.connected && !self.serves() {
