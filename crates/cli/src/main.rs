@@ -24,6 +24,7 @@ mod record;
 mod run;
 mod sandbox;
 mod split;
+mod supervised;
 mod top;
 mod ublk;
 
@@ -84,6 +85,16 @@ enum Command {
     Drive(drive::Args),
     /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
     Doctor(doctor::Args),
+    /// Say how the devices are that ring3d keeps.
+    Status(supervised::StatusArgs),
+    /// Print what a device's driver wrote, and what ring3d has to say about it.
+    Logs(supervised::LogsArgs),
+    /// Replace a device's driver process, or try again what was given up or stopped.
+    Restart(supervised::RestartArgs),
+    /// Stop a device's disks and its driver; ring3d keeps the device.
+    Stop(supervised::StopArgs),
+    /// Replace the program of a device's driver while its disks are used.
+    Upgrade(supervised::UpgradeArgs),
     /// Hand a PCI function to vfio-pci (or uio_pci_generic), so that a process can drive it.
     Bind(bind::BindArgs),
     /// Give a PCI function back to the driver that had it.
@@ -148,6 +159,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Ublk(command) => ublk::run(command),
         Command::Drive(args) => drive::run(&args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Status(args) => supervised::status(args),
+        Command::Logs(args) => supervised::logs(args),
+        Command::Restart(args) => supervised::restart(args),
+        Command::Stop(args) => supervised::stop(args),
+        Command::Upgrade(args) => supervised::upgrade(args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),
     }
