@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring3_control::drive::{Order, Prepare, Report};
 use ring3_lease::Channel;
@@ -25,6 +25,8 @@ pub struct Process {
     child: Child,
     control: Channel,
     words: io::PipeReader,
+    /// Since when it says nothing more.
+    closed: Option<Instant>,
     /// What it shows.
     pub stats: Arc<Segment>,
 }
@@ -39,7 +41,7 @@ impl Process {
         let stats = Arc::new(Segment::create(QUEUES)?);
         let control = Channel::new(ours, SEND_LIMIT, true)?;
         let child = spawn(program, argv, &fds, limits)?;
-        let process = Self { child, control, words, stats };
+        let process = Self { child, control, words, closed: None, stats };
         let prepared = process.order(&Order::Prepare(Box::new(prepare.clone())), &[process.stats.as_fd()]);
         prepared.inspect_err(|_| process.kill()).map(|()| process)
     }
@@ -59,9 +61,14 @@ impl Process {
         self.child.pidfd.as_fd()
     }
 
-    /// Readable when it has reported something.
-    pub fn reports(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
+    /// Readable when it has reported something; `None` if it says nothing more.
+    pub fn reports(&self) -> Option<BorrowedFd<'_>> {
+        self.closed.is_none().then(|| self.control.as_fd())
+    }
+
+    /// Since when it says nothing more: its end should follow.
+    pub fn closed(&self) -> Option<Instant> {
+        self.closed
     }
 
     /// Readable when it has written something.
@@ -75,8 +82,12 @@ impl Process {
     }
 
     /// What it has reported; `None` if it says nothing more.
-    pub fn report(&self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
-        self.control.receive()
+    pub fn report(&mut self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
+        let report = self.control.receive();
+        if !matches!(report, Ok(Some(_))) {
+            self.closed = Some(Instant::now());
+        }
+        report
     }
 
     /// What it has written, as much as `buffer` holds; 0 if there is nothing now.

@@ -175,7 +175,9 @@ impl Keeper {
     /// The driver is not what it should be: the log says why, and the policy ends it.
     pub(super) fn accuse(&mut self, why: &str) {
         self.note(why);
-        self.record.accused(why);
+        if self.machine.is_running() {
+            self.record.begin(why);
+        }
         self.queue.push_back(Event::Unhealthy);
     }
 
@@ -214,7 +216,6 @@ impl Keeper {
                 }
                 Done::Prepared(Err(why)) | Done::Served(Err(why)) | Done::Started(Err(why)) => {
                     self.note(&format!("its disks could not be given to users: {why}"));
-                    self.record.accused(&why);
                     Event::ExportFailed
                 }
             };

@@ -23,18 +23,16 @@ const OUTAGES: usize = 5;
 
 impl Keeper {
     pub(super) fn hear_standby(&mut self) {
-        let Some(standby) = &self.standby else { return };
-        let pid = standby.pid();
-        match standby.report() {
+        let Some(standby) = &mut self.standby else { return };
+        let (pid, report) = (standby.pid(), standby.report());
+        match report {
             Ok(Some((Report::Standby, _))) => self.queue.push_back(Event::Ready),
             Ok(Some((Report::Failed { error, .. }, _))) => {
                 self.note(&format!("standby {pid} says that it cannot go on: {error}"));
                 self.queue.push_back(Event::StandbyLied);
             }
-            // Its end follows.
-            Ok(None) => {
-                self.queue.push_back(Event::StandbyLied);
-            }
+            // Its end follows, or it is as good as ended.
+            Ok(None) => {}
             Ok(Some((report, _))) => {
                 self.note(&format!("standby {pid} breaks the protocol, and is ended: {}", word(&report)));
                 self.queue.push_back(Event::StandbyLied);
@@ -47,7 +45,7 @@ impl Keeper {
     }
 
     pub(super) fn hear_driver(&mut self) {
-        let Some(driver) = &self.driver else { return };
+        let Some(driver) = &mut self.driver else { return };
         let pid = driver.pid();
         self.messages += 1;
         if self.messages > MESSAGES {
@@ -56,8 +54,8 @@ impl Keeper {
         }
         match driver.report() {
             Ok(Some((report, fds))) => self.judge(pid, report, fds),
-            // Its end follows; one that only closes its socket does not obey any more.
-            Ok(None) => self.queue.push_back(Event::Unhealthy),
+            // Its end follows, or is brought about.
+            Ok(None) => {}
             Err(error) => self.accuse(&format!("driver {pid} breaks the protocol, and is ended: {error}")),
         }
     }
@@ -127,7 +125,7 @@ impl Keeper {
         self.exporter.vain.dead.store(true, Ordering::Release);
         let (left, stopped) = (self.saved.is_some(), !self.machine.is_wanted());
         let how = format!("driver {} {how}", driver.pid());
-        if self.machine.is_running() {
+        if self.machine.is_running() || self.machine.patience_ends().is_some() {
             self.record.begin(&how);
         }
         let ended = self.driver.take();

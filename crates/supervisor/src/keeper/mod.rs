@@ -222,7 +222,7 @@ impl Keeper {
         for (process, [end, report, words]) in [driver, standby] {
             let Some(process) = process else { continue };
             // What it has said comes before its end.
-            sources.push((report, process.reports()));
+            sources.extend(process.reports().map(|fd| (report, fd)));
             if self.words < WORDS {
                 sources.push((words, process.words()));
             }
@@ -231,7 +231,8 @@ impl Keeper {
         let mut fds: Vec<_> = sources.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
         let due = self.machine.deadline();
         let look = (self.machine.is_running() || self.words > 0 || self.messages > 0).then(|| self.looked + LOOK);
-        let next = due.into_iter().chain(look).min();
+        let closed = [&self.driver, &self.standby].into_iter().flatten().filter_map(Process::closed).map(|at| at + LOOK);
+        let next = due.into_iter().chain(look).chain(closed).min();
         let timeout = next.and_then(|next| Timespec::try_from(next.saturating_duration_since(Instant::now())).ok());
         if poll(&mut fds, timeout.as_ref()).is_err() {
             return Vec::new();
@@ -282,6 +283,14 @@ impl Keeper {
             return;
         }
         (self.looked, self.words, self.messages) = (now, 0, 0);
+        let is_deaf = |process: &Process| process.closed().is_some_and(|at| now.duration_since(at) >= LOOK);
+        if let Some(driver) = self.driver.as_ref().filter(|driver| is_deaf(driver)) {
+            self.accuse(&format!("driver {} breaks the protocol, and is ended: it has closed its socket", driver.pid()));
+        }
+        if let Some(standby) = self.standby.as_ref().filter(|standby| is_deaf(standby)) {
+            self.note(&format!("standby {} breaks the protocol, and is ended: it has closed its socket", standby.pid()));
+            self.queue.push_back(Event::StandbyLied);
+        }
         let (Some(watch), Some(driver)) = (self.watch.as_mut().filter(|_| self.machine.is_running()), &self.driver) else {
             return;
         };

@@ -10,8 +10,6 @@ use crate::journal::seconds;
 #[derive(Default)]
 pub struct Record {
     began: Option<(Instant, Outage)>,
-    /// Why the driver is about to be ended.
-    accused: Option<String>,
     /// The last one was an upgrade's, and nobody was told yet.
     pub upgraded: bool,
     last: f64,
@@ -20,7 +18,7 @@ pub struct Record {
 impl Record {
     /// Users begin to wait, unless they do.
     pub fn begin(&mut self, cause: &str) {
-        let cause = self.accused.take().unwrap_or_else(|| cause.to_owned());
+        let cause: String = cause.chars().take(200).collect();
         match &mut self.began {
             Some((_, outage)) => outage.cause = format!("{}; then {cause}", outage.cause).chars().take(300).collect(),
             none => {
@@ -36,11 +34,6 @@ impl Record {
                 *none = Some((Instant::now(), outage));
             }
         }
-    }
-
-    /// The next driver's end is for this.
-    pub fn accused(&mut self, why: &str) {
-        self.accused.get_or_insert_with(|| why.chars().take(200).collect());
     }
 
     /// The fence is over.

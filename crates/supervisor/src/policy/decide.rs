@@ -154,7 +154,7 @@ impl Machine {
     pub(super) fn ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let was = std::mem::replace(&mut self.driver, Driver::None);
         self.due.driver = None;
-        let expected = std::mem::take(&mut self.expected);
+        let (expected, ran) = (std::mem::take(&mut self.expected), std::mem::take(&mut self.ran));
         if self.device == Device::Driven {
             self.device = if was == Driver::HasLeft { Device::Left } else { Device::Unfenced };
         }
@@ -175,7 +175,7 @@ impl Machine {
             _ => false,
         };
         if self.goal == Goal::Run && self.device != Device::Gone && !expected && !by_upgrade {
-            self.spend(now, was == Driver::Running, actions);
+            self.spend(now, ran, actions);
         }
     }
 
@@ -217,6 +217,7 @@ impl Machine {
             Export::Starting { stale: false } if self.driver == Driver::Serving => {
                 (self.export, self.driver, self.due.io, self.shown) = (Export::Up, Driver::Running, None, true);
                 self.budget.serves();
+                self.ran = true;
                 if self.upgrade == Some(Upgrade::Starting) {
                     (self.upgrade, self.due.probation) = (Some(Upgrade::Probation), Some(now + PROBATION));
                 }

@@ -266,6 +266,8 @@ pub struct Machine {
     shown: bool,
     /// The driver has the kernel's half.
     given: bool,
+    /// The driver has served users.
+    ran: bool,
     /// The driver was ended on purpose.
     expected: bool,
     /// Somebody waits for a verdict.
@@ -277,8 +279,8 @@ impl Machine {
     pub fn new(terms: Terms) -> Self {
         let (goal, device, driver, standby, export) = (Goal::Run, Device::Absent, Driver::None, Standby::None, Export::None);
         let (budget, due) = (Budget::default(), Due::default());
-        let (shown, given, expected, asked) = (false, false, false, false);
-        Self { terms, goal, device, driver, standby, export, upgrade: None, budget, due, shown, given, expected, asked }
+        let (shown, given, ran, expected, asked) = (false, false, false, false, false);
+        Self { terms, goal, device, driver, standby, export, upgrade: None, budget, due, shown, given, ran, expected, asked }
     }
 
     /// What is to be done after `event`, in this order.

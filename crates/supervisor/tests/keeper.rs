@@ -1,0 +1,378 @@
+//! Keepers of a model's device, with processes as drivers that behave, or do not. What the disks become is a note in a list: no kernel device is there.
+//!
+//! The drivers' program is this test itself, with the words that the keeper gives it.
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ring3_control::admin::Reply;
+use ring3_control::drive::{DiskFacts, Order, Report, Serve};
+use ring3_control::status::{DeviceStatus, DiskStatus, State};
+use ring3_lease::Channel;
+use ring3_sandbox::Program;
+use ring3_stats::{Operation, Phase, Recorder, Segment};
+use ring3_supervisor::export::{Export, Look, Refusal, Vain};
+use ring3_supervisor::keeper::{self, Ask, Handle, Setup};
+use ring3_supervisor::manifest;
+use rustix::fs::MemfdFlags;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Longer than anything here takes on the busiest host.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A driver process, if a keeper has started this.
+#[test]
+fn driver_process() {
+    let Some(manner) = std::env::args().find_map(|word| word.strip_prefix("manner=").map(str::to_owned)) else { return };
+    if manner == "exits" {
+        std::process::exit(3);
+    }
+    // SAFETY: the keeper has started this process with it, and nobody else has taken it.
+    let control = Channel::new(unsafe { OwnedFd::from_raw_fd(3) }, PATIENCE, false).unwrap();
+    println!("a driver that {manner}");
+    drive(&control, &manner);
+    std::process::exit(0);
+}
+
+/// What a driver does, as far as its keeper sees it; the first life of one that is not well differs.
+fn drive(control: &Channel, manner: &str) -> Option<()> {
+    let next = || control.receive::<Order>().ok().flatten();
+    let say = |report: &Report| control.send(report, &[]).ok();
+    let (_, fds) = next()?;
+    let segment = Arc::new(Segment::open(fds.into_iter().next()?).ok()?);
+    let recorder = Recorder::new(&segment, Some(0))?;
+    if manner == "lies at once" {
+        say(&Report::Serving { disk: 7 })?;
+    }
+    say(&Report::Standby)?;
+    let (_, fds) = next()?;
+    let lease = fds.into_iter().next()?;
+    if manner == "dies when it drives" {
+        std::process::abort();
+    }
+    let device = ring3_backend::attach(lease.into(), None).ok()?;
+    say(&Report::Offers { disks: vec![disk()], refused: Vec::new() })?;
+    loop {
+        let (order, _) = next()?;
+        match order {
+            Order::Serve(Serve { disk, .. }) => {
+                say(&Report::Serving { disk })?;
+                recorder.started(5, Operation::Write, 4711, 8);
+                recorder.phase(if manner == "stands still" { Phase::Working } else { Phase::Idle });
+                match manner {
+                    "talks garbage" => drop(rustix::net::send(control, b"{garbage", rustix::net::SendFlags::NOSIGNAL)),
+                    "says what makes no sense" => drop(say(&Report::Standby)),
+                    "floods" => while say(&Report::Event { text: "x".repeat(100) }).is_some() {},
+                    "closes its socket" => {
+                        control.close();
+                        std::thread::sleep(PATIENCE);
+                    }
+                    _ => {}
+                }
+            }
+            Order::Leave if manner == "leaves" => {
+                let file = rustix::fs::memfd_create("saved", MemfdFlags::CLOEXEC).ok()?;
+                control.send(&Report::Left, &[file.as_fd()]).ok()?;
+                return Some(());
+            }
+            Order::Stop => {
+                say(&Report::Stopped)?;
+                drop(device);
+                return Some(());
+            }
+            _ => return None,
+        }
+    }
+}
+
+fn disk() -> DiskFacts {
+    DiskFacts {
+        name: "the disk".into(),
+        model: "model".into(),
+        serial: "serial".into(),
+        block_size: 512,
+        blocks: 1000,
+        max_queues: 1,
+        max_transfer: 4096,
+        optimal_io: 512,
+        volatile_cache: false,
+        fua: false,
+        max_write_zeroes_blocks: 0,
+        discard: None,
+        read_only: false,
+        rotates: false,
+    }
+}
+
+/// What the disks become: a list of what was done with them.
+#[derive(Clone, Default)]
+struct Notes {
+    done: Arc<Mutex<Vec<&'static str>>>,
+    used: Arc<AtomicBool>,
+    in_flight: Arc<AtomicU64>,
+}
+
+impl Notes {
+    fn note(&self, what: &'static str) {
+        self.done.lock().unwrap().push(what);
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.done.lock().unwrap().iter().filter(|done| **done == what).count()
+    }
+}
+
+impl Export for Notes {
+    fn create(&mut self, _: &[DiskFacts], _: &Vain) -> Result<(), String> {
+        self.note("create");
+        Ok(())
+    }
+
+    fn recover(&mut self, _: &Vain) -> Result<(), String> {
+        self.note("recover");
+        Ok(())
+    }
+
+    fn serve(&mut self, disks: &[DiskFacts]) -> Result<Vec<(Serve, OwnedFd)>, String> {
+        self.note("serve");
+        let serve = |disk| Serve { disk, id: 0, queues: 1, depth: 1, buffer: 4096, cpus: vec![vec![0]], encoded: true };
+        let file = || rustix::fs::memfd_create("disk", MemfdFlags::CLOEXEC).unwrap();
+        Ok((0..disks.len() as u16).map(|place| (serve(place), file())).collect())
+    }
+
+    fn start(&mut self) -> Result<Arc<dyn Look>, String> {
+        self.note("start");
+        Ok(Arc::new(self.clone()))
+    }
+
+    fn quiesce(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn stop(&mut self, force: bool) -> Result<(), Refusal> {
+        if self.used.load(Ordering::Relaxed) && !force {
+            return Err(Refusal::Busy("somebody uses it".into()));
+        }
+        self.note("stop");
+        Ok(())
+    }
+}
+
+impl Look for Notes {
+    fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    fn disks(&self) -> Vec<DiskStatus> {
+        Vec::new()
+    }
+}
+
+struct Bed {
+    keeper: Handle,
+    notes: Notes,
+}
+
+/// A keeper of `sim:nvme`, on these terms.
+fn bed(manner: &str, terms: &str) -> Bed {
+    let text = format!(
+        "[device.disk]\nmatch = {{ device = \"sim:nvme,size=1M\" }}\n[device.disk.restart]\nbackoff_ms = 10\nheartbeat_ms = 1000\n{terms}"
+    );
+    let device = manifest::parse(&text).unwrap().remove(0);
+    let manner = format!("manner={manner}");
+    let words = ["keeper", "driver_process", "--exact", "--nocapture", "--test-threads=1", &manner];
+    let argv = words.into_iter().map(|word| CString::new(word).unwrap()).collect();
+    let program = Arc::new(Program::open(std::env::current_exe().unwrap()).unwrap());
+    let notes = Notes::default();
+    let setup = Setup { device, program, argv, unconfined: true, taken: Default::default() };
+    Bed { keeper: keeper::start(setup, Box::new(notes.clone())).unwrap(), notes }
+}
+
+impl Bed {
+    #[track_caller]
+    fn until(&self, what: &str, is_so: impl Fn(&DeviceStatus) -> bool) -> DeviceStatus {
+        let since = Instant::now();
+        loop {
+            let status = self.keeper.shared.now();
+            if is_so(&status) {
+                return status;
+            }
+            assert!(since.elapsed() < PATIENCE, "not {what}: {status:#?}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Served, and the next one waits.
+    #[track_caller]
+    fn ready(&self) -> DeviceStatus {
+        self.until("ready", |status| status.state == State::Running && status.standby != 0)
+    }
+
+    #[track_caller]
+    fn replaced(&self, times: u64) -> DeviceStatus {
+        self.until("replaced", |status| status.state == State::Running && status.restarts >= times && status.standby != 0)
+    }
+
+    fn log(&self) -> String {
+        self.keeper.shared.journal().last(2000, 1 << 20).join("\n")
+    }
+
+    fn ask(&self, ask: impl FnOnce(keeper::Answer) -> Ask) -> Reply {
+        let (tell, reply) = channel();
+        self.keeper.ask(ask(Box::new(move |reply| drop(tell.send(reply)))));
+        reply.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no answer\n{}", self.log()))
+    }
+
+    fn stop(&self, force: bool) -> Reply {
+        self.ask(|answer| Ask::Stop { force, answer })
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.keeper.ask(Ask::End { force: true, answer: Box::new(drop) });
+        let since = Instant::now();
+        while !self.keeper.has_ended() && since.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+}
+
+fn signals_of(mut pids: VecDeque<u32>) {
+    while let Some(pid) = pids.pop_front() {
+        signal(pid, Signal::KILL);
+    }
+}
+
+#[test]
+fn a_driver_that_is_killed_is_fenced_and_replaced_by_the_one_that_waits() {
+    let bed = bed("works", "");
+    let before = bed.ready();
+    signal(before.pid, Signal::KILL);
+    let after = bed.replaced(1);
+    assert_eq!(after.pid, before.standby);
+    let outage = &after.outages[0];
+    assert!(
+        outage.total_ms.is_some_and(|ms| ms >= outage.fence_ms) && outage.cause.contains("SIGKILL") && !outage.reset,
+        "{outage:?}"
+    );
+    assert_eq!((bed.notes.count("create"), bed.notes.count("recover"), bed.notes.count("start")), (1, 1, 2));
+    let log = bed.log();
+    assert!(log.contains("Write block 4711 + 8") && log.contains("a driver that works"), "{log}");
+}
+
+#[test]
+fn two_kills_in_a_row_and_the_death_of_the_standby_are_survived() {
+    let bed = bed("works", "burst = 100");
+    for round in 1..=5 {
+        let status = bed.ready();
+        signals_of([status.pid, status.standby].into());
+        bed.replaced(round);
+    }
+    let standby = bed.ready();
+    signal(standby.standby, Signal::KILL);
+    let after = bed.until("a new standby", |status| ![0, standby.standby].contains(&status.standby));
+    assert_eq!((after.pid, after.restarts), (standby.pid, standby.restarts), "the driver does not notice");
+}
+
+#[test]
+fn an_idle_driver_that_was_stopped_is_replaced_once_the_kernel_has_requests_for_it() {
+    let bed = bed("works", "");
+    let before = bed.ready();
+    signal(before.pid, Signal::STOP);
+    std::thread::sleep(Duration::from_millis(3000));
+    assert_eq!(bed.keeper.shared.now().pid, before.pid, "nothing is wanted of it");
+    bed.notes.in_flight.store(3, Ordering::Relaxed);
+    bed.until("replaced", |status| status.restarts == 1);
+    bed.notes.in_flight.store(0, Ordering::Relaxed);
+    assert!(bed.log().contains("3 requests wait in the kernel"), "{}", bed.log());
+}
+
+#[test]
+fn a_driver_that_stands_still_is_killed_and_named() {
+    let bed = bed("stands still", "burst = 1\ndeadline_s = 1");
+    bed.until("given up", |status| status.state == State::Failed);
+    assert!(bed.log().contains("has not moved for"), "{}", bed.log());
+}
+
+#[test]
+fn who_breaks_the_protocol_is_killed_and_named() {
+    for manner in ["talks garbage", "says what makes no sense", "floods", "lies at once"] {
+        let bed = bed(manner, "burst = 1\ndeadline_s = 1");
+        bed.until("given up", |status| status.state == State::Failed);
+        assert!(bed.log().contains("breaks the protocol, and is ended"), "{manner}: {}", bed.log());
+    }
+}
+
+#[test]
+fn a_driver_that_closes_its_socket_is_replaced() {
+    let bed = bed("closes its socket", "burst = 1\ndeadline_s = 1");
+    bed.until("given up", |status| status.state == State::Failed);
+    assert!(bed.log().contains("SIGKILL"), "{}", bed.log());
+}
+
+#[test]
+fn a_program_that_exits_at_its_start_is_given_up_and_the_log_says_how() {
+    for (manner, how) in [("exits", "ended with exit code 3"), ("dies when it drives", "SIGABRT")] {
+        let bed = bed(manner, "burst = 2");
+        bed.until("given up", |status| status.state == State::Failed);
+        assert!(bed.log().contains(how), "{manner}: {}", bed.log());
+        assert_eq!((bed.notes.count("start"), bed.keeper.shared.now().standby), (0, 0));
+    }
+}
+
+#[test]
+fn a_driver_that_dies_too_often_is_given_up_at_the_deadline_and_a_user_may_try_again() {
+    let bed = bed("works", "burst = 1\ndeadline_s = 2");
+    signal(bed.ready().pid, Signal::KILL);
+    signal(bed.replaced(1).pid, Signal::KILL);
+    let died = Instant::now();
+    bed.until("backing off", |status| status.state == State::BackingOff);
+    bed.until("given up", |status| status.state == State::Failed);
+    assert!(died.elapsed() > Duration::from_millis(1900));
+    assert_eq!(bed.notes.count("stop"), 1, "users have got errors");
+    assert_eq!(bed.keeper.shared.now().outages[0].total_ms, None);
+    assert_eq!(bed.ask(Ask::Restart), Reply::Done);
+    assert_eq!((bed.ready().state, bed.notes.count("create")), (State::Running, 2));
+}
+
+#[test]
+fn a_user_restarts_and_stops_a_device_and_is_told_who_uses_it() {
+    let bed = bed("works", "");
+    let before = bed.ready();
+    assert_eq!(bed.ask(Ask::Restart), Reply::Done);
+    assert_ne!(bed.ready().pid, before.pid);
+    bed.notes.used.store(true, Ordering::Relaxed);
+    assert!(matches!(bed.stop(false), Reply::Refused(why) if why.contains("somebody uses it") && why.contains("--force")));
+    assert_eq!(bed.ready().state, State::Running);
+    assert_eq!(bed.stop(true), Reply::Done);
+    let stopped = bed.keeper.shared.now();
+    assert_eq!((stopped.state, stopped.pid, stopped.standby), (State::Stopped, 0, 0));
+    assert_eq!(bed.ask(Ask::Restart), Reply::Done);
+    assert_eq!(bed.ready().state, State::Running);
+}
+
+#[test]
+fn a_program_is_replaced_without_a_fence_and_one_that_does_not_do_goes_back() {
+    let bed = bed("leaves", "");
+    let before = bed.ready();
+    let upgraded = bed.ask(|answer| Ask::Upgrade { program: None, answer });
+    assert!(matches!(upgraded, Reply::Upgraded { stall_ms } if stall_ms > 0.0), "{upgraded:?}\n{}", bed.log());
+    let after = bed.ready();
+    assert_eq!((after.upgrades, after.restarts), (1, 0));
+    assert_ne!(after.pid, before.pid);
+    let wrong = bed.ask(|answer| Ask::Upgrade { program: Some("/bin/true".into()), answer });
+    assert!(matches!(wrong, Reply::Refused(why) if why.contains("old one drives")));
+    assert_eq!(bed.ready().pid, after.pid, "it was not touched");
+    let nothing = bed.ask(|answer| Ask::Upgrade { program: Some("/no/such/program".into()), answer });
+    assert!(matches!(nothing, Reply::Refused(why) if why.contains("/no/such/program")));
+}
