@@ -53,7 +53,7 @@ impl Keeper {
                 if self.setup.device.restart.expedited_rcu && self.expedited.is_none() {
                     self.expedited = Expedited::hold();
                 }
-                self.record.begin("an upgrade");
+                self.record.begin(super::outage::UPGRADE);
                 self.order_driver(&Order::Leave);
                 self.exporter.order(Job::Quiesce);
             }
@@ -62,7 +62,7 @@ impl Keeper {
                 if let Some(program) = self.candidate.take() {
                     self.setup.program = program;
                 }
-                self.shared.status().upgrades += 1;
+                self.news.1 += 1;
                 self.note("the new program drives");
             }
             Action::Answer(verdict) => self.reply(verdict),

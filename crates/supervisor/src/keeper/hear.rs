@@ -8,6 +8,7 @@ use ring3_stats::{Entry, Segment};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
+use super::outage::UPGRADE;
 use super::{Keeper, MESSAGES};
 use crate::journal::seconds;
 use crate::manifest::Match;
@@ -125,14 +126,12 @@ impl Keeper {
         self.exporter.vain.dead.store(true, Ordering::Release);
         let (left, stopped) = (self.saved.is_some(), !self.machine.is_wanted());
         let how = format!("driver {} {how}", driver.pid());
-        if self.machine.is_running() || self.machine.patience_ends().is_some() {
+        if !left && (self.machine.is_running() || self.machine.patience_ends().is_some()) {
             self.record.begin(&how);
         }
         let ended = self.driver.take();
         (self.watch, self.awaited) = (None, Default::default());
-        if !left && !stopped {
-            self.shared.status().restarts += 1;
-        }
+        self.news.0 += u64::from(!left && !stopped);
         self.happen(Event::Ended);
         // What is told takes time, in which the next one starts.
         let Some(mut ended) = ended else { return };
@@ -204,8 +203,11 @@ impl Keeper {
         let (mut told, mut turned) = (None, None);
         {
             let mut status = self.shared.status();
+            let (died, replaced) = std::mem::take(&mut self.news);
+            status.restarts += died;
+            status.upgrades += replaced;
             if let Some(outage) = outage {
-                if outage.cause == "an upgrade" {
+                if outage.cause.starts_with(UPGRADE) {
                     self.record.upgraded = true;
                 }
                 told = Some(match outage.total_ms {
@@ -230,7 +232,7 @@ impl Keeper {
             status.standby = self.standby.as_ref().filter(|_| self.machine.has_standby()).map_or(0, Process::pid);
         }
         self.shared.watch(self.driver.as_ref().map(|driver| driver.stats.clone()));
-        turned.into_iter().for_each(|state| self.note(&format!("{state:?}").to_lowercase()));
+        turned.into_iter().for_each(|state| self.note(serde_json::to_string(&state).unwrap_or_default().trim_matches('"')));
         told.into_iter().for_each(|line| self.note(&line));
     }
 

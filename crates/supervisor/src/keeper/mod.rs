@@ -148,6 +148,8 @@ struct Keeper {
     /// Why somebody else uses the disk, or another thing that the next answer says.
     reason: String,
     ending: bool,
+    /// Drivers that have died, and that were replaced, since others were shown where the device is.
+    news: (u64, u64),
     expedited: Option<Expedited>,
 }
 
@@ -179,6 +181,7 @@ pub fn start(setup: Setup, export: Box<dyn Export>) -> io::Result<Handle> {
         answer: None,
         reason: String::new(),
         ending: false,
+        news: (0, 0),
         expedited: None,
         setup,
     };

@@ -6,6 +6,9 @@ use ring3_control::status::Outage;
 
 use crate::journal::seconds;
 
+/// The cause of one that was wanted.
+pub const UPGRADE: &str = "an upgrade";
+
 /// The outage that goes on, if one does.
 #[derive(Default)]
 pub struct Record {

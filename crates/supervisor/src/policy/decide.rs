@@ -139,11 +139,11 @@ impl Machine {
         })
     }
 
-    fn dismiss_standby(&mut self, now: Instant) -> Option<Action> {
+    pub(super) fn dismiss_standby(&mut self, now: Instant) -> Option<Action> {
         if !matches!(self.standby, Standby::Preparing | Standby::Ready) {
             return None;
         }
-        (self.standby, self.due.standby) = (Standby::Dying, Some(now + KILL_AGAIN));
+        (self.standby, self.due.standby, self.dismissed) = (Standby::Dying, Some(now + KILL_AGAIN), true);
         Some(Action::KillStandby)
     }
 }
@@ -187,14 +187,19 @@ impl Machine {
     /// One more has died, or could not be started.
     fn spend(&mut self, now: Instant, had_run: bool, actions: &mut Vec<Action>) {
         self.budget.spend(&self.terms, now, had_run);
-        if self.budget.is_exhausted() && !self.shown {
-            // Nobody waits for another try.
+        self.give_up_if_exhausted(actions);
+    }
+
+    /// At once, unless somebody's I/O waits for another try.
+    pub(super) fn give_up_if_exhausted(&mut self, actions: &mut Vec<Action>) {
+        if self.budget.is_exhausted() && !self.shown && self.goal == Goal::Run && self.is_held() {
             self.fail(actions);
         }
     }
 
     pub(super) fn standby_ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let was = std::mem::replace(&mut self.standby, Standby::None);
+        let dismissed = std::mem::take(&mut self.dismissed);
         self.due.standby = None;
         match self.upgrade {
             _ if was == Standby::None => return,
@@ -202,7 +207,7 @@ impl Machine {
             Some(Upgrade::Waiting | Upgrade::Leaving) => self.go_back(actions),
             _ => {}
         }
-        if was == Standby::Dying {
+        if dismissed {
             return;
         }
         self.budget.spend_standby(&self.terms, now);
@@ -262,9 +267,7 @@ impl Machine {
             if self.upgrade.take().is_some() {
                 actions.push(Action::Adopt);
                 self.answer(Verdict::Done, actions);
-                if matches!(self.standby, Standby::Preparing | Standby::Ready) {
-                    self.kill_standby(now, actions);
-                }
+                actions.extend(self.dismiss_standby(now));
             }
         }
         if is_over(self.budget.pause) {

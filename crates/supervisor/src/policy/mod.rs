@@ -270,6 +270,8 @@ pub struct Machine {
     ran: bool,
     /// The driver was ended on purpose.
     expected: bool,
+    /// The standby was, because another one is wanted, or none.
+    dismissed: bool,
     /// Somebody waits for a verdict.
     asked: bool,
 }
@@ -279,8 +281,24 @@ impl Machine {
     pub fn new(terms: Terms) -> Self {
         let (goal, device, driver, standby, export) = (Goal::Run, Device::Absent, Driver::None, Standby::None, Export::None);
         let (budget, due) = (Budget::default(), Due::default());
-        let (shown, given, ran, expected, asked) = (false, false, false, false, false);
-        Self { terms, goal, device, driver, standby, export, upgrade: None, budget, due, shown, given, ran, expected, asked }
+        let (shown, given, ran, expected, dismissed, asked) = (false, false, false, false, false, false);
+        Self {
+            terms,
+            goal,
+            device,
+            driver,
+            standby,
+            export,
+            upgrade: None,
+            budget,
+            due,
+            shown,
+            given,
+            ran,
+            expected,
+            dismissed,
+            asked,
+        }
     }
 
     /// What is to be done after `event`, in this order.
@@ -289,6 +307,7 @@ impl Machine {
         self.note(event, now, &mut actions);
         if self.driver == Driver::None {
             self.begin_outage(now);
+            self.give_up_if_exhausted(&mut actions);
         }
         self.expire(now, &mut actions);
         while let Some(action) = self.decide(now) {
@@ -465,9 +484,7 @@ impl Machine {
         }
         self.budget.spawn = None;
         self.upgrade = Some(if self.standby == Standby::None { Upgrade::Waiting } else { Upgrade::Clearing });
-        if matches!(self.standby, Standby::Preparing | Standby::Ready) {
-            self.kill_standby(now, actions);
-        }
+        actions.extend(self.dismiss_standby(now));
     }
 
     /// The new program does not do, or nobody wants it any more.
