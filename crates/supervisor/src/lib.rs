@@ -19,6 +19,7 @@ pub mod health;
 pub mod hold;
 pub mod hotplug;
 mod journal;
+pub mod journald;
 pub mod keeper;
 pub mod listen;
 pub mod manifest;

@@ -2,6 +2,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,9 +13,16 @@ use clap::Parser;
 use ring3_process::{Signals, log};
 use ring3_sandbox::Program;
 use ring3_supervisor::admin::Server;
-use ring3_supervisor::rcu;
+use ring3_supervisor::hotplug::Hotplug;
+use ring3_supervisor::journald::Journal;
+use ring3_supervisor::notify::{self, Notifier};
+use ring3_supervisor::store::Store;
 use ring3_supervisor::supervisor::Supervisor;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use ring3_supervisor::{listen, rcu, scrape};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// How often a stop that was refused, because a disk was in use, is tried again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -32,20 +40,27 @@ struct Args {
     /// The program of the drivers; the ring3 beside this one if it is not given.
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
+    /// Keep what must outlive ring3d, start it, and start it again when it dies: for machines without systemd.
+    #[arg(long)]
+    hold: bool,
 }
+
+/// It has left its devices to the next one, which is to be started.
+const REPLACE: u8 = 75;
 
 fn main() -> ExitCode {
     log::start();
     std::panic::set_hook(Box::new(|panic| log::notice(format_args!("ring3d: a bug: {panic}"))));
     let filter = tracing_subscriber::EnvFilter::try_from_env("RING3_LOG").unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(log::writer)
-        .without_time()
-        .with_target(false)
-        .with_ansi(false)
-        .init();
+    let journal = Journal::of_stderr();
+    let lines =
+        journal.is_none().then(|| fmt::layer().with_writer(log::writer).without_time().with_target(false).with_ansi(false));
+    tracing_subscriber::registry().with(filter).with(journal).with(lines).init();
     let code = match Args::try_parse() {
+        Ok(args) if args.hold => hold().unwrap_or_else(|error| {
+            log::notice(format_args!("ring3d --hold: {error:#}"));
+            ExitCode::FAILURE
+        }),
         Ok(args) => run(&args).unwrap_or_else(|error| {
             log::notice(format_args!("ring3d: {error:#}"));
             ExitCode::FAILURE
@@ -60,6 +75,13 @@ fn main() -> ExitCode {
     code
 }
 
+/// Holds this program, started with the same words but one.
+fn hold() -> anyhow::Result<ExitCode> {
+    let words = std::env::args_os().skip(1).filter(|word| word != "--hold").collect();
+    let status = ring3_supervisor::hold::hold(std::env::current_exe().context("where this program is")?, words)?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
 fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("taking signals")?;
     let path = args.program.clone().map_or_else(beside, Ok)?;
@@ -67,12 +89,53 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Program::open(&path).with_context(|| format!("the drivers' program {}: name it with --program", path.display()))?;
     // What is wrong in the manifest is said before anything is changed.
     ring3_supervisor::manifest::read(&args.config)?;
-    let mut server = Server::listen(&args.socket)?;
+    let metrics = ring3_supervisor::manifest::metrics(&args.config)?;
+    let (store, records, passed) = Store::open(Notifier::from_env()?, listen::take());
+    let mut server = match passed.into_iter().find(|(name, _)| name == "control") {
+        Some((_, socket)) => Server::inherited(socket)?,
+        None => Server::listen(&args.socket)?,
+    };
     rcu::put_back_after_a_crash();
     let doubts = ring3_process::prepare(&[&args.config, &path, &args.socket])?;
     doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
-    let mut supervisor = Supervisor::start(&args.config, Arc::new(program))?;
-    serve(&mut supervisor, &mut server, &signals)
+    let outside = Outside { notifier: Notifier::from_env()?, hotplug: hotplug()?, has_store: store.is_there() };
+    let mut supervisor = Supervisor::start(&args.config, Arc::new(program), Arc::new(store), records)?;
+    if let Some(endpoint) = metrics {
+        let seen = supervisor.seen();
+        let text = move || ring3_supervisor::metrics::text(&seen.devices());
+        scrape::serve(&endpoint, text).with_context(|| format!("serving metrics at {endpoint:?}"))?;
+    }
+    outside.tell(|notifier| notifier.ready(&format!("{} devices", supervisor.seen().devices().len())));
+    serve(&mut supervisor, &mut server, &signals, &outside)
+}
+
+/// What is around ring3d.
+struct Outside {
+    notifier: Notifier,
+    /// Raised when a device has come or gone.
+    hotplug: Arc<OwnedFd>,
+    /// Whoever has started it keeps what is to outlive it.
+    has_store: bool,
+}
+
+impl Outside {
+    /// Says something to who started it. If he does not hear it, that is his business.
+    fn tell(&self, say: impl FnOnce(&Notifier) -> std::io::Result<()>) {
+        if let Err(error) = say(&self.notifier) {
+            tracing::debug!("who started ring3d does not listen: {error}");
+        }
+    }
+}
+
+/// Raised when a device comes or goes. Where the kernel does not say so, absent ones are looked for now and then all the same.
+fn hotplug() -> anyhow::Result<Arc<OwnedFd>> {
+    let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    let raise = raised.clone();
+    let act = move |_| rustix::io::write(&*raise, &1u64.to_ne_bytes()).is_ok();
+    if let Err(error) = Hotplug::listen().and_then(|hotplug| hotplug.follow(act)) {
+        tracing::warn!("devices that come and go are not seen at once: {error}");
+    }
+    Ok(raised)
 }
 
 /// The `ring3` that was built with this program.
@@ -81,22 +144,41 @@ fn beside() -> anyhow::Result<PathBuf> {
     Ok(own.with_file_name("ring3"))
 }
 
-/// Answers users, until a signal ends it: disks that nobody uses are stopped and their devices given back, the others are named. A second signal insists.
-fn serve(supervisor: &mut Supervisor, server: &mut Server, signals: &Signals) -> anyhow::Result<ExitCode> {
-    let (mut stopping, mut force, mut told) = (false, false, false);
+/// Answers users, until a signal ends it: disks that nobody uses are stopped and their devices given back, the others are named. A second signal insists. SIGHUP leaves all as
+/// it is to the next ring3d, if somebody keeps it for that.
+fn serve(supervisor: &mut Supervisor, server: &mut Server, signals: &Signals, outside: &Outside) -> anyhow::Result<ExitCode> {
+    let (mut stopping, mut force, mut told, mut leaving) = (false, false, false, false);
+    let watchdog = notify::watchdog();
     loop {
-        let timeout = if stopping { Timespec::try_from(RETRY).ok() } else { None };
-        let signalled = {
+        let retry = (stopping || leaving).then_some(RETRY);
+        let timeout = retry.into_iter().chain(watchdog).min().and_then(|timeout| Timespec::try_from(timeout).ok());
+        let [signalled, hotplug] = {
             let sources = server.fds();
-            let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+            let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&*outside.hotplug, PollFlags::IN)];
             fds.extend(sources.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
             let _ = poll(&mut fds, timeout.as_ref());
-            !fds[0].revents().is_empty()
+            [0, 1].map(|at| !fds[at].revents().is_empty())
         };
+        if watchdog.is_some() {
+            outside.tell(Notifier::alive);
+        }
+        if hotplug {
+            let _ = rustix::io::read(&*outside.hotplug, &mut [0; 8]);
+            supervisor.look();
+        }
         if signalled {
             let wishes = signals.wishes();
             force |= stopping && told && wishes.stop;
-            stopping |= wishes.stop || wishes.hang_up;
+            if (wishes.stop || wishes.hang_up && !outside.has_store) && !stopping {
+                stopping = true;
+                outside.tell(Notifier::stopping);
+            }
+            if wishes.hang_up && outside.has_store && !stopping && !leaving {
+                match supervisor.leave() {
+                    Ok(()) => leaving = true,
+                    Err(why) => log::notice(format_args!("ring3d: it is not replaced: {why}")),
+                }
+            }
         }
         for request in server.take() {
             supervisor.obey(server, request);
@@ -107,10 +189,10 @@ fn serve(supervisor: &mut Supervisor, server: &mut Server, signals: &Signals) ->
             }
             told = true;
         }
-        if stopping {
-            if supervisor.is_empty() {
-                return Ok(ExitCode::SUCCESS);
-            }
+        if (stopping || leaving) && supervisor.is_empty() {
+            return Ok(if leaving { ExitCode::from(REPLACE) } else { ExitCode::SUCCESS });
+        }
+        if stopping && !leaving {
             supervisor.end(force);
         }
     }

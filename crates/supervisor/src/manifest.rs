@@ -12,6 +12,7 @@ use ring3_pci::Address;
 use serde::Deserialize;
 
 use crate::policy::Terms;
+use crate::scrape::Endpoint;
 
 /// A manifest that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -178,20 +179,38 @@ impl Default for Limits {
     }
 }
 
-/// All devices of `path`, a file or a folder, by name.
-pub fn read(path: &Path) -> Result<Vec<Device>, Error> {
-    let unreadable = |path: &Path| {
-        let path = path.to_owned();
-        |source| Error::Read { path, source }
-    };
+/// Where Prometheus finds the metrics of all devices, if `path` says so: `[metrics] listen = "127.0.0.1:9123"`.
+pub fn metrics(path: &Path) -> Result<Option<Endpoint>, Error> {
+    for file in files(path)? {
+        let text = fs::read_to_string(&file).map_err(unreadable(&file))?;
+        let wrong = |reason: String| Error::Wrong { path: file.clone(), reason };
+        if let Some(Metrics { listen }) = document(&text).map_err(wrong)?.metrics {
+            return listen.parse().map(Some).map_err(|reason: String| wrong(format!("[metrics]: {reason}")));
+        }
+    }
+    Ok(None)
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    |source| Error::Read { path, source }
+}
+
+/// The files of a manifest, in their order.
+fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
         let entries = fs::read_dir(path).map_err(unreadable(path))?.flatten().map(|entry| entry.path());
         files = entries.filter(|file| file.extension().is_some_and(|extension| extension == "toml")).collect();
         files.sort();
     }
+    Ok(files)
+}
+
+/// All devices of `path`, a file or a folder, by name.
+pub fn read(path: &Path) -> Result<Vec<Device>, Error> {
     let mut devices: BTreeMap<String, (Device, PathBuf)> = BTreeMap::new();
-    for file in files {
+    for file in files(path)? {
         let text = fs::read_to_string(&file).map_err(unreadable(&file))?;
         for device in parse(&text).map_err(|reason| Error::Wrong { path: file.clone(), reason })? {
             if let Some((_, other)) = devices.get(&device.name) {
@@ -209,15 +228,27 @@ pub fn read(path: &Path) -> Result<Vec<Device>, Error> {
     Ok(devices)
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    device: BTreeMap<String, Device>,
+    metrics: Option<Metrics>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metrics {
+    listen: String,
+}
+
+fn document(text: &str) -> Result<File, String> {
+    toml::from_str(text).map_err(|error| error.to_string())
+}
+
 /// The devices of one document.
 pub fn parse(text: &str) -> Result<Vec<Device>, String> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct File {
-        #[serde(default)]
-        device: BTreeMap<String, Device>,
-    }
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    let file = document(text)?;
     let named = |(name, device)| {
         let device = Device { name, ..device };
         device.check().map_err(|reason| format!("[device.{}]: {reason}", device.name)).map(|()| device)

@@ -1,5 +1,6 @@
 //! One driver process, as the supervisor holds it.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -9,8 +10,10 @@ use std::time::{Duration, Instant};
 use ring3_control::drive::{Order, Prepare, Report};
 use ring3_lease::Channel;
 use ring3_stats::Segment;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
+use crate::keeper::named;
 use ring3_sandbox::{Child, Limits, Program, spawn};
 
 /// Where the process finds the supervisor's socket.
@@ -44,6 +47,33 @@ impl Process {
         let process = Self { child, control, words, closed: None, stats };
         let prepared = process.order(&Order::Prepare(Box::new(prepare.clone())), &[process.stats.as_fd()]);
         prepared.inspect_err(|_| process.kill()).map(|()| process)
+    }
+
+    /// Process `pid`, which another supervisor has started, of what that has kept; `None` if anything is missing.
+    pub fn adopt(pid: u32, kept: &mut BTreeMap<String, OwnedFd>) -> Option<Self> {
+        let mut take = |what: &str| kept.remove(&format!("{pid}.{what}"));
+        let (pidfd, control, words, stats) = (take("end")?, take("orders")?, take("words")?, take("stats")?);
+        let control = Channel::new(control, SEND_LIMIT, true).ok()?;
+        let stats = Arc::new(Segment::open(stats).ok()?);
+        Some(Self { child: Child { pid, pidfd, lacking: None }, control, words: words.into(), closed: false, stats })
+    }
+
+    /// What [`adopt`](Self::adopt) needs, by names.
+    pub fn descriptors(&self) -> Vec<(String, OwnedFd)> {
+        let pid = self.pid();
+        let all = [
+            named(pid, "end", &self.child.pidfd),
+            named(pid, "orders", &self.control),
+            named(pid, "words", &self.words),
+            named(pid, "stats", &*self.stats),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    /// Waits until it has ended; false if that takes longer than `limit`.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let limit = Timespec::try_from(limit).ok();
+        poll(&mut [PollFd::new(&self.end(), PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
     }
 
     /// Its number.

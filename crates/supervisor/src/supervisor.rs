@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring3_control::admin::{Command, Reply};
 use ring3_control::status::DeviceStatus;
@@ -13,8 +13,10 @@ use ring3_sandbox::Program;
 
 use crate::admin::{Request, Server};
 use crate::export::ublk::Ublk;
-use crate::keeper::{self, Ask, Handle, Setup, Taken};
+use crate::faults::Faults;
+use crate::keeper::{self, Ask, Handle, Records, Setup, Shared, Survival, Taken};
 use crate::manifest::{self, Device};
+use crate::store::Store;
 
 /// Bytes of an answer that lines may take.
 const ROOM: usize = 60_000;
@@ -24,10 +26,37 @@ pub struct Supervisor {
     config: PathBuf,
     program: Arc<Program>,
     taken: Taken,
+    /// What survives this process.
+    store: Arc<Store>,
+    seen: Seen,
     keepers: Vec<(Handle, Device)>,
     /// Devices that are being stopped for good, and what came of it.
     ending: BTreeSet<String>,
     ended: (Sender<Ended>, Receiver<Ended>),
+}
+
+/// What is known of all devices, for any thread.
+#[derive(Clone)]
+pub struct Seen {
+    shared: Arc<Mutex<Vec<Arc<Shared>>>>,
+    faults: Faults,
+}
+
+impl Seen {
+    /// All of it.
+    pub fn devices(&self) -> Vec<DeviceStatus> {
+        let shared = self.lock().clone();
+        let status = |shared: Arc<Shared>| {
+            let status = shared.now();
+            let iommu_faults = status.device.strip_prefix("vfio:").map_or(0, |address| self.faults.of(address));
+            DeviceStatus { iommu_faults, ..status }
+        };
+        shared.into_iter().map(status).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Shared>>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A keeper's answer to being asked to end.
@@ -37,16 +66,19 @@ struct Ended {
 }
 
 impl Supervisor {
-    /// Starts a keeper for each device of `config`, with drivers of `program`.
-    pub fn start(config: &Path, program: Arc<Program>) -> anyhow::Result<Self> {
+    /// Starts a keeper for each device of `config`, with drivers of `program`; it goes on with what `records` have of it. What survives, `store` keeps.
+    pub fn start(config: &Path, program: Arc<Program>, store: Arc<Store>, mut records: Records) -> anyhow::Result<Self> {
         let devices = manifest::read(config)?;
         let (config, taken) = (config.to_owned(), Taken::default());
-        let mut supervisor = Self { config, program, taken, keepers: Vec::new(), ending: BTreeSet::new(), ended: channel() };
+        let seen = Seen { shared: Arc::default(), faults: Faults::watch() };
+        let (keepers, ending, ended) = (Vec::new(), BTreeSet::new(), channel());
+        let mut supervisor = Self { config, program, taken, store, seen, keepers, ending, ended };
         // Before anybody looks for a class: these are somebody's.
         devices.iter().for_each(|device| supervisor.reserve(device));
         for device in devices {
-            supervisor.keep(device)?;
+            supervisor.keep(device, &mut records)?;
         }
+        keeper::abandon(records, &supervisor.store);
         Ok(supervisor)
     }
 
@@ -56,24 +88,48 @@ impl Supervisor {
         }
     }
 
-    fn keep(&mut self, device: Device) -> io::Result<()> {
+    fn keep(&mut self, mut device: Device, records: &mut Records) -> io::Result<()> {
+        keeper::keep_shape(&mut device, records);
         let words = ["ring3", "drive", &device.name].into_iter().map(CString::new);
         let argv = words.collect::<Result<_, _>>().map_err(io::Error::other)?;
         let (program, taken) = (self.program.clone(), self.taken.clone());
-        let export = Box::new(Ublk::new(&device));
+        let mut export = Box::new(Ublk::new(&device));
+        let adopted = keeper::adopt(&device, records, &mut *export);
+        let survival = Survival::new(&self.store, &device.name);
         let setup = Setup { device: device.clone(), program, argv, unconfined: false, taken };
-        self.keepers.push((keeper::start(setup, export)?, device));
+        let keeper = keeper::go_on(setup, export, survival, adopted)?;
+        self.seen.lock().push(keeper.shared.clone());
+        self.keepers.push((keeper, device));
         Ok(())
     }
 
     /// What is known of all devices.
     pub fn devices(&self) -> Vec<DeviceStatus> {
-        self.keepers.iter().map(|(keeper, _)| keeper.shared.now()).collect()
+        self.seen.devices()
+    }
+
+    /// The same for other threads.
+    pub fn seen(&self) -> Seen {
+        self.seen.clone()
     }
 
     /// A device may have come or gone.
     pub fn look(&self) {
         self.keepers.iter().for_each(|(keeper, _)| keeper.ask(Ask::Look));
+    }
+
+    /// Leaves all devices, with their drivers and their users, to the next ring3d. The error says why that one could not go on with them.
+    pub fn leave(&self) -> Result<(), String> {
+        let devices = manifest::read(&self.config).map_err(|error| error.to_string())?;
+        let is_named = |name: &str| devices.iter().any(|device| device.name == name);
+        if let Some((keeper, _)) = self.keepers.iter().find(|(keeper, _)| !is_named(&keeper.name)) {
+            return Err(format!(
+                "no manifest names {} any more, which is kept: ring3 stop it and reload first, or put it back",
+                keeper.name
+            ));
+        }
+        self.keepers.iter().for_each(|(keeper, _)| keeper.ask(Ask::Leave));
+        Ok(())
     }
 
     /// Does what a user asks; the answer comes from here, or from the keeper later.
@@ -125,7 +181,7 @@ impl Supervisor {
         for device in devices {
             if self.keepers.iter().all(|(keeper, _)| keeper.name != device.name) {
                 self.reserve(&device);
-                if let Err(error) = self.keep(device) {
+                if let Err(error) = self.keep(device, &mut Records::new()) {
                     return Reply::Refused(format!("a keeper could not be started: {error}"));
                 }
             }
@@ -156,10 +212,11 @@ impl Supervisor {
                 refused.push(why);
             }
         }
-        let taken = &self.taken;
+        let (taken, seen) = (&self.taken, &self.seen);
         self.keepers.retain(|(keeper, _)| {
             if keeper.has_ended() {
                 taken.set(&keeper.name, None);
+                seen.lock().retain(|shared| !Arc::ptr_eq(shared, &keeper.shared));
             }
             !keeper.has_ended()
         });

@@ -102,6 +102,13 @@ impl Device {
         Ok(device)
     }
 
+    /// As [`find`](Self::find), for who holds it from now on in the place of a process that did and has died, maybe while it [took it](Self::recover) from a server.
+    pub fn adopt(control: Control, id: u32) -> Result<Self, Error> {
+        let mut device = Self::find(control, id)?;
+        device.taken = device.started && device.info.state != uapi::STATE_LIVE;
+        Ok(device)
+    }
+
     /// Takes it from a server that has died, as soon as the kernel has seen that, and opens it for the next one. Its users wait, until it is served and
     /// [started](Self::start). [`Error::Taken`] at `deadline`.
     ///

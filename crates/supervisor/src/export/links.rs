@@ -7,14 +7,29 @@ use std::path::{Path, PathBuf};
 
 /// Where they are.
 const FOLDER: &str = "/dev/ring3";
+/// Where udev finds them.
+const NAMES: &str = "/run/ring3/names";
+
+/// Tells udev, before it sees disk `ublkbN`, what that is called: etc/60-ring3.rules reads it.
+pub fn announce(name: &str, disk: &str) -> io::Result<()> {
+    fs::create_dir_all(NAMES)?;
+    fs::write(Path::new(NAMES).join(disk), format!("RING3_NAME={name}\n"))
+}
 
 /// Names disk `ublkbN` and its partitions; those of before that are gone lose theirs.
 pub fn set(name: &str, disk: &str) -> io::Result<PathBuf> {
     set_in(Path::new(FOLDER), Path::new("/sys/block"), name, disk)
 }
 
+/// Where `name` is, if it leads to `disk`.
+pub fn place(name: &str, disk: &str) -> Option<PathBuf> {
+    let link = Path::new(FOLDER).join(name);
+    fs::read_link(&link).is_ok_and(|target| target.file_name().is_some_and(|file| file == disk)).then_some(link)
+}
+
 /// Takes the names away, unless somebody else has taken them meanwhile.
 pub fn clear(name: &str, disk: &str) {
+    let _ = fs::remove_file(Path::new(NAMES).join(disk));
     clear_in(Path::new(FOLDER), name, disk);
 }
 

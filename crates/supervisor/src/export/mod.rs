@@ -63,6 +63,10 @@ pub trait Export: Send {
     fn start(&mut self) -> Result<Arc<dyn Look>, String>;
     /// Has the driver hear, where that can be, that nothing more comes to it: it leaves.
     fn quiesce(&mut self) -> Result<(), String>;
+    /// Goes on with what another supervisor has [saved](Look::saved), of `disks`: users have it, and a driver serves or is to follow.
+    fn adopt(&mut self, _saved: &serde_json::Value, _disks: &[DiskFacts]) -> Result<Arc<dyn Look>, String> {
+        Err("these disks end with their supervisor".into())
+    }
     /// Takes it from its users, whose I/O fails.
     fn stop(&mut self, force: bool) -> Result<(), Refusal>;
 }
@@ -71,6 +75,10 @@ pub trait Export: Send {
 pub trait Look: Send + Sync {
     /// Requests that users wait for.
     fn in_flight(&self) -> u64;
+    /// What another supervisor needs to go on with them; null if none can.
+    fn saved(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
     /// All that is counted.
     fn disks(&self) -> Vec<DiskStatus>;
 }

@@ -93,6 +93,8 @@ impl Export for Ublk {
     fn recover(&mut self, vain: &Vain) -> Result<(), String> {
         let deadline = Deadline::after(DEATH);
         for disk in &mut self.disks {
+            // One that another supervisor has made does not know it yet.
+            disk.device.served_by(vain.dead.clone());
             loop {
                 match disk.device.recover(deadline.sooner(Some(std::time::Instant::now() + LOOK))) {
                     Ok(()) => break,
@@ -141,6 +143,9 @@ impl Export for Ublk {
         for place in 0..self.disks.len() {
             let name = self.link(place);
             let disk = &mut self.disks[place];
+            if let Err(error) = links::announce(&name, &format!("ublkb{}", disk.device.id())) {
+                tracing::warn!("udev does not hear the name of {name}: {error}");
+            }
             disk.device.start(std::process::id()).map_err(|error| error.to_string())?;
             let (id, path) = (disk.device.id(), disk.device.path());
             if disk.link.is_none() {
@@ -152,7 +157,7 @@ impl Export for Ublk {
                 Ok(link) => disk.link = Some(link),
                 Err(error) => tracing::warn!("/dev/ring3/{name} could not be made: {error}; use {}", path.display()),
             }
-            seen.push(Seen { id, path, link: disk.link.clone(), bytes: disk.bytes });
+            seen.push(Seen::of(disk));
         }
         Ok(Arc::new(Disks(seen)))
     }
@@ -162,6 +167,26 @@ impl Export for Ublk {
             disk.device.quiesce(HEAR).map_err(|error| error.to_string())?;
         }
         Ok(())
+    }
+
+    fn adopt(&mut self, saved: &serde_json::Value, facts: &[DiskFacts]) -> Result<Arc<dyn Look>, String> {
+        let ids: Vec<u32> = serde_json::from_value(saved.clone()).map_err(|error| error.to_string())?;
+        if ids.len() != facts.len() {
+            return Err(format!("there are {} numbers for {} disks", ids.len(), facts.len()));
+        }
+        let mut disks = Vec::new();
+        for (id, facts) in ids.into_iter().zip(facts) {
+            let found = Control::open().and_then(|control| Device::adopt(control, id));
+            let mut device = found.map_err(|error| error.to_string())?;
+            let parameters = device.parameters().map_err(|error| error.to_string())?;
+            let (shape, bytes) = (device.shape(), facts.blocks.saturating_mul(facts.block_size.into()));
+            disks.push(Disk { device, parameters, shape, rotates: facts.rotates, bytes, link: None });
+        }
+        self.disks = disks;
+        let name = |(place, disk): (usize, &Disk)| links::place(&self.link(place), &format!("ublkb{}", disk.device.id()));
+        let links: Vec<_> = self.disks.iter().enumerate().map(name).collect();
+        self.disks.iter_mut().zip(links).for_each(|(disk, link)| disk.link = link);
+        Ok(Arc::new(Disks(self.disks.iter().map(Seen::of).collect())))
     }
 
     fn stop(&mut self, force: bool) -> Result<(), Refusal> {
@@ -186,6 +211,18 @@ impl Export for Ublk {
             links::clear(name, &node);
         }
         failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Takes disks that another supervisor has [saved](Look::saved) from their users, whoever that is.
+pub fn take_away(saved: &serde_json::Value) {
+    let ids: Vec<u32> = serde_json::from_value(saved.clone()).unwrap_or_default();
+    for id in ids {
+        // What it owns ends with it.
+        match Control::open().and_then(|control| Device::adopt(control, id)) {
+            Ok(mut device) => device.own(),
+            Err(error) => tracing::warn!("{error}"),
+        }
     }
 }
 
@@ -238,6 +275,10 @@ struct Seen {
 }
 
 impl Seen {
+    fn of(disk: &Disk) -> Self {
+        Self { id: disk.device.id(), path: disk.device.path(), link: disk.link.clone(), bytes: disk.bytes }
+    }
+
     fn numbers(&self, file: &str) -> Vec<u64> {
         let text = fs::read_to_string(format!("/sys/block/ublkb{}/{file}", self.id)).unwrap_or_default();
         text.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect()
@@ -245,6 +286,10 @@ impl Seen {
 }
 
 impl Look for Disks {
+    fn saved(&self) -> serde_json::Value {
+        self.0.iter().map(|disk| disk.id).collect()
+    }
+
     fn in_flight(&self) -> u64 {
         self.0.iter().flat_map(|disk| disk.numbers("inflight")).sum()
     }

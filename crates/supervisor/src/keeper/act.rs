@@ -13,6 +13,7 @@ use super::device::Held;
 use super::{Ask, Keeper};
 use crate::export::{Done, Job, Refusal};
 use crate::health::{Patience, Watch};
+use crate::manifest;
 use crate::policy::{Action, Event, Verdict};
 use crate::process::Process;
 use crate::rcu::Expedited;
@@ -22,12 +23,20 @@ pub fn waits(action: Action) -> bool {
     matches!(action, Action::Fence | Action::Claim | Action::Release | Action::Spawn { .. })
 }
 
+/// For how long a driver's threads may stand still.
+pub fn patience(restart: &manifest::Restart) -> Patience {
+    let ms = std::time::Duration::from_millis;
+    Patience { beat: ms(restart.heartbeat_ms), recovery: ms(restart.recovery_ms) }
+}
+
 impl Keeper {
     pub(super) fn act(&mut self, action: Action) {
         match action {
             Action::Claim => self.claim(),
             Action::Release => {
                 self.setup.taken.set(&self.setup.device.name, None);
+                // Whoever keeps its descriptors keeps the device.
+                self.survival.forget();
                 self.held = None;
                 self.note("the device is gone; it is waited for");
             }
@@ -73,6 +82,7 @@ impl Keeper {
         match Held::claim(&self.setup.device, &self.setup.taken) {
             Ok(held) => {
                 self.note(&format!("{} is claimed, for driver {}", held.name(), held.driver()));
+                self.survival.watch(held.claim_of());
                 self.held = Some(held);
                 self.queue.push_back(Event::Claimed);
             }
@@ -154,12 +164,7 @@ impl Keeper {
             let fds: Vec<_> = [Some(&lease), saved.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
             driver.order(&Order::Drive { resume }, &fds).map_err(|error| error.to_string())
         });
-        let restart = &self.setup.device.restart;
-        let patience = Patience {
-            beat: std::time::Duration::from_millis(restart.heartbeat_ms),
-            recovery: std::time::Duration::from_millis(restart.recovery_ms),
-        };
-        self.watch = Some(Watch::new(patience, Instant::now()));
+        self.watch = Some(Watch::new(patience(&self.setup.device.restart), Instant::now()));
         if let Err(why) = ordered {
             self.accuse(&format!("driver {} could not be given its device: {why}", driver.pid()));
         }
@@ -239,10 +244,17 @@ impl Keeper {
         while let Ok(ask) = self.asks.try_recv() {
             let (event, answer) = match ask {
                 Ask::Look => {
-                    if self.held.as_ref().is_some_and(Held::is_gone) {
-                        self.queue.push_back(Event::Gone);
+                    match &self.held {
+                        Some(held) if held.is_gone() => self.queue.push_back(Event::Gone),
+                        Some(_) => {}
+                        None => self.machine.look_again(),
                     }
                     continue;
+                }
+                Ask::Leave => {
+                    self.held.iter().for_each(|held| held.claim_of().leave());
+                    (self.left, self.ending) = (true, true);
+                    return;
                 }
                 Ask::Restart(answer) => (Event::Restart, answer),
                 Ask::Stop { force, answer } => (Event::Stop { force }, answer),

@@ -61,6 +61,20 @@ impl Held {
         Ok(Self { claim, manifest })
     }
 
+    /// The device of a claim that another ring3d has had.
+    pub fn adopt(claim: Claim, device: &manifest::Device) -> Result<Self, String> {
+        let manifest = find_driver(claim.class(), device.driver.as_deref());
+        let manifest =
+            manifest.ok_or_else(|| format!("{}: there is no driver for class {:#08x}", claim.name(), claim.class()))?;
+        claim.release_pages();
+        Ok(Self { claim, manifest })
+    }
+
+    /// Its claim.
+    pub fn claim_of(&self) -> &Claim {
+        &self.claim
+    }
+
     /// As its user calls it.
     pub fn name(&self) -> &str {
         self.claim.name()

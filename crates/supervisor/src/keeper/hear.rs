@@ -232,8 +232,13 @@ impl Keeper {
             status.standby = self.standby.as_ref().filter(|_| self.machine.has_standby()).map_or(0, Process::pid);
         }
         self.shared.watch(self.driver.as_ref().map(|driver| driver.stats.clone()));
-        turned.into_iter().for_each(|state| self.note(serde_json::to_string(&state).unwrap_or_default().trim_matches('"')));
+        if let Some(state) = turned {
+            let word = word_of(state);
+            tracing::info!(device = %self.setup.device.name, state = word, "{word}");
+            self.shared.journal().note(&word);
+        }
         told.into_iter().for_each(|line| self.note(&line));
+        self.survive();
     }
 
     pub(super) fn note(&self, text: &str) {
@@ -247,6 +252,11 @@ impl Keeper {
             self.note(text);
         }
     }
+}
+
+/// As `--json` has it.
+fn word_of(state: State) -> String {
+    serde_json::to_value(state).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 fn word(report: &Report) -> String {

@@ -16,6 +16,7 @@ mod device;
 mod hear;
 mod outage;
 mod shared;
+mod survive;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::CString;
@@ -35,13 +36,17 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::export::{Export, Exporter};
 use crate::health::Watch;
 use crate::manifest;
-use crate::policy::{Event, Machine};
+use crate::notify::Notifier;
+use crate::policy::{Event, Goal, Left, Machine};
 use crate::process::Process;
 use crate::rcu::Expedited;
+use crate::store::Store;
 use device::Held;
 pub use device::Taken;
 use outage::Record;
 pub use shared::Shared;
+pub(crate) use survive::named;
+pub use survive::{Adopted, Records, Survival, abandon, adopt, keep_shape};
 
 /// Between two looks at a driver that serves.
 const LOOK: Duration = Duration::from_secs(1);
@@ -87,6 +92,8 @@ pub enum Ask {
     },
     /// A device may have come, or gone.
     Look,
+    /// The end of this ring3d, and not of the device: the next one adopts it.
+    Leave,
     /// The end: it is stopped and given back, unless somebody uses it and not `force`.
     End {
         /// Whoever uses it.
@@ -123,6 +130,9 @@ impl Handle {
 /// The thread's own.
 struct Keeper {
     setup: Setup,
+    survival: Survival,
+    /// The next ring3d goes on with it.
+    left: bool,
     machine: Machine,
     shared: Arc<Shared>,
     asks: Receiver<Ask>,
@@ -153,13 +163,22 @@ struct Keeper {
     expedited: Option<Expedited>,
 }
 
-/// Starts a keeper of `setup`, whose disks become `export`.
+/// Starts a keeper of `setup`, whose disks become `export`, and of which nothing survives this process.
 pub fn start(setup: Setup, export: Box<dyn Export>) -> io::Result<Handle> {
+    let (store, ..) = Store::open(Notifier::silent(), Vec::new());
+    let survival = Survival::new(&Arc::new(store), &setup.device.name);
+    go_on(setup, export, survival, None)
+}
+
+/// As [`start`]; it goes on with what was `adopted` of the device, and what it does survives by `survival`.
+pub fn go_on(setup: Setup, export: Box<dyn Export>, survival: Survival, adopted: Option<Adopted>) -> io::Result<Handle> {
     let (asks, inbox) = channel();
     let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let name = setup.device.name.clone();
     let shared = Arc::new(Shared::new(&setup.device));
-    let keeper = Keeper {
+    let mut keeper = Keeper {
+        survival,
+        left: false,
         machine: Machine::new(setup.device.restart.terms()),
         shared: shared.clone(),
         asks: inbox,
@@ -185,6 +204,7 @@ pub fn start(setup: Setup, export: Box<dyn Export>) -> io::Result<Handle> {
         expedited: None,
         setup,
     };
+    adopted.into_iter().for_each(|adopted| keeper.take_over(adopted));
     let thread = std::thread::Builder::new().name(format!("keep-{name}")).spawn(move || keeper.live())?;
     Ok(Handle { name, shared, asks, raised, thread })
 }
@@ -213,6 +233,28 @@ impl Keeper {
             }
             self.look();
             self.happen(Event::Timer);
+        }
+        if !self.left {
+            self.survival.forget();
+        }
+    }
+
+    /// Goes on where the last ring3d was.
+    fn take_over(&mut self, adopted: Adopted) {
+        let (held, driven, shown) = (adopted.held.is_some(), adopted.driver.is_some(), adopted.look.is_some());
+        let goal = if adopted.stopped { Goal::Stop { force: false } } else { Goal::Run };
+        self.machine = Machine::adopted(self.setup.device.restart.terms(), goal, Left { held, driven, shown }, Instant::now());
+        (self.held, self.driver, self.facts) = (adopted.held, adopted.driver, adopted.disks);
+        self.shared.see(adopted.look);
+        let address = self.held.as_ref().and_then(|held| held.name().strip_prefix("vfio:")?.parse().ok());
+        self.setup.taken.set(&self.setup.device.name, address);
+        let of = self.held.as_ref().map(Held::claim_of);
+        of.into_iter().for_each(|claim| self.survival.watch(claim));
+        if let Some(driver) = &self.driver {
+            self.watch = Some(Watch::new(act::patience(&self.setup.device.restart), Instant::now()));
+            self.note(&format!("driver {} goes on with a new ring3d", driver.pid()));
+        } else if shown {
+            self.record.begin("ring3d has died while no driver served");
         }
     }
 

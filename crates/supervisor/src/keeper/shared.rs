@@ -80,6 +80,12 @@ impl Shared {
         look.map_or(0, |look| look.in_flight())
     }
 
+    /// What the next ring3d needs to go on with the users' disks; null if there are none.
+    pub(super) fn saved(&self) -> serde_json::Value {
+        let look = held(&self.look).clone();
+        look.map_or(serde_json::Value::Null, |look| look.saved())
+    }
+
     pub(super) fn see(&self, look: Option<Arc<dyn Look>>) {
         *held(&self.look) = look;
     }

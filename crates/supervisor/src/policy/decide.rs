@@ -7,6 +7,10 @@ use super::*;
 impl Machine {
     /// The next thing to do, taken as begun; `None` if something must happen first.
     pub(super) fn decide(&mut self, now: Instant) -> Option<Action> {
+        // What was left running for a next driver, and gets none.
+        if (self.device, self.driver) == (Device::Left, Driver::None) && self.goal != Goal::Run {
+            self.device = Device::Unfenced;
+        }
         // Whatever is wanted: what a dead driver has begun ends before anything else is done with its device.
         if (self.device, self.driver) == (Device::Unfenced, Driver::None) {
             self.device = Device::Fencing;

@@ -9,6 +9,8 @@
 //! has an end: an answer that must come, or [`Machine::deadline`]. No more drivers die in a window than the budget has. I/O that waits longer than its deadline fails.
 //! tests.rs holds the machine to them.
 
+#[cfg(test)]
+mod adopted;
 mod budget;
 mod decide;
 #[cfg(test)]
@@ -201,10 +203,27 @@ enum Export {
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goal {
+pub enum Goal {
+    /// That it is driven.
     Run,
-    Stop { force: bool },
+    /// That nothing drives it.
+    Stop {
+        /// Whoever uses it.
+        force: bool,
+    },
+    /// Nothing: it was given up.
     Fail,
+}
+
+/// What another supervisor has left of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Its claim.
+    pub held: bool,
+    /// A driver that serves.
+    pub driven: bool,
+    /// The kernel's half, which has users.
+    pub shown: bool,
 }
 
 /// How far an upgrade is.
@@ -301,6 +320,33 @@ impl Machine {
         }
     }
 
+    /// A device of which another supervisor has `left` that. Without a driver that serves it is fenced before anything else.
+    pub fn adopted(terms: Terms, goal: Goal, left: Left, now: Instant) -> Self {
+        let mut machine = Self { goal, shown: left.shown, ..Self::new(terms) };
+        machine.device = match left {
+            Left { held: false, .. } => Device::Absent,
+            Left { driven: true, .. } => Device::Driven,
+            Left { .. } => Device::Unfenced,
+        };
+        machine.export = match left {
+            Left { shown: false, .. } => Export::None,
+            Left { held: true, driven: true, .. } => Export::Up,
+            Left { .. } => Export::Down,
+        };
+        if machine.export == Export::Up {
+            (machine.driver, machine.given) = (Driver::Running, true);
+        }
+        if machine.export == Export::Down {
+            machine.begin_outage(now);
+        }
+        machine
+    }
+
+    /// An absent device may be there now.
+    pub fn look_again(&mut self) {
+        self.due.claim = None;
+    }
+
     /// What is to be done after `event`, in this order.
     pub fn handle(&mut self, event: Event, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -310,6 +356,9 @@ impl Machine {
             self.give_up_if_exhausted(&mut actions);
         }
         self.expire(now, &mut actions);
+        if self.is_vain() {
+            self.fail(&mut actions);
+        }
         while let Some(action) = self.decide(now) {
             actions.push(action);
         }
@@ -364,6 +413,12 @@ impl Machine {
     /// Whether users have the disks, and a driver serves them.
     pub fn is_running(&self) -> bool {
         self.driver == Driver::Running
+    }
+
+    /// Whether nobody waits for another try, and none is left.
+    fn is_vain(&self) -> bool {
+        let tired = self.goal == Goal::Run && self.budget.is_exhausted() && !self.shown;
+        tired && (self.driver, self.export) == (Driver::None, Export::None)
     }
 
     /// Nothing lives, and nobody is served.
