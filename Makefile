@@ -5,7 +5,7 @@ RING3 := target/release/ring3
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-quick bench figures study lint fmt
+.PHONY: help setup build install demo test test-quick bench figures study lint fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -15,6 +15,19 @@ setup: ## fetch QEMU, a guest kernel and the guest's programs into a cache (noth
 
 build: ## build the ring3 command
 	@cargo build --release --quiet --locked
+
+PREFIX ?= /usr/local
+BIN ?= target/release
+install: ## put ring3, ring3d, units and udev rules below PREFIX (/usr/local) in DESTDIR; starts nothing; `make build` comes first
+	@test -x $(BIN)/ring3 -a -x $(BIN)/ring3d || { echo "make build comes first: $(BIN)/ring3 and $(BIN)/ring3d are not there"; exit 1; }
+	@install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/ring3 $(BIN)/ring3d
+	@install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	@for unit in ring3d.service ring3d.socket; do \
+	    sed 's|@PREFIX@|$(PREFIX)|' etc/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/udev/rules.d etc/60-ring3.rules
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/ring3 docs/supervisor.md etc/example.toml
+	@install -d $(DESTDIR)/etc/ring3
+	@echo "installed; write a manifest into /etc/ring3 (see $(PREFIX)/share/doc/ring3), then: systemctl enable --now ring3d.socket ring3d.service"
 
 demo: setup build ## drive an NVMe disk from a process, put file systems on it, measure it beside the kernel's driver
 	@$(RING3) demo --out $(OUT)

@@ -55,7 +55,7 @@ impl Process {
         let (pidfd, control, words, stats) = (take("end")?, take("orders")?, take("words")?, take("stats")?);
         let control = Channel::new(control, SEND_LIMIT, true).ok()?;
         let stats = Arc::new(Segment::open(stats).ok()?);
-        Some(Self { child: Child { pid, pidfd, lacking: None }, control, words: words.into(), closed: false, stats })
+        Some(Self { child: Child { pid, pidfd, lacking: None }, control, words: words.into(), closed: None, stats })
     }
 
     /// What [`adopt`](Self::adopt) needs, by names.
