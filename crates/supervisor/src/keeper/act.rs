@@ -158,7 +158,6 @@ impl Keeper {
             .and_then(|held| held.lease(resume).map_err(|error| error.to_string()));
         self.driver = self.standby.take();
         let saved = self.saved.take().filter(|_| resume);
-        self.exporter.vain.dead.store(false, Ordering::Release);
         let Some(driver) = &self.driver else { return };
         let ordered = lease.and_then(|lease| {
             let fds: Vec<_> = [Some(&lease), saved.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
