@@ -58,6 +58,7 @@ impl Held {
         if uri.scheme == "vfio" {
             taken.set(&device.name, uri.target.parse().ok());
         }
+        claim.limit_config(manifest.config.write.clone());
         Ok(Self { claim, manifest })
     }
 
@@ -67,7 +68,20 @@ impl Held {
         let manifest =
             manifest.ok_or_else(|| format!("{}: there is no driver for class {:#08x}", claim.name(), claim.class()))?;
         claim.release_pages();
+        claim.limit_config(manifest.config.write.clone());
         Ok(Self { claim, manifest })
+    }
+
+    /// Looks whether it has raised more than `most` interrupts a second, and holds them back then; in words what was done.
+    pub fn limit_interrupts(&self, most: u32) -> Option<String> {
+        match self.claim.limit_interrupts(most.into()) {
+            Ok(rate) => rate.map(|rate| {
+                format!(
+                    "it raises {rate} interrupts a second, and limits.irqs_per_s allows {most}: all are held back for a while"
+                )
+            }),
+            Err(error) => Some(format!("its interrupts could not be limited: {error}")),
+        }
     }
 
     /// Its claim.

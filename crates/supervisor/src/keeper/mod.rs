@@ -328,6 +328,8 @@ impl Keeper {
             return;
         }
         (self.looked, self.words, self.messages) = (now, 0, 0);
+        let limited = self.held.as_ref().and_then(|held| held.limit_interrupts(self.setup.device.limits.irqs_per_s));
+        limited.into_iter().for_each(|what| self.note(&what));
         let is_deaf = |process: &Process| process.closed().is_some_and(|at| now.duration_since(at) >= LOOK);
         if let Some(driver) = self.driver.as_ref().filter(|driver| is_deaf(driver)) {
             self.accuse(&format!("driver {} breaks the protocol, and is ended: it has closed its socket", driver.pid()));
