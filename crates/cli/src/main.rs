@@ -16,6 +16,7 @@ mod devices;
 mod doctor;
 mod drive;
 mod driving;
+mod faults;
 mod lab;
 mod leave;
 mod model;
@@ -57,6 +58,8 @@ enum Command {
     Demo(demo::Args),
     /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
     Devices(devices::Args),
+    /// Inject thousands of faults into drivers of models, and see what becomes of their disks.
+    Faults(faults::Args),
     /// Boot guests under QEMU with the devices of a scenario, and run its steps there.
     Lab(lab::Args),
     /// Serve a model of a device to drivers in other processes.
@@ -144,6 +147,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Blk(command) => blk::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Devices(args) => devices::run(args),
+        Command::Faults(args) => faults::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Model(args) => model::run(args),
         Command::Nvme(args) => nvme::run(args),

@@ -52,6 +52,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     // Tools beside the way of the data.
     ("conformance", &["class", "device"]),
     ("bench", &["class", "device", "spec"]),
+    // What goes wrong, and what an application may expect: of drivers it knows nothing.
+    ("faults", &["bench"]),
     ("lab", &["bench", "pci", "spec"]),
     (
         "cli",
@@ -70,6 +72,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "lab",
             "control",
             "decorator",
+            "faults",
             "lease",
             "manifest",
             "process",

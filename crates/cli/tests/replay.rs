@@ -107,3 +107,23 @@ fn a_full_disk_fails_the_recording_and_leaves_the_command_its_result() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("1048576"), "{}", says(&output));
     assert!(says(&replay(&file)).contains("damaged"), "{}", says(&replay(&file)));
 }
+
+/// Devices that lied, each with what a driver says to it.
+#[test]
+fn a_recorded_device_that_lied_gets_the_error_that_stands_beside_its_recording() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings");
+    let mut count = 0;
+    for file in fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ext| ext == "rec"))
+    {
+        let output = replay(&file);
+        let expected = fs::read_to_string(file.with_extension("says")).unwrap();
+        let name = file.display();
+        assert!(output.status.code().is_some_and(|code| code < 2), "{name}: {:?}: {}", output.status, says(&output));
+        assert!(says(&output).contains(expected.trim()) && !says(&output).contains("a bug"), "{name}: {}", says(&output));
+        count += 1;
+    }
+    assert!(count > 0, "there are no recordings");
+}

@@ -16,7 +16,7 @@ mod passthrough;
 mod pread;
 mod ring;
 mod run;
-pub(crate) mod stamp;
+pub mod stamp;
 mod stop;
 mod threaded;
 

@@ -1,0 +1,159 @@
+//! `ring3 faults`: thousands of faults in drivers, on models that outlive them.
+
+mod bench;
+mod campaign;
+mod life;
+mod show;
+mod trial;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::{Result, bail, ensure};
+use ring3_faults::{Kind, Report};
+
+use campaign::Campaign;
+
+/// Options of `ring3 faults`.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Faults of the whole campaign.
+    #[arg(long, default_value_t = 20_000)]
+    count: u64,
+    /// Every fault follows from this number and its own.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Inject 300 faults only.
+    #[arg(long, conflicts_with = "count")]
+    quick: bool,
+    /// Do one of several parts of the campaign: 3/8 is the third of eight.
+    #[arg(long, default_value = "1/1", value_name = "I/N")]
+    shard: Shard,
+    /// Inject this kind only: kill, stop, memory, code, registers, device, no-memory, no-descriptors or protocol.
+    #[arg(long)]
+    only: Option<Kind>,
+    /// Drivers at the same time; twice as many as there are processors unless it is said, as some only wait for a driver that hangs.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Keep what was seen in this file, and go on from what is there.
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    /// Write the report of this part into this folder, for `ring3 faults merge`.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Inject this one fault, and say all that was seen.
+    #[arg(long, value_name = "SEED:INDEX")]
+    reproduce: Option<Fault>,
+    /// Print the report as a JSON object; docs/campaign.md has its fields.
+    #[arg(long)]
+    json: bool,
+    /// Be a driver, to which this will happen.
+    #[arg(long, hide = true)]
+    live: Option<String>,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Add the reports of a campaign's parts together.
+    Merge {
+        /// What `--out` or `--resume` has written.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Print the report as a JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `I/N`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// From 1.
+    pub number: u64,
+    pub of: u64,
+}
+
+impl FromStr for Shard {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+        let sound = |(number, of): &(u64, u64)| (1..=*of).contains(number);
+        parts.filter(sound).map(|(number, of)| Self { number, of }).ok_or_else(|| "I/N, with I from 1 to N".into())
+    }
+}
+
+/// `SEED:INDEX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fault(u64, u64);
+
+impl FromStr for Fault {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once(':').and_then(|(seed, index)| Some(Self(seed.parse().ok()?, index.parse().ok()?)));
+        parts.ok_or_else(|| "SEED:INDEX, as a report has it".into())
+    }
+}
+
+/// Injects faults; no success if something was seen that must not be.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(orders) = &args.live {
+        return life::live(orders);
+    }
+    if let Some(Command::Merge { files, json }) = &args.command {
+        return merge(files, *json);
+    }
+    if let Some(Fault(seed, index)) = args.reproduce {
+        return campaign::reproduce(seed, index, args.only);
+    }
+    let count = if args.quick { 300 } else { args.count };
+    ensure!(count >= args.shard.of, "{count} faults in {} parts: give each part one at least", args.shard.of);
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) * 2);
+    ensure!((1..=256).contains(&jobs), "--jobs is from 1 to 256");
+    let new = Report::new(args.seed, count, args.only, args.shard.of);
+    let campaign = Campaign::new(new, args.shard, jobs, args.resume.clone())?;
+    let (report, interrupted) = campaign.run()?;
+    if let Some(folder) = &args.out {
+        std::fs::create_dir_all(folder)?;
+        report.write(&folder.join(format!("faults-{}-of-{}.json", args.shard.number, args.shard.of)))?;
+    }
+    let code = show::show(&report, args.json)?;
+    if interrupted {
+        bail!("interrupted after {} faults; --resume FILE keeps them, and the same command goes on", report.total().injected);
+    }
+    Ok(code)
+}
+
+fn merge(files: &[PathBuf], json: bool) -> Result<ExitCode> {
+    let (first, others) = files.split_first().ok_or_else(|| anyhow::anyhow!("no reports"))?;
+    let mut report = Report::read(first)?;
+    for file in others {
+        let other = Report::read(file)?;
+        report.merge(&other, &file.display().to_string())?;
+    }
+    let missing = (1..=report.shards).filter(|shard| !report.done.contains_key(shard)).collect::<Vec<_>>();
+    let code = show::show(&report, json)?;
+    ensure!(missing.is_empty(), "of {} parts, these are missing: {missing:?}", report.shards);
+    let injected = report.total().injected;
+    ensure!(
+        injected == report.count,
+        "a part is not at its end: {injected} of {} faults; go on with it by --resume",
+        report.count
+    );
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_one_of_several() {
+        assert_eq!("3/8".parse(), Ok(Shard { number: 3, of: 8 }));
+        assert!(["0/8", "9/8", "1", "1/0", "a/b"].iter().all(|text| text.parse::<Shard>().is_err()));
+        assert_eq!("7:19".parse(), Ok(Fault(7, 19)));
+    }
+}

@@ -1,0 +1,82 @@
+//! A report for people and for programs.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use ring3_faults::{Report, Share, Tally};
+use serde_json::{Map, Value, json};
+
+/// Prints it; no success if something was seen that must not be.
+pub fn show(report: &Report, as_json: bool) -> Result<ExitCode> {
+    if as_json {
+        outln!("{}", in_json(report))
+    } else {
+        in_words(report)
+    }
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn in_json(report: &Report) -> Value {
+    let mut all = figures(&report.total());
+    let kinds = report.kinds.iter().map(|(kind, tally)| {
+        let mut figures = figures(tally);
+        figures.insert("promised".into(), kind.is_promised().into());
+        (kind.name().to_owned(), Value::Object(figures))
+    });
+    all.insert("by_kind".into(), Value::Object(kinds.collect()));
+    all.insert("seed".into(), report.seed.into());
+    all.insert("count".into(), report.count.into());
+    all.insert("failures".into(), json!(report.failures));
+    Value::Object(all)
+}
+
+fn figures(tally: &Tally) -> Map<String, Value> {
+    let Tally { injected, detected, recovered, mismatches, silent, silent_faults, damage, hangs, supervisor_deaths, .. } = tally;
+    let [p50, p99, max] = tally.outage_ms();
+    let share = |count: u64| json!(Share::new(count, *injected));
+    let Value::Object(figures) = json!({
+        "injected": injected, "detected": detected, "recovered": recovered, "mismatches": mismatches, "silent": silent,
+        "damage": damage, "hangs": hangs, "supervisor_deaths": supervisor_deaths,
+        "outage_ms_p50": p50, "outage_ms_p99": p99, "outage_ms_max": max,
+        "recovered_share": share(*recovered), "silent_share": share(*silent_faults), "hang_share": share(*hangs),
+    }) else {
+        return Map::new();
+    };
+    figures
+}
+
+fn in_words(report: &Report) {
+    outln!(
+        "{:<15} {:>8} {:>9} {:>10} {:>15} {:>6} {:>6} {:>24}  seen first by",
+        "kind",
+        "injected",
+        "recovered",
+        "mismatches",
+        "silently wrong",
+        "damage",
+        "hangs",
+        "outage p50/p99/max ms"
+    );
+    let kinds = report.kinds.iter().map(|(kind, tally)| (kind.name(), tally));
+    let total = report.total();
+    for (name, tally) in kinds.chain([("all", &total)]) {
+        let [p50, p99, max] = tally.outage_ms();
+        let outage = format!("{p50:.0} / {p99:.0} / {max:.0}");
+        let silent = Share::new(tally.silent_faults, tally.injected);
+        let silent = format!("{} (<{:.2}%)", tally.silent_faults, silent.high * 100.0);
+        let by: Vec<_> = tally.detected.iter().map(|(by, count)| format!("{by} {count}")).collect();
+        let Tally { injected, recovered, mismatches, damage, hangs, .. } = tally;
+        outln!(
+            "{name:<15} {injected:>8} {recovered:>9} {mismatches:>10} {silent:>15} {damage:>6} {hangs:>6} {outage:>24}  {}",
+            by.join(", ")
+        );
+    }
+    let share = Share::new(total.mismatches + total.damage + total.hangs + total.supervisor_deaths, total.injected);
+    outln!(
+        "supervisor deaths: {}; of all faults, {} broke a promise (95 % interval to {:.3} %)",
+        total.supervisor_deaths,
+        share.count,
+        share.high * 100.0
+    );
+    report.failures.iter().take(20).for_each(|failure| outln!("{}: {}", failure.fault, failure.what));
+}

@@ -1,0 +1,104 @@
+//! `ring3 faults`: nothing that was promised is broken, and figures are what they say.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+fn faults(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ring3")).arg("faults").args(words).env("RING3_LOG", "error").output().unwrap()
+}
+
+fn report(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn number(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().unwrap_or_else(|| panic!("{name}: {value}"))
+}
+
+#[test]
+fn a_small_campaign_breaks_no_promise_and_counts_every_fault_once() {
+    let output = faults(&["--count", "120", "--seed", "3", "--json"]);
+    let report = report(&output);
+    assert!(output.status.success(), "{report}");
+    assert_eq!(["injected", "recovered"].map(|name| number(&report, name)), [120, 120], "{report}");
+    assert_eq!(["mismatches", "damage", "hangs", "supervisor_deaths"].map(|name| number(&report, name)), [0; 4], "{report}");
+    let kinds = report["by_kind"].as_object().unwrap();
+    assert_eq!(kinds.values().map(|kind| number(kind, "injected")).sum::<u64>(), 120);
+    let detected =
+        |kind: &Value| kind["detected"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum::<u64>();
+    assert!(kinds.values().all(|kind| detected(kind) == number(kind, "injected")), "{report}");
+    assert!(number(&kinds["kill"]["detected"], "signal") > 0 && number(&kinds["stop"]["detected"], "heartbeat") > 0, "{report}");
+    let outages = ["outage_ms_p50", "outage_ms_p99", "outage_ms_max"].map(|name| report[name].as_f64().unwrap());
+    assert!(outages[0] > 0.0 && outages.is_sorted(), "{report}");
+}
+
+/// What a part of a small campaign leaves in `folder`.
+fn part(folder: &Path, shard: &str) -> Output {
+    faults(&["--count", "24", "--seed", "9", "--only", "kill", "--shard", shard, "--out", folder.to_str().unwrap(), "--json"])
+}
+
+#[test]
+fn parts_of_a_campaign_are_merged_into_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let parts = ["1/2", "2/2"].map(|shard| number(&report(&part(folder.path(), shard)), "injected"));
+    assert_eq!(parts, [12, 12]);
+    let files = [1, 2].map(|number| folder.path().join(format!("faults-{number}-of-2.json")).display().to_string());
+    let merged = faults(&["merge", "--json", &files[0], &files[1]]);
+    assert_eq!((merged.status.code(), number(&report(&merged), "injected")), (Some(0), 24));
+    for (wrong, says) in [(vec![&files[0]], "these are missing: [2]"), (vec![&files[0], &files[0]], "shard 1 is there twice")] {
+        let words: Vec<&str> = ["merge"].into_iter().chain(wrong.iter().map(|file| file.as_str())).collect();
+        let output = faults(&words);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{says}");
+    }
+}
+
+#[test]
+fn an_interrupted_campaign_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.json");
+    let words = ["faults", "--count", "60", "--seed", "4", "--only", "kill", "--json", "--resume", state.to_str().unwrap()];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
+    let child = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The file is there once two seconds of faults are kept.
+    while !state.exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // It may have come to its end on a fast machine; then there is nothing to interrupt.
+    let _ = kill_process(Pid::from_child(&child), Signal::INT);
+    let first = child.wait_with_output().unwrap();
+    let kept: Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
+    let before = kept["kinds"]["kill"]["injected"].as_u64().unwrap();
+    assert!(before == 60 || first.status.code() == Some(1) && before > 0, "{kept}");
+    let output = faults(&words[1..]);
+    assert_eq!((output.status.code(), number(&report(&output), "injected")), (Some(0), 60));
+    let other = faults(&["--count", "61", "--resume", state.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&other.stderr).contains("of another campaign"));
+}
+
+#[test]
+fn a_fault_is_the_same_each_time_that_it_is_reproduced() {
+    let once = || String::from_utf8(faults(&["--reproduce", "7:3", "--only", "stop"]).stdout).unwrap();
+    let first = once();
+    assert!(
+        first.starts_with("7:3 stop of ") && first.contains("seen by: heartbeat") && first.contains("recovered: 1"),
+        "{first}"
+    );
+    assert_eq!(once(), first);
+}
+
+#[test]
+fn a_part_that_is_none_and_a_kind_that_is_none_are_refused() {
+    for (words, says) in
+        [(["--shard", "3/2"], "I/N"), (["--only", "magic"], "no-descriptors"), (["--reproduce", "7"], "SEED:INDEX")]
+    {
+        let output = faults(&words);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{says}");
+    }
+}

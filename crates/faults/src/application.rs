@@ -1,0 +1,239 @@
+//! Who has the disk: it knows what each block may hold, and lives in another process than the driver.
+
+use std::collections::BTreeSet;
+
+use ring3_bench::load::stamp;
+
+use crate::spec::random;
+use crate::wire::{Packet, Verb};
+
+/// Blocks that are written and read; as many behind them are written once.
+pub const BLOCKS: u64 = 512;
+/// Of every so many blocks that were not written in the last life, one is read.
+const SAMPLE: u64 = 32;
+/// All blocks are read in every so many lives.
+const ALL: u64 = 64;
+/// The first block that is written once, and how many.
+const CANARIES: std::ops::Range<u64> = BLOCKS..BLOCKS + 16;
+/// What these hold.
+const CANARY: u64 = 1 << 62;
+
+/// The write that a block must hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    /// The last that was submitted; 0 for none.
+    submitted: u64,
+    /// The last that was acknowledged; 0 for none.
+    acknowledged: u64,
+    /// It was wrong, and is not known until it is written again.
+    unknown: bool,
+}
+
+/// What the end of a request has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It is as it must be.
+    Right,
+    /// The block holds neither what was acknowledged nor what was submitted last.
+    Wrong,
+    /// The driver says that it has failed.
+    Failed,
+    /// It is the end of nothing that was asked for.
+    Stray,
+}
+
+/// One disk's application.
+pub struct Application {
+    seed: u64,
+    entries: Vec<Entry>,
+    /// By tag, the block and whether it is written.
+    busy: Vec<Option<(u64, bool)>>,
+    /// Written since they were last read and right.
+    dirty: BTreeSet<u64>,
+    /// Still to be read in this life.
+    unchecked: Vec<u64>,
+    life: u64,
+    count: u64,
+    /// Writes that were acknowledged.
+    pub writes: u64,
+    /// Blocks that were read and right.
+    pub reads: u64,
+}
+
+impl Application {
+    /// Of an empty disk, with `depth` requests at a time.
+    pub fn new(seed: u64, depth: usize) -> Self {
+        let count = CANARIES.end as usize;
+        Self {
+            seed,
+            entries: vec![Entry::default(); count],
+            busy: vec![None; depth],
+            dirty: BTreeSet::new(),
+            unchecked: Vec::new(),
+            life: 0,
+            count: 0,
+            writes: 0,
+            reads: 0,
+        }
+    }
+
+    /// A new driver is there: nothing is under way, and what must be read before anything is written is chosen.
+    pub fn begin(&mut self) {
+        self.life += 1;
+        self.count = 0;
+        self.busy.fill(None);
+        let all = self.life % ALL == 1;
+        let chosen =
+            |block: &u64| all || self.dirty.contains(block) || random(self.seed ^ self.life, *block).is_multiple_of(SAMPLE);
+        self.unchecked = (0..CANARIES.end).filter(chosen).collect();
+    }
+
+    /// Whether all that was to be read of this life was.
+    pub fn is_checked(&self) -> bool {
+        self.unchecked.is_empty() && self.is_idle()
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.busy.iter().all(Option::is_none)
+    }
+
+    /// The next request for a disk with blocks of `size` bytes, if there can be one more: a read that is owed, or else work.
+    pub fn next(&mut self, size: usize) -> Option<Packet> {
+        let tag = self.busy.iter().position(Option::is_none)?;
+        if let Some(block) = self.unchecked.pop() {
+            self.busy[tag] = Some((block, false));
+            return Some(Packet { verb: Verb::Read, tag: tag as u16, block, data: Vec::new() });
+        }
+        // Of a life, reads come before writes, so that these find what the last one left.
+        if self.busy.iter().flatten().any(|(_, write)| !write) && self.count == 0 {
+            return None;
+        }
+        self.count += 1;
+        let word = random(self.seed ^ self.life << 32, self.count);
+        let block = self.choose(word)?;
+        // Two writes for each read.
+        let write = !word.is_multiple_of(3) || self.entries[block as usize].unknown || block >= BLOCKS;
+        self.busy[tag] = Some((block, write));
+        if !write {
+            return Some(Packet { verb: Verb::Read, tag: tag as u16, block, data: Vec::new() });
+        }
+        let number = if block < BLOCKS { self.life << 32 | self.count } else { CANARY };
+        self.entries[block as usize].submitted = number;
+        self.dirty.insert(block);
+        let mut data = vec![0; size];
+        stamp::fill(&mut data, block * size as u64, number);
+        Some(Packet { verb: Verb::Write, tag: tag as u16, block, data })
+    }
+
+    /// A block that nothing is done to.
+    fn choose(&self, word: u64) -> Option<u64> {
+        let is_busy = |block: u64| self.busy.iter().flatten().any(|(busy, _)| *busy == block);
+        let mut canaries = CANARIES;
+        let canary = canaries.find(|block| self.entries[*block as usize].acknowledged == 0 && !is_busy(*block));
+        canary.or_else(|| (0..BLOCKS).map(|step| (word / 3 + step) % BLOCKS).find(|block| !is_busy(*block)))
+    }
+
+    /// A request has ended.
+    pub fn end(&mut self, packet: &Packet) -> Found {
+        let Some((block, write)) = self.busy.get_mut(usize::from(packet.tag)).and_then(Option::take) else { return Found::Stray };
+        let entry = &mut self.entries[block as usize];
+        match packet.verb {
+            Verb::Write if write => {
+                *entry = Entry { acknowledged: entry.submitted, unknown: false, ..*entry };
+                self.writes += 1;
+                Found::Right
+            }
+            Verb::Read if !write => self.check(block, &packet.data),
+            Verb::Failed => Found::Failed,
+            _ => Found::Stray,
+        }
+    }
+
+    fn check(&mut self, block: u64, data: &[u8]) -> Found {
+        let entry = &mut self.entries[block as usize];
+        let holds = |number: &u64| match number {
+            0 => data.iter().all(|&byte| byte == 0) && !data.is_empty(),
+            &number => stamp::check(data, block * data.len() as u64, number) && !data.is_empty(),
+        };
+        if entry.unknown {
+            return Found::Right;
+        }
+        let Some(found) = [entry.acknowledged, entry.submitted].into_iter().find(holds) else {
+            *entry = Entry { unknown: true, ..*entry };
+            return Found::Wrong;
+        };
+        // Once it was seen, it stays.
+        *entry = Entry { submitted: found, acknowledged: found, unknown: false };
+        self.dirty.remove(&block);
+        self.reads += 1;
+        Found::Right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 512;
+
+    /// A disk that does what it is told.
+    #[derive(Default)]
+    struct Disk(std::collections::HashMap<u64, Vec<u8>>);
+
+    impl Disk {
+        fn serve(&mut self, packet: Packet) -> Packet {
+            if packet.verb == Verb::Write {
+                self.0.insert(packet.block, packet.data.clone());
+            }
+            Packet { data: self.0.get(&packet.block).cloned().unwrap_or_else(|| vec![0; SIZE]), ..packet }
+        }
+    }
+
+    /// One life of `requests`; what was found that was not right, and what was still under way.
+    fn live(application: &mut Application, disk: &mut Disk, requests: usize) -> (usize, Vec<Packet>) {
+        application.begin();
+        let (mut wrong, mut left) = (0, Vec::new());
+        for number in 0..requests {
+            let packet = application.next(SIZE).unwrap();
+            if number + 4 > requests {
+                left.push(packet);
+                continue;
+            }
+            wrong += usize::from(application.end(&disk.serve(packet)) != Found::Right);
+        }
+        (wrong, left)
+    }
+
+    #[test]
+    fn a_driver_that_dies_with_requests_under_way_loses_nothing_whether_they_are_done_or_not() {
+        let (mut application, mut disk) = (Application::new(1, 8), Disk::default());
+        for life in 0..20 {
+            let (wrong, left) = live(&mut application, &mut disk, 700);
+            assert_eq!(wrong, 0, "life {life}");
+            left.into_iter().step_by(2).for_each(|packet| drop(disk.serve(packet)));
+        }
+        assert!(application.writes > 1000 && application.reads > 1000);
+    }
+
+    #[test]
+    fn an_acknowledged_write_that_is_lost_is_found_once_in_the_next_life() {
+        let (mut application, mut disk) = (Application::new(1, 8), Disk::default());
+        live(&mut application, &mut disk, 700);
+        let block =
+            application.dirty.iter().copied().find(|block| application.entries[*block as usize].acknowledged > 0).unwrap();
+        disk.0.get_mut(&block).unwrap()[5] ^= 1;
+        assert_eq!(live(&mut application, &mut disk, 700).0, 1);
+        assert_eq!(live(&mut application, &mut disk, 700).0, 0);
+    }
+
+    #[test]
+    fn an_end_of_nothing_is_a_stray_and_no_acknowledgement() {
+        let mut application = Application::new(1, 8);
+        application.begin();
+        let stray = Packet { verb: Verb::Write, tag: 3, block: 0, data: vec![] };
+        assert_eq!(application.end(&stray), Found::Stray);
+        assert_eq!(application.end(&Packet { tag: 900, ..stray }), Found::Stray);
+        assert_eq!(application.writes, 0);
+    }
+}
