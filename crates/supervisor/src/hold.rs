@@ -28,6 +28,8 @@ const MOST: usize = 4096;
 const MESSAGE: (usize, usize) = (4096, 64);
 /// Between a death and the next start: the first time, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
+/// With this, a ring3d ends that has left its devices to the next one.
+pub const REPLACE: u8 = 75;
 /// Whoever lived so long has not died of its start.
 const SETTLED: Duration = Duration::from_secs(30);
 
@@ -101,14 +103,19 @@ impl Holder {
             let since = Instant::now();
             let mut child = self.start()?;
             let (status, told) = self.watch(&mut child, signals)?;
-            if told || status.success() || (!self.shelf.ready && status.code().is_some()) {
+            if told || status.success() {
+                return Ok(status);
+            }
+            if status.code() == Some(REPLACE.into()) {
+                pause = PAUSES.0;
+                continue;
+            }
+            if !self.shelf.ready && status.code().is_some() {
                 return Ok(status);
             }
             pause = if since.elapsed() > SETTLED { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
-            tracing::error!(
-                "ring3d has died ({status}) and is started again in {pause:?}; {} descriptors are kept for it",
-                self.shelf.kept.len()
-            );
+            let kept = self.shelf.kept.len();
+            tracing::error!("ring3d has died ({status}) and is started again in {pause:?}; {kept} descriptors are kept for it");
             if self.sleep(pause, signals)? {
                 return Ok(status);
             }
@@ -273,6 +280,15 @@ mod tests {
         let status = holder.run(&Signals::take().unwrap()).unwrap();
         assert!(status.success());
         assert_eq!(fs::read_to_string(&results).unwrap(), "fresh 7 kept");
+    }
+
+    #[test]
+    fn a_ring3d_that_leaves_its_devices_to_the_next_one_is_followed_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!("mkdir {}/once && exit 75; exit 0", folder.path().display());
+        let holder = Holder::new("/bin/sh".into(), ["-c", &script].map(OsString::from).to_vec(), folder.path()).unwrap();
+        assert!(holder.run(&Signals::take().unwrap()).unwrap().success());
+        assert!(folder.path().join("once").is_dir());
     }
 
     #[test]

@@ -45,9 +45,6 @@ struct Args {
     hold: bool,
 }
 
-/// It has left its devices to the next one, which is to be started.
-const REPLACE: u8 = 75;
-
 fn main() -> ExitCode {
     log::start();
     std::panic::set_hook(Box::new(|panic| log::notice(format_args!("ring3d: a bug: {panic}"))));
@@ -190,7 +187,7 @@ fn serve(supervisor: &mut Supervisor, server: &mut Server, signals: &Signals, ou
             told = true;
         }
         if (stopping || leaving) && supervisor.is_empty() {
-            return Ok(if leaving { ExitCode::from(REPLACE) } else { ExitCode::SUCCESS });
+            return Ok(if leaving { ExitCode::from(ring3_supervisor::hold::REPLACE) } else { ExitCode::SUCCESS });
         }
         if stopping && !leaving {
             supervisor.end(force);
