@@ -50,6 +50,8 @@ const REGISTER_FILES: u64 = 2;
 const ENABLE_RINGS: u64 = 12;
 const REGISTER_RING_FDS: u64 = 20;
 const UNREGISTER_RING_FDS: u64 = 21;
+/// Beside the operation is a bit that says that the ring is named by its registered number. [io_uring_register(2), IORING_REGISTER_USE_REGISTERED_RING]
+const OPERATION: u64 = ALL & !(1 << 31);
 
 pub(crate) const NARROWED: &[Narrowed] = &[
     Narrowed { name: "mmap", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
@@ -83,10 +85,10 @@ pub(crate) const NARROWED: &[Narrowed] = &[
         name: "io_uring_register",
         only: "the files of a ring, and rings that were made and restricted before",
         forms: &[
-            &[rule(1, ALL, REGISTER_FILES)],
-            &[rule(1, ALL, ENABLE_RINGS)],
-            &[rule(1, ALL, REGISTER_RING_FDS)],
-            &[rule(1, ALL, UNREGISTER_RING_FDS)],
+            &[rule(1, OPERATION, REGISTER_FILES)],
+            &[rule(1, OPERATION, ENABLE_RINGS)],
+            &[rule(1, OPERATION, REGISTER_RING_FDS)],
+            &[rule(1, OPERATION, UNREGISTER_RING_FDS)],
         ],
     },
 ];
