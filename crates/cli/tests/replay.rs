@@ -87,27 +87,6 @@ fn what_cannot_be_recorded_or_replayed_is_an_error_that_says_why() {
     }
 }
 
-#[test]
-fn a_full_disk_fails_the_recording_and_leaves_the_command_its_result() {
-    let folder = tempfile::tempdir().unwrap();
-    let (from, file) = (folder.path().join("from"), folder.path().join("small"));
-    // What cannot be packed into the few KiB that the file may have.
-    let words = (1u64..=128 << 10)
-        .flat_map(|word| word.wrapping_mul(word | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).to_le_bytes());
-    fs::write(&from, words.collect::<Vec<_>>()).unwrap();
-    let command = format!(
-        "ulimit -f 8; trap '' XFSZ; exec {} record -o {} -- blk write --length 1M --from {} --json --device sim:nvme,size=1M",
-        env!("CARGO_BIN_EXE_ring3"),
-        file.display(),
-        from.display()
-    );
-    let output = Command::new("bash").args(["-c", &command]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", says(&output));
-    assert!(says(&output).contains("is not whole") && says(&output).contains("driven to the end"), "{}", says(&output));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1048576"), "{}", says(&output));
-    assert!(says(&replay(&file)).contains("damaged"), "{}", says(&replay(&file)));
-}
-
 /// Devices that lied, each with what a driver says to it.
 #[test]
 fn a_recorded_device_that_lied_gets_the_error_that_stands_beside_its_recording() {
