@@ -1,7 +1,7 @@
 //! What a driver's process may do.
 //!
 //! # Shape
-//! [`spawn()`] starts a program in namespaces and a control group of its own. In it, [`enter`] takes everything away that a [`Sandbox`] does not name, before any code of a driver
+//! [`spawn()`] starts a program in namespaces and a control group of its own. In it, [`enter()`] takes everything away that a [`Sandbox`] does not name, before any code of a driver
 //! runs; a [`Sandbox`] is made from the manifests of the driver and of what runs around it.
 //!
 //! # What is missing
@@ -9,7 +9,7 @@
 //! machine without a writable cgroup v2 (each process is limited, their memory files are not), and a user namespace where nobody is root (there is one user).
 //!
 //! # Order
-//! Rights go in the order in which they are needed for the rest: descriptors, files, user, capabilities, system calls. Nothing is undone on the way: a process whose [`enter`] has failed
+//! Rights go in the order in which they are needed for the rest: descriptors, files, user, capabilities, system calls. Nothing is undone on the way: a process whose [`enter()`] has failed
 //! ends.
 
 mod cgroup;

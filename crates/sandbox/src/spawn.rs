@@ -81,7 +81,7 @@ const ENVIRONMENT: [&str; 2] = ["RING3_LOG", "RUST_BACKTRACE"];
 
 /// Starts `program` with `argv`, each of `fds` at its place, no other descriptor, and next to no environment. Needs root's right to make namespaces.
 ///
-/// Returns once the program runs; what it is allowed beyond that is its own to give up, by [`enter`](crate::enter).
+/// Returns once the program runs; what it is allowed beyond that is its own to give up, by [`enter`](crate::enter()).
 pub fn spawn(program: &Program, argv: &[CString], fds: &[(BorrowedFd<'_>, RawFd)], limits: &Limits) -> io::Result<Child> {
     let (group, lacking) = match Group::of(limits) {
         Ok(group) => (Some(group), None),
