@@ -12,7 +12,7 @@ use ring3_bench::load::{Direct, Limit, Load, run as run_load};
 use ring3_lab::{Backing, Cache, DEFAULT_KERNEL, Device, Event, Guest, Need, Size, prepare};
 
 use crate::bench::campaign::{Campaign, LOADS};
-use crate::bench::guest::{self, NAME, with_this_program};
+use crate::bench::guest::{self, NAME, supervisor, with_this_program};
 use crate::bench::open::{LOAD, open_disk};
 use crate::driving::Protection;
 use crate::leave;
@@ -21,13 +21,14 @@ use crate::leave;
 const DISK: Size = Size(512 << 20);
 
 /// What stands side by side, and what that is to somebody who has read nothing yet.
-const PLACEMENTS: [(Placement, &str); 6] = [
+const PLACEMENTS: [(Placement, &str); 7] = [
     (Placement::Kernel, "the kernel's driver, its disk as it comes"),
     (Placement::KernelNomultipath, "the same at its best: no scheduler, no multipath head"),
     (Placement::KernelPassthrough, "the same past the block layer: NVMe commands to /dev/ng0n1"),
     (Placement::Process, "ring3's driver within the program that reads, asleep until the interrupt"),
     (Placement::ProcessPolled, "the same, never asleep (by the wall clock alone)"),
     (Placement::Export, "ring3's driver in a process of its own, behind /dev/ublkb0"),
+    (Placement::Supervised, "the same, held, confined and watched by ring3d"),
 ];
 
 /// One read after the other, many at once, and large ones.
@@ -102,7 +103,8 @@ fn over_qtest() -> Result<()> {
 }
 
 fn in_guest(args: &Args, cache: &Cache) -> Result<()> {
-    let mut guest = with_this_program(Guest::new("demo"))?.file("/tree.tar.bz2", &cache.path("tree/tree.tar.bz2"));
+    let mut guest =
+        with_this_program(Guest::new("demo"))?.program(&supervisor()?).file("/tree.tar.bz2", &cache.path("tree/tree.tar.bz2"));
     guest.kernel = args.kernel.clone();
     guest.memory_mib = 768;
     guest.modules = ["nvme", "ublk_drv", "ext4", "xfs"].map(Into::into).to_vec();

@@ -7,7 +7,7 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(900);
 
 /// Functions for all steps. The driver goes on running from step to step.
 pub const PRELUDE: &str = r#"set -e
-disk=/dev/ublkb0
+disk=/dev/ring3/demo
 quietly() { "$@" >/tmp/log 2>&1 || { code=$?; cat /tmp/log; return $code; }; }
 # same WHERE: every file of the tree is there with its checksum.
 same() { (cd "$1" && sha1sum -c /tmp/sums >/tmp/log 2>&1) || { grep -v ': OK' /tmp/log | head; return 1; }; }
@@ -29,16 +29,25 @@ through() {
 "#;
 
 /// Names and scripts.
-pub const STEPS: [(&str, &str); 6] = [
+pub const STEPS: [(&str, &str); 7] = [
     ("who drives what", "ring3 devices"),
     (
-        "a process drives the second disk and exports it",
+        "a supervised process drives the second disk and exports it",
         r#"
-ring3 run nvme --device vfio:$RING3 --export ublk --json >/tmp/ready 2>/tmp/driver.log &
+mkdir -p /etc/ring3
+cat >/etc/ring3/demo.toml <<END
+[device.demo]
+match = { address = "$RING3" }
+[device.demo.export]
+kind = "ublk"
+link = "demo"
+END
+cat /etc/ring3/demo.toml
+ring3d >/tmp/driver.log 2>&1 &
 echo $! >/tmp/pid
-for try in $(seq 400); do grep -q ublkb /tmp/ready && break; [ -d /proc/$(cat /tmp/pid) ] || break; sleep 0.05; done
-grep ublkb /tmp/ready || { cat /tmp/driver.log; exit 1; }
-[ -b $disk ]
+for try in $(seq 400); do [ -b $disk ] && break; [ -d /proc/$(cat /tmp/pid) ] || break; sleep 0.05; done
+[ -b $disk ] || { cat /tmp/driver.log; exit 1; }
+ring3 status
 "#,
     ),
     (
@@ -60,12 +69,30 @@ echo "nothing was read that was not written"
 "#,
     ),
     (
-        "the driver is told to stop, and gives the disk back",
+        "the driver is killed three times while fio verifies",
+        r#"
+fio --output=/tmp/fio.log --name=verify --filename=$disk --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --verify_backlog=256 \
+    --size=32M --rw=randwrite --bs=4k --iodepth=32 --time_based --runtime=5 >/dev/null 2>&1 & fio=$!
+# field NAME: of the device's state.
+field() { ring3 status demo --json | sed -n "s/.*\"$1\": *\([0-9.]*\).*/\1/p" | head -n 1; }
+for kill in 1 2 3; do
+    sleep 1
+    pid=$(field pid) before=$(field restarts)
+    kill -9 $pid
+    for try in $(seq 400); do [ "$(field restarts)" -gt $before ] && [ "$(field total_ms)" ] && break; sleep 0.02; done
+    echo "driver $pid killed; $(field pid) serves after $(field total_ms) ms"
+done
+wait $fio || { cat /tmp/fio.log /tmp/driver.log; exit 1; }
+echo "fio: $(sed -n 's/.*err= *\([0-9]*\).*/\1/p' /tmp/fio.log) errors; nothing was read that was not written"
+"#,
+    ),
+    (
+        "the supervisor is told to stop, and gives the disk back",
         r#"
 kill $(cat /tmp/pid)
 for try in $(seq 200); do [ -d /proc/$(cat /tmp/pid) ] || break; sleep 0.05; done
 cat /tmp/driver.log
-[ ! -e $disk ] && [ ! -d /proc/$(cat /tmp/pid) ]
+[ ! -e $disk ] && [ ! -e /dev/ublkb0 ] && [ ! -d /proc/$(cat /tmp/pid) ]
 ls /dev/vfio/ | grep -v '^vfio$' | sed 's/^/the IOMMU group is free again: /'
 "#,
     ),
