@@ -25,7 +25,7 @@ link = "bench"
 [device.bench.restart]
 burst = 1000000
 window_s = 1
-backoff_ms = 0
+backoff_ms = 1
 $RESTART
 END
 start_supervisor() {
