@@ -1,0 +1,173 @@
+//! ring3d in guests: drivers that are killed, given up, stopped and replaced under the load of unmodified programs.
+//!
+//! `cargo test -p ring3-cli --test supervisor -- --ignored`, or `make test`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use ring3_lab::{Backing, Cache, Device, Disk, Guest, Outcome, Size};
+
+/// Shell functions of every step.
+const PRELUDE: &str = r#"
+state() { ring3 status scratch --json | sed -n 's/.*"state": "\(.*\)".*/\1/p'; }
+await() { for try in $(seq ${2:-600}); do [ "$(state)" = $1 ] && return; sleep 0.05; done; echo "not $1"; ring3 status scratch; ring3 logs scratch; return 1; }
+# Serving, and the next one waits.
+ready() { for try in $(seq 600); do ring3 status scratch --json >/tmp/status; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status; ring3 logs scratch; return 1; }
+driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
+begin() { mkdir -p /etc/ring3; printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\ndepth = 32\n[device.scratch.restart]\n%b\n' $DISK "$1" >/etc/ring3/scratch.toml; ring3d >/tmp/ring3d 2>&1 & RING3D=$!; sleep 1; ready || cat /tmp/ring3d; }
+end() { kill $RING3D; wait $RING3D; echo "ring3d ended with $?"; tail -n 3 /tmp/ring3d; }
+kills() { for kill in $(seq $1); do ready || return; kill -9 $(driver); sleep ${2:-0.7}; done; ready; }
+verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
+figures() { grep -oE '"(restarts|upgrades|total_ms)": [^,]*' /tmp/status | tr '\n' ' '; echo; }
+"#;
+
+const STARTED: &str = "
+begin 'burst = 1000' || exit; ls -l /dev/ring3/scratch; ring3 status; cat /sys/block/ublkb0/queue/scheduler /sys/block/ublkb0/queue/nr_requests
+ring3d; echo \"second $?\"
+grep -E 'VmRSS|RssAnon|RssFile|RssShmem|VmLck' /proc/$RING3D/status; ring3 status scratch; echo $RING3D >/tmp/pid";
+
+const KILLED: &str = "
+RING3D=$(cat /tmp/pid); mkfs.ext4 -q /dev/ring3/scratch && mount /dev/ring3/scratch /mnt || exit
+verify --directory=/mnt --size=24M --rw=randwrite --bsrange=4k-64k --iodepth=32 --verify_backlog=64 --time_based --runtime=15 & FIO=$!
+kills 10; wait $FIO && echo verified; umount /mnt; fsck.ext4 -fn /dev/ring3/scratch >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
+ready; figures; ring3 logs scratch -n 30; dmesg | grep -ciE 'I/O error'; [ $(grep -c . /tmp/status) -gt 0 ] && kill -0 $RING3D && echo alive";
+
+const FULL: &str = "
+verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=128 --numjobs=2 --offset_increment=24M --verify_backlog=64 --time_based --runtime=10 & FIO=$!
+kills 5 1; wait $FIO && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'";
+
+const STOPPED: &str = "
+ready; before=$(driver); kill -STOP $before; dd if=/dev/ring3/scratch of=/dev/null bs=4k count=64 iflag=direct 2>&1 | tail -n 1
+ready; [ $(driver) != $before ] && echo replaced; ring3 logs scratch | grep 'taken for dead' | tail -n 1";
+
+const UPGRADED: &str = "
+verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 --verify_backlog=64 --time_based --runtime=12 & FIO=$!
+sleep 1; for time in 1 2 3; do ready; ring3 upgrade scratch; done
+cp /bin/true /tmp/wrong; ready; ring3 upgrade scratch --program /tmp/wrong; echo \"wrong $?\"
+ring3 upgrade scratch --program /tmp/nothing; echo \"nothing $?\"
+wait $FIO && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'; ring3 logs scratch -n 30";
+
+const COMMANDS: &str = "
+ready; before=$(driver); ring3 restart scratch; echo \"restart $?\"; ready; [ $(driver) != $before ] && echo another
+exec 9</dev/ring3/scratch; ring3 stop scratch; echo \"used $?\"; exec 9<&-
+ring3 stop scratch; echo \"stop $?\"; state; ls /dev/ublkb0 /dev/ring3/scratch 2>&1; ring3 restart scratch; echo \"again $?\"; state
+ring3 restart nobody; echo \"nobody $?\"; ring3 status --socket /tmp/none; echo \"none $?\"";
+
+const GIVEN_UP: &str = "
+ready; exec 9</dev/ring3/scratch; RING3D=$(cat /tmp/pid); kill $RING3D; sleep 2; kill -0 $RING3D && echo 'waits for its users'; grep 'in use' /tmp/ring3d | tail -n 1
+kill $RING3D; wait $RING3D 2>/dev/null; for try in $(seq 100); do [ -d /proc/$RING3D ] || break; sleep 0.1; done; [ -d /proc/$RING3D ] || echo insisted; exec 9<&-
+begin 'burst = 2\ndeadline_s = 5' || exit
+for kill in 1 2 3; do ready; kill -9 $(driver); sleep 0.2; done; state
+since=$(date +%s); dd if=/dev/ring3/scratch of=/dev/null bs=4k count=1 iflag=direct 2>&1 | grep -oE 'I/O error|Input/output error|No such.*'; took=$(($(date +%s) - since)); [ $took -le 9 ] && echo 'in time' || echo \"after $took s\"
+await failed && echo failed; ring3 logs scratch -n 5; ring3 restart scratch; echo \"restart $?\"; state; end";
+
+/// The supervisor, as it is built with the command.
+fn ring3d() -> PathBuf {
+    let ring3 = Path::new(env!("CARGO_BIN_EXE_ring3"));
+    let mut build = Command::new(env!("CARGO"));
+    build.args([
+        "build",
+        "--quiet",
+        "--offline",
+        "-p",
+        "ring3-supervisor",
+        "--manifest-path",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+    ]);
+    if ring3.components().any(|part| part.as_os_str() == "release") {
+        build.arg("--release");
+    }
+    assert!(build.status().unwrap().success());
+    ring3.with_file_name("ring3d")
+}
+
+fn guest(kernel: &str) -> Outcome {
+    let disk =
+        Device { namespaces: vec![Disk::new(Size(96 << 20), Backing::Memory)], ..Device::new("disk", "nvme").bound("vfio-pci") };
+    let steps = [
+        ("started", STARTED),
+        ("killed", KILLED),
+        ("full", FULL),
+        ("stopped", STOPPED),
+        ("upgraded", UPGRADED),
+        ("commands", COMMANDS),
+        ("given up", GIVEN_UP),
+    ];
+    let guest = Guest {
+        kernel: kernel.into(),
+        memory_mib: 768,
+        time_limit: Duration::from_secs(900),
+        ..Guest::new(&format!("supervisor-{kernel}"))
+    };
+    let guest = guest
+        .program(Path::new(env!("CARGO_BIN_EXE_ring3")))
+        .program(&ring3d())
+        .module("ublk_drv")
+        .module("ext4")
+        .module("vfio-pci")
+        .device(disk);
+    let guest =
+        steps.into_iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue")));
+    let outcome = guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    if std::env::var_os("RING3_TEST_SHOW").is_some() {
+        outcome.steps.iter().for_each(|step| println!("=== {kernel} {}\n{}", step.name, step.output));
+    }
+    assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
+    outcome
+}
+
+fn usual() -> &'static Outcome {
+    static OUTCOME: OnceLock<Outcome> = OnceLock::new();
+    OUTCOME.get_or_init(|| guest("6.12"))
+}
+
+fn newest() -> &'static Outcome {
+    static OUTCOME: OnceLock<Outcome> = OnceLock::new();
+    OUTCOME.get_or_init(|| guest("7.2"))
+}
+
+/// What the step printed.
+fn output<'a>(outcome: &'a Outcome, step: &str) -> &'a str {
+    &outcome.steps.iter().find(|done| done.name == step).unwrap_or_else(|| panic!("no step {step}")).output
+}
+
+#[track_caller]
+fn assert_says(text: &str, wanted: &[&str]) {
+    wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
+}
+
+macro_rules! on_both_kernels {
+    ($($(#[$doc:meta])* $name:ident, $newest:ident: $step:literal, $wanted:expr;)*) => {$(
+        $(#[$doc])*
+        #[test]
+        #[ignore = "boots a guest: make test"]
+        fn $name() {
+            assert_says(output(usual(), $step), &$wanted);
+        }
+
+        #[test]
+        #[ignore = "boots a guest: make test"]
+        fn $newest() {
+            assert_says(output(newest(), $step), &$wanted);
+        }
+    )*};
+}
+
+on_both_kernels! {
+    a_device_gets_a_driver_a_standby_and_a_stable_name_and_a_second_supervisor_is_refused, a_device_gets_a_driver_and_a_second_supervisor_is_refused_on_7_2:
+        "started", ["/dev/ring3/scratch -> ../ublkb0", "running", "[none]", "\n31\n", "another ring3d listens", "second 1"];
+    drivers_that_are_killed_under_a_file_system_cost_no_error_and_no_byte, drivers_that_are_killed_under_a_file_system_cost_no_error_and_no_byte_on_7_2:
+        "killed", ["verified\n", "clean\n", "\"restarts\": 10", "SIGKILL", "the last operations", "\n0\nalive"];
+    a_kill_with_every_tag_in_flight_is_recovered_as_fast, a_kill_with_every_tag_in_flight_is_recovered_as_fast_on_7_2:
+        "full", ["verified\n", "\"restarts\": 15", "\n0\n"];
+    an_idle_driver_that_stands_still_is_found_out_by_the_first_request, an_idle_driver_that_stands_still_is_found_out_by_the_first_request_on_7_2:
+        "stopped", ["64+0 records out", "replaced\n", "taken for dead"];
+    a_program_is_replaced_under_load_and_a_wrong_one_goes_back, a_program_is_replaced_under_load_and_a_wrong_one_goes_back_on_7_2:
+        "upgraded", ["its users waited", "verified\n", "\"upgrades\": 3", "wrong 1", "old one drives scratch on", "nothing 1", "\n0\n"];
+    users_restart_and_stop_a_device_and_are_told_why_not, users_restart_and_stop_a_device_and_are_told_why_not_on_7_2:
+        "commands", ["restart 0", "another\n", "is in use by", "used 1", "stop 0\nstopped\n", "again 0\nrunning\n", "there is no device nobody", "start ring3d", "none 1"];
+    what_dies_too_often_is_given_up_with_errors_in_time_and_can_be_tried_again, what_dies_too_often_is_given_up_with_errors_in_time_on_7_2:
+        "given up", ["waits for its users", "insisted\n", "backing_off\n", "in time\n", "failed\n", "restart 0\nrunning\n", "ring3d ended with 0"];
+}
