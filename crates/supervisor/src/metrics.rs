@@ -72,7 +72,7 @@ const DISK: [OfDisk; 8] = [
     ("ring3_disk_errors_total", "counter", "Requests that the driver has ended with an error.", |disk| disk.errors as f64),
 ];
 
-/// The metrics of `devices`, in the text format. [PROM]
+/// The metrics of `devices`, in the text format \[PROM\].
 pub fn text(devices: &[DeviceStatus]) -> String {
     let mut text = String::new();
     head(&mut text, "ring3_device_info", "gauge", "What the device and its driver are; always 1.");

@@ -1,8 +1,8 @@
 //! One device: what the policy decides is done here, and what happens is told to it.
 //!
 //! # Shape
-//! A [`Keeper`] is a thread that sleeps until something happens: a process ends, reports or writes, the kernel's half is ready, a user asks, time is over. [`act`] does what the
-//! policy wants, [`hear`] judges what drivers say, [`outage`] keeps the times. It is generic over what the disks become ([`Export`]).
+//! A `Keeper` is a thread that sleeps until something happens: a process ends, reports or writes, the kernel's half is ready, a user asks, time is over. `act` does what the
+//! policy wants, `hear` judges what drivers say, `outage` keeps the times. It is generic over what the disks become ([`Export`]).
 //!
 //! # Order
 //! Of what is to be done at the same time, that which waits comes last: the kernel is asked to see a driver's death while its device is fenced.
