@@ -2,7 +2,7 @@
 //!
 //! # Shape
 //! One thread takes the supervisor's orders (`ring3_control::drive`) and waits for what happens besides; the disks' queues have a thread each, which it
-//! never touches while they serve. [`standby`] is all that comes before there is a device, [`driven`] a device and its disks, [`left`] what the next
+//! never touches while they serve. `standby` is all that comes before there is a device, `driven` a device and its disks, `left` what the next
 //! process is left with.
 //!
 //! # Waiting
