@@ -171,7 +171,8 @@ pub fn start(setup: Setup, export: Box<dyn Export>) -> io::Result<Handle> {
 }
 
 /// As [`start`]; it goes on with what was `adopted` of the device, and what it does survives by `survival`.
-pub fn go_on(setup: Setup, export: Box<dyn Export>, survival: Survival, adopted: Option<Adopted>) -> io::Result<Handle> {
+pub fn go_on(setup: Setup, export: Box<dyn Export>, mut survival: Survival, adopted: Option<Adopted>) -> io::Result<Handle> {
+    survival.begin(adopted.as_ref());
     let (asks, inbox) = channel();
     let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let name = setup.device.name.clone();

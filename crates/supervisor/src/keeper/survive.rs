@@ -76,6 +76,15 @@ impl Survival {
         });
     }
 
+    /// What was found and not `adopted` is kept no longer: what comes has the same names.
+    pub(super) fn begin(&mut self, adopted: Option<&Adopted>) {
+        match adopted {
+            None => self.forget(),
+            Some(Adopted { held: None, .. }) => self.store.forget(&self.claim),
+            Some(_) => {}
+        }
+    }
+
     /// Nothing survives of it any more.
     pub fn forget(&mut self) {
         self.store.forget(&self.keeper);

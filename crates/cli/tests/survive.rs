@@ -1,0 +1,117 @@
+//! ring3d in a guest: it dies, it is replaced, its devices are pulled, and unmodified programs go on.
+//!
+//! `cargo test -p ring3-cli --test survive -- --ignored`, or `make test`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use ring3_lab::{Backing, Cache, Device, Disk, Guest, Outcome, Size};
+
+/// Shell functions of every step.
+const PRELUDE: &str = r#"
+state() { ring3 status scratch --json | sed -n 's/.*"state": "\(.*\)".*/\1/p'; }
+await() { for try in $(seq 600); do [ "$(state)" = $1 ] && return; sleep 0.05; done; echo "not $1"; tail -n 20 /tmp/ring3d; return 1; }
+# Serving, and the next one waits.
+ready() { for try in $(seq 600); do ring3 status scratch --json >/tmp/status 2>/dev/null; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status /tmp/ring3d; return 1; }
+driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
+# The ring3d that is held.
+daemon() { grep -l "^PPid:[[:space:]]*$HOLD$" /proc/[0-9]*/status 2>/dev/null | sed 's#/proc/\(.*\)/status#\1#' | head -n 1; }
+begin() { mkdir -p /etc/ring3; printf '[metrics]\nlisten = "/run/ring3/metrics"\n[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\ndepth = 32\n[device.scratch.restart]\nburst = 100\n' $DISK >/etc/ring3/scratch.toml; ring3d --hold >/tmp/ring3d 2>&1 & HOLD=$!; echo $HOLD >/tmp/hold; ready; }
+# Does `$1` to ring3d, and waits for the next one.
+again() { old=$(daemon); kill $1 $old; for try in $(seq 600); do new=$(daemon); [ -n "$new" ] && [ "$new" != "$old" ] && break; sleep 0.05; done; }
+next() { again $1; ready; }
+verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
+"#;
+
+const SURVIVED: &str = "
+begin || exit; first=$(driver)
+verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bsrange=4k-64k --iodepth=32 --verify_backlog=64 --time_based --runtime=15 & FIO=$!
+for kill in 1 2 3; do next -9 || exit; [ $(driver) = $first ] && echo \"goes on after $kill\"; sleep 0.5; done
+next -HUP || exit; [ $(driver) = $first ] && echo 'goes on with a new one'
+kill -9 $(driver); sleep 0.2; ready && [ $(driver) != $first ] && echo 'recovered by another ring3d'
+second=$(driver); old=$(daemon); kill -9 $old $second; sleep 0.5; ready && [ $(driver) != $second ] && echo 'both died'
+wait $FIO && echo verified; echo \"errors $(dmesg | grep -ciE 'I/O error')\"
+ls /dev/ring3; grep -oE '\"restarts\": [0-9]*' /tmp/status; ring3 top --once | tail -n 1; ring3 logs scratch -n 12";
+
+const PULLED: &str = "
+HOLD=$(cat /tmp/hold); ready; echo 1 >/sys/bus/pci/devices/$DISK/remove & await absent && echo absent; wait $!
+echo 1 >/sys/bus/pci/rescan; ready && echo back; dd if=/dev/ring3/scratch of=/dev/null bs=64k iflag=direct 2>/dev/null && echo read";
+
+const STOPPED: &str = "
+HOLD=$(cat /tmp/hold); ready; ring3 stop scratch && again -9; await stopped && echo 'stays stopped'; ring3 restart scratch && ready && echo restarted
+kill $HOLD; for try in $(seq 200); do [ -d /proc/$HOLD ] || break; sleep 0.05; done; [ -d /proc/$HOLD ] || echo ended
+ls /dev/ublkb0 /run/ring3d.* 2>&1; tail -n 5 /tmp/ring3d";
+
+/// The supervisor, as it is built with the command.
+fn ring3d() -> PathBuf {
+    let ring3 = Path::new(env!("CARGO_BIN_EXE_ring3"));
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--offline", "-p", "ring3-supervisor", "--bin", "ring3d"]);
+    build.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    // As this test was built, so that nothing is built twice.
+    let release = ring3.components().any(|part| part.as_os_str() == "release");
+    build.args(["--profile", if release { "release" } else { "test" }]);
+    assert!(build.status().unwrap().success());
+    ring3.with_file_name("ring3d")
+}
+
+fn outcome() -> &'static Outcome {
+    static OUTCOME: OnceLock<Outcome> = OnceLock::new();
+    OUTCOME.get_or_init(|| {
+        let disk = Device {
+            namespaces: vec![Disk::new(Size(64 << 20), Backing::Memory)],
+            ..Device::new("disk", "nvme").bound("vfio-pci")
+        };
+        let guest = Guest { memory_mib: 768, time_limit: Duration::from_secs(900), ..Guest::new("survive") };
+        let guest = guest
+            .program(Path::new(env!("CARGO_BIN_EXE_ring3")))
+            .program(&ring3d())
+            .module("ublk_drv")
+            .module("vfio-pci")
+            .device(disk);
+        let steps = [("survived", SURVIVED), ("pulled", PULLED), ("stopped", STOPPED)];
+        let guest =
+            steps.into_iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue")));
+        let outcome = guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+        if std::env::var_os("RING3_TEST_SHOW").is_some() {
+            outcome.steps.iter().for_each(|step| println!("=== {}\n{}", step.name, step.output));
+        }
+        assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
+        outcome
+    })
+}
+
+#[track_caller]
+fn assert_says(step: &str, wanted: &[&str]) {
+    let text = &outcome().steps.iter().find(|done| done.name == step).unwrap_or_else(|| panic!("no step {step}")).output;
+    wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn drivers_and_their_users_go_on_when_ring3d_is_killed_or_replaced() {
+    let goes_on = ["goes on after 1", "goes on after 2", "goes on after 3", "goes on with a new one"];
+    assert_says("survived", &goes_on);
+    assert_says("survived", &["verified", "errors 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_ring3d_that_was_started_again_recovers_drivers_that_it_has_not_started_and_those_that_died_with_the_last_one() {
+    assert_says("survived", &["recovered by another ring3d", "both died", "verified", "errors 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_device_that_is_pulled_stops_its_driver_and_one_that_is_plugged_in_starts_it() {
+    assert_says("pulled", &["absent", "back", "read"]);
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn what_a_user_has_stopped_stays_stopped_and_the_holder_ends_with_what_it_holds() {
+    assert_says("stopped", &["stays stopped", "restarted", "ended"]);
+    assert_says("stopped", &["/dev/ublkb0: No such file", "/run/ring3d.*: No such file"]);
+}
