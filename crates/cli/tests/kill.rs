@@ -71,8 +71,10 @@ fn a_device_is_overwritten_only_if_that_is_said() {
 
 #[test]
 fn a_block_that_is_wrong_fails_the_command() {
-    let output = kill(&["--model", "nvme,size=16M,fault=corrupt:read:700", "--times", "4"]);
-    assert_eq!((output.status.code(), &outcome(&output)["mismatches"]), (Some(1), &1.into()));
+    // A few, as one may be on its way to a driver that is killed.
+    let output = kill(&["--model", "nvme,size=16M,fault=corrupt:read:700:24", "--times", "4"]);
+    let mismatches = outcome(&output)["mismatches"].as_u64().unwrap();
+    assert!(output.status.code() == Some(1) && mismatches > 0, "{:?}, {mismatches}", output.status);
 }
 
 #[test]

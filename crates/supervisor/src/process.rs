@@ -35,13 +35,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `program` with `argv`, and tells it what it is to be.
-    pub fn start(program: &Program, argv: &[CString], prepare: &Prepare, limits: &Limits) -> io::Result<Self> {
+    /// Starts `program` with `argv`, and tells it what it is to be. It prepares for so many `queues` of all its disks.
+    pub fn start(program: &Program, argv: &[CString], prepare: &Prepare, limits: &Limits, queues: u16) -> io::Result<Self> {
         let (ours, theirs) = Channel::pair()?;
         let (words, out) = io::pipe()?;
         rustix::io::ioctl_fionbio(&words, true)?;
         let fds = [(out.as_fd(), 1), (out.as_fd(), 2), (theirs.as_fd(), CONTROL)];
-        let stats = Arc::new(Segment::create(QUEUES)?);
+        let stats = Arc::new(Segment::create(queues)?);
         let control = Channel::new(ours, SEND_LIMIT, true)?;
         let child = spawn(program, argv, &fds, limits)?;
         let process = Self { child, control, words, closed: None, stats };

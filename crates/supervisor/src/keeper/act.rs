@@ -15,7 +15,7 @@ use crate::export::{Done, Job, Refusal};
 use crate::health::{Patience, Watch};
 use crate::manifest;
 use crate::policy::{Action, Event, Verdict};
-use crate::process::Process;
+use crate::process::{Process, QUEUES};
 use crate::rcu::Expedited;
 
 /// Whether the keeper stands still while it does `action`.
@@ -119,7 +119,7 @@ impl Keeper {
             cpu_percent: device.limits.cpu_percent,
             pids: device.limits.pids,
         };
-        match Process::start(&program, &self.setup.argv, &prepare, &limits) {
+        match Process::start(&program, &self.setup.argv, &prepare, &limits, self.queues()) {
             Ok(process) => {
                 process.lacking().into_iter().for_each(|what| self.note_once(what));
                 self.standby = Some(process);
@@ -128,6 +128,14 @@ impl Keeper {
                 self.note(&format!("no driver process could be started: {error}"));
                 self.queue.push_back(Event::StandbyEnded);
             }
+        }
+    }
+
+    /// Queues of all disks, or as many as there may be while nobody has counted those.
+    pub(super) fn queues(&self) -> u16 {
+        match u16::try_from(self.facts.len()).unwrap_or(u16::MAX) {
+            0 => QUEUES,
+            disks => self.setup.device.export.queues.saturating_mul(disks).min(QUEUES),
         }
     }
 

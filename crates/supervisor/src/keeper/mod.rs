@@ -37,7 +37,7 @@ use crate::export::{Export, Exporter};
 use crate::health::Watch;
 use crate::manifest;
 use crate::notify::Notifier;
-use crate::policy::{Event, Goal, Left, Machine};
+use crate::policy::{Action, Event, Goal, Left, Machine};
 use crate::process::Process;
 use crate::rcu::Expedited;
 use crate::store::Store;
@@ -317,8 +317,12 @@ impl Keeper {
             let mut actions = self.machine.handle(event, now);
             actions.sort_by_key(|action| act::waits(*action));
             self.exporter.vain.given_up.store(!self.machine.is_wanted(), std::sync::atomic::Ordering::Release);
+            // Who asked and then looks sees what he was told.
+            let (answers, actions): (Vec<_>, Vec<_>) =
+                actions.into_iter().partition(|action| matches!(action, Action::Answer(_)));
             actions.into_iter().for_each(|action| self.act(action));
             self.show();
+            answers.into_iter().for_each(|answer| self.act(answer));
         }
     }
 
@@ -339,10 +343,10 @@ impl Keeper {
             self.note(&format!("standby {} breaks the protocol, and is ended: it has closed its socket", standby.pid()));
             self.queue.push_back(Event::StandbyLied);
         }
+        let queues = self.queues();
         let (Some(watch), Some(driver)) = (self.watch.as_mut().filter(|_| self.machine.is_running()), &self.driver) else {
             return;
         };
-        let queues = self.setup.device.export.queues.saturating_mul(self.facts.len().min(128) as u16).min(crate::process::QUEUES);
         if let Some(why) = watch.look(&driver.stats, queues, self.shared.in_flight(), now) {
             self.accuse(&format!("driver {} is taken for dead: {why}", driver.pid()));
         }
