@@ -61,7 +61,7 @@ pub(super) struct Asked {
     pub(super) serial: u64,
     /// The driver has agreed on a version.
     pub(super) agreed: bool,
-    /// Interrupts are held back, whatever the driver wants; or nobody knows.
+    /// Interrupts are held back, whatever the driver wants.
     pub(super) held: bool,
 }
 
@@ -412,7 +412,7 @@ impl Desk {
     }
 
     /// Unties all vectors from their descriptors, or ties them again and wakes whoever waits for one.
-    fn hold(&self, asked: &mut Asked, held: bool) -> Result<(), Error> {
+    pub(super) fn hold(&self, asked: &mut Asked, held: bool) -> Result<(), Error> {
         let changes = held || asked.held;
         asked.held = held;
         let Some((windows, enabled)) = self.windows.as_ref().zip(asked.irqs.as_ref()).filter(|_| changes) else { return Ok(()) };

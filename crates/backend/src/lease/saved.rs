@@ -126,10 +126,12 @@ impl Claim {
             quiet: facts.quiet && lease.is_none(),
             serial: facts.serial,
             agreed: facts.agreed,
-            // Nobody knows: the first look lets them through.
+            // The last holder may have held them back, and not lived to say so.
             held: true,
         };
         let desk = Arc::new(Desk::with(device, windows, facts.below, asked, turn)?);
+        // A storm is seen anew; a driver that waits for one interrupt does not wait for that.
+        desk.hold(&mut desk.asked(), false)?;
         let state = if desk.asked().quiet { State::Quiet } else { State::Unfenced };
         let claim = Self { state: Mutex::new(state), desk };
         if let Some((serial, socket)) = lease {
