@@ -80,7 +80,7 @@ for kill in 1 2 3; do
     pid=$(field pid) before=$(field restarts)
     kill -9 $pid
     for try in $(seq 400); do [ "$(field restarts)" -gt $before ] && [ "$(field total_ms)" ] && break; sleep 0.02; done
-    echo "driver $pid killed; $(field pid) serves after $(field total_ms) ms"
+    echo "driver $pid killed; $(field pid) serves after $(field total_ms | cut -d. -f1) ms"
 done
 wait $fio || { cat /tmp/fio.log /tmp/driver.log; exit 1; }
 echo "fio: $(sed -n 's/.*err= *\([0-9]*\).*/\1/p' /tmp/fio.log) errors; nothing was read that was not written"
