@@ -5,8 +5,8 @@
 //! runs; a [`Sandbox`] is made from the manifests of the driver and of what runs around it.
 //!
 //! # What is missing
-//! A limit that the machine cannot keep is an error, with three exceptions, which are said in words: a kernel without landlock (the root is empty all the same), a
-//! machine without a writable cgroup v2 (each process is limited, their memory files are not), and a user namespace where nobody is root (there is one user).
+//! A limit that the machine cannot keep is an error, with two exceptions, which are said in words: a kernel without landlock (the root is empty all the same), and a
+//! machine without a writable cgroup v2 (each process is limited, their memory files are not).
 //!
 //! # Order
 //! Rights go in the order in which they are needed for the rest: descriptors, files, user, capabilities, system calls. Nothing is undone on the way: a process whose [`enter()`] has failed
