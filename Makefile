@@ -5,7 +5,7 @@ RING3 := target/release/ring3
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install demo test test-quick bench figures study lint fmt
+.PHONY: help setup build install demo test test-quick bench bench-restart figures study lint fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -40,6 +40,9 @@ test-quick: ## the tests that boot no guest
 
 bench: setup build ## the disk figures, kernel and ring3 in one run, into OUT (default: out)
 	@$(RING3) bench disk --mode both --out $(OUT)
+
+bench-restart: setup build ## drivers killed and replaced under load, with databases too, into OUT: about an hour; interrupted, it goes on where it was
+	@$(RING3) bench restart --series --out $(OUT)
 
 figures: setup build ## the papers' disk figures into OUT: hours; interrupted, it goes on where it was
 	@$(RING3) bench disk --figure leslie --controller ahci --controller ide --controller nvme --out $(OUT)

@@ -12,6 +12,7 @@ pub mod open;
 mod paper;
 mod progress;
 mod restart;
+pub mod ring3d;
 
 use std::process::ExitCode;
 

@@ -12,8 +12,9 @@ use ring3_bench::load::{Direct, Limit, Load, run as run_load};
 use ring3_lab::{Backing, Cache, DEFAULT_KERNEL, Device, Event, Guest, Need, Size, prepare};
 
 use crate::bench::campaign::{Campaign, LOADS};
-use crate::bench::guest::{self, NAME, supervisor, with_this_program};
+use crate::bench::guest::{self, NAME, with_this_program};
 use crate::bench::open::{LOAD, open_disk};
+use crate::bench::ring3d::{RING3D, supervisor};
 use crate::driving::Protection;
 use crate::leave;
 
@@ -111,8 +112,9 @@ fn in_guest(args: &Args, cache: &Cache) -> Result<()> {
     guest.devices =
         vec![Device::nvme("kernel", DISK, Backing::Memory), Device::nvme("ring3", DISK, Backing::Memory).bound("vfio-pci")];
     guest.time_limit = steps::TIME_LIMIT;
-    let guest =
-        steps::STEPS.iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{NAME}{}{script}", steps::PRELUDE)));
+    let guest = steps::STEPS
+        .iter()
+        .fold(guest, |guest, (name, script)| guest.step(name, &format!("{NAME}{RING3D}{}{script}", steps::PRELUDE)));
     let outcome = guest.run(cache, &mut |event| follow(&event))?;
     if !outcome.succeeded() {
         bail!("the guest's job failed with exit code {}: {}", outcome.exit, outcome.messages);

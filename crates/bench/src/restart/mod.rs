@@ -28,6 +28,15 @@ pub struct Outcome {
     pub controller: String,
     /// Requests in flight.
     pub depth: u16,
+    /// Requests that the disk takes from the kernel at once; 0 if it was not this command that set the disk up.
+    #[serde(default)]
+    pub tags: u16,
+    /// Whether the load is a file of ext4 with fio's verification beside it, and not the disk itself.
+    #[serde(default)]
+    pub ext4: bool,
+    /// Whether RCU was expedited while a driver was restarted.
+    #[serde(default)]
+    pub expedited: bool,
     /// Drivers that were killed.
     pub kills: u32,
     /// Drivers that were replaced by a hand-over.
@@ -56,12 +65,42 @@ pub struct Outcome {
     pub upgrade_ms_max: f64,
     /// The longest that one request took, in milliseconds.
     pub longest_request_ms: f64,
+    /// The most memory that the supervisor has had resident before the first kill, in MiB; `None` if its process was not found.
+    #[serde(default)]
+    pub supervisor_mib: Option<f64>,
+    /// Processor time of the supervisor while nobody used the disk, in percent of one processor.
+    #[serde(default)]
+    pub supervisor_idle_percent: Option<f64>,
+    /// The same of the driver.
+    #[serde(default)]
+    pub driver_idle_percent: Option<f64>,
     /// Requests per second while nobody disturbs.
     pub iops: Option<Summary>,
     /// The same with one kill a second.
     pub iops_killed: Option<Summary>,
     /// The latter over the former: the medians.
     pub iops_ratio: Option<f64>,
+}
+
+/// What databases have made of a disk whose driver was killed at random times. docs/bench.md describes the fields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Databases {
+    /// How long they worked, in seconds.
+    pub seconds: u32,
+    /// Drivers that were killed.
+    pub kills: u32,
+    /// Restarts that the supervisor counted.
+    pub restarts: u32,
+    /// Errors of the disk or of ext4 in the kernel's log.
+    pub errors: u32,
+    /// Transactions that PostgreSQL has acknowledged.
+    pub postgres_acknowledged: u64,
+    /// Transactions that were there after it was stopped in the middle of its work, and recovered: up to as many more as it had clients.
+    pub postgres_found: u64,
+    /// Transactions that sqlite has acknowledged.
+    pub sqlite_acknowledged: u64,
+    /// Transactions that were there.
+    pub sqlite_found: u64,
 }
 
 /// For each of `times`, ascending: milliseconds from it to the end of the longest pause that ended before the next one.
@@ -74,6 +113,25 @@ pub fn outages(pauses: &[Pause], times: &[u64]) -> Vec<f64> {
         longest.map_or(0.0, |pause| (pause.until - time) as f64 / 1e6)
     };
     times.iter().zip(ends).map(outage).collect()
+}
+
+/// The table of docs/bench.md: a line for each name.
+pub fn table(outcomes: &[(&str, &Outcome)]) -> String {
+    let mut text = "| | kills | errors, mismatches | outage p50 / p99 / max, ms | fence, driver, export p50, ms | IOPS with a kill a second | \
+                    replacements | stall p50 / p99 / max, ms |\n|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for (name, outcome) in outcomes {
+        let Outcome { kills, errors, mismatches, upgrades, .. } = outcome;
+        let [outage, own, stall] = [
+            [outcome.outage_ms_p50, outcome.outage_ms_p99, outcome.outage_ms_max],
+            [outcome.fence_ms_p50, outcome.driver_ms_p50, outcome.export_ms_p50],
+            [outcome.upgrade_ms_p50, outcome.upgrade_ms_p99, outcome.upgrade_ms_max],
+        ]
+        .map(|times| times.map(|time| format!("{time:.0}")).join(" / "));
+        let ratio = outcome.iops_ratio.map_or(String::new(), |ratio| format!("{:.1} %", ratio * 100.0));
+        text += &format!("| `{name}` | {kills} | {errors}, {mismatches} | {outage} | {own} | {ratio} | {upgrades} | {stall} |\n");
+    }
+    text
 }
 
 /// The value that `share` of `values` do not exceed; 0 of none.
@@ -93,6 +151,14 @@ mod tests {
         let pauses = [Pause { from: 900_000, until: 50_000_000 }, Pause { from: 60_000_000, until: 66_000_000 }];
         assert_eq!(outages(&pauses, &[1_000_000]), [49.0]);
         assert_eq!(outages(&pauses, &[1_000_000, 61_000_000, 100_000_000]), [49.0, 5.0, 0.0]);
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_outcome_and_no_ratio_that_was_not_measured() {
+        let outcome = Outcome { kills: 3, errors: 1, outage_ms_max: 9.6, ..Outcome::default() };
+        let text = table(&[("a", &outcome)]);
+        assert!(text.ends_with("| `a` | 3 | 1, 0 | 0 / 0 / 10 | 0 / 0 / 0 |  | 0 | 0 / 0 / 0 |\n"), "{text}");
+        assert!(text.lines().all(|line| line.matches('|').count() == 9), "{text}");
     }
 
     #[test]

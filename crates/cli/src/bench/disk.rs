@@ -12,10 +12,11 @@ use ring3_bench::workload::{STANDARD, Workload};
 use ring3_pci::{Address, Host, Way, bind, unbind};
 
 use super::campaign::{Campaign, LOADS, Machine};
-use super::guest::{Guest, supervisor};
+use super::guest::Guest;
 use super::load::buffers;
 use super::open::open_disk;
 use super::paper;
+use super::ring3d::supervisor;
 use crate::driving::Protection;
 use crate::leave;
 

@@ -1,9 +1,8 @@
 //! A guest with two identical disks, which measures itself.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use ring3_bench::cpu::Others;
 use ring3_bench::disk::{Controller, Event, Pace, Placement, Plan, Study};
 use ring3_bench::report::Measurement;
@@ -11,6 +10,7 @@ use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, 
 
 use super::accesses::Accesses;
 use super::campaign::Machine;
+use super::ring3d::supervisor;
 
 /// Bytes of each disk.
 const SIZE: Size = Size(1 << 30);
@@ -109,13 +109,6 @@ pub fn with_this_program(guest: Lab) -> Result<Lab> {
     let program = std::env::current_exe().context("finding this program, which goes into the guest")?;
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(guest.program(&program).variable("PROGRAM", &name))
-}
-
-/// The supervisor's program, which lies beside this one.
-pub fn supervisor() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("finding this program")?.with_file_name("ring3d");
-    ensure!(program.exists(), "{} is missing: `make build` makes it", program.display());
-    Ok(program)
 }
 
 fn command(plan: &Plan, first: u32) -> String {

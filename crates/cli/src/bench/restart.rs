@@ -3,19 +3,20 @@
 mod databases;
 mod guest;
 mod here;
+mod series;
 mod supervised;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ring3_bench::restart::Outcome;
+use ring3_bench::restart::{Databases, Outcome};
 use ring3_lab::DEFAULT_KERNEL;
 
 use crate::leave;
 
 /// Options of `ring3 bench restart`.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct Args {
     /// Drivers to kill, one a second.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100_000))]
@@ -26,9 +27,15 @@ pub struct Args {
     /// Requests in flight.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: u16,
+    /// Requests that the disk takes from the kernel at once: the depth of its export. A larger `--depth` keeps all of them in flight.
+    #[arg(long, default_value_t = 64, conflicts_with = "here", value_parser = clap::value_parser!(u16).range(2..=1024))]
+    tags: u16,
     /// 5 kills and 3 upgrades.
     #[arg(long, conflicts_with_all = ["kills", "upgrades"])]
     quick: bool,
+    /// All that docs/bench.md says of restarts, one after the other: kernels, controllers, every tag in flight, databases. What is in the folder already is not measured again.
+    #[arg(long, conflicts_with_all = ["kills", "upgrades", "depth", "tags", "controller", "kernel", "expedited", "ext4", "databases", "here"])]
+    series: bool,
     /// The controller in the guest.
     #[arg(long, value_enum, default_value = "nvme")]
     controller: Controller,
@@ -44,7 +51,10 @@ pub struct Args {
     /// Instead: run PostgreSQL and sqlite on the disk for so many seconds, with kills at random times, then their own checks.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["upgrades", "ext4", "here"], value_parser = clap::value_parser!(u32).range(5..=86_400))]
     databases: Option<u32>,
-    /// Folder for restart.json.
+    /// Before the load: watch for so many seconds what the supervisor and the driver take while nobody uses the disk.
+    #[arg(long, requires = "here", value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    idle: Option<u32>,
+    /// Folder for restart.json; databases.json; those of the series are called restart-NAME.json.
     #[arg(long, default_value = "out")]
     out: PathBuf,
     /// Print the outcome as a JSON object.
@@ -85,25 +95,69 @@ impl Controller {
     }
 }
 
+/// What one run has shown.
+enum Found {
+    Load(Box<Outcome>),
+    Databases(Databases),
+}
+
+impl Found {
+    /// Whether nobody has seen an error, nor anything wrong.
+    fn is_right(&self) -> bool {
+        match self {
+            Self::Load(outcome) => (outcome.errors, outcome.mismatches) == (0, 0),
+            // A database that has lost something has ended the run.
+            Self::Databases(databases) => databases.errors == 0,
+        }
+    }
+
+    fn json(&self) -> serde_json::Result<serde_json::Value> {
+        match self {
+            Self::Load(outcome) => serde_json::to_value(outcome),
+            Self::Databases(databases) => serde_json::to_value(databases),
+        }
+    }
+
+    fn show(&self) {
+        match self {
+            Self::Load(outcome) => show(outcome),
+            Self::Databases(databases) => databases::show(databases),
+        }
+    }
+}
+
 /// Measures, and fails if a request failed or a block was wrong.
 pub fn run(args: &Args) -> Result<ExitCode> {
     leave::nothing_behind()?;
-    if let Some(seconds) = args.databases {
-        return databases::run(args, seconds);
+    if args.series {
+        return series::run(args);
     }
-    let outcome = if args.here { here::measure(args)? } else { guest::measure(args)? };
+    let found = measure(args)?;
     if !args.here {
-        std::fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
-        let path = args.out.join("restart.json");
-        let text = serde_json::to_string_pretty(&outcome)?;
-        std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
+        let name = if args.databases.is_some() { "databases.json" } else { "restart.json" };
+        write(&args.out.join(name), &found)?;
     }
     if args.json {
-        outln!("{}", serde_json::to_string(&outcome)?)
+        outln!("{}", found.json()?)
     } else {
-        show(&outcome)
+        found.show()
     }
-    Ok(if (outcome.errors, outcome.mismatches) == (0, 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if found.is_right() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn measure(args: &Args) -> Result<Found> {
+    match args.databases {
+        Some(seconds) => Ok(Found::Databases(databases::measure(args, seconds)?)),
+        None if args.here => Ok(Found::Load(here::measure(args)?.into())),
+        None => Ok(Found::Load(guest::measure(args)?.into())),
+    }
+}
+
+fn write(path: &Path, found: &Found) -> Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    let text = serde_json::to_string_pretty(&found.json()?)?;
+    std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
 }
 
 impl Args {
@@ -131,6 +185,11 @@ fn show(outcome: &Outcome) {
             killed.median,
             ratio * 100.0
         );
+    }
+    if let (Some(mib), Some(supervisor), Some(driver)) =
+        (outcome.supervisor_mib, outcome.supervisor_idle_percent, outcome.driver_idle_percent)
+    {
+        outln!("the supervisor has {mib:.1} MiB; of a processor, idle, it takes {supervisor:.2} % and the driver {driver:.2} %");
     }
     if *upgrades > 0 {
         let [p50, p99, max] = [outcome.upgrade_ms_p50, outcome.upgrade_ms_p99, outcome.upgrade_ms_max];

@@ -34,19 +34,8 @@ pub const STEPS: [(&str, &str); 7] = [
     (
         "a supervised process drives the second disk and exports it",
         r#"
-mkdir -p /etc/ring3
-cat >/etc/ring3/demo.toml <<END
-[device.demo]
-match = { address = "$RING3" }
-[device.demo.export]
-kind = "ublk"
-link = "demo"
-END
+supervise demo $RING3
 cat /etc/ring3/demo.toml
-ring3d >/tmp/driver.log 2>&1 &
-echo $! >/tmp/pid
-for try in $(seq 400); do [ -b $disk ] && break; [ -d /proc/$(cat /tmp/pid) ] || break; sleep 0.05; done
-[ -b $disk ] || { cat /tmp/driver.log; exit 1; }
 ring3 status
 "#,
     ),
@@ -82,17 +71,16 @@ for kill in 1 2 3; do
     for try in $(seq 400); do [ "$(field restarts)" -gt $before ] && [ "$(field total_ms)" ] && break; sleep 0.02; done
     echo "driver $pid killed; $(field pid) serves after $(field total_ms | cut -d. -f1) ms"
 done
-wait $fio || { cat /tmp/fio.log /tmp/driver.log; exit 1; }
+wait $fio || { cat /tmp/fio.log /tmp/ring3d.log; exit 1; }
 echo "fio: $(sed -n 's/.*err= *\([0-9]*\).*/\1/p' /tmp/fio.log) errors; nothing was read that was not written"
 "#,
     ),
     (
         "the supervisor is told to stop, and gives the disk back",
         r#"
-kill $(cat /tmp/pid)
-for try in $(seq 200); do [ -d /proc/$(cat /tmp/pid) ] || break; sleep 0.05; done
-cat /tmp/driver.log
-[ ! -e $disk ] && [ ! -e /dev/ublkb0 ] && [ ! -d /proc/$(cat /tmp/pid) ]
+end_supervisor
+cat /tmp/ring3d.log
+[ ! -e $disk ] && [ ! -e /dev/ublkb0 ]
 ls /dev/vfio/ | grep -v '^vfio$' | sed 's/^/the IOMMU group is free again: /'
 "#,
     ),

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use ring3_bench::cpu::{peak_memory, process_time};
 use ring3_bench::restart::{Load, Outcome, Seen, VERSION, outages, percentile};
 use ring3_bench::stats::Summary;
 use ring3_control::status::Outage;
 
 use super::Args;
-use super::supervised::Supervised;
+use super::supervised::{Supervised, supervisor_of};
 
 /// Bytes of the disk that are used: a quarter of the guest's disk, and small enough to be read back.
 const REGION: u64 = 64 << 20;
@@ -47,6 +48,7 @@ impl Sums {
 pub fn measure(args: &Args) -> Result<Outcome> {
     let disk = args.disk.as_deref().context("which disk? --disk /dev/ring3/NAME")?;
     let mut device = Supervised::connect(&args.socket, &args.name)?;
+    let idle = args.idle.map(|seconds| idle(&mut device, Duration::from_secs(seconds.into()))).transpose()?.unwrap_or_default();
     let mut load = Load::open(disk, args.depth, REGION)?;
     let ((kills, upgrades), mut sums) = (args.counts(), Sums::default());
     let mut left = kills;
@@ -72,7 +74,35 @@ pub fn measure(args: &Args) -> Result<Outcome> {
         errln!("{upgrades} replaced");
     }
     sums.add(&load.check()?);
-    Ok(outcome(args, (kills, upgrades), sums))
+    let [supervisor_idle_percent, driver_idle_percent] = idle.percent;
+    Ok(Outcome {
+        supervisor_mib: idle.mib,
+        supervisor_idle_percent,
+        driver_idle_percent,
+        ..outcome(args, (kills, upgrades), sums)
+    })
+}
+
+/// What supervision takes while there is nothing to do.
+#[derive(Default)]
+struct Idle {
+    mib: Option<f64>,
+    /// Of the supervisor, and of the driver.
+    percent: [Option<f64>; 2],
+}
+
+fn idle(device: &mut Supervised, time: Duration) -> Result<Idle> {
+    let driver = device.ready(0)?.pid;
+    let supervisor = supervisor_of(driver);
+    let processes = [supervisor, Some(driver)];
+    // What the start has left to do is done before.
+    std::thread::sleep(Duration::from_secs(2));
+    let (before, start) = (processes.map(|pid| process_time(pid?)), Instant::now());
+    std::thread::sleep(time);
+    let (after, elapsed) = (processes.map(|pid| process_time(pid?)), start.elapsed());
+    let percent = |at: usize| Some(100.0 * after[at]?.saturating_sub(before[at]?).as_secs_f64() / elapsed.as_secs_f64());
+    let mib = supervisor.and_then(peak_memory).map(|bytes| bytes as f64 / f64::from(1 << 20));
+    Ok(Idle { mib, percent: [percent(0), percent(1)] })
 }
 
 /// Does `work` while the load runs.
@@ -145,5 +175,6 @@ fn outcome(args: &Args, (kills, upgrades): (u32, u32), sums: Sums) -> Outcome {
         iops_ratio: iops_killed.zip(iops).and_then(|(killed, calm)| killed.ratio_to(&calm)),
         iops,
         iops_killed,
+        ..Outcome::default()
     }
 }

@@ -75,3 +75,11 @@ impl Supervised {
         Ok(self.status()?.outages.into_iter().next())
     }
 }
+
+/// The supervisor's process, which has started `driver`; `None` if that was another one, which has died since.
+pub fn supervisor_of(driver: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{driver}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
+    let name = std::fs::read_to_string(format!("/proc/{parent}/comm")).ok()?;
+    (name.trim() == "ring3d").then_some(parent)
+}

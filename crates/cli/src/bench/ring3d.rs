@@ -1,0 +1,32 @@
+//! The supervisor in a guest: its program, and what a step does to have it keep a disk.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+
+/// The supervisor's program, which lies beside this one.
+pub fn supervisor() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("finding this program")?.with_file_name("ring3d");
+    ensure!(program.exists(), "{} is missing: `make build` makes it", program.display());
+    Ok(program)
+}
+
+/// Shell functions of every step that has to do with it. It goes on running from step to step.
+pub const RING3D: &str = r#"
+# supervise NAME ADDRESS [EXPORT [RESTART]]: has ring3d keep the device at that address as /dev/ring3/NAME. The others are lines of the manifest's tables.
+supervise() {
+    mkdir -p /etc/ring3
+    printf '[device.%s]\nmatch = { address = "%s" }\n[device.%s.export]\nkind = "ublk"\nlink = "%s"\n%b\n[device.%s.restart]\n%b\n' $1 $2 $1 $1 "$3" $1 "$4" >/etc/ring3/$1.toml
+    rm -f /tmp/ring3d.code
+    { ring3d >/tmp/ring3d.log 2>&1 & echo $! >/tmp/ring3d.pid; wait $! && code=0 || code=$?; echo $code >/tmp/ring3d.code; } &
+    for try in $(seq 600); do [ -b /dev/ring3/$1 ] && return; [ -e /tmp/ring3d.code ] && break; sleep 0.05; done
+    cat /tmp/ring3d.log
+    return 1
+}
+# Ends it; fails as it does.
+end_supervisor() {
+    kill $(cat /tmp/ring3d.pid)
+    for try in $(seq 600); do [ -e /tmp/ring3d.code ] && break; sleep 0.05; done
+    [ "$(cat /tmp/ring3d.code)" = 0 ] || { tail -n 20 /tmp/ring3d.log; return 1; }
+}
+"#;
