@@ -1,5 +1,6 @@
 //! `ring3 run DRIVER --device URI`: one driver, in this process.
 
+mod confined;
 mod disk;
 
 use std::process::ExitCode;

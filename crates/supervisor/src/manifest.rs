@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use ring3_device::Uri;
@@ -69,6 +70,45 @@ pub struct Device {
     /// What its driver may use up.
     #[serde(default)]
     pub limits: Limits,
+    /// Whose its driver is; of one who owns nothing if `None`.
+    pub user: Option<User>,
+}
+
+/// A user of this machine, with his group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct User {
+    /// His number.
+    pub user: u32,
+    /// His group's.
+    pub group: u32,
+}
+
+impl FromStr for User {
+    type Err = String;
+
+    /// By name or number. Root is none who could drive a device: he would need no sandbox.
+    fn from_str(word: &str) -> Result<Self, String> {
+        let failed = |error| format!("user {word:?} cannot be looked up: {error}");
+        let found = match word.parse() {
+            Ok(number) => nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(number)),
+            Err(_) => nix::unistd::User::from_name(word),
+        };
+        let found = found.map_err(failed)?.ok_or_else(|| format!("there is no user {word:?}: adduser --system {word}"))?;
+        let (user, group) = (found.uid.as_raw(), found.gid.as_raw());
+        if user == 0 || group == 0 {
+            return Err(format!("{word:?} is root, or of root's group, and a driver is not: name another user"));
+        }
+        Ok(Self { user, group })
+    }
+}
+
+impl TryFrom<String> for User {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        word.parse()
+    }
 }
 
 fn auto() -> String {
@@ -411,6 +451,18 @@ mod tests {
             fs::write(folder.path().join("b.toml"), other.replace("id = 0", &format!("id = {id}"))).unwrap();
             let error = read(folder.path()).unwrap_err().to_string();
             assert!(error.contains("scratch") && error.contains("other"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_driver_is_of_a_user_who_is_there_and_not_roots() {
+        let with = |user: &str| {
+            parse(&format!("[device.a]\nmatch = {{ class = \"nvme\" }}\nuser = \"{user}\"")).map(|devices| devices[0].user)
+        };
+        assert_eq!(with("nobody"), Ok(Some(User { user: 65534, group: 65534 })));
+        assert_eq!(with("65534"), with("nobody"));
+        for (user, why) in [("root", "is root"), ("0", "is root"), ("nobody-at-all", "there is no user")] {
+            assert!(with(user).unwrap_err().contains(why), "{user}");
         }
     }
 

@@ -16,6 +16,7 @@ use crate::export::ublk::Ublk;
 use crate::faults::Faults;
 use crate::keeper::{self, Ask, Handle, Records, Setup, Shared, Survival, Taken};
 use crate::manifest::{self, Device};
+use crate::notify::Notifier;
 use crate::store::Store;
 
 /// Bytes of an answer that lines may take.
@@ -68,11 +69,8 @@ struct Ended {
 impl Supervisor {
     /// Starts a keeper for each device of `config`, with drivers of `program`; it goes on with what `records` have of it. What survives, `store` keeps.
     pub fn start(config: &Path, program: Arc<Program>, store: Arc<Store>, mut records: Records) -> anyhow::Result<Self> {
+        let mut supervisor = Self::empty(config.to_owned(), program, store);
         let devices = manifest::read(config)?;
-        let (config, taken) = (config.to_owned(), Taken::default());
-        let seen = Seen { shared: Arc::default(), faults: Faults::watch() };
-        let (keepers, ending, ended) = (Vec::new(), BTreeSet::new(), channel());
-        let mut supervisor = Self { config, program, taken, store, seen, keepers, ending, ended };
         // Before anybody looks for a class: these are somebody's.
         devices.iter().for_each(|device| supervisor.reserve(device));
         for device in devices {
@@ -80,6 +78,21 @@ impl Supervisor {
         }
         keeper::abandon(records, &supervisor.store);
         Ok(supervisor)
+    }
+
+    /// Starts a keeper for `device` alone, which no manifest names, with drivers of `program`. Nothing of it survives this process.
+    pub fn of(device: Device, program: Arc<Program>) -> io::Result<Self> {
+        let (store, mut records, _) = Store::open(Notifier::silent(), Vec::new());
+        let mut supervisor = Self::empty(PathBuf::new(), program, Arc::new(store));
+        supervisor.reserve(&device);
+        supervisor.keep(device, &mut records)?;
+        Ok(supervisor)
+    }
+
+    fn empty(config: PathBuf, program: Arc<Program>, store: Arc<Store>) -> Self {
+        let seen = Seen { shared: Arc::default(), faults: Faults::watch() };
+        let (keepers, ending, ended) = (Vec::new(), BTreeSet::new(), channel());
+        Self { config, program, taken: Taken::default(), store, seen, keepers, ending, ended }
     }
 
     fn reserve(&self, device: &Device) {

@@ -13,6 +13,9 @@ use ring3_host::attach::Source;
 use ring3_host::open::Claim;
 use ring3_host::{Ending, Options, Ready};
 
+use ring3_supervisor::manifest::User;
+
+use super::confined;
 use crate::driving::Interrupt;
 use crate::driving::Protection;
 use crate::driving::Transfer;
@@ -60,6 +63,10 @@ pub struct ExportArgs {
     /// choice (keep) for a disk that turns.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     scheduler: ublk::Scheduler,
+    /// Start the driver in a process of this user's, in a sandbox, which gets the device from this one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that dies takes
+    /// its disks with it.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["recoverable", "recover", "scheduler", "ready_fd", "stats"])]
+    user: Option<User>,
     /// Say what is exported as JSON, one line for each disk.
     #[arg(long)]
     json: bool,
@@ -188,6 +195,20 @@ pub fn run_null(args: NullArgs) -> anyhow::Result<ExitCode> {
 
 fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
     let Export::Ublk = args.export;
+    if let Some(user) = args.user {
+        let Source::Device(claim) = source else {
+            anyhow::bail!("--user: a disk without a device needs no driver: leave it out");
+        };
+        let export = confined::Export {
+            id: args.id,
+            queues: args.queues,
+            depth: args.depth,
+            max_io_kib: args.max_io,
+            poll_us: args.poll,
+            ..Default::default()
+        };
+        return confined::run(claim, user, export, args.json);
+    }
     // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
     let options = Options {

@@ -109,8 +109,8 @@ impl Keeper {
             depth: device.export.depth,
             max_bytes: device.max_bytes(),
             poll_us: device.export.poll_us,
-            user: None,
-            group: None,
+            user: device.user.map(|user| user.user),
+            group: device.user.map(|user| user.group),
             unconfined: self.setup.unconfined,
         };
         let limits = Limits {

@@ -1,0 +1,127 @@
+//! `ring3 run --user NAME`: this process holds the device and the kernel's half of the disks, and the driver runs in a sandbox, as that user.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ring3_control::status::{DeviceStatus, State};
+use ring3_device::irq::IrqKind;
+use ring3_driver::Interrupts;
+use ring3_host::open::Claim;
+use ring3_process::{Signals, log};
+use ring3_sandbox::Program;
+pub use ring3_supervisor::manifest::Export;
+use ring3_supervisor::manifest::{Device, Limits, Match, Restart, User};
+use ring3_supervisor::supervisor::Supervisor;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Exit code of a run whose driver has lost its device, or itself.
+const LOST: u8 = 4;
+/// How often the driver is looked at.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// How long a device may be absent at the start.
+const CLAIM: Duration = Duration::from_secs(10);
+
+/// Drives the device of `claim` as `user` until a signal ends it.
+pub fn run(claim: &Claim, user: User, export: Export, json: bool) -> anyhow::Result<ExitCode> {
+    let signals = Signals::take().context("taking signals")?;
+    let own = std::env::current_exe().context("where this program is")?;
+    let program = Program::open(&own).with_context(|| format!("opening {}", own.display()))?;
+    ring3_process::prepare(&[&own])?.iter().for_each(|doubt| tracing::warn!("{doubt}"));
+    let supervisor = Supervisor::of(device(claim, user, export)?, Arc::new(program))?;
+    Run { supervisor, since: Instant::now(), json, announced: false, told: false }.serve(&signals)
+}
+
+fn device(claim: &Claim, user: User, export: Export) -> anyhow::Result<Device> {
+    if claim.unprotected {
+        bail!("--user: without an IOMMU the device reaches all memory, whatever its driver may: leave --unprotected out");
+    }
+    let interrupts = match claim.settings.interrupts {
+        Interrupts::Auto => "auto",
+        Interrupts::Only(IrqKind::MsiX) => "msix",
+        Interrupts::Only(IrqKind::Msi) => "msi",
+        Interrupts::Only(IrqKind::Intx) => "intx",
+        Interrupts::Polled => "poll",
+    };
+    Ok(Device {
+        name: format!("run-{}", std::process::id()),
+        r#match: Match::Device(claim.device.to_string()),
+        driver: claim.family.map(str::to_owned),
+        part: claim.settings.part,
+        bind: false,
+        interrupts: interrupts.into(),
+        export,
+        // Who wants it restarted has a supervisor, and nobody's I/O waits for what does not come.
+        restart: Restart { burst: 0, deadline_s: 0, ..Restart::default() },
+        limits: Limits::default(),
+        user: Some(user),
+    })
+}
+
+struct Run {
+    supervisor: Supervisor,
+    since: Instant,
+    json: bool,
+    announced: bool,
+    /// The user was told that a disk is in use.
+    told: bool,
+}
+
+impl Run {
+    fn serve(mut self, signals: &Signals) -> anyhow::Result<ExitCode> {
+        let (mut stopping, mut force, mut code) = (false, false, ExitCode::SUCCESS);
+        loop {
+            let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&LOOK));
+            let wishes = signals.wishes();
+            force |= stopping && self.told && wishes.stop;
+            stopping |= wishes.stop || wishes.hang_up;
+            for why in self.supervisor.reap() {
+                if !self.told {
+                    log::notice(format_args!("ring3: {why}; it is served until it is free"));
+                }
+                self.told = true;
+            }
+            if !stopping && self.is_over()? {
+                (stopping, force, code) = (true, true, ExitCode::from(LOST));
+            }
+            if stopping && self.supervisor.is_empty() {
+                return Ok(code);
+            }
+            if stopping {
+                self.supervisor.end(force);
+            }
+        }
+    }
+
+    /// Says once that the disks are there. True if the driver has ended; an error if it never began.
+    fn is_over(&mut self) -> anyhow::Result<bool> {
+        let Some(status) = self.supervisor.devices().pop() else { return Ok(true) };
+        match status.state {
+            State::Running if !self.announced => {
+                self.announced = true;
+                self.announce(&status);
+            }
+            State::Absent if !self.announced && self.since.elapsed() > CLAIM => {
+                bail!("the device cannot be claimed; ring3 doctor says what stands in the way");
+            }
+            State::Failed => {
+                let why = status.last_end.unwrap_or_else(|| "it does not start".into());
+                log::notice(format_args!("ring3: the driver is lost, and its disks with it: {why}"));
+                return Ok(true);
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn announce(&self, status: &DeviceStatus) {
+        for disk in &status.disks {
+            if self.json {
+                outln!("{}", serde_json::json!({ "device": disk.path, "bytes": disk.bytes, "pid": status.pid }));
+            } else {
+                outln!("{} is {} ({} MiB), driven by process {}", disk.path, status.device, disk.bytes >> 20, status.pid);
+            }
+        }
+    }
+}
