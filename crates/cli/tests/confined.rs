@@ -1,0 +1,113 @@
+//! `ring3 run --user`: an ordinary user's process drives a disk in a guest, confined, and its end is an error and no hang.
+//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use ring3_lab::{Cache, Device, Guest, Outcome};
+
+/// Shell functions of every step.
+const PRELUDE: &str = r#"
+serve() { ring3 run nvme --device "vfio:$DISK" --id 0 --json --user 1000 "$@" >/tmp/ready 2>/tmp/log & RUN=$!
+    for try in $(seq 600); do grep -q ublkb /tmp/ready && return; [ -d /proc/$RUN ] || break; sleep 0.05; done; cat /tmp/ready /tmp/log; return 1; }
+driver() { sed -n 's/.*"pid":\([0-9]*\).*/\1/p' /tmp/ready; }
+verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
+"#;
+
+const SERVED: &str = r#"
+serve || exit 1
+verify --filename=/dev/ublkb0 --rw=randwrite --bsrange=4k-256k --blockalign=4k --iodepth=32 --size=16M --fsync=16 && echo "it holds"
+grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/$(driver)/status | tr '\t\n' '  '; echo
+ls /proc/$(driver)/root | wc -l; ls -l /proc/$(driver)/fd | grep -c vfio; cat /proc/$(driver)/cgroup
+kill $RUN; wait $RUN; echo "ended $?"; cat /tmp/log; ls /dev/ublkb0 2>&1
+"#;
+
+const KILLED: &str = r#"
+serve || exit 1
+kill -9 $(driver); wait $RUN; echo "ended $?"; cat /tmp/log; ls /dev/ublkb0 2>&1
+serve && echo "and again"; kill $RUN; wait $RUN; echo "ended $?"
+"#;
+
+const REFUSED: &str = r#"
+ring3 run nvme --device "vfio:$DISK" --user root 2>&1; echo "root $?"
+ring3 run nvme --device "vfio:$DISK" --user nobody-at-all 2>&1; echo "nobody-at-all $?"
+ring3 run nvme --device "vfio:$DISK" --user 1000 --recoverable 2>&1 | head -n 1
+ring3 run null --user 1000 2>&1; echo "null $?"
+"#;
+
+fn guest() -> &'static Outcome {
+    // A guest that failed is not booted again by each test.
+    static OUTCOME: OnceLock<Result<Outcome, String>> = OnceLock::new();
+    let outcome = OUTCOME.get_or_init(|| {
+        let disk = Device { size: Some("64M".parse().unwrap()), backing: "memory".to_owned().into(), bind: Some("vfio-pci".into()), ..Device::new("disk", "nvme") };
+        let step = |text: &str| format!("{PRELUDE}{text}");
+        let mut guest = Guest { time_limit: Duration::from_secs(300), ..Guest::new("confined") }
+            .device(disk)
+            .program(Path::new(env!("CARGO_BIN_EXE_ring3")))
+            .module("ublk_drv")
+            .step("start", "mount -t cgroup2 none /sys/fs/cgroup; echo 'driver:x:1000:1000::/:/bin/false' >>/etc/passwd; echo 'root:x:0:0::/:/bin/sh' >>/etc/passwd; true")
+            .step("served", &step(SERVED))
+            .step("killed", &step(KILLED))
+            .step("refused", &step(REFUSED));
+        if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
+            guest.kernel = kernel;
+        }
+        Cache::open().and_then(|cache| guest.run(&cache, &mut |_| {})).map_err(|error| error.to_string())
+    });
+    outcome.as_ref().unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[track_caller]
+fn says(step: &str, wanted: &[&str]) {
+    let outcome = guest();
+    let done =
+        outcome.steps.iter().find(|done| done.name == step).unwrap_or_else(|| panic!("no step {step}: {}", outcome.messages));
+    wanted.iter().for_each(|wanted| assert!(done.output.contains(wanted), "{wanted:?} is not in:\n{}", done.output));
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_disk_is_driven_by_a_process_of_an_ordinary_user_without_rights_files_or_the_devices_descriptor() {
+    let status = "Uid: 1000 1000 1000 1000 CapEff: 0000000000000000 CapBnd: 0000000000000000 NoNewPrivs: 1 Seccomp: 2";
+    says("served", &["it holds", status, "\n0\n0\n", "/ring3-run-", "ended 0", "No such file"]);
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_driver_that_is_killed_takes_its_disk_with_it_and_the_next_run_has_the_device() {
+    says("killed", &["ended 4", "the driver is lost", "No such file", "and again", "ended 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_user_who_is_root_or_not_there_and_what_needs_no_driver_are_refused_by_name() {
+    says(
+        "refused",
+        &[
+            "\"root\" is root",
+            "root 2",
+            "there is no user \"nobody-at-all\"",
+            "nobody-at-all 2",
+            "cannot be used with",
+            "needs no driver",
+            "null 1",
+        ],
+    );
+}
+
+#[test]
+fn the_sandbox_of_a_driver_is_shown_in_words_and_as_json() {
+    let show = |words: &[&str]| Command::new(env!("CARGO_BIN_EXE_ring3")).args(["sandbox", "show"]).args(words).output().unwrap();
+    let words = String::from_utf8(show(&["nvme"]).stdout).unwrap();
+    for wanted in ["user 65534", "no capabilities", "mmap (nothing to execute)", "io_uring_enter", "clone (threads)"] {
+        assert!(words.contains(wanted), "{wanted:?} is not in:\n{words}");
+    }
+    let json: serde_json::Value = serde_json::from_slice(&show(&["ahci", "--json"]).stdout).unwrap();
+    let calls: Vec<_> = json["system_calls"].as_array().unwrap().iter().map(|call| call["name"].as_str().unwrap()).collect();
+    assert!(calls.contains(&"recvmsg") && !calls.contains(&"ioctl") && !calls.contains(&"openat"), "{calls:?}");
+    let wrong = show(&["toaster"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("no driver has such a name"));
+}
