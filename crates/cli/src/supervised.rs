@@ -144,6 +144,7 @@ fn describe(device: &DeviceStatus) {
     field("used", &format!("{} ms of a processor, {} KiB of memory", device.cpu_ms, device.memory >> 10));
     field("restarts", &format!("{}, and {} upgrades", device.restarts, device.upgrades));
     field("faults", &format!("{} of the IOMMU", device.iommu_faults));
+    device.unlimited.iter().for_each(|what| field("unlimited", what));
     device.last_end.iter().for_each(|end| field("last end", end));
     for disk in &device.disks {
         let name = disk.link.as_ref().map(|link| format!("{link} = ")).unwrap_or_default();

@@ -49,6 +49,17 @@ cp /bin/true /tmp/wrong; ready; ring3 upgrade scratch --program /tmp/wrong; echo
 ring3 upgrade scratch --program /tmp/nothing; echo \"nothing $?\"
 wait $FIO && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'; ring3 logs scratch -n 30";
 
+const LIMITED: &str = "
+ready; first=$(driver); G=/sys/fs/cgroup/ring3-scratch; cat $G/memory.max $G/cpu.max $G/pids.max | tr '\\n' ' '; echo; ring3 status scratch | grep unlimited
+grep -q \"^$first$\" $G/cgroup.procs && echo 'in its group'; sleep 1000 & OTHER=$!
+verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 --verify_backlog=64 --time_based --runtime=15 & FIO=$!
+sleep 1; sh -c 'echo $$ >'$G'/cgroup.procs; exec dd if=/dev/zero of=/dev/shm/all bs=64k count=8192 2>/dev/null' 2>/dev/null; rm /dev/shm/all
+ready && [ $(driver) != $first ] && echo 'restarted for memory'; [ $(sed -n 's/^oom_kill //p' $G/memory.events) = $(sed -n 's/^oom_kill //p' /proc/vmstat) ] && kill $OTHER && echo 'nobody else'
+echo 4 >$G/pids.max; sh -c 'echo $$ >'$G'/cgroup.procs; for one in 1 2 3 4 5 6; do sleep 0.1 & done' 2>&1 | grep -o 'fork.*' | head -n 1; echo 64 >$G/pids.max
+echo '20000 100000' >$G/cpu.max; used() { sed -n 's/^usage_usec //p' $G/cpu.stat; }; begun=$(used); at=$(date +%s); sleep 4
+[ $(($(used) - begun)) -le $((($(date +%s) - at + 2) * 200000)) ] && grep -q 'nr_throttled [1-9]' $G/cpu.stat && echo 'held back'; echo 'max 100000' >$G/cpu.max
+wait $FIO && echo verified; ready; dmesg | grep -ciE 'I/O error'";
+
 const COMMANDS: &str = "
 ready; before=$(driver); ring3 restart scratch; echo \"restart $?\"; ready; [ $(driver) != $before ] && echo another
 exec 9</dev/ring3/scratch; ring3 stop scratch; echo \"used $?\"; exec 9<&-
@@ -92,6 +103,7 @@ fn guest(kernel: &str) -> Outcome {
         ("full", FULL),
         ("stopped", STOPPED),
         ("upgraded", UPGRADED),
+        ("limited", LIMITED),
         ("commands", COMMANDS),
         ("given up", GIVEN_UP),
     ];
@@ -166,6 +178,8 @@ on_both_kernels! {
         "stopped", ["64+0 records out", "replaced\n", "taken for dead"];
     a_program_is_replaced_under_load_and_a_wrong_one_goes_back, a_program_is_replaced_under_load_and_a_wrong_one_goes_back_on_7_2:
         "upgraded", ["its users waited", "verified\n", "\"upgrades\": 3", "wrong 1", "old one drives scratch on", "nothing 1", "\n0\n"];
+    a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back_and_nobody_else, a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back_and_nobody_else_on_7_2:
+        "limited", ["268435456 200000 100000 64 \nin its group\n", "restarted for memory\nnobody else\n", "fork", "held back\nverified\n0\n"];
     users_restart_and_stop_a_device_and_are_told_why_not, users_restart_and_stop_a_device_and_are_told_why_not_on_7_2:
         "commands", ["restart 0", "another\n", "is in use by", "used 1", "stop 0\nstopped\n", "again 0\nrunning\n", "there is no device nobody", "start ring3d", "none 1"];
     what_dies_too_often_is_given_up_with_errors_in_time_and_can_be_tried_again, what_dies_too_often_is_given_up_with_errors_in_time_on_7_2:

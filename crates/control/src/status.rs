@@ -59,6 +59,9 @@ pub struct DeviceStatus {
     pub cpu_ms: u64,
     /// Resident memory of its driver without the DMA memory, in bytes.
     pub memory: u64,
+    /// Which of its limits the machine does not keep, in words.
+    #[serde(default)]
+    pub unlimited: Vec<String>,
 }
 
 /// A disk of a supervised device.

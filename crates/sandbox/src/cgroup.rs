@@ -12,36 +12,53 @@ use crate::Limits;
 /// Of a processor's time, in microseconds.
 const PERIOD: u64 = 100_000;
 
-/// The controllers that are needed.
-const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+/// The group of this process, if it must not be in the one that has the others.
+const ASIDE: &str = "supervisor";
+
+/// Controllers, and what nobody limits where one is missing.
+const CONTROLLERS: [(&str, &str); 3] =
+    [("memory", "its memory in files"), ("cpu", "its time of the processors"), ("pids", "the number of its threads")];
 
 /// A group that keeps its members within limits.
 #[derive(Debug)]
 pub(crate) struct Group {
     folder: OwnedFd,
+    /// Limits that it does not keep, in words.
+    pub(crate) missing: Vec<String>,
 }
 
 impl Group {
-    /// The group of `limits`, below the one of this process; made if it is not there.
+    /// The group of `limits`, below the one of this process; made if it is not there. A controller that cannot be had is missing, and the others do without.
     pub(crate) fn of(limits: &Limits) -> io::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let (root, own) = base(&mounts, &own).ok_or_else(|| io::Error::new(ErrorKind::NotFound, "no cgroup v2 is mounted"))?;
-        let parent = delegated(&root, &root.join(own))?;
+        let parent = parent(&root, &root.join(own));
         let folder = parent.join(format!("ring3-{}", limits.name.replace('/', "-")));
-        match fs::create_dir(&folder) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(at(&folder, error)),
-            _ => {}
-        }
+        create(&folder)?;
         let quota = PERIOD * u64::from(limits.cpu_percent) / 100;
-        set(&folder.join("memory.max"), &limits.memory.to_string())?;
-        set(&folder.join("cpu.max"), &format!("{quota} {PERIOD}"))?;
-        set(&folder.join("pids.max"), &limits.pids.to_string())?;
+        let values = [
+            ("memory", "memory.max", limits.memory.to_string()),
+            ("cpu", "cpu.max", format!("{quota} {PERIOD}")),
+            ("pids", "pids.max", limits.pids.to_string()),
+        ];
+        let limit = |(controller, file, value): &(&str, &str, String)| {
+            delegate(&parent, controller)
+                .and_then(|()| set(&folder.join(file), value))
+                .err()
+                .map(|error| lack(controller, &error))
+        };
+        let missing = values.iter().filter_map(limit).collect();
         // A system without swap has no such file.
         let _ = fs::write(folder.join("memory.swap.max"), "0");
-        let opened = rustix::fs::open(&folder, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Self { folder: opened })
+        let folder = rustix::fs::open(&folder, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { folder, missing })
     }
+}
+
+fn lack(controller: &str, error: &io::Error) -> String {
+    let what = CONTROLLERS.iter().find_map(|(name, what)| (*name == controller).then_some(*what)).unwrap_or(controller);
+    format!("{what} is not limited: the controller {controller} is not delegated: {error}")
 }
 
 impl AsFd for Group {
@@ -60,23 +77,32 @@ fn base(mountinfo: &str, cgroup: &str) -> Option<(PathBuf, PathBuf)> {
     Some((mount.into(), own.into()))
 }
 
-/// The group in which others can be made: the own one, once nobody is in it but in groups of it. [cgroup-v2, no internal processes]
-fn delegated(root: &Path, own: &Path) -> io::Result<PathBuf> {
-    // A service manager, or an earlier call, has put this process into a group of its own already.
-    let parent =
-        if own.file_name().is_some_and(|name| name == "supervisor") && own != root { own.parent().unwrap_or(root) } else { own };
-    let wanted = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
+/// The group in which others are made. A service manager, or an earlier call, may have put this process into a group of its own below it.
+fn parent(root: &Path, own: &Path) -> PathBuf {
+    let is_aside = own.file_name().is_some_and(|name| name == ASIDE) && own != root;
+    if is_aside { own.parent().unwrap_or(root).into() } else { own.into() }
+}
+
+/// Has groups below `parent` limited by `controller`, once nobody is in it but in groups of it. [cgroup-v2, no internal processes]
+fn delegate(parent: &Path, controller: &str) -> io::Result<()> {
     let control = parent.join("cgroup.subtree_control");
-    match fs::write(&control, &wanted) {
+    let enable = || fs::write(&control, format!("+{controller}")).map_err(|error| at(&control, error));
+    match enable() {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => {
-            let aside = parent.join("supervisor");
-            fs::create_dir(&aside).or_else(|error| if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })?;
+            let aside = parent.join(ASIDE);
+            create(&aside)?;
             set(&aside.join("cgroup.procs"), &std::process::id().to_string())?;
-            set(&control, &wanted)?;
+            enable()
         }
-        result => result.map_err(|error| at(&control, error))?,
+        result => result,
     }
-    Ok(parent.into())
+}
+
+fn create(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(at(folder, error)),
+        _ => Ok(()),
+    }
 }
 
 fn set(file: &Path, value: &str) -> io::Result<()> {
@@ -98,5 +124,21 @@ mod tests {
         let (root, group) = base(mounts, own).unwrap();
         assert_eq!((root, group), ("/sys/fs/cgroup/unified".into(), "system.slice/ring3d.service".into()));
         assert!(base("", own).is_none() && base(mounts, "4:cpu:/a\n").is_none());
+    }
+
+    #[test]
+    fn groups_are_made_beside_the_one_that_a_service_manager_has_put_this_process_into() {
+        let root = Path::new("/sys/fs/cgroup");
+        let of = |own: &str| parent(root, &root.join(own));
+        assert_eq!(of("ring3d.service/supervisor"), of("ring3d.service"));
+        assert_eq!((of(""), of("supervisor")), (root.into(), root.into()));
+    }
+
+    #[test]
+    fn a_controller_that_cannot_be_had_is_named_with_what_it_would_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = delegate(&folder.path().join("none"), "cpu").unwrap_err();
+        let text = lack("cpu", &error);
+        assert!(text.contains("time of the processors is not limited") && text.contains("cgroup.subtree_control"), "{text}");
     }
 }

@@ -42,7 +42,8 @@ impl AsFd for Program {
     }
 }
 
-/// What a process may use up. Where the machine has no cgroup v2 that can be written, memory is limited to what is the process's alone (RLIMIT_DATA), and the rest is not.
+/// What a process may use up. Where the machine has no cgroup v2 that can be written, memory is limited to what is the process's alone (RLIMIT_DATA), and the rest is not:
+/// [`Child::unlimited`] says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Names its control group; processes of one device share it.
@@ -62,8 +63,8 @@ pub struct Child {
     pub pid: u32,
     /// Readable when it has ended.
     pub pidfd: OwnedFd,
-    /// What of its limits the machine cannot keep, in words.
-    pub lacking: Option<String>,
+    /// What of its limits the machine does not keep, in words.
+    pub unlimited: Vec<String>,
 }
 
 /// Its own mounts, network, processes, messages and host name; and no handler of the parent's signals.
@@ -83,9 +84,9 @@ const ENVIRONMENT: [&str; 2] = ["RING3_LOG", "RUST_BACKTRACE"];
 ///
 /// Returns once the program runs; what it is allowed beyond that is its own to give up, by [`enter`](crate::enter()).
 pub fn spawn(program: &Program, argv: &[CString], fds: &[(BorrowedFd<'_>, RawFd)], limits: &Limits) -> io::Result<Child> {
-    let (group, lacking) = match Group::of(limits) {
-        Ok(group) => (Some(group), None),
-        Err(error) => (None, Some(format!("{}: only each process's own memory is limited: {error}", limits.name))),
+    let (unlimited, group) = match Group::of(limits) {
+        Ok(mut group) => (std::mem::take(&mut group.missing), Some(group)),
+        Err(error) => (vec![format!("only each process's own memory is limited: {error}")], None),
     };
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     let environment: Vec<CString> = ENVIRONMENT.iter().filter_map(|name| variable(name, &env::var_os(name)?)).collect();
@@ -108,7 +109,7 @@ pub fn spawn(program: &Program, argv: &[CString], fds: &[(BorrowedFd<'_>, RawFd)
     drop(write);
     let mut number = [0; size_of::<i32>()];
     if File::from(read).read_exact(&mut number).is_err() {
-        return Ok(Child { pid, pidfd, lacking });
+        return Ok(Child { pid, pidfd, unlimited });
     }
     // Without the one who waits for it, its end would stay.
     let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);

@@ -172,6 +172,7 @@ mod tests {
             iommu_faults: 0,
             cpu_ms: 250,
             memory: 4096,
+            unlimited: Vec::new(),
         }
     }
 

@@ -55,7 +55,7 @@ impl Process {
         let (pidfd, control, words, stats) = (take("end")?, take("orders")?, take("words")?, take("stats")?);
         let control = Channel::new(control, SEND_LIMIT, true).ok()?;
         let stats = Arc::new(Segment::open(stats).ok()?);
-        Some(Self { child: Child { pid, pidfd, lacking: None }, control, words: words.into(), closed: None, stats })
+        Some(Self { child: Child { pid, pidfd, unlimited: Vec::new() }, control, words: words.into(), closed: None, stats })
     }
 
     /// What [`adopt`](Self::adopt) needs, by names.
@@ -81,9 +81,9 @@ impl Process {
         self.child.pid
     }
 
-    /// What of its limits the machine cannot keep.
-    pub fn lacking(&self) -> Option<&str> {
-        self.child.lacking.as_deref()
+    /// What of its limits the machine does not keep.
+    pub fn unlimited(&self) -> &[String] {
+        &self.child.unlimited
     }
 
     /// Readable when it has ended.

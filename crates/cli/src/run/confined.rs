@@ -116,6 +116,7 @@ impl Run {
     }
 
     fn announce(&self, status: &DeviceStatus) {
+        status.unlimited.iter().for_each(|what| log::notice(format_args!("ring3: {what}")));
         for disk in &status.disks {
             if self.json {
                 outln!("{}", serde_json::json!({ "device": disk.path, "bytes": disk.bytes, "pid": status.pid }));

@@ -1,5 +1,10 @@
 //! What it uses up.
 
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::child::confine;
 use crate::guest::guest_tests;
 use crate::{End, is_child, outcome};
@@ -9,6 +14,12 @@ fn said(end: End) -> String {
         End::Exit(words, 0) => words.rsplit("it says: ").next().unwrap().trim().to_owned(),
         other => panic!("{other:?}"),
     }
+}
+
+/// A line of a file of the device's control group.
+fn counted(file: &str, name: &str) -> u64 {
+    let text = fs::read_to_string(format!("/sys/fs/cgroup/ring3-hostile/{file}")).unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0)
 }
 
 guest_tests! {
@@ -50,7 +61,11 @@ guest_tests! {
             println!("it says: a gigabyte");
             std::process::exit(0);
         }
+        let before = counted("memory.events", "oom_kill ");
         assert_eq!(outcome("exhaustion::memory_in_files_ends_the_driver_and_nobody_else"), End::Killed(libc::SIGKILL));
+        assert!(counted("memory.events", "oom_kill ") > before, "its group has not run out of memory");
+        // Of all the machine's, nobody was chosen.
+        assert_eq!(fs::read_to_string("/proc/vmstat").unwrap().lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()), Some(counted("memory.events", "oom_kill ")));
     }
 
     fn descriptors_end_at_the_limit() {
@@ -74,5 +89,24 @@ guest_tests! {
         }
         let count: usize = said(outcome("exhaustion::threads_end_at_the_limit_and_processes_there_are_none")).parse().unwrap();
         assert!((1..16).contains(&count), "{count}");
+    }
+
+    fn time_of_the_processors_is_shared_out_however_many_threads_want_it() {
+        if is_child() {
+            confine();
+            let since = Instant::now();
+            let spin = move || while since.elapsed() < Duration::from_secs(4) {};
+            let threads: Vec<_> = (0..8).map(|_| std::thread::spawn(spin)).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            let used = clock_gettime(ClockId::ProcessCPUTime);
+            let used = Duration::new(used.tv_sec as u64, used.tv_nsec as u32);
+            println!("it says: {}", used.as_millis() * 100 / since.elapsed().as_millis());
+            std::process::exit(0);
+        }
+        let before = counted("cpu.stat", "nr_throttled ");
+        let percent: u64 = said(outcome("exhaustion::time_of_the_processors_is_shared_out_however_many_threads_want_it")).parse().unwrap();
+        // Half of a processor, and what one period more or less makes of it.
+        assert!(percent <= 60, "{percent} %");
+        assert!(counted("cpu.stat", "nr_throttled ") > before);
     }
 }

@@ -4,6 +4,7 @@
 //! by [`spawn`]; the child is process 1 of its namespace, and is hostile. `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
 
 mod child;
+mod control;
 mod device;
 mod exhaustion;
 mod guest;
@@ -37,7 +38,7 @@ pub fn is_child() -> bool {
 
 /// Small ones.
 pub fn limits() -> Limits {
-    Limits { name: "hostile".into(), memory: 64 << 20, cpu_percent: 100, pids: 16 }
+    Limits { name: "hostile".into(), memory: 64 << 20, cpu_percent: 50, pids: 16 }
 }
 
 /// This program again, to run the test `name` alone, with `fd` as descriptor 3 and `input` as its input.

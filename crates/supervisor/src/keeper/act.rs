@@ -121,7 +121,8 @@ impl Keeper {
         };
         match Process::start(&program, &self.setup.argv, &prepare, &limits, self.queues()) {
             Ok(process) => {
-                process.lacking().into_iter().for_each(|what| self.note_once(what));
+                process.unlimited().iter().for_each(|what| self.note_once(what));
+                self.shared.status().unlimited = process.unlimited().to_vec();
                 self.standby = Some(process);
             }
             Err(error) => {

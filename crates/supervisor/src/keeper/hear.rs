@@ -27,15 +27,17 @@ impl Keeper {
         let Some(standby) = &mut self.standby else { return };
         let (pid, report) = (standby.pid(), standby.report());
         match report {
-            Ok(Some((Report::Standby, _))) => self.queue.push_back(Event::Ready),
+            Ok(Some((Report::Standby, fds))) if fds.is_empty() && !self.machine.has_standby() => {
+                self.queue.push_back(Event::Ready)
+            }
             Ok(Some((Report::Failed { error, .. }, _))) => {
                 self.note(&format!("standby {pid} says that it cannot go on: {error}"));
                 self.queue.push_back(Event::StandbyLied);
             }
             // Its end follows, or it is as good as ended.
             Ok(None) => {}
-            Ok(Some((report, _))) => {
-                self.note(&format!("standby {pid} breaks the protocol, and is ended: {}", word(&report)));
+            Ok(Some((report, fds))) => {
+                self.note(&format!("standby {pid} breaks the protocol, and is ended: {}", word(&report, fds.len())));
                 self.queue.push_back(Event::StandbyLied);
             }
             Err(error) => {
@@ -62,6 +64,13 @@ impl Keeper {
     }
 
     fn judge(&mut self, pid: u32, report: Report, fds: Vec<OwnedFd>) {
+        if !self.fits(&report, fds.len()) {
+            // Of one that is being ended anything may still come.
+            return match self.machine.is_dying() {
+                true => {}
+                false => self.accuse(&format!("driver {pid} breaks the protocol, and is ended: {}", word(&report, fds.len()))),
+            };
+        }
         let event = match report {
             Report::Offers { disks, refused } => {
                 refused.iter().take(MAX_DISKS).for_each(|why| self.note(&format!("not used: {why}")));
@@ -72,7 +81,8 @@ impl Keeper {
                 self.record.driven();
                 Event::Offers
             }
-            Report::Serving { disk } if self.awaited.remove(&disk) => {
+            Report::Serving { disk } => {
+                self.awaited.remove(&disk);
                 if !self.awaited.is_empty() {
                     return;
                 }
@@ -81,10 +91,6 @@ impl Keeper {
             Report::Event { text } => return self.note(&format!("the device reports: {text}")),
             Report::Left => {
                 self.saved = fds.into_iter().next();
-                if self.saved.is_none() {
-                    return self
-                        .accuse(&format!("driver {pid} breaks the protocol, and is ended: it has left, and leaves nothing"));
-                }
                 Event::Left
             }
             Report::Stopped => return self.note(&format!("driver {pid} has stopped the device")),
@@ -95,11 +101,22 @@ impl Keeper {
                 }
                 return;
             }
-            report @ (Report::Standby | Report::Serving { .. }) => {
-                return self.accuse(&format!("driver {pid} breaks the protocol, and is ended: {}", word(&report)));
-            }
+            Report::Standby => return,
         };
         self.queue.push_back(event);
+    }
+
+    /// Whether the driver was asked for that, with so many descriptors beside it.
+    fn fits(&self, report: &Report, fds: usize) -> bool {
+        match report {
+            Report::Left => self.machine.is_leaving() && fds == 1,
+            _ if fds > 0 => false,
+            Report::Offers { .. } => self.machine.is_opening(),
+            Report::Serving { disk } => self.awaited.contains(disk),
+            Report::Stopped => self.machine.is_stopping(),
+            Report::Event { .. } | Report::Failed { .. } => true,
+            Report::Standby => false,
+        }
     }
 
     /// Whether these disks can be given to users.
@@ -259,7 +276,8 @@ fn word_of(state: State) -> String {
     serde_json::to_value(state).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-fn word(report: &Report) -> String {
+fn word(report: &Report, fds: usize) -> String {
     let text = format!("{report:?}");
-    format!("it says {} now", text.split([' ', '{', '(']).next().unwrap_or_default())
+    let beside = if fds > 0 { format!(", with {fds} descriptors") } else { String::new() };
+    format!("it says {} now{beside}", text.split([' ', '{', '(']).next().unwrap_or_default())
 }

@@ -41,6 +41,7 @@ impl Shared {
             iommu_faults: 0,
             cpu_ms: 0,
             memory: 0,
+            unlimited: Vec::new(),
         };
         let (status, journal, look, stats) = (Mutex::new(status), Mutex::default(), Mutex::default(), Mutex::default());
         Self { status, journal, look, stats, ended: AtomicBool::new(false) }

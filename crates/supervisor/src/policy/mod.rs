@@ -415,6 +415,26 @@ impl Machine {
         self.driver == Driver::Running
     }
 
+    /// Whether the driver is to say what it offers.
+    pub fn is_opening(&self) -> bool {
+        self.driver == Driver::Opening
+    }
+
+    /// Whether it is to say that it has left its device.
+    pub fn is_leaving(&self) -> bool {
+        self.driver == Driver::Leaving
+    }
+
+    /// Whether it is to say that its device is stopped.
+    pub fn is_stopping(&self) -> bool {
+        self.driver == Driver::Stopping
+    }
+
+    /// Whether it is being ended.
+    pub fn is_dying(&self) -> bool {
+        self.driver == Driver::Dying
+    }
+
     /// Whether nobody waits for another try, and none is left.
     fn is_vain(&self) -> bool {
         let tired = self.goal == Goal::Run && self.budget.is_exhausted() && !self.shown;
