@@ -4,6 +4,7 @@
 
 #[macro_use]
 mod output;
+mod partitions;
 
 mod admin;
 mod ata;
@@ -86,6 +87,9 @@ enum Command {
     /// Drive what ring3d leases: what it starts.
     #[command(hide = true)]
     Drive(drive::Args),
+    /// Read a partition table for ring3d: what it starts.
+    #[command(hide = true)]
+    Partitions(partitions::Args),
     /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
     Doctor(doctor::Args),
     /// Say how the devices are that ring3d keeps.
@@ -98,6 +102,8 @@ enum Command {
     Stop(supervised::StopArgs),
     /// Replace the program of a device's driver while its disks are used.
     Upgrade(supervised::UpgradeArgs),
+    /// Have ring3d read its manifests again.
+    Reload(supervised::ReloadArgs),
     /// Hand a PCI function to vfio-pci (or uio_pci_generic), so that a process can drive it.
     Bind(bind::BindArgs),
     /// Give a PCI function back to the driver that had it.
@@ -112,8 +118,8 @@ fn main() -> ExitCode {
         .without_time()
         .init();
     let parsed = Cli::try_parse();
-    // A driver process starts it behind its sandbox, which takes one thread.
-    if !matches!(parsed, Ok(Cli { command: Command::Drive(_) })) {
+    // A process that confines itself starts it behind its sandbox, which takes one thread, or does without.
+    if !matches!(parsed, Ok(Cli { command: Command::Drive(_) | Command::Partitions(_) })) {
         log::start();
     }
     let code = output::finish(record::finish(execute(parsed)));
@@ -162,12 +168,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(&args),
         Command::Ublk(command) => ublk::run(command),
         Command::Drive(args) => drive::run(&args),
+        Command::Partitions(args) => partitions::run(&args),
         Command::Doctor(args) => doctor::run(args),
         Command::Status(args) => supervised::status(args),
         Command::Logs(args) => supervised::logs(args),
         Command::Restart(args) => supervised::restart(args),
         Command::Stop(args) => supervised::stop(args),
         Command::Upgrade(args) => supervised::upgrade(args),
+        Command::Reload(args) => supervised::reload(args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),
     }

@@ -75,6 +75,13 @@ pub struct UpgradeArgs {
     socket: Socket,
 }
 
+/// Options of `ring3 reload`.
+#[derive(clap::Args)]
+pub struct ReloadArgs {
+    #[command(flatten)]
+    socket: Socket,
+}
+
 fn ask(socket: &Socket, command: &Command) -> Result<Reply> {
     match Client::connect(&socket.socket)?.ask(command)? {
         Reply::Refused(why) => bail!("{why}"),
@@ -123,6 +130,7 @@ fn word(state: State) -> &'static str {
         State::BackingOff => "backing-off",
         State::Upgrading => "upgrading",
         State::Failed => "failed",
+        State::Stopping => "stopping",
         State::Stopped => "stopped",
     }
 }
@@ -157,6 +165,10 @@ fn describe(device: &DeviceStatus) {
                 disk.reads, disk.writes, disk.in_flight, disk.errors
             ),
         );
+        if !disk.partitions.is_empty() {
+            field("", &format!("partitions {}", disk.partitions.join(" ")));
+        }
+        disk.table.iter().for_each(|why| field("", &format!("its partition table is not used: {why}")));
     }
     device.outages.iter().for_each(|outage| field("outage", &tell(outage)));
 }
@@ -196,6 +208,11 @@ pub fn restart(args: RestartArgs) -> Result<ExitCode> {
 /// Stops a device.
 pub fn stop(args: StopArgs) -> Result<ExitCode> {
     ask(&args.socket, &Command::Stop { name: args.name, force: args.force }).map(|_| ExitCode::SUCCESS)
+}
+
+/// The manifests anew.
+pub fn reload(args: ReloadArgs) -> Result<ExitCode> {
+    ask(&args.socket, &Command::Reload).map(|_| ExitCode::SUCCESS)
 }
 
 /// Another program.

@@ -1,6 +1,5 @@
 //! `ring3 top`: what supervised devices do, once a second.
 
-mod link;
 mod rates;
 mod screen;
 #[cfg(test)]
@@ -18,7 +17,7 @@ use ring3_control::admin::{Command, Reply, SOCKET};
 use ring3_control::status::DeviceStatus;
 use serde_json::json;
 
-use link::Link;
+use crate::admin::Client;
 use rates::{Rates, rates};
 use screen::{Screen, Wish};
 
@@ -67,23 +66,23 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// Looks at all devices, one after the other.
 struct Looks {
     socket: PathBuf,
-    link: Option<Link>,
+    link: Option<Client>,
     last: (Instant, Vec<DeviceStatus>),
 }
 
 impl Looks {
     /// The first, with which later ones are compared.
     fn new(socket: &Path) -> Result<Self> {
-        let mut link = Link::open(socket, LOOK)?;
+        let link = Client::within(socket, LOOK)?;
         let last = (Instant::now(), link.status()?);
         Ok(Self { socket: socket.to_owned(), link: Some(link), last })
     }
 
     /// What has happened since the last one. After an error, the next one asks anew.
     fn next(&mut self) -> Result<Vec<Rates>> {
-        let mut link = match self.link.take() {
+        let link = match self.link.take() {
             Some(link) => link,
-            None => Link::open(&self.socket, LOOK)?,
+            None => Client::within(&self.socket, LOOK)?,
         };
         let (now, devices) = (Instant::now(), link.status()?);
         self.link = Some(link);
@@ -151,7 +150,7 @@ fn restart(socket: &Path, name: String) -> Receiver<String> {
     let (said, outcome) = channel();
     let socket = socket.to_owned();
     std::thread::spawn(move || {
-        let reply = Link::open(&socket, RESTART).and_then(|mut link| link.ask(&Command::Restart { name: name.clone() }));
+        let reply = Client::within(&socket, RESTART).and_then(|link| link.ask(&Command::Restart { name: name.clone() }));
         let _ = said.send(match reply {
             Ok(Reply::Done) => format!("{name} serves again"),
             Ok(Reply::Refused(why)) => format!("{name}: {why}"),

@@ -31,6 +31,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("process", &[]),
     // What the supervisor, its driver processes and its users say to each other.
     ("control", &[]),
+    // What a disk's partition table says: read in a sandbox, believed by the supervisor after a look.
+    ("partitions", &[]),
     // What a driver's manifest says, parsed, and those of ring3's drivers.
     ("manifest", &["lease"]),
     // What a driver process may do, made of manifests.
@@ -47,7 +49,21 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     // Must survive every bug in a driver: it names none.
     (
         "supervisor",
-        &["backend", "class", "control", "device", "export", "lease", "manifest", "pci", "process", "sandbox", "spec", "stats"],
+        &[
+            "backend",
+            "class",
+            "control",
+            "device",
+            "export",
+            "lease",
+            "manifest",
+            "partitions",
+            "pci",
+            "process",
+            "sandbox",
+            "spec",
+            "stats",
+        ],
     ),
     // Tools beside the way of the data.
     ("conformance", &["class", "device"]),
@@ -75,6 +91,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "faults",
             "lease",
             "manifest",
+            "partitions",
             "process",
             "sandbox",
             "stats",

@@ -60,10 +60,58 @@ echo '20000 100000' >$G/cpu.max; used() { sed -n 's/^usage_usec //p' $G/cpu.stat
 [ $(($(used) - begun)) -le $((($(date +%s) - at + 2) * 200000)) ] && grep -q 'nr_throttled [1-9]' $G/cpu.stat && echo 'held back'; echo 'max 100000' >$G/cpu.max
 wait $FIO && echo verified; ready; dmesg | grep -ciE 'I/O error'";
 
+const PARTED: &str = "
+ready; write() { dd if=$1 of=/dev/ring3/scratch bs=512 seek=${2:-0} conv=notrunc,fsync 2>/dev/null; }
+parts() { for try in $(seq 200); do [ \"$(ls /dev/ring3 | tr '\\n' ' ')\" = \"scratch $1\" ] && return; sleep 0.05; done; ls /dev/ring3; ring3 status scratch; return 1; }
+refused() { for try in $(seq 200); do ring3 status scratch | grep \"table is not used.*$1\" && return; sleep 0.05; done; ring3 status scratch; }
+write /table && write /copy $((196608 - 33)); parts 'scratch-part1 scratch-part2 ' && echo 'two partitions'; cat /sys/block/ublkb0/ublkb0p[12]/size | tr '\\n' ' '; echo
+mkfs.ext4 -q /dev/ring3/scratch-part1 && mount /dev/ring3/scratch-part1 /mnt && echo 'still there' >/mnt/file; sync; kill -9 $(driver); sleep 0.3
+ready; echo 3 >/proc/sys/vm/drop_caches; cat /mnt/file; ring3 upgrade scratch >/dev/null; parts 'scratch-part1 scratch-part2 ' && echo 'and partitions too'
+ring3 stop scratch 2>&1 | grep -o 'the mount at /mnt'; umount /mnt; fsck.ext4 -fn /dev/ring3/scratch-part1 >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
+ready; ring3 stop scratch; ls /dev/ring3; ring3 restart scratch; ready; parts 'scratch-part1 scratch-part2 ' && echo 'found again'
+write /overlap; refused overlap; write /beyond; refused 'the disk has'; write /absurd; dd if=/dev/zero of=/dev/ring3/scratch bs=512 count=33 seek=$((196608 - 33)) conv=fsync 2>/dev/null; refused '\\(damaged\\|an answer\\|be read\\)' && echo absurd
+parts 'scratch-part1 scratch-part2 ' && echo 'as they were'; dd if=/dev/zero of=/dev/ring3/scratch bs=512 count=34 conv=fsync 2>/dev/null; parts '' && echo none; ring3 status scratch | grep -c 'not used'; kill -0 $(cat /tmp/pid) && echo alive";
+
+/// A GUID partition table of two partitions and its copy, and tables that say what cannot be.
+fn tables(folder: &Path, sectors: u64) {
+    let mut disk = std::io::Cursor::new(vec![0; sectors as usize * 512]);
+    gpt::mbr::ProtectiveMBR::with_lb_size(sectors as u32 - 1).overwrite_lba0(&mut disk).unwrap();
+    let size = gpt::disk::LogicalBlockSize::Lb512;
+    let mut table = gpt::GptConfig::new().writable(true).logical_block_size(size).create_from_device(disk, None).unwrap();
+    for (number, first, len) in [(1, 2048, 65536), (2, 81920, 4096)] {
+        table.add_partition_at("part", number, first, len, gpt::partition_types::LINUX_FS, 0).unwrap();
+    }
+    let bytes = table.write().unwrap().into_inner();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).unwrap();
+    write("table", &bytes[..34 * 512]);
+    write("copy", &bytes[bytes.len() - 33 * 512..]);
+    let mbr = |entries: &[(u32, u32)]| {
+        let mut sector = [0; 512];
+        sector[510..].copy_from_slice(&[0x55, 0xaa]);
+        for (entry, (first, len)) in sector[446..].chunks_exact_mut(16).zip(entries) {
+            entry[4] = 0x83;
+            entry[8..12].copy_from_slice(&first.to_le_bytes());
+            entry[12..].copy_from_slice(&len.to_le_bytes());
+        }
+        sector
+    };
+    write("overlap", &mbr(&[(2048, 4096), (4096, 4096)]));
+    write("beyond", &mbr(&[(2048, u32::MAX)]));
+    // As many entries as can be said, each as long as can be said, with a checksum that is right.
+    let mut absurd = bytes[..34 * 512].to_vec();
+    absurd[512 + 80..512 + 88].fill(0xff);
+    absurd[512 + 16..512 + 20].fill(0);
+    let sum = crc32fast::hash(&absurd[512..][..92]);
+    absurd[512 + 16..512 + 20].copy_from_slice(&sum.to_le_bytes());
+    write("absurd", &absurd);
+}
+
 const COMMANDS: &str = "
 ready; before=$(driver); ring3 restart scratch; echo \"restart $?\"; ready; [ $(driver) != $before ] && echo another
 exec 9</dev/ring3/scratch; ring3 stop scratch; echo \"used $?\"; exec 9<&-
+sed -i 's/depth = 32/depth = 16/' /etc/ring3/scratch.toml; ring3 reload; echo \"changed $?\"
 ring3 stop scratch; echo \"stop $?\"; state; ls /dev/ublkb0 /dev/ring3/scratch 2>&1; ring3 restart scratch; echo \"again $?\"; state
+ring3 stop scratch; ring3 reload; echo \"reload $?\"; sleep 1; ready; cat /sys/block/ublkb0/queue/nr_requests
 ring3 restart nobody; echo \"nobody $?\"; ring3 status --socket /tmp/none; echo \"none $?\"";
 
 const GIVEN_UP: &str = "
@@ -78,18 +126,11 @@ await failed && echo failed; ring3 logs scratch -n 5; ring3 restart scratch; ech
 fn ring3d() -> PathBuf {
     let ring3 = Path::new(env!("CARGO_BIN_EXE_ring3"));
     let mut build = Command::new(env!("CARGO"));
-    build.args([
-        "build",
-        "--quiet",
-        "--offline",
-        "-p",
-        "ring3-supervisor",
-        "--manifest-path",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
-    ]);
-    if ring3.components().any(|part| part.as_os_str() == "release") {
-        build.arg("--release");
-    }
+    build.args(["build", "--quiet", "--offline", "-p", "ring3-supervisor", "--bin", "ring3d"]);
+    build.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    // As this test was built, so that nothing is built twice.
+    let release = ring3.components().any(|part| part.as_os_str() == "release");
+    build.args(["--profile", if release { "release" } else { "test" }]);
     assert!(build.status().unwrap().success());
     ring3.with_file_name("ring3d")
 }
@@ -104,13 +145,14 @@ fn guest(kernel: &str) -> Outcome {
         ("stopped", STOPPED),
         ("upgraded", UPGRADED),
         ("limited", LIMITED),
+        ("parted", PARTED),
         ("commands", COMMANDS),
         ("given up", GIVEN_UP),
     ];
     let guest = Guest {
         kernel: kernel.into(),
         memory_mib: 768,
-        time_limit: Duration::from_secs(900),
+        time_limit: Duration::from_secs(1500),
         ..Guest::new(&format!("supervisor-{kernel}"))
     };
     let guest = guest
@@ -120,6 +162,10 @@ fn guest(kernel: &str) -> Outcome {
         .module("ext4")
         .module("vfio-pci")
         .device(disk);
+    let folder = tempfile::tempdir().unwrap();
+    tables(folder.path(), (96 << 20) / 512);
+    let names = ["table", "copy", "overlap", "beyond", "absurd"];
+    let guest = names.iter().fold(guest, |guest, name| guest.file(&format!("/{name}"), &folder.path().join(name)));
     let guest =
         steps.into_iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue")));
     let outcome = guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
@@ -180,8 +226,10 @@ on_both_kernels! {
         "upgraded", ["its users waited", "verified\n", "\"upgrades\": 3", "wrong 1", "old one drives scratch on", "nothing 1", "\n0\n"];
     a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back_and_nobody_else, a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back_and_nobody_else_on_7_2:
         "limited", ["268435456 200000 100000 64 \nin its group\n", "restarted for memory\nnobody else\n", "fork", "held back\nverified\n0\n"];
+    partitions_of_a_supervised_disk_come_and_stay_and_tables_that_cannot_be_are_refused, partitions_of_a_supervised_disk_come_and_stay_and_tables_that_cannot_be_are_refused_on_7_2:
+        "parted", ["two partitions\n65536 4096 \nstill there\nand partitions too\nthe mount at /mnt\nclean\n", "found again\n", "partitions 1 and 2 overlap", "and the disk has 100663296", "absurd\nas they were\nnone\n0\nalive"];
     users_restart_and_stop_a_device_and_are_told_why_not, users_restart_and_stop_a_device_and_are_told_why_not_on_7_2:
-        "commands", ["restart 0", "another\n", "is in use by", "used 1", "stop 0\nstopped\n", "again 0\nrunning\n", "there is no device nobody", "start ring3d", "none 1"];
+        "commands", ["restart 0", "another\n", "is in use by", "used 1", "ring3 stop scratch, and reload then", "changed 1", "stop 0\nstopped\n", "again 0\nrunning\n", "reload 0\n15\n", "there is no device nobody", "start ring3d", "none 1"];
     what_dies_too_often_is_given_up_with_errors_in_time_and_can_be_tried_again, what_dies_too_often_is_given_up_with_errors_in_time_on_7_2:
         "given up", ["waits for its users", "insisted\n", "backing_off\n", "in time\n", "failed\n", "restart 0\nrunning\n", "ring3d ended with 0"];
 }

@@ -72,6 +72,8 @@ pub enum Reply {
     Logs(Vec<String>),
     /// For programs that read text.
     Text(String),
+    /// The answer is longer than a packet. Beside it: a sealed file that holds it.
+    Long,
     /// It is done.
     Done,
     /// The new program drives.

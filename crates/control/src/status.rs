@@ -20,6 +20,8 @@ pub enum State {
     Upgrading,
     /// It was given up; I/O has failed. `ring3 restart` tries again.
     Failed,
+    /// A user stops it, or ring3d ends: its disks are taken from their users, unless somebody uses them.
+    Stopping,
     /// A user has stopped it.
     Stopped,
 }
@@ -87,6 +89,12 @@ pub struct DiskStatus {
     pub in_flight: u64,
     /// Requests that the driver has ended with an error.
     pub errors: u64,
+    /// Its partitions, as the kernel knows them: `/dev/ublkb0p1`.
+    #[serde(default)]
+    pub partitions: Vec<String>,
+    /// Why its partition table is not used; `None` if it is, or there is none.
+    #[serde(default)]
+    pub table: Option<String>,
 }
 
 /// A driver that died, and what that cost.

@@ -74,6 +74,11 @@ impl Sandbox {
     /// For a process that will be one of `drivers` over `backend`, of nobody, with the standard descriptors.
     pub fn new<'m>(drivers: impl IntoIterator<Item = &'m Manifest>, backend: &str) -> Result<Self, Error> {
         let calls = ring3_manifest::system_calls(drivers, backend).map_err(|error| Error::Manifest(error.to_string()))?;
-        Ok(Self { user: NOBODY, group: NOBODY, keep: vec![0, 1, 2], calls: calls.into_iter().map(str::to_owned).collect() })
+        Ok(Self::of(calls))
+    }
+
+    /// For a process of nobody's that makes `calls`, with the standard descriptors.
+    pub fn of<'c>(calls: impl IntoIterator<Item = &'c str>) -> Self {
+        Self { user: NOBODY, group: NOBODY, keep: vec![0, 1, 2], calls: calls.into_iter().map(str::to_owned).collect() }
     }
 }

@@ -1,4 +1,4 @@
-//! The users' commands: a socket on which each packet is a command, and each command is answered by one packet.
+//! The users' commands: a socket on which each packet is a command, and each command is answered by one packet, with a memory file beside it where the answer is longer than a packet.
 //!
 //! # Trust
 //! Only root may connect. What comes is checked all the same: what is no message, or does not agree on a version first, ends its connection. A reader who does not read is
@@ -182,7 +182,7 @@ impl Server {
         connection.waits = false;
         let sent = connection.channel.send(reply, &[]).or_else(|error| match error.kind() {
             io::ErrorKind::InvalidInput => {
-                connection.channel.send(&Reply::Refused("the answer is too long for a message: ask for less".into()), &[])
+                crate::store::write(reply).and_then(|file| connection.channel.send(&Reply::Long, &[file.as_fd()]))
             }
             _ => Err(error),
         });

@@ -147,7 +147,7 @@ fn serve(supervisor: &mut Supervisor, server: &mut Server, signals: &Signals, ou
     let (mut stopping, mut force, mut told, mut leaving) = (false, false, false, false);
     let watchdog = notify::watchdog();
     loop {
-        let retry = (stopping || leaving).then_some(RETRY);
+        let retry = (stopping || leaving || supervisor.is_ending()).then_some(RETRY);
         let timeout = retry.into_iter().chain(watchdog).min().and_then(|timeout| Timespec::try_from(timeout).ok());
         let [signalled, hotplug] = {
             let sources = server.fds();

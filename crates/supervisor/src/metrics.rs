@@ -8,7 +8,7 @@ use std::fmt::Write;
 use ring3_control::status::{DeviceStatus, DiskStatus, State};
 
 /// All states, by the names that `--json` has for them.
-const STATES: [(State, &str); 8] = [
+const STATES: [(State, &str); 9] = [
     (State::Absent, "absent"),
     (State::Starting, "starting"),
     (State::Running, "running"),
@@ -16,6 +16,7 @@ const STATES: [(State, &str); 8] = [
     (State::BackingOff, "backing_off"),
     (State::Upgrading, "upgrading"),
     (State::Failed, "failed"),
+    (State::Stopping, "stopping"),
     (State::Stopped, "stopped"),
 ];
 
@@ -145,6 +146,8 @@ mod tests {
             io_ms: 1500,
             in_flight: 3,
             errors: 1,
+            partitions: Vec::new(),
+            table: None,
         };
         let outage = Outage {
             at: 1,

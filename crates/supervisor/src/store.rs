@@ -161,9 +161,10 @@ fn check(name: &str) -> io::Result<()> {
     fits.then_some(()).ok_or_else(refused)
 }
 
-fn write(facts: &Facts) -> io::Result<OwnedFd> {
+/// A sealed memory file of `value` as JSON.
+pub(crate) fn write(value: &impl Serialize) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("ring3d", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
-    file.write_all(&serde_json::to_vec(facts)?)?;
+    file.write_all(&serde_json::to_vec(value)?)?;
     fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file.into())
 }

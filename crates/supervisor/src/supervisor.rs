@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring3_control::admin::{Command, Reply};
-use ring3_control::status::DeviceStatus;
+use ring3_control::status::{DeviceStatus, State};
 use ring3_sandbox::Program;
 
 use crate::admin::{Request, Server};
@@ -33,6 +33,8 @@ pub struct Supervisor {
     keepers: Vec<(Handle, Device)>,
     /// Devices that are being stopped for good, and what came of it.
     ending: BTreeSet<String>,
+    /// Devices that follow those of the same names.
+    coming: Vec<Device>,
     ended: (Sender<Ended>, Receiver<Ended>),
 }
 
@@ -92,7 +94,7 @@ impl Supervisor {
     fn empty(config: PathBuf, program: Arc<Program>, store: Arc<Store>) -> Self {
         let seen = Seen { shared: Arc::default(), faults: Faults::watch() };
         let (keepers, ending, ended) = (Vec::new(), BTreeSet::new(), channel());
-        Self { config, program, taken: Taken::default(), store, seen, keepers, ending, ended }
+        Self { config, program, taken: Taken::default(), store, seen, keepers, ending, coming: Vec::new(), ended }
     }
 
     fn reserve(&self, device: &Device) {
@@ -106,7 +108,7 @@ impl Supervisor {
         let words = ["ring3", "drive", &device.name].into_iter().map(CString::new);
         let argv = words.collect::<Result<_, _>>().map_err(io::Error::other)?;
         let (program, taken) = (self.program.clone(), self.taken.clone());
-        let mut export = Box::new(Ublk::new(&device));
+        let mut export = Box::new(Ublk::new(&device, self.program.clone()));
         let adopted = keeper::adopt(&device, records, &mut *export);
         let survival = Survival::new(&self.store, &device.name);
         let setup = Setup { device: device.clone(), program, argv, unconfined: false, taken };
@@ -136,10 +138,7 @@ impl Supervisor {
         let devices = manifest::read(&self.config).map_err(|error| error.to_string())?;
         let is_named = |name: &str| devices.iter().any(|device| device.name == name);
         if let Some((keeper, _)) = self.keepers.iter().find(|(keeper, _)| !is_named(&keeper.name)) {
-            return Err(format!(
-                "no manifest names {} any more, which is kept: ring3 stop it and reload first, or put it back",
-                keeper.name
-            ));
+            return Err(format!("no manifest names {} any more, which is kept: ring3 reload first, or put it back", keeper.name));
         }
         self.keepers.iter().for_each(|(keeper, _)| keeper.ask(Ask::Leave));
         Ok(())
@@ -174,7 +173,7 @@ impl Supervisor {
         server.answer(from, &reply);
     }
 
-    /// Starts what the manifest has now and had not, and ends what it had and has not. What has changed is ended first: the next reload starts it.
+    /// Starts what the manifests have now and had not, and ends what they had and have not. What has changed is ended and follows itself, unless somebody may use it.
     fn reload(&mut self) -> Reply {
         self.reap();
         let devices = match manifest::read(&self.config) {
@@ -183,23 +182,32 @@ impl Supervisor {
         };
         let superfluous = |(_, device): &&(Handle, Device)| !devices.contains(device);
         let going: Vec<_> = self.keepers.iter().filter(superfluous).map(|(keeper, _)| keeper.name.clone()).collect();
-        let changed: Vec<_> = devices.iter().filter(|device| going.contains(&device.name)).map(|device| &*device.name).collect();
-        if !changed.is_empty() {
+        let is_used = |device: &&Device| {
+            self.keepers.iter().any(|(keeper, old)| old.name == device.name && old != *device && !is_free(keeper))
+        };
+        if let Some(Device { name, .. }) = devices.iter().find(is_used) {
             return Reply::Refused(format!(
-                "{} changed: ring3 stop it, take it out, reload, and put it back",
-                changed.join(", ")
+                "{name} has changed, and is driven as it was: ring3 stop {name}, and reload then; everything goes on as it was"
             ));
         }
         going.iter().for_each(|name| self.end_one(name, false));
-        for device in devices {
-            if self.keepers.iter().all(|(keeper, _)| keeper.name != device.name) {
-                self.reserve(&device);
-                if let Err(error) = self.keep(device, &mut Records::new()) {
-                    return Reply::Refused(format!("a keeper could not be started: {error}"));
-                }
-            }
+        self.coming = devices.into_iter().filter(|device| self.keepers.iter().all(|(_, old)| old != device)).collect();
+        match self.follow() {
+            None => Reply::Done,
+            Some(why) => Reply::Refused(why),
         }
-        Reply::Done
+    }
+
+    /// Starts what comes in the place of what has ended. The error of the last that could not be started.
+    fn follow(&mut self) -> Option<String> {
+        let is_waiting = |device: &Device| self.keepers.iter().any(|(keeper, _)| keeper.name == device.name);
+        let (waiting, coming) = std::mem::take(&mut self.coming).into_iter().partition(is_waiting);
+        self.coming = waiting;
+        let start = |device: Device| {
+            self.reserve(&device);
+            self.keep(device, &mut Records::new()).err().map(|error| format!("a keeper could not be started: {error}"))
+        };
+        Vec::into_iter(coming).filter_map(start).last()
     }
 
     fn end_one(&mut self, name: &str, force: bool) {
@@ -222,6 +230,7 @@ impl Supervisor {
         while let Ok(Ended { name, reply }) = self.ended.1.try_recv() {
             self.ending.remove(&name);
             if let Reply::Refused(why) = reply {
+                self.coming.retain(|device| device.name != name);
                 refused.push(why);
             }
         }
@@ -233,6 +242,7 @@ impl Supervisor {
             }
             !keeper.has_ended()
         });
+        refused.extend(self.follow());
         refused
     }
 
@@ -243,6 +253,11 @@ impl Supervisor {
 
     /// Whether an end is being waited for.
     pub fn is_ending(&self) -> bool {
-        !self.ending.is_empty()
+        !self.ending.is_empty() || !self.coming.is_empty()
     }
+}
+
+/// Whether nobody can use a device's disks.
+fn is_free(keeper: &Handle) -> bool {
+    matches!(keeper.shared.now().state, State::Stopped | State::Failed | State::Absent)
 }

@@ -52,6 +52,7 @@ fn state(state: State) -> &'static str {
         State::BackingOff => "backing off",
         State::Upgrading => "upgrading",
         State::Failed => "failed",
+        State::Stopping => "stopping",
         State::Stopped => "stopped",
     }
 }
@@ -61,7 +62,7 @@ fn color(state: State) -> Color {
         State::Running => Color::Green,
         State::Failed => Color::Red,
         State::Absent | State::Stopped => Color::DarkGray,
-        State::Starting | State::Recovering | State::BackingOff | State::Upgrading => Color::Yellow,
+        State::Starting | State::Recovering | State::BackingOff | State::Upgrading | State::Stopping => Color::Yellow,
     }
 }
 

@@ -24,6 +24,8 @@ fn device(name: &str, work: u64) -> DeviceStatus {
         io_ms: 150 * work,
         in_flight: 0,
         errors: 0,
+        partitions: Vec::new(),
+        table: None,
     };
     DeviceStatus {
         name: name.into(),

@@ -1,6 +1,7 @@
 //! What it says to its supervisor: lies, each by a process in the sandbox that a keeper has started and that was honest until it served.
 
 use std::ffi::CString;
+use std::io::IoSlice;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use ring3_supervisor::export::{Export, Look, Refusal, Vain};
 use ring3_supervisor::keeper::{self, Ask, Handle, Setup};
 use ring3_supervisor::manifest;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use crate::child::confine;
 use crate::guest::guest_tests;
@@ -48,7 +49,8 @@ impl Honest {
     }
 
     fn send(&self, packet: &[u8]) {
-        let _ = send(&self.control, packet, SendFlags::NOSIGNAL);
+        let mut nothing = SendAncillaryBuffer::default();
+        let _ = sendmsg(&self.control, &[IoSlice::new(packet)], &mut nothing, SendFlags::NOSIGNAL);
     }
 }
 
@@ -159,13 +161,13 @@ fn log(keeper: &Handle) -> String {
     keeper.shared.journal().last(2000, 1 << 20).join("\n")
 }
 
-/// Each driver of the test `name` is ended for `why` until the budget is spent, and the keeper lives.
+/// Drivers of the test `name` are ended for `why`, each is followed by another, and the keeper lives.
 #[track_caller]
 fn assert_ended(name: &str, why: &str) {
-    let keeper = keep(name, "burst = 2\ndeadline_s = 1");
-    until(&keeper, "given up", |status| status.state == State::Failed);
+    let keeper = keep(name, "burst = 1000");
+    until(&keeper, "replaced", |status| status.restarts >= 2);
     let log = log(&keeper);
-    assert!(log.matches(why).count() >= 3, "{why:?} is not there three times:\n{log}");
+    assert!(log.matches(why).count() >= 2, "{why:?} is not there twice:\n{log}");
     assert!(log.contains("was ended by signal 9"), "{log}");
     // It answers, and it ends when it is told to.
     keeper.ask(Ask::End { force: true, answer: Box::new(drop) });
@@ -228,8 +230,8 @@ lies! {
     a_driver_that_would_be_the_next_one_again_is_ended: "it says Standby now", |driver| {
         driver.say(&Report::Standby);
     };
-    a_driver_that_floods_its_supervisor_is_ended: "more than 1000 messages in a second", |driver| {
-        while driver.control.send(&Report::Event { text: "x".repeat(1000) }, &[]).is_ok() {}
+    a_driver_that_floods_its_supervisor_is_ended: "more than 100 messages in a second", |driver| {
+        while driver.control.send(&Report::Event { text: "x".repeat(100) }, &[]).is_ok() {}
     };
 }
 
@@ -244,18 +246,6 @@ guest_tests! {
             wait();
         }
         assert_ended("control::a_driver_that_offers_more_disks_than_there_can_be_is_ended", "it offers 129 disks");
-    }
-
-    fn a_standby_that_drives_without_a_device_is_ended() {
-        if is_child() {
-            let control = standby();
-            let _ = control.send(&offers(vec![disk()]), &[]);
-            wait();
-        }
-        let name = "control::a_standby_that_drives_without_a_device_is_ended";
-        let keeper = keep(name, "burst = 2\ndeadline_s = 1");
-        until(&keeper, "given up", |status| status.state == State::Failed);
-        assert!(log(&keeper).contains("breaks the protocol"), "{}", log(&keeper));
     }
 
     fn a_driver_that_writes_without_end_neither_fills_memory_nor_keeps_its_supervisor_from_working() {

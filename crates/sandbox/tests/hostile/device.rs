@@ -14,7 +14,7 @@ use rustix::fs::SealFlags;
 
 use crate::child::confine;
 use crate::guest::guest_tests;
-use crate::{Child, End, end, is_child, start, start_with};
+use crate::{Child, End, end, is_child, limits, start, start_with};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -292,7 +292,7 @@ guest_tests! {
         let claim = claimed();
         let name = "device::bus_mastering_is_off_after_a_fence_though_the_process_goes_on";
         let (input, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-        let (child, words) = start_with(name, OwnedFd::from(claim.lease().unwrap()).as_fd(), input.as_fd()).unwrap();
+        let (child, words) = start_with(name, OwnedFd::from(claim.lease().unwrap()).as_fd(), input.as_fd(), &limits()).unwrap();
         drop(input);
         eventually("it never drives", || config()[COMMAND] & BUS_MASTER != 0);
         sleep(Duration::from_millis(300));

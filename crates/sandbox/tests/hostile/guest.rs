@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use ring3_lab::{Cache, Device, Guest};
 
@@ -33,9 +34,9 @@ pub fn in_guest(name: &str, act: impl FnOnce()) {
 fn boot() -> String {
     let program = std::env::current_exe().unwrap();
     let name = program.file_name().unwrap().to_str().unwrap().to_owned();
-    let run = format!("timeout 300 {name} --ignored --test-threads=1 2>&1; dmesg | tail -n 40");
+    let run = format!("timeout 500 {name} --ignored --test-threads=1 2>&1; dmesg | tail -n 40");
     let edu = Device { bind: Some("vfio-pci".into()), ..Device::new("edu", "edu") };
-    let mut guest = Guest { vcpus: Some(1), ..Guest::new("hostile") }
+    let mut guest = Guest { vcpus: Some(1), time_limit: Duration::from_secs(600), ..Guest::new("hostile") }
         .device(edu)
         .program(Path::new(&program))
         .variable(MARK, "1")

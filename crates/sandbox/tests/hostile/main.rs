@@ -38,7 +38,7 @@ pub fn is_child() -> bool {
 
 /// Small ones.
 pub fn limits() -> Limits {
-    Limits { name: "hostile".into(), memory: 64 << 20, cpu_percent: 50, pids: 16 }
+    Limits { name: "hostile".into(), memory: 64 << 20, cpu_percent: 100, pids: 16 }
 }
 
 /// This program again, to run the test `name` alone, with `fd` as descriptor 3 and `input` as its input.
@@ -46,16 +46,16 @@ pub fn start(name: &str, fd: BorrowedFd<'_>, input: &str) -> io::Result<(Child, 
     let (reads, writes) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::write(&writes, input.as_bytes())?;
     drop(writes);
-    start_with(name, fd, reads.as_fd())
+    start_with(name, fd, reads.as_fd(), &limits())
 }
 
-/// As [`start`], with an open input.
-pub fn start_with(name: &str, fd: BorrowedFd<'_>, input: BorrowedFd<'_>) -> io::Result<(Child, OwnedFd)> {
+/// As [`start`], with an open input, within other limits.
+pub fn start_with(name: &str, fd: BorrowedFd<'_>, input: BorrowedFd<'_>, limits: &Limits) -> io::Result<(Child, OwnedFd)> {
     let program = Program::open(std::env::current_exe()?)?;
     let words = ["hostile", "--exact", name, "--ignored", "--nocapture", "--test-threads=1"];
     let argv: Vec<_> = words.iter().map(|word| CString::new(*word).unwrap()).collect();
     let (said, says) = pipe_with(PipeFlags::CLOEXEC)?;
-    let child = spawn(&program, &argv, &[(input, 0), (says.as_fd(), 1), (says.as_fd(), 2), (fd, 3)], &limits())?;
+    let child = spawn(&program, &argv, &[(input, 0), (says.as_fd(), 1), (says.as_fd(), 2), (fd, 3)], limits)?;
     Ok((child, said))
 }
 
@@ -74,7 +74,12 @@ pub fn end(child: &Child, said: OwnedFd) -> End {
 
 /// The end of the test `name` as a process in the sandbox.
 pub fn outcome(name: &str) -> End {
+    outcome_within(name, &limits())
+}
+
+/// The same, within other limits.
+pub fn outcome_within(name: &str, limits: &Limits) -> End {
     let null = File::open("/dev/null").unwrap();
-    let (child, said) = start(name, null.as_fd(), "").unwrap();
+    let (child, said) = start_with(name, null.as_fd(), null.as_fd(), limits).unwrap();
     end(&child, said)
 }

@@ -116,12 +116,18 @@ fn who_does_not_read_is_dropped_and_nobody_waits_for_him() {
 }
 
 #[test]
-fn an_answer_that_is_too_long_says_so() {
+fn an_answer_that_is_too_long_for_a_packet_comes_in_a_file_that_nobody_can_change() {
     let mut bed = bed();
     let client = bed.client();
     let id = bed.server.connections.keys().last().copied().unwrap();
-    bed.server.answer(id, &Reply::Text("x".repeat(100_000)));
-    assert!(matches!(client.receive::<Reply>().unwrap().unwrap().0, Reply::Refused(_)));
+    let long = Reply::Text("x".repeat(100_000));
+    bed.server.answer(id, &long);
+    let (reply, fds) = client.receive::<Reply>().unwrap().unwrap();
+    assert_eq!((reply, fds.len()), (Reply::Long, 1));
+    assert!(rustix::io::write(&fds[0], b"x").is_err());
+    let mut bytes = vec![0; rustix::fs::fstat(&fds[0]).unwrap().st_size as usize];
+    rustix::io::pread(&fds[0], &mut bytes, 0).unwrap();
+    assert_eq!(serde_json::from_slice::<Reply>(&bytes).unwrap(), long);
 }
 
 #[test]

@@ -36,14 +36,23 @@ pub fn clear(name: &str, disk: &str) {
 fn set_in(folder: &Path, block: &Path, name: &str, disk: &str) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
     clear_in(folder, name, disk);
-    for partition in fs::read_dir(block.join(disk)).into_iter().flatten().flatten() {
-        let file = partition.file_name();
-        let number = file.to_str().and_then(|file| file.strip_prefix(disk)?.strip_prefix('p'));
-        if let Some(number) = number.filter(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
-            link(folder, &format!("{name}-part{number}"), &format!("{disk}p{number}"))?;
-        }
+    for number in numbers(block, disk) {
+        link(folder, &format!("{name}-part{number}"), &format!("{disk}p{number}"))?;
     }
     link(folder, name, disk)
+}
+
+/// Where the partitions of `disk` are.
+pub fn partitions(disk: &str) -> Vec<String> {
+    numbers(Path::new("/sys/block"), disk).iter().map(|number| format!("/dev/{disk}p{number}")).collect()
+}
+
+/// The numbers of the partitions that the kernel knows of `disk`.
+fn numbers(block: &Path, disk: &str) -> Vec<u32> {
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(disk)?.strip_prefix('p')?.parse().ok();
+    let mut numbers: Vec<_> = fs::read_dir(block.join(disk)).into_iter().flatten().flatten().filter_map(number).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 /// A link of this name to `/dev/{disk}`, in one step for those who look.

@@ -6,6 +6,7 @@
 
 mod exporter;
 mod links;
+mod partitions;
 pub mod ublk;
 
 use std::fmt;

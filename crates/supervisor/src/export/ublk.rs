@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use ring3_class::Deadline;
@@ -14,6 +14,9 @@ use ring3_device::dma::SegmentRules;
 use ring3_export::ublk::uapi::Parameters;
 use ring3_export::ublk::{Control, Device, Error, Recovery, Scheduler, Shape, limits};
 
+use ring3_sandbox::Program;
+
+use super::partitions::{Of, Refused, Watch};
 use super::{Export, Look, Refusal, Vain, links};
 use crate::manifest;
 
@@ -31,6 +34,8 @@ pub struct Ublk {
     wanted: manifest::Export,
     name: String,
     disks: Vec<Disk>,
+    /// `ring3`, which reads partition tables.
+    program: Arc<Program>,
 }
 
 struct Disk {
@@ -39,18 +44,33 @@ struct Disk {
     shape: Shape,
     rotates: bool,
     bytes: u64,
+    block: u32,
     link: Option<PathBuf>,
+    /// Since users have it.
+    partitions: Option<Watch>,
 }
 
 impl Ublk {
-    /// Of `device`.
-    pub fn new(device: &manifest::Device) -> Self {
-        Self { wanted: device.export.clone(), name: device.link().to_owned(), disks: Vec::new() }
+    /// Of `device`; `program` is the drivers'.
+    pub fn new(device: &manifest::Device, program: Arc<Program>) -> Self {
+        Self { wanted: device.export.clone(), name: device.link().to_owned(), disks: Vec::new(), program }
     }
 
     /// Each disk has its name under `/dev/ring3`.
     fn link(&self, place: usize) -> String {
         if self.disks.len() == 1 { self.name.clone() } else { format!("{}-{}", self.name, place + 1) }
+    }
+
+    /// Has the kernel know the partitions of the disks that have users.
+    fn watch(&mut self) {
+        let names: Vec<_> = (0..self.disks.len()).map(|place| self.link(place)).collect();
+        for (disk, name) in self.disks.iter_mut().zip(names).filter(|(disk, _)| disk.partitions.is_none()) {
+            let of = Of { id: disk.device.id(), name, bytes: disk.bytes, block: disk.block, program: self.program.clone() };
+            match Watch::start(of) {
+                Ok(watch) => disk.partitions = Some(watch),
+                Err(error) => tracing::warn!("partitions of {} are not looked for: {error}", disk.device.name()),
+            }
+        }
     }
 
     fn described(&self, facts: &DiskFacts, disks: usize) -> Result<(Shape, Parameters), String> {
@@ -75,7 +95,8 @@ impl Ublk {
             };
             let device = create().map_err(|error| error.to_string())?;
             let bytes = disk.blocks.saturating_mul(disk.block_size.into());
-            self.disks.push(Disk { device, parameters, shape, rotates: disk.rotates, bytes, link: None });
+            let (rotates, block) = (disk.rotates, disk.block_size);
+            self.disks.push(Disk { device, parameters, shape, rotates, bytes, block, link: None, partitions: None });
         }
         Ok(())
     }
@@ -139,7 +160,6 @@ impl Export for Ublk {
     }
 
     fn start(&mut self) -> Result<Arc<dyn Look>, String> {
-        let mut seen = Vec::new();
         for place in 0..self.disks.len() {
             let name = self.link(place);
             let disk = &mut self.disks[place];
@@ -157,9 +177,9 @@ impl Export for Ublk {
                 Ok(link) => disk.link = Some(link),
                 Err(error) => tracing::warn!("/dev/ring3/{name} could not be made: {error}; use {}", path.display()),
             }
-            seen.push(Seen::of(disk));
         }
-        Ok(Arc::new(Disks(seen)))
+        self.watch();
+        Ok(Arc::new(Disks(self.disks.iter().map(Seen::of).collect())))
     }
 
     fn quiesce(&mut self) -> Result<(), String> {
@@ -180,16 +200,28 @@ impl Export for Ublk {
             let mut device = found.map_err(|error| error.to_string())?;
             let parameters = device.parameters().map_err(|error| error.to_string())?;
             let (shape, bytes) = (device.shape(), facts.blocks.saturating_mul(facts.block_size.into()));
-            disks.push(Disk { device, parameters, shape, rotates: facts.rotates, bytes, link: None });
+            let (rotates, block) = (facts.rotates, facts.block_size);
+            disks.push(Disk { device, parameters, shape, rotates, bytes, block, link: None, partitions: None });
         }
         self.disks = disks;
         let name = |(place, disk): (usize, &Disk)| links::place(&self.link(place), &format!("ublkb{}", disk.device.id()));
         let links: Vec<_> = self.disks.iter().enumerate().map(name).collect();
         self.disks.iter_mut().zip(links).for_each(|(disk, link)| disk.link = link);
+        self.watch();
         Ok(Arc::new(Disks(self.disks.iter().map(Seen::of).collect())))
     }
 
     fn stop(&mut self, force: bool) -> Result<(), Refusal> {
+        // Who reads a table uses the disk.
+        self.disks.iter_mut().for_each(|disk| disk.partitions = None);
+        let stopped = self.try_stop(force);
+        self.watch();
+        stopped
+    }
+}
+
+impl Ublk {
+    fn try_stop(&mut self, force: bool) -> Result<(), Refusal> {
         // All or none: a device without one of its disks is no use, and those who were asked first would be gone.
         if !force {
             for disk in &mut self.disks {
@@ -272,11 +304,13 @@ struct Seen {
     path: PathBuf,
     link: Option<PathBuf>,
     bytes: u64,
+    refused: Refused,
 }
 
 impl Seen {
     fn of(disk: &Disk) -> Self {
-        Self { id: disk.device.id(), path: disk.device.path(), link: disk.link.clone(), bytes: disk.bytes }
+        let refused = disk.partitions.as_ref().map(Watch::refused).unwrap_or_default();
+        Self { id: disk.device.id(), path: disk.device.path(), link: disk.link.clone(), bytes: disk.bytes, refused }
     }
 
     fn numbers(&self, file: &str) -> Vec<u64> {
@@ -310,6 +344,8 @@ impl Look for Disks {
                 io_ms: get(3) + get(7),
                 in_flight: get(8),
                 errors: 0,
+                partitions: links::partitions(&format!("ublkb{}", disk.id)),
+                table: disk.refused.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             }
         };
         self.0.iter().map(status).collect()

@@ -53,7 +53,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Bytes that a driver may write between two looks; it waits with what is more.
 const WORDS: usize = 256 << 10;
 /// Messages that a driver may send between two looks.
-const MESSAGES: u32 = 1000;
+const MESSAGES: u32 = 100;
 
 /// What a keeper is made of.
 pub struct Setup {

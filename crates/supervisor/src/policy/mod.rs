@@ -379,6 +379,7 @@ impl Machine {
         match (self.goal, self.upgrade) {
             (Goal::Fail, _) if self.is_at_rest() => State::Failed,
             (Goal::Stop { .. }, _) if self.is_at_rest() => State::Stopped,
+            (Goal::Stop { .. }, _) => State::Stopping,
             (Goal::Run, _) if matches!(self.device, Device::Absent | Device::Claiming) => State::Absent,
             (Goal::Run, Some(Upgrade::Leaving | Upgrade::Starting)) => State::Upgrading,
             _ if self.export == Export::Up && self.driver != Driver::Dying => State::Running,

@@ -300,9 +300,23 @@ fn a_device_that_vanishes_takes_its_disks_with_it_and_is_waited_for() {
 }
 
 #[test]
+fn a_device_is_stopping_until_it_is_stopped_and_nothing_else_meanwhile() {
+    let mut world = World::running();
+    world.on(Event::Stop { force: false });
+    let mut states = vec![world.machine.state()];
+    while let Some(event) = world.open.pop_front().and_then(answer) {
+        world.on(event);
+        states.push(world.machine.state());
+    }
+    states.dedup();
+    assert_eq!(states, [State::Stopping, State::Stopped]);
+}
+
+#[test]
 fn a_stop_is_refused_while_somebody_uses_the_disk() {
     let mut world = World::running();
     world.on(Event::Stop { force: false });
+    assert_eq!(world.machine.state(), State::Stopping);
     world.open.clear();
     world.on(Event::ExportBusy);
     assert_eq!((world.machine.state(), &world.verdicts[..]), (State::Running, &[Verdict::Busy][..]));
