@@ -224,9 +224,8 @@ impl Desk {
             return Err(Error::Busy("its last driver has mapped too much to be handed over: fence it".into()));
         }
         let mapped = asked.mapped.iter().map(|(&iova, mapping)| memory(iova, mapping.pages.clone())).collect::<Result<_, _>>()?;
-        let (removal, errors) = (device.removal(), device.bus_errors());
-        let events = removal.iter().chain(&errors).map(AsFd::as_fd);
-        events.chain(self.windows.as_ref().map(Windows::device)).try_for_each(copy)?;
+        let errors = device.bus_errors();
+        errors.iter().map(AsFd::as_fd).chain(self.windows.as_ref().map(Windows::device)).try_for_each(copy)?;
         // What a driver has mapped is a file's, as the arena is.
         let can_map = device.dma().arena().regions().all(|placed| placed.region.pages().is_ok_and(|pages| iommu.can_map(&pages)));
         let most = |count: u16| count.min(MAX_FDS as u16);
@@ -241,7 +240,8 @@ impl Desk {
             below: self.below,
             page_size: iommu.page_size() as u64,
             can_map,
-            removal: removal.is_some(),
+            // Whoever has it can signal it: a driver that does would take the disk from its users, as if the platform had asked. It hears of its holder's end by the link.
+            removal: false,
             bus_errors: errors.is_some(),
             device: self.windows.is_some(),
         };

@@ -274,6 +274,15 @@ fn an_arena_that_the_claim_does_not_have_is_not_adopted() {
 }
 
 #[test]
+fn a_driver_cannot_make_its_holder_believe_that_the_platform_wants_the_device_back() {
+    let (_folder, _server, claim, _handle) = served();
+    let device = attach(claim.lease().unwrap(), None).unwrap();
+    rustix::io::write(device.removal().unwrap(), &1u64.to_ne_bytes()).unwrap();
+    assert!(device.removal().unwrap().take().unwrap() > 0);
+    assert_eq!(claim.removal().unwrap().take().unwrap(), 0);
+}
+
+#[test]
 fn a_driver_whose_holder_dies_finds_the_device_gone_and_is_told_what_ended() {
     let (_folder, _server, claim, _handle) = served();
     let device = attach(claim.lease().unwrap(), None).unwrap();
