@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ring3_decorator::recording::Recording;
-use ring3_decorator::{Record, Replay};
+use ring3_decorator::{Fault, Record, Replay};
 use ring3_device::{Device, Error};
 use ring3_pci::{Function, Host};
 use ring3_spec::{ahci, ide, nvme};
@@ -39,14 +39,21 @@ pub fn manifest(scheme: &str) -> Option<&'static str> {
     }
 }
 
-/// Opens the device that `uri` names. With `record=FILE` behind it, what passes between it and its driver is recorded in a new file.
+/// Opens the device that `uri` names. With `record=FILE` behind it, what passes between it and its driver is recorded in a new file; with
+/// `registers=RULES`, its registers go wrong by the rules of `ring3_decorator::plan`.
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
     let mut uri = uri.clone();
-    let Some(path) = uri.options.remove("record") else { return open_backend(&uri, options) };
+    let Some(path) = uri.options.remove("record") else { return open_wrong(uri, options) };
     let file = File::options().write(true).create_new(true).open(&path);
     let file = file.map_err(|error| Error::os(format!("making the recording {path}"), error))?;
     let command = std::env::args().skip(1).collect();
-    Ok(Arc::new(Record::new(open_backend(&uri, options)?, file, command)?))
+    Ok(Arc::new(Record::new(open_wrong(uri, options)?, file, command)?))
+}
+
+fn open_wrong(mut uri: Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
+    let Some(rules) = uri.options.remove("registers") else { return open_backend(&uri, options) };
+    let plan = rules.parse()?;
+    Ok(Arc::new(Fault::new(open_backend(&uri, options)?, plan)))
 }
 
 fn open_backend(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {

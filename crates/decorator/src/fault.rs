@@ -6,6 +6,7 @@ use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Access, Bar, Decorator, Device, Error};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::damage;
 use crate::plan::{Action, Event, Plan, Space, What};
 
 /// A device whose registers and calls go wrong as a [`Plan`] says. Every access is a call, so that rules may come while a driver runs.
@@ -20,6 +21,7 @@ struct FaultBar {
     inner: Bar,
     space: Space,
     plan: Plan,
+    device: Arc<dyn Device>,
 }
 
 impl Fault {
@@ -45,8 +47,12 @@ fn refused(what: &str) -> Error {
 
 impl Plan {
     /// What becomes of an access; `None`: nothing.
-    fn access(&self, what: What, (space, offset, width): (Space, u64, usize)) -> Option<impl Fn(u64) -> u64> {
-        let action = self.check(&Event { what, place: Some((space, offset..offset.saturating_add(width as u64))) });
+    fn access(&self, what: What, (space, offset, width): (Space, u64, usize)) -> Option<impl Fn(u64) -> u64 + use<>> {
+        self.effect(self.check(&Event { what, place: Some((space, offset..offset.saturating_add(width as u64))) }))
+    }
+
+    /// What becomes of an access that meets `action`; `None`: nothing.
+    fn effect(&self, action: Option<Action>) -> Option<impl Fn(u64) -> u64 + use<>> {
         let done = !self.is_removed() && action != Some(Action::Drop);
         done.then_some(move |value| match action {
             Some(Action::Value(other)) => other,
@@ -66,8 +72,12 @@ impl Access for FaultBar {
         change.map_or(u64::MAX, |change| change(self.inner.read(offset, width)))
     }
     fn write(&self, offset: u64, width: usize, value: u64) {
-        if let Some(change) = self.plan.access(What::Write, (self.space, offset, width)) {
-            self.inner.write(offset, width, change(value));
+        let event = Event { what: What::Write, place: Some((self.space, offset..offset.saturating_add(width as u64))) };
+        let action = self.plan.check(&event);
+        let Some(change) = self.plan.effect(action) else { return };
+        match action {
+            Some(Action::Damage(word)) => damage::after(self.device.dma(), word, || self.inner.write(offset, width, value)),
+            _ => self.inner.write(offset, width, change(value)),
         }
     }
 }
@@ -87,8 +97,8 @@ impl Decorator for Fault {
         }
     }
     fn bar(&self, index: u8) -> Result<Bar, Error> {
-        let (inner, plan) = (self.inner.bar(index)?, self.plan.clone());
-        Ok(Bar::new(Arc::new(FaultBar { inner, space: Space::Bar(index), plan })))
+        let (inner, plan, device) = (self.inner.bar(index)?, self.plan.clone(), self.inner.clone());
+        Ok(Bar::new(Arc::new(FaultBar { inner, space: Space::Bar(index), plan, device })))
     }
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
         match self.call(What::Irqs)? {

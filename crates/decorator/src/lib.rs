@@ -5,6 +5,7 @@
 //! - [`Fault`]: a device that misbehaves by the rules of a [`plan::Plan`].
 #![forbid(unsafe_code)]
 
+mod damage;
 mod fault;
 mod mirror;
 mod msix_table;

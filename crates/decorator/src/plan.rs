@@ -5,6 +5,7 @@
 //! fault can be left out.
 //! - FAULT: `drop` (not done: a read says all ones, a call that it went well), `value/0x0` (that is read, or written instead),
 //!   `set/0x1` and `clear/0x1` (these bits of what is read or written), `delay/5ms`, `remove` (from then on everything reads all ones); for
+//!   writes `damage/0x1` (words of memory are changed, as that number has it, of what the device wrote there meanwhile, if it did); for
 //!   calls `refuse` (not supported; a reset leaves bus mastering off) and `fatal` (it fails and does nothing); for `irqs`
 //!   `lose-interrupt` (those that are enabled by it never come).
 //! - WHAT: `read`, `write`, `any` (both; the default), or a call: `irqs`, `bus-master`, `reset`. `read#4` is one of BAR 4, `read#config` one of
@@ -33,6 +34,8 @@ pub enum Action {
     Set(u64),
     /// These bits are cleared in what is read or written.
     Clear(u64),
+    /// Once it is done, words of the memory that driver and device share are changed as the number has it: of what the device wrote meanwhile, if it did.
+    Damage(u64),
     /// It is done this much later; who asked waits.
     Delay(Duration),
     /// The device is pulled out: all ones from now on.
@@ -183,7 +186,7 @@ impl FromStr for Plan {
     }
 }
 
-const FAULTS: &str = "drop, value/NUMBER, set/BITS, clear/BITS, delay/TIME, remove, refuse, fatal, lose-interrupt";
+const FAULTS: &str = "drop, value/NUMBER, set/BITS, clear/BITS, damage/NUMBER, delay/TIME, remove, refuse, fatal, lose-interrupt";
 const WHATS: &str = "read, write, any, irqs, bus-master or reset; behind an access #BAR or #config, and @FIRST or @FIRST-LAST";
 
 impl FromStr for Rule {
@@ -197,12 +200,15 @@ impl FromStr for Rule {
         let default = match action {
             Action::Refuse | Action::Fatal => "reset",
             Action::LoseInterrupt => "irqs",
+            Action::Damage(_) => "write",
             _ => "any",
         };
         let place = place(parts.next().unwrap_or(default));
         let (what, space, bytes) = place.ok_or_else(|| refuse(&format!("what it waits for must be {WHATS}")))?;
         if !goes_with(action, what) {
-            return Err(refuse("value, set and clear go with accesses, refuse and fatal with calls, lose-interrupt with irqs"));
+            return Err(refuse(
+                "value, set and clear go with accesses, damage with writes, refuse and fatal with calls, lose-interrupt with irqs",
+            ));
         }
         let count = |text: &str| parse_number(text).filter(|count| *count > 0);
         let nth = count(parts.next().unwrap_or("1")).ok_or_else(|| refuse("which match it is must be 1 or more"))?;
@@ -228,6 +234,7 @@ fn action(text: &str) -> Option<Action> {
         "value" => number().map(Action::Value),
         "set" => number().map(Action::Set),
         "clear" => number().map(Action::Clear),
+        "damage" => number().map(Action::Damage),
         "delay" => parse_duration(argument?).map(Action::Delay),
         "remove" => plain(Action::Remove),
         "refuse" => plain(Action::Refuse),
@@ -271,6 +278,7 @@ impl What {
 fn goes_with(action: Action, what: What) -> bool {
     match action {
         Action::Value(_) | Action::Set(_) | Action::Clear(_) => what.is_access(),
+        Action::Damage(_) => what == What::Write,
         Action::Refuse | Action::Fatal => !what.is_access(),
         Action::LoseInterrupt => what == What::Irqs,
         Action::Drop => what != What::Irqs,
@@ -313,6 +321,7 @@ mod tests {
             ("drop:read@9-1", "@FIRST"),
             ("value/1:reset", "go with accesses"),
             ("refuse:read", "go with accesses"),
+            ("damage/1:read", "damage with writes"),
             ("lose-interrupt:reset", "go with accesses"),
             ("drop:irqs", "go with accesses"),
             ("drop:read:0", "1 or more"),

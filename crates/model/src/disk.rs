@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ring3_device::{Error, OpenOptions, Uri};
 
-use super::fault::{self, FaultPlan, Vocabulary};
+use super::fault::{FaultPlan, Vocabulary};
 use super::medium::Medium;
 use super::options::Options;
 use super::{Bus, Model, SimDevice, SimHandle, Timing};
@@ -92,11 +92,10 @@ impl<M: DiskModel> SimHandle<M> {
 /// The device that `uri` names, around what `model` makes with the faults that it asks for.
 pub(super) fn open<M: DiskModel>(
     (uri, options, asked): (&Uri, &Options<'_>, OpenOptions),
-    words: &Vocabulary,
+    words: &'static Vocabulary,
     model: impl FnOnce(FaultPlan) -> M,
 ) -> Result<SimDevice<M>, Error> {
-    let rules = uri.options.get("fault").map(|text| fault::parse(text, words)).transpose()?;
-    let plan = FaultPlan::default();
-    rules.into_iter().flatten().for_each(|rule| plan.add(rule));
+    let plan = FaultPlan::of(words);
+    uri.options.get("fault").map_or(Ok(()), |text| plan.read(text))?;
     SimDevice::new(uri.to_string(), model(plan), &options.platform(asked)?)
 }

@@ -18,8 +18,9 @@
 
 mod text;
 
-pub(super) use text::{CommandName, Vocabulary, parse};
+pub(super) use text::{CommandName, Vocabulary};
 
+use ring3_device::Error;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -225,6 +226,8 @@ struct Inner {
     count: AtomicUsize,
     /// Each rule with the matches that it has seen and the times that it has fired.
     rules: Mutex<Vec<(Rule, u64, u64)>>,
+    /// What rules can name; nothing if `None`.
+    words: Option<&'static Vocabulary>,
 }
 
 /// The rules of one device, shared between the model and whoever changes them.
@@ -232,6 +235,18 @@ struct Inner {
 pub struct FaultPlan(Arc<Inner>);
 
 impl FaultPlan {
+    /// Without a rule, of a model that has these `words`.
+    pub(super) fn of(words: &'static Vocabulary) -> Self {
+        Self(Arc::new(Inner { words: Some(words), ..Inner::default() }))
+    }
+
+    /// Adds the rules in `text`, as a URI has them; they count from now on.
+    pub fn read(&self, text: &str) -> Result<(), Error> {
+        let words = self.0.words.ok_or_else(|| Error::Unsupported("fault rules: this model names no commands".into()))?;
+        text::parse(text, words)?.into_iter().for_each(|rule| self.add(rule));
+        Ok(())
+    }
+
     /// Adds a rule; it counts from now on.
     pub fn add(&self, rule: Rule) {
         let mut rules = self.rules();
