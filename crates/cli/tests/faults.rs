@@ -37,6 +37,43 @@ fn a_small_campaign_breaks_no_promise_and_counts_every_fault_once() {
     assert!(outages[0] > 0.0 && outages.is_sorted(), "{report}");
 }
 
+#[test]
+fn whoever_lies_to_ring3d_is_replaced_and_no_user_loses_the_disk() {
+    let output = faults(&["--ring3d", "100", "--only", "protocol", "--count", "24", "--seed", "5", "--json"]);
+    let report = report(&output);
+    let figures = ["under_ring3d", "injected", "recovered", "hangs", "supervisor_deaths"].map(|name| number(&report, name));
+    assert_eq!((output.status.code(), figures), (Some(0), [24, 24, 24, 0, 0]), "{report}");
+    assert!(number(&report["detected"], "protocol") > 0, "{report}");
+}
+
+/// Processor time, because others may have the processors, too.
+#[test]
+fn a_quick_campaign_takes_two_processors_less_than_forty_seconds() {
+    let script = "\"$0\" faults --quick --json && times";
+    let output = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_ring3")]).env("RING3_LOG", "error").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let (report, times) = said.split_once("\n").unwrap();
+    assert!(output.status.success() && report.contains("\"injected\":300"), "{said}");
+    let children = times.lines().last().unwrap().split_whitespace().map(|time| {
+        let (minutes, seconds) = time.trim_end_matches('s').split_once('m').unwrap();
+        minutes.parse::<f64>().unwrap() * 60.0 + seconds.parse::<f64>().unwrap()
+    });
+    let seconds: f64 = children.sum();
+    assert!(seconds > 0.0 && seconds < 2.0 * 40.0, "{seconds} s of processors");
+}
+
+#[test]
+fn a_fault_of_a_device_is_recorded_and_its_driver_does_the_same_without_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("fault.rec");
+    let file = file.to_str().unwrap();
+    let recorded = faults(&["--reproduce", "7:20", "--only", "registers", "--record", file]);
+    let replayed = Command::new(env!("CARGO_BIN_EXE_ring3")).args(["replay", file]).env("RING3_LOG", "error").output().unwrap();
+    let said = String::from_utf8_lossy(&recorded.stderr).into_owned();
+    assert!(said.starts_with("ring3: ") && recorded.status.code() == Some(1), "{said}");
+    assert_eq!((replayed.status.code(), String::from_utf8_lossy(&replayed.stderr).into_owned()), (Some(1), said));
+}
+
 /// What a part of a small campaign leaves in `folder`.
 fn part(folder: &Path, shard: &str) -> Output {
     faults(&["--count", "24", "--seed", "9", "--only", "kill", "--shard", shard, "--out", folder.to_str().unwrap(), "--json"])
@@ -48,6 +85,8 @@ fn parts_of_a_campaign_are_merged_into_the_whole() {
     let parts = ["1/2", "2/2"].map(|shard| number(&report(&part(folder.path(), shard)), "injected"));
     assert_eq!(parts, [12, 12]);
     let files = [1, 2].map(|number| folder.path().join(format!("faults-{number}-of-2.json")).display().to_string());
+    let table = String::from_utf8(faults(&["merge", "--markdown", &files[0], &files[1]]).stdout).unwrap();
+    assert!(table.starts_with("| kind |") && table.contains("\n| `kill` | 24 | 24 | 0 |"), "{table}");
     let merged = faults(&["merge", "--json", &files[0], &files[1]]);
     assert_eq!((merged.status.code(), number(&report(&merged), "injected")), (Some(0), 24));
     for (wrong, says) in [(vec![&files[0]], "these are missing: [2]"), (vec![&files[0], &files[0]], "shard 1 is there twice")] {

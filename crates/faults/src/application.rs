@@ -93,6 +93,11 @@ impl Application {
         self.unchecked.is_empty() && self.is_idle()
     }
 
+    /// Whether requests of its load have begun.
+    pub fn is_loaded(&self) -> bool {
+        self.count > 0
+    }
+
     /// Whether nothing is under way.
     pub fn is_idle(&self) -> bool {
         self.busy.iter().all(Option::is_none)

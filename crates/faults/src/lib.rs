@@ -14,6 +14,7 @@
 mod application;
 pub mod mutate;
 mod report;
+pub mod rules;
 mod spec;
 pub mod symbols;
 mod wire;

@@ -116,6 +116,9 @@ pub struct Report {
     pub shards: u64,
     /// Of each shard that is in here, by its number from 1: how many faults each of its lanes is done with.
     pub done: BTreeMap<u64, Vec<u64>>,
+    /// Of the faults, how many met a driver of ring3d's.
+    #[serde(default)]
+    pub under_ring3d: u64,
     /// What was seen.
     pub kinds: BTreeMap<Kind, Tally>,
     /// What must not be.
@@ -197,6 +200,7 @@ impl Report {
         for (kind, tally) in other.kinds.iter().filter(|(_, tally)| **tally != Tally::default()) {
             self.of(*kind).add(tally);
         }
+        self.under_ring3d += other.under_ring3d;
         self.failures.extend(other.failures.iter().cloned());
         self.failures.sort();
         self.failures.truncate(MOST_FAILURES);

@@ -20,6 +20,8 @@ pub enum Kind {
     Code,
     /// Registers read wrong: flipped and stuck bits, all ones.
     Registers,
+    /// Words of memory change when the device has written there: completions, what the device says of itself, data.
+    Dma,
     /// The device lies in memory or does not do what it should: completions, answers, interrupts.
     Device,
     /// It gets no more memory.
@@ -32,12 +34,13 @@ pub enum Kind {
 
 impl Kind {
     /// All, each with how many of a hundred faults it has.
-    pub const ALL: [(Self, u64); 9] = [
-        (Self::Kill, 32),
+    pub const ALL: [(Self, u64); 10] = [
+        (Self::Kill, 30),
         (Self::Stop, 4),
-        (Self::Memory, 20),
-        (Self::Code, 16),
+        (Self::Memory, 18),
+        (Self::Code, 14),
         (Self::Registers, 10),
+        (Self::Dma, 6),
         (Self::Device, 8),
         (Self::NoMemory, 3),
         (Self::NoDescriptors, 3),
@@ -46,7 +49,7 @@ impl Kind {
 
     /// Whether driver and device do nothing wrong as long as the driver lives, so that nothing may be lost.
     pub fn is_promised(self) -> bool {
-        !matches!(self, Self::Memory | Self::Code | Self::Registers | Self::Device)
+        !matches!(self, Self::Memory | Self::Code | Self::Registers | Self::Dma | Self::Device)
     }
 
     /// As users write it.
@@ -57,6 +60,7 @@ impl Kind {
             Self::Memory => "memory",
             Self::Code => "code",
             Self::Registers => "registers",
+            Self::Dma => "dma",
             Self::Device => "device",
             Self::NoMemory => "no-memory",
             Self::NoDescriptors => "no-descriptors",
@@ -119,7 +123,7 @@ pub fn random(seed: u64, number: u64) -> u64 {
 }
 
 /// Requests before a fault, at most.
-const REQUESTS: u64 = 96;
+const REQUESTS: u64 = 64;
 
 impl Spec {
     /// Fault number `index` of the campaign with `seed`, of `only` that kind if one is named.
@@ -135,7 +139,7 @@ impl Spec {
         let model = Model::ALL[(word(1) % 3) as usize];
         let early = match kind {
             Kind::Kill => 8,
-            Kind::NoMemory | Kind::NoDescriptors | Kind::Registers => 2,
+            Kind::NoMemory | Kind::NoDescriptors | Kind::Registers | Kind::Dma => 2,
             _ => u64::MAX,
         };
         let at = (!word(2).is_multiple_of(early) || early == u64::MAX).then(|| (word(3) % REQUESTS) as u32);

@@ -13,7 +13,8 @@ use ring3_faults::symbols::Symbols;
 use ring3_faults::{Kind, Model, Report, Spec, mutate};
 
 use super::Shard;
-use super::bench::Bench;
+use super::bench::{Bench, Keep, Place};
+use super::life::Orders;
 use super::trial::{self, Seen};
 
 /// How often a driver that does not come up is tried, before its disk counts as lost.
@@ -29,6 +30,8 @@ const DRIVER: &str = "ring3_driver";
 pub struct Campaign {
     shard: Shard,
     lanes: usize,
+    /// Of a hundred lanes, so many have ring3d hold their devices.
+    ring3d: usize,
     path: Option<PathBuf>,
     report: Mutex<(Report, Instant)>,
     symbols: Symbols,
@@ -38,7 +41,7 @@ pub struct Campaign {
 
 impl Campaign {
     /// `new`, or what of it is already in the file at `path`; `lanes` faults at a time.
-    pub fn new(new: Report, shard: Shard, lanes: usize, path: Option<PathBuf>) -> Result<Self> {
+    pub fn new(new: Report, shard: Shard, lanes: usize, ring3d: usize, path: Option<PathBuf>) -> Result<Self> {
         let mut report = match &path {
             Some(path) if path.exists() => {
                 let old = Report::read(path)?;
@@ -63,7 +66,7 @@ impl Campaign {
         let flag = Arc::clone(&stop);
         ctrlc::set_handler(move || flag.store(true, Ordering::Release)).context("taking signals")?;
         let bar = progress(report.count / report.shards, report.injected());
-        Ok(Self { shard, lanes, path, report: Mutex::new((report, Instant::now())), symbols, stop, bar })
+        Ok(Self { shard, lanes, ring3d, path, report: Mutex::new((report, Instant::now())), symbols, stop, bar })
     }
 
     /// Injects what was not yet injected; also says whether somebody has interrupted it.
@@ -108,7 +111,8 @@ impl Campaign {
             let report = &self.report().0;
             (report.seed, report.count, report.only, report.done[&self.shard.number][lane])
         };
-        let mut keeper = Keeper::new(seed ^ lane as u64, folder, format!("lane{lane}"), &self.symbols);
+        let mut keeper =
+            Keeper::new(seed ^ lane as u64, folder, format!("lane{lane}"), &self.symbols, is_supervised(lane, self.ring3d));
         loop {
             let index = (done * self.lanes as u64 + lane as u64) * self.shard.of + (self.shard.number - 1);
             let over = index >= count || self.stop.load(Ordering::Acquire);
@@ -135,6 +139,11 @@ impl Campaign {
     }
 }
 
+/// Whether ring3d holds what `lane` drives, if it is to have so many of a `hundred` lanes.
+fn is_supervised(lane: usize, hundred: usize) -> bool {
+    (lane + 1) * hundred / 100 > lane * hundred / 100
+}
+
 fn progress(count: u64, done: u64) -> ProgressBar {
     let bar = ProgressBar::new(count);
     let style = ProgressStyle::with_template("{bar:30} {pos} of {len} faults, {elapsed} left {eta}");
@@ -150,20 +159,22 @@ struct Keeper<'a> {
     folder: &'a Path,
     name: String,
     symbols: &'a Symbols,
+    /// ring3d holds its devices.
+    supervised: bool,
     benches: [Option<Bench>; Model::ALL.len()],
     canary: Vec<u8>,
 }
 
 impl<'a> Keeper<'a> {
-    fn new(seed: u64, folder: &'a Path, name: String, symbols: &'a Symbols) -> Self {
-        Self { seed, folder, name, symbols, benches: [const { None }; 3], canary: vec![0xa5; CANARY] }
+    fn new(seed: u64, folder: &'a Path, name: String, symbols: &'a Symbols, supervised: bool) -> Self {
+        Self { seed, folder, name, symbols, supervised, benches: [const { None }; 3], canary: vec![0xa5; CANARY] }
     }
 
     fn bench(&mut self, model: Model) -> Result<&mut Bench> {
         let name = format!("{}-{model:?}", self.name);
         let place = &mut self.benches[model as usize];
         if place.is_none() {
-            *place = Some(Bench::new(model, self.seed, self.folder, &name)?);
+            *place = Some(Bench::new(model, self.seed, Place { folder: self.folder, name: &name, supervised: self.supervised })?);
         }
         place.as_mut().context("there is no disk")
     }
@@ -175,10 +186,12 @@ impl<'a> Keeper<'a> {
             Kind::Code => mutate::code_addresses(&spec, |word| symbols.pick(word)),
             _ => Vec::new(),
         };
+        let orders = Orders { spec, code };
         report.of(spec.kind).injected += 1;
+        report.under_ring3d += u64::from(self.supervised);
         for _ in 0..TRIES {
             let bench = self.bench(spec.model)?;
-            let ran = catch_unwind(AssertUnwindSafe(|| trial::run(bench, spec, code.clone())));
+            let ran = catch_unwind(AssertUnwindSafe(|| trial::run(bench, &orders)));
             let seen = match ran {
                 Err(_) => {
                     report.of(spec.kind).supervisor_deaths += 1;
@@ -210,10 +223,15 @@ impl<'a> Keeper<'a> {
         }
         let bench = self.bench(spec.model)?;
         let mut pending = std::mem::take(&mut bench.pending);
+        let is_own = matches!(bench.keep, Keep::Own(_));
+        let micros = |outage: Duration| outage.as_micros().min(u128::from(u32::MAX)) as u32;
+        if let Some(outage) = seen.outage.filter(|_| !is_own && seen.injected) {
+            report.of(spec.kind).outages_us.push(micros(outage));
+        }
         if let Some(guilty) = guilty(&pending) {
             wrong(guilty, seen.inherited, report);
-            if let Some(outage) = seen.outage {
-                report.of(guilty.kind).outages_us.push(outage.as_micros().min(u128::from(u32::MAX)) as u32);
+            if let Some(outage) = seen.outage.filter(|_| is_own) {
+                report.of(guilty.kind).outages_us.push(micros(outage));
             }
         }
         if seen.checked {
@@ -244,9 +262,11 @@ impl<'a> Keeper<'a> {
             let last = Spec { seed: 0, index: 0, kind: Kind::Kill, model, at: Some(0), random: 0 };
             let mut own = Report::default();
             self.inject(last, &mut own)?;
+            own.under_ring3d = 0;
             let kill = own.of(Kind::Kill);
             kill.injected -= 1;
             kill.detected.clear();
+            kill.outages_us.clear();
             report.absorb(&own);
         }
         Ok(())
@@ -277,10 +297,10 @@ fn name_of(fault: &Spec) -> String {
 }
 
 /// Lets one fault happen to a driver of a new disk, and says what was seen.
-pub fn reproduce(seed: u64, index: u64, only: Option<Kind>) -> Result<ExitCode> {
+pub fn reproduce(seed: u64, index: u64, only: Option<Kind>, supervised: bool) -> Result<ExitCode> {
     let symbols = Symbols::read(&std::env::current_exe()?, DRIVER)?;
     let folder = tempfile::tempdir().context("making a folder for sockets")?;
-    let mut keeper = Keeper::new(seed, folder.path(), "one".into(), &symbols);
+    let mut keeper = Keeper::new(seed, folder.path(), "one".into(), &symbols, supervised);
     let (spec, mut report) = (Spec::of(seed, index, only), Report::default());
     outln!("{spec}");
     let seen = keeper.inject(spec, &mut report)?;

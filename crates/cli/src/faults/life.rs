@@ -3,28 +3,36 @@
 use std::fs::File;
 use std::io::{stdin, stdout};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ring3_backend::{Lease, attach};
-use ring3_class::block::{Completion, Data, Disk, Queue, Request};
+use ring3_class::block::Disk;
+use ring3_control::drive::{DiskFacts, Order, Report};
 use ring3_decorator::Fault;
 use ring3_decorator::plan::Plan;
 use ring3_device::Deadline;
-use ring3_device::dma::DmaBuffer;
-use ring3_driver::registry::{Driver, Offer, Settings};
-use ring3_faults::{Kind, Packet, Spec, Verb, Wire, mutate};
+use ring3_driver::registry::{Driver, Offer, Opened, Settings};
+use ring3_faults::{Kind, Packet, Spec, Verb, Wire, mutate, rules};
+use ring3_lease::Channel;
 use ring3_stats::{Phase, Recorder, Segment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-/// Requests in flight.
-pub const DEPTH: u16 = 8;
+use super::work::{DEPTH, Work};
+
 /// How often a thread that waits shows that it lives.
 const BEAT: Duration = Duration::from_millis(20);
+/// The same of one without work.
+const IDLE: Duration = Duration::from_millis(200);
+/// How long an answer to a lie is waited for.
+const ANSWER: Duration = Duration::from_millis(100);
+/// How long the supervisor may take to take a report.
+const SEND_LIMIT: Duration = Duration::from_secs(1);
 /// Bytes of memory that a driver may have beside what it has, when it gets no more while it starts.
 const SPARE: u64 = 32 << 20;
 /// The same, of descriptors.
@@ -44,22 +52,91 @@ pub fn live(orders: &str) -> Result<ExitCode> {
     let orders: Orders = serde_json::from_str(orders).context("reading what will go wrong")?;
     let segment = File::options().read(true).write(true).open("/proc/self/fd/3").context("taking the stats segment")?;
     let segment = Arc::new(Segment::open(segment.into()).context("mapping the stats segment")?);
-    let recorder = Recorder::new(&segment, Some(0)).context("the stats segment has no queue")?;
+    let recorder = recorder(&segment)?;
+    let mut fault = Injection { orders: Some(orders), plan: Plan::default(), sockets: vec![copy(stdin())?], hog: Vec::new() };
+    fault.begin()?;
+    let opened = open(copy(stdin())?, &fault)?;
+    let wire = Wire::from(copy(stdout())?);
+    Service::new(disk(&opened)?, wire, recorder, 0)?.run(&mut fault)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The same for ring3d, which says when over `control`; what happens at the start lies in the file `orders`.
+pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
+    let sockets = vec![copy(&control)?];
+    let control = Channel::new(control, SEND_LIMIT, false).context("taking the supervisor's socket")?;
+    let order = || -> Result<_> {
+        let (order, fds) = control.receive::<Order>()?.context("the supervisor has gone")?;
+        Ok((order, fds.into_iter().next()))
+    };
+    let (_, segment) = order()?;
+    let segment = Arc::new(Segment::open(segment.context("no stats segment came")?).context("mapping the stats segment")?);
+    let recorder = recorder(&segment)?;
+    control.send(&Report::Standby, &[])?;
+    let (_, lease) = order()?;
+    let lease = lease.context("no lease came")?;
+    let taken = std::fs::read(orders).ok().filter(|_| std::fs::remove_file(orders).is_ok());
+    let taken = taken.map(|text| serde_json::from_slice(&text)).transpose().context("reading what will go wrong")?;
+    let has_orders = u16::from(taken.is_some());
+    let mut fault = Injection { orders: taken, plan: Plan::default(), sockets, hog: Vec::new() };
+    fault.sockets.push(copy(&lease)?);
+    fault.begin()?;
+    let opened = open(lease, &fault)?;
+    let disk = disk(&opened)?;
+    control.send(&Report::Offers { disks: vec![facts(disk)], refused: Vec::new() }, &[])?;
+    let (_, end) = order()?;
+    let service = Service::new(disk, Wire::from(end.context("no application came")?), recorder, has_orders);
+    control.send(&Report::Serving { disk: 0 }, &[])?;
+    // Whatever it says next, it wants no driver any more.
+    std::thread::Builder::new().spawn(move || {
+        let stopped = matches!(control.receive::<Order>(), Ok(Some((Order::Stop, _))));
+        let _ = control.send(&Report::Stopped, &[]);
+        std::process::exit(i32::from(!stopped));
+    })?;
+    service?.run(&mut fault)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn recorder(segment: &Arc<Segment>) -> Result<Recorder> {
+    let recorder = Recorder::new(segment, Some(0)).context("the stats segment has no queue")?;
     recorder.phase(Phase::Recovering);
-    let mut fault = Injection { orders, plan: Plan::default(), lease: copy(stdin())?, hog: Vec::new() };
-    if fault.orders.spec.at.is_none() {
-        fault.inject()?;
-    }
-    let mut device = attach(Lease::from(copy(stdin())?), None)?;
-    if fault.orders.spec.kind == Kind::Registers {
-        device = Arc::new(Fault::new(device, fault.plan.clone()));
-    }
+    Ok(recorder)
+}
+
+/// The device of `lease`, whose registers may go wrong.
+fn open(lease: OwnedFd, fault: &Injection) -> Result<Opened> {
+    let device = Arc::new(Fault::new(attach(Lease::from(lease), None)?, fault.plan.clone()));
     // As short a way as there is from the start to the first request: nothing is polled for.
     let settings = Settings { poll: Some(Duration::ZERO), ..Settings::default() };
-    let opened = Driver::open(device, None, &settings)?;
-    let Some(Offer::Disk(disk)) = opened.offers.first() else { bail!("it has no disk that can be used") };
-    Service::new(&**disk, Wire::from(copy(stdout())?), recorder)?.run(&mut fault)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Driver::open(device, None, &settings)?)
+}
+
+fn disk(opened: &Opened) -> Result<&dyn Disk> {
+    match opened.offers.first() {
+        Some(Offer::Disk(disk)) => Ok(&**disk),
+        None => bail!("it has no disk that can be used"),
+    }
+}
+
+/// What ring3d is told of it.
+fn facts(disk: &dyn Disk) -> DiskFacts {
+    let info = disk.info();
+    DiskFacts {
+        name: disk.name(),
+        model: info.model.clone(),
+        serial: info.serial.clone(),
+        block_size: info.block_size,
+        blocks: info.blocks,
+        max_queues: disk.max_queues(),
+        max_transfer: info.max_transfer,
+        optimal_io: info.optimal_io,
+        volatile_cache: info.volatile_cache,
+        fua: info.fua,
+        max_write_zeroes_blocks: info.max_write_zeroes_blocks,
+        discard: info.discard.map(|discard| (discard.max_blocks, discard.granularity)),
+        read_only: info.read_only,
+        rotates: info.rotates,
+    }
 }
 
 fn copy(fd: impl AsFd) -> Result<OwnedFd> {
@@ -68,15 +145,23 @@ fn copy(fd: impl AsFd) -> Result<OwnedFd> {
 
 /// What goes wrong with this process.
 struct Injection {
-    orders: Orders,
+    /// `None` while nobody has said.
+    orders: Option<Orders>,
     plan: Plan,
-    lease: OwnedFd,
+    /// To who holds the device, and over which lies are told.
+    sockets: Vec<OwnedFd>,
     hog: Vec<Vec<u8>>,
 }
 
 impl Injection {
+    /// What happens at the start.
+    fn begin(&mut self) -> Result<()> {
+        if self.orders.as_ref().is_some_and(|orders| orders.spec.at.is_none()) { self.inject() } else { Ok(()) }
+    }
+
     fn inject(&mut self) -> Result<()> {
-        let spec = &self.orders.spec;
+        let Some(orders) = &self.orders else { return Ok(()) };
+        let spec = &orders.spec;
         let early = spec.at.is_none();
         match spec.kind {
             Kind::Kill if early => {
@@ -89,16 +174,20 @@ impl Injection {
             Kind::Kill => mutate::signal(Signal::KILL)?,
             Kind::Stop => mutate::signal(Signal::STOP)?,
             Kind::Memory => mutate::memory(spec)?,
-            Kind::Code => mutate::code(spec, &self.orders.code)?,
-            Kind::Registers => self.plan.add(&registers(spec))?,
+            Kind::Code => mutate::code(spec, &orders.code)?,
+            Kind::Registers | Kind::Dma => self.plan.add(&rules::registers(spec, 8))?,
             // That is its holder's business.
             Kind::Device => {}
             Kind::NoMemory => self.hog = mutate::no_memory(if early { spec.word(0) % SPARE } else { 0 })?,
             Kind::NoDescriptors => mutate::no_descriptors(if early { spec.word(0) % SPARE_DESCRIPTORS } else { 0 })?,
             Kind::Protocol => {
+                let place = spec.word(4999) as usize % self.sockets.len();
                 for packet in mutate::lies(spec) {
                     // An end that is closed takes no more lies.
-                    let _ = rustix::net::send(&self.lease, &packet, rustix::net::SendFlags::NOSIGNAL);
+                    let _ = rustix::net::send(&self.sockets[place], &packet, rustix::net::SendFlags::NOSIGNAL);
+                    if place + 1 == self.sockets.len() {
+                        swallow(&self.sockets[place]);
+                    }
                 }
             }
         }
@@ -106,48 +195,26 @@ impl Injection {
     }
 }
 
-/// A rule for registers, in the words of `ring3_decorator::plan`.
-fn registers(spec: &Spec) -> String {
-    let (bit, nth) = (1u64 << (spec.word(1) % 32), 1 + spec.word(2) % 8);
-    match spec.word(0) % 8 {
-        0 => format!("set/{bit:#x}:read:{nth}:1"),
-        1 => format!("clear/{bit:#x}:read:{nth}:1"),
-        2 => format!("set/{bit:#x}:read:{nth}:all"),
-        3 => format!("clear/{bit:#x}:read:{nth}:all"),
-        4 => format!("drop:read:{nth}:1"),
-        5 => format!("value/0x0:read:{nth}:1"),
-        6 => format!("drop:read:{nth}:all"),
-        _ => format!("remove:any:{nth}"),
-    }
+/// Takes the answer to a lie, if one comes: the driver would take it for that to its next question, and lie to its user.
+fn swallow(lease: &OwnedFd) {
+    let limit = Timespec { tv_sec: 0, tv_nsec: ANSWER.as_nanos() as i64 };
+    let _ = poll(&mut [PollFd::new(lease, PollFlags::IN)], Some(&limit));
+    let _ = rustix::net::recv(lease, &mut [0; 4096][..], rustix::net::RecvFlags::DONTWAIT);
 }
 
 /// Does what the application asks for.
 struct Service {
     wire: Wire,
     recorder: Recorder,
-    queue: Box<dyn Queue>,
-    free: Vec<DmaBuffer>,
-    bytes: Vec<u8>,
-    blocks: u64,
-    /// By tag, the block and whether it is written.
-    busy: Vec<Option<(u64, bool)>>,
+    work: Work,
 }
 
 impl Service {
-    fn new(disk: &dyn Disk, wire: Wire, recorder: Recorder) -> Result<Self> {
-        let size = disk.info().block_size as usize;
-        let queue = disk.open_queue(DEPTH)?;
-        let free = (0..DEPTH).map(|_| disk.dma().arena().alloc_pages(size)).collect::<Result<_, _>>()?;
-        wire.send(&Packet { verb: Verb::Ready, tag: 0, block: size as u64, data: Vec::new() })?;
-        Ok(Self {
-            wire,
-            recorder,
-            queue,
-            free,
-            bytes: vec![0; size],
-            blocks: disk.info().blocks,
-            busy: vec![None; usize::from(DEPTH)],
-        })
+    /// Says that it is there, and with it whether it `has_orders`.
+    fn new(disk: &dyn Disk, wire: Wire, recorder: Recorder, has_orders: u16) -> Result<Self> {
+        let work = Work::new(disk, DEPTH)?;
+        wire.send(&Packet { verb: Verb::Ready, tag: has_orders, block: work.block_size() as u64, data: Vec::new() })?;
+        Ok(Self { wire, recorder, work })
     }
 
     /// Until the application goes.
@@ -157,18 +224,25 @@ impl Service {
             self.recorder.beat();
             while let Some(packet) = self.wire.receive()? {
                 match packet.verb {
-                    Verb::Ready => fault.inject()?,
+                    Verb::Ready => {
+                        if !packet.data.is_empty() {
+                            fault.orders = serde_json::from_slice(&packet.data).context("reading what will go wrong")?;
+                        }
+                        fault.inject()?;
+                    }
                     _ => self.start(&packet)?,
                 }
             }
-            self.queue.ring();
-            while let Some(done) = self.queue.reap_one()? {
-                self.finish(done)?;
+            self.work.queue.ring();
+            while let Some(done) = self.work.queue.reap_one()? {
+                let (packet, errno) = self.work.finish(done)?;
+                self.recorder.ended(packet.tag, errno, self.work.block_size() as u32);
+                self.wire.send(&packet)?;
             }
             let now = Instant::now();
             if due.is_none_or(|due| due <= now) {
                 self.recorder.phase(Phase::Recovering);
-                due = self.queue.tick(now)?;
+                due = self.work.queue.tick(now)?;
             }
             self.recorder.phase(Phase::Waiting);
             self.sleep(due)?;
@@ -176,74 +250,25 @@ impl Service {
         }
     }
 
+    fn start(&mut self, packet: &Packet) -> Result<()> {
+        let operation = match packet.verb {
+            Verb::Write => ring3_stats::Operation::Write,
+            _ => ring3_stats::Operation::Read,
+        };
+        self.recorder.started(packet.tag, operation, packet.block, 1);
+        self.work.start(packet)
+    }
+
     /// Until there is something to do, or it is time to show that it lives.
     fn sleep(&mut self, due: Option<Instant>) -> Result<()> {
-        if self.queue.in_flight() > 0 {
-            self.queue.wait(Deadline::after(BEAT).sooner(due))?;
+        if self.work.queue.in_flight() > 0 {
+            self.work.queue.wait(Deadline::after(BEAT).sooner(due))?;
             return Ok(());
         }
-        let limit = Timespec { tv_sec: 0, tv_nsec: BEAT.as_nanos() as i64 };
+        let limit = Timespec { tv_sec: 0, tv_nsec: IDLE.as_nanos() as i64 };
         match poll(&mut [PollFd::new(&self.wire, PollFlags::IN)], Some(&limit)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
-        }
-    }
-
-    fn start(&mut self, packet: &Packet) -> Result<()> {
-        let Some(place) = self.busy.get_mut(usize::from(packet.tag)).filter(|place| place.is_none()) else {
-            bail!("the application asks for what is under way");
-        };
-        let write = packet.verb == Verb::Write;
-        if packet.block >= self.blocks || write && packet.data.len() != self.bytes.len() {
-            bail!("the application asks for what the disk does not have");
-        }
-        let Some(buffer) = self.free.pop() else { bail!("more requests than buffers") };
-        let (token, block) = (packet.tag.into(), packet.block);
-        let (operation, request) = if write {
-            buffer.write(0, &packet.data)?;
-            (ring3_stats::Operation::Write, Request::write(token, block, 1, buffer))
-        } else {
-            (ring3_stats::Operation::Read, Request::read(token, block, 1, buffer))
-        };
-        *place = Some((block, write));
-        self.recorder.started(packet.tag, operation, block, 1);
-        match self.queue.submit(request) {
-            Ok(()) => Ok(()),
-            Err(rejected) => bail!("block {block} is not taken: {:?}", rejected.error),
-        }
-    }
-
-    fn finish(&mut self, done: Completion) -> Result<()> {
-        let Completion { token, result, data } = done;
-        let tag = u16::try_from(token).unwrap_or(u16::MAX);
-        let Some((block, write)) = self.busy.get_mut(usize::from(tag)).and_then(Option::take) else {
-            bail!("the driver ends what nobody asked for");
-        };
-        self.recorder.ended(tag, result.err().map_or(0, |error| error.errno() as u16), self.bytes.len() as u32);
-        let mut packet = Packet { verb: if write { Verb::Write } else { Verb::Read }, tag, block, data: Vec::new() };
-        let Data::Buffer(buffer) = data else { bail!("a request came back without its buffer") };
-        match result {
-            Err(_) => packet.verb = Verb::Failed,
-            Ok(()) if !write => {
-                buffer.read(0, &mut self.bytes)?;
-                packet.data.clone_from(&self.bytes);
-            }
-            Ok(()) => {}
-        }
-        self.free.push(buffer);
-        Ok(self.wire.send(&packet)?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_rule_for_registers_is_one() {
-        for index in 0..200 {
-            let rule = registers(&Spec::of(3, index, Some(Kind::Registers)));
-            assert!(rule.parse::<Plan>().is_ok(), "{rule}");
         }
     }
 }

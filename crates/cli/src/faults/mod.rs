@@ -2,9 +2,14 @@
 
 mod bench;
 mod campaign;
+mod holder;
+mod hunt;
+mod kept;
 mod life;
+mod lone;
 mod show;
 mod trial;
+mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,10 +38,10 @@ pub struct Args {
     /// Do one of several parts of the campaign: 3/8 is the third of eight.
     #[arg(long, default_value = "1/1", value_name = "I/N")]
     shard: Shard,
-    /// Inject this kind only: kill, stop, memory, code, registers, device, no-memory, no-descriptors or protocol.
+    /// Inject this kind only: kill, stop, memory, code, registers, dma, device, no-memory, no-descriptors or protocol.
     #[arg(long)]
     only: Option<Kind>,
-    /// Drivers at the same time; twice as many as there are processors unless it is said, as some only wait for a driver that hangs.
+    /// Drivers at the same time; six times as many as there are processors unless it is said, as some only wait for a driver that hangs.
     #[arg(long)]
     jobs: Option<usize>,
     /// Keep what was seen in this file, and go on from what is there.
@@ -45,15 +50,23 @@ pub struct Args {
     /// Write the report of this part into this folder, for `ring3 faults merge`.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Have ring3d hold the devices of so many of a hundred drivers, with a standby for each; the others' this command holds. 50 for root, and 0 for others, who may not make its sandboxes.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    ring3d: Option<u8>,
     /// Inject this one fault, and say all that was seen.
     #[arg(long, value_name = "SEED:INDEX")]
     reproduce: Option<Fault>,
-    /// Print the report as a JSON object; docs/campaign.md has its fields.
-    #[arg(long)]
-    json: bool,
+    /// With --reproduce, of a fault of the device: record a driver of that device, alone, into this file, for `ring3 replay`.
+    #[arg(long, value_name = "FILE", requires = "reproduce")]
+    record: Option<PathBuf>,
+    #[command(flatten)]
+    form: show::Form,
     /// Be a driver, to which this will happen.
     #[arg(long, hide = true)]
     live: Option<String>,
+    /// Be a driver of ring3d's, to which happens what lies in this file.
+    #[arg(long, hide = true)]
+    kept: Option<PathBuf>,
 }
 
 #[derive(clap::Subcommand)]
@@ -63,10 +76,13 @@ enum Command {
         /// What `--out` or `--resume` has written.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Print the report as a JSON object.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        form: show::Form,
     },
+    /// Drive one device, which may be told to go wrong, and check what is read: alone, and in one thread, so that it can be recorded and replayed.
+    Lone(lone::Args),
+    /// Have thousands of simulated devices lie to drivers in this process.
+    Hunt(hunt::Args),
 }
 
 /// `I/N`.
@@ -103,31 +119,43 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(orders) = &args.live {
         return life::live(orders);
     }
-    if let Some(Command::Merge { files, json }) = &args.command {
-        return merge(files, *json);
+    if let Some(orders) = &args.kept {
+        // SAFETY: descriptor 3 is what a keeper has started this process with; the log and the panic hook open nothing, and this is the only call.
+        let control = unsafe { ring3_host::drive::inherited() }?;
+        return life::live_kept(control, orders);
+    }
+    match &args.command {
+        Some(Command::Merge { files, form }) => return merge(files, *form),
+        Some(Command::Lone(args)) => return lone::run(args),
+        Some(Command::Hunt(args)) => return hunt::run(args),
+        None => {}
     }
     if let Some(Fault(seed, index)) = args.reproduce {
-        return campaign::reproduce(seed, index, args.only);
+        return match &args.record {
+            Some(file) => hunt::record(seed, index, args.only, file),
+            None => campaign::reproduce(seed, index, args.only, args.ring3d.is_some_and(|percent| percent > 0)),
+        };
     }
     let count = if args.quick { 300 } else { args.count };
     ensure!(count >= args.shard.of, "{count} faults in {} parts: give each part one at least", args.shard.of);
-    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) * 2);
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) * 6);
     ensure!((1..=256).contains(&jobs), "--jobs is from 1 to 256");
+    let ring3d = args.ring3d.unwrap_or(if rustix::process::geteuid().is_root() { 50 } else { 0 });
     let new = Report::new(args.seed, count, args.only, args.shard.of);
-    let campaign = Campaign::new(new, args.shard, jobs, args.resume.clone())?;
+    let campaign = Campaign::new(new, args.shard, jobs, ring3d.into(), args.resume.clone())?;
     let (report, interrupted) = campaign.run()?;
     if let Some(folder) = &args.out {
         std::fs::create_dir_all(folder)?;
         report.write(&folder.join(format!("faults-{}-of-{}.json", args.shard.number, args.shard.of)))?;
     }
-    let code = show::show(&report, args.json)?;
+    let code = show::show(&report, args.form)?;
     if interrupted {
         bail!("interrupted after {} faults; --resume FILE keeps them, and the same command goes on", report.total().injected);
     }
     Ok(code)
 }
 
-fn merge(files: &[PathBuf], json: bool) -> Result<ExitCode> {
+fn merge(files: &[PathBuf], form: show::Form) -> Result<ExitCode> {
     let (first, others) = files.split_first().ok_or_else(|| anyhow::anyhow!("no reports"))?;
     let mut report = Report::read(first)?;
     for file in others {
@@ -135,7 +163,7 @@ fn merge(files: &[PathBuf], json: bool) -> Result<ExitCode> {
         report.merge(&other, &file.display().to_string())?;
     }
     let missing = (1..=report.shards).filter(|shard| !report.done.contains_key(shard)).collect::<Vec<_>>();
-    let code = show::show(&report, json)?;
+    let code = show::show(&report, form)?;
     ensure!(missing.is_empty(), "of {} parts, these are missing: {missing:?}", report.shards);
     let injected = report.total().injected;
     ensure!(

@@ -6,12 +6,23 @@ use anyhow::Result;
 use ring3_faults::{Report, Share, Tally};
 use serde_json::{Map, Value, json};
 
+/// How a report is printed.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Form {
+    /// Print the report as a JSON object; docs/campaign.md has its fields.
+    #[arg(long)]
+    json: bool,
+    /// Print it as a table in Markdown.
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+}
+
 /// Prints it; no success if something was seen that must not be.
-pub fn show(report: &Report, as_json: bool) -> Result<ExitCode> {
-    if as_json {
-        outln!("{}", in_json(report))
-    } else {
-        in_words(report)
+pub fn show(report: &Report, form: Form) -> Result<ExitCode> {
+    match form {
+        Form { json: true, .. } => outln!("{}", in_json(report)),
+        Form { markdown: true, .. } => in_markdown(report),
+        Form { .. } => in_words(report),
     }
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -25,6 +36,7 @@ fn in_json(report: &Report) -> Value {
     });
     all.insert("by_kind".into(), Value::Object(kinds.collect()));
     all.insert("seed".into(), report.seed.into());
+    all.insert("under_ring3d".into(), report.under_ring3d.into());
     all.insert("count".into(), report.count.into());
     all.insert("failures".into(), json!(report.failures));
     Value::Object(all)
@@ -45,6 +57,32 @@ fn figures(tally: &Tally) -> Map<String, Value> {
     figures
 }
 
+fn in_markdown(report: &Report) {
+    outln!(
+        "| kind | injected | recovered | mismatches | faults with silently wrong blocks | damage | hangs | outage p50 / p99 / max, ms | seen first by |"
+    );
+    outln!("|---|---|---|---|---|---|---|---|---|");
+    for (name, tally) in lines(report) {
+        let [p50, p99, max] = tally.outage_ms();
+        let share = Share::new(tally.silent_faults, tally.injected);
+        let percent = |share: f64| share * 100.0;
+        let by: Vec<_> = tally.detected.iter().map(|(by, count)| format!("{by} {count}")).collect();
+        let Tally { injected, recovered, mismatches, silent_faults, damage, hangs, .. } = tally;
+        outln!(
+            "| `{name}` | {injected} | {recovered} | {mismatches} | {silent_faults} ({:.1} to {:.1} %) | {damage} | {hangs} | {p50:.0} / {p99:.0} / {max:.0} | {} |",
+            percent(share.low),
+            percent(share.high),
+            by.join(", ")
+        );
+    }
+}
+
+/// Of each kind, and of all.
+fn lines(report: &Report) -> Vec<(&'static str, Tally)> {
+    let kinds = report.kinds.iter().filter(|(_, tally)| tally.injected > 0).map(|(kind, tally)| (kind.name(), tally.clone()));
+    kinds.chain([("all", report.total())]).collect()
+}
+
 fn in_words(report: &Report) {
     outln!(
         "{:<15} {:>8} {:>9} {:>10} {:>15} {:>6} {:>6} {:>24}  seen first by",
@@ -57,9 +95,8 @@ fn in_words(report: &Report) {
         "hangs",
         "outage p50/p99/max ms"
     );
-    let kinds = report.kinds.iter().map(|(kind, tally)| (kind.name(), tally));
     let total = report.total();
-    for (name, tally) in kinds.chain([("all", &total)]) {
+    for (name, tally) in lines(report) {
         let [p50, p99, max] = tally.outage_ms();
         let outage = format!("{p50:.0} / {p99:.0} / {max:.0}");
         let silent = Share::new(tally.silent_faults, tally.injected);
@@ -73,7 +110,9 @@ fn in_words(report: &Report) {
     }
     let share = Share::new(total.mismatches + total.damage + total.hangs + total.supervisor_deaths, total.injected);
     outln!(
-        "supervisor deaths: {}; of all faults, {} broke a promise (95 % interval to {:.3} %)",
+        "under ring3d: {} of {}; supervisor deaths: {}; of all faults, {} broke a promise (95 % interval to {:.3} %)",
+        report.under_ring3d,
+        total.injected,
         total.supervisor_deaths,
         share.count,
         share.high * 100.0
