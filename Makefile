@@ -13,14 +13,14 @@ help: ## this list
 setup: ## fetch QEMU, a guest kernel and the guest's programs into a cache (nothing is installed)
 	@lab/setup.sh
 
-build: ## build the ring3 command
+build: ## build ring3, ring3d and ring3-driver
 	@cargo build --release --quiet --locked
 
 PREFIX ?= /usr/local
 BIN ?= target/release
-install: ## put ring3, ring3d, units and udev rules below PREFIX (/usr/local) in DESTDIR; starts nothing; `make build` comes first
-	@test -x $(BIN)/ring3 -a -x $(BIN)/ring3d || { echo "make build comes first: $(BIN)/ring3 and $(BIN)/ring3d are not there"; exit 1; }
-	@install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/ring3 $(BIN)/ring3d
+install: ## put ring3, ring3d, ring3-driver, units and udev rules below PREFIX (/usr/local) in DESTDIR; starts nothing; `make build` comes first
+	@for name in ring3 ring3d ring3-driver; do test -x $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
+	@install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/ring3 $(BIN)/ring3d $(BIN)/ring3-driver
 	@install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	@for unit in ring3d.service ring3d.socket; do \
 	    sed 's|@PREFIX@|$(PREFIX)|' etc/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done

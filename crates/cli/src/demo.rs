@@ -14,7 +14,7 @@ use ring3_lab::{Backing, Cache, DEFAULT_KERNEL, Device, Event, Guest, Need, Size
 use crate::bench::campaign::{Campaign, LOADS};
 use crate::bench::guest::{self, NAME, with_this_program};
 use crate::bench::open::{LOAD, open_disk};
-use crate::bench::ring3d::{RING3D, supervisor};
+use crate::bench::ring3d::{RING3D, with_supervisor};
 use crate::driving::Protection;
 use crate::leave;
 
@@ -104,8 +104,8 @@ fn over_qtest() -> Result<()> {
 }
 
 fn in_guest(args: &Args, cache: &Cache) -> Result<()> {
-    let mut guest =
-        with_this_program(Guest::new("demo"))?.program(&supervisor()?).file("/tree.tar.bz2", &cache.path("tree/tree.tar.bz2"));
+    let guest = with_supervisor(with_this_program(Guest::new("demo"))?)?;
+    let mut guest = guest.file("/tree.tar.bz2", &cache.path("tree/tree.tar.bz2"));
     guest.kernel = args.kernel.clone();
     guest.memory_mib = 768;
     guest.modules = ["nvme", "ublk_drv", "ext4", "xfs"].map(Into::into).to_vec();

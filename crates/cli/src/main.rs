@@ -4,7 +4,6 @@
 
 #[macro_use]
 mod output;
-mod partitions;
 
 mod admin;
 mod ata;
@@ -15,7 +14,6 @@ mod controller;
 mod demo;
 mod devices;
 mod doctor;
-mod drive;
 mod driving;
 mod faults;
 mod lab;
@@ -84,12 +82,6 @@ enum Command {
     /// List the kernel's ublk devices, and delete those that dead processes have left.
     #[command(subcommand)]
     Ublk(ublk::Command),
-    /// Drive what ring3d leases: what it starts.
-    #[command(hide = true)]
-    Drive(drive::Args),
-    /// Read a partition table for ring3d: what it starts.
-    #[command(hide = true)]
-    Partitions(partitions::Args),
     /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
     Doctor(doctor::Args),
     /// Say how the devices are that ring3d keeps.
@@ -118,10 +110,7 @@ fn main() -> ExitCode {
         .without_time()
         .init();
     let parsed = Cli::try_parse();
-    // A process that confines itself starts it behind its sandbox, which takes one thread, or does without.
-    if !matches!(parsed, Ok(Cli { command: Command::Drive(_) | Command::Partitions(_) })) {
-        log::start();
-    }
+    log::start();
     let code = output::finish(record::finish(execute(parsed)));
     log::flush(log::LAST_LINES);
     code
@@ -167,8 +156,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Split(args) => split::run(args),
         Command::Top(args) => top::run(&args),
         Command::Ublk(command) => ublk::run(command),
-        Command::Drive(args) => drive::run(&args),
-        Command::Partitions(args) => partitions::run(&args),
         Command::Doctor(args) => doctor::run(args),
         Command::Status(args) => supervised::status(args),
         Command::Logs(args) => supervised::logs(args),

@@ -1,12 +1,14 @@
 //! `ring3 run --user`: an ordinary user's process drives a disk in a guest, confined, and its end is an error and no hang.
 //! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
 
-use std::path::Path;
+mod supervised;
+
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use ring3_lab::{Backing, Cache, Device, Guest, Outcome, Size};
+use supervised::with_programs;
 
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
@@ -51,9 +53,9 @@ fn guest() -> &'static Outcome {
     let outcome = OUTCOME.get_or_init(|| {
         let disk = Device::nvme("disk", Size(64 << 20), Backing::Memory).bound("vfio-pci");
         let step = |text: &str| format!("{PRELUDE}(\n{text}\n)\ntrue");
-        let mut guest = Guest { time_limit: Duration::from_secs(300), ..Guest::new("confined") }
+        let guest = Guest { time_limit: Duration::from_secs(300), ..Guest::new("confined") };
+        let mut guest = with_programs(guest)
             .device(disk)
-            .program(Path::new(env!("CARGO_BIN_EXE_ring3")))
             .module("ublk_drv")
             .step(
                 "start",

@@ -2,12 +2,14 @@
 //!
 //! `cargo test -p ring3-cli --test supervisor -- --ignored`, or `make test`.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod supervised;
+
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use ring3_lab::{Backing, Cache, Device, Disk, Guest, Outcome, Size};
+use supervised::with_programs;
 
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
@@ -122,19 +124,6 @@ for kill in 1 2 3; do ready; kill -9 $(driver); sleep 0.2; done; state
 since=$(date +%s); dd if=/dev/ring3/scratch of=/dev/null bs=4k count=1 iflag=direct 2>&1 | grep -oE 'I/O error|Input/output error|No such.*'; took=$(($(date +%s) - since)); [ $took -le 9 ] && echo 'in time' || echo \"after $took s\"
 await failed && echo failed; ring3 logs scratch -n 5; ring3 restart scratch; echo \"restart $?\"; state; end";
 
-/// The supervisor, as it is built with the command.
-fn ring3d() -> PathBuf {
-    let ring3 = Path::new(env!("CARGO_BIN_EXE_ring3"));
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--offline", "-p", "ring3-supervisor", "--bin", "ring3d"]);
-    build.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-    // As this test was built, so that nothing is built twice.
-    let release = ring3.components().any(|part| part.as_os_str() == "release");
-    build.args(["--profile", if release { "release" } else { "test" }]);
-    assert!(build.status().unwrap().success());
-    ring3.with_file_name("ring3d")
-}
-
 fn guest(kernel: &str) -> Outcome {
     let disk =
         Device { namespaces: vec![Disk::new(Size(96 << 20), Backing::Memory)], ..Device::new("disk", "nvme").bound("vfio-pci") };
@@ -155,13 +144,7 @@ fn guest(kernel: &str) -> Outcome {
         time_limit: Duration::from_secs(1500),
         ..Guest::new(&format!("supervisor-{kernel}"))
     };
-    let guest = guest
-        .program(Path::new(env!("CARGO_BIN_EXE_ring3")))
-        .program(&ring3d())
-        .module("ublk_drv")
-        .module("ext4")
-        .module("vfio-pci")
-        .device(disk);
+    let guest = with_programs(guest).module("ublk_drv").module("ext4").module("vfio-pci").device(disk);
     let folder = tempfile::tempdir().unwrap();
     tables(folder.path(), (96 << 20) / 512);
     let names = ["table", "copy", "overlap", "beyond", "absurd"];

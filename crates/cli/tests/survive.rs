@@ -2,12 +2,13 @@
 //!
 //! `cargo test -p ring3-cli --test survive -- --ignored`, or `make test`.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod supervised;
+
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use ring3_lab::{Backing, Cache, Device, Disk, Guest, Outcome, Size};
+use supervised::with_programs;
 
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
@@ -44,19 +45,6 @@ HOLD=$(cat /tmp/hold); ready; ring3 stop scratch && again -9; await stopped && e
 kill $HOLD; for try in $(seq 200); do [ -d /proc/$HOLD ] || break; sleep 0.05; done; [ -d /proc/$HOLD ] || echo ended
 ls /dev/ublkb0 /run/ring3d.* 2>&1; tail -n 5 /tmp/ring3d";
 
-/// The supervisor, as it is built with the command.
-fn ring3d() -> PathBuf {
-    let ring3 = Path::new(env!("CARGO_BIN_EXE_ring3"));
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--offline", "-p", "ring3-supervisor", "--bin", "ring3d"]);
-    build.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-    // As this test was built, so that nothing is built twice.
-    let release = ring3.components().any(|part| part.as_os_str() == "release");
-    build.args(["--profile", if release { "release" } else { "test" }]);
-    assert!(build.status().unwrap().success());
-    ring3.with_file_name("ring3d")
-}
-
 fn outcome() -> &'static Outcome {
     static OUTCOME: OnceLock<Outcome> = OnceLock::new();
     OUTCOME.get_or_init(|| {
@@ -65,12 +53,7 @@ fn outcome() -> &'static Outcome {
             ..Device::new("disk", "nvme").bound("vfio-pci")
         };
         let guest = Guest { memory_mib: 768, time_limit: Duration::from_secs(900), ..Guest::new("survive") };
-        let guest = guest
-            .program(Path::new(env!("CARGO_BIN_EXE_ring3")))
-            .program(&ring3d())
-            .module("ublk_drv")
-            .module("vfio-pci")
-            .device(disk);
+        let guest = with_programs(guest).module("ublk_drv").module("vfio-pci").device(disk);
         let steps = [("survived", SURVIVED), ("pulled", PULLED), ("stopped", STOPPED)];
         let guest =
             steps.into_iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue")));

@@ -105,7 +105,7 @@ pub enum Report {
         /// In words.
         text: String,
     },
-    /// It has left the device running. Beside it: a file with what is saved. The process ends.
+    /// It has left the device running, and holds nothing of it any more, its lease included. Beside it: a file with what is saved. The process is ended.
     Left,
     /// The device is stopped. The process ends.
     Stopped,

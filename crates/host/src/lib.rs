@@ -14,6 +14,7 @@ mod disks;
 pub mod drive;
 mod error;
 pub mod open;
+pub mod partitions;
 mod ready;
 mod report;
 mod run;

@@ -16,7 +16,6 @@ use crate::Reactor;
 use crate::reactor::EXTRA;
 
 /// Operations of io_uring_register that a ring of a pool takes. [io_uring_register(2)]
-const REGISTER_FILES: u8 = 2;
 const ENABLE_RINGS: u8 = 12;
 const REGISTER_RING_FDS: u8 = 20;
 const UNREGISTER_RING_FDS: u8 = 21;
@@ -68,9 +67,9 @@ fn restricted(entries: u32, operations: &[u8]) -> io::Result<IoUring> {
         .or_else(|_| IoUring::builder().setup_r_disabled().setup_coop_taskrun().setup_taskrun_flag().build(entries))
         .or_else(|_| IoUring::builder().setup_r_disabled().build(entries))?;
     let own = [opcode::PollAdd::CODE, opcode::PollRemove::CODE, opcode::Timeout::CODE, opcode::TimeoutRemove::CODE];
-    let registers = [REGISTER_FILES, ENABLE_RINGS, REGISTER_RING_FDS, UNREGISTER_RING_FDS].map(Restriction::register_op);
+    let registers = [ENABLE_RINGS, REGISTER_RING_FDS, UNREGISTER_RING_FDS].map(Restriction::register_op);
     let operations = own.iter().chain(operations).map(|&operation| Restriction::sqe_op(operation));
-    let flags = Restriction::sqe_flags_allowed((Flags::FIXED_FILE | Flags::SKIP_SUCCESS).bits());
+    let flags = Restriction::sqe_flags_allowed(Flags::SKIP_SUCCESS.bits());
     let mut all: Vec<_> = registers.into_iter().chain(operations).chain([flags]).collect();
     ring.submitter().register_restrictions(&mut all)?;
     Ok(ring)

@@ -140,12 +140,6 @@ impl Reactor {
         unsafe { BorrowedFd::borrow_raw((*self.ring.0.as_ptr()).as_raw_fd()) }
     }
 
-    /// Makes `files` known to the kernel by their place in the list, for the user's commands: [`types::Fixed`](io_uring::types::Fixed).
-    pub fn register_files(&mut self, files: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let files: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
-        self.submitter.register_files(&files)
-    }
-
     /// Hands `entry` to the kernel in the next turn; its end is an [`Event::Command`]. Its name (`user_data`) must be below 2^63.
     ///
     /// # Safety

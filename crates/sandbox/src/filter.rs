@@ -46,7 +46,6 @@ const ELSEWHERE: u64 = (libc::CLONE_NEWNS
 const SOCKET: u64 = libc::SOL_SOCKET as u64;
 
 /// Operations of io_uring_register. [io_uring_register(2)]
-const REGISTER_FILES: u64 = 2;
 const ENABLE_RINGS: u64 = 12;
 const REGISTER_RING_FDS: u64 = 20;
 const UNREGISTER_RING_FDS: u64 = 21;
@@ -83,9 +82,8 @@ pub(crate) const NARROWED: &[Narrowed] = &[
     },
     Narrowed {
         name: "io_uring_register",
-        only: "the files of a ring, and rings that were made and restricted before",
+        only: "rings that were made and restricted before",
         forms: &[
-            &[rule(1, OPERATION, REGISTER_FILES)],
             &[rule(1, OPERATION, ENABLE_RINGS)],
             &[rule(1, OPERATION, REGISTER_RING_FDS)],
             &[rule(1, OPERATION, UNREGISTER_RING_FDS)],

@@ -37,7 +37,7 @@ struct Args {
     /// Where `ring3 status` and the other commands find it.
     #[arg(long, value_name = "PATH", default_value = ring3_control::admin::SOCKET)]
     socket: PathBuf,
-    /// The program of the drivers; the ring3 beside this one if it is not given.
+    /// The program of the drivers; the ring3-driver beside this one if it is not given.
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
     /// Keep what must outlive ring3d, start it, and start it again when it dies: for machines without systemd.
@@ -138,7 +138,7 @@ fn hotplug() -> anyhow::Result<Arc<OwnedFd>> {
 /// The `ring3` that was built with this program.
 fn beside() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("where this program is")?;
-    Ok(own.with_file_name("ring3"))
+    Ok(own.with_file_name("ring3-driver"))
 }
 
 /// Answers users, until a signal ends it: disks that nobody uses are stopped and their devices given back, the others are named. A second signal insists. SIGHUP leaves all as

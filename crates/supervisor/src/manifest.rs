@@ -173,7 +173,7 @@ pub struct Restart {
     pub heartbeat_ms: u64,
     /// The same of one that looks after its device, which may be a reset.
     pub recovery_ms: u64,
-    /// The kernel's RCU is expedited while I/O waits, on all processors: shorter outages for a noisier machine.
+    /// The kernel's RCU is expedited as long as the disks have users, on all processors: shorter outages for a noisier machine.
     pub expedited_rcu: bool,
 }
 

@@ -1,7 +1,8 @@
-//! The kernel's RCU, expedited while somebody waits for it.
+//! The kernel's RCU, expedited as long as disks have users.
 //!
-//! A dead ublk server is followed by one or two grace periods, 20 to 40 ms. Expedited, they take less than one, and interrupt all processors for it: the whole machine pays, so that a
-//! manifest must ask for it, and it is put back as soon as I/O goes on. A supervisor that is killed meanwhile leaves a note, by which the next one puts it back.
+//! The kernel takes a disk from a dead server by two grace periods, one after the other, 10 to 20 ms each. The first begins with the server's death, before anybody hears of that: so it is not
+//! enough to begin then. Expedited, each takes less than one, and interrupts all processors for it: the whole machine pays, so that a manifest must ask for it, and it is put back with the last disk that
+//! wants it. A supervisor that is killed leaves a note, by which the next one puts it back.
 
 use std::fs;
 use std::path::Path;

@@ -105,7 +105,7 @@ impl Supervisor {
 
     fn keep(&mut self, mut device: Device, records: &mut Records) -> io::Result<()> {
         keeper::keep_shape(&mut device, records);
-        let words = ["ring3", "drive", &device.name].into_iter().map(CString::new);
+        let words = ["ring3-driver", "drive", &device.name].into_iter().map(CString::new);
         let argv = words.collect::<Result<_, _>>().map_err(io::Error::other)?;
         let (program, taken) = (self.program.clone(), self.taken.clone());
         let mut export = Box::new(Ublk::new(&device, self.program.clone()));

@@ -10,7 +10,7 @@ fn installed() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let bin = folder.path().join("built");
     fs::create_dir(&bin).unwrap();
-    for name in ["ring3", "ring3d"] {
+    for name in ["ring3", "ring3d", "ring3-driver"] {
         fs::write(bin.join(name), "#!/bin/sh\n").unwrap();
         fs::set_permissions(bin.join(name), PermissionsExt::from_mode(0o755)).unwrap();
     }
@@ -37,6 +37,7 @@ fn an_installation_is_these_files_and_no_others() {
     let root = folder.path().join("root");
     let expected = [
         "usr/local/bin/ring3",
+        "usr/local/bin/ring3-driver",
         "usr/local/bin/ring3d",
         "usr/local/lib/systemd/system/ring3d.service",
         "usr/local/lib/systemd/system/ring3d.socket",

@@ -134,6 +134,17 @@ pub fn table(outcomes: &[(&str, &Outcome)]) -> String {
     text
 }
 
+/// For each of `times`, ascending: milliseconds of the longest pause that began after it and before the next one. Whoever is replaced serves until the next one is ready, so that the time itself is nothing to
+/// count from.
+pub fn stalls(pauses: &[Pause], times: &[u64]) -> Vec<f64> {
+    let ends = times.iter().skip(1).copied().chain([u64::MAX]);
+    let stall = |(&time, end): (&u64, u64)| {
+        let within = pauses.iter().filter(|pause| pause.until > time && pause.from < end);
+        within.map(|pause| (pause.until - pause.from) as f64 / 1e6).fold(0.0, f64::max)
+    };
+    times.iter().zip(ends).map(stall).collect()
+}
+
 /// The value that `share` of `values` do not exceed; 0 of none.
 pub fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
@@ -159,6 +170,13 @@ mod tests {
         let text = table(&[("a", &outcome)]);
         assert!(text.ends_with("| `a` | 3 | 1, 0 | 0 / 0 / 10 | 0 / 0 / 0 |  | 0 | 0 / 0 / 0 |\n"), "{text}");
         assert!(text.lines().all(|line| line.matches('|').count() == 9), "{text}");
+    }
+
+    #[test]
+    fn a_stall_is_the_longest_pause_before_the_next_one_whenever_it_began() {
+        let pauses = [Pause { from: 90_000_000, until: 120_000_000 }, Pause { from: 160_000_000, until: 166_000_000 }];
+        assert_eq!(stalls(&pauses, &[1_000_000]), [30.0]);
+        assert_eq!(stalls(&pauses, &[1_000_000, 150_000_000, 200_000_000]), [30.0, 6.0, 0.0]);
     }
 
     #[test]

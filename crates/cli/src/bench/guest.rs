@@ -10,7 +10,7 @@ use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, 
 
 use super::accesses::Accesses;
 use super::campaign::Machine;
-use super::ring3d::supervisor;
+use super::ring3d::with_supervisor;
 
 /// Bytes of each disk.
 const SIZE: Size = Size(1 << 30);
@@ -160,7 +160,7 @@ impl Machine for Guest {
         let mut others = None;
         let mut guest = with_this_program(self.lab.clone())?;
         if plan.placements.contains(&Placement::Supervised) {
-            guest = guest.program(&supervisor()?);
+            guest = with_supervisor(guest)?;
         }
         let guest = guest.step("measure", &command(plan, first));
         let outcome = guest.run(&Cache::open()?, &mut |event| match event {

@@ -3,10 +3,20 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use ring3_lab::Guest;
 
 /// The supervisor's program, which lies beside this one.
 pub fn supervisor() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("finding this program")?.with_file_name("ring3d");
+    beside("ring3d")
+}
+
+/// Puts it and the drivers' program into `guest`.
+pub fn with_supervisor(guest: Guest) -> Result<Guest> {
+    Ok(guest.program(&supervisor()?).program(&beside("ring3-driver")?))
+}
+
+fn beside(name: &str) -> Result<PathBuf> {
+    let program = std::env::current_exe().context("finding this program")?.with_file_name(name);
     ensure!(program.exists(), "{} is missing: `make build` makes it", program.display());
     Ok(program)
 }

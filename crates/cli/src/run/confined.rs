@@ -26,9 +26,11 @@ const CLAIM: Duration = Duration::from_secs(10);
 /// Drives the device of `claim` as `user` until a signal ends it.
 pub fn run(claim: &Claim, user: User, export: Export, json: bool) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("taking signals")?;
-    let own = std::env::current_exe().context("where this program is")?;
-    let program = Program::open(&own).with_context(|| format!("opening {}", own.display()))?;
-    ring3_process::prepare(&[&own])?.iter().for_each(|doubt| tracing::warn!("{doubt}"));
+    let path = std::env::current_exe().context("where this program is")?.with_file_name("ring3-driver");
+    let program = Program::open(&path).with_context(|| {
+        format!("{}, the drivers' program, which lies beside this one: make build, or make install", path.display())
+    })?;
+    ring3_process::prepare(&[&path])?.iter().for_each(|doubt| tracing::warn!("{doubt}"));
     let supervisor = Supervisor::of(device(claim, user, export)?, Arc::new(program))?;
     Run { supervisor, since: Instant::now(), json, announced: false, told: false }.serve(&signals)
 }

@@ -2,17 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use io_uring::opcode::UringCmd16;
-use io_uring::types::Fixed;
+use io_uring::types::Fd;
 use ring3_reactor::{Pool, Reactor};
 
-use super::Error;
 use super::uapi::{self, IoCommand};
-
-/// The only registered file.
-const DEVICE: Fixed = Fixed(0);
 
 /// Rings for `count` queues of `depth` requests, for a process that will not be able to make one. They take commands of ublk, and of other operations nothing but what a reactor needs.
 pub fn rings(count: u16, depth: u16) -> io::Result<Pool> {
@@ -22,6 +19,8 @@ pub fn rings(count: u16, depth: u16) -> io::Result<Pool> {
 /// The ublk half of a queue's reactor. A command is named by its tag.
 pub struct Ring {
     pub reactor: Reactor,
+    /// Not registered with the io_uring, which would close it a grace period of RCU after the process has died: so long nobody else could serve.
+    file: Arc<File>,
     /// The ublk queue's number.
     queue: u16,
     fetch: u32,
@@ -30,11 +29,9 @@ pub struct Ring {
 
 impl Ring {
     /// Of `queue` of the device `file`, in `reactor`, for the thread that calls. `encoded` is [`super::features::Features::encoded`].
-    pub fn new(mut reactor: Reactor, (file, queue): (&File, u16), encoded: bool) -> Result<Self, Error> {
-        let registered = reactor.register_files(&[file.as_fd()]);
-        registered.map_err(|source| Error::os("registering the file of a ublk queue", source))?;
+    pub fn new(reactor: Reactor, (file, queue): (Arc<File>, u16), encoded: bool) -> Self {
         let (fetch, commit) = (uapi::io_opcode(uapi::IO_FETCH, encoded), uapi::io_opcode(uapi::IO_COMMIT_AND_FETCH, encoded));
-        Ok(Self { reactor, queue, fetch, commit })
+        Self { reactor, file, queue, fetch, commit }
     }
 
     /// Lends `tag`'s buffer at `addr` to the kernel, for the first request.
@@ -60,7 +57,7 @@ impl Ring {
     /// As [`fetch`](Ring::fetch).
     #[inline]
     unsafe fn push(&mut self, operation: u32, command: IoCommand) -> io::Result<()> {
-        let entry = UringCmd16::new(DEVICE, operation).cmd(command.to_bytes()).build();
+        let entry = UringCmd16::new(Fd(self.file.as_raw_fd()), operation).cmd(command.to_bytes()).build();
         // SAFETY: passed on: the command's only memory is the buffer.
         unsafe { self.reactor.push(&entry.user_data(command.tag.into())) }
     }

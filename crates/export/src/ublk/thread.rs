@@ -130,13 +130,11 @@ fn serve(start: Start, kernel: &Receiver<Kernel>) -> Result<Option<Box<dyn Queue
     name(id, queue);
     affinity::pin(&cpus);
     let descriptors = Descriptors::map(&*file, queue, depth).map_err(describe)?;
-    let ring = Ring::new(reactor, (&file, queue), encoded).map_err(describe)?;
+    let ring = Ring::new(reactor, (file, queue), encoded);
     let counters = &start.counters[usize::from(queue)];
     let account = Account { counters, recorder: &recorder, started: start.started, report: &report };
     let server = Server::new(ring, &mut *class, (descriptors, buffers), &start.orders, start.on_failure, account);
     let mut server = server.map_err(|error| (format!("watching its interrupt: {error}"), false))?;
-    // The last word is the reactor's, whose end takes what it has lent to the kernel back.
-    drop(file);
     server.offer().map_err(|error| (format!("lending its buffers: {error}"), false))?;
     let _ = report.words.send(Word::Ready);
     let served = to_the_end(&mut server);

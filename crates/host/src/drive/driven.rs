@@ -182,8 +182,8 @@ impl Driven {
         self.controller.poll_events().unwrap_or_else(|error| vec![format!("it does not say how it is: {error}")])
     }
 
-    /// Ends what is with the device, and leaves it as it runs. What the next process needs is in the file.
-    pub fn leave(&mut self) -> Result<OwnedFd, Error> {
+    /// Ends what is with the device, and leaves it as it runs, with nothing of it kept: its lease has ended, too. What the next process needs is in the file.
+    pub fn leave(mut self) -> Result<OwnedFd, Error> {
         let deadline = Deadline::after(LEAVE);
         let device = self.device.clone();
         let failed = |source| Error::Device { device: device.name().into(), source };

@@ -40,6 +40,8 @@ const SEND_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often the device is asked what it has to report.
 const LOOK: Duration = Duration::from_secs(10);
+/// How long after the start what turned out not to be needed is given back: users have their disks then, and the next driver does not wait for it.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// The supervisor's socket, as this process was started with it.
 ///
@@ -92,16 +94,16 @@ impl Process {
         let driven = Driven::start(standby, lease, saved)?;
         self.report(&driven.offers(), &[])?;
         self.driven.insert(driven).prepare()?;
-        let mut looked = Instant::now();
+        let mut next = Instant::now() + SETTLED;
         loop {
             recorder.phase(Phase::Idle);
-            let ordered = self.wait()?;
+            let ordered = self.wait(next)?;
             recorder.phase(Phase::Working);
             recorder.beat();
-            if looked.elapsed() >= LOOK {
+            if Instant::now() >= next {
                 self.report_events();
                 self.driven.iter().for_each(Driven::trim);
-                looked = Instant::now();
+                next = Instant::now() + LOOK;
             }
             if ordered && self.obey()? || !self.connected && !self.serves() {
                 return Ok(());
@@ -136,7 +138,8 @@ impl Process {
                 Ok(false)
             }
             Order::Leave => {
-                let saved = driven.leave()?;
+                // Whoever hears of it hands the device on at once.
+                let saved = self.driven.take().map(Driven::leave).ok_or_else(|| misplaced(&Order::Leave))??;
                 self.report(&Report::Left, &[saved.as_fd()])?;
                 Ok(true)
             }
@@ -155,15 +158,15 @@ impl Process {
         self.control.send(report, fds).map_err(|error| Error::os("reporting to the supervisor", error))
     }
 
-    /// Waits until there is an order (true), until a disk has ended, or until it is time to look at the device.
-    fn wait(&mut self) -> Result<bool, Error> {
+    /// Waits until there is an order (true), until a disk has ended, or until it is time to look at the device, at `next`.
+    fn wait(&mut self, next: Instant) -> Result<bool, Error> {
         let Some(driven) = &mut self.driven else { return Ok(true) };
         let (ended, errors) = (driven.ended(), driven.device().bus_errors());
         let mut fds = Vec::with_capacity(2 + ended.len());
         fds.extend(self.connected.then(|| PollFd::new(&self.control, PollFlags::IN)));
         fds.extend(ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         fds.extend(errors.map(|irq| PollFd::new(irq, PollFlags::IN)));
-        let timeout = Timespec::try_from(LOOK).ok();
+        let timeout = Timespec::try_from(next.saturating_duration_since(Instant::now())).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(source) => return Err(Error::os("waiting for orders", source)),

@@ -45,7 +45,7 @@ pub struct Of {
     pub bytes: u64,
     /// Bytes of its logical blocks.
     pub block: u32,
-    /// `ring3`, whose `partitions` command reads a table.
+    /// `ring3-driver`, which reads a table, too.
     pub program: Arc<Program>,
 }
 
@@ -167,7 +167,7 @@ impl Watching {
     fn ask(&self, disk: &File) -> Result<Option<Vec<u8>>, String> {
         let failed = |error: io::Error| format!("its reader cannot be started: {error}");
         let (answer, says) = io::pipe().map_err(failed)?;
-        let words = ["ring3".into(), "partitions".into(), self.of.block.to_string()].map(CString::new);
+        let words = ["ring3-driver".into(), "partitions".into(), self.of.block.to_string()].map(CString::new);
         let argv = words.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
         let limits = Limits { name: format!("{}-table", self.of.name), memory: MEMORY, cpu_percent: 50, pids: 4 };
         let child = spawn(&self.of.program, &argv, &[(disk.as_fd(), 0), (says.as_fd(), 1)], &limits).map_err(failed)?;

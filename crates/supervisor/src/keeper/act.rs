@@ -16,7 +16,6 @@ use crate::health::{Patience, Watch};
 use crate::manifest;
 use crate::policy::{Action, Event, Verdict};
 use crate::process::{Process, QUEUES};
-use crate::rcu::Expedited;
 
 /// Whether the keeper stands still while it does `action`.
 pub fn waits(action: Action) -> bool {
@@ -46,12 +45,7 @@ impl Keeper {
             Action::Fence => self.fence(),
             Action::Drive { resume } => self.drive(resume),
             Action::Create => self.exporter.order(Job::Create(self.facts.clone())),
-            Action::Recover => {
-                if self.setup.device.restart.expedited_rcu && self.expedited.is_none() {
-                    self.expedited = Expedited::hold();
-                }
-                self.exporter.order(Job::Recover);
-            }
+            Action::Recover => self.exporter.order(Job::Recover),
             Action::Serve => {
                 self.exporter.vain.dead.store(false, Ordering::Release);
                 self.exporter.order(Job::Serve(self.facts.clone()));
@@ -59,9 +53,6 @@ impl Keeper {
             Action::Start => self.exporter.order(Job::Start),
             Action::StopExport { force } => self.exporter.order(Job::Stop { force }),
             Action::Leave => {
-                if self.setup.device.restart.expedited_rcu && self.expedited.is_none() {
-                    self.expedited = Expedited::hold();
-                }
                 self.record.begin(super::outage::UPGRADE);
                 self.order_driver(&Order::Leave);
                 self.exporter.order(Job::Quiesce);

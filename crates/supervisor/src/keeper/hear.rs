@@ -14,6 +14,7 @@ use crate::journal::seconds;
 use crate::manifest::Match;
 use crate::policy::Event;
 use crate::process::{Process, QUEUES};
+use crate::rcu::Expedited;
 
 /// Most disks of a device.
 const MAX_DISKS: usize = 128;
@@ -91,6 +92,7 @@ impl Keeper {
             Report::Event { text } => return self.note(&format!("the device reports: {text}")),
             Report::Left => {
                 self.saved = fds.into_iter().next();
+                self.dismiss();
                 Event::Left
             }
             Report::Stopped => return self.note(&format!("driver {pid} has stopped the device")),
@@ -141,23 +143,41 @@ impl Keeper {
         let Some(how) = driver.ended() else { return };
         // First, so that nothing waits for it.
         self.exporter.vain.dead.store(true, Ordering::Release);
-        let (left, stopped) = (self.saved.is_some(), !self.machine.is_wanted());
+        let stopped = !self.machine.is_wanted();
         let how = format!("driver {} {how}", driver.pid());
-        if !left && (self.machine.is_running() || self.machine.patience_ends().is_some()) {
+        if self.machine.is_running() || self.machine.patience_ends().is_some() {
             self.record.begin(&how);
         }
         let ended = self.driver.take();
         (self.watch, self.awaited) = (None, Default::default());
-        self.news.0 += u64::from(!left && !stopped);
+        self.news.0 += u64::from(!stopped);
         self.happen(Event::Ended);
         // What is told takes time, in which the next one starts.
         let Some(mut ended) = ended else { return };
         self.last_words(&mut ended);
         self.shared.status().last_end = Some(how.clone());
         self.note(&how);
-        if !left && !stopped {
+        if !stopped {
             self.tell_flight(&ended.stats);
         }
+    }
+
+    /// Lets a driver go that has left its device. Killed, it runs no more; that its memory is given back takes longer than users need to wait.
+    fn dismiss(&mut self) {
+        let Some(driver) = self.driver.take() else { return };
+        driver.kill();
+        self.note(&format!("driver {} has left the device to the next one, and is ended", driver.pid()));
+        self.exporter.vain.dead.store(true, Ordering::Release);
+        (self.watch, self.awaited) = (None, Default::default());
+        self.dismissed.push(driver);
+    }
+
+    /// Forgets those of the dismissed that have ended, and their last words are in the journal.
+    pub(super) fn reap(&mut self) {
+        let (ended, left) = std::mem::take(&mut self.dismissed).into_iter().partition(|driver| driver.ended().is_some());
+        self.dismissed = left;
+        let ended: Vec<_> = ended;
+        ended.into_iter().for_each(|mut driver| self.last_words(&mut driver));
     }
 
     pub(super) fn end_standby(&mut self) {
@@ -212,10 +232,12 @@ impl Keeper {
     pub(super) fn show(&mut self) {
         let state = self.machine.state();
         let is_running = self.machine.is_running();
-        let over = is_running || matches!(state, State::Failed | State::Stopped | State::Absent);
-        let outage = if over { self.record.end(is_running) } else { None };
-        if over {
+        let without_users = matches!(state, State::Failed | State::Stopped | State::Absent);
+        let outage = if is_running || without_users { self.record.end(is_running) } else { None };
+        if without_users {
             self.expedited = None;
+        } else if is_running && self.setup.device.restart.expedited_rcu && self.expedited.is_none() {
+            self.expedited = Expedited::hold();
         }
         let (mut told, mut turned) = (None, None);
         {

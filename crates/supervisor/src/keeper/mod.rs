@@ -141,6 +141,8 @@ struct Keeper {
     held: Option<Held>,
     driver: Option<Process>,
     standby: Option<Process>,
+    /// Drivers that have left the device, and have not ended yet.
+    dismissed: Vec<Process>,
     /// What is to be the program, and is on trial.
     candidate: Option<Arc<Program>>,
     exporter: Exporter,
@@ -188,6 +190,7 @@ pub fn go_on(setup: Setup, export: Box<dyn Export>, mut survival: Survival, adop
         held: None,
         driver: None,
         standby: None,
+        dismissed: Vec::new(),
         candidate: None,
         exporter: Exporter::start(&name, export)?,
         facts: Vec::new(),
@@ -333,6 +336,7 @@ impl Keeper {
             return;
         }
         (self.looked, self.words, self.messages) = (now, 0, 0);
+        self.reap();
         let limited = self.held.as_ref().and_then(|held| held.limit_interrupts(self.setup.device.limits.irqs_per_s));
         limited.into_iter().for_each(|what| self.note(&what));
         let is_deaf = |process: &Process| process.closed().is_some_and(|at| now.duration_since(at) >= LOOK);

@@ -154,13 +154,13 @@ impl Machine {
 
 /// What changes more than one fact.
 impl Machine {
-    /// The driver's process is gone.
-    pub(super) fn ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    /// The driver is gone, and the device, if it had it, is `device`.
+    pub(super) fn ended(&mut self, device: Device, now: Instant, actions: &mut Vec<Action>) {
         let was = std::mem::replace(&mut self.driver, Driver::None);
         self.due.driver = None;
         let (expected, ran) = (std::mem::take(&mut self.expected), std::mem::take(&mut self.ran));
         if self.device == Device::Driven {
-            self.device = if was == Driver::HasLeft { Device::Left } else { Device::Unfenced };
+            self.device = device;
         }
         let given = std::mem::take(&mut self.given);
         self.export = match self.export {
@@ -171,7 +171,7 @@ impl Machine {
         };
         let by_upgrade = match (self.upgrade, was) {
             // Whether the old one has left as it should or not, the new one takes over.
-            (Some(Upgrade::Leaving), Driver::Leaving | Driver::HasLeft | Driver::Dying) => true,
+            (Some(Upgrade::Leaving), Driver::Leaving | Driver::Dying) => true,
             (Some(Upgrade::Starting | Upgrade::Probation), _) => {
                 self.go_back(actions);
                 true

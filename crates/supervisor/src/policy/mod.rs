@@ -42,7 +42,7 @@ pub enum Event {
     Offers,
     /// It waits for the requests of all its disks.
     Serving,
-    /// It has left the device running, for the next one.
+    /// It has left the device running, for the next one, and does nothing any more: a process that was killed has its memory to give back at most.
     Left,
     /// It misses its heartbeat, or has broken the protocol, or says that it cannot go on.
     Unhealthy,
@@ -170,7 +170,6 @@ enum Driver {
     Serving,
     Running,
     Leaving,
-    HasLeft,
     Stopping,
     Dying,
 }
@@ -260,8 +259,6 @@ const PREPARE: Duration = Duration::from_secs(30);
 const TAKE: Duration = Duration::from_secs(15);
 /// How long it may take to end what is with the device before it leaves.
 const LEAVE: Duration = Duration::from_secs(10);
-/// How long a process that has said its last word may take to end.
-const EXIT: Duration = Duration::from_secs(5);
 /// How long a driver may take to stop: a drive that turns may need minutes to empty its cache.
 const STOP: Duration = Duration::from_secs(190);
 /// Between two kills of a process that does not end.
@@ -472,11 +469,9 @@ impl Machine {
             Event::StandbyLied if matches!(self.standby, Standby::Preparing | Standby::Ready) => self.kill_standby(now, actions),
             Event::Offers if self.driver == Driver::Opening => (self.driver, self.due.driver) = (Driver::Offering, None),
             Event::Serving if self.driver == Driver::Taking => (self.driver, self.due.driver) = (Driver::Serving, None),
-            Event::Left if self.driver == Driver::Leaving => {
-                (self.driver, self.due.driver) = (Driver::HasLeft, Some(now + EXIT));
-            }
+            Event::Left if self.driver == Driver::Leaving => self.ended(Device::Left, now, actions),
             Event::Unhealthy if !matches!(self.driver, Driver::None | Driver::Dying) => self.kill(now, actions),
-            Event::Ended if self.driver != Driver::None => self.ended(now, actions),
+            Event::Ended if self.driver != Driver::None => self.ended(Device::Unfenced, now, actions),
             Event::Fenced if self.device == Device::Fencing => self.device = Device::Quiet,
             Event::FenceFailed if self.device == Device::Fencing => {
                 self.device = Device::Stuck;

@@ -59,7 +59,7 @@ impl World {
             Event::Ended if !self.driver => return self,
             Event::StandbyEnded if !self.standby => return self,
             Event::Ended => (self.driver, self.fencing) = (false, false),
-            Event::Left => self.left |= self.driver,
+            Event::Left if self.machine.is_leaving() => (self.driver, self.fencing, self.left) = (false, false, true),
             Event::StandbyEnded => self.standby = false,
             Event::Fenced if self.fencing => (self.unfenced, self.left, self.fencing) = (false, false, false),
             Event::Claimed => (self.unfenced, self.left) = (false, false),
@@ -337,7 +337,7 @@ fn an_upgrade_resumes_without_a_fence_and_is_final_after_a_probation() {
         world.on(answer(action).unwrap());
     }
     world.open.clear();
-    world.on(Event::Left).on(Event::Ended).settle();
+    world.on(Event::Left).settle();
     let done = world.since();
     assert!(done.contains(&Action::Drive { resume: true }) && !done.contains(&Action::Fence), "{done:?}");
     assert_eq!((world.verdicts.last(), world.machine.state()), (Some(&Verdict::Done), State::Running));
@@ -355,7 +355,7 @@ fn a_new_program_that_dies_goes_back_to_the_old_one() {
         world.on(answer(action).unwrap());
     }
     world.open.clear();
-    world.on(Event::Left).on(Event::Ended);
+    world.on(Event::Left);
     world.open.retain(|action| !matches!(action, Action::Drive { .. }));
     world.on(Event::Ended).settle();
     assert_eq!((world.verdicts.last(), world.machine.state()), (Some(&Verdict::WentBack), State::Running));

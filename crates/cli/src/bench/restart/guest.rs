@@ -8,7 +8,7 @@ use ring3_lab::{Backing, Cache, Device, Event, Guest, Size};
 
 use super::{Args, Controller};
 use crate::bench::guest::{NAME, with_this_program};
-use crate::bench::ring3d::{RING3D, supervisor};
+use crate::bench::ring3d::{RING3D, with_supervisor};
 
 /// Bytes of the disk.
 const SIZE: Size = Size(256 << 20);
@@ -50,7 +50,7 @@ pub fn guest(args: &Args, name: &str) -> Result<Guest> {
         Controller::Nvme => Device::nvme("disk", SIZE, Backing::Memory),
         Controller::Ahci => Device::ahci("disk", SIZE, Backing::Memory),
     };
-    let mut guest = with_this_program(Guest::new(name))?.program(&supervisor()?).device(device.bound("vfio-pci"));
+    let mut guest = with_supervisor(with_this_program(Guest::new(name))?)?.device(device.bound("vfio-pci"));
     guest.kernel = args.kernel.clone();
     guest.memory_mib = 1024;
     guest.modules = ["ublk_drv", "ext4"].map(Into::into).to_vec();

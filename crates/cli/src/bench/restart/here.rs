@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use ring3_bench::cpu::{peak_memory, process_time};
-use ring3_bench::restart::{Load, Outcome, Seen, VERSION, outages, percentile};
+use ring3_bench::restart::{Load, Outcome, Seen, VERSION, outages, percentile, stalls};
 use ring3_bench::stats::Summary;
 use ring3_control::status::Outage;
 
@@ -69,7 +69,7 @@ pub fn measure(args: &Args) -> Result<Outcome> {
     }
     if upgrades > 0 {
         let (seen, times) = beside(&mut load, || upgrade_each(&mut device, upgrades))?;
-        sums.upgrades.extend(outages(&seen.pauses, &times));
+        sums.upgrades.extend(stalls(&seen.pauses, &times));
         sums.add(&seen);
         errln!("{upgrades} replaced");
     }
