@@ -36,6 +36,12 @@ second=$(driver); old=$(daemon); kill -9 $old $second; sleep 0.5; ready && [ $(d
 wait $FIO && echo verified; echo \"errors $(dmesg | grep -ciE 'I/O error')\"
 ls /dev/ring3; grep -oE '\"restarts\": [0-9]*' /tmp/status; ring3 top --once | tail -n 1; ring3 logs scratch -n 12";
 
+const PARTED: &str = "
+HOLD=$(cat /tmp/hold); ready; parts() { for try in $(seq 200); do [ \"$(ls /dev/ring3 | tr '\\n' ' ')\" = \"$1\" ] && return; sleep 0.05; done; ls /dev/ring3; ring3 status scratch; return 1; }
+dd if=/table of=/dev/ring3/scratch bs=512 conv=notrunc,fsync 2>/dev/null; parts 'scratch scratch-part1 ' && echo parted
+exec 9</dev/ring3/scratch-part1; next -9; parts 'scratch scratch-part1 ' && dd if=/dev/ring3/scratch-part1 of=/dev/null bs=64k count=4 iflag=direct 2>/dev/null && echo 'parted on'; exec 9<&-
+dd if=/dev/zero of=/dev/ring3/scratch bs=512 count=1 conv=notrunc,fsync 2>/dev/null; parts 'scratch ' && echo 'watched on'";
+
 const PULLED: &str = "
 HOLD=$(cat /tmp/hold); ready; echo 1 >/sys/bus/pci/devices/$DISK/remove & await absent && echo absent; wait $!
 echo 1 >/sys/bus/pci/rescan; ready && echo back; dd if=/dev/ring3/scratch of=/dev/null bs=64k iflag=direct 2>/dev/null && echo read";
@@ -54,7 +60,16 @@ fn outcome() -> &'static Outcome {
         };
         let guest = Guest { memory_mib: 768, time_limit: Duration::from_secs(900), ..Guest::new("survive") };
         let guest = with_programs(guest).module("ublk_drv").module("vfio-pci").device(disk);
-        let steps = [("survived", SURVIVED), ("pulled", PULLED), ("stopped", STOPPED)];
+        // A table with one partition.
+        let mut table = [0; 512];
+        table[446 + 4] = 0x83;
+        table[446 + 8..446 + 12].copy_from_slice(&2048u32.to_le_bytes());
+        table[446 + 12..446 + 16].copy_from_slice(&4096u32.to_le_bytes());
+        table[510..].copy_from_slice(&[0x55, 0xaa]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), table).unwrap();
+        let guest = guest.file("/table", file.path());
+        let steps = [("survived", SURVIVED), ("parted", PARTED), ("pulled", PULLED), ("stopped", STOPPED)];
         let guest =
             steps.into_iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue")));
         let outcome = guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
@@ -84,6 +99,12 @@ fn drivers_and_their_users_go_on_when_ring3d_is_killed_or_replaced() {
 #[ignore = "boots a guest: make test"]
 fn a_ring3d_that_was_started_again_recovers_drivers_that_it_has_not_started_and_those_that_died_with_the_last_one() {
     assert_says("survived", &["recovered by another ring3d", "both died", "verified", "errors 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn partitions_stay_when_ring3d_is_killed_and_are_watched_by_the_next_one() {
+    assert_says("parted", &["parted\nparted on\nwatched on\n"]);
 }
 
 #[test]

@@ -169,7 +169,8 @@ impl Watching {
         let (answer, says) = io::pipe().map_err(failed)?;
         let words = ["ring3-driver".into(), "partitions".into(), self.of.block.to_string()].map(CString::new);
         let argv = words.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
-        let limits = Limits { name: format!("{}-table", self.of.name), memory: MEMORY, cpu_percent: 50, pids: 4 };
+        // No device has a `+` in its name, and so none has this group.
+        let limits = Limits { name: format!("{}+table", self.of.name), memory: MEMORY, cpu_percent: 50, pids: 4 };
         let child = spawn(&self.of.program, &argv, &[(disk.as_fd(), 0), (says.as_fd(), 1)], &limits).map_err(failed)?;
         drop(says);
         let ended = self.wait(&child.pidfd, Some(READ));
