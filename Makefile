@@ -5,7 +5,7 @@ RING3 := target/release/ring3
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install demo test test-quick bench bench-restart figures study lint fmt
+.PHONY: help setup build install demo test test-quick test-array bench bench-restart figures study lint fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -37,6 +37,9 @@ test: ## all tests: unit, models and faults, loom, conformance, QEMU's devices, 
 
 test-quick: ## the tests that boot no guest
 	@tests/run quick
+
+test-array: build ## a campaign of faults as an array job of Slurm, on a cluster of one node of its own; wants Debian's slurmctld, slurmd, slurm-client and munge, and root
+	@tests/array-jobs $(RING3)
 
 bench: setup build ## the disk figures, kernel and ring3 in one run, into OUT (default: out)
 	@$(RING3) bench disk --mode both --out $(OUT)
