@@ -59,7 +59,7 @@ fn with_room(open: impl Fn(&Requirements) -> Result<Attached, Error>, options: &
     let queues = |disks: usize| (usize::from(options.queues) * disks).min(u16::MAX.into()) as u16;
     let needs = |queues, disks| Requirements {
         queues,
-        arena: arena_bytes(options, disks),
+        arena: options.arena_bytes(disks),
         max_transfer: Some(options.max_bytes),
         poll: None,
     };
@@ -67,7 +67,7 @@ fn with_room(open: impl Fn(&Requirements) -> Result<Attached, Error>, options: &
     let disks = attached.disks.len();
     let Some(driven) = attached.driven.as_ref().filter(|_| disks > 1) else { return Ok(attached) };
     let dma = driven.device().dma();
-    let missing = arena_bytes(options, disks).saturating_sub(dma.arena().len());
+    let missing = options.arena_bytes(disks).saturating_sub(dma.arena().len());
     match if missing > 0 { dma.grow(missing) } else { Ok(()) } {
         Ok(()) if disks <= EXPECTED => Ok(attached),
         // More queues, and more memory where it can only be mapped at the start, take another start.
@@ -77,13 +77,6 @@ fn with_room(open: impl Fn(&Requirements) -> Result<Attached, Error>, options: &
         }
         Err(source) => Err(Error::Device { device: driven.device().name().into(), source }),
     }
-}
-
-/// Buffers, and for each queue its rings (at most 160 bytes per request) and a page of addresses per request; then what the
-/// administration needs, generously.
-pub(crate) fn arena_bytes(options: &ublk::Options, disks: usize) -> usize {
-    let per_queue = usize::from(options.depth) * (4096 + 160) + (64 << 10);
-    disks * (options.buffer_bytes() + usize::from(options.queues) * per_queue) + (1 << 20)
 }
 
 #[cfg(test)]

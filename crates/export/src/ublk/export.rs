@@ -68,6 +68,13 @@ impl Options {
     pub fn buffer_bytes(&self) -> usize {
         usize::from(self.queues) * usize::from(self.depth) * self.max_bytes as usize
     }
+
+    /// Bytes of the arena for exports of so many `disks` with these options: buffers, and for each queue its rings (at most 160 bytes a request) and a page of addresses a request; then
+    /// what the administration needs, generously. A driver that needs more maps it itself.
+    pub fn arena_bytes(&self, disks: usize) -> usize {
+        let of_a_queue = usize::from(self.depth) * (4096 + 160) + (64 << 10);
+        disks * (self.buffer_bytes() + usize::from(self.queues) * of_a_queue) + (1 << 20)
+    }
 }
 
 /// A running export: both halves in one process. Dropping it takes the device away from whoever uses it.

@@ -15,7 +15,7 @@ use ring3_export::ublk::{self, Layout, Manner, OnFailure, Queues, Threads};
 use super::left::{Left, LeftDisk};
 use super::standby::Standby;
 use crate::Error;
-use crate::attach::{EXPECTED, arena_bytes};
+use crate::attach::EXPECTED;
 
 /// Most disks of a device.
 const MAX_DISKS: usize = 128;
@@ -223,7 +223,7 @@ fn open(device: &Arc<dyn Device>, standby: &Standby) -> Result<Opened, ring3_dev
     let open = |disks| Driver::open(device.clone(), standby.family, &settings(standby, disks));
     let mut opened = open(EXPECTED)?;
     let disks = opened.offers.len();
-    let missing = arena_bytes(&standby.wanted, disks).saturating_sub(device.dma().arena().len());
+    let missing = standby.wanted.arena_bytes(disks).saturating_sub(device.dma().arena().len());
     if missing > 0 {
         device.dma().grow(missing)?;
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_backend::{Claim, Fenced, OpenOptions, Quiesce, claim};
 use ring3_device::Error;
+use ring3_export::ublk;
 use ring3_manifest::{Identity, Manifest};
 use ring3_pci::Address;
 
@@ -46,7 +47,7 @@ impl Held {
         let class = ring3_backend::class_of(&uri);
         let known = class.and_then(|class| find_driver(class, device.driver.as_deref()));
         let below = known.map_or(u64::MAX, Manifest::dma_limit);
-        let options = OpenOptions { arena: arena_bytes(&device.export), below, ..OpenOptions::default() };
+        let options = OpenOptions { arena: exported(&device.export).arena_bytes(1), below, ..OpenOptions::default() };
         let claim = claim(&uri, options).map_err(|error| error.to_string())?;
         claim.release_pages();
         let manifest = find_driver(claim.class(), device.driver.as_deref()).ok_or_else(|| {
@@ -137,9 +138,8 @@ fn find_driver(class: u32, family: Option<&str>) -> Option<&'static Manifest> {
     ring3_manifest::find(Identity { vendor: 0, device: 0, class }, family)
 }
 
-/// What a driver needs for one disk of these: buffers, and for each queue its rings (at most 160 bytes a request) and a page of addresses a request; then what the
-/// administration needs, generously. A driver that needs more maps it itself.
-fn arena_bytes(export: &manifest::Export) -> usize {
-    let (queues, depth) = (usize::from(export.queues.min(crate::processors())), usize::from(export.depth));
-    queues * (depth * ((export.max_io_kib as usize) << 10) + depth * (4096 + 160) + (64 << 10)) + (1 << 20)
+/// What a disk of it will be, before anybody has counted them.
+fn exported(export: &manifest::Export) -> ublk::Options {
+    let (queues, max_bytes) = (export.queues.min(crate::processors()), export.max_io_kib << 10);
+    ublk::Options { queues, depth: export.depth, max_bytes, ..ublk::Options::default() }
 }
