@@ -34,7 +34,7 @@ pub struct Ublk {
     wanted: manifest::Export,
     name: String,
     disks: Vec<Disk>,
-    /// `ring3`, which reads partition tables.
+    /// `ring3-driver`, which reads partition tables.
     program: Arc<Program>,
 }
 
