@@ -142,7 +142,8 @@ impl Claim {
 
     /// Interrupts that the kernel has taken of it, for whomever; `None` where it does not count them: those of a model.
     pub fn interrupts(&self) -> Option<u64> {
-        self.desk.windows.as_ref()?.interrupts()
+        let serial = self.desk.asked().irqs.as_ref().map_or(0, |enabled| enabled.serial);
+        self.desk.windows.as_ref()?.interrupts(serial)
     }
 
     /// Looks, about once a second, whether the device has raised more than `most` interrupts a second, and if so holds all of them back for a while: neither the device nor its driver

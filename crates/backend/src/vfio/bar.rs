@@ -2,7 +2,7 @@
 //! instruction if the user wants that.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Access, Bar, BarInfo, Error};
@@ -11,8 +11,9 @@ use ring3_pci::Host;
 use ring3_spec::pci;
 
 use super::claim::Claim;
+use super::count::Counts;
+use super::irq;
 use super::region::Region;
-use super::{count, irq};
 use crate::guard::{self, Mapped, Mapping};
 use crate::ports::{self, PortRange, Ports};
 
@@ -153,6 +154,7 @@ pub(super) fn open(claim: &Arc<Claim>, index: u8) -> Result<Bar, Error> {
 pub(crate) struct Windows {
     claim: Arc<Claim>,
     windows: Vec<Option<Window>>,
+    counts: Mutex<Counts>,
 }
 
 impl Windows {
@@ -163,7 +165,7 @@ impl Windows {
             Ok((size > 0).then_some(Window { offset, mappable }))
         };
         let windows = (0..pci::BAR_COUNT).map(window).collect::<Result<_, Error>>()?;
-        Ok(Self { claim: Arc::clone(claim), windows })
+        Ok(Self { claim: Arc::clone(claim), windows, counts: Mutex::default() })
     }
 
     pub(super) fn claim(&self) -> &Arc<Claim> {
@@ -174,11 +176,12 @@ impl Windows {
         self.claim.device()
     }
 
-    /// How many interrupts of the function the kernel has taken, if it says so.
-    pub(crate) fn interrupts(&self) -> Option<u64> {
+    /// How many interrupts of the function the kernel has taken, if it says so; `serial` changes whenever others are enabled.
+    pub(crate) fn interrupts(&self, serial: u64) -> Option<u64> {
         let host = Host::this();
         let folder = host.path(&format!("sys/bus/pci/devices/{}", self.claim.address()));
-        count::interrupts(&folder, &host.path("sys/kernel/irq"))
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.read(&folder, &host.path("sys/kernel/irq"), serial)
     }
 
     /// See [`irq::hold`].

@@ -91,6 +91,12 @@ pub fn peak_memory(pid: u32) -> Option<u64> {
     status_field(&text, "VmHWM:").map(|kib| kib * 1024)
 }
 
+/// The memory that a process has resident now, in bytes (`VmRSS`).
+pub fn resident_memory(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status_field(&text, "VmRSS:").map(|kib| kib * 1024)
+}
+
 /// Context switches of all threads of a process.
 fn switches(pid: u32) -> u64 {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };

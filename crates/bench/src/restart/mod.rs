@@ -65,7 +65,7 @@ pub struct Outcome {
     pub upgrade_ms_max: f64,
     /// The longest that one request took, in milliseconds.
     pub longest_request_ms: f64,
-    /// The most memory that the supervisor has had resident before the first kill, in MiB; `None` if its process was not found.
+    /// The memory that the supervisor has resident before the first kill, in MiB; `None` if its process was not found.
     #[serde(default)]
     pub supervisor_mib: Option<f64>,
     /// Processor time of the supervisor while nobody used the disk, in percent of one processor.

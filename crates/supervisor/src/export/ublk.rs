@@ -1,9 +1,10 @@
 //! The disks of a device as `/dev/ublkbN`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ring3_class::Deadline;
@@ -305,17 +306,42 @@ struct Seen {
     link: Option<PathBuf>,
     bytes: u64,
     refused: Refused,
+    /// The kernel's count of requests, which is looked at every second and so stays open.
+    in_flight: OnceLock<File>,
 }
 
 impl Seen {
     fn of(disk: &Disk) -> Self {
         let refused = disk.partitions.as_ref().map(Watch::refused).unwrap_or_default();
-        Self { id: disk.device.id(), path: disk.device.path(), link: disk.link.clone(), bytes: disk.bytes, refused }
+        Self {
+            id: disk.device.id(),
+            path: disk.device.path(),
+            link: disk.link.clone(),
+            bytes: disk.bytes,
+            refused,
+            in_flight: OnceLock::new(),
+        }
     }
 
-    fn numbers(&self, file: &str) -> Vec<u64> {
-        let text = fs::read_to_string(format!("/sys/block/ublkb{}/{file}", self.id)).unwrap_or_default();
+    fn file(&self, name: &str) -> String {
+        format!("/sys/block/ublkb{}/{name}", self.id)
+    }
+
+    fn numbers(&self, name: &str) -> Vec<u64> {
+        let text = fs::read_to_string(self.file(name)).unwrap_or_default();
         text.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect()
+    }
+
+    /// Reads and writes. [Linux, Documentation/ABI/stable/sysfs-block]
+    fn in_flight(&self) -> u64 {
+        if self.in_flight.get().is_none() {
+            // What is not there yet is looked for again.
+            let _ = File::open(self.file("inflight")).map(|file| self.in_flight.set(file));
+        }
+        let mut bytes = [0; 64];
+        let len = self.in_flight.get().and_then(|file| file.read_at(&mut bytes, 0).ok()).unwrap_or(0);
+        let text = std::str::from_utf8(&bytes[..len]).unwrap_or_default();
+        text.split_whitespace().map(|word| word.parse().unwrap_or(0)).sum()
     }
 }
 
@@ -325,7 +351,7 @@ impl Look for Disks {
     }
 
     fn in_flight(&self) -> u64 {
-        self.0.iter().flat_map(|disk| disk.numbers("inflight")).sum()
+        self.0.iter().map(Seen::in_flight).sum()
     }
 
     fn disks(&self) -> Vec<DiskStatus> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use ring3_bench::cpu::{peak_memory, process_time};
+use ring3_bench::cpu::{process_time, resident_memory};
 use ring3_bench::restart::{Load, Outcome, Seen, VERSION, outages, percentile, stalls};
 use ring3_bench::stats::Summary;
 use ring3_control::status::Outage;
@@ -101,7 +101,7 @@ fn idle(device: &mut Supervised, time: Duration) -> Result<Idle> {
     std::thread::sleep(time);
     let (after, elapsed) = (processes.map(|pid| process_time(pid?)), start.elapsed());
     let percent = |at: usize| Some(100.0 * after[at]?.saturating_sub(before[at]?).as_secs_f64() / elapsed.as_secs_f64());
-    let mib = supervisor.and_then(peak_memory).map(|bytes| bytes as f64 / f64::from(1 << 20));
+    let mib = supervisor.and_then(resident_memory).map(|bytes| bytes as f64 / f64::from(1 << 20));
     Ok(Idle { mib, percent: [percent(0), percent(1)] })
 }
 
