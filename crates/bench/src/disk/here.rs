@@ -49,14 +49,26 @@ pub struct Programs<'a> {
     pub open: Option<&'a OpenDisk<'a>>,
     /// Arguments of this program that export the disk.
     pub export: Option<Vec<String>>,
-    /// A supervisor that has the disk: its program, its arguments, and its link to the block device.
-    pub supervisor: Option<(PathBuf, Vec<String>, PathBuf)>,
+    /// A supervisor that has the disk.
+    pub supervisor: Option<Supervisor>,
     /// Arguments of this program that export nothing.
     pub null: Option<Vec<String>>,
     /// This program.
     pub program: PathBuf,
     /// If both drive the same device: hands it to ring3 (true) or to the kernel.
     pub hand_over: Option<&'a HandOver<'a>>,
+}
+
+/// A supervisor that has the disk.
+pub struct Supervisor {
+    /// Its program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Its link to the block device.
+    pub link: PathBuf,
+    /// Returns when the next driver waits: until then, its start is in every measurement.
+    pub settled: Box<dyn Fn() -> Result<(), Error>>,
 }
 
 /// Hands the one device over, and returns when its new owner has it.
@@ -166,17 +178,18 @@ impl Here<'_> {
             Driver::Process => self.process(round, first),
             Driver::Export => {
                 let arguments = self.programs.export.clone().ok_or_else(|| missing("a device to claim (--device)"))?;
-                self.exported(round, turn, || Export::start(&self.programs.program, &arguments))
+                self.exported(round, turn, || Export::start(&self.programs.program, &arguments), &|| Ok(()))
             }
             Driver::Supervised => {
-                let supervisor = self.programs.supervisor.clone();
-                let (program, arguments, link) =
-                    supervisor.ok_or_else(|| missing("ring3d beside this program, and a device to claim"))?;
-                self.exported(round, turn, || Export::supervised(&program, &arguments, &link))
+                let programs = self.programs;
+                let supervisor = programs.supervisor.as_ref();
+                let supervisor = supervisor.ok_or_else(|| missing("ring3d beside this program, and a device to claim"))?;
+                let start = || Export::supervised(&supervisor.program, &supervisor.arguments, &supervisor.link);
+                self.exported(round, turn, start, &supervisor.settled)
             }
             Driver::Null => {
                 let arguments = self.programs.null.clone().ok_or_else(|| missing("the null export"))?;
-                self.exported(round, turn, || Export::start(&self.programs.program, &arguments))
+                self.exported(round, turn, || Export::start(&self.programs.program, &arguments), &|| Ok(()))
             }
         }
     }
@@ -235,11 +248,18 @@ impl Here<'_> {
         Ok(())
     }
 
-    fn exported(&mut self, round: u32, turn: &[Placement], start: impl FnOnce() -> Result<Export, Error>) -> Result<(), Error> {
+    fn exported(
+        &mut self,
+        round: u32,
+        turn: &[Placement],
+        start: impl FnOnce() -> Result<Export, Error>,
+        settled: &dyn Fn() -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let began = Instant::now();
         let export = start()?;
         first_read(&mut File::open(export.device(), 1, 4096, FileOptions { write: false, direct: true })?)?;
         let startup = began.elapsed();
+        settled()?;
         let idle = match self.means {
             Means::Loads(_) if !self.plan.is_brief() => {
                 idle_percent(export.pid(), if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE })

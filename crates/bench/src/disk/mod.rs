@@ -16,7 +16,7 @@ pub mod timeline;
 pub mod work;
 
 pub use export::Export;
-pub use here::{HandOver, OpenDisk, Programs, Waiting, machine, run_here};
+pub use here::{HandOver, OpenDisk, Programs, Supervisor, Waiting, machine, run_here};
 pub use journal::Journal;
 pub use kernel::{KernelDisk, block_facts};
 pub use leslie::Leslie;

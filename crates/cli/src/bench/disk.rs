@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ring3_bench::disk::{Controller, Driver, Event, Placement, Plan, Programs, Study, Tuning, block_facts, run_here};
+use ring3_bench::Error;
+use ring3_bench::disk::{Controller, Driver, Event, Placement, Plan, Programs, Study, Supervisor, Tuning, block_facts, run_here};
 use ring3_bench::workload::{STANDARD, Workload};
 use ring3_pci::{Address, Host, Way, bind, unbind};
 
@@ -16,6 +17,7 @@ use super::guest::Guest;
 use super::load::buffers;
 use super::open::open_disk;
 use super::paper;
+use super::restart::Supervised;
 use super::ring3d::supervisor;
 use crate::driving::Protection;
 use crate::leave;
@@ -263,8 +265,8 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
     Ok(run_here(plan, first, &programs, progress)?)
 }
 
-/// A supervisor of `device`, whose manifest and socket are in `folder`: its program, its arguments, and its link to the disk.
-fn supervised(device: &str, program: PathBuf, folder: &Path) -> Result<(PathBuf, Vec<String>, PathBuf)> {
+/// A supervisor of `device`, whose manifest and socket are in `folder`.
+fn supervised(device: &str, program: PathBuf, folder: &Path) -> Result<Supervisor> {
     let name = format!("bench-{}", std::process::id());
     let manifest = folder.join("bench.toml");
     let text =
@@ -272,8 +274,10 @@ fn supervised(device: &str, program: PathBuf, folder: &Path) -> Result<(PathBuf,
     std::fs::write(&manifest, text).with_context(|| format!("writing {}", manifest.display()))?;
     let socket = folder.join("socket");
     let arguments = [OsStr::new("--config"), manifest.as_os_str(), OsStr::new("--socket"), socket.as_os_str()];
-    let arguments = arguments.map(|word| word.to_string_lossy().into_owned());
-    Ok((program, arguments.to_vec(), Path::new("/dev/ring3").join(name)))
+    let arguments = arguments.map(|word| word.to_string_lossy().into_owned()).to_vec();
+    let link = Path::new("/dev/ring3").join(&name);
+    let settled = move || Supervised::connect(&socket, &name).map(drop).map_err(|error| Error::Invalid(format!("{error:#}")));
+    Ok(Supervisor { program, arguments, link, settled: Box::new(settled) })
 }
 
 /// Hands the function that `device` names to the driver of its way, or back to the kernel's, and waits for its `disk`.

@@ -15,6 +15,8 @@ use ring3_lab::DEFAULT_KERNEL;
 
 use crate::leave;
 
+pub use supervised::Supervised;
+
 /// Options of `ring3 bench restart`.
 #[derive(Clone, clap::Args)]
 pub struct Args {
