@@ -22,12 +22,18 @@ pub struct Watch {
     patience: Patience,
     threads: Vec<(Counters, Instant)>,
     completed: (u64, Instant),
+    idle: bool,
 }
 
 impl Watch {
     /// Of a driver that begins now.
     pub fn new(patience: Patience, now: Instant) -> Self {
-        Self { patience, threads: Vec::new(), completed: (0, now) }
+        Self { patience, threads: Vec::new(), completed: (0, now), idle: false }
+    }
+
+    /// Whether nothing was to be done at the last look.
+    pub fn is_idle(&self) -> bool {
+        self.idle
     }
 
     /// Looks at the process and its first `queues` queues; `in_flight` are the requests that the kernel has for its disks. Why it is taken for dead, if it is.
@@ -61,6 +67,7 @@ impl Watch {
         // Who waits for the device beats, and who recovers it may take longer: only a driver that has not even seen the requests is meant.
         let asleep =
             self.threads.iter().skip(1).all(|(counters, _)| matches!(counters.phase, Phase::Idle | Phase::New | Phase::Ended));
+        self.idle = asleep && in_flight == 0;
         // Beats without ends are no life: a driver may mend its device once, and try again.
         (asleep && waiting > self.patience.beat || waiting > 2 * self.patience.recovery)
             .then(|| format!("{in_flight} requests wait in the kernel, and none has ended for {} ms", waiting.as_millis()))
@@ -105,6 +112,16 @@ mod tests {
         let mut bed = bed();
         bed.queue.phase(Phase::Idle);
         assert_eq!(bed.after(10_000, 0), None);
+        assert!(bed.watch.is_idle());
+    }
+
+    #[test]
+    fn a_driver_with_something_to_do_is_not_idle_whoever_says_so() {
+        let mut bed = bed();
+        bed.queue.phase(Phase::Idle);
+        assert!(bed.after(1, 1).is_none() && !bed.watch.is_idle());
+        bed.queue.phase(Phase::Working);
+        assert!(bed.after(1, 0).is_none() && !bed.watch.is_idle());
     }
 
     #[test]

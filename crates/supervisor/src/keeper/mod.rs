@@ -50,6 +50,8 @@ pub use survive::{Adopted, Records, Survival, abandon, adopt, keep_shape};
 
 /// Between two looks at a driver that serves.
 const LOOK: Duration = Duration::from_secs(1);
+/// The same at one that had nothing to do at the last: it is noticed so much later if it stands still then.
+const IDLE_LOOK: Duration = Duration::from_secs(3);
 /// Bytes that a driver may write between two looks; it waits with what is more.
 const WORDS: usize = 256 << 10;
 /// Messages that a driver may send between two looks.
@@ -279,7 +281,9 @@ impl Keeper {
         }
         let mut fds: Vec<_> = sources.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
         let due = self.machine.deadline();
-        let look = (self.machine.is_running() || self.words > 0 || self.messages > 0).then(|| self.looked + LOOK);
+        let (speaks, idle) = (self.words > 0 || self.messages > 0, self.watch.as_ref().is_some_and(Watch::is_idle));
+        let pause = if idle && !speaks { IDLE_LOOK } else { LOOK };
+        let look = (self.machine.is_running() || speaks).then(|| self.looked + pause);
         let closed = [&self.driver, &self.standby].into_iter().flatten().filter_map(Process::closed).map(|at| at + LOOK);
         let next = due.into_iter().chain(look).chain(closed).min();
         let timeout = next.and_then(|next| Timespec::try_from(next.saturating_duration_since(Instant::now())).ok());
