@@ -22,6 +22,8 @@ pub(super) struct Hba {
     registers: Registers,
     pub(super) capabilities: Capabilities,
     ports: u32,
+    /// Ports that had nothing to notice before the reset.
+    empty: u32,
 }
 
 impl Hba {
@@ -29,18 +31,17 @@ impl Hba {
     pub(super) fn take_over(bar: Bar) -> Result<Self, Error> {
         let registers = Registers::new(bar, registers::LEN + u64::from(port::STRIDE))?;
         registers.read_alive(CAPABILITIES)?;
-        let hba = Self { registers, capabilities: Capabilities(0), ports: 0 };
+        let mut hba = Self { registers, capabilities: Capabilities(0), ports: 0, empty: 0 };
         hba.enable();
         hba.take_from_firmware();
+        hba.empty = hba.empty_ports();
         hba.reset()?;
         // What firmware wrote into it once survives a reset, so this is read afterwards. [AHCI 3.1.1, 3.1.4]
         let capabilities = hba.registers.read(CAPABILITIES);
         let ports = hba.registers.read_alive(PORTS)?;
-        let len = hba.registers.bar().len();
         // More ports than CAP.NP says, or beyond the BAR: those that fit are used.
-        let in_bar = |index: &u32| registers::LEN + u64::from((index + 1) * port::STRIDE) <= len;
         let most = capabilities.ports_0based() as usize + 1;
-        let usable = (0..u32::from(MAX_PORTS)).filter(|index| ports >> index & 1 == 1).filter(in_bar).take(most);
+        let usable = hba.in_bar(ports).take(most);
         let ports = usable.fold(0, |mask, index| mask | 1 << index);
         if ports == 0 {
             return Err(Error::Protocol("the controller says that it has no ports (PI)".into()));
@@ -57,7 +58,28 @@ impl Hba {
             let text = "the saved state is of another controller: give each its own, or open the device anew";
             return Err(Error::Invalid(text.into()));
         }
-        Ok(Self { registers, capabilities: Capabilities(capabilities), ports })
+        Ok(Self { registers, capabilities: Capabilities(capabilities), ports, empty: 0 })
+    }
+
+    /// Those of `ports` that the BAR has room for.
+    fn in_bar(&self, ports: u32) -> impl Iterator<Item = u8> + use<> {
+        let len = self.registers.bar().len();
+        let fits = move |index: &u8| registers::LEN + u64::from(u32::from(*index) + 1) * u64::from(port::STRIDE) <= len;
+        (0..MAX_PORTS).filter(move |index| ports >> index & 1 == 1).filter(fits)
+    }
+
+    /// A bit for each port at which a drive would have been noticed, and was not: powered up, its link neither held in reset nor switched off. [AHCI 3.3.7, 3.3.10, 3.3.11]
+    fn empty_ports(&self) -> u32 {
+        let is_empty = |&index: &u8| {
+            let (command, control) = (self.registers.read(port::command(index)), self.registers.read(port::sata_control(index)));
+            command.spin_up() == 1 && control.detection() == 0 && self.registers.read(port::sata_status(index)).detection() == 0
+        };
+        self.in_bar(self.registers.read(PORTS)).filter(is_empty).fold(0, |mask, index| mask | 1 << index)
+    }
+
+    /// Whether nothing was to be noticed at port `index` before the controller was reset.
+    pub(super) fn was_empty(&self, index: u8) -> bool {
+        self.empty >> index & 1 == 1
     }
 
     /// A bit for each port that there is.

@@ -20,7 +20,9 @@ const STOP: Duration = Duration::from_millis(port::STOP_MILLIS);
 /// PxSCTL.DET = 1 stands this long: at least a millisecond. [AHCI 10.4.2]
 const COMRESET: Duration = Duration::from_millis(2);
 /// A drive that is there is noticed within this; the link's own limit is 10 ms. [SATA 8.4.1]
-const NOTICE: Duration = Duration::from_millis(100);
+pub(super) const NOTICE: Duration = Duration::from_millis(100);
+/// The same where nobody was noticed before either: whoever waits for a disk on another port does not wait for empty ones.
+pub(super) const NOTICE_AGAIN: Duration = Duration::from_millis(25);
 /// A drive that was noticed has a link within this; slow ones take about a second.
 const LINK: Duration = Duration::from_secs(4);
 /// PxCMD.ICC: active.
@@ -162,11 +164,11 @@ impl Port {
         self.lists.forget_frames();
     }
 
-    /// Whether there is a drive with a link; waits for one that was noticed. `since` counts from the start of the link.
-    pub(super) fn has_drive(&self, since: Deadline) -> Result<bool, Error> {
+    /// Whether there is a drive with a link; waits for one that was noticed within `notice`. `since` counts from the start of the link.
+    pub(super) fn has_drive(&self, since: Deadline, notice: Duration) -> Result<bool, Error> {
         let found = poll_until(since, "the link to a drive (PxSSTS.DET)", || {
             let status = self.registers.read_alive(port::sata_status(self.index))?;
-            let nobody = status.detection() == 0 && LINK - since.remaining().min(LINK) >= NOTICE;
+            let nobody = status.detection() == 0 && LINK - since.remaining().min(LINK) >= notice;
             Ok((status.detection() == SataStatus::LINKED || nobody).then_some(status.detection()))
         })?;
         Ok(found == SataStatus::LINKED)
@@ -225,7 +227,7 @@ impl Port {
     pub(super) fn reset_link(&mut self) -> Result<bool, Error> {
         let stopped = self.stop();
         self.pulse();
-        let linked = self.has_drive(Self::link_deadline());
+        let linked = self.has_drive(Self::link_deadline(), NOTICE);
         // What the reset did to the link is no news any more. [AHCI 10.4.2]
         self.clear();
         // A port that did not stop by itself may do so now that its drive starts anew.

@@ -14,7 +14,7 @@ use ring3_device::{Deadline, Error};
 use ring3_spec::ata::Signature;
 
 use super::super::Identity;
-use super::port::Port;
+use super::port::{NOTICE, Port};
 use super::queue::PortQueue;
 use super::recovery::OWN;
 use crate::lifetime::{OVER, lock};
@@ -81,7 +81,7 @@ impl PortQueue {
             // The controller was reset and the drive with it.
             self.port.begin();
             self.port.generation = generation;
-            matches!(self.port.has_drive(Port::link_deadline()), Ok(true))
+            matches!(self.port.has_drive(Port::link_deadline(), NOTICE), Ok(true))
         };
         if !linked || self.port.signature(Deadline::after(ready))? != Signature::Ata {
             self.port.cache.lose();

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ring3_device::dma::SegmentRules;
 use ring3_device::{Deadline, Device, Error};
@@ -12,7 +13,7 @@ use super::super::{Identity, Level, Options};
 use super::controller::Seat;
 use super::hba::Hba;
 use super::lists::{Lists, MAX_REGIONS};
-use super::port::Port;
+use super::port::{NOTICE, NOTICE_AGAIN, Port};
 
 /// Most bytes of one request: what one region can hold.
 const MAX_TRANSFER: u32 = ring3_spec::ahci::MAX_REGION_BYTES;
@@ -43,7 +44,7 @@ pub(super) fn all(device: &dyn Device, hba: &Hba, options: &Options, found: &mut
         let Some(port) = found.others.last_mut() else { continue };
         port.begin();
         let since = Port::link_deadline();
-        if hba.capabilities.staggered() == 1 && port.has_drive(since).unwrap_or(false) {
+        if hba.capabilities.staggered() == 1 && port.has_drive(since, notice(hba, index)).unwrap_or(false) {
             // The power supply starts one motor at a time. [AHCI 10.9]
             let _ = port.signature(Deadline::after(options.ready_timeout));
         }
@@ -66,6 +67,10 @@ pub(super) fn all(device: &dyn Device, hba: &Hba, options: &Options, found: &mut
     Ok(())
 }
 
+fn notice(hba: &Hba, index: u8) -> Duration {
+    if hba.was_empty(index) { NOTICE_AGAIN } else { NOTICE }
+}
+
 /// The disk at `port` and how it can be driven, or `None` if there is nothing. The port takes commands afterwards.
 fn examine(
     device: &dyn Device,
@@ -74,7 +79,7 @@ fn examine(
     port: &mut Port,
     since: Deadline,
 ) -> Result<Option<(Identity, Level)>, Error> {
-    if !port.has_drive(since)? {
+    if !port.has_drive(since, notice(hba, port.index()))? {
         return Ok(None);
     }
     kind(port.signature(Deadline::after(options.ready_timeout))?)?;
