@@ -174,9 +174,9 @@ impl Keeper {
 
     /// Forgets those of the dismissed that have ended, and their last words are in the journal.
     pub(super) fn reap(&mut self) {
-        let (ended, left) = std::mem::take(&mut self.dismissed).into_iter().partition(|driver| driver.ended().is_some());
+        let is_over = |driver: &Process| driver.ended().is_some();
+        let (ended, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.dismissed).into_iter().partition(is_over);
         self.dismissed = left;
-        let ended: Vec<_> = ended;
         ended.into_iter().for_each(|mut driver| self.last_words(&mut driver));
     }
 
