@@ -27,6 +27,8 @@ struct Entry {
     acknowledged: u64,
     /// It was wrong, and is not known until it is written again.
     unknown: bool,
+    /// The life in which it was last written, or read and right.
+    known: u64,
 }
 
 /// What the end of a request has shown.
@@ -36,6 +38,8 @@ pub enum Found {
     Right,
     /// The block holds neither what was acknowledged nor what was submitted last.
     Wrong,
+    /// The same, of a block that was neither written nor read and right since a driver or a device was [wrong itself](Application::doubt): that one may have written there.
+    Stale,
     /// The driver says that it has failed.
     Failed,
     /// It is the end of nothing that was asked for.
@@ -53,6 +57,8 @@ pub struct Application {
     /// Still to be read in this life.
     unchecked: Vec<u64>,
     life: u64,
+    /// The last life whose driver or device was wrong itself.
+    doubted: Option<u64>,
     count: u64,
     /// Writes that were acknowledged.
     pub writes: u64,
@@ -71,6 +77,7 @@ impl Application {
             dirty: BTreeSet::new(),
             unchecked: Vec::new(),
             life: 0,
+            doubted: None,
             count: 0,
             writes: 0,
             reads: 0,
@@ -86,6 +93,11 @@ impl Application {
         let chosen =
             |block: &u64| all || self.dirty.contains(block) || random(self.seed ^ self.life, *block).is_multiple_of(SAMPLE);
         self.unchecked = (0..CANARIES.end).filter(chosen).collect();
+    }
+
+    /// The driver of this life, or its device, may have written anywhere.
+    pub fn doubt(&mut self) {
+        self.doubted = Some(self.life);
     }
 
     /// Whether all that was to be read of this life was.
@@ -124,7 +136,8 @@ impl Application {
             return Some(Packet { verb: Verb::Read, tag: tag as u16, block, data: Vec::new() });
         }
         let number = if block < BLOCKS { self.life << 32 | self.count } else { CANARY };
-        self.entries[block as usize].submitted = number;
+        let entry = &mut self.entries[block as usize];
+        (entry.submitted, entry.known) = (number, self.life);
         self.dirty.insert(block);
         let mut data = vec![0; size];
         stamp::fill(&mut data, block * size as u64, number);
@@ -166,10 +179,10 @@ impl Application {
         }
         let Some(found) = [entry.acknowledged, entry.submitted].into_iter().find(holds) else {
             *entry = Entry { unknown: true, ..*entry };
-            return Found::Wrong;
+            return if self.doubted.is_some_and(|life| entry.known <= life) { Found::Stale } else { Found::Wrong };
         };
         // Once it was seen, it stays.
-        *entry = Entry { submitted: found, acknowledged: found, unknown: false };
+        *entry = Entry { submitted: found, acknowledged: found, unknown: false, known: self.life };
         self.dirty.remove(&block);
         self.reads += 1;
         Found::Right
@@ -230,6 +243,21 @@ mod tests {
         disk.0.get_mut(&block).unwrap()[5] ^= 1;
         assert_eq!(live(&mut application, &mut disk, 700).0, 1);
         assert_eq!(live(&mut application, &mut disk, 700).0, 0);
+    }
+
+    #[test]
+    fn a_wrong_block_that_nobody_has_touched_since_a_driver_was_wrong_is_not_of_those_that_came_after() {
+        let (mut application, mut disk) = (Application::new(1, 8), Disk::default());
+        live(&mut application, &mut disk, 700);
+        application.doubt();
+        application.begin();
+        let held = |entry: &Entry| entry.acknowledged > 0 && entry.submitted == entry.acknowledged;
+        let blocks: Vec<_> = (0..BLOCKS).filter(|block| held(&application.entries[*block as usize])).take(2).collect();
+        let read = |application: &mut Application, block: u64| application.check(block, &[0xff; SIZE]);
+        assert_eq!(read(&mut application, blocks[0]), Found::Stale);
+        let right = disk.0[&blocks[1]].clone();
+        assert_eq!(application.check(blocks[1], &right), Found::Right);
+        assert_eq!(read(&mut application, blocks[1]), Found::Wrong);
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Bench {
     pub waited: Option<Duration>,
     /// Faults whose driver nobody has followed yet.
     pub pending: Vec<Spec>,
+    /// The last fault of a kind that may make wrong blocks, wherever they are.
+    pub doubt: Option<Spec>,
     _server: Running,
 }
 
@@ -89,7 +91,7 @@ impl Bench {
             false => Keep::Own(Holder::new(&device, place)?),
         };
         let application = Application::new(seed, usize::from(DEPTH));
-        Ok(Self { keep, application, plan, complaints, waited: None, pending: Vec::new(), _server: server })
+        Ok(Self { keep, application, plan, complaints, waited: None, pending: Vec::new(), doubt: None, _server: server })
     }
 
     /// What the last driver said.

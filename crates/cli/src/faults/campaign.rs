@@ -234,6 +234,9 @@ impl<'a> Keeper<'a> {
                 report.of(guilty.kind).outages_us.push(micros(outage));
             }
         }
+        if let Some(doubt) = &bench.doubt {
+            wrong(doubt, seen.stale, report);
+        }
         if seen.checked {
             pending.drain(..).for_each(|fault| report.of(fault.kind).recovered += 1);
         }
@@ -242,6 +245,10 @@ impl<'a> Keeper<'a> {
             let by = seen.by.unwrap_or("nothing");
             *report.of(spec.kind).detected.entry(by.into()).or_default() += 1;
             pending.push(*spec);
+            if !spec.kind.is_promised() {
+                bench.application.doubt();
+                bench.doubt = Some(*spec);
+            }
         }
         bench.pending = pending;
         Ok(())

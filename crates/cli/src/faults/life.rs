@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ring3_backend::{Lease, attach};
 use ring3_class::block::Disk;
-use ring3_control::drive::{DiskFacts, Order, Report};
+use ring3_control::drive::{Order, Report};
 use ring3_decorator::Fault;
 use ring3_decorator::plan::Plan;
 use ring3_device::Deadline;
@@ -83,7 +83,7 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
     fault.begin()?;
     let opened = open(lease, &fault)?;
     let disk = disk(&opened)?;
-    control.send(&Report::Offers { disks: vec![facts(disk)], refused: Vec::new() }, &[])?;
+    control.send(&Report::Offers { disks: vec![ring3_host::drive::facts(disk)], refused: Vec::new() }, &[])?;
     let (_, end) = order()?;
     let service = Service::new(disk, Wire::from(end.context("no application came")?), recorder, has_orders);
     control.send(&Report::Serving { disk: 0 }, &[])?;
@@ -115,27 +115,6 @@ fn disk(opened: &Opened) -> Result<&dyn Disk> {
     match opened.offers.first() {
         Some(Offer::Disk(disk)) => Ok(&**disk),
         None => bail!("it has no disk that can be used"),
-    }
-}
-
-/// What ring3d is told of it.
-fn facts(disk: &dyn Disk) -> DiskFacts {
-    let info = disk.info();
-    DiskFacts {
-        name: disk.name(),
-        model: info.model.clone(),
-        serial: info.serial.clone(),
-        block_size: info.block_size,
-        blocks: info.blocks,
-        max_queues: disk.max_queues(),
-        max_transfer: info.max_transfer,
-        optimal_io: info.optimal_io,
-        volatile_cache: info.volatile_cache,
-        fua: info.fua,
-        max_write_zeroes_blocks: info.max_write_zeroes_blocks,
-        discard: info.discard.map(|discard| (discard.max_blocks, discard.granularity)),
-        read_only: info.read_only,
-        rotates: info.rotates,
     }
 }
 

@@ -104,7 +104,7 @@ pub fn drive(uri: &Uri, load: &Load) -> Result<Ends> {
             last = Instant::now();
             match application.end(&packet) {
                 Found::Right => ends.well += 1,
-                Found::Wrong => ends.wrong += 1,
+                Found::Wrong | Found::Stale => ends.wrong += 1,
                 Found::Failed | Found::Stray => ends.failed += 1,
             }
         }

@@ -39,6 +39,8 @@ pub struct Seen {
     pub injected: bool,
     /// Wrong blocks that the drivers before have left.
     pub inherited: u64,
+    /// Beside these, blocks that may be wrong since the last fault that may make some.
+    pub stale: u64,
     /// Wrong blocks after the fault.
     pub wrong: u64,
     /// For how long users waited for a driver: for this one, or after this one where ring3d follows it at once.
@@ -179,6 +181,7 @@ impl Trial<'_> {
         let before = !self.seen.injected || !self.seen.checked;
         match self.bench.application.end(packet) {
             Found::Right => {}
+            Found::Stale => self.seen.stale += 1,
             Found::Wrong if before => self.seen.inherited += 1,
             Found::Wrong => {
                 self.seen.wrong += 1;

@@ -238,7 +238,8 @@ fn open(device: &Arc<dyn Device>, standby: &Standby) -> Result<Opened, ring3_dev
     Ok(opened)
 }
 
-fn facts(disk: &dyn Disk) -> DiskFacts {
+/// What a supervisor is told of `disk`.
+pub fn facts(disk: &dyn Disk) -> DiskFacts {
     let info = disk.info();
     DiskFacts {
         name: disk.name(),

@@ -30,6 +30,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Error;
 use driven::Driven;
+pub use driven::facts;
 use standby::Standby;
 
 /// The descriptor by which the supervisor speaks to a process that it starts.
