@@ -75,9 +75,12 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
                     _ => {}
                 }
             }
-            Order::Leave if manner == "leaves" => {
+            Order::Leave if manner.starts_with("leaves") => {
                 let file = rustix::fs::memfd_create("saved", MemfdFlags::CLOEXEC).ok()?;
+                let kept = Some(device).filter(|_| manner == "leaves with its lease");
                 control.send(&Report::Left, &[file.as_fd()]).ok()?;
+                std::thread::sleep(PATIENCE);
+                drop(kept);
                 return Some(());
             }
             Order::Stop => {
@@ -362,6 +365,16 @@ fn a_user_restarts_and_stops_a_device_and_is_told_who_uses_it() {
     assert_eq!((stopped.state, stopped.pid, stopped.standby), (State::Stopped, 0, 0));
     assert_eq!(bed.ask(Ask::Restart), Reply::Done);
     assert_eq!(bed.ready().state, State::Running);
+}
+
+#[test]
+fn a_driver_that_says_that_it_has_left_and_keeps_its_lease_is_replaced_once_it_has_ended() {
+    let bed = bed("leaves with its lease", "");
+    let before = bed.ready();
+    let upgraded = bed.ask(|answer| Ask::Upgrade { program: None, answer });
+    assert!(matches!(upgraded, Reply::Upgraded { .. }), "{upgraded:?}\n{}", bed.log());
+    let after = bed.ready();
+    assert!((after.upgrades, after.restarts) == (1, 0) && after.pid != before.pid, "{}", bed.log());
 }
 
 #[test]

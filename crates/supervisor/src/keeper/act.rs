@@ -1,12 +1,13 @@
 //! What the policy wants, done.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ring3_control::admin::Reply;
 use ring3_control::drive::{Order, Prepare, VERSION};
+use ring3_device::Error;
 use ring3_sandbox::{Limits, Program};
 
 use super::device::Held;
@@ -16,6 +17,9 @@ use crate::health::{Patience, Watch};
 use crate::manifest;
 use crate::policy::{Action, Event, Verdict};
 use crate::process::{Process, QUEUES};
+
+/// How long a driver that was killed may take to end, if anybody waits for that.
+const EXIT: Duration = Duration::from_secs(5);
 
 /// Whether the keeper stands still while it does `action`.
 pub fn waits(action: Action) -> bool {
@@ -155,7 +159,7 @@ impl Keeper {
             .held
             .as_ref()
             .ok_or_else(|| "it is not claimed".to_owned())
-            .and_then(|held| held.lease(resume).map_err(|error| error.to_string()));
+            .and_then(|held| self.lease(held, resume).map_err(|error| error.to_string()));
         self.driver = self.standby.take();
         let saved = self.saved.take().filter(|_| resume);
         let Some(driver) = &self.driver else { return };
@@ -166,6 +170,14 @@ impl Keeper {
         self.watch = Some(Watch::new(patience(&self.setup.device.restart), Instant::now()));
         if let Err(why) = ordered {
             self.accuse(&format!("driver {} could not be given its device: {why}", driver.pid()));
+        }
+    }
+
+    /// One who says that he has left, and keeps his lease, gives it back with his end at the latest.
+    fn lease(&self, held: &Held, resume: bool) -> Result<OwnedFd, Error> {
+        match held.lease(resume) {
+            Err(Error::Busy(_)) if resume && self.dismissed.iter().all(|driver| driver.wait(EXIT)) => held.lease(resume),
+            lease => lease,
         }
     }
 

@@ -5,7 +5,8 @@
 //! wanted of them; `decide` compares the two, so that events may come in any order, twice, or never.
 //!
 //! # Promises
-//! After a driver has ended, nothing drives before a fence is seen to be over (or the device is claimed anew). There is never a second driver. Whatever is waited for
+//! After a driver has ended, nothing drives before a fence is seen to be over (or the device is claimed anew). There is never a second driver; one that has left and was killed may still
+//! be giving its memory back. Whatever is waited for
 //! has an end: an answer that must come, or [`Machine::deadline`]. No more drivers die in a window than the budget has. I/O that waits longer than its deadline fails.
 //! tests.rs holds the machine to them.
 
