@@ -27,7 +27,7 @@ struct Entry {
     acknowledged: u64,
     /// It was wrong, and is not known until it is written again.
     unknown: bool,
-    /// The life in which it was last written, or read and right.
+    /// The life in which a write of it was last acknowledged, or it was read and right.
     known: u64,
 }
 
@@ -38,7 +38,7 @@ pub enum Found {
     Right,
     /// The block holds neither what was acknowledged nor what was submitted last.
     Wrong,
-    /// The same, of a block that was neither written nor read and right since a driver or a device was [wrong itself](Application::doubt): that one may have written there.
+    /// The same, of a block of which no write was acknowledged, and which was not read and right, since a driver or a device was [wrong itself](Application::doubt): that one may have written there.
     Stale,
     /// The driver says that it has failed.
     Failed,
@@ -136,8 +136,7 @@ impl Application {
             return Some(Packet { verb: Verb::Read, tag: tag as u16, block, data: Vec::new() });
         }
         let number = if block < BLOCKS { self.life << 32 | self.count } else { CANARY };
-        let entry = &mut self.entries[block as usize];
-        (entry.submitted, entry.known) = (number, self.life);
+        self.entries[block as usize].submitted = number;
         self.dirty.insert(block);
         let mut data = vec![0; size];
         stamp::fill(&mut data, block * size as u64, number);
@@ -158,7 +157,7 @@ impl Application {
         let entry = &mut self.entries[block as usize];
         match packet.verb {
             Verb::Write if write => {
-                *entry = Entry { acknowledged: entry.submitted, unknown: false, ..*entry };
+                *entry = Entry { acknowledged: entry.submitted, unknown: false, known: self.life, ..*entry };
                 self.writes += 1;
                 Found::Right
             }
@@ -258,6 +257,25 @@ mod tests {
         let right = disk.0[&blocks[1]].clone();
         assert_eq!(application.check(blocks[1], &right), Found::Right);
         assert_eq!(read(&mut application, blocks[1]), Found::Wrong);
+    }
+
+    #[test]
+    fn a_write_that_was_not_acknowledged_says_nothing_of_what_the_block_held_before() {
+        let (mut application, mut disk) = (Application::new(1, 8), Disk::default());
+        live(&mut application, &mut disk, 700);
+        application.doubt();
+        application.begin();
+        let begun = loop {
+            // As if nothing had been read since the doubt.
+            application.entries.iter_mut().for_each(|entry| entry.known = 1);
+            let packet = application.next(SIZE).unwrap();
+            match packet.verb {
+                Verb::Write => break packet.block,
+                _ => drop(application.end(&disk.serve(packet))),
+            }
+        };
+        application.begin();
+        assert_eq!(application.check(begun, &[0xff; SIZE]), Found::Stale);
     }
 
     #[test]

@@ -130,7 +130,10 @@ fn outcome_of_a_kill(fenced: bool) -> Vec<u8> {
     let (_folder, _server, claim, handle) = served();
     handle.plan().add(Rule::io(Action::Hang, nvm::WRITE).nth(2));
     let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "lease::tests::a_write_of_a_dead_driver_takes_the_next_ones_memory_to_the_disk_unless_it_is_fenced"])
+        .args([
+            "--exact",
+            "lease::tests::messages::a_write_of_a_dead_driver_takes_the_next_ones_memory_to_the_disk_unless_it_is_fenced",
+        ])
         .env(CHILD, "")
         .stdin(Stdio::from(OwnedFd::from(claim.lease().unwrap())))
         .stdout(Stdio::null())
