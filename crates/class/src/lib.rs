@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 pub mod block;
+pub mod net;
+mod nowhere;
 mod saved;
 
 pub use saved::Saved;

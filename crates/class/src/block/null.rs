@@ -1,16 +1,16 @@
 //! A disk that does nothing, at once: what everything above a driver costs.
 
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring3_device::dma::{Arena, Dma, Iommu, Pages, Region, SegmentRules};
+use ring3_device::dma::{Arena, Dma, Region, SegmentRules};
 use ring3_device::irq::Irq;
 use ring3_device::wait::Source;
 use ring3_device::{Deadline, Error};
 
 use super::{Completion, Discard, Disk, Info, Queue, Rejected, Request, reap_ready};
+use crate::nowhere::Nowhere;
 
 /// Completes every request within the disk when it is rung. Reads leave the data as it is.
 pub struct Null {
@@ -44,27 +44,6 @@ impl Null {
         };
         let dma = Dma::new(Arena::new(Region::new(arena)?, 0), Arc::new(Nowhere));
         Ok(Self { info, dma })
-    }
-}
-
-/// The translation of a device that never reaches for memory.
-struct Nowhere;
-
-impl Iommu for Nowhere {
-    fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn unmap(&self, _: u64, _: usize) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn ranges(&self) -> Vec<RangeInclusive<u64>> {
-        vec![0..=u64::MAX]
-    }
-
-    fn page_size(&self) -> usize {
-        4096
     }
 }
 

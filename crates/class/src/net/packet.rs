@@ -1,0 +1,133 @@
+//! One packet, or one piece of it.
+
+use ring3_device::Error;
+use ring3_device::dma::{DmaBuffer, Span};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of an Ethernet header without a tag.
+pub const ETHERNET_HEADER: u32 = 14;
+/// Bytes of a VLAN tag in a frame.
+pub const VLAN_TAG: u32 = 4;
+
+/// A place in a batch: a buffer, where the packet is in it, and what is known about the packet.
+///
+/// A buffer that is provided for reception is one, too: `start` says where the packet shall begin, and `len` means nothing.
+/// A packet is one piece or several in a row; all but the last have [`more`](Meta::more), and what is known about the packet stands in the first.
+#[derive(Debug, Default)]
+pub struct Packet {
+    /// The bytes. `None` is an empty place.
+    pub buffer: Option<DmaBuffer>,
+    /// The owner's name for the buffer; it comes back with it, unchanged.
+    pub token: u32,
+    /// Where the packet, or the piece, begins in its buffer. What is before is headroom.
+    pub start: u32,
+    /// Its bytes, from the Ethernet header on, without the check sequence at the end of a frame.
+    pub len: u32,
+    /// What is known about it.
+    pub meta: Meta,
+}
+
+/// What is known about a packet beside its bytes. The default knows nothing and asks for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// The next place of the batch is of this packet, too.
+    pub more: bool,
+    /// Where the header after the Ethernet header begins: 14, or 18 behind a tag in the frame. Only looked at with [`segmentation`](Self::segmentation).
+    pub network: u8,
+    /// The transport's checksum.
+    pub checksum: Checksum,
+    /// A packet that stands for several.
+    pub segmentation: Option<Segmentation>,
+    /// The tag (priority and VLAN) that is not in the bytes: taken out by the card, or to be put in by it.
+    pub vlan: Option<u16>,
+    /// Received: what the card has made of addresses and ports to choose a queue.
+    pub hash: Option<u32>,
+}
+
+/// What is known about the checksum of TCP or UDP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Checksum {
+    /// Received: nobody has looked. To be sent: the bytes are as they shall be.
+    #[default]
+    Unknown,
+    /// Received: the card has found it right.
+    Valid,
+    /// Its field holds the sum of the pseudo header alone; the sum from `start` on to the end belongs there. To be sent: for the card to do. Received: the sender and this card share a machine, and nobody did.
+    Partial {
+        /// Where summing begins: the transport's header, counted from the packet's first byte.
+        start: u16,
+        /// Where the field is, counted from `start`.
+        offset: u16,
+    },
+}
+
+/// A packet of more bytes than a frame: to be cut into frames by the card, or put together by it of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segmentation {
+    /// What is cut.
+    pub kind: Kind,
+    /// Bytes of payload of each frame but the last.
+    pub size: u16,
+    /// Bytes of all headers together, which each frame begins with.
+    pub headers: u16,
+}
+
+/// A transport that can be cut into frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+    /// UDP datagrams of one flow, over IPv4 or IPv6.
+    Udp,
+}
+
+impl Packet {
+    /// `buffer` to receive into, from `start` on, or with `len` set to send of.
+    pub fn new(buffer: DmaBuffer, start: u32) -> Self {
+        Self { buffer: Some(buffer), start, ..Self::default() }
+    }
+
+    /// Bytes of its buffer from `start` on.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        let bytes = self.buffer.as_ref().map_or(0, |buffer| buffer.len().min(u32::MAX as usize) as u32);
+        bytes.saturating_sub(self.start)
+    }
+
+    /// Where the device finds its first byte; of an empty place, nowhere.
+    #[inline]
+    pub fn iova(&self) -> Option<u64> {
+        Some(self.buffer.as_ref()?.iova() + u64::from(self.start))
+    }
+
+    /// The name of its bytes in the arena; `None` if the buffer does not have them.
+    pub fn span(&self) -> Option<Span> {
+        self.buffer.as_ref()?.span().part(self.start, self.len)
+    }
+
+    /// Copies bytes of the packet out, from its byte `offset` on.
+    pub fn read(&self, offset: u32, bytes: &mut [u8]) -> Result<(), Error> {
+        self.of_buffer()?.read(self.start as usize + offset as usize, bytes)
+    }
+
+    /// Copies `bytes` in, from the packet's byte `offset` on. The packet is as long as before.
+    pub fn write(&self, offset: u32, bytes: &[u8]) -> Result<(), Error> {
+        self.of_buffer()?.write(self.start as usize + offset as usize, bytes)
+    }
+
+    /// Makes `bytes` the packet, and forgets what was known about the last one.
+    pub fn fill(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.write(0, bytes)?;
+        self.len = bytes.len() as u32;
+        self.meta = Meta::default();
+        Ok(())
+    }
+
+    fn of_buffer(&self) -> Result<&DmaBuffer, Error> {
+        self.buffer.as_ref().ok_or_else(|| Error::Invalid("an empty place of a batch has no bytes".into()))
+    }
+}
