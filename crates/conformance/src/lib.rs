@@ -3,3 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod block;
+pub mod net;
+mod report;
+mod step;

@@ -384,7 +384,7 @@ fn no_file_can_make_reader_or_replay_panic() {
 fn use_disk(device: Arc<dyn Device>) -> Vec<u8> {
     let settings = Settings { poll: Some(Duration::ZERO), ..Settings::default() };
     let opened = Driver::open(device, None, &settings).unwrap();
-    let Offer::Disk(disk) = &opened.offers[0];
+    let Offer::Disk(disk) = &opened.offers[0] else { panic!("no disk") };
     let mut queue = disk.open_queue(4).unwrap();
     let size = disk.info().block_size as usize;
     let mut seen = Vec::new();

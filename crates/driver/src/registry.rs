@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ring3_class::Saved;
 use ring3_class::block::Disk;
+use ring3_class::net::Nic;
 use ring3_device::{Device, Error};
 use ring3_spec::pci;
 
@@ -113,6 +114,8 @@ pub struct Opened {
 pub enum Offer {
     /// A disk.
     Disk(Arc<dyn Disk>),
+    /// A network card.
+    Nic(Arc<dyn Nic>),
 }
 
 /// A device apart from what it offers.

@@ -21,7 +21,7 @@ fn conforms(uri: &str, options: Options) {
     let controller = Controller::open(device(uri), options).unwrap();
     for namespace in controller.namespaces() {
         let report = conformance::run(namespace, &conformance::Options { requests: 500, ..conformance::Options::default() });
-        assert!(report.passed(), "{}: {:#?}", report.disk, failures(&report));
+        assert!(report.passed(), "{}: {:#?}", report.subject, failures(&report));
     }
     controller.shutdown().unwrap();
 }

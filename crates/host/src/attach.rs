@@ -38,7 +38,7 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
         Source::Null { bytes, block_size } => {
             let disk = Null::new(*block_size, bytes.checked_div(u64::from(*block_size)).unwrap_or(0), options.buffer_bytes());
             let disk = disk.map_err(|error| Error::Device { device: source.name(), source: error })?;
-            Ok(Attached { disks: vec![Arc::new(disk)], driven: None, refused: Vec::new() })
+            Ok(Attached { disks: vec![Arc::new(disk)], driven: None, nics: Vec::new(), refused: Vec::new() })
         }
         Source::Device(claim) => {
             let attached = with_room(|needs| claim.start(needs), options)?;

@@ -1,10 +1,11 @@
-//! From a device's name to its disks, for use in this process.
+//! From a device's name to its disks and network cards, for use in this process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri, class_of};
 use ring3_class::block::Disk;
+use ring3_class::net::Nic;
 use ring3_device::Device;
 use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
 
@@ -40,6 +41,8 @@ pub struct Requirements {
 pub struct Attached {
     /// Its disks.
     pub disks: Vec<Arc<dyn Disk>>,
+    /// Its network cards.
+    pub nics: Vec<Arc<dyn Nic>>,
     /// The device and its driver; `None` for disks without one. It is given back when this and the last of the disks are dropped.
     pub driven: Option<Driven>,
     /// What of it cannot be used, and why.
@@ -96,7 +99,13 @@ impl Claim {
         let Requirements { queues, max_transfer, poll, .. } = *needs;
         let settings = Settings { queues, max_transfer, poll, ..self.settings.clone() };
         let Opened { offers, refused, controller } = Driver::open(device.clone(), self.family, &settings).map_err(failed)?;
-        let disks = offers.into_iter().map(|Offer::Disk(disk)| disk).collect();
-        Ok(Attached { disks, driven: Some(Driven { controller, device }), refused })
+        let (mut disks, mut nics) = (Vec::new(), Vec::new());
+        for offer in offers {
+            match offer {
+                Offer::Disk(disk) => disks.push(disk),
+                Offer::Nic(nic) => nics.push(nic),
+            }
+        }
+        Ok(Attached { disks, nics, driven: Some(Driven { controller, device }), refused })
     }
 }

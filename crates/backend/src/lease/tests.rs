@@ -72,7 +72,7 @@ impl Process {
 
     fn drive(mut self) -> Self {
         let opened = Driver::open(Arc::clone(&self.device), None, &Settings::default()).unwrap();
-        let Offer::Disk(disk) = &opened.offers[0];
+        let Offer::Disk(disk) = &opened.offers[0] else { panic!("no disk") };
         let queue = disk.open_queue(16).unwrap();
         self.kept = Some((opened, queue));
         self

@@ -25,6 +25,8 @@ pub struct Info {
     pub receives_pieces: bool,
     /// Most bytes of a packet that the card cuts into frames, headers included; 0 if it cuts none.
     pub max_segmented: u32,
+    /// Whether it counts packets for which there was no buffer.
+    pub counts_missed: bool,
     /// What it does for the packets of its users.
     pub offloads: Offloads,
     /// Addresses that it compares itself; beyond them it lets everything of the kind through.

@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let report = conformance::run_with(&*disk, &options, show);
     let (failed, all) = (report.failures().count(), report.findings.len());
     match args.json {
-        true => outln!("{}", json!({ "disk": report.disk, "checks": all, "failed": failed, "skipped": report.skipped() })),
+        true => outln!("{}", json!({ "disk": report.subject, "checks": all, "failed": failed, "skipped": report.skipped() })),
         false => outln!("{}", report.summary()),
     }
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

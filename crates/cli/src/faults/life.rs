@@ -114,7 +114,7 @@ fn open(lease: OwnedFd, fault: &Injection) -> Result<Opened> {
 fn disk(opened: &Opened) -> Result<&dyn Disk> {
     match opened.offers.first() {
         Some(Offer::Disk(disk)) => Ok(&**disk),
-        None => bail!("it has no disk that can be used"),
+        Some(Offer::Nic(_)) | None => bail!("it has no disk that can be used"),
     }
 }
 

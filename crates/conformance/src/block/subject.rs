@@ -3,47 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ring3_device::Deadline;
 use ring3_device::dma::DmaBuffer;
-use ring3_device::{Deadline, Error};
 
 use super::{Options, pattern};
+pub(super) use crate::step::{Step, ensure, skip};
 use ring3_class::block::{Completion, Data, Disk, Info, IoError, Queue, Request, execute, next};
-
-/// Why a check did not pass.
-pub(super) enum Trouble {
-    Failed(String),
-    Skipped(String),
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
-
-impl From<String> for Trouble {
-    fn from(what: String) -> Self {
-        Self::Failed(what)
-    }
-}
-
-/// Fails with a message unless the condition holds.
-macro_rules! ensure {
-    ($condition:expr, $($message:tt)+) => {
-        if !$condition {
-            return Err($crate::block::subject::Trouble::Failed(format!($($message)+)));
-        }
-    };
-}
-pub(super) use ensure;
-
-/// The end of a step.
-pub(super) type Step<T = ()> = Result<T, Trouble>;
-
-/// Ends a check that this disk cannot show.
-pub(super) fn skip<T>(why: impl Into<String>) -> Step<T> {
-    Err(Trouble::Skipped(why.into()))
-}
 
 pub(super) struct Subject<'a> {
     pub(super) disk: &'a dyn Disk,

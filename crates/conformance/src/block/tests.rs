@@ -5,6 +5,8 @@ use ring3_device::irq::Irq;
 use ring3_device::wait::Source;
 use ring3_device::{Deadline, Error};
 
+use std::time::Instant;
+
 use super::*;
 use ring3_class::block::{Completion, Data, Info, Operation, Queue, Ram, Rejected, Request, reap_single};
 

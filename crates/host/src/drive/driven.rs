@@ -59,14 +59,21 @@ impl Driven {
         let device = ring3_backend::attach(lease.into(), left.as_ref().map(|left| &left.arena));
         let device = device.map_err(|source| Error::Device { device: "the leased device".into(), source })?;
         let failed = |source| Error::Device { device: device.name().into(), source };
-        let Opened { offers, refused, controller } = match &left {
+        let Opened { offers, mut refused, controller } = match &left {
             Some(left) => Driver::resume(device.clone(), &settings(&standby, EXPECTED), &left.controller),
             None => open(&device, &standby),
         }
         .map_err(failed)?;
         let mut saved = left.map(|left| left.disks).unwrap_or_default().into_iter();
         let mut disks = Vec::new();
-        for Offer::Disk(disk) in offers {
+        for offer in offers {
+            let disk = match offer {
+                Offer::Disk(disk) => disk,
+                Offer::Nic(nic) => {
+                    refused.push(format!("{} is left out: network cards are not given to the kernel yet", nic.name()));
+                    continue;
+                }
+            };
             let saved = match saved.next() {
                 Some(LeftDisk { name, queues }) if name == disk.name() => queues,
                 None => Vec::new(),

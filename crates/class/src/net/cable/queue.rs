@@ -207,6 +207,9 @@ impl Queue for CableQueue {
     }
 
     fn detach(&mut self) -> Result<Saved, Error> {
+        if !self.attached {
+            return Err(Error::Invalid("the queue was detached before".into()));
+        }
         let sent = self.sent.iter().map(Packet::save).collect::<Result<_, _>>()?;
         let saved = Saved::new(FORM.0, FORM.1, &State { settings: self.settings, sent })?;
         self.sent.drain(..).for_each(Packet::leave);

@@ -1,0 +1,139 @@
+//! Many packets: in order, each once, and what happens when there is no room.
+
+use super::Check;
+use super::frame::{self, number, numbered};
+use super::subject::{SETTINGS, Step, Subject, ensure, skip};
+use ring3_class::net::{Meta, Packet, QueueSettings};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "packets that are sent come out in order, each once", run: sends_in_order },
+    Check { name: "packets that come are received in order, each once", run: receives_in_order },
+    Check { name: "a full queue takes no more, and buffers come back in the order in which they went", run: full },
+    Check { name: "packets without a buffer are lost and counted, and the next are received", run: overflow },
+    Check { name: "the counters count packets and bytes", run: counters },
+];
+
+/// Frames that are on their way at once: fewer than any wire or ring has room for.
+const BATCH: u32 = 16;
+
+fn length(number: u32) -> usize {
+    60 + (number as usize * 37) % 1455
+}
+
+fn sends_in_order(subject: &Subject<'_>) -> Step {
+    let mut port = subject.open(SETTINGS)?;
+    for first in (0..subject.options.packets).step_by(BATCH as usize) {
+        let mut batch = Vec::new();
+        for number in first..first + BATCH {
+            batch.push(port.packet(&numbered(frame::PEER, number, length(number)), Meta::default())?);
+        }
+        port.send_pieces(&mut batch)?;
+        for expected in first..first + BATCH {
+            let came = subject.sent()?;
+            ensure!(
+                came == numbered(frame::PEER, expected, length(expected)),
+                "frame {:?} came out for {expected}",
+                number(&came)
+            );
+        }
+    }
+    subject.silent()
+}
+
+fn receives_in_order(subject: &Subject<'_>) -> Step {
+    let mut port = subject.open(SETTINGS)?;
+    for first in (0..subject.options.packets).step_by(BATCH as usize) {
+        for number in first..first + BATCH {
+            subject.send(&numbered(subject.mac(), number, length(number)))?;
+        }
+        for expected in first..first + BATCH {
+            let (bytes, _) = port.receive()?;
+            let right = bytes == numbered(subject.mac(), expected, length(expected));
+            ensure!(right, "packet {:?} was received for {expected}", number(&bytes));
+        }
+    }
+    port.silent()
+}
+
+fn full(subject: &Subject<'_>) -> Step {
+    let mut port = subject.open_empty(QueueSettings { tx_depth: 8, ..SETTINGS })?;
+    let depth = u32::from(port.queue.depth().1);
+    let mut batch = Vec::new();
+    for number in 0..2 * depth {
+        let packet = port.packet(&numbered(frame::PEER, number, 60), Meta::default())?;
+        batch.push(Packet { token: number, ..packet });
+    }
+    let taken = port.queue.tx_provide(&mut batch);
+    ensure!(taken.refused.is_none(), "a packet was refused: {taken:?}");
+    ensure!(taken.count >= 1 && taken.count <= depth as usize, "a queue of {depth} took {}", taken.count);
+    let (came, stayed) = batch.split_at(taken.count);
+    ensure!(came.iter().all(|packet| packet.buffer.is_none()), "a buffer that was taken is still there");
+    ensure!(stayed.iter().all(|packet| packet.buffer.is_some()), "a buffer that was not taken is gone");
+    let mut tokens = Vec::new();
+    let deadline = subject.deadline();
+    while tokens.len() < taken.count {
+        ensure!(!deadline.expired(), "{} of {} buffers came back", tokens.len(), taken.count);
+        let mut back: [Packet; 3] = Default::default();
+        let count = port.queue.tx_return(&mut back)?;
+        tokens.extend(back.iter().take(count).map(|packet| packet.token));
+        ensure!(back.iter().take(count).all(|packet| packet.buffer.is_some()), "a place was returned without its buffer");
+    }
+    ensure!(tokens.iter().copied().eq(0..taken.count as u32), "buffers came back as {tokens:?}");
+    for expected in 0..taken.count as u32 {
+        let came = subject.sent()?;
+        ensure!(number(&came) == Some(expected), "frame {:?} came out for {expected}", number(&came));
+    }
+    Ok(())
+}
+
+fn overflow(subject: &Subject<'_>) -> Step {
+    if !subject.info().counts_missed {
+        return skip("it does not count what it has no buffer for");
+    }
+    let before = subject.nic.counters()?;
+    let mut port = subject.open_empty(SETTINGS)?;
+    let provided = 8u32;
+    port.provide(provided as usize)?;
+    let all = 3 * BATCH;
+    for number in 0..all {
+        subject.send(&numbered(subject.mac(), number, 1000))?;
+    }
+    let mut last = None;
+    let mut received = 0;
+    let deadline = subject.deadline();
+    loop {
+        let missed = (subject.nic.counters()?.rx_missed - before.rx_missed) as u32;
+        if received + missed == all {
+            break;
+        }
+        ensure!(!deadline.expired(), "of {all} frames {received} were received, and {missed} counted as missed");
+        if received + missed < all && received < all - missed {
+            let (bytes, _) = port.receive()?;
+            let number = number(&bytes);
+            ensure!(number.is_some() && number > last, "packet {number:?} was received after {last:?}");
+            (last, received) = (number, received + 1);
+        }
+    }
+    ensure!(received >= provided && received < all, "{received} of {all} frames found a buffer, where {provided} were");
+    let next = numbered(subject.mac(), all, 60);
+    subject.send(&next)?;
+    ensure!(port.receive()?.0 == next, "after an overflow something else was received");
+    Ok(())
+}
+
+fn counters(subject: &Subject<'_>) -> Step {
+    let before = subject.nic.counters()?;
+    let mut port = subject.open(SETTINGS)?;
+    for number in 0..4 {
+        port.send(&numbered(frame::PEER, number, 100), Meta::default())?;
+        subject.sent()?;
+        subject.send(&numbered(subject.mac(), number, 200))?;
+        port.receive()?;
+    }
+    let (own, after) = (port.queue.counters(), subject.nic.counters()?);
+    ensure!((own.tx_packets, own.tx_bytes, own.tx_lost) == (4, 400, 0), "4 packets of 100 bytes were sent: {own:?}");
+    ensure!((own.rx_packets, own.rx_bytes) == (4, 800), "4 packets of 200 bytes were received: {own:?}");
+    let counted = (after.tx_packets - before.tx_packets, after.rx_packets - before.rx_packets);
+    ensure!(counted == (4, 4), "4 packets went each way, and the card counted {counted:?}");
+    Ok(())
+}
