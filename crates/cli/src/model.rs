@@ -13,7 +13,7 @@ use serde_json::json;
 #[derive(clap::Args)]
 #[command(after_help = "Its drivers name it vfio-user:PATH. SIGINT or SIGTERM ends it; what its disks held is gone then.")]
 pub struct Args {
-    /// The model and its options, as behind sim: nvme, ahci, ide or edu, as in nvme,size=64M,namespaces=2.
+    /// The model and its options, as behind sim: nvme, ahci, ide, e1000 or edu, as in nvme,size=64M,namespaces=2.
     model: String,
     /// Where to listen; only this user can connect.
     #[arg(long, value_name = "PATH")]

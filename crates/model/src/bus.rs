@@ -11,7 +11,7 @@ use super::config::Config;
 use super::interrupts::Interrupts;
 use super::iommu::{Blocked, DmaFault, SimIommu};
 use super::model::Identity;
-use super::timer::Timer;
+use super::timer::{Timer, Waker};
 
 /// The machine around a model.
 ///
@@ -87,6 +87,11 @@ impl Bus {
     /// Calls [`Model::tick`](super::Model::tick) at `when`, from a thread of its own.
     pub fn wake_at(&self, when: Instant) {
         self.timer.wake_at(when);
+    }
+
+    /// What others wake the model with.
+    pub(super) fn waker(&self) -> Waker {
+        self.timer.waker()
     }
 
     /// Whether the device was pulled out; then it reaches nothing any more.

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use ring3_device::{Error, OpenOptions, Uri};
-
-use super::fault::{FaultPlan, Vocabulary};
+use super::fault::FaultPlan;
 use super::medium::Medium;
-use super::options::Options;
-use super::{Bus, Model, SimDevice, SimHandle, Timing};
+use super::{Bus, Model, SimHandle, Timing};
 
 /// A controller with disks. How its parts are called is in the model's own module.
 pub trait DiskModel: Model {
@@ -87,15 +84,4 @@ impl<M: DiskModel> SimHandle<M> {
     pub fn poke(&self, number: usize, at: u64, bytes: &[u8]) -> bool {
         self.with(|model, _| model.medium(number).is_some_and(|medium| medium.poke(at, bytes)))
     }
-}
-
-/// The device that `uri` names, around what `model` makes with the faults that it asks for.
-pub(super) fn open<M: DiskModel>(
-    (uri, options, asked): (&Uri, &Options<'_>, OpenOptions),
-    words: &'static Vocabulary,
-    model: impl FnOnce(FaultPlan) -> M,
-) -> Result<SimDevice<M>, Error> {
-    let plan = FaultPlan::of(words);
-    uri.options.get("fault").map_or(Ok(()), |text| plan.read(text))?;
-    SimDevice::new(uri.to_string(), model(plan), &options.platform(asked)?)
 }

@@ -8,7 +8,8 @@
 //! - FAULT: `drop`, `delay/5ms`, `hang`, `duplicate`, `reorder`, `wrong-id`, `invent`, `wrong-phase`, `status/0x281`, `stuck-ready`, `fatal`,
 //!   `remove`, `storm/50000`, `lose-interrupt`, `corrupt`, `stray-dma/0xdead0000`, for NVMe `function-reset`, `lose-power`, `endless-list`,
 //!   and for ATA `error/0x40` (bits of the error register),
-//!   `fault`, `busy`, `busy-until-reset`, `dma-error`, `stuck`, `unplug`, `no-drive`, `lying-log`, `wrong-interrupt`; each is an
+//!   `fault`, `busy`, `busy-until-reset`, `dma-error`, `stuck`, `unplug`, `no-drive`, `lying-log`, `wrong-interrupt`,
+//!   and for network cards `late-interrupt/5ms`, `wrong-length`, `garbage`, `link-down/100ms`; each is an
 //!   [`Action`]. A model refuses those that it does not have.
 //! - COMMAND: `any`, `admin`, `io` (the default), `enable` (also called `reset`), or a command of the model: `read`, `write`, `flush`,
 //!   `identify`. `read#2` is one on queue 2 (of an ATA controller: of its second drive), `read@0-7` one that touches blocks 0 to 7.
@@ -87,6 +88,14 @@ pub enum Action {
     LyingLog,
     /// ATA: an interrupt without a reason comes before the command is done, 10 ms later.
     WrongInterrupt,
+    /// Network cards: the interrupt comes this much later.
+    LateInterrupt(Duration),
+    /// Network cards: the length that is written back has these bits flipped.
+    WrongLength(u16),
+    /// Network cards: what is written back is all ones.
+    Garbage,
+    /// Network cards: the frame is lost, and the link with it for this long.
+    LinkDown(Duration),
 }
 
 /// The queues that a rule looks at.

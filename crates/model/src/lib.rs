@@ -69,6 +69,7 @@ mod config;
 mod device;
 mod disk;
 mod doorbells;
+pub mod e1000;
 pub mod edu;
 pub mod fault;
 mod handle;
@@ -100,12 +101,13 @@ use ring3_device::{Error, OpenOptions, Uri};
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn vfio_user::Served>, Error> {
     Ok(match (uri.scheme.as_str(), uri.target.as_str()) {
         ("sim", "edu") => Arc::new(edu::open(uri, options)?),
+        ("sim", "e1000") => Arc::new(e1000::open(uri, options)?),
         ("sim", "ahci") => Arc::new(ahci::open(uri, options)?),
         ("sim", "ide") => Arc::new(ide::open(uri, options)?),
         ("sim", "nvme") => Arc::new(nvme::open(uri, options)?),
         _ => {
             return Err(Error::Unsupported(format!(
-                "{uri}: there is no such model; there are sim:nvme, sim:ahci, sim:ide and sim:edu"
+                "{uri}: there is no such model; there are sim:nvme, sim:ahci, sim:ide, sim:e1000 and sim:edu"
             )));
         }
     })

@@ -2,7 +2,8 @@
 
 use ring3_device::Error;
 
-use super::{Platform, Timing};
+use super::fault::{FaultPlan, Vocabulary};
+use super::{Model, Platform, SimDevice, Timing};
 use ring3_device::{OpenOptions, Uri};
 pub(super) use ring3_device::{parse_duration as duration, parse_number as number, parse_range as range};
 
@@ -44,6 +45,18 @@ impl<'a> Options<'a> {
             range(text).map(|range| vec![range])
         })?;
         Ok(Platform { arena, memory, below, reserved })
+    }
+
+    /// The device that the URI names, around what `model` makes with the faults that it asks for.
+    pub(super) fn open<M: Model>(
+        &self,
+        asked: OpenOptions,
+        words: &'static Vocabulary,
+        model: impl FnOnce(FaultPlan) -> M,
+    ) -> Result<SimDevice<M>, Error> {
+        let plan = FaultPlan::of(words);
+        self.0.options.get("fault").map_or(Ok(()), |text| plan.read(text))?;
+        SimDevice::new(self.0.to_string(), model(plan), &self.platform(asked)?)
     }
 
     pub(super) fn timing(&self) -> Result<Timing, Error> {

@@ -1,6 +1,6 @@
 //! A thread that wakes a model at a time that it asked for. It exists only once somebody has asked.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 type Wake = Box<dyn Fn(Instant) + Send + Sync>;
@@ -29,13 +29,37 @@ impl Timer {
 
     /// Wakes at `when`, or earlier if an earlier time was asked for and has not come yet.
     pub(super) fn wake_at(&self, when: Instant) {
-        let mut state = self.0.state();
+        Inner::wake_at(&self.0, when);
+    }
+
+    /// A way to wake the model that does not keep it.
+    pub(super) fn waker(&self) -> Waker {
+        Waker(Arc::downgrade(&self.0))
+    }
+}
+
+/// Wakes a model from outside, as long as it is there.
+#[derive(Clone)]
+pub(super) struct Waker(Weak<Inner>);
+
+impl Waker {
+    /// Wakes it soon, from its own thread.
+    pub(super) fn wake(&self) {
+        if let Some(inner) = self.0.upgrade() {
+            Inner::wake_at(&inner, Instant::now());
+        }
+    }
+}
+
+impl Inner {
+    fn wake_at(this: &Arc<Self>, when: Instant) {
+        let mut state = this.state();
         if state.due.is_none_or(|due| when < due) {
             state.due = Some(when);
-            self.0.changed.notify_one();
+            this.changed.notify_one();
         }
         if !state.started {
-            let inner = Arc::clone(&self.0);
+            let inner = Arc::clone(this);
             let spawned = std::thread::Builder::new().name("ring3-sim-timer".into()).spawn(move || inner.run());
             match spawned {
                 Ok(_) => state.started = true,
@@ -43,9 +67,7 @@ impl Timer {
             }
         }
     }
-}
 
-impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,7 +2,7 @@
 
 use ring3_device::Error;
 use ring3_device::OpenOptions;
-use ring3_model::{ahci, edu, ide, nvme};
+use ring3_model::{ahci, e1000, edu, ide, nvme};
 
 const DOCUMENTATION: &str = include_str!("../../../docs/sim.md");
 
@@ -25,7 +25,8 @@ fn every_option_is_documented() {
         edu::open(&uri("edu"), asked.clone()).map(drop),
         nvme::open(&uri("nvme"), asked.clone()).map(drop),
         ahci::open(&uri("ahci"), asked.clone()).map(drop),
-        ide::open(&uri("ide"), asked).map(drop),
+        ide::open(&uri("ide"), asked.clone()).map(drop),
+        e1000::open(&uri("e1000"), asked).map(drop),
     ];
     let missing: Vec<_> = models.into_iter().flat_map(options).filter(|option| !is_documented(option)).collect();
     assert_eq!(missing, Vec::<String>::new());

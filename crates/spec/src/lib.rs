@@ -7,6 +7,7 @@
 
 pub mod ahci;
 pub mod ata;
+pub mod e1000;
 pub mod edu;
 pub mod ide;
 mod layout;

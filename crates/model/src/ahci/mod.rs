@@ -35,7 +35,7 @@ use ring3_device::Error;
 
 use super::ata::COMMANDS;
 use super::fault::Vocabulary;
-use super::{SimDevice, SimHandle, disk};
+use super::{SimDevice, SimHandle};
 use ring3_device::{OpenOptions, Uri};
 
 /// A simulated AHCI controller.
@@ -79,5 +79,5 @@ const FAULTS: [&str; 22] = [
 /// reset takes), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimAhci, Error> {
     let (options, shape) = shape::of_uri(uri)?;
-    disk::open((uri, &options, asked), &WORDS, |plan| AhciModel::new(shape, plan))
+    options.open(asked, &WORDS, |plan| AhciModel::new(shape, plan))
 }

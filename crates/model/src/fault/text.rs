@@ -108,6 +108,10 @@ fn action(text: &str) -> Option<Action> {
         "no-drive" => plain(Action::NoDrive),
         "lying-log" => plain(Action::LyingLog),
         "wrong-interrupt" => plain(Action::WrongInterrupt),
+        "late-interrupt" => duration(argument?).map(Action::LateInterrupt),
+        "wrong-length" => bits().map(Action::WrongLength),
+        "garbage" => plain(Action::Garbage),
+        "link-down" => duration(argument?).map(Action::LinkDown),
         _ => None,
     }
 }

@@ -34,7 +34,7 @@ use ring3_device::Error;
 use ring3_spec::nvme::opcode::{admin as admin_opcode, nvm};
 
 use super::fault::{CommandName, Queues, Vocabulary};
-use super::{SimDevice, SimHandle, disk};
+use super::{SimDevice, SimHandle};
 use ring3_device::{OpenOptions, Uri};
 
 /// A simulated NVMe disk.
@@ -91,5 +91,5 @@ const COMMANDS: [CommandName; 15] = [
 /// to become ready), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimNvme, Error> {
     let (options, shape) = shape::of_uri(uri)?;
-    disk::open((uri, &options, asked), &WORDS, |plan| NvmeModel::new(shape, plan))
+    options.open(asked, &WORDS, |plan| NvmeModel::new(shape, plan))
 }

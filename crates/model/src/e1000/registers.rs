@@ -1,0 +1,227 @@
+//! What the host sees of the card: configuration, registers, and the time that it asked for. [82574 9, 10]
+
+use std::time::Instant;
+
+use ring3_spec::e1000::general::{self, Control, Mdi};
+use ring3_spec::e1000::interrupt::{self, Causes};
+use ring3_spec::e1000::{self as spec, nvm, receive, statistics, transmit};
+use ring3_spec::register::Reg;
+
+use super::controller::E1000Model;
+use crate::{BarLayout, Bus, Identity, Model, MsixLayout};
+
+const QUEUES: u32 = 2;
+
+impl E1000Model {
+    fn read_dword(&mut self, bus: &Bus, offset: u64) -> u32 {
+        if at(offset, general::STATUS) {
+            self.status().0
+        } else if at(offset, interrupt::CAUSE) {
+            self.read_causes(bus)
+        } else if is_write_only(offset) {
+            0
+        } else if (statistics::FIRST..statistics::END).contains(&offset) {
+            self.read_counter(offset)
+        } else {
+            self.registers.dword(offset)
+        }
+    }
+
+    /// Counters are cleared by reading them, those in two dwords by the second. [82574 10.2.7]
+    fn read_counter(&mut self, offset: u64) -> u32 {
+        let value = self.registers.dword(offset);
+        let lows = [statistics::RECEIVED_BYTES_LOW, statistics::SENT_BYTES_LOW];
+        if !lows.iter().any(|low| low.offset() == offset) {
+            self.registers.set_dword(offset, 0);
+        }
+        if lows.iter().any(|low| low.offset() + 4 == offset) {
+            self.registers.set_dword(offset - 4, 0);
+        }
+        value
+    }
+
+    fn write_dword(&mut self, bus: &Bus, offset: u64, value: u32) {
+        if self.is_in_reset() {
+            return self.complain(format!("register {offset:#x} written while CTRL.RST is set [82574 4.6.2]"));
+        }
+        if at(offset, general::CONTROL) {
+            self.write_control(bus, Control(value));
+        } else if at(offset, general::STATUS) || (statistics::FIRST..statistics::END).contains(&offset) {
+        } else if at(offset, general::NVM_READ) {
+            let word = self.nvm.get(nvm::Read(value).address() as usize).copied().unwrap_or(u16::MAX);
+            if nvm::Read(value).start() != 0 {
+                self.registers.set(general::NVM_READ, nvm::Read(value).with_start(0).with_done(1).with_data(word.into()).0);
+            }
+        } else if at(offset, general::MDI) {
+            let done = self.phy.access(Mdi(value), self.linked);
+            self.registers.set(general::MDI, done);
+            self.update_link(bus);
+            if done.interrupt() != 0 {
+                self.cause(bus, Causes::NONE.with_mdi(1));
+            }
+        } else if at(offset, general::PACKET_BUFFER) {
+            let receive = general::PacketBuffer(value).receive_kib();
+            let all = general::PacketBuffer(value).with_transmit_kib(40u32.saturating_sub(receive));
+            self.registers.set(general::PACKET_BUFFER, all);
+        } else if !self.write_interrupt(bus, offset, value) && !self.write_queue(bus, offset, value) {
+            self.registers.set_dword(offset, value);
+            if at(offset, receive::CONTROL) {
+                self.store(bus, false);
+            } else if at(offset, transmit::CONTROL) {
+                (0..QUEUES).for_each(|queue| self.send(bus, queue));
+            }
+        }
+    }
+
+    fn write_control(&mut self, bus: &Bus, asked: Control) {
+        if asked.reset() != 0 {
+            return self.reset_by_host(bus);
+        }
+        self.registers.set(general::CONTROL, asked);
+        self.update_link(bus);
+    }
+
+    fn write_interrupt(&mut self, bus: &Bus, offset: u64, value: u32) -> bool {
+        let causes = Causes(value);
+        if at(offset, interrupt::ACKNOWLEDGE) {
+            self.acknowledge(bus, causes);
+        } else if at(offset, interrupt::CAUSE_SET) {
+            self.cause(bus, causes.with_asserted(0));
+        } else if at(offset, interrupt::MASK_SET) {
+            self.unmask(bus, causes);
+        } else if at(offset, interrupt::MASK_CLEAR) {
+            self.mask(bus, causes);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Rings: their places are set while their direction is off, and tails lie within. [82574 10.2.5, 10.2.6]
+    fn write_queue(&mut self, bus: &Bus, offset: u64, value: u32) -> bool {
+        for queue in 0..QUEUES {
+            if at(offset, receive::tail(queue)) {
+                self.counters.receive_doorbells += 1;
+                self.set_tail(offset, value, self.registers.get(receive::ring_bytes(queue)));
+                self.store(bus, false);
+                return true;
+            }
+            if at(offset, transmit::tail(queue)) {
+                self.counters.transmit_doorbells += 1;
+                self.set_tail(offset, value, self.registers.get(transmit::ring_bytes(queue)));
+                self.kick(bus, queue);
+                return true;
+            }
+            let receives = self.registers.get(receive::CONTROL).enable() != 0
+                && (receive::ring_low(queue).offset()..=receive::head(queue).offset()).contains(&offset);
+            let sends = self.registers.get(transmit::CONTROL).enable() != 0
+                && (transmit::ring_low(queue).offset()..=transmit::head(queue).offset()).contains(&offset);
+            if receives || sends {
+                self.complain(format!("register {offset:#x} of a ring written while its direction is enabled [82574 4.6.5]"));
+            }
+            if at(offset, receive::ring_bytes(queue)) || at(offset, transmit::ring_bytes(queue)) {
+                self.registers.set_dword(offset, value & !127);
+                if value & 127 != 0 {
+                    self.complain(format!("a ring of {value} bytes: it must be a multiple of 128 [82574 10.2.5]"));
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    fn set_tail(&mut self, offset: u64, tail: u32, bytes: u32) {
+        self.registers.set_dword(offset, tail);
+        if tail >= (bytes / spec::DESCRIPTOR_BYTES).max(1) {
+            self.complain(format!("{tail} was written to the tail at {offset:#x}, beyond its ring [82574 10.2.5]"));
+        }
+    }
+}
+
+/// ICS and IMC read as zero.
+fn is_write_only(offset: u64) -> bool {
+    at(offset, interrupt::CAUSE_SET) || at(offset, interrupt::MASK_CLEAR)
+}
+
+fn at<T, A>(offset: u64, register: Reg<T, A>) -> bool {
+    offset == register.offset()
+}
+
+impl Model for E1000Model {
+    fn identity(&self) -> Identity {
+        let vectors = self.shape.vectors;
+        let mut bars = vec![BarLayout { index: spec::BAR, len: spec::BAR_BYTES, ports: false }];
+        if vectors > 0 {
+            bars.push(BarLayout { index: spec::MSIX_BAR, len: spec::MSIX_BAR_BYTES, ports: false });
+        }
+        let msix = MsixLayout { vectors, bar: spec::MSIX_BAR, table: 0, pba: spec::MSIX_PBA };
+        Identity {
+            vendor: spec::VENDOR,
+            device: spec::DEVICE_82574L,
+            revision: 0,
+            class: spec::CLASS,
+            bars,
+            pins: 1,
+            msi: 1,
+            msix: (vectors > 0).then_some(msix),
+            express: true,
+            dma_bits: 64,
+        }
+    }
+
+    fn read(&mut self, bus: &Bus, bar: u8, offset: u64, width: usize) -> u64 {
+        if bar != spec::BAR {
+            return 0;
+        }
+        self.counters.reads += 1;
+        let word = u64::from(self.read_dword(bus, offset & !3));
+        let high = if width == 8 { u64::from(self.read_dword(bus, (offset & !3) + 4)) << 32 } else { 0 };
+        let shifted = (word | high) >> (offset % 4 * 8);
+        if width >= 8 { shifted } else { shifted & ((1 << (width * 8)) - 1) }
+    }
+
+    fn write(&mut self, bus: &Bus, bar: u8, offset: u64, width: usize, value: u64) {
+        if bar != spec::BAR {
+            return;
+        }
+        self.counters.writes += 1;
+        self.wire.attach(bus);
+        if width < 4 || !offset.is_multiple_of(4) {
+            return self.complain(format!(
+                "a write of {width} bytes at {offset:#x}: registers are written as whole dwords [82574 10.1]"
+            ));
+        }
+        self.write_dword(bus, offset, value as u32);
+        if width == 8 {
+            self.write_dword(bus, offset + 4, (value >> 32) as u32);
+        }
+    }
+
+    fn reset(&mut self, bus: &Bus) {
+        self.restart(bus);
+        self.update_link(bus);
+    }
+
+    fn tick(&mut self, bus: &Bus, now: Instant) {
+        if self.reset_due.is_some_and(|due| due <= now) {
+            self.end_reset();
+        }
+        if self.link_back.is_some_and(|due| due <= now) {
+            self.link_back = None;
+        }
+        self.update_link(bus);
+        for frame in self.wire.take_coming() {
+            self.arrive(bus, frame);
+        }
+        while let Some(late) = self.held.take_due(now) {
+            self.do_late(bus, late);
+        }
+        (0..QUEUES).for_each(|queue| self.send(bus, queue));
+        self.blow(bus);
+        let interrupt = self.release_interrupts(bus, now);
+        let storm = self.storm.map(|_| now);
+        if let Some(next) = [self.reset_due, self.link_back, self.held.next_due(), interrupt, storm].into_iter().flatten().min() {
+            bus.wake_at(next);
+        }
+    }
+}

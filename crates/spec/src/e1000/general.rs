@@ -1,0 +1,170 @@
+//! General registers. [82574 10.2.2; 8254x 13.4]
+
+use crate::fields;
+use crate::register::{Reg, Ro, Rw};
+
+/// CTRL: device control. [82574 10.2.2]
+pub const CONTROL: Reg<Control, Rw> = Reg::at(0x0000);
+/// STATUS: link and state of the device. [82574 10.2.2]
+pub const STATUS: Reg<Status, Ro> = Reg::at(0x0008);
+/// EEC: what the NVM is and who reads it. [82574 10.2.2]
+pub const NVM_CONTROL: Reg<NvmControl, Rw> = Reg::at(0x0010);
+/// EERD: reads a word of the NVM; [`nvm`](super::nvm) has its fields, which differ. [82574 10.2.2; 8254x 13.4.4]
+pub const NVM_READ: Reg<u32, Rw> = Reg::at(0x0014);
+/// CTRL_EXT: more of device control. [82574 10.2.2]
+pub const CONTROL_EXTENDED: Reg<ControlExtended, Rw> = Reg::at(0x0018);
+/// MDIC: an access to a register of the PHY. [82574 10.2.2]
+pub const MDI: Reg<Mdi, Rw> = Reg::at(0x0020);
+/// FCAL: destination of pause frames, low half. [82574 10.2.2]
+pub const FLOW_ADDRESS_LOW: Reg<u32, Rw> = Reg::at(0x0028);
+/// FCAH: high half.
+pub const FLOW_ADDRESS_HIGH: Reg<u32, Rw> = Reg::at(0x002c);
+/// FCT: type of pause frames.
+pub const FLOW_TYPE: Reg<u32, Rw> = Reg::at(0x0030);
+/// VET: type of VLAN frames, 0x8100. [82574 10.2.2]
+pub const VLAN_TYPE: Reg<u32, Rw> = Reg::at(0x0038);
+/// PBA: KiB of the packet buffer that are the receiver's; the rest is the transmitter's. [82574 10.2.2]
+pub const PACKET_BUFFER: Reg<PacketBuffer, Rw> = Reg::at(0x1000);
+/// EEMNGCTL: the PHY has its configuration from the NVM when `CONFIGURED` is set. 82574L. [82574 10.2.2]
+pub const MANAGEMENT_CONTROL: Reg<u32, Rw> = Reg::at(0x1010);
+
+/// `MANAGEMENT_CONTROL`: configuration done.
+pub const CONFIGURED: u32 = 1 << 18;
+
+fields! {
+    /// CTRL. [82574 10.2.2]
+    pub struct Control(u32) {
+        /// FD: full duplex, if it is forced.
+        full_duplex, with_full_duplex: 0..=0;
+        /// GIO Master Disable: start no more transfers. 82574L. [82574 5.2]
+        master_disable, with_master_disable: 2..=2;
+        /// LRST: resets the link. 8254x.
+        link_reset, with_link_reset: 3..=3;
+        /// ASDE: the speed is what the PHY has found.
+        auto_speed, with_auto_speed: 5..=5;
+        /// SLU: the MAC may have a link.
+        link_up, with_link_up: 6..=6;
+        /// ILOS: the PHY's loss of signal is inverted.
+        invert_loss, with_invert_loss: 7..=7;
+        /// SPEED: forced speed: 10, 100, 1000 Mb/s.
+        speed, with_speed: 9..=8;
+        /// FRCSPD: the speed is forced.
+        force_speed, with_force_speed: 11..=11;
+        /// FRCDPLX: the duplex is forced.
+        force_duplex, with_force_duplex: 12..=12;
+        /// RST: resets all but the PHY; clears itself. [82574 4.6.2]
+        reset, with_reset: 26..=26;
+        /// RFCE: received pause frames stop the transmitter.
+        receive_pause, with_receive_pause: 27..=27;
+        /// TFCE: a full packet buffer sends pause frames.
+        send_pause, with_send_pause: 28..=28;
+        /// VME: VLAN tags are taken out of what is received, and put in where a descriptor says so.
+        vlan, with_vlan: 30..=30;
+        /// PHY_RST: resets the PHY for as long as it stands.
+        phy_reset, with_phy_reset: 31..=31;
+    }
+}
+
+fields! {
+    /// STATUS. [82574 10.2.2]
+    pub struct Status(u32) {
+        /// FD: the link is full duplex.
+        full_duplex, with_full_duplex: 0..=0;
+        /// LU: the link is up.
+        link, with_link: 1..=1;
+        /// TXOFF: a pause frame has stopped the transmitter.
+        paused, with_paused: 4..=4;
+        /// SPEED: of the link; 2 and 3 are 1000 Mb/s.
+        speed, with_speed: 7..=6;
+        /// PHYRA: the PHY has been reset since software cleared this.
+        phy_was_reset, with_phy_was_reset: 10..=10;
+        /// GIO Master Enable Status: transfers are under way or may begin. 82574L. [82574 5.2]
+        master, with_master: 19..=19;
+    }
+}
+
+impl Status {
+    /// Mb/s of the link.
+    pub const fn megabits(self) -> u32 {
+        match self.speed() {
+            0 => 10,
+            1 => 100,
+            _ => 1000,
+        }
+    }
+}
+
+fields! {
+    /// EEC. [82574 10.2.2]
+    pub struct NvmControl(u32) {
+        /// EE_PRES: there is an NVM with a valid signature.
+        present, with_present: 8..=8;
+        /// Auto_RD: the controller has read what it needs after a reset. 82574L.
+        auto_read_done, with_auto_read_done: 9..=9;
+    }
+}
+
+fields! {
+    /// CTRL_EXT. [82574 10.2.2]
+    pub struct ControlExtended(u32) {
+        /// EE_RST: read the NVM as after power-on.
+        nvm_reset, with_nvm_reset: 13..=13;
+        /// EIAME: a message masks its causes that IAM names. 82574L. [82574 7.4.5]
+        auto_mask, with_auto_mask: 24..=24;
+        /// IAME: reading or writing ICR masks the causes that IAM names. [82574 7.4.5]
+        mask_on_read, with_mask_on_read: 27..=27;
+        /// DRV_LOAD: a driver has the device; firmware looks at it.
+        driver_loaded, with_driver_loaded: 28..=28;
+        /// PBA_support: a message clears its pending bit itself. 82574L.
+        pending_clear, with_pending_clear: 31..=31;
+    }
+}
+
+fields! {
+    /// MDIC. [82574 10.2.2]
+    pub struct Mdi(u32) {
+        /// DATA: to write, or as read.
+        data, with_data: 15..=0;
+        /// REGADD: the PHY's register.
+        register, with_register: 20..=16;
+        /// PHYADD: which PHY; the internal one is [`Mdi::INTERNAL`].
+        phy, with_phy: 25..=21;
+        /// OP: [`Mdi::WRITE`] or [`Mdi::READ`].
+        operation, with_operation: 27..=26;
+        /// R: the access is done; cleared when one begins.
+        ready, with_ready: 28..=28;
+        /// I: interrupt at its end.
+        interrupt, with_interrupt: 29..=29;
+        /// E: the access failed.
+        error, with_error: 30..=30;
+    }
+}
+
+impl Mdi {
+    /// OP: write.
+    pub const WRITE: u32 = 1;
+    /// OP: read.
+    pub const READ: u32 = 2;
+    /// PHYADD of the PHY in the controller.
+    pub const INTERNAL: u32 = 1;
+}
+
+fields! {
+    /// PBA. [82574 10.2.2]
+    pub struct PacketBuffer(u32) {
+        /// RXA: KiB for what is received.
+        receive_kib, with_receive_kib: 15..=0;
+        /// TXA: KiB for what is sent; follows from the other.
+        transmit_kib, with_transmit_kib: 31..=16;
+    }
+}
+
+/// No register may be touched for this long after CTRL.RST, in microseconds. [82574 4.6.2]
+pub const RESET_QUIET_MICROS: u64 = 1;
+/// A reset and the reading of the NVM behind it are done within this, in milliseconds. The data sheet names no longest time; typical
+/// is some milliseconds. [82574 4.6.2]
+pub const RESET_MILLIS: u64 = 100;
+/// Transfers that are under way end within this after CTRL.GIO_MASTER_DISABLE, in milliseconds. [82574 5.2]
+pub const MASTER_MILLIS: u64 = 100;
+/// An access to the PHY ends within this, in microseconds: 64 bits at 2.5 MHz, many times over. [82574 10.2.2]
+pub const MDI_MICROS: u64 = 10_000;
