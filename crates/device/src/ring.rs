@@ -5,9 +5,10 @@
 //! arrays of 64-bit words in memory that both reach. The doorbells are the driver's: a ring says what to write, not where.
 //!
 //! # Ordering
-//! Words are relaxed atomics. Three fences order them:
+//! Words are relaxed atomics. These fences order them:
 //! - [`SubmissionRing::publish`]: all entry stores come before the doorbell store that the caller makes next (release).
 //! - [`CompletionRing::publish`]: all entry loads come before the doorbell store that gives their slots back (release).
+//! - [`DescriptorRing`], whose entries come back in their places, has the same: a release in `publish`, an acquire in `pop` and `pop_into`.
 //! - [`CompletionRing::pop`] and [`pop_into`](CompletionRing::pop_into): the load of the word with the phase bit comes before the loads of the rest of the entry, and before
 //!   whatever the caller reads of the data that it announces (acquire).
 //!
@@ -495,8 +496,10 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
     }
 }
 
+mod descriptors;
 mod state;
 
+pub use descriptors::DescriptorRing;
 pub use state::{CompletionState, SubmissionState};
 
 #[cfg(all(test, loom))]

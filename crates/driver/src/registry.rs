@@ -12,10 +12,10 @@ use ring3_class::net::Nic;
 use ring3_device::{Device, Error};
 use ring3_spec::pci;
 
-use crate::{Interrupts, ata, edu, nvme};
+use crate::{Interrupts, ata, e1000, edu, nvme};
 
 /// All drivers.
-pub static DRIVERS: [&Driver; 4] = [&nvme::DRIVER, &ata::AHCI, &ata::IDE, &edu::DRIVER];
+pub static DRIVERS: [&Driver; 5] = [&nvme::DRIVER, &ata::AHCI, &ata::IDE, &e1000::DRIVER, &edu::DRIVER];
 
 /// One driver.
 pub struct Driver {

@@ -5,7 +5,7 @@ use ring3_lease::{Quiesce, Step, Until};
 use ring3_spec::ahci::registers::{CONTROL, Control, RESET_MILLIS};
 use ring3_spec::ide::bus_master::{BusMasterCommand, BusMasterStatus, command, status};
 use ring3_spec::nvme::registers::{CC, CSTS, Cc, Csts};
-use ring3_spec::{ahci, ide, nvme};
+use ring3_spec::{ahci, e1000, ide, nvme};
 
 fn manifest(driver: &Driver) -> toml::Table {
     driver.manifest.parse().unwrap_or_else(|error| panic!("{}: {error}", driver.name))
@@ -102,6 +102,17 @@ fn ahcis_fence_is_the_controllers_reset() {
     let until = Until { at, mask: reset.0, value: 0 };
     assert_eq!(bar, ahci::BAR);
     assert_eq!(step, [Step { at, width: 32, clear: 0, set: reset.with_enabled(1).0, until, limit_ms: RESET_MILLIS as u32 }]);
+}
+
+#[test]
+fn e1000s_fence_is_the_cards_reset() {
+    let Quiesce { bar, step } = quiesce("e1000").unwrap();
+    let (at, reset) = (e1000::general::CONTROL.offset(), e1000::general::Control(0).with_reset(1).0);
+    let until = Until { at, mask: reset, value: 0 };
+    assert_eq!(bar, e1000::BAR);
+    let limit_ms = e1000::general::RESET_MILLIS as u32;
+    assert_eq!(step, [Step { at, width: 32, clear: 0, set: reset, until, limit_ms }]);
+    assert_eq!(bars("e1000"), [(0, e1000::BAR_BYTES as i64)]);
 }
 
 #[test]

@@ -5,10 +5,11 @@ use std::sync::LazyLock;
 
 use crate::{Error, Identity, Manifest, Part, Role};
 
-const DRIVERS: [&str; 4] = [
+const DRIVERS: [&str; 5] = [
     include_str!("../../driver/src/nvme/manifest.toml"),
     include_str!("../../driver/src/ata/ahci/manifest.toml"),
     include_str!("../../driver/src/ata/ide/manifest.toml"),
+    include_str!("../../driver/src/e1000/manifest.toml"),
     include_str!("../../driver/src/edu/manifest.toml"),
 ];
 

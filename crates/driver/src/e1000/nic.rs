@@ -1,0 +1,152 @@
+//! The card as its users see it.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use ring3_class::net::{Counters, Filter, FilterLimits, Info, Link, Nic, Offloads, Queue, QueueSettings};
+use ring3_device::dma::Dma;
+use ring3_device::wait::Source;
+use ring3_device::{Device, Error};
+
+use super::DRIVER;
+use super::card::Card;
+use super::counters::Tally;
+use super::filter::{GROUPS, UNICAST};
+use super::interrupts::Vectors;
+use super::link::LinkWatch;
+use super::options::Options;
+use super::queue::CardQueue;
+use crate::lifetime::{Lifetime, Unstopped, lock};
+
+/// Most buffers that the queue holds each way.
+const MAX_DEPTH: u16 = 1024;
+/// Most pieces of a packet that is sent.
+const MAX_PIECES: u16 = 32;
+/// Most bytes of a packet that is cut, headers included: the IP length of the whole must not wrap.
+const MAX_SEGMENTED: u32 = 65535;
+/// The least MTU that IPv4 allows, and the largest of which frames fit into the card with a tag and their FCS. [RFC 791; 82574 10.2.5]
+const MTU: (u32, u32) = (68, 9000);
+
+/// A card that is driven. Dropping the last of it and its queue resets it.
+pub struct E1000 {
+    shared: Arc<Shared>,
+}
+
+/// What a card, its queue and its watch share. The queue's thread takes no lock of it on the way of a packet.
+pub(super) struct Shared {
+    pub(super) lifetime: Lifetime,
+    pub(super) vectors: Vectors,
+    pub(super) card: Mutex<Card>,
+    pub(super) info: Info,
+    pub(super) options: Options,
+    /// What was last said of the link.
+    pub(super) told: Mutex<Link>,
+    pub(super) watched: AtomicBool,
+    /// What went through the queue that is open, and through those before it.
+    pub(super) tally: Tally,
+    pub(super) device: Arc<dyn Device>,
+}
+
+impl E1000 {
+    /// Takes the function over: stops what runs on it, starts it anew, and asks it what it is. It has a link when it has one; that is not waited for.
+    pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
+        DRIVER.check(&*device)?;
+        let mut card = Card::new(&*device)?;
+        // Whoever had it before may have left it running: it is stopped before it may reach for memory again.
+        card.stop(&*device).map_err(|Unstopped { error, .. }| error)?;
+        let mac = card.address()?;
+        let phy = card.start_phy()?;
+        tracing::debug!("{}: {mac}, PHY {phy:#010x}", device.name());
+        device.set_bus_master(true)?;
+        let vectors = Vectors::enable(&*device, card.registers().bar(), &options)?;
+        card.set_filter(&Filter::own(mac));
+        card.start(&vectors, &options);
+        let info = Info {
+            model: "82574L".into(),
+            mac,
+            mtu: MTU,
+            max_queues: 1,
+            max_depth: (MAX_DEPTH, MAX_DEPTH),
+            headroom: 0,
+            max_pieces: MAX_PIECES,
+            receives_pieces: true,
+            counts_missed: true,
+            max_segmented: MAX_SEGMENTED,
+            offloads: Offloads {
+                tx_checksum: true,
+                rx_checksum: true,
+                tso4: true,
+                tso6: true,
+                vlan_insert: true,
+                vlan_strip: true,
+                ..Offloads::default()
+            },
+            filters: FilterLimits { unicast: UNICAST as u16, multicast: GROUPS as u16, vlan: true },
+        };
+        let (told, card) = (Mutex::new(card.link()?), Mutex::new(card));
+        let (lifetime, watched, tally) = (Lifetime::new(device.name()), AtomicBool::new(false), Tally::default());
+        let shared = Shared { lifetime, vectors, card, info, options, told, watched, tally, device };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+}
+
+impl Nic for E1000 {
+    fn name(&self) -> String {
+        self.shared.device.name().into()
+    }
+
+    fn info(&self) -> &Info {
+        &self.shared.info
+    }
+
+    fn dma(&self) -> &Dma {
+        self.shared.device.dma()
+    }
+
+    fn link(&self) -> Result<Link, Error> {
+        self.shared.lifetime.check()?;
+        let link = lock(&self.shared.card).link()?;
+        *lock(&self.shared.told) = link;
+        Ok(link)
+    }
+
+    fn link_watch(&self) -> Result<Box<dyn Source + Send>, Error> {
+        self.shared.lifetime.check()?;
+        Ok(Box::new(LinkWatch::new(&self.shared)?))
+    }
+
+    fn set_filter(&self, filter: &Filter) -> Result<(), Error> {
+        self.shared.lifetime.check()?;
+        let mut card = lock(&self.shared.card);
+        card.set_filter(filter);
+        card.status().map(drop)
+    }
+
+    fn counters(&self) -> Result<Counters, Error> {
+        self.shared.lifetime.check()?;
+        let mut card = lock(&self.shared.card);
+        card.status()?;
+        card.count_missed();
+        Ok(Counters { rx_missed: card.missed, ..self.shared.tally.get() })
+    }
+
+    fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
+        self.shared.lifetime.check()?;
+        self.shared.info.check_settings(count, settings)?;
+        Ok(vec![Box::new(CardQueue::open(&self.shared, settings)?)])
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Without a queue it owns no memory of ours: whoever comes next starts it anew.
+        if self.lifetime.check().is_ok()
+            && let Ok(card) = self.card.get_mut()
+            && let Err(Unstopped { error, .. }) = card.stop(&*self.device)
+        {
+            tracing::warn!("{}: it could not be reset at the end: {error}", self.device.name());
+        }
+    }
+}
+
+impl crate::registry::Controller for Arc<E1000> {}

@@ -1,0 +1,132 @@
+//! Packets that ask for something of the card: pieces, checksums, tags, cutting. [82574 7.2, 7.3]
+
+use std::mem;
+
+use ring3_class::net::{Checksum, Kind, Meta, Packet, Refused, Segmentation};
+use ring3_device::Error;
+use ring3_spec::e1000::transmit::{Context, ContextPlaces, Data, command};
+
+use super::queue::CardQueue;
+use crate::lifetime::lock;
+
+/// Most bytes of a buffer that one descriptor carries: half of the card's share for transmission, so that the next is fetched meanwhile.
+pub(super) const MAX_BUFFER: u32 = 8192;
+/// Places of fields in headers. [RFC 791, 8200, 9293]
+const IPV4_LENGTH: u32 = 2;
+const IPV4_CHECKSUM: u32 = 10;
+const IPV6_LENGTH: u32 = 4;
+
+impl CardQueue {
+    /// Sends one packet of these pieces; how many pieces were taken: all, or none if there is no room.
+    #[cold]
+    pub(super) fn send_unusual(&mut self, pieces: &mut [Packet]) -> Result<usize, Refused> {
+        if usize::from(self.tx.held) + pieces.len() > self.tx.depth.into() {
+            return Ok(0);
+        }
+        if self.is_linkless() {
+            self.lose(pieces);
+            return Ok(pieces.len());
+        }
+        let meta = pieces[0].meta;
+        let context = context(&meta, pieces)?;
+        let fresh = context.filter(|context| self.tx.context != Some(*context));
+        let parts: u32 = pieces.iter().map(|piece| piece.len.div_ceil(MAX_BUFFER)).sum();
+        if self.tx.ring.space() < parts + u32::from(fresh.is_some()) {
+            return Ok(0);
+        }
+        if let Some(cut) = meta.segmentation {
+            prepare(&mut pieces[0], &meta, cut).map_err(|_| Refused::OutOfBuffer)?;
+        }
+        if let Some(context) = fresh {
+            self.tx.ring.push(&context);
+            // Cards keep one context for large sends and one for the rest; neither is relied on across a large send.
+            self.tx.context = meta.segmentation.is_none().then_some(context);
+        }
+        let count = pieces.len();
+        let word = Data(0).with_kind(Data::TYPE).with_vlan(meta.vlan.unwrap_or(0).into());
+        let word = word.with_insert_transport((meta.checksum != Checksum::Unknown).into());
+        let word = word.with_insert_ip(meta.segmentation.is_some_and(|cut| cut.kind == Kind::Tcp4).into());
+        let asked = command::EXTENDED | command::FCS | command::REPORT;
+        let asked = asked | if meta.vlan.is_some() { command::VLAN } else { 0 };
+        let asked = asked | if meta.segmentation.is_some() { command::SEGMENTATION } else { 0 };
+        for (number, piece) in pieces.iter_mut().enumerate() {
+            self.push_piece(piece, word.with_command(asked), number + 1 == count);
+        }
+        self.tx.held += count as u16;
+        Ok(count)
+    }
+
+    /// One piece, in as many descriptors as it needs; its buffer is with the last.
+    fn push_piece(&mut self, piece: &mut Packet, word: Data, last: bool) {
+        let (Some(mut iova), mut left) = (piece.iova(), piece.len) else { return };
+        while left > 0 {
+            let length = left.min(MAX_BUFFER);
+            left -= length;
+            let end = if last && left == 0 { command::END } else { 0 };
+            let descriptor = word.with_length(length.into()).with_command(word.command() | end);
+            let slot = self.tx.ring.push(&[iova, descriptor.0]);
+            if let Some(slot) = slot.filter(|_| left == 0) {
+                self.tx.slots[slot as usize] = mem::take(piece);
+            }
+            iova += u64::from(length);
+        }
+    }
+
+    /// Whether there is still no link, if there was none.
+    fn is_linkless(&mut self) -> bool {
+        if self.tx.linkless {
+            self.tx.linkless = lock(&self.shared.card).status().is_ok_and(|status| status.link() == 0);
+        }
+        self.tx.linkless
+    }
+
+    /// A packet that nobody can send: its buffers come back behind those that are with the card.
+    fn lose(&mut self, pieces: &mut [Packet]) {
+        self.counters.tx_lost += 1;
+        self.tx.held += pieces.len() as u16;
+        self.tx.back.extend(pieces.iter_mut().map(mem::take));
+        self.tell();
+    }
+}
+
+/// The context that a packet needs, if it needs one. [82574 7.2]
+fn context(meta: &Meta, pieces: &[Packet]) -> Result<Option<[u64; 2]>, Refused> {
+    let Checksum::Partial { start, offset } = meta.checksum else { return Ok(None) };
+    // The card's fields have 8 bits.
+    let (Ok(_), Ok(_)) = (u8::try_from(start), u8::try_from(start + offset)) else { return Err(Refused::Checksum) };
+    let places = ContextPlaces(0).with_transport_start(start.into()).with_transport_offset((start + offset).into());
+    let context = Context(0).with_extended(1).with_report(1).with_tcp((offset == 16).into());
+    let Some(Segmentation { kind, size, headers }) = meta.segmentation else {
+        return Ok(Some([places.0, context.0]));
+    };
+    let headers = u8::try_from(headers).map_err(|_| Refused::Segmentation)?;
+    let (network, total) = (u64::from(meta.network), pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>());
+    let payload = total.checked_sub(headers.into()).filter(|payload| *payload > 0).ok_or(Refused::Segmentation)?;
+    let ipv4 = kind == Kind::Tcp4;
+    let places = places.with_ip_start(network);
+    let places =
+        if ipv4 { places.with_ip_offset(network + u64::from(IPV4_CHECKSUM)).with_ip_end(u64::from(start) - 1) } else { places };
+    let context = context.with_segmentation(1).with_ipv4(ipv4.into()).with_headers(headers.into());
+    Ok(Some([places.0, context.with_segment(size.into()).with_payload(payload).0]))
+}
+
+/// Makes the headers of a large send what the card wants: lengths of zero, and a pseudo header without a length, as each frame has its own. [82574 7.3]
+fn prepare(packet: &mut Packet, meta: &Meta, cut: Segmentation) -> Result<(), Error> {
+    let (network, Checksum::Partial { start, .. }) = (u32::from(meta.network), meta.checksum) else { return Ok(()) };
+    let (start, ipv4) = (u32::from(start), cut.kind == Kind::Tcp4);
+    let addresses = if ipv4 { network + 12..network + 20 } else { network + 8..network + 40 };
+    let mut bytes = [0; 32];
+    let bytes = &mut bytes[..addresses.len()];
+    packet.read(addresses.start, bytes)?;
+    let sum = u32::from(ring3_class::net::sum(bytes)) + TCP;
+    let pseudo = (sum & 0xffff) + (sum >> 16);
+    packet.write(start + TCP_CHECKSUM, &(pseudo as u16).to_be_bytes())?;
+    if ipv4 {
+        packet.write(network + IPV4_CHECKSUM, &[0; 2])?;
+    }
+    packet.write(network + if ipv4 { IPV4_LENGTH } else { IPV6_LENGTH }, &[0; 2])
+}
+
+/// TCP's protocol number, and where its checksum is. [RFC 9293]
+const TCP: u32 = 6;
+const TCP_CHECKSUM: u32 = 16;

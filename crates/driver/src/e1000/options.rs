@@ -1,0 +1,26 @@
+//! What the user of a card can choose.
+
+use std::time::Duration;
+
+use ring3_device::wait::DEFAULT_POLL;
+
+use crate::Interrupts;
+
+/// How a card is driven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How it signals.
+    pub interrupts: Interrupts,
+    /// How long a wait polls before it sleeps.
+    pub poll: Duration,
+    /// Shortest time between two interrupts of a queue, up to 16 ms. A queue that is polled has none, so that zero is right for most.
+    pub throttle: Duration,
+    /// How long the transmitter may make no progress with a link.
+    pub hang: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { interrupts: Interrupts::Auto, poll: DEFAULT_POLL, throttle: Duration::ZERO, hang: Duration::from_secs(2) }
+    }
+}
