@@ -37,6 +37,8 @@ pub struct Driver {
     pub open: Option<Open>,
     /// Goes on with a function that was detached; `None` for a driver that cannot.
     pub resume: Option<Resume>,
+    /// Goes on with a function whose driver was killed; `None` for a driver that cannot.
+    pub adopt: Option<Adopt>,
 }
 
 /// Takes a function over and starts it.
@@ -47,6 +49,12 @@ pub type Open = fn(Arc<dyn Device>, &Settings) -> Result<Opened, Error>;
 ///
 /// What was saved is input: [`Error::Invalid`] if it cannot be of this function. The function goes on then, and its memory stays taken.
 pub type Resume = fn(Arc<dyn Device>, &Settings, &Saved) -> Result<Opened, Error>;
+
+/// Goes on with a function whose driver was killed after it had [recorded](Controller::record) that: what it had begun is ended, without a reset. All of
+/// the arena that nobody has claimed is free afterwards, and whoever has adopted the arena releases it.
+///
+/// What was recorded is input. After an error nothing is known of the device: [opening](Open) it stops it first.
+pub type Adopt = fn(Arc<dyn Device>, &Settings, &Saved) -> Result<Opened, Error>;
 
 /// Which functions a driver drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +133,11 @@ pub trait Controller: Send {
         Ok(Vec::new())
     }
 
+    /// By what another process can [adopt](Driver::adopt) the device if this one is killed from now on.
+    fn record(&self) -> Result<Saved, Error> {
+        Err(Error::Unsupported("the driver's device cannot be adopted: it is fenced".into()))
+    }
+
     /// Leaves the device, as it runs, to whoever [resumes](Driver::resume) it: nothing is stopped, and nothing of its memory is given back. All
     /// queues were detached or dropped before; [`Error::Busy`] otherwise. What the device offers takes nothing afterwards.
     ///
@@ -164,6 +177,15 @@ impl Driver {
             None => {
                 Err(Error::Unsupported(format!("{}: the driver {} cannot resume it: open it anew", device.name(), driver.name)))
             }
+        }
+    }
+
+    /// Goes on with `device`, whose driver was killed after it had [recorded](Controller::record) `saved`.
+    pub fn adopt(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result<Opened, Error> {
+        let driver = Self::of(&*device, None)?;
+        match driver.adopt {
+            Some(adopt) => adopt(device, settings, saved),
+            None => Err(Error::Unsupported(format!("{}: the driver {} cannot adopt it: open it", device.name(), driver.name))),
         }
     }
 

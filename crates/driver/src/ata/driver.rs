@@ -20,6 +20,7 @@ pub static AHCI: Driver = Driver {
     manifest: include_str!("ahci/manifest.toml"),
     open: Some(open),
     resume: Some(resume),
+    adopt: None,
 };
 
 /// The driver of PCI IDE controllers, whatever their interface: each drive is a disk. [PCI-IDE 2.0]
@@ -33,6 +34,7 @@ pub static IDE: Driver = Driver {
     manifest: include_str!("ide/manifest.toml"),
     open: Some(open),
     resume: None,
+    adopt: None,
 };
 
 fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {

@@ -15,4 +15,5 @@ pub static DRIVER: Driver = Driver {
     manifest: include_str!("manifest.toml"),
     open: None,
     resume: None,
+    adopt: None,
 };

@@ -10,6 +10,7 @@ use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::registers::{self, Cap};
 use ring3_spec::nvme::{self, COMPLETION_WORDS, Completion, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Status, Submission};
 
+use super::checkpoint::{Checkpoint, Progress};
 use super::init;
 
 /// Entries of both admin rings.
@@ -39,6 +40,9 @@ pub(super) struct Admin {
     pub(super) strays: u64,
     /// Another process has the controller, and its entries are not ours to take.
     pub(super) detached: bool,
+    pub(super) checkpoint: Checkpoint,
+    /// A dead process may have taken events and not read their logs, without which the like of them do not come again.
+    pub(super) unread: bool,
 }
 
 impl Admin {
@@ -60,6 +64,8 @@ impl Admin {
             events: VecDeque::new(),
             strays: 0,
             detached: false,
+            checkpoint: Checkpoint::new(arena)?,
+            unread: false,
         })
     }
 
@@ -71,6 +77,17 @@ impl Admin {
     /// Device addresses of the submission and the completion ring.
     pub(super) fn addresses(&self) -> (u64, u64) {
         (self.submission.words().iova(), self.completion.words().iova())
+    }
+
+    /// Keeps the checkpoint from now on.
+    pub(super) fn keep_checkpoint(&mut self) {
+        let progress = self.progress();
+        self.checkpoint.open(progress);
+    }
+
+    fn progress(&self) -> Progress {
+        let (submission, completion) = (self.submission.state(), self.completion.state());
+        Progress { tail: submission.tail % ENTRIES, head: completion.head % (2 * ENTRIES), next_id: self.next_id, armed: self.armed }
     }
 
     /// Empties both rings. The controller is disabled, so it owns nothing.
@@ -89,6 +106,8 @@ impl Admin {
     pub(super) fn execute_within(&mut self, command: Submission, timeout: Duration) -> Result<Result<u32, Status>, Error> {
         let id = self.next_id;
         self.next_id = (id + 1) % EVENT_IDS;
+        // Until its end is taken. After an error the controller is reset.
+        self.checkpoint.erase();
         self.send(command.with_id(id))?;
         let end = poll_until(Deadline::after(timeout), "an admin command", || {
             if let Some(entry) = self.take(Some(id)) {
@@ -96,6 +115,7 @@ impl Admin {
             }
             init::running(&self.registers).map(|()| None)
         })?;
+        self.checkpoint.store(self.progress());
         self.acknowledge()?;
         Ok(if end.status().is_success() { Ok(end.result()) } else { Err(end.status()) })
     }
@@ -119,8 +139,8 @@ impl Admin {
         self.event_requests = limit.min(MAX_EVENT_REQUESTS);
         for number in 0..self.event_requests {
             if self.armed & 1 << number == 0 {
-                self.send(Submission::async_event().with_id(EVENT_IDS + number))?;
                 self.armed |= 1 << number;
+                self.request_event(EVENT_IDS + number)?;
             }
         }
         Ok(())
@@ -134,6 +154,7 @@ impl Admin {
         if self.completion.ready() {
             // No id is waited for, so everything is an event or a stray.
             while self.take(None).is_some() {}
+            self.checkpoint.store(self.progress());
             self.acknowledge()?;
         }
         self.arm_events(self.event_requests)
@@ -149,12 +170,28 @@ impl Admin {
         self.submission.abandon();
         self.completion.abandon();
         self.page.abandon();
+        self.checkpoint.abandon();
+    }
+
+    fn request_event(&mut self, id: u16) -> Result<(), Error> {
+        self.push(Submission::async_event().with_id(id))?;
+        self.checkpoint.store(self.progress());
+        self.ring()
     }
 
     fn send(&mut self, command: Submission) -> Result<(), Error> {
-        if !self.submission.push(&command.0) {
-            return Err(Error::Protocol("the controller does not take admin commands from its queue".into()));
+        self.push(command)?;
+        self.ring()
+    }
+
+    fn push(&mut self, command: Submission) -> Result<(), Error> {
+        if self.submission.push(&command.0) {
+            return Ok(());
         }
+        Err(Error::Protocol("the controller does not take admin commands from its queue".into()))
+    }
+
+    fn ring(&mut self) -> Result<(), Error> {
         if let Some(tail) = self.submission.publish() {
             self.registers.write(registers::submission_doorbell(0, self.stride), tail);
         }

@@ -147,6 +147,9 @@ impl Controller {
     pub fn events(&self) -> Result<Vec<Event>, Error> {
         self.shared.command(|admin| {
             admin.service()?;
+            if std::mem::take(&mut admin.unread) {
+                unmask_events(admin)?;
+            }
             let mut events = Vec::new();
             while let Some(event) = admin.next_event() {
                 events.push(decode(admin, event)?);
@@ -232,6 +235,17 @@ fn decode(admin: &mut Admin, event: AsyncEvent) -> Result<Event, Error> {
         Err(Error::Unsupported(_)) => Ok(Event::new(event, None)),
         Err(error) => Err(error),
     }
+}
+
+/// Reads the logs of all types of events, so that they come again whatever was taken of them before. [NVMe 5.1.2]
+fn unmask_events(admin: &mut Admin) -> Result<(), Error> {
+    for (page, bytes) in [(log::ERRORS, 512), (log::SMART, 512), (log::CHANGED_NAMESPACES, 4096)] {
+        match admin.fetch::<4096>("the log page of an event", Submission::get_log_page(page, bytes, false)) {
+            Ok(_) | Err(Error::Unsupported(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 impl Shared {

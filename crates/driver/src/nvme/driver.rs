@@ -20,6 +20,7 @@ pub static DRIVER: Driver = Driver {
     manifest: include_str!("manifest.toml"),
     open: Some(open),
     resume: Some(resume),
+    adopt: Some(adopt),
 };
 
 fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
@@ -38,6 +39,10 @@ fn resume(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result
     opened(Controller::resume(device, settings.poll, saved)?, settings)
 }
 
+fn adopt(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result<Opened, Error> {
+    opened(Controller::adopt(device, settings.poll, saved)?, settings)
+}
+
 fn opened(controller: Controller, settings: &Settings) -> Result<Opened, Error> {
     let (offers, refused) = match settings.part {
         Some(id) => (vec![Offer::Disk(controller.disk(id)?)], Vec::new()),
@@ -52,6 +57,10 @@ fn opened(controller: Controller, settings: &Settings) -> Result<Opened, Error> 
 impl registry::Controller for Controller {
     fn poll_events(&self) -> Result<Vec<String>, Error> {
         Ok(self.events()?.iter().map(ToString::to_string).collect())
+    }
+
+    fn record(&self) -> Result<Saved, Error> {
+        Self::record(self)
     }
 
     fn detach(&mut self) -> Result<Saved, Error> {

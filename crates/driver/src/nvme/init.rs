@@ -91,22 +91,32 @@ pub(super) fn leave(device: &dyn Device, admin: &mut Admin, cap: Cap) {
     }
 }
 
+/// What the driver writes to AQA: the sizes of the admin rings.
+pub(super) fn admin_sizes() -> Aqa {
+    Aqa(0).with_submission_0based(ENTRIES - 1).with_completion_0based(ENTRIES - 1)
+}
+
+/// What the driver writes to CC, before CC.EN: command sets, memory page, arbitration (round robin), and the sizes of I/O queues' entries. [NVMe 3.1.4.5]
+pub(super) fn configuration(cap: Cap) -> Cc {
+    Cc(0)
+        .with_command_set(if has_command_sets(cap) { Cc::CSS_ALL } else { Cc::CSS_NVM })
+        .with_page_size(cap.page_min() as u32)
+        .with_submission_entry(SUBMISSION_SHIFT)
+        .with_completion_entry(COMPLETION_SHIFT)
+}
+
 /// Enables the controller with `admin` as its queue 0. It is disabled now. [NVMe 3.5.1]
 pub(super) fn enable(admin: &mut Admin, cap: Cap) -> Result<(), Error> {
     // Step 1: CSTS.RDY is 0, as `disable` left it. Step 2: the admin queue's attributes and addresses.
     admin.reset();
     let (submission, completion) = admin.addresses();
     let registers = admin.registers();
-    registers.write(AQA, Aqa(0).with_submission_0based(ENTRIES - 1).with_completion_0based(ENTRIES - 1));
+    registers.write(AQA, admin_sizes());
     registers.write(ASQ, submission);
     registers.write(ACQ, completion);
     // Step 3: the command sets. All that there are: with the NVM command set alone, namespaces of others would not be listed.
     // Step 4: arbitration (round robin), memory page, and the entry sizes that I/O queues will have.
-    let configuration = Cc(0)
-        .with_command_set(if has_command_sets(cap) { Cc::CSS_ALL } else { Cc::CSS_NVM })
-        .with_page_size(cap.page_min() as u32)
-        .with_submission_entry(SUBMISSION_SHIFT)
-        .with_completion_entry(COMPLETION_SHIFT);
+    let configuration = configuration(cap);
     registers.write(CC, configuration);
     // Steps 5 and 6: enable, wait until it is ready.
     registers.write(CC, configuration.with_enable(1));

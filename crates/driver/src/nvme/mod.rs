@@ -27,7 +27,9 @@
 //! their memory is never given back, because the device may still write to it.
 
 mod admin;
+mod adopt;
 mod cache;
+mod checkpoint;
 mod command;
 mod controller;
 mod discovery;

@@ -68,6 +68,8 @@ impl Shared {
         if self.lifetime.generation() != generation {
             return Ok(());
         }
+        // Before a register changes, and for good.
+        admin.checkpoint.close();
         let lost_power = init::may_have_lost_power(admin.registers());
         // First, so that queues stop ringing doorbells of a controller that does not know them.
         let next = self.lifetime.begin_reset(generation, why);
@@ -118,14 +120,16 @@ impl Shared {
 
     /// Stops the controller for good.
     pub(super) fn fail(&self, admin: &Admin, error: &Error, what: &str) {
+        admin.checkpoint.erase();
         let stopped = init::stop(&*self.device, admin.registers(), self.cap);
         self.lifetime.fail(error, what, stopped.err().is_none_or(|unstopped| unstopped.quiesced));
     }
 
     /// Orderly shutdown. [NVMe 3.6.1]
     pub(super) fn shut_down(&self) -> Result<(), Error> {
-        let admin = lock(&self.admin);
+        let mut admin = lock(&self.admin);
         self.lifetime.check()?;
+        admin.checkpoint.close();
         let consent = init::shut_down(admin.registers(), self.traits.shutdown);
         let stopped = init::stop(&*self.device, admin.registers(), self.cap);
         self.lifetime.shut_down(&stopped);

@@ -40,28 +40,33 @@ impl Controller {
         let mut admin = lock(&shared.admin);
         shared.lifetime.check()?;
         let queues = shared.detached_queues()?;
+        let saved = Saved::new(CONTROLLER.0, CONTROLLER.1, &self.state(&admin, queues))?;
+        shared.vectors.open()?;
+        admin.leave();
+        shared.lifetime.detach();
+        Ok(saved)
+    }
+
+    /// As it is now, with the I/O `queues` that the device has.
+    pub(super) fn state(&self, admin: &Admin, queues: Vec<u16>) -> SavedController {
+        let shared = &*self.shared;
         let namespace = |namespace: &Namespace| SavedNamespace {
             id: namespace.id(),
             info: (*namespace.info).clone(),
             cache: namespace.cache.as_deref().map(SavedCache::of).unwrap_or_default(),
         };
-        let state = SavedController {
+        SavedController {
             cap: shared.cap.0,
             options: shared.options.clone(),
             traits: shared.traits.clone(),
             vectors: shared.vectors.count(),
             generation: shared.generation(),
             cache_lost: shared.cache_lost.load(Ordering::SeqCst),
-            admin: SavedAdmin::of(&admin),
+            admin: SavedAdmin::of(admin),
             queues,
             namespaces: self.namespaces.iter().map(namespace).collect(),
             refused: self.refused.iter().map(|(id, why)| (*id, why.to_string())).collect(),
-        };
-        let saved = Saved::new(CONTROLLER.0, CONTROLLER.1, &state)?;
-        shared.vectors.open()?;
-        admin.leave();
-        shared.lifetime.detach();
-        Ok(saved)
+        }
     }
 
     /// Goes on with the controller that was detached as `saved`, and which has run since. It polls as long before it sleeps as `poll` says, or
@@ -71,7 +76,11 @@ impl Controller {
     /// driver's back.
     pub fn resume(device: Arc<dyn Device>, poll: Option<Duration>, saved: &Saved) -> Result<Self, Error> {
         DRIVER.check(&*device)?;
-        let mut state: SavedController = saved.read(CONTROLLER.0, CONTROLLER.1)?;
+        Self::go_on(device, poll, saved.read(CONTROLLER.0, CONTROLLER.1)?)
+    }
+
+    /// Goes on with the controller that runs as `state` says.
+    pub(super) fn go_on(device: Arc<dyn Device>, poll: Option<Duration>, mut state: SavedController) -> Result<Self, Error> {
         state.options.poll = poll.unwrap_or(state.options.poll);
         let registers = Registers::new(device.bar(0)?, doorbells_end(1, 0))?;
         let cap = init::capabilities(&registers)?;

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::admin::{Admin, ENTRIES, EVENT_IDS, MAX_EVENT_REQUESTS};
 use super::cache::WriteCache;
+use super::checkpoint::Checkpoint;
 use super::identity::Traits;
 use super::options::Options;
 
@@ -72,6 +73,9 @@ pub(super) struct SavedAdmin {
     pub(super) event_requests: u16,
     pub(super) events: Vec<u32>,
     pub(super) strays: u64,
+    /// Where the queue's progress is, if the process that saved it kept it.
+    #[serde(default)]
+    pub(super) checkpoint: Option<Span>,
 }
 
 /// A ring and its memory.
@@ -169,6 +173,7 @@ impl SavedAdmin {
             event_requests: admin.event_requests,
             events: admin.events.iter().map(|event| event.0).collect(),
             strays: admin.strays,
+            checkpoint: Some(admin.checkpoint.span()),
         }
     }
 }
@@ -179,13 +184,18 @@ impl Admin {
         self.submission.words_mut().leave();
         self.completion.words_mut().leave();
         self.page.leave();
+        self.checkpoint.leave();
         self.detached = true;
     }
 
     /// The queue of the controller that was saved as `state`; it takes nothing before it is told that it is not detached any more.
     pub(super) fn resume(registers: Registers, claims: &mut Claims, state: &SavedController, stride: u32) -> Result<Self, Error> {
-        let SavedAdmin { submission, completion, page, next_id, armed, event_requests, events, strays } = &state.admin;
+        let SavedAdmin { submission, completion, page, next_id, armed, event_requests, events, strays, checkpoint } = &state.admin;
         let page = claims.claim(*page)?;
+        let checkpoint = match checkpoint {
+            Some(span) => Checkpoint::over(claims.claim(*span)?),
+            None => Checkpoint::new(claims.arena())?,
+        };
         let admin = Self {
             registers,
             submission: submission.claim(claims)?,
@@ -199,6 +209,8 @@ impl Admin {
             events: events.iter().map(|&event| AsyncEvent(event)).collect(),
             strays: *strays,
             detached: true,
+            checkpoint,
+            unread: false,
         };
         let sizes = (admin.submission.size(), admin.completion.size(), admin.page.len());
         if sizes != (ENTRIES, ENTRIES, identify::SIZE) || *event_requests > MAX_EVENT_REQUESTS || *next_id >= EVENT_IDS {

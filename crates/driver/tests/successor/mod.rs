@@ -16,8 +16,13 @@ pub struct Successor {
 impl Successor {
     /// The view of whoever comes after `device`'s driver, which has let go of it.
     pub fn of(device: &Arc<dyn Device>) -> Arc<dyn Device> {
+        Self::with(device, &device.dma().arena().save())
+    }
+
+    /// The same, with an arena of which that is taken which was `saved`.
+    pub fn with(device: &Arc<dyn Device>, saved: &SavedArena) -> Arc<dyn Device> {
         let (arena, iommu) = (device.dma().arena(), device.dma().iommu());
-        let saved: SavedArena = through_json(&arena.save());
+        let saved: SavedArena = through_json(saved);
         let regions = arena.regions().map(|placed| placed.region.clone()).collect();
         let dma = Dma::new(Arena::adopt(regions, &saved).unwrap(), iommu.clone());
         Arc::new(Self { inner: device.clone(), dma })
