@@ -16,7 +16,7 @@ pub mod uio;
 pub mod vfio;
 pub mod vfio_user;
 
-pub use lease::{Claim, Fenced, Lease, SavedClaim, attach, claim};
+pub use lease::{Claim, Fenced, Lease, SavedClaim, attach, attach_running, claim};
 pub use open::{class_of, manifest, open};
 pub use ring3_device::{OpenOptions, Uri, UriError, parse_size};
 pub use ring3_lease::Quiesce;

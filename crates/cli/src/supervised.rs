@@ -176,8 +176,12 @@ fn describe(device: &DeviceStatus) {
 fn tell(outage: &Outage) -> String {
     let total = outage.total_ms.map_or("users got errors".into(), |ms| format!("{ms:.1} ms"));
     let Outage { fence_ms, driver_ms, export_ms, cause, .. } = outage;
-    let reset = if outage.reset { ", function reset" } else { "" };
-    format!("{} ago: {total} (fence {fence_ms:.1}, driver {driver_ms:.1}, kernel {export_ms:.1}{reset}): {cause}", age(outage.at))
+    let stopped = match outage {
+        Outage { adopted: true, .. } => "adopted".into(),
+        Outage { reset: true, .. } => format!("fence {fence_ms:.1} by a function reset"),
+        _ => format!("fence {fence_ms:.1}"),
+    };
+    format!("{} ago: {total} ({stopped}, driver {driver_ms:.1}, kernel {export_ms:.1}): {cause}", age(outage.at))
 }
 
 /// How long ago a second since 1970 was.

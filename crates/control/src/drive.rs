@@ -3,7 +3,7 @@
 //! # Order
 //! [`Order::Prepare`] comes first, and is answered by [`Report::Standby`] once the process is confined and waits. [`Order::Drive`] brings the lease: the process opens or resumes the
 //! device and answers with [`Report::Offers`]. For each disk comes [`Order::Serve`] with its `/dev/ublkcN`, answered by [`Report::Serving`] when all queues wait for requests: only
-//! then the supervisor starts the kernel's device. [`Order::Leave`] and [`Order::Stop`] end it. [`Report::Failed`] may come at any time and is the last word.
+//! then the supervisor starts the kernel's device. [`Report::Adoptable`] follows the last one, if it was wanted. [`Order::Leave`] and [`Order::Stop`] end it. [`Report::Failed`] may come at any time and is the last word.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,9 @@ pub struct Prepare {
     /// It does without its sandbox, because who starts it has no right to make one: on models only.
     #[serde(default)]
     pub unconfined: bool,
+    /// [`Report::Adoptable`] is wanted.
+    #[serde(default)]
+    pub adoptable: bool,
 }
 
 /// What the supervisor tells a driver process.
@@ -50,10 +53,13 @@ pub struct Prepare {
 pub enum Order {
     /// Be ready. Beside it: the stats segment.
     Prepare(Box<Prepare>),
-    /// Drive the device of the lease beside the message. If `resume`, a file follows the lease beside it, with what the last driver has saved.
+    /// Drive the device of the lease beside the message. If `resume` or `adopt`, a file follows the lease beside it, with what the last driver has saved.
     Drive {
         /// Go on with a device that was left running.
         resume: bool,
+        /// Go on with one whose driver was killed, and which was not fenced; if that cannot be, stop it, and start it.
+        #[serde(default)]
+        adopt: bool,
     },
     /// Serve a disk. Beside it: its `/dev/ublkcN`.
     Serve(Serve),
@@ -94,7 +100,12 @@ pub enum Report {
         disks: Vec<DiskFacts>,
         /// What of it cannot be used, and why.
         refused: Vec<String>,
+        /// The device was adopted from a driver that was killed, without a reset.
+        #[serde(default)]
+        adopted: bool,
     },
+    /// If this process is killed from now on, its device can be adopted by what is in the file beside the message.
+    Adoptable,
     /// All queues of a disk wait for requests.
     Serving {
         /// Its place.

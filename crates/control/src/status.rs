@@ -114,4 +114,7 @@ pub struct Outage {
     pub total_ms: Option<f64>,
     /// The function was reset, because its controller did not stop.
     pub reset: bool,
+    /// The controller was not stopped at all: its queues were adopted by the next driver.
+    #[serde(default)]
+    pub adopted: bool,
 }

@@ -118,7 +118,8 @@ fn a_killed_driver_is_followed_without_a_reset_and_nothing_of_its_commands_comes
             let region = victim.device.dma().arena().regions().next().unwrap().region.clone();
             places.push((region, buffer.span().offset as usize));
             let queue = if token % 2 == 0 { &mut first } else { &mut second };
-            let request = if token < 6 { Request::read(token, token, 1, buffer) } else { Request::write(token, token, 1, buffer) };
+            let request =
+                if token < 6 { Request::read(token, token, 1, buffer) } else { Request::write(token, token, 1, buffer) };
             queue.submit(request).unwrap();
             if token < 9 {
                 queue.ring();
@@ -242,7 +243,14 @@ fn an_event_that_nobody_has_read_is_reported_by_the_next_driver() {
 
 #[test]
 fn a_controller_that_does_not_delete_its_queues_is_stopped_in_time() {
-    for fault in ["drop:delete-sq", "hang:delete-sq", "status/0x6:delete-sq", "status/0x6:delete-cq", "drop:identify", "wrong-id/1:identify"] {
+    for fault in [
+        "drop:delete-sq",
+        "hang:delete-sq",
+        "status/0x6:delete-sq",
+        "status/0x6:delete-cq",
+        "drop:identify",
+        "wrong-id/1:identify",
+    ] {
         let victim = victim("");
         let queue = victim.queue();
         let orphan = victim.kill(vec![queue]);

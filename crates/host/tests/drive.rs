@@ -57,7 +57,7 @@ impl Process {
     }
 
     fn drive(&self, claim: &Claim) -> Vec<DiskFacts> {
-        self.order(&Order::Drive { resume: false }, &[OwnedFd::from(claim.lease().unwrap()).as_fd()]);
+        self.order(&Order::Drive { resume: false, adopt: false }, &[OwnedFd::from(claim.lease().unwrap()).as_fd()]);
         self.offers()
     }
 
@@ -108,6 +108,7 @@ fn prepare() -> Prepare {
     Prepare {
         user,
         group,
+        adoptable: false,
         unconfined: true,
         version: VERSION,
         name: "disk".into(),
@@ -160,7 +161,7 @@ fn a_device_that_was_left_is_resumed_by_the_next_process() {
                 let saved = process.left();
                 process = start().standby();
                 let lease = OwnedFd::from(claim.hand_over().unwrap());
-                process.order(&Order::Drive { resume: true }, &[lease.as_fd(), saved.as_fd()]);
+                process.order(&Order::Drive { resume: true, adopt: false }, &[lease.as_fd(), saved.as_fd()]);
                 assert_eq!(process.offers(), disks);
             }
             process.stopped();
@@ -177,7 +178,7 @@ fn what_was_saved_of_one_device_is_refused_for_another() {
         let saved = process.left();
         let process = start().standby();
         let lease = OwnedFd::from(other.lease().unwrap());
-        process.order(&Order::Drive { resume: true }, &[lease.as_fd(), saved.as_fd()]);
+        process.order(&Order::Drive { resume: true, adopt: false }, &[lease.as_fd(), saved.as_fd()]);
         let (error, gone) = process.failed();
         assert!(error.contains("nvme controller") && !gone, "{error}");
     });
@@ -209,7 +210,7 @@ fn a_driver_that_was_killed_is_followed_by_one_that_opens_the_device_anew() {
 fn a_device_without_a_driver_is_reported_with_its_name() {
     supervised("a_device_without_a_driver_is_reported_with_its_name", |start| {
         let (process, claim) = (start().standby(), claimed("sim:edu", 1 << 20));
-        process.order(&Order::Drive { resume: false }, &[OwnedFd::from(claim.lease().unwrap()).as_fd()]);
+        process.order(&Order::Drive { resume: false, adopt: false }, &[OwnedFd::from(claim.lease().unwrap()).as_fd()]);
         let (error, gone) = process.failed();
         assert!(error.contains("sim:edu") && !gone, "{error}");
     });
@@ -218,13 +219,13 @@ fn a_device_without_a_driver_is_reported_with_its_name() {
 #[test]
 fn orders_in_a_wrong_order_end_the_process_with_an_error() {
     supervised("orders_in_a_wrong_order_end_the_process_with_an_error", |start| {
-        for order in [Order::Drive { resume: false }, Order::Serve(serve(0)), Order::Leave, Order::Stop] {
+        for order in [Order::Drive { resume: false, adopt: false }, Order::Serve(serve(0)), Order::Leave, Order::Stop] {
             let process = start();
             process.order(&order, &[]);
             assert!(process.failed().0.contains("makes no sense now"), "{order:?}");
         }
         let claim = claimed("sim:nvme,size=64M", 64 << 20);
-        for order in [Order::Drive { resume: false }, Order::Prepare(Box::new(prepare()))] {
+        for order in [Order::Drive { resume: false, adopt: false }, Order::Prepare(Box::new(prepare()))] {
             let process = start().standby();
             process.drive(&claim);
             process.order(&order, &[]);
@@ -251,7 +252,7 @@ fn what_is_missing_or_something_else_beside_an_order_is_an_error() {
             (true, vec![file.as_fd(); 2], "what the last driver has saved"),
         ] {
             let process = start().standby();
-            process.order(&Order::Drive { resume }, &fds);
+            process.order(&Order::Drive { resume, adopt: false }, &fds);
             let (error, _) = process.failed();
             assert!(error.contains(reason), "{error}");
         }

@@ -173,6 +173,8 @@ pub struct Restart {
     pub heartbeat_ms: u64,
     /// The same of one that looks after its device, which may be a reset.
     pub recovery_ms: u64,
+    /// From a driver that was killed the next one adopts the device, without a reset, if its driver can do that.
+    pub adopt: bool,
     /// The kernel's RCU is expedited as long as the disks have users, on all processors: shorter outages for a noisier machine.
     pub expedited_rcu: bool,
 }
@@ -181,7 +183,17 @@ impl Default for Restart {
     fn default() -> Self {
         let (heartbeat_ms, recovery_ms) = (5000, 120_000);
         let (burst, window_s, backoff_ms, backoff_max_ms, deadline_s) = (5, 60, 100, 10_000, 60);
-        Self { burst, window_s, backoff_ms, backoff_max_ms, deadline_s, heartbeat_ms, recovery_ms, expedited_rcu: false }
+        Self {
+            burst,
+            window_s,
+            backoff_ms,
+            backoff_max_ms,
+            deadline_s,
+            heartbeat_ms,
+            recovery_ms,
+            adopt: false,
+            expedited_rcu: false,
+        }
     }
 }
 

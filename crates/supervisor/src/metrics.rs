@@ -157,6 +157,7 @@ mod tests {
             export_ms: 3.0,
             total_ms: Some(17.5),
             reset: false,
+            adopted: false,
         };
         DeviceStatus {
             name: name.into(),

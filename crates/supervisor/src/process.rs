@@ -149,7 +149,17 @@ impl Process {
             Err(_) => Some("ended".into()),
         }
     }
+
+    /// Whether it has ended by a signal that somebody else has sent, and none that its own fault has brought about; before [`ended`](Self::ended) was asked.
+    pub fn was_killed(&self) -> bool {
+        let ended = waitid(WaitId::PidFd(self.end()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT);
+        let signal = ended.ok().flatten().and_then(|status| status.terminating_signal());
+        signal.is_some_and(|signal| FROM_OUTSIDE.map(Signal::as_raw).contains(&signal))
+    }
 }
+
+/// Signals by which others end a process.
+const FROM_OUTSIDE: [Signal; 4] = [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP];
 
 fn name(signal: i32) -> &'static str {
     let names = [

@@ -50,13 +50,14 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
         say(&Report::Serving { disk: 7 })?;
     }
     say(&Report::Standby)?;
-    let (_, fds) = next()?;
+    let (order, fds) = next()?;
+    let adopted = matches!(order, Order::Drive { adopt: true, .. }) && fds.len() == 2;
     let lease = fds.into_iter().next()?;
     if manner == "dies when it drives" {
         std::process::abort();
     }
     let device = ring3_backend::attach(lease.into(), None).ok()?;
-    say(&Report::Offers { disks: vec![disk()], refused: Vec::new() })?;
+    say(&Report::Offers { disks: vec![disk()], refused: Vec::new(), adopted: adopted && manner == "records" })?;
     loop {
         let (order, _) = next()?;
         match order {
@@ -67,6 +68,9 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
                 match manner {
                     "talks garbage" => drop(rustix::net::send(control, b"{garbage", rustix::net::SendFlags::NOSIGNAL)),
                     "says what makes no sense" => drop(say(&Report::Standby)),
+                    "records" | "records what it cannot adopt" => record(control, 1)?,
+                    "records twice" => record(control, 2)?,
+                    "records nothing" => drop(say(&Report::Adoptable)),
                     "floods" => while say(&Report::Event { text: "x".repeat(100) }).is_some() {},
                     "closes its socket" => {
                         control.close();
@@ -91,6 +95,12 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
             _ => return None,
         }
     }
+}
+
+/// Says by what its device could be adopted.
+fn record(control: &Channel, times: usize) -> Option<()> {
+    let file = rustix::fs::memfd_create("record", MemfdFlags::CLOEXEC).ok()?;
+    (0..times).try_for_each(|_| control.send(&Report::Adoptable, &[file.as_fd()]).ok())
 }
 
 fn disk() -> DiskFacts {
@@ -271,6 +281,46 @@ fn a_driver_that_is_killed_is_fenced_and_replaced_by_the_one_that_waits() {
     assert_eq!((bed.notes.count("create"), bed.notes.count("recover"), bed.notes.count("start")), (1, 1, 2));
     let log = bed.log();
     assert!(log.contains("Write block 4711 + 8") && log.contains("a driver that works"), "{log}");
+}
+
+#[test]
+fn from_a_driver_that_is_killed_the_next_one_adopts_the_device_or_stops_it_itself_and_the_log_says_which() {
+    for (manner, adopted, says) in [
+        ("records", true, "has adopted the device: it was not stopped"),
+        ("records what it cannot adopt", false, "could not adopt the device, and has stopped and started it"),
+    ] {
+        let bed = bed(manner, "burst = 100\nadopt = true");
+        for times in 1..4 {
+            signal(bed.ready().pid, Signal::KILL);
+            let after = bed.replaced(times);
+            assert_eq!((after.outages[0].adopted, after.outages[0].fence_ms), (adopted, 0.0), "{:?}", after.outages[0]);
+        }
+        assert_eq!(bed.log().matches(says).count(), 3);
+    }
+}
+
+#[test]
+fn a_driver_that_dies_of_its_own_fault_or_has_recorded_nothing_or_whose_manifest_says_so_is_fenced() {
+    for (manner, terms, end) in [
+        ("records", "adopt = true", Signal::ILL),
+        ("records", "adopt = true", Signal::ABORT),
+        ("works", "adopt = true", Signal::KILL),
+        ("works", "", Signal::KILL),
+    ] {
+        let bed = bed(manner, terms);
+        signal(bed.ready().pid, end);
+        let after = bed.replaced(1);
+        assert!(!after.outages[0].adopted && after.outages[0].fence_ms > 0.0, "{manner} {terms} {:?}", after.outages[0]);
+    }
+}
+
+#[test]
+fn a_record_that_nobody_asked_for_or_that_comes_twice_or_without_a_file_breaks_the_protocol() {
+    for (manner, terms) in [("records", ""), ("records twice", "adopt = true"), ("records nothing", "adopt = true")] {
+        let bed = bed(manner, terms);
+        bed.until("ended", |status| status.restarts > 0);
+        assert!(bed.log().contains("breaks the protocol, and is ended: it says Adoptable now"), "{}", bed.log());
+    }
 }
 
 #[test]

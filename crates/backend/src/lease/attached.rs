@@ -28,6 +28,16 @@ struct Attached {
 
 /// The device of `lease`, for one driver. Its arena is all free; or it is as the driver before had `saved` it, which has handed the device over.
 pub fn attach(lease: Lease, saved: Option<&SavedArena>) -> Result<Arc<dyn Device>, Error> {
+    attach_with(lease, saved, false)
+}
+
+/// The device of `lease`, of which nothing was stopped when its driver died, which had recorded its arena as `saved`. What that had mapped stays, as the device may still
+/// reach for it; [`Error::Busy`] if anything is mapped that is not in the record.
+pub fn attach_running(lease: Lease, saved: &SavedArena) -> Result<Arc<dyn Device>, Error> {
+    attach_with(lease, Some(saved), true)
+}
+
+fn attach_with(lease: Lease, saved: Option<&SavedArena>, runs: bool) -> Result<Arc<dyn Device>, Error> {
     let (link, facts, fds) = Link::open(lease.into())?;
     let link = Arc::new(link);
     let mut fds = fds.into_iter();
@@ -49,19 +59,27 @@ pub fn attach(lease: Lease, saved: Option<&SavedArena>) -> Result<Arc<dyn Device
     // By it, configuration space could be written and interrupts set up behind the holder's back.
     drop(device);
     link.watch(eventfd::share(&removal)?)?;
-    let arena = arena(&link, &facts, regions, saved)?;
+    let arena = arena(&link, &facts, regions, (saved, runs))?;
     let dma = Dma::new(arena, Arc::new(Mapper::new(&link, &facts))).below(facts.below);
     let msix = Filter::new(|offset, width| config_read(&link, offset, width)).msix;
     Ok(Arc::new(Attached { dma, bars, msix, removal: edge(removal), bus_errors, facts, link }))
 }
 
-/// The arena over the regions of the lease: fresh, or as it was `saved`. What is mapped besides is given back, as nobody knows of it any more.
-fn arena(link: &Link, facts: &Facts, regions: Vec<(Memory, Arc<Region>)>, saved: Option<&SavedArena>) -> Result<Arena, Error> {
+/// The arena over the regions of the lease: fresh, or as it was `saved`. What is mapped besides is given back, as nobody knows of it any more; unless the device still `runs`.
+fn arena(
+    link: &Link,
+    facts: &Facts,
+    regions: Vec<(Memory, Arc<Region>)>,
+    (saved, runs): (Option<&SavedArena>, bool),
+) -> Result<Arena, Error> {
     let fresh = SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len)));
     let saved = saved.unwrap_or(&fresh);
     for Memory { iova, len, .. } in
         facts.mapped.iter().filter(|memory| saved.regions.iter().all(|region| region.iova != memory.iova))
     {
+        if runs {
+            return Err(Error::Busy(format!("{}: its driver has mapped more than it had recorded: fence it", facts.name)));
+        }
         link.order(&Request::Unmap { iova: *iova, len: *len }, &[])?;
     }
     let find = |iova| regions.iter().find(|(memory, _)| memory.iova == iova).map(|(_, region)| Arc::clone(region));

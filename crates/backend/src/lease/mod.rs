@@ -9,7 +9,7 @@
 //! # One driver at a time
 //! A second lease is refused as long as the first one's driver is there, and after it until [`Claim::quiesce`] has fenced what it left behind: transfers and
 //! commands that are under way, and what it has mapped beside the arena. [`Claim::hand_over`] leases without a fence, to a process that resumes
-//! what the last driver has saved.
+//! what the last driver has saved, or that brings to an end what a dead one has begun.
 //!
 //! # Holders
 //! The claim outlives its holder, too, where the kernel's descriptors are all that it is: `saved` says what another process needs to go on with it.
@@ -39,7 +39,7 @@ use ring3_device::{Device, Error};
 use ring3_lease::{Channel, Quiesce};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-pub use attached::attach;
+pub use attached::{attach, attach_running};
 pub use fence::Fenced;
 pub use saved::SavedClaim;
 
@@ -158,7 +158,8 @@ impl Claim {
         self.grant(false)
     }
 
-    /// As [`lease`](Self::lease), for a process that resumes what the last driver has saved before it left: the device goes on, and so does what was mapped.
+    /// As [`lease`](Self::lease), for a process that resumes what the last driver has saved before it left, or that adopts what it had recorded before it was killed: the
+    /// device goes on, and so does what was mapped.
     pub fn hand_over(&self) -> Result<Lease, Error> {
         self.grant(true)
     }

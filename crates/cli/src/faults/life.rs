@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ring3_backend::{Lease, attach};
+use ring3_backend::{Lease, attach, attach_running};
 use ring3_class::block::Disk;
 use ring3_control::drive::{Order, Report};
 use ring3_decorator::Fault;
 use ring3_decorator::plan::Plan;
-use ring3_device::Deadline;
+use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Driver, Offer, Opened, Settings};
 use ring3_faults::{Kind, Packet, Spec, Verb, Wire, mutate, rules};
+use ring3_host::drive::{Left, read_left};
 use ring3_lease::Channel;
 use ring3_stats::{Phase, Recorder, Segment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -55,7 +56,7 @@ pub fn live(orders: &str) -> Result<ExitCode> {
     let recorder = recorder(&segment)?;
     let mut fault = Injection { orders: Some(orders), plan: Plan::default(), sockets: vec![copy(stdin())?], hog: Vec::new() };
     fault.begin()?;
-    let opened = open(copy(stdin())?, &fault)?;
+    let (opened, ..) = open(copy(stdin())?, None, &fault)?;
     let wire = Wire::from(copy(stdout())?);
     Service::new(disk(&opened)?, wire, recorder, 0)?.run(&mut fault)?;
     Ok(ExitCode::SUCCESS)
@@ -67,13 +68,16 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
     let control = Channel::new(control, SEND_LIMIT, false).context("taking the supervisor's socket")?;
     let order = || -> Result<_> {
         let (order, fds) = control.receive::<Order>()?.context("the supervisor has gone")?;
-        Ok((order, fds.into_iter().next()))
+        let mut fds = fds.into_iter();
+        Ok((order, fds.next(), fds.next()))
     };
-    let (_, segment) = order()?;
+    let (_, segment, _) = order()?;
     let segment = Arc::new(Segment::open(segment.context("no stats segment came")?).context("mapping the stats segment")?);
     let recorder = recorder(&segment)?;
     control.send(&Report::Standby, &[])?;
-    let (_, lease) = order()?;
+    let (drive, lease, left) = order()?;
+    let left =
+        left.filter(|_| matches!(drive, Order::Drive { adopt: true, .. })).map(|file| read_left(Some(file))).transpose()?;
     let lease = lease.context("no lease came")?;
     let taken = std::fs::read(orders).ok().filter(|_| std::fs::remove_file(orders).is_ok());
     let taken = taken.map(|text| serde_json::from_slice(&text)).transpose().context("reading what will go wrong")?;
@@ -81,12 +85,15 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
     let mut fault = Injection { orders: taken, plan: Plan::default(), sockets, hog: Vec::new() };
     fault.sockets.push(copy(&lease)?);
     fault.begin()?;
-    let opened = open(lease, &fault)?;
+    let (opened, device, adopted) = open(lease, left, &fault)?;
     let disk = disk(&opened)?;
-    control.send(&Report::Offers { disks: vec![ring3_host::drive::facts(disk)], refused: Vec::new() }, &[])?;
-    let (_, end) = order()?;
+    control.send(&Report::Offers { disks: vec![ring3_host::drive::facts(disk)], refused: Vec::new(), adopted }, &[])?;
+    let (_, end, _) = order()?;
     let service = Service::new(disk, Wire::from(end.context("no application came")?), recorder, has_orders);
     control.send(&Report::Serving { disk: 0 }, &[])?;
+    if let Ok(record) = Left::record(&*device, &*opened.controller) {
+        control.send(&Report::Adoptable, &[record.as_fd()])?;
+    }
     // Whatever it says next, it wants no driver any more.
     std::thread::Builder::new().spawn(move || {
         let stopped = matches!(control.receive::<Order>(), Ok(Some((Order::Stop, _))));
@@ -103,12 +110,19 @@ fn recorder(segment: &Arc<Segment>) -> Result<Recorder> {
     Ok(recorder)
 }
 
-/// The device of `lease`, whose registers may go wrong.
-fn open(lease: OwnedFd, fault: &Injection) -> Result<Opened> {
-    let device = Arc::new(Fault::new(attach(Lease::from(lease), None)?, fault.plan.clone()));
+/// The device of `lease`, whose registers may go wrong; it may have been `left` by a driver that was killed, and whether it was adopted then.
+fn open(lease: OwnedFd, left: Option<Left>, fault: &Injection) -> Result<(Opened, Arc<dyn Device>, bool)> {
+    let device = match &left {
+        Some(left) => attach_running(Lease::from(lease), &left.arena)?,
+        None => attach(Lease::from(lease), None)?,
+    };
+    let device: Arc<dyn Device> = Arc::new(Fault::new(device, fault.plan.clone()));
     // As short a way as there is from the start to the first request: nothing is polled for.
     let settings = Settings { poll: Some(Duration::ZERO), ..Settings::default() };
-    Ok(Driver::open(device, None, &settings)?)
+    match left.and_then(|left| left.adopt(&device, &settings)) {
+        Some(opened) => Ok((opened, device, true)),
+        None => Ok((Driver::open(device.clone(), None, &settings)?, device, false)),
+    }
 }
 
 fn disk(opened: &Opened) -> Result<&dyn Disk> {

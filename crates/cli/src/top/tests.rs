@@ -57,6 +57,7 @@ fn failed(name: &str) -> DeviceStatus {
         export_ms: 0.0,
         total_ms: Some(41.25),
         reset: false,
+        adopted: false,
     };
     DeviceStatus {
         state: State::Failed,

@@ -20,7 +20,7 @@ pub static AHCI: Driver = Driver {
     manifest: include_str!("ahci/manifest.toml"),
     open: Some(open),
     resume: Some(resume),
-    adopt: None,
+    adopt: Some(adopt),
 };
 
 /// The driver of PCI IDE controllers, whatever their interface: each drive is a disk. [PCI-IDE 2.0]
@@ -53,6 +53,10 @@ fn resume(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result
     opened(Controller::Ahci(ahci::Controller::resume(device, settings.poll, saved)?), settings)
 }
 
+fn adopt(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result<Opened, Error> {
+    opened(Controller::Ahci(ahci::Controller::adopt(device, settings.poll, saved)?), settings)
+}
+
 fn opened(controller: Controller, settings: &Settings) -> Result<Opened, Error> {
     let (offers, refused) = match settings.part {
         Some(place) => (vec![Offer::Disk(controller.disk(place)?)], Vec::new()),
@@ -66,6 +70,13 @@ fn opened(controller: Controller, settings: &Settings) -> Result<Opened, Error> 
 
 /// An ATA controller reports nothing by itself: what its drives meet, they log.
 impl registry::Controller for Controller {
+    fn record(&self) -> Result<Saved, Error> {
+        match self {
+            Self::Ahci(controller) => controller.record(),
+            Self::Ide(_) => Err(Error::Unsupported("the driver ide's device is not adopted: it is fenced".into())),
+        }
+    }
+
     fn detach(&mut self) -> Result<Saved, Error> {
         match self {
             Self::Ahci(controller) => controller.detach(),

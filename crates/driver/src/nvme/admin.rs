@@ -87,7 +87,12 @@ impl Admin {
 
     fn progress(&self) -> Progress {
         let (submission, completion) = (self.submission.state(), self.completion.state());
-        Progress { tail: submission.tail % ENTRIES, head: completion.head % (2 * ENTRIES), next_id: self.next_id, armed: self.armed }
+        Progress {
+            tail: submission.tail % ENTRIES,
+            head: completion.head % (2 * ENTRIES),
+            next_id: self.next_id,
+            armed: self.armed,
+        }
     }
 
     /// Empties both rings. The controller is disabled, so it owns nothing.

@@ -53,7 +53,9 @@ impl Controller {
         DRIVER.check(&*device)?;
         let mut state: SavedController = saved.read(CONTROLLER.0, CONTROLLER.1)?;
         if !state.queues.is_empty() || state.generation != 0 {
-            return Err(Error::Invalid("what was saved is of a controller that was left, and not of one whose driver was killed".into()));
+            return Err(Error::Invalid(
+                "what was saved is of a controller that was left, and not of one whose driver was killed".into(),
+            ));
         }
         check_registers(&Registers::new(device.bar(0)?, doorbells_end(1, 0))?)?;
         state.admin.follow_checkpoint(device.dma().arena())?;
@@ -77,7 +79,8 @@ fn check_registers(registers: &Registers) -> Result<(), Error> {
     let cap = init::capabilities(registers)?;
     init::running(registers)?;
     let shutdown = registers.read_alive(CSTS)?.shutdown();
-    let is_ours = registers.read_alive(CC)? == init::configuration(cap).with_enable(1) && registers.read_alive(AQA)? == init::admin_sizes();
+    let is_ours =
+        registers.read_alive(CC)? == init::configuration(cap).with_enable(1) && registers.read_alive(AQA)? == init::admin_sizes();
     if is_ours && shutdown == Csts::SHUTDOWN_NONE {
         return Ok(());
     }

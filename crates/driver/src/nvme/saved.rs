@@ -190,7 +190,8 @@ impl Admin {
 
     /// The queue of the controller that was saved as `state`; it takes nothing before it is told that it is not detached any more.
     pub(super) fn resume(registers: Registers, claims: &mut Claims, state: &SavedController, stride: u32) -> Result<Self, Error> {
-        let SavedAdmin { submission, completion, page, next_id, armed, event_requests, events, strays, checkpoint } = &state.admin;
+        let SavedAdmin { submission, completion, page, next_id, armed, event_requests, events, strays, checkpoint } =
+            &state.admin;
         let page = claims.claim(*page)?;
         let checkpoint = match checkpoint {
             Some(span) => Checkpoint::over(claims.claim(*span)?),

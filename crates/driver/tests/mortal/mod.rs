@@ -25,7 +25,8 @@ struct Fate {
 impl Mortal {
     /// Lives until it is [doomed](Self::doom).
     pub fn new(device: Arc<dyn Device>) -> Arc<Self> {
-        let fate = Fate { device: device.clone(), count: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX), memory: Mutex::new(None) };
+        let fate =
+            Fate { device: device.clone(), count: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX), memory: Mutex::new(None) };
         Arc::new(Self { inner: device, fate: Arc::new(fate) })
     }
 

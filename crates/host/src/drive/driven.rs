@@ -12,7 +12,7 @@ use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
 use ring3_export::ublk::{self, Layout, Manner, OnFailure, Queues, Threads};
 
-use super::left::{Left, LeftDisk};
+use super::left::{Before, Left, LeftDisk};
 use super::standby::Standby;
 use crate::Error;
 use crate::attach::EXPECTED;
@@ -27,6 +27,7 @@ const LEAVE: Duration = Duration::from_secs(5);
 pub struct Driven {
     disks: Vec<Served>,
     refused: Vec<String>,
+    adopted: bool,
     controller: Box<dyn Controller>,
     device: Arc<dyn Device>,
     standby: Standby,
@@ -53,18 +54,34 @@ struct Prepared {
 }
 
 impl Driven {
-    /// Opens the device of `lease`, or goes on with it as it was left.
-    pub fn start(standby: Standby, lease: OwnedFd, left: Option<Left>) -> Result<Self, Error> {
+    /// Opens the device of `lease`, or goes on with it as it was `left`.
+    pub fn start(standby: Standby, lease: OwnedFd, left: Before) -> Result<Self, Error> {
         let began = Instant::now();
-        let device = ring3_backend::attach(lease.into(), left.as_ref().map(|left| &left.arena));
+        let device = match &left {
+            Before::Nothing => ring3_backend::attach(lease.into(), None),
+            Before::Left(left) => ring3_backend::attach(lease.into(), Some(&left.arena)),
+            Before::Killed(left) => ring3_backend::attach_running(lease.into(), &left.arena),
+        };
         let device = device.map_err(|source| Error::Device { device: "the leased device".into(), source })?;
         let failed = |source| Error::Device { device: device.name().into(), source };
+        let mut adopted = false;
         let Opened { offers, mut refused, controller } = match &left {
-            Some(left) => Driver::resume(device.clone(), &settings(&standby, EXPECTED), &left.controller),
-            None => open(&device, &standby),
+            Before::Nothing => open(&device, &standby),
+            Before::Left(left) => Driver::resume(device.clone(), &settings(&standby, EXPECTED), &left.controller),
+            Before::Killed(left) => match left.adopt(&device, &settings(&standby, EXPECTED)) {
+                Some(opened) => {
+                    adopted = true;
+                    Ok(opened)
+                }
+                None => open(&device, &standby),
+            },
         }
         .map_err(failed)?;
-        let mut saved = left.map(|left| left.disks).unwrap_or_default().into_iter();
+        let disks = match left {
+            Before::Nothing => Vec::new(),
+            Before::Left(left) | Before::Killed(left) => left.disks,
+        };
+        let mut saved = disks.into_iter();
         let mut disks = Vec::new();
         for offer in offers {
             let disk = match offer {
@@ -83,12 +100,22 @@ impl Driven {
             };
             disks.push(Served { disk, saved, prepared: Prepared::default(), threads: None, id: None });
         }
-        Ok(Self { disks, refused, controller, device, standby, began })
+        Ok(Self { disks, refused, adopted, controller, device, standby, began })
     }
 
     /// What the supervisor is told of the device.
     pub fn offers(&self) -> Report {
-        Report::Offers { disks: self.disks.iter().map(|served| facts(&*served.disk)).collect(), refused: self.refused.clone() }
+        let disks = self.disks.iter().map(|served| facts(&*served.disk)).collect();
+        Report::Offers { disks, refused: self.refused.clone(), adopted: self.adopted }
+    }
+
+    /// By what another process can adopt the device if this one is killed, once all disks are served, and if it is wanted; `None` if that cannot be.
+    pub fn record(&self) -> Option<OwnedFd> {
+        if !self.standby.adoptable || self.disks.iter().any(|served| served.id.is_none()) {
+            return None;
+        }
+        let record = Left::record(&*self.device, &*self.controller);
+        record.inspect_err(|why| tracing::debug!("if this process is killed, its device is fenced: {why}")).ok()
     }
 
     /// Makes what the disks will most likely be served by, so that only the kernel's side is missing.

@@ -2,9 +2,12 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use ring3_class::Saved;
+use ring3_device::Device;
 use ring3_device::dma::SavedArena;
+use ring3_driver::registry::{Controller, Driver, Opened, Settings};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +34,16 @@ pub struct Left {
     pub disks: Vec<LeftDisk>,
 }
 
+/// How a process finds its device.
+pub enum Before {
+    /// It does nothing.
+    Nothing,
+    /// Its last driver has left it so.
+    Left(Left),
+    /// Its last driver had recorded that, and was killed.
+    Killed(Left),
+}
+
 /// A disk of it.
 #[derive(Serialize, Deserialize)]
 pub struct LeftDisk {
@@ -41,8 +54,23 @@ pub struct LeftDisk {
 }
 
 impl Left {
+    /// What was saved of a device.
     pub fn new(arena: SavedArena, controller: Saved, disks: Vec<LeftDisk>) -> Self {
         Self { version: VERSION, arena, controller, disks }
+    }
+
+    /// The file by which another process can [adopt](Self::adopt) `device` if this one is killed.
+    pub fn record(device: &dyn Device, controller: &dyn Controller) -> Result<OwnedFd, Error> {
+        let failed = |source| Error::Device { device: device.name().into(), source };
+        Self::new(device.dma().arena().save(), controller.record().map_err(failed)?, Vec::new()).write()
+    }
+
+    /// Goes on with `device`, whose driver was killed. `None` if that cannot be: its opening, which stops it first, can be.
+    pub fn adopt(&self, device: &Arc<dyn Device>, settings: &Settings) -> Option<Opened> {
+        let adopted = Driver::adopt(device.clone(), settings, &self.controller);
+        // What nobody has claimed is used by nobody before the device has ended what it was told, or is stopped.
+        device.dma().arena().release();
+        adopted.inspect_err(|why| tracing::warn!("the device is not adopted, but stopped and started: {why}")).ok()
     }
 
     /// The file with it.

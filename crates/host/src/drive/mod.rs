@@ -31,6 +31,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::Error;
 use driven::Driven;
 pub use driven::facts;
+use left::Before;
+pub use left::{Left, read as read_left};
 use standby::Standby;
 
 /// The descriptor by which the supervisor speaks to a process that it starts.
@@ -87,12 +89,16 @@ impl Process {
         let standby = Standby::new(*prepare, self.control.as_fd(), fds.next())?;
         self.report(&Report::Standby, &[])?;
         let Some((order, mut fds)) = self.receive()? else { return Ok(()) };
-        let Order::Drive { resume } = order else { return Err(misplaced(&order)) };
+        let Order::Drive { resume, adopt } = order else { return Err(misplaced(&order)) };
         let lease = fds.next().ok_or_else(|| Error::protocol("no lease came with the order to drive"))?;
-        let saved = if resume { Some(left::read(fds.next())?) } else { None };
+        let before = match (resume, adopt) {
+            (false, false) => Before::Nothing,
+            (true, _) => Before::Left(left::read(fds.next())?),
+            (false, true) => Before::Killed(left::read(fds.next())?),
+        };
         let recorder = standby.recorder.clone();
         recorder.phase(Phase::Recovering);
-        let driven = Driven::start(standby, lease, saved)?;
+        let driven = Driven::start(standby, lease, before)?;
         self.report(&driven.offers(), &[])?;
         self.driven.insert(driven).prepare()?;
         let mut next = Instant::now() + SETTLED;
@@ -135,7 +141,9 @@ impl Process {
                 let disk = serve.disk;
                 let file = fds.next().ok_or_else(|| Error::protocol("no device came with the order to serve"))?;
                 driven.serve(serve, file)?;
+                // Users wait for the first, and not for the second.
                 self.report(&Report::Serving { disk }, &[])?;
+                self.record()?;
                 Ok(false)
             }
             Order::Leave => {
@@ -157,6 +165,12 @@ impl Process {
 
     fn report(&self, report: &Report, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), Error> {
         self.control.send(report, fds).map_err(|error| Error::os("reporting to the supervisor", error))
+    }
+
+    /// Says by what the device could be adopted.
+    fn record(&self) -> Result<(), Error> {
+        let record = self.driven.as_ref().and_then(Driven::record);
+        record.map_or(Ok(()), |record| self.report(&Report::Adoptable, &[record.as_fd()]))
     }
 
     /// Waits until there is an order (true), until a disk has ended, or until it is time to look at the device, at `next`.

@@ -31,6 +31,8 @@ pub struct Standby {
     pub segment: Arc<Segment>,
     /// The process's own.
     pub recorder: Arc<Recorder>,
+    /// The supervisor wants to know by what its device could be adopted.
+    pub adoptable: bool,
     /// The rings of all queues, where the process cannot make one any more.
     pub rings: Pool,
 }
@@ -55,7 +57,8 @@ impl Standby {
         // Not before: a line starts the log's thread.
         doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
         let settings = Settings { interrupts, part: prepare.part, max_transfer: Some(wanted.max_bytes), ..Settings::default() };
-        Ok(Self { family, settings, wanted, segment, recorder: Arc::new(recorder), rings })
+        let (recorder, adoptable) = (Arc::new(recorder), prepare.adoptable);
+        Ok(Self { family, settings, wanted, segment, recorder, adoptable, rings })
     }
 }
 
@@ -112,6 +115,7 @@ mod tests {
             user,
             group,
             unconfined,
+            adoptable: false,
             version: VERSION,
             name: "disk".into(),
             family,

@@ -71,7 +71,7 @@ fn wait() -> ! {
 }
 
 fn offers(disks: Vec<DiskFacts>) -> Report {
-    Report::Offers { disks, refused: Vec::new() }
+    Report::Offers { disks, refused: Vec::new(), adopted: false }
 }
 
 fn disk() -> DiskFacts {

@@ -15,7 +15,7 @@ use super::{Ask, Keeper};
 use crate::export::{Done, Job, Refusal};
 use crate::health::{Patience, Watch};
 use crate::manifest;
-use crate::policy::{Action, Event, Verdict};
+use crate::policy::{Action, Event, Start, Verdict};
 use crate::process::{Process, QUEUES};
 
 /// How long a driver that was killed may take to end, if anybody waits for that.
@@ -47,7 +47,7 @@ impl Keeper {
             Action::KillStandby => self.standby.iter().for_each(Process::kill),
             Action::Kill => self.driver.iter().for_each(Process::kill),
             Action::Fence => self.fence(),
-            Action::Drive { resume } => self.drive(resume),
+            Action::Drive(start) => self.drive(start),
             Action::Create => self.exporter.order(Job::Create(self.facts.clone())),
             Action::Recover => self.exporter.order(Job::Recover),
             Action::Serve => {
@@ -107,6 +107,7 @@ impl Keeper {
             user: device.user.map(|user| user.user),
             group: device.user.map(|user| user.group),
             unconfined: self.setup.unconfined,
+            adoptable: device.restart.adopt,
         };
         let limits = Limits {
             name: device.name.clone(),
@@ -154,18 +155,27 @@ impl Keeper {
     }
 
     /// Makes the standby the driver.
-    fn drive(&mut self, resume: bool) {
+    fn drive(&mut self, start: Start) {
+        let runs = start != Start::Fenced;
         let lease = self
             .held
             .as_ref()
             .ok_or_else(|| "it is not claimed".to_owned())
-            .and_then(|held| self.lease(held, resume).map_err(|error| error.to_string()));
+            .and_then(|held| self.lease(held, runs).map_err(|error| error.to_string()));
         self.driver = self.standby.take();
-        let saved = self.saved.take().filter(|_| resume);
+        let (left, recorded) = (self.saved.take(), self.adoptable.take());
+        let saved = match start {
+            Start::Fenced => None,
+            Start::Left => left,
+            Start::Adopted => recorded,
+        };
+        self.adopting = start == Start::Adopted;
         let Some(driver) = &self.driver else { return };
         let ordered = lease.and_then(|lease| {
             let fds: Vec<_> = [Some(&lease), saved.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
-            driver.order(&Order::Drive { resume }, &fds).map_err(|error| error.to_string())
+            driver
+                .order(&Order::Drive { resume: start == Start::Left, adopt: start == Start::Adopted }, &fds)
+                .map_err(|error| error.to_string())
         });
         self.watch = Some(Watch::new(patience(&self.setup.device.restart), Instant::now()));
         if let Err(why) = ordered {
@@ -174,9 +184,9 @@ impl Keeper {
     }
 
     /// One who says that he has left, and keeps his lease, gives it back with his end at the latest.
-    fn lease(&self, held: &Held, resume: bool) -> Result<OwnedFd, Error> {
-        match held.lease(resume) {
-            Err(Error::Busy(_)) if resume && self.dismissed.iter().all(|driver| driver.wait(EXIT)) => held.lease(resume),
+    fn lease(&self, held: &Held, runs: bool) -> Result<OwnedFd, Error> {
+        match held.lease(runs) {
+            Err(Error::Busy(_)) if runs && self.dismissed.iter().all(|driver| driver.wait(EXIT)) => held.lease(runs),
             lease => lease,
         }
     }

@@ -126,9 +126,9 @@ impl Held {
         self.claim.quiesce(quiesce)
     }
 
-    /// The right to drive it; to go on with it as it runs, if `resume`.
-    pub fn lease(&self, resume: bool) -> Result<OwnedFd, Error> {
-        let lease = if resume { self.claim.hand_over() } else { self.claim.lease() };
+    /// The right to drive it; to go on with it as it `runs`, if it does.
+    pub fn lease(&self, runs: bool) -> Result<OwnedFd, Error> {
+        let lease = if runs { self.claim.hand_over() } else { self.claim.lease() };
         lease.map(OwnedFd::from)
     }
 }

@@ -73,13 +73,19 @@ impl Keeper {
             };
         }
         let event = match report {
-            Report::Offers { disks, refused } => {
+            Report::Offers { disks, refused, adopted } => {
                 refused.iter().take(MAX_DISKS).for_each(|why| self.note(&format!("not used: {why}")));
                 if let Err(why) = self.check(&disks) {
                     return self.accuse(&format!("driver {pid}: {why}"));
                 }
                 self.facts = disks;
-                self.record.driven();
+                self.record.driven(adopted);
+                if std::mem::take(&mut self.adopting) {
+                    self.note(&match adopted {
+                        true => format!("driver {pid} has adopted the device: it was not stopped"),
+                        false => format!("driver {pid} could not adopt the device, and has stopped and started it"),
+                    });
+                }
                 Event::Offers
             }
             Report::Serving { disk } => {
@@ -89,6 +95,7 @@ impl Keeper {
                 }
                 Event::Serving
             }
+            Report::Adoptable => return self.adoptable = fds.into_iter().next(),
             Report::Event { text } => return self.note(&format!("the device reports: {text}")),
             Report::Left => {
                 self.saved = fds.into_iter().next();
@@ -112,6 +119,10 @@ impl Keeper {
     fn fits(&self, report: &Report, fds: usize) -> bool {
         match report {
             Report::Left => self.machine.is_leaving() && fds == 1,
+            // Once, when it serves.
+            Report::Adoptable => {
+                fds == 1 && self.setup.device.restart.adopt && self.awaited.is_empty() && self.adoptable.is_none()
+            }
             _ if fds > 0 => false,
             Report::Offers { .. } => self.machine.is_opening(),
             Report::Serving { disk } => self.awaited.contains(disk),
@@ -140,6 +151,7 @@ impl Keeper {
 
     pub(super) fn end_driver(&mut self) {
         let Some(driver) = &self.driver else { return };
+        let killed = driver.was_killed();
         let Some(how) = driver.ended() else { return };
         // First, so that nothing waits for it.
         self.exporter.vain.dead.store(true, Ordering::Release);
@@ -151,7 +163,7 @@ impl Keeper {
         let ended = self.driver.take();
         (self.watch, self.awaited) = (None, Default::default());
         self.news.0 += u64::from(!stopped);
-        self.happen(Event::Ended);
+        self.happen(if killed && self.adoptable.is_some() { Event::Killed } else { Event::Ended });
         // What is told takes time, in which the next one starts.
         let Some(mut ended) = ended else { return };
         self.last_words(&mut ended);
@@ -250,10 +262,13 @@ impl Keeper {
                     self.record.upgraded = true;
                 }
                 told = Some(match outage.total_ms {
-                    Some(ms) => format!(
-                        "users waited {ms:.1} ms (fence {:.1}, driver {:.1}, kernel {:.1})",
-                        outage.fence_ms, outage.driver_ms, outage.export_ms
-                    ),
+                    Some(ms) => {
+                        let fence = if outage.adopted { "adopted".into() } else { format!("fence {:.1}", outage.fence_ms) };
+                        format!(
+                            "users waited {ms:.1} ms ({fence}, driver {:.1}, kernel {:.1})",
+                            outage.driver_ms, outage.export_ms
+                        )
+                    }
                     None => "users have got errors".into(),
                 });
                 status.outages.insert(0, outage);

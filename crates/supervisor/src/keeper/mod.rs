@@ -153,6 +153,10 @@ struct Keeper {
     awaited: BTreeSet<u16>,
     /// What the last driver has left to the next.
     saved: Option<OwnedFd>,
+    /// By what the driver's device can be adopted if it is killed.
+    adoptable: Option<OwnedFd>,
+    /// The driver was told to adopt its device.
+    adopting: bool,
     record: Record,
     watch: Option<Watch>,
     looked: Instant,
@@ -198,6 +202,8 @@ pub fn go_on(setup: Setup, export: Box<dyn Export>, mut survival: Survival, adop
         facts: Vec::new(),
         awaited: BTreeSet::new(),
         saved: None,
+        adoptable: None,
+        adopting: false,
         record: Record::default(),
         watch: None,
         looked: Instant::now(),

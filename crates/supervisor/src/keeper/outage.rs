@@ -33,6 +33,7 @@ impl Record {
                     export_ms: 0.0,
                     total_ms: None,
                     reset: false,
+                    adopted: false,
                 };
                 *none = Some((Instant::now(), outage));
             }
@@ -44,9 +45,9 @@ impl Record {
         self.mark(|outage, ms| (outage.fence_ms, outage.reset) = (ms, outage.reset | reset));
     }
 
-    /// The driver drives.
-    pub fn driven(&mut self) {
-        self.mark(|outage, ms| outage.driver_ms = ms);
+    /// The driver drives a device that it has `adopted`, or one that it has started.
+    pub fn driven(&mut self, adopted: bool) {
+        self.mark(|outage, ms| (outage.driver_ms, outage.adopted) = (ms, adopted));
     }
 
     /// The kernel has given its half back.

@@ -11,6 +11,10 @@ impl Machine {
         if (self.device, self.driver) == (Device::Left, Driver::None) && self.goal != Goal::Run {
             self.device = Device::Unfenced;
         }
+        // Whoever adopts it does so now.
+        if (self.device, self.driver) == (Device::Orphaned, Driver::None) && !self.may_drive(now) {
+            self.device = Device::Unfenced;
+        }
         // Whatever is wanted: what a dead driver has begun ends before anything else is done with its device.
         if (self.device, self.driver) == (Device::Unfenced, Driver::None) {
             self.device = Device::Fencing;
@@ -80,10 +84,13 @@ impl Machine {
     }
 
     fn drive(&mut self, now: Instant) -> Option<Action> {
-        let resume = self.device == Device::Left;
-        let may = resume || self.device == Device::Quiet;
-        let is_due = self.budget.pause.is_none_or(|due| due <= now);
-        if !may || self.standby != Standby::Ready || !is_due || self.budget.is_exhausted() {
+        let start = match self.device {
+            Device::Quiet => Start::Fenced,
+            Device::Left => Start::Left,
+            Device::Orphaned => Start::Adopted,
+            _ => return None,
+        };
+        if !self.may_drive(now) {
             return None;
         }
         (self.device, self.standby) = (Device::Driven, Standby::None);
@@ -93,7 +100,13 @@ impl Machine {
         if matches!(self.upgrade, Some(Upgrade::Waiting | Upgrade::Leaving)) {
             self.upgrade = Some(Upgrade::Starting);
         }
-        Some(Action::Drive { resume })
+        Some(Action::Drive(start))
+    }
+
+    /// Whether a driver is wanted, and one waits for the device.
+    fn may_drive(&self, now: Instant) -> bool {
+        let is_due = self.budget.pause.is_none_or(|due| due <= now);
+        self.goal == Goal::Run && self.standby == Standby::Ready && is_due && !self.budget.is_exhausted()
     }
 
     /// A user wants it stopped: users of the disk first, while there is a driver that ends what they have asked for.

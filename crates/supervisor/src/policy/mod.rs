@@ -5,7 +5,8 @@
 //! wanted of them; `decide` compares the two, so that events may come in any order, twice, or never.
 //!
 //! # Promises
-//! After a driver has ended, nothing drives before a fence is seen to be over (or the device is claimed anew). There is never a second driver; one that has left and was killed may still
+//! After a driver has ended, nothing drives before a fence is seen to be over (or the device is claimed anew). One exception: from a driver that served its users, that nobody has accused, and
+//! that was killed, the standby adopts the device, if it is ready at that moment; whatever comes in between, it is fenced. There is never a second driver; one that has left and was killed may still
 //! be giving its memory back. Whatever is waited for
 //! has an end: an answer that must come, or [`Machine::deadline`]. No more drivers die in a window than the budget has. I/O that waits longer than its deadline fails.
 //! tests.rs holds the machine to them.
@@ -49,6 +50,8 @@ pub enum Event {
     Unhealthy,
     /// Its process is gone.
     Ended,
+    /// The same: somebody else has killed it, and it has said by what its device can be adopted.
+    Killed,
     /// [`Action::Fence`]: nothing of a dead driver goes on.
     Fenced,
     /// [`Action::Fence`]: that is not so.
@@ -95,10 +98,7 @@ pub enum Action {
     /// Make sure that nothing of the last driver goes on: [`Event::Fenced`] or [`Event::FenceFailed`].
     Fence,
     /// Give the device to the standby, which is the driver from now on.
-    Drive {
-        /// With what the last one has saved.
-        resume: bool,
-    },
+    Drive(Start),
     /// Make the kernel's half: [`Event::Prepared`] or [`Event::ExportFailed`].
     Create,
     /// Take the kernel's half back from a dead driver: the same.
@@ -120,6 +120,17 @@ pub enum Action {
     Adopt,
     /// Tell the user who waits.
     Answer(Verdict),
+}
+
+/// How a driver finds its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It does nothing.
+    Fenced,
+    /// The last driver has left it, and has saved what is to be known.
+    Left,
+    /// The last driver was killed, and nothing was stopped.
+    Adopted,
 }
 
 /// What became of what a user wanted.
@@ -150,6 +161,8 @@ enum Device {
     Driven,
     /// A driver has left it as it runs.
     Left,
+    /// A driver that served was killed: it is adopted at once, or fenced.
+    Orphaned,
     /// A driver has had it until it died.
     Unfenced,
     Fencing,
@@ -473,6 +486,10 @@ impl Machine {
             Event::Left if self.driver == Driver::Leaving => self.ended(Device::Left, now, actions),
             Event::Unhealthy if !matches!(self.driver, Driver::None | Driver::Dying) => self.kill(now, actions),
             Event::Ended if self.driver != Driver::None => self.ended(Device::Unfenced, now, actions),
+            Event::Killed if self.driver != Driver::None => {
+                let healthy = self.driver == Driver::Running && self.upgrade.is_none();
+                self.ended(if healthy { Device::Orphaned } else { Device::Unfenced }, now, actions);
+            }
             Event::Fenced if self.device == Device::Fencing => self.device = Device::Quiet,
             Event::FenceFailed if self.device == Device::Fencing => {
                 self.device = Device::Stuck;

@@ -23,6 +23,8 @@ struct World {
     /// Something of a driver may go on.
     unfenced: bool,
     left: bool,
+    /// It is being said that a driver was killed that had served, and that nobody had accused.
+    orphaned: bool,
     fencing: bool,
     /// What must be answered.
     open: VecDeque<Action>,
@@ -43,6 +45,7 @@ impl World {
             standby: false,
             unfenced: false,
             left: false,
+            orphaned: false,
             fencing: false,
             open: VecDeque::new(),
             verdicts: Vec::new(),
@@ -56,9 +59,10 @@ impl World {
     fn on(&mut self, event: Event) -> &mut Self {
         match event {
             // An answer to a second kill: a process ends once.
-            Event::Ended if !self.driver => return self,
+            Event::Ended | Event::Killed if !self.driver => return self,
             Event::StandbyEnded if !self.standby => return self,
             Event::Ended => (self.driver, self.fencing) = (false, false),
+            Event::Killed => (self.driver, self.fencing, self.orphaned) = (false, false, self.machine.is_running()),
             Event::Left if self.machine.is_leaving() => (self.driver, self.fencing, self.left) = (false, false, true),
             Event::StandbyEnded => self.standby = false,
             Event::Fenced if self.fencing => (self.unfenced, self.left, self.fencing) = (false, false, false),
@@ -69,16 +73,22 @@ impl World {
         for action in self.machine.handle(event, self.now) {
             self.note(action);
         }
+        self.orphaned = false;
         self.is_waited_for();
         self
     }
 
     fn note(&mut self, action: Action) {
         match action {
-            Action::Drive { resume } => {
+            Action::Drive(start) => {
                 assert!(!self.driver, "a second driver");
                 assert!(self.standby, "a driver out of nothing");
-                assert!(!self.unfenced || (resume && self.left), "driven without a fence: {:?}", self.log);
+                let may = match start {
+                    Start::Fenced => !self.unfenced,
+                    Start::Left => self.left,
+                    Start::Adopted => self.orphaned,
+                };
+                assert!(may, "driven without a fence: {:?}", self.log);
                 (self.driver, self.standby, self.unfenced, self.left) = (true, false, true, false);
                 self.drives.push(self.now);
             }
@@ -154,7 +164,7 @@ fn answer(action: Action) -> Option<Event> {
         Action::KillStandby => Event::StandbyEnded,
         Action::Kill | Action::StopDriver => Event::Ended,
         Action::Fence => Event::Fenced,
-        Action::Drive { .. } => Event::Offers,
+        Action::Drive(_) => Event::Offers,
         Action::Create | Action::Recover => Event::Prepared,
         Action::Serve => Event::Serving,
         Action::Start => Event::Started,
@@ -170,7 +180,7 @@ fn a_device_is_claimed_driven_and_served_and_has_a_standby() {
     let wanted = [
         Action::Claim,
         Action::Spawn { upgraded: false },
-        Action::Drive { resume: false },
+        Action::Drive(Start::Fenced),
         Action::Create,
         Action::Serve,
         Action::Start,
@@ -188,9 +198,82 @@ fn the_first_thing_after_a_death_is_the_fence_and_the_kernel_is_asked_meanwhile(
     assert_eq!(world.since(), [Action::Fence, Action::Recover]);
     assert_eq!(world.machine.state(), State::Recovering);
     world.on(Event::Fenced);
-    assert_eq!(world.since(), [Action::Drive { resume: false }]);
+    assert_eq!(world.since(), [Action::Drive(Start::Fenced)]);
     world.settle();
     assert_eq!(world.machine.state(), State::Running);
+}
+
+#[test]
+fn from_a_driver_that_was_killed_the_standby_adopts_the_device_at_once() {
+    let mut world = World::running();
+    world.since();
+    world.on(Event::Killed);
+    assert_eq!(world.since(), [Action::Recover, Action::Drive(Start::Adopted)]);
+    assert_eq!(world.machine.state(), State::Recovering);
+    world.settle();
+    assert_eq!(world.machine.state(), State::Running);
+    world.since();
+    world.on(Event::Killed);
+    assert_eq!(world.since()[1], Action::Drive(Start::Adopted), "and again");
+}
+
+#[test]
+fn a_driver_that_is_killed_before_it_serves_or_while_it_adopts_is_fenced() {
+    let mut world = World::running();
+    world.on(Event::Killed).since();
+    world.on(Event::Killed);
+    assert!(world.since().contains(&Action::Fence));
+    world.settle();
+    assert_eq!(world.machine.state(), State::Running);
+}
+
+#[test]
+fn from_a_driver_that_was_accused_or_restarted_or_whose_successor_is_not_there_nothing_is_adopted() {
+    let cases: [&[Event]; 4] =
+        [&[Event::Unhealthy], &[Event::Restart], &[Event::StandbyEnded], &[Event::Stop { force: true }, Event::ExportStopped]];
+    for before in cases {
+        let mut world = World::running();
+        for event in before {
+            world.on(*event);
+        }
+        world.since();
+        world.on(Event::Killed);
+        assert_eq!(world.since()[0], Action::Fence, "{before:?}");
+    }
+}
+
+#[test]
+fn a_driver_that_is_killed_beyond_the_budget_is_fenced() {
+    let mut world = World::running();
+    for _ in 0..3 {
+        world.on(Event::Killed).settle();
+        world.on(Event::Ready);
+    }
+    world.since();
+    world.on(Event::Killed);
+    let done = world.since();
+    assert!(done.contains(&Action::Fence) && !done.contains(&Action::Drive(Start::Adopted)), "{done:?}");
+}
+
+#[test]
+fn a_new_program_on_trial_that_is_killed_is_fenced() {
+    let mut world = World::running();
+    world.on(Event::Upgrade);
+    while !world.log.contains(&Action::Leave) {
+        let action = world.open.pop_front().unwrap();
+        world.on(answer(action).unwrap());
+    }
+    world.open.clear();
+    world.on(Event::Left);
+    while !world.machine.is_running() {
+        let action = world.open.pop_front().unwrap();
+        if let Some(event) = answer(action) {
+            world.on(event);
+        }
+    }
+    world.on(Event::Ready).since();
+    world.on(Event::Killed);
+    assert!(world.since().contains(&Action::Fence));
 }
 
 #[test]
@@ -273,7 +356,7 @@ fn a_device_that_cannot_be_fenced_is_never_driven_and_a_restart_begins_with_the_
     world.since();
     world.on(Event::FenceFailed).settle();
     assert_eq!(world.machine.state(), State::Failed);
-    assert!(!world.since().contains(&Action::Drive { resume: false }));
+    assert!(!world.since().contains(&Action::Drive(Start::Fenced)));
     world.on(Event::Restart);
     assert_eq!(world.since()[0], Action::Fence);
     world.settle();
@@ -339,7 +422,7 @@ fn an_upgrade_resumes_without_a_fence_and_is_final_after_a_probation() {
     world.open.clear();
     world.on(Event::Left).settle();
     let done = world.since();
-    assert!(done.contains(&Action::Drive { resume: true }) && !done.contains(&Action::Fence), "{done:?}");
+    assert!(done.contains(&Action::Drive(Start::Left)) && !done.contains(&Action::Fence), "{done:?}");
     assert_eq!((world.verdicts.last(), world.machine.state()), (Some(&Verdict::Done), State::Running));
     assert!(done.contains(&Action::Adopt));
     assert!(world.machine.deadline().is_some() || !world.open.is_empty() || world.standby);
@@ -356,12 +439,12 @@ fn a_new_program_that_dies_goes_back_to_the_old_one() {
     }
     world.open.clear();
     world.on(Event::Left);
-    world.open.retain(|action| !matches!(action, Action::Drive { .. }));
+    world.open.retain(|action| !matches!(action, Action::Drive(_)));
     world.on(Event::Ended).settle();
     assert_eq!((world.verdicts.last(), world.machine.state()), (Some(&Verdict::WentBack), State::Running));
     let done = world.since();
     assert!(done.contains(&Action::Fence) && !done.contains(&Action::Adopt));
-    let after = done.iter().skip_while(|action| !matches!(action, Action::Drive { .. }));
+    let after = done.iter().skip_while(|action| !matches!(action, Action::Drive(_)));
     assert!(after.clone().all(|action| *action != Action::Spawn { upgraded: true }), "the old program follows");
 }
 
@@ -394,6 +477,7 @@ fn events() -> impl Strategy<Value = Event> {
         Just(Left),
         Just(Unhealthy),
         Just(Ended),
+        Just(Killed),
         Just(Fenced),
         Just(FenceFailed),
         Just(Prepared),
@@ -415,7 +499,7 @@ fn fault(action: Action) -> Event {
         Action::Claim => Event::Missing,
         Action::Spawn { .. } => Event::StandbyEnded,
         Action::Fence => Event::FenceFailed,
-        Action::Drive { .. } | Action::Serve => Event::Ended,
+        Action::Drive(_) | Action::Serve => Event::Ended,
         Action::Create | Action::Recover | Action::Start => Event::ExportFailed,
         Action::StopExport { force: false } => Event::ExportBusy,
         other => answer(other).unwrap_or(Event::Timer),
@@ -448,7 +532,8 @@ proptest! {
             match (dice, pick) {
                 (0..60, Some(at)) => { let action = world.open.remove(at).unwrap(); world.on(answer(action).unwrap()); }
                 (60..75, Some(at)) => { let action = world.open.remove(at).unwrap(); world.on(fault(action)); }
-                (75..82, _) if world.driver => { world.on(Event::Ended); }
+                (75..79, _) if world.driver => { world.on(Event::Ended); }
+                (79..82, _) if world.driver => { world.on(Event::Killed); }
                 (82..86, _) if world.standby => { world.on(Event::StandbyEnded); }
                 (86..89, _) => { world.on(Event::Unhealthy); }
                 (89..91, _) => { world.on(Event::Restart); }

@@ -14,6 +14,7 @@ use super::hba::{self, Hba};
 use super::interrupts::Vector;
 use super::port::Port;
 use super::probe::{self, Found};
+use super::saved::SavedPort;
 use crate::lifetime::{Lifetime, Unstopped};
 
 /// An AHCI controller with its drives.
@@ -55,6 +56,8 @@ pub(super) struct Seat {
     pub(super) ready_since: AtomicU32,
     /// Its queue was detached, so that nobody has the port.
     pub(super) detached: AtomicBool,
+    /// Where the port's memory is, whoever has the port; `None` if a queue has it that was detached and is not resumed.
+    pub(super) place: Option<SavedPort>,
     /// The port, unless a queue has it.
     pub(super) port: Mutex<Option<Port>>,
 }

@@ -109,7 +109,7 @@ impl Lists {
     }
 
     /// The second word of a header, which says where its table is and never changes.
-    fn name_tables(&self) {
+    pub(super) fn name_tables(&self) {
         for slot in 0..self.slots {
             self.page.store(usize::from(slot) * HEADER_BYTES / 8 + 1, self.table(slot));
         }

@@ -18,6 +18,7 @@
 //! # Recovery
 //! See `recovery.rs` for commands, `port_reset.rs` for ports and `reset.rs` for the controller.
 
+mod adopt;
 mod cache;
 mod controller;
 mod dispatch;

@@ -164,6 +164,12 @@ impl Port {
         self.lists.forget_frames();
     }
 
+    /// Its lists are as no command has touched them, and nothing has happened so far. Nothing is in flight.
+    pub(super) fn begin_anew(&mut self) {
+        self.lists.name_tables();
+        self.clear();
+    }
+
     /// Whether there is a drive with a link; waits for one that was noticed within `notice`. `since` counts from the start of the link.
     pub(super) fn has_drive(&self, since: Deadline, notice: Duration) -> Result<bool, Error> {
         let found = poll_until(since, "the link to a drive (PxSSTS.DET)", || {

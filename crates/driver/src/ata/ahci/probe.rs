@@ -14,6 +14,7 @@ use super::controller::Seat;
 use super::hba::Hba;
 use super::lists::{Lists, MAX_REGIONS};
 use super::port::{NOTICE, NOTICE_AGAIN, Port};
+use super::saved::SavedPort;
 
 /// Most bytes of one request: what one region can hold.
 const MAX_TRANSFER: u32 = ring3_spec::ahci::MAX_REGION_BYTES;
@@ -126,6 +127,7 @@ fn seat(port: Port, identity: Identity, level: Level, options: &Options) -> Seat
         power_lost,
         ready_since,
         detached: AtomicBool::new(false),
+        place: Some(SavedPort::of(&port)),
         port: Mutex::new(Some(port)),
     }
 }

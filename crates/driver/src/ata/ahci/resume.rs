@@ -35,16 +35,7 @@ impl Controller {
         let _nobody_resets = lock(&shared.order);
         shared.lifetime.check()?;
         shared.check_detached()?;
-        let state = SavedController {
-            capabilities: shared.hba.capabilities.0,
-            ports: shared.hba.port_mask(),
-            options: shared.options.clone(),
-            interrupts: shared.vector.kind(),
-            generation: shared.generation(),
-            seats: shared.seats.iter().map(Seat::save).collect(),
-            refused: self.refused.iter().map(|(place, why)| (place.clone(), why.to_string())).collect(),
-        };
-        let saved = Saved::new(CONTROLLER.0, CONTROLLER.1, &state)?;
+        let saved = Saved::new(CONTROLLER.0, CONTROLLER.1, &self.state())?;
         shared.vector.open()?;
         // From here on nothing fails: nobody else holds the memory of a port in its seat.
         for seat in &shared.seats {
@@ -54,6 +45,20 @@ impl Controller {
         }
         shared.lifetime.detach();
         Ok(saved)
+    }
+
+    /// As it is now.
+    pub(super) fn state(&self) -> SavedController {
+        let shared = &*self.shared;
+        SavedController {
+            capabilities: shared.hba.capabilities.0,
+            ports: shared.hba.port_mask(),
+            options: shared.options.clone(),
+            interrupts: shared.vector.kind(),
+            generation: shared.generation(),
+            seats: shared.seats.iter().map(Seat::save).collect(),
+            refused: self.refused.iter().map(|(place, why)| (place.clone(), why.to_string())).collect(),
+        }
     }
 
     /// Goes on with the controller that was detached as `saved`, and which has run since. It polls as long before it sleeps as `poll` says, or
@@ -138,6 +143,7 @@ impl Seat {
             power_lost: AtomicBool::new(*power_lost),
             ready_since: AtomicU32::new(*ready_since),
             detached: AtomicBool::new(port.is_none()),
+            place: state.port.clone(),
             port: Mutex::new(port),
         })
     }

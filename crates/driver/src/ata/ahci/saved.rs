@@ -52,7 +52,7 @@ pub(super) struct SavedSeat {
 }
 
 /// See [`Port`].
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedPort {
     pub(super) index: u8,
     pub(super) page: Span,

@@ -1,0 +1,206 @@
+//! AHCI controllers whose driver's process is killed, and which go on.
+
+mod ahci;
+mod successor;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ahci::{bytes, succeed};
+use ring3_class::Saved;
+use ring3_class::block::{Disk, Queue, Request};
+use ring3_device::dma::{DmaBuffer, SavedArena};
+use ring3_device::irq::IrqKind;
+use ring3_device::{Device, Error};
+use ring3_driver::Interrupts;
+use ring3_driver::ata::ahci::Controller;
+use ring3_driver::ata::{Level, Options};
+use ring3_model::Timing;
+use ring3_model::ahci::AhciHandle;
+use successor::{Successor, altered, through_json};
+
+/// A driver that is about to be killed.
+struct Victim {
+    device: Arc<dyn Device>,
+    handle: AhciHandle,
+    controller: Controller,
+    record: Saved,
+    arena: SavedArena,
+}
+
+/// What is left of it.
+struct Orphan {
+    device: Arc<dyn Device>,
+    handle: AhciHandle,
+    record: Saved,
+}
+
+fn victim(options: Options) -> Victim {
+    let device = ahci::device(",disks=2");
+    let handle = device.handle();
+    let device: Arc<dyn Device> = Arc::new(device);
+    let controller = Controller::open(device.clone(), options).unwrap();
+    // Its port is not in its seat, as when a driver serves.
+    let queue = controller.drives()[0].open_queue(16).unwrap();
+    let (record, arena) = (through_json(&controller.record().unwrap()), device.dma().arena().save());
+    drop(queue);
+    Victim { device, handle, controller, record, arena }
+}
+
+impl Victim {
+    fn buffer(&self, byte: u8) -> DmaBuffer {
+        let buffer = self.device.dma().arena().alloc_pages(512).unwrap();
+        buffer.fill(byte);
+        buffer
+    }
+
+    /// Nothing of it runs any more, and nothing was said to anybody.
+    fn kill(self, queue: Option<Box<dyn Queue>>) -> Orphan {
+        let Self { device, handle, controller, record, arena } = self;
+        std::mem::forget((controller, queue));
+        Orphan { device: Successor::with(&device, &arena), handle, record }
+    }
+
+    /// With requests in the device's hands.
+    fn kill_under_load(self) -> Orphan {
+        let mut queue = self.controller.drives()[0].open_queue(16).unwrap();
+        self.handle.set_timing(Timing::Held);
+        for token in 0..8 {
+            queue.submit(Request::write(token, token, 1, self.buffer(token as u8 + 1))).unwrap();
+        }
+        queue.ring();
+        self.kill(Some(queue))
+    }
+}
+
+impl Orphan {
+    fn try_adopt(&self) -> Result<Controller, Error> {
+        let adopted = Controller::adopt(self.device.clone(), None, &self.record);
+        self.device.dma().arena().release();
+        adopted
+    }
+
+    /// It is not adopted, and opened as if nothing had been.
+    fn refuse(&self, why: &str) {
+        let error = self.try_adopt().err().expect("it is not adopted");
+        assert!(error.to_string().contains(why), "{error}");
+        self.handle.set_timing(Timing::Inline);
+        works(&Controller::open(self.device.clone(), Options::default()).unwrap());
+    }
+}
+
+/// Writes and reads something.
+fn works(controller: &Controller) {
+    let disk = &controller.drives()[0];
+    let mut queue = disk.open_queue(16).unwrap();
+    for token in 0..40 {
+        let buffer = disk.dma().arena().alloc_pages(512).unwrap();
+        buffer.fill(token as u8 + 1);
+        succeed(&mut *queue, Request::write(token, 100, 1, buffer));
+        let buffer = disk.dma().arena().alloc_pages(512).unwrap();
+        let read = succeed(&mut *queue, Request::read(token, 100, 1, buffer));
+        assert_eq!(bytes(read), [token as u8 + 1; 512]);
+    }
+}
+
+#[test]
+fn a_killed_driver_is_followed_without_a_reset_once_its_commands_have_ended() {
+    for level in [Level::Queued, Level::Dma] {
+        for interrupts in [Interrupts::Auto, Interrupts::Polled, Interrupts::Only(IrqKind::Intx)] {
+            let victim = victim(Options { level, interrupts, ..Options::default() });
+            let resets = victim.handle.counters().resets;
+            let orphan = victim.kill_under_load();
+            let handle = orphan.handle.clone();
+            let held = handle.held();
+            assert!(held > 0);
+            // They end while the next driver waits for that.
+            let releaser = std::thread::spawn({
+                let handle = handle.clone();
+                move || {
+                    std::thread::sleep(Duration::from_millis(20));
+                    handle.set_timing(Timing::Inline);
+                    handle.release();
+                }
+            });
+            let controller = orphan.try_adopt().unwrap();
+            releaser.join().unwrap();
+            for token in 0..held as u64 {
+                let mut block = [0; 512];
+                assert!(handle.peek(0, token * 512, &mut block) && block == [token as u8 + 1; 512], "{level:?} {token}");
+            }
+            works(&controller);
+            assert_eq!(handle.counters().resets, resets, "no reset");
+            assert_eq!(handle.complaints(), Vec::<String>::new());
+            assert!(orphan.device.dma().arena().unclaimed().is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_driver_may_be_killed_many_times_in_a_row() {
+    let mut victim = victim(Options::default());
+    let resets = victim.handle.counters().resets;
+    for _ in 0..20 {
+        let orphan = victim.kill(None);
+        let controller = orphan.try_adopt().unwrap();
+        works(&controller);
+        let (record, arena) = (through_json(&controller.record().unwrap()), orphan.device.dma().arena().save());
+        victim = Victim { device: orphan.device, handle: orphan.handle, controller, record, arena };
+    }
+    assert_eq!((victim.handle.counters().resets, victim.handle.complaints()), (resets, Vec::new()));
+}
+
+#[test]
+fn a_drive_that_does_not_end_its_commands_is_stopped_in_time_and_what_it_had_does_not_come_later() {
+    let orphan = victim(Options::default()).kill_under_load();
+    let since = Instant::now();
+    orphan.refuse("the end of what a drive was doing");
+    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    assert_eq!(orphan.handle.release(), 0);
+}
+
+#[test]
+fn a_command_that_fails_meanwhile_is_the_end_of_the_adoption() {
+    let victim = victim(Options { level: Level::Dma, ..Options::default() });
+    victim.handle.plan().read("error/0x40:write").unwrap();
+    let orphan = victim.kill_under_load();
+    orphan.handle.release();
+    orphan.refuse("has met an error");
+}
+
+#[test]
+fn a_controller_that_somebody_has_reset_or_a_drive_with_another_serial_number_is_not_adopted() {
+    let orphan = victim(Options::default()).kill(None);
+    orphan.device.reset().unwrap();
+    assert!(orphan.try_adopt().is_err());
+
+    let mut orphan = victim(Options::default()).kill(None);
+    orphan.record = altered(&orphan.record, |state| state["seats"][0]["identity"]["serial"] = "another".into());
+    orphan.refuse("another");
+}
+
+#[test]
+fn a_record_that_lies_is_refused() {
+    let state = |change: fn(&mut serde_json::Value)| change;
+    for lie in [
+        state(|state| state["generation"] = 1.into()),
+        state(|state| state["ports"] = 0.into()),
+        state(|state| state["capabilities"] = 0.into()),
+        state(|state| state["seats"][0]["port"] = serde_json::Value::Null),
+        state(|state| state["seats"][0]["port"]["index"] = 1.into()),
+        state(|state| state["seats"][0]["port"]["page"] = state["seats"][0]["port"]["tables"].clone()),
+    ] {
+        let mut orphan = victim(Options::default()).kill(None);
+        let resets = orphan.handle.counters().resets;
+        orphan.record = altered(&orphan.record, lie);
+        assert!(orphan.try_adopt().is_err());
+        assert_eq!(orphan.handle.counters().resets, resets);
+    }
+}
+
+#[test]
+fn a_controller_that_its_driver_had_to_reset_is_not_recorded() {
+    let victim = victim(Options::default());
+    victim.controller.reset().unwrap();
+    assert!(victim.controller.record().is_err());
+}
