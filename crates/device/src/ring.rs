@@ -497,9 +497,11 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
 }
 
 mod descriptors;
+mod split;
 mod state;
 
 pub use descriptors::DescriptorRing;
+pub use split::SplitRing;
 pub use state::{CompletionState, SubmissionState};
 
 #[cfg(all(test, loom))]

@@ -1,4 +1,4 @@
-//! The drivers: edu (the teaching device), nvme, ata (IDE and AHCI), and e1000 (network cards).
+//! The drivers: edu (the teaching device), nvme, ata (IDE and AHCI), e1000 and virtio (network cards).
 #![forbid(unsafe_code)]
 
 pub mod ata;
@@ -11,5 +11,6 @@ pub mod registry;
 #[cfg(test)]
 mod scattered;
 mod timeouts;
+pub mod virtio;
 
 pub use interrupts::Interrupts;

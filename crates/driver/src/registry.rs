@@ -12,10 +12,11 @@ use ring3_class::net::Nic;
 use ring3_device::{Device, Error};
 use ring3_spec::pci;
 
-use crate::{Interrupts, ata, e1000, edu, nvme};
+use crate::{Interrupts, ata, e1000, edu, nvme, virtio};
 
 /// All drivers.
-pub static DRIVERS: [&Driver; 5] = [&nvme::DRIVER, &ata::AHCI, &ata::IDE, &e1000::DRIVER, &edu::DRIVER];
+pub static DRIVERS: [&Driver; 6] =
+    [&nvme::DRIVER, &ata::AHCI, &ata::IDE, &e1000::DRIVER, &virtio::net::DRIVER, &edu::DRIVER];
 
 /// One driver.
 pub struct Driver {

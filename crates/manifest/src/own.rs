@@ -11,6 +11,7 @@ const DRIVERS: [&str; 5] = [
     include_str!("../../driver/src/ata/ide/manifest.toml"),
     include_str!("../../driver/src/e1000/manifest.toml"),
     include_str!("../../driver/src/edu/manifest.toml"),
+    include_str!("../../driver/src/virtio/net/manifest.toml"),
 ];
 
 const PARTS: [&str; 6] = [

@@ -27,8 +27,8 @@ pub struct Bus {
 }
 
 impl Bus {
-    pub(super) fn new(identity: &Identity, iommu: Arc<SimIommu>, timer: Timer) -> Self {
-        let config = Config::new(identity);
+    pub(super) fn new(identity: &Identity, capabilities: &[Vec<u8>], iommu: Arc<SimIommu>, timer: Timer) -> Self {
+        let config = Config::new(identity, capabilities);
         let interrupts = Arc::new(Interrupts::new(identity));
         Self { iommu, config, interrupts, removed: AtomicBool::new(false), timer }
     }

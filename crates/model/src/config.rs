@@ -22,6 +22,9 @@ const REVISION: usize = 0x08;
 const CAP_MSI_AT: usize = 0x50;
 const CAP_MSIX_AT: usize = 0x70;
 const CAP_EXPRESS_AT: usize = 0x80;
+/// Where the vendor's own begin, and how far apart they are.
+const CAP_VENDOR_AT: usize = 0xa0;
+const CAP_VENDOR_STRIDE: usize = 0x18;
 /// STATUS: the pin is asserted, whether or not it is disabled. [PCI 6.2.3]
 const STATUS_INTERRUPT: u16 = 1 << 3;
 /// What firmware has switched on before anybody drives the function.
@@ -43,7 +46,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub(super) fn new(identity: &Identity) -> Self {
+    pub(super) fn new(identity: &Identity, own: &[Vec<u8>]) -> Self {
         let mut image = [0; SIZE];
         put(&mut image, pci::VENDOR_ID as usize, &identity.vendor.to_le_bytes());
         put(&mut image, pci::DEVICE_ID as usize, &identity.device.to_le_bytes());
@@ -52,7 +55,7 @@ impl Config {
         // The ISA interrupts of a function in compatibility mode are none of PCI's. [PCI 6.2.4]
         image[pci::INTERRUPT_PIN as usize] = (identity.pins == 1).into();
         identity.bars.iter().for_each(|bar| put_bar(&mut image, bar));
-        put_capabilities(&mut image, identity);
+        put_capabilities(&mut image, identity, own);
         Self {
             filter: Filter::new(|offset, width| checked(offset, width).map_or(u32::MAX, |range| word(&image, range))),
             initial: image,
@@ -180,8 +183,8 @@ fn put_bar(image: &mut [u8; SIZE], bar: &BarLayout) {
     put(image, at, &address.to_le_bytes());
 }
 
-/// The list of capabilities: MSI, MSI-X, PCI Express. [PCI 6.7]
-fn put_capabilities(image: &mut [u8; SIZE], identity: &Identity) {
+/// The list of capabilities: MSI, MSI-X, PCI Express, the vendor's own. [PCI 6.7]
+fn put_capabilities(image: &mut [u8; SIZE], identity: &Identity, own: &[Vec<u8>]) {
     let mut link = pci::CAPABILITIES as usize;
     let mut chain = |image: &mut [u8; SIZE], at: usize, id: u8| {
         image[pci::STATUS as usize] |= pci::STATUS_CAPABILITIES as u8;
@@ -206,5 +209,9 @@ fn put_capabilities(image: &mut [u8; SIZE], identity: &Identity) {
         // Version 2, endpoint; function level reset. [PCIe 7.5.3.2, 7.5.3.3]
         put(image, CAP_EXPRESS_AT + 2, &2u16.to_le_bytes());
         put(image, CAP_EXPRESS_AT + 4, &(1u32 << 28).to_le_bytes());
+    }
+    for (at, bytes) in (CAP_VENDOR_AT..SIZE - CAP_VENDOR_STRIDE + 1).step_by(CAP_VENDOR_STRIDE).zip(own) {
+        chain(image, at, pci::CAP_VENDOR);
+        put(image, at + 2, &bytes[..bytes.len().min(CAP_VENDOR_STRIDE - 2)]);
     }
 }

@@ -58,7 +58,7 @@ pub(super) struct Core<M> {
 
 impl<M: Model> Core<M> {
     fn new(name: String, model: M, platform: &Platform) -> Result<Arc<Self>, Error> {
-        let identity = model.identity();
+        let (identity, capabilities) = (model.identity(), model.capabilities());
         let iommu = Arc::new(SimIommu::new(identity.dma_bits, &platform.reserved));
         let memory = platform.memory.clone().map_or_else(|| Region::new(platform.arena).map(Arc::new), Ok)?;
         let place = [1 << 32, 1 << 20].into_iter().find_map(|base| iommu.place(memory.len(), base, platform.below));
@@ -80,7 +80,7 @@ impl<M: Model> Core<M> {
             Self {
                 name,
                 model: Mutex::new(model),
-                bus: Bus::new(&identity, Arc::clone(&iommu), timer),
+                bus: Bus::new(&identity, &capabilities, Arc::clone(&iommu), timer),
                 identity,
                 posted: Posted::new(),
                 doorbells: OnceLock::new(),

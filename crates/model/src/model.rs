@@ -12,6 +12,11 @@ pub trait Model: Send + 'static {
     /// What the function says about itself; asked once, when the device is made.
     fn identity(&self) -> Identity;
 
+    /// Capabilities of the vendor's own: for each what follows its header of two bytes, at most 22 bytes, of four capabilities at most. Asked once, when the device is made. [PCI 6.7]
+    fn capabilities(&self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
     /// A read of `width` (1, 2, 4 or 8) bytes at `offset` of BAR `bar`, which lies within the BAR but need not be aligned.
     fn read(&mut self, bus: &Bus, bar: u8, offset: u64, width: usize) -> u64;
 

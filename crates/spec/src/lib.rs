@@ -16,3 +16,4 @@ pub mod pci;
 pub mod register;
 pub mod text;
 pub mod vfio_user;
+pub mod virtio;

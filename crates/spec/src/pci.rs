@@ -40,6 +40,8 @@ pub const STATUS_CAPABILITIES: u16 = 1 << 4;
 
 /// Capability id of MSI. [PCI 6.8.1]
 pub const CAP_MSI: u8 = 0x05;
+/// Capability id of what a vendor has for itself. [PCI 6.7, appendix H]
+pub const CAP_VENDOR: u8 = 0x09;
 /// Capability id of PCI Express. [PCIe 7.5.3]
 pub const CAP_EXPRESS: u8 = 0x10;
 /// Capability id of MSI-X. [PCI 6.8.2]

@@ -15,8 +15,8 @@
 //!
 //! # Ownership
 //! A buffer is with the user or with the queue, never with both: it moves. Whoever wants to know which of its buffers came back writes a
-//! [`token`](Packet::token) on it. What was provided for reception comes back with a packet and in any order; what was provided for
-//! transmission comes back in the order in which it went, each piece by itself.
+//! [`token`](Packet::token) on it. What was provided for reception comes back with a packet, what was provided for
+//! transmission when it was sent, each piece by itself; both in any order.
 //!
 //! - A **reset** of the card, in its driver, gives nothing back: the driver provides the buffers for reception again, and what was to be sent and
 //!   perhaps was not comes back as if it had been, and is [counted](Counters::tx_lost). No packet is sent twice.
@@ -125,7 +125,8 @@ pub trait Queue: Source + Send {
     fn rx_provide(&mut self, batch: &mut [Packet]) -> Provided;
 
     /// Puts received packets into `batch`, from its start, over whatever is there; returns how many places. None means that nothing is there.
-    /// A packet in pieces may be continued in the next batch.
+    /// A packet in pieces may be continued in the next batch. A piece behind the first may begin up to [`Info::headroom`] before where it was asked to: who provides its
+    /// buffer again says anew where the packet shall begin.
     ///
     /// An error means that the card misbehaved, and that nothing was returned. The queue stays usable after all but [`Error::Gone`] and [`Error::Fatal`].
     fn rx_return(&mut self, batch: &mut [Packet]) -> Result<usize, Error>;

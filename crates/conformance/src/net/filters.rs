@@ -33,11 +33,17 @@ fn sees(subject: &Subject<'_>, port: &mut Port<'_, '_>, filter: &Filter, frames:
     port.silent()
 }
 
+/// Ends a check on a card that lets everything through.
+fn filters(subject: &Subject<'_>) -> Step {
+    if subject.info().filters.unicast == 0 { skip("it does not filter") } else { Ok(()) }
+}
+
 fn to(mac: Mac) -> Vec<u8> {
     numbered(mac, 1, 100)
 }
 
 fn own(subject: &Subject<'_>) -> Step {
+    filters(subject)?;
     let mut port = subject.open(SETTINGS)?;
     let frames = [(to(STRANGER), false), (to(subject.mac()), true), (to(GROUP), false), (to(Mac::BROADCAST), true)];
     sees(subject, &mut port, &Filter::own(subject.mac()), &frames)
@@ -55,6 +61,7 @@ fn further(subject: &Subject<'_>) -> Step {
 }
 
 fn promiscuous(subject: &Subject<'_>) -> Step {
+    filters(subject)?;
     let mut port = subject.open(SETTINGS)?;
     let all = Filter { promiscuous: true, ..Filter::own(subject.mac()) };
     sees(subject, &mut port, &all, &[(to(STRANGER), true), (to(GROUP), true), (to(subject.mac()), true)])?;
@@ -62,6 +69,7 @@ fn promiscuous(subject: &Subject<'_>) -> Step {
 }
 
 fn groups(subject: &Subject<'_>) -> Step {
+    filters(subject)?;
     let mut port = subject.open(SETTINGS)?;
     let with = |multicast| Filter { multicast, ..Filter::own(subject.mac()) };
     let exact = subject.info().filters.multicast > 0;

@@ -79,9 +79,14 @@ impl<'a> Subject<'a> {
         Ok(port)
     }
 
+    /// Where packets begin in their buffers.
+    fn start(&self) -> u32 {
+        self.info().headroom.next_multiple_of(64)
+    }
+
     /// A buffer with the card's headroom and `room` behind it.
     pub(super) fn buffer(&self, room: u32) -> Step<Packet> {
-        let start = self.info().headroom.next_multiple_of(64);
+        let start = self.start();
         Ok(Packet::new(self.nic.dma().arena().alloc((start + room) as usize, 64)?, start))
     }
 }
@@ -186,7 +191,7 @@ impl Port<'_, '_> {
             bytes.resize(start + packet.len as usize, 0);
             packet.read(0, &mut bytes[start..])?;
             first.get_or_insert(meta);
-            self.taken.push(packet);
+            self.taken.push(Packet { start: self.subject.start(), ..packet });
             if !meta.more {
                 let provided = self.queue.rx_provide(&mut self.taken);
                 ensure!(provided.count == self.taken.len(), "buffers that came back were not taken again: {provided:?}");

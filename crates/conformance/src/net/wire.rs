@@ -28,6 +28,8 @@ const DEPTH: u16 = 64;
 pub struct Peer<'a> {
     queue: Box<dyn Queue>,
     free: Vec<Packet>,
+    /// Where packets begin in their buffers.
+    start: u32,
     cable: Option<&'a Cable>,
 }
 
@@ -46,7 +48,7 @@ impl<'a> Peer<'a> {
             return Err(Error::Protocol(format!("an empty queue took {taken:?} of its depth")));
         }
         let free = (0..DEPTH).map(|_| buffer()).collect::<Result<_, _>>()?;
-        Ok(Self { queue, free, cable })
+        Ok(Self { queue, free, start, cable })
     }
 
     fn reclaim(&mut self) -> Result<(), Error> {
@@ -81,7 +83,7 @@ impl Wire for Peer<'_> {
             let (start, meta) = (frame.len(), packet.meta);
             frame.resize(start + packet.len as usize, 0);
             packet.read(0, &mut frame[start..])?;
-            packet.meta = Default::default();
+            (packet.meta, packet.start) = (Default::default(), self.start);
             // A buffer that came back is one that fits.
             let _ = self.queue.rx_provide(&mut [packet]);
             if let Some(tag) = meta.vlan {

@@ -1,0 +1,218 @@
+//! Split virtqueues. [virtio 2.7]
+
+use super::{Ordering, Words, fence};
+use crate::Error;
+
+/// The driver's side of a split virtqueue: a table of descriptors, a ring of what is available, a ring of what was used. Everything is reached as words of 64 bits,
+/// of which a ring's first holds flags, index and the begin of its entries; `ring3_spec::virtio::ring` has their layout.
+///
+/// # Ordering
+/// - [`publish`](Self::publish): all descriptors and entries come before the index (release), and the index before the look at the device's flags (sequentially consistent).
+/// - [`take`](Self::take): the device's index comes before the entry and before the data that it announces (acquire).
+/// - [`want_interrupts`](Self::want_interrupts): the flag comes before the look that follows it.
+pub struct SplitRing<W> {
+    table: W,
+    available: W,
+    used: W,
+    mask: u16,
+    /// The first word of the ring of what is available, as it shall be: its index runs free.
+    first: u64,
+    /// Entries put there so far; runs free.
+    offered: u16,
+    /// The next entry of the device's to look at; runs free.
+    seen: u16,
+}
+
+/// Flags, in the first word of either ring.
+const FLAG: u64 = 1;
+
+impl<W: Words> SplitRing<W> {
+    /// A queue of `size` entries, a power of two up to 32768, over zeroed words: descriptors, what is available, what was used.
+    pub fn new(table: W, available: W, used: W, size: u16) -> Result<Self, Error> {
+        let entries = usize::from(size);
+        // The used ring is read in whole words, the last of which lies half behind the last entry.
+        let fits = table.count() >= 2 * entries && available.count() * 8 >= 6 + 2 * entries && used.count() > entries;
+        if !size.is_power_of_two() || size > 1 << 15 || !fits {
+            return Err(Error::Invalid(format!("a virtqueue of {size} entries in memory that does not hold it")));
+        }
+        Ok(Self { table, available, used, mask: size - 1, first: 0, offered: 0, seen: 0 })
+    }
+
+    /// Entries.
+    pub fn size(&self) -> u16 {
+        self.mask + 1
+    }
+
+    /// Writes a descriptor: the address, and the word with length, flags and the next one.
+    #[inline]
+    pub fn describe(&mut self, descriptor: u16, address: u64, rest: u64) {
+        let first = usize::from(descriptor & self.mask) * 2;
+        // SAFETY: `new` has seen that the words of each descriptor are there.
+        unsafe { self.table.store_entry_unchecked(first, &[address, rest]) };
+    }
+
+    /// Offers the chain that begins at `descriptor`; the device sees it after [`publish`](Self::publish). Who has more chains under way than the queue has entries
+    /// writes over the oldest.
+    #[inline]
+    pub fn offer(&mut self, descriptor: u16) {
+        // Entries of 16 bits, behind two others in the first word.
+        let place = usize::from(self.offered & self.mask) + 2;
+        let (word, shift) = (place / 4, place % 4 * 16);
+        let put = |before: u64| before & !(0xffff << shift) | u64::from(descriptor) << shift;
+        if word == 0 {
+            self.first = put(self.first);
+        } else {
+            let before = self.available.load(word);
+            self.available.store(word, put(before));
+        }
+        self.offered = self.offered.wrapping_add(1);
+    }
+
+    /// Makes everything offered visible; whether the device wants to be notified of it.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        if (self.first >> 16) as u16 == self.offered {
+            return false;
+        }
+        fence(Ordering::Release);
+        self.first = self.first & !0xffff_0000 | u64::from(self.offered) << 16;
+        self.available.store(0, self.first);
+        fence(Ordering::SeqCst);
+        self.used.load(0) & FLAG == 0
+    }
+
+    /// Whether the device has used something that was not [taken](Self::take).
+    #[inline]
+    pub fn pending(&self) -> bool {
+        (self.used.load(0) >> 16) as u16 != self.seen
+    }
+
+    /// What the device has used next: the number that it says, and the bytes that it says it has written. Both are input. An index that is further than what was
+    /// offered is an error, and nothing is taken.
+    #[inline]
+    pub fn take(&mut self) -> Result<Option<(u32, u32)>, Error> {
+        let ready = ((self.used.load(0) >> 16) as u16).wrapping_sub(self.seen);
+        if ready == 0 {
+            return Ok(None);
+        }
+        if ready > self.size() {
+            return Err(stray(ready, self.size()));
+        }
+        fence(Ordering::Acquire);
+        let word = usize::from(self.seen & self.mask);
+        self.seen = self.seen.wrapping_add(1);
+        // The entry lies across two words.
+        Ok(Some(((self.used.load(word) >> 32) as u32, self.used.load(word + 1) as u32)))
+    }
+
+    /// Asks for interrupts, or does without them. The device may interrupt nevertheless.
+    pub fn want_interrupts(&mut self, wanted: bool) {
+        self.first = self.first & !FLAG | u64::from(!wanted);
+        self.available.store(0, self.first);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Gives the memory underneath up for good: the device may still reach it.
+    pub fn abandon(&mut self) {
+        [&mut self.table, &mut self.available, &mut self.used].into_iter().for_each(Words::abandon);
+    }
+}
+
+#[cold]
+fn stray(ready: u16, size: u16) -> Error {
+    Error::Protocol(format!("a virtqueue of {size} entries has {ready} that were used"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dma::{Arena, DmaBuffer, Region};
+
+    fn ring(size: u16) -> SplitRing<DmaBuffer> {
+        let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x1000);
+        let words = |bytes: usize| arena.alloc(bytes, 16).unwrap();
+        let entries = usize::from(size);
+        SplitRing::new(
+            words(16 * entries),
+            words((6 + 2 * entries).next_multiple_of(8)),
+            words((6 + 8 * entries).next_multiple_of(8)),
+            size,
+        )
+        .unwrap()
+    }
+
+    fn bytes<const N: usize>(words: &DmaBuffer, at: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        words.read(at, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// What a device does: the next entry of the used ring.
+    fn used(ring: &SplitRing<DmaBuffer>, index: u16, id: u32, len: u32) {
+        let at = 4 + 8 * usize::from(index & ring.mask);
+        ring.used.write(at, &[id.to_le_bytes(), len.to_le_bytes()].concat()).unwrap();
+        ring.used.write(2, &index.wrapping_add(1).to_le_bytes()).unwrap();
+    }
+
+    #[test]
+    fn entries_lie_where_the_specification_has_them_over_laps() {
+        let mut ring = ring(4);
+        for lap in 0..10u16 {
+            ring.describe(lap % 4, 0x1122_3344_5566_7788, 0x0003_0002_0000_0040);
+            ring.offer(lap % 4);
+            assert!(ring.publish() && !ring.publish());
+            assert_eq!(bytes(&ring.available, 2), (lap + 1).to_le_bytes());
+            assert_eq!(bytes(&ring.available, 4 + 2 * usize::from(lap % 4)), (lap % 4).to_le_bytes());
+            assert!(!ring.pending() && ring.take().unwrap().is_none());
+            used(&ring, lap, u32::from(lap % 4), 7 + u32::from(lap));
+            assert!(ring.pending());
+            assert_eq!(ring.take().unwrap(), Some((u32::from(lap % 4), 7 + u32::from(lap))));
+        }
+        assert_eq!(bytes(&ring.table, 0), 0x1122_3344_5566_7788u64.to_le_bytes());
+        assert_eq!(bytes::<8>(&ring.table, 8), [0x40, 0, 0, 0, 2, 0, 3, 0]);
+    }
+
+    #[test]
+    fn indices_wrap_where_16_bits_do() {
+        let mut ring = ring(2);
+        for lap in 0..=u16::MAX {
+            ring.offer(lap & 1);
+            ring.publish();
+            used(&ring, lap, 1, 0);
+            assert_eq!(ring.take().unwrap(), Some((1, 0)));
+        }
+        assert_eq!(bytes(&ring.available, 2), [0, 0]);
+    }
+
+    #[test]
+    fn a_device_that_wants_no_notification_gets_none_and_interrupts_are_asked_for() {
+        let mut ring = ring(4);
+        ring.used.write(0, &[1]).unwrap();
+        ring.offer(0);
+        assert!(!ring.publish());
+        ring.want_interrupts(false);
+        assert_eq!(bytes(&ring.available, 0), [1, 0, 1, 0]);
+        ring.want_interrupts(true);
+        assert_eq!(bytes(&ring.available, 0), [0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn an_index_beyond_the_queue_is_an_error_and_nothing_is_taken() {
+        let mut ring = ring(4);
+        ring.used.write(2, &9u16.to_le_bytes()).unwrap();
+        assert!(matches!(ring.take(), Err(Error::Protocol(_))));
+        ring.used.write(2, &[0, 0]).unwrap();
+        assert_eq!(ring.take().unwrap(), None);
+    }
+
+    #[test]
+    fn memory_that_is_too_small_is_refused() {
+        let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x1000);
+        let words = |bytes: usize| arena.alloc(bytes, 16).unwrap();
+        assert!(SplitRing::new(words(64), words(16), words(40), 4).is_ok());
+        assert!(SplitRing::new(words(63), words(16), words(40), 4).is_err());
+        assert!(SplitRing::new(words(64), words(8), words(40), 4).is_err());
+        assert!(SplitRing::new(words(64), words(16), words(32), 4).is_err());
+        assert!(SplitRing::new(words(64), words(16), words(40), 3).is_err());
+    }
+}

@@ -1,0 +1,332 @@
+//! The card: how it starts and stops, what it is, its filters and its link.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ring3_class::net::{Counters, Filter, FilterLimits, Info, Link, Mac, Nic, Offloads, Queue, QueueSettings};
+use ring3_device::dma::Dma;
+use ring3_device::irq::{Irq, IrqKind};
+use ring3_device::wait::{DEFAULT_POLL, Source};
+use ring3_device::{Device, Error};
+use ring3_spec::virtio::{NO_VECTOR, net};
+
+use super::super::transport::Transport;
+use super::control::{Control, MAX_ADDRESSES};
+use super::header::HEADROOM;
+use super::queue::Pair;
+use super::watch::LinkWatch;
+use crate::Interrupts;
+use crate::lifetime::{lock, stop_function};
+
+/// Queues: receive, transmit. [virtio 5.1.2]
+pub(super) const RECEIVE: u16 = 0;
+pub(super) const TRANSMIT: u16 = 1;
+/// The control queue of a card with one pair. [virtio 5.1.2]
+const CONTROL: u16 = 2;
+/// Vectors: the configuration's, the queues'.
+const CONFIG_VECTOR: u16 = 0;
+pub(super) const QUEUE_VECTOR: u16 = 1;
+/// What the driver can use.
+const WANTED: u64 = net::CSUM
+    | net::GUEST_CSUM
+    | net::MTU
+    | net::MAC
+    | net::HOST_TSO4
+    | net::HOST_TSO6
+    | net::MRG_RXBUF
+    | net::STATUS
+    | net::CTRL_VQ
+    | net::CTRL_RX
+    | net::CTRL_MAC_ADDR;
+/// Most entries of a queue.
+const MAX_DEPTH: u16 = 1024;
+/// The largest MTU of a card that names none.
+const MTU: u32 = 9000;
+/// The smallest MTU. [RFC 791]
+const MIN_MTU: u32 = 68;
+/// Most pieces of a packet: 64 KiB in pages, and headers.
+const MAX_PIECES: u16 = 18;
+/// The longest packet of IP, and its Ethernet header.
+const MAX_SEGMENTED: u32 = 65535 + 14;
+
+/// How the card is driven.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How it signals.
+    pub interrupts: Interrupts,
+    /// How long a wait polls at most before it sleeps.
+    pub poll: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { interrupts: Interrupts::Auto, poll: DEFAULT_POLL }
+    }
+}
+
+/// A virtio network card.
+pub struct Card {
+    info: Info,
+    shared: Arc<Shared>,
+}
+
+/// What the card, its queue and its watch share.
+pub(super) struct Shared {
+    pub(super) transport: Transport,
+    pub(super) options: Options,
+    /// The configuration's interrupt and the queues'.
+    pub(super) vectors: Option<[Arc<Irq>; 2]>,
+    pub(super) watched: AtomicBool,
+    mac: Mac,
+    features: u64,
+    /// Whether the link was last said to be up: 0 no, 1 yes, 2 was never said.
+    heard: AtomicU8,
+    state: Mutex<State>,
+    /// What went through the queue that is open.
+    pub(super) live: Live,
+}
+
+/// Counters that one thread writes and others read.
+#[derive(Default)]
+pub(super) struct Live([AtomicU64; 5]);
+
+impl Live {
+    #[inline]
+    pub(super) fn set(&self, counters: &Counters) {
+        let Counters { rx_packets, rx_bytes, rx_errors, tx_packets, tx_bytes, .. } = *counters;
+        let values = [rx_packets, rx_bytes, rx_errors, tx_packets, tx_bytes];
+        self.0.iter().zip(values).for_each(|(place, value)| place.store(value, Ordering::Relaxed));
+    }
+
+    fn get(&self) -> Counters {
+        let [rx_packets, rx_bytes, rx_errors, tx_packets, tx_bytes] =
+            self.0.each_ref().map(|value| value.load(Ordering::Relaxed));
+        Counters { rx_packets, rx_bytes, rx_errors, tx_packets, tx_bytes, ..Counters::default() }
+    }
+}
+
+struct State {
+    filter: Filter,
+    /// While its queues are open, if the card has one.
+    control: Option<Control>,
+    open: bool,
+    /// What went through queues that are closed.
+    counters: Counters,
+    /// It could not be stopped.
+    lost: bool,
+}
+
+impl Card {
+    /// Takes `device` over, and stops it until its queues are opened.
+    pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
+        let transport = Transport::find(device, net::CONFIG_LEN)?;
+        transport.reset().or_else(|error| stop_function(&*transport.device, error).map_err(|unstopped| unstopped.error))?;
+        let features = transport.negotiate(WANTED)?;
+        if features & net::MAC == 0 {
+            return Err(Error::Unsupported(format!("{}: it has no address: give it one (mac=)", transport.device.name())));
+        }
+        let info = describe(&transport, features)?;
+        let vectors = vectors(&*transport.device, options.interrupts)?;
+        transport.device.set_bus_master(true)?;
+        let state =
+            State { filter: Filter::own(info.mac), control: None, open: false, counters: Counters::default(), lost: false };
+        let shared = Shared {
+            transport,
+            options,
+            vectors,
+            watched: AtomicBool::new(false),
+            mac: info.mac,
+            features,
+            heard: AtomicU8::new(2),
+            state: Mutex::new(state),
+            live: Live::default(),
+        };
+        Ok(Self { info, shared: Arc::new(shared) })
+    }
+}
+
+fn describe(transport: &Transport, features: u64) -> Result<Info, Error> {
+    let has = |feature: u64| features & feature != 0;
+    let [rx, tx] = [RECEIVE, TRANSMIT].map(|queue| transport.queue_size(queue));
+    if rx < 2 || tx < 2 || !rx.is_power_of_two() || !tx.is_power_of_two() {
+        return Err(Error::Protocol(format!("queues of {rx} and {tx} entries")));
+    }
+    let mtu = if has(net::MTU) { u32::from(transport.config16(net::CONFIG_MTU)) } else { MTU };
+    if mtu < MIN_MTU {
+        return Err(Error::Protocol(format!("an MTU of {mtu} at most")));
+    }
+    let addresses = if has(net::CTRL_VQ) && has(net::CTRL_RX) { MAX_ADDRESSES as u16 } else { 0 };
+    let tso = |feature| has(net::CSUM) && has(feature);
+    Ok(Info {
+        model: "virtio network card".into(),
+        mac: Mac(std::array::from_fn(|at| transport.config8(net::CONFIG_MAC + at as u64))),
+        mtu: (MIN_MTU, mtu),
+        max_queues: 1,
+        max_depth: (rx.min(MAX_DEPTH), tx.min(MAX_DEPTH)),
+        headroom: HEADROOM,
+        max_pieces: MAX_PIECES.min(tx),
+        receives_pieces: has(net::MRG_RXBUF),
+        max_segmented: if tso(net::HOST_TSO4) || tso(net::HOST_TSO6) { MAX_SEGMENTED } else { 0 },
+        counts_missed: false,
+        offloads: Offloads {
+            tx_checksum: has(net::CSUM),
+            rx_checksum: has(net::GUEST_CSUM),
+            tso4: tso(net::HOST_TSO4),
+            tso6: tso(net::HOST_TSO6),
+            ..Offloads::default()
+        },
+        filters: FilterLimits { unicast: addresses, multicast: addresses, vlan: false },
+    })
+}
+
+fn vectors(device: &dyn Device, interrupts: Interrupts) -> Result<Option<[Arc<Irq>; 2]>, Error> {
+    let limits = device.irq_limits();
+    match interrupts {
+        Interrupts::Polled => return Ok(None),
+        Interrupts::Auto if limits.msix < 2 => return Ok(None),
+        Interrupts::Auto | Interrupts::Only(IrqKind::MsiX) => {}
+        Interrupts::Only(kind) => return Err(Error::Unsupported(format!("{kind:?} interrupts of a virtio card: msix, or poll"))),
+    }
+    let vectors: Result<[Irq; 2], _> = device.irqs(IrqKind::MsiX, 2)?.try_into();
+    let vectors = vectors.map_err(|_| Error::Protocol("two vectors were asked for and did not come".into()))?;
+    Ok(Some(vectors.map(Arc::new)))
+}
+
+impl Shared {
+    fn link_up(&self) -> bool {
+        // Without the feature it is always up. [virtio 5.1.4.2]
+        self.features & net::STATUS == 0 || self.transport.config16(net::CONFIG_STATUS) & net::LINK_UP != 0
+    }
+
+    pub(super) fn link_changed(&self) -> bool {
+        self.heard.load(Ordering::Relaxed) != u8::from(self.link_up())
+    }
+
+    /// From a stopped device to one that goes, with the rings of its pair of queues.
+    fn start(&self, state: &mut State, settings: &QueueSettings) -> Result<Pair, Error> {
+        self.transport.reset()?;
+        let features = self.transport.negotiate(WANTED)?;
+        if features != self.features {
+            return Err(Error::Protocol(format!("its features have become {features:#x}, and were {:#x}", self.features)));
+        }
+        let vector = |vector| if self.vectors.is_some() { vector } else { NO_VECTOR };
+        self.transport.signal_config(vector(CONFIG_VECTOR))?;
+        let size = |depth: u16, most: u16| depth.checked_next_power_of_two().map_or(most, |size| size.clamp(2, most));
+        let make = |queue, depth| {
+            let most = self.transport.queue_size(queue).min(MAX_DEPTH);
+            self.transport.make_queue(queue, size(depth, most), vector(QUEUE_VECTOR))
+        };
+        let (receive, transmit) = (make(RECEIVE, settings.rx_depth)?, make(TRANSMIT, settings.tx_depth)?);
+        if features & net::CTRL_VQ != 0 && features & net::CTRL_RX != 0 {
+            state.control = Some(Control::new(&self.transport, CONTROL, features)?);
+        }
+        // Up to here the device touches no memory, whatever it was told. [virtio 2.1.2]
+        let pair = Pair { receive, transmit };
+        self.transport.go();
+        if let Some(control) = &mut state.control
+            && let Err(error) = control.filter(&state.filter, self.mac)
+        {
+            if !self.stop(state) {
+                pair.abandon();
+            }
+            return Err(error);
+        }
+        Ok(pair)
+    }
+
+    /// Stops the device; whether it uses no memory any more.
+    fn stop(&self, state: &mut State) -> bool {
+        let stopped = self.transport.reset().or_else(|error| {
+            stop_function(&*self.transport.device, error)?;
+            // The reset may have left bus mastering off.
+            drop(self.transport.device.set_bus_master(true));
+            Ok(())
+        });
+        let quiesced = stopped.as_ref().err().is_none_or(|unstopped: &crate::lifetime::Unstopped| unstopped.quiesced);
+        state.lost |= stopped.is_err();
+        if let Some(mut control) = state.control.take().filter(|_| !quiesced) {
+            control.abandon();
+        }
+        state.open = false;
+        quiesced
+    }
+
+    /// Ends the queue, of which `counters` are; whether its memory may be given back.
+    pub(super) fn close(&self, counters: Counters) -> bool {
+        let mut state = lock(&self.state);
+        state.counters += counters;
+        self.stop(&mut state)
+    }
+}
+
+impl Nic for Card {
+    fn name(&self) -> String {
+        self.shared.transport.device.name().into()
+    }
+
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn dma(&self) -> &Dma {
+        self.shared.transport.device.dma()
+    }
+
+    fn link(&self) -> Result<Link, Error> {
+        let up = self.shared.link_up();
+        self.shared.heard.store(up.into(), Ordering::Relaxed);
+        Ok(Link { up, speed: None, full_duplex: None })
+    }
+
+    fn link_watch(&self) -> Result<Box<dyn Source + Send>, Error> {
+        Ok(Box::new(LinkWatch::new(self.shared.clone())?))
+    }
+
+    fn set_filter(&self, filter: &Filter) -> Result<(), Error> {
+        if self.info.filters.unicast == 0 && filter.promiscuous {
+            return Err(Error::Unsupported(format!("{}: it has no control queue for filters", self.name())));
+        }
+        let mut state = lock(&self.shared.state);
+        if let Some(control) = &mut state.control {
+            control.filter(filter, self.shared.mac)?;
+        }
+        state.filter = filter.clone();
+        Ok(())
+    }
+
+    fn counters(&self) -> Result<Counters, Error> {
+        let mut counters = lock(&self.shared.state).counters;
+        counters += self.shared.live.get();
+        Ok(counters)
+    }
+
+    fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
+        self.info.check_settings(count, settings)?;
+        let mut state = lock(&self.shared.state);
+        if state.open {
+            return Err(Error::Busy(format!("{}: its queue is open: drop it first", self.name())));
+        }
+        if state.lost {
+            return Err(Error::Fatal(format!("{}: it could not be stopped; open it again", self.name())));
+        }
+        match self.shared.start(&mut state, settings) {
+            Ok(pair) => {
+                state.open = true;
+                drop(state);
+                Ok(vec![Box::new(pair.open(self.shared.clone(), &self.info, settings))])
+            }
+            Err(error) => {
+                self.shared.stop(&mut state);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Of no queue: that has stopped it. It was left with agreed features and no memory.
+        drop(self.transport.reset());
+    }
+}

@@ -1,0 +1,105 @@
+//! The control queue: one command at a time. [virtio 5.1.6.5]
+
+use std::time::Duration;
+
+use ring3_class::net::{Filter, Mac, Multicast};
+use ring3_device::dma::DmaBuffer;
+use ring3_device::ring::SplitRing;
+use ring3_device::{Deadline, Error, poll_until};
+use ring3_spec::virtio::{net, ring};
+
+use super::super::transport::{Doorbell, Transport};
+
+/// Addresses of each table that are sent; beyond that everything of the kind is let through.
+pub(super) const MAX_ADDRESSES: usize = 64;
+/// Entries: a command and its answer.
+const SIZE: u16 = 4;
+/// A command that takes longer is not answered.
+const ANSWER: Duration = Duration::from_secs(2);
+/// Bytes for a command; its answer lies behind.
+const COMMAND: usize = 2048;
+
+pub(super) struct Control {
+    ring: SplitRing<DmaBuffer>,
+    doorbell: Doorbell,
+    command: DmaBuffer,
+    /// What the card has, so far as it is known: another address than its own can be set.
+    can_set_address: bool,
+    /// A command was not answered: the card may still answer.
+    lost: bool,
+}
+
+impl Control {
+    pub(super) fn new(transport: &Transport, queue: u16, features: u64) -> Result<Self, Error> {
+        let size = transport.queue_size(queue).min(SIZE);
+        if size < 2 {
+            return Err(Error::Protocol(format!("a control queue of {size} entries")));
+        }
+        let command = transport.device.dma().arena().alloc(COMMAND + 8, 8)?;
+        let (ring, doorbell) = transport.make_queue(queue, size, ring3_spec::virtio::NO_VECTOR)?;
+        Ok(Self { ring, doorbell, command, can_set_address: features & net::CTRL_MAC_ADDR != 0, lost: false })
+    }
+
+    /// Has the card let through what `filter` wants. `own` is the address that it was made with. While it changes, more may come through.
+    pub(super) fn filter(&mut self, filter: &Filter, own: Mac) -> Result<(), Error> {
+        let mut unicast = filter.unicast.clone();
+        let address = if self.can_set_address { filter.address } else { own };
+        if address != filter.address {
+            unicast.push(filter.address);
+        }
+        let (groups, all_groups) = match &filter.multicast {
+            Multicast::All => (&[][..], true),
+            Multicast::Of(groups) if groups.len() > MAX_ADDRESSES => (&[][..], true),
+            Multicast::Of(groups) => (&groups[..], false),
+        };
+        let everything = filter.promiscuous || unicast.len() > MAX_ADDRESSES;
+        if everything {
+            self.order(net::CONTROL_RX, net::RX_PROMISCUOUS, &[1])?;
+        }
+        if self.can_set_address {
+            self.order(net::CONTROL_MAC, net::MAC_ADDR_SET, &address.0)?;
+        }
+        let unicast = if everything { &[][..] } else { &unicast[..] };
+        self.order(net::CONTROL_MAC, net::MAC_TABLE_SET, &[table(unicast), table(groups)].concat())?;
+        self.order(net::CONTROL_RX, net::RX_ALL_MULTICAST, &[all_groups.into()])?;
+        if everything { Ok(()) } else { self.order(net::CONTROL_RX, net::RX_PROMISCUOUS, &[0]) }
+    }
+
+    /// Gives a command and waits for its answer.
+    fn order(&mut self, class: u8, what: u8, data: &[u8]) -> Result<(), Error> {
+        if self.lost {
+            return Err(Error::Fatal("its control queue does not answer any more".into()));
+        }
+        let command = [&[class, what], data].concat();
+        self.command.write(0, &command)?;
+        self.command.write(COMMAND, &[net::CONTROL_ERROR])?;
+        let at = self.command.iova();
+        self.ring.describe(0, at, ring::descriptor(command.len() as u32, ring::NEXT, 1));
+        self.ring.describe(1, at + COMMAND as u64, ring::descriptor(1, ring::WRITE, 0));
+        self.ring.offer(0);
+        if self.ring.publish() {
+            self.doorbell.ring();
+        }
+        self.lost = true;
+        poll_until(Deadline::after(ANSWER), "a command of the control queue", || self.ring.take())?;
+        self.lost = false;
+        let mut answer = [0];
+        self.command.read(COMMAND, &mut answer)?;
+        if answer == [net::CONTROL_OK] {
+            return Ok(());
+        }
+        Err(Error::Unsupported(format!("the card refuses command {what} of class {class} of its control queue")))
+    }
+
+    /// Gives its memory up for good.
+    pub(super) fn abandon(&mut self) {
+        self.ring.abandon();
+        self.command.abandon();
+    }
+}
+
+/// [virtio 5.1.6.5.2]
+fn table(addresses: &[Mac]) -> Vec<u8> {
+    let count = (addresses.len() as u32).to_le_bytes();
+    count.into_iter().chain(addresses.iter().flat_map(|mac| mac.0)).collect()
+}

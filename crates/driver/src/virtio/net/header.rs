@@ -1,0 +1,134 @@
+//! What is known about a packet, in virtio's words. [virtio 5.1.6]
+
+use ring3_class::net::{Checksum, ETHERNET_HEADER, Kind, Meta, Packet};
+use ring3_spec::virtio::net::{self, HEADER, Header};
+
+/// Bytes before a packet that are the driver's: the header, up to a whole word.
+pub(super) const HEADROOM: u32 = 16;
+
+/// The header as two words, the first of which has it in its upper half.
+fn words(header: &Header) -> [u64; 2] {
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| if at + i < 4 { 0 } else { header.0[at + i - 4] }));
+    [word(0), word(8)]
+}
+
+/// Writes the header of a packet that makes sense before it.
+#[inline]
+pub(super) fn write(packet: &Packet) {
+    let plain = packet.meta.checksum == Checksum::Unknown && packet.meta.segmentation.is_none();
+    let words = if plain { [0; 2] } else { words(&of(&packet.meta)) };
+    store(packet, words);
+}
+
+#[inline]
+fn store(packet: &Packet, words: [u64; 2]) {
+    use ring3_device::ring::Words as _;
+    let Some(buffer) = &packet.buffer else { return };
+    if packet.start.is_multiple_of(8) && packet.start >= HEADROOM {
+        buffer.store_entry((packet.start - HEADROOM) as usize / 8, &words);
+    } else {
+        let bytes: [u8; 16] = std::array::from_fn(|at| words[at / 8].to_le_bytes()[at % 8]);
+        // Its place was checked: the packet has the headroom.
+        let _ = buffer.write((packet.start - HEADER) as usize, &bytes[4..]);
+    }
+}
+
+fn of(meta: &Meta) -> Header {
+    let mut header = Header::zeroed();
+    if let Checksum::Partial { start, offset } = meta.checksum {
+        header.set_flags(net::NEEDS_CSUM).set_csum_start(start).set_csum_offset(offset);
+    }
+    if let Some(cut) = meta.segmentation {
+        let kind = match cut.kind {
+            Kind::Tcp4 => net::GSO_TCP4,
+            Kind::Tcp6 => net::GSO_TCP6,
+            // Never offered, so that it is refused before.
+            Kind::Udp => net::GSO_NONE,
+        };
+        header.set_gso_type(kind).set_gso_size(cut.size).set_header_len(cut.headers);
+    }
+    header
+}
+
+/// Reads the header that the card has written before a packet of `len` bytes: how many buffers it took, and what is known of it; `None` if that makes no sense.
+#[inline]
+pub(super) fn read(packet: &Packet, len: u32) -> Option<(u16, Meta)> {
+    use ring3_device::ring::Words as _;
+    let buffer = packet.buffer.as_ref()?;
+    let mut raw = [0; HEADER as usize];
+    if packet.start.is_multiple_of(8) && packet.start >= HEADROOM {
+        let first = (packet.start - HEADROOM) as usize / 8;
+        let (head, rest) = (buffer.load(first), buffer.load(first + 1));
+        let buffers = (rest >> 48) as u16;
+        // No flag, one frame.
+        if (head >> 32) & 0xffff == 0 {
+            return (buffers > 0).then(|| (buffers, Meta::default()));
+        }
+        raw[..4].copy_from_slice(&head.to_le_bytes()[4..]);
+        raw[4..].copy_from_slice(&rest.to_le_bytes());
+    } else {
+        buffer.read((packet.start - HEADER) as usize, &mut raw).ok()?;
+    }
+    let header = Header(raw);
+    let checksum = match header.flags() {
+        flags if flags & net::NEEDS_CSUM != 0 => {
+            let (start, offset) = (header.csum_start(), header.csum_offset());
+            let within = u32::from(start) >= ETHERNET_HEADER && u32::from(start) + u32::from(offset) + 2 <= len;
+            within.then_some(Checksum::Partial { start, offset })?
+        }
+        flags if flags & net::DATA_VALID != 0 => Checksum::Valid,
+        _ => Checksum::Unknown,
+    };
+    // Putting frames together was not agreed upon. [virtio 5.1.6.4]
+    let sensible = header.gso_type() == net::GSO_NONE && header.buffers() > 0;
+    sensible.then(|| (header.buffers(), Meta { checksum, ..Meta::default() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring3_class::net::Segmentation;
+    use ring3_device::dma::{Arena, Region};
+
+    fn packet(start: u32) -> Packet {
+        let arena = Arena::new(Region::new(1 << 12).unwrap(), 0x1000);
+        Packet::new(arena.alloc(2048, 64).unwrap(), start)
+    }
+
+    #[test]
+    fn a_header_lies_just_before_its_packet_wherever_that_begins() {
+        for start in [16, 64, 61, 68] {
+            let checksum = Checksum::Partial { start: 34, offset: 16 };
+            let segmentation = Some(Segmentation { kind: Kind::Tcp4, size: 1460, headers: 54 });
+            let mut packet = packet(start);
+            packet.meta = Meta { checksum, segmentation, ..Meta::default() };
+            write(&packet);
+            let mut bytes = [0; 12];
+            packet.buffer.as_ref().unwrap().read(start as usize - 12, &mut bytes).unwrap();
+            assert_eq!(bytes, [1, 1, 54, 0, 0xb4, 5, 34, 0, 16, 0, 0, 0], "{start}");
+            packet.meta = Meta::default();
+            write(&packet);
+            packet.buffer.as_ref().unwrap().read(start as usize - 12, &mut bytes).unwrap();
+            assert_eq!(bytes, [0; 12], "{start}");
+        }
+    }
+
+    #[test]
+    fn what_the_card_says_is_read_wherever_the_packet_begins_and_believed_if_it_makes_sense() {
+        for start in [16, 64, 61, 68] {
+            let packet = packet(start);
+            let says = |bytes: [u8; 12]| {
+                packet.buffer.as_ref().unwrap().write(start as usize - 12, &bytes).unwrap();
+                read(&packet, 60)
+            };
+            let known = |checksum| Meta { checksum, ..Meta::default() };
+            assert_eq!(says([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0]), Some((3, Meta::default())), "{start}");
+            assert_eq!(says([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]), Some((1, known(Checksum::Valid))));
+            let partial = known(Checksum::Partial { start: 34, offset: 6 });
+            assert_eq!(says([1, 0, 0, 0, 0, 0, 34, 0, 6, 0, 1, 0]), Some((1, partial)));
+            assert_eq!(says([1, 0, 0, 0, 0, 0, 34, 0, 25, 0, 1, 0]), None);
+            assert_eq!(says([0, 1, 0, 0, 9, 9, 0, 0, 0, 0, 1, 0]), None);
+            assert_eq!(says([0; 12]), None);
+        }
+    }
+}

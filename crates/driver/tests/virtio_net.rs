@@ -1,0 +1,218 @@
+//! The driver of virtio network cards against the model: the suite, and a card that misbehaves.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ring3_class::net::{Filter, Nic, Packet, Queue, QueueSettings};
+use ring3_conformance::net::{self as conformance, Wire};
+use ring3_device::{Deadline, Device, Error, poll_until};
+use ring3_driver::Interrupts;
+use ring3_driver::registry::{Driver, Offer, Settings};
+use ring3_driver::virtio::net::{Card, Options};
+use ring3_model::virtio::{Misbehaviour, SimVirtioNet, VirtioNetHandle, open};
+
+const SETTINGS: QueueSettings = QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 1536 };
+
+fn device() -> SimVirtioNet {
+    open(&"sim:virtio-net".parse().unwrap(), Default::default()).unwrap()
+}
+
+/// The wire of a model.
+struct Port(VirtioNetHandle);
+
+impl Wire for Port {
+    fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
+        self.0.send(frame);
+        Ok(())
+    }
+
+    fn receive(&mut self, deadline: Deadline) -> Result<Option<Vec<u8>>, Error> {
+        match poll_until(deadline, "a frame", || Ok(self.0.take())) {
+            Err(Error::Timeout { .. }) => Ok(None),
+            frame => frame.map(Some),
+        }
+    }
+
+    fn plug(&mut self, plugged: bool) -> bool {
+        self.0.plug(plugged);
+        true
+    }
+}
+
+fn card(options: Options) -> (Card, VirtioNetHandle) {
+    let device = device();
+    let handle = device.handle();
+    (Card::open(Arc::new(device), options).unwrap(), handle)
+}
+
+struct Rig {
+    card: Card,
+    handle: VirtioNetHandle,
+    queue: Box<dyn Queue>,
+}
+
+/// A card with an open queue and four buffers in it.
+fn rig() -> Rig {
+    let (card, handle) = card(Options::default());
+    let mut queue = card.open_queues(1, &SETTINGS).unwrap().remove(0);
+    let mut batch: Vec<_> = (0..4).map(|_| buffer(&card)).collect();
+    assert_eq!(queue.rx_provide(&mut batch).count, 4);
+    Rig { card, handle, queue }
+}
+
+fn buffer(card: &Card) -> Packet {
+    Packet::new(card.dma().arena().alloc(1600, 64).unwrap(), 64)
+}
+
+fn frame(card: &Card, len: usize) -> Vec<u8> {
+    let mut frame = vec![7; len];
+    frame[..6].copy_from_slice(&card.info().mac.0);
+    frame
+}
+
+fn receive(rig: &mut Rig) -> Result<Option<Packet>, Error> {
+    let mut batch = [Packet::default()];
+    let count = rig.queue.rx_return(&mut batch)?;
+    Ok(batch.into_iter().next().filter(|_| count == 1))
+}
+
+/// The queue still receives, with the card behaving again.
+fn receives(rig: &mut Rig) {
+    rig.handle.misbehave(None);
+    assert_eq!(rig.queue.rx_provide(&mut [buffer(&rig.card), buffer(&rig.card)]).count, 2);
+    let bytes = frame(&rig.card, 99);
+    rig.handle.send(&bytes);
+    let packet = (0..8).find_map(|_| receive(rig).ok().flatten()).expect("a packet");
+    assert_eq!((packet.len, rig.handle.fault_count()), (99, 0));
+}
+
+#[test]
+fn the_card_conforms_with_interrupts_and_without() {
+    for interrupts in [Interrupts::Auto, Interrupts::Polled] {
+        let (card, handle) = card(Options { interrupts, ..Options::default() });
+        let suite = conformance::Options { packets: 640, silence: Duration::from_millis(2), ..Default::default() };
+        let report = conformance::run(&card, &mut Port(handle.clone()), &suite);
+        assert!(report.passed(), "{report}");
+        // Missed packets are not counted by a card, VLANs are left to the user, and it cannot be left to another process.
+        assert_eq!(report.skipped(), 5, "{report}");
+        assert_eq!(handle.fault_count(), 0, "{:?}", handle.faults());
+    }
+}
+
+#[test]
+fn the_registry_opens_it_by_its_ids() {
+    let opened = Driver::open(Arc::new(device()), None, &Settings::default()).unwrap();
+    let [Offer::Nic(nic)] = &opened.offers[..] else { panic!("one card") };
+    let info = nic.info();
+    assert_eq!((info.mac.to_string().as_str(), info.mtu, info.max_queues), ("52:54:00:12:34:56", (68, 9000), 1));
+    assert!(info.offloads.tx_checksum && info.offloads.tso4 && !info.offloads.tso6 && info.receives_pieces);
+}
+
+#[test]
+fn descriptors_that_the_card_does_not_have_are_an_error_and_the_queue_lives() {
+    for how in [Misbehaviour::UsesWhatIsNot, Misbehaviour::UsesTwice] {
+        let mut rig = rig();
+        rig.handle.misbehave(Some(how));
+        rig.handle.send(&frame(&rig.card, 60));
+        let errors = (0..3).filter(|_| matches!(receive(&mut rig), Err(Error::Protocol(_)))).count();
+        assert_eq!(errors, 1, "{how:?}");
+        receives(&mut rig);
+    }
+}
+
+#[test]
+fn what_cannot_be_said_of_a_packet_is_counted_and_its_buffer_lent_again() {
+    use Misbehaviour as M;
+    let lies = [M::WritesTooMuch, M::WritesTooLittle, M::CountsNoBuffers, M::CountsManyBuffers, M::LiesAboutChecksums];
+    for how in lies.into_iter().chain([M::LiesAboutSegments]) {
+        let mut rig = rig();
+        rig.handle.misbehave(Some(how));
+        rig.handle.send(&frame(&rig.card, 60));
+        assert!(receive(&mut rig).unwrap().is_none(), "{how:?}");
+        assert_eq!((rig.queue.counters().rx_errors, rig.queue.held().0), (1, 4), "{how:?}");
+        receives(&mut rig);
+    }
+}
+
+#[test]
+fn a_lost_interrupt_is_found_at_the_deadline() {
+    let mut rig = rig();
+    rig.handle.misbehave(Some(Misbehaviour::LosesInterrupts));
+    let (handle, bytes) = (rig.handle.clone(), frame(&rig.card, 60));
+    let sender = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        handle.send(&bytes);
+    });
+    assert!(rig.queue.wait(Deadline::after(Duration::from_millis(200))).unwrap());
+    sender.join().unwrap();
+    assert!(receive(&mut rig).unwrap().is_some());
+}
+
+#[test]
+fn a_card_that_needs_a_reset_is_given_up_and_opened_anew() {
+    let mut rig = rig();
+    rig.handle.need_reset();
+    assert!(matches!(rig.queue.tick(Instant::now()), Err(Error::Fatal(why)) if why.contains("DEVICE_NEEDS_RESET")));
+    assert!(matches!(receive(&mut rig), Err(Error::Fatal(_))) && rig.queue.pending());
+    let Rig { card, handle, queue } = rig;
+    drop(queue);
+    let queue = card.open_queues(1, &SETTINGS).unwrap().remove(0);
+    receives(&mut Rig { card, handle, queue });
+}
+
+#[test]
+fn a_card_that_is_pulled_out_is_gone() {
+    let mut rig = rig();
+    rig.handle.remove();
+    assert!(matches!(rig.queue.tick(Instant::now()), Err(Error::Gone)));
+    assert!(matches!(receive(&mut rig), Err(Error::Gone)));
+    assert!(matches!(rig.queue.tx_return(&mut [Packet::default()]), Err(Error::Gone)));
+}
+
+#[test]
+fn a_card_that_does_not_stop_is_reset_as_a_function_and_its_buffers_come_back() {
+    let rig = rig();
+    let free = rig.card.dma().arena().free_bytes();
+    rig.handle.misbehave(Some(Misbehaviour::NeverResets));
+    drop(rig.queue);
+    assert!(rig.card.dma().arena().free_bytes() > free && rig.handle.status() == 0);
+}
+
+#[test]
+fn filters_of_a_control_queue_that_does_not_answer_fail_in_time() {
+    let rig = rig();
+    rig.handle.misbehave(Some(Misbehaviour::IgnoresControl));
+    let filter = Filter::own(rig.card.info().mac);
+    assert!(matches!(rig.card.set_filter(&filter), Err(Error::Timeout { .. })));
+    assert!(matches!(rig.card.set_filter(&filter), Err(Error::Fatal(_))));
+    assert!(matches!(rig.card.open_queues(1, &SETTINGS), Err(Error::Busy(_))));
+}
+
+#[test]
+fn addresses_beyond_the_table_let_everything_of_the_kind_through() {
+    let mut rig = rig();
+    let many = (0..65).map(|last| ring3_class::net::Mac([2, 0, 0, 0, 1, last])).collect();
+    rig.card.set_filter(&Filter { unicast: many, ..Filter::own(rig.card.info().mac) }).unwrap();
+    let mut bytes = frame(&rig.card, 60);
+    bytes[..6].copy_from_slice(&[2, 0, 0, 0, 1, 64]);
+    rig.handle.send(&bytes);
+    assert!(receive(&mut rig).unwrap().is_some());
+}
+
+#[test]
+fn a_dropped_card_is_left_reset() {
+    let rig = rig();
+    assert_ne!(rig.handle.status(), 0);
+    let Rig { card, handle, queue } = rig;
+    drop(card);
+    assert_ne!(handle.status(), 0);
+    drop(queue);
+    assert_eq!(handle.status(), 0);
+}
+
+#[test]
+fn a_device_without_virtio_structures_is_refused() {
+    let other = ring3_model::edu::open(&"sim:edu".parse().unwrap(), Default::default()).unwrap();
+    let error = Card::open(Arc::new(other) as Arc<dyn Device>, Options::default()).err().unwrap();
+    assert!(matches!(&error, Error::Unsupported(why) if why.contains("disable-legacy=on")), "{error}");
+}

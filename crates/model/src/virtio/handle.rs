@@ -1,0 +1,72 @@
+//! What a test does to a simulated card: the other end of its wire, and what goes wrong.
+
+use super::VirtioNetHandle;
+
+/// What goes wrong, as long as it is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misbehaviour {
+    /// A buffer is used that has no such number.
+    UsesWhatIsNot,
+    /// A buffer is used twice.
+    UsesTwice,
+    /// More bytes are said to be written than a buffer has.
+    WritesTooMuch,
+    /// Fewer than a header.
+    WritesTooLittle,
+    /// A packet takes no buffers.
+    CountsNoBuffers,
+    /// A packet takes more buffers than there are.
+    CountsManyBuffers,
+    /// A checksum belongs behind the packet's end.
+    LiesAboutChecksums,
+    /// A packet is cut in a way that nobody knows.
+    LiesAboutSegments,
+    /// No interrupt comes.
+    LosesInterrupts,
+    /// Commands of the control queue are not answered.
+    IgnoresControl,
+    /// A reset does not end.
+    NeverResets,
+}
+
+impl VirtioNetHandle {
+    /// A frame comes over the wire.
+    pub fn send(&self, frame: &[u8]) {
+        self.with(|model, bus| model.receive(bus, frame));
+    }
+
+    /// The oldest frame that came out of the card and was not taken.
+    pub fn take(&self) -> Option<Vec<u8>> {
+        self.with(|model, _| model.sent.pop_front())
+    }
+
+    /// Takes the link away, or gives it back.
+    pub fn plug(&self, plugged: bool) {
+        self.with(|model, bus| {
+            if model.link != plugged {
+                model.link = plugged;
+                model.config_changed(bus);
+            }
+        });
+    }
+
+    /// Frames that found no buffer so far.
+    pub fn missed(&self) -> u64 {
+        self.with(|model, _| model.missed)
+    }
+
+    /// What goes wrong from now on.
+    pub fn misbehave(&self, how: Option<Misbehaviour>) {
+        self.with(|model, _| model.misbehaviour = how);
+    }
+
+    /// The card says that it cannot go on without a reset.
+    pub fn need_reset(&self) {
+        self.with(|model, bus| model.needs_reset(bus));
+    }
+
+    /// What a driver has told the card: its status.
+    pub fn status(&self) -> u8 {
+        self.with(|model, _| model.status)
+    }
+}

@@ -1,0 +1,44 @@
+//! Split virtqueues. [virtio 2.7]
+//!
+//! A table of descriptors, the driver's ring of what is available, the device's ring of what was used. All as words of 64 bits: a ring's first word holds its flags, its
+//! index and the begin of its entries.
+
+/// Most entries; they are a power of two. [virtio 2.7]
+pub const MAX_SIZE: u16 = 32768;
+
+/// Words of a descriptor: its address; length, flags and next descriptor. [virtio 2.7.5]
+pub const DESCRIPTOR_WORDS: usize = 2;
+/// Descriptor flag: goes on in the next one. [virtio 2.7.5]
+pub const NEXT: u16 = 1;
+/// Descriptor flag: the device writes. [virtio 2.7.5]
+pub const WRITE: u16 = 2;
+
+/// Flag of the driver's ring: no interrupts, please. [virtio 2.7.7]
+pub const NO_INTERRUPT: u16 = 1;
+/// Flag of the device's ring: no notifications, please. [virtio 2.7.10]
+pub const NO_NOTIFY: u16 = 1;
+
+/// The second word of a descriptor.
+pub const fn descriptor(len: u32, flags: u16, next: u16) -> u64 {
+    len as u64 | (flags as u64) << 32 | (next as u64) << 48
+}
+
+/// Length, flags and next descriptor in the second word of a descriptor.
+pub const fn parts(word: u64) -> (u32, u16, u16) {
+    (word as u32, (word >> 32) as u16, (word >> 48) as u16)
+}
+
+/// Bytes of a table of `size` descriptors. [virtio 2.7.5]
+pub const fn table_bytes(size: u16) -> usize {
+    size as usize * 16
+}
+
+/// Bytes of the driver's ring of `size` entries, up to a whole word. [virtio 2.7.6]
+pub const fn available_bytes(size: u16) -> usize {
+    (6 + 2 * size as usize).next_multiple_of(8)
+}
+
+/// Bytes of the device's ring of `size` entries, up to a whole word. [virtio 2.7.8]
+pub const fn used_bytes(size: u16) -> usize {
+    (6 + 8 * size as usize).next_multiple_of(8)
+}
