@@ -19,6 +19,7 @@ mod faults;
 mod lab;
 mod leave;
 mod model;
+mod net;
 mod nvme;
 mod record;
 mod run;
@@ -53,6 +54,9 @@ enum Command {
     /// Use disks whose driver runs in this process.
     #[command(subcommand)]
     Blk(blk::Command),
+    /// Use network cards whose driver runs in this process.
+    #[command(subcommand)]
+    Net(net::Command),
     /// Show it all: a disk driven by a process, file systems on it, measured beside the kernel's driver.
     Demo(demo::Args),
     /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
@@ -140,6 +144,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Ata(args) => ata::run(args),
         Command::Bench(command) => bench::run(command),
         Command::Blk(command) => blk::run(command),
+        Command::Net(command) => net::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Devices(args) => devices::run(args),
         Command::Faults(args) => faults::run(&args),

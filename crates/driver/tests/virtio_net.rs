@@ -1,5 +1,6 @@
 //! The driver of virtio network cards against the model: the suite, and a card that misbehaves.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ fn device() -> SimVirtioNet {
 }
 
 /// The wire of a model.
-struct Port(VirtioNetHandle);
+struct Port(VirtioNetHandle, VecDeque<Vec<u8>>);
 
 impl Wire for Port {
     fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
@@ -27,7 +28,12 @@ impl Wire for Port {
     }
 
     fn receive(&mut self, deadline: Deadline) -> Result<Option<Vec<u8>>, Error> {
-        match poll_until(deadline, "a frame", || Ok(self.0.take())) {
+        let Self(handle, sent) = self;
+        let next = || {
+            sent.extend(handle.sent());
+            Ok(sent.pop_front())
+        };
+        match poll_until(deadline, "a frame", next) {
             Err(Error::Timeout { .. }) => Ok(None),
             frame => frame.map(Some),
         }
@@ -91,7 +97,7 @@ fn the_card_conforms_with_interrupts_and_without() {
     for interrupts in [Interrupts::Auto, Interrupts::Polled] {
         let (card, handle) = card(Options { interrupts, ..Options::default() });
         let suite = conformance::Options { packets: 640, silence: Duration::from_millis(2), ..Default::default() };
-        let report = conformance::run(&card, &mut Port(handle.clone()), &suite);
+        let report = conformance::run(&card, &mut Port(handle.clone(), VecDeque::new()), &suite);
         assert!(report.passed(), "{report}");
         // Missed packets are not counted by a card, VLANs are left to the user, and it cannot be left to another process.
         assert_eq!(report.skipped(), 5, "{report}");
@@ -215,4 +221,23 @@ fn a_device_without_virtio_structures_is_refused() {
     let other = ring3_model::edu::open(&"sim:edu".parse().unwrap(), Default::default()).unwrap();
     let error = Card::open(Arc::new(other) as Arc<dyn Device>, Options::default()).err().unwrap();
     assert!(matches!(&error, Error::Unsupported(why) if why.contains("disable-legacy=on")), "{error}");
+}
+
+#[test]
+fn two_cards_on_a_cable_conform_and_hear_of_each_others_end() {
+    let end = || {
+        Card::open(
+            Arc::new(open(&"sim:virtio-net,wire=cable/suite".parse().unwrap(), Default::default()).unwrap()),
+            Options::default(),
+        )
+    };
+    let (card, other) = (end().unwrap(), end().unwrap());
+    let suite = conformance::Options { packets: 320, ..Default::default() };
+    let report = conformance::run(&card, &mut conformance::Peer::new(&other, None).unwrap(), &suite);
+    assert!(report.passed(), "{report}");
+    let mut watch = card.link_watch().unwrap();
+    assert!(card.link().unwrap().up);
+    drop(other);
+    assert!(watch.wait(Deadline::after(Duration::from_secs(5))).unwrap());
+    assert!(!card.link().unwrap().up);
 }

@@ -86,6 +86,7 @@ mod timer;
 pub mod vfio_user;
 pub mod virtio;
 mod window;
+mod wire;
 
 pub use bus::Bus;
 pub use device::{Platform, SimDevice};
@@ -93,6 +94,7 @@ pub use disk::DiskModel;
 pub use handle::SimHandle;
 pub use iommu::{Blocked, DmaFault, SimIommu};
 pub use model::{BarLayout, Identity, Model, MsixLayout, Timing};
+pub use wire::WireShape;
 
 use std::sync::Arc;
 

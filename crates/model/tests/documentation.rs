@@ -2,7 +2,7 @@
 
 use ring3_device::Error;
 use ring3_device::OpenOptions;
-use ring3_model::{ahci, e1000, edu, ide, nvme};
+use ring3_model::{ahci, e1000, edu, ide, nvme, virtio};
 
 const DOCUMENTATION: &str = include_str!("../../../docs/sim.md");
 
@@ -26,7 +26,8 @@ fn every_option_is_documented() {
         nvme::open(&uri("nvme"), asked.clone()).map(drop),
         ahci::open(&uri("ahci"), asked.clone()).map(drop),
         ide::open(&uri("ide"), asked.clone()).map(drop),
-        e1000::open(&uri("e1000"), asked).map(drop),
+        e1000::open(&uri("e1000"), asked.clone()).map(drop),
+        virtio::open(&uri("virtio-net"), asked).map(drop),
     ];
     let missing: Vec<_> = models.into_iter().flat_map(options).filter(|option| !is_documented(option)).collect();
     assert_eq!(missing, Vec::<String>::new());

@@ -13,10 +13,10 @@ use super::nvm::{Phy, words};
 use super::shape::Shape;
 use super::store::Store;
 use super::transmit::Sender;
-use super::wire::Wire;
 use crate::complaints::Complaints;
 use crate::fault::{Action, Event, FaultPlan};
 use crate::held::{Held, Waiting};
+use crate::wire::Wire;
 use crate::{Bus, Timing};
 
 /// KiB of the packet buffer that are the receiver's after a reset, and of the whole. [82574 10.2.2, PBA]

@@ -30,10 +30,9 @@ mod registers;
 mod shape;
 mod store;
 mod transmit;
-mod wire;
 
 pub use controller::{Counters, E1000Model};
-pub use shape::{Shape, WireShape};
+pub use shape::Shape;
 
 use ring3_device::{Error, OpenOptions, Uri};
 

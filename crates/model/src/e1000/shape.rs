@@ -7,6 +7,7 @@ use ring3_spec::e1000::MSIX_VECTORS;
 
 use crate::Timing;
 use crate::options::{Options, duration, number};
+use crate::wire::{self, WireShape};
 
 /// A card.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,17 +26,6 @@ pub struct Shape {
     pub ready: Duration,
     /// When it sends.
     pub timing: Timing,
-}
-
-/// What is at the other end of the wire.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WireShape {
-    /// A test: it takes what was sent, and injects what is received.
-    Test,
-    /// A mirror: what is sent comes back with its addresses exchanged.
-    Mirror,
-    /// The other model of this process that names this cable.
-    Cable(String),
 }
 
 impl Default for Shape {
@@ -66,7 +56,7 @@ pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
             "bad" => Some(false),
             _ => None,
         })?,
-        wire: options.get("wire", "test, mirror or cable/NAME", default.wire, wire)?,
+        wire: options.get("wire", "test, mirror or cable/NAME", default.wire, wire::shape)?,
         link: options.switch("link", true)?,
         vectors: options.get("vectors", "0 to 5", default.vectors, vectors)?,
         ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
@@ -78,13 +68,4 @@ pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
 fn mac(text: &str) -> Option<[u8; 6]> {
     let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
     bytes?.try_into().ok().filter(|mac: &[u8; 6]| mac[0] & 1 == 0)
-}
-
-fn wire(text: &str) -> Option<WireShape> {
-    match text.split_once('/') {
-        None if text == "test" => Some(WireShape::Test),
-        None if text == "mirror" => Some(WireShape::Mirror),
-        Some(("cable", name)) if !name.is_empty() => Some(WireShape::Cable(name.into())),
-        _ => None,
-    }
 }

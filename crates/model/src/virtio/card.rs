@@ -1,6 +1,6 @@
 //! The card: what it offers, and the way of a frame.
 
-use std::collections::VecDeque;
+use std::time::Instant;
 
 use ring3_spec::virtio::net::{self, Header};
 use ring3_spec::virtio::{self as spec, NO_VECTOR};
@@ -10,6 +10,7 @@ use super::frame;
 use super::handle::Misbehaviour;
 use super::queue::{Chain, Queue};
 use super::registers::{self, BAR, BAR_LEN};
+use crate::wire::{Wire, WireShape};
 use crate::{BarLayout, Blocked, Bus, Identity, Model, MsixLayout};
 
 /// PCI class: an Ethernet controller. [PCI appendix D]
@@ -21,8 +22,6 @@ const CONTROL: usize = 2;
 /// Vectors: the configuration's, and one for each queue but the control queue.
 const VECTORS: u16 = 3;
 const MTU: u16 = 9000;
-/// Frames that nobody has taken; the oldest are forgotten.
-const KEPT: usize = 4096;
 
 /// A virtio network card with one pair of queues.
 pub struct VirtioNetModel {
@@ -38,14 +37,17 @@ pub struct VirtioNetModel {
     pub(super) filter: Filter,
     pub(super) link: bool,
     pub(super) misbehaviour: Option<Misbehaviour>,
-    /// What came out of it.
-    pub(super) sent: VecDeque<Vec<u8>>,
+    pub(super) wire: Wire,
+    /// What the driver was last told of the link.
+    said: bool,
     /// Frames that found no buffer.
     pub(super) missed: u64,
 }
 
 impl VirtioNetModel {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(end: &WireShape) -> Self {
+        let mut wire = Wire::new(end);
+        wire.offer(true);
         Self {
             status: 0,
             device_select: 0,
@@ -59,8 +61,9 @@ impl VirtioNetModel {
             filter: Filter::default(),
             link: true,
             misbehaviour: None,
-            sent: VecDeque::new(),
+            wire,
             missed: 0,
+            said: true,
         }
     }
 
@@ -74,7 +77,7 @@ impl VirtioNetModel {
     pub(super) fn config(&self) -> [u8; net::CONFIG_LEN as usize] {
         let mut bytes = [0; net::CONFIG_LEN as usize];
         bytes[..6].copy_from_slice(&Filter::default().address);
-        bytes[6..8].copy_from_slice(&u16::from(self.link).to_le_bytes());
+        bytes[6..8].copy_from_slice(&u16::from(self.linked()).to_le_bytes());
         bytes[8..10].copy_from_slice(&1u16.to_le_bytes());
         bytes[10..12].copy_from_slice(&MTU.to_le_bytes());
         bytes
@@ -82,10 +85,29 @@ impl VirtioNetModel {
 
     /// Back to the state after a reset; wire, link and what goes wrong stay.
     pub(super) fn restart(&mut self, bus: &Bus) {
-        let sent = std::mem::take(&mut self.sent);
-        let Self { link, misbehaviour, missed, .. } = *self;
-        *self = Self { link, misbehaviour, missed, sent, ..Self::new() };
-        bus.set_level(false);
+        (self.status, self.features, self.isr, self.select) = (0, 0, 0, 0);
+        (self.device_select, self.driver_select, self.config_vector) = (0, 0, NO_VECTOR);
+        self.queues = Default::default();
+        self.filter = Filter::default();
+        self.wire.attach(bus);
+    }
+
+    pub(super) fn linked(&self) -> bool {
+        self.link && self.wire.is_up()
+    }
+
+    /// Takes the link away, or gives it back.
+    pub(super) fn plug(&mut self, bus: &Bus, plugged: bool) {
+        self.link = plugged;
+        self.wire.offer(plugged);
+        self.tell_link(bus);
+    }
+
+    fn tell_link(&mut self, bus: &Bus) {
+        if self.said != self.linked() {
+            self.said = self.linked();
+            self.config_changed(bus);
+        }
     }
 
     pub(super) fn runs(&self) -> bool {
@@ -124,15 +146,18 @@ impl VirtioNetModel {
                 bytes.resize(start + piece.len as usize, 0);
                 bus.read(piece.address, &mut bytes[start..])?;
             }
-            if let Some(header) = Header::from_bytes(&bytes).filter(|_| self.link) {
+            if let Some(header) = Header::from_bytes(&bytes).filter(|_| self.linked()) {
                 let frames = frame::on_wire(&header, bytes.split_off(Header::SIZE));
-                self.sent.extend(frames);
-                let excess = self.sent.len().saturating_sub(KEPT);
-                self.sent.drain(..excess);
+                frames.into_iter().filter(|frame| frame.len() >= 14).for_each(|frame| self.wire.send(frame));
             }
             self.queues[TRANSMIT].put(bus, chain.head.into(), 0)?;
         }
-        self.end(bus, TRANSMIT)
+        self.end(bus, TRANSMIT)?;
+        self.wire.flush();
+        while let Some(frame) = self.wire.take_mirrored() {
+            self.receive(bus, &frame);
+        }
+        Ok(())
     }
 
     fn control(&mut self, bus: &Bus) -> Result<(), Blocked> {
@@ -167,7 +192,7 @@ impl VirtioNetModel {
 
     /// A frame comes. [virtio 5.1.6.4]
     pub(super) fn receive(&mut self, bus: &Bus, frame: &[u8]) {
-        if !self.runs() || !self.link || !self.filter.accepts(frame) {
+        if !self.runs() || !self.linked() || !self.filter.accepts(frame) {
             return;
         }
         if self.deliver(bus, frame).is_err() {
@@ -274,5 +299,13 @@ impl Model for VirtioNetModel {
 
     fn reset(&mut self, bus: &Bus) {
         self.restart(bus);
+    }
+
+    /// Something has come through the cable, or its other end has gone or come.
+    fn tick(&mut self, bus: &Bus, _: Instant) {
+        self.tell_link(bus);
+        for frame in self.wire.take_coming() {
+            self.receive(bus, &frame);
+        }
     }
 }

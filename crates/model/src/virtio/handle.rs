@@ -35,19 +35,14 @@ impl VirtioNetHandle {
         self.with(|model, bus| model.receive(bus, frame));
     }
 
-    /// The oldest frame that came out of the card and was not taken.
-    pub fn take(&self) -> Option<Vec<u8>> {
-        self.with(|model, _| model.sent.pop_front())
+    /// Takes the frames that came out of the card since the last call; the last 4096 if they are more. With `wire=test` only.
+    pub fn sent(&self) -> Vec<Vec<u8>> {
+        self.with(|model, _| model.wire.take_sent())
     }
 
     /// Takes the link away, or gives it back.
     pub fn plug(&self, plugged: bool) {
-        self.with(|model, bus| {
-            if model.link != plugged {
-                model.link = plugged;
-                model.config_changed(bus);
-            }
-        });
+        self.with(|model, bus| model.plug(bus, plugged));
     }
 
     /// Frames that found no buffer so far.

@@ -19,6 +19,7 @@ pub use handle::Misbehaviour;
 use ring3_device::{Error, OpenOptions, Uri};
 
 use super::options::Options;
+use super::wire::{self, WireShape};
 use super::{SimDevice, SimHandle};
 
 /// A simulated virtio network card.
@@ -26,11 +27,14 @@ pub type SimVirtioNet = SimDevice<VirtioNetModel>;
 /// The other side of it: its wire, and what goes wrong.
 pub type VirtioNetHandle = SimHandle<VirtioNetModel>;
 
-/// Opens `sim:virtio-net`. It knows the options of [every model](super), `delay=` apart, and at the other end of its wire is who has its [handle](VirtioNetHandle), or nobody.
+/// Opens `sim:virtio-net`.
+///
+/// Options, besides those of [every model](super), `delay=` apart: `wire=test` (a test's [handle](VirtioNetHandle); or `mirror`, or `cable/NAME`, as of [an e1000](super::e1000::open)).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimVirtioNet, Error> {
-    let options = Options::of(uri, "virtio-net", &[])?;
+    let options = Options::of(uri, "virtio-net", &["wire"])?;
+    let end = options.get("wire", "test, mirror or cable/NAME", WireShape::Test, wire::shape)?;
     if uri.options.contains_key("delay") {
         return Err(Error::Invalid(format!("{uri}: this model has no delay=: a notification is served at once")));
     }
-    SimDevice::new(uri.to_string(), VirtioNetModel::new(), &options.platform(asked)?)
+    SimDevice::new(uri.to_string(), VirtioNetModel::new(&end), &options.platform(asked)?)
 }

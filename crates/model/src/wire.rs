@@ -3,12 +3,32 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::shape::WireShape;
-use crate::Bus;
-use crate::timer::Waker;
+use super::Bus;
+use super::timer::Waker;
 
 /// Frames that a test can leave untaken, and that a cable holds each way.
 const KEPT: usize = 4096;
+
+/// What is at the other end of the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WireShape {
+    /// A test: it takes what was sent, and injects what is received.
+    Test,
+    /// A mirror: what is sent comes back with its addresses exchanged.
+    Mirror,
+    /// The other model of this process that names this cable.
+    Cable(String),
+}
+
+/// What a user calls the other end.
+pub(super) fn shape(text: &str) -> Option<WireShape> {
+    match text.split_once('/') {
+        None if text == "test" => Some(WireShape::Test),
+        None if text == "mirror" => Some(WireShape::Mirror),
+        Some(("cable", name)) if !name.is_empty() => Some(WireShape::Cable(name.into())),
+        _ => None,
+    }
+}
 
 /// One card's end of a wire.
 pub(super) enum Wire {

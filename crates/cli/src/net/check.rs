@@ -1,0 +1,59 @@
+//! `ring3 net check`: the conformance suite, on any network card with a second one at the other end of its cable.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ring3_backend::Uri;
+use ring3_conformance::net::{self as conformance, Finding, Options, Peer, Verdict};
+use serde_json::json;
+
+use super::target::Target;
+
+/// Arguments of `ring3 net check`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH or sim:virtio-net,wire=cable/NAME.
+    #[arg(long, value_name = "URI")]
+    device: Uri,
+    /// The card at the other end of its cable, which nobody else may use: of any kind that ring3 drives.
+    #[arg(long, value_name = "URI")]
+    peer: Uri,
+    #[command(flatten)]
+    target: Target,
+    /// Packets of the checks that send many.
+    #[arg(long, default_value_t = 2000)]
+    packets: u32,
+    /// Seconds to wait for a packet.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    patience: u64,
+    /// Print one JSON object for each check, and one with the result.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the suite; the exit code says whether it passed.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let card = args.target.open(&args.device)?;
+    let other = args.target.open(&args.peer).context("the card at the other end")?;
+    let mut peer = Peer::new(&*other, None).with_context(|| format!("{}: the card at the other end", args.peer))?;
+    let options =
+        Options { packets: args.packets, patience: Duration::from_secs(args.patience.max(1)), ..Options::default() };
+    let show = |finding: &Finding| if args.json { outln!("{}", line(finding)) } else { outln!("{finding}") };
+    let report = conformance::run_with(&*card, &mut peer, &options, show);
+    let (failed, all) = (report.failures().count(), report.findings.len());
+    match args.json {
+        true => outln!("{}", json!({ "card": report.subject, "checks": all, "failed": failed, "skipped": report.skipped() })),
+        false => outln!("{}", report.summary()),
+    }
+    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn line(finding: &Finding) -> serde_json::Value {
+    let (verdict, detail) = match &finding.verdict {
+        Verdict::Passed => ("passed", None),
+        Verdict::Failed(what) => ("failed", Some(what)),
+        Verdict::Skipped(why) => ("skipped", Some(why)),
+    };
+    json!({ "check": finding.name, "verdict": verdict, "detail": detail, "ms": finding.took.as_millis() as u64 })
+}
