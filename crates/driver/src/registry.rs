@@ -15,8 +15,7 @@ use ring3_spec::pci;
 use crate::{Interrupts, ata, e1000, edu, nvme, virtio};
 
 /// All drivers.
-pub static DRIVERS: [&Driver; 6] =
-    [&nvme::DRIVER, &ata::AHCI, &ata::IDE, &e1000::DRIVER, &virtio::net::DRIVER, &edu::DRIVER];
+pub static DRIVERS: [&Driver; 6] = [&nvme::DRIVER, &ata::AHCI, &ata::IDE, &e1000::DRIVER, &virtio::net::DRIVER, &edu::DRIVER];
 
 /// One driver.
 pub struct Driver {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use crate::{Error, Identity, Manifest, Part, Role};
 
-const DRIVERS: [&str; 5] = [
+const DRIVERS: [&str; 6] = [
     include_str!("../../driver/src/nvme/manifest.toml"),
     include_str!("../../driver/src/ata/ahci/manifest.toml"),
     include_str!("../../driver/src/ata/ide/manifest.toml"),

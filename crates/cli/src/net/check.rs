@@ -13,7 +13,7 @@ use super::target::Target;
 /// Arguments of `ring3 net check`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH or sim:virtio-net,wire=cable/NAME.
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000,wire=cable/NAME or sim:virtio-net,wire=cable/NAME.
     #[arg(long, value_name = "URI")]
     device: Uri,
     /// The card at the other end of its cable, which nobody else may use: of any kind that ring3 drives.
@@ -37,8 +37,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let card = args.target.open(&args.device)?;
     let other = args.target.open(&args.peer).context("the card at the other end")?;
     let mut peer = Peer::new(&*other, None).with_context(|| format!("{}: the card at the other end", args.peer))?;
-    let options =
-        Options { packets: args.packets, patience: Duration::from_secs(args.patience.max(1)), ..Options::default() };
+    let options = Options { packets: args.packets, patience: Duration::from_secs(args.patience.max(1)), ..Options::default() };
     let show = |finding: &Finding| if args.json { outln!("{}", line(finding)) } else { outln!("{finding}") };
     let report = conformance::run_with(&*card, &mut peer, &options, show);
     let (failed, all) = (report.failures().count(), report.findings.len());
