@@ -19,6 +19,7 @@ pub static DRIVER: Driver = Driver {
     manifest: include_str!("manifest.toml"),
     open: Some(open),
     resume: None,
+    adopt: None,
 };
 
 fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
