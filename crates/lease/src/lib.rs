@@ -19,5 +19,5 @@ mod message;
 mod quiesce;
 
 pub use channel::{Channel, MAX_FDS, MAX_LEN};
-pub use message::{Answer, BarFacts, Facts, Kind, Memory, Refusal, Request, VERSION, Vectors, Window};
+pub use message::{Answer, BarFacts, Facts, Function, Kind, Memory, Msix, Refusal, Request, VERSION, Vectors, Window};
 pub use quiesce::{Quiesce, Step, Until};

@@ -172,6 +172,33 @@ pub struct Facts {
     pub bus_errors: bool,
     /// There is a file in which the [windows](BarFacts::window) of BARs lie.
     pub device: bool,
+    /// What the function is. Without it, configuration space is asked.
+    #[serde(default)]
+    pub function: Option<Function>,
+}
+
+/// What configuration space says of a function, always the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// Vendor in the low half, device in the high one. [PCI 6.2.1]
+    pub ids: u32,
+    /// The revision in the lowest byte, the class code above. [PCI 6.2.1]
+    pub class: u32,
+    /// Its MSI-X capability.
+    pub msix: Option<Msix>,
+}
+
+/// An MSI-X capability. [PCI 6.8.2]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Msix {
+    /// Its first byte in configuration space.
+    pub at: u64,
+    /// The BAR that holds the table.
+    pub bar: u8,
+    /// The table's first byte in it.
+    pub offset: u64,
+    /// Entries of 16 bytes.
+    pub entries: u16,
 }
 
 /// How many vectors of each kind a function has.

@@ -4,11 +4,12 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ring3_device::config::{Filter, Msix};
+use ring3_device::config::{self, Filter};
 use ring3_device::dma::{Arena, Dma, Iommu, Pages, Region, SavedArena};
 use ring3_device::irq::{Irq, IrqControl, IrqKind, IrqLimits};
 use ring3_device::{Access, Bar, BarInfo, Device, Error};
-use ring3_lease::{Answer, BarFacts, Facts, Kind, Memory, Request};
+use ring3_lease::{Answer, BarFacts, Facts, Kind, Memory, Msix, Request};
+use ring3_spec::pci;
 
 use super::Lease;
 use super::link::Link;
@@ -21,7 +22,7 @@ struct Attached {
     dma: Dma,
     /// By index. What can be mapped of them is; the device's descriptor is not kept.
     bars: Vec<Option<Bar>>,
-    msix: Option<Msix>,
+    msix: Option<config::Msix>,
     removal: Irq,
     bus_errors: Option<Irq>,
 }
@@ -45,7 +46,7 @@ fn attach_with(lease: Lease, saved: Option<&SavedArena>, runs: bool) -> Result<A
     let mut regions = Vec::new();
     for memory in facts.arena.iter().chain(&facts.mapped) {
         let len = usize::try_from(memory.len).map_err(|_| Error::Invalid(format!("{}: a region of {memory:?}", facts.name)))?;
-        regions.push((*memory, Arc::new(Region::part_of(next()?, memory.offset, len)?)));
+        regions.push((*memory, Arc::new(Region::lent(next()?, memory.offset, len)?)));
     }
     let removal = if facts.removal { next()? } else { eventfd::new()? };
     // Edges that cannot be masked, as an MSI would be.
@@ -61,7 +62,10 @@ fn attach_with(lease: Lease, saved: Option<&SavedArena>, runs: bool) -> Result<A
     link.watch(eventfd::share(&removal)?)?;
     let arena = arena(&link, &facts, regions, (saved, runs))?;
     let dma = Dma::new(arena, Arc::new(Mapper::new(&link, &facts))).below(facts.below);
-    let msix = Filter::new(|offset, width| config_read(&link, offset, width)).msix;
+    let msix = match facts.function {
+        Some(function) => function.msix.map(|Msix { at, bar, offset, entries }| config::Msix { at, bar, offset, entries }),
+        None => Filter::new(|offset, width| config_read(&link, offset, width)).msix,
+    };
     Ok(Arc::new(Attached { dma, bars, msix, removal: edge(removal), bus_errors, facts, link }))
 }
 
@@ -125,7 +129,11 @@ impl Device for Attached {
     }
 
     fn config_read(&self, offset: u64, width: usize) -> u32 {
-        config_read(&self.link, offset, width)
+        match self.facts.function {
+            Some(function) if (offset, width) == (pci::VENDOR_ID, 4) => function.ids,
+            Some(function) if (offset, width) == (pci::REVISION, 4) => function.class,
+            _ => config_read(&self.link, offset, width),
+        }
     }
 
     fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {

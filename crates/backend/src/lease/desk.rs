@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use ring3_device::dma::{Pages, Region, admit};
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Access, Bar, Device, Error};
-use ring3_lease::{Answer, BarFacts, Channel, Facts, Kind, MAX_FDS, Memory, Refusal, Request, VERSION, Vectors};
+use ring3_lease::{Answer, Channel, Kind, MAX_FDS, Memory, Refusal, Request, VERSION};
 use ring3_spec::pci;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
+use super::facts::Constants;
 use super::rate::{Rate, Verdict};
 use super::saved::Changed;
 use crate::eventfd;
@@ -36,6 +37,7 @@ pub(super) struct Desk {
     pub(super) device: Arc<dyn Device>,
     pub(super) windows: Option<Windows>,
     bars: [Option<Bar>; pci::BAR_COUNT as usize],
+    pub(super) constants: Constants,
     pub(super) below: u64,
     asked: Mutex<Asked>,
     /// Raised from before a request is taken until it is answered.
@@ -94,7 +96,7 @@ impl Default for Asked {
 }
 
 /// An answer with the descriptors beside it.
-type Reply = (Answer, Vec<OwnedFd>);
+pub(super) type Reply = (Answer, Vec<OwnedFd>);
 
 impl Desk {
     /// [`Error::Unsupported`] if the device's memory cannot be shared.
@@ -114,10 +116,12 @@ impl Desk {
             return Err(Error::Unsupported(format!("{}: its memory cannot be leased: it is no file", device.name())));
         }
         let bars = std::array::from_fn(|index| device.bar(index as u8).ok());
+        let constants = Constants::of(&*device, windows.as_ref());
         Ok(Self {
             device,
             windows,
             bars,
+            constants,
             below,
             asked: Mutex::new(asked),
             turn,
@@ -204,56 +208,6 @@ impl Desk {
             return Ok(());
         }
         Err(Error::Invalid(format!("configuration space at {offset:#x} is nothing that the driver's manifest lists as written")))
-    }
-
-    fn facts(&self) -> Result<Reply, Error> {
-        let (device, iommu, limits) = (&self.device, self.device.dma().iommu(), self.device.irq_limits());
-        let mut fds = Vec::new();
-        let mut copy = |fd: BorrowedFd<'_>| {
-            fds.push(fd.try_clone_to_owned().map_err(|error| Error::os("copying a descriptor", error))?);
-            Ok::<_, Error>(())
-        };
-        let mut memory = |iova, pages: Pages| {
-            let (file, offset) = pages.file().ok_or_else(|| Error::Unsupported("memory that is no file".into()))?;
-            copy(file).map(|()| Memory { iova, offset, len: pages.len() as u64 })
-        };
-        let arena = device.dma().arena().regions().map(|placed| memory(placed.iova, placed.region.pages()?));
-        let arena = arena.collect::<Result<_, _>>()?;
-        let mut asked = self.asked();
-        if asked.mapped.len() > MAX_FDS / 2 {
-            return Err(Error::Busy("its last driver has mapped too much to be handed over: fence it".into()));
-        }
-        let mapped = asked.mapped.iter().map(|(&iova, mapping)| memory(iova, mapping.pages.clone())).collect::<Result<_, _>>()?;
-        let errors = device.bus_errors();
-        errors.iter().map(AsFd::as_fd).chain(self.windows.as_ref().map(Windows::device)).try_for_each(copy)?;
-        // What a driver has mapped is a file's, as the arena is.
-        let can_map = device.dma().arena().regions().all(|placed| placed.region.pages().is_ok_and(|pages| iommu.can_map(&pages)));
-        let most = |count: u16| count.min(MAX_FDS as u16);
-        let facts = Facts {
-            version: VERSION,
-            name: device.name().to_owned(),
-            bars: (0..pci::BAR_COUNT).map(|index| self.bar_facts(index)).collect(),
-            vectors: Vectors { intx: most(limits.intx), msi: most(limits.msi), msix: most(limits.msix) },
-            arena,
-            mapped,
-            ranges: iommu.ranges().iter().map(|range| (*range.start(), *range.end())).collect(),
-            below: self.below,
-            page_size: iommu.page_size() as u64,
-            can_map,
-            // Whoever has it can signal it: a driver that does would take the disk from its users, as if the platform had asked. It hears of its holder's end by the link.
-            removal: false,
-            bus_errors: errors.is_some(),
-            device: self.windows.is_some(),
-        };
-        asked.agreed = true;
-        self.tell(&asked);
-        Ok((Answer::Facts(Box::new(facts)), fds))
-    }
-
-    fn bar_facts(&self, index: u8) -> Option<BarFacts> {
-        let info = self.device.bar_info(index)?;
-        let window = self.windows.as_ref().filter(|_| !info.ports).and_then(|windows| windows.window(index));
-        Some(BarFacts { len: info.len, ports: info.ports, window })
     }
 
     fn bar(&self, index: u8, width: u8) -> Result<&Bar, Error> {

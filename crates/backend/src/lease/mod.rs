@@ -21,6 +21,7 @@
 
 mod attached;
 mod desk;
+mod facts;
 mod fence;
 mod link;
 mod rate;

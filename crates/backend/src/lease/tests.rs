@@ -102,6 +102,28 @@ impl Process {
     }
 }
 
+/// A model that counts how often its configuration space is read.
+struct Counted(SimNvme, std::sync::atomic::AtomicU32);
+
+impl ring3_device::Decorator for Counted {
+    fn inner(&self) -> &dyn Device {
+        &self.0
+    }
+    fn config_read(&self, offset: u64, width: usize) -> u32 {
+        self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.config_read(offset, width)
+    }
+}
+
+#[test]
+fn a_driver_starts_without_asking_for_configuration_space() {
+    let counted = Arc::new(Counted(model(), Default::default()));
+    let claim = Claim::new(Arc::clone(&counted) as _, None, u64::MAX).unwrap();
+    let before = counted.1.load(std::sync::atomic::Ordering::Relaxed);
+    Process::start(claim.lease().unwrap()).drive();
+    assert_eq!(counted.1.load(std::sync::atomic::Ordering::Relaxed), before);
+}
+
 /// A claim of a model in this process, which can be adopted although its backend cannot.
 fn durable() -> (Claim, Arc<dyn Device>) {
     let model: Arc<dyn Device> = Arc::new(model());
