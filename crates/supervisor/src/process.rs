@@ -11,6 +11,7 @@ use ring3_control::drive::{Order, Prepare, Report};
 use ring3_lease::Channel;
 use ring3_stats::Segment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::keeper::named;
@@ -26,6 +27,7 @@ pub const QUEUES: u16 = 128;
 /// A driver process. Dropping it does not end it.
 pub struct Process {
     child: Child,
+    mounts: Option<OwnedFd>,
     control: Channel,
     words: io::PipeReader,
     /// Since when it says nothing more.
@@ -44,7 +46,7 @@ impl Process {
         let stats = Arc::new(Segment::create(queues)?);
         let control = Channel::new(ours, SEND_LIMIT, true)?;
         let child = spawn(program, argv, &fds, limits)?;
-        let process = Self { child, control, words, closed: None, stats };
+        let process = Self { child, mounts: None, control, words, closed: None, stats };
         let prepared = process.order(&Order::Prepare(Box::new(prepare.clone())), &[process.stats.as_fd()]);
         prepared.inspect_err(|_| process.kill()).map(|()| process)
     }
@@ -55,7 +57,17 @@ impl Process {
         let (pidfd, control, words, stats) = (take("end")?, take("orders")?, take("words")?, take("stats")?);
         let control = Channel::new(control, SEND_LIMIT, true).ok()?;
         let stats = Arc::new(Segment::open(stats).ok()?);
-        Some(Self { child: Child { pid, pidfd, unlimited: Vec::new() }, control, words: words.into(), closed: None, stats })
+        let child = Child { pid, pidfd, unlimited: Vec::new() };
+        let mut process = Self { child, mounts: None, control, words: words.into(), closed: None, stats };
+        process.keep_mounts();
+        Some(process)
+    }
+
+    /// Keeps its namespace of mounts, as it is now, until this value is dropped: the last one to leave it waits for all processors, and the end of a driver should not.
+    pub fn keep_mounts(&mut self) {
+        let path = format!("/proc/{}/ns/mnt", self.pid());
+        // Without it, it is the driver who waits.
+        self.mounts = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
     }
 
     /// What [`adopt`](Self::adopt) needs, by names.

@@ -28,7 +28,7 @@ mod window;
 
 use std::sync::Arc;
 
-use ring3_device::dma::{Arena, Dma, Iommu};
+use ring3_device::dma::{Arena, Dma, Iommu, Region};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_pci::{Address, Host};
@@ -61,11 +61,15 @@ pub struct Vfio {
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
     uri.only(&[OpenOptions::KEYS.as_slice(), &["ports"]].concat())?;
     let direct_ports = uri.word("ports", &["vfio", "direct"])? == Some("direct");
-    let options = options.overridden_by(uri)?;
+    let mut options = options.overridden_by(uri)?;
     let address: Address = uri.target.parse().map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
     let opened = group::open(&Host::this(), address)?;
     let iommu: Arc<dyn Iommu> = opened.iommu.clone();
     let claim = Arc::new(Claim::new(address, direct_ports, opened)?);
+    if options.memory.is_none() {
+        // All of it is pinned at once.
+        options.memory = Some(Arc::new(Region::pinned(options.arena.next_multiple_of(iommu.page_size()))?));
+    }
     let dma = Dma::new(map_arena(&*iommu, claim.name(), &options)?, iommu).below(options.below);
     let (removal, errors) = (irq::event(&claim, VFIO_PCI_REQ_IRQ_INDEX)?, irq::event(&claim, VFIO_PCI_ERR_IRQ_INDEX)?);
     Ok(Vfio { dma, irqs: Irqs::new(irq::limits(&claim)), removal, errors, claim })

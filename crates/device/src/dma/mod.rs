@@ -30,6 +30,7 @@ mod share;
 mod span;
 mod static_iommu;
 mod streams;
+mod tmpfs;
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

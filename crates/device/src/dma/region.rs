@@ -9,7 +9,7 @@ use rustix::fs::{FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{Pages, admit, bytes};
+use super::{Pages, admit, bytes, tmpfs};
 use crate::Error;
 
 /// The size of a huge page on x86-64, in bytes.
@@ -28,6 +28,8 @@ pub struct Region {
 enum Backing {
     /// A file, mapped from byte `offset` on.
     File { fd: OwnedFd, offset: u64, huge: bool },
+    /// The same of a file that somebody else keeps.
+    Lent,
     /// Huge pages of a file, in another order than there.
     Shuffled(OwnedFd),
     /// Pages without a file.
@@ -53,6 +55,20 @@ impl Region {
             admit(len)?;
             Self::create(len, MemfdFlags::empty())
         })
+    }
+
+    /// As [`new`](Self::new), for memory that a device has as a whole and for long, and that one process after the other maps: of huge pages, too, where nobody has set such aside, if the
+    /// machine has free memory in such pieces and this process may mount. Each saves 511 faults and as many entries to take down, for which the users of a driver that dies wait.
+    pub fn pinned(len: usize) -> Result<Self, Error> {
+        let whole =
+            len.checked_next_multiple_of(HUGE_PAGE).ok_or_else(|| Error::Invalid(format!("{len} bytes of DMA memory")))?;
+        if let Ok(region) = Self::create(whole, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB) {
+            return Ok(region);
+        }
+        match tmpfs::file(whole) {
+            Ok(file) => admit(whole).and_then(|()| Self::map(file, 0, whole)),
+            Err(_) => Self::new(len),
+        }
     }
 
     /// `len` zeroed bytes without a file, rounded up to whole pages; shared rather than private, because a fork must not move them away
@@ -93,30 +109,19 @@ impl Region {
         Self::map(fd, offset, len)
     }
 
+    /// As [`part_of`](Self::part_of), without the file: who has this memory, and is not trusted, cannot shrink it or give it away.
+    pub fn lent(fd: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
+        let mut region = Self::part_of(fd, offset, len)?;
+        region.backing = Backing::Lent;
+        Ok(region)
+    }
+
     /// Maps the huge pages of `fd` that `pages` numbers, one behind the other in that order: memory that is in one piece for a device
     /// which sees physical addresses. The file must hold these pages already.
     pub fn from_huge_pages(fd: OwnedFd, pages: &[u64]) -> Result<Self, Error> {
         let len = pages.len().max(1) * HUGE_PAGE;
         let failed = |error| Error::os(format!("mapping {len} bytes of huge pages"), error);
-        // Room for the range wherever it must start to be aligned; what is not used of it goes back below.
-        // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
-        let room = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                len + HUGE_PAGE,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        };
-        let room = room.map_err(failed)?.cast::<u8>();
-        let before = room.align_offset(HUGE_PAGE);
-        let base = room.wrapping_add(before);
-        let give_back = |start: *mut u8, len: usize| {
-            // SAFETY: a part of `room` that nothing uses.
-            (len > 0).then(|| unsafe { rustix::mm::munmap(start.cast(), len) })
-        };
-        give_back(room, before);
-        give_back(base.wrapping_add(len), HUGE_PAGE - before);
+        let base = room(len).map_err(failed)?;
         // From here on, dropping it unmaps the whole range, whatever was put into it.
         let region = Self::own(not_null(base.cast())?, len, Backing::Shuffled(fd));
         let Backing::Shuffled(fd) = &region.backing else { return Ok(region) };
@@ -156,18 +161,17 @@ impl Region {
         // Huge pages are reserved by populating: without it a missing one would be a SIGBUS at first touch.
         let huge = is_huge(&fd);
         let populate = if huge { MapFlags::POPULATE } else { MapFlags::empty() };
-        // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
+        // Where a huge page of the file, if it has such, is one entry of the page table.
+        let fits = !huge && len >= HUGE_PAGE && offset.is_multiple_of(HUGE_PAGE as u64);
+        let at = if fits { room(len).unwrap_or(std::ptr::null_mut()) } else { std::ptr::null_mut() };
+        let fixed = if at.is_null() { MapFlags::empty() } else { MapFlags::FIXED };
+        // SAFETY: a fresh mapping aliases nothing: at an address that the kernel chooses, or in `room`, which is ours and which nobody has seen yet.
         let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | populate,
-                &fd,
-                offset,
-            )
+            rustix::mm::mmap(at.cast(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | populate | fixed, &fd, offset)
         }
         .map_err(|error| {
+            // SAFETY: as above.
+            (!at.is_null()).then(|| unsafe { rustix::mm::munmap(at.cast(), len) });
             // What a process maps that locks all its memory is locked at once. [mmap(2)]
             let limit = if error == Errno::AGAIN { " (more than may be locked: raise `ulimit -l`)" } else { "" };
             Error::os(format!("mapping {len} bytes of DMA memory{limit}"), error)
@@ -204,7 +208,7 @@ impl Region {
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
             Backing::File { fd, .. } | Backing::Shuffled(fd) => Some(fd.as_fd()),
-            Backing::Anonymous | Backing::Boxed => None,
+            Backing::Lent | Backing::Anonymous | Backing::Boxed => None,
         }
     }
 
@@ -259,6 +263,25 @@ impl From<Box<[u8]>> for Region {
         let base = unsafe { NonNull::new_unchecked(Box::into_raw(bytes).cast::<u8>()) };
         Self::own(base, len, Backing::Boxed)
     }
+}
+
+/// Addresses for `len` bytes, from a multiple of [`HUGE_PAGE`] on, at which there is nothing.
+fn room(len: usize) -> Result<*mut u8, Errno> {
+    let whole = len.checked_add(HUGE_PAGE).ok_or(Errno::NOMEM)?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
+    let room = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags) }?.cast::<u8>();
+    let before = room.align_offset(HUGE_PAGE);
+    let base = room.wrapping_add(before);
+    let give_back = |start: *mut u8, len: usize| {
+        // SAFETY: a part of `room` that nothing uses.
+        (len > 0).then(|| unsafe { rustix::mm::munmap(start.cast(), len) })
+    };
+    give_back(room, before);
+    // As the kernel counts: whole pages.
+    let end = len.next_multiple_of(rustix::param::page_size());
+    give_back(base.wrapping_add(end), whole.next_multiple_of(rustix::param::page_size()) - before - end);
+    Ok(base)
 }
 
 fn not_null(base: *mut std::ffi::c_void) -> Result<NonNull<u8>, Error> {
@@ -324,6 +347,26 @@ mod tests {
         two.read(HUGE_PAGE + 4, &mut seen[..1]).unwrap();
         part.read(4, &mut seen[1..]).unwrap();
         assert_eq!((seen, part.file().unwrap().1), ([0x5a; 2], HUGE_PAGE as u64));
+    }
+
+    #[test]
+    fn memory_for_long_starts_where_a_huge_page_can_whoever_maps_it() {
+        let one = Region::pinned(HUGE_PAGE + 1).unwrap();
+        let two = Region::part_of(share(&one), 0, one.len()).unwrap();
+        one.write(HUGE_PAGE, &[0x5a]).unwrap();
+        let mut seen = [0];
+        two.read(HUGE_PAGE, &mut seen).unwrap();
+        assert_eq!((seen, one.as_ptr().align_offset(HUGE_PAGE), two.as_ptr().align_offset(HUGE_PAGE)), ([0x5a], 0, 0));
+    }
+
+    #[test]
+    fn who_is_lent_memory_has_its_bytes_and_not_its_file() {
+        let one = Region::new(8192).unwrap();
+        let lent = Region::lent(share(&one), 4096, 4096).unwrap();
+        one.write(4096, &[0x5a]).unwrap();
+        let mut seen = [0];
+        lent.read(0, &mut seen).unwrap();
+        assert_eq!((seen, lent.fd().is_none(), lent.file().is_none()), ([0x5a], true, true));
     }
 
     #[test]

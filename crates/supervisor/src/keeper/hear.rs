@@ -29,6 +29,7 @@ impl Keeper {
         let (pid, report) = (standby.pid(), standby.report());
         match report {
             Ok(Some((Report::Standby, fds))) if fds.is_empty() && !self.machine.has_standby() => {
+                standby.keep_mounts();
                 self.queue.push_back(Event::Ready)
             }
             Ok(Some((Report::Failed { error, .. }, _))) => {
@@ -172,6 +173,8 @@ impl Keeper {
         if !stopped {
             self.tell_flight(&ended.stats);
         }
+        // What is kept of it goes when nobody waits.
+        self.dismissed.push(ended);
     }
 
     /// Lets a driver go that has left its device. Killed, it runs no more; that its memory is given back takes longer than users need to wait.

@@ -143,7 +143,7 @@ struct Keeper {
     held: Option<Held>,
     driver: Option<Process>,
     standby: Option<Process>,
-    /// Drivers that have left the device, and have not ended yet.
+    /// Drivers that have left the device or have ended, until there is time for them.
     dismissed: Vec<Process>,
     /// What is to be the program, and is on trial.
     candidate: Option<Arc<Program>>,
@@ -289,7 +289,7 @@ impl Keeper {
         let due = self.machine.deadline();
         let (speaks, idle) = (self.words > 0 || self.messages > 0, self.watch.as_ref().is_some_and(Watch::is_idle));
         let pause = if idle && !speaks { IDLE_LOOK } else { LOOK };
-        let look = (self.machine.is_running() || speaks).then(|| self.looked + pause);
+        let look = (self.machine.is_running() || speaks || !self.dismissed.is_empty()).then(|| self.looked + pause);
         let closed = [&self.driver, &self.standby].into_iter().flatten().filter_map(Process::closed).map(|at| at + LOOK);
         let next = due.into_iter().chain(look).chain(closed).min();
         let timeout = next.and_then(|next| Timespec::try_from(next.saturating_duration_since(Instant::now())).ok());
