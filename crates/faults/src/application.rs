@@ -64,6 +64,8 @@ pub struct Application {
     pub writes: u64,
     /// Blocks that were read and right.
     pub reads: u64,
+    /// What was in the last wrong block, and what should have been, in words.
+    pub evidence: String,
 }
 
 impl Application {
@@ -81,6 +83,7 @@ impl Application {
             count: 0,
             writes: 0,
             reads: 0,
+            evidence: String::new(),
         }
     }
 
@@ -177,7 +180,10 @@ impl Application {
             return Found::Right;
         }
         let Some(found) = [entry.acknowledged, entry.submitted].into_iter().find(holds) else {
-            *entry = Entry { unknown: true, ..*entry };
+            let was = *entry;
+            entry.unknown = true;
+            self.evidence = self.tell(block, was, data);
+            let entry = was;
             return if self.doubted.is_some_and(|life| entry.known <= life) { Found::Stale } else { Found::Wrong };
         };
         // Once it was seen, it stays.
@@ -185,6 +191,44 @@ impl Application {
         self.dirty.remove(&block);
         self.reads += 1;
         Found::Right
+    }
+}
+
+/// Lives whose writes are looked for in a wrong block, and the most writes of each.
+const LIVES: u64 = 200;
+const WRITES: u64 = 200;
+
+impl Application {
+    /// What `block` holds and what it should.
+    fn tell(&self, block: u64, entry: Entry, data: &[u8]) -> String {
+        let write = |number: u64| match number {
+            0 => "nothing".into(),
+            CANARY => "what is written once".into(),
+            number => format!("write {} of life {}", number & u64::from(u32::MAX), number >> 32),
+        };
+        let Entry { submitted, acknowledged, known, .. } = entry;
+        let (first, rest) = data.split_at(data.len().min(stamp::SECTOR));
+        let len = data.len() as u64;
+        let numbers =
+            (self.life.saturating_sub(LIVES)..=self.life).flat_map(|life| (1..=WRITES).map(move |count| life << 32 | count));
+        let mut all = numbers.flat_map(|number| (0..CANARIES.end).map(move |block| (number, block)));
+        let found = match data.iter().all(|&byte| byte == 0) {
+            true => "zeros".into(),
+            false => match all.find(|&(number, block)| stamp::check(first, block * len, number)) {
+                Some((number, of)) if stamp::check(rest, of * len + stamp::SECTOR as u64, number) => {
+                    format!("{} to block {of}", write(number))
+                }
+                Some((number, of)) => format!("a part of {} to block {of}", write(number)),
+                None => format!("{:02x?}...", &data[..data.len().min(16)]),
+            },
+        };
+        let doubted = self.doubted.map_or(String::new(), |life| format!(", the last that was wrong itself was {life}"));
+        format!(
+            "in life {} block {block} holds {found}; {} was acknowledged last, {} submitted, and life {known} knew it{doubted}",
+            self.life,
+            write(acknowledged),
+            write(submitted)
+        )
     }
 }
 

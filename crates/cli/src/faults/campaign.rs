@@ -229,19 +229,19 @@ impl<'a> Keeper<'a> {
             report.of(spec.kind).outages_us.push(micros(outage));
         }
         if let Some(guilty) = guilty(&pending) {
-            wrong(guilty, seen.inherited, report);
+            wrong(guilty, (seen.inherited, &seen.evidence), report);
             if let Some(outage) = seen.outage.filter(|_| is_own) {
                 report.of(guilty.kind).outages_us.push(micros(outage));
             }
         }
         if let Some(doubt) = &bench.doubt {
-            wrong(doubt, seen.stale, report);
+            wrong(doubt, (seen.stale, ""), report);
         }
         if seen.checked {
             pending.drain(..).for_each(|fault| report.of(fault.kind).recovered += 1);
         }
         if seen.injected {
-            wrong(spec, seen.wrong, report);
+            wrong(spec, (seen.wrong, &seen.evidence), report);
             let by = seen.by.unwrap_or("nothing");
             *report.of(spec.kind).detected.entry(by.into()).or_default() += 1;
             pending.push(*spec);
@@ -285,14 +285,14 @@ fn guilty(pending: &[Spec]) -> Option<&Spec> {
     pending.iter().find(|fault| !fault.kind.is_promised()).or(pending.last())
 }
 
-fn wrong(fault: &Spec, blocks: u64, report: &mut Report) {
+fn wrong(fault: &Spec, (blocks, evidence): (u64, &str), report: &mut Report) {
     if blocks == 0 {
         return;
     }
     let tally = report.of(fault.kind);
     if fault.kind.is_promised() {
         tally.mismatches += blocks;
-        report.fail(name_of(fault), format!("{blocks} wrong blocks after {fault}"));
+        report.fail(name_of(fault), format!("{blocks} wrong blocks after {fault}; {evidence}"));
     } else {
         tally.silent += blocks;
         tally.silent_faults += 1;

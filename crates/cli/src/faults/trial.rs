@@ -43,6 +43,8 @@ pub struct Seen {
     pub stale: u64,
     /// Wrong blocks after the fault.
     pub wrong: u64,
+    /// One of those.
+    pub evidence: String,
     /// For how long users waited for a driver: for this one, or after this one where ring3d follows it at once.
     pub outage: Option<Duration>,
     /// How its process ended, and what it said.
@@ -179,7 +181,11 @@ impl Trial<'_> {
             self.seen.outage = Some(waited + (now - self.began));
         }
         let before = !self.seen.injected || !self.seen.checked;
-        match self.bench.application.end(packet) {
+        let found = self.bench.application.end(packet);
+        if found == Found::Wrong {
+            self.seen.evidence = std::mem::take(&mut self.bench.application.evidence);
+        }
+        match found {
             Found::Right => {}
             Found::Stale => self.seen.stale += 1,
             Found::Wrong if before => self.seen.inherited += 1,
