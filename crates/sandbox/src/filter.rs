@@ -52,7 +52,25 @@ const UNREGISTER_RING_FDS: u64 = 21;
 /// Beside the operation is a bit that says that the ring is named by its registered number. [io_uring_register(2), IORING_REGISTER_USE_REGISTERED_RING]
 const OPERATION: u64 = ALL & !(1 << 31);
 
+/// Guard pages of stacks, as newer C libraries make them. [madvise(2), Linux 6.13]
+const GUARD_INSTALL: u64 = 102;
+const GUARD_REMOVE: u64 = 103;
+
 pub(crate) const NARROWED: &[Narrowed] = &[
+    // The device goes on with pages that were taken out of their file, and the next driver would find others there.
+    Narrowed {
+        name: "madvise",
+        only: "what leaves the pages of files in them",
+        forms: &[
+            &[rule(2, ALL, libc::MADV_DONTNEED as u64)],
+            &[rule(2, ALL, libc::MADV_FREE as u64)],
+            &[rule(2, ALL, libc::MADV_HUGEPAGE as u64)],
+            &[rule(2, ALL, libc::MADV_NOHUGEPAGE as u64)],
+            &[rule(2, ALL, libc::MADV_DONTDUMP as u64)],
+            &[rule(2, ALL, GUARD_INSTALL)],
+            &[rule(2, ALL, GUARD_REMOVE)],
+        ],
+    },
     Narrowed { name: "mmap", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
     Narrowed { name: "mprotect", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
     Narrowed { name: "clone", only: "threads", forms: &[&[rule(0, THREAD | ELSEWHERE, THREAD)]] },

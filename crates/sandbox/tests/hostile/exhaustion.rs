@@ -108,8 +108,8 @@ guest_tests! {
         let limits = Limits { name: "slow".into(), cpu_percent: 10, ..limits() };
         let name = "exhaustion::time_of_the_processors_is_shared_out_however_many_threads_want_it";
         let percent: u64 = said(outcome_within(name, &limits)).parse().unwrap();
-        // What late timers make of it; without a limit it is all that the machine has.
-        assert!(percent <= 30, "{percent} %");
+        // Late timers of a busy host make several times the limit of it; without one it is the whole processor.
+        assert!(percent <= 60, "{percent} %");
         assert!(counted("slow", "cpu.stat", "nr_throttled ") > 0);
     }
 }

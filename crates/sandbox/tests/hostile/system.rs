@@ -83,6 +83,7 @@ ends_at! {
     a_driver_that_changes_its_user_is_ended: SYS_setresuid(0, 0, 0);
     a_driver_that_loads_a_module_is_ended: SYS_finit_module(3, PATH, 0);
     a_driver_that_maps_code_is_ended: SYS_mmap(0, 4096, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1i64, 0);
+    a_driver_that_takes_pages_out_of_their_file_is_ended: SYS_madvise(0x1000, 4096, libc::MADV_REMOVE);
     a_driver_that_makes_memory_executable_is_ended: SYS_mprotect(0x1000, 4096, libc::PROT_READ | libc::PROT_EXEC);
     a_driver_that_raises_its_limits_is_ended: SYS_prlimit64(0, libc::RLIMIT_NOFILE, 0, 0);
     a_driver_that_can_be_dumped_again_is_ended: SYS_prctl(libc::PR_SET_DUMPABLE, 1);
