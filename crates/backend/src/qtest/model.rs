@@ -55,7 +55,7 @@ impl Model {
                 model.drives(uri, 4, |place| format!("bus={DEVICE}.{},unit={}", place / 2, place % 2))?;
             }
             "cmd646-ide" => model.cmd646(uri)?,
-            _ => model.device(uri, &[], &[]),
+            _ => model.any(uri)?,
         }
         Ok(model)
     }
@@ -70,6 +70,21 @@ impl Model {
             device += &format!(",{key}={value}");
         }
         self.args.extend(["-device".into(), device]);
+    }
+
+    /// Any other device. A network card with `wire=PATH` sends its frames to the datagram socket PATH, and receives those that are sent to PATH.card.
+    fn any(&mut self, uri: &Uri) -> Result<(), Error> {
+        let Some(path) = uri.options.get("wire") else {
+            self.device(uri, &[], &[]);
+            return Ok(());
+        };
+        if path.is_empty() {
+            return Err(Error::Invalid(format!("{uri}: wire names the datagram socket of who is at the other end")));
+        }
+        let ends = format!("local.type=unix,local.path={path}.card,remote.type=unix,remote.path={path}");
+        self.args.extend(["-netdev".into(), format!("dgram,id=wire,{ends}")]);
+        self.device(uri, &["wire"], &[("netdev", "wire".into())]);
+        Ok(())
     }
 
     /// A controller with `namespaces`, each a disk.
@@ -174,6 +189,14 @@ mod tests {
     fn an_option_that_nobody_here_knows_is_a_property_of_the_device() {
         let model = model("qtest:e1000e,mac=52:54:00:00:00:01,arena=8M").unwrap();
         assert_eq!(model.args, ["-device", "e1000e,id=dut,bus=pcie.0,addr=0x4,mac=52:54:00:00:00:01"]);
+    }
+
+    #[test]
+    fn a_card_has_a_wire_between_two_sockets() {
+        let model = model("qtest:e1000e,wire=/tmp/w").unwrap();
+        let ends = "local.type=unix,local.path=/tmp/w.card,remote.type=unix,remote.path=/tmp/w";
+        assert_eq!(model.args[..2], ["-netdev".into(), format!("dgram,id=wire,{ends}")]);
+        assert_eq!(model.args[3], "e1000e,id=dut,bus=pcie.0,addr=0x4,netdev=wire");
     }
 
     #[test]
