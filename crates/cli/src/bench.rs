@@ -11,7 +11,7 @@ mod look;
 pub mod open;
 mod paper;
 mod progress;
-mod restart;
+pub mod restart;
 pub mod ring3d;
 
 use std::process::ExitCode;

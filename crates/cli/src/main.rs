@@ -61,7 +61,7 @@ enum Command {
     Demo(demo::Args),
     /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
     Devices(devices::Args),
-    /// Inject thousands of faults into drivers of models, and see what becomes of their disks.
+    /// Inject thousands of faults into drivers of models, or hundreds in a guest, and see what becomes of their disks.
     Faults(faults::Args),
     /// Boot guests under QEMU with the devices of a scenario, and run its steps there.
     Lab(lab::Args),

@@ -131,6 +131,76 @@ fn a_fault_is_the_same_each_time_that_it_is_reproduced() {
     assert_eq!(once(), first);
 }
 
+/// Counts of a hunt by kind and end.
+fn hunted(words: &[&str]) -> Vec<(String, String, u64)> {
+    let output = faults(&[&["hunt"], words].concat());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (words[0].to_owned(), words[1].to_owned(), words[2].parse().unwrap())
+    };
+    said.lines().map(line).collect()
+}
+
+#[test]
+fn no_driver_panics_in_a_hunt_and_every_device_that_lies_is_counted_once() {
+    let seen = hunted(&["--count", "40", "--seed", "11", "--jobs", "40"]);
+    assert_eq!(seen.iter().map(|(_, _, count)| count).sum::<u64>(), 40, "{seen:?}");
+    for kind in ["registers", "dma", "device"] {
+        assert!(seen.iter().any(|(of, _, _)| of == kind), "{kind}: {seen:?}");
+    }
+    // The lies reach drivers, and some of these notice.
+    assert!(seen.iter().any(|(_, end, _)| end == "error" || end == "exit"), "{seen:?}");
+    assert!(seen.iter().all(|(_, end, _)| end != "panic"), "{seen:?}");
+}
+
+/// Number 1292 made the NVMe driver panic once.
+#[test]
+fn no_driver_panics_at_damaged_state_of_the_one_before() {
+    let seen = hunted(&["--only", "saved", "--count", "2000", "--seed", "3"]);
+    assert_eq!(seen.iter().map(|(_, _, count)| count).sum::<u64>(), 2000, "{seen:?}");
+    let ends = |end: &str| seen.iter().any(|(kind, seen, count)| kind == "saved" && seen == end && *count > 0);
+    // Some of it is refused, and with some of it a driver goes on.
+    assert!(ends("exit") && ends("nothing") && !ends("panic"), "{seen:?}");
+}
+
+#[test]
+fn a_hunt_with_what_is_no_bait_is_refused() {
+    let output = faults(&["hunt", "--only", "kill"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("registers, dma, device or saved"));
+}
+
+/// The supervisor, its sandbox, ublk and VFIO as users have them, and fio's opinion.
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_campaign_in_a_guest_breaks_no_promise_and_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.json");
+    let campaign = || faults(&["--guest", "--count", "12", "--seed", "1", "--json", "--resume", state.to_str().unwrap()]);
+    let output = campaign();
+    let whole = report(&output);
+    assert!(output.status.success(), "{whole}");
+    let figures = ["injected", "recovered", "under_ring3d"].map(|name| number(&whole, name));
+    assert_eq!(figures, [12; 3], "{whole}");
+    assert_eq!(["mismatches", "damage", "hangs", "supervisor_deaths"].map(|name| number(&whole, name)), [0; 4], "{whole}");
+    assert!(number(&whole["by_kind"]["kill"]["detected"], "signal") > 0, "{whole}");
+    assert!(whole["outage_ms_p50"].as_f64().unwrap() > 0.0, "{whole}");
+    // All of it is there, so that no guest boots.
+    assert_eq!(report(&campaign()), whole);
+    let other = faults(&["--guest", "--kernel", "7.2", "--count", "12", "--resume", state.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&other.stderr).contains("of another campaign"));
+}
+
+#[test]
+fn a_campaign_in_a_guest_has_no_faults_of_devices_and_no_parts() {
+    let output = faults(&["--guest", "--only", "dma", "--count", "1"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("fault of a device's own"), "{output:?}");
+    assert_eq!(faults(&["--guest", "--shard", "1/2"]).status.code(), Some(2));
+    assert_eq!(faults(&["--kernel", "7.2", "--count", "1"]).status.code(), Some(2));
+}
+
 #[test]
 fn a_part_that_is_none_and_a_kind_that_is_none_are_refused() {
     for (words, says) in

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+pub mod damage;
 pub mod mutate;
 mod report;
 pub mod rules;

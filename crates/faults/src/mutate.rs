@@ -1,12 +1,16 @@
-//! What a fault does to the process that it is done in.
+//! What a fault does to a process: to this one, or to another one from outside.
 //!
-//! Memory and code are changed through `/proc/self/mem`, which reaches pages whatever their protection is: a driver's own pages, and no others.
+//! Memory and code are changed through `/proc/PID/mem`, which reaches pages whatever their protection is: the process's own pages, and no others.
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
-use rustix::process::{Resource, Rlimit, getpid, getrlimit, setrlimit};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::process::{Pid, Resource, Rlimit, getpid, getrlimit, prlimit};
 
 use crate::spec::Spec;
 
@@ -21,15 +25,46 @@ const STACK: u64 = 16 << 10;
 /// Of memory that the device has, too, the rings and lists lie at its begin.
 const SHARED: u64 = 256 << 10;
 
+/// How long an answer to a lie is waited for.
+const ANSWER: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
 /// Where some kind of memory is.
 type Range = std::ops::Range<u64>;
 
-/// Changes words of this process's heap, stacks, data and DMA memory.
-pub fn memory(spec: &Spec) -> io::Result<()> {
-    let maps = fs::read_to_string("/proc/self/maps")?;
-    let program = std::env::current_exe()?.display().to_string();
+/// The process that a fault is done to.
+#[derive(Clone, Copy, Debug)]
+pub struct Victim(Pid);
+
+impl Victim {
+    /// This process.
+    pub fn own() -> Self {
+        Self(getpid())
+    }
+
+    /// Another one, which the caller may trace.
+    pub fn other(pid: Pid) -> Self {
+        Self(pid)
+    }
+
+    fn file(self, name: &str) -> PathBuf {
+        format!("/proc/{}/{name}", self.0.as_raw_nonzero()).into()
+    }
+
+    fn memory(self) -> io::Result<File> {
+        File::options().read(true).write(true).open(self.file("mem"))
+    }
+
+    /// Its mappings, and what its program is called among them.
+    fn maps(self) -> io::Result<(String, String)> {
+        Ok((fs::read_to_string(self.file("maps"))?, fs::read_link(self.file("exe"))?.display().to_string()))
+    }
+}
+
+/// Changes words of the victim's heap, stacks, data and DMA memory.
+pub fn memory(victim: Victim, spec: &Spec) -> io::Result<()> {
+    let (maps, program) = victim.maps()?;
     let ranges: Vec<Range> = maps.lines().filter_map(|line| writable(line, &program)).collect();
-    let memory = File::options().read(true).write(true).open("/proc/self/mem")?;
+    let memory = victim.memory()?;
     for number in 0..WORDS {
         if let Some(at) = word_in_use(&memory, &ranges, spec, number) {
             change(&memory, at, 8, spec.word(1000 + number))?;
@@ -64,14 +99,13 @@ fn word_in_use(memory: &File, ranges: &[Range], spec: &Spec, number: u64) -> Opt
     })
 }
 
-/// Changes bytes at the addresses of this program's code that `addresses` gives, as its file numbers them.
-pub fn code(spec: &Spec, addresses: &[u64]) -> io::Result<()> {
-    let maps = fs::read_to_string("/proc/self/maps")?;
-    let program = std::env::current_exe()?.display().to_string();
+/// Changes bytes at the addresses of the victim's code that `addresses` gives, as its program's file numbers them.
+pub fn code(victim: Victim, spec: &Spec, addresses: &[u64]) -> io::Result<()> {
+    let (maps, program) = victim.maps()?;
     let base = maps.lines().find(|line| line.ends_with(&program)).and_then(|line| line.split('-').next());
     let base = base.and_then(|start| u64::from_str_radix(start, 16).ok());
-    let base = base.ok_or_else(|| io::Error::other("this program is not where it should be"))?;
-    let memory = File::options().read(true).write(true).open("/proc/self/mem")?;
+    let base = base.ok_or_else(|| io::Error::other("the program is not where it should be"))?;
+    let memory = victim.memory()?;
     (0..).zip(addresses).try_for_each(|(number, at)| change(&memory, base + at, 1, spec.word(3000 + number)))
 }
 
@@ -94,34 +128,40 @@ fn change(memory: &File, at: u64, len: usize, random: u64) -> io::Result<()> {
     memory.write_all_at(&changed.to_le_bytes()[..len], at)
 }
 
-/// This process gets no more memory than it has, and `spare` bytes; with nothing to spare, what it has free is used up, too.
-pub fn no_memory(spare: u64) -> io::Result<Vec<Vec<u8>>> {
-    let status = fs::read_to_string("/proc/self/status")?;
+/// The victim gets no more memory than it has, and `spare` bytes.
+pub fn no_memory(victim: Victim, spare: u64) -> io::Result<()> {
+    let status = fs::read_to_string(victim.file("status"))?;
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
     let kib = size.and_then(|size| size.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    let kib = kib.ok_or_else(|| io::Error::other("/proc/self/status has no VmSize"))?;
-    limit(Resource::As, kib * 1024 + spare)?;
+    let kib = kib.ok_or_else(|| io::Error::other("/proc/PID/status has no VmSize"))?;
+    limit(victim, Resource::As, kib * 1024 + spare)
+}
+
+/// Uses up what this process has free, once it [gets no more](no_memory).
+pub fn hog() -> Vec<Vec<u8>> {
     let mut hog = Vec::new();
-    if spare == 0 {
-        for len in [1 << 20, 1 << 16, 1 << 12, 256] {
-            let mut more = Vec::new();
-            while more.try_reserve_exact(len).is_ok() && hog.try_reserve(1).is_ok() {
-                hog.push(std::mem::take(&mut more));
-            }
+    for len in [1 << 20, 1 << 16, 1 << 12, 256] {
+        let mut more = Vec::new();
+        while more.try_reserve_exact(len).is_ok() && hog.try_reserve(1).is_ok() {
+            hog.push(std::mem::take(&mut more));
         }
     }
-    Ok(hog)
+    hog
 }
 
-/// This process gets no more than `spare` further descriptors.
-pub fn no_descriptors(spare: u64) -> io::Result<()> {
-    let used = fs::read_dir("/proc/self/fd")?.count() as u64;
-    limit(Resource::Nofile, used.saturating_sub(1) + spare)
+/// The victim gets no more than `spare` further descriptors.
+pub fn no_descriptors(victim: Victim, spare: u64) -> io::Result<()> {
+    let used = fs::read_dir(victim.file("fd"))?.count() as u64;
+    // The folder that was just read is one of this process's.
+    let own = u64::from(victim.0 == getpid());
+    limit(victim, Resource::Nofile, used.saturating_sub(own) + spare)
 }
 
-fn limit(resource: Resource, most: u64) -> io::Result<()> {
+fn limit(victim: Victim, resource: Resource, most: u64) -> io::Result<()> {
+    // Nobody asks for more afterwards, so that the upper limit may be this process's.
     let before = getrlimit(resource);
-    Ok(setrlimit(resource, Rlimit { current: Some(most), ..before })?)
+    prlimit(Some(victim.0), resource, Rlimit { current: Some(most), ..before })?;
+    Ok(())
 }
 
 /// Ends or stops this process as somebody else would, at once.
@@ -130,7 +170,7 @@ pub fn signal(signal: rustix::process::Signal) -> io::Result<()> {
 }
 
 /// Messages to a supervisor that make no sense, or are lies; each a packet.
-pub fn lies(spec: &Spec) -> Vec<Vec<u8>> {
+fn lies(spec: &Spec) -> Vec<Vec<u8>> {
     let word = spec.word(5000);
     let packet = match word % 10 {
         0 => (0..word >> 8 & 0x3ff).map(|at| spec.word(6000 + at) as u8).collect(),
@@ -145,6 +185,18 @@ pub fn lies(spec: &Spec) -> Vec<Vec<u8>> {
         _ => b"{\"mask\":{\"vector\":65535,\"masked\":true}}".to_vec(),
     };
     vec![packet; 1 + (word >> 40 & 3) as usize]
+}
+
+/// Tells them over `socket`. If they are questions there, an answer that comes is taken: the driver would take it for that to its next question, and lie to its user.
+pub fn lie(socket: impl AsFd, spec: &Spec, is_asked: bool) {
+    for packet in lies(spec) {
+        // An end that is closed takes no more lies.
+        let _ = send(&socket, &packet, SendFlags::NOSIGNAL);
+        if is_asked {
+            let _ = poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&ANSWER));
+            let _ = recv(&socket, &mut [0; 4096][..], RecvFlags::DONTWAIT);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -163,6 +215,22 @@ mod tests {
         {
             assert_eq!(find(not), None, "{not}");
         }
+    }
+
+    #[test]
+    fn another_process_gets_no_more_descriptors_and_this_one_does() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let victim = Victim::other(Pid::from_child(&child));
+        no_descriptors(victim, 2).unwrap();
+        no_memory(victim, 1 << 20).unwrap();
+        let limits = fs::read_to_string(victim.file("limits")).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let limit =
+            |name: &str| limits.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().nth(3).map(str::to_owned);
+        assert!(limit("Max open files").unwrap().parse::<u64>().unwrap() < 64, "{limits}");
+        assert!(limit("Max address space").unwrap().parse::<u64>().unwrap() < 1 << 30, "{limits}");
+        assert!(getrlimit(Resource::Nofile).current.is_none_or(|own| own >= 64));
     }
 
     #[test]

@@ -116,6 +116,9 @@ pub struct Report {
     pub shards: u64,
     /// Of each shard that is in here, by its number from 1: how many faults each of its lanes is done with.
     pub done: BTreeMap<u64, Vec<u64>>,
+    /// The kernel of the guest that it ran in, as its user named it; `None` if it ran on models.
+    #[serde(default)]
+    pub guest: Option<String>,
     /// Of the faults, how many met a driver of ring3d's.
     #[serde(default)]
     pub under_ring3d: u64,
@@ -183,9 +186,8 @@ impl Report {
     /// Adds `other`, another shard of the same campaign, which `name` says where it is from.
     pub fn merge(&mut self, other: &Self, name: &str) -> Result<(), Error> {
         let refuse = |why: &str| Err(Error::Other(name.into(), why.into()));
-        let identity = |report: &Self| (report.seed, report.count, report.only, report.shards);
-        if identity(self) != identity(other) {
-            return refuse("seed, count, kind and number of shards must be the same");
+        if !self.is_of(other) {
+            return refuse("seed, count, kind, number of shards and guest must be the same");
         }
         if let Some(shard) = other.done.keys().find(|shard| self.done.contains_key(shard)) {
             return refuse(&format!("shard {shard} is there twice"));
@@ -193,6 +195,12 @@ impl Report {
         self.done.extend(other.done.clone());
         self.absorb(other);
         Ok(())
+    }
+
+    /// Whether both are of one campaign.
+    pub fn is_of(&self, other: &Self) -> bool {
+        let identity = |report: &Self| (report.seed, report.count, report.only, report.shards, report.guest.clone());
+        identity(self) == identity(other)
     }
 
     /// Adds what `other` has seen.

@@ -52,6 +52,11 @@ impl Kind {
         !matches!(self, Self::Memory | Self::Code | Self::Registers | Self::Dma | Self::Device)
     }
 
+    /// Whether somebody beside the driver can do it to one that is as it always is, on a device that is no model of ours.
+    pub fn is_outer(self) -> bool {
+        !matches!(self, Self::Registers | Self::Dma | Self::Device)
+    }
+
     /// As users write it.
     pub fn name(self) -> &'static str {
         match self {
@@ -122,6 +127,19 @@ pub fn random(seed: u64, number: u64) -> u64 {
     mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_add(number.wrapping_mul(0xd134_2543_de82_ef95)))
 }
 
+/// A kind that follows from `word`, among those that `fits` takes.
+fn drawn(word: u64, fits: impl Fn(Kind) -> bool) -> Option<Kind> {
+    let kinds = || Kind::ALL.into_iter().filter(|(kind, _)| fits(*kind));
+    let mut share = word.checked_rem(kinds().map(|(_, weight)| weight).sum())?;
+    let mut kinds = kinds();
+    let drawn = kinds.find(|(_, weight)| {
+        let here = share < *weight;
+        share = share.saturating_sub(*weight);
+        here
+    });
+    drawn.map(|(kind, _)| kind)
+}
+
 /// Requests before a fault, at most.
 const REQUESTS: u64 = 64;
 
@@ -129,13 +147,7 @@ impl Spec {
     /// Fault number `index` of the campaign with `seed`, of `only` that kind if one is named.
     pub fn of(seed: u64, index: u64, only: Option<Kind>) -> Self {
         let word = |number| random(random(seed, index), number);
-        let mut share = word(0) % 100;
-        let drawn = Kind::ALL.iter().find(|(_, weight)| {
-            let here = share < *weight;
-            share = share.saturating_sub(*weight);
-            here
-        });
-        let kind = only.or(drawn.map(|(kind, _)| *kind)).unwrap_or(Kind::Kill);
+        let kind = only.or(drawn(word(0), |_| true)).unwrap_or(Kind::Kill);
         let model = Model::ALL[(word(1) % 3) as usize];
         let early = match kind {
             Kind::Kill => 8,
@@ -144,6 +156,13 @@ impl Spec {
         };
         let at = (!word(2).is_multiple_of(early) || early == u64::MAX).then(|| (word(3) % REQUESTS) as u32);
         Self { seed, index, kind, model, at, random: word(4) }
+    }
+
+    /// The same of a campaign in a guest: of a kind that is [done from outside](Kind::is_outer), to a device that a guest has by VFIO.
+    pub fn in_guest(seed: u64, index: u64, only: Option<Kind>) -> Self {
+        let word = |number| random(random(seed, index), number);
+        let spec = Self::of(seed, index, only.or(drawn(word(0), Kind::is_outer)));
+        Self { model: [Model::Nvme, Model::Ahci][(word(1) % 2) as usize], ..spec }
     }
 
     /// The `number`th of its random words.
@@ -171,6 +190,16 @@ mod tests {
         assert_eq!(Spec::of(7, 12, None), Spec::of(7, 12, None));
         assert_ne!(Spec::of(7, 12, None).random, Spec::of(8, 12, None).random);
         assert_eq!(Spec::of(7, 12, Some(Kind::Stop)).kind, Kind::Stop);
+    }
+
+    #[test]
+    fn in_a_guest_no_device_lies_and_every_other_kind_comes() {
+        let specs: Vec<_> = (0..1000).map(|index| Spec::in_guest(1, index, None)).collect();
+        assert!(specs.iter().all(|spec| spec.kind.is_outer() && spec.model != Model::Ide));
+        for (kind, _) in Kind::ALL.into_iter().filter(|(kind, _)| kind.is_outer()) {
+            assert!(specs.iter().any(|spec| spec.kind == kind), "{kind}");
+        }
+        assert_eq!(Spec::in_guest(7, 12, Some(Kind::Stop)).kind, Kind::Stop);
     }
 
     #[test]

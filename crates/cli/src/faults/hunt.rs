@@ -1,13 +1,16 @@
-//! Thousands of devices that lie, each to a driver in this process: who panics, who hangs, who says that wrong data are right.
+//! Thousands of devices that lie, each to a driver in this process, and of drivers that were left damaged state: who panics, who hangs, who says that wrong data are right.
+
+mod saved;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use ring3_backend::Uri;
@@ -22,8 +25,32 @@ const SPREAD: u64 = 400;
 const START: u64 = 60;
 /// A driver without an end for so long is left; its own time-outs are longer, and are tested elsewhere.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A life that takes so long is said. The longest time-out that a driver has by itself is 30 s, and it tries again.
+const LONG: Duration = Duration::from_secs(20);
+/// A life that takes so long does not end any more.
+const ENDLESS: Duration = Duration::from_secs(600);
 /// Kinds that are a device's doing.
 const KINDS: [Kind; 3] = [Kind::Registers, Kind::Dma, Kind::Device];
+
+/// What is hunted with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bait {
+    /// A fault of a device.
+    Device(Kind),
+    /// What the last driver has left is damaged.
+    Saved,
+}
+
+impl FromStr for Bait {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(kind) if KINDS.contains(&kind) => Ok(Self::Device(kind)),
+            _ if text == "saved" => Ok(Self::Saved),
+            _ => Err("registers, dma, device or saved".into()),
+        }
+    }
+}
 
 /// Options of `ring3 faults hunt`.
 #[derive(clap::Args)]
@@ -34,9 +61,9 @@ pub struct Args {
     /// Each follows from this number and its own.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// This kind only: registers, dma or device.
+    /// This kind only: registers, dma, device, or saved for damaged state of a driver that has left its device to the next one. The first three by turns unless it is said.
     #[arg(long)]
-    only: Option<Kind>,
+    only: Option<Bait>,
     /// Drivers at the same time: most of them wait.
     #[arg(long, default_value_t = 16)]
     jobs: usize,
@@ -52,6 +79,11 @@ pub fn device(seed: u64, index: u64, only: Option<Kind>) -> Result<(Spec, Uri)> 
     let spec = Spec::of(seed, index, Some(kind));
     let spread = if spec.word(8).is_multiple_of(2) { START } else { SPREAD };
     let option = rules::option(&spec, spread).context("only registers, dma and device are a device's doing")?;
+    Ok((spec, shape(&spec, &format!(",{option}")).parse()?))
+}
+
+/// The device of `spec`, one of fifteen, with `options`.
+fn shape(spec: &Spec, options: &str) -> String {
     let shapes: &[&str] = match spec.model {
         Model::Nvme => &[
             "sim:nvme",
@@ -71,54 +103,105 @@ pub fn device(seed: u64, index: u64, only: Option<Kind>) -> Result<(Spec, Uri)> 
             &["sim:ide", "sim:ide,chip=cmd646", "sim:ide,chip=piix3,disks=2", "sim:ide,dma=off", "sim:ide,lba48=off,multiple=1"]
         }
     };
-    let text = format!("{},size=4M", shapes[(spec.word(9) % shapes.len() as u64) as usize]);
-    Ok((spec, format!("{text},{option}").parse()?))
+    format!("{},size=4M{options}", shapes[(spec.word(9) % shapes.len() as u64) as usize])
 }
 
-/// Hunts; no success if a driver has panicked.
+/// What was seen so far, of each kind and end: how often, and the longest life.
+type Seen = Mutex<BTreeMap<(&'static str, &'static str), (u64, Duration)>>;
+
+/// What each thread is at, and since when.
+type Lanes = Vec<Mutex<Option<(Instant, String)>>>;
+
+/// Hunts; no success if a driver has panicked or does not end.
 pub fn run(args: &Args) -> Result<ExitCode> {
     ensure!((1..=256).contains(&args.jobs), "--jobs is from 1 to 256");
-    let (next, seen) = (AtomicU64::new(0), Mutex::new(BTreeMap::<(Kind, &str), u64>::new()));
+    let (next, seen) = (AtomicU64::new(0), Seen::default());
+    let lanes: Lanes = (0..args.jobs).map(|_| Mutex::default()).collect();
     std::thread::scope(|scope| {
-        for _ in 0..args.jobs {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= args.count {
-                        return;
-                    }
-                    let Ok((spec, uri)) = device(args.seed, index, args.only) else { return };
-                    let what = meet(&spec, &uri);
-                    *seen.lock().unwrap_or_else(PoisonError::into_inner).entry((spec.kind, what)).or_default() += 1;
-                }
-            });
+        let threads: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| hunt(args, &next, lane, &seen))).collect();
+        while !threads.iter().all(|thread| thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+            if let Some(life) = lanes.iter().find_map(endless) {
+                errln!("hang: {life}");
+                // Nothing ends its thread.
+                std::process::exit(1);
+            }
         }
     });
     let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-    seen.iter().for_each(|((kind, what), count)| outln!("{kind:<12} {what:<10} {count:>8}"));
-    let panics: u64 = seen.iter().filter(|((_, what), _)| *what == "panic").map(|(_, count)| count).sum();
+    for ((kind, what), (count, longest)) in &seen {
+        outln!("{kind:<12} {what:<10} {count:>8}   longest {:.1} s", longest.as_secs_f64());
+    }
+    let panics: u64 = seen.iter().filter(|((_, what), _)| *what == "panic").map(|(_, (count, _))| count).sum();
     Ok(if panics == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn endless(lane: &Mutex<Option<(Instant, String)>>) -> Option<String> {
+    let life = lane.lock().unwrap_or_else(PoisonError::into_inner);
+    life.as_ref().filter(|(since, _)| since.elapsed() > ENDLESS).map(|(_, life)| life.clone())
+}
+
+/// One thread's lives.
+fn hunt(args: &Args, next: &AtomicU64, lane: &Mutex<Option<(Instant, String)>>, seen: &Seen) {
+    let set = |life| *lane.lock().unwrap_or_else(PoisonError::into_inner) = life;
+    loop {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        if index >= args.count {
+            return;
+        }
+        let Ok((kind, spec, uri)) = quarry(args, index) else { return };
+        let (began, name) = (Instant::now(), format!("{kind} {}:{} {uri} --wide --seed {}", spec.seed, spec.index, spec.random));
+        set(Some((began, name.clone())));
+        let what = meet(kind, &spec, &uri, &name);
+        set(None);
+        let took = began.elapsed();
+        if took > LONG {
+            errln!("long: {:.1} s: {name}", took.as_secs_f64());
+        }
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, longest) = seen.entry((kind, what)).or_default();
+        (*count, *longest) = (*count + 1, took.max(*longest));
+    }
+}
+
+/// What the driver of life `index` meets.
+fn quarry(args: &Args, index: u64) -> Result<(&'static str, Spec, Uri)> {
+    match args.only {
+        Some(Bait::Saved) => {
+            let spec = Spec::in_guest(args.seed, index, Some(Kind::Memory));
+            Ok(("saved", spec, shape(&spec, "").parse()?))
+        }
+        Some(Bait::Device(kind)) => device(args.seed, index, Some(kind)).map(|(spec, uri)| (kind.name(), spec, uri)),
+        None => device(args.seed, index, None).map(|(spec, uri)| (spec.kind.name(), spec, uri)),
+    }
+}
+
 /// What a driver makes of it.
-fn meet(spec: &Spec, uri: &Uri) -> &'static str {
-    match catch_unwind(AssertUnwindSafe(|| {
-        lone::drive(uri, &Load { seed: spec.random, requests: REQUESTS, wide: true, patience: PATIENCE })
-    })) {
+fn meet(kind: &str, spec: &Spec, uri: &Uri, name: &str) -> &'static str {
+    let load = Load { seed: spec.random, requests: REQUESTS, wide: true, patience: PATIENCE };
+    let ran = catch_unwind(AssertUnwindSafe(|| match kind {
+        "saved" => saved::drive(spec, uri, &load),
+        _ => lone::drive(uri, &load),
+    }));
+    match ran {
         Err(_) => {
-            errln!("panic: {}:{} {uri} --wide --seed {}", spec.seed, spec.index, spec.random);
+            errln!("panic: {name}");
             "panic"
         }
         Ok(Ok(lone::Ends { wrong: 0, failed: 0, .. })) => "nothing",
         Ok(Ok(lone::Ends { wrong: 0, .. })) => "error",
         Ok(Ok(_)) => {
-            if spec.kind != Kind::Dma {
-                errln!("wrong: {}:{} {uri} --wide --seed {}", spec.seed, spec.index, spec.random);
+            // Whoever is told of other requests than were made does those.
+            if !["dma", "saved"].contains(&kind) {
+                errln!("wrong: {name}");
             }
             "stamp"
         }
         Ok(Err(error)) if format!("{error:#}").contains("no request has ended") => "progress",
-        Ok(Err(_)) => "exit",
+        Ok(Err(error)) => {
+            tracing::debug!("{name}: {error:#}");
+            "exit"
+        }
     }
 }
 

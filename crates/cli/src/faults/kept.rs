@@ -242,20 +242,7 @@ impl Kept {
         let outage = status.outages.first();
         let cause = outage.map(|outage| outage.cause.clone()).unwrap_or_default();
         let end = status.last_end.clone().unwrap_or_default();
-        // Only what this one has said, or what was said of it.
-        let pid = end.split_whitespace().nth(1).unwrap_or("nobody");
-        let (own, of) = (format!(" {pid}: "), format!("driver {pid} "));
-        let lines = self.keeper.shared.journal().last(LINES, ROOM);
-        let said = lines.into_iter().filter(|line| line.contains(&own) || line.contains(&of)).collect::<Vec<_>>().join("\n");
-        let has = |text: &str| said.contains(text);
-        let by = match () {
-            () if has("none has ended") => "progress",
-            () if has("taken for dead") => "heartbeat",
-            () if has("breaks the protocol") || has("its lease has ended") => "protocol",
-            () if has("a bug:") => "panic",
-            () if end.contains("by signal") => "signal",
-            () => "exit",
-        };
+        let (by, said) = seen_by(&end, self.keeper.shared.journal().last(LINES, ROOM));
         let ms = outage.and_then(|outage| outage.total_ms);
         Death { by, text: format!("{cause}; {end}\n{said}"), outage: ms.map(|ms| Duration::from_secs_f64(ms / 1e3)) }
     }
@@ -273,6 +260,24 @@ impl Kept {
     pub fn wait_for(&self, requests: u64) {
         self.in_flight.store(requests, Ordering::Relaxed);
     }
+}
+
+/// By what ring3d has seen the end of a driver of which it says `end`, and what of its log is about that one.
+pub fn seen_by(end: &str, log: Vec<String>) -> (&'static str, String) {
+    // Only what this one has said, or what was said of it.
+    let pid = end.split_whitespace().nth(1).unwrap_or("nobody");
+    let (own, of) = (format!(" {pid}: "), format!("driver {pid} "));
+    let said = log.into_iter().filter(|line| line.contains(&own) || line.contains(&of)).collect::<Vec<_>>().join("\n");
+    let has = |text: &str| said.contains(text);
+    let by = match () {
+        () if has("none has ended") => "progress",
+        () if has("taken for dead") => "heartbeat",
+        () if has("breaks the protocol") || has("its lease has ended") => "protocol",
+        () if has("a bug:") => "panic",
+        () if end.contains("by signal") => "signal",
+        () => "exit",
+    };
+    (by, said)
 }
 
 /// Whether `spec` is done by somebody else than the driver itself.

@@ -16,7 +16,8 @@ use ring3_decorator::Fault;
 use ring3_decorator::plan::Plan;
 use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Driver, Offer, Opened, Settings};
-use ring3_faults::{Kind, Packet, Spec, Verb, Wire, mutate, rules};
+use ring3_faults::mutate::{self, Victim};
+use ring3_faults::{Kind, Packet, Spec, Verb, Wire, rules};
 use ring3_host::drive::{Left, read_left};
 use ring3_lease::Channel;
 use ring3_stats::{Phase, Recorder, Segment};
@@ -30,8 +31,6 @@ use super::work::{DEPTH, Work};
 const BEAT: Duration = Duration::from_millis(20);
 /// The same of one without work.
 const IDLE: Duration = Duration::from_millis(200);
-/// How long an answer to a lie is waited for.
-const ANSWER: Duration = Duration::from_millis(100);
 /// How long the supervisor may take to take a report.
 const SEND_LIMIT: Duration = Duration::from_secs(1);
 /// Bytes of memory that a driver may have beside what it has, when it gets no more while it starts.
@@ -40,7 +39,7 @@ const SPARE: u64 = 32 << 20;
 const SPARE_DESCRIPTORS: u64 = 12;
 
 /// What a life is told.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Orders {
     /// What will go wrong.
     pub spec: Spec,
@@ -155,7 +154,7 @@ impl Injection {
     fn inject(&mut self) -> Result<()> {
         let Some(orders) = &self.orders else { return Ok(()) };
         let spec = &orders.spec;
-        let early = spec.at.is_none();
+        let (early, victim) = (spec.at.is_none(), Victim::own());
         match spec.kind {
             Kind::Kill if early => {
                 let moment = Duration::from_micros(spec.word(0) % 20_000);
@@ -166,33 +165,24 @@ impl Injection {
             }
             Kind::Kill => mutate::signal(Signal::KILL)?,
             Kind::Stop => mutate::signal(Signal::STOP)?,
-            Kind::Memory => mutate::memory(spec)?,
-            Kind::Code => mutate::code(spec, &orders.code)?,
+            Kind::Memory => mutate::memory(victim, spec)?,
+            Kind::Code => mutate::code(victim, spec, &orders.code)?,
             Kind::Registers | Kind::Dma => self.plan.add(&rules::registers(spec, 8))?,
             // That is its holder's business.
             Kind::Device => {}
-            Kind::NoMemory => self.hog = mutate::no_memory(if early { spec.word(0) % SPARE } else { 0 })?,
-            Kind::NoDescriptors => mutate::no_descriptors(if early { spec.word(0) % SPARE_DESCRIPTORS } else { 0 })?,
+            Kind::NoMemory if early => mutate::no_memory(victim, spec.word(0) % SPARE)?,
+            Kind::NoMemory => {
+                mutate::no_memory(victim, 0)?;
+                self.hog = mutate::hog();
+            }
+            Kind::NoDescriptors => mutate::no_descriptors(victim, if early { spec.word(0) % SPARE_DESCRIPTORS } else { 0 })?,
             Kind::Protocol => {
                 let place = spec.word(4999) as usize % self.sockets.len();
-                for packet in mutate::lies(spec) {
-                    // An end that is closed takes no more lies.
-                    let _ = rustix::net::send(&self.sockets[place], &packet, rustix::net::SendFlags::NOSIGNAL);
-                    if place + 1 == self.sockets.len() {
-                        swallow(&self.sockets[place]);
-                    }
-                }
+                mutate::lie(&self.sockets[place], spec, place + 1 == self.sockets.len());
             }
         }
         Ok(())
     }
-}
-
-/// Takes the answer to a lie, if one comes: the driver would take it for that to its next question, and lie to its user.
-fn swallow(lease: &OwnedFd) {
-    let limit = Timespec { tv_sec: 0, tv_nsec: ANSWER.as_nanos() as i64 };
-    let _ = poll(&mut [PollFd::new(lease, PollFlags::IN)], Some(&limit));
-    let _ = rustix::net::recv(lease, &mut [0; 4096][..], rustix::net::RecvFlags::DONTWAIT);
 }
 
 /// Does what the application asks for.

@@ -2,13 +2,14 @@
 //! replayed without the device.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::{Completion, Disk, Queue, Request};
-use ring3_device::Deadline;
-use ring3_driver::registry::{Controller, Driver, Offer, Settings};
+use ring3_device::{Deadline, Device};
+use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
 use ring3_faults::{Application, Found, random};
 
 use super::work::{DEPTH, Work};
@@ -74,18 +75,39 @@ pub struct Load {
 
 /// Drives the device at `uri`.
 pub fn drive(uri: &Uri, load: &Load) -> Result<Ends> {
-    let Load { seed, requests, wide, patience } = *load;
+    let opened = Driver::open(open(uri)?, None, &settings())?;
+    let disk = disk(&opened)?;
+    use_disk(&opened, disk, Work::new(disk, DEPTH + 1)?, load)
+}
+
+/// The device at `uri`, with memory for a driver here.
+pub fn open(uri: &Uri) -> Result<Arc<dyn Device>> {
     let below = Driver::dma_limit(ring3_backend::class_of(uri), None);
-    let device = ring3_backend::open(uri, OpenOptions { arena: ARENA, below, ..OpenOptions::default() })?;
-    let opened = Driver::open(device, None, &Settings { poll: Some(Duration::ZERO), ..Settings::default() })?;
-    let Some(Offer::Disk(disk)) = opened.offers.first() else { bail!("it has no disk that can be used: {:?}", opened.refused) };
-    let mut work = Work::new(&**disk, DEPTH + 1)?;
+    Ok(ring3_backend::open(uri, OpenOptions { arena: ARENA, below, ..OpenOptions::default() })?)
+}
+
+/// What a driver here is told.
+pub fn settings() -> Settings {
+    Settings { poll: Some(Duration::ZERO), ..Settings::default() }
+}
+
+/// The first one that it offers.
+pub fn disk(opened: &Opened) -> Result<&dyn Disk> {
+    match opened.offers.first() {
+        Some(Offer::Disk(disk)) => Ok(&**disk),
+        Some(Offer::Nic(_)) | None => bail!("it has no disk that can be used: {:?}", opened.refused),
+    }
+}
+
+/// Asks for all of `load` over `work`. Ends with tokens from [`OTHERS`] on are nobody's business here.
+pub fn use_disk(opened: &Opened, disk: &dyn Disk, mut work: Work, load: &Load) -> Result<Ends> {
+    let Load { seed, requests, wide, patience } = *load;
     let size = work.block_size();
     ensure!([512, 4096].contains(&size), "it has blocks of {size} bytes, and 512 or 4096 are wanted");
     let mut application = Application::new(seed, usize::from(DEPTH));
     application.begin();
     let (mut ends, mut left, mut last) = (Ends::default(), requests, Instant::now());
-    let (mut due, mut others) = (None, Others::new(seed, &**disk));
+    let (mut due, mut others) = (None, Others::new(seed, disk));
     loop {
         while let Some(packet) = (left > 0).then(|| application.next(size)).flatten() {
             left -= u64::from(application.is_loaded());
@@ -124,7 +146,7 @@ pub fn drive(uri: &Uri, load: &Load) -> Result<Ends> {
 }
 
 /// Tokens from here on are of requests that are not checked.
-const OTHERS: u64 = 1 << 32;
+pub const OTHERS: u64 = 1 << 32;
 /// Of them, one is under way at a time, beside those that are checked.
 const EVERY: u64 = 7;
 /// The first block that they touch, and how many there are.

@@ -1,10 +1,12 @@
-//! `ring3 faults`: thousands of faults in drivers, on models that outlive them.
+//! `ring3 faults`: thousands of faults in drivers, on models that outlive them, and hundreds in a guest.
 
 mod bench;
 mod campaign;
+mod guest;
 mod holder;
 mod hunt;
 mod kept;
+mod lane;
 mod life;
 mod lone;
 mod show;
@@ -16,9 +18,14 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Result, bail, ensure};
-use ring3_faults::{Kind, Report};
+use ring3_faults::{Kind, Report, Spec};
+use ring3_lab::DEFAULT_KERNEL;
 
 use campaign::Campaign;
+
+/// Faults, unless it is said; and of a quick campaign.
+const COUNT: u64 = 20_000;
+const QUICK: u64 = 300;
 
 /// Options of `ring3 faults`.
 #[derive(clap::Args)]
@@ -26,15 +33,21 @@ use campaign::Campaign;
 pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Faults of the whole campaign.
-    #[arg(long, default_value_t = 20_000)]
-    count: u64,
+    /// Faults of the whole campaign: 20000 unless it is said, and 300 in a guest.
+    #[arg(long)]
+    count: Option<u64>,
     /// Every fault follows from this number and its own.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Inject 300 faults only.
+    /// Inject 300 faults only, and 24 in a guest.
     #[arg(long, conflicts_with = "count")]
     quick: bool,
+    /// Boot a guest, and do it from outside to the drivers that ring3d has there, in their sandbox, of an NVMe and an AHCI disk by turns, under fio's verification. Kinds that are a device's own are left out.
+    #[arg(long, conflicts_with_all = ["shard", "jobs", "out", "ring3d", "record"])]
+    guest: bool,
+    /// The guest's kernel, by version prefix.
+    #[arg(long, requires = "guest", default_value = DEFAULT_KERNEL)]
+    kernel: String,
     /// Do one of several parts of the campaign: 3/8 is the third of eight.
     #[arg(long, default_value = "1/1", value_name = "I/N")]
     shard: Shard,
@@ -61,6 +74,9 @@ pub struct Args {
     record: Option<PathBuf>,
     #[command(flatten)]
     form: show::Form,
+    /// Be in that guest, and do what lies in this file.
+    #[arg(long, hide = true)]
+    in_guest: Option<PathBuf>,
     /// Be a driver, to which this will happen.
     #[arg(long, hide = true)]
     live: Option<String>,
@@ -124,24 +140,36 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let control = unsafe { ring3_host::drive::inherited() }?;
         return life::live_kept(control, orders);
     }
+    if let Some(plan) = &args.in_guest {
+        return guest::in_guest(plan);
+    }
     match &args.command {
         Some(Command::Merge { files, form }) => return merge(files, *form),
         Some(Command::Lone(args)) => return lone::run(args),
         Some(Command::Hunt(args)) => return hunt::run(args),
         None => {}
     }
+    if let Some(kind) = args.only.filter(|kind| args.guest && !kind.is_outer()) {
+        bail!("{kind} is a fault of a device's own, and those of a guest are QEMU's: leave --guest out");
+    }
     if let Some(Fault(seed, index)) = args.reproduce {
         return match &args.record {
+            None if args.guest => guest::reproduce(Spec::in_guest(seed, index, args.only), args.kernel.clone()),
             Some(file) => hunt::record(seed, index, args.only, file),
             None => campaign::reproduce(seed, index, args.only, args.ring3d.is_some_and(|percent| percent > 0)),
         };
     }
-    let count = if args.quick { 300 } else { args.count };
+    let (usual, quick) = if args.guest { (guest::COUNT, guest::QUICK) } else { (COUNT, QUICK) };
+    let count = args.count.unwrap_or(if args.quick { quick } else { usual });
     ensure!(count >= args.shard.of, "{count} faults in {} parts: give each part one at least", args.shard.of);
+    let mut new = Report::new(args.seed, count, args.only, args.shard.of);
+    if args.guest {
+        new.guest = Some(args.kernel.clone());
+        return guest::run(new, args.resume.clone(), args.form);
+    }
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) * 6);
     ensure!((1..=256).contains(&jobs), "--jobs is from 1 to 256");
     let ring3d = args.ring3d.unwrap_or(if rustix::process::geteuid().is_root() { 50 } else { 0 });
-    let new = Report::new(args.seed, count, args.only, args.shard.of);
     let campaign = Campaign::new(new, args.shard, jobs, ring3d.into(), args.resume.clone())?;
     let (report, interrupted) = campaign.run()?;
     if let Some(folder) = &args.out {

@@ -21,8 +21,12 @@ pub struct Work {
 impl Work {
     /// A queue of `disk` for `depth` requests, of which packets are [`DEPTH`] at most, with buffers of a block.
     pub fn new(disk: &dyn Disk, depth: u16) -> Result<Self> {
+        Self::over(disk, disk.open_queue(depth)?)
+    }
+
+    /// The same over a queue of `disk` that there is already.
+    pub fn over(disk: &dyn Disk, queue: Box<dyn Queue>) -> Result<Self> {
         let size = disk.info().block_size as usize;
-        let queue = disk.open_queue(depth)?;
         let free = (0..DEPTH).map(|_| disk.dma().arena().alloc_pages(size)).collect::<Result<_, _>>()?;
         Ok(Self { queue, free, bytes: vec![0; size], blocks: disk.info().blocks, busy: vec![None; usize::from(DEPTH)] })
     }

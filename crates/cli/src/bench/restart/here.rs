@@ -1,9 +1,8 @@
 //! The measurement itself, on the machine that has the device.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use ring3_bench::cpu::{process_time, resident_memory};
 use ring3_bench::restart::{Load, Outcome, Seen, VERSION, outages, percentile, stalls};
 use ring3_bench::stats::Summary;
@@ -54,13 +53,13 @@ pub fn measure(args: &Args) -> Result<Outcome> {
     let mut left = kills;
     while left > 0 {
         let count = left.min(ROUND);
-        let seen = beside(&mut load, || {
+        let seen = load.beside(|| {
             std::thread::sleep(KILL * count);
-            Ok(())
+            anyhow::Ok(())
         })?;
         sums.calm.push(seen.0.iops());
         sums.add(&seen.0);
-        let (seen, times) = beside(&mut load, || kill_each_second(&mut device, count, &mut sums.records))?;
+        let (seen, times) = load.beside(|| kill_each_second(&mut device, count, &mut sums.records))?;
         sums.killed.push(seen.iops());
         sums.outages.extend(outages(&seen.pauses, &times));
         sums.add(&seen);
@@ -68,7 +67,7 @@ pub fn measure(args: &Args) -> Result<Outcome> {
         errln!("{} of {kills} killed", kills - left);
     }
     if upgrades > 0 {
-        let (seen, times) = beside(&mut load, || upgrade_each(&mut device, upgrades))?;
+        let (seen, times) = load.beside(|| upgrade_each(&mut device, upgrades))?;
         sums.upgrades.extend(stalls(&seen.pauses, &times));
         sums.add(&seen);
         errln!("{upgrades} replaced");
@@ -103,22 +102,6 @@ fn idle(device: &mut Supervised, time: Duration) -> Result<Idle> {
     let percent = |at: usize| Some(100.0 * after[at]?.saturating_sub(before[at]?).as_secs_f64() / elapsed.as_secs_f64());
     let mib = supervisor.and_then(resident_memory).map(|bytes| bytes as f64 / f64::from(1 << 20));
     Ok(Idle { mib, percent: [percent(0), percent(1)] })
-}
-
-/// Does `work` while the load runs.
-fn beside<T: Send>(load: &mut Load, work: impl FnOnce() -> Result<T> + Send) -> Result<(Seen, T)> {
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(|| {
-            let done = work();
-            stop.store(true, Ordering::Release);
-            done
-        });
-        let seen = load.run(&stop);
-        // What the worker says comes first: a load that is stuck is stuck because of that.
-        let done = worker.join().map_err(|_| anyhow!("the thread that kills has panicked"))?;
-        Ok((seen?, done?))
-    })
 }
 
 fn kill_each_second(device: &mut Supervised, count: u32, records: &mut Vec<Outage>) -> Result<Vec<u64>> {

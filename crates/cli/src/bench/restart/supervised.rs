@@ -16,6 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// Lines that are looked at.
+const LINES: u32 = 60;
+
 /// A supervised device.
 pub struct Supervised {
     client: Client,
@@ -67,6 +70,14 @@ impl Supervised {
             Reply::Upgraded { .. } => Ok(time),
             Reply::Refused(why) => bail!("the driver was not replaced: {why}"),
             other => bail!("the supervisor answered an upgrade with {other:?}"),
+        }
+    }
+
+    /// The last lines about it.
+    pub fn log(&mut self) -> Result<Vec<String>> {
+        match self.client.ask(&Command::Logs { name: self.name.clone(), lines: LINES })? {
+            Reply::Logs(lines) => Ok(lines),
+            other => bail!("the supervisor answered with {other:?} when it was asked for lines"),
         }
     }
 
