@@ -313,6 +313,11 @@ fn a_state_that_is_not_the_controllers_is_refused_and_changes_nothing() {
         |state: &mut serde_json::Value| state["admin"]["completion"]["memory"] = state["admin"]["page"].clone(),
         |state: &mut serde_json::Value| state["namespaces"][0]["info"]["block_size"] = 0.into(),
         |state: &mut serde_json::Value| drop(state["traits"].take()),
+        // Found by `ring3 faults hunt --only saved`: the next flush, or write, went beyond the end of its numbers.
+        |state: &mut serde_json::Value| state["namespaces"][0]["cache"]["begun"] = u64::MAX.into(),
+        |state: &mut serde_json::Value| state["namespaces"][0]["cache"]["covering"] = u64::MAX.into(),
+        |state: &mut serde_json::Value| state["namespaces"][0]["cache"]["flushed"] = 77.into(),
+        |state: &mut serde_json::Value| state["namespaces"][0]["cache"]["failed"] = 77.into(),
     ] {
         is_invalid(left.refusal(&altered(&left.controller, change)));
     }

@@ -138,7 +138,7 @@ impl SavedController {
     /// Fails unless it can be the state of a controller with capabilities `cap` and memory pages of `page` bytes.
     fn check(&self, cap: u64, page: u64) -> Result<(), Error> {
         let fits = self.cap == cap && u64::from(self.traits.page) == page && !self.options.timeout.is_zero();
-        if fits && self.namespaces.iter().all(|namespace| is_possible(&namespace.info)) {
+        if fits && self.namespaces.iter().all(|namespace| is_possible(&namespace.info) && namespace.cache.is_possible()) {
             return Ok(());
         }
         Err(Error::Invalid("the saved state is of another controller: give each its own, or open the device anew".into()))

@@ -151,6 +151,14 @@ impl SavedCache {
         }
     }
 
+    /// Whether a cache can be so. Flushes are numbered, and a state in which a number comes before its flush, or which has no room for more of them, would have
+    /// a loss go untold.
+    pub(super) fn is_possible(&self) -> bool {
+        let Self { begun, covering, flushed, failed, .. } = *self;
+        begun < u64::MAX / 2 && flushed <= begun && failed <= begun && covering <= begun + 1
+    }
+
+    /// The cache of a [possible](Self::is_possible) state.
     pub(super) fn resume(&self) -> WriteCache {
         WriteCache {
             begun: AtomicU64::new(self.begun),
