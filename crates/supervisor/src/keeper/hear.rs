@@ -80,12 +80,15 @@ impl Keeper {
                     return self.accuse(&format!("driver {pid}: {why}"));
                 }
                 self.facts = disks;
-                self.record.driven(adopted);
-                if std::mem::take(&mut self.adopting) {
-                    self.note(&match adopted {
-                        true => format!("driver {pid} has adopted the device: it was not stopped"),
-                        false => format!("driver {pid} could not adopt the device, and has stopped and started it"),
-                    });
+                // Only who was told to adopt can have done it.
+                let told = std::mem::take(&mut self.adopting);
+                self.record.driven(told && adopted);
+                match (told, adopted) {
+                    (false, _) => {}
+                    (true, true) => self.note(&format!("driver {pid} has adopted the device: it was not stopped")),
+                    (true, false) => {
+                        self.note(&format!("driver {pid} could not adopt the device, and has stopped and started it"));
+                    }
                 }
                 Event::Offers
             }
