@@ -124,6 +124,15 @@ for kill in 1 2 3; do ready; kill -9 $(driver); sleep 0.2; done; state
 since=$(date +%s); dd if=/dev/ring3/scratch of=/dev/null bs=4k count=1 iflag=direct 2>&1 | grep -oE 'I/O error|Input/output error|No such.*'; took=$(($(date +%s) - since)); [ $took -le 9 ] && echo 'in time' || echo \"after $took s\"
 await failed && echo failed; ring3 logs scratch -n 5; ring3 restart scratch; echo \"restart $?\"; state; end";
 
+/// A disk of each controller whose drivers may be followed without a reset.
+const ADOPTED: &str = "
+for controller in nvme:$DISK ahci:$SATA; do
+    DISK=${controller#*:}; begin 'burst = 1000\nadopt = true' || exit
+    verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 --verify_backlog=64 --time_based --runtime=10 & FIO=$!
+    kills 5 1; wait $FIO && echo \"${controller%%:*} verified\"; ready; figures; ring3 logs scratch -n 60 | grep adopt | head -n 3
+    [ $(ring3 status scratch --json | grep -c '\"adopted\": true') -ge 3 ] && echo \"${controller%%:*} adopted\"; end
+done";
+
 fn guest(kernel: &str) -> Outcome {
     let disk =
         Device { namespaces: vec![Disk::new(Size(96 << 20), Backing::Memory)], ..Device::new("disk", "nvme").bound("vfio-pci") };
@@ -137,6 +146,7 @@ fn guest(kernel: &str) -> Outcome {
         ("parted", PARTED),
         ("commands", COMMANDS),
         ("given up", GIVEN_UP),
+        ("adopted", ADOPTED),
     ];
     let guest = Guest {
         kernel: kernel.into(),
@@ -145,6 +155,7 @@ fn guest(kernel: &str) -> Outcome {
         ..Guest::new(&format!("supervisor-{kernel}"))
     };
     let guest = with_programs(guest).module("ublk_drv").module("ext4").module("vfio-pci").device(disk);
+    let guest = guest.device(Device::ahci("sata", Size(96 << 20), Backing::Memory).bound("vfio-pci"));
     let folder = tempfile::tempdir().unwrap();
     tables(folder.path(), (96 << 20) / 512);
     let names = ["table", "copy", "overlap", "beyond", "absurd"];
@@ -213,6 +224,8 @@ on_both_kernels! {
         "parted", ["two partitions\n65536 4096 \nstill there\nand partitions too\nthe mount at /mnt\nclean\n", "found again\n", "partitions 1 and 2 overlap", "and the disk has 100663296", "absurd\nas they were\nnone\n0\nalive"];
     users_restart_and_stop_a_device_and_are_told_why_not, users_restart_and_stop_a_device_and_are_told_why_not_on_7_2:
         "commands", ["restart 0", "another\n", "is in use by", "used 1", "ring3 stop scratch, and reload then", "changed 1", "stop 0\nstopped\n", "again 0\nrunning\n", "reload 0\n15\n", "there is no device nobody", "start ring3d", "none 1"];
+    a_killed_drivers_controller_is_adopted_where_a_manifest_says_so, a_killed_drivers_controller_is_adopted_where_a_manifest_says_so_on_7_2:
+        "adopted", ["nvme verified\n\"restarts\": 5 ", "nvme adopted\n", "ahci verified\n\"restarts\": 5 ", "ahci adopted\n"];
     what_dies_too_often_is_given_up_with_errors_in_time_and_can_be_tried_again, what_dies_too_often_is_given_up_with_errors_in_time_on_7_2:
         "given up", ["waits for its users", "insisted\n", "backing_off\n", "in time\n", "failed\n", "restart 0\nrunning\n", "ring3d ended with 0"];
 }

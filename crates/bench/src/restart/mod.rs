@@ -39,6 +39,9 @@ pub struct Outcome {
     pub expedited: bool,
     /// Drivers that were killed.
     pub kills: u32,
+    /// Of these, those whose controller the next one has adopted without a reset.
+    #[serde(default)]
+    pub adopted: u32,
     /// Drivers that were replaced by a hand-over.
     pub upgrades: u32,
     /// Requests that ended with an error, in all phases.

@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["kills", "upgrades"])]
     quick: bool,
     /// All that docs/bench.md says of restarts, one after the other: kernels, controllers, every tag in flight, databases. What is in the folder already is not measured again.
-    #[arg(long, conflicts_with_all = ["kills", "upgrades", "depth", "tags", "controller", "kernel", "expedited", "ext4", "databases", "here"])]
+    #[arg(long, conflicts_with_all = ["kills", "upgrades", "depth", "tags", "controller", "kernel", "expedited", "adopt", "ext4", "databases", "here"])]
     series: bool,
     /// The controller in the guest.
     #[arg(long, value_enum, default_value = "nvme")]
@@ -47,6 +47,9 @@ pub struct Args {
     /// Have the supervisor expedite RCU, which belongs to the whole system, while a driver is restarted.
     #[arg(long)]
     expedited: bool,
+    /// Have each driver adopt the controller of the one that was killed, without a reset: `[restart] adopt = true`.
+    #[arg(long, conflicts_with = "here")]
+    adopt: bool,
     /// Put ext4 on the disk, the load into a file of it, and fio's verification beside that; fsck at the end.
     #[arg(long)]
     ext4: bool,
@@ -177,7 +180,8 @@ fn show(outcome: &Outcome) {
         outln!("from a kill to the first request that ended after it: p50 {p50:.1} ms, p99 {p99:.1} ms, longest {max:.1} ms");
         let [fence, driver, export] = [outcome.fence_ms_p50, outcome.driver_ms_p50, outcome.export_ms_p50];
         outln!(
-            "from the supervisor's seeing it, p50: fenced {fence:.1} ms, driver ready {driver:.1} ms, export given back {export:.1} ms"
+            "{} of them adopted; from the supervisor's seeing it, p50: fenced {fence:.1} ms, driver ready {driver:.1} ms, export given back {export:.1} ms",
+            outcome.adopted
         );
     }
     if let (Some(calm), Some(killed), Some(ratio)) = (outcome.iops, outcome.iops_killed, outcome.iops_ratio) {

@@ -55,7 +55,8 @@ pub fn guest(args: &Args, name: &str) -> Result<Guest> {
     guest.memory_mib = 1024;
     guest.modules = ["ublk_drv", "ext4"].map(Into::into).to_vec();
     // As many drivers may die as are killed, and none waits.
-    let restart = format!("burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nexpedited_rcu = {}", args.expedited);
+    let restart =
+        format!("burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nexpedited_rcu = {}\\nadopt = {}", args.expedited, args.adopt);
     Ok(guest.variable("EXPORT", &format!("depth = {}", args.tags)).variable("RESTART", &restart))
 }
 

@@ -149,6 +149,7 @@ fn outcome(args: &Args, (kills, upgrades): (u32, u32), sums: Sums) -> Outcome {
         outage_ms_p99: outage[1],
         outage_ms_max: outage[2],
         fence_ms_p50: record(|outage| outage.fence_ms),
+        adopted: sums.records.iter().filter(|outage| outage.adopted).count() as u32,
         driver_ms_p50: record(|outage| outage.driver_ms),
         export_ms_p50: record(|outage| outage.export_ms),
         upgrade_ms_p50: upgrade[0],

@@ -23,6 +23,7 @@ struct Part {
     kills: u32,
     upgrades: u32,
     expedited: bool,
+    adopt: bool,
 }
 
 /// What the others are variations of: ext4 with fio's verification.
@@ -34,9 +35,10 @@ const USUAL: Part = Part {
     kills: 200,
     upgrades: 100,
     expedited: false,
+    adopt: false,
 };
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 9] = [
     USUAL,
     Part { name: "nvme-7.2", kernel: NEWEST_KERNEL, kills: 50, ..USUAL },
     Part { name: "ahci-6.12", controller: Controller::Ahci, kills: 50, upgrades: 20, ..USUAL },
@@ -44,6 +46,9 @@ const PARTS: [Part; 6] = [
     Part { name: "tags-6.12", depth: 128, kills: 50, upgrades: 20, ..USUAL },
     Part { name: "tags-7.2", kernel: NEWEST_KERNEL, depth: 128, kills: 50, upgrades: 20, ..USUAL },
     Part { name: "expedited-6.12", kills: 50, upgrades: 20, expedited: true, ..USUAL },
+    Part { name: "adopted-6.12", kills: 50, upgrades: 20, adopt: true, ..USUAL },
+    Part { name: "adopted-7.2", kernel: NEWEST_KERNEL, kills: 50, upgrades: 20, adopt: true, ..USUAL },
+    Part { name: "adopted-ahci-6.12", controller: Controller::Ahci, kills: 50, upgrades: 20, adopt: true, ..USUAL },
 ];
 
 impl Part {
@@ -55,6 +60,7 @@ impl Part {
             controller: self.controller,
             depth: self.depth,
             expedited: self.expedited,
+            adopt: self.adopt,
             ext4: true,
             quick: false,
             kills,
