@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LINES: usize = 60;
 const ROOM: usize = 64 << 10;
 /// What a driver may do: hardly anything is given up here, since faults come faster than any device's. No progress is seen after twice `recovery_ms`.
-const TERMS: &str = "burst = 1000000\nwindow_s = 1\nbackoff_ms = 1\nbackoff_max_ms = 50\ndeadline_s = 50\nheartbeat_ms = 1000\nrecovery_ms = 3000";
+const TERMS: &str = "burst = 1000000\nwindow_s = 1\nbackoff_ms = 1\nbackoff_max_ms = 50\ndeadline_s = 50\nheartbeat_ms = 1000\nrecovery_ms = 3000\nadopt = true";
 
 /// The keeper, and the drivers that serve.
 pub struct Kept {

@@ -70,7 +70,8 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
         let mut fds = fds.into_iter();
         Ok((order, fds.next(), fds.next()))
     };
-    let (_, segment, _) = order()?;
+    let (prepare, segment, _) = order()?;
+    let recorded = matches!(prepare, Order::Prepare(prepare) if prepare.adoptable);
     let segment = Arc::new(Segment::open(segment.context("no stats segment came")?).context("mapping the stats segment")?);
     let recorder = recorder(&segment)?;
     control.send(&Report::Standby, &[])?;
@@ -90,7 +91,7 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
     let (_, end, _) = order()?;
     let service = Service::new(disk, Wire::from(end.context("no application came")?), recorder, has_orders);
     control.send(&Report::Serving { disk: 0 }, &[])?;
-    if let Ok(record) = Left::record(&*device, &*opened.controller) {
+    if recorded && let Ok(record) = Left::record(&*device, &*opened.controller) {
         control.send(&Report::Adoptable, &[record.as_fd()])?;
     }
     // Whatever it says next, it wants no driver any more.
