@@ -37,6 +37,8 @@ pub struct Bench {
     pub pending: Vec<Spec>,
     /// The last fault of a kind that may make wrong blocks, wherever they are.
     pub doubt: Option<Spec>,
+    /// The device may have lied to the driver that serves now, too: ring3d has started it before the fault of the last one was over.
+    pub spilled: bool,
     _server: Running,
 }
 
@@ -91,7 +93,17 @@ impl Bench {
             false => Keep::Own(Holder::new(&device, place)?),
         };
         let application = Application::new(seed, usize::from(DEPTH));
-        Ok(Self { keep, application, plan, complaints, waited: None, pending: Vec::new(), doubt: None, _server: server })
+        Ok(Self {
+            keep,
+            application,
+            plan,
+            complaints,
+            waited: None,
+            pending: Vec::new(),
+            doubt: None,
+            spilled: false,
+            _server: server,
+        })
     }
 
     /// What the last driver said.

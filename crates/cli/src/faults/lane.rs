@@ -87,6 +87,9 @@ impl<'a> Disks<'a> {
             report.fail(name_of(spec), "the supervisor's memory has changed".into());
         }
         let bench = self.bench(spec.model)?;
+        if std::mem::take(&mut bench.spilled) {
+            bench.application.doubt();
+        }
         let mut pending = std::mem::take(&mut bench.pending);
         let is_own = matches!(bench.keep, Keep::Own(_));
         let micros = |outage: Duration| outage.as_micros().min(u128::from(u32::MAX)) as u32;
@@ -112,6 +115,7 @@ impl<'a> Disks<'a> {
             pending.push(*spec);
             if !spec.kind.is_promised() {
                 bench.application.doubt();
+                bench.spilled = seen.died;
                 bench.doubt = Some(*spec);
             }
         }

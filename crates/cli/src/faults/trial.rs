@@ -45,6 +45,8 @@ pub struct Seen {
     pub wrong: u64,
     /// One of those.
     pub evidence: String,
+    /// The driver has ended by itself, under ring3d.
+    pub died: bool,
     /// For how long users waited for a driver: for this one, or after this one where ring3d follows it at once.
     pub outage: Option<Duration>,
     /// How its process ended, and what it said.
@@ -121,13 +123,15 @@ impl Trial<'_> {
             }
             (Keep::Ring3d(kept), _) => {
                 let died = ended?;
+                // ring3d starts the next driver at once, to which the device must not lie.
+                bench.plan.clear();
                 if !died {
                     kept.kill()?;
                 }
                 kept.wait_for(0);
                 drop(wire);
                 let death = kept.death(deaths)?;
-                bench.plan.clear();
+                found.died = died;
                 found.outage = death.outage.map(|outage| outage + since.unwrap_or_default());
                 found.end = death.text;
                 (death.by, died)
