@@ -33,21 +33,24 @@ type Range = std::ops::Range<u64>;
 
 /// The process that a fault is done to.
 #[derive(Clone, Copy, Debug)]
-pub struct Victim(Pid);
+pub struct Victim(Option<Pid>);
 
 impl Victim {
-    /// This process.
+    /// This process. Never by its number, which in a namespace of its own is somebody else's in `/proc`: 1 is the machine's init there.
     pub fn own() -> Self {
-        Self(getpid())
+        Self(None)
     }
 
     /// Another one, which the caller may trace.
     pub fn other(pid: Pid) -> Self {
-        Self(pid)
+        Self(Some(pid))
     }
 
     fn file(self, name: &str) -> PathBuf {
-        format!("/proc/{}/{name}", self.0.as_raw_nonzero()).into()
+        match self.0 {
+            Some(pid) => format!("/proc/{}/{name}", pid.as_raw_nonzero()).into(),
+            None => format!("/proc/self/{name}").into(),
+        }
     }
 
     fn memory(self) -> io::Result<File> {
@@ -153,14 +156,14 @@ pub fn hog() -> Vec<Vec<u8>> {
 pub fn no_descriptors(victim: Victim, spare: u64) -> io::Result<()> {
     let used = fs::read_dir(victim.file("fd"))?.count() as u64;
     // The folder that was just read is one of this process's.
-    let own = u64::from(victim.0 == getpid());
+    let own = u64::from(victim.0.is_none());
     limit(victim, Resource::Nofile, used.saturating_sub(own) + spare)
 }
 
 fn limit(victim: Victim, resource: Resource, most: u64) -> io::Result<()> {
     // Nobody asks for more afterwards, so that the upper limit may be this process's.
     let before = getrlimit(resource);
-    prlimit(Some(victim.0), resource, Rlimit { current: Some(most), ..before })?;
+    prlimit(victim.0, resource, Rlimit { current: Some(most), ..before })?;
     Ok(())
 }
 
@@ -215,6 +218,11 @@ mod tests {
         {
             assert_eq!(find(not), None, "{not}");
         }
+    }
+
+    #[test]
+    fn this_process_is_never_named_by_its_number() {
+        assert_eq!(Victim::own().file("mem").to_str(), Some("/proc/self/mem"));
     }
 
     #[test]
