@@ -182,9 +182,12 @@ impl Application {
         let Some(found) = [entry.acknowledged, entry.submitted].into_iter().find(holds) else {
             let was = *entry;
             entry.unknown = true;
+            if self.doubted.is_some_and(|life| was.known <= life) {
+                return Found::Stale;
+            }
+            // Looked for only where a promise was broken: it takes a while.
             self.evidence = self.tell(block, was, data);
-            let entry = was;
-            return if self.doubted.is_some_and(|life| entry.known <= life) { Found::Stale } else { Found::Wrong };
+            return Found::Wrong;
         };
         // Once it was seen, it stays.
         *entry = Entry { submitted: found, acknowledged: found, unknown: false, known: self.life };
@@ -301,6 +304,8 @@ mod tests {
         let right = disk.0[&blocks[1]].clone();
         assert_eq!(application.check(blocks[1], &right), Found::Right);
         assert_eq!(read(&mut application, blocks[1]), Found::Wrong);
+        let (block, evidence) = (blocks[1], &application.evidence);
+        assert!(evidence.contains(&format!("block {block} holds [ff, ff")) && evidence.contains("knew it"), "{evidence}");
     }
 
     #[test]
