@@ -66,8 +66,9 @@ impl Process {
     /// Keeps its namespace of mounts, as it is now, until this value is dropped: the last one to leave it waits for all processors, and the end of a driver should not.
     pub fn keep_mounts(&mut self) {
         let path = format!("/proc/{}/ns/mnt", self.pid());
-        // Without it, it is the driver who waits.
-        self.mounts = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        // Without it, it is the driver who waits. One that has ended by now may have been somebody else, to whom its number was given.
+        let mounts = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        self.mounts = mounts.filter(|_| !self.wait(Duration::ZERO));
     }
 
     /// What [`adopt`](Self::adopt) needs, by names.
@@ -162,16 +163,14 @@ impl Process {
         }
     }
 
-    /// Whether it has ended by a signal that somebody else has sent, and none that its own fault has brought about; before [`ended`](Self::ended) was asked.
+    /// Whether somebody else has ended it, and not its own fault; before [`ended`](Self::ended) was asked. Of the signals that others send, SIGKILL alone ends the first process of a
+    /// namespace. [pid_namespaces(7)]
     pub fn was_killed(&self) -> bool {
         let ended = waitid(WaitId::PidFd(self.end()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT);
         let signal = ended.ok().flatten().and_then(|status| status.terminating_signal());
-        signal.is_some_and(|signal| FROM_OUTSIDE.map(Signal::as_raw).contains(&signal))
+        signal == Some(Signal::KILL.as_raw())
     }
 }
-
-/// Signals by which others end a process.
-const FROM_OUTSIDE: [Signal; 4] = [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP];
 
 fn name(signal: i32) -> &'static str {
     let names = [
