@@ -235,9 +235,11 @@ impl PacketQueue {
         let mut next = NONE;
         let last = pieces.len() - 1;
         for (index, place) in pieces.iter_mut().enumerate().rev() {
-            let (Some(id), packet) = (half.free.pop(), mem::take(place)) else { return };
+            // Both are there: the limits have seen the buffer, and the caller the room.
+            let (Some(iova), Some(id)) = (place.iova(), half.free.pop()) else { return };
+            let packet = mem::take(place);
             let before = if index == 0 { HEADER } else { 0 };
-            let at = packet.iova().unwrap_or_default() - u64::from(before);
+            let at = iova - u64::from(before);
             let (flags, link) = if index < last { (NEXT, next) } else { (0, 0) };
             half.ring.describe(id, at, descriptor(packet.len + before, flags, link));
             self.counters.tx_bytes += u64::from(packet.len);
