@@ -16,6 +16,7 @@ mod devices;
 mod doctor;
 mod driving;
 mod faults;
+mod findings;
 mod lab;
 mod leave;
 mod model;

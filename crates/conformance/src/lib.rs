@@ -6,3 +6,5 @@ pub mod block;
 pub mod net;
 mod report;
 mod step;
+
+pub use report::{Finding, Report, Verdict};

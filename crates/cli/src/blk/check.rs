@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use ring3_conformance::block::{self as conformance, Finding, Options, Verdict};
-use serde_json::json;
+use ring3_conformance::block::{self as conformance, Options};
 
 use super::target::Target;
+use crate::findings;
 
 /// Arguments of `ring3 blk check`.
 #[derive(clap::Args)]
@@ -44,21 +44,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let disk = args.target.open(QUEUES, BUFFERS)?;
     let options =
         Options { requests: args.requests, depth: args.depth.max(1), patience: Duration::from_secs(args.patience.max(1)) };
-    let show = |finding: &Finding| if args.json { outln!("{}", line(finding)) } else { outln!("{finding}") };
-    let report = conformance::run_with(&*disk, &options, show);
-    let (failed, all) = (report.failures().count(), report.findings.len());
-    match args.json {
-        true => outln!("{}", json!({ "disk": report.subject, "checks": all, "failed": failed, "skipped": report.skipped() })),
-        false => outln!("{}", report.summary()),
-    }
-    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn line(finding: &Finding) -> serde_json::Value {
-    let (verdict, detail) = match &finding.verdict {
-        Verdict::Passed => ("passed", None),
-        Verdict::Failed(what) => ("failed", Some(what)),
-        Verdict::Skipped(why) => ("skipped", Some(why)),
-    };
-    json!({ "check": finding.name, "verdict": verdict, "detail": detail, "ms": finding.took.as_millis() as u64 })
+    let report = conformance::run_with(&*disk, &options, |finding| findings::show(finding, args.json));
+    Ok(findings::conclude(&report, "disk", args.json))
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ring3_backend::Uri;
-use ring3_conformance::net::{self as conformance, Finding, Options, Peer, Verdict};
-use serde_json::json;
+use ring3_conformance::net::{self as conformance, Options, Peer};
 
 use super::target::Target;
+use crate::findings;
 
 /// Arguments of `ring3 net check`.
 #[derive(clap::Args)]
@@ -38,21 +38,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let other = args.target.open(&args.peer).context("the card at the other end")?;
     let mut peer = Peer::new(&*other, None).with_context(|| format!("{}: the card at the other end", args.peer))?;
     let options = Options { packets: args.packets, patience: Duration::from_secs(args.patience.max(1)), ..Options::default() };
-    let show = |finding: &Finding| if args.json { outln!("{}", line(finding)) } else { outln!("{finding}") };
-    let report = conformance::run_with(&*card, &mut peer, &options, show);
-    let (failed, all) = (report.failures().count(), report.findings.len());
-    match args.json {
-        true => outln!("{}", json!({ "card": report.subject, "checks": all, "failed": failed, "skipped": report.skipped() })),
-        false => outln!("{}", report.summary()),
-    }
-    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn line(finding: &Finding) -> serde_json::Value {
-    let (verdict, detail) = match &finding.verdict {
-        Verdict::Passed => ("passed", None),
-        Verdict::Failed(what) => ("failed", Some(what)),
-        Verdict::Skipped(why) => ("skipped", Some(why)),
-    };
-    json!({ "check": finding.name, "verdict": verdict, "detail": detail, "ms": finding.took.as_millis() as u64 })
+    let report = conformance::run_with(&*card, &mut peer, &options, |finding| findings::show(finding, args.json));
+    Ok(findings::conclude(&report, "card", args.json))
 }
