@@ -18,13 +18,13 @@ pub struct Args {
     #[arg(long)]
     destroy: bool,
     /// Requests of the checks that keep many in flight.
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     requests: u32,
     /// Requests in flight of these.
     #[arg(long, default_value_t = 32)]
     depth: u16,
     /// Seconds to wait for one answer.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
     /// Print one JSON object for each check, and one with the result.
     #[arg(long)]
@@ -42,8 +42,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("the suite destroys the content of the disk: add --destroy if that is meant");
     }
     let disk = args.target.open(QUEUES, BUFFERS)?;
-    let options =
-        Options { requests: args.requests, depth: args.depth.max(1), patience: Duration::from_secs(args.patience.max(1)) };
+    let options = Options { requests: args.requests, depth: args.depth.max(1), patience: Duration::from_secs(args.patience) };
     let report = conformance::run_with(&*disk, &options, |finding| findings::show(finding, args.json));
     Ok(findings::conclude(&report, "disk", args.json))
 }

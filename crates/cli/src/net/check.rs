@@ -22,10 +22,10 @@ pub struct Args {
     #[command(flatten)]
     target: Target,
     /// Packets of the checks that send many.
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     packets: u32,
     /// Seconds to wait for a packet.
-    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
     /// Print one JSON object for each check, and one with the result.
     #[arg(long)]
@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let card = args.target.open(&args.device)?;
     let other = args.target.open(&args.peer).context("the card at the other end")?;
     let mut peer = Peer::new(&*other, None).with_context(|| format!("{}: the card at the other end", args.peer))?;
-    let options = Options { packets: args.packets, patience: Duration::from_secs(args.patience.max(1)), ..Options::default() };
+    let options = Options { packets: args.packets, patience: Duration::from_secs(args.patience), ..Options::default() };
     let report = conformance::run_with(&*card, &mut peer, &options, |finding| findings::show(finding, args.json));
     Ok(findings::conclude(&report, "card", args.json))
 }
