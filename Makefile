@@ -29,7 +29,7 @@ install: ## put ring3, ring3d, ring3-driver, units and udev rules below PREFIX (
 	@install -d $(DESTDIR)/etc/ring3
 	@echo "installed; write a manifest into /etc/ring3 (see $(PREFIX)/share/doc/ring3), then: systemctl enable --now ring3d.socket ring3d.service"
 
-demo: setup build ## drive an NVMe disk from a process, put file systems on it, measure it beside the kernel's driver
+demo: setup build ## drive an NVMe disk and a network card from processes, put file systems on the one and traffic through the other, measure them beside the kernel's drivers
 	@$(RING3) demo --out $(OUT)
 
 test: ## all tests: unit, models and faults, loom, conformance, QEMU's devices, guests

@@ -4,6 +4,7 @@
 #   lab/setup.sh                  everything that the lab needs, with the default kernel
 #   lab/setup.sh tools            QEMU, busybox, mkfs and fsck
 #   lab/setup.sh btrfs            mkfs.btrfs
+#   lab/setup.sh network          iperf3, curl, iproute2, ethtool
 #   lab/setup.sh alpha            QEMU's AlphaServer, for its IDE controller (qtest:cmd646-ide)
 #   lab/setup.sh vfio-user        a QEMU with a client of vfio-user, for guests that drive ring3's models
 #   lab/setup.sh fio              a static fio, built from the distribution's source package
@@ -13,6 +14,8 @@
 #   lab/setup.sh python [FILE]    the Python packages of `ring3 split`, or of another lock file, in an environment of their own
 #   lab/setup.sh split            what `ring3 split` needs: clang, the default kernel's source, its Python packages
 #   lab/setup.sh databases        sqlite and PostgreSQL, with all that they need, as one archive
+#   lab/setup.sh systemd          systemd and udev of Debian 13, with all that they need, as one archive
+#   lab/setup.sh dpdk             DPDK's testpmd of Debian 13, with its drivers of these cards, as one archive
 #   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's source package
 #   lab/setup.sh verify           looks at all that is in the cache, and fetches anew what is damaged
 #
@@ -300,6 +303,23 @@ fetch_btrfs() {
     swap_in "$cache/btrfs"
 }
 
+# Programs that make and watch traffic in a guest, with their libraries. The C library stays the host's own, as that of the tools.
+fetch_network() {
+    asked "$cache/network" "" [ -s "$cache/network/usr/bin/iperf3" ] || return 0
+    need_tools
+    open_apt
+    refresh own.deb
+    say "fetching iperf3, curl, iproute2 and ethtool (about 20 MB)"
+    rm -rf "$apt/archives"; mkdir -p "$apt/archives/partial"
+    quietly in_apt own.deb apt-get -y install --download-only --no-install-recommends iperf3 curl iproute2 ethtool
+    # What scripts of packages need, which nothing runs here.
+    rm -f "$apt"/archives/libc6_* "$apt"/archives/libc-* "$apt"/archives/*perl* "$apt"/archives/debconf* "$apt"/archives/dpkg_* \
+        "$apt"/archives/tar_* "$apt"/archives/adduser* "$apt"/archives/passwd* "$apt"/archives/systemd*
+    unpack "$cache/network" "$apt"/archives/*.deb
+    rm -rf "$apt/archives" "$cache/network.new/usr/share" "$cache/network.new/etc" "$cache/network.new/var"
+    swap_in "$cache/network"
+}
+
 # Kernels and fio are made with some of the tools; --update of the one is not meant for the other.
 need_tools() { [ -e "$cache/tools/layout-$layout" ] || fetch_tools; }
 
@@ -395,14 +415,72 @@ fetch_databases() {
     unpack "$work/root" "$apt"/archives/*.deb
     rm -rf "$apt/archives"
     (cd "$work/root.new" && rm -rf usr/share/doc usr/share/man usr/share/locale usr/share/postgresql/17/man usr/lib/x86_64-linux-gnu/gconv var usr/lib/postgresql/17/lib/bitcode usr/lib/postgresql/17/lib/llvmjit* &&
-        # Where /usr is not merged in a package, the rest expects that it is.
-        for folder in bin sbin lib lib64; do
-            [ -L "$folder" ] || { mkdir -p "usr/$folder"; [ ! -d "$folder" ] || { cp -a "$folder/." "usr/$folder/"; rm -rf "$folder"; }; ln -s "usr/$folder" "$folder"; }
-        done) || die "cannot put the databases together: is there room in $cache?"
+        merge_usr) || die "cannot put the databases together: is there room in $cache?"
     rm -rf "$cache/databases.new"; mkdir -p "$cache/databases.new"
     quietly tar -C "$work/root.new" --owner=0 --group=0 --numeric-owner -cf "$cache/databases.new/databases.tar" .
     rm -rf "$work"
     swap_in "$cache/databases"
+}
+
+# A root to be unpacked in a guest, where systemd is the first process. Of Debian 13 everywhere: ring3d's units want systemd 254, and what was built with an older C library runs there.
+fetch_systemd() {
+    asked "$cache/systemd" "" [ -s "$cache/systemd/systemd.tar" ] || return 0
+    open_apt
+    refresh all.deb
+    say "fetching systemd and udev (about 30 MB)"
+    work=$cache/systemd.download
+    rm -rf "$work" "$apt/archives"; mkdir -p "$work" "$apt/archives/partial"
+    quietly in_apt all.deb apt-get -y install --download-only -t trixie systemd udev kmod dash
+    # What scripts of packages need, which nothing runs here.
+    rm -f "$apt"/archives/*perl* "$apt"/archives/debconf* "$apt"/archives/adduser* "$apt"/archives/passwd* "$apt"/archives/dpkg_* "$apt"/archives/tar_*
+    unpack "$work/root" "$apt"/archives/*.deb
+    rm -rf "$apt/archives"
+    (cd "$work/root.new" && rm -rf usr/share/doc usr/share/man usr/share/locale usr/share/bash-completion usr/share/zsh usr/lib/x86_64-linux-gnu/gconv usr/lib/udev/hwdb.d lib/udev/hwdb.d &&
+        merge_usr) || die "cannot put systemd together: is there room in $cache?"
+    rm -rf "$cache/systemd.new"; mkdir -p "$cache/systemd.new"
+    quietly tar -C "$work/root.new" --owner=0 --group=0 --numeric-owner -cf "$cache/systemd.new/systemd.tar" .
+    rm -rf "$work"
+    swap_in "$cache/systemd"
+}
+
+# DPDK's forwarder, which network drivers are measured beside, as an archive to be unpacked in a guest and run after a chroot. Of Debian 13 everywhere. Of its
+# drivers and libraries, what the cards need that ring3 drives: a tenth.
+fetch_dpdk() {
+    asked "$cache/dpdk" "" [ -s "$cache/dpdk/dpdk.tar" ] || return 0
+    open_apt
+    refresh all.deb
+    say "fetching DPDK's testpmd (about 40 MB)"
+    work=$cache/dpdk.download
+    rm -rf "$work" "$apt/archives"; mkdir -p "$work" "$apt/archives/partial"
+    quietly in_apt all.deb apt-get -y install --download-only --no-install-recommends -t trixie dpdk-dev
+    unpack "$work/root" "$apt"/archives/*.deb
+    rm -rf "$apt/archives"
+    (cd "$work/root.new" && merge_usr) || die "cannot put DPDK together: is there room in $cache?"
+    lib=usr/lib/x86_64-linux-gnu
+    mkdir -p "$work/kept/$lib" "$work/kept/usr/lib64" "$work/kept/usr/bin"
+    (cd "$work/root.new" && cp usr/bin/dpdk-testpmd "$work/kept/usr/bin" && cp -L usr/lib64/ld-linux-x86-64.so.2 "$work/kept/usr/lib64" &&
+        for folder in "$lib"/dpdk/pmds-*; do
+            mkdir -p "$work/kept/$folder"
+            for driver in bus_pci bus_vdev mempool_ring net_e1000 net_virtio; do cp "$folder/librte_$driver".so.*.* "$work/kept/$folder" || exit; done
+        done &&
+        for program in usr/bin/dpdk-testpmd "$work/kept/$lib"/dpdk/pmds-*/*; do
+            usr/lib64/ld-linux-x86-64.so.2 --library-path "$lib" --list "$program" || exit
+        done | awk '$3 ~ /^usr/ { print $3 }' | sort -u | while read -r library; do cp -L "$library" "$work/kept/$lib" || exit; done) >"$cache/setup.log" 2>&1 ||
+        { tail -n 5 "$cache/setup.log" >&2; die "the libraries of DPDK cannot be found"; }
+    # A driver that is a library of others, too, must not be loaded twice.
+    for driver in "$work/kept/$lib"/dpdk/pmds-*/*; do ln -sf "${driver#"$work/kept/$lib/"}" "$work/kept/$lib/$(basename "${driver%.*}")"; done
+    (cd "$work/kept" && merge_usr)
+    rm -rf "$cache/dpdk.new"; mkdir -p "$cache/dpdk.new"
+    quietly tar -C "$work/kept" --owner=0 --group=0 --numeric-owner -cf "$cache/dpdk.new/dpdk.tar" .
+    rm -rf "$work"
+    swap_in "$cache/dpdk"
+}
+
+# Where /usr is not merged in a package, the rest expects that it is.
+merge_usr() {
+    for folder in bin sbin lib lib64; do
+        [ -L "$folder" ] || { mkdir -p "usr/$folder"; [ ! -d "$folder" ] || { cp -a "$folder/." "usr/$folder/"; rm -rf "$folder"; }; ln -s "usr/$folder" "$folder"; }
+    done
 }
 
 # kernel_package PREFIX: newest plain amd64 kernel of that version, of this release when it has one.
@@ -552,7 +630,7 @@ fetch_source() {
 verify() {
     [ "$writable" = no ] || find "$cache" -maxdepth 1 -type d ! -perm -a+rx -exec chmod a+rx {} +
     for made in initramfs snapshots vmlinux; do [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"; done
-    for part in tools fio btrfs tree alpha vfio-user databases clang; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
+    for part in tools fio btrfs network tree alpha vfio-user databases systemd dpdk clang; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
     for part in "$cache"/kernels/*/; do [ ! -d "$part" ] || fetch_kernel "$(basename "$part")"; done
     for part in "$cache"/sources/*/; do [ ! -d "$part" ] || fetch_source "$(basename "$part")"; done
     [ ! -e "$cache/python/requirements.lock" ] || fetch_python "$cache/python/requirements.lock"
@@ -575,9 +653,11 @@ if [ "$writable" = yes ]; then
 fi
 [ "${1:-}" != --update ] || { update=yes; shift; }
 case "${1:-all}" in
-    all) need_compiler; fetch_tools; fetch_fio; fetch_btrfs; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha; fetch_vfio_user; fetch_databases ;;
+    all) need_compiler; fetch_tools; fetch_fio; fetch_btrfs; fetch_network; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha; fetch_vfio_user; fetch_databases; fetch_systemd ;;
     tools) fetch_tools ;;
     btrfs) fetch_btrfs ;;
+    network) fetch_network ;;
+    dpdk) fetch_dpdk ;;
     alpha) fetch_alpha ;;
     vfio-user) fetch_vfio_user ;;
     clang) fetch_clang ;;
@@ -586,8 +666,9 @@ case "${1:-all}" in
     source) shift; [ $# -gt 0 ] || die "the source of which kernel? For example: source 6.12"; for version; do fetch_source "$version"; done ;;
     fio) fetch_fio ;;
     databases) fetch_databases ;;
+    systemd) fetch_systemd ;;
     tree) fetch_tree ;;
     verify) verify ;;
     kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
-    *) sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,22s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import msgspec
@@ -60,6 +61,18 @@ def test_changed_headers_are_compiled_again(clang: Path, tmp_path: Path, kernel:
     put(tmp_path / "linux/include/linux/slab.h", "#define SLAB 1\n")
     changed = tree.open_kernel(tmp_path / "linux", None, None, tmp_path / "cache", str(clang))
     assert next(ways(changed, Task(changed.module("shout"), "sound/shout.c"))) != first
+
+
+def test_headers_are_good_while_another_process_makes_the_same(kernel: Kernel, tmp_path: Path) -> None:
+    task = Task(kernel.module("card"), "drivers/net/card_main.c")
+    flags = next(ways(kernel, task))
+    (made,) = (tmp_path / "cache").rglob("*.pch")
+    old = made.rename(tmp_path / "old.pch")
+    time.sleep(1.1)  # clang counts seconds
+    another = tree.open_kernel(tmp_path / "linux", None, None, tmp_path / "cache", str(kernel.compiler.program))
+    assert next(ways(another, task)) == flags
+    old.replace(made)
+    assert kernel.compiler.compile(task.source, tmp_path / "x.ll", flags, kernel.root) == ""
 
 
 def facts(kernel: Kernel, name: str, source: str, folder: Path) -> list[bytes]:

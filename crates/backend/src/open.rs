@@ -67,6 +67,11 @@ fn open_backend(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Erro
             uri.only(&[])?;
             Arc::new(Replay::open(Path::new(path))?)
         }
+        ("remote", _) => {
+            let what =
+                "is a disk that another process drives, and no device: ring3 blk uses it, and its server's process drives it";
+            return Err(Error::Unsupported(format!("{uri} {what}")));
+        }
         _ => return Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
     })
 }

@@ -74,7 +74,7 @@ impl Scope {
     }
 
     /// The functions while which callgrind counts.
-    fn functions(self) -> &'static [&'static str] {
+    pub fn functions(self) -> &'static [&'static str] {
         match self {
             Self::Driver => &["*as ring3_class::block::Queue>::*"],
             Self::User => &["*ring3_bench::instructions::submit_*", "*ring3_bench::instructions::reap_*"],
@@ -179,12 +179,12 @@ fn reap_single<Q: Queue + ?Sized>(queue: &mut Q, done: &mut Completion) -> Optio
     }
 }
 
-/// Runs `program` with `arguments`, which call [`drive`] once, under callgrind and returns the instructions counted in `scope`.
-pub fn count(program: &Path, arguments: &[String], scope: Scope) -> Result<u64, Error> {
+/// Runs `program` with `arguments`, which call [`drive`] once, under callgrind and returns the instructions counted while one of `functions` (patterns) runs.
+pub fn count(program: &Path, arguments: &[String], functions: &[&str]) -> Result<u64, Error> {
     let out = Output::new();
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet"])
-        .args(scope.functions().iter().map(|functions| format!("--toggle-collect={functions}")))
+        .args(functions.iter().map(|functions| format!("--toggle-collect={functions}")))
         .arg(format!("--callgrind-out-file={}", out.0.display()))
         .arg(program)
         .args(arguments)
@@ -196,7 +196,7 @@ pub fn count(program: &Path, arguments: &[String], scope: Scope) -> Result<u64, 
     }
     let text = std::fs::read_to_string(&out.0).map_err(|error| Error::os("reading callgrind's output", error))?;
     match total(&text) {
-        Some(0) | None => Err(Error::format("callgrind's output", format!("it counted nothing in {:?}", scope.functions()))),
+        Some(0) | None => Err(Error::format("callgrind's output", format!("it counted nothing in {functions:?}"))),
         Some(instructions) => Ok(instructions),
     }
 }

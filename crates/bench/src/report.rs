@@ -52,7 +52,7 @@ pub struct Lab {
     /// Nanoseconds that an instruction takes by the instruction clock; 0 by the wall clock.
     #[serde(default)]
     pub instruction_ns: u32,
-    /// The disk in words: its controller, and what limits it.
+    /// The disk or the card in words.
     #[serde(default)]
     pub disk: String,
 }
@@ -122,10 +122,14 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 38] = [
+pub const METRICS: [(&str, &str); 49] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
+    ("packets_s", "1/s"),
+    ("mbit_s", "Mb/s"),
+    ("offered_mbit_s", "Mb/s"),
+    ("loss_percent", "%"),
     ("latency_us_p50", "us"),
     ("latency_us_p99", "us"),
     ("cpu_percent", "%"),
@@ -153,6 +157,13 @@ pub const METRICS: [(&str, &str); 38] = [
     ("signal_us", "us"),
     ("client_wakeup_us", "us"),
     ("return_us", "us"),
+    ("kernel_us_p50", "us"),
+    ("kernel_us_p99", "us"),
+    ("process_us_mean", "us"),
+    ("process_us_p50", "us"),
+    ("process_us_p99", "us"),
+    ("raise_us_p50", "us"),
+    ("raise_us_p99", "us"),
     ("complete_percent", "%"),
     ("errors", "1"),
     ("interrupts_lost", "1"),
@@ -169,7 +180,7 @@ pub fn unit(metric: &str) -> &'static str {
 }
 
 /// Of these metrics, more is better.
-const MORE: [&str; 2] = ["iops", "mib_s"];
+const MORE: [&str; 4] = ["iops", "mib_s", "packets_s", "mbit_s"];
 
 /// Of these, less is. Of all others, such as a share of a processor, neither says anything alone.
 const LESS: [&str; 9] = [
@@ -185,7 +196,7 @@ const LESS: [&str; 9] = [
 ];
 
 /// Which placements are compared with which, besides the kernel's best: (placement, baseline).
-const COMPARISONS: [(&str, &str); 12] = [
+const COMPARISONS: [(&str, &str); 14] = [
     ("kernel-none", "kernel"),
     ("kernel-nomultipath", "kernel"),
     ("kernel-passthrough", "kernel"),
@@ -196,6 +207,8 @@ const COMPARISONS: [(&str, &str); 12] = [
     ("process-threads", "kernel"),
     ("export", "kernel"),
     ("export", "ublk-null"),
+    ("export", "tap-null"),
+    ("process-polled", "dpdk"),
     ("export-fio", "kernel-fio"),
     ("ublk-null", "kernel"),
 ];

@@ -1,5 +1,11 @@
 //! Reports as text for a terminal.
 
+mod forward;
+mod packets;
+
+pub use forward::render_forward;
+pub use packets::{render_delays, render_packets};
+
 use std::fmt::Write;
 
 use crate::disk::{Placement, timeline, work};

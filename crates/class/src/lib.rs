@@ -12,4 +12,4 @@ pub use saved::Saved;
 
 /// The words of the device layer that users of a class need: where data lies, how long to wait, what went wrong. An export
 /// names this crate alone.
-pub use ring3_device::{Deadline, Error, dma, irq, poll_until, wait};
+pub use ring3_device::{Deadline, Error, dma, irq, poll_until, ring, wait};

@@ -98,6 +98,7 @@ mod tests {
             pid: 2,
             standby: 3,
             disks: Vec::new(),
+            interfaces: Vec::new(),
             restarts: 0,
             upgrades: 0,
             last_end: Some("x".repeat(400)),

@@ -3,8 +3,10 @@
 mod accesses;
 pub mod campaign;
 mod disk;
+mod forward;
 pub mod guest;
 mod instructions;
+mod irq_delay;
 mod kill;
 pub mod load;
 mod look;
@@ -13,6 +15,7 @@ mod paper;
 mod progress;
 pub mod restart;
 pub mod ring3d;
+mod udp_echo;
 
 use std::process::ExitCode;
 
@@ -25,10 +28,16 @@ pub enum Command {
     Disk(Box<disk::Args>),
     /// Instructions per 4 KiB read in driver and class alone, counted by callgrind.
     Instructions(instructions::Args),
+    /// From an interrupt to its handler in the kernel, and from there to a process.
+    IrqDelay(irq_delay::Args),
     /// Kill a driver under load, many times, on a claim that outlives it: what is lost, and how soon the next one works.
     Kill(kill::Args),
     /// Kill and replace the driver of a supervised disk under load: how long applications wait, and what they lose.
     Restart(Box<restart::Args>),
+    /// Forwarding through a network card, by ring3 and by DPDK's testpmd, side by side.
+    Forward(forward::Args),
+    /// UDP through a network card with its driver in the kernel, in the application's process and behind an interface, side by side.
+    UdpEcho(Box<udp_echo::Args>),
 }
 
 /// Runs the command.
@@ -36,7 +45,10 @@ pub fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Disk(args) => disk::run(&args),
         Command::Instructions(args) => instructions::run(&args),
+        Command::IrqDelay(args) => irq_delay::run(&args),
         Command::Kill(args) => kill::run(&args),
         Command::Restart(args) => restart::run(&args),
+        Command::Forward(args) => forward::run(&args),
+        Command::UdpEcho(args) => udp_echo::run(&args),
     }
 }

@@ -1,5 +1,6 @@
-//! `ring3 demo`: a disk out of the kernel, from the first register to a file system, and what it costs.
+//! `ring3 demo`: a disk out of the kernel, from the first register to a file system, and what it costs; and a network card.
 
+mod network;
 mod steps;
 
 use std::path::PathBuf;
@@ -58,14 +59,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let cache = Cache::open()?;
     let start = Instant::now();
     say("0. What is missing is fetched into a cache; nothing is installed");
-    let needs = [Need::Tools, Need::Fio, Need::Kernel(args.kernel.clone()), Need::Tree];
+    let needs = [Need::Tools, Need::Fio, Need::Network, Need::Kernel(args.kernel.clone()), Need::Tree];
     prepare(&cache, &needs, &mut |line| outln!("   {line}"))?;
     say("1. The driver on QEMU's NVMe controller over qtest: no guest, no root, no kernel driver");
     over_qtest()?;
     say("2. A guest with two identical NVMe disks: one for the kernel's driver, the other claimed through VFIO behind the IOMMU");
     in_guest(args, &cache)?;
+    say("3. A guest with three network cards at one hub: the kernel's, ring3's, and the one that both talk to");
+    network(args, &cache)?;
     if !args.no_bench {
-        say("3. Both disks measured with nothing behind them, by two clocks; each ratio (x) is to the kernel's best (*)");
+        say("4. Both disks measured with nothing behind them, by two clocks; each ratio (x) is to the kernel's best (*)");
         measure(args)?;
     }
     let report = if args.no_bench { String::new() } else { format!("; the report is in {}", args.out.display()) };
@@ -115,6 +118,15 @@ fn in_guest(args: &Args, cache: &Cache) -> Result<()> {
     let guest = steps::STEPS
         .iter()
         .fold(guest, |guest, (name, script)| guest.step(name, &format!("{NAME}{RING3D}{}{script}", steps::PRELUDE)));
+    run_guest(&guest, cache)
+}
+
+fn network(args: &Args, cache: &Cache) -> Result<()> {
+    let guest = with_this_program(Guest::new("demo-network"))?.network_programs(cache);
+    run_guest(&network::guest(guest, &args.kernel), cache)
+}
+
+fn run_guest(guest: &Guest, cache: &Cache) -> Result<()> {
     let outcome = guest.run(cache, &mut |event| follow(&event))?;
     if !outcome.succeeded() {
         bail!("the guest's job failed with exit code {}: {}", outcome.exit, outcome.messages);

@@ -25,6 +25,7 @@ mod nvme;
 mod record;
 mod run;
 mod sandbox;
+mod serve;
 mod split;
 mod supervised;
 mod top;
@@ -63,7 +64,7 @@ enum Command {
     /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
     Devices(devices::Args),
     /// Inject thousands of faults into drivers of models, or hundreds in a guest, and see what becomes of their disks.
-    Faults(faults::Args),
+    Faults(Box<faults::Args>),
     /// Boot guests under QEMU with the devices of a scenario, and run its steps there.
     Lab(lab::Args),
     /// Serve a model of a device to drivers in other processes.
@@ -80,6 +81,9 @@ enum Command {
     /// Say what the process of a driver may do.
     #[command(subcommand)]
     Sandbox(sandbox::Command),
+    /// Serve a disk to several programs, each with memory, rights and limits of its own.
+    #[command(subcommand)]
+    Serve(serve::Command),
     /// Cut a kernel driver into a small kernel half and a large user half: study, show, profile, plan, annotate.
     Split(split::Args),
     /// Watch what supervised devices do.
@@ -159,6 +163,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         },
         Command::Run(command) => run::run(command),
         Command::Sandbox(command) => sandbox::run(command),
+        Command::Serve(command) => serve::run(command),
         Command::Split(args) => split::run(args),
         Command::Top(args) => top::run(&args),
         Command::Ublk(command) => ublk::run(command),

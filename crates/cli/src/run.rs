@@ -2,6 +2,7 @@
 
 mod confined;
 mod disk;
+mod net;
 
 use std::process::ExitCode;
 
@@ -17,10 +18,14 @@ pub enum Driver {
     Ata(disk::AtaArgs),
     /// QEMU's teaching device: runs its self test, step by step.
     Edu(EduArgs),
+    /// Network cards: each becomes an interface of the kernel.
+    Net(net::Args),
     /// No device: a disk whose requests end at once, the floor of measurements.
     Null(disk::NullArgs),
     /// NVMe controllers: each namespace becomes a block device.
     Nvme(disk::NvmeArgs),
+    /// virtio disks: each becomes a block device.
+    Virtio(disk::VirtioArgs),
 }
 
 #[derive(clap::Args)]
@@ -44,8 +49,10 @@ pub fn run(driver: Driver) -> anyhow::Result<ExitCode> {
     match driver {
         Driver::Ata(args) => disk::run_ata(args),
         Driver::Edu(args) => run_edu(args),
+        Driver::Net(args) => net::run(args),
         Driver::Null(args) => disk::run_null(args),
         Driver::Nvme(args) => disk::run_nvme(args),
+        Driver::Virtio(args) => disk::run_virtio(args),
     }
 }
 

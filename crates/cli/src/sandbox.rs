@@ -10,7 +10,7 @@ use ring3_sandbox::Sandbox;
 pub enum Command {
     /// What the process of a driver may do under a supervisor, and what it gives up, in words.
     Show {
-        /// The driver or its family: nvme, ata, ahci, ide, edu.
+        /// The driver or its family: nvme, ata, ahci, ide, virtio, edu.
         driver: String,
         /// Print JSON.
         #[arg(long)]

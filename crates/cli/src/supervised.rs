@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use ring3_control::admin::{Command, Reply, SOCKET};
-use ring3_control::status::{DeviceStatus, Outage, State};
+use ring3_control::status::{DeviceStatus, InterfaceStatus, Outage, State};
 
 use crate::admin::Client;
 
@@ -106,7 +106,7 @@ pub fn status(args: StatusArgs) -> Result<ExitCode> {
         (Some(_), false) => devices.iter().for_each(describe),
         (None, false) => {
             outln!(
-                "{:16} {:12} {:>9} {:>8} {:>8} {:>8}  {:24} DISKS",
+                "{:16} {:12} {:>9} {:>8} {:>8} {:>8}  {:24} GIVES",
                 "NAME",
                 "STATE",
                 "FOR",
@@ -136,11 +136,12 @@ fn word(state: State) -> &'static str {
 }
 
 fn line(device: &DeviceStatus) {
-    let disks: Vec<_> = device.disks.iter().map(|disk| disk.link.as_deref().unwrap_or(&disk.path)).collect();
+    let disks = device.disks.iter().map(|disk| disk.link.as_deref().unwrap_or(&disk.path));
+    let gives: Vec<_> = disks.chain(device.interfaces.iter().map(|interface| &*interface.name)).collect();
     let pid = if device.pid == 0 { "-".into() } else { device.pid.to_string() };
     let DeviceStatus { name, state, restarts, upgrades, device: uri, .. } = device;
-    let (state, since, disks) = (word(*state), age(device.since), disks.join(" "));
-    outln!("{name:16} {state:12} {since:>9} {pid:>8} {restarts:>8} {upgrades:>8}  {uri:24} {disks}");
+    let (state, since, gives) = (word(*state), age(device.since), gives.join(" "));
+    outln!("{name:16} {state:12} {since:>9} {pid:>8} {restarts:>8} {upgrades:>8}  {uri:24} {gives}");
 }
 
 fn describe(device: &DeviceStatus) {
@@ -169,6 +170,20 @@ fn describe(device: &DeviceStatus) {
             field("", &format!("partitions {}", disk.partitions.join(" ")));
         }
         disk.table.iter().for_each(|why| field("", &format!("its partition table is not used: {why}")));
+    }
+    for interface in &device.interfaces {
+        let is = |so: bool, yes: &'static str, no: &'static str| if so { yes } else { no };
+        let InterfaceStatus { name, mac, mtu, queues, up, carrier, .. } = interface;
+        let (up, carrier) = (is(*up, "up", "down"), is(*carrier, "carrier", "no carrier"));
+        field("interface", &format!("{name}, {mac}, MTU {mtu}, {queues} queues, {up}, {carrier}"));
+        let (received, sent) = (interface.rx_bytes >> 20, interface.tx_bytes >> 20);
+        field(
+            "",
+            &format!(
+                "{} packets received ({received} MiB, {} without a place), {} sent ({sent} MiB, {} in vain)",
+                interface.rx_packets, interface.rx_dropped, interface.tx_packets, interface.tx_dropped
+            ),
+        );
     }
     device.outages.iter().for_each(|outage| field("outage", &tell(outage)));
 }

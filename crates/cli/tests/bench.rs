@@ -165,6 +165,91 @@ fn a_request_takes_no_more_system_calls_than_it_must() {
     assert!(std::fs::read_to_string(format!("{out}/timeline.svg")).unwrap().contains("Where the time of a 4 KiB read goes"));
 }
 
+/// Echo in a guest in the short form, with more options.
+fn udp_echo(name: &str, options: &[&str]) -> (Report, String) {
+    let out = folder(name);
+    let output = ring3(&[&["bench", "udp-echo", "--quick", "--out", &out][..], options].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let read = |file: &str| std::fs::read_to_string(format!("{out}/{file}")).unwrap();
+    (serde_json::from_str(&read("udp-echo.json")).unwrap(), read("udp-echo.svg"))
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn packets_are_counted_in_every_placement_and_a_rate_beyond_what_it_can_loses_some() {
+    let (report, figure) = udp_echo("udp-echo", &[]);
+    assert_eq!((report.lab.mode.as_str(), report.lab.instruction_ns, report.lab.vcpus), ("instructions", 16, 1));
+    let get = |load: &str, placement: &str, metric: &str| {
+        report.get(load, placement, metric).unwrap_or_else(|| panic!("{load} {placement} {metric}")).median
+    };
+    for load in ["udp-64-out", "udp-64-in", "udp-64-echo-qd1", "udp-64-echo-qd32"] {
+        for placement in ["kernel", "process", "export", "tap-null"] {
+            let counted = get(load, placement, "instructions_per_op");
+            assert!((300.0..200_000.0).contains(&counted), "{load} {placement}: {counted}");
+        }
+        assert!(get(load, "export", "driver_cpu_us_per_op") > 0.0, "{load}");
+    }
+    for placement in ["kernel", "process", "export"] {
+        assert!(get("udp-1024-echo-at10", placement, "mbit_s") > 0.0, "{placement}");
+        assert!(get("udp-1024-echo-at60", placement, "busy_percent") > 10.0, "{placement}");
+    }
+    assert!(report.get("udp-1024-echo-at10", "tap-null", "mbit_s").is_none());
+    assert!(report.ratios.iter().any(|ratio| (ratio.placement.as_str(), ratio.baseline.as_str()) == ("export", "tap-null")));
+    assert!(figure.contains("e1000e; instruction time, 16 ns each") && figure.contains("polyline"));
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn virtios_card_is_measured_by_the_wall_clock() {
+    let loads = ["--load", "udp-64-echo-qd1", "--load", "udp-1024-echo-at10"];
+    let (report, _) = udp_echo("udp-echo-virtio", &[&["--card", "virtio-net", "--mode", "wall"][..], &loads].concat());
+    assert_eq!((report.lab.mode.as_str(), report.lab.disk.as_str()), ("wall", "virtio-net-pci"));
+    for placement in ["kernel", "process", "export"] {
+        let get =
+            |load, metric| report.get(load, placement, metric).unwrap_or_else(|| panic!("{placement} {load} {metric}")).median;
+        assert!(get("udp-64-echo-qd1", "latency_us_p99") >= get("udp-64-echo-qd1", "latency_us_p50"), "{placement}");
+        assert!(get("udp-1024-echo-at10", "mbit_s") > 0.0, "{placement}");
+    }
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn an_interrupt_is_followed_from_its_cause_to_the_kernel_and_to_the_process_under_every_condition() {
+    let out = folder("irq-delay");
+    let output = ring3(&["bench", "irq-delay", "--quick", "--out", &out]);
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/irq-delay.json")).unwrap()).unwrap();
+    let get = |load: &str, metric: &str| report.get(load, "process", metric).unwrap_or_else(|| panic!("{load} {metric}")).median;
+    for load in ["irq-idle", "irq-traffic", "irq-minimal", "irq-normal", "irq-maximal"] {
+        assert!(get(load, "kernel_us_p50") > 0.0 && get(load, "process_us_mean") > 0.0, "{load}");
+        assert!(get(load, "process_us_p99") >= get(load, "process_us_p50"), "{load}");
+    }
+    assert!(get("irq-idle", "complete_percent") > 50.0);
+    assert!(report.get("irq-idle", "process-polled", "raise_us_p50").is_some_and(|polled| polled.median > 0.0));
+    assert!(std::fs::read_to_string(format!("{out}/irq-delay.svg")).unwrap().contains("irq-maximal"));
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn packets_are_forwarded_by_dpdk_and_by_ring3_in_turns() {
+    let out = folder("forward");
+    let output = ring3(&["bench", "forward", "--quick", "--out", &out]);
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/forward.json")).unwrap()).unwrap();
+    for (forwarding, placement) in ["io", "macswap"].into_iter().flat_map(|one| ["dpdk", "process-polled"].map(|who| (one, who)))
+    {
+        let get = |metric| report.get(forwarding, placement, metric).unwrap_or_else(|| panic!("{forwarding} {placement}")).median;
+        assert!((20.0..20_000.0).contains(&get("instructions_per_op")) && get("packets_s") > 0.0, "{forwarding} {placement}");
+    }
+    assert!(report.ratios.iter().any(|ratio| (ratio.placement.as_str(), ratio.baseline.as_str()) == ("process-polled", "dpdk")));
+}
+
+#[test]
+fn a_load_of_packets_that_makes_no_sense_is_refused_with_an_example() {
+    let output = ring3(&["bench", "udp-echo", "--load", "udp-64"]);
+    assert!(!output.status.success() && said(&output).contains("udp-64-echo-qd1"), "{}", said(&output));
+}
+
 #[test]
 fn work_is_distributed_in_three_ways_at_three_loads() {
     let out = folder("work");

@@ -82,11 +82,6 @@ fn run_watched(guest: Guest, watch: &mut dyn FnMut(Event)) -> Outcome {
     outcome
 }
 
-/// What the step printed.
-fn output<'a>(outcome: &'a Outcome, step: &str) -> &'a str {
-    &outcome.steps.iter().find(|done| done.name == step).unwrap_or_else(|| panic!("no step {step}")).output
-}
-
 #[track_caller]
 fn assert_says(text: &str, wanted: &[&str]) {
     wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
@@ -264,7 +259,7 @@ timeout 10 ring3 run null; echo exit code $?";
 #[test]
 #[ignore = "boots a guest"]
 fn the_kernel_learns_the_limits_of_the_disk_and_nothing_is_left_after_the_stop() {
-    let text = output(without_devices(), "limits");
+    let text = without_devices().said("limits").unwrap();
     assert_says(text, &["\"device\":\"/dev/ublkb0\"", "\"bytes\":67108864", "\n128\n512\n", "exit code 0\n/dev/ublk-control\n"]);
     assert!(text.ends_with("/dev/ublk-control\n"), "{text}");
 }
@@ -272,26 +267,26 @@ fn the_kernel_learns_the_limits_of_the_disk_and_nothing_is_left_after_the_stop()
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_of_4096_byte_blocks_is_exported_as_one() {
-    assert_says(output(without_devices(), "blocks of 4096"), &["4096\n", "exit code 0"]);
+    assert_says(without_devices().said("blocks of 4096").unwrap(), &["4096\n", "exit code 0"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn an_idle_disk_uses_no_processor_time_at_all() {
-    assert_says(output(without_devices(), "idle"), &["used nothing", "exit code 0"]);
+    assert_says(without_devices().said("idle").unwrap(), &["used nothing", "exit code 0"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_stop_while_mounted_says_where_and_is_done_after_the_unmount() {
-    let text = output(without_devices(), "mounted");
+    let text = without_devices().said("mounted").unwrap();
     assert_says(text, &["still serving", "exit code 0", "/dev/ublkb0 is in use by the mount at /mnt", "served until it is free"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_second_signal_takes_the_disk_away_and_the_exit_code_says_so() {
-    let text = output(without_devices(), "taken away");
+    let text = without_devices().said("taken away").unwrap();
     assert_says(text, &["(sleep)", "exit code 3", "/dev/ublkb0: No such file"]);
 }
 
@@ -299,14 +294,14 @@ fn a_second_signal_takes_the_disk_away_and_the_exit_code_says_so() {
 #[test]
 #[ignore = "boots a guest"]
 fn who_reads_a_disk_that_is_taken_away_gets_an_error_and_never_the_end_of_the_disk() {
-    let text = output(without_devices(), "read while forced");
+    let text = without_devices().said("read while forced").unwrap();
     assert_eq!((text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()), (10, 10), "{text}");
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn who_reads_a_disk_whose_driver_has_failed_gets_an_error_and_the_process_ends_with_one() {
-    let text = output(without_devices(), "read while the driver fails");
+    let text = without_devices().said("read while the driver fails").unwrap();
     assert_eq!((text.matches("dd 1\n").count(), text.matches("cannot recover its device").count()), (2, 2), "{text}");
     assert!(!text.contains("exit code 0"), "{text}");
 }
@@ -314,19 +309,19 @@ fn who_reads_a_disk_whose_driver_has_failed_gets_an_error_and_the_process_ends_w
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_under_a_loop_device_is_in_use() {
-    assert_says(output(without_devices(), "under a loop device"), &["exit code 0", "/dev/ublkb0 is in use by /dev/loop0"]);
+    assert_says(without_devices().said("under a loop device").unwrap(), &["exit code 0", "/dev/ublkb0 is in use by /dev/loop0"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_stop_empties_the_disks_cache_and_a_disk_that_cannot_is_no_success() {
-    assert_says(output(without_devices(), "flush"), &["exit code 1\n", "did not empty its write cache", "exit code 0\n"]);
+    assert_says(without_devices().said("flush").unwrap(), &["exit code 1\n", "did not empty its write cache", "exit code 0\n"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_that_does_not_turn_has_no_scheduler_unless_the_user_wants_one() {
-    let text = output(without_devices(), "scheduler");
+    let text = without_devices().said("scheduler").unwrap();
     assert_says(text, &["[none]", "[mq-deadline]", "exit code 0"]);
     assert_eq!(text.matches("exit code 0").count(), 3, "{text}");
 }
@@ -334,13 +329,13 @@ fn a_disk_that_does_not_turn_has_no_scheduler_unless_the_user_wants_one() {
 #[test]
 #[ignore = "boots a guest"]
 fn disks_of_one_mebibyte_and_of_an_exbibyte_are_exported() {
-    assert_says(output(without_devices(), "sizes"), &["\n2251799813685248\n", "2048\n", "6144\n"]);
+    assert_says(without_devices().said("sizes").unwrap(), &["\n2251799813685248\n", "2048\n", "6144\n"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn what_crashes_have_left_is_deleted_by_the_next_start_and_by_a_command_and_what_is_served_is_not() {
-    let text = output(without_devices(), "orphans");
+    let text = without_devices().said("orphans").unwrap();
     assert_says(text, &["\n1\nID "]);
     assert_says(
         text,
@@ -352,14 +347,14 @@ fn what_crashes_have_left_is_deleted_by_the_next_start_and_by_a_command_and_what
 #[test]
 #[ignore = "boots a guest"]
 fn of_two_starts_with_one_number_one_serves_and_the_other_says_why_not() {
-    let text = output(without_devices(), "two starts");
+    let text = without_devices().said("two starts").unwrap();
     assert_eq!((text.matches("one serves\n").count(), text.matches("exists and is served by").count()), (5, 5), "{text}");
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_stays_if_nobody_wants_to_hear_that_it_is_there() {
-    assert_says(output(without_devices(), "closed reader"), &["still there\n", "nobody was told"]);
+    assert_says(without_devices().said("closed reader").unwrap(), &["still there\n", "nobody was told"]);
 }
 
 /// Options that no machine can do are refused by their range, before anything is touched; no guest needed.
@@ -386,20 +381,20 @@ fn options_out_of_range_are_refused_with_the_range() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_session_that_ends_does_not_take_a_mounted_disk_away() {
-    let text = output(without_devices(), "logout");
+    let text = without_devices().said("logout").unwrap();
     assert_says(text, &["still serving\n", "exit code 0", "/dev/ublkb0 is in use by the mount at /mnt"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_hang_up_that_the_starter_ignores_is_ignored() {
-    assert_says(output(without_devices(), "nohup"), &["still there\n", "exit code 0"]);
+    assert_says(without_devices().said("nohup").unwrap(), &["still there\n", "exit code 0"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_device_that_is_lost_ends_the_process_with_a_code_of_its_own() {
-    let text = output(without_devices(), "lost");
+    let text = without_devices().said("lost").unwrap();
     assert_says(text, &["exit code 4", "the driver cannot recover its device", "/dev/ublkb0: No such file"]);
     assert!(text.to_lowercase().contains("error"), "the read did not fail:\n{text}");
 }
@@ -407,19 +402,19 @@ fn a_device_that_is_lost_ends_the_process_with_a_code_of_its_own() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_is_served_and_stopped_while_nobody_reads_its_log() {
-    assert_says(output(without_devices(), "silent reader"), &["read all\n", "exit code 0"]);
+    assert_says(without_devices().said("silent reader").unwrap(), &["read all\n", "exit code 0"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_that_cannot_be_announced_is_not_left_behind() {
-    assert_says(output(without_devices(), "no announcement"), &["No space left", "exit code 1", "No such file"]);
+    assert_says(without_devices().said("no announcement").unwrap(), &["No space left", "exit code 1", "No such file"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_report_that_cannot_be_written_is_an_error_at_the_start_and_at_the_end() {
-    let text = output(without_devices(), "no report");
+    let text = without_devices().said("no report").unwrap();
     assert_says(text, &["--stats /no/such/folder", "start 1\n", "exit code 1", "--stats /tmp/small/stats: No space left"]);
 }
 
@@ -427,7 +422,7 @@ fn a_report_that_cannot_be_written_is_an_error_at_the_start_and_at_the_end() {
 #[ignore = "boots a guest"]
 fn memory_is_for_the_queues_that_there_will_be_and_no_more_than_there_is() {
     assert_says(
-        output(without_devices(), "memory"),
+        without_devices().said("memory").unwrap(),
         &["\"queues\":4", "as much as for four\n", "exit code 0", "half may be taken", "refused 1\n"],
     );
 }
@@ -443,7 +438,7 @@ fn assert_recovered(text: &str) {
 #[test]
 #[ignore = "boots a guest"]
 fn a_server_that_is_killed_under_load_is_recovered_by_the_next_and_nobody_sees_an_error() {
-    assert_recovered(output(without_devices(), "recovered"));
+    assert_recovered(without_devices().said("recovered").unwrap());
 }
 
 /// The kernel compares the number of the server since 6.18.
@@ -452,8 +447,8 @@ fn a_server_that_is_killed_under_load_is_recovered_by_the_next_and_nobody_sees_a
 fn the_same_on_the_newest_kernel() {
     let guest = Guest { kernel: "7.2".into(), ..guest("recovered-7.2") };
     let outcome = run(step(step(guest, "recovered", RECOVERED), "not recovered", NOT_RECOVERED));
-    assert_recovered(output(&outcome, "recovered"));
-    assert_not_recovered(output(&outcome, "not recovered"));
+    assert_recovered(outcome.said("recovered").unwrap());
+    assert_not_recovered(outcome.said("not recovered").unwrap());
 }
 
 #[track_caller]
@@ -477,43 +472,43 @@ fn assert_not_recovered(text: &str) {
 #[test]
 #[ignore = "boots a guest"]
 fn only_the_same_disk_goes_on_with_what_waits_and_all_others_say_why_not() {
-    assert_not_recovered(output(without_devices(), "not recovered"));
+    assert_not_recovered(without_devices().said("not recovered").unwrap());
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_driver_of_hardware_that_is_killed_under_load_is_recovered_on_a_device_that_the_kernel_has_reset() {
-    assert_recovered(output(through_vfio(), "recovered"));
+    assert_recovered(through_vfio().said("recovered").unwrap());
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn an_id_in_use_is_refused_with_the_process_that_has_it() {
-    assert_says(output(without_devices(), "taken id"), &["/dev/ublkb5 exists and is served by process", "exit code 0"]);
+    assert_says(without_devices().said("taken id").unwrap(), &["/dev/ublkb5 exists and is served by process", "exit code 0"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn the_id_of_a_killed_process_can_be_used_again() {
-    assert_says(output(without_devices(), "orphan"), &["/dev/ublkc7", "exit code 0"]);
+    assert_says(without_devices().said("orphan").unwrap(), &["/dev/ublkc7", "exit code 0"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn the_driver_does_not_share_a_mount_of_its_own_disk() {
-    assert_says(output(without_devices(), "namespace"), &["0\n1\n"]);
+    assert_says(without_devices().said("namespace").unwrap(), &["0\n1\n"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn each_queue_has_a_thread() {
-    assert_says(output(without_devices(), "queues"), &["\"queues\":4", "\n4\n"]);
+    assert_says(without_devices().said("queues").unwrap(), &["\"queues\":4", "\n4\n"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn what_was_written_is_read_back_at_every_depth_and_discarded_blocks_are_zeroes() {
-    let text = output(without_devices(), "verify");
+    let text = without_devices().said("verify").unwrap();
     assert_says(text, &["depth 1\n", "depth 32\n", "depth 128\n", "sequential\n", "discarded\n", "\"errors\": 0"]);
 }
 
@@ -521,7 +516,7 @@ fn what_was_written_is_read_back_at_every_depth_and_discarded_blocks_are_zeroes(
 #[ignore = "boots a guest"]
 fn a_partition_with_a_file_system_on_it_is_clean_after_use() {
     assert_says(
-        output(without_devices(), "file system"),
+        without_devices().said("file system").unwrap(),
         &["/dev/ublkb0p1\n", "clean\n", "same\n", "clean again\n", "exit code 0"],
     );
 }
@@ -529,7 +524,7 @@ fn a_partition_with_a_file_system_on_it_is_clean_after_use() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_kernel_without_ublk_is_an_error_that_names_the_module() {
-    assert_says(output(without_devices(), "no ublk"), &["modprobe ublk_drv", "exit code 1"]);
+    assert_says(without_devices().said("no ublk").unwrap(), &["modprobe ublk_drv", "exit code 1"]);
 }
 
 /// One guest with an NVMe controller behind an IOMMU: two namespaces, in the hands of vfio-pci.
@@ -645,13 +640,13 @@ ended; ls /dev/ublkb0 2>&1; dmesg | grep -i aer | tail -n 5";
 #[test]
 #[ignore = "boots a guest"]
 fn a_claim_costs_the_two_resets_of_the_kernel_and_no_third() {
-    assert_says(output(through_vfio(), "resets of a claim"), &["resets 2\n"]);
+    assert_says(through_vfio().said("resets of a claim").unwrap(), &["resets 2\n"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_function_that_is_reset_through_sysfs_under_load_goes_on() {
-    let text = output(through_vfio(), "reset by others");
+    let text = through_vfio().said("reset by others").unwrap();
     assert_eq!(text.matches("goes on\n").count(), 3, "{text}");
     assert_says(text, &["fio 0\n", "exit code 0", "\"errors\": 0", "behind the driver's back"]);
 }
@@ -659,14 +654,14 @@ fn a_function_that_is_reset_through_sysfs_under_load_goes_on() {
 #[test]
 #[ignore = "boots a guest"]
 fn an_error_that_the_bus_cannot_correct_ends_the_driver_with_its_name() {
-    let text = output(through_vfio(), "bus error");
+    let text = through_vfio().said("bus error").unwrap();
     assert_says(text, &["exit code 1", "the bus reports an error of the device that it cannot correct", "No such file"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn namespaces_of_different_formats_are_disks_of_their_own() {
-    let text = output(through_vfio(), "two namespaces");
+    let text = through_vfio().said("two namespaces").unwrap();
     assert_says(
         text,
         &["namespace 1\"", "namespace 2\"", "\n512\n4096\n", "ublkb0 verified\n", "ublkb1 verified\n", "exit code 0"],
@@ -678,7 +673,7 @@ fn namespaces_of_different_formats_are_disks_of_their_own() {
 #[ignore = "boots a guest"]
 fn partitions_are_found_when_the_disk_comes_back() {
     assert_says(
-        output(through_vfio(), "partitions"),
+        through_vfio().said("partitions").unwrap(),
         &["/dev/ublkb0p1\n", "/dev/ublkb0p2\n", "same\n", "clean\n", "exit code 0"],
     );
 }
@@ -686,19 +681,19 @@ fn partitions_are_found_when_the_disk_comes_back() {
 #[test]
 #[ignore = "boots a guest"]
 fn the_pin_does_as_well_as_messages() {
-    assert_says(output(through_vfio(), "pin"), &["verified", "exit code 0"]);
+    assert_says(through_vfio().said("pin").unwrap(), &["verified", "exit code 0"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_controller_without_interrupts_is_polled() {
-    assert_says(output(through_vfio(), "polled"), &["verified", "exit code 0"]);
+    assert_says(through_vfio().said("polled").unwrap(), &["verified", "exit code 0"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_driver_killed_under_load_leaves_a_silent_device_that_can_be_claimed_again() {
-    let text = output(through_vfio(), "killed");
+    let text = through_vfio().said("killed").unwrap();
     assert_says(text, &["before 4\n", "after 0\n", "exit code 0"]);
     assert!(!text.contains("fio 0"), "the load did not notice:\n{text}");
 }
@@ -706,19 +701,19 @@ fn a_driver_killed_under_load_leaves_a_silent_device_that_can_be_claimed_again()
 #[test]
 #[ignore = "boots a guest"]
 fn a_device_that_the_system_wants_back_is_given_back_and_its_disk_taken_away() {
-    let text = output(through_vfio(), "wanted back");
+    let text = through_vfio().said("wanted back").unwrap();
     assert_says(text, &["given back", "the system wants the device back", "exit code 3", "No such file"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn who_reads_a_disk_that_is_unbound_gets_an_error_and_never_the_end_of_the_disk() {
-    let text = output(through_vfio(), "read while unbound");
+    let text = through_vfio().said("read while unbound").unwrap();
     assert_eq!((text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()), (10, 10), "{text}");
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_second_claim_is_refused_and_the_first_goes_on() {
-    assert_says(output(through_vfio(), "second claim"), &["busy", "exit code 0"]);
+    assert_says(through_vfio().said("second claim").unwrap(), &["busy", "exit code 0"]);
 }

@@ -169,7 +169,7 @@ fn no_driver_panics_at_damaged_state_of_the_one_before() {
 fn a_hunt_with_what_is_no_bait_is_refused() {
     let output = faults(&["hunt", "--only", "kill"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("registers, dma, device or saved"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("registers, dma, device, saved or killed"));
 }
 
 /// The supervisor, its sandbox, ublk and VFIO as users have them, and fio's opinion.

@@ -105,7 +105,7 @@ fn after_a_kill_the_next_one_takes_the_path() {
 fn wrong_words_are_refused_with_the_right_ones() {
     assert!(
         bad(&["model", "floppy", "--socket", "/tmp/unused"])
-            .contains("sim:nvme, sim:ahci, sim:ide, sim:e1000, sim:virtio-net and sim:edu")
+            .contains("sim:nvme, sim:ahci, sim:ide, sim:virtio-blk, sim:e1000, sim:virtio-net and sim:edu")
     );
     assert!(bad(&["model", "edu,size=1M", "--socket", "/tmp/unused"]).contains("does not know the option \"size\""));
     assert!(bad(&["model", "edu", "--socket", "/tmp/a,b"]).contains("without commas"));

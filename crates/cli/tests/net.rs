@@ -14,19 +14,22 @@ fn bad(args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The last line of a check of `card` with one of its kind at the other end.
-fn checked(card: &str) -> Value {
-    let card = format!("sim:{card},wire=cable/pair");
-    let output = net(&["check", "--device", &card, "--peer", &card, "--packets", "50", "--json"]);
+/// The last line of a check of `card` with `peer` at the other end.
+fn checked(card: &str, peer: &str) -> Value {
+    let [card, peer] =
+        [(card, 1), (peer, 2)].map(|(card, last)| format!("sim:{card},wire=cable/pair,mac=02:00:00:00:00:0{last}"));
+    let output = net(&["check", "--device", &card, "--peer", &peer, "--packets", "50", "--json"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
 #[test]
-fn two_cards_of_a_kind_on_a_cable_conform() {
-    for card in ["e1000", "virtio-net"] {
-        let result = checked(card);
+fn two_cards_on_a_cable_conform_of_one_kind_or_of_two() {
+    for (card, peer) in
+        [("e1000", "e1000"), ("virtio-net", "virtio-net,packed=on"), ("virtio-net", "e1000"), ("e1000", "virtio-net")]
+    {
+        let result = checked(card, peer);
         assert_eq!(result["failed"], 0, "{result}");
         assert!(result["checks"].as_u64() > result["skipped"].as_u64().map(|skipped| 3 * skipped), "{result}");
     }
@@ -45,6 +48,13 @@ fn a_disk_is_no_card_and_a_check_of_nothing_is_none() {
         let words = [&["check", "--device", "sim:e1000", "--peer", "sim:e1000"], &wrong[..]].concat();
         assert!(bad(&words).contains("is not in"), "{wrong:?}");
     }
+}
+
+#[test]
+fn nothing_to_forward_is_an_error_that_asks_for_a_sender() {
+    let said = bad(&["bench", "--device", "sim:e1000", "--seconds", "1"]);
+    assert!(said.contains("nothing came"), "{said}");
+    assert!(bad(&["bench", "--device", "sim:e1000", "--forward", "5tswap"]).contains("neither io nor macswap"));
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn what_cannot_be_recorded_or_replayed_is_an_error_that_says_why() {
     }
 }
 
-/// Devices that lied, each with what a driver says to it.
+/// Devices that lied, and states that no driver leaves, each with what a driver says to it.
 #[test]
 fn a_recorded_device_that_lied_gets_the_error_that_stands_beside_its_recording() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings");

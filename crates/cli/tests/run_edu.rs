@@ -59,10 +59,10 @@ fn whoever_wants_a_disk_of_the_teaching_device_is_told_its_driver() {
 
 #[test]
 fn a_device_that_no_driver_fits_is_named_by_its_ids_and_class() {
-    let output = ring3(&["run", "edu", "--device", "qtest:e1000"]);
+    let output = ring3(&["run", "edu", "--device", "qtest:rtl8139"]);
     assert!(!output.status.success());
     let message = text(&output.stderr);
-    assert!(message.contains("qtest:e1000: no driver of ring3 fits it (8086:100e, class 0x020000)"), "{message}");
+    assert!(message.contains("qtest:rtl8139: no driver of ring3 fits it (10ec:8139, class 0x020000)"), "{message}");
 }
 
 #[test]

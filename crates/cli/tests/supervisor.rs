@@ -180,11 +180,6 @@ fn newest() -> &'static Outcome {
     OUTCOME.get_or_init(|| guest("7.2"))
 }
 
-/// What the step printed.
-fn output<'a>(outcome: &'a Outcome, step: &str) -> &'a str {
-    &outcome.steps.iter().find(|done| done.name == step).unwrap_or_else(|| panic!("no step {step}")).output
-}
-
 #[track_caller]
 fn assert_says(text: &str, wanted: &[&str]) {
     wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
@@ -196,13 +191,13 @@ macro_rules! on_both_kernels {
         #[test]
         #[ignore = "boots a guest: make test"]
         fn $name() {
-            assert_says(output(usual(), $step), &$wanted);
+            assert_says(usual().said($step).unwrap(), &$wanted);
         }
 
         #[test]
         #[ignore = "boots a guest: make test"]
         fn $newest() {
-            assert_says(output(newest(), $step), &$wanted);
+            assert_says(newest().said($step).unwrap(), &$wanted);
         }
     )*};
 }
@@ -219,7 +214,7 @@ on_both_kernels! {
     a_program_is_replaced_under_load_and_a_wrong_one_goes_back, a_program_is_replaced_under_load_and_a_wrong_one_goes_back_on_7_2:
         "upgraded", ["its users waited", "verified\n", "\"upgrades\": 3", "wrong 1", "old one drives scratch on", "nothing 1", "\n0\n"];
     a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back_and_nobody_else, a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back_and_nobody_else_on_7_2:
-        "limited", ["268435456 200000 100000 64 \nin its group\n", "restarted for memory\nnobody else\n", "fork", "held back\nverified\n0\n"];
+        "limited", ["268435456 max 100000 64 \nin its group\n", "restarted for memory\nnobody else\n", "fork", "held back\nverified\n0\n"];
     partitions_of_a_supervised_disk_come_and_stay_and_tables_that_cannot_be_are_refused, partitions_of_a_supervised_disk_come_and_stay_and_tables_that_cannot_be_are_refused_on_7_2:
         "parted", ["two partitions\n65536 4096 \nstill there\nand partitions too\nthe mount at /mnt\nclean\n", "found again\n", "partitions 1 and 2 overlap", "and the disk has 100663296", "absurd\nas they were\nnone\n0\nalive"];
     users_restart_and_stop_a_device_and_are_told_why_not, users_restart_and_stop_a_device_and_are_told_why_not_on_7_2:

@@ -83,8 +83,8 @@ fn outcome() -> &'static Outcome {
 
 #[track_caller]
 fn assert_says(step: &str, wanted: &[&str]) {
-    let text = &outcome().steps.iter().find(|done| done.name == step).unwrap_or_else(|| panic!("no step {step}")).output;
-    wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
+    let said = outcome().said(step).unwrap();
+    wanted.iter().for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
 }
 
 #[test]

@@ -11,11 +11,6 @@ fn kernel() -> String {
     std::env::var("RING3_TEST_KERNEL").unwrap_or_else(|_| ring3_lab::DEFAULT_KERNEL.into())
 }
 
-/// What the step printed.
-fn output<'a>(outcome: &'a Outcome, step: &str) -> &'a str {
-    &outcome.steps.iter().find(|done| done.name == step).unwrap_or_else(|| panic!("no step {step}")).output
-}
-
 #[track_caller]
 fn assert_says(text: &str, wanted: &[&str]) {
     wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
@@ -112,7 +107,7 @@ echo \"both killed: master=$(($(command) & 4))\"
 #[test]
 #[ignore = "boots a guest"]
 fn a_function_that_is_not_bound_is_told_the_command() {
-    let text = output(guest(), "not bound");
+    let text = guest().said("not bound").unwrap();
     assert_says(
         text,
         &[
@@ -127,7 +122,7 @@ fn a_function_that_is_not_bound_is_told_the_command() {
 #[ignore = "boots a guest"]
 fn a_function_that_was_bound_is_ready_and_said_to_be_unprotected() {
     assert_says(
-        output(guest(), "bind"),
+        guest().said("bind").unwrap(),
         &[
             "no driver -> uio_pci_generic",
             "is opened with --unprotected only",
@@ -140,14 +135,14 @@ fn a_function_that_was_bound_is_ready_and_said_to_be_unprotected() {
 #[test]
 #[ignore = "boots a guest"]
 fn without_the_word_of_the_user_it_is_refused_with_the_reason() {
-    let text = output(guest(), "refused");
+    let text = guest().said("refused").unwrap();
     assert_says(text, &["a bug in the driver can overwrite any memory of the machine", "say --unprotected if that is accepted"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn the_teaching_device_works_without_an_iommu_by_dma_and_the_pin() {
-    let text = output(guest(), "run");
+    let text = guest().said("run").unwrap();
     assert_says(text, &["DMA, polled                4095 bytes there and back", "DMA, INTx", "answers again"]);
     assert!(!text.contains("MSI"), "uio has none:\n{text}");
 }
@@ -155,13 +150,13 @@ fn the_teaching_device_works_without_an_iommu_by_dma_and_the_pin() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_works_without_an_iommu_from_the_conformance_suite_to_the_last_byte() {
-    assert_says(output(guest(), "disk"), &["nvme -> uio_pci_generic", "interrupts                   intx", "same"]);
+    assert_says(guest().said("disk").unwrap(), &["nvme -> uio_pci_generic", "interrupts                   intx", "same"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_second_claim_is_busy_and_names_the_process_that_has_it() {
-    let text = output(guest(), "second claim");
+    let text = guest().said("second claim").unwrap();
     let first = text.lines().find_map(|line| line.strip_prefix("the first is ")).unwrap();
     let holder = format!("/dev/uio1 is held by process {first} (ring3); to mend it: kill {first}");
     assert_says(text, &[&holder, "no  owner", "the first is done"]);
@@ -171,20 +166,20 @@ fn a_second_claim_is_busy_and_names_the_process_that_has_it() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_killed_driver_leaves_bus_mastering_off_no_warden_all_memory_and_a_disk_that_works() {
-    let text = output(guest(), "killed");
+    let text = guest().said("killed").unwrap();
     assert_says(text, &["running: master=4 wardens=1", " ms: master=0", "wardens=0 free=80", "the disk works"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn this_kernel_stops_the_device_even_if_the_warden_is_killed_too() {
-    assert_says(output(guest(), "both killed"), &["both killed: master=0"]);
+    assert_says(guest().said("both killed").unwrap(), &["both killed: master=0"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn too_few_huge_pages_are_said_with_what_reserves_more() {
-    let text = output(guest(), "no huge pages");
+    let text = guest().said("no huge pages").unwrap();
     assert_says(
         text,
         &[
@@ -200,5 +195,5 @@ fn too_few_huge_pages_are_said_with_what_reserves_more() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_goes_back_to_its_driver_with_what_was_written() {
-    assert_says(output(guest(), "unbind"), &["uio_pci_generic -> nvme", "kept"]);
+    assert_says(guest().said("unbind").unwrap(), &["uio_pci_generic -> nvme", "kept"]);
 }

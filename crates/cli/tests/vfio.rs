@@ -22,11 +22,6 @@ fn run(mut guest: Guest) -> Result<Outcome, String> {
     if outcome.succeeded() { Ok(outcome) } else { Err(format!("{}{}", outcome.messages, outcome.output())) }
 }
 
-/// What the step printed.
-fn output<'a>(outcome: &'a Outcome, step: &str) -> &'a str {
-    &outcome.steps.iter().find(|done| done.name == step).unwrap_or_else(|| panic!("no step {step}")).output
-}
-
 #[track_caller]
 fn assert_says(text: &str, wanted: &[&str]) {
     wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
@@ -153,7 +148,7 @@ asked free $DISK; ring3 unbind $DISK; wait_for '[ -b /dev/nvme0n1 ]'
 
 /// What the step `in use` printed below a heading.
 fn in_use(heading: &str) -> &'static str {
-    let (_, text) = output(claims(), "in use").split_once(&format!("== {heading}\n")).expect(heading);
+    let (_, text) = claims().said("in use").unwrap().split_once(&format!("== {heading}\n")).expect(heading);
     text.split("== ").next().unwrap()
 }
 
@@ -219,14 +214,14 @@ fn a_disk_that_nobody_uses_is_taken() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_wrong_address_is_named() {
-    let text = output(claims(), "wrong address");
+    let text = claims().said("wrong address").unwrap();
     assert_says(text, &["ring3: vfio:0000:09:00.0: there is no such PCI function", "no  function"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_function_that_is_not_bound_is_told_the_command() {
-    let text = output(claims(), "not bound");
+    let text = claims().said("not bound").unwrap();
     assert_says(text, &["ring3: vfio:0000:01:00.0: it is not bound to vfio-pci; to mend it: sudo ring3 bind 0000:01:00.0"]);
     assert_says(text, &["  mend: sudo ring3 bind 0000:01:00.0", "  undo: sudo ring3 unbind 0000:01:00.0"]);
 }
@@ -234,7 +229,7 @@ fn a_function_that_is_not_bound_is_told_the_command() {
 #[test]
 #[ignore = "boots a guest"]
 fn where_there_is_an_iommu_the_way_without_protection_is_refused_and_the_other_is_named() {
-    let text = output(claims(), "without protection");
+    let text = claims().said("without protection").unwrap();
     assert_says(
         text,
         &[
@@ -248,20 +243,20 @@ fn where_there_is_an_iommu_the_way_without_protection_is_refused_and_the_other_i
 #[test]
 #[ignore = "boots a guest"]
 fn a_function_that_was_bound_is_ready_and_a_second_bind_does_nothing() {
-    let text = output(claims(), "bind");
+    let text = claims().said("bind").unwrap();
     assert_says(text, &["no driver -> vfio-pci", "vfio-pci, as before; nothing to do", "Nothing stands in the way.", "ready"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn the_teaching_device_works_through_vfio_by_msi_and_by_the_pin() {
-    assert_says(output(claims(), "run"), &["DMA, MSI", "DMA, INTx", "4095 bytes there and back", "answers again"]);
+    assert_says(claims().said("run").unwrap(), &["DMA, MSI", "DMA, INTx", "4095 bytes there and back", "answers again"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_transfer_outside_of_the_arena_is_blocked_and_the_kernel_reports_it() {
-    let text = output(claims(), "run");
+    let text = claims().said("run").unwrap();
     assert_says(text, &["blocked at 0xffff000", "[DMA Write NO_PASID] Request device [", "01:00.0] fault addr 0xffff000"]);
     // No other fault: what the driver does itself stays within the arena, interrupts included.
     let strays: Vec<_> = text.lines().filter(|line| line.contains("fault addr") && !line.contains("0xffff000")).collect();
@@ -271,7 +266,7 @@ fn a_transfer_outside_of_the_arena_is_blocked_and_the_kernel_reports_it() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_second_claim_is_busy_and_names_the_process_that_has_it() {
-    let text = output(claims(), "second claim");
+    let text = claims().said("second claim").unwrap();
     let first = text.lines().find_map(|line| line.strip_prefix("the first is ")).unwrap();
     assert_says(
         text,
@@ -282,14 +277,14 @@ fn a_second_claim_is_busy_and_names_the_process_that_has_it() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_killed_driver_leaves_bus_mastering_off_and_a_device_that_works() {
-    assert_says(output(claims(), "killed"), &["running: master=4", "killed: master=0", "answers again"]);
+    assert_says(claims().said("killed").unwrap(), &["running: master=4", "killed: master=0", "answers again"]);
 }
 
 /// Bus mastering off and the controller seen to be disabled: no function reset, which takes 100 ms.
 #[test]
 #[ignore = "boots a guest"]
 fn a_claim_outlives_the_drivers_that_are_killed_on_it_and_a_fence_without_a_reset_stops_what_they_started() {
-    let text = output(claims(), "one claim, many drivers");
+    let text = claims().said("one claim, many drivers").unwrap();
     println!("{text}");
     assert_says(text, &["\"kills\":10,\"kills_at_start\":1,", "\"mismatches\":0", "\"function_resets\":0"]);
     let blocked: u64 = text.lines().last().and_then(|line| line.trim().parse().ok()).unwrap();
@@ -299,7 +294,7 @@ fn a_claim_outlives_the_drivers_that_are_killed_on_it_and_a_fence_without_a_rese
 #[test]
 #[ignore = "boots a guest"]
 fn without_permission_the_group_file_and_the_command_are_named() {
-    let text = output(claims(), "no permission");
+    let text = claims().said("no permission").unwrap();
     assert_says(
         text,
         &["no permission for /dev/vfio/", "sudo chown \"$(id -u)\" /dev/vfio/", "undo: sudo chown root /dev/vfio/"],
@@ -310,13 +305,13 @@ fn without_permission_the_group_file_and_the_command_are_named() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_user_without_privilege_drives_a_function_that_was_given_to_him() {
-    assert_says(output(claims(), "unprivileged"), &["belongs to user 1000", "DMA, MSI", "answers again"]);
+    assert_says(claims().said("unprivileged").unwrap(), &["belongs to user 1000", "DMA, MSI", "answers again"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn too_little_memory_to_lock_is_said_with_both_sizes() {
-    let text = output(claims(), "memory lock");
+    let text = claims().said("memory lock").unwrap();
     assert_says(
         text,
         &["1024 KiB of DMA memory are to be locked, but this user may lock 64 KiB", "sudo prlimit --memlock=1048576"],
@@ -327,7 +322,7 @@ fn too_little_memory_to_lock_is_said_with_both_sizes() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_group_that_is_not_viable_names_the_member_and_the_command() {
-    let text = output(claims(), "group not viable");
+    let text = claims().said("group not viable").unwrap();
     assert_says(text, &["is not viable: 0000:00:1f.2 has the driver ahci; to mend it: sudo ring3 bind 0000:00:1f.2"]);
     assert_says(text, &["  undo: sudo ring3 unbind 0000:00:1f.2"]);
 }
@@ -335,14 +330,14 @@ fn a_group_that_is_not_viable_names_the_member_and_the_command() {
 #[test]
 #[ignore = "boots a guest"]
 fn the_named_command_makes_the_group_viable_and_the_undoing_gives_the_member_back() {
-    let text = output(claims(), "group made viable");
+    let text = claims().said("group made viable").unwrap();
     assert_says(text, &["ok  IOMMU group", "0000:00:1f.2: ahci -> vfio-pci", "0000:00:1f.2: vfio-pci -> ahci"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_with_a_mounted_file_system_is_not_taken() {
-    let text = output(claims(), "mounted");
+    let text = claims().said("mounted").unwrap();
     assert_says(text, &["ring3: 0000:02:00.0: it is in use: /dev/nvme0n1 is mounted at /mnt; to mend it: sudo umount /mnt"]);
     assert_says(text, &["no  use", "\"at\": \"/mnt\""]);
 }
@@ -350,14 +345,14 @@ fn a_disk_with_a_mounted_file_system_is_not_taken() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_comes_back_with_its_files() {
-    let text = output(claims(), "bind a disk");
+    let text = claims().said("bind a disk").unwrap();
     assert_says(text, &["nvme -> vfio-pci", "/dev/nvme0n1: No such file", "vfio-pci -> nvme", "kept"]);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_bridge_is_not_taken() {
-    assert_says(output(claims(), "bridge"), &["it is a bridge"]);
+    assert_says(claims().said("bridge").unwrap(), &["it is a bridge"]);
 }
 
 #[test]
@@ -366,7 +361,7 @@ fn without_the_module_the_command_that_loads_it_is_named() {
     let steps =
         guest("no-module").step("bind", "ring3 bind $EDU 2>&1; ring3 doctor $EDU; ring3 run edu --device vfio:$EDU 2>&1; true");
     let outcome = run(steps).unwrap();
-    let text = output(&outcome, "bind");
+    let text = outcome.said("bind").unwrap();
     assert_says(
         text,
         &["the kernel module vfio-pci is not loaded, and loading it failed: ", "to mend it: sudo modprobe vfio-pci"],
@@ -382,7 +377,7 @@ fn without_an_iommu_the_way_to_one_is_named() {
         .step("bind", "ring3 bind $EDU 2>&1; ring3 doctor; ring3 run edu --device vfio:$EDU 2>&1; true");
     guest.iommu = Some(Iommu::None);
     let outcome = run(guest).unwrap();
-    let text = output(&outcome, "bind");
+    let text = outcome.said("bind").unwrap();
     assert_says(text, &["there is no active IOMMU", "intel_iommu=on", "no  IOMMU"]);
 }
 
@@ -397,7 +392,7 @@ fn interrupts_that_are_not_remapped_are_named_and_may_be_allowed() {
     let mut guest = guest("no-remapping").module("vfio-pci").module("vfio_iommu_type1").step("run", &script);
     guest.kernel_arguments.push("intremap=off".into());
     let outcome = run(guest).unwrap();
-    let text = output(&outcome, "run");
+    let text = outcome.said("run").unwrap();
     assert_says(
         text,
         &["the IOMMU does not remap interrupts", "no  interrupt remapping", "answers again", "Nothing stands in the way."],

@@ -3,7 +3,8 @@
 //! # Order
 //! [`Order::Prepare`] comes first, and is answered by [`Report::Standby`] once the process is confined and waits. [`Order::Drive`] brings the lease: the process opens or resumes the
 //! device and answers with [`Report::Offers`]. For each disk comes [`Order::Serve`] with its `/dev/ublkcN`, answered by [`Report::Serving`] when all queues wait for requests: only
-//! then the supervisor starts the kernel's device. [`Report::Adoptable`] follows the last one, if it was wanted. [`Order::Leave`] and [`Order::Stop`] end it. [`Report::Failed`] may come at any time and is the last word.
+//! then the supervisor starts the kernel's device. For each network card comes [`Order::Connect`] with its interface's queues, answered the same way; then [`Order::Wish`] and [`Report::Link`] come
+//! whenever something has changed. [`Report::Adoptable`] follows the last disk, if it was wanted. [`Order::Leave`] and [`Order::Stop`] end it. [`Report::Failed`] may come at any time and is the last word.
 
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +64,15 @@ pub enum Order {
     },
     /// Serve a disk. Beside it: its `/dev/ublkcN`.
     Serve(Serve),
+    /// Move packets between a network card and its interface. Beside it: a descriptor of each queue of the TAP.
+    Connect(Connect),
+    /// What is wanted of a card's interface has changed.
+    Wish {
+        /// The card's place in [`Report::Offers`].
+        nic: u16,
+        /// All that is wanted now.
+        wishes: Wishes,
+    },
     /// Finish what is with the device, take nothing more, and leave the device as it runs: [`Report::Left`].
     Leave,
     /// Flush, stop the device, and end: [`Report::Stopped`]. The kernel's devices are stopped before.
@@ -88,6 +98,32 @@ pub struct Serve {
     pub encoded: bool,
 }
 
+/// How a network card becomes an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connect {
+    /// Its place in [`Report::Offers`].
+    pub nic: u16,
+    /// The interface's name, for messages.
+    pub interface: String,
+    /// What is wanted of it.
+    pub wishes: Wishes,
+}
+
+/// What the users of an interface want of its card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wishes {
+    /// Its Ethernet address.
+    pub address: [u8; 6],
+    /// Most bytes of a packet without its Ethernet header.
+    pub mtu: u32,
+    /// Further addresses of its users.
+    pub unicast: Vec<[u8; 6]>,
+    /// Groups; `None`: all.
+    pub groups: Option<Vec<[u8; 6]>>,
+    /// Every packet, whoever it is for.
+    pub promiscuous: bool,
+}
+
 /// What a driver process tells the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -98,6 +134,9 @@ pub enum Report {
     Offers {
         /// What it offers, at most 128.
         disks: Vec<DiskFacts>,
+        /// The same: network cards.
+        #[serde(default)]
+        nics: Vec<NicFacts>,
         /// What of it cannot be used, and why.
         refused: Vec<String>,
         /// The device was adopted from a driver that was killed, without a reset.
@@ -106,10 +145,17 @@ pub enum Report {
     },
     /// If this process is killed from now on, its device can be adopted by what is in the file beside the message.
     Adoptable,
-    /// All queues of a disk wait for requests.
+    /// All queues of a disk wait for requests, or those of a network card move packets.
     Serving {
-        /// Its place.
+        /// Its place among the disks, or the cards.
         disk: u16,
+    },
+    /// The link of a network card is so now.
+    Link {
+        /// Its place.
+        nic: u16,
+        /// There is somebody at the other end of the wire.
+        up: bool,
     },
     /// The device has reported something.
     Event {
@@ -160,4 +206,46 @@ pub struct DiskFacts {
     pub read_only: bool,
     /// It turns.
     pub rotates: bool,
+}
+
+/// A network card that a driver offers: what its interface is made by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NicFacts {
+    /// In messages: `vfio:0000:01:00.0`.
+    pub name: String,
+    /// What it calls itself.
+    pub model: String,
+    /// The address that it was made with.
+    pub mac: [u8; 6],
+    /// The least and the largest packet without its Ethernet header that it can be set to, in bytes.
+    pub mtu: (u32, u32),
+    /// Queues that can be open at the same time.
+    pub max_queues: u16,
+    /// Most bytes of a packet that it cuts into frames; 0: none.
+    pub max_segmented: u32,
+    /// It makes checksums of what is sent.
+    pub tx_checksum: bool,
+    /// It cuts TCP over IPv4, TCP over IPv6, and UDP.
+    pub cuts: (bool, bool, bool),
+}
+
+/// What a device offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offered {
+    /// Its disks.
+    pub disks: Vec<DiskFacts>,
+    /// Its network cards.
+    pub nics: Vec<NicFacts>,
+}
+
+impl Offered {
+    /// How many there are of either.
+    pub fn len(&self) -> usize {
+        self.disks.len() + self.nics.len()
+    }
+
+    /// Whether it offers nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }

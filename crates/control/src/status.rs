@@ -45,6 +45,9 @@ pub struct DeviceStatus {
     pub standby: u32,
     /// Its disks.
     pub disks: Vec<DiskStatus>,
+    /// The interfaces of its network cards.
+    #[serde(default)]
+    pub interfaces: Vec<InterfaceStatus>,
     /// Drivers that have died since the supervisor began.
     pub restarts: u64,
     /// Drivers that were replaced by a hand-over.
@@ -95,6 +98,37 @@ pub struct DiskStatus {
     /// Why its partition table is not used; `None` if it is, or there is none.
     #[serde(default)]
     pub table: Option<String>,
+}
+
+/// A network card of a supervised device, as an interface.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InterfaceStatus {
+    /// Its name.
+    pub name: String,
+    /// By which the kernel names it, in its network namespace.
+    pub index: u32,
+    /// Its address now, in hexadecimal with colons.
+    pub mac: String,
+    /// Most bytes of a packet without its Ethernet header.
+    pub mtu: u32,
+    /// Queues.
+    pub queues: u16,
+    /// Somebody has set it up.
+    pub up: bool,
+    /// It has a carrier: the card has a link, or had one before its driver died a moment ago.
+    pub carrier: bool,
+    /// Packets, as the kernel counts them since the interface was made: received.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Received packets for which there was no place.
+    pub rx_dropped: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Packets that waited in vain to be sent.
+    pub tx_dropped: u64,
 }
 
 /// A driver that died, and what that cost.

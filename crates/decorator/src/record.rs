@@ -64,7 +64,7 @@ impl Record {
     pub fn new(inner: Arc<dyn Device>, file: impl Write + Send + 'static, command: Vec<String>) -> Result<Self, Error> {
         let memory = all_of(inner.dma().arena())?;
         let place = (memory.iova(), memory.len() as u64);
-        let dma = arena_at(place)?;
+        let dma = arena_at(place, inner.dma().iommu().is_bypassable())?;
         let tape = Tape::start(Header::of(&*inner, place, command), file)?;
         let mirror = Mutex::new(Mirror::new(dma.clone(), Some(memory)));
         let (has_irqs, over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -91,10 +91,10 @@ impl Drop for Record {
     }
 }
 
-/// Memory for a driver at the device addresses of `place`: where the first address is, and bytes.
-pub(crate) fn arena_at((iova, len): (u64, u64)) -> Result<Dma, Error> {
+/// Memory for a driver at the device addresses of `place`: where the first address is, and bytes. `bypassable`: see [`Iommu::is_bypassable`](ring3_device::dma::Iommu::is_bypassable).
+pub(crate) fn arena_at((iova, len): (u64, u64), bypassable: bool) -> Result<Dma, Error> {
     let arena = Arena::with_range(Region::new(len as usize)?, iova, 0, len as usize);
-    Ok(Dma::new(arena, Arc::new(StaticIommu(iova..=iova + (len - 1)))))
+    Ok(Dma::new(arena, Arc::new(StaticIommu { range: iova..=iova + (len - 1), bypassable })))
 }
 
 /// The largest piece of `arena` that is easily had.

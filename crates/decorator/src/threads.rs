@@ -1,7 +1,7 @@
 //! Whether a driver waits.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ pub(crate) struct Threads {
     known: Mutex<BTreeSet<i32>>,
     /// How many are in a call of the device, asleep or not.
     inside: AtomicUsize,
+    /// Calls that were begun.
+    calls: AtomicU64,
 }
 
 /// A thread that is in a call.
@@ -31,16 +33,23 @@ impl Threads {
     /// The calling thread is one of them, and in a call.
     pub(crate) fn enter(&self) -> Inside<'_> {
         self.inside.fetch_add(1, Ordering::AcqRel);
+        self.calls.fetch_add(1, Ordering::AcqRel);
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(thread);
         Inside(&self.inside)
     }
 
-    /// Waits until all of them sleep outside of calls, or have run for `busy` meanwhile. Time that others have the processor does not count, so that a busy machine
-    /// changes nothing.
+    /// Waits until all of them sleep outside of calls, or have run for `busy` since the last call. Time that others have the processor does not count, and neither does what
+    /// a call takes, so that a busy machine changes nothing.
     pub(crate) fn wait_until_quiet(&self, busy: Duration) {
-        let (since, had) = (Instant::now(), self.processor_time());
-        while !self.are_quiet() && self.processor_time().saturating_sub(had) < busy && since.elapsed() < STARVED {
+        let (since, mut had, mut calls) = (Instant::now(), self.processor_time(), self.calls.load(Ordering::Acquire));
+        while !self.are_quiet() && since.elapsed() < STARVED {
+            let begun = self.calls.load(Ordering::Acquire);
+            if begun != calls || self.inside.load(Ordering::Acquire) > 0 {
+                (had, calls) = (self.processor_time(), begun);
+            } else if self.processor_time().saturating_sub(had) >= busy {
+                break;
+            }
             std::thread::sleep(LOOK);
         }
     }
@@ -57,6 +66,7 @@ impl Threads {
 
     /// Whether all of them sleep outside of calls.
     pub(crate) fn are_quiet(&self) -> bool {
+        let calls = self.calls.load(Ordering::Acquire);
         if self.inside.load(Ordering::Acquire) > 0 {
             return false;
         }
@@ -69,7 +79,8 @@ impl Threads {
             }
             Err(_) => false,
         });
-        quiet
+        // Who has begun a call meanwhile may sleep because it waits for the lock.
+        quiet && self.calls.load(Ordering::Acquire) == calls
     }
 }
 
@@ -88,6 +99,26 @@ mod tests {
         assert!(is_asleep(b"7 (a) R b) S 1 2"));
         assert!(!is_asleep(b"7 (a) S b) R 1 2"));
         assert!(!is_asleep(b""));
+    }
+
+    #[test]
+    fn a_thread_that_makes_one_call_after_the_other_is_waited_for() {
+        let (threads, done) = (Threads::default(), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let since = Instant::now();
+                while since.elapsed() < Duration::from_millis(50) {
+                    drop(threads.enter());
+                }
+                done.store(1, Ordering::Release);
+            });
+            while threads.calls.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            threads.wait_until_quiet(Duration::from_millis(5));
+            assert_eq!(done.load(Ordering::Acquire), 1);
+            other.join().unwrap();
+        });
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod msix;
 
 use std::ops::Range;
 
-use ring3_spec::pci;
+use ring3_spec::{pci, virtio};
 
 pub use msix::Msix;
 
@@ -137,6 +137,14 @@ pub fn capabilities(read: impl Fn(u64, usize) -> u32) -> Vec<(u8, u64)> {
         next = u64::from(header >> 8) & 0xfc;
     }
     found
+}
+
+/// Offset of the capability that says where the structure of a type is of a virtio device. The first of a type whose BAR means something is the one to use. [virtio 4.1.4.1]
+pub fn virtio_structure(read: impl Fn(u64, usize) -> u32, kind: u8) -> Option<u64> {
+    let mut own = capabilities(&read).into_iter().filter(|(id, _)| *id == pci::CAP_VENDOR).map(|(_, at)| at);
+    let is_it =
+        |at: &u64| read(at + virtio::CAP_TYPE, 1) == u32::from(kind) && read(at + virtio::CAP_BAR, 1) < u32::from(pci::BAR_COUNT);
+    own.find(is_it)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub mod ring;
 mod uri;
 pub mod wait;
 
-pub use bar::{Access, Bar, BarInfo, Registers};
+pub use bar::{Access, Bar, BarInfo, BusWidth, Registers};
 pub use deadline::{Deadline, poll_until};
 pub use decorator::Decorator;
 pub use error::Error;

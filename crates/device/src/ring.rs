@@ -12,6 +12,8 @@
 //! - [`CompletionRing::pop`] and [`pop_into`](CompletionRing::pop_into): the load of the word with the phase bit comes before the loads of the rest of the entry, and before
 //!   whatever the caller reads of the data that it announces (acquire).
 //!
+//! - Rings between two processes, [`Producer`] and [`Consumer`], say their own.
+//!
 //! Controllers whose tables are no rings (ATA's) use the same fences as [`hand_over`] and [`take_back`].
 //!
 //! # What leans on x86-64
@@ -125,6 +127,25 @@ pub trait Words {
         }
         taken
     }
+    /// As [`store_entry`](Words::store_entry) of one entry behind the other, without a look at the end: what `give` makes of each of `items`, up to the first of which it makes none; returns how many.
+    ///
+    /// # Safety
+    /// All indices were below [`count`](Words::count) at some time.
+    #[inline(always)]
+    unsafe fn give_unchecked<const N: usize, I: Iterator>(
+        &self,
+        first: usize,
+        items: I,
+        mut give: impl FnMut(I::Item) -> Option<[u64; N]>,
+    ) -> usize {
+        let mut given = 0;
+        for item in items {
+            let Some(entry) = give(item) else { break };
+            self.store_entry(first + given * N, &entry);
+            given += 1;
+        }
+        given
+    }
     /// As [`store_entry`](Words::store_entry), without a look at the end.
     ///
     /// # Safety
@@ -194,6 +215,26 @@ impl Words for DmaBuffer {
             left = rest;
         }
         all
+    }
+
+    #[inline(always)]
+    unsafe fn give_unchecked<const N: usize, I: Iterator>(
+        &self,
+        first: usize,
+        items: I,
+        mut give: impl FnMut(I::Item) -> Option<[u64; N]>,
+    ) -> usize {
+        let begin = self.as_ptr().cast::<u64>().wrapping_add(first);
+        let mut word = begin;
+        for item in items {
+            let Some(entry) = give(item) else { break };
+            for value in entry {
+                // SAFETY: as in `word_at`.
+                unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Relaxed);
+                word = word.wrapping_add(1);
+            }
+        }
+        (word.addr() - begin.addr()) / (8 * N)
     }
 
     #[inline]
@@ -497,12 +538,16 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
 }
 
 mod descriptors;
+mod packed;
+mod shared;
 mod split;
 mod state;
 
 pub use descriptors::DescriptorRing;
+pub use packed::PackedRing;
+pub use shared::{Consumer, Producer, shared_words};
 pub use split::SplitRing;
-pub use state::{CompletionState, SubmissionState};
+pub use state::{CompletionState, DescriptorState, SubmissionState};
 
 #[cfg(all(test, loom))]
 mod loom_model;

@@ -7,9 +7,9 @@ use std::str::FromStr;
 /// A backend, what it should open, and options: `SCHEME:TARGET[,KEY=VALUE]...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
-    /// `vfio`, `uio`, `vfio-user`, `qtest`, `sim` or `replay`.
+    /// `vfio`, `uio`, `vfio-user`, `qtest`, `sim`, `replay`, or `remote`, which is no device but a disk that another process drives.
     pub scheme: String,
-    /// A PCI address for `vfio` and `uio`, a socket for `vfio-user`, a file for `replay`, a model for the others.
+    /// A PCI address for `vfio` and `uio`, a socket for `vfio-user` and `remote`, a file for `replay`, a model for the others.
     pub target: String,
     /// What stands behind the commas. A backend refuses keys that it does not know.
     pub options: BTreeMap<String, String>,
@@ -20,7 +20,7 @@ pub struct Uri {
 pub enum UriError {
     /// No scheme, or one that does not exist.
     #[error(
-        "{0:?} does not name a device: use vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, qtest:nvme, sim:nvme or replay:FILE (ring3 devices lists PCI functions)"
+        "{0:?} does not name a device: use vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, qtest:nvme, sim:nvme, replay:FILE, or remote:PATH for a shared disk (ring3 devices lists PCI functions)"
     )]
     Scheme(String),
     /// An option without a value.
@@ -79,7 +79,7 @@ impl FromStr for Uri {
     fn from_str(text: &str) -> Result<Self, UriError> {
         let unknown = || UriError::Scheme(text.into());
         let (scheme, rest) = text.split_once(':').ok_or_else(unknown)?;
-        if !["vfio", "uio", "vfio-user", "qtest", "sim", "replay"].contains(&scheme) {
+        if !["vfio", "uio", "vfio-user", "qtest", "sim", "replay", "remote"].contains(&scheme) {
             return Err(unknown());
         }
         let mut parts = rest.split(',');

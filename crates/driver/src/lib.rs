@@ -1,4 +1,4 @@
-//! The drivers: edu (the teaching device), nvme, ata (IDE and AHCI), e1000 and virtio (network cards).
+//! The drivers: edu (the teaching device), nvme, ata (IDE and AHCI), e1000 (network cards) and virtio (a network card and a disk).
 #![forbid(unsafe_code)]
 
 pub mod ata;
@@ -12,5 +12,6 @@ pub mod registry;
 mod scattered;
 mod timeouts;
 pub mod virtio;
+mod write_cache;
 
 pub use interrupts::Interrupts;

@@ -10,12 +10,13 @@ use ring3_class::Saved;
 use ring3_class::block::Disk;
 use ring3_class::net::Nic;
 use ring3_device::{Device, Error};
-use ring3_spec::pci;
+use ring3_spec::{pci, virtio as virtio_spec};
 
 use crate::{Interrupts, ata, e1000, edu, nvme, virtio};
 
 /// All drivers.
-pub static DRIVERS: [&Driver; 6] = [&nvme::DRIVER, &ata::AHCI, &ata::IDE, &e1000::DRIVER, &virtio::net::DRIVER, &edu::DRIVER];
+pub static DRIVERS: [&Driver; 7] =
+    [&nvme::DRIVER, &ata::AHCI, &ata::IDE, &virtio::blk::DRIVER, &e1000::DRIVER, &virtio::net::DRIVER, &edu::DRIVER];
 
 /// One driver.
 pub struct Driver {
@@ -72,6 +73,13 @@ pub enum Match {
         vendor: u16,
         /// Device.
         device: u16,
+    },
+    /// By ids, as a family of one maker.
+    AnyOf {
+        /// Vendor.
+        vendor: u16,
+        /// Devices.
+        devices: &'static [u16],
     },
 }
 
@@ -153,6 +161,11 @@ impl Driver {
         Self::find(family, |matches| matches.has_class(class))
     }
 
+    /// The driver for functions that say this of themselves: vendor and device, and class code (24 bits).
+    pub fn of_function((vendor, device): (u16, u16), class: u32) -> Option<&'static Self> {
+        Self::find(None, |matches| matches.has(Identity { vendor, device, class }))
+    }
+
     /// The driver for `device`, or an error that says which command fits it. A driver looks at that before it looks at a register: those of
     /// another device mean something else, and where that device has nothing it answers all ones, like one that is gone.
     pub fn of(device: &dyn Device, family: Option<&str>) -> Result<&'static Self, Error> {
@@ -212,6 +225,7 @@ impl Match {
         match self {
             Self::Class { .. } => self.has_class(identity.class),
             Self::Ids { vendor, device } => (vendor, device) == (identity.vendor, identity.device),
+            Self::AnyOf { vendor, devices } => vendor == identity.vendor && devices.contains(&identity.device),
         }
     }
 
@@ -239,6 +253,10 @@ fn misfit(name: &str, identity: Identity) -> Error {
     let Identity { vendor, device, class } = identity;
     Error::Unsupported(match Driver::find(None, |matches| matches.has(identity)) {
         Some(Driver { what, family, commands, .. }) => format!("{name}: it is {what}, whose driver is {family}: {commands}"),
+        None if vendor == virtio_spec::VENDOR && virtio_spec::TRANSITIONAL.contains(&device) => format!(
+            "{name}: it is a transitional virtio device ({vendor:04x}:{device:04x}), and ring3 drives modern ones: give it disable-legacy=on, or a \
+             port of PCI Express"
+        ),
         None if NO_AHCI.contains(&(class & 0xff_ff_00)) => format!(
             "{name}: its class {class:#08x} is no AHCI interface; if its firmware offers AHCI for it instead of RAID, choose that"
         ),

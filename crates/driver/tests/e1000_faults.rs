@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use ring3_backend::OpenOptions;
 use ring3_class::net::{Counters, Nic, Packet, Queue, QueueSettings};
-use ring3_device::Error;
+use ring3_device::{Bar, Device, Error};
 use ring3_driver::e1000::{E1000, Options};
 use ring3_driver::registry::{Driver, Offer, Settings};
 use ring3_model::e1000::{self as sim, E1000Handle};
+use ring3_spec::e1000::{BAR, receive, transmit};
 
 const MEMORY: OpenOptions = OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -16,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A card with an open queue and 32 buffers to receive into.
 struct Rig {
     handle: E1000Handle,
+    bar: Bar,
     queue: Box<dyn Queue>,
     nic: E1000,
 }
@@ -29,14 +31,28 @@ fn frame(number: u8) -> Vec<u8> {
 impl Rig {
     fn new(options: &str) -> Self {
         let device = sim::open(&format!("sim:e1000{options}").parse().unwrap(), MEMORY).unwrap();
-        let handle = device.handle();
+        let (handle, bar) = (device.handle(), device.bar(BAR).unwrap());
         let options = Options { hang: Duration::from_millis(200), ..Options::default() };
         let nic = E1000::open(Arc::new(device), options).unwrap();
         let settings = QueueSettings { rx_depth: 32, tx_depth: 32, ..QueueSettings::default() };
         let mut queue = nic.open_queues(1, &settings).unwrap().remove(0);
         let mut batch: Vec<Packet> = (0..32).map(|_| buffer(&nic)).collect();
         assert_eq!(queue.rx_provide(&mut batch).count, 32);
-        Self { handle, queue, nic }
+        Self { handle, bar, queue, nic }
+    }
+
+    /// The card writes `word` over the second word of descriptor `slot` of the ring whose registers these are.
+    fn write_back(&self, low: u64, high: u64, slot: u64, word: u64) {
+        let ring = u64::from(self.bar.read32(low)) | u64::from(self.bar.read32(high)) << 32;
+        self.handle.with(|_, bus| bus.write(ring + slot * 16 + 8, &word.to_le_bytes()).unwrap());
+    }
+
+    fn write_received(&self, slot: u64, word: u64) {
+        self.write_back(receive::ring_low(0).offset(), receive::ring_high(0).offset(), slot, word);
+    }
+
+    fn write_sent(&self, slot: u64, word: u64) {
+        self.write_back(transmit::ring_low(0).offset(), transmit::ring_high(0).offset(), slot, word);
     }
 
     fn send(&mut self, number: u8) {
@@ -139,6 +155,49 @@ fn a_write_back_that_cannot_be_is_an_error_and_its_buffer_goes_to_the_card_again
         assert_eq!((rig.counters().rx_errors, rig.queue.held()), (1, (32, 0)));
         rig.works();
     }
+}
+
+#[test]
+fn a_descriptor_of_all_ones_is_a_damaged_packet_and_its_buffer_goes_to_the_card_again() {
+    let mut rig = Rig::new("");
+    rig.write_received(0, u64::MAX);
+    let returned = rig.queue.rx_return(&mut [Packet::default()]);
+    assert!(matches!(returned, Ok(0) | Err(Error::Protocol(_))), "{returned:?}");
+    assert_eq!((rig.counters().rx_errors, rig.queue.held()), (1, (32, 0)));
+}
+
+#[test]
+fn a_descriptor_that_is_done_and_was_never_the_cards_is_nothing() {
+    let mut rig = Rig::new("");
+    let done = receive::status::DONE | receive::status::END | 100 << 32;
+    (32..64).for_each(|slot| rig.write_received(slot, done));
+    (0..8).for_each(|slot| rig.write_sent(slot, u64::MAX));
+    assert!(!rig.queue.pending());
+    assert_eq!((rig.receive(), rig.returned()), (vec![], vec![]));
+    assert_eq!((rig.counters(), rig.queue.held()), (Counters::default(), (32, 0)));
+    rig.works();
+}
+
+#[test]
+fn an_empty_packet_and_one_longer_than_its_buffer_are_errors() {
+    for length in [0u64, 13, 2049, 0xffff] {
+        let mut rig = Rig::new("");
+        rig.write_received(0, receive::status::DONE | receive::status::END | length << 32);
+        let error = rig.queue.rx_return(&mut [Packet::default()]).unwrap_err();
+        assert!(matches!(error, Error::Protocol(_)), "{length}: {error}");
+        assert_eq!((rig.counters().rx_errors, rig.queue.held()), (1, (32, 0)));
+    }
+}
+
+#[test]
+fn pieces_without_an_end_are_no_more_than_a_packet_can_be() {
+    let mut rig = Rig::new("");
+    let endless = receive::status::DONE | 2048 << 32;
+    (0..32).for_each(|slot| rig.write_received(slot, endless));
+    for _ in 0..64 {
+        let _ = rig.queue.rx_return(&mut [Packet::default()]);
+    }
+    assert_eq!((rig.counters().rx_packets, rig.queue.held()), (0, (32, 0)));
 }
 
 #[test]

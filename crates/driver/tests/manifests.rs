@@ -5,7 +5,7 @@ use ring3_lease::{Quiesce, Step, Until};
 use ring3_spec::ahci::registers::{CONTROL, Control, RESET_MILLIS};
 use ring3_spec::ide::bus_master::{BusMasterCommand, BusMasterStatus, command, status};
 use ring3_spec::nvme::registers::{CC, CSTS, Cc, Csts};
-use ring3_spec::{ahci, e1000, ide, nvme};
+use ring3_spec::{ahci, e1000, ide, nvme, virtio};
 
 fn manifest(driver: &Driver) -> toml::Table {
     driver.manifest.parse().unwrap_or_else(|error| panic!("{}: {error}", driver.name))
@@ -25,12 +25,19 @@ fn each_driver_of_the_registry_is_its_manifests() {
         assert_eq!(manifest["driver"]["name"].as_str(), Some(driver.name));
         assert_eq!(manifest["memory"]["address_bits"].as_integer(), Some(driver.address_bits.into()), "{}", driver.name);
         let number = |key: &str| manifest["match"].get(key).map(|value| value.as_integer().unwrap() as u32);
-        let matches = match (number("class"), number("vendor"), number("device")) {
-            (Some(code), None, None) => Match::Class { code, mask: number("class_mask").unwrap_or(0xff_ff_ff) },
-            (None, Some(vendor), Some(device)) => Match::Ids { vendor: vendor as u16, device: device as u16 },
-            other => panic!("{}: {other:?}", driver.name),
+        let said = (number("class"), number("vendor"), number("device"), manifest["match"].get("devices"));
+        let is_same = match (driver.matches, said) {
+            (Match::Class { code, mask }, (Some(class), None, None, None)) => {
+                (code, mask) == (class, number("class_mask").unwrap_or(0xff_ff_ff))
+            }
+            (Match::Ids { vendor, device }, (None, Some(of), Some(one), None)) => (vendor.into(), device.into()) == (of, one),
+            (Match::AnyOf { vendor, devices }, (None, Some(of), None, Some(any))) => {
+                let any: Vec<_> = any.as_array().unwrap().iter().map(|one| one.as_integer().unwrap()).collect();
+                u32::from(vendor) == of && any == devices.iter().map(|&device| i64::from(device)).collect::<Vec<_>>()
+            }
+            _ => false,
         };
-        assert_eq!(matches, driver.matches, "{}", driver.name);
+        assert!(is_same, "{}: {said:?}", driver.name);
     }
 }
 
@@ -88,7 +95,7 @@ fn quiesce(name: &str) -> Option<Quiesce> {
 
 #[test]
 fn nvmes_fence_clears_enable_and_sees_that_it_is_not_ready() {
-    let Quiesce { bar, step } = quiesce("nvme").unwrap();
+    let Quiesce { bar, step, structure: None } = quiesce("nvme").unwrap() else { panic!("registers of its own") };
     let bits = Cc(0).with_enable(1).with_shutdown(3).0;
     let until = Until { at: CSTS.offset(), mask: Csts(0).with_ready(1).0, value: 0 };
     assert_eq!(bar, 0);
@@ -97,7 +104,7 @@ fn nvmes_fence_clears_enable_and_sees_that_it_is_not_ready() {
 
 #[test]
 fn ahcis_fence_is_the_controllers_reset() {
-    let Quiesce { bar, step } = quiesce("ahci").unwrap();
+    let Quiesce { bar, step, structure: None } = quiesce("ahci").unwrap() else { panic!("registers of its own") };
     let (at, reset) = (CONTROL.offset(), Control(0).with_reset(1));
     let until = Until { at, mask: reset.0, value: 0 };
     assert_eq!(bar, ahci::BAR);
@@ -106,7 +113,7 @@ fn ahcis_fence_is_the_controllers_reset() {
 
 #[test]
 fn e1000s_fence_is_the_cards_reset() {
-    let Quiesce { bar, step } = quiesce("e1000").unwrap();
+    let Quiesce { bar, step, structure: None } = quiesce("e1000").unwrap() else { panic!("registers of its own") };
     let (at, reset) = (e1000::general::CONTROL.offset(), e1000::general::Control(0).with_reset(1).0);
     let until = Until { at, mask: reset, value: 0 };
     assert_eq!(bar, e1000::BAR);
@@ -117,7 +124,7 @@ fn e1000s_fence_is_the_cards_reset() {
 
 #[test]
 fn ides_fence_stops_both_bus_masters() {
-    let Quiesce { bar, step } = quiesce("ide").unwrap();
+    let Quiesce { bar, step, structure: None } = quiesce("ide").unwrap() else { panic!("registers of its own") };
     let (start, active) = (BusMasterCommand(0).with_start(1).0, BusMasterStatus(0).with_active(1).0);
     let stop = |channel| Step {
         at: command(channel).offset(),
@@ -129,6 +136,17 @@ fn ides_fence_stops_both_bus_masters() {
     };
     assert_eq!(bar, ide::BUS_MASTER_BAR);
     assert_eq!(step, [stop(0), stop(1)]);
+}
+
+#[test]
+fn virtios_fence_resets_the_device_wherever_its_common_configuration_lies() {
+    for driver in DRIVERS.into_iter().filter(|driver| driver.family == "virtio") {
+        let Quiesce { step, structure, .. } = quiesce(driver.name).unwrap();
+        let at = virtio::common::DEVICE_STATUS.offset();
+        let until = Until { at, mask: 0xff, value: virtio::STATUS_RESET.into() };
+        assert_eq!(structure, Some(virtio::TYPE_COMMON), "{}", driver.name);
+        assert_eq!(step, [Step { at, width: 8, clear: 0xff, set: 0, until, limit_ms: 2000 }], "{}", driver.name);
+    }
 }
 
 #[test]

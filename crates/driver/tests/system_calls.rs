@@ -142,6 +142,11 @@ fn ide_runs_with_the_calls_of_the_manifests_alone() {
 }
 
 #[test]
+fn virtio_disks_run_with_the_calls_of_the_manifests_alone() {
+    lives_behind_its_filter("virtio_disks_run_with_the_calls_of_the_manifests_alone", "vfio-user sim:virtio-blk");
+}
+
+#[test]
 fn nvme_runs_over_a_lease_with_the_calls_of_the_manifests_alone() {
     lives_behind_its_filter("nvme_runs_over_a_lease_with_the_calls_of_the_manifests_alone", "lease sim:nvme");
 }

@@ -2,4 +2,5 @@
 //!
 //! An export knows the class of its device and nothing of the driver or the backend behind it.
 
+pub mod tap;
 pub mod ublk;

@@ -14,6 +14,27 @@ pub enum Error {
     /// The export.
     #[error(transparent)]
     Export(#[from] ring3_export::ublk::Error),
+    /// The export of a network card.
+    #[error(transparent)]
+    Interface(#[from] ring3_export::tap::Error),
+    /// The device is no network card.
+    #[error(
+        "{device}: it is no network card that ring3 drives; ring3 devices lists what there is, ring3 run --help what is run how"
+    )]
+    NoNic {
+        /// As the user named it.
+        device: String,
+    },
+    /// The device has no disk that can be shared, or several.
+    #[error(
+        "{device} has {count} disks, and one is served: choose it with --namespace or --drive; ring3 blk info --device {device} lists them"
+    )]
+    OneDisk {
+        /// As the user named it.
+        device: String,
+        /// How many it has.
+        count: usize,
+    },
     /// The device has nothing to export.
     #[error(
         "{device} has no disk that can be used; ring3 nvme id or ring3 ata id --device {device} says what it has, and why not"
@@ -67,18 +88,24 @@ impl From<ring3_process::Error> for Error {
 }
 
 impl Error {
-    /// Whether a disk that was served is lost: its driver cannot get the device back, and only a new start can.
+    /// Whether a disk or a card that was served is lost: its driver cannot get the device back, and only a new start can.
     pub fn is_loss(&self) -> bool {
-        matches!(self, Self::Export(ring3_export::ublk::Error::Queue { .. }))
+        match self {
+            Self::Export(error) => matches!(error, ring3_export::ublk::Error::Queue { .. }),
+            Self::Interface(error) => error.is_loss(),
+            _ => false,
+        }
     }
 
     /// Whether the device is gone, so that another start does not help.
     pub(crate) fn is_gone(&self) -> bool {
         use ring3_device::Error::Gone;
+        use ring3_export::tap::Error as Interface;
         use ring3_export::ublk::Error as Export;
         matches!(
             self,
             Self::Bus { .. }
+                | Self::Interface(Interface::Driver { cause: Gone, .. })
                 | Self::Device { source: Gone, .. }
                 | Self::Export(Export::Driver { cause: Gone, .. } | Export::Queue { gone: true, .. })
         )

@@ -2,7 +2,8 @@
 //!
 //! # Shape
 //! [`Claim::open`](open::Claim::open) turns a device's name into disks; [`attach`](attach::attach) makes room for their export. [`run`] exports them, says so, and serves until it is told to
-//! stop. The process is prepared before by [`ring3_process`]: a driver under a file system must not wait for that file system.
+//! stop. The process is prepared before by [`ring3_process`]: a driver under a file system must not wait for that file system. [`net::run`] does the same for a network card, whose users wait for nothing, and
+//! [`serve::run`] for a disk that several processes share by sockets.
 //!
 //! # Errors
 //! Every way out gives the device back: disks stop before their driver does, and the driver before the claim.
@@ -13,11 +14,13 @@ pub mod attach;
 mod disks;
 pub mod drive;
 mod error;
+pub mod net;
 pub mod open;
 pub mod partitions;
 mod ready;
 mod report;
 mod run;
+pub mod serve;
 
 pub use error::Error;
 pub use ready::Ready;

@@ -1,9 +1,11 @@
 //! From a device's name to its disks and network cards, for use in this process.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri, class_of};
+use ring3_broker::client::RemoteDisk;
 use ring3_class::block::Disk;
 use ring3_class::net::Nic;
 use ring3_device::Device;
@@ -93,6 +95,9 @@ impl Claim {
     /// As [`open`](Self::open), without a word.
     pub(crate) fn start(&self, needs: &Requirements) -> Result<Attached, Error> {
         let failed = |source| Error::Device { device: self.device.to_string(), source };
+        if self.device.scheme == "remote" {
+            return self.connect(needs).map_err(failed);
+        }
         let below = Driver::dma_limit(class_of(&self.device), self.family);
         let memory = OpenOptions { arena: needs.arena, unprotected: self.unprotected, below, memory: None };
         let device = ring3_backend::open(&self.device, memory).map_err(failed)?;
@@ -107,5 +112,15 @@ impl Claim {
             }
         }
         Ok(Attached { disks, nics, driven: Some(Driven { controller, device }), refused })
+    }
+
+    /// A disk that another process drives.
+    fn connect(&self, needs: &Requirements) -> Result<Attached, ring3_device::Error> {
+        self.device.only(&[])?;
+        if let Some(family) = self.family {
+            return Err(ring3_device::Error::Unsupported(format!("driving it by {family}: its server's process drives it")));
+        }
+        let disk = RemoteDisk::connect(Path::new(&self.device.target), needs.arena)?;
+        Ok(Attached { disks: vec![Arc::new(disk)], nics: Vec::new(), driven: None, refused: Vec::new() })
     }
 }

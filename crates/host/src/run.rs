@@ -24,10 +24,10 @@ const RETRY: Duration = Duration::from_millis(500);
 const STATUS: Duration = Duration::from_secs(1);
 
 /// How often the device is asked what it has to report.
-const LOOK: Duration = Duration::from_secs(10);
+pub(crate) const LOOK: Duration = Duration::from_secs(10);
 
 /// How long it may take to say that the disks are there, on standard output and to who waits for it.
-const ANNOUNCE: Duration = Duration::from_secs(10);
+pub(crate) const ANNOUNCE: Duration = Duration::from_secs(10);
 
 /// How to run a driver.
 #[derive(Debug)]
@@ -105,14 +105,14 @@ fn processors() -> u16 {
 }
 
 /// Fails if no report can be written to `path`; what it holds is left as it is.
-fn check_report(path: &Path) -> Result<(), Error> {
+pub(crate) fn check_report(path: &Path) -> Result<(), Error> {
     let file = fs::File::options().create(true).truncate(false).write(true).open(path);
     file.map(drop).map_err(|source| Error::os(format!("--stats {}", path.display()), source))
 }
 
 /// Writes `text` to standard output. Who closed the pipe does not want to know, and the disks are there all the same.
-fn say(text: String) -> Result<(), Error> {
-    let refused = |source| Error::os("saying on standard output that the disks are there", source);
+pub(crate) fn say(text: String) -> Result<(), Error> {
+    let refused = |source| Error::os("saying on standard output what is there", source);
     // Without the standard library's lock, which the end of the process would wait for.
     match write_within(io::stdout(), text, ANNOUNCE) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -27,7 +27,8 @@ pub(crate) fn libraries(cache: &Cache, program: &Path) -> Result<BTreeMap<String
 
 /// Folders of the cache with libraries, as the dynamic linker wants them.
 pub(crate) fn library_path(cache: &Cache) -> String {
-    let folders = ["tools", "btrfs"].map(|part| ["usr/lib", "lib"].map(|dir| format!("{part}/{dir}/x86_64-linux-gnu")));
+    let folders =
+        ["tools", "btrfs", "network"].map(|part| ["usr/lib", "lib"].map(|dir| format!("{part}/{dir}/x86_64-linux-gnu")));
     folders.as_flattened().iter().map(|dir| cache.path(dir).display().to_string()).collect::<Vec<_>>().join(":")
 }
 

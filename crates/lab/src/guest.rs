@@ -166,6 +166,14 @@ impl Guest {
         self
     }
 
+    /// Adds the programs of [`Need::Network`], so far as the cache has them.
+    pub fn network_programs(self, cache: &Cache) -> Self {
+        let folders = ["usr/bin", "bin", "usr/sbin", "sbin"];
+        let find =
+            |name| folders.map(|folder| cache.path(format!("network/{folder}/{name}"))).into_iter().find(|path| path.is_file());
+        ["iperf3", "curl", "ip", "ethtool"].into_iter().filter_map(find).fold(self, |guest, path| guest.program(&path))
+    }
+
     /// Adds a host file at an absolute path in the guest.
     pub fn file(mut self, guest: &str, host: &Path) -> Self {
         self.files.push((guest.into(), host.into()));

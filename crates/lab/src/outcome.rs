@@ -81,6 +81,11 @@ impl Outcome {
         serde_json::from_slice(bytes).map_err(|e| Error::Format { what: format!("{name} from the guest"), why: e.to_string() })
     }
 
+    /// What the step `name` printed; `None` if there was none such.
+    pub fn said(&self, name: &str) -> Option<&str> {
+        self.steps.iter().find(|step| step.name == name).map(|step| &*step.output)
+    }
+
     /// All steps' output in one text.
     pub fn output(&self) -> String {
         self.steps.iter().map(|step| step.output.as_str()).collect()

@@ -27,6 +27,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("uio", include_str!("../../../lab/scenarios/uio.toml")),
     ("uio-disks", include_str!("../../../lab/scenarios/uio-disks.toml")),
     ("vfio-ide", include_str!("../../../lab/scenarios/vfio-ide.toml")),
+    ("virtio", include_str!("../../../lab/scenarios/virtio.toml")),
     ("virtio-iommu", include_str!("../../../lab/scenarios/virtio-iommu.toml")),
 ];
 

@@ -26,10 +26,16 @@ pub enum Need {
     Fio,
     /// `mkfs.btrfs`.
     Btrfs,
+    /// Programs that make and watch traffic, in `network/usr/bin` and `network/usr/sbin`: `iperf3`, `curl`, `ip`, `tc`, `ethtool`.
+    Network,
     /// A tree of source text, `tree/tree.tar.bz2`.
     Tree,
     /// Database programs, `databases/databases.tar`.
     Databases,
+    /// DPDK's `testpmd`, `dpdk/dpdk.tar`.
+    Dpdk,
+    /// systemd as a guest's first process, `systemd/systemd.tar`.
+    Systemd,
     /// A guest kernel by version prefix, for example `6.12`.
     Kernel(String),
     /// The compiler that reads kernel sources.
@@ -47,8 +53,11 @@ impl Need {
             Self::Tools => ("tools", None),
             Self::Fio => ("fio", None),
             Self::Btrfs => ("btrfs", None),
+            Self::Network => ("network", None),
             Self::Tree => ("tree", None),
             Self::Databases => ("databases", None),
+            Self::Dpdk => ("dpdk", None),
+            Self::Systemd => ("systemd", None),
             Self::Kernel(version) => ("kernel", Some(version.as_ref())),
             Self::Clang => ("clang", None),
             Self::Source(version) => ("source", Some(version.as_ref())),
@@ -62,8 +71,11 @@ impl Need {
             Self::Tools => "tools".into(),
             Self::Fio => "fio".into(),
             Self::Btrfs => "btrfs".into(),
+            Self::Network => "network".into(),
             Self::Tree => "tree".into(),
             Self::Databases => "databases".into(),
+            Self::Dpdk => "dpdk".into(),
+            Self::Systemd => "systemd".into(),
             Self::Kernel(version) => format!("kernels/{version}"),
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("sources/{version}"),
@@ -77,8 +89,11 @@ impl Need {
             Self::Tools => "QEMU with the guest's programs".into(),
             Self::Fio => "fio".into(),
             Self::Btrfs => "mkfs.btrfs".into(),
+            Self::Network => "iperf3, curl and iproute2".into(),
             Self::Tree => "a source tree".into(),
             Self::Databases => "sqlite and PostgreSQL".into(),
+            Self::Dpdk => "DPDK's testpmd".into(),
+            Self::Systemd => "systemd".into(),
             Self::Kernel(version) => format!("kernel {version}"),
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("the source of kernel {version}"),
@@ -89,7 +104,15 @@ impl Need {
     /// The command that fetches it.
     fn next(&self) -> &'static str {
         match self {
-            Self::Tools | Self::Fio | Self::Btrfs | Self::Tree | Self::Databases | Self::Kernel(_) => PREPARE,
+            Self::Tools
+            | Self::Fio
+            | Self::Btrfs
+            | Self::Network
+            | Self::Tree
+            | Self::Databases
+            | Self::Dpdk
+            | Self::Systemd
+            | Self::Kernel(_) => PREPARE,
             Self::Clang | Self::Source(_) | Self::Python(_) => "the same command again",
         }
     }

@@ -166,6 +166,9 @@ pub struct Facts {
     pub page_size: u64,
     /// Whether more can be mapped.
     pub can_map: bool,
+    /// Whether the function reaches other memory if it takes these addresses for the machine's. A holder that does not say may have such a function.
+    #[serde(default = "yes")]
+    pub bypassable: bool,
     /// There is an eventfd that says that the platform wants the device back.
     pub removal: bool,
     /// There is an eventfd that says that the bus reported an error.
@@ -175,6 +178,10 @@ pub struct Facts {
     /// What the function is. Without it, configuration space is asked.
     #[serde(default)]
     pub function: Option<Function>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What configuration space says of a function, always the same.

@@ -20,8 +20,11 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quiesce {
-    /// The BAR that holds the registers.
+    /// The BAR that holds the registers; of a device with `structure`, where they usually are.
     pub bar: u8,
+    /// The registers are those of the virtio structure of this type, which the device's capabilities place: in whichever BAR, and `at` counts from its begin.
+    /// [virtio 4.1.4]
+    pub structure: Option<u8>,
     /// In this order; one at least, as a controller that was not seen to stop has not.
     pub step: Vec<Step>,
 }
@@ -30,7 +33,7 @@ pub struct Quiesce {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// The register, in bytes from the BAR's start.
+    /// The register, in bytes from the start of the BAR or of the structure.
     pub at: u64,
     /// Bits of both registers: 8 or 32.
     #[serde(default = "usual_width")]

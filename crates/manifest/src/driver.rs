@@ -47,7 +47,7 @@ pub struct Name {
 }
 
 /// Which functions a driver drives. [PCI 6.2.1]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum Match {
     /// By class codes (24 bits: base class, sub-class, interface) that agree with `class` in the bits of `class_mask`.
@@ -64,6 +64,13 @@ pub enum Match {
         vendor: u16,
         /// Device.
         device: u16,
+    },
+    /// By ids, as a family of one maker.
+    AnyOf {
+        /// Vendor.
+        vendor: u16,
+        /// Devices.
+        devices: Vec<u16>,
     },
 }
 
@@ -84,10 +91,11 @@ pub struct Identity {
 
 impl Match {
     /// Whether it names a function.
-    pub fn has(self, identity: Identity) -> bool {
+    pub fn has(&self, identity: Identity) -> bool {
         match self {
-            Self::Class { class, class_mask } => identity.class & class_mask == class,
-            Self::Ids { vendor, device } => (vendor, device) == (identity.vendor, identity.device),
+            Self::Class { class, class_mask } => identity.class & class_mask == *class,
+            Self::Ids { vendor, device } => (*vendor, *device) == (identity.vendor, identity.device),
+            Self::AnyOf { vendor, devices } => *vendor == identity.vendor && devices.contains(&identity.device),
         }
     }
 }
@@ -329,6 +337,10 @@ mod tests {
         assert!(!Manifest::parse(NVME).unwrap().r#match.has(Identity { class: 0x01_08_03, ..identity }));
         let ids = Match::Ids { vendor: 0x1234, device: 0x11e8 };
         assert!(ids.has(identity) && !ids.has(Identity { device: 0, ..identity }));
+        let any = Match::AnyOf { vendor: 0x1234, devices: vec![0x11e7, 0x11e8] };
+        assert!(
+            any.has(identity) && !any.has(Identity { device: 0, ..identity }) && !any.has(Identity { vendor: 0, ..identity })
+        );
     }
 
     #[test]

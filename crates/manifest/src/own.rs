@@ -5,12 +5,13 @@ use std::sync::LazyLock;
 
 use crate::{Error, Identity, Manifest, Part, Role};
 
-const DRIVERS: [&str; 6] = [
+const DRIVERS: [&str; 7] = [
     include_str!("../../driver/src/nvme/manifest.toml"),
     include_str!("../../driver/src/ata/ahci/manifest.toml"),
     include_str!("../../driver/src/ata/ide/manifest.toml"),
     include_str!("../../driver/src/e1000/manifest.toml"),
     include_str!("../../driver/src/edu/manifest.toml"),
+    include_str!("../../driver/src/virtio/blk/manifest.toml"),
     include_str!("../../driver/src/virtio/net/manifest.toml"),
 ];
 

@@ -144,6 +144,11 @@ impl Iommu for SimIommu {
     fn page_size(&self) -> usize {
         PAGE
     }
+
+    /// A model reaches what is mapped alone.
+    fn is_bypassable(&self) -> bool {
+        false
+    }
 }
 
 /// What is left of `range` around `hole`.

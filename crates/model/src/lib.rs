@@ -108,10 +108,11 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn vfio_user::Served
         ("sim", "ahci") => Arc::new(ahci::open(uri, options)?),
         ("sim", "ide") => Arc::new(ide::open(uri, options)?),
         ("sim", "nvme") => Arc::new(nvme::open(uri, options)?),
-        ("sim", "virtio-net") => Arc::new(virtio::open(uri, options)?),
+        ("sim", "virtio-blk") => Arc::new(virtio::blk::open(uri, options)?),
+        ("sim", "virtio-net") => Arc::new(virtio::net::open(uri, options)?),
         _ => {
             return Err(Error::Unsupported(format!(
-                "{uri}: there is no such model; there are sim:nvme, sim:ahci, sim:ide, sim:e1000, sim:virtio-net and sim:edu"
+                "{uri}: there is no such model; there are sim:nvme, sim:ahci, sim:ide, sim:virtio-blk, sim:e1000, sim:virtio-net and sim:edu"
             )));
         }
     })

@@ -10,6 +10,12 @@ pub(super) use ring3_device::{parse_duration as duration, parse_number as number
 /// What a device may say that wants to do something to a terminal: clear it, name its window, turn the direction of writing.
 pub(super) const WILD_TEXT: [&str; 3] = ["\x1b]0;S\x07", "\x1b[2Jdisk\u{202e}\r\n", "\x1b[0m"];
 
+/// The address of one network card.
+pub(super) fn mac(text: &str) -> Option<[u8; 6]> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    bytes?.try_into().ok().filter(|mac: &[u8; 6]| mac[0] & 1 == 0)
+}
+
 /// The options of a URI, whose keys are all known.
 pub(super) struct Options<'a>(&'a Uri);
 

@@ -27,7 +27,8 @@ fn every_option_is_documented() {
         ahci::open(&uri("ahci"), asked.clone()).map(drop),
         ide::open(&uri("ide"), asked.clone()).map(drop),
         e1000::open(&uri("e1000"), asked.clone()).map(drop),
-        virtio::open(&uri("virtio-net"), asked).map(drop),
+        virtio::blk::open(&uri("virtio-blk"), asked.clone()).map(drop),
+        virtio::net::open(&uri("virtio-net"), asked).map(drop),
     ];
     let missing: Vec<_> = models.into_iter().flat_map(options).filter(|option| !is_documented(option)).collect();
     assert_eq!(missing, Vec::<String>::new());

@@ -10,4 +10,4 @@ mod prepare;
 mod signals;
 
 pub use prepare::{Error, peak_memory, prepare, stay_in_memory};
-pub use signals::{Signals, Wishes};
+pub use signals::{Signals, Wishes, held_back};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
-use rustix::process::{Resource, Rlimit, configure_io_flusher_behavior, setrlimit};
+use rustix::process::{Resource, Rlimit, configure_io_flusher_behavior, getrlimit, setrlimit};
 use rustix::thread::UnshareFlags;
 
 /// A process that cannot be prepared.
@@ -36,10 +36,16 @@ pub fn stay_in_memory() -> Vec<String> {
         doubts.push(format!("the kernel may wait for this disk while it looks for memory (PR_SET_IO_FLUSHER): {error}"));
     }
     // As far as it may: what comes later is locked, too, whoever the process is then.
-    let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
+    let lifted = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_ok();
+    let unlimited = lifted || getrlimit(Resource::Memlock).current.is_none();
     // First all that is mapped now, read in; then what comes later, as it is touched: stacks would be locked whole otherwise.
     let later = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    if let Err(error) = mlockall(MlockAllFlags::CURRENT).and_then(|()| mlockall(later)) {
+    // Under a limit, memory of a driver's device could not be mapped any more once it has no rights.
+    let locked = mlockall(MlockAllFlags::CURRENT).and_then(|()| if unlimited { mlockall(later) } else { Ok(()) });
+    if !unlimited {
+        doubts.push("what this process maps from now on may be paged out: raise `ulimit -l`, or give it CAP_SYS_RESOURCE".into());
+    }
+    if let Err(error) = locked {
         doubts.push(format!("this process may be paged out (mlockall); raise `ulimit -l`: {error}"));
     }
     doubts

@@ -64,8 +64,9 @@ impl AsFd for Signals {
     }
 }
 
-/// Does `start` with all signals held back, so that a thread which it starts never takes one.
-pub(crate) fn held_back<T>(start: impl FnOnce() -> T) -> T {
+/// Does `start` with all signals held back, so that a thread which it starts never takes one: the kernel gives a signal to any thread that has not held it back, and what ends a process ends it
+/// by that, whoever else waits for it.
+pub fn held_back<T>(start: impl FnOnce() -> T) -> T {
     let before = mask(libc::SIG_SETMASK, &set(&(1..libc::SIGRTMAX()).collect::<Vec<_>>()));
     let started = start();
     let _ = before.and_then(|before| mask(libc::SIG_SETMASK, &before));

@@ -66,7 +66,7 @@ fn restricted(entries: u32, operations: &[u8]) -> io::Result<IoUring> {
         .build(entries)
         .or_else(|_| IoUring::builder().setup_r_disabled().setup_coop_taskrun().setup_taskrun_flag().build(entries))
         .or_else(|_| IoUring::builder().setup_r_disabled().build(entries))?;
-    let own = [opcode::PollAdd::CODE, opcode::PollRemove::CODE, opcode::Timeout::CODE, opcode::TimeoutRemove::CODE];
+    let own = [opcode::PollAdd::CODE, opcode::AsyncCancel::CODE, opcode::Timeout::CODE, opcode::TimeoutRemove::CODE];
     let registers = [ENABLE_RINGS, REGISTER_RING_FDS, UNREGISTER_RING_FDS].map(Restriction::register_op);
     let operations = own.iter().chain(operations).map(|&operation| Restriction::sqe_op(operation));
     let flags = Restriction::sqe_flags_allowed(Flags::SKIP_SUCCESS.bits());

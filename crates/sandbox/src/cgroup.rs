@@ -36,13 +36,17 @@ impl Group {
         let parent = parent(&root, &root.join(own));
         let folder = parent.join(format!("ring3-{}", limits.name.replace('/', "-")));
         create(&folder)?;
-        let quota = PERIOD * u64::from(limits.cpu_percent) / 100;
         let values = [
-            ("memory", "memory.max", limits.memory.to_string()),
-            ("cpu", "cpu.max", format!("{quota} {PERIOD}")),
-            ("pids", "pids.max", limits.pids.to_string()),
+            ("memory", "memory.max", Some(limits.memory.to_string())),
+            ("cpu", "cpu.max", quota(limits.cpu_percent, processors())),
+            ("pids", "pids.max", Some(limits.pids.to_string())),
         ];
-        let limit = |(controller, file, value): &(&str, &str, String)| {
+        let limit = |(controller, file, value): &(&str, &str, Option<String>)| {
+            let Some(value) = value else {
+                // An earlier process of the device may have had less.
+                let _ = fs::write(folder.join(file), "max");
+                return None;
+            };
             delegate(&parent, controller)
                 .and_then(|()| set(&folder.join(file), value))
                 .err()
@@ -54,6 +58,18 @@ impl Group {
         let folder = rustix::fs::open(&folder, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { folder, missing })
     }
+}
+
+/// What stands for `percent` of a processor in `cpu.max`; `None` if so many `processors` are no more than that: a quota costs whenever a thread sleeps.
+fn quota(percent: u32, processors: u32) -> Option<String> {
+    (percent < processors.saturating_mul(100)).then(|| format!("{} {PERIOD}", PERIOD * u64::from(percent) / 100))
+}
+
+/// Processors that the machine may have; many, if it does not say.
+fn processors() -> u32 {
+    // SAFETY: a question without memory.
+    let known = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    u32::try_from(known).ok().filter(|&known| known > 0).unwrap_or(u32::MAX)
 }
 
 fn lack(controller: &str, error: &io::Error) -> String {
@@ -132,6 +148,13 @@ mod tests {
         let of = |own: &str| parent(root, &root.join(own));
         assert_eq!(of("ring3d.service/supervisor"), of("ring3d.service"));
         assert_eq!((of(""), of("supervisor")), (root.into(), root.into()));
+    }
+
+    #[test]
+    fn as_much_as_all_processors_have_is_no_quota() {
+        assert_eq!(quota(150, 2).as_deref(), Some("150000 100000"));
+        assert_eq!((quota(200, 2), quota(200, 1)), (None, None));
+        assert_eq!(quota(200, u32::MAX).as_deref(), Some("200000 100000"));
     }
 
     #[test]

@@ -38,7 +38,7 @@ const RULES: [&str; 7] = [
     "no files: its root is an empty, read-only folder; where the kernel has landlock, that refuses every file and port, too",
     "no other processes: it sees, signals and traces none, and its memory is hidden from others of its user",
     "no network but the loopback of its own, which is down",
-    "no descriptors but its standard ones, its supervisor's socket, the lease and what came with it, and the kernel's files of its disks; none of them is the device's",
+    "no descriptors but its standard ones, its supervisor's socket, the lease and what came with it, the kernel's files of its disks, and the queues of its interface; none of them is the device's",
     "no io_uring of its own making: its rings were made before and take the operations of a ublk queue and no other",
     "no code but its program: nothing can be mapped to be executed",
 ];

@@ -20,6 +20,9 @@ const SOCKET: &str = "/run/systemd/journal/socket";
 /// Lines that may wait.
 const QUEUE: usize = 1024;
 
+/// The name of the thread that hands them on.
+const THREAD: &str = "ring3d-journal";
+
 /// Says all events to the journal: `RING3_DEVICE=`, `RING3_STATE=` and so on beside the message.
 pub struct Journal(SyncSender<Vec<u8>>);
 
@@ -41,7 +44,7 @@ impl Journal {
                 let _ = socket.send_to(&line, &path);
             }
         };
-        std::thread::Builder::new().name("ring3d-journal".into()).spawn(tell).ok()?;
+        ring3_process::held_back(|| std::thread::Builder::new().name(THREAD.into()).spawn(tell)).ok()?;
         Some(Self(lines))
     }
 }
@@ -102,6 +105,7 @@ impl Visit for Entry {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::Signal;
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
@@ -124,6 +128,31 @@ mod tests {
         }
         let len = journal.recv(&mut entry).unwrap();
         assert!(entry[..len].ends_with(b"MESSAGE\n\x09\0\0\0\0\0\0\0two\nlines\n"), "{:?}", &entry[..len]);
+    }
+
+    /// It would end ring3d by its first SIGTERM.
+    #[test]
+    fn the_journals_thread_takes_no_signal() {
+        let _journal = Journal::at("/nowhere").unwrap();
+        let named = || -> Vec<_> {
+            let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+            threads
+                .filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == THREAD))
+                .filter_map(|task| std::fs::read_to_string(task.join("status")).ok())
+                .collect()
+        };
+        // It takes its name itself.
+        while named().is_empty() {
+            std::thread::yield_now();
+        }
+        for status in named() {
+            let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+            let blocked = u64::from_str_radix(blocked, 16).unwrap();
+            assert!(
+                [Signal::TERM, Signal::INT, Signal::HUP].iter().all(|signal| blocked & 1 << (signal.as_raw() - 1) != 0),
+                "{status}"
+            );
+        }
     }
 
     #[test]

@@ -123,18 +123,39 @@ pub enum Match {
     Address(String),
     /// A disk of it has this serial number.
     Serial(String),
-    /// `nvme`, `ahci`, `ide`, or a class code such as `0x010802`: the first that no other device is.
+    /// `nvme`, `ahci`, `ide`, `ethernet`, or a class code such as `0x010802`: the first that no other device is.
     Class(String),
     /// A name of a backend, such as `vfio-user:/path`.
     Device(String),
 }
 
-/// What a device's disks become.
+/// What is made of what a device offers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Of each disk a block device.
+    #[default]
+    Ublk,
+    /// Of a network card an interface.
+    Tap,
+}
+
+impl Kind {
+    /// What must be offered for it.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Ublk => "disks",
+            Self::Tap => "network cards",
+        }
+    }
+}
+
+/// What a device's disks or its network card become.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Export {
-    /// `ublk`.
-    pub kind: String,
+    /// `ublk` or `tap`.
+    pub kind: Kind,
     /// N in `/dev/ublkbN` of the first disk; the kernel chooses if `None`.
     pub id: Option<u32>,
     /// Queues of each disk.
@@ -147,11 +168,18 @@ pub struct Export {
     pub poll_us: u64,
     /// The name under `/dev/ring3`; the device's if `None`.
     pub link: Option<String>,
+    /// The name of a card's interface; the device's if `None`.
+    pub interface: Option<String>,
+    /// Who may use the interface beside root.
+    pub owner: Option<User>,
+    /// Most bytes of the interface's packets without their Ethernet header; what is usual if `None`.
+    pub mtu: Option<u32>,
 }
 
 impl Default for Export {
     fn default() -> Self {
-        Self { kind: "ublk".into(), id: None, queues: 1, depth: 64, max_io_kib: 256, poll_us: 10, link: None }
+        let (kind, id, link, interface, owner, mtu) = (Kind::Ublk, None, None, None, None, None);
+        Self { kind, id, queues: 1, depth: 64, max_io_kib: 256, poll_us: 10, link, interface, owner, mtu }
     }
 }
 
@@ -313,7 +341,11 @@ fn twice(devices: &[Device]) -> Option<String> {
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
     for device in devices {
         let matched = (!matches!(device.r#match, Match::Class(_))).then(|| format!("{:?}", device.r#match));
-        let keys = [matched, Some(format!("the link {}", device.link())), device.export.id.map(|id| format!("id = {id}"))];
+        let name = match device.export.kind {
+            Kind::Ublk => format!("the link {}", device.link()),
+            Kind::Tap => format!("the interface {}", device.interface()),
+        };
+        let keys = [matched, Some(name), device.export.id.map(|id| format!("id = {id}"))];
         for key in keys.into_iter().flatten() {
             if let Some(other) = seen.insert(key.clone(), &device.name) {
                 return Some(format!("[device.{}] and [device.{other}] are the same or want the same: {key}", device.name));
@@ -329,17 +361,22 @@ impl Device {
         self.export.link.as_deref().unwrap_or(&self.name)
     }
 
+    /// The name of its card's interface.
+    pub fn interface(&self) -> &str {
+        self.export.interface.as_deref().unwrap_or(&self.name)
+    }
+
     /// Most bytes of a request.
     pub fn max_bytes(&self) -> u32 {
         self.export.max_io_kib << 10
     }
 
     fn check(&self) -> Result<(), String> {
-        let Export { kind, queues, depth, max_io_kib, poll_us, id, .. } = &self.export;
+        let Export { queues, depth, max_io_kib, poll_us, id, .. } = &self.export;
         let range = |what: &str, fits: bool, wanted: &str| if fits { Ok(()) } else { Err(format!("{what} must be {wanted}")) };
         range("its name", is_name(&self.name), NAME)?;
         range("export.link", is_name(self.link()), NAME)?;
-        range("export.kind", kind == "ublk", "\"ublk\"")?;
+        self.check_kind()?;
         range("export.id", id.is_none_or(|id| id <= ring3_export::ublk::MAX_ID), "a number that the kernel has")?;
         range("export.queues", (1..=128).contains(queues), "1 to 128")?;
         range("export.depth", (1..=4096).contains(depth), "1 to 4096")?;
@@ -360,10 +397,38 @@ impl Device {
         match &self.r#match {
             Match::Address(address) => address.parse::<Address>().map(drop).map_err(|error| error.to_string()),
             Match::Device(uri) => uri.parse::<Uri>().map(drop).map_err(|error| error.to_string()),
-            Match::Class(class) => class_code(class)
-                .map(drop)
-                .ok_or_else(|| format!("match.class = {class:?}: write nvme, ahci, ide, or a class code such as 0x010802")),
+            Match::Class(class) => class_code(class).map(drop).ok_or_else(|| {
+                format!("match.class = {class:?}: write nvme, ahci, ide, ethernet, or a class code such as 0x010802")
+            }),
             Match::Serial(serial) => range("match.serial", !serial.trim().is_empty(), "the serial number of a disk"),
+        }
+    }
+}
+
+impl Device {
+    /// Whether it says nothing that is the other kind's.
+    fn check_kind(&self) -> Result<(), String> {
+        let Export { kind, id, link, interface, owner, mtu, .. } = &self.export;
+        let given = match kind {
+            Kind::Ublk => [("interface", interface.is_some()), ("owner", owner.is_some()), ("mtu", mtu.is_some())],
+            Kind::Tap => [("id", id.is_some()), ("link", link.is_some()), ("link", false)],
+        };
+        let (mine, other) = if *kind == Kind::Ublk { ("\"ublk\"", "\"tap\"") } else { ("\"tap\"", "\"ublk\"") };
+        if let Some((word, _)) = given.iter().find(|(_, given)| *given) {
+            return Err(format!("export.{word} is of kind = {other}, and this is {mine}: leave it out"));
+        }
+        if *kind == Kind::Ublk {
+            return Ok(());
+        }
+        if !ring3_export::tap::is_name(self.interface()) {
+            return Err(format!(
+                "{:?} is no name of an interface: write export.interface = \"...\", 1 to 15 bytes without '/', ':' and blanks",
+                self.interface()
+            ));
+        }
+        match &self.r#match {
+            Match::Serial(_) => Err("match.serial is a disk's: match a network card by address or device".into()),
+            _ => Ok(()),
         }
     }
 }
@@ -382,6 +447,7 @@ pub(crate) fn class_code(word: &str) -> Option<(u32, u32)> {
         "ahci" => Some((0x01_06_01, 0xff_ff_ff)),
         // The interface says in which modes its channels are.
         "ide" => Some((0x01_01_00, 0xff_ff_00)),
+        "ethernet" => Some((0x02_00_00, 0xff_ff_00)),
         code => u32::from_str_radix(code.strip_prefix("0x")?, 16)
             .ok()
             .filter(|&code| code <= 0xff_ff_ff)
@@ -434,7 +500,8 @@ mod tests {
         for (from, to, wanted) in [
             ("queues = 2", "queues = 0", "1 to 128"),
             ("0000:01:00.0", "01:00", "0000:01:00.0"),
-            ("kind = \"ublk\"", "kind = \"nbd\"", "\"ublk\""),
+            ("kind = \"ublk\"", "kind = \"nbd\"", "`ublk` or `tap`"),
+            ("id = 0", "mtu = 1500", "export.mtu is of kind"),
             ("deadline_s = 30", "deadline_s = 0", "1 to 86400"),
             ("device.scratch", "device.\"../etc\"", "letters"),
             ("address = \"0000:01:00.0\"", "class = \"toaster\"", "nvme"),
@@ -442,6 +509,29 @@ mod tests {
             let error = parse(&SCRATCH.replace(from, to)).unwrap_err();
             assert!(error.contains(wanted), "{error}");
         }
+    }
+
+    #[test]
+    fn a_card_becomes_an_interface_of_its_name_or_of_another() {
+        const CARD: &str = "[device.net0]\nmatch = { address = \"0000:01:00.0\" }\n[device.net0.export]\nkind = \"tap\"\n";
+        let device = |more: &str| parse(&format!("{CARD}{more}")).map(|devices| devices[0].clone());
+        let plain = device("").unwrap();
+        assert_eq!((plain.export.kind, plain.interface()), (Kind::Tap, "net0"));
+        let named = device("interface = \"lan\"\nmtu = 9000\nowner = \"nobody\"").unwrap();
+        assert_eq!(
+            (named.interface(), named.export.mtu, named.export.owner.map(|user| user.user)),
+            ("lan", Some(9000), Some(65534))
+        );
+        for (more, wanted) in [
+            ("id = 1", "export.id is of kind"),
+            ("link = \"x\"", "export.link is of kind"),
+            ("interface = \"sixteen-letters-\"", "no name of an interface"),
+            ("interface = \"a/b\"", "no name of an interface"),
+        ] {
+            assert!(device(more).unwrap_err().contains(wanted), "{more}");
+        }
+        let serial = CARD.replace("address = \"0000:01:00.0\"", "serial = \"7\"");
+        assert!(parse(&serial).unwrap_err().contains("match.serial"));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use ring3_control::status::{DeviceStatus, DiskStatus, State};
+use ring3_control::status::{DeviceStatus, DiskStatus, InterfaceStatus, State};
 
 /// All states, by the names that `--json` has for them.
 const STATES: [(State, &str); 9] = [
@@ -24,6 +24,31 @@ const STATES: [(State, &str); 9] = [
 type OfDevice = (&'static str, &'static str, &'static str, fn(&DeviceStatus) -> Option<f64>);
 /// A metric of each disk.
 type OfDisk = (&'static str, &'static str, &'static str, fn(&DiskStatus) -> f64);
+
+/// A metric of each interface.
+type OfInterface = (&'static str, &'static str, &'static str, fn(&InterfaceStatus) -> f64);
+
+const INTERFACE: [OfInterface; 9] = [
+    ("ring3_interface_up", "gauge", "1 if somebody has set the interface up.", |interface| f64::from(u8::from(interface.up))),
+    ("ring3_interface_carrier", "gauge", "1 if the interface has a carrier.", |interface| f64::from(u8::from(interface.carrier))),
+    ("ring3_interface_mtu_bytes", "gauge", "Most bytes of a packet without its Ethernet header.", |interface| {
+        interface.mtu as f64
+    }),
+    ("ring3_interface_receive_packets_total", "counter", "Packets received, as the kernel counts them.", |interface| {
+        interface.rx_packets as f64
+    }),
+    ("ring3_interface_receive_bytes_total", "counter", "Bytes of them.", |interface| interface.rx_bytes as f64),
+    ("ring3_interface_receive_drop_total", "counter", "Received packets for which there was no place.", |interface| {
+        interface.rx_dropped as f64
+    }),
+    ("ring3_interface_transmit_packets_total", "counter", "Packets sent, as the kernel counts them.", |interface| {
+        interface.tx_packets as f64
+    }),
+    ("ring3_interface_transmit_bytes_total", "counter", "Bytes of them.", |interface| interface.tx_bytes as f64),
+    ("ring3_interface_transmit_drop_total", "counter", "Packets that waited in vain to be sent.", |interface| {
+        interface.tx_dropped as f64
+    }),
+];
 
 const DEVICE: [OfDevice; 8] = [
     ("ring3_device_state_since_seconds", "gauge", "When the device came into its state, in seconds since 1970.", |device| {
@@ -105,6 +130,12 @@ pub fn text(devices: &[DeviceStatus]) -> String {
             line(&mut text, name, &[("device", &device.name), ("disk", called)], value(disk));
         }
     }
+    for (name, kind, help, value) in INTERFACE {
+        head(&mut text, name, kind, help);
+        for (device, interface) in devices.iter().flat_map(|device| device.interfaces.iter().map(move |one| (device, one))) {
+            line(&mut text, name, &[("device", &device.name), ("interface", &interface.name)], value(interface));
+        }
+    }
     text
 }
 
@@ -149,6 +180,21 @@ mod tests {
             partitions: Vec::new(),
             table: None,
         };
+        let interface = InterfaceStatus {
+            name: "lan".into(),
+            index: 7,
+            mac: "02:00:00:00:00:01".into(),
+            mtu: 9000,
+            queues: 1,
+            up: true,
+            carrier: false,
+            rx_packets: 5,
+            rx_bytes: 500,
+            rx_dropped: 1,
+            tx_packets: 6,
+            tx_bytes: 600,
+            tx_dropped: 2,
+        };
         let outage = Outage {
             at: 1,
             cause: "signal 9".into(),
@@ -167,6 +213,7 @@ mod tests {
             since: 1_700_000_000,
             pid: 7,
             standby: 8,
+            interfaces: vec![interface],
             disks: vec![disk.clone(), DiskStatus { path: "/dev/ublkb1".into(), link: None, ..disk }],
             restarts: 2,
             upgrades: 1,
@@ -226,14 +273,15 @@ mod tests {
     }
 
     #[test]
-    fn every_device_and_every_disk_has_its_samples() {
+    fn every_device_every_disk_and_every_interface_has_its_samples() {
         let samples = parse(&text(&[device("scratch"), device("other")]));
         assert_eq!(samples["ring3_device_state{device=\"scratch\",state=\"running\"}"], 1.0);
         assert_eq!(samples["ring3_device_state{device=\"scratch\",state=\"failed\"}"], 0.0);
         assert_eq!(samples["ring3_device_last_outage_seconds{device=\"other\"}"], 0.0175);
         assert_eq!(samples["ring3_disk_io_seconds_total{device=\"scratch\",disk=\"/dev/ring3/scratch\"}"], 1.5);
         assert_eq!(samples["ring3_disk_reads_completed_total{device=\"scratch\",disk=\"/dev/ublkb1\"}"], 10.0);
-        assert_eq!(samples.len(), 2 * (1 + STATES.len() + DEVICE.len() + 2 * DISK.len()));
+        assert_eq!(samples["ring3_interface_transmit_drop_total{device=\"other\",interface=\"lan\"}"], 2.0);
+        assert_eq!(samples.len(), 2 * (1 + STATES.len() + DEVICE.len() + 2 * DISK.len() + INTERFACE.len()));
     }
 
     #[test]
@@ -270,7 +318,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_name_is_one_label(name in "\\PC*|.*|[\\\\\"\n]*") {
-            let samples = parse(&text(&[DeviceStatus { disks: Vec::new(), ..device(&name) }]));
+            let samples = parse(&text(&[DeviceStatus { disks: Vec::new(), interfaces: Vec::new(), ..device(&name) }]));
             prop_assert_eq!(samples.len(), 1 + STATES.len() + DEVICE.len());
         }
     }

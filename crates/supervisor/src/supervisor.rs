@@ -12,10 +12,12 @@ use ring3_control::status::{DeviceStatus, State};
 use ring3_sandbox::Program;
 
 use crate::admin::{Request, Server};
+use crate::export::Export;
+use crate::export::tap::Tap;
 use crate::export::ublk::Ublk;
 use crate::faults::Faults;
 use crate::keeper::{self, Ask, Handle, Records, Setup, Shared, Survival, Taken};
-use crate::manifest::{self, Device};
+use crate::manifest::{self, Device, Kind};
 use crate::notify::Notifier;
 use crate::store::Store;
 
@@ -108,7 +110,10 @@ impl Supervisor {
         let words = ["ring3-driver", "drive", &device.name].into_iter().map(CString::new);
         let argv = words.collect::<Result<_, _>>().map_err(io::Error::other)?;
         let (program, taken) = (self.program.clone(), self.taken.clone());
-        let mut export = Box::new(Ublk::new(&device, self.program.clone()));
+        let mut export: Box<dyn Export> = match device.export.kind {
+            Kind::Ublk => Box::new(Ublk::new(&device, self.program.clone())),
+            Kind::Tap => Box::new(Tap::new(&device)),
+        };
         let adopted = keeper::adopt(&device, records, &mut *export);
         let survival = Survival::new(&self.store, &device.name);
         let setup = Setup { device: device.clone(), program, argv, unconfined: false, taken };

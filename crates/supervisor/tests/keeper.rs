@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ring3_control::admin::Reply;
-use ring3_control::drive::{DiskFacts, Order, Report, Serve};
+use ring3_control::drive::{DiskFacts, Offered, Order, Report, Serve};
 use ring3_control::status::{DeviceStatus, DiskStatus, State};
 use ring3_lease::Channel;
 use ring3_sandbox::Program;
 use ring3_stats::{Operation, Phase, Recorder, Segment};
-use ring3_supervisor::export::{Export, Look, Refusal, Vain};
+use ring3_supervisor::export::{Export, Given, Look, Refusal, Vain};
 use ring3_supervisor::keeper::{self, Ask, Handle, Setup};
 use ring3_supervisor::manifest;
 use rustix::fs::MemfdFlags;
@@ -57,7 +57,7 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
         std::process::abort();
     }
     let device = ring3_backend::attach(lease.into(), None).ok()?;
-    say(&Report::Offers { disks: vec![disk()], refused: Vec::new(), adopted: adopted && manner == "records" })?;
+    say(&Report::Offers { disks: vec![disk()], nics: Vec::new(), refused: Vec::new(), adopted: adopted && manner == "records" })?;
     loop {
         let (order, _) = next()?;
         match order {
@@ -68,6 +68,7 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
                 match manner {
                     "talks garbage" => drop(rustix::net::send(control, b"{garbage", rustix::net::SendFlags::NOSIGNAL)),
                     "says what makes no sense" => drop(say(&Report::Standby)),
+                    "tells of a link" => drop(say(&Report::Link { nic: 0, up: true })),
                     "records" | "records what it cannot adopt" => record(control, 1)?,
                     "records twice" => record(control, 2)?,
                     // No signal but SIGKILL comes to it from outside: it is the first of its namespace.
@@ -147,7 +148,7 @@ impl Notes {
 }
 
 impl Export for Notes {
-    fn create(&mut self, _: &[DiskFacts], _: &Vain) -> Result<(), String> {
+    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), String> {
         self.note("create");
         Ok(())
     }
@@ -157,11 +158,12 @@ impl Export for Notes {
         Ok(())
     }
 
-    fn serve(&mut self, disks: &[DiskFacts]) -> Result<Vec<(Serve, OwnedFd)>, String> {
+    fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
         self.note("serve");
         let serve = |disk| Serve { disk, id: 0, queues: 1, depth: 1, buffer: 4096, cpus: vec![vec![0]], encoded: true };
         let file = || rustix::fs::memfd_create("disk", MemfdFlags::CLOEXEC).unwrap();
-        Ok((0..disks.len() as u16).map(|place| (serve(place), file())).collect())
+        let given = |place| Given { place, order: Order::Serve(serve(place)), fds: vec![file()] };
+        Ok((0..offered.disks.len() as u16).map(given).collect())
     }
 
     fn start(&mut self) -> Result<Arc<dyn Look>, String> {
@@ -366,7 +368,7 @@ fn a_driver_that_stands_still_is_killed_and_named() {
 
 #[test]
 fn who_breaks_the_protocol_is_killed_and_named() {
-    for manner in ["talks garbage", "says what makes no sense", "floods", "lies at once"] {
+    for manner in ["talks garbage", "says what makes no sense", "tells of a link", "floods", "lies at once"] {
         let bed = bed(manner, "burst = 1\ndeadline_s = 1");
         bed.until("given up", |status| status.state == State::Failed);
         assert!(bed.log().contains("breaks the protocol, and is ended"), "{manner}: {}", bed.log());

@@ -12,8 +12,10 @@ from ring3_split.errors import Refusal
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def write(file: Path, content: bytes) -> None:
+def write(file: Path, content: bytes, *, once: bool = False) -> None:
     """Puts a file in its place in one step: whoever reads sees the old one or the new one, also when we are killed.
+
+    With `once`, a file that is there stays as it is.
 
     Raises:
         Refusal: the disk is full, or the folder cannot be written.
@@ -22,7 +24,12 @@ def write(file: Path, content: bytes) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(content)
-        temporary.replace(file)
+        if once:
+            with contextlib.suppress(FileExistsError):
+                file.hardlink_to(temporary)
+            temporary.unlink()
+        else:
+            temporary.replace(file)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -86,7 +86,8 @@ class Precompiler:
                 return Headers(made, frozenset(names.read_text().split()))
         except OSError:
             pass  # not whole: made again
-        write(self._folder / f"{name}.h", text.encode())
+        # clang compares the text's time with that in what it has compiled, which may be another process's: the first one stays.
+        write(self._folder / f"{name}.h", text.encode(), once=True)
         return self._compile(made, names, flags)
 
     def _compile(self, made: Path, names: Path, flags: tuple[str, ...]) -> Headers | None:

@@ -236,6 +236,7 @@ struct Mapper {
     ranges: Vec<RangeInclusive<u64>>,
     page_size: usize,
     can_map: bool,
+    bypassable: bool,
 }
 
 impl Mapper {
@@ -246,6 +247,7 @@ impl Mapper {
             ranges: facts.ranges.iter().map(|&(first, last)| first..=last).collect(),
             page_size: page_size.unwrap_or_else(rustix::param::page_size),
             can_map: facts.can_map,
+            bypassable: facts.bypassable,
         }
     }
 }
@@ -271,5 +273,9 @@ impl Iommu for Mapper {
 
     fn can_map(&self, pages: &Pages) -> bool {
         self.can_map && pages.file().is_some()
+    }
+
+    fn is_bypassable(&self) -> bool {
+        self.bypassable
     }
 }

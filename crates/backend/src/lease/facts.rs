@@ -70,6 +70,7 @@ impl Desk {
             below: self.below,
             page_size: iommu.page_size() as u64,
             can_map,
+            bypassable: iommu.is_bypassable(),
             // Whoever has it can signal it: a driver that does would take the disk from its users, as if the platform had asked. It hears of its holder's end by the link.
             removal: false,
             bus_errors: errors.is_some(),

@@ -5,8 +5,10 @@
 
 use std::time::{Duration, Instant};
 
+use ring3_device::config::virtio_structure;
 use ring3_device::{Bar, Deadline, Device, Error, poll_until};
 use ring3_lease::{Quiesce, Step};
+use ring3_spec::virtio;
 
 /// What a fence did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,25 +38,34 @@ pub(super) fn fence(device: &dyn Device, quiesce: Option<&Quiesce>) -> Result<Fe
 }
 
 fn stop(device: &dyn Device, quiesce: &Quiesce) -> Result<(), Error> {
-    let bar = device.bar(quiesce.bar)?;
-    quiesce.step.iter().try_for_each(|step| take(&bar, step))
+    let (index, from) = quiesce.structure.map_or(Ok((quiesce.bar, 0)), |kind| place(device, kind))?;
+    let bar = device.bar(index)?;
+    quiesce.step.iter().try_for_each(|step| take(&bar, from, step))
 }
 
-fn take(bar: &Bar, step: &Step) -> Result<(), Error> {
+/// BAR and offset of the virtio structure of a type. [virtio 4.1.4]
+fn place(device: &dyn Device, kind: u8) -> Result<(u8, u64), Error> {
+    let read = |offset, width| device.config_read(offset, width);
+    let at = virtio_structure(read, kind).ok_or_else(|| Error::Unsupported(format!("it has no virtio structure {kind}")))?;
+    Ok((read(at + virtio::CAP_BAR, 1) as u8, read(at + virtio::CAP_OFFSET, 4).into()))
+}
+
+fn take(bar: &Bar, from: u64, step: &Step) -> Result<(), Error> {
     let wide = step.width == 32;
     let all_ones = if wide { u32::MAX } else { u8::MAX.into() };
+    let (at, until) = (from.saturating_add(step.at), from.saturating_add(step.until.at));
     let read = |at| match if wide { bar.read32(at) } else { bar.read8(at).into() } {
         value if value == all_ones => Err(Error::Gone),
         value => Ok(value),
     };
-    let (old, is_there) = (read(step.at)?, |value: u32| value & step.until.mask == step.until.value);
+    let (old, is_there) = (read(at)?, |value: u32| value & step.until.mask == step.until.value);
     let new = old & !step.clear | step.set;
     if wide {
-        bar.write32(step.at, new)
+        bar.write32(at, new)
     } else {
-        bar.write8(step.at, new as u8)
+        bar.write8(at, new as u8)
     }
     poll_until(Deadline::after(Duration::from_millis(step.limit_ms.into())), "the controller to stop", || {
-        Ok(is_there(read(step.until.at)?).then_some(()))
+        Ok(is_there(read(until)?).then_some(()))
     })
 }

@@ -121,9 +121,15 @@ impl Claim {
         self.desk.device().name()
     }
 
-    /// Its class code (24 bits), by which a driver is found; all ones if the device is gone. [PCI 6.2.1]
+    /// Its class code (24 bits), by which most drivers are found; all ones if the device is gone. [PCI 6.2.1]
     pub fn class(&self) -> u32 {
         self.desk.device().config_read(ring3_spec::pci::REVISION, 4) >> 8
+    }
+
+    /// Its vendor and its device, by which a driver is found where the class does not say enough; all ones if the device is gone. [PCI 6.2.1]
+    pub fn ids(&self) -> (u16, u16) {
+        let ids = self.desk.device().config_read(ring3_spec::pci::VENDOR_ID, 4);
+        (ids as u16, (ids >> 16) as u16)
     }
 
     /// Raised when the platform wants the device back, where it says so.

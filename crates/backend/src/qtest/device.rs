@@ -140,7 +140,7 @@ fn memory_size(uri: &Uri, options: &OpenOptions) -> Result<usize, Error> {
 fn dma(memory: Region, options: &OpenOptions) -> Dma {
     let top = memory.len().min(usize::try_from(options.below).unwrap_or(usize::MAX));
     let reachable = ARENA_START as u64..=top as u64 - 1;
-    Dma::new(Arena::with_range(memory, 0, ARENA_START, top), Arc::new(StaticIommu(reachable)))
+    Dma::new(Arena::with_range(memory, 0, ARENA_START, top), Arc::new(StaticIommu::identity(reachable)))
 }
 
 fn pair() -> Result<(OwnedFd, OwnedFd), Error> {

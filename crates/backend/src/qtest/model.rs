@@ -55,6 +55,10 @@ impl Model {
                 model.drives(uri, 4, |place| format!("bus={DEVICE}.{},unit={}", place / 2, place % 2))?;
             }
             "cmd646-ide" => model.cmd646(uri)?,
+            "virtio-blk-pci" => {
+                model.device(uri, &disk::KEYS, &[("drive", "disk0".into()), ("serial", "RING3".into())]);
+                model.disks(uri, 1)?;
+            }
             _ => model.any(uri)?,
         }
         Ok(model)
@@ -63,7 +67,9 @@ impl Model {
     /// `-device TARGET` with `own` properties and the user's, except the keys in `taken`.
     fn device(&mut self, uri: &Uri, taken: &[&str], own: &[(&str, String)]) {
         let mut device = format!("{},id={DEVICE},bus=pcie.0,addr={:#x}", uri.target, self.host.slot);
-        for (key, value) in own.iter().filter(|(key, _)| !uri.options.contains_key(*key)) {
+        // Elsewhere than behind a port of PCI Express, QEMU's virtio devices are transitional unless they are told.
+        let modern = uri.target.starts_with("virtio-").then(|| ("disable-legacy", "on".to_owned()));
+        for (key, value) in own.iter().chain(&modern).filter(|(key, _)| !uri.options.contains_key(*key)) {
             device += &format!(",{key}={value}");
         }
         for (key, value) in properties(uri, taken) {
@@ -235,6 +241,15 @@ mod tests {
     fn each_ahci_port_has_one_drive() {
         let model = model("qtest:ich9-ahci,disks=2,null=on").unwrap();
         assert_eq!(drives(&model), ["ide-hd,bus=dut.0", "ide-hd,bus=dut.1"]);
+    }
+
+    #[test]
+    fn a_virtio_device_is_modern_unless_its_user_wants_another_and_a_disk_has_its_data() {
+        let model = model("qtest:virtio-blk-pci,null=on").unwrap();
+        let device = model.args.iter().find(|arg| arg.starts_with("virtio-blk-pci")).unwrap();
+        assert!(device.ends_with(",drive=disk0,serial=RING3,disable-legacy=on"), "{device}");
+        let device = super::Model::of(&"qtest:virtio-net-pci,disable-legacy=off".parse().unwrap()).unwrap().args.remove(1);
+        assert!(device.ends_with("addr=0x4,disable-legacy=off"), "{device}");
     }
 
     #[test]

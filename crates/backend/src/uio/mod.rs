@@ -57,7 +57,7 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Uio, Error> {
     let (memory, physical) = huge::allocate(&host, address, options.arena, options.below)?;
     claim.guard(&memory)?;
     let reachable = physical..=physical + memory.len() as u64 - 1;
-    let dma = Dma::new(Arena::new(memory, physical), Arc::new(StaticIommu(reachable)));
+    let dma = Dma::new(Arena::new(memory, physical), Arc::new(StaticIommu::identity(reachable)));
     let has_pin = Function::read(&host, address).map_err(|obstacle| blocked(address, obstacle))?.has_pin(&host);
     let limits = IrqLimits { intx: has_pin.into(), ..IrqLimits::default() };
     Ok(Uio { claim: Arc::new(claim), dma, irqs: Irqs::new(limits) })

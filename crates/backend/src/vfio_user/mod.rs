@@ -206,6 +206,11 @@ impl Iommu for Windows {
     fn can_map(&self, pages: &Pages) -> bool {
         pages.file().is_some()
     }
+
+    /// The server has no memory of this process but what it was given.
+    fn is_bypassable(&self) -> bool {
+        false
+    }
 }
 
 impl Device for VfioUser {

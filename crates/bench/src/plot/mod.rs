@@ -4,10 +4,14 @@
 //! median, and its ratio to the best of the kernel's placements, which has an asterisk.
 
 mod curves;
+mod delays;
+mod echo;
 mod steps;
 mod svg;
 
 pub use curves::{draw as draw_curves, utilisation_at};
+pub use delays::draw as draw_delays;
+pub use echo::draw as draw_echo;
 pub use steps::draw as draw_steps;
 
 use svg::{Anchor, Svg};

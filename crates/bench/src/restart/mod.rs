@@ -37,6 +37,9 @@ pub struct Outcome {
     /// Whether RCU was expedited while a driver was restarted.
     #[serde(default)]
     pub expedited: bool,
+    /// Whether the clock was one of instructions, which other loads of the machine do not change.
+    #[serde(default)]
+    pub instructions: bool,
     /// Drivers that were killed.
     pub kills: u32,
     /// Of these, those whose controller the next one has adopted without a reset.

@@ -37,8 +37,13 @@ const BUFFER: &str = "8192";
 pub struct Tracing(());
 
 impl Tracing {
-    /// Mounts the tracing files if they are not there, empties the buffer and switches the events on.
+    /// All events that are known here.
     pub fn start() -> Result<Self, Error> {
+        Self::of(&EVENTS)
+    }
+
+    /// Mounts the tracing files if they are not there, empties the buffer and switches `events` on, which are of those that are known here.
+    pub fn of(events: &[&str]) -> Result<Self, Error> {
         now()?;
         if !Path::new(FOLDER).join("trace").exists() {
             let mounted = rustix::mount::mount("nodev", FOLDER, "tracefs", rustix::mount::MountFlags::empty(), None);
@@ -50,7 +55,7 @@ impl Tracing {
         write("trace_clock", "x86-tsc")?;
         write("buffer_size_kb", BUFFER)?;
         write("trace", "")?;
-        EVENTS.iter().try_for_each(|event| write(&format!("events/{event}/enable"), "1"))?;
+        events.iter().try_for_each(|event| write(&format!("events/{event}/enable"), "1"))?;
         write("tracing_on", "1")?;
         Ok(tracing)
     }

@@ -81,28 +81,38 @@ impl Limits {
     /// Whether `packet` is a buffer to receive into.
     #[inline]
     pub fn check_buffer(&self, packet: &Packet) -> Result<(), Refused> {
-        if packet.buffer.is_none() {
-            return Err(Refused::Empty);
-        }
+        let Some(buffer) = &packet.buffer else { return Err(Refused::Empty) };
         if packet.start < self.headroom {
             return Err(Refused::Headroom);
         }
-        if packet.room() < self.rx_room { Err(Refused::OutOfBuffer) } else { Ok(()) }
+        let end = u64::from(packet.start) + u64::from(self.rx_room);
+        if end > buffer.len() as u64 { Err(Refused::OutOfBuffer) } else { Ok(()) }
+    }
+
+    /// Whether `packet` is one piece that asks for nothing and can be sent, as most can. Of the others [`check`](Self::check) says what they are.
+    #[inline]
+    pub fn is_plain(&self, packet: &Packet) -> bool {
+        let Some(buffer) = &packet.buffer else { return false };
+        let end = u64::from(packet.start) + u64::from(packet.len);
+        packet.meta.is_plain()
+            & (packet.start >= self.headroom)
+            // One comparison for both ends.
+            & (packet.len.wrapping_sub(ETHERNET_HEADER) <= self.max_frame.wrapping_sub(ETHERNET_HEADER))
+            & (end <= buffer.len() as u64)
     }
 
     /// Whether the first packet of `batch` can be sent; of how many pieces it is.
     #[inline]
     pub fn check(&self, batch: &[Packet]) -> Result<usize, Refused> {
         let Some(first) = batch.first() else { return Err(Refused::Empty) };
+        if self.is_plain(first) {
+            return Ok(1);
+        }
         piece(first)?;
         if first.start < self.headroom {
             return Err(Refused::Headroom);
         }
-        if first.meta.more || first.meta != Meta::default() {
-            return self.check_rare(first, batch);
-        }
-        self.length(first.len.into(), self.max_frame)?;
-        Ok(1)
+        self.check_rare(first, batch)
     }
 
     /// What asks for something of the card, or has several pieces.
@@ -222,6 +232,24 @@ mod tests {
         assert_eq!((check(14), check(1518)), (Ok(1), Ok(1)));
         assert_eq!((check(0), check(13), check(1519)), (Err(Refused::TooShort), Err(Refused::TooShort), Err(Refused::TooLong)));
         assert_eq!(check(u32::MAX), Err(Refused::OutOfBuffer));
+    }
+
+    #[test]
+    fn a_plain_packet_is_one_piece_that_asks_for_nothing_and_can_be_sent() {
+        let plain = |meta| limits().is_plain(&packet(60, meta));
+        assert!(plain(Meta::default()) && plain(Meta { hash: Some(7), checksum: Checksum::Valid, ..Meta::default() }));
+        let asks = [
+            Meta { more: true, ..Meta::default() },
+            Meta { vlan: Some(1), ..Meta::default() },
+            Meta { checksum: Checksum::Partial { start: 34, offset: 16 }, ..Meta::default() },
+            Meta { segmentation: Some(Segmentation { kind: Kind::Udp, size: 1, headers: 42 }), ..Meta::default() },
+        ];
+        assert!(asks.into_iter().all(|meta| !plain(meta)));
+        let of_length = |len| limits().is_plain(&packet(len, Meta::default()));
+        assert_eq!([13, 14, 1518, 1519, u32::MAX].map(of_length), [false, true, true, false, false]);
+        let at = |start| limits().is_plain(&Packet { start, ..packet(60, Meta::default()) });
+        assert_eq!([11, 12, 4036, 4037, u32::MAX].map(at), [false, true, true, false, false]);
+        assert!(!limits().is_plain(&Packet { len: 60, start: 64, ..Packet::default() }));
     }
 
     #[test]

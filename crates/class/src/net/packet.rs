@@ -85,6 +85,15 @@ pub enum Kind {
     Udp,
 }
 
+impl Meta {
+    /// Whether a packet to be sent asks the card for nothing, and is one piece. What was known of it when it was received asks for nothing.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        // No branches: each packet is asked.
+        !self.more & !matches!(self.checksum, Checksum::Partial { .. }) & self.segmentation.is_none() & self.vlan.is_none()
+    }
+}
+
 impl Packet {
     /// `buffer` to receive into, from `start` on, or with `len` set to send of.
     pub fn new(buffer: DmaBuffer, start: u32) -> Self {
@@ -125,6 +134,22 @@ impl Packet {
         self.len = bytes.len() as u32;
         self.meta = Meta::default();
         Ok(())
+    }
+
+    /// Moves the buffer here from `other`, with its name and where its packet is; `other` is empty then, and what was known of a packet here stays. False, and nothing is moved, if there is a buffer
+    /// here already.
+    ///
+    /// For drivers, whose slots keep no more while a buffer is with the card.
+    #[inline]
+    #[must_use]
+    pub fn take_buffer(&mut self, other: &mut Self) -> bool {
+        if self.buffer.is_some() {
+            return false;
+        }
+        // There is nothing to drop, which the compiler does not see.
+        std::mem::forget(std::mem::replace(&mut self.buffer, other.buffer.take()));
+        (self.token, self.start, self.len) = (other.token, other.start, other.len);
+        true
     }
 
     fn of_buffer(&self) -> Result<&DmaBuffer, Error> {

@@ -9,14 +9,17 @@ use anyhow::{Context, Result};
 use ring3_backend::OpenOptions;
 use ring3_bench::disk::machine;
 use ring3_bench::instructions::{BATCHES, Scope, Subject, count, drive};
+use ring3_bench::packets::{self, Card};
 use ring3_bench::report::{Measurement, Report};
-use ring3_driver::ata;
+use ring3_driver::{Interrupts, ata, e1000};
 use ring3_model::{Model, SimHandle};
 
 use super::open::first_disk;
 
 /// Reads of one count.
 const READS: u64 = 3200;
+/// Packets of one count.
+const PACKETS: u64 = 3200;
 
 /// Options of `ring3 bench instructions`.
 #[derive(clap::Args)]
@@ -38,8 +41,12 @@ pub struct Args {
     subject: String,
 }
 
-/// Counts, and fails if what a user of the NVMe driver pays for a read is more than is wanted, in batches of any size.
+/// Counts, and fails if what a user of the NVMe driver pays for a read is more than is wanted, in batches of any size. What a packet costs in a card's
+/// driver is shown beside what is wanted of it, and decides nothing.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if let (Some(_), Some(card)) = (args.drive, Card::named(&args.subject)) {
+        return drive_card(card).map(|()| ExitCode::SUCCESS);
+    }
     if let Some(batch) = args.drive {
         let subject = Subject::named(&args.subject).with_context(|| format!("{} is no subject", args.subject))?;
         return drive_simulated(subject, batch).map(|()| ExitCode::SUCCESS);
@@ -52,10 +59,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 ["bench", "instructions", "--drive", &batch.to_string(), "--subject", subject.placement()].map(str::to_owned);
             let mut counted = Measurement::new(round, workload(batch), subject.placement());
             for scope in Scope::ALL {
-                let per_read = count(&program, &words, scope)? as f64 / READS.next_multiple_of(batch.into()) as f64;
+                let per_read = count(&program, &words, scope.functions())? as f64 / READS.next_multiple_of(batch.into()) as f64;
                 counted = counted.with(scope.metric(), per_read);
             }
             counts.push(counted);
+        }
+        for card in Card::ALL {
+            let words = ["bench", "instructions", "--drive", "32", "--subject", card.placement()].map(str::to_owned);
+            let per_packet = count(&program, &words, &Card::FUNCTIONS)? as f64 / PACKETS as f64;
+            let counted = Measurement::new(round, Card::WORKLOAD, card.placement());
+            counts.push(counted.with(Scope::Driver.metric(), per_packet));
         }
     }
     let report = Report::new("instructions", machine(true), &counts);
@@ -101,6 +114,16 @@ fn show(report: &Report, args: &Args) -> Result<()> {
             user.rounds
         );
     }
+    outln!("instructions of the driver per packet of 64 bytes, sent and received, in batches of 32, and what is wanted of that:");
+    for card in Card::ALL {
+        let Some(counted) = report.get(Card::WORKLOAD, card.placement(), Scope::Driver.metric()) else { continue };
+        let (placement, median, wanted) = (card.placement(), counted.median, card.wanted());
+        outln!(
+            "  {placement:<20} {median:6.1} {wanted:>5.0}  (+-{:.1} in {} counts)",
+            (counted.max - counted.min) / 2.0,
+            counted.rounds
+        );
+    }
     Ok(())
 }
 
@@ -117,6 +140,20 @@ fn drive_simulated(subject: Subject, batch: u16) -> Result<()> {
     let handle = device.handle();
     let disk = first_disk(Arc::new(device))?;
     recorded(&handle, |work| drive(&*disk, subject, batch, READS, work))
+}
+
+/// A card's driver over its model, which does its work only between what is provided and what is returned.
+fn drive_card(card: Card) -> Result<()> {
+    let (uri, rounds) = (card.model().parse()?, PACKETS / packets::BATCH as u64);
+    match card {
+        Card::E1000 => {
+            let device = ring3_model::e1000::open(&uri, OpenOptions::default())?;
+            let handle = device.handle();
+            let options = e1000::Options { interrupts: Interrupts::Polled, ..Default::default() };
+            let nic = e1000::E1000::open(Arc::new(device), options)?;
+            recorded(&handle, |work| packets::drive(&nic, rounds, work))
+        }
+    }
 }
 
 fn recorded<M: Model>(

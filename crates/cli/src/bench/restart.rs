@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["kills", "upgrades"])]
     quick: bool,
     /// All that docs/bench.md says of restarts, one after the other: kernels, controllers, every tag in flight, databases. What is in the folder already is not measured again.
-    #[arg(long, conflicts_with_all = ["kills", "upgrades", "depth", "tags", "controller", "kernel", "expedited", "adopt", "ext4", "databases", "here"])]
+    #[arg(long, conflicts_with_all = ["kills", "upgrades", "depth", "tags", "controller", "kernel", "expedited", "adopt", "instructions", "ext4", "databases", "here"])]
     series: bool,
     /// The controller in the guest.
     #[arg(long, value_enum, default_value = "nvme")]
@@ -50,6 +50,9 @@ pub struct Args {
     /// Have each driver adopt the controller of the one that was killed, without a reset: `[restart] adopt = true`.
     #[arg(long, conflicts_with = "here")]
     adopt: bool,
+    /// Measure by the instruction clock: one processor of 125 million instructions a second, to which no other load of this machine counts.
+    #[arg(long, conflicts_with_all = ["here", "databases"])]
+    instructions: bool,
     /// Put ext4 on the disk, the load into a file of it, and fio's verification beside that; fsck at the end.
     #[arg(long)]
     ext4: bool,

@@ -16,7 +16,7 @@ use crate::driving::Transfer;
 /// The disk to use.
 #[derive(clap::Args)]
 pub struct Target {
-    /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, qtest:ich9-ahci, vfio-user:PATH, sim:nvme, sim:ahci or sim:ide.
+    /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, qtest:ich9-ahci, qtest:virtio-blk-pci, vfio-user:PATH, sim:nvme, sim:ahci, sim:ide, sim:virtio-blk, or remote:PATH, a disk that ring3 serve shares.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]

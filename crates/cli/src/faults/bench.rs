@@ -67,11 +67,12 @@ impl Bench {
             Model::Nvme => "sim:nvme,size=1M,delay=20us",
             Model::Ahci => "sim:ahci,ports=1,size=1M,delay=20us",
             Model::Ide => "sim:ide,size=1M",
+            Model::Virtio => "sim:virtio-blk,size=1M,delay=20us",
         };
         let uri: Uri = words.parse()?;
         macro_rules! serve {
-            ($model:ident) => {{
-                let device = ring3_model::$model::open(&uri, model::OPTIONS)?;
+            ($($model:ident)::+) => {{
+                let device = ring3_model::$($model)::+::open(&uri, model::OPTIONS)?;
                 let handle = device.handle();
                 let plan = handle.plan();
                 (
@@ -85,6 +86,7 @@ impl Bench {
             Model::Nvme => serve!(nvme),
             Model::Ahci => serve!(ahci),
             Model::Ide => serve!(ide),
+            Model::Virtio => serve!(virtio::blk),
         };
         let server = server.spawn()?;
         let device = model::name(&socket)?;

@@ -35,7 +35,7 @@ impl Holder {
         let uri: Uri = device.parse()?;
         let below = Driver::dma_limit(ring3_backend::class_of(&uri), None);
         let claim = claim(&uri, OpenOptions { arena: ARENA, below, ..OpenOptions::default() })?;
-        let manifest = Driver::of_class(claim.class(), None).map(|driver| driver.manifest);
+        let manifest = Driver::of_function(claim.ids(), claim.class()).map(|driver| driver.manifest);
         let quiesce = manifest.map_or(Ok(None), Quiesce::from_manifest).map_err(|error| anyhow!("{error}"))?;
         Ok(Self { claim, quiesce, log: place.file("log") })
     }

@@ -1,6 +1,6 @@
 //! Thousands of devices that lie, each to a driver in this process, and of drivers that were left damaged state: who panics, who hangs, who says that wrong data are right.
 
-mod saved;
+pub mod saved;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,6 +39,8 @@ enum Bait {
     Device(Kind),
     /// What the last driver has left is damaged.
     Saved,
+    /// What the last driver has recorded, which was killed, is damaged.
+    Killed,
 }
 
 impl FromStr for Bait {
@@ -47,7 +49,8 @@ impl FromStr for Bait {
         match text.parse() {
             Ok(kind) if KINDS.contains(&kind) => Ok(Self::Device(kind)),
             _ if text == "saved" => Ok(Self::Saved),
-            _ => Err("registers, dma, device or saved".into()),
+            _ if text == "killed" => Ok(Self::Killed),
+            _ => Err("registers, dma, device, saved or killed".into()),
         }
     }
 }
@@ -61,7 +64,7 @@ pub struct Args {
     /// Each follows from this number and its own.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// This kind only: registers, dma, device, or saved for damaged state of a driver that has left its device to the next one. The first three by turns unless it is said.
+    /// This kind only: registers, dma, device; saved for damaged state of a driver that has left its device to the next one, killed for what one has recorded by which the next adopts its device. The first three by turns unless it is said.
     #[arg(long)]
     only: Option<Bait>,
     /// Drivers at the same time: most of them wait.
@@ -82,7 +85,7 @@ pub fn device(seed: u64, index: u64, only: Option<Kind>) -> Result<(Spec, Uri)> 
     Ok((spec, shape(&spec, &format!(",{option}")).parse()?))
 }
 
-/// The device of `spec`, one of fifteen, with `options`.
+/// The device of `spec`, one of twenty, with `options`.
 fn shape(spec: &Spec, options: &str) -> String {
     let shapes: &[&str] = match spec.model {
         Model::Nvme => &[
@@ -102,6 +105,13 @@ fn shape(spec: &Spec, options: &str) -> String {
         Model::Ide => {
             &["sim:ide", "sim:ide,chip=cmd646", "sim:ide,chip=piix3,disks=2", "sim:ide,dma=off", "sim:ide,lba48=off,multiple=1"]
         }
+        Model::Virtio => &[
+            "sim:virtio-blk",
+            "sim:virtio-blk,packed=on",
+            "sim:virtio-blk,structures=apart,vectors=0,packed=on",
+            "sim:virtio-blk,indirect=off,segments=4,entries=32",
+            "sim:virtio-blk,block=4096,queues=1,vectors=1",
+        ],
     };
     format!("{},size=4M{options}", shapes[(spec.word(9) % shapes.len() as u64) as usize])
 }
@@ -167,9 +177,9 @@ fn hunt(args: &Args, next: &AtomicU64, lane: &Mutex<Option<(Instant, String)>>, 
 /// What the driver of life `index` meets.
 fn quarry(args: &Args, index: u64) -> Result<(&'static str, Spec, Uri)> {
     match args.only {
-        Some(Bait::Saved) => {
-            let spec = Spec::in_guest(args.seed, index, Some(Kind::Memory));
-            Ok(("saved", spec, shape(&spec, "").parse()?))
+        Some(bait @ (Bait::Saved | Bait::Killed)) => {
+            let spec = saved::spec(args.seed, index);
+            Ok((if bait == Bait::Saved { "saved" } else { "killed" }, spec, shape(&spec, "").parse()?))
         }
         Some(Bait::Device(kind)) => device(args.seed, index, Some(kind)).map(|(spec, uri)| (kind.name(), spec, uri)),
         None => device(args.seed, index, None).map(|(spec, uri)| (spec.kind.name(), spec, uri)),
@@ -181,6 +191,7 @@ fn meet(kind: &str, spec: &Spec, uri: &Uri, name: &str) -> &'static str {
     let load = Load { seed: spec.random, requests: REQUESTS, wide: true, patience: PATIENCE };
     let ran = catch_unwind(AssertUnwindSafe(|| match kind {
         "saved" => saved::drive(spec, uri, &load),
+        "killed" => saved::adopt(spec, uri, &load),
         _ => lone::drive(uri, &load),
     }));
     match ran {
@@ -192,7 +203,7 @@ fn meet(kind: &str, spec: &Spec, uri: &Uri, name: &str) -> &'static str {
         Ok(Ok(lone::Ends { wrong: 0, .. })) => "error",
         Ok(Ok(_)) => {
             // Whoever is told of other requests than were made does those.
-            if !["dma", "saved"].contains(&kind) {
+            if !["dma", "saved", "killed"].contains(&kind) {
                 errln!("wrong: {name}");
             }
             "stamp"

@@ -2,7 +2,6 @@
 //! socket in the place of the kernel's block device.
 
 use std::ffi::CString;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +9,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use ring3_control::drive::{DiskFacts, Serve};
+use ring3_control::drive::{Offered, Order, Serve};
 use ring3_control::status::{DeviceStatus, DiskStatus, State};
 use ring3_faults::{Kind, Spec, Verb, Wire};
 use ring3_model::fault::FaultPlan;
 use ring3_sandbox::Program;
-use ring3_supervisor::export::{Export, Look, Refusal, Vain};
+use ring3_supervisor::export::{Export, Given, Look, Refusal, Vain};
 use ring3_supervisor::keeper::{self, Ask, Handle, Setup};
 use ring3_supervisor::manifest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -55,7 +54,7 @@ struct Plug {
 }
 
 impl Export for Plug {
-    fn create(&mut self, _: &[DiskFacts], _: &Vain) -> Result<(), String> {
+    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), String> {
         Ok(())
     }
 
@@ -64,11 +63,11 @@ impl Export for Plug {
         Ok(())
     }
 
-    fn serve(&mut self, _: &[DiskFacts]) -> Result<Vec<(Serve, OwnedFd)>, String> {
+    fn serve(&mut self, _: &Offered) -> Result<Vec<Given>, String> {
         let (wire, end) = Wire::pair().map_err(|error| error.to_string())?;
         self.next = Some(wire);
         let serve = Serve { disk: 0, id: 0, queues: 1, depth: DEPTH, buffer: 4096, cpus: vec![vec![0]], encoded: true };
-        Ok(vec![(serve, end)])
+        Ok(vec![Given { place: 0, order: Order::Serve(serve), fds: vec![end] }])
     }
 
     fn start(&mut self) -> Result<Arc<dyn Look>, String> {

@@ -32,7 +32,7 @@ pub struct Disks<'a> {
 impl<'a> Disks<'a> {
     /// None of them is there yet.
     pub fn new(seed: u64, folder: &'a Path, name: String, symbols: &'a Symbols, supervised: bool) -> Self {
-        Self { seed, folder, name, symbols, supervised, benches: [const { None }; 3], canary: vec![0xa5; CANARY] }
+        Self { seed, folder, name, symbols, supervised, benches: [const { None }; Model::ALL.len()], canary: vec![0xa5; CANARY] }
     }
 
     fn bench(&mut self, model: Model) -> Result<&mut Bench> {

@@ -87,7 +87,10 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
     fault.begin()?;
     let (opened, device, adopted) = open(lease, left, &fault)?;
     let disk = disk(&opened)?;
-    control.send(&Report::Offers { disks: vec![ring3_host::drive::facts(disk)], refused: Vec::new(), adopted }, &[])?;
+    control.send(
+        &Report::Offers { disks: vec![ring3_host::drive::facts(disk)], nics: Vec::new(), refused: Vec::new(), adopted },
+        &[],
+    )?;
     let (_, end, _) = order()?;
     let service = Service::new(disk, Wire::from(end.context("no application came")?), recorder, has_orders);
     control.send(&Report::Serving { disk: 0 }, &[])?;

@@ -12,6 +12,8 @@ use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
 use ring3_faults::{Application, Found, random};
 
+use super::Fault;
+use super::hunt::saved;
 use super::work::{DEPTH, Work};
 
 /// Bytes of the driver's memory.
@@ -34,6 +36,9 @@ pub struct Args {
     /// Beside them: flushes, zeroes, discards and longer reads and writes behind the blocks that are checked, and questions to the controller.
     #[arg(long)]
     wide: bool,
+    /// Have the driver go on from what another one has left, damaged as that number of `faults hunt --only saved` is.
+    #[arg(long, value_name = "SEED:INDEX")]
+    left: Option<Fault>,
     /// Seconds after which a driver without an end of any request is left.
     #[arg(long, default_value_t = 120)]
     patience_s: u64,
@@ -52,10 +57,11 @@ pub struct Ends {
 
 /// Drives it; no success if a block was wrong or a request has failed.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let ends = drive(
-        &args.device,
-        &Load { seed: args.seed, requests: args.requests, wide: args.wide, patience: Duration::from_secs(args.patience_s) },
-    )?;
+    let load = Load { seed: args.seed, requests: args.requests, wide: args.wide, patience: Duration::from_secs(args.patience_s) };
+    let ends = match args.left {
+        Some(Fault(seed, index)) => saved::drive(&saved::spec(seed, index), &args.device, &load)?,
+        None => drive(&args.device, &load)?,
+    };
     outln!("{} requests ended well, {} with errors; {} blocks were wrong", ends.well, ends.failed, ends.wrong);
     Ok(if ends.failed + ends.wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

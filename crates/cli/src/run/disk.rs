@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ring3_backend::Uri;
 use ring3_driver::registry::Settings;
-use ring3_driver::{ata, nvme};
+use ring3_driver::{ata, nvme, virtio};
 use ring3_export::ublk;
 use ring3_host::attach::Source;
 use ring3_host::open::Claim;
@@ -21,10 +21,10 @@ use crate::driving::Protection;
 use crate::driving::Transfer;
 
 /// Exit code of a run whose disks were taken away from their users.
-const FORCED: u8 = 3;
+pub(super) const FORCED: u8 = 3;
 
 /// Exit code of a run whose driver has lost its device.
-const LOST: u8 = 4;
+pub(super) const LOST: u8 = 4;
 
 /// What `--help` says below the options.
 const EXIT_CODES: &str =
@@ -143,6 +143,22 @@ pub struct NvmeArgs {
     export: ExportArgs,
 }
 
+/// Options of `ring3 run virtio`.
+#[derive(clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct VirtioArgs {
+    /// The disk: vfio:0000:01:00.0, qtest:virtio-blk-pci, vfio-user:PATH or sim:virtio-blk.
+    #[arg(long, value_name = "URI")]
+    device: Uri,
+    #[command(flatten)]
+    protection: Protection,
+    /// How the disk signals.
+    #[arg(long, value_enum, default_value = "auto")]
+    irq: Interrupt,
+    #[command(flatten)]
+    export: ExportArgs,
+}
+
 /// Options of `ring3 run ata`.
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
@@ -182,6 +198,17 @@ pub fn run_nvme(args: NvmeArgs) -> anyhow::Result<ExitCode> {
         unprotected: args.protection.unprotected,
         family: Some(nvme::DRIVER.family),
         settings: Settings { part: args.namespace, interrupts: args.irq.into(), ..Settings::default() },
+        ..Claim::new(args.device)
+    };
+    run(&Source::Device(claim), args.export)
+}
+
+/// Drives a virtio disk.
+pub fn run_virtio(args: VirtioArgs) -> anyhow::Result<ExitCode> {
+    let claim = Claim {
+        unprotected: args.protection.unprotected,
+        family: Some(virtio::blk::DRIVER.family),
+        settings: Settings { interrupts: args.irq.into(), ..Settings::default() },
         ..Claim::new(args.device)
     };
     run(&Source::Device(claim), args.export)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ring3_control::status::{DeviceStatus, DiskStatus, State};
+use ring3_control::status::{DeviceStatus, DiskStatus, InterfaceStatus, State};
 use serde::Serialize;
 
 /// A device, and how busy it was. The field names are stable: docs/json.md describes them.
@@ -10,6 +10,7 @@ use serde::Serialize;
 pub struct Rates {
     pub name: String,
     pub state: State,
+    /// Requests of disks and packets of interfaces.
     pub iops: f64,
     pub mib_per_s: f64,
     /// Milliseconds of a request that has ended; `None`: none has.
@@ -34,13 +35,23 @@ pub fn rates(before: Option<&DeviceStatus>, after: &DeviceStatus, since: Duratio
         };
         after.disks.iter().filter_map(of_disk).sum::<u64>()
     };
+    let of_interfaces = |count: fn(&InterfaceStatus) -> u64| {
+        let of_interface = |interface: &InterfaceStatus| {
+            let old = before?.interfaces.iter().find(|old| old.index == interface.index)?;
+            Some(grown(count(old), count(interface)))
+        };
+        after.interfaces.iter().filter_map(of_interface).sum::<u64>()
+    };
+    let packets = of_interfaces(|interface| interface.rx_packets.saturating_add(interface.tx_packets));
+    let packet_bytes = of_interfaces(|interface| interface.rx_bytes.saturating_add(interface.tx_bytes));
+    let disk_bytes = of_disks(|disk| disk.bytes_read.saturating_add(disk.bytes_written));
     let ended = of_disks(|disk| disk.reads.saturating_add(disk.writes));
     let io_ms = of_disks(|disk| disk.io_ms);
     Rates {
         name: after.name.clone(),
         state: after.state,
-        iops: per_second(ended),
-        mib_per_s: per_second(of_disks(|disk| disk.bytes_read.saturating_add(disk.bytes_written))) / f64::from(1 << 20),
+        iops: per_second(ended.saturating_add(packets)),
+        mib_per_s: per_second(disk_bytes.saturating_add(packet_bytes)) / f64::from(1 << 20),
         latency_ms: (ended > 0).then(|| io_ms as f64 / ended as f64),
         interrupts_per_s: per_second(of_device(|device| device.interrupts)),
         cpu_percent: per_second(of_device(|device| device.cpu_ms)) / 10.0,

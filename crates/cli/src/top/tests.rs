@@ -36,6 +36,7 @@ fn device(name: &str, work: u64) -> DeviceStatus {
         pid: 1,
         standby: 2,
         disks: vec![disk],
+        interfaces: Vec::new(),
         restarts: 0,
         upgrades: 0,
         last_end: None,

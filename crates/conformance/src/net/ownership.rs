@@ -10,6 +10,7 @@ use ring3_device::{Deadline, Error};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "every buffer comes back when a queue is dropped, however often it is opened", run: restart },
+    Check { name: "what is returned goes over whatever is in a batch", run: written_over },
     Check { name: "packets and buffers that make no sense are refused, and the queue lives", run: hostile },
     Check { name: "settings that the card does not have are refused", run: settings },
     Check { name: "queues are opened once", run: busy },
@@ -37,6 +38,41 @@ fn restart(subject: &Subject<'_>) -> Step {
         let after = subject.nic.dma().arena().free_bytes();
         ensure!(after == before, "{} bytes of the arena did not come back", before.saturating_sub(after));
     }
+    Ok(())
+}
+
+fn written_over(subject: &Subject<'_>) -> Step {
+    drop(subject.open(SETTINGS)?);
+    let before = subject.nic.dma().arena().free_bytes();
+    let mut port = subject.open(SETTINGS)?;
+    let full = || (0..3).map(|_| subject.buffer(2048)).collect::<Step<Vec<_>>>();
+    let mut packets = Vec::new();
+    for token in 0..2 {
+        subject.send(&numbered(subject.mac(), token, 100))?;
+        packets.push(Packet { token, ..port.packet(&numbered(frame::PEER, token, 100), Meta::default())? });
+    }
+    ensure!(port.queue.tx_provide(&mut packets).count == 2, "a queue with room did not take two packets");
+    let (deadline, mut came, mut back) = (subject.deadline(), 0, 0);
+    while came + back < 4 {
+        let mut batch = full()?;
+        let count = port.queue.rx_return(&mut batch)?;
+        for packet in &batch[..count] {
+            ensure!(packet.len == 100, "a packet of {} bytes was received for one of 100", packet.len);
+            came += 1;
+        }
+        let mut batch = full()?;
+        let count = port.queue.tx_return(&mut batch)?;
+        for packet in &batch[..count] {
+            ensure!(packet.token == back, "buffer {} came back for {back}", packet.token);
+            back += 1;
+        }
+        ensure!(!deadline.expired(), "{came} of 2 packets were received, and {back} of 2 buffers came back");
+        port.queue.wait(Deadline::after(Duration::from_millis(1)))?;
+        port.queue.tick(std::time::Instant::now())?;
+    }
+    drop((port, packets));
+    let after = subject.nic.dma().arena().free_bytes();
+    ensure!(after == before, "{} bytes of the arena did not come back", before.saturating_sub(after));
     Ok(())
 }
 

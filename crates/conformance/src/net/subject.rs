@@ -174,7 +174,8 @@ impl Port<'_, '_> {
         }
     }
 
-    fn receive_until(&mut self, deadline: Deadline) -> Step<Option<(Vec<u8>, Meta)>> {
+    /// The next packet, unless none comes until `deadline`.
+    pub(super) fn receive_until(&mut self, deadline: Deadline) -> Step<Option<(Vec<u8>, Meta)>> {
         let (mut bytes, mut first) = (Vec::new(), None);
         loop {
             let mut batch = [Packet::default()];

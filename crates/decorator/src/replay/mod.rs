@@ -64,7 +64,7 @@ impl Replay {
     /// The device of `recording`, at its beginning.
     pub fn new(recording: Recording) -> Result<Self, Error> {
         let header = recording.header.clone();
-        let dma = arena_at(header.arena)?;
+        let dma = arena_at(header.arena, false)?;
         let script = Mutex::new(Script::new(recording, Mirror::new(dma.clone(), None))?);
         let (has_irqs, over) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Arc::new(Shared { threads: Threads::default(), script, has_irqs, over });

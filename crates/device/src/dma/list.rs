@@ -40,6 +40,21 @@ impl SegmentList {
         self
     }
 
+    /// Becomes the bytes of `spans`, in order, as by [`Arena::list`] of the arena that it was made of, in the memory that it has: for who has one list for each request that may be in flight. False,
+    /// and of no bytes, if a span is none of that arena's.
+    pub fn aim(&mut self, spans: &[Span]) -> bool {
+        self.segments.clear();
+        let Some(arena) = &self.arena else { return false };
+        for &span in spans {
+            let Some(segment) = arena.segment(span) else {
+                self.segments.clear();
+                return false;
+            };
+            self.segments.push(segment);
+        }
+        true
+    }
+
     /// Bytes `skip..skip + len` of it, or as many of these as it has.
     pub fn window(&self, skip: usize, len: usize) -> Self {
         let (mut skip, mut left) = (skip as u64, len as u64);
@@ -138,6 +153,17 @@ mod tests {
         {
             assert!(client.list(&[span(0, 0, 512), wrong]).is_none(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_list_that_is_aimed_anew_has_the_bytes_of_its_own_arena_or_none() {
+        let (_, client) = driver_and_client();
+        let owner = Arc::new(());
+        let mut list = client.list(&[]).unwrap().keeping(owner.clone());
+        assert!(list.aim(&[span(0, 512, 512), span(0, 4096, 8)]));
+        assert_eq!((list.bytes(), list[0].iova, Arc::strong_count(&owner)), (520, 0x3200, 2));
+        assert!(!list.aim(&[span(0, 0, 512), span(0, 8191, 2)]));
+        assert!(list.is_empty() && !SegmentList::default().aim(&[span(0, 0, 1)]));
     }
 
     #[test]

@@ -7,7 +7,19 @@ use crate::Error;
 
 /// The absence of an IOMMU: the device reaches its arena, at addresses of this range, and nothing is ever added. Foreign memory goes
 /// through bounce buffers.
-pub struct StaticIommu(pub RangeInclusive<u64>);
+pub struct StaticIommu {
+    /// The device addresses that it reaches.
+    pub range: RangeInclusive<u64>,
+    /// See [`Iommu::is_bypassable`].
+    pub bypassable: bool,
+}
+
+impl StaticIommu {
+    /// That of a device whose addresses of `range` are the machine's, so that there is nothing to go around.
+    pub fn identity(range: RangeInclusive<u64>) -> Self {
+        Self { range, bypassable: false }
+    }
+}
 
 impl Iommu for StaticIommu {
     fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
@@ -17,12 +29,15 @@ impl Iommu for StaticIommu {
         Err(Error::Unsupported("unmapping memory without an IOMMU".into()))
     }
     fn ranges(&self) -> Vec<RangeInclusive<u64>> {
-        vec![self.0.clone()]
+        vec![self.range.clone()]
     }
     fn page_size(&self) -> usize {
         4096
     }
     fn can_map(&self, _: &Pages) -> bool {
         false
+    }
+    fn is_bypassable(&self) -> bool {
+        self.bypassable
     }
 }

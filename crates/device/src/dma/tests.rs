@@ -63,7 +63,7 @@ fn a_region_that_cannot_be_mapped_leaves_the_arena_as_it_was() {
     let (dma, table) = dma(0);
     assert!(matches!(dma.grow(4096), Err(Error::Claim(_))));
     assert_eq!((dma.arena().regions().count(), table.mapped.lock().unwrap().len()), (1, 0));
-    let fixed = Dma::new(dma.arena().clone(), Arc::new(StaticIommu(0..=u64::MAX)));
+    let fixed = Dma::new(dma.arena().clone(), Arc::new(StaticIommu::identity(0..=u64::MAX)));
     let error = fixed.grow(4096).unwrap_err().to_string();
     assert!(error.contains("open it with a larger arena (arena=64M in its name)"), "{error}");
 }

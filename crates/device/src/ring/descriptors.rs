@@ -8,16 +8,18 @@ use std::sync::atomic::fence;
 #[cfg(loom)]
 use loom::sync::atomic::fence;
 
-use super::{Words, check_size};
+use super::{DescriptorState, Words, check_size};
 use crate::Error;
 
 /// A ring whose entries of `N` words go to the device and come back in their places and in their order, as the descriptors of network cards
-/// do: bit `BIT` of word `WORD` is clear when the entry goes, and set when it is back.
+/// do: one bit of word `WORD` is clear when the entry goes, and set when it is back. Which bit that is, cards of one family do not agree on.
 ///
 /// # Ordering
 /// As of the other rings: [`publish`](Self::publish) releases, and the load of the word that says that an entry is back is followed by an acquire fence.
-pub struct DescriptorRing<W, const N: usize, const WORD: usize, const BIT: u32> {
+pub struct DescriptorRing<W, const N: usize, const WORD: usize> {
     words: W,
+    /// The bit of an entry that is back.
+    back: u64,
     /// Slots - 1.
     mask: u32,
     /// The oldest entry that is not back. All three indices run free.
@@ -28,12 +30,35 @@ pub struct DescriptorRing<W, const N: usize, const WORD: usize, const BIT: u32> 
     committed: u32,
 }
 
-impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> DescriptorRing<W, N, WORD, BIT> {
-    /// A ring of `size` slots (a power of two of at least 2) over `words`; holds at most `size - 1` entries.
-    pub fn new(words: W, size: u32) -> Result<Self, Error> {
-        const { assert!(WORD < N && BIT < u64::BITS, "the bit lies within an entry") };
+impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
+    /// A ring of `size` slots (a power of two of at least 2) over `words`; holds at most `size - 1` entries. Bit `bit`, 0 to 63, says that one is back.
+    pub fn new(words: W, size: u32, bit: u32) -> Result<Self, Error> {
+        const { assert!(WORD < N, "the word lies within an entry") };
         check_size(&words, size, N)?;
-        Ok(Self { words, mask: size - 1, head: 0, tail: 0, committed: 0 })
+        let back = 1u64.checked_shl(bit).ok_or_else(|| Error::Invalid(format!("a word has no bit {bit}")))?;
+        Ok(Self { words, back, mask: size - 1, head: 0, tail: 0, committed: 0 })
+    }
+
+    /// The ring over `words` that was as `state` says. That is input: [`Error::Invalid`] if no ring can be so.
+    pub fn resume(words: W, state: DescriptorState, bit: u32) -> Result<Self, Error> {
+        let DescriptorState { size, head, tail, committed } = state;
+        let ring = Self::new(words, size, bit)?;
+        let (held, published) = (tail.wrapping_sub(head), committed.wrapping_sub(head));
+        if held > ring.mask || published > held {
+            return Err(Error::Invalid(format!("no ring of descriptors is like this: {state:?}")));
+        }
+        Ok(Self { head, tail, committed, ..ring })
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> DescriptorState {
+        DescriptorState { size: self.size(), head: self.head, tail: self.tail, committed: self.committed }
+    }
+
+    /// The slots of the entries that are not back, oldest first.
+    pub fn held_slots(&self) -> impl Iterator<Item = u32> + use<W, N, WORD> {
+        let (head, mask) = (self.head, self.mask);
+        (0..self.held()).map(move |index| head.wrapping_add(index) & mask)
     }
 
     /// Slots, one more than entries that it can hold.
@@ -72,6 +97,33 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> DescriptorRing
         Some(slot)
     }
 
+    /// Writes an entry for each of `items`, up to the first of which `give` makes none, or as many as fit; its bit must be clear. `slots`, one for each of the ring's, keep what is with the
+    /// device: `give` gets that of the entry. Returns how many.
+    #[inline(always)]
+    pub fn push_from<T, S>(
+        &mut self,
+        items: &mut [T],
+        slots: &mut [S],
+        mut give: impl FnMut(&mut T, &mut S) -> Option<[u64; N]>,
+    ) -> usize {
+        let mut count = 0;
+        // Up to the end of the memory, and once more from its start.
+        loop {
+            let slot = (self.tail & self.mask) as usize;
+            let run = self.space().min(self.size() - slot as u32) as usize;
+            let (Some(items), Some(slots)) = (items.get_mut(count..), slots.get_mut(slot..slot + run)) else { return count };
+            let run = run.min(items.len());
+            let pairs = items.iter_mut().zip(slots);
+            // SAFETY: `new` has seen that the words of each slot are there.
+            let given = unsafe { self.words.give_unchecked(slot * N, pairs, |(item, slot)| give(item, slot)) };
+            self.tail = self.tail.wrapping_add(given as u32);
+            count += given;
+            if given == 0 || given < run {
+                return count;
+            }
+        }
+    }
+
     /// Makes everything pushed visible; returns the tail slot for the doorbell, or `None` if nothing was pushed since.
     #[inline]
     pub fn publish(&mut self) -> Option<u32> {
@@ -86,27 +138,39 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> DescriptorRing
     /// Whether the oldest entry is back: one load, no fence, for polling.
     #[inline]
     pub fn ready(&self) -> bool {
-        // SAFETY: `new` has seen that the words of each slot are there.
-        let word = unsafe { self.words.load_unchecked(self.oldest() as usize * N + WORD) };
-        self.head != self.committed && word >> BIT & 1 == 1
+        self.is_back(0)
     }
 
-    /// Takes entries that are back, oldest first, for as long as `take` takes them by slot and word; one for each of `places` at most, and none
+    /// Whether the entry `ahead` places behind the oldest is back. Devices that say nothing of some entries have done with them when a later one is back.
+    #[inline]
+    pub fn is_back(&self, ahead: u32) -> bool {
+        let slot = self.head.wrapping_add(ahead) & self.mask;
+        // SAFETY: `new` has seen that the words of each slot are there.
+        let word = unsafe { self.words.load_unchecked(slot as usize * N + WORD) };
+        self.committed.wrapping_sub(self.head) > ahead && word & self.back != 0
+    }
+
+    /// Takes entries that are back, oldest first, for as long as `take` takes them by word and slot, which is one of `slots`, one for each of the ring's; one for each of `places` at most, and none
     /// from behind the end of the memory. Returns how many.
     #[inline(always)]
-    pub fn pop_into<T>(&mut self, places: &mut [T], mut take: impl FnMut(u32, u64, &mut T) -> bool) -> usize {
-        let mut slot = self.oldest();
+    pub fn pop_into<T, S>(
+        &mut self,
+        places: &mut [T],
+        slots: &mut [S],
+        mut take: impl FnMut(u64, &mut S, &mut T) -> bool,
+    ) -> usize {
+        let slot = self.oldest();
         let run = self.committed.wrapping_sub(self.head).min(self.size() - slot) as usize;
         let first = slot as usize * N + WORD;
         let run = run.min(places.len());
+        let back = self.back;
+        let mut kept = slots.get_mut(slot as usize..).unwrap_or_default().iter_mut();
         let accept = |word: u64, place: &mut T| {
-            if word >> BIT & 1 == 0 {
+            if word & back == 0 {
                 return false;
             }
             fence(Ordering::Acquire);
-            let taken = take(slot, word, place);
-            slot += u32::from(taken);
-            taken
+            kept.next().is_some_and(|slot| take(word, slot, place))
         };
         // SAFETY: `new` has seen that the words of each slot are there.
         let taken = unsafe { self.words.take_unchecked(first, N, &mut places[..run], accept) };
@@ -117,15 +181,18 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> DescriptorRing
     /// Takes the oldest entry if it is back: its slot and its word.
     #[inline]
     pub fn pop(&mut self) -> Option<(u32, u64)> {
-        let mut place = [None];
-        self.pop_into(&mut place, |slot, word, place| {
-            *place = Some((slot, word));
-            true
-        });
-        place[0]
+        let slot = self.oldest();
+        // SAFETY: `new` has seen that the words of each slot are there.
+        let word = unsafe { self.words.load_unchecked(slot as usize * N + WORD) };
+        if self.committed == self.head || word & self.back == 0 {
+            return None;
+        }
+        fence(Ordering::Acquire);
+        self.head = self.head.wrapping_add(1);
+        Some((slot, word))
     }
 
-    /// Takes the oldest entry, back or not, after the device was stopped: its slot.
+    /// Takes the oldest entry, back or not: its slot. For a device that was stopped, or that is known to have done with it.
     pub fn withdraw(&mut self) -> Option<u32> {
         let slot = self.oldest();
         (self.held() > 0).then(|| self.head = self.head.wrapping_add(1))?;
@@ -145,6 +212,11 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> DescriptorRing
         &self.words
     }
 
+    /// The memory underneath, to leave it to somebody else.
+    pub fn words_mut(&mut self) -> &mut W {
+        &mut self.words
+    }
+
     /// Gives the memory underneath up for good: the device may still reach it.
     pub fn abandon(&mut self) {
         self.words.abandon();
@@ -156,11 +228,11 @@ mod tests {
     use super::*;
     use crate::dma::{Arena, DmaBuffer, Region};
 
-    type Ring = DescriptorRing<DmaBuffer, 2, 1, 0>;
+    type Ring = DescriptorRing<DmaBuffer, 2, 1>;
 
     fn ring() -> Ring {
         let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000);
-        Ring::new(arena.alloc(8 * 16, 128).unwrap(), 8).unwrap()
+        Ring::new(arena.alloc(8 * 16, 128).unwrap(), 8, 0).unwrap()
     }
 
     /// The device gives entry `slot` back.
@@ -189,13 +261,15 @@ mod tests {
             assert_eq!((pushed, ring.space(), ring.held()), (7, 0, 7));
             ring.publish();
             (0..7).for_each(|i| give_back(&ring, ((lap * 7 + i) % 8) as usize));
-            let mut places = [0; 16];
-            let mut taken = 0;
+            let (mut places, mut slots, mut taken) = ([0; 16], [0, 1, 2, 3, 4, 5, 6, 7], 0);
             while ring.ready() {
-                taken += ring.pop_into(&mut places, |slot, _, place| {
-                    *place = slot;
+                let oldest = ring.oldest();
+                let run = ring.pop_into(&mut places, &mut slots, |_, slot, place| {
+                    *place = *slot;
                     true
                 });
+                assert!(places[..run].iter().copied().eq(oldest..oldest + run as u32));
+                taken += run;
             }
             assert_eq!((taken, ring.held()), (7, 0));
         }
@@ -207,8 +281,60 @@ mod tests {
         ring.push(&[1, 0]);
         ring.publish();
         give_back(&ring, 0);
-        assert_eq!(ring.pop_into(&mut [()], |_, _, ()| false), 0);
+        assert_eq!(ring.pop_into(&mut [()], &mut [(); 8], |_, (), ()| false), 0);
         assert!(ring.ready());
         assert_eq!((ring.withdraw(), ring.withdraw(), ring.held()), (Some(0), None, 0));
+    }
+
+    #[test]
+    fn many_are_pushed_round_the_end_of_the_memory_up_to_the_first_that_is_refused_or_does_not_fit() {
+        let (mut ring, mut slots) = (ring(), [0; 8]);
+        let give = |item: &mut u64, slot: &mut u64| {
+            *slot = *item;
+            (*item != 99).then_some([*item, 0])
+        };
+        assert_eq!(ring.push_from(&mut [1, 2, 3, 4, 5, 99, 7], &mut slots, give), 5);
+        assert_eq!(ring.publish(), Some(5));
+        (0..5).for_each(|slot| give_back(&ring, slot));
+        assert_eq!(std::iter::from_fn(|| ring.pop()).count(), 5);
+        assert_eq!(ring.push_from(&mut [10, 11, 12, 13, 14, 15, 16, 17, 18], &mut slots, give), 7);
+        assert_eq!((slots, ring.space(), ring.push_from(&mut [19], &mut slots, give)), ([13, 14, 15, 16, 5, 10, 11, 12], 0, 0));
+        assert_eq!([5, 6, 7, 0, 3].map(|slot| ring.words().load(2 * slot)), [10, 11, 12, 13, 16]);
+        assert_eq!(ring.push_from(&mut [], &mut slots, give), 0);
+    }
+
+    #[test]
+    fn an_entry_of_which_the_device_says_nothing_is_done_when_the_next_one_is() {
+        let mut ring = ring();
+        ring.push(&[1, 0]);
+        ring.push(&[2, 0]);
+        give_back(&ring, 1);
+        assert!(!ring.is_back(1), "it was not published");
+        ring.publish();
+        assert!(!ring.ready() && ring.is_back(1) && !ring.is_back(2));
+        assert_eq!((ring.withdraw(), ring.pop()), (Some(0), Some((1, 0x11))));
+    }
+
+    #[test]
+    fn a_ring_goes_on_where_it_was_and_one_that_cannot_be_is_refused() {
+        let memory = || Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000).alloc(8 * 16, 128).unwrap();
+        let mut before = ring();
+        assert!((0..3).all(|number| before.push(&[number, 0]).is_some()));
+        before.publish();
+        give_back(&before, 0);
+        before.pop();
+        before.push(&[3, 0]);
+        assert_eq!(before.held_slots().collect::<Vec<_>>(), [1, 2, 3]);
+        let mut after = Ring::resume(memory(), before.state(), 0).unwrap();
+        assert_eq!((after.held(), after.oldest(), after.publish(), after.push(&[4, 0])), (3, 1, Some(4), Some(4)));
+        let DescriptorState { head, .. } = before.state();
+        for wrong in [
+            DescriptorState { tail: head.wrapping_add(8), ..before.state() },
+            DescriptorState { committed: head.wrapping_sub(1), ..before.state() },
+            DescriptorState { size: 7, ..before.state() },
+            DescriptorState { size: 1 << 20, ..before.state() },
+        ] {
+            assert!(Ring::resume(memory(), wrong, 0).is_err(), "{wrong:?}");
+        }
     }
 }

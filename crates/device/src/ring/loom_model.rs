@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
 
-use super::{CompletionRing, SubmissionRing, Words};
+use super::{CompletionRing, Consumer, Producer, SubmissionRing, Words, shared_words};
 
 /// The smallest ring: one entry outstanding, the phase flips every second entry.
 const SIZE: u32 = 2;
@@ -157,5 +157,63 @@ fn a_command_and_its_completion_carry_data_both_ways() {
             submissions.retire((index as u32 + 1) % SIZE).unwrap();
         }
         device.join().unwrap();
+    });
+}
+
+/// As two processes do that share a ring of one entry: the second takes the place of the first.
+#[test]
+fn an_entry_between_processes_comes_whole_and_its_place_is_given_back_after_it_was_read() {
+    loom::model(|| {
+        let words = Shared::new(shared_words::<1>(1));
+        let process = thread::spawn({
+            let words = words.clone();
+            move || {
+                let mut ring = Producer::<_, 1>::new(words, 1).unwrap();
+                for index in 0..2 {
+                    while ring.room().unwrap() == 0 {
+                        thread::yield_now();
+                    }
+                    ring.push(&[index + 10]);
+                    ring.publish();
+                }
+            }
+        });
+        let mut ring = Consumer::<_, 1>::new(words, 1).unwrap();
+        for index in 0..2 {
+            let entry = loop {
+                match ring.pop().unwrap() {
+                    Some(entry) => break entry,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(entry, [index + 10]);
+            ring.release();
+        }
+        process.join().unwrap();
+    });
+}
+
+/// The consumer sleeps only if it has seen nothing after it asked to be woken, and nothing but the producer ends its sleep.
+#[test]
+fn nobody_sleeps_through_an_entry() {
+    loom::model(|| {
+        let (words, woken) = (Shared::new(shared_words::<1>(1)), Arc::new(AtomicU32::new(0)));
+        let process = thread::spawn({
+            let (words, woken) = (words.clone(), woken.clone());
+            move || {
+                let mut ring = Producer::<_, 1>::new(words, 1).unwrap();
+                ring.push(&[10]);
+                if ring.publish() {
+                    // A system call, which orders what is on either side of it.
+                    woken.store(1, Ordering::Release);
+                }
+            }
+        });
+        let mut ring = Consumer::<_, 1>::new(words, 1).unwrap();
+        ring.want(true);
+        if !ring.pending() {
+            process.join().unwrap();
+            assert_eq!(woken.load(Ordering::Acquire), 1);
+        }
     });
 }

@@ -127,6 +127,7 @@ fn stray(ready: u16, size: u16) -> Error {
 mod tests {
     use super::*;
     use crate::dma::{Arena, DmaBuffer, Region};
+    use proptest::prelude::*;
 
     fn ring(size: u16) -> SplitRing<DmaBuffer> {
         let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x1000);
@@ -203,6 +204,18 @@ mod tests {
         assert!(matches!(ring.take(), Err(Error::Protocol(_))));
         ring.used.write(2, &[0, 0]).unwrap();
         assert_eq!(ring.take().unwrap(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_lies_in_the_devices_ring_nothing_panics_and_no_more_comes_than_the_queue_has(
+            garbage in prop::collection::vec(any::<u64>(), 5), looks in 1usize..20,
+        ) {
+            let mut ring = ring(4);
+            garbage.iter().enumerate().for_each(|(at, &word)| ring.used.store(at, word));
+            let taken = (0..looks).filter(|_| matches!(ring.take(), Ok(Some(_)))).count();
+            prop_assert!(taken <= 4);
+        }
     }
 
     #[test]

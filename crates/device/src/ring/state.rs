@@ -32,6 +32,19 @@ pub struct CompletionState {
     pub committed: u32,
 }
 
+/// How far a [`DescriptorRing`](super::DescriptorRing) is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DescriptorState {
+    /// Slots.
+    pub size: u32,
+    /// The oldest entry that is not back. All three indices run free.
+    pub head: u32,
+    /// The next entry to write.
+    pub tail: u32,
+    /// What the doorbell last said.
+    pub committed: u32,
+}
+
 impl<W: Words, const N: usize> SubmissionRing<W, N> {
     /// How far it is.
     pub fn state(&self) -> SubmissionState {

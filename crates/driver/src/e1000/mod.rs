@@ -1,10 +1,14 @@
-//! Intel's Gigabit Ethernet cards that are programmed as the 8254x was. The 82574L ("e1000e") is what it drives today.
+//! Intel's Gigabit Ethernet cards that are programmed as the 8254x was: 82540EM and 82545EM, 82574L ("e1000e"), 82576 ("igb").
 //!
-//! Written against `[82574]`; `ring3_spec::e1000` names the documents.
+//! Written against `[8254x]`, `[82574]` and `[82576]`; `ring3_spec::e1000` names the documents.
 //!
 //! # Shape
-//! [`E1000`] is the card: identity, link, filters. Its queue belongs to one thread. A packet that is sent walks `queue.rs` (provide, return)
-//! and, if it asks for something of the card, `offload.rs`. `card.rs` is the chapter about the registers.
+//! [`E1000`] is the card: identity, link, filters. Each queue belongs to one thread. A packet that is sent walks `queue.rs` (provide, return)
+//! and, if it asks for something of the card, `offload.rs`. `card.rs` and `rings.rs` are the chapters about the registers.
+//!
+//! # Variants
+//! `variant.rs` is the table of the members. They differ in `identity.rs` (how the NVM is read), `rings.rs` (where a queue's registers are), `interrupts.rs` (which
+//! cause has which vector), `context.rs` and `receiver.rs` (forms of descriptors).
 //!
 //! # Trust
 //! What the card wrote is input: a length that cannot be is counted as an error, and the buffer goes to the card again. Nothing that it wrote indexes
@@ -20,9 +24,11 @@
 //! their owner; if it does not obey, the function is reset; if that fails, too, the buffers are never given back.
 
 mod card;
+mod context;
 mod counters;
 mod driver;
 mod filter;
+mod identity;
 mod interrupts;
 mod link;
 mod nic;
@@ -31,7 +37,14 @@ mod open;
 mod options;
 mod queue;
 mod receive;
+mod receiver;
 mod recovery;
+mod resume;
+mod rings;
+mod saved;
+mod source;
+mod transmitter;
+mod variant;
 
 pub use driver::DRIVER;
 pub use nic::E1000;

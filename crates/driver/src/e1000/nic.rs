@@ -3,10 +3,12 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use ring3_class::net::{Counters, Filter, FilterLimits, Info, Link, Nic, Offloads, Queue, QueueSettings};
+use ring3_class::Saved;
+use ring3_class::net::{Counters, Filter, FilterLimits, Info, Link, Mac, Nic, Offloads, Queue, QueueSettings};
 use ring3_device::dma::Dma;
 use ring3_device::wait::Source;
-use ring3_device::{Device, Error};
+use ring3_device::{Bar, Device, Error};
+use ring3_spec::pci;
 
 use super::DRIVER;
 use super::card::Card;
@@ -16,9 +18,11 @@ use super::interrupts::Vectors;
 use super::link::LinkWatch;
 use super::options::Options;
 use super::queue::CardQueue;
+use super::variant::Variant;
 use crate::lifetime::{Lifetime, Unstopped, lock};
+use crate::registry::Controller;
 
-/// Most buffers that the queue holds each way.
+/// Most buffers that a queue holds each way.
 const MAX_DEPTH: u16 = 1024;
 /// Most pieces of a packet that is sent.
 const MAX_PIECES: u16 = 32;
@@ -27,66 +31,91 @@ const MAX_SEGMENTED: u32 = 65535;
 /// The least MTU that IPv4 allows, and the largest of which frames fit into the card with a tag and their FCS. [RFC 791; 82574 10.2.5]
 const MTU: (u32, u32) = (68, 9000);
 
-/// A card that is driven. Dropping the last of it and its queue resets it.
+/// A card that is driven. Dropping the last of it and its queues resets it.
 pub struct E1000 {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
-/// What a card, its queue and its watch share. The queue's thread takes no lock of it on the way of a packet.
+/// What a card, its queues and its watch share. A queue's thread takes no lock of it on the way of a packet.
 pub(super) struct Shared {
     pub(super) lifetime: Lifetime,
+    pub(super) variant: Variant,
     pub(super) vectors: Vectors,
+    pub(super) bar: Bar,
     pub(super) card: Mutex<Card>,
     pub(super) info: Info,
     pub(super) options: Options,
     /// What was last said of the link.
     pub(super) told: Mutex<Link>,
     pub(super) watched: AtomicBool,
-    /// What went through the queue that is open, and through those before it.
-    pub(super) tally: Tally,
+    /// What went through each queue, and through those that had its number before.
+    pub(super) tallies: Vec<Tally>,
     pub(super) device: Arc<dyn Device>,
 }
 
 impl E1000 {
     /// Takes the function over: stops what runs on it, starts it anew, and asks it what it is. It has a link when it has one; that is not waited for.
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
-        DRIVER.check(&*device)?;
-        let mut card = Card::new(&*device)?;
+        let variant = variant(&*device)?;
+        let mut card = Card::new(&*device, variant)?;
         // Whoever had it before may have left it running: it is stopped before it may reach for memory again.
         card.stop(&*device).map_err(|Unstopped { error, .. }| error)?;
         let mac = card.address()?;
         let phy = card.start_phy()?;
         tracing::debug!("{}: {mac}, PHY {phy:#010x}", device.name());
         device.set_bus_master(true)?;
-        let vectors = Vectors::enable(&*device, card.registers().bar(), &options)?;
+        let vectors = Vectors::enable(&*device, card.registers().bar(), variant, &options)?;
         card.set_filter(&Filter::own(mac));
         card.start(&vectors, &options);
-        let info = Info {
-            model: "82574L".into(),
-            mac,
-            mtu: MTU,
-            max_queues: 1,
-            max_depth: (MAX_DEPTH, MAX_DEPTH),
-            headroom: 0,
-            max_pieces: MAX_PIECES,
-            receives_pieces: true,
-            counts_missed: true,
-            max_segmented: MAX_SEGMENTED,
-            offloads: Offloads {
-                tx_checksum: true,
-                rx_checksum: true,
-                tso4: true,
-                tso6: true,
-                vlan_insert: true,
-                vlan_strip: true,
-                ..Offloads::default()
-            },
-            filters: FilterLimits { unicast: UNICAST as u16, multicast: GROUPS as u16, vlan: true },
-        };
-        let (told, card) = (Mutex::new(card.link()?), Mutex::new(card));
-        let (lifetime, watched, tally) = (Lifetime::new(device.name()), AtomicBool::new(false), Tally::default());
-        let shared = Shared { lifetime, vectors, card, info, options, told, watched, tally, device };
+        let lifetime = Lifetime::new(device.name());
+        Self::with(device, variant, mac, (lifetime, card, vectors, options))
+    }
+
+    /// The card with the address `mac` that runs with these.
+    pub(super) fn with(
+        device: Arc<dyn Device>,
+        variant: Variant,
+        mac: Mac,
+        (lifetime, card, vectors, options): (Lifetime, Card, Vectors, Options),
+    ) -> Result<Self, Error> {
+        let info = info(variant, mac, vectors.queues(variant.queues));
+        let (bar, told) = (card.registers().bar().clone(), Mutex::new(card.link()?));
+        let tallies = (0..info.max_queues).map(|_| Tally::default()).collect();
+        let (card, watched) = (Mutex::new(card), AtomicBool::new(false));
+        let shared = Shared { lifetime, variant, vectors, bar, card, info, options, told, watched, tallies, device };
         Ok(Self { shared: Arc::new(shared) })
+    }
+}
+
+/// Which member of the family `device` is.
+pub(super) fn variant(device: &dyn Device) -> Result<Variant, Error> {
+    DRIVER.check(device)?;
+    let id = device.config_read(pci::DEVICE_ID, 2) as u16;
+    Variant::of(id).ok_or_else(|| Error::Unsupported(format!("{}: a card {id:04x} is not known to the driver", device.name())))
+}
+
+fn info(variant: Variant, mac: Mac, max_queues: u16) -> Info {
+    Info {
+        model: variant.model.into(),
+        mac,
+        mtu: MTU,
+        max_queues,
+        max_depth: (MAX_DEPTH, MAX_DEPTH),
+        headroom: 0,
+        max_pieces: MAX_PIECES,
+        receives_pieces: true,
+        counts_missed: true,
+        max_segmented: MAX_SEGMENTED,
+        offloads: Offloads {
+            tx_checksum: true,
+            rx_checksum: true,
+            tso4: true,
+            tso6: true,
+            vlan_insert: true,
+            vlan_strip: true,
+            ..Offloads::default()
+        },
+        filters: FilterLimits { unicast: UNICAST as u16, multicast: GROUPS as u16, vlan: true },
     }
 }
 
@@ -127,13 +156,21 @@ impl Nic for E1000 {
         let mut card = lock(&self.shared.card);
         card.status()?;
         card.count_missed();
-        Ok(Counters { rx_missed: card.missed, ..self.shared.tally.get() })
+        let mut counters = Counters::default();
+        self.shared.tallies.iter().for_each(|tally| counters += tally.get());
+        Ok(Counters { rx_missed: card.missed, ..counters })
     }
 
     fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
         self.shared.lifetime.check()?;
         self.shared.info.check_settings(count, settings)?;
-        Ok(vec![Box::new(CardQueue::open(&self.shared, settings)?)])
+        let queues = CardQueue::open(&self.shared, count, settings)?;
+        Ok(queues.into_iter().map(|queue| Box::new(queue) as Box<dyn Queue>).collect())
+    }
+
+    fn resume_queues(&self, saved: &[Saved]) -> Result<Vec<Box<dyn Queue>>, Error> {
+        let queues = CardQueue::resume(&self.shared, saved)?;
+        Ok(queues.into_iter().map(|queue| Box::new(queue) as Box<dyn Queue>).collect())
     }
 }
 
@@ -149,4 +186,8 @@ impl Drop for Shared {
     }
 }
 
-impl crate::registry::Controller for Arc<E1000> {}
+impl Controller for Arc<E1000> {
+    fn detach(&mut self) -> Result<Saved, Error> {
+        E1000::detach(self)
+    }
+}

@@ -1,15 +1,17 @@
-//! Packets that ask for something of the card: pieces, checksums, tags, cutting. [82574 7.2, 7.3]
+//! Packets that ask for something of the card: pieces, checksums, tags, cutting. [82574 7.2, 7.3; 8254x 3.3; 82576 7.2]
 
 use std::mem;
 
 use ring3_class::net::{Checksum, Kind, Meta, Packet, Refused, Segmentation};
 use ring3_device::Error;
-use ring3_spec::e1000::transmit::{Context, ContextPlaces, Data, command};
+use ring3_spec::e1000::advanced;
+use ring3_spec::e1000::transmit::{Data, command};
 
+use super::context;
 use super::queue::CardQueue;
 use crate::lifetime::lock;
 
-/// Most bytes of a buffer that one descriptor carries: half of the card's share for transmission, so that the next is fetched meanwhile.
+/// Most bytes of a buffer that one descriptor carries: half of the smallest card's share for transmission, so that the next is fetched meanwhile.
 pub(super) const MAX_BUFFER: u32 = 8192;
 /// Places of fields in headers. [RFC 791, 8200, 9293]
 const IPV4_LENGTH: u32 = 2;
@@ -28,7 +30,8 @@ impl CardQueue {
             return Ok(pieces.len());
         }
         let meta = pieces[0].meta;
-        let context = context(&meta, pieces)?;
+        let total = pieces.iter().map(|piece| u64::from(piece.len)).sum();
+        let context = context::of(&meta, total, self.tx.advanced)?;
         let fresh = context.filter(|context| self.tx.context != Some(*context));
         let parts: u32 = pieces.iter().map(|piece| piece.len.div_ceil(MAX_BUFFER)).sum();
         if self.tx.ring.space() < parts + u32::from(fresh.is_some()) {
@@ -38,34 +41,31 @@ impl CardQueue {
             prepare(&mut pieces[0], &meta, cut).map_err(|_| Refused::OutOfBuffer)?;
         }
         if let Some(context) = fresh {
-            self.tx.ring.push(&context);
+            self.tx.push_empty(&context, self.tx.advanced);
             // Cards keep one context for large sends and one for the rest; neither is relied on across a large send.
             self.tx.context = meta.segmentation.is_none().then_some(context);
         }
         let count = pieces.len();
-        let word = Data(0).with_kind(Data::TYPE).with_vlan(meta.vlan.unwrap_or(0).into());
-        let word = word.with_insert_transport((meta.checksum != Checksum::Unknown).into());
-        let word = word.with_insert_ip(meta.segmentation.is_some_and(|cut| cut.kind == Kind::Tcp4).into());
-        let asked = command::EXTENDED | command::FCS | command::REPORT;
-        let asked = asked | if meta.vlan.is_some() { command::VLAN } else { 0 };
-        let asked = asked | if meta.segmentation.is_some() { command::SEGMENTATION } else { 0 };
+        let word = if self.tx.advanced { advanced_data(&meta, total) } else { data(&meta) };
         for (number, piece) in pieces.iter_mut().enumerate() {
-            self.push_piece(piece, word.with_command(asked), number + 1 == count);
+            self.push_piece(piece, word, number + 1 == count);
         }
         self.tx.held += count as u16;
         Ok(count)
     }
 
-    /// One piece, in as many descriptors as it needs; its buffer is with the last.
-    fn push_piece(&mut self, piece: &mut Packet, word: Data, last: bool) {
+    /// One piece, in as many descriptors as it needs; its buffer is with the last. Where length and end stand is the same in all forms.
+    fn push_piece(&mut self, piece: &mut Packet, word: u64, last: bool) {
         let (Some(mut iova), mut left) = (piece.iova(), piece.len) else { return };
         while left > 0 {
             let length = left.min(MAX_BUFFER);
             left -= length;
+            let word = Data(word);
             let end = if last && left == 0 { command::END } else { 0 };
-            let descriptor = word.with_length(length.into()).with_command(word.command() | end);
-            let slot = self.tx.ring.push(&[iova, descriptor.0]);
-            if let Some(slot) = slot.filter(|_| left == 0) {
+            let descriptor = [iova, word.with_command(word.command() | end).0 | u64::from(length)];
+            if left > 0 {
+                self.tx.push_empty(&descriptor, false);
+            } else if let Some(slot) = self.tx.ring.push(&descriptor) {
                 self.tx.slots[slot as usize] = mem::take(piece);
             }
             iova += u64::from(length);
@@ -89,25 +89,32 @@ impl CardQueue {
     }
 }
 
-/// The context that a packet needs, if it needs one. [82574 7.2]
-fn context(meta: &Meta, pieces: &[Packet]) -> Result<Option<[u64; 2]>, Refused> {
-    let Checksum::Partial { start, offset } = meta.checksum else { return Ok(None) };
-    // The card's fields have 8 bits.
-    let (Ok(_), Ok(_)) = (u8::try_from(start), u8::try_from(start + offset)) else { return Err(Refused::Checksum) };
-    let places = ContextPlaces(0).with_transport_start(start.into()).with_transport_offset((start + offset).into());
-    let context = Context(0).with_extended(1).with_report(1).with_tcp((offset == 16).into());
-    let Some(Segmentation { kind, size, headers }) = meta.segmentation else {
-        return Ok(Some([places.0, context.0]));
+/// What is asked of the card for each piece, in all forms.
+fn asked(meta: &Meta) -> u64 {
+    let vlan = if meta.vlan.is_some() { command::VLAN } else { 0 };
+    command::EXTENDED | command::FCS | command::REPORT | vlan
+}
+
+/// Second word of each data descriptor, but for length and end. [82574 7.2; 8254x 3.3.7]
+fn data(meta: &Meta) -> u64 {
+    let cut = if meta.segmentation.is_some() { command::SEGMENTATION } else { 0 };
+    let word = Data(0).with_kind(Data::TYPE).with_vlan(meta.vlan.unwrap_or(0).into()).with_command(asked(meta) | cut);
+    word.with_insert_transport((meta.checksum != Checksum::Unknown).into()).with_insert_ip(makes_ip_checksums(meta)).0
+}
+
+/// The same in the advanced form, of a packet of `total` bytes. [82576 7.2.2.3]
+fn advanced_data(meta: &Meta, total: u64) -> u64 {
+    let (cut, headers) = match meta.segmentation {
+        Some(cut) => (advanced::Data::SEGMENTATION, cut.headers),
+        None => (0, 0),
     };
-    let headers = u8::try_from(headers).map_err(|_| Refused::Segmentation)?;
-    let (network, total) = (u64::from(meta.network), pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>());
-    let payload = total.checked_sub(headers.into()).filter(|payload| *payload > 0).ok_or(Refused::Segmentation)?;
-    let ipv4 = kind == Kind::Tcp4;
-    let places = places.with_ip_start(network);
-    let places =
-        if ipv4 { places.with_ip_offset(network + u64::from(IPV4_CHECKSUM)).with_ip_end(u64::from(start) - 1) } else { places };
-    let context = context.with_segmentation(1).with_ipv4(ipv4.into()).with_headers(headers.into());
-    Ok(Some([places.0, context.with_segment(size.into()).with_payload(payload).0]))
+    let word = advanced::Data(0).with_kind(advanced::Data::TYPE).with_command(asked(meta) | cut);
+    let word = word.with_payload(total.saturating_sub(headers.into()));
+    word.with_insert_transport((meta.checksum != Checksum::Unknown).into()).with_insert_ip(makes_ip_checksums(meta)).0
+}
+
+fn makes_ip_checksums(meta: &Meta) -> u64 {
+    meta.segmentation.is_some_and(|cut| cut.kind == Kind::Tcp4).into()
 }
 
 /// Makes the headers of a large send what the card wants: lengths of zero, and a pseudo header without a length, as each frame has its own. [82574 7.3]

@@ -1,22 +1,25 @@
-//! How the queue comes to be, and ends.
+//! How queues come to be, and end.
 //!
-//! The card reaches the queue's rings and buffers from the start of its directions until a reset. Only then does the memory go back to the
-//! arena; without such a proof it never does.
+//! The card reaches a queue's rings and buffers from the start of its directions until a reset, or until the queue is seen to stand. Only then does the
+//! memory go back to the arena; without such a proof it never does.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ring3_class::net::{Limits, Packet, QueueSettings};
 use ring3_device::Error;
 use ring3_device::ring::DescriptorRing;
 use ring3_device::wait::Waiter;
-use ring3_spec::e1000::{DESCRIPTOR_BYTES, RING_ALIGN, RING_STEP, STANDARD_FRAME, receive, transmit};
+use ring3_spec::e1000::{DESCRIPTOR_BYTES, RING_ALIGN, RING_STEP};
 
-use super::card::Rings;
+use super::card::Card;
 use super::nic::Shared;
-use super::queue::{CardQueue, Receiver, Transmitter};
+use super::queue::CardQueue;
+use super::receiver::Receiver;
 use super::recovery::Watch;
-use crate::lifetime::{Unstopped, lock};
+use super::rings::Rings;
+use super::transmitter::{SENT_BIT, Transmitter};
+use super::variant::Family;
+use crate::lifetime::{DETACHED, Unstopped, lock};
 
 /// Sizes of buffers that the card has, largest first. [82574 10.2.5, RCTL.BSIZE]
 const BUFFERS: [u32; 7] = [16384, 8192, 4096, 2048, 1024, 512, 256];
@@ -24,55 +27,104 @@ const BUFFERS: [u32; 7] = [16384, 8192, 4096, 2048, 1024, 512, 256];
 const SPARE: u32 = 64;
 
 impl CardQueue {
-    /// Opens the queue and starts both directions.
-    pub(super) fn open(shared: &Arc<Shared>, settings: &QueueSettings) -> Result<Self, Error> {
+    /// Opens `count` queues and starts both directions of each.
+    pub(super) fn open(shared: &Arc<Shared>, count: u16, settings: &QueueSettings) -> Result<Vec<Self>, Error> {
+        let mut card = lock(&shared.card);
+        shared.lifetime.check()?;
+        if let Some(rings) = card.rings.iter().flatten().next() {
+            let name = shared.device.name();
+            return Err(Error::Busy(match rings.detached {
+                true => format!("{name}: its queue was detached: resume it"),
+                false => format!("{name}: its queues are open: drop them first"),
+            }));
+        }
+        let mut queues = (0..count.into()).map(|index| Self::new(shared, index, settings)).collect::<Result<Vec<_>, _>>()?;
+        // A function that had to be reset has lost it.
+        shared.device.set_bus_master(true)?;
+        card.spread = count.into();
+        card.program_spread();
+        for queue in &mut queues {
+            queue.generation = shared.lifetime.generation();
+            card.rings[queue.index as usize] = Some(queue.rings());
+        }
+        let started = queues.iter().try_for_each(|queue| card.start_queue(queue.index, &shared.vectors));
+        drop(card);
+        if let Err(error) = started {
+            queues.clear();
+            return Err(error);
+        }
+        Ok(queues)
+    }
+
+    /// Queue `index`, of which the card knows nothing.
+    fn new(shared: &Arc<Shared>, index: u32, settings: &QueueSettings) -> Result<Self, Error> {
         let (rx, tx) = shared.info.max_depth;
         let settings = QueueSettings { rx_depth: settings.rx_depth.min(rx), tx_depth: settings.tx_depth.min(tx), ..*settings };
-        let buffer_bytes = BUFFERS.into_iter().find(|bytes| *bytes <= settings.rx_room).ok_or_else(|| {
-            Error::Invalid(format!("buffers of {} bytes: the card's smallest are of {}", settings.rx_room, BUFFERS[6]))
-        })?;
-        let mut card = lock(&shared.card);
-        if card.rings.is_some() {
-            return Err(Error::Busy(format!("{}: its queue is open: drop it first", shared.device.name())));
-        }
-        let limits = Limits::new(&shared.info, &settings, settings.tx_depth);
+        let buffer_bytes = buffer_bytes(&settings)?;
         let arena = shared.device.dma().arena();
         let memory = |size: u32, tag| -> Result<_, Error> {
             Ok(arena.alloc((size * DESCRIPTOR_BYTES) as usize, RING_ALIGN.max(4096))?.tagged(tag))
         };
+        let family = shared.variant.family;
         let (receive, transmit) = (ring_size(settings.rx_depth.into()), ring_size(2 * u32::from(settings.tx_depth) + SPARE));
-        let receive = DescriptorRing::new(memory(receive, "e1000 receive ring")?, receive)?;
-        let transmit = DescriptorRing::new(memory(transmit, "e1000 transmit ring")?, transmit)?;
-        let rings = Rings {
-            receive: (receive.words().iova(), receive.size()),
-            transmit: (transmit.words().iova(), transmit.size()),
-            buffer_bytes,
-            long_packets: limits.max_frame() as usize > STANDARD_FRAME,
-            wake_on_tx: false,
-        };
-        let waiter = Waiter::new(shared.vectors.of_queue()?, shared.options.poll);
-        let mut queue = Self {
-            bar: card.registers().bar().clone(),
-            receive_tail: receive::tail(0).offset(),
-            transmit_tail: transmit::tail(0).offset(),
-            rx: Receiver::new(receive, settings.rx_depth, buffer_bytes),
-            tx: Transmitter::new(transmit, settings.tx_depth),
-            limits,
+        let mut receive = DescriptorRing::new(memory(receive, "e1000 receive ring")?, receive, family.received_bit())?;
+        let mut transmit = DescriptorRing::new(memory(transmit, "e1000 transmit ring")?, transmit, SENT_BIT)?;
+        receive.reset();
+        transmit.reset();
+        let rx = Receiver::new(receive, family, settings.rx_depth, buffer_bytes);
+        let tx = Transmitter::new(transmit, family, settings.tx_depth);
+        Self::of(shared, index, settings, (rx, tx))
+    }
+
+    /// Queue `index` with these directions. The card does not know it, and is told nothing when it is dropped, before its generation is the card's.
+    pub(super) fn of(
+        shared: &Arc<Shared>,
+        index: u32,
+        settings: QueueSettings,
+        (rx, tx): (Receiver, Transmitter),
+    ) -> Result<Self, Error> {
+        let family = shared.variant.family;
+        let waiter = Waiter::new(shared.vectors.of_queue(index)?, shared.options.poll);
+        Ok(Self {
+            bar: shared.bar.clone(),
+            index,
+            generation: DETACHED,
+            receive_tail: family.receive_tail(index),
+            transmit_tail: family.transmit_tail(index),
+            rx,
+            tx,
+            settings,
+            limits: Limits::new(&shared.info, &settings, settings.tx_depth),
             counters: Default::default(),
-            before: shared.tally.get(),
+            before: shared.tallies.get(index as usize).map(|tally| tally.get()).unwrap_or_default(),
             wake_on_tx: false,
             watch: Watch::default(),
             waiter,
             shared: shared.clone(),
-        };
-        queue.rx.ring.reset();
-        queue.tx.ring.reset();
-        // A function that had to be reset has lost it.
-        shared.device.set_bus_master(true)?;
-        card.rings = Some(rings);
-        card.start(&shared.vectors, &shared.options);
-        Ok(queue)
+        })
     }
+
+    /// Where the card finds its rings.
+    pub(super) fn rings(&self) -> Rings {
+        let (receive, transmit) = (&self.rx.ring, &self.tx.ring);
+        Rings {
+            receive: (receive.words().iova(), receive.size()),
+            transmit: (transmit.words().iova(), transmit.size()),
+            buffer_bytes: self.rx.buffer_bytes,
+            max_frame: self.limits.max_frame(),
+            wake_on_tx: self.wake_on_tx,
+            started: false,
+            detached: false,
+        }
+    }
+}
+
+/// Bytes that the card takes a buffer to be.
+pub(super) fn buffer_bytes(settings: &QueueSettings) -> Result<u32, Error> {
+    let fits = BUFFERS.into_iter().find(|bytes| *bytes <= settings.rx_room);
+    fits.ok_or_else(|| {
+        Error::Invalid(format!("buffers of {} bytes: the card's smallest are of {}", settings.rx_room, BUFFERS[6]))
+    })
 }
 
 /// Slots of a ring that holds `entries`: a power of two, and what RDLEN and TDLEN can say.
@@ -82,14 +134,44 @@ fn ring_size(entries: u32) -> u32 {
 
 impl Drop for CardQueue {
     fn drop(&mut self) {
+        if self.generation == DETACHED {
+            return;
+        }
         let shared = self.shared.clone();
         let mut card = lock(&shared.card);
-        card.rings = None;
         if shared.lifetime.check().is_err() {
+            card.rings[self.index as usize] = None;
             if !shared.lifetime.is_quiesced() {
                 self.abandon();
             }
             return;
+        }
+        if !self.stop_alone(&mut card) {
+            self.stop_with_card(&mut card);
+        }
+    }
+}
+
+impl CardQueue {
+    /// Stops it without a reset, where the card can; whether that was possible.
+    fn stop_alone(&self, card: &mut Card) -> bool {
+        if self.is_stale() || card.family != Family::I82576 {
+            return false;
+        }
+        let stopped = card.stop_queue(self.index, &self.shared.vectors);
+        stopped.inspect_err(|error| tracing::warn!("{}: {error}; resetting the card", self.shared.device.name())).is_ok()
+    }
+
+    /// Stops it by a reset of the card; others start anew.
+    fn stop_with_card(&mut self, card: &mut Card) {
+        let shared = &self.shared;
+        card.rings[self.index as usize] = None;
+        if self.is_stale() {
+            // The card was reset since, and has never heard of its memory again.
+            return;
+        }
+        if card.rings.iter().flatten().count() > 0 {
+            shared.lifetime.begin_reset(self.generation, "one of its queues does not stop");
         }
         card.count_missed();
         match card.stop(&*shared.device) {
@@ -102,9 +184,7 @@ impl Drop for CardQueue {
             }
         }
     }
-}
 
-impl CardQueue {
     /// Gives all memory that the card may know of up for good.
     fn abandon(&mut self) {
         tracing::error!("{}: the memory of its queue is given up: the card may still write to it", self.shared.device.name());
@@ -112,20 +192,6 @@ impl CardQueue {
         self.tx.ring.abandon();
         let packets = self.rx.slots.iter_mut().chain(&mut self.tx.slots).map(std::mem::take);
         packets.for_each(Packet::abandon);
-    }
-}
-
-impl Receiver {
-    fn new(ring: super::queue::ReceiveRing, depth: u16, buffer_bytes: u32) -> Self {
-        let slots = (0..ring.size()).map(|_| Packet::default()).collect();
-        Self { ring, slots, depth, buffer_bytes, parts: Vec::new(), skipping: false, whole: VecDeque::new() }
-    }
-}
-
-impl Transmitter {
-    fn new(ring: super::queue::TransmitRing, depth: u16) -> Self {
-        let slots = (0..ring.size()).map(|_| Packet::default()).collect();
-        Self { ring, slots, depth, held: 0, back: VecDeque::new(), context: None, linkless: false }
     }
 }
 

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use ring3_device::wait::DEFAULT_POLL;
+use serde::{Deserialize, Serialize};
 
 use crate::Interrupts;
 
 /// How a card is driven.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// How it signals.
     pub interrupts: Interrupts,

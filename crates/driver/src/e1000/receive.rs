@@ -6,7 +6,8 @@ use ring3_class::net::{Meta, Packet};
 use ring3_device::Error;
 use ring3_spec::e1000::receive::{Extended, error, status};
 
-use super::queue::{CardQueue, SHORTEST, checksum};
+use super::queue::CardQueue;
+use super::receiver::{SHORTEST, checksum, written_back};
 
 /// Errors of the wire, with which nothing of a packet can be believed. A wrong checksum is left to the packet's user.
 const DAMAGED: u64 = error::FCS | error::WIRE;
@@ -21,7 +22,7 @@ impl CardQueue {
             && let Some((slot, word)) = self.rx.ring.pop()
         {
             let packet = mem::take(&mut self.rx.slots[slot as usize]);
-            trouble = self.take_part(packet, Extended(word)).err();
+            trouble = self.take_part(packet, written_back(self.rx.legacy, word)).err();
         }
         self.publish_received();
         let count = self.rx.whole.len().min(batch.len());
@@ -32,7 +33,10 @@ impl CardQueue {
         }
         self.tell();
         if count == 0 {
-            self.shared.lifetime.check()?;
+            self.check()?;
+            if self.is_stale() {
+                self.rejoin()?;
+            }
         }
         match trouble {
             Some(error) if count == 0 => Err(error),

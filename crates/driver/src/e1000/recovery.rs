@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use ring3_class::net::Packet;
 use ring3_device::Error;
 
+use super::card::Card;
 use super::queue::CardQueue;
-use crate::lifetime::{Unstopped, lock};
+use crate::lifetime::{DETACHED, Unstopped, lock};
 
 /// A card with packets to send is looked at this often.
 const BUSY: Duration = Duration::from_millis(50);
@@ -29,7 +30,10 @@ pub(super) struct Watch {
 impl CardQueue {
     /// Looks whether the card is well, if it is time for that, and mends what is not; when to look next.
     pub(super) fn look(&mut self, now: Instant) -> Result<Instant, Error> {
-        self.shared.lifetime.check()?;
+        self.check()?;
+        if self.is_stale() {
+            self.rejoin()?;
+        }
         let busy = self.tx.ring.held() > 0;
         let within = now + if busy { BUSY } else { IDLE };
         if let Some(next) = self.watch.next.filter(|next| now < *next) {
@@ -58,12 +62,12 @@ impl CardQueue {
     }
 
     fn check_progress(&mut self, now: Instant) -> Result<(), Error> {
-        let sending = (self.tx.ring.held() > 0 && !self.tx.ring.ready()).then(|| self.tx.ring.oldest());
+        let sending = (self.tx.ring.held() > 0 && !self.tx.ready()).then(|| self.tx.ring.oldest());
         if stands(&mut self.watch.sending, sending, now, self.shared.options.hang) {
             return self.recover("its transmitter makes no progress");
         }
         let oldest = self.rx.ring.oldest();
-        let head = lock(&self.shared.card).receive_head();
+        let head = lock(&self.shared.card).receive_head(self.index);
         let ahead = self.rx.ring.held() > 0 && head != oldest && !self.rx.ring.ready();
         if stands(&mut self.watch.receiving, ahead.then_some(oldest), now, AHEAD) {
             return self.recover("its receiver has left a descriptor behind");
@@ -71,24 +75,46 @@ impl CardQueue {
         Ok(())
     }
 
-    /// Resets the card and starts it again: buffers for reception go to it anew, what was to be sent comes back.
+    /// Resets the card and starts it again, unless another queue has done so. Buffers for reception go to it anew, what was to be sent comes back.
     #[cold]
     fn recover(&mut self, why: &str) -> Result<(), Error> {
         let shared = self.shared.clone();
         let mut card = lock(&shared.card);
         shared.lifetime.check()?;
-        tracing::warn!("{}: resetting the card: {why}", shared.device.name());
-        card.count_missed();
-        if let Err(Unstopped { error, quiesced }) = card.stop(&*shared.device) {
-            shared.lifetime.fail(&error, "it cannot be stopped", quiesced);
+        if !self.is_stale() {
+            shared.lifetime.begin_reset(self.generation, why);
+            card.count_missed();
+            if let Err(Unstopped { error, quiesced }) = card.stop(&*shared.device) {
+                shared.lifetime.fail(&error, "it cannot be stopped", quiesced);
+                return Err(error);
+            }
+            shared.device.set_bus_master(true)?;
+            card.start(&shared.vectors, &shared.options);
+        }
+        self.restart(&mut card)
+    }
+
+    /// Goes on after another queue has reset the card.
+    #[cold]
+    pub(super) fn rejoin(&mut self) -> Result<(), Error> {
+        let shared = self.shared.clone();
+        let mut card = lock(&shared.card);
+        shared.lifetime.check()?;
+        self.restart(&mut card)
+    }
+
+    /// Starts the queue on a card that was reset.
+    fn restart(&mut self, card: &mut Card) -> Result<(), Error> {
+        let shared = &self.shared;
+        self.generation = shared.lifetime.generation();
+        if let Err(error) = card.start_queue(self.index, &shared.vectors) {
+            let quiesced = matches!(error, Error::Gone);
+            shared.lifetime.fail(&error, "its queue cannot be started", quiesced);
             return Err(error);
         }
-        shared.device.set_bus_master(true)?;
         self.watch = Watch { next: self.watch.next, ..Watch::default() };
         self.take_sends_back();
-        let mut buffers = self.take_buffers_back();
-        card.start(&shared.vectors, &shared.options);
-        for buffer in &mut buffers {
+        for buffer in &mut self.take_buffers_back() {
             self.rx.push(buffer);
         }
         self.publish_received();
@@ -96,30 +122,36 @@ impl CardQueue {
         Ok(())
     }
 
+    /// Fails if the card was given up, or the queue was detached.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self.generation {
+            DETACHED => Err(Error::Fatal("the queue was detached: resume it, and use that one".into())),
+            _ => self.shared.lifetime.check(),
+        }
+    }
+
     /// What was to be sent: some of it may have been.
     fn take_sends_back(&mut self) {
         let tx = &mut self.tx;
-        let mut sent = Vec::new();
-        while let Some((slot, _)) = tx.ring.pop() {
-            sent.push(slot);
-        }
-        for slot in sent {
+        while tx.ring.held() > 0 {
+            let was_sent = tx.ready();
+            let Some(slot) = tx.ring.withdraw() else { break };
             let packet = mem::take(&mut tx.slots[slot as usize]);
-            if packet.buffer.is_some() {
-                self.counters.tx_packets += u64::from(!packet.meta.more);
+            if packet.buffer.is_none() {
+                tx.empty = tx.empty.saturating_sub(1);
+                continue;
+            }
+            let whole = u64::from(!packet.meta.more);
+            if was_sent {
+                self.counters.tx_packets += whole;
                 self.counters.tx_bytes += u64::from(packet.len);
-                tx.back.push_back(packet);
+            } else {
+                self.counters.tx_lost += whole;
             }
-        }
-        while let Some(slot) = tx.ring.withdraw() {
-            let packet = mem::take(&mut tx.slots[slot as usize]);
-            if packet.buffer.is_some() {
-                self.counters.tx_lost += u64::from(!packet.meta.more);
-                tx.back.push_back(packet);
-            }
+            tx.back.push_back(packet);
         }
         tx.ring.reset();
-        tx.context = None;
+        (tx.empty, tx.context) = (0, None);
     }
 
     fn take_buffers_back(&mut self) -> Vec<Packet> {

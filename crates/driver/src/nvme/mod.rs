@@ -22,13 +22,12 @@
 //! owns no memory, and that is the proof on which every queue takes its requests back and repeats them, a bounded number of
 //! times. Who finds the failure resets; each queue's own thread then builds its queue anew when it sees the generation changed.
 //! A reset that the driver did not ask for is seen by CSTS.RDY or CC.EN at the next look, within 50 ms of ticks. It may have been a loss
-//! of power: `cache.rs` makes the next flush fail where writes may be lost.
+//! of power: `write_cache.rs` makes the next flush fail where writes may be lost.
 //! If the controller cannot be stopped by its registers, the function is reset; if that fails, too, requests end with an error and
 //! their memory is never given back, because the device may still write to it.
 
 mod admin;
 mod adopt;
-mod cache;
 mod checkpoint;
 mod command;
 mod controller;

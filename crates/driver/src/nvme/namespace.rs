@@ -7,9 +7,9 @@ use ring3_class::block::{Disk, Info, Queue};
 use ring3_device::Error;
 use ring3_device::dma::Dma;
 
-use super::cache::WriteCache;
 use super::controller::Shared;
 use super::queue::QueuePair;
+use crate::write_cache::WriteCache;
 
 /// One namespace of a controller. Clones are handles to the same one.
 pub struct Namespace {

@@ -25,12 +25,12 @@ use ring3_device::wait::{Source, WaitStats, Waiter, sooner};
 use ring3_device::{Bar, Deadline, Error};
 use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Submission, Success};
 
-use super::cache::WriteCache;
 use super::command::Encoder;
 use super::controller::Shared;
 use super::slots::{Slot, Slots};
 use crate::lifetime::{DETACHED, OVER};
 use crate::timeouts::Timeouts;
+use crate::write_cache::WriteCache;
 
 /// Requests in flight through one pair of rings. Its memory and its end are in `open.rs`, its misfortunes in `recovery.rs`.
 pub(super) struct QueuePair {
@@ -230,7 +230,7 @@ pub(super) fn place(ring: &mut SubmissionRing<DmaBuffer, SUBMISSION_WORDS>, comm
 
 /// The end of what the device has done: for all but reads, the cache has a say.
 fn complete_cached(slot: &Slot, cache: &WriteCache, shared: &Shared, generation: u32) -> Result<(), IoError> {
-    cache.complete(slot, || shared.lost_cache_after(generation))
+    cache.complete(&slot.request, slot.flush, || shared.lost_cache_after(generation))
 }
 
 #[cold]

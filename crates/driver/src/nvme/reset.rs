@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use ring3_device::Error;
 
 use super::admin::Admin;
-use super::cache::WriteCache;
 use super::controller::{Shared, negotiate_queues};
 use super::init;
 use crate::lifetime::{Unstopped, lock};
+use crate::write_cache::WriteCache;
 
 /// What the controller's queues and disks share, besides its lifetime.
 pub(super) struct Members {

@@ -16,10 +16,10 @@ use ring3_spec::nvme::{COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS
 use serde::{Deserialize, Serialize};
 
 use super::admin::{Admin, ENTRIES, EVENT_IDS, MAX_EVENT_REQUESTS};
-use super::cache::WriteCache;
 use super::checkpoint::Checkpoint;
 use super::identity::Traits;
 use super::options::Options;
+use crate::write_cache::WriteCache;
 
 /// What a controller's state is called, and the version of its form.
 pub(super) const CONTROLLER: (&str, u32) = ("nvme controller", 1);

@@ -31,7 +31,7 @@ pub(super) struct Slot {
     pub(super) attempts: u8,
     /// An abort was sent for it.
     pub(super) aborted: bool,
-    /// Which flush of its namespace it is, if it is one; see [`WriteCache`](super::cache::WriteCache).
+    /// Which flush of its namespace it is, if it is one; see [`WriteCache`](crate::write_cache::WriteCache).
     pub(super) flush: u64,
     /// What was asked for.
     pub(super) request: Request,

@@ -1,4 +1,4 @@
-//! A device that this process drives, and its disks.
+//! A device that this process drives, with its disks and cards.
 
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use ring3_class::Saved;
 use ring3_class::block::{Disk, Queue, detach};
-use ring3_control::drive::{DiskFacts, Report, Serve};
+use ring3_control::drive::{Connect, DiskFacts, Report, Serve, Wishes};
 use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
+use ring3_export::tap;
 use ring3_export::ublk::{self, Layout, Manner, OnFailure, Queues, Threads};
 
+use super::card::Card;
 use super::left::{Before, Left, LeftDisk};
 use super::standby::Standby;
 use crate::Error;
@@ -26,6 +28,7 @@ const LEAVE: Duration = Duration::from_secs(5);
 /// A driven device. Its drop ends its driver, then gives the device back; the disks' threads have ended then.
 pub struct Driven {
     disks: Vec<Served>,
+    cards: Vec<Card>,
     refused: Vec<String>,
     adopted: bool,
     controller: Box<dyn Controller>,
@@ -65,7 +68,7 @@ impl Driven {
         let device = device.map_err(|source| Error::Device { device: "the leased device".into(), source })?;
         let failed = |source| Error::Device { device: device.name().into(), source };
         let mut adopted = false;
-        let Opened { offers, mut refused, controller } = match &left {
+        let Opened { offers, refused, controller } = match &left {
             Before::Nothing => open(&device, &standby),
             Before::Left(left) => Driver::resume(device.clone(), &settings(&standby, EXPECTED), &left.controller),
             Before::Killed(left) => match left.adopt(&device, &settings(&standby, EXPECTED)) {
@@ -82,12 +85,12 @@ impl Driven {
             Before::Left(left) | Before::Killed(left) => left.disks,
         };
         let mut saved = disks.into_iter();
-        let mut disks = Vec::new();
+        let (mut disks, mut cards) = (Vec::new(), Vec::new());
         for offer in offers {
             let disk = match offer {
                 Offer::Disk(disk) => disk,
                 Offer::Nic(nic) => {
-                    refused.push(format!("{} is left out: network cards are not given to the kernel yet", nic.name()));
+                    cards.push(Card::new(nic));
                     continue;
                 }
             };
@@ -100,18 +103,21 @@ impl Driven {
             };
             disks.push(Served { disk, saved, prepared: Prepared::default(), threads: None, id: None });
         }
-        Ok(Self { disks, refused, adopted, controller, device, standby, began })
+        Ok(Self { disks, cards, refused, adopted, controller, device, standby, began })
     }
 
     /// What the supervisor is told of the device.
     pub fn offers(&self) -> Report {
         let disks = self.disks.iter().map(|served| facts(&*served.disk)).collect();
-        Report::Offers { disks, refused: self.refused.clone(), adopted: self.adopted }
+        let nics = self.cards.iter().map(Card::facts).collect();
+        Report::Offers { disks, nics, refused: self.refused.clone(), adopted: self.adopted }
     }
 
     /// By what another process can adopt the device if this one is killed, once all disks are served, and if it is wanted; `None` if that cannot be.
     pub fn record(&self) -> Option<OwnedFd> {
-        if !self.standby.adoptable || self.disks.iter().any(|served| served.id.is_none()) {
+        let unready = self.disks.iter().any(|served| served.id.is_none());
+        // Of a card nothing is in flight that would be worth it.
+        if !self.standby.adoptable || unready || !self.cards.is_empty() {
             return None;
         }
         let record = Left::record(&*self.device, &*self.controller);
@@ -140,6 +146,9 @@ impl Driven {
 
     /// Gives rings back that nobody will ask for: after the start, of which that would be a part.
     pub fn trim(&self) {
+        if self.cards.iter().any(|card| !card.is_served()) {
+            return;
+        }
         let spare = self.disks.iter().filter(|served| served.id.is_none()).map(|served| usize::from(served.prepared.queues));
         self.standby.rings.trim(spare.sum());
     }
@@ -187,14 +196,43 @@ impl Driven {
         Ok(threads.serve(Arc::new(File::from(file)), Layout { id, cpus, encoded })?)
     }
 
-    /// Whether any disk is served.
+    /// Moves packets between a card and the `queues` of its interface.
+    pub fn connect(&mut self, connect: Connect, queues: Vec<OwnedFd>) -> Result<(), Error> {
+        let place = connect.nic;
+        let card = self.cards.get_mut(usize::from(place)).ok_or_else(|| Error::protocol(format!("card {place} is not there")))?;
+        card.connect(&self.standby, connect, queues)
+    }
+
+    /// What is wanted of a card's interface now.
+    pub fn wish(&self, nic: u16, wishes: Wishes) -> Result<(), Error> {
+        let card = self.cards.get(usize::from(nic)).ok_or_else(|| Error::protocol(format!("card {nic} is not there")))?;
+        card.wish(wishes);
+        Ok(())
+    }
+
+    /// The links of cards that have changed since the last call.
+    pub fn links(&mut self) -> Vec<Report> {
+        let link = |(nic, card): (u16, &mut Card)| card.take_link().map(|up| Report::Link { nic, up });
+        (0..).zip(&mut self.cards).filter_map(link).collect()
+    }
+
+    /// When a link may be told of that cannot be now.
+    pub fn due(&self) -> Option<Instant> {
+        self.cards.iter().filter_map(Card::due).min()
+    }
+
+    /// Whether any disk or card is served.
     pub fn serves(&self) -> bool {
+        if self.cards.iter().any(Card::is_served) {
+            return true;
+        }
         self.disks.iter().any(|served| served.id.is_some() && served.threads.as_ref().is_some_and(Threads::is_serving))
     }
 
-    /// Each becomes readable when a thread of a disk has ended.
-    pub fn ended(&self) -> Vec<BorrowedFd<'_>> {
-        self.disks.iter().filter_map(|served| served.threads.as_ref()).map(Threads::ended).collect()
+    /// Each becomes readable when a thread of a disk or a card has ended, or a link has changed.
+    pub fn events_of_threads(&self) -> Vec<BorrowedFd<'_>> {
+        let disks = self.disks.iter().filter_map(|served| served.threads.as_ref()).map(Threads::ended);
+        disks.chain(self.cards.iter().flat_map(Card::events)).collect()
     }
 
     /// Fails if a queue has, or the bus has reported an error of the device.
@@ -202,6 +240,7 @@ impl Driven {
         if self.device.bus_errors().is_some_and(|errors| errors.take().is_ok_and(|count| count > 0)) {
             return Err(Error::Bus { device: self.device.name().into() });
         }
+        self.cards.iter_mut().try_for_each(Card::check)?;
         let mut threads = self.disks.iter_mut().filter_map(|served| served.threads.as_mut());
         threads.find_map(Threads::take_ended).map_or(Ok(()), |error| Err(error.into()))
     }
@@ -218,6 +257,10 @@ impl Driven {
 
     /// Ends what is with the device, and leaves it as it runs, with nothing of it kept: its lease has ended, too. What the next process needs is in the file.
     pub fn leave(mut self) -> Result<OwnedFd, Error> {
+        if let Some(card) = self.cards.first() {
+            let source = ring3_device::Error::Unsupported("a card is stopped and started for the next driver".into());
+            return Err(Error::Device { device: card.facts().name, source });
+        }
         let deadline = Deadline::after(LEAVE);
         let device = self.device.clone();
         let failed = |source| Error::Device { device: device.name().into(), source };
@@ -236,6 +279,7 @@ impl Driven {
 
     /// Takes the disks' threads back, whose devices the kernel has no more, and has each disk empty its cache.
     pub fn stop(&mut self) -> Result<(), Error> {
+        std::mem::take(&mut self.cards).iter_mut().try_for_each(Card::stop)?;
         for Served { disk, threads, id, .. } in &mut self.disks {
             let Some(threads) = threads else { continue };
             let (queues, device) = (threads.join()?, format!("/dev/ublkb{}", id.unwrap_or_default()));
@@ -256,8 +300,13 @@ fn settings(standby: &Standby, disks: usize) -> Settings {
 fn open(device: &Arc<dyn Device>, standby: &Standby) -> Result<Opened, ring3_device::Error> {
     let open = |disks| Driver::open(device.clone(), standby.family, &settings(standby, disks));
     let mut opened = open(EXPECTED)?;
-    let disks = opened.offers.len();
-    let missing = standby.wanted.arena_bytes(disks).saturating_sub(device.dma().arena().len());
+    let is_disk = |offer: &&Offer| matches!(offer, Offer::Disk(_));
+    let disks = opened.offers.iter().filter(is_disk).count();
+    let needed = match opened.offers.len() - disks {
+        0 => standby.wanted.arena_bytes(disks),
+        cards => cards * tap::arena_bytes(standby.wanted.queues),
+    };
+    let missing = needed.saturating_sub(device.dma().arena().len());
     if missing > 0 {
         device.dma().grow(missing)?;
     }

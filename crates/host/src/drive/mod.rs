@@ -2,7 +2,7 @@
 //!
 //! # Shape
 //! One thread takes the supervisor's orders (`ring3_control::drive`) and waits for what happens besides; the disks' queues have a thread each, which it
-//! never touches while they serve. `standby` is all that comes before there is a device, `driven` a device and its disks, `left` what the next
+//! never touches while they serve, as have the queues of network cards. `standby` is all that comes before there is a device, `driven` a device and its disks, `card` a network card, `left` what the next
 //! process is left with.
 //!
 //! # Waiting
@@ -16,6 +16,7 @@
 //! # Trust
 //! The supervisor is trusted with the device, and its messages are still checked: an order that makes no sense now ends the process with an error.
 
+mod card;
 mod driven;
 mod left;
 mod standby;
@@ -112,6 +113,7 @@ impl Process {
                 self.driven.iter().for_each(Driven::trim);
                 next = Instant::now() + LOOK;
             }
+            self.report_links();
             if ordered && self.obey()? || !self.connected && !self.serves() {
                 return Ok(());
             }
@@ -137,6 +139,13 @@ impl Process {
         };
         let Some(driven) = &mut self.driven else { return Err(misplaced(&order)) };
         match order {
+            Order::Connect(connect) => {
+                let place = connect.nic;
+                driven.connect(connect, fds.collect())?;
+                self.report(&Report::Serving { disk: place }, &[])?;
+                Ok(false)
+            }
+            Order::Wish { nic, wishes } => driven.wish(nic, wishes).map(|()| false),
             Order::Serve(serve) => {
                 let disk = serve.disk;
                 let file = fds.next().ok_or_else(|| Error::protocol("no device came with the order to serve"))?;
@@ -176,7 +185,8 @@ impl Process {
     /// Waits until there is an order (true), until a disk has ended, or until it is time to look at the device, at `next`.
     fn wait(&mut self, next: Instant) -> Result<bool, Error> {
         let Some(driven) = &mut self.driven else { return Ok(true) };
-        let (ended, errors) = (driven.ended(), driven.device().bus_errors());
+        let (ended, errors) = (driven.events_of_threads(), driven.device().bus_errors());
+        let next = driven.due().map_or(next, |due| due.min(next));
         let mut fds = Vec::with_capacity(2 + ended.len());
         fds.extend(self.connected.then(|| PollFd::new(&self.control, PollFlags::IN)));
         fds.extend(ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
@@ -189,6 +199,15 @@ impl Process {
         let ordered = self.connected && !fds[0].revents().is_empty();
         driven.check()?;
         Ok(ordered)
+    }
+
+    /// Says how the links of cards are, if that is new.
+    fn report_links(&mut self) {
+        for report in self.driven.iter_mut().flat_map(Driven::links).collect::<Vec<_>>() {
+            if self.connected {
+                let _ = self.control.send(&report, &[]);
+            }
+        }
     }
 
     /// Passes on what the device has to say. Whoever does not hear it has the log.
@@ -207,6 +226,8 @@ fn misplaced(order: &Order) -> Error {
         Order::Prepare(_) => "prepare",
         Order::Drive { .. } => "drive",
         Order::Serve(_) => "serve",
+        Order::Connect(_) => "connect",
+        Order::Wish { .. } => "wish",
         Order::Leave => "leave",
         Order::Stop => "stop",
     };

@@ -6,7 +6,7 @@ use ring3_device::{Error, Uri};
 use ring3_spec::e1000::MSIX_VECTORS;
 
 use crate::Timing;
-use crate::options::{Options, duration, number};
+use crate::options::{Options, duration, mac, number};
 use crate::wire::{self, WireShape};
 
 /// A card.
@@ -63,9 +63,4 @@ pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
         timing: options.timing()?,
     };
     Ok((options, shape))
-}
-
-fn mac(text: &str) -> Option<[u8; 6]> {
-    let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
-    bytes?.try_into().ok().filter(|mac: &[u8; 6]| mac[0] & 1 == 0)
 }

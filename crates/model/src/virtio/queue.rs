@@ -1,7 +1,9 @@
-//! The device's side of a split virtqueue. [virtio 2.7]
+//! The device's side of a virtqueue, split or packed. [virtio 2.7, 2.8]
 
 use ring3_spec::virtio::NO_VECTOR;
-use ring3_spec::virtio::ring::{NEXT, NO_INTERRUPT, WRITE, parts};
+use ring3_spec::virtio::ring::{
+    INDIRECT, NEXT, NO_INTERRUPT, PACKED_AVAILABLE, PACKED_DISABLED, PACKED_USED, WRITE, packed, parts,
+};
 
 use crate::{Blocked, Bus};
 
@@ -14,13 +16,17 @@ pub(super) struct Queue {
     pub(super) size: u16,
     pub(super) vector: u16,
     pub(super) enabled: bool,
+    /// One ring of descriptors instead of a table and two rings.
+    pub(super) packed: bool,
     pub(super) table: u64,
     pub(super) driver: u64,
     pub(super) device: u64,
-    /// Entries of the driver's ring that were taken; runs free.
-    pub(super) taken: u16,
-    /// Entries of the device's ring that were written; runs free.
-    pub(super) used: u16,
+    /// Split: entries of the driver's ring that were taken. Packed: descriptors. Either runs free.
+    taken: u32,
+    /// Split: entries of the device's ring that were written. Packed: descriptors that were given back. Either runs free.
+    used: u32,
+    /// Packed: the word that shows the first of the descriptors that were given back, which comes last.
+    withheld: Option<(u64, u64)>,
 }
 
 /// One descriptor.
@@ -32,59 +38,145 @@ pub(super) struct Piece {
 }
 
 /// A chain that the driver has made available.
+#[derive(Clone)]
 pub(super) struct Chain {
-    pub(super) head: u16,
+    pub(super) id: u16,
     pub(super) pieces: Vec<Piece>,
+    /// Descriptors of the queue that it takes.
+    descriptors: u16,
 }
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { size: MAX_SIZE, vector: NO_VECTOR, enabled: false, table: 0, driver: 0, device: 0, taken: 0, used: 0 }
+        Self {
+            size: MAX_SIZE,
+            vector: NO_VECTOR,
+            enabled: false,
+            packed: false,
+            table: 0,
+            driver: 0,
+            device: 0,
+            taken: 0,
+            used: 0,
+            withheld: None,
+        }
     }
 }
 
 impl Queue {
-    /// Chains that are available and were not taken.
-    pub(super) fn available(&self, bus: &Bus) -> Result<u16, Blocked> {
-        Ok(load16(bus, self.driver + 2)?.wrapping_sub(self.taken))
-    }
-
     /// Takes the next chain; `None` if there is none, or it is no chain: a loop, or a descriptor that is none.
     pub(super) fn take(&mut self, bus: &Bus) -> Result<Option<Chain>, Blocked> {
-        if !self.enabled || self.available(bus)? == 0 {
-            return Ok(None);
+        match self.enabled {
+            false => Ok(None),
+            true if self.packed => self.take_packed(bus),
+            true => self.take_split(bus),
         }
-        let head = load16(bus, self.driver + 4 + 2 * u64::from(self.taken % self.size))?;
-        self.taken = self.taken.wrapping_add(1);
-        let (mut pieces, mut next) = (Vec::new(), Some(head));
-        while let Some(descriptor) = next {
-            if descriptor >= self.size || pieces.len() >= self.size.into() {
-                return Ok(None);
-            }
-            let at = self.table + 16 * u64::from(descriptor);
-            let (address, (len, flags, after)) = (bus.load(at)?, parts(bus.load(at + 8)?));
-            pieces.push(Piece { address, len, writable: flags & WRITE != 0 });
-            next = (flags & NEXT != 0).then_some(after);
-        }
-        Ok(Some(Chain { head, pieces }))
     }
 
-    /// Writes an entry of the device's ring; the driver sees it after [`publish`](Self::publish).
-    pub(super) fn put(&mut self, bus: &Bus, id: u32, len: u32) -> Result<(), Blocked> {
-        let at = self.device + 4 + 8 * u64::from(self.used % self.size);
+    fn take_split(&mut self, bus: &Bus) -> Result<Option<Chain>, Blocked> {
+        if load16(bus, self.driver + 2)? == self.taken as u16 {
+            return Ok(None);
+        }
+        let id = load16(bus, self.driver + 4 + 2 * u64::from(self.taken as u16 % self.size))?;
+        self.taken = self.taken.wrapping_add(1);
+        let mut chain = Chain { id, pieces: Vec::new(), descriptors: 1 };
+        Ok(walk(bus, (self.table, self.size), (id, true), &mut chain.pieces)?.then_some(chain))
+    }
+
+    fn take_packed(&mut self, bus: &Bus) -> Result<Option<Chain>, Blocked> {
+        let mut chain = Chain { id: 0, pieces: Vec::new(), descriptors: 0 };
+        loop {
+            let (at, lap) = self.place(self.taken.wrapping_add(chain.descriptors.into()));
+            let (address, (len, id, flags)) = (bus.load(at)?, parts_packed(bus.load(at + 8)?));
+            let available = (flags & PACKED_AVAILABLE != 0) == lap && (flags & PACKED_USED != 0) != lap;
+            if chain.descriptors == 0 && !available || chain.descriptors >= self.size {
+                return Ok(None);
+            }
+            chain.descriptors += 1;
+            if flags & INDIRECT != 0 {
+                for at in (address..).step_by(16).take((len / 16).min(MAX_SIZE.into()) as usize) {
+                    let (address, (len, _, flags)) = (bus.load(at)?, parts_packed(bus.load(at + 8)?));
+                    chain.pieces.push(Piece { address, len, writable: flags & WRITE != 0 });
+                }
+            } else {
+                chain.pieces.push(Piece { address, len, writable: flags & WRITE != 0 });
+            }
+            if flags & NEXT == 0 {
+                chain.id = id;
+                self.taken = self.taken.wrapping_add(chain.descriptors.into());
+                return Ok(Some(chain));
+            }
+        }
+    }
+
+    /// Packed: where descriptor `index`, which runs free, is, and the mark of its lap.
+    fn place(&self, index: u32) -> (u64, bool) {
+        let size = u32::from(self.size);
+        (self.table + 16 * u64::from(index % size), (index / size).is_multiple_of(2))
+    }
+
+    /// Gives `chain` back as `id`, with `len` bytes written; the driver sees it after [`publish`](Self::publish).
+    pub(super) fn put(&mut self, bus: &Bus, chain: &Chain, id: u32, len: u32) -> Result<(), Blocked> {
+        if self.packed {
+            let (at, lap) = self.place(self.used);
+            let word = packed(len, id as u16, if lap { PACKED_AVAILABLE | PACKED_USED } else { 0 });
+            match self.withheld {
+                None => self.withheld = Some((at + 8, word)),
+                Some(_) => bus.store(at + 8, word)?,
+            }
+            self.used = self.used.wrapping_add(chain.descriptors.into());
+            return Ok(());
+        }
+        let at = self.device + 4 + 8 * u64::from(self.used as u16 % self.size);
         bus.write(at, &id.to_le_bytes())?;
         bus.write(at + 4, &len.to_le_bytes())?;
         self.used = self.used.wrapping_add(1);
         Ok(())
     }
 
+    /// Split: says that `more` entries were used that were not.
+    pub(super) fn leap(&mut self, more: u16) {
+        self.used = self.used.wrapping_add(more.into());
+    }
+
     /// Lets the driver see what was put, and says whether it wants an interrupt.
-    pub(super) fn publish(&self, bus: &Bus) -> Result<bool, Blocked> {
+    pub(super) fn publish(&mut self, bus: &Bus) -> Result<bool, Blocked> {
+        if self.packed {
+            if let Some((at, word)) = self.withheld.take() {
+                bus.store(at, word)?;
+            }
+            return Ok(load16(bus, self.driver + 2)? & 3 != PACKED_DISABLED);
+        }
         // Flags and index with the first entry behind them, as one access that comes after all others.
         let word = bus.load(self.device)?;
-        bus.store(self.device, word & !0xffff_0000 | u64::from(self.used) << 16)?;
+        bus.store(self.device, word & !0xffff_0000 | u64::from(self.used as u16) << 16)?;
         Ok(load16(bus, self.driver)? & NO_INTERRUPT == 0)
     }
+}
+
+/// Collects the chain that begins at `first` of a table, which may name other tables if it is the queue's own; false if it is none.
+fn walk(bus: &Bus, (table, size): (u64, u16), (first, may_nest): (u16, bool), pieces: &mut Vec<Piece>) -> Result<bool, Blocked> {
+    let mut next = Some(first);
+    while let Some(descriptor) = next {
+        if descriptor >= size || pieces.len() >= MAX_SIZE.into() {
+            return Ok(false);
+        }
+        let at = table + 16 * u64::from(descriptor);
+        let (address, (len, flags, after)) = (bus.load(at)?, parts(bus.load(at + 8)?));
+        if flags & INDIRECT != 0 {
+            // It ends a chain, and its table has none such. [virtio 2.7.5.3]
+            let entries = (len / 16).min(u32::from(MAX_SIZE)) as u16;
+            return Ok(may_nest && flags & NEXT == 0 && walk(bus, (address, entries), (0, false), pieces)?);
+        }
+        pieces.push(Piece { address, len, writable: flags & WRITE != 0 });
+        next = (flags & NEXT != 0).then_some(after);
+    }
+    Ok(true)
+}
+
+/// Length, id and flags of a packed descriptor.
+fn parts_packed(word: u64) -> (u32, u16, u16) {
+    (word as u32, (word >> 32) as u16, (word >> 48) as u16)
 }
 
 fn load16(bus: &Bus, at: u64) -> Result<u16, Blocked> {

@@ -95,6 +95,22 @@ fn a_descriptor_that_is_removed_while_it_is_ready_is_not_heard_of_again_and_nor_
 }
 
 #[test]
+fn a_descriptor_that_is_removed_is_open_no_longer_for_the_ring() {
+    for is_ready in [false, true] {
+        let mut reactor = reactor();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let token = reactor.add(reader.as_fd()).unwrap();
+        reactor.step(NOW).unwrap();
+        if is_ready {
+            rustix::io::write(&writer, b"x").unwrap();
+        }
+        reactor.remove(token).unwrap();
+        drop(reader);
+        assert_eq!(rustix::io::write(&writer, b"x"), Err(rustix::io::Errno::PIPE), "ready: {is_ready}");
+    }
+}
+
+#[test]
 fn a_descriptor_that_is_raised_without_end_keeps_neither_others_nor_timers_from_their_turn() {
     let (mut reactor, storm, other) = (reactor(), event(), event());
     let stormy = reactor.add(storm.as_fd()).unwrap();

@@ -54,9 +54,17 @@ impl Reactor {
         Ok(Token(place as u32))
     }
 
-    /// Gives a descriptor back: nothing is heard of it any more, what has happened already included.
+    /// Gives a descriptor back: nothing is heard of it any more, what has happened already included, and the ring keeps nothing open behind it.
     pub fn remove(&mut self, token: Token) -> io::Result<()> {
+        let was_watched = self.is_watched(token);
         self.unwatch(token)?;
+        if was_watched {
+            self.enter(0)?;
+            // The kernel lets go in work that it leaves to this thread.
+            if self.submissions.taskrun() {
+                self.enter(0)?;
+            }
+        }
         if let Some(watch) = self.watches.get_mut(token.0 as usize) {
             watch.fd = None;
         }
@@ -87,7 +95,8 @@ impl Reactor {
         if !std::mem::take(&mut watch.open) {
             return Ok(());
         }
-        let entry = opcode::PollRemove::new(name).build().flags(Flags::SKIP_SUCCESS).user_data(CANCEL);
+        // A poll's removal fails while an event of it is under way.
+        let entry = opcode::AsyncCancel::new(name).build().flags(Flags::SKIP_SUCCESS).user_data(CANCEL);
         // SAFETY: no memory is involved.
         unsafe { self.push(&entry) }
     }

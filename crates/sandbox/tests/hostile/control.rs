@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_control::drive::{DiskFacts, Order, Report, Serve};
+use ring3_control::drive::{DiskFacts, Offered, Order, Report, Serve};
 use ring3_control::status::{DeviceStatus, DiskStatus, State};
 use ring3_device::Device;
 use ring3_lease::Channel;
 use ring3_sandbox::Program;
-use ring3_supervisor::export::{Export, Look, Refusal, Vain};
+use ring3_supervisor::export::{Export, Given, Look, Refusal, Vain};
 use ring3_supervisor::keeper::{self, Ask, Handle, Setup};
 use ring3_supervisor::manifest;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -71,7 +71,7 @@ fn wait() -> ! {
 }
 
 fn offers(disks: Vec<DiskFacts>) -> Report {
-    Report::Offers { disks, refused: Vec::new(), adopted: false }
+    Report::Offers { disks, nics: Vec::new(), refused: Vec::new(), adopted: false }
 }
 
 fn disk() -> DiskFacts {
@@ -101,7 +101,7 @@ fn disk() -> DiskFacts {
 struct Nowhere;
 
 impl Export for Nowhere {
-    fn create(&mut self, _: &[DiskFacts], _: &Vain) -> Result<(), String> {
+    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), String> {
         Ok(())
     }
 
@@ -109,9 +109,11 @@ impl Export for Nowhere {
         Ok(())
     }
 
-    fn serve(&mut self, disks: &[DiskFacts]) -> Result<Vec<(Serve, OwnedFd)>, String> {
+    fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
         let serve = |disk| Serve { disk, id: 0, queues: 1, depth: 1, buffer: 4096, cpus: vec![vec![0]], encoded: true };
-        Ok((0..disks.len() as u16).map(|place| (serve(place), memfd_create("disk", MemfdFlags::CLOEXEC).unwrap())).collect())
+        let file = || memfd_create("disk", MemfdFlags::CLOEXEC).unwrap();
+        let given = |place| Given { place, order: Order::Serve(serve(place)), fds: vec![file()] };
+        Ok((0..offered.disks.len() as u16).map(given).collect())
     }
 
     fn start(&mut self) -> Result<Arc<dyn Look>, String> {

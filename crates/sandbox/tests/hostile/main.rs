@@ -38,7 +38,7 @@ pub fn is_child() -> bool {
 
 /// Small ones.
 pub fn limits() -> Limits {
-    Limits { name: "hostile".into(), memory: 64 << 20, cpu_percent: 100, pids: 16 }
+    Limits { name: "hostile".into(), memory: 64 << 20, cpu_percent: 90, pids: 16 }
 }
 
 /// This program again, to run the test `name` alone, with `fd` as descriptor 3 and `input` as its input.

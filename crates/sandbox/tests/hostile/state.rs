@@ -115,7 +115,7 @@ guest_tests! {
         let group = group.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
         let limit = |file: &str| fs::read_to_string(format!("/sys/fs/cgroup{group}/{file}")).unwrap();
         assert!(group.ends_with("/ring3-hostile"), "{group}");
-        assert_eq!((&*limit("memory.max"), &*limit("pids.max"), &*limit("cpu.max")), ("67108864\n", "16\n", "100000 100000\n"));
+        assert_eq!((&*limit("memory.max"), &*limit("pids.max"), &*limit("cpu.max")), ("67108864\n", "16\n", "90000 100000\n"));
         drop(waiting.end());
     }
 

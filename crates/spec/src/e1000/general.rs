@@ -164,6 +164,11 @@ pub const RESET_QUIET_MICROS: u64 = 1;
 /// A reset and the reading of the NVM behind it are done within this, in milliseconds. The data sheet names no longest time; typical
 /// is some milliseconds. [82574 4.6.2]
 pub const RESET_MILLIS: u64 = 100;
+/// What is under way over PCI has ended this long after both directions were switched off, in milliseconds: cards without CTRL.GIO_MASTER_DISABLE
+/// cannot say. 8254x. A frame takes 0.1 ms at most at 1000 Mb/s.
+pub const SETTLE_MILLIS: u64 = 10;
+/// The EEPROM was read this long after CTRL.RST, in milliseconds, by cards without EEC.Auto_RD. 8254x. [8254x 14.4]
+pub const AUTO_READ_MILLIS: u64 = 5;
 /// Transfers that are under way end within this after CTRL.GIO_MASTER_DISABLE, in milliseconds. [82574 5.2]
 pub const MASTER_MILLIS: u64 = 100;
 /// An access to the PHY ends within this, in microseconds: 64 bits at 2.5 MHz, many times over. [82574 10.2.2]

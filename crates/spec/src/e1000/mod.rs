@@ -1,4 +1,4 @@
-//! Intel's Gigabit Ethernet controllers that are programmed as the 8254x was: 82540EM and 82545EM, 82574L.
+//! Intel's Gigabit Ethernet controllers that are programmed as the 8254x was: 82540EM and 82545EM, 82574L, 82576.
 //!
 //! # Shape
 //! All registers lie in BAR 0, 128 KiB of dwords. A queue is a ring of 16-byte descriptors with a head that the controller moves and a
@@ -6,13 +6,16 @@
 //!
 //! # Variants
 //! Where the family differs, the item names the members that it is of; without a name it is of all. The 82574L has two queues of each
-//! direction, extended receive descriptors and MSI-X; the others have one queue, legacy receive descriptors and the pin.
+//! direction, extended receive descriptors and MSI-X; 82540EM and 82545EM have one queue, legacy receive descriptors and the pin. What the 82576
+//! has of its own is in [`advanced`].
 //!
 //! # References
 //! - `[8254x]` PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's Manual, Revision 4.0, March 2009
 //! - `[82574]` Intel 82574 GbE Controller Family Datasheet, Revision 3.4, February 2014
+//! - `[82576]` Intel 82576EB Gigabit Ethernet Controller Datasheet, Revision 2.63, December 2011
 //! - `[802.3]` IEEE Std 802.3, clauses 22 and 28
 
+pub mod advanced;
 pub mod general;
 pub mod interrupt;
 pub mod nvm;
@@ -29,6 +32,8 @@ pub const DEVICE_82540EM: u16 = 0x100e;
 pub const DEVICE_82545EM: u16 = 0x100f;
 /// PCI device id of the 82574L. [82574 9.1.1]
 pub const DEVICE_82574L: u16 = 0x10d3;
+/// PCI device id of the 82576, copper. [82576 9.4]
+pub const DEVICE_82576: u16 = 0x10c9;
 /// PCI class code: network controller, Ethernet.
 pub const CLASS: u32 = 0x02_00_00;
 

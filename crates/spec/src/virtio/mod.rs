@@ -3,12 +3,15 @@
 //! # References
 //! - `[virtio]` Virtual I/O Device (VIRTIO) Version 1.2, OASIS Committee Specification 01, 1 July 2022
 
+pub mod blk;
 pub mod common;
 pub mod net;
 pub mod ring;
 
 /// PCI vendor id of all of them. [virtio 4.1.2]
 pub const VENDOR: u16 = 0x1af4;
+/// PCI device ids of those that speak the drafts before this specification, too. [virtio 4.1.2.1]
+pub const TRANSITIONAL: core::ops::RangeInclusive<u16> = 0x1000..=0x103f;
 /// PCI device ids are this and the number of the device's type. [virtio 4.1.2]
 pub const DEVICE_BASE: u16 = 0x1040;
 
@@ -49,10 +52,15 @@ pub const NEEDS_RESET: u8 = 64;
 /// The driver has given the device up. [virtio 2.1]
 pub const FAILED: u8 = 128;
 
+/// Feature: descriptors may lie in tables of their own. [virtio 6]
+pub const INDIRECT_DESC: u64 = 1 << 28;
 /// Feature: this specification, and none of the drafts before it. [virtio 6]
 pub const VERSION_1: u64 = 1 << 32;
 /// Feature: the device is behind the platform's IOMMU. [virtio 6]
 pub const ACCESS_PLATFORM: u64 = 1 << 33;
+
+/// Feature: packed virtqueues. [virtio 6]
+pub const RING_PACKED: u64 = 1 << 34;
 
 /// A vector that is none. [virtio 4.1.5.1.2]
 pub const NO_VECTOR: u16 = 0xffff;

@@ -40,7 +40,7 @@ pub const MQ: u64 = 1 << 22;
 pub const CTRL_MAC_ADDR: u64 = 1 << 23;
 
 /// Configuration: the address, six bytes. [virtio 5.1.4]
-pub const CONFIG_MAC: u64 = 0;
+pub const CONFIG_MAC: u32 = 0;
 /// Configuration: the state of the link. [virtio 5.1.4]
 pub const CONFIG_STATUS: Reg<u16, Ro> = Reg::at(6);
 /// Configuration: most pairs of queues. [virtio 5.1.4]

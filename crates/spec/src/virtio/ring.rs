@@ -1,7 +1,8 @@
-//! Split virtqueues. [virtio 2.7]
+//! Virtqueues. [virtio 2.7, 2.8]
 //!
-//! A table of descriptors, the driver's ring of what is available, the device's ring of what was used. All as words of 64 bits: a ring's first word holds its flags, its
-//! index and the begin of its entries.
+//! Split: a table of descriptors, the driver's ring of what is available, the device's ring of what was used. All as words of 64 bits: a ring's first word holds its flags, its
+//! index and the begin of its entries. Packed: one ring of
+//! descriptors, which come back where they lie, and for each side a word with its wish to be told.
 
 /// Most entries; they are a power of two. [virtio 2.7]
 pub const MAX_SIZE: u16 = 32768;
@@ -42,3 +43,25 @@ pub const fn available_bytes(size: u16) -> usize {
 pub const fn used_bytes(size: u16) -> usize {
     (6 + 8 * size as usize).next_multiple_of(8)
 }
+
+/// Descriptor flag: what it describes is a table of descriptors. [virtio 2.7.5.3]
+pub const INDIRECT: u16 = 4;
+/// Packed, descriptor flag: the driver's mark of the lap. [virtio 2.8.1]
+pub const PACKED_AVAILABLE: u16 = 1 << 7;
+/// Packed, descriptor flag: the device's mark of the lap. [virtio 2.8.1]
+pub const PACKED_USED: u16 = 1 << 15;
+/// Packed, second word of a side's wish: it wants not to be told. [virtio 2.8.10]
+pub const PACKED_DISABLED: u16 = 1;
+
+/// The second word of a packed descriptor. [virtio 2.8.13]
+pub const fn packed(len: u32, id: u16, flags: u16) -> u64 {
+    len as u64 | (id as u64) << 32 | (flags as u64) << 48
+}
+
+/// Bytes of a ring of `size` packed descriptors. [virtio 2.8.10.1]
+pub const fn packed_bytes(size: u16) -> usize {
+    size as usize * 16
+}
+
+/// Bytes of a side's wish, up to a whole word. [virtio 2.8.10.1]
+pub const PACKED_WISH_BYTES: usize = 8;

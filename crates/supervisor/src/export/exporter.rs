@@ -6,22 +6,29 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use ring3_control::drive::{DiskFacts, Serve};
+use ring3_control::drive::{Offered, Order};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Export, Look, Refusal, Vain};
+use super::{Export, Given, Look, Refusal, Vain};
 
 /// What is to be done.
 #[derive(Debug)]
 pub enum Job {
     /// [`Export::create`].
-    Create(Vec<DiskFacts>),
+    Create(Offered),
     /// [`Export::recover`].
     Recover,
     /// [`Export::serve`].
-    Serve(Vec<DiskFacts>),
+    Serve(Offered),
     /// [`Export::start`].
     Start,
+    /// [`Export::hear_link`].
+    Link {
+        /// The card's place.
+        nic: u16,
+        /// There is somebody at the other end.
+        up: bool,
+    },
     /// [`Export::quiesce`].
     Quiesce,
     /// [`Export::stop`].
@@ -36,13 +43,37 @@ pub enum Done {
     /// Created, or recovered.
     Prepared(Result<(), String>),
     /// What goes to the driver.
-    Served(Result<Vec<(Serve, OwnedFd)>, String>),
+    Served(Result<Vec<Given>, String>),
     /// Users have it.
     Started(Result<Arc<dyn Look>, String>),
     /// The driver has heard it.
     Quiesced(Result<(), String>),
     /// Users have it no more.
     Stopped(Result<(), Refusal>),
+    /// Nothing that was asked: the driver is to be told that, if it serves.
+    Order(Order),
+}
+
+/// By which an export says something to its keeper.
+#[derive(Clone)]
+pub struct Voice {
+    tell: Sender<Done>,
+    raised: Option<Arc<OwnedFd>>,
+}
+
+impl Voice {
+    /// Nobody hears it.
+    pub fn silent() -> Self {
+        Self { tell: channel().0, raised: None }
+    }
+
+    /// Says it. The keeper has gone if nobody hears it.
+    pub fn say(&self, done: Done) {
+        let _ = self.tell.send(done);
+        if let Some(raised) = &self.raised {
+            let _ = rustix::io::write(raised, &1u64.to_ne_bytes());
+        }
+    }
 }
 
 /// An export and its thread, which ends with it.
@@ -56,18 +87,15 @@ pub struct Exporter {
 
 impl Exporter {
     /// Starts the thread of `export`, called `name`.
-    pub fn start(name: &str, export: Box<dyn Export>) -> io::Result<Self> {
+    pub fn start(name: &str, mut export: Box<dyn Export>) -> io::Result<Self> {
         let (jobs, orders) = channel();
         let (tell, done) = channel();
         let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (vain, raise) = (Vain::default(), raised.clone());
+        let (vain, voice) = (Vain::default(), Voice { tell, raised: Some(raised.clone()) });
         let its = vain.clone();
         let work = move || {
-            work(export, &orders, &its, &|done| {
-                // Its keeper has gone if nobody hears it.
-                let _ = tell.send(done);
-                let _ = rustix::io::write(&*raise, &1u64.to_ne_bytes());
-            })
+            export.speak(voice.clone());
+            work(export, &orders, &its, &voice);
         };
         thread::Builder::new().name(format!("export-{name}")).spawn(work)?;
         Ok(Self { jobs, done, raised, vain })
@@ -92,12 +120,16 @@ impl AsFd for Exporter {
     }
 }
 
-fn work(mut export: Box<dyn Export>, jobs: &Receiver<Job>, vain: &Vain, tell: &dyn Fn(Done)) {
+fn work(mut export: Box<dyn Export>, jobs: &Receiver<Job>, vain: &Vain, voice: &Voice) {
     for job in jobs {
-        tell(match job {
-            Job::Create(disks) => Done::Prepared(export.create(&disks, vain)),
+        voice.say(match job {
+            Job::Create(offered) => Done::Prepared(export.create(&offered, vain)),
             Job::Recover => Done::Prepared(export.recover(vain)),
-            Job::Serve(disks) => Done::Served(export.serve(&disks)),
+            Job::Serve(offered) => Done::Served(export.serve(&offered)),
+            Job::Link { nic, up } => {
+                export.hear_link(nic, up);
+                continue;
+            }
             Job::Start => Done::Started(export.start()),
             Job::Quiesce => Done::Quiesced(export.quiesce()),
             Job::Stop { force } => Done::Stopped(export.stop(force)),

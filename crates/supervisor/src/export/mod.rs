@@ -1,4 +1,4 @@
-//! What the disks of a device become, apart from who serves them.
+//! What the disks and the network card of a device become, apart from who serves them.
 //!
 //! # Shape
 //! [`Export`] is the half that outlives drivers. Its work may wait for the kernel, so that it is done by a thread of its own ([`Exporter`]), while the driver is fenced and
@@ -7,17 +7,19 @@
 mod exporter;
 mod links;
 mod partitions;
+pub mod tap;
 pub mod ublk;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ring3_control::drive::{DiskFacts, Serve};
-use ring3_control::status::DiskStatus;
+use ring3_control::drive::{Offered, Order};
+use ring3_control::status::{DiskStatus, InterfaceStatus};
 
-pub use exporter::{Done, Exporter, Job};
+pub use exporter::{Done, Exporter, Job, Voice};
 
 /// Why a disk could not be taken from its users.
 #[derive(Debug)]
@@ -52,34 +54,61 @@ impl Vain {
     }
 }
 
-/// The disks of a device as their users have them. Errors are words for the log.
+/// What a driver needs to serve a disk or a card, of which nothing is kept but what is the supervisor's, too.
+pub struct Given {
+    /// Its place among those that the driver offers.
+    pub place: u16,
+    /// What the driver is told.
+    pub order: Order,
+    /// What goes beside it.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// What a device offers as its users have it. Errors are words for the log.
 pub trait Export: Send {
-    /// Makes it for disks that a driver offers, unseen by users.
-    fn create(&mut self, disks: &[DiskFacts], vain: &Vain) -> Result<(), String>;
+    /// By `voice` it says what the driver is to be told while it serves.
+    fn speak(&mut self, _voice: Voice) {}
+    /// Makes it for what a driver offers, unseen or unusable for users.
+    fn create(&mut self, offered: &Offered, vain: &Vain) -> Result<(), String>;
     /// Takes it back from a driver that has died; users wait.
     fn recover(&mut self, vain: &Vain) -> Result<(), String>;
-    /// What a driver needs to serve each disk, of which nothing is kept. It must offer the same disks.
-    fn serve(&mut self, disks: &[DiskFacts]) -> Result<Vec<(Serve, OwnedFd)>, String>;
+    /// What a driver needs to serve each disk or card. It must offer the same ones.
+    fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String>;
     /// Gives it to users: the driver serves. How it does is seen by what is returned.
     fn start(&mut self) -> Result<Arc<dyn Look>, String>;
+    /// The driver says how the link of a card is.
+    fn hear_link(&mut self, _nic: u16, _up: bool) {}
     /// Has the driver hear, where that can be, that nothing more comes to it: it leaves.
     fn quiesce(&mut self) -> Result<(), String>;
-    /// Goes on with what another supervisor has [saved](Look::saved), of `disks`: users have it, and a driver serves or is to follow.
-    fn adopt(&mut self, _saved: &serde_json::Value, _disks: &[DiskFacts]) -> Result<Arc<dyn Look>, String> {
+    /// Goes on with what another supervisor has [saved](Look::saved), of what was `offered`, with [descriptors](Look::descriptors) among `fds`: users have it, and a driver serves or is to follow.
+    fn adopt(
+        &mut self,
+        _saved: &serde_json::Value,
+        _offered: &Offered,
+        _fds: &mut BTreeMap<String, OwnedFd>,
+    ) -> Result<Arc<dyn Look>, String> {
         Err("these disks end with their supervisor".into())
     }
     /// Takes it from its users, whose I/O fails.
     fn stop(&mut self, force: bool) -> Result<(), Refusal>;
 }
 
-/// How users' disks do.
+/// How users' disks and interfaces do.
 pub trait Look: Send + Sync {
-    /// Requests that users wait for.
+    /// Requests that users wait for; of an interface, queues in which packets wait for the driver.
     fn in_flight(&self) -> u64;
     /// What another supervisor needs to go on with them; null if none can.
     fn saved(&self) -> serde_json::Value {
         serde_json::Value::Null
     }
+    /// The same, by names that no other object ever has.
+    fn descriptors(&self) -> Vec<(String, OwnedFd)> {
+        Vec::new()
+    }
     /// All that is counted.
     fn disks(&self) -> Vec<DiskStatus>;
+    /// The same of interfaces.
+    fn interfaces(&self) -> Vec<InterfaceStatus> {
+        Vec::new()
+    }
 }

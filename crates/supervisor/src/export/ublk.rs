@@ -1,5 +1,6 @@
 //! The disks of a device as `/dev/ublkbN`.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use ring3_class::Deadline;
 use ring3_class::block::{Discard, Info};
-use ring3_control::drive::{DiskFacts, Serve};
+use ring3_control::drive::{DiskFacts, Offered, Order, Serve};
 use ring3_control::status::DiskStatus;
 use ring3_device::dma::SegmentRules;
 use ring3_export::ublk::uapi::Parameters;
@@ -18,7 +19,7 @@ use ring3_export::ublk::{Control, Device, Error, Recovery, Scheduler, Shape, lim
 use ring3_sandbox::Program;
 
 use super::partitions::{Of, Refused, Watch};
-use super::{Export, Look, Refusal, Vain, links};
+use super::{Export, Given, Look, Refusal, Vain, links};
 use crate::manifest;
 
 /// How long the kernel may take to see that a server has died. 6.12 takes 30 s if that had every tag of a queue.
@@ -104,8 +105,8 @@ impl Ublk {
 }
 
 impl Export for Ublk {
-    fn create(&mut self, facts: &[DiskFacts], vain: &Vain) -> Result<(), String> {
-        let created = self.try_create(facts, vain);
+    fn create(&mut self, offered: &Offered, vain: &Vain) -> Result<(), String> {
+        let created = self.try_create(&offered.disks, vain);
         if created.is_err() {
             self.disks.drain(..).for_each(|disk| drop(remove(disk, true)));
         }
@@ -128,7 +129,8 @@ impl Export for Ublk {
         Ok(())
     }
 
-    fn serve(&mut self, facts: &[DiskFacts]) -> Result<Vec<(Serve, OwnedFd)>, String> {
+    fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
+        let facts = &offered.disks;
         if facts.len() != self.disks.len() {
             return Err(format!(
                 "the device has {} disks now, and had {}: stop it, and start it anew",
@@ -155,7 +157,7 @@ impl Export for Ublk {
             let file = disk.device.take_file().and_then(Arc::into_inner).ok_or("its file is gone")?;
             let serve =
                 Serve { disk: place, id: disk.device.id(), queues, depth, buffer, cpus, encoded: disk.device.features().encoded };
-            served.push((serve, file.into()));
+            served.push(Given { place, order: Order::Serve(serve), fds: vec![file.into()] });
         }
         Ok(served)
     }
@@ -190,7 +192,13 @@ impl Export for Ublk {
         Ok(())
     }
 
-    fn adopt(&mut self, saved: &serde_json::Value, facts: &[DiskFacts]) -> Result<Arc<dyn Look>, String> {
+    fn adopt(
+        &mut self,
+        saved: &serde_json::Value,
+        offered: &Offered,
+        _: &mut BTreeMap<String, OwnedFd>,
+    ) -> Result<Arc<dyn Look>, String> {
+        let facts = &offered.disks;
         let ids: Vec<u32> = serde_json::from_value(saved.clone()).map_err(|error| error.to_string())?;
         if ids.len() != facts.len() {
             return Err(format!("there are {} numbers for {} disks", ids.len(), facts.len()));

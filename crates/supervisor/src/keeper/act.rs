@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ring3_control::admin::Reply;
-use ring3_control::drive::{Order, Prepare, VERSION};
+use ring3_control::drive::{Offered, Order, Prepare, VERSION};
 use ring3_device::Error;
 use ring3_sandbox::{Limits, Program};
 
 use super::device::Held;
 use super::{Ask, Keeper};
-use crate::export::{Done, Job, Refusal};
+use crate::export::{Done, Given, Job, Refusal};
 use crate::health::{Patience, Watch};
 use crate::manifest;
 use crate::policy::{Action, Event, Start, Verdict};
@@ -128,11 +128,13 @@ impl Keeper {
         }
     }
 
-    /// Queues of all disks, or as many as there may be while nobody has counted those.
+    /// Threads of all disks, or as many as there may be while nobody has counted those. A card has one more than queues.
     pub(super) fn queues(&self) -> u16 {
-        match u16::try_from(self.facts.len()).unwrap_or(u16::MAX) {
-            0 => QUEUES,
-            disks => self.setup.device.export.queues.saturating_mul(disks).min(QUEUES),
+        let Offered { disks, nics } = &self.facts;
+        match (u16::try_from(disks.len()).unwrap_or(u16::MAX), nics.len()) {
+            (0, 0) => QUEUES,
+            (0, _) => self.setup.device.export.queues.saturating_add(1).min(QUEUES),
+            (disks, _) => self.setup.device.export.queues.saturating_mul(disks).min(QUEUES),
         }
     }
 
@@ -162,7 +164,7 @@ impl Keeper {
             .as_ref()
             .ok_or_else(|| "it is not claimed".to_owned())
             .and_then(|held| self.lease(held, runs).map_err(|error| error.to_string()));
-        self.driver = self.standby.take();
+        (self.driver, self.given) = (self.standby.take(), false);
         let (left, recorded) = (self.saved.take(), self.adoptable.take());
         let saved = match start {
             Start::Fenced => None,
@@ -222,6 +224,13 @@ impl Keeper {
                     self.shared.see(Some(look));
                     Event::Started
                 }
+                Done::Order(order) => {
+                    // Who is not there yet is told with what it is given.
+                    if self.given {
+                        self.order_driver(&order);
+                    }
+                    continue;
+                }
                 Done::Quiesced(Ok(())) => continue,
                 Done::Quiesced(Err(why)) => {
                     self.note(&format!("the kernel did not let the driver hear that it is to leave: {why}"));
@@ -236,12 +245,12 @@ impl Keeper {
                     Event::ExportBusy
                 }
                 Done::Stopped(Err(Refusal::Failed(why))) => {
-                    self.note(&format!("a disk was not stopped as it should be: {why}"));
+                    self.note(&format!("its {} were not stopped as they should be: {why}", self.setup.device.export.kind.what()));
                     self.shared.see(None);
                     Event::ExportStopped
                 }
                 Done::Prepared(Err(why)) | Done::Served(Err(why)) | Done::Started(Err(why)) => {
-                    self.note(&format!("its disks could not be given to users: {why}"));
+                    self.note(&format!("its {} could not be given to users: {why}", self.setup.device.export.kind.what()));
                     Event::ExportFailed
                 }
             };
@@ -251,10 +260,13 @@ impl Keeper {
     }
 
     /// Gives the driver what it serves by, and keeps nothing of it.
-    fn give(&mut self, disks: Vec<(ring3_control::drive::Serve, std::os::fd::OwnedFd)>) {
+    fn give(&mut self, given: Vec<Given>) {
         let Some(driver) = &self.driver else { return };
-        self.awaited = disks.iter().map(|(serve, _)| serve.disk).collect();
-        let given = disks.into_iter().try_for_each(|(serve, file)| driver.order(&Order::Serve(serve), &[file.as_fd()]));
+        self.awaited = given.iter().map(|given| given.place).collect();
+        self.given = true;
+        let given = given
+            .into_iter()
+            .try_for_each(|Given { order, fds, .. }| driver.order(&order, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>()));
         if let Err(error) = given {
             self.accuse(&format!("driver {} takes no orders: {error}", driver.pid()));
         }

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_backend::{Claim, Fenced, OpenOptions, Quiesce, claim};
 use ring3_device::Error;
-use ring3_export::ublk;
+use ring3_export::{tap, ublk};
 use ring3_manifest::{Identity, Manifest};
 use ring3_pci::Address;
 
 use crate::find::find;
-use crate::manifest;
+use crate::manifest::{self, Kind};
 
 /// Addresses that keepers have, by the names of their devices.
 #[derive(Clone, Debug, Default)]
@@ -45,14 +45,13 @@ impl Held {
         let uri = find(device, &taken.others(&device.name))?;
         // Before the claim, which says by its class which driver it needs: the widest that a driver might do with.
         let class = ring3_backend::class_of(&uri);
-        let known = class.and_then(|class| find_driver(class, device.driver.as_deref()));
+        let known = class.and_then(|class| find_driver(NOBODY, class, device));
         let below = known.map_or(u64::MAX, Manifest::dma_limit);
-        let options = OpenOptions { arena: exported(&device.export).arena_bytes(1), below, ..OpenOptions::default() };
+        let options = OpenOptions { arena: arena_bytes(&device.export), below, ..OpenOptions::default() };
         let claim = claim(&uri, options).map_err(|error| error.to_string())?;
         claim.release_pages();
-        let manifest = find_driver(claim.class(), device.driver.as_deref()).ok_or_else(|| {
-            format!("{uri}: there is no driver for class {:#08x}; ring3 run --help names what there is", claim.class())
-        })?;
+        let manifest =
+            find_driver(claim.ids(), claim.class(), device).ok_or_else(|| unknown(&uri.to_string(), claim.class(), device))?;
         if manifest.dma_limit() < below {
             return Err(format!("{uri}: it is of another class than it said before"));
         }
@@ -65,9 +64,8 @@ impl Held {
 
     /// The device of a claim that another ring3d has had.
     pub fn adopt(claim: Claim, device: &manifest::Device) -> Result<Self, String> {
-        let manifest = find_driver(claim.class(), device.driver.as_deref());
-        let manifest =
-            manifest.ok_or_else(|| format!("{}: there is no driver for class {:#08x}", claim.name(), claim.class()))?;
+        let manifest = find_driver(claim.ids(), claim.class(), device);
+        let manifest = manifest.ok_or_else(|| unknown(claim.name(), claim.class(), device))?;
         claim.release_pages();
         claim.limit_config(manifest.config.write.clone());
         Ok(Self { claim, manifest })
@@ -133,13 +131,36 @@ impl Held {
     }
 }
 
-fn find_driver(class: u32, family: Option<&str>) -> Option<&'static Manifest> {
-    // Those that are found by ids have no disks.
-    ring3_manifest::find(Identity { vendor: 0, device: 0, class }, family)
+/// Vendor and device of no function.
+const NOBODY: (u16, u16) = (0, 0);
+/// The base classes of functions that have disks, and of network cards. [PCI 6.2.1]
+const STORAGE: u32 = 0x01;
+const NETWORK: u32 = 0x02;
+
+/// The driver for what `device` is to become.
+fn find_driver((vendor, function): (u16, u16), class: u32, device: &manifest::Device) -> Option<&'static Manifest> {
+    let manifest = ring3_manifest::find(Identity { vendor, device: function, class }, device.driver.as_deref());
+    let wanted = match device.export.kind {
+        Kind::Ublk => STORAGE,
+        Kind::Tap => NETWORK,
+    };
+    manifest.filter(|_| class >> 16 == wanted)
 }
 
-/// What a disk of it will be, before anybody has counted them.
-fn exported(export: &manifest::Export) -> ublk::Options {
+fn unknown(name: &str, class: u32, device: &manifest::Device) -> String {
+    let other = match (device.export.kind, class >> 16) {
+        (Kind::Ublk, NETWORK) => "write kind = \"tap\" in its [export] if it is a network card",
+        (Kind::Tap, STORAGE) => "write kind = \"ublk\" in its [export], or nothing, if it has disks",
+        _ => "ring3 run --help names what there is",
+    };
+    format!("{name}: there is no driver of {} for class {class:#08x}; {other}", device.export.kind.what())
+}
+
+/// Memory for what it offers, before anybody has counted that.
+fn arena_bytes(export: &manifest::Export) -> usize {
     let (queues, max_bytes) = (export.queues.min(crate::processors()), export.max_io_kib << 10);
-    ublk::Options { queues, depth: export.depth, max_bytes, ..ublk::Options::default() }
+    match export.kind {
+        Kind::Ublk => ublk::Options { queues, depth: export.depth, max_bytes, ..ublk::Options::default() }.arena_bytes(1),
+        Kind::Tap => tap::arena_bytes(queues),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use ring3_control::drive::{DiskFacts, Report};
+use ring3_control::drive::{Offered, Report};
 use ring3_control::status::State;
 use ring3_stats::{Entry, Segment};
 use std::os::fd::OwnedFd;
@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering;
 
 use super::outage::UPGRADE;
 use super::{Keeper, MESSAGES};
+use crate::export::Job;
 use crate::journal::seconds;
-use crate::manifest::Match;
+use crate::manifest::{Kind, Match};
 use crate::policy::Event;
 use crate::process::{Process, QUEUES};
 use crate::rcu::Expedited;
@@ -74,12 +75,13 @@ impl Keeper {
             };
         }
         let event = match report {
-            Report::Offers { disks, refused, adopted } => {
+            Report::Offers { disks, nics, refused, adopted } => {
                 refused.iter().take(MAX_DISKS).for_each(|why| self.note(&format!("not used: {why}")));
-                if let Err(why) = self.check(&disks) {
+                let offered = Offered { disks, nics };
+                if let Err(why) = self.check(&offered) {
                     return self.accuse(&format!("driver {pid}: {why}"));
                 }
-                self.facts = disks;
+                self.facts = offered;
                 // Only who was told to adopt can have done it.
                 let told = std::mem::take(&mut self.adopting);
                 self.record.driven(told && adopted);
@@ -98,6 +100,11 @@ impl Keeper {
                     return;
                 }
                 Event::Serving
+            }
+            Report::Link { nic, up } => {
+                let link = if up { "up" } else { "down" };
+                self.note(&format!("the card's link is {link}"));
+                return self.exporter.order(Job::Link { nic, up });
             }
             Report::Adoptable => return self.adoptable = fds.into_iter().next(),
             Report::Event { text } => return self.note(&format!("the device reports: {text}")),
@@ -130,14 +137,22 @@ impl Keeper {
             _ if fds > 0 => false,
             Report::Offers { .. } => self.machine.is_opening(),
             Report::Serving { disk } => self.awaited.contains(disk),
+            // Not before it serves the card.
+            Report::Link { nic, .. } => self.given && usize::from(*nic) < self.facts.nics.len() && self.awaited.is_empty(),
             Report::Stopped => self.machine.is_stopping(),
             Report::Event { .. } | Report::Failed { .. } => true,
             Report::Standby => false,
         }
     }
 
-    /// Whether these disks can be given to users.
-    fn check(&self, disks: &[DiskFacts]) -> Result<(), String> {
+    /// Whether these disks or cards can be given to users.
+    fn check(&self, Offered { disks, nics }: &Offered) -> Result<(), String> {
+        if self.setup.device.export.kind == Kind::Tap {
+            return match nics.len() {
+                1 => Ok(()),
+                count => Err(format!("it offers {count} network cards, and an interface is one's")),
+            };
+        }
         if disks.is_empty() {
             return Err("it offers no disk that can be used".into());
         }
@@ -165,7 +180,7 @@ impl Keeper {
             self.record.begin(&how);
         }
         let ended = self.driver.take();
-        (self.watch, self.awaited) = (None, Default::default());
+        (self.watch, self.awaited, self.given) = (None, Default::default(), false);
         self.news.0 += u64::from(!stopped);
         self.happen(if killed && self.adoptable.is_some() { Event::Killed } else { Event::Ended });
         // What is told takes time, in which the next one starts.
@@ -186,7 +201,7 @@ impl Keeper {
         driver.kill();
         self.note(&format!("driver {} has left the device to the next one, and is ended", driver.pid()));
         self.exporter.vain.dead.store(true, Ordering::Release);
-        (self.watch, self.awaited) = (None, Default::default());
+        (self.watch, self.awaited, self.given) = (None, Default::default(), false);
         self.dismissed.push(driver);
     }
 

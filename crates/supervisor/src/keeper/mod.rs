@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ring3_control::admin::Reply;
-use ring3_control::drive::DiskFacts;
+use ring3_control::drive::Offered;
 use ring3_sandbox::Program;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -148,7 +148,9 @@ struct Keeper {
     /// What is to be the program, and is on trial.
     candidate: Option<Arc<Program>>,
     exporter: Exporter,
-    facts: Vec<DiskFacts>,
+    facts: Offered,
+    /// The driver has what it serves by.
+    given: bool,
     /// Disks whose queues the driver has not lent to the kernel yet.
     awaited: BTreeSet<u16>,
     /// What the last driver has left to the next.
@@ -199,7 +201,8 @@ pub fn go_on(setup: Setup, export: Box<dyn Export>, mut survival: Survival, adop
         dismissed: Vec::new(),
         candidate: None,
         exporter: Exporter::start(&name, export)?,
-        facts: Vec::new(),
+        facts: Offered::default(),
+        given: false,
         awaited: BTreeSet::new(),
         saved: None,
         adoptable: None,
@@ -256,7 +259,8 @@ impl Keeper {
         let (held, driven, shown) = (adopted.held.is_some(), adopted.driver.is_some(), adopted.look.is_some());
         let goal = if adopted.stopped { Goal::Stop { force: false } } else { Goal::Run };
         self.machine = Machine::adopted(self.setup.device.restart.terms(), goal, Left { held, driven, shown }, Instant::now());
-        (self.held, self.driver, self.facts) = (adopted.held, adopted.driver, adopted.disks);
+        (self.held, self.driver, self.facts) = (adopted.held, adopted.driver, adopted.offered);
+        self.given = self.driver.is_some();
         self.shared.see(adopted.look);
         let address = self.held.as_ref().and_then(|held| held.name().strip_prefix("vfio:")?.parse().ok());
         self.setup.taken.set(&self.setup.device.name, address);

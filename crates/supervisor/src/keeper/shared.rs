@@ -1,6 +1,7 @@
 //! What others may know of a device while its keeper works.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -33,6 +34,7 @@ impl Shared {
             pid: 0,
             standby: 0,
             disks: Vec::new(),
+            interfaces: Vec::new(),
             restarts: 0,
             upgrades: 0,
             last_end: None,
@@ -51,7 +53,9 @@ impl Shared {
     pub fn now(&self) -> DeviceStatus {
         let mut status = self.status().clone();
         let look = held(&self.look).clone();
-        status.disks = look.map(|look| look.disks()).unwrap_or_default();
+        if let Some(look) = look {
+            (status.disks, status.interfaces) = (look.disks(), look.interfaces());
+        }
         if let Some(stats) = held(&self.stats).clone() {
             let counters = (0..QUEUES).map(|queue| stats.counters(Some(queue)));
             let (interrupts, errors) = counters.fold((0u64, 0u64), |(interrupts, errors), counters| {
@@ -85,6 +89,12 @@ impl Shared {
     pub(super) fn saved(&self) -> serde_json::Value {
         let look = held(&self.look).clone();
         look.map_or(serde_json::Value::Null, |look| look.saved())
+    }
+
+    /// The same: descriptors.
+    pub(super) fn descriptors(&self) -> Vec<(String, OwnedFd)> {
+        let look = held(&self.look).clone();
+        look.map(|look| look.descriptors()).unwrap_or_default()
     }
 
     pub(super) fn see(&self, look: Option<Arc<dyn Look>>) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_backend::{Claim, SavedClaim};
-use ring3_control::drive::DiskFacts;
+use ring3_control::drive::{DiskFacts, NicFacts, Offered};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -38,6 +38,8 @@ struct Kept {
     /// A user has stopped it.
     stopped: bool,
     disks: Vec<DiskFacts>,
+    #[serde(default)]
+    nics: Vec<NicFacts>,
     /// Queues, depth, and KiB of a request that the users' disks were made with.
     shape: (u16, u16, u32),
     /// As [`Look::saved`] has it; null if there are no users.
@@ -92,11 +94,11 @@ impl Survival {
         self.last = None;
     }
 
-    fn keep(&mut self, kept: Kept, processes: &[&Process]) {
+    fn keep(&mut self, kept: Kept, processes: &[&Process], export: impl FnOnce() -> Vec<(String, OwnedFd)>) {
         if self.last.as_ref() == Some(&kept) || !self.store.is_there() {
             return;
         }
-        let names: Vec<_> = processes.iter().flat_map(|process| process.descriptors()).collect();
+        let names: Vec<_> = processes.iter().flat_map(|process| process.descriptors()).chain(export()).collect();
         let fds: Vec<_> = names.iter().map(|(name, fd)| (name.as_str(), fd as &dyn AsFd)).collect();
         let done = serde_json::to_value(&kept).map_err(Into::into).and_then(|facts| self.store.keep(&self.keeper, &facts, &fds));
         if let Err(error) = done {
@@ -115,14 +117,16 @@ impl Keeper {
             processes: processes.iter().map(|process| process.pid()).collect(),
             running: self.driver.as_ref().filter(|_| self.machine.is_running()).map(Process::pid),
             stopped: self.machine.state() == ring3_control::status::State::Stopped,
-            disks: self.facts.clone(),
+            disks: self.facts.disks.clone(),
+            nics: self.facts.nics.clone(),
             shape: {
                 let export = &self.setup.device.export;
                 (export.queues, export.depth, export.max_io_kib)
             },
             export: self.shared.saved(),
         };
-        self.survival.keep(kept, &processes);
+        let shared = &self.shared;
+        self.survival.keep(kept, &processes, || shared.descriptors());
     }
 }
 
@@ -134,8 +138,8 @@ pub struct Adopted {
     /// The driver, which serves.
     pub(super) driver: Option<Process>,
     pub(super) stopped: bool,
-    pub(super) disks: Vec<DiskFacts>,
-    /// The disks have users.
+    pub(super) offered: Offered,
+    /// It has users.
     pub(super) look: Option<Arc<dyn Look>>,
 }
 
@@ -165,9 +169,10 @@ pub fn adopt(device: &manifest::Device, records: &mut Records, export: &mut dyn 
     for process in kept.processes.iter().filter_map(|&pid| Process::adopt(pid, &mut fds)) {
         if Some(process.pid()) == running { driver = Some(process) } else { end(&process) }
     }
-    let look = (!kept.export.is_null()).then(|| export.adopt(&kept.export, &kept.disks)).transpose();
+    let offered = Offered { disks: kept.disks, nics: kept.nics };
+    let look = (!kept.export.is_null()).then(|| export.adopt(&kept.export, &offered, &mut fds)).transpose();
     let look = look.unwrap_or_else(|why| {
-        tracing::warn!(device = %device.name, "its disks are lost to their users: {why}");
+        tracing::warn!(device = %device.name, "what it was is lost to its users: {why}");
         None
     });
     if look.is_none() {
@@ -179,7 +184,7 @@ pub fn adopt(device: &manifest::Device, records: &mut Records, export: &mut dyn 
         driver.take().iter().for_each(end);
     }
     let nothing = held.is_none() && look.is_none();
-    (!nothing).then_some(Adopted { held, driver, stopped: kept.stopped, disks: kept.disks, look })
+    (!nothing).then_some(Adopted { held, driver, stopped: kept.stopped, offered, look })
 }
 
 /// Ends the processes of devices that no manifest names any more, and keeps nothing of them.

@@ -205,3 +205,15 @@ fn interrupts_of_a_model_are_counted_by_nobody_and_so_not_limited() {
     let (claim, _handle) = claimed();
     assert_eq!((claim.interrupts(), claim.limit_interrupts(1).unwrap()), (None, None));
 }
+
+#[test]
+fn whether_a_function_can_go_around_its_translation_is_the_holders_word_and_one_that_says_nothing_means_yes() {
+    let (claim, _handle) = claimed();
+    let device = attach(claim.lease().unwrap(), None).unwrap();
+    assert!(!device.dma().iommu().is_bypassable());
+    let (silent, _handle) = claimed();
+    let Answer::Facts(facts) = ask(&raw(&silent), &Request::Hello { version: VERSION }, &[]) else { panic!("no facts") };
+    let mut facts = serde_json::to_value(facts).unwrap();
+    facts.as_object_mut().unwrap().remove("bypassable").unwrap();
+    assert!(serde_json::from_value::<ring3_lease::Facts>(facts).unwrap().bypassable);
+}

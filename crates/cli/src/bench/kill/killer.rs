@@ -38,7 +38,7 @@ impl Killer {
     pub fn new(uri: &Uri, path: PathBuf) -> Result<Self> {
         let below = Driver::dma_limit(class_of(uri), None);
         let claim = claim(uri, OpenOptions { arena: ARENA, below, ..OpenOptions::default() })?;
-        let manifest = Driver::of_class(claim.class(), None).map(|driver| driver.manifest);
+        let manifest = Driver::of_function(claim.ids(), claim.class()).map(|driver| driver.manifest);
         let quiesce = manifest.map_or(Ok(None), Quiesce::from_manifest).map_err(|error| anyhow!("{error}"))?;
         let journal = Journal::create(&path)?;
         let [recoveries, fences, stalls] = [const { Vec::new() }; 3];

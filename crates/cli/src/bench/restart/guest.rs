@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ring3_bench::restart::Outcome;
-use ring3_lab::{Backing, Cache, Device, Event, Guest, Size};
+use ring3_lab::{Backing, Cache, Device, Event, Guest, Mode, Size};
 
 use super::{Args, Controller};
 use crate::bench::guest::{NAME, with_this_program};
@@ -31,9 +31,10 @@ ring3 bench restart --here --disk /dev/ring3/bench --overwrite --kills 0 --upgra
 const RAW: &str = r#"ring3 bench restart --here --disk /dev/ring3/bench --overwrite $MEASURE --json || { tail -n 40 /tmp/ring3d.log; exit 1; }
 end_supervisor"#;
 
-/// In a file of a file system, with fio's verification beside it.
+/// In a file of a file system, with fio's verification beside it. What had the disk open exclusively by io_uring, and has ended, gives it back a moment later.
 const EXT4: &str = r#"
-mkfs.ext4 -q -F /dev/ring3/bench && mount -t ext4 /dev/ring3/bench /mnt || exit 1
+for try in $(seq 50); do mkfs.ext4 -q -F /dev/ring3/bench 2>/tmp/mkfs && break; sleep 0.1; done
+mount -t ext4 /dev/ring3/bench /mnt || { cat /tmp/mkfs; exit 1; }
 dd if=/dev/zero of=/mnt/load bs=1M count=64 2>/dev/null; sync
 fio --name=verify --filename=/mnt/fio --size=32M --direct=1 --ioengine=io_uring --rw=randwrite --bs=4k --iodepth=32 --verify=crc32c --verify_fatal=1 --verify_backlog=256 \
     --rate_iops=${FIO_RATE:-500} --time_based --runtime=100000 --output=/tmp/fio >/dev/null 2>&1 & FIO=$!
@@ -53,6 +54,10 @@ pub fn guest(args: &Args, name: &str) -> Result<Guest> {
     let mut guest = with_supervisor(with_this_program(Guest::new(name))?)?.device(device.bound("vfio-pci"));
     guest.kernel = args.kernel.clone();
     guest.memory_mib = 1024;
+    if args.instructions {
+        // The processor is one of 125 million instructions a second, and the disk's pace is the host's.
+        (guest.mode, guest.instruction_shift) = (Mode::Instructions, Some(3));
+    }
     guest.modules = ["ublk_drv", "ext4"].map(Into::into).to_vec();
     // As many drivers may die as are killed, and none waits.
     let restart =
@@ -66,7 +71,9 @@ pub fn measure(args: &Args) -> Result<Outcome> {
     let words = format!("--kills {kills} --upgrades {upgrades} --depth {} --controller {}", args.depth, args.controller.name());
     let idle = if args.quick { IDLE_QUICK } else { IDLE_SECONDS };
     let mut guest = guest(args, "bench-restart")?.variable("MEASURE", &words).variable("IDLE", &idle.to_string());
-    guest.time_limit = Duration::from_secs(300 + u64::from(idle)) + Duration::from_secs(8) * (kills + upgrades);
+    // The instruction clock may be many times slower than the host's.
+    let slow = if args.instructions { 8 } else { 1 };
+    guest.time_limit = slow * (Duration::from_secs(300 + u64::from(idle)) + Duration::from_secs(8) * (kills + upgrades));
     let load = if args.ext4 { EXT4 } else { RAW };
     let guest = guest.step("measure", &script(&format!("{IDLE}{load}")));
     let outcome = guest.run(&Cache::open()?, &mut |event| match event {
@@ -87,6 +94,7 @@ pub fn measure(args: &Args) -> Result<Outcome> {
             tags: args.tags,
             ext4: args.ext4,
             expedited: args.expedited,
+            instructions: args.instructions,
             supervisor_mib: idle.supervisor_mib,
             supervisor_idle_percent: idle.supervisor_idle_percent,
             driver_idle_percent: idle.driver_idle_percent,

@@ -38,7 +38,7 @@ const USUAL: Part = Part {
     adopt: false,
 };
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     USUAL,
     Part { name: "nvme-7.2", kernel: NEWEST_KERNEL, kills: 50, ..USUAL },
     Part { name: "ahci-6.12", controller: Controller::Ahci, kills: 50, upgrades: 20, ..USUAL },
@@ -46,6 +46,7 @@ const PARTS: [Part; 9] = [
     Part { name: "tags-6.12", depth: 128, kills: 50, upgrades: 20, ..USUAL },
     Part { name: "tags-7.2", kernel: NEWEST_KERNEL, depth: 128, kills: 50, upgrades: 20, ..USUAL },
     Part { name: "expedited-6.12", kills: 50, upgrades: 20, expedited: true, ..USUAL },
+    Part { name: "expedited-7.2", kernel: NEWEST_KERNEL, kills: 50, expedited: true, ..USUAL },
     Part { name: "adopted-6.12", kills: 50, upgrades: 20, adopt: true, ..USUAL },
     Part { name: "adopted-7.2", kernel: NEWEST_KERNEL, kills: 50, upgrades: 20, adopt: true, ..USUAL },
     Part { name: "adopted-ahci-6.12", controller: Controller::Ahci, kills: 50, upgrades: 20, adopt: true, ..USUAL },

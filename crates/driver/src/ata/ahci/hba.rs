@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn memory_that_a_controller_of_32_bits_cannot_reach_is_an_error_that_says_what_to_do() {
-        let dma = |iova| Dma::new(Arena::new(Region::new(1 << 20).unwrap(), iova), Arc::new(StaticIommu(0..=u64::MAX)));
+        let dma = |iova| Dma::new(Arena::new(Region::new(1 << 20).unwrap(), iova), Arc::new(StaticIommu::identity(0..=u64::MAX)));
         assert!(confine("it", &dma((1 << 32) - (4 << 20)), 1 << 32).is_ok());
         let error = confine("it", &dma(1 << 32), 1 << 32).unwrap_err();
         assert!(error.to_string().contains("below=4G"), "{error}");

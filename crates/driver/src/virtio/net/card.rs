@@ -1,19 +1,22 @@
 //! The card: how it starts and stops, what it is, its filters and its link.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ring3_class::net::{Counters, Filter, FilterLimits, Info, Link, Mac, Nic, Offloads, Queue, QueueSettings};
+use ring3_class::net::{Counters, Filter, Info, Link, Mac, Nic, Queue, QueueSettings};
 use ring3_device::dma::Dma;
-use ring3_device::irq::{Irq, IrqKind};
+use ring3_device::irq::Irq;
 use ring3_device::wait::{DEFAULT_POLL, Source};
 use ring3_device::{Device, Error};
 use ring3_spec::virtio::{NO_VECTOR, net};
 
+use super::super::Layout;
 use super::super::transport::Transport;
-use super::control::{Control, MAX_ADDRESSES};
-use super::header::HEADROOM;
+use super::super::vectors::vectors;
+use super::control::Control;
+use super::describe::describe;
+use super::live::Live;
 use super::queue::Pair;
 use super::watch::LinkWatch;
 use crate::Interrupts;
@@ -26,7 +29,7 @@ pub(super) const TRANSMIT: u16 = 1;
 const CONTROL: u16 = 2;
 /// Vectors: the configuration's, the queues'.
 const CONFIG_VECTOR: u16 = 0;
-pub(super) const QUEUE_VECTOR: u16 = 1;
+const QUEUE_VECTOR: u16 = 1;
 /// What the driver can use.
 const WANTED: u64 = net::CSUM
     | net::GUEST_CSUM
@@ -40,15 +43,7 @@ const WANTED: u64 = net::CSUM
     | net::CTRL_RX
     | net::CTRL_MAC_ADDR;
 /// Most entries of a queue.
-const MAX_DEPTH: u16 = 1024;
-/// The largest MTU of a card that names none.
-const MTU: u32 = 9000;
-/// The smallest MTU. [RFC 791]
-const MIN_MTU: u32 = 68;
-/// Most pieces of a packet: 64 KiB in pages, and headers.
-const MAX_PIECES: u16 = 18;
-/// The longest packet of IP, and its Ethernet header.
-const MAX_SEGMENTED: u32 = 65535 + 14;
+pub(super) const MAX_DEPTH: u16 = 1024;
 
 /// How the card is driven.
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +52,13 @@ pub struct Options {
     pub interrupts: Interrupts,
     /// How long a wait polls at most before it sleeps.
     pub poll: Duration,
+    /// How its queues lie in memory.
+    pub layout: Layout,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { interrupts: Interrupts::Auto, poll: DEFAULT_POLL }
+        Self { interrupts: Interrupts::Auto, poll: DEFAULT_POLL, layout: Layout::Auto }
     }
 }
 
@@ -76,7 +73,7 @@ pub(super) struct Shared {
     pub(super) transport: Transport,
     pub(super) options: Options,
     /// The configuration's interrupt and the queues'.
-    pub(super) vectors: Option<[Arc<Irq>; 2]>,
+    pub(super) vectors: Option<Vec<Arc<Irq>>>,
     pub(super) watched: AtomicBool,
     mac: Mac,
     features: u64,
@@ -85,25 +82,6 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// What went through the queue that is open.
     pub(super) live: Live,
-}
-
-/// Counters that one thread writes and others read.
-#[derive(Default)]
-pub(super) struct Live([AtomicU64; 5]);
-
-impl Live {
-    #[inline]
-    pub(super) fn set(&self, counters: &Counters) {
-        let Counters { rx_packets, rx_bytes, rx_errors, tx_packets, tx_bytes, .. } = *counters;
-        let values = [rx_packets, rx_bytes, rx_errors, tx_packets, tx_bytes];
-        self.0.iter().zip(values).for_each(|(place, value)| place.store(value, Ordering::Relaxed));
-    }
-
-    fn get(&self) -> Counters {
-        let [rx_packets, rx_bytes, rx_errors, tx_packets, tx_bytes] =
-            self.0.each_ref().map(|value| value.load(Ordering::Relaxed));
-        Counters { rx_packets, rx_bytes, rx_errors, tx_packets, tx_bytes, ..Counters::default() }
-    }
 }
 
 struct State {
@@ -120,14 +98,14 @@ struct State {
 impl Card {
     /// Takes `device` over, and stops it until its queues are opened.
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
-        let transport = Transport::find(device, net::CONFIG_LEN)?;
+        let transport = Transport::find(device, net::CONFIG_LEN, options.layout)?;
         transport.reset().or_else(|error| stop_function(&*transport.device, error).map_err(|unstopped| unstopped.error))?;
         let features = transport.negotiate(WANTED)?;
         if features & net::MAC == 0 {
             return Err(Error::Unsupported(format!("{}: it has no address: give it one (mac=)", transport.device.name())));
         }
         let info = describe(&transport, features)?;
-        let vectors = vectors(&*transport.device, options.interrupts)?;
+        let vectors = vectors(&*transport.device, options.interrupts, 2, 2)?;
         transport.device.set_bus_master(true)?;
         let state =
             State { filter: Filter::own(info.mac), control: None, open: false, counters: Counters::default(), lost: false };
@@ -146,57 +124,20 @@ impl Card {
     }
 }
 
-fn describe(transport: &Transport, features: u64) -> Result<Info, Error> {
-    let has = |feature: u64| features & feature != 0;
-    let [rx, tx] = [RECEIVE, TRANSMIT].map(|queue| transport.queue_size(queue));
-    if rx < 2 || tx < 2 || !rx.is_power_of_two() || !tx.is_power_of_two() {
-        return Err(Error::Protocol(format!("queues of {rx} and {tx} entries")));
-    }
-    let mtu = if has(net::MTU) { u32::from(transport.config16(net::CONFIG_MTU)) } else { MTU };
-    if mtu < MIN_MTU {
-        return Err(Error::Protocol(format!("an MTU of {mtu} at most")));
-    }
-    let addresses = if has(net::CTRL_VQ) && has(net::CTRL_RX) { MAX_ADDRESSES as u16 } else { 0 };
-    let tso = |feature| has(net::CSUM) && has(feature);
-    Ok(Info {
-        model: "virtio network card".into(),
-        mac: Mac(std::array::from_fn(|at| transport.config8(net::CONFIG_MAC + at as u64))),
-        mtu: (MIN_MTU, mtu),
-        max_queues: 1,
-        max_depth: (rx.min(MAX_DEPTH), tx.min(MAX_DEPTH)),
-        headroom: HEADROOM,
-        max_pieces: MAX_PIECES.min(tx),
-        receives_pieces: has(net::MRG_RXBUF),
-        max_segmented: if tso(net::HOST_TSO4) || tso(net::HOST_TSO6) { MAX_SEGMENTED } else { 0 },
-        counts_missed: false,
-        offloads: Offloads {
-            tx_checksum: has(net::CSUM),
-            rx_checksum: has(net::GUEST_CSUM),
-            tso4: tso(net::HOST_TSO4),
-            tso6: tso(net::HOST_TSO6),
-            ..Offloads::default()
-        },
-        filters: FilterLimits { unicast: addresses, multicast: addresses, vlan: false },
-    })
-}
-
-fn vectors(device: &dyn Device, interrupts: Interrupts) -> Result<Option<[Arc<Irq>; 2]>, Error> {
-    let limits = device.irq_limits();
-    match interrupts {
-        Interrupts::Polled => return Ok(None),
-        Interrupts::Auto if limits.msix < 2 => return Ok(None),
-        Interrupts::Auto | Interrupts::Only(IrqKind::MsiX) => {}
-        Interrupts::Only(kind) => return Err(Error::Unsupported(format!("{kind:?} interrupts of a virtio card: msix, or poll"))),
-    }
-    let vectors: Result<[Irq; 2], _> = device.irqs(IrqKind::MsiX, 2)?.try_into();
-    let vectors = vectors.map_err(|_| Error::Protocol("two vectors were asked for and did not come".into()))?;
-    Ok(Some(vectors.map(Arc::new)))
-}
-
 impl Shared {
+    /// The configuration's interrupt.
+    pub(super) fn config_irq(&self) -> Option<Arc<Irq>> {
+        self.vectors.as_ref()?.get(usize::from(CONFIG_VECTOR)).cloned()
+    }
+
+    /// The queues' interrupt.
+    pub(super) fn queue_irq(&self) -> Option<Arc<Irq>> {
+        self.vectors.as_ref()?.get(usize::from(QUEUE_VECTOR)).cloned()
+    }
+
     fn link_up(&self) -> bool {
         // Without the feature it is always up. [virtio 5.1.4.2]
-        self.features & net::STATUS == 0 || self.transport.config16(net::CONFIG_STATUS) & net::LINK_UP != 0
+        self.features & net::STATUS == 0 || self.transport.config(net::CONFIG_STATUS) & net::LINK_UP != 0
     }
 
     pub(super) fn link_changed(&self) -> bool {
@@ -215,7 +156,7 @@ impl Shared {
         let size = |depth: u16, most: u16| depth.checked_next_power_of_two().map_or(most, |size| size.clamp(2, most));
         let make = |queue, depth| {
             let most = self.transport.queue_size(queue).min(MAX_DEPTH);
-            self.transport.make_queue(queue, size(depth, most), vector(QUEUE_VECTOR))
+            self.transport.make_queue(queue, size(depth, most), vector(QUEUE_VECTOR), features)
         };
         let (receive, transmit) = (make(RECEIVE, settings.rx_depth)?, make(TRANSMIT, settings.tx_depth)?);
         if features & net::CTRL_VQ != 0 && features & net::CTRL_RX != 0 {

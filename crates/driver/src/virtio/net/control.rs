@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use ring3_class::net::{Filter, Mac, Multicast};
 use ring3_device::dma::DmaBuffer;
-use ring3_device::ring::SplitRing;
 use ring3_device::{Deadline, Error, poll_until};
-use ring3_spec::virtio::{net, ring};
+use ring3_spec::virtio::net;
+use ring3_spec::virtio::ring::WRITE;
 
-use super::super::transport::{Doorbell, Transport};
+use super::super::transport::Transport;
+use super::super::virtqueue::{Piece, Virtqueue};
 
 /// Addresses of each table that are sent; beyond that everything of the kind is let through.
 pub(super) const MAX_ADDRESSES: usize = 64;
@@ -20,8 +21,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 const COMMAND: usize = 2048;
 
 pub(super) struct Control {
-    ring: SplitRing<DmaBuffer>,
-    doorbell: Doorbell,
+    queue: Virtqueue,
     command: DmaBuffer,
     /// What the card has, so far as it is known: another address than its own can be set.
     can_set_address: bool,
@@ -36,8 +36,9 @@ impl Control {
             return Err(Error::Protocol(format!("a control queue of {size} entries")));
         }
         let command = transport.device.dma().arena().alloc(COMMAND + 8, 8)?;
-        let (ring, doorbell) = transport.make_queue(queue, size, ring3_spec::virtio::NO_VECTOR)?;
-        Ok(Self { ring, doorbell, command, can_set_address: features & net::CTRL_MAC_ADDR != 0, lost: false })
+        let size = 1 << size.ilog2();
+        let queue = transport.make_queue(queue, size, ring3_spec::virtio::NO_VECTOR, features)?;
+        Ok(Self { queue, command, can_set_address: features & net::CTRL_MAC_ADDR != 0, lost: false })
     }
 
     /// Has the card let through what `filter` wants. `own` is the address that it was made with. While it changes, more may come through.
@@ -74,14 +75,12 @@ impl Control {
         self.command.write(0, &command)?;
         self.command.write(COMMAND, &[net::CONTROL_ERROR])?;
         let at = self.command.iova();
-        self.ring.describe(0, at, ring::descriptor(command.len() as u32, ring::NEXT, 1));
-        self.ring.describe(1, at + COMMAND as u64, ring::descriptor(1, ring::WRITE, 0));
-        self.ring.offer(0);
-        if self.ring.publish() {
-            self.doorbell.ring();
-        }
+        self.queue.put(0, 0, Piece { address: at, len: command.len() as u32, flags: 0 }, Some(1));
+        self.queue.put(0, 1, Piece { address: at + COMMAND as u64, len: 1, flags: WRITE }, None);
+        self.queue.offer(0);
+        self.queue.publish();
         self.lost = true;
-        poll_until(Deadline::after(ANSWER), "a command of the control queue", || self.ring.take())?;
+        poll_until(Deadline::after(ANSWER), "a command of the control queue", || self.queue.take())?;
         self.lost = false;
         let mut answer = [0];
         self.command.read(COMMAND, &mut answer)?;
@@ -93,7 +92,7 @@ impl Control {
 
     /// Gives its memory up for good.
     pub(super) fn abandon(&mut self) {
-        self.ring.abandon();
+        self.queue.abandon();
         self.command.abandon();
     }
 }

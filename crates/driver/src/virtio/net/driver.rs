@@ -25,7 +25,7 @@ pub static DRIVER: Driver = Driver {
 fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
     DRIVER.check(&*device)?;
     let usual = Options::default();
-    let options = Options { interrupts: settings.interrupts, poll: settings.poll.unwrap_or(usual.poll) };
+    let options = Options { interrupts: settings.interrupts, poll: settings.poll.unwrap_or(usual.poll), ..usual };
     let card = Arc::new(Card::open(device, options)?);
     Ok(Opened { offers: vec![Offer::Nic(card.clone())], refused: Vec::new(), controller: Box::new(Whole { _card: card }) })
 }

@@ -1,15 +1,19 @@
 //! Driver of virtio network cards. [virtio 5.1]
 //!
-//! # Shape    [`Card`] is the [`Nic`](ring3_class::net::Nic), of one pair of queues; `queue` moves packets; `control` sets filters.
+//! # Shape    [`Card`] is the [`Nic`](ring3_class::net::Nic), of one pair of queues; `queue` moves packets through two `half`s; `wait` waits for them; `control` sets filters.
 //! # Start    The device goes while its queues are open: opening them resets it, agrees on features and makes rings; dropping them resets it and sees that it has stopped.
 //! # Recovery None: a card that says that it needs a reset, or does not answer, is given up, and its user opens it anew.
 //! # Waiting  MSI-X with two vectors, the configuration's and the queues', or looking.
 
 mod card;
 mod control;
+mod describe;
 mod driver;
+mod half;
 mod header;
+mod live;
 mod queue;
+mod wait;
 mod watch;
 
 pub use card::{Card, Options};

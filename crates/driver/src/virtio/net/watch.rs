@@ -24,7 +24,7 @@ impl LinkWatch {
         if shared.watched.swap(true, Ordering::AcqRel) {
             return Err(Error::Busy("the link is watched already: drop the other watch".into()));
         }
-        let waiter = Waiter::new(shared.vectors.as_ref().map(|[config, _]| config.clone()), Duration::ZERO);
+        let waiter = Waiter::new(shared.config_irq(), Duration::ZERO);
         Ok(Self { shared, waiter })
     }
 }

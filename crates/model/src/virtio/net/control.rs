@@ -16,14 +16,12 @@ pub(super) struct Filter {
     vlans: BTreeSet<u16>,
 }
 
-impl Default for Filter {
-    fn default() -> Self {
-        let address = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+impl Filter {
+    /// Of a card that was made with `address`.
+    pub(super) fn new(address: Mac) -> Self {
         Self { address, unicast: Vec::new(), groups: Vec::new(), promiscuous: false, all_groups: false, vlans: BTreeSet::new() }
     }
-}
 
-impl Filter {
     /// Does a command; false if it is none.
     pub(super) fn command(&mut self, command: &[u8]) -> bool {
         let Some((&[class, what], data)) = command.split_first_chunk() else { return false };

@@ -9,6 +9,8 @@ pub enum Misbehaviour {
     UsesWhatIsNot,
     /// A buffer is used twice.
     UsesTwice,
+    /// A thousand entries more are said to be used than were.
+    LeapsAhead,
     /// More bytes are said to be written than a buffer has.
     WritesTooMuch,
     /// Fewer than a header.
@@ -57,11 +59,11 @@ impl VirtioNetHandle {
 
     /// The card says that it cannot go on without a reset.
     pub fn need_reset(&self) {
-        self.with(|model, bus| model.needs_reset(bus));
+        self.with(|model, bus| model.function.need_reset(bus));
     }
 
     /// What a driver has told the card: its status.
     pub fn status(&self) -> u8 {
-        self.with(|model, _| model.status)
+        self.with(|model, _| model.function.status)
     }
 }

@@ -1,4 +1,4 @@
-//! Writes that sit in a namespace's volatile cache, and whether they may have been lost. [NVMe 5.1.25.1.4]
+//! Writes that sit in a disk's volatile cache, and whether they may have been lost.
 //!
 //! A controller that was reset without this driver's doing may have lost its power, and with it writes that it had reported as done. No
 //! register tells a loss of power from a reset of the function, so both count as one. Whoever wrote must hear of it: the next flush fails,
@@ -13,46 +13,44 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use ring3_class::block::{IoError, Operation, Request};
 
-use super::slots::Slot;
-
-/// What the queues of a namespace with a volatile cache share. Flushes are numbered from 1 on, in the order in which they begin.
+/// What the queues of a disk with a volatile cache share. Flushes are numbered from 1 on, in the order in which they begin.
 #[derive(Default)]
-pub(super) struct WriteCache {
+pub(crate) struct WriteCache {
     /// Flushes that were begun.
-    pub(super) begun: AtomicU64,
+    pub(crate) begun: AtomicU64,
     /// The first flush that covers all writes that have ended.
-    pub(super) covering: AtomicU64,
+    pub(crate) covering: AtomicU64,
     /// The latest flush that the device has done.
-    pub(super) flushed: AtomicU64,
+    pub(crate) flushed: AtomicU64,
     /// Writes were lost, and nobody was told yet.
-    pub(super) lost: AtomicBool,
+    pub(crate) lost: AtomicBool,
     /// Flushes up to this one fail, because writes that they should have covered are lost.
-    pub(super) failed: AtomicU64,
+    pub(crate) failed: AtomicU64,
 }
 
 impl WriteCache {
     /// A flush is about to be handed to the device; returns its number.
-    pub(super) fn begin_flush(&self) -> u64 {
+    pub(crate) fn begin_flush(&self) -> u64 {
         self.begun.fetch_add(1, SeqCst) + 1
     }
 
-    /// The device has done what was asked for in `slot`; `lost_since` says whether the cache was lost since that was handed to it.
-    pub(super) fn complete(&self, slot: &Slot, lost_since: impl FnOnce() -> bool) -> Result<(), IoError> {
-        match slot.request.operation {
-            Operation::Flush => return self.end_flush(slot.flush),
-            _ if Self::holds(&slot.request) => self.wrote(lost_since),
+    /// The device has done `request`, which is flush number `flush` if it is one; `lost_since` says whether the cache was lost since that was handed to it.
+    pub(crate) fn complete(&self, request: &Request, flush: u64, lost_since: impl FnOnce() -> bool) -> Result<(), IoError> {
+        match request.operation {
+            Operation::Flush => return self.end_flush(flush),
+            _ if Self::holds(request) => self.wrote(lost_since),
             _ => {}
         }
         Ok(())
     }
 
     /// Whether it may hold what `request` has written.
-    pub(super) fn holds(request: &Request) -> bool {
+    pub(crate) fn holds(request: &Request) -> bool {
         matches!(request.operation, Operation::Write | Operation::WriteZeroes) && !request.fua
     }
 
     /// It may hold what the device has written; `lost_since` says whether it was lost since that was handed over.
-    pub(super) fn wrote(&self, lost_since: impl FnOnce() -> bool) {
+    pub(crate) fn wrote(&self, lost_since: impl FnOnce() -> bool) {
         let next = self.begun.load(SeqCst) + 1;
         if self.covering.load(SeqCst) < next {
             self.covering.fetch_max(next, SeqCst);
@@ -63,7 +61,7 @@ impl WriteCache {
     }
 
     /// What the cache held is lost; true if that were writes that no flush had covered.
-    pub(super) fn lose(&self) -> bool {
+    pub(crate) fn lose(&self) -> bool {
         let lost = self.covering.load(SeqCst) > self.flushed.load(SeqCst);
         if lost {
             self.lost.store(true, SeqCst);

@@ -2,6 +2,10 @@
 
 use ring3_spec::virtio::net::{self, Header};
 
+/// TCP: FIN and PSH, which only the last segment carries, in their byte of its header. [RFC 9293 3.1]
+const LAST_ONLY: u8 = 1 << 0 | 1 << 3;
+const FLAGS: usize = 13;
+
 /// The frames of a packet as its header says; the packet itself where the header makes no sense.
 pub(super) fn on_wire(header: &Header, mut packet: Vec<u8>) -> Vec<Vec<u8>> {
     let (start, offset) = (usize::from(header.csum_start()), usize::from(header.csum_offset()));
@@ -22,15 +26,19 @@ fn cut(header: &Header, packet: &[u8]) -> Option<Vec<Vec<u8>>> {
     let tcp = usize::from(packet.get(start + 12)? >> 4) * 4;
     let (headers, payload) = packet.split_at_checked(start + tcp)?;
     let (ip, whole) = (14, packet.len() - start);
+    let identification = u16::from_be_bytes(packet.get(ip + 4..ip + 6)?.try_into().ok()?);
     let number = u32::from_be_bytes(packet.get(start + 4..start + 8)?.try_into().ok()?);
     if size == 0 || start < ip + 20 || tcp < 20 {
         return None;
     }
-    let mut frames = Vec::new();
+    let (mut frames, last) = (Vec::new(), payload.len().saturating_sub(1) / size);
     for (index, part) in payload.chunks(size).enumerate() {
         let mut frame = [headers, part].concat();
         let total = (frame.len() - ip) as u16;
         frame[ip + 2..ip + 4].copy_from_slice(&total.to_be_bytes());
+        // Each is a packet of its own. [RFC 6864 4]
+        frame[ip + 4..ip + 6].copy_from_slice(&identification.wrapping_add(index as u16).to_be_bytes());
+        frame[start + FLAGS] &= if index < last { !LAST_ONLY } else { u8::MAX };
         frame[ip + 10..ip + 12].fill(0);
         let sum = !sum(&frame[ip..start]);
         frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
@@ -71,4 +79,21 @@ fn fold(mut sum: u64) -> u16 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_a_cut_packet_are_numbered_and_only_the_last_is_pushed() {
+        let mut packet = vec![0; 54 + 250];
+        (packet[14], packet[46], packet[47]) = (0x45, 0x50, 0x18);
+        packet[18..20].copy_from_slice(&u16::MAX.to_be_bytes());
+        let mut header = Header::zeroed();
+        header.set_flags(net::NEEDS_CSUM).set_csum_start(34).set_csum_offset(16).set_gso_type(net::GSO_TCP4).set_gso_size(100);
+        let frames = on_wire(&header, packet);
+        let said: Vec<_> = frames.iter().map(|frame| (frame.len(), frame[18..20].to_vec(), frame[47])).collect();
+        assert_eq!(said, [(154, vec![255, 255], 0x10), (154, vec![0, 0], 0x10), (104, vec![0, 1], 0x18)]);
+    }
 }

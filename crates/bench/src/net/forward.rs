@@ -1,0 +1,205 @@
+//! Forwarding: what a card receives it sends again, and what a packet costs its driver then, as DPDK's testpmd does and counts it.
+
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use ring3_class::net::{Filter, Nic, Packet, Queue, QueueSettings};
+
+use crate::Error;
+
+/// Packets of a batch.
+const BATCH: usize = 32;
+/// Descriptors of each direction, as testpmd has them.
+const DEPTH: u16 = 256;
+/// Bytes of a buffer from the packet's start on.
+const ROOM: u32 = 2048;
+/// The clock is read, and the card looked after, once in so many turns.
+const LOOK: u32 = 256;
+
+/// What is done to a packet on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarding {
+    /// Nothing.
+    Io,
+    /// Its Ethernet addresses change places.
+    MacSwap,
+}
+
+impl Forwarding {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Io, Self::MacSwap];
+
+    /// Its name, which testpmd has, too.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Io => "io",
+            Self::MacSwap => "macswap",
+        }
+    }
+}
+
+impl FromStr for Forwarding {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|known| known.name() == text).ok_or_else(|| format!("{text:?} is neither io nor macswap"))
+    }
+}
+
+/// What was forwarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Forwarded {
+    /// Packets that were received.
+    pub received: u64,
+    /// Packets that were handed to the card again; the others found no room, or were of several pieces.
+    pub sent: u64,
+    /// How long it was done.
+    pub elapsed: Duration,
+    /// What the processor's time stamp counter has counted in turns in which something came.
+    pub ticks: u64,
+}
+
+/// Forwards what `nic` receives for `time`, or until `stop` says so, without ever sleeping.
+pub fn forward(
+    nic: &dyn Nic,
+    forwarding: Forwarding,
+    time: Duration,
+    stop: &mut dyn FnMut() -> bool,
+) -> Result<Forwarded, Error> {
+    let failed = |source| Error::Device { name: nic.name(), source };
+    let mut path = Path::open(nic).map_err(failed)?;
+    // Who forwards takes what is for others, too.
+    nic.set_filter(&Filter { promiscuous: true, ..Filter::own(nic.info().mac) }).map_err(failed)?;
+    let (start, mut done) = (Instant::now(), Forwarded::default());
+    for turn in 0_u32.. {
+        if turn % LOOK == 0 {
+            let now = Instant::now();
+            if now.duration_since(start) >= time || stop() {
+                break;
+            }
+            path.queue.tick(now).map_err(failed)?;
+        }
+        path.turn(forwarding, &mut done).map_err(failed)?;
+    }
+    done.elapsed = start.elapsed();
+    Ok(done)
+}
+
+/// A queue, and the batches that go round.
+struct Path {
+    queue: Box<dyn Queue>,
+    batch: Box<[Packet]>,
+    back: Box<[Packet]>,
+}
+
+impl Path {
+    fn open(nic: &dyn Nic) -> Result<Self, ring3_device::Error> {
+        let settings = QueueSettings { rx_depth: DEPTH, tx_depth: DEPTH, rx_room: ROOM, ..QueueSettings::default() };
+        let mut queues = nic.open_queues(1, &settings)?;
+        let mut queue = queues.pop().ok_or_else(|| ring3_device::Error::Unsupported("a card without a queue".into()))?;
+        let start = nic.info().headroom.next_multiple_of(64);
+        let arena = nic.dma().arena();
+        let buffer = |_| Ok(Packet::new(arena.alloc((start + ROOM) as usize, 64)?, start));
+        let mut empty = (0..queue.depth().0).map(buffer).collect::<Result<Vec<_>, ring3_device::Error>>()?;
+        // What it does not take goes back to the arena.
+        let _ = queue.rx_provide(&mut empty);
+        let places = || (0..BATCH).map(|_| Packet::default()).collect();
+        Ok(Self { queue, batch: places(), back: places() })
+    }
+
+    /// One batch, if one has come.
+    #[inline]
+    fn turn(&mut self, forwarding: Forwarding, done: &mut Forwarded) -> Result<(), ring3_device::Error> {
+        let begin = ticks();
+        let count = self.queue.rx_return(&mut self.batch)?;
+        if count > 0 {
+            let batch = &mut self.batch[..count];
+            if forwarding == Forwarding::MacSwap {
+                batch.iter().try_for_each(swap)?;
+            }
+            let sent = self.queue.tx_provide(batch).count;
+            // What was not sent is received into again.
+            let _ = self.queue.rx_provide(&mut batch[sent..]);
+            (done.received, done.sent) = (done.received + count as u64, done.sent + sent as u64);
+        }
+        let back = self.queue.tx_return(&mut self.back)?;
+        if back > 0 {
+            let _ = self.queue.rx_provide(&mut self.back[..back]);
+        }
+        if count > 0 {
+            done.ticks += ticks().wrapping_sub(begin);
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn swap(packet: &Packet) -> Result<(), ring3_device::Error> {
+    let mut addresses = [0; 12];
+    packet.read(0, &mut addresses)?;
+    addresses.rotate_left(6);
+    packet.write(0, &addresses)
+}
+
+/// The processor's time stamp counter.
+#[inline]
+fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor has it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use ring3_class::net::Cable;
+    use ring3_device::Deadline;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const FRAME: [u8; 24] = [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3];
+
+    /// What comes back to a neighbour of [`FRAME`], which is not for the card, and what was counted.
+    fn forwarded(forwarding: Forwarding) -> (Vec<u8>, Forwarded) {
+        let (_cable, card, peer) = Cable::new(8 << 20).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let done = scope.spawn(|| forward(&card, forwarding, LONG, &mut || stop.load(Ordering::Relaxed)));
+            peer.set_filter(&Filter { promiscuous: true, ..Filter::own(peer.info().mac) }).unwrap();
+            let mut queue = peer.open_queues(1, &QueueSettings::default()).unwrap().remove(0);
+            let buffer = || Packet::new(peer.dma().arena().alloc(2048, 64).unwrap(), 0);
+            assert_eq!(queue.rx_provide(&mut [buffer(), buffer()]).count, 2);
+            let (mut batch, deadline) = ([Packet::default()], Deadline::after(Duration::from_secs(20)));
+            while queue.rx_return(&mut batch).unwrap() == 0 && !deadline.expired() {
+                let mut packet = [buffer()];
+                packet[0].fill(&FRAME).unwrap();
+                let _ = queue.tx_provide(&mut packet);
+                std::thread::sleep(Duration::from_millis(5));
+                let _ = queue.tx_return(&mut packet);
+            }
+            stop.store(true, Ordering::Relaxed);
+            let mut bytes = vec![0; batch[0].len as usize];
+            batch[0].read(0, &mut bytes).unwrap();
+            (bytes, done.join().unwrap().unwrap())
+        })
+    }
+
+    #[test]
+    fn a_packet_for_anyone_goes_back_as_it_came() {
+        let (bytes, done) = forwarded(Forwarding::Io);
+        assert_eq!(bytes[..24], FRAME);
+        assert!(done.received > 0 && done.received == done.sent && done.ticks > 0, "{done:?}");
+    }
+
+    #[test]
+    fn its_addresses_change_places_if_that_is_wished() {
+        assert_eq!(forwarded(Forwarding::MacSwap).0[..14], [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 3, 3]);
+    }
+
+    #[test]
+    fn forwardings_are_known_by_their_names() {
+        Forwarding::ALL.into_iter().for_each(|known| assert_eq!(known.name().parse(), Ok(known)));
+        assert!("5tswap".parse::<Forwarding>().unwrap_err().contains("macswap"));
+    }
+}

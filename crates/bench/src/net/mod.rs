@@ -1,0 +1,58 @@
+//! `bench udp-echo`: UDP through a network card, its driver in different places.
+//!
+//! # Shape
+//! A [`Peer`] stands at the other end of the card's cable and makes the load; it knows nothing of the machine that is measured but what that asks of it over the cable itself ([`Ask`]). It is a state machine without a
+//! clock or a wire of its own: [`Wire`] runs it in a thread on a socket of QEMU's, and [`Reflector`] is a card that is nothing but the peer, by which an export's own cost is found.
+//!
+//! In the machine that is measured, a [`User`] does what the load is: over sockets of the kernel ([`Sockets`]), or over the class API ([`Direct`]). [`measure`] ties a load, a user and what it costs to one measurement.
+
+mod circle;
+mod direct;
+mod forward;
+mod frame;
+mod load;
+mod measure;
+mod peer;
+mod reflector;
+mod sockets;
+mod talk;
+mod wire;
+
+pub use circle::Circle;
+pub use direct::Direct;
+pub use forward::{Forwarded, Forwarding, forward};
+pub use load::{Kind, Load, SIZE, SWEEP, UnknownLoad};
+pub use measure::{Method, measure};
+pub use peer::Peer;
+pub use reflector::Reflector;
+pub use sockets::Sockets;
+pub use talk::{Ask, Tally};
+pub use wire::Wire;
+
+use std::time::Duration;
+
+use crate::Error;
+
+/// The placements in the order of their turns.
+pub const PLACEMENTS: [&str; 4] = ["kernel", "process", "export", "tap-null"];
+
+/// What a user has done of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Packets that it has echoed, received or sent.
+    pub packets: u64,
+    /// Packets that the peer had meant for it meanwhile, by the numbers on the first and the last that came.
+    pub offered: u64,
+}
+
+/// Whoever is loaded.
+pub trait User {
+    /// Asks the peer and waits for its answer.
+    fn ask(&mut self, ask: &Ask) -> Result<Tally, Error>;
+
+    /// Does its part of `load` for `time` from the first packet on, at which `begin` is called, and `end` at the end.
+    fn work(&mut self, load: &Load, time: Duration, begin: &mut dyn FnMut(), end: &mut dyn FnMut()) -> Result<Work, Error>;
+
+    /// The same until nothing has come for a while.
+    fn drain(&mut self, load: &Load) -> Result<(), Error>;
+}

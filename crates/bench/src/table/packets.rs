@@ -1,0 +1,96 @@
+//! The report of `bench udp-echo` as text.
+
+use super::{align, cell, head, number};
+use crate::net::{Load, PLACEMENTS};
+use crate::report::Report;
+
+/// What a packet costs in each placement, and what is echoed at each rate.
+pub fn render_packets(report: &Report) -> String {
+    let tables = [costs(report), rates(report)];
+    let text = tables.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
+    text + &super::host(report)
+}
+
+/// From a cause to the kernel's handler, from there to the process, and the whole way, under each condition.
+pub fn render_delays(report: &Report) -> String {
+    let metrics = ["kernel_us_p50", "process_us_mean", "process_us_p50", "process_us_p99", "raise_us_p50", "raise_us_p99"];
+    let heads = ["us", "to the kernel, p50", "kernel to process, mean", "p50", "p99", "whole, p50", "p99"];
+    let mut lines = vec![heads.map(str::to_owned).to_vec()];
+    let mut rows: Vec<(&str, &str)> = Vec::new();
+    for row in report.rows.iter().filter(|row| row.metric == "raise_us_p50") {
+        rows.push((&row.workload, &row.placement));
+    }
+    for (load, placement) in rows {
+        let cells = metrics.iter().map(|metric| report.get(load, placement, metric).map_or(String::new(), number));
+        lines.push([format!("{load}, {placement}")].into_iter().chain(cells).collect());
+    }
+    align(&lines) + &super::host(report)
+}
+
+fn costs(report: &Report) -> String {
+    let metric = if report.lab.mode == "instructions" { "instructions_per_op" } else { "busy_us_per_op" };
+    let unit = if report.lab.mode == "instructions" { "instructions per packet" } else { "us per packet" };
+    let loads: Vec<String> = loads(report).filter(|load| load.rate().is_none()).map(|load| load.to_string()).collect();
+    let names = loads.iter().map(|load| load.trim_start_matches("udp-").to_owned());
+    let mut lines = vec![[unit.to_owned()].into_iter().chain(names).collect::<Vec<_>>()];
+    for placement in PLACEMENTS {
+        let cells: Vec<String> = loads.iter().map(|load| cell(report, load, placement, metric)).collect();
+        if cells.iter().any(|cell| !cell.is_empty()) {
+            lines.push([vec![placement.to_owned()], cells].concat());
+        }
+    }
+    if lines.len() > 1 { align(&lines) } else { String::new() }
+}
+
+fn rates(report: &Report) -> String {
+    let columns: Vec<_> = PLACEMENTS.into_iter().filter(|name| has_rate(report, name)).map(|name| (name, name)).collect();
+    let mut lines = vec![head("Mb/s: offered, echoed; loss, CPU, %", &columns)];
+    for load in loads(report).filter(|load| load.rate().is_some()) {
+        let name = load.to_string();
+        let one = |placement: &str, metric: &str| report.get(&name, placement, metric).map_or("-".into(), number);
+        let cell = |placement: &str| {
+            let cells = ["offered_mbit_s", "mbit_s", "loss_percent", "busy_percent"].map(|metric| one(placement, metric));
+            format!("{:>5}  {:>5}  {:>5}  {:>5}", cells[0], cells[1], cells[2], cells[3])
+        };
+        let rate = load.rate().unwrap_or_default().to_string();
+        lines.push([vec![rate], columns.iter().map(|(name, _)| cell(name)).collect()].concat());
+    }
+    if lines.len() > 1 { align(&lines) } else { String::new() }
+}
+
+fn has_rate(report: &Report, placement: &str) -> bool {
+    report.rows.iter().any(|row| row.placement == placement && row.metric == "offered_mbit_s")
+}
+
+/// The loads that were measured, in their order.
+fn loads(report: &Report) -> impl Iterator<Item = Load> {
+    let mut loads: Vec<Load> = Vec::new();
+    for load in report.rows.iter().filter_map(|row| row.workload.parse().ok()) {
+        if !loads.contains(&load) {
+            loads.push(load);
+        }
+    }
+    loads.sort_by_key(Load::rate);
+    loads.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Lab, Measurement};
+
+    #[test]
+    fn costs_stand_beside_their_ratio_to_the_kernel_and_rates_below_each_other() {
+        let one = |load: &str, placement: &str, metric: &str, value| Measurement::new(1, load, placement).with(metric, value);
+        let rows = [
+            one("udp-64-out", "kernel", "instructions_per_op", 6400.0),
+            one("udp-64-out", "process", "instructions_per_op", 1600.0),
+            one("udp-1024-echo-at100", "kernel", "offered_mbit_s", 101.0).with("mbit_s", 82.0),
+            one("udp-1024-echo-at10", "kernel", "offered_mbit_s", 10.0).with("mbit_s", 10.0).with("busy_percent", 12.5),
+        ];
+        let text = render_packets(&Report::new("udp-echo", Lab { mode: "instructions".into(), ..Lab::default() }, &rows));
+        let at = |word: &str| text.find(word).unwrap_or_else(|| panic!("{word} is not in {text}"));
+        assert!(text.contains("1600 0.25x") && text.contains("64-out"), "{text}");
+        assert!(at("\n10 ") < at("\n100 ") && text.contains("12.5"), "{text}");
+    }
+}

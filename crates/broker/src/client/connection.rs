@@ -1,0 +1,108 @@
+//! The socket to the server.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ring3_class::Error;
+use ring3_lease::Channel;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use crate::protocol::{Answer, Ask};
+
+/// How long an answer may take: a queue is closed when its last request has ended, and a driver may have to reset its device before.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// See the module.
+pub struct Connection {
+    path: PathBuf,
+    /// The same socket, to look at without the lock.
+    socket: OwnedFd,
+    channel: Mutex<Channel>,
+}
+
+impl Connection {
+    /// To the server at `path`.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let failed = |error: Errno| match error {
+            Errno::NOENT | Errno::CONNREFUSED => Error::Claim(format!(
+                "{}: nobody serves a disk there: ring3 serve disk --device URI --socket {0}",
+                path.display()
+            )),
+            Errno::ACCESS => Error::Claim(format!(
+                "{}: this user may not connect: let its owner serve it with mode=660 or mode=666",
+                path.display()
+            )),
+            error => Error::os(format!("{}: connecting to who serves the disk", path.display()), error),
+        };
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(failed)?;
+        connect(&socket, &address).map_err(failed)?;
+        let opened = |error: std::io::Error| Error::os(format!("{}: connecting", path.display()), error);
+        let channel = Channel::new(socket.try_clone().map_err(opened)?, PATIENCE, true).map_err(opened)?;
+        Ok(Self { path: path.to_owned(), socket, channel: Mutex::new(channel) })
+    }
+
+    /// Asks, and waits for the answer, with the descriptors beside it. A refusal is [`Error::Busy`]; the end of the connection [`Error::Fatal`].
+    pub fn ask(&self, ask: &Ask) -> Result<(Answer, Vec<OwnedFd>), Error> {
+        let channel = self.lock();
+        // A server that has parted has said why before.
+        let sent = channel.send(ask, &[]);
+        match receive(&channel) {
+            Ok(Some((Answer::Refused { reason }, _))) => Err(Error::Busy(reason)),
+            Ok(Some((Answer::Ended { reason }, _))) => Err(self.over(&reason)),
+            Ok(Some(answer)) => sent.map(|()| answer).map_err(|error| self.over(&error.to_string())),
+            Ok(None) => Err(self.over("it has closed the connection")),
+            Err(error) => Err(self.over(&error.to_string())),
+        }
+    }
+
+    /// Whether the server has parted.
+    pub fn is_lost(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Why it has.
+    pub fn last_word(&self) -> Error {
+        let channel = self.lock();
+        while let Ok(Some((answer, _))) = receive(&channel) {
+            if let Answer::Ended { reason } = answer {
+                return self.over(&reason);
+            }
+        }
+        self.over("it has closed the connection")
+    }
+
+    /// What a server that makes no sense is.
+    pub fn nonsense(&self) -> Error {
+        Error::Protocol(format!(
+            "who serves {} does not answer what was asked: both must be of one release of ring3",
+            self.path.display()
+        ))
+    }
+
+    /// What the socket can be waited for by.
+    pub fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    fn over(&self, reason: &str) -> Error {
+        Error::Fatal(format!("{} is not served to this client any more: {reason}", self.path.display()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Channel> {
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The next message. A server that parts without reading all that it was sent resets the connection, which is heard before what it said last. [unix(7)]
+fn receive(channel: &Channel) -> std::io::Result<Option<(Answer, Vec<OwnedFd>)>> {
+    match channel.receive() {
+        Ok(None) => channel.receive(),
+        heard => heard,
+    }
+}

@@ -1,0 +1,79 @@
+//! What a client and the server say to each other, beside the rings: JSON objects in packets of a socket that keeps their boundaries (SOCK_SEQPACKET), descriptors beside them.
+//!
+//! The client asks, the server answers, one after the other; [`Answer::Ended`] alone comes unasked, and last.
+
+use ring3_class::block::Info;
+use serde::{Deserialize, Serialize};
+
+/// The version of messages, rings and entries. Both sides have the same, or part.
+pub const VERSION: u32 = 1;
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Ask {
+    /// First: the disk, and memory for the data of requests.
+    Hello {
+        /// The client's [`VERSION`].
+        version: u32,
+        /// Bytes of memory; it gets as many, or what it may have.
+        memory: u64,
+    },
+    /// A queue.
+    Open {
+        /// Requests that it shall hold at once; it gets a power of two, at most as many as it may have.
+        depth: u16,
+    },
+    /// Takes a queue back: answered when nothing of it is in flight any more.
+    Close {
+        /// Which.
+        queue: u16,
+    },
+}
+
+/// What the server answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// To [`Ask::Hello`], with the descriptor of the memory.
+    Welcome(Box<Welcome>),
+    /// To [`Ask::Open`], with three descriptors: the rings' memory ([`Layout`](crate::memory::Layout)), an eventfd that the client raises, a pipe that the server writes to.
+    Opened {
+        /// Its number.
+        queue: u16,
+        /// Its depth.
+        depth: u16,
+    },
+    /// To [`Ask::Close`].
+    Closed {
+        /// Which.
+        queue: u16,
+    },
+    /// What was asked for is not to be had; nothing has changed.
+    Refused {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The server parts with the client.
+    Ended {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What a client is told of its disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The server's [`VERSION`].
+    pub version: u32,
+    /// What the server calls the disk.
+    pub disk: String,
+    /// The disk as this client has it: its own range of blocks, from 0 on.
+    pub info: Info,
+    /// Bytes of memory that it has.
+    pub memory: u64,
+    /// Queues that it may have open at the same time.
+    pub queues: u16,
+    /// Whether the device reaches the client's memory by itself; otherwise the server copies.
+    pub mapped: bool,
+}

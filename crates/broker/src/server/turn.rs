@@ -1,0 +1,193 @@
+//! Requests from clients' rings to the disk and their ends back, each client in its turn.
+
+use std::time::Instant;
+
+use ring3_class::block::{IoError, Queue};
+use ring3_class::irq::Irq;
+use ring3_class::wait::{Source, sooner};
+use ring3_class::{Deadline, Error};
+
+use super::client::Client;
+use super::queue::Held;
+use super::share::cost;
+use super::{Broker, cut, survive};
+
+/// Whose request is in flight under a token, which is the slot's number.
+#[derive(Clone, Copy, Default)]
+pub struct Slot {
+    seat: usize,
+    queue: usize,
+    tag: u32,
+}
+
+/// How a client's turn ended.
+enum Turn {
+    /// It has had its part, and wants more.
+    Used,
+    /// It wants nothing more, or may not.
+    Idle,
+    /// The disk's queue is full, and its turn goes on when it is not.
+    Full,
+}
+
+impl Broker {
+    /// Takes what the disk is done with.
+    pub(super) fn reap(&mut self) -> Result<(), Error> {
+        while self.queue.in_flight() > 0 {
+            let count = match self.queue.reap(&mut self.done) {
+                Ok(count) => count,
+                Err(error) => return survive(error),
+            };
+            for end in &mut self.done[..count] {
+                let end = std::mem::take(end);
+                let index = end.token as usize;
+                let Some(&Slot { seat, queue, tag }) = self.slots.get(index) else { continue };
+                self.free.push(index);
+                if let Some(client) = self.seats.get_mut(seat).and_then(Option::as_mut) {
+                    client.end(queue, tag, end);
+                }
+            }
+            if count < self.done.len() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Deals the room in the disk's queue out.
+    pub(super) fn deal(&mut self) {
+        let now = self.limited.then(Instant::now);
+        // So that who is refused again and again keeps nobody from his ends.
+        let mut left = 4 * self.slots.len();
+        let mut idle = 0;
+        while idle < self.seats.len() && left > 0 {
+            match self.serve_client(self.cursor, now, &mut left) {
+                Turn::Full => break,
+                Turn::Used => idle = 0,
+                Turn::Idle => idle += 1,
+            }
+            self.cursor = (self.cursor + 1) % self.seats.len();
+        }
+        self.queue.ring();
+        self.set_thaw();
+    }
+
+    fn serve_client(&mut self, seat: usize, now: Option<Instant>, left: &mut usize) -> Turn {
+        let Some(client) = self.seats[seat].as_mut() else { return Turn::Idle };
+        client.share.begin();
+        loop {
+            client.held_until = now.and_then(|now| client.share.held_until(now));
+            let peeked = if client.held_until.is_some() { Ok(None) } else { client.peek() };
+            let (queue, bytes) = match peeked {
+                Ok(Some((queue, held))) => (queue, held.bytes),
+                Ok(None) => {
+                    client.share.end(true);
+                    return Turn::Idle;
+                }
+                Err(error) => {
+                    cut(client, &error, &mut self.reactor);
+                    return Turn::Idle;
+                }
+            };
+            if !client.share.affords(cost(bytes)) || *left == 0 {
+                client.share.end(false);
+                return Turn::Used;
+            }
+            let Some(&slot) = self.free.last() else { return Turn::Full };
+            let Some(held) = client.take(queue) else { return Turn::Idle };
+            *left -= 1;
+            client.share.charge(bytes);
+            let place = Slot { seat, queue, tag: held.tag };
+            if submit(&mut self.queue, client, held, place, slot) {
+                self.free.pop();
+                self.slots[slot] = place;
+            }
+        }
+    }
+
+    /// Shows clients what has ended.
+    pub(super) fn flush(&mut self) {
+        self.seats.iter_mut().flatten().flat_map(Client::queues_mut).for_each(|queue| queue.flush());
+    }
+
+    /// There is a timer for the first of those whom their limits hold back.
+    fn set_thaw(&mut self) {
+        let clients = self.seats.iter().flatten().filter(|client| !client.leaving);
+        let first = clients.map(|client| client.held_until).fold(None, sooner);
+        let Some(first) = first.filter(|&first| self.thaw.is_none_or(|(_, due)| first < due)) else { return };
+        if let Some((timer, _)) = self.thaw.take() {
+            self.reactor.cancel(timer);
+        }
+        self.thaw = Some((self.reactor.set_timer(first), first));
+    }
+}
+
+/// Hands a request to the disk as `slot`; false if it has ended without that.
+fn submit(disk: &mut impl Queue, client: &mut Client, held: Held, place: Slot, slot: usize) -> bool {
+    let Some(queue) = client.queue(place.queue) else { return false };
+    let mut request = held.request;
+    if let Some(refusal) = held.refusal {
+        queue.complete(held.tag, Err(refusal), request.data);
+        return false;
+    }
+    request.token = slot as u64;
+    match disk.submit(request) {
+        Ok(()) => {
+            queue.in_flight += 1;
+            true
+        }
+        Err(rejected) => {
+            // There are as many slots as it holds: it is never full here.
+            let error = rejected.error.unwrap_or(IoError::Transport);
+            queue.complete(held.tag, Err(error), rejected.request.data);
+            false
+        }
+    }
+}
+
+/// All clients' rings, as something to wait for.
+pub struct Doors<'a> {
+    pub seats: &'a mut [Option<Client>],
+    /// Stands for the clients' own descriptors, which the reactor watches.
+    pub bell: &'a Irq,
+    /// The disk's queue has no room: what clients want is not looked at.
+    pub full: bool,
+}
+
+impl Doors<'_> {
+    fn want(&mut self, wanted: bool) {
+        self.seats.iter_mut().flatten().flat_map(Client::queues_mut).for_each(|queue| queue.want(wanted));
+    }
+}
+
+impl Source for Doors<'_> {
+    fn irq(&self) -> Option<&Irq> {
+        Some(self.bell)
+    }
+
+    #[inline]
+    fn pending(&self) -> bool {
+        let waits = |client: &Client| client.talks && !client.leaving || !self.full && client.pending();
+        self.seats.iter().flatten().any(waits)
+    }
+
+    fn arm(&mut self) -> Result<bool, Error> {
+        if !self.full {
+            self.want(true);
+        }
+        Ok(!self.pending())
+    }
+
+    fn disarm(&mut self) -> Result<(), Error> {
+        self.want(false);
+        Ok(())
+    }
+
+    fn tick(&mut self, _: Instant) -> Result<Option<Instant>, Error> {
+        Ok(None)
+    }
+
+    fn wait(&mut self, _: Deadline) -> Result<bool, Error> {
+        Ok(self.pending())
+    }
+}

@@ -1,0 +1,72 @@
+//! `ring3 net bench`: what a card receives it sends again.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use ring3_backend::Uri;
+use ring3_bench::net::{Forwarding, forward};
+use ring3_process::Signals;
+use serde_json::json;
+
+use super::target::Target;
+
+/// Arguments of `ring3 net bench`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net.
+    #[arg(long, value_name = "URI")]
+    device: Uri,
+    #[command(flatten)]
+    target: Target,
+    /// What is done to a packet: io (nothing), or macswap (its Ethernet addresses change places).
+    #[arg(long, default_value = "macswap")]
+    forward: Forwarding,
+    /// How long; Ctrl-C ends it earlier.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Print a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Forwards, and says what was done.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let signals = Signals::take()?;
+    let nic = args.target.open(&args.device)?;
+    let mut stop = || {
+        let wishes = signals.wishes();
+        wishes.stop || wishes.hang_up
+    };
+    let done = forward(&*nic, args.forward, Duration::from_secs(args.seconds), &mut stop)?;
+    if done.received == 0 {
+        bail!(
+            "{}: nothing came: who sends at the other end of its cable? ring3 net info says whether it has a link",
+            args.device
+        );
+    }
+    let (seconds, packets) = (done.elapsed.as_secs_f64(), done.received as f64);
+    let report = json!({
+        "device": args.device.to_string(),
+        "model": nic.info().model,
+        "forward": args.forward.name(),
+        "seconds": seconds,
+        "received": done.received,
+        "sent": done.sent,
+        "packets_s": packets / seconds.max(1e-9),
+        "ticks_per_packet": done.ticks as f64 / packets,
+    });
+    if args.json {
+        outln!("{report}");
+    } else {
+        let lost = done.received - done.sent;
+        outln!(
+            "{}: {} packets in {seconds:.1} s, {:.0} a second, {lost} of them not sent again; {:.1} ticks of the time stamp counter for each",
+            args.device,
+            done.received,
+            packets / seconds.max(1e-9),
+            done.ticks as f64 / packets
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,117 @@
+//! `ring3 run net`: a network card as an interface of the kernel.
+
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ring3_backend::Uri;
+use ring3_driver::registry::Settings;
+use ring3_export::tap;
+use ring3_host::net::{self, Options};
+use ring3_host::open::Claim;
+use ring3_host::{Ending, Ready};
+use ring3_supervisor::manifest::User;
+
+use super::disk::{FORCED, LOST};
+use crate::driving::{Interrupt, Protection};
+
+/// Options of `ring3 run net`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the card back, 4 the card or its interface is gone."
+)]
+pub struct Args {
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net.
+    #[arg(long, value_name = "URI")]
+    device: Uri,
+    #[command(flatten)]
+    protection: Protection,
+    /// How the card signals.
+    #[arg(long, value_enum, default_value = "auto")]
+    irq: Interrupt,
+    /// What the card becomes.
+    #[arg(long, value_enum, default_value = "tap")]
+    export: Export,
+    /// What moves packets between the card's memory and the kernel: calls, which is cheapest for few, or vhost-net, which pays for many. auto takes what pays now; without /dev/vhost-net, calls.
+    #[arg(long, value_enum, default_value = "auto")]
+    engine: Engine,
+    /// The interface's name; r3net0 and so on if it is not given. One of that name that root has made for this user (ip tuntap add) is used.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Who may use the interface later, beside root. Of use with --persist.
+    #[arg(long, value_name = "USER")]
+    owner: Option<User>,
+    /// The interface stays at the end, with its addresses and without a link: who runs this again with its --name goes on with it.
+    #[arg(long)]
+    persist: bool,
+    /// Most bytes of a packet without its Ethernet header; 1500 if it is not given. It may be set later, as of any interface.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65535))]
+    mtu: Option<u32>,
+    /// Queues at most, each of which has a thread; fewer if the card has fewer.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    queues: u16,
+    /// Microseconds for which a queue polls before it sleeps, as long as that pays; 0 never polls.
+    #[arg(long, value_name = "US", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    poll: u64,
+    /// Say what is exported as a JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Write the same JSON to this descriptor once the interface is there, then close it.
+    #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(3..))]
+    ready_fd: Option<RawFd>,
+    /// Write figures (start-up time, packets, bytes, losses) to this file at the end, and on SIGUSR1.
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Export {
+    /// A TAP, by its descriptor.
+    Tap,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Engine {
+    /// As the load is.
+    Auto,
+    /// read and write.
+    Tap,
+    /// vhost-net.
+    Vhost,
+}
+
+/// Drives a card.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Export::Tap = args.export;
+    // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
+    let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
+    let claim = Claim {
+        unprotected: args.protection.unprotected,
+        settings: Settings { interrupts: args.irq.into(), ..Settings::default() },
+        ..Claim::new(args.device)
+    };
+    let tap = tap::Options {
+        name: args.name,
+        owner: args.owner.map(|owner| owner.user),
+        persist: args.persist,
+        mtu: args.mtu,
+        queues: args.queues,
+        poll: Duration::from_micros(args.poll),
+        engine: match args.engine {
+            Engine::Auto => tap::Engine::Auto,
+            Engine::Tap => tap::Engine::Tap,
+            Engine::Vhost => tap::Engine::Vhost,
+        },
+        ..tap::Options::default()
+    };
+    match net::run(&claim, Options { tap, json: args.json, ready, stats: args.stats }) {
+        Ok(Ending::Stopped | Ending::Removed) => Ok(ExitCode::SUCCESS),
+        Ok(Ending::Forced) => Ok(ExitCode::from(FORCED)),
+        Err(error) if error.is_loss() => {
+            errln!("ring3: {error}");
+            Ok(ExitCode::from(LOST))
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,243 @@
+//! What a disk and its queues share: the device, its life, and the virtqueues that nobody has.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ring3_device::irq::Irq;
+use ring3_device::{Deadline, Error, poll_until};
+use ring3_spec::text::Printable;
+use ring3_spec::virtio::ring::WRITE;
+use ring3_spec::virtio::{NO_VECTOR, blk};
+
+use super::super::transport::Transport;
+use super::super::virtqueue::{Piece, Virtqueue};
+use super::disk::Options;
+use super::identity::{Shape, WANTED};
+use crate::lifetime::{Lifetime, Unstopped, lock, stop_function};
+use crate::write_cache::WriteCache;
+
+/// A disk that does not say in this time what it is called is not called anything.
+const NAMING: Duration = Duration::from_secs(2);
+
+/// Shared by a disk and its queues. A queue's thread looks at the generation alone.
+pub(super) struct Shared {
+    pub(super) transport: Transport,
+    pub(super) options: Options,
+    pub(super) lifetime: Lifetime,
+    pub(super) shape: Shape,
+    /// `None` without a volatile cache.
+    pub(super) cache: Option<WriteCache>,
+    /// The generation that began with the last loss of the cache; 0 if there was none.
+    cache_lost: AtomicU32,
+    features: u64,
+    /// Vector 0 for the configuration, then one for each queue.
+    vectors: Option<Vec<Arc<Irq>>>,
+    seats: Mutex<Vec<Seat>>,
+}
+
+/// A virtqueue's place.
+struct Seat {
+    /// The virtqueue, until its owner takes it.
+    queue: Option<Virtqueue>,
+    /// It has an owner.
+    open: bool,
+}
+
+impl Shared {
+    pub(super) fn new(
+        (transport, features): (Transport, u64),
+        options: Options,
+        (shape, cache): (Shape, bool),
+        (vectors, queues): (Option<Vec<Arc<Irq>>>, u16),
+    ) -> Result<Self, Error> {
+        let lifetime = Lifetime::new(transport.device.name());
+        let shared = Self {
+            lifetime,
+            transport,
+            options,
+            shape,
+            cache: cache.then(WriteCache::default),
+            cache_lost: AtomicU32::new(0),
+            features,
+            vectors,
+            seats: Mutex::new((0..queues).map(|_| Seat { queue: None, open: false }).collect()),
+        };
+        shared.start(&mut lock(&shared.seats))?;
+        Ok(shared)
+    }
+
+    /// From a device that was reset to one that goes, with all of its virtqueues. [virtio 3.1.1]
+    fn start(&self, seats: &mut [Seat]) -> Result<(), Error> {
+        self.transport.device.set_bus_master(true)?;
+        let features = self.transport.negotiate(WANTED)?;
+        if features != self.features {
+            return Err(Error::Protocol(format!("its features have become {features:#x}, and were {:#x}", self.features)));
+        }
+        let vector = |number| if self.vectors.is_some() { number } else { NO_VECTOR };
+        self.transport.signal_config(vector(0))?;
+        for (number, seat) in (0..).zip(seats) {
+            let made = self.transport.make_queue(number, self.shape.entries, vector(number + 1), features)?;
+            seat.queue = Some(made);
+        }
+        self.transport.go();
+        Ok(())
+    }
+
+    /// The present generation.
+    #[inline]
+    pub(super) fn generation(&self) -> u32 {
+        self.lifetime.generation()
+    }
+
+    /// Whether the cache was lost since `generation` began.
+    pub(super) fn lost_cache_after(&self, generation: u32) -> bool {
+        self.cache_lost.load(Ordering::SeqCst) > generation
+    }
+
+    /// How many queues there are.
+    pub(super) fn queues(&self) -> u16 {
+        lock(&self.seats).len() as u16
+    }
+
+    /// The interrupt of queue `number`.
+    pub(super) fn irq(&self, number: u16) -> Option<Arc<Irq>> {
+        self.vectors.as_ref()?.get(usize::from(number) + 1).cloned()
+    }
+
+    /// A queue that nobody has: its number, its virtqueue and the generation of that.
+    pub(super) fn take_seat(&self) -> Result<(u16, Virtqueue, u32), Error> {
+        let mut seats = lock(&self.seats);
+        self.lifetime.check()?;
+        let (count, name) = (seats.len(), self.transport.device.name());
+        let free = (0..).zip(seats.iter_mut()).find(|(_, seat)| !seat.open);
+        let Some((number, seat)) = free else {
+            return Err(Error::Busy(format!("all {count} queues of {name} are open: close one, or open the device with more")));
+        };
+        let Some(queue) = seat.queue.take() else {
+            return Err(Error::Fatal(format!("{name}: queue {number} is lost; open the device again")));
+        };
+        seat.open = true;
+        Ok((number, queue, self.generation()))
+    }
+
+    /// Gives queue `number` back, with its virtqueue if that is of the present generation and the device has nothing of it.
+    pub(super) fn give_seat_back(&self, number: u16, queue: Option<Virtqueue>, generation: u32) {
+        let mut seats = lock(&self.seats);
+        if let Some(seat) = seats.get_mut(usize::from(number)) {
+            seat.open = false;
+            if generation == self.generation() && queue.is_some() {
+                seat.queue = queue;
+            }
+        }
+    }
+
+    /// The virtqueue that a reset has made for queue `number`, and its generation; `None` if the device's life is over.
+    pub(super) fn renewed(&self, number: u16) -> Option<(Virtqueue, u32)> {
+        let mut seats = lock(&self.seats);
+        self.lifetime.check().ok()?;
+        let queue = seats.get_mut(usize::from(number))?.queue.take()?;
+        Some((queue, self.generation()))
+    }
+
+    /// Waits until a reset that is under way is over.
+    pub(super) fn settle(&self) {
+        drop(lock(&self.seats));
+    }
+
+    /// Resets the device if it has not been reset since `generation`, and starts it again; `unasked` says that somebody else has reset it before, and may have taken its power.
+    pub(super) fn reset(&self, generation: u32, why: &str, unasked: bool) -> Result<(), Error> {
+        let mut seats = lock(&self.seats);
+        self.lifetime.check()?;
+        if self.generation() != generation {
+            return Ok(());
+        }
+        let next = self.lifetime.begin_reset(generation, why);
+        if unasked && let Some(cache) = &self.cache {
+            self.cache_lost.store(next, Ordering::SeqCst);
+            if cache.lose() {
+                tracing::error!(
+                    "{}: the device was reset by somebody else: writes since the last flush may be lost, and the next flush fails; \
+                     check what was written last",
+                    self.transport.device.name()
+                );
+            }
+        }
+        if let Err(Unstopped { error, quiesced }) = self.stop() {
+            self.lifetime.fail(&error, "it cannot be stopped", quiesced);
+            return Err(error);
+        }
+        self.start(&mut seats).inspect_err(|error| {
+            let quiesced = self.stop().err().is_none_or(|unstopped| unstopped.quiesced);
+            self.lifetime.fail(error, "it did not come back from a reset", quiesced);
+        })
+    }
+
+    /// Gives the device up: `what` has failed with `error`.
+    pub(super) fn fail(&self, error: &Error, what: &str) {
+        let _seats = lock(&self.seats);
+        let quiesced = self.stop().err().is_none_or(|unstopped| unstopped.quiesced);
+        self.lifetime.fail(error, what, quiesced);
+    }
+
+    /// Stops the device: afterwards it uses no memory.
+    fn stop(&self) -> Result<(), Unstopped> {
+        self.transport.reset().or_else(|error| stop_function(&*self.transport.device, error))
+    }
+
+    /// What the disk is called, which is asked before anybody has its first queue; nothing if it does not say. [virtio 5.2.6]
+    pub(super) fn name(&self) -> Result<String, Error> {
+        let (number, mut queue, generation) = self.take_seat()?;
+        let asked = self.ask_name(&mut queue);
+        let answered = !matches!(asked, Err(Error::Timeout { .. } | Error::Protocol(_)));
+        self.give_seat_back(number, answered.then_some(queue), generation);
+        if !answered {
+            self.reset(generation, "it did not say what it is called", false)?;
+        }
+        Ok(asked.unwrap_or_default())
+    }
+
+    fn ask_name(&self, queue: &mut Virtqueue) -> Result<String, Error> {
+        let memory = self.transport.device.dma().arena().alloc(64, 64)?;
+        let mut header = blk::Header::zeroed();
+        header.set_kind(blk::GET_ID);
+        memory.write(0, &header.0)?;
+        memory.write(48, &[0xff])?;
+        let at = memory.iova();
+        let pieces = [(at, 16, 0), (at + 16, blk::ID_LEN as u32, WRITE), (at + 48, 1, WRITE)];
+        for ((address, len, flags), number) in pieces.into_iter().zip(0..) {
+            queue.put(0, number, Piece { address, len, flags }, (number < 2).then_some(number + 1));
+        }
+        queue.want_interrupts(false);
+        queue.offer(0);
+        queue.publish();
+        let answer = poll_until(Deadline::after(NAMING), "the disk's name", || queue.take());
+        if answer.is_err() {
+            // It may still answer, until it is reset. That follows; but who knows whether it succeeds.
+            let mut memory = memory;
+            memory.abandon();
+            return answer.map(|_| String::new());
+        }
+        let (mut name, mut status) = ([0; blk::ID_LEN], [0]);
+        memory.read(16, &mut name)?;
+        memory.read(48, &mut status)?;
+        let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        Ok(if status == [blk::OK] { Printable(&name[..len]).to_string() } else { String::new() })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let quiesced = if self.lifetime.check().is_ok() {
+            let stopped = self.stop();
+            self.lifetime.close();
+            self.lifetime.shut_down(&stopped);
+            self.lifetime.is_quiesced()
+        } else {
+            self.lifetime.is_quiesced()
+        };
+        if !quiesced {
+            lock(&self.seats).iter_mut().filter_map(|seat| seat.queue.as_mut()).for_each(Virtqueue::abandon);
+        }
+    }
+}

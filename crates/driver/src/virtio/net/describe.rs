@@ -1,0 +1,55 @@
+//! What a card is, out of its features and its configuration. [virtio 5.1.3, 5.1.4]
+
+use ring3_class::net::{FilterLimits, Info, Mac, Offloads};
+use ring3_device::Error;
+use ring3_spec::register::{Reg, Ro};
+use ring3_spec::virtio::net;
+
+use super::super::transport::Transport;
+use super::card::{MAX_DEPTH, RECEIVE, TRANSMIT};
+use super::control::MAX_ADDRESSES;
+use super::header::HEADROOM;
+
+/// The largest MTU of a card that names none.
+const MTU: u32 = 9000;
+/// The smallest MTU. [RFC 791]
+const MIN_MTU: u32 = 68;
+/// Most pieces of a packet: 64 KiB in pages, and headers.
+const MAX_PIECES: u16 = 18;
+/// The longest packet of IP, and its Ethernet header.
+const MAX_SEGMENTED: u32 = 65535 + 14;
+
+/// What the card behind `transport` is, with `features`.
+pub(super) fn describe(transport: &Transport, features: u64) -> Result<Info, Error> {
+    let has = |feature: u64| features & feature != 0;
+    let [rx, tx] = [RECEIVE, TRANSMIT].map(|queue| transport.queue_size(queue));
+    if rx < 2 || tx < 2 || !rx.is_power_of_two() || !tx.is_power_of_two() {
+        return Err(Error::Protocol(format!("queues of {rx} and {tx} entries")));
+    }
+    let mtu = if has(net::MTU) { u32::from(transport.config(net::CONFIG_MTU)) } else { MTU };
+    if mtu < MIN_MTU {
+        return Err(Error::Protocol(format!("an MTU of {mtu} at most")));
+    }
+    let addresses = if has(net::CTRL_VQ) && has(net::CTRL_RX) { MAX_ADDRESSES as u16 } else { 0 };
+    let tso = |feature| has(net::CSUM) && has(feature);
+    Ok(Info {
+        model: "virtio network card".into(),
+        mac: Mac(std::array::from_fn(|at| transport.config(Reg::<u8, Ro>::at(net::CONFIG_MAC + at as u32)))),
+        mtu: (MIN_MTU, mtu),
+        max_queues: 1,
+        max_depth: (rx.min(MAX_DEPTH), tx.min(MAX_DEPTH)),
+        headroom: HEADROOM,
+        max_pieces: MAX_PIECES.min(tx),
+        receives_pieces: has(net::MRG_RXBUF),
+        max_segmented: if tso(net::HOST_TSO4) || tso(net::HOST_TSO6) { MAX_SEGMENTED } else { 0 },
+        counts_missed: false,
+        offloads: Offloads {
+            tx_checksum: has(net::CSUM),
+            rx_checksum: has(net::GUEST_CSUM),
+            tso4: tso(net::HOST_TSO4),
+            tso6: tso(net::HOST_TSO6),
+            ..Offloads::default()
+        },
+        filters: FilterLimits { unicast: addresses, multicast: addresses, vlan: false },
+    })
+}

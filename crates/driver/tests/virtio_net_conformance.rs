@@ -1,0 +1,206 @@
+//! The suite that every network card passes, on the driver of virtio cards over each backend that needs no guest, with both layouts of virtqueues.
+
+mod served;
+
+use std::collections::VecDeque;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use ring3_backend::OpenOptions;
+use ring3_class::net::Nic as _;
+use ring3_conformance::net::{self as conformance, Peer, Report, Wire};
+use ring3_device::{Deadline, Device, Error, poll_until};
+use ring3_driver::Interrupts;
+use ring3_driver::e1000::E1000;
+use ring3_driver::registry::{DRIVERS, Driver, Settings};
+use ring3_driver::virtio::Layout;
+use ring3_driver::virtio::net::{Card, Options};
+use ring3_lease::Quiesce;
+use ring3_model::virtio::net::{VirtioNetHandle, open};
+
+const MEMORY: OpenOptions = OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
+
+fn suite(packets: u32) -> conformance::Options {
+    conformance::Options { packets, silence: Duration::from_millis(2), ..conformance::Options::default() }
+}
+
+fn passes(report: &Report) {
+    assert!(report.passed(), "{report}");
+}
+
+/// The wire of a model.
+struct Port(VirtioNetHandle, VecDeque<Vec<u8>>);
+
+impl Wire for Port {
+    fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
+        self.0.send(frame);
+        Ok(())
+    }
+
+    fn receive(&mut self, deadline: Deadline) -> Result<Option<Vec<u8>>, Error> {
+        let Self(handle, sent) = self;
+        let next = || {
+            sent.extend(handle.sent());
+            Ok(sent.pop_front())
+        };
+        match poll_until(deadline, "a frame", next) {
+            Err(Error::Timeout { .. }) => Ok(None),
+            frame => frame.map(Some),
+        }
+    }
+
+    fn plug(&mut self, plugged: bool) -> bool {
+        self.0.plug(plugged);
+        true
+    }
+}
+
+/// Runs the suite on `sim:virtio-net` with `options` of its URI.
+fn conforms(options: &str, how: Options) {
+    let device = open(&format!("sim:virtio-net{options}").parse().unwrap(), MEMORY).unwrap();
+    let handle = device.handle();
+    let card = Card::open(Arc::new(device), how).unwrap();
+    let report = conformance::run(&card, &mut Port(handle.clone(), VecDeque::new()), &suite(640));
+    passes(&report);
+    // Missed packets are not counted by a card, VLANs are left to the user, and it cannot be left to another process.
+    assert_eq!(report.skipped(), 5, "{report}");
+    assert_eq!(handle.fault_count(), 0, "{:?}", handle.faults());
+}
+
+#[test]
+fn the_simulated_card_conforms_with_interrupts_and_without() {
+    conforms("", Options::default());
+    conforms("", Options { interrupts: Interrupts::Polled, ..Options::default() });
+}
+
+#[test]
+fn packed_virtqueues_conform_and_are_left_alone_if_nobody_wants_them() {
+    conforms(",packed=on", Options::default());
+    conforms(",packed=on", Options { layout: Layout::Split, interrupts: Interrupts::Polled, ..Options::default() });
+}
+
+#[test]
+fn a_card_whose_structures_lie_in_four_bars_conforms() {
+    conforms(",structures=apart", Options::default());
+}
+
+#[test]
+fn a_card_behind_a_socket_conforms_with_another_one_at_its_cable() {
+    for packed in ["off", "on"] {
+        let name = format!("sim:virtio-net,wire=cable/virtio-{packed},packed={packed}");
+        served::served(&name, |uri| {
+            let peer = Arc::new(open(&format!("{name},mac=52:54:00:12:34:57").parse().unwrap(), MEMORY).unwrap());
+            let peer = Card::open(peer, Options::default()).unwrap();
+            let card = ring3_backend::open(&uri.parse().unwrap(), MEMORY).unwrap();
+            let card = Card::open(card, Options::default()).unwrap();
+            passes(&conformance::run(&card, &mut Peer::new(&peer, None).unwrap(), &suite(300)));
+        });
+    }
+}
+
+#[test]
+fn a_card_and_one_of_another_kind_on_one_cable_conform_either_way() {
+    let e1000 = ring3_model::e1000::open(&"sim:e1000,wire=cable/mixed,mac=02:00:00:00:00:01".parse().unwrap(), MEMORY).unwrap();
+    let virtio = open(&"sim:virtio-net,wire=cable/mixed,mac=02:00:00:00:00:02".parse().unwrap(), MEMORY).unwrap();
+    let e1000 = E1000::open(Arc::new(e1000) as Arc<dyn Device>, Default::default()).unwrap();
+    let virtio = Card::open(Arc::new(virtio), Options::default()).unwrap();
+    passes(&conformance::run(&virtio, &mut Peer::new(&e1000, None).unwrap(), &suite(300)));
+    passes(&conformance::run(&e1000, &mut Peer::new(&virtio, None).unwrap(), &suite(300)));
+}
+
+#[test]
+fn two_cards_on_a_cable_hear_of_each_others_end() {
+    let end = |mac: &str| {
+        let uri = format!("sim:virtio-net,wire=cable/ends,mac={mac}");
+        Card::open(Arc::new(open(&uri.parse().unwrap(), MEMORY).unwrap()), Options::default()).unwrap()
+    };
+    let (card, other) = (end("02:00:00:00:00:01"), end("02:00:00:00:00:02"));
+    let mut watch = card.link_watch().unwrap();
+    assert!(card.link().unwrap().up);
+    drop(other);
+    assert!(watch.wait(Deadline::after(Duration::from_secs(5))).unwrap());
+    assert!(!card.link().unwrap().up);
+}
+
+/// The end of the wire of a card of QEMU's, which waits while the socket is full: a thread takes what comes at once.
+struct Socket {
+    socket: UnixDatagram,
+    card: PathBuf,
+    came: mpsc::Receiver<Vec<u8>>,
+}
+
+impl Socket {
+    fn new(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
+        let (reader, (sender, came)) = (socket.try_clone().unwrap(), mpsc::channel());
+        std::thread::spawn(move || {
+            let mut frame = vec![0; 65536];
+            while reader.recv(&mut frame).is_ok_and(|len| len > 0 && sender.send(frame[..len].to_vec()).is_ok()) {}
+        });
+        Self { socket, card: path.with_extension("card"), came }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Ends the thread.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+impl Wire for Socket {
+    fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
+        // QEMU leaves frames in the socket while its card has no buffers: what does not fit there is lost on the wire.
+        match self.socket.send_to(frame, &self.card) {
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => {
+                Err(Error::Invalid(format!("sending to QEMU's card: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn receive(&mut self, deadline: Deadline) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.came.recv_timeout(deadline.remaining()).ok())
+    }
+}
+
+#[test]
+fn qemus_card_conforms_with_both_layouts() {
+    for packed in ["off", "on"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w");
+        let mut wire = Socket::new(&path);
+        let uri = format!("qtest:virtio-net-pci,packed={packed},wire={}", path.display());
+        let card = Card::open(ring3_backend::open(&uri.parse().unwrap(), MEMORY).unwrap(), Options::default()).unwrap();
+        let report = conformance::run(&card, &mut wire, &conformance::Options { patience: Duration::from_secs(5), ..suite(100) });
+        // The one that QEMU's card cannot pass: it never loses a frame, as it takes none from the socket without a buffer.
+        let failed: Vec<_> = report.failures().map(|finding| finding.name).collect();
+        assert!(failed.iter().all(|name| name.contains("without a buffer")), "{report}");
+    }
+}
+
+#[test]
+fn the_fence_resets_a_card_wherever_its_structures_lie() {
+    let driver = DRIVERS.into_iter().find(|driver| driver.name == "virtio-net").unwrap();
+    let fence = Quiesce::from_manifest(driver.manifest).unwrap();
+    for structures in ["together", "apart"] {
+        served::served(&format!("sim:virtio-net,structures={structures}"), |uri| {
+            let claim = ring3_backend::claim(&uri.parse().unwrap(), MEMORY).unwrap();
+            let device = ring3_backend::attach(claim.lease().unwrap(), None).unwrap();
+            let card = Card::open(device, Options::default()).unwrap();
+            let queues = card.open_queues(1, &Default::default()).unwrap();
+            std::mem::forget((queues, card));
+            assert!(!claim.quiesce(fence.as_ref()).unwrap().reset, "{structures}");
+        });
+    }
+}
+
+#[test]
+fn a_transitional_card_is_refused_with_what_to_do() {
+    let device = ring3_backend::open(&"qtest:virtio-net-pci,disable-legacy=off".parse().unwrap(), MEMORY).unwrap();
+    let error = Driver::open(device, None, &Settings::default()).err().unwrap().to_string();
+    assert!(error.contains("1af4:1000") && error.contains("disable-legacy=on"), "{error}");
+}

@@ -1,0 +1,280 @@
+//! What is not packets: the link upwards, and what users want of the interface downwards.
+//!
+//! # Shape
+//! One thread, which sleeps until the card's link or something about the machine's interfaces has changed. It opens the card's queues, and opens them anew when the MTU changes, which a card
+//! is told at their opening, or when the card had to be given up and may be started again.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ring3_class::net::{Filter, Info, Multicast, Nic};
+use ring3_class::wait::Source;
+use ring3_reactor::{Event, Reactor, Registration, Token};
+use ring3_stats::{Phase, Recorder};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::export::Manner;
+use super::layout::Layout;
+use super::load::{Engine, Limits};
+use super::netlink::Wishes;
+use super::plane::ControlPlane;
+use super::queue::Start;
+use super::stats::Counters;
+use super::worker::Worker;
+use super::{Error, Interface};
+
+/// A card that has failed twice within this time is given up.
+const WELL: Duration = Duration::from_secs(10);
+
+/// A card and its interface.
+pub struct Control {
+    pub nic: Arc<dyn Nic>,
+    pub interface: Arc<Interface>,
+    plane: Box<dyn ControlPlane>,
+    counters: Arc<[Counters]>,
+    recorders: Vec<Arc<Recorder>>,
+    engine: (Engine, Limits),
+    /// What was last heard of the interface.
+    pub wishes: Wishes,
+    /// The MTU that the queues were opened with.
+    mtu: u32,
+    /// What was last said upwards.
+    carrier: Option<bool>,
+    workers: Vec<Worker>,
+    rings: ring3_reactor::Pool,
+    /// Has the open queues end.
+    stop: Option<Arc<OwnedFd>>,
+    failed: Option<Instant>,
+}
+
+/// What the thread waits for.
+struct Watched {
+    reactor: Reactor,
+    link: Box<dyn Source + Send>,
+    registration: Registration,
+    changed: Token,
+    stop: Token,
+    ended: Token,
+}
+
+impl Control {
+    /// The queues are open, and move packets, when this returns. `bell` is rung when one has ended.
+    pub fn new(
+        (nic, interface): (Arc<dyn Nic>, Arc<Interface>),
+        plane: Box<dyn ControlPlane>,
+        counters: Arc<[Counters]>,
+        manner: &Manner,
+        bell: &Arc<OwnedFd>,
+    ) -> Result<Self, Error> {
+        let wishes = plane.wishes()?;
+        let mtu = wishes.mtu;
+        let recorder = |queue| {
+            let few =
+                || Error::Card { card: nic.name(), reason: format!("there are statistics for {queue} threads, and it has more") };
+            Recorder::new(&manner.segment, Some(queue)).map(Arc::new).ok_or_else(few)
+        };
+        let recorders = (0..=counters.len() as u16).map(recorder).collect::<Result<_, _>>()?;
+        let spawn = |number| Worker::spawn(format!("{}q{number}", interface.name()), (manner.poll, &manner.rings), bell);
+        let workers = (0..counters.len()).map(spawn).collect::<Result<_, _>>();
+        let workers = workers.map_err(|error| Error::os(format!("{}: starting a thread", interface.name()), error))?;
+        let (rings, engine, carrier, stop, failed) = (manner.rings.clone(), manner.engine, None, None, None);
+        let mut control =
+            Self { nic, interface, plane, counters, recorders, engine, wishes, mtu, carrier, workers, rings, stop, failed };
+        control.set_filter()?;
+        control.tell_link()?;
+        control.open()?;
+        Ok(control)
+    }
+
+    /// Serves until `stop` is readable, or until the card or the interface is gone.
+    pub fn run(mut self, stop: &OwnedFd, bell: &Arc<OwnedFd>) -> Result<(), Error> {
+        let watched = self.watch(stop, bell);
+        let served = watched.and_then(|mut watched| self.serve(&mut watched, bell));
+        self.show(Phase::Ended);
+        let ended = self.close();
+        served.and(ended)
+    }
+
+    fn watch(&self, stop: &OwnedFd, bell: &OwnedFd) -> Result<Watched, Error> {
+        let failed = |error| self.failed("watching it", error);
+        let mut reactor = self.rings.reactor(0, Duration::ZERO).map_err(failed)?;
+        let link = self.nic.link_watch().map_err(|cause| self.driver(cause))?;
+        let registration = Registration::new(&mut reactor, &*link).map_err(failed)?;
+        let changed = reactor.add(self.plane.changes()).map_err(failed)?;
+        let (stop, ended) = (reactor.add(stop.as_fd()).map_err(failed)?, reactor.add(bell.as_fd()).map_err(failed)?);
+        Ok(Watched { reactor, link, registration, changed, stop, ended })
+    }
+
+    fn serve(&mut self, watched: &mut Watched, bell: &Arc<OwnedFd>) -> Result<(), Error> {
+        // What has changed before somebody watched is seen now.
+        self.look()?;
+        let period = self.plane.period();
+        let mut next = period.map(|period| watched.reactor.set_timer(Instant::now() + period));
+        loop {
+            self.tell_link()?;
+            if watched.registration.timer().is_none() {
+                self.tick(watched, Instant::now())?;
+            }
+            let Watched { reactor, registration, link, .. } = &mut *watched;
+            self.show(Phase::Idle);
+            let waited = reactor.wait(&mut [(registration, &mut **link)], None);
+            self.show(Phase::Working);
+            waited.map_err(|error| self.failed("waiting", error))?;
+            while let Some(event) = watched.reactor.next_event() {
+                match event {
+                    Event::Ready(token) if token == watched.stop => return Ok(()),
+                    Event::Ready(token) if token == watched.ended => self.reopen_failed(bell)?,
+                    Event::Ready(token) if token == watched.changed => {
+                        self.plane.hear();
+                        self.look()?;
+                    }
+                    Event::Timer(timer, now) if Some(timer) == next => {
+                        self.look()?;
+                        next = period.map(|period| watched.reactor.set_timer(now + period));
+                    }
+                    Event::Timer(_, now) => self.tick(watched, now)?,
+                    Event::Lost(_, error) => return Err(self.failed("waiting", error)),
+                    Event::Ready(_) | Event::Command { .. } => {}
+                }
+            }
+        }
+    }
+
+    fn tick(&self, watched: &mut Watched, now: Instant) -> Result<(), Error> {
+        watched.registration.tick(&mut watched.reactor, &mut *watched.link, now).map_err(|cause| self.driver(cause))
+    }
+
+    /// Says upwards how the link is.
+    fn tell_link(&mut self) -> Result<(), Error> {
+        let link = self.nic.link().map_err(|cause| self.driver(cause))?;
+        if self.carrier != Some(link.up) {
+            self.plane.set_carrier(link.up)?;
+            self.carrier = Some(link.up);
+        }
+        Ok(())
+    }
+
+    /// Asks what is wanted of the interface, and says it downwards if it is new.
+    fn look(&mut self) -> Result<(), Error> {
+        let wishes = self.plane.wishes()?;
+        if wishes == self.wishes {
+            return Ok(());
+        }
+        self.wishes = wishes;
+        self.set_filter()?;
+        if self.wishes.mtu == self.mtu { Ok(()) } else { self.set_mtu() }
+    }
+
+    fn set_filter(&self) -> Result<(), Error> {
+        self.nic.set_filter(&filter(&self.wishes)).map_err(|cause| self.driver(cause))
+    }
+
+    /// Opens the queues with the MTU that the interface has now. One that is not the card's is taken back.
+    fn set_mtu(&mut self) -> Result<(), Error> {
+        let (wanted, (least, most)) = (self.wishes.mtu, self.nic.info().mtu);
+        if !(least..=most).contains(&wanted) {
+            let name = self.interface.name();
+            tracing::warn!(
+                "{name}: an MTU of {wanted} is not the card's, which takes {least} to {most}: it stays at {}",
+                self.mtu
+            );
+            if let Err(error) = self.plane.set_mtu(self.mtu) {
+                tracing::warn!(%error, "{name}: its MTU cannot be set back: longer packets are lost");
+            }
+            return Ok(());
+        }
+        self.close()?;
+        self.mtu = wanted;
+        self.open()
+    }
+
+    /// Opens the queues of a card that has failed, once. `Err` if it had failed a moment before, or cannot be started.
+    fn reopen_failed(&mut self, bell: &Arc<OwnedFd>) -> Result<(), Error> {
+        let _ = rustix::io::read(&**bell, &mut [0; 8]);
+        if !self.workers.iter_mut().any(Worker::has_ended) {
+            return Ok(());
+        }
+        let Err(error) = self.close() else { return self.open() };
+        let again = matches!(&error, Error::Driver { cause, .. } if !matches!(cause, ring3_class::Error::Gone));
+        if !again || self.failed.is_some_and(|failed| failed.elapsed() < WELL) {
+            return Err(error);
+        }
+        self.failed = Some(Instant::now());
+        tracing::warn!(%error, "the card's queues are opened again");
+        self.set_filter()?;
+        self.open()
+    }
+
+    fn open(&mut self) -> Result<(), Error> {
+        self.show(Phase::Recovering);
+        let layout = Layout::new(self.nic.info(), self.mtu);
+        let count = self.counters.len() as u16;
+        let opened = self.nic.open_queues(count, &layout.settings).map_err(|cause| self.driver(cause))?;
+        let stop = Arc::new(event().map_err(|error| self.failed("starting its queues", error))?);
+        self.stop = Some(stop.clone());
+        let workers = self.workers.iter_mut().zip(&self.recorders);
+        for ((number, queue), (worker, recorder)) in opened.into_iter().enumerate().zip(workers) {
+            let (nic, interface, counters) = (self.nic.clone(), self.interface.clone(), self.counters.clone());
+            let (recorder, stop) = (recorder.clone(), stop.clone());
+            let engine = self.engine;
+            worker.start(Start { nic, interface, number, queue, layout, engine, counters, recorder, stop });
+        }
+        Ok(())
+    }
+
+    /// Ends the queues, which are dropped in their threads; why one of them has ended before.
+    fn close(&mut self) -> Result<(), Error> {
+        self.stop.take().iter().for_each(|stop| ring(stop));
+        self.workers.iter_mut().map(Worker::end).fold(Ok(()), Result::and)
+    }
+
+    /// Shows how this thread is: the last of the card's.
+    fn show(&self, phase: Phase) {
+        self.recorders.last().iter().for_each(|recorder| {
+            recorder.phase(phase);
+            recorder.beat();
+        });
+    }
+
+    fn failed(&self, what: &str, error: io::Error) -> Error {
+        Error::os(format!("{}: {what}", self.interface.name()), error)
+    }
+
+    fn driver(&self, cause: ring3_class::Error) -> Error {
+        Error::Driver { card: self.nic.name(), cause }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
+
+/// What an interface's users want, as a card is told.
+fn filter(wishes: &Wishes) -> Filter {
+    Filter {
+        address: wishes.address,
+        unicast: wishes.unicast.clone(),
+        multicast: if wishes.all_groups { Multicast::All } else { Multicast::Of(wishes.groups.clone()) },
+        promiscuous: wishes.promiscuous,
+        vlans: None,
+    }
+}
+
+/// A descriptor that can be rung.
+pub fn event() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Makes it readable. That it was rung before is as good.
+pub fn ring(event: &OwnedFd) {
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+}
+
+/// Whether the card has an MTU like that.
+pub fn fits(info: &Info, mtu: u32) -> bool {
+    (info.mtu.0..=info.mtu.1).contains(&mtu)
+}

@@ -1,0 +1,194 @@
+//! A card and its interface, from the start to the stop.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ring3_class::net::{Mac, Nic};
+use ring3_reactor::Pool;
+use ring3_stats::Segment;
+
+use super::Error;
+use super::control::{Control, event, fits, ring};
+use super::interface::{Interface, Shape};
+use super::layout::Layout;
+use super::load::{Engine, Limits};
+use super::netlink::Netlink;
+use super::plane::{ControlPlane, Rtnetlink};
+use super::stats::{Counters, Stats};
+use super::vhost::Vhost;
+
+/// How a card is exported.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The interface's name; the kernel chooses one if `None`.
+    pub name: Option<String>,
+    /// The user who may attach to it later, beside root.
+    pub owner: Option<u32>,
+    /// It stays at the end of the process, without a link.
+    pub persist: bool,
+    /// Most bytes of a packet without its Ethernet header; what the interface has if `None`.
+    pub mtu: Option<u32>,
+    /// Queues at most, each of which has a thread; as many as the card has if that is less.
+    pub queues: u16,
+    /// How long a queue polls at most before it sleeps.
+    pub poll: Duration,
+    /// What moves packets between the card's memory and the kernel.
+    pub engine: Engine,
+    /// When [`Engine::Auto`] takes which.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    /// One queue, which polls for 10 microseconds at most; nothing is left at the end.
+    fn default() -> Self {
+        let (engine, limits) = (Engine::Auto, Limits::default());
+        Self { name: None, owner: None, persist: false, mtu: None, queues: 1, poll: Duration::from_micros(10), engine, limits }
+    }
+}
+
+/// How the threads of an export work.
+#[derive(Clone)]
+pub struct Manner {
+    /// How long a queue polls at most before it sleeps.
+    pub poll: Duration,
+    /// What moves packets between the card's memory and the kernel, and when.
+    pub engine: (Engine, Limits),
+    /// Where they have their rings from: one for each queue, and one more.
+    pub rings: Pool,
+    /// Where they show that they live: a part for each queue, and one more.
+    pub segment: Arc<Segment>,
+}
+
+/// A card that is an interface, until this is [stopped](Self::stop) or dropped.
+pub struct Export {
+    interface: Arc<Interface>,
+    /// Nobody else holds it.
+    own: bool,
+    address: Mac,
+    mtu: u32,
+    counters: Arc<[Counters]>,
+    stop: Arc<OwnedFd>,
+    ended: Arc<OwnedFd>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Export {
+    /// Makes the interface, in the network namespace of the calling thread, and moves packets from now on. It is down until somebody sets it up.
+    pub fn start(nic: Arc<dyn Nic>, options: &Options) -> Result<Self, Error> {
+        let info = nic.info().clone();
+        let queues = options.queues.clamp(1, info.max_queues.max(1));
+        if let Some(mtu) = options.mtu.filter(|&mtu| !fits(&info, mtu)) {
+            let reason = format!("an MTU of {mtu}: the card takes {} to {}", info.mtu.0, info.mtu.1);
+            return Err(Error::Card { card: nic.name(), reason });
+        }
+        let engine = (engine(options.engine)?, options.limits);
+        let Options { name, owner, persist, .. } = options.clone();
+        let interface = Arc::new(Interface::open(&Shape { name, queues, owner, persist })?);
+        let asking = |error| Error::os("asking the kernel for interfaces (rtnetlink)", error);
+        let netlink = Netlink::new().map_err(asking)?;
+        interface.set_up(&netlink, &info, options.mtu)?;
+        let plane = Rtnetlink::new(interface.clone(), netlink).map_err(asking)?;
+        let segment = Segment::create(queues + 1).map_err(|error| Error::os("memory for its figures", error))?;
+        let manner = Manner { poll: options.poll, engine, rings: Pool::default(), segment: Arc::new(segment) };
+        let mut export = Self::over((nic, interface), Box::new(plane), &manner)?;
+        export.own = true;
+        Ok(export)
+    }
+
+    /// Moves packets from now on between a card and an interface that somebody else has made for it, as `plane` says. With as many queues as it has.
+    pub fn over(
+        (nic, interface): (Arc<dyn Nic>, Arc<Interface>),
+        plane: Box<dyn ControlPlane>,
+        manner: &Manner,
+    ) -> Result<Self, Error> {
+        let counters: Arc<[Counters]> = interface.queues().map(|_| Counters::default()).collect();
+        let failed = |error| Error::os(format!("{}: starting", interface.name()), error);
+        let (stop, ended) = (Arc::new(event().map_err(failed)?), Arc::new(event().map_err(failed)?));
+        let bell = Arc::new(event().map_err(failed)?);
+        let control = Control::new((nic, interface.clone()), plane, counters.clone(), manner, &bell)?;
+        let (address, mtu) = (control.wishes.address, control.wishes.mtu);
+        let (order, done) = (stop.clone(), ended.clone());
+        let serve = move || {
+            let served = control.run(&order, &bell);
+            ring(&done);
+            served
+        };
+        let thread = Some(thread::Builder::new().name(interface.name().into()).spawn(serve).map_err(failed)?);
+        Ok(Self { interface, own: false, address, mtu, counters, stop, ended, thread })
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        self.interface.name()
+    }
+
+    /// By which the kernel names it.
+    pub fn index(&self) -> u32 {
+        self.interface.index()
+    }
+
+    /// Its address at the start.
+    pub fn address(&self) -> Mac {
+        self.address
+    }
+
+    /// Its MTU at the start.
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// Queues, and so threads that move packets.
+    pub fn queues(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// What went through so far.
+    pub fn stats(&self) -> Stats {
+        Stats::sum(self.counters.iter())
+    }
+
+    /// Readable once it has ended by itself: [`stop`](Self::stop) says why.
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
+    }
+
+    /// Stops the card, and lets go of the interface; why it had ended before, if it had.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        ring(&self.stop);
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let ended = thread.join().unwrap_or_else(|_| Err(Error::Panicked(self.name().into())));
+        if self.own {
+            // A link is what the card says; nobody says it of an interface that stays.
+            let _ = self.interface.set_carrier(false);
+        }
+        ended
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// The engine that can be had: where vhost-net is not and need not be, that is known from the start.
+fn engine(wanted: Engine) -> Result<Engine, Error> {
+    match (wanted, if wanted == Engine::Tap { Ok(()) } else { Vhost::check() }) {
+        (Engine::Auto, Err(error)) => {
+            tracing::warn!(%error, "packets go by read and write at any load");
+            Ok(Engine::Tap)
+        }
+        (wanted, checked) => checked.map(|()| wanted),
+    }
+}
+
+/// Bytes of DMA memory of a card whose queues are exported.
+pub fn arena_bytes(queues: u16) -> usize {
+    Layout::arena_bytes(queues)
+}

@@ -1,0 +1,169 @@
+//! How the buffers of a queue are cut.
+//!
+//! A buffer begins with room for the driver's header and the TAP's, of which each is written when the other is of no use any more: the same bytes serve both. A packet that fits into a
+//! [`SMALL`] buffer takes one. What is longer takes one of the few long ones beside it, because nobody knows how long the next packet of a TAP is before it is read.
+
+use ring3_class::dma::Arena;
+use ring3_class::net::{ETHERNET_HEADER, Info, Packet, QueueSettings, VLAN_TAG};
+
+use super::header;
+
+/// Bytes of most buffers behind their headroom: more than a frame of the usual MTU, and what cards like to receive into.
+const SMALL: u32 = 2048;
+/// Headroom comes in these, so that packets begin where a cache line does.
+const LINE: u32 = 64;
+/// Long buffers of a queue that sends.
+const LONG: u16 = 32;
+/// Buffers each way, if the card holds as many.
+const DEPTH: u16 = 256;
+/// Of a card that cuts, the longest packet that the kernel ever hands over, its Ethernet header and a tag included.
+const LONGEST: u32 = 65536 + ETHERNET_HEADER + VLAN_TAG;
+
+/// By which a buffer that comes back is known.
+pub const SMALL_TOKEN: u32 = 0;
+/// The same of a long one.
+pub const LONG_TOKEN: u32 = 1;
+/// The same of one that vhost-net writes into.
+pub const RING_TOKEN: u32 = 2;
+
+/// Of these, how many vhost-net has; and how many more are received into, so that the card has its own meanwhile.
+const RING: u16 = super::vhost::SIZE;
+/// Bytes of these buffers where packets are long: the longest is seventeen then, which every card takes that cuts.
+const PAGE: u32 = 4096;
+
+/// The buffers of one queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Where a packet begins in its buffer: what is before is for headers and for a tag.
+    pub start: u32,
+    /// Bytes of a small buffer from there on, for sending.
+    pub small: u32,
+    /// Bytes of a long one, if there are packets that need it.
+    pub long: Option<u32>,
+    /// Bytes of a buffer that vhost-net writes into, from there on. It takes as many as a packet needs.
+    pub ring: u32,
+    /// How the card's queue is opened.
+    pub settings: QueueSettings,
+}
+
+impl Layout {
+    /// For a card, at an MTU.
+    pub fn new(info: &Info, mtu: u32) -> Self {
+        let start = (header::BYTES as u32 + VLAN_TAG).max(info.headroom).next_multiple_of(LINE);
+        let frame = mtu.saturating_add(ETHERNET_HEADER + VLAN_TAG);
+        // One more byte: a packet that fills all of it was longer, and the rest is lost.
+        let longest = if cuts(info) { LONGEST.min(info.max_segmented.max(frame)) } else { frame } + 1;
+        let (small, long) = match longest {
+            0..=SMALL => (SMALL, None),
+            _ if info.max_pieces > 1 => (SMALL, Some((longest - SMALL).next_multiple_of(LINE))),
+            _ => (longest.next_multiple_of(LINE), None),
+        };
+        let ring = if long.is_none() { small } else { longest.div_ceil(info.max_pieces.into()).next_multiple_of(LINE).max(PAGE) };
+        let room = if info.receives_pieces { SMALL } else { frame.max(SMALL).next_multiple_of(LINE) };
+        let depth = |most: u16| DEPTH.min(most);
+        let settings = QueueSettings { rx_depth: depth(info.max_depth.0), tx_depth: depth(info.max_depth.1), mtu, rx_room: room };
+        Self { start, small, long, ring, settings }
+    }
+
+    /// Most bytes of a packet that can be sent.
+    pub fn longest(&self) -> u32 {
+        self.small + self.long.unwrap_or(0) - 1
+    }
+
+    /// A buffer to receive into.
+    pub fn receive_buffer(&self, arena: &Arena) -> Result<Packet, ring3_class::Error> {
+        Ok(Packet::new(arena.alloc((self.start + self.settings.rx_room) as usize, LINE as usize)?, self.start))
+    }
+
+    /// The buffers to send of: small ones, and long ones.
+    pub fn send_buffers(&self, arena: &Arena) -> Result<(Vec<Packet>, Vec<Packet>), ring3_class::Error> {
+        let one = |bytes: u32, token| -> Result<Packet, ring3_class::Error> {
+            let buffer = arena.alloc((self.start + bytes) as usize, LINE as usize)?;
+            Ok(Packet { token, ..Packet::new(buffer, self.start) })
+        };
+        let small = (0..self.settings.tx_depth).map(|_| one(self.small, SMALL_TOKEN)).collect::<Result<_, _>>()?;
+        let count = if self.long.is_some() { LONG.min(self.settings.tx_depth) } else { 0 };
+        let long = (0..count).map(|_| one(self.long.unwrap_or(0), LONG_TOKEN)).collect::<Result<_, _>>()?;
+        Ok((small, long))
+    }
+
+    /// The buffers that vhost-net writes into.
+    pub fn ring_buffers(&self, arena: &Arena) -> Result<Vec<Packet>, ring3_class::Error> {
+        let one = |_| {
+            let buffer = arena.alloc((self.start + self.ring) as usize, LINE as usize)?;
+            Ok(Packet { token: RING_TOKEN, ..Packet::new(buffer, self.start) })
+        };
+        (0..RING).map(one).collect()
+    }
+
+    /// Buffers to receive into beside those that the card has, for what vhost-net has of them.
+    pub fn more_receive_buffers(&self, arena: &Arena) -> Result<Vec<Packet>, ring3_class::Error> {
+        (0..RING).map(|_| self.receive_buffer(arena)).collect()
+    }
+
+    /// Bytes of DMA memory that queues of any card and MTU need, with what its driver takes for rings.
+    pub fn arena_bytes(queues: u16) -> usize {
+        let each = usize::from(DEPTH) * (2 * (16 << 10)) + usize::from(LONG) * (68 << 10);
+        usize::from(queues.max(1)) * each + (2 << 20)
+    }
+}
+
+/// Whether the card cuts packets into frames.
+pub fn cuts(info: &Info) -> bool {
+    let able = info.offloads;
+    info.max_segmented > 0 && able.tx_checksum && (able.tso4 || able.tso6 || able.uso)
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_class::net::{Cable, Nic, Offloads};
+
+    use super::*;
+
+    fn info() -> Info {
+        Cable::new(4096).unwrap().1.info().clone()
+    }
+
+    fn cutting() -> Info {
+        let offloads = Offloads { tx_checksum: true, tso4: true, ..Offloads::default() };
+        Info { max_segmented: 65535, offloads, ..info() }
+    }
+
+    #[test]
+    fn a_frame_of_the_usual_mtu_needs_no_long_buffer() {
+        let layout = Layout::new(&info(), 1500);
+        assert_eq!((layout.start, layout.small, layout.long, layout.settings.rx_room), (64, 2048, None, 2048));
+    }
+
+    #[test]
+    fn a_card_that_cuts_has_room_for_the_longest_packet_and_a_byte_more() {
+        let layout = Layout::new(&cutting(), 1500);
+        assert!(layout.longest() >= 65535 && layout.long.is_some(), "{layout:?}");
+        assert!(Layout::new(&Info { offloads: Offloads::default(), ..cutting() }, 1500).long.is_none());
+    }
+
+    #[test]
+    fn long_frames_take_two_pieces_or_a_long_buffer_where_a_card_knows_no_pieces() {
+        let pieces = Layout::new(&info(), 9000);
+        assert!(pieces.small == 2048 && pieces.longest() >= 9018 && pieces.settings.rx_room == 2048, "{pieces:?}");
+        let whole = Layout::new(&Info { max_pieces: 1, receives_pieces: false, ..info() }, 9000);
+        assert!(whole.long.is_none() && whole.small > 9018 && whole.settings.rx_room >= 9018, "{whole:?}");
+    }
+
+    #[test]
+    fn the_longest_packet_takes_no_more_of_vhosts_buffers_than_the_card_takes_pieces() {
+        for pieces in [1, 2, 16, 18, 32] {
+            for info in [Info { max_pieces: pieces, ..info() }, Info { max_pieces: pieces, ..cutting() }] {
+                for mtu in [68, 1500, 9000] {
+                    let layout = Layout::new(&info, mtu);
+                    assert!(layout.longest().div_ceil(layout.ring) <= pieces.into(), "{pieces} {mtu} {layout:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_driver_with_a_large_header_finds_room_for_it() {
+        assert_eq!(Layout::new(&Info { headroom: 65, ..info() }, 1500).start, 128);
+    }
+}

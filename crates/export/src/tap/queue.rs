@@ -1,0 +1,285 @@
+//! One queue's thread: packets both ways between a queue of the card and one of the TAP.
+//!
+//! # Waiting
+//! In one io_uring, which watches the TAP's descriptor and the card's interrupt, and polls the card's memory before it sleeps as long as that has paid lately. Packets themselves go by
+//! `read` and `write`: reads that are armed in the ring would all be woken by each packet.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ring3_class::dma::Arena;
+use ring3_class::net::{Nic, Queue};
+use ring3_reactor::{Event, Reactor, Registration, Token};
+use ring3_stats::{Phase, Recorder};
+
+use super::layout::Layout;
+use super::load::{Engine, Limits, Load};
+use super::receive::Receiver;
+use super::send::Sender;
+use super::stats::Counters;
+use super::vhost::Vhost;
+use super::{Error, Interface};
+
+/// A busy thread looks this rarely (in turns) for what is not packets.
+const LOOK: u32 = 16;
+
+/// What a thread serves.
+pub struct Start {
+    pub nic: Arc<dyn Nic>,
+    pub interface: Arc<Interface>,
+    /// Its number, of the card and of the interface.
+    pub number: usize,
+    pub queue: Box<dyn Queue>,
+    pub layout: Layout,
+    pub engine: (Engine, Limits),
+    pub counters: Arc<[Counters]>,
+    /// Where it shows that it lives.
+    pub recorder: Arc<Recorder>,
+    /// Readable when it shall end.
+    pub stop: Arc<OwnedFd>,
+}
+
+impl Start {
+    /// Moves packets until it shall end. The reactor is as it was then.
+    pub fn run(self, reactor: &mut Reactor) -> Result<(), Error> {
+        let Self { nic, interface, number, mut queue, layout, engine: (engine, limits), counters, recorder, stop } = self;
+        let (name, card) = (interface.name(), nic.name());
+        let failed = |what: &str| {
+            let what = format!("{name}: {what}");
+            move |error: io::Error| Error::os(what, error)
+        };
+        let (Some(tap), Some(counters)) = (interface.queue(number), counters.get(number)) else { return Ok(()) };
+        let arena = nic.dma().arena();
+        let driver = |cause| Error::Driver { card: card.clone(), cause };
+        let receiver = Receiver::new(tap, &mut *queue, (layout, arena), counters).map_err(driver)?;
+        let sender = Sender::new(tap, (layout, arena), counters).map_err(driver)?;
+        let registration = Registration::new(reactor, &*queue).map_err(failed("watching the card's interrupt"))?;
+        let watched = Some(reactor.add(tap).map_err(failed("watching it"))?);
+        let stop = reactor.add(stop.as_fd()).map_err(failed("watching its end"))?;
+        let (queue, load) = (&mut *queue, Load::new(limits, Instant::now(), 0));
+        let (tap, vhost) = ((tap, watched), None);
+        let mut server = Server {
+            reactor,
+            registration,
+            queue,
+            receiver,
+            sender,
+            arena,
+            counters,
+            recorder: &recorder,
+            tap,
+            stop,
+            engine,
+            load,
+            vhost,
+            turns: 0,
+        };
+        let ran = server.run();
+        server.let_go();
+        recorder.phase(Phase::New);
+        ran.map_err(|end| match end {
+            End::Turned(turned) => turned.error(name, &card),
+            End::Failed(error) => error,
+            End::Os(error) => Error::os(format!("{name}: waiting for packets"), error),
+        })
+    }
+}
+
+struct Server<'a> {
+    reactor: &'a mut Reactor,
+    registration: Registration,
+    queue: &'a mut dyn Queue,
+    receiver: Receiver<'a>,
+    sender: Sender<'a>,
+    arena: &'a Arena,
+    counters: &'a Counters,
+    recorder: &'a Recorder,
+    /// By which it is known where `read` is of use.
+    tap: (BorrowedFd<'a>, Option<Token>),
+    stop: Token,
+    engine: Engine,
+    load: Load,
+    /// What moves packets in place of `read` and `write`.
+    vhost: Option<(Vhost, Registration)>,
+    turns: u32,
+}
+
+enum End {
+    Turned(super::receive::Turned),
+    Failed(Error),
+    Os(io::Error),
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<super::receive::Turned> for End {
+    fn from(turned: super::receive::Turned) -> Self {
+        Self::Turned(turned)
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Os(error)
+    }
+}
+
+impl Server<'_> {
+    fn run(&mut self) -> Result<(), End> {
+        if self.engine == Engine::Vhost {
+            self.begin_vhost()?;
+        }
+        loop {
+            if self.take_events()? {
+                return Ok(());
+            }
+            let (received, sent) = self.turn()?;
+            if self.engine == Engine::Auto && self.load.turn(!received && !sent) {
+                self.judge()?;
+            }
+            self.turns = self.turns.wrapping_add(1);
+            if received || sent {
+                self.recorder.beat();
+                self.recorder.passed(1);
+                // The kernel says that packets wait by work that it leaves to this thread: a call, and of no use while they are read anyway.
+                if (!self.sender.readable || self.turns.is_multiple_of(LOOK)) && self.reactor.has_events() {
+                    self.reactor.step(Some(Duration::ZERO))?;
+                }
+                continue;
+            }
+            self.wait()?;
+        }
+    }
+
+    /// Moves a batch each way; whether there was something.
+    #[inline]
+    fn turn(&mut self) -> Result<(bool, bool), End> {
+        let Some((vhost, _)) = &mut self.vhost else {
+            return Ok((self.receiver.turn(self.queue, None)?, self.sender.turn(self.queue)?));
+        };
+        Ok((self.receiver.turn(self.queue, Some(vhost))?, self.sender.turn_vhost(self.queue, vhost)?))
+    }
+
+    /// Takes the engine that pays for what has come lately.
+    #[cold]
+    fn judge(&mut self) -> Result<(), End> {
+        let Counters { rx_packets, rx_joined, tx_packets, .. } = self.counters;
+        let packets = rx_packets.get() - rx_joined.get() + tx_packets.get();
+        let pays = self.load.judge(self.vhost.is_some(), Instant::now(), packets);
+        match &self.vhost {
+            None if pays => {
+                if let Err(error) = self.begin_vhost() {
+                    tracing::warn!(%error, "packets go on by read and write");
+                    self.engine = Engine::Tap;
+                }
+            }
+            // What the kernel has not taken would be lost.
+            Some((vhost, _)) if !pays && vhost.to_kernel.held() == 0 => self.end_vhost()?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn begin_vhost(&mut self) -> Result<(), Error> {
+        let no_memory = |cause| Error::Driver { card: "memory for vhost-net".into(), cause };
+        let failed = |error| Error::os("watching vhost-net", error);
+        let vhost = Vhost::start(self.tap.0, self.arena)?;
+        let registration = Registration::new(self.reactor, &vhost).map_err(failed)?;
+        self.sender.begin_vhost(self.arena).map_err(no_memory)?;
+        self.receiver.begin_vhost(self.arena).map_err(no_memory)?;
+        if let Some(token) = self.tap.1.take() {
+            self.reactor.remove(token).map_err(failed)?;
+        }
+        self.vhost = Some((vhost, registration));
+        self.counters.vhost.set(1);
+        self.counters.switches.add(1);
+        Ok(())
+    }
+
+    fn end_vhost(&mut self) -> Result<(), End> {
+        let Some((mut vhost, registration)) = self.vhost.take() else { return Ok(()) };
+        vhost.end();
+        self.counters.vhost.set(0);
+        self.counters.switches.add(1);
+        self.receiver.end_vhost(self.queue, &mut vhost);
+        registration.remove(self.reactor)?;
+        self.tap.1 = Some(self.reactor.add(self.tap.0)?);
+        Ok(self.sender.end_vhost(&mut vhost)?)
+    }
+
+    /// Has the ring let go of all that it watches: the next queue has the same one, and the kernel takes a ring apart a while after its end, and would keep the interface so long.
+    fn let_go(self) {
+        let Self { reactor, registration, counters, tap, stop, vhost, .. } = self;
+        counters.vhost.set(0);
+        let its = vhost.map(|(vhost, registration)| {
+            drop(vhost);
+            registration
+        });
+        let gone = [Some(registration), its].into_iter().flatten().try_for_each(|registration| registration.remove(reactor));
+        let gone = gone.and_then(|()| [tap.1, Some(stop)].into_iter().flatten().try_for_each(|token| reactor.remove(token)));
+        if let Err(error) = gone.and_then(|()| reactor.step(Some(Duration::ZERO))) {
+            tracing::debug!(%error, "the ring keeps the interface until its own end");
+        }
+        while reactor.next_event().is_some() {}
+    }
+
+    #[inline]
+    fn wait(&mut self) -> Result<(), End> {
+        if self.registration.timer().is_none() {
+            self.look_after(Instant::now())?;
+        }
+        // Who waits for a card that takes nothing more is not idle: the driver's own time limits see to that.
+        self.recorder.phase(if self.sender.is_blocked() { Phase::Recovering } else { Phase::Idle });
+        let turn = match &mut self.vhost {
+            None => self.reactor.wait(&mut [(&self.registration, self.queue)], None)?,
+            // What the card has cannot go on before there is room for it.
+            Some((vhost, registration)) if vhost.full => self.reactor.wait(&mut [(registration, vhost)], None)?,
+            Some((vhost, registration)) => {
+                self.reactor.wait(&mut [(&self.registration, self.queue), (registration, vhost)], None)?
+            }
+        };
+        self.recorder.phase(Phase::Working);
+        self.recorder.beat();
+        self.counters.sleeps.add(turn.slept.into());
+        Ok(())
+    }
+
+    /// Takes what has happened; true if it is the end.
+    #[inline]
+    fn take_events(&mut self) -> Result<bool, End> {
+        while let Some(event) = self.reactor.next_event() {
+            match event {
+                Event::Ready(token) if token == self.stop => return Ok(true),
+                Event::Ready(token) if Some(token) == self.tap.1 => self.sender.readable = true,
+                Event::Ready(token) if Some(token) == self.registration.token() => self.recorder.interrupted(),
+                Event::Timer(_, now) => {
+                    // What was sent is done with: a card that has nothing to send wants to be looked after more rarely.
+                    self.sender.take_back(self.queue)?;
+                    self.look_after(now)?;
+                }
+                Event::Lost(_, error) => return Err(error.into()),
+                Event::Ready(_) | Event::Command { .. } => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Lets the driver see to what takes too long. What it cannot mend it says again when packets are taken from it.
+    fn look_after(&mut self, now: Instant) -> Result<(), End> {
+        use ring3_class::Error::{Fatal, Gone};
+        match self.registration.tick(self.reactor, self.queue, now) {
+            Err(error @ (Gone | Fatal(_))) => Err(super::receive::Turned::Card(error).into()),
+            Err(error) => {
+                tracing::warn!(%error, "the card is not well");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}

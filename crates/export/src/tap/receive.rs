@@ -1,0 +1,253 @@
+//! From the card to the kernel: one call writes a packet, its header in the headroom before it, or several that belong together.
+
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use ring3_class::dma::Arena;
+use ring3_class::net::{Packet, Queue, VLAN_TAG};
+
+use super::coalesce::{Train, Trains};
+use super::layout::Layout;
+use super::stats::Counters;
+use super::vhost::Vhost;
+use super::{Error, header};
+
+/// Places of a batch. More than the pieces of the longest packet.
+pub const BATCH: usize = 64;
+/// The EtherType of a tag. [IEEE 802.1Q 9.6]
+const TAGGED: [u8; 2] = [0x81, 0x00];
+
+/// What a write to a TAP can end with.
+#[derive(Debug, PartialEq, Eq)]
+enum Written {
+    /// It has so many bytes.
+    Taken(usize),
+    /// The kernel has not taken it, and takes others.
+    Dropped,
+    /// The interface is no more.
+    Deleted,
+}
+
+/// The way of what one queue receives.
+pub struct Receiver<'a> {
+    tap: BorrowedFd<'a>,
+    pub(super) layout: Layout,
+    pub(super) counters: &'a Counters,
+    pub(super) batch: Box<[Packet]>,
+    pub(super) trains: Trains,
+    /// Pieces at the start of the batch of a packet that is continued.
+    kept: usize,
+    /// What comes is the rest of a packet of too many pieces.
+    skipping: bool,
+    /// Buffers for which the card had no room.
+    pub(super) spare: Vec<Packet>,
+}
+
+impl<'a> Receiver<'a> {
+    /// Gives `queue` as many buffers of `arena` as it holds.
+    pub fn new(
+        tap: BorrowedFd<'a>,
+        queue: &mut dyn Queue,
+        (layout, arena): (Layout, &Arena),
+        counters: &'a Counters,
+    ) -> Result<Self, ring3_class::Error> {
+        let batch = (0..BATCH).map(|_| Packet::default()).collect();
+        let depth = queue.depth().0.into();
+        let (trains, spare) = (Trains::new(), Vec::with_capacity(depth));
+        let mut receiver = Self { tap, layout, counters, batch, trains, kept: 0, skipping: false, spare };
+        for _ in 0..depth {
+            receiver.spare.push(layout.receive_buffer(arena)?);
+        }
+        receiver.provide_spare(queue);
+        Ok(receiver)
+    }
+
+    /// Moves a batch, by `vhost` if that runs; whether there was something.
+    #[inline]
+    pub fn turn(&mut self, queue: &mut dyn Queue, mut vhost: Option<&mut Vhost>) -> Result<bool, Turned> {
+        if let Some(vhost) = &mut vhost {
+            self.take_back(vhost)?;
+        }
+        if !self.spare.is_empty() {
+            self.provide_spare(queue);
+        }
+        if vhost.as_ref().is_some_and(|vhost| vhost.full) {
+            return Ok(false);
+        }
+        let end = self.kept + queue.rx_return(&mut self.batch[self.kept..]).map_err(Turned::Card)?;
+        if end == self.kept {
+            return Ok(false);
+        }
+        let whole = self.batch[..end].iter().rposition(|piece| !piece.meta.more).map_or(0, |last| last + 1);
+        let from = self.skip(whole);
+        self.trains.plan(&mut self.batch[from..whole]);
+        let mut at = 0;
+        while let Some(train) = self.trains.after(&mut at) {
+            match &mut vhost {
+                None => self.deliver(from, train)?,
+                Some(vhost) => self.lend(from, train, vhost),
+            }
+        }
+        if let Some(vhost) = vhost {
+            vhost.to_kernel.publish();
+        }
+        self.keep(whole, end, queue);
+        Ok(true)
+    }
+
+    /// Gives the buffers before `at` back to the card, and keeps those from there on up to `end` for the next batch.
+    fn keep(&mut self, mut at: usize, end: usize, queue: &mut dyn Queue) {
+        if end - at == BATCH {
+            // A packet of more pieces than that is none that a card can have received.
+            (at, self.skipping) = (end, true);
+        }
+        for place in &mut self.batch[..at] {
+            place.start = self.layout.start;
+        }
+        // What vhost-net has is not there.
+        let there = self.batch[..at].iter().position(|place| place.buffer.is_none()).unwrap_or(at);
+        let taken = queue.rx_provide(&mut self.batch[..there]).count;
+        let left = self.batch[taken..at].iter_mut().filter(|place| place.buffer.is_some());
+        self.spare.extend(left.map(mem::take));
+        self.kept = end - at;
+        if at > 0 {
+            (0..self.kept).for_each(|piece| self.batch.swap(piece, at + piece));
+        }
+    }
+
+    pub(super) fn provide_spare(&mut self, queue: &mut dyn Queue) {
+        loop {
+            let from = self.spare.len().saturating_sub(BATCH);
+            let taken = queue.rx_provide(&mut self.spare[from..]).count;
+            self.spare.drain(from..from + taken);
+            if taken < BATCH {
+                return;
+            }
+        }
+    }
+
+    /// Where the first packet begins that is not the rest of one that is skipped, of those that end before `whole`.
+    fn skip(&mut self, whole: usize) -> usize {
+        if !self.skipping || whole == 0 {
+            return 0;
+        }
+        self.skipping = false;
+        self.counters.rx_dropped.add(1);
+        self.batch[..whole].iter().position(|piece| !piece.meta.more).map_or(whole, |last| last + 1)
+    }
+
+    /// Hands the packets of `train` to the kernel, whose pieces are counted from `from` on.
+    #[inline]
+    fn deliver(&mut self, from: usize, train: Train) -> Result<(), Turned> {
+        let packets = u64::from(train.packets);
+        match self.write(from, train) {
+            Written::Taken(bytes) => {
+                self.counters.rx_packets.add(packets);
+                self.counters.rx_joined.add(packets - 1);
+                self.counters.rx_bytes.add(bytes as u64);
+            }
+            Written::Dropped => self.counters.rx_dropped.add(packets),
+            Written::Deleted => return Err(Turned::Deleted),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, from: usize, train: Train) -> Written {
+        let mut pieces = self.trains.pieces(train).map(|(piece, skip)| (from + piece, skip));
+        let Some((head, _)) = pieces.next() else { return Written::Dropped };
+        let first = &mut self.batch[head];
+        let Some((at, buffer)) = prepare(first).zip(first.buffer.as_ref()) else { return Written::Dropped };
+        // SAFETY: `at` lies before the packet, which is in the buffer, as its room is not less than its length.
+        let base = unsafe { buffer.as_ptr().add(at as usize) };
+        let (tap, whole) = (self.tap.as_raw_fd(), header::BYTES + first.len as usize);
+        let mut rest = pieces.peekable();
+        if rest.peek().is_none() {
+            // SAFETY: the kernel reads header and packet, which lie in the buffer one behind the other.
+            return written(|| unsafe { libc::write(tap, base.cast(), whole) });
+        }
+        let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
+        vectors[0] = libc::iovec { iov_base: base.cast(), iov_len: whole };
+        let mut count = 1;
+        for (vector, (piece, skip)) in vectors[1..].iter_mut().zip(rest) {
+            let Some(bytes) = bytes(&self.batch[piece], skip) else { return Written::Dropped };
+            (*vector, count) = (bytes, count + 1);
+        }
+        // SAFETY: each vector is bytes of a buffer that outlives the call; `count` of them were filled in.
+        written(|| unsafe { libc::writev(tap, vectors.as_ptr(), count) })
+    }
+}
+
+/// Writes the header before a packet; where it begins, or `None` if it has no place, or the buffer does not have the packet.
+#[inline]
+pub(super) fn prepare(first: &mut Packet) -> Option<u32> {
+    if first.meta.vlan.is_some() && !insert_tag(first) {
+        return None;
+    }
+    let at = first.start.checked_sub(header::BYTES as u32).filter(|_| first.len <= first.room())?;
+    first.buffer.as_ref()?.write(at as usize, &header::encode(&first.meta)).ok()?;
+    Some(at)
+}
+
+/// The bytes of a piece without the first `skip`; `None` if its buffer does not have them.
+#[inline]
+fn bytes(piece: &Packet, skip: u32) -> Option<libc::iovec> {
+    let buffer = piece.buffer.as_ref().filter(|_| piece.len <= piece.room())?;
+    let len = piece.len.checked_sub(skip)?;
+    // SAFETY: the piece lies in its buffer, as its room is not less than its length, and `skip` is not more than that.
+    let base = unsafe { buffer.as_ptr().add((piece.start + skip) as usize) };
+    Some(libc::iovec { iov_base: base.cast(), iov_len: len as usize })
+}
+
+/// Why a turn has ended the queue.
+#[derive(Debug)]
+pub enum Turned {
+    /// The card.
+    Card(ring3_class::Error),
+    /// The interface was deleted.
+    Deleted,
+    /// vhost-net.
+    Vhost(ring3_class::Error),
+}
+
+impl Turned {
+    /// For the user, who knows the two by names.
+    pub fn error(self, interface: &str, card: &str) -> Error {
+        match self {
+            Self::Card(cause) => Error::Driver { card: card.into(), cause },
+            Self::Deleted => Error::Deleted(interface.into()),
+            Self::Vhost(cause) => Error::Driver { card: "/dev/vhost-net".into(), cause },
+        }
+    }
+}
+
+/// What the call has come to. Errors that are not the interface's end are a packet's: the interface is down, its queue is full, memory is short.
+#[inline]
+fn written(mut call: impl FnMut() -> isize) -> Written {
+    loop {
+        if let Ok(bytes) = usize::try_from(call()) {
+            return Written::Taken(bytes.saturating_sub(header::BYTES));
+        }
+        match std::io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EBADFD) => return Written::Deleted,
+            _ => return Written::Dropped,
+        }
+    }
+}
+
+/// Puts the tag that the card has taken out back into the bytes: the kernel is told of tags in no other way. False if there is no room.
+#[cold]
+fn insert_tag(packet: &mut Packet) -> bool {
+    let (Some(tag), Some(start)) = (packet.meta.vlan, packet.start.checked_sub(VLAN_TAG)) else { return false };
+    let mut addresses = [0; 12];
+    if packet.len < 12 || packet.read(0, &mut addresses).is_err() {
+        return false;
+    }
+    let mut bytes = [0; 16];
+    bytes[..12].copy_from_slice(&addresses);
+    bytes[12..14].copy_from_slice(&TAGGED);
+    bytes[14..].copy_from_slice(&tag.to_be_bytes());
+    packet.start = start;
+    packet.len += VLAN_TAG;
+    packet.write(0, &bytes).is_ok()
+}

@@ -1,0 +1,128 @@
+//! A network card that this process drives, and the interface that another one holds for it.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ring3_class::net::{Mac, Nic};
+use ring3_control::drive::{Connect, NicFacts, Wishes};
+use ring3_export::tap::{self, Engine, Export, Interface, Limits, Manner, Relay};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::standby::Standby;
+use crate::Error;
+
+/// Between two words about the link: of one that flaps faster, the supervisor hears how it is then.
+const FLAP: Duration = Duration::from_millis(50);
+
+/// A card, served or not.
+pub struct Card {
+    nic: Arc<dyn Nic>,
+    served: Option<Served>,
+    /// When the supervisor may be told of the link again.
+    next: Instant,
+}
+
+struct Served {
+    export: Option<Export>,
+    relay: Relay,
+}
+
+impl Card {
+    /// One that is not served yet.
+    pub fn new(nic: Arc<dyn Nic>) -> Self {
+        Self { nic, served: None, next: Instant::now() }
+    }
+
+    /// What the supervisor is told of it.
+    pub fn facts(&self) -> NicFacts {
+        let (info, offloads) = (self.nic.info(), self.nic.info().offloads);
+        NicFacts {
+            name: self.nic.name(),
+            model: info.model.clone(),
+            mac: info.mac.0,
+            mtu: info.mtu,
+            max_queues: info.max_queues,
+            max_segmented: info.max_segmented,
+            tx_checksum: offloads.tx_checksum,
+            cuts: (offloads.tso4, offloads.tso6, offloads.uso),
+        }
+    }
+
+    /// Moves packets between it and the interface whose `queues` these are, until the card or this process ends.
+    pub fn connect(&mut self, standby: &Standby, connect: Connect, queues: Vec<OwnedFd>) -> Result<(), Error> {
+        let Connect { nic, interface, wishes } = connect;
+        let most = usize::from(self.nic.info().max_queues.clamp(1, standby.wanted.queues.max(1)));
+        if self.served.is_some() || !(1..=most).contains(&queues.len()) {
+            let reason = format!("card {nic} is served already, or cannot be by {} queues", queues.len());
+            return Err(Error::protocol(reason));
+        }
+        let relay = Relay::new(wanted(wishes)).map_err(|error| Error::os("the way to the supervisor", error))?;
+        let (poll, rings, segment) = (standby.wanted.poll, standby.rings.clone(), standby.segment.clone());
+        let interface = Arc::new(Interface::of(interface, 0, queues));
+        // vhost-net is asked by ioctl, which a process in its sandbox does not have.
+        let manner = Manner { poll, engine: (Engine::Tap, Limits::default()), rings, segment };
+        let export = Some(Export::over((self.nic.clone(), interface), Box::new(relay.clone()), &manner)?);
+        self.served = Some(Served { export, relay });
+        Ok(())
+    }
+
+    /// What the supervisor says of its interface. Of one that is not served it is said again when it is.
+    pub fn wish(&self, wishes: Wishes) {
+        if let Some(served) = &self.served {
+            served.relay.wish(wanted(wishes));
+        }
+    }
+
+    /// Whether it moves packets.
+    pub fn is_served(&self) -> bool {
+        self.served.is_some()
+    }
+
+    /// Readable when its service has ended, or when the supervisor is to be told of the link.
+    pub fn events(&self) -> Vec<BorrowedFd<'_>> {
+        let Some(Served { export, relay }) = &self.served else { return Vec::new() };
+        let linked = (Instant::now() >= self.next).then(|| relay.linked());
+        export.iter().map(Export::ended).chain(linked).collect()
+    }
+
+    /// When there may be something of the link to be told, and now there is not, because it flaps.
+    pub fn due(&self) -> Option<Instant> {
+        self.served.is_some().then_some(self.next).filter(|&next| Instant::now() < next)
+    }
+
+    /// How the link is, if the supervisor has not been told.
+    pub fn take_link(&mut self) -> Option<bool> {
+        let served = self.served.as_ref().filter(|_| Instant::now() >= self.next)?;
+        let link = served.relay.take_link()?;
+        self.next = Instant::now() + FLAP;
+        Some(link)
+    }
+
+    /// Why its service has ended, if it has.
+    pub fn check(&mut self) -> Result<(), Error> {
+        let Some(Served { export, .. }) = &mut self.served else { return Ok(()) };
+        let over = |export: &Export| {
+            let mut fds = [PollFd::from_borrowed_fd(export.ended(), PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        };
+        match export.take_if(|export| over(export)) {
+            Some(export) => Ok(export.stop()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops it.
+    pub fn stop(&mut self) -> Result<(), Error> {
+        let export = self.served.take().and_then(|served| served.export);
+        Ok(export.map_or(Ok(()), Export::stop)?)
+    }
+}
+
+fn wanted(wishes: Wishes) -> tap::Wishes {
+    let Wishes { address, mtu, unicast, groups, promiscuous } = wishes;
+    let macs = |addresses: Vec<[u8; 6]>| addresses.into_iter().map(Mac).collect();
+    let all_groups = groups.is_none();
+    let (unicast, groups) = (macs(unicast), groups.map(macs).unwrap_or_default());
+    tap::Wishes { address: Mac(address), mtu, up: true, promiscuous, all_groups, unicast, groups }
+}

@@ -1,0 +1,78 @@
+//! What a test does to a simulated disk.
+
+use std::time::Duration;
+
+use super::controller::{Counters, VirtioBlkModel};
+use crate::disk::DiskModel;
+use crate::fault::FaultPlan;
+use crate::medium::Medium;
+use crate::{Bus, SimHandle, Timing};
+
+/// What a disk says wrongly, as long as it is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// A request is used, and its status was not written.
+    NoStatus,
+    /// More bytes are said to be written than there is room for.
+    WritesTooMuch,
+    /// None.
+    WritesTooLittle,
+    /// A thousand entries more are said to be used than were. Of split virtqueues.
+    LeapsAhead,
+    /// The last queue has two entries, from the next reset on.
+    ShortQueue,
+}
+
+impl SimHandle<VirtioBlkModel> {
+    /// What it says wrongly from now on.
+    pub fn lie(&self, how: Option<Lie>) {
+        self.with(|model, _| model.lie = how);
+    }
+
+    /// The disk says that it cannot go on without a reset.
+    pub fn need_reset(&self) {
+        self.with(|model, bus| model.function.need_reset(bus));
+    }
+
+    /// The function is reset behind the driver's back, as through sysfs or with its bus: medium and cache stay as they are.
+    pub fn reset_function(&self) {
+        self.with(|model, _| model.restart());
+    }
+
+    /// What a driver has told the disk: its status.
+    pub fn status(&self) -> u8 {
+        self.with(|model, _| model.function.status)
+    }
+}
+
+/// There is one medium, number 1.
+impl DiskModel for VirtioBlkModel {
+    type Counters = Counters;
+
+    fn faults(&self) -> &FaultPlan {
+        &self.faults
+    }
+    fn times(&mut self) -> (&mut Timing, &mut Duration) {
+        (&mut self.shape.timing, &mut self.shape.ready)
+    }
+    fn held(&self) -> usize {
+        self.held.len()
+    }
+    fn release_one(&mut self, bus: &Bus) -> bool {
+        let oldest = self.held.take_first();
+        oldest.map(|taken| self.run(bus, &taken, None)).is_some()
+    }
+    fn lose_power(&mut self, _: &Bus) {
+        self.medium.lose_power();
+        self.restart();
+    }
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+    fn complaints(&self) -> Vec<String> {
+        self.complaints.all()
+    }
+    fn medium(&mut self, number: usize) -> Option<&mut Medium> {
+        (number == 1).then_some(&mut self.medium)
+    }
+}

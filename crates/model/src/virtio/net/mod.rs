@@ -1,0 +1,54 @@
+//! A virtio network card as a model: merged buffers, checksums, cutting, filters by the control queue. [virtio 5.1]
+//!
+//! # Time
+//! A notification is served inside of the write that it is. A frame that comes finds buffers or is lost, and counted.
+
+mod card;
+mod control;
+mod frame;
+mod handle;
+
+pub use card::VirtioNetModel;
+pub use handle::Misbehaviour;
+
+use ring3_device::{Error, OpenOptions, Uri};
+
+use super::function::Places;
+use crate::options::{Options, mac};
+use crate::wire::{self, WireShape};
+use crate::{SimDevice, SimHandle};
+
+/// A simulated virtio network card.
+pub type SimVirtioNet = SimDevice<VirtioNetModel>;
+/// The other side of it: its wire, and what goes wrong.
+pub type VirtioNetHandle = SimHandle<VirtioNetModel>;
+
+/// The address of a card that nobody gives one.
+const MAC: [u8; 6] = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
+
+/// What is fixed when a card is made.
+pub(super) struct Shape {
+    wire: WireShape,
+    /// Its address.
+    mac: [u8; 6],
+    packed: bool,
+    places: Places,
+}
+
+/// Opens `sim:virtio-net`.
+///
+/// Options, besides those of [every model](crate), `delay=` apart: `wire=test` (a test's [handle](VirtioNetHandle); or `mirror`, or `cable/NAME`, as of [an e1000](crate::e1000::open)), `mac=52:54:00:12:34:56`,
+/// `packed=off` (offers packed virtqueues), `structures=together` (in BAR 4; `apart`: each in a BAR of its own).
+pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimVirtioNet, Error> {
+    let options = Options::of(uri, "virtio-net", &["wire", "mac", "packed", "structures"])?;
+    let shape = Shape {
+        wire: options.get("wire", "test, mirror or cable/NAME", WireShape::Test, wire::shape)?,
+        mac: options.get("mac", "the address of one card, as 52:54:00:12:34:56", MAC, mac)?,
+        packed: options.switch("packed", false)?,
+        places: options.get("structures", "together or apart", Places::TOGETHER, Places::named)?,
+    };
+    if uri.options.contains_key("delay") {
+        return Err(Error::Invalid(format!("{uri}: this model has no delay=: a notification is served at once")));
+    }
+    SimDevice::new(uri.to_string(), VirtioNetModel::new(&shape), &options.platform(asked)?)
+}

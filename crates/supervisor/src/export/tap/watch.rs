@@ -1,0 +1,171 @@
+//! The thread of an interface that hears what its users want, tells the driver, and tells the kernel how the link is.
+//!
+//! It follows its interface into the network namespace to which somebody has moved it.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ring3_class::net::Mac;
+use ring3_control::drive::{Order, Wishes};
+use ring3_export::tap::{self, Changes, Error, Figures, Netlink};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::Made;
+use crate::export::{Done, Voice};
+
+/// What no kernel tells is asked for this often.
+const LOOK: Duration = Duration::from_secs(1);
+/// Addresses of either kind that a driver is told; of more it is told that all are wanted.
+const MOST: usize = 512;
+
+/// The thread, which ends with this value.
+pub struct Watch {
+    made: Arc<Made>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Begins with a look.
+    pub fn start(made: Arc<Made>, voice: Voice) -> std::io::Result<Self> {
+        made.over.store(false, Ordering::Release);
+        let its = made.clone();
+        let watch = move || {
+            let watched = Watching::new(&its, voice).and_then(|mut watching| watching.watch());
+            if let Err(error) = watched {
+                tracing::warn!("{error}; what its users change does not reach its driver");
+            }
+        };
+        let thread = Some(std::thread::Builder::new().name("interface".into()).spawn(watch)?);
+        Ok(Self { made, thread })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.made.over.store(true, Ordering::Release);
+        self.made.raise();
+        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+struct Watching<'a> {
+    made: &'a Made,
+    voice: Voice,
+    netlink: Netlink,
+    changes: Changes,
+}
+
+impl<'a> Watching<'a> {
+    fn new(made: &'a Made, voice: Voice) -> Result<Self, Error> {
+        let (netlink, changes) = sockets(made)?;
+        Ok(Self { made, voice, netlink, changes })
+    }
+
+    fn watch(&mut self) -> Result<(), Error> {
+        while !self.made.over.load(Ordering::Acquire) {
+            self.look()?;
+            let due = self.made.state().carrier.due();
+            let next = due.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()).min(LOOK));
+            let mut fds = [PollFd::new(&self.changes, PollFlags::IN), PollFd::new(&self.made.raised, PollFlags::IN)];
+            let _ = poll(&mut fds, Timespec::try_from(next).ok().as_ref());
+            self.changes.hear();
+            let _ = rustix::io::read(&self.made.raised, &mut [0; 8]);
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<(), Error> {
+        self.made.set_carrier()?;
+        let index = self.made.state().index;
+        let looked = self.netlink.wishes(index).and_then(|wishes| Ok((wishes, self.netlink.figures(index)?)));
+        match looked {
+            Ok((wishes, figures)) => self.take(wishes, figures),
+            // Deleted, or moved: the one is the driver's end, which the next look after its recovery finds mended.
+            Err(error) if error.raw_os_error() == Some(ENODEV) => match self.follow() {
+                Err(Error::Deleted(_)) => {}
+                followed => followed?,
+            },
+            Err(error) => tracing::warn!("{}: asking the kernel for its state: {error}", self.made.state().name),
+        }
+        Ok(())
+    }
+
+    /// Goes to where the interface is now.
+    fn follow(&mut self) -> Result<(), Error> {
+        let name = self.made.interface.present()?;
+        let namespace = self.made.interface.namespace()?;
+        let failed =
+            |error: std::io::Error| Error::Os { what: format!("{name}: following it into its network namespace"), cause: error };
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|error| failed(error.into()))?;
+        (self.netlink, self.changes) = sockets(self.made)?;
+        let index = self.netlink.index(&name).map_err(failed)?;
+        let mut state = self.made.state();
+        (state.index, state.name) = (index, name);
+        drop(state);
+        // What has changed meanwhile is seen now.
+        self.made.raise();
+        Ok(())
+    }
+
+    fn take(&self, mut wishes: tap::Wishes, figures: Figures) {
+        let mut state = self.made.state();
+        state.figures = figures;
+        let (least, most) = self.made.card.mtu;
+        if !(least..=most).contains(&wishes.mtu) {
+            let (name, stays) = (&state.name, state.wishes.mtu);
+            tracing::warn!(
+                "{name}: an MTU of {} is not the card's, which takes {least} to {most}: it stays at {stays}",
+                wishes.mtu
+            );
+            if let Err(error) = self.netlink.set_mtu(state.index, stays) {
+                tracing::warn!(%error, "{name}: its MTU cannot be set back: longer packets are lost");
+            }
+            wishes.mtu = stays;
+        }
+        if state.told && wishes == state.wishes {
+            return;
+        }
+        (state.told, state.wishes) = (true, wishes);
+        let wishes = said(&state.wishes);
+        drop(state);
+        self.voice.say(Done::Order(Order::Wish { nic: 0, wishes }));
+    }
+}
+
+const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
+
+fn sockets(made: &Made) -> Result<(Netlink, Changes), Error> {
+    let opened = Netlink::new().and_then(|netlink| Ok((netlink, Changes::new()?)));
+    opened.map_err(|cause| Error::Os { what: format!("{}: asking the kernel (rtnetlink)", made.interface.name()), cause })
+}
+
+/// As a driver is told.
+pub fn said(wishes: &tap::Wishes) -> Wishes {
+    let macs = |addresses: &[Mac]| addresses.iter().map(|mac| mac.0).collect();
+    let (many, all_groups) = (wishes.unicast.len() > MOST, wishes.all_groups || wishes.groups.len() > MOST);
+    Wishes {
+        address: wishes.address.0,
+        mtu: wishes.mtu,
+        unicast: if many { Vec::new() } else { macs(&wishes.unicast) },
+        groups: (!all_groups).then(|| macs(&wishes.groups)),
+        promiscuous: wishes.promiscuous || many,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_addresses_than_a_message_holds_are_all_there_are() {
+        let addresses = |count: usize| (0..count).map(|number| Mac([2, 0, 0, 0, (number >> 8) as u8, number as u8])).collect();
+        let few = said(&tap::Wishes { unicast: addresses(3), groups: addresses(MOST), ..tap::Wishes::default() });
+        assert_eq!((few.unicast.len(), few.groups.map(|groups| groups.len()), few.promiscuous), (3, Some(MOST), false));
+        let many = said(&tap::Wishes { unicast: addresses(MOST + 1), groups: addresses(MOST + 1), ..tap::Wishes::default() });
+        assert_eq!((many.unicast.len(), many.groups, many.promiscuous), (0, None, true));
+    }
+}
