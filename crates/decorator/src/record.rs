@@ -140,12 +140,16 @@ impl Session {
         self.tape.note(Event::Interrupt(vector));
     }
 
-    fn fetch(&self, mirror: &mut Mirror) {
-        match mirror.fetch() {
-            Ok(written) => self.note_all(written, Event::Device),
+    /// Brings the driver what the device has written, and says whether that was anything.
+    fn fetch(&self, mirror: &mut Mirror) -> bool {
+        let written = mirror.fetch().unwrap_or_else(|error| {
             // Only a mistake of ours: all ranges are of one arena.
-            Err(error) => tracing::error!("what the device wrote is not seen: {error}"),
-        }
+            tracing::error!("what the device wrote is not seen: {error}");
+            Vec::new()
+        });
+        let any = !written.is_empty();
+        self.note_all(written, Event::Device);
+        any
     }
 
     fn note_all(&self, written: Vec<Bytes>, event: impl Fn(Bytes) -> Event) {
@@ -154,14 +158,20 @@ impl Session {
 
     /// Until the device is dropped.
     fn look(&self) {
+        let mut seen = 0;
         while !self.over.load(Ordering::Acquire) {
             let has_irqs = self.has_irqs.load(Ordering::Acquire);
             std::thread::park_timeout(if has_irqs { LOOK } else { POLL });
             if !has_irqs {
                 self.threads.wait_until_quiet(POLL);
             }
-            if !has_irqs || self.threads.are_quiet() {
-                self.fetch(&mut self.mirror());
+            // One that polls registers gets what was written with their answers. It sleeps for moments between them, of which none lasts.
+            let calls = std::mem::replace(&mut seen, self.threads.calls());
+            if calls == seen && (!has_irqs || self.threads.are_quiet()) {
+                let mut mirror = self.mirror();
+                if self.fetch(&mut mirror) {
+                    self.tape.note(Event::Look);
+                }
             }
         }
     }

@@ -39,12 +39,17 @@ impl Threads {
         Inside(&self.inside)
     }
 
+    /// How many calls were begun so far.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Acquire)
+    }
+
     /// Waits until all of them sleep outside of calls, or have run for `busy` since the last call. Time that others have the processor does not count, and neither does what
     /// a call takes, so that a busy machine changes nothing.
     pub(crate) fn wait_until_quiet(&self, busy: Duration) {
-        let (since, mut had, mut calls) = (Instant::now(), self.processor_time(), self.calls.load(Ordering::Acquire));
+        let (since, mut had, mut calls) = (Instant::now(), self.processor_time(), self.calls());
         while !self.are_quiet() && since.elapsed() < STARVED {
-            let begun = self.calls.load(Ordering::Acquire);
+            let begun = self.calls();
             if begun != calls || self.inside.load(Ordering::Acquire) > 0 {
                 (had, calls) = (self.processor_time(), begun);
             } else if self.processor_time().saturating_sub(had) >= busy {
@@ -66,7 +71,7 @@ impl Threads {
 
     /// Whether all of them sleep outside of calls.
     pub(crate) fn are_quiet(&self) -> bool {
-        let calls = self.calls.load(Ordering::Acquire);
+        let calls = self.calls();
         if self.inside.load(Ordering::Acquire) > 0 {
             return false;
         }
@@ -80,14 +85,14 @@ impl Threads {
             Err(_) => false,
         });
         // Who has begun a call meanwhile may sleep because it waits for the lock.
-        quiet && self.calls.load(Ordering::Acquire) == calls
+        quiet && self.calls() == calls
     }
 }
 
-/// The state stands behind the name, which may hold anything but ends with the last parenthesis. [proc_pid_stat(5)]
+/// The state stands behind the name, which may hold anything but ends with the last parenthesis. Who waits for memory or a file (D) has work to do. [proc_pid_stat(5)]
 fn is_asleep(stat: &[u8]) -> bool {
     let end = stat.iter().rposition(|&byte| byte == b')');
-    end.and_then(|end| stat.get(end + 2)).is_some_and(|&state| state != b'R')
+    end.and_then(|end| stat.get(end + 2)).is_some_and(|&state| !matches!(state, b'R' | b'D'))
 }
 
 #[cfg(test)]
@@ -98,6 +103,7 @@ mod tests {
     fn the_state_of_a_thread_is_read_behind_a_name_that_looks_like_one() {
         assert!(is_asleep(b"7 (a) R b) S 1 2"));
         assert!(!is_asleep(b"7 (a) S b) R 1 2"));
+        assert!(!is_asleep(b"7 (a) D 1 2"));
         assert!(!is_asleep(b""));
     }
 

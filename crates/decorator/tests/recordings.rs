@@ -339,7 +339,7 @@ fn what_is_no_recording_or_not_whole_is_refused_with_the_reason() {
         (vec![], "it is empty".to_owned()),
         (b"{\"ring3-recording\":1}".to_vec(), "this is no recording".into()),
         (whole[..7].to_vec(), "this is no recording".into()),
-        (changed(8, 9), "version 9; this program reads version 2".into()),
+        (changed(8, 9), "version 9; this program reads versions 2 to 3".into()),
         (whole[..len - 1].to_vec(), "cut off in the block".into()),
         (whole[..20].to_vec(), "cut off here".into()),
         (whole[..12].to_vec(), "before its header".into()),
@@ -422,6 +422,38 @@ fn a_disk_is_used_in_the_same_way_with_its_recording_memory_and_interrupts_inclu
         assert_eq!(replay.check_end().map_err(|divergence| divergence.to_string()), Ok(()), "{uri}");
         assert_eq!(again, seen, "{uri}");
     }
+}
+
+#[test]
+fn what_the_device_wrote_before_a_read_comes_with_that_read_and_not_while_the_driver_sleeps() {
+    let copy = |device: Arc<dyn Device>, pause: Duration| {
+        // The recorder looks at the memory of a driver with interrupts while that sleeps, which this one did not.
+        let irqs = device.irqs(IrqKind::Msi, 1).unwrap();
+        let bar = device.bar(0).unwrap();
+        device.set_bus_master(true).unwrap();
+        let buffer = device.dma().arena().alloc_pages(4096).unwrap();
+        buffer.fill(7);
+        let transfer = |from: u64, to: u64, command: u64| {
+            for (register, value) in [(edu::DMA_SOURCE, from), (edu::DMA_DESTINATION, to), (edu::DMA_COUNT, 64)] {
+                bar.write64(register.offset(), value);
+            }
+            bar.write64(edu::DMA_COMMAND.offset(), edu::DMA_START | command);
+        };
+        transfer(buffer.iova(), edu::BUFFER, 0);
+        buffer.fill(0);
+        transfer(edu::BUFFER, buffer.iova(), edu::DMA_TO_MEMORY);
+        std::thread::sleep(pause);
+        let mut seen = [0; 2];
+        buffer.read(0, &mut seen[..1]).unwrap();
+        bar.read64(edu::DMA_COMMAND.offset());
+        buffer.read(0, &mut seen[1..]).unwrap();
+        drop(irqs);
+        seen
+    };
+    let (recording, seen) = record(open("sim:edu"), |device| copy(device, Duration::ZERO));
+    assert_eq!(seen, [0, 7]);
+    let (replay, again) = replay(&recording, |device| copy(device, Duration::from_millis(30)));
+    assert_eq!((again, replay.check_end()), (seen, Ok(())));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What a recording is made of, and its file.
 //!
-//! # Format, version 2
+//! # Format, version 3
 //! Eight bytes `R3RECORD`, the version in four (little endian), then blocks: kind (one byte), bytes of its packed content (four), CRC-32 of these (four), and the
 //! content, packed by zstd. The first block is the [`Header`], the last says how many events there were and how many were lost, and those between hold
 //! events, each with the nanoseconds since the one before; all in postcard's encoding. A register is BAR (7 for configuration space, as VFIO
-//! numbers regions), offset and width in bytes. A later version may add events; a reader refuses versions that it does not know.
+//! numbers regions), offset and width in bytes. A later version may add events; a reader refuses versions that it does not know. Version 2, which is read, too, has no [`Event::Look`].
 //!
 //! A recording without its last block is one whose process was killed: it is whole up to its end. Anything else that is cut off or changed is refused when it is opened.
 //!
@@ -65,6 +65,8 @@ pub enum Event {
     Driver(Bytes),
     /// The device wrote this to memory.
     Device(Bytes),
+    /// What the device wrote before this came to a driver that did not ask, and not with the read behind it.
+    Look,
 }
 
 impl Event {

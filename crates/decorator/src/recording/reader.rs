@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ring3_device::Error;
 
-use super::file::{Block, Kind, MAGIC, VERSION, damaged, fill};
+use super::file::{Block, Kind, MAGIC, OLDEST, VERSION, damaged, fill};
 use super::{End, Event, Header, Stamped};
 
 trait Source: Read + Seek + Send {}
@@ -84,9 +84,11 @@ fn begin(file: &mut impl Read) -> Result<(Header, u64), Error> {
     let [magic @ .., v0, v1, v2, v3] = head;
     match (got, u32::from_le_bytes([v0, v1, v2, v3])) {
         (0, _) => return refuse("the recording is empty: whoever recorded it had no room, or was killed at once".into()),
-        (12, VERSION) if magic == MAGIC => {}
+        (12, OLDEST..=VERSION) if magic == MAGIC => {}
         (12, version) if magic == MAGIC => {
-            return refuse(format!("the recording has version {version}; this program reads version {VERSION}: record it again"));
+            return refuse(format!(
+                "the recording has version {version}; this program reads versions {OLDEST} to {VERSION}: record it again"
+            ));
         }
         _ => return refuse("this is no recording: ring3 record makes one".into()),
     }

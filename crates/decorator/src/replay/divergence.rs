@@ -86,6 +86,7 @@ impl Event {
             Event::Reset => "a reset of the function".into(),
             Event::Refused => "refused".into(),
             Event::Interrupt(vector) => format!("interrupt {vector}"),
+            Event::Look => "a look at what the device has written".into(),
             Event::Driver(memory) => format!("the driver writes {}", memory_text(memory, 0, &|_| None)),
             Event::Device(memory) => format!("the device writes {}", memory_text(memory, 0, &|_| None)),
         }

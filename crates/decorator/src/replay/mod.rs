@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use ring3_device::dma::Dma;
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
@@ -20,7 +21,10 @@ use crate::recording::{CONFIG, Event, Header, Recording, Register};
 use crate::threads::Threads;
 use crate::verdict;
 pub use divergence::Divergence;
-use script::Script;
+use script::{Next, Script};
+
+/// After this time without a call a driver is taken for one that has polled less often than it did when it was recorded.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A device that does what a [`Recording`] says, for as long as its driver does what the driver did that was recorded.
 ///
@@ -116,11 +120,18 @@ impl Shared {
 
     /// Brings what the device did by itself to a driver that waits, until the device is dropped.
     fn deliver(&self) {
+        let (mut seen, mut since) = (0, Instant::now());
         while !self.over.load(Ordering::Acquire) {
             std::thread::park_timeout(POLL);
-            if self.script().has_more() {
+            let (next, calls) = (self.script().next(), self.threads.calls());
+            if calls != seen || next != Next::BehindReads {
+                (seen, since) = (calls, Instant::now());
+            }
+            if next == Next::Now || (next == Next::BehindReads && since.elapsed() >= PATIENCE) {
                 self.threads.wait_until_quiet(if self.has_irqs.load(Ordering::Acquire) { BUSY } else { POLL });
-                self.script().deliver_next();
+                if self.script().next() == next {
+                    self.script().deliver_next();
+                }
             }
         }
     }

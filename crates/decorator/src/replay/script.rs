@@ -35,6 +35,15 @@ pub(super) struct Script {
     divergence: Option<Divergence>,
 }
 
+/// What a device does while its driver makes no call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Nothing,
+    Now,
+    /// Its driver read something before it, and gets with that what was written then. One that polls will do so again; only one that polls no more is not waited for.
+    BehindReads,
+}
+
 impl Script {
     pub(super) fn new(recording: Recording, mirror: Mirror) -> Result<Self, Error> {
         let mut script = Self {
@@ -162,18 +171,30 @@ impl Script {
         }
     }
 
-    /// Whether the device does more by itself before the next call.
-    pub(super) fn has_more(&self) -> bool {
-        self.divergence.is_none() && self.window[self.delivered..].iter().any(is_the_devices)
+    /// What the device does next by itself before the next call.
+    pub(super) fn next(&self) -> Next {
+        let (rest, end) = self.next_own();
+        if self.divergence.is_some() || !rest.iter().any(is_the_devices) {
+            Next::Nothing
+        } else if rest[..end].iter().any(|event| matches!(event, Event::Read(..))) {
+            Next::BehindReads
+        } else {
+            Next::Now
+        }
     }
 
-    /// What the device wrote up to its next interrupt, and that; all that it wrote if there is none.
+    /// What the device wrote up to its next interrupt or [`Event::Look`], and that; all that it wrote if there is neither.
     pub(super) fn deliver_next(&mut self) {
-        if self.has_more() {
-            let rest = &self.window[self.delivered..];
-            let interrupt = rest.iter().position(|event| matches!(event, Event::Interrupt(_)));
-            self.deliver_until(interrupt.map_or(self.window.len(), |at| self.delivered + at + 1));
+        if self.next() != Next::Nothing {
+            self.deliver_until(self.delivered + self.next_own().1);
         }
+    }
+
+    /// What is left of the window, and how much of it ends with something that the device did by itself.
+    fn next_own(&self) -> (&[Event], usize) {
+        let rest = &self.window[self.delivered..];
+        let end = rest.iter().position(|event| matches!(event, Event::Interrupt(_) | Event::Look));
+        (rest, end.map_or(rest.len(), |at| at + 1))
     }
 
     fn deliver_until(&mut self, end: usize) {
