@@ -31,7 +31,6 @@ struct Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // Its drivers end when they touch a card, whose model was in its process. One whose interface is down does not, and stays: docs/supervisor.md.
         for child in [&mut self.ring3d, &mut self.sleeper] {
             let _ = child.kill();
             let _ = child.wait();
@@ -102,6 +101,17 @@ impl Bed {
         });
     }
 
+    /// Kills ring3d, whom nobody follows and in whose process the cards were: their drivers end, whatever they do.
+    fn end(&mut self) {
+        let pids = ["one", "two"].map(|name| self.ready(name)["pid"].clone());
+        self.ring3d.kill().unwrap();
+        let ended = |pid: &Value| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
+        };
+        eventually("an end of both drivers", || pids.iter().all(ended));
+    }
+
     /// What the kernel says of `one`: flags, index, MTU, address, and its addresses of IP, without what counts up.
     fn one(&self) -> String {
         self.here.ip("-o address show one") + &self.here.ip("-o link show one")
@@ -119,7 +129,10 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// Runs `test` on two cards of `model`, or says that it is skipped.
 fn on(model: &str, cable: &str, test: impl FnOnce(&Bed)) {
     match Bed::new(model, cable) {
-        Ok(bed) => test(&bed),
+        Ok(mut bed) => {
+            test(&bed);
+            bed.end();
+        }
         Err(why) => println!("skipped: {why}"),
     }
 }

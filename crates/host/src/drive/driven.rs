@@ -12,6 +12,7 @@ use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
 use ring3_export::tap;
 use ring3_export::ublk::{self, Layout, Manner, OnFailure, Queues, Threads};
+use ring3_spec::pci::BAR_COUNT;
 
 use super::card::Card;
 use super::left::{Before, Left, LeftDisk};
@@ -248,6 +249,11 @@ impl Driven {
     /// The device.
     pub fn device(&self) -> &dyn Device {
         &*self.device
+    }
+
+    /// Whether some of its registers are reached without its holder.
+    pub fn is_mapped(&self) -> bool {
+        (0..BAR_COUNT).any(|index| self.device.bar(index).is_ok_and(|bar| bar.mapped_len() > 0))
     }
 
     /// What the device has reported since the last call.

@@ -191,12 +191,18 @@ impl Process {
         fds.extend(self.connected.then(|| PollFd::new(&self.control, PollFlags::IN)));
         fds.extend(ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         fds.extend(errors.map(|irq| PollFd::new(irq, PollFlags::IN)));
+        let lost = if self.connected { None } else { driven.device().removal() };
+        fds.extend(lost.map(|irq| PollFd::new(irq, PollFlags::IN)));
         let timeout = Timespec::try_from(next.saturating_duration_since(Instant::now())).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(source) => return Err(Error::os("waiting for orders", source)),
         }
         let ordered = self.connected && !fds[0].revents().is_empty();
+        // Without orders nobody gives another lease.
+        if lost.is_some_and(|irq| irq.take().is_ok_and(|count| count > 0)) && !driven.is_mapped() {
+            return Err(Error::Device { device: driven.device().name().into(), source: ring3_device::Error::Gone });
+        }
         driven.check()?;
         Ok(ordered)
     }
