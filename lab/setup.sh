@@ -401,61 +401,59 @@ fetch_tree() {
     die "no source package of busybox could be fetched"
 }
 
-# An archive to be unpacked in a guest, with their C library: they run there after a chroot. What compiles queries and what scripts need is left out.
-fetch_databases() {
-    asked "$cache/databases" "" [ -s "$cache/databases/databases.tar" ] || return 0
+# gather PART TEXT PACKAGE...: packages of Debian 13 and all that they need, for an archive that a guest unpacks and changes its root to. They bring their C
+# library, so that the same runs on every host's kernel.
+gather() {
     open_apt
     refresh all.deb
-    say "fetching sqlite and PostgreSQL (about 50 MB)"
-    work=$cache/databases.download
+    say "fetching $2"
+    work=$cache/$1.download
+    shift 2
     rm -rf "$work" "$apt/archives"; mkdir -p "$work" "$apt/archives/partial"
-    quietly in_apt all.deb apt-get -y install --download-only -t trixie postgresql-17 sqlite3
-    rm -f "$apt"/archives/*perl* "$apt"/archives/libllvm* "$apt"/archives/libz3* "$apt"/archives/locales* "$apt"/archives/libc-l10n* \
-        "$apt"/archives/debconf* "$apt"/archives/adduser* "$apt"/archives/passwd* "$apt"/archives/openssl_* "$apt"/archives/postgresql-common* "$apt"/archives/postgresql-client-common*
-    unpack "$work/root" "$apt"/archives/*.deb
-    rm -rf "$apt/archives"
-    (cd "$work/root.new" && rm -rf usr/share/doc usr/share/man usr/share/locale usr/share/postgresql/17/man usr/lib/x86_64-linux-gnu/gconv var usr/lib/postgresql/17/lib/bitcode usr/lib/postgresql/17/lib/llvmjit* &&
-        merge_usr) || die "cannot put the databases together: is there room in $cache?"
-    rm -rf "$cache/databases.new"; mkdir -p "$cache/databases.new"
-    quietly tar -C "$work/root.new" --owner=0 --group=0 --numeric-owner -cf "$cache/databases.new/databases.tar" .
-    rm -rf "$work"
-    swap_in "$cache/databases"
-}
-
-# A root to be unpacked in a guest, where systemd is the first process. Of Debian 13 everywhere: ring3d's units want systemd 254, and what was built with an older C library runs there.
-fetch_systemd() {
-    asked "$cache/systemd" "" [ -s "$cache/systemd/systemd.tar" ] || return 0
-    open_apt
-    refresh all.deb
-    say "fetching systemd and udev (about 30 MB)"
-    work=$cache/systemd.download
-    rm -rf "$work" "$apt/archives"; mkdir -p "$work" "$apt/archives/partial"
-    quietly in_apt all.deb apt-get -y install --download-only -t trixie systemd udev kmod dash
+    quietly in_apt all.deb apt-get -y install --download-only -t trixie "$@"
     # What scripts of packages need, which nothing runs here.
     rm -f "$apt"/archives/*perl* "$apt"/archives/debconf* "$apt"/archives/adduser* "$apt"/archives/passwd* "$apt"/archives/dpkg_* "$apt"/archives/tar_*
-    unpack "$work/root" "$apt"/archives/*.deb
-    rm -rf "$apt/archives"
-    (cd "$work/root.new" && rm -rf usr/share/doc usr/share/man usr/share/locale usr/share/bash-completion usr/share/zsh usr/lib/x86_64-linux-gnu/gconv usr/lib/udev/hwdb.d lib/udev/hwdb.d &&
-        merge_usr) || die "cannot put systemd together: is there room in $cache?"
-    rm -rf "$cache/systemd.new"; mkdir -p "$cache/systemd.new"
-    quietly tar -C "$work/root.new" --owner=0 --group=0 --numeric-owner -cf "$cache/systemd.new/systemd.tar" .
-    rm -rf "$work"
-    swap_in "$cache/systemd"
 }
 
-# DPDK's forwarder, which network drivers are measured beside, as an archive to be unpacked in a guest and run after a chroot. Of Debian 13 everywhere. Of its
-# drivers and libraries, what the cards need that ring3 drives: a tenth.
-fetch_dpdk() {
-    asked "$cache/dpdk" "" [ -s "$cache/dpdk/dpdk.tar" ] || return 0
-    open_apt
-    refresh all.deb
-    say "fetching DPDK's testpmd (about 40 MB)"
-    work=$cache/dpdk.download
-    rm -rf "$work" "$apt/archives"; mkdir -p "$work" "$apt/archives/partial"
-    quietly in_apt all.deb apt-get -y install --download-only --no-install-recommends -t trixie dpdk-dev
+# put_together PATH...: what was gathered, without the paths, in $work/root.new.
+put_together() {
     unpack "$work/root" "$apt"/archives/*.deb
     rm -rf "$apt/archives"
-    (cd "$work/root.new" && merge_usr) || die "cannot put DPDK together: is there room in $cache?"
+    (cd "$work/root.new" && rm -rf usr/share/doc usr/share/man usr/share/locale usr/lib/x86_64-linux-gnu/gconv "$@" && merge_usr) ||
+        die "cannot put $work together: is there room in $cache?"
+}
+
+# pack PART DIR: all that is in DIR as the archive of PART.
+pack() {
+    rm -rf "$cache/$1.new"; mkdir -p "$cache/$1.new"
+    quietly tar -C "$2" --owner=0 --group=0 --numeric-owner -cf "$cache/$1.new/$1.tar" .
+    rm -rf "$work"
+    swap_in "$cache/$1"
+}
+
+# What compiles queries is left out.
+fetch_databases() {
+    asked "$cache/databases" "" [ -s "$cache/databases/databases.tar" ] || return 0
+    gather databases "sqlite and PostgreSQL (about 50 MB)" postgresql-17 sqlite3
+    rm -f "$apt"/archives/libllvm* "$apt"/archives/libz3* "$apt"/archives/locales* "$apt"/archives/libc-l10n* \
+        "$apt"/archives/openssl_* "$apt"/archives/postgresql-common* "$apt"/archives/postgresql-client-common*
+    put_together var usr/share/postgresql/17/man usr/lib/postgresql/17/lib/bitcode usr/lib/postgresql/17/lib/llvmjit.so usr/lib/postgresql/17/lib/llvmjit_types.bc
+    pack databases "$work/root.new"
+}
+
+# A root where systemd is the first process. ring3d's units want systemd 254.
+fetch_systemd() {
+    asked "$cache/systemd" "" [ -s "$cache/systemd/systemd.tar" ] || return 0
+    gather systemd "systemd and udev (about 30 MB)" systemd udev kmod dash
+    put_together usr/share/bash-completion usr/share/zsh usr/lib/udev/hwdb.d lib/udev/hwdb.d
+    pack systemd "$work/root.new"
+}
+
+# DPDK's forwarder, which network drivers are measured beside. Of its drivers and libraries, what the cards need that ring3 drives: a tenth.
+fetch_dpdk() {
+    asked "$cache/dpdk" "" [ -s "$cache/dpdk/dpdk.tar" ] || return 0
+    gather dpdk "DPDK's testpmd (about 40 MB)" dpdk-dev
+    put_together
     lib=usr/lib/x86_64-linux-gnu
     mkdir -p "$work/kept/$lib" "$work/kept/usr/lib64" "$work/kept/usr/bin"
     (cd "$work/root.new" && cp usr/bin/dpdk-testpmd "$work/kept/usr/bin" && cp -L usr/lib64/ld-linux-x86-64.so.2 "$work/kept/usr/lib64" &&
@@ -470,10 +468,7 @@ fetch_dpdk() {
     # A driver that is a library of others, too, must not be loaded twice.
     for driver in "$work/kept/$lib"/dpdk/pmds-*/*; do ln -sf "${driver#"$work/kept/$lib/"}" "$work/kept/$lib/$(basename "${driver%.*}")"; done
     (cd "$work/kept" && merge_usr)
-    rm -rf "$cache/dpdk.new"; mkdir -p "$cache/dpdk.new"
-    quietly tar -C "$work/kept" --owner=0 --group=0 --numeric-owner -cf "$cache/dpdk.new/dpdk.tar" .
-    rm -rf "$work"
-    swap_in "$cache/dpdk"
+    pack dpdk "$work/kept"
 }
 
 # Where /usr is not merged in a package, the rest expects that it is.
