@@ -122,8 +122,7 @@ impl Tap {
         }
         let owner = self.wanted.owner.map(|owner| owner.user);
         let interface = Interface::open(&Shape { name: Some(self.name.clone()), queues, owner, persist: false })?;
-        let netlink =
-            Netlink::new().map_err(|cause| Error::Os { what: "asking the kernel for interfaces (rtnetlink)".into(), cause })?;
+        let netlink = netlink()?;
         interface.set_up(&netlink, &info(card), self.wanted.mtu)?;
         Made::new(interface, card.clone(), &netlink)
     }

@@ -1,0 +1,108 @@
+//! What a device's disks or its network card become.
+
+use serde::Deserialize;
+
+use super::{Device, Match, NAME, User, is_name, range};
+
+/// What is made of what a device offers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Of each disk a block device.
+    #[default]
+    Ublk,
+    /// Of a network card an interface.
+    Tap,
+}
+
+impl Kind {
+    /// What must be offered for it.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Ublk => "disks",
+            Self::Tap => "network cards",
+        }
+    }
+}
+
+/// What a device's disks or its network card become.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Export {
+    /// `ublk` or `tap`.
+    pub kind: Kind,
+    /// N in `/dev/ublkbN` of the first disk; the kernel chooses if `None`.
+    pub id: Option<u32>,
+    /// Queues of each disk.
+    pub queues: u16,
+    /// Requests of each queue.
+    pub depth: u16,
+    /// Most KiB of a request.
+    pub max_io_kib: u32,
+    /// Microseconds for which a queue polls before it sleeps.
+    pub poll_us: u64,
+    /// The name under `/dev/ring3`; the device's if `None`.
+    pub link: Option<String>,
+    /// The name of a card's interface; the device's if `None`.
+    pub interface: Option<String>,
+    /// Who may use the interface beside root.
+    pub owner: Option<User>,
+    /// Most bytes of the interface's packets without their Ethernet header; what is usual if `None`.
+    pub mtu: Option<u32>,
+}
+
+impl Default for Export {
+    fn default() -> Self {
+        let (kind, id, link, interface, owner, mtu) = (Kind::Ublk, None, None, None, None, None);
+        Self { kind, id, queues: 1, depth: 64, max_io_kib: 256, poll_us: 10, link, interface, owner, mtu }
+    }
+}
+
+impl Device {
+    /// The name of its first disk under `/dev/ring3`.
+    pub fn link(&self) -> &str {
+        self.export.link.as_deref().unwrap_or(&self.name)
+    }
+
+    /// The name of its card's interface.
+    pub fn interface(&self) -> &str {
+        self.export.interface.as_deref().unwrap_or(&self.name)
+    }
+
+    /// Most bytes of a request.
+    pub fn max_bytes(&self) -> u32 {
+        self.export.max_io_kib << 10
+    }
+
+    /// Whether its export makes sense, and says nothing that is another kind's.
+    pub(super) fn check_export(&self) -> Result<(), String> {
+        let Export { kind, id, queues, depth, max_io_kib, poll_us, link, interface, owner, mtu } = &self.export;
+        range("export.link", is_name(self.link()), NAME)?;
+        range("export.id", id.is_none_or(|id| id <= ring3_export::ublk::MAX_ID), "a number that the kernel has")?;
+        range("export.queues", (1..=128).contains(queues), "1 to 128")?;
+        range("export.depth", (1..=4096).contains(depth), "1 to 4096")?;
+        range("export.max_io_kib", (4..=32768).contains(max_io_kib), "4 to 32768")?;
+        range("export.poll_us", *poll_us <= 1000, "0 to 1000")?;
+        let given = match kind {
+            Kind::Ublk => [("interface", interface.is_some()), ("owner", owner.is_some()), ("mtu", mtu.is_some())],
+            Kind::Tap => [("id", id.is_some()), ("link", link.is_some()), ("link", false)],
+        };
+        let (mine, other) = if *kind == Kind::Ublk { ("\"ublk\"", "\"tap\"") } else { ("\"tap\"", "\"ublk\"") };
+        if let Some((word, _)) = given.iter().find(|(_, given)| *given) {
+            return Err(format!("export.{word} is of kind = {other}, and this is {mine}: leave it out"));
+        }
+        if *kind == Kind::Ublk {
+            return Ok(());
+        }
+        if !ring3_export::tap::is_name(self.interface()) {
+            return Err(format!(
+                "{:?} is no name of an interface: write export.interface = \"...\", 1 to 15 bytes without '/', ':' and blanks",
+                self.interface()
+            ));
+        }
+        match &self.r#match {
+            Match::Serial(_) => Err("match.serial is a disk's: match a network card by address or device".into()),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Manifests as files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{Device, Error, Kind, Match};
+use crate::scrape::Endpoint;
+
+/// Where Prometheus finds the metrics of all devices, if `path` says so: `[metrics] listen = "127.0.0.1:9123"`.
+pub fn metrics(path: &Path) -> Result<Option<Endpoint>, Error> {
+    for file in files(path)? {
+        let text = fs::read_to_string(&file).map_err(unreadable(&file))?;
+        let wrong = |reason: String| Error::Wrong { path: file.clone(), reason };
+        if let Some(Metrics { listen }) = document(&text).map_err(wrong)?.metrics {
+            return listen.parse().map(Some).map_err(|reason: String| wrong(format!("[metrics]: {reason}")));
+        }
+    }
+    Ok(None)
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    |source| Error::Read { path, source }
+}
+
+/// The files of a manifest, in their order.
+fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        let entries = fs::read_dir(path).map_err(unreadable(path))?.flatten().map(|entry| entry.path());
+        files = entries.filter(|file| file.extension().is_some_and(|extension| extension == "toml")).collect();
+        files.sort();
+    }
+    Ok(files)
+}
+
+/// All devices of `path`, a file or a folder, by name.
+pub fn read(path: &Path) -> Result<Vec<Device>, Error> {
+    let mut devices: BTreeMap<String, (Device, PathBuf)> = BTreeMap::new();
+    for file in files(path)? {
+        let text = fs::read_to_string(&file).map_err(unreadable(&file))?;
+        for device in parse(&text).map_err(|reason| Error::Wrong { path: file.clone(), reason })? {
+            if let Some((_, other)) = devices.get(&device.name) {
+                let reason = format!("[device.{}] is in {}, too: name one of them otherwise", device.name, other.display());
+                return Err(Error::Wrong { path: file, reason });
+            }
+            devices.insert(device.name.clone(), (device, file.clone()));
+        }
+    }
+    let devices: Vec<_> = devices.into_values().map(|(device, _)| device).collect();
+    twice(&devices).map_or(Ok(()), |reason| Err(Error::Wrong { path: path.to_owned(), reason }))?;
+    if devices.is_empty() {
+        return Err(Error::Empty { path: path.to_owned() });
+    }
+    Ok(devices)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    device: BTreeMap<String, Device>,
+    metrics: Option<Metrics>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metrics {
+    listen: String,
+}
+
+fn document(text: &str) -> Result<File, String> {
+    toml::from_str(text).map_err(|error| error.to_string())
+}
+
+/// The devices of one document.
+pub fn parse(text: &str) -> Result<Vec<Device>, String> {
+    let file = document(text)?;
+    let named = |(name, device)| {
+        let device = Device { name, ..device };
+        device.check().map_err(|reason| format!("[device.{}]: {reason}", device.name)).map(|()| device)
+    };
+    file.device.into_iter().map(named).collect()
+}
+
+/// Why two devices cannot be had at the same time.
+fn twice(devices: &[Device]) -> Option<String> {
+    let mut seen: BTreeMap<String, &str> = BTreeMap::new();
+    for device in devices {
+        let matched = (!matches!(device.r#match, Match::Class(_))).then(|| format!("{:?}", device.r#match));
+        let name = match device.export.kind {
+            Kind::Ublk => format!("the link {}", device.link()),
+            Kind::Tap => format!("the interface {}", device.interface()),
+        };
+        let keys = [matched, Some(name), device.export.id.map(|id| format!("id = {id}"))];
+        for key in keys.into_iter().flatten() {
+            if let Some(other) = seen.insert(key.clone(), &device.name) {
+                return Some(format!("[device.{}] and [device.{other}] are the same or want the same: {key}", device.name));
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,144 @@
+//! The devices that a user wants to be supervised, as TOML.
+//!
+//! A manifest is a file, or a folder of files called `*.toml`. What nobody knows in it is an error: a word that is passed over would be a limit that nobody keeps.
+
+mod export;
+mod file;
+mod terms;
+#[cfg(test)]
+mod tests;
+mod user;
+
+use std::path::PathBuf;
+
+use ring3_device::Uri;
+use ring3_pci::Address;
+use serde::Deserialize;
+
+pub use export::{Export, Kind};
+pub use file::{metrics, parse, read};
+pub use terms::{Limits, Restart};
+pub use user::User;
+
+/// A manifest that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read.
+    #[error("reading {path}: {source}; name another file or folder with --config", path = path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It says what makes no sense.
+    #[error("{path}: {reason}", path = path.display())]
+    Wrong {
+        /// Which.
+        path: PathBuf,
+        /// What, and what to do.
+        reason: String,
+    },
+    /// It asks for nothing.
+    #[error("{path} names no device: write [device.NAME] with match = {{ address = \"0000:01:00.0\" }} (ring3 devices lists addresses)", path = path.display())]
+    Empty {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// A device that is to be supervised.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// What its user calls it.
+    #[serde(skip)]
+    pub name: String,
+    /// Which one it is.
+    pub r#match: Match,
+    /// The family of drivers; the one for the device's class if `None`.
+    pub driver: Option<String>,
+    /// The one namespace or drive that is wanted; all if `None`.
+    pub part: Option<u32>,
+    /// It may be taken from the kernel's driver.
+    #[serde(default)]
+    pub bind: bool,
+    /// How it signals.
+    #[serde(default = "auto")]
+    pub interrupts: String,
+    /// What its disks become.
+    #[serde(default)]
+    pub export: Export,
+    /// When its driver is started again.
+    #[serde(default)]
+    pub restart: Restart,
+    /// What its driver may use up.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Whose its driver is; of one who owns nothing if `None`.
+    pub user: Option<User>,
+}
+
+fn auto() -> String {
+    "auto".into()
+}
+
+/// By what a device is known.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Match {
+    /// Where it sits.
+    Address(String),
+    /// A disk of it has this serial number.
+    Serial(String),
+    /// `nvme`, `ahci`, `ide`, `ethernet`, or a class code such as `0x010802`: the first that no other device is.
+    Class(String),
+    /// A name of a backend, such as `vfio-user:/path`.
+    Device(String),
+}
+
+impl Device {
+    fn check(&self) -> Result<(), String> {
+        range("its name", is_name(&self.name), NAME)?;
+        self.check_export()?;
+        self.restart.check()?;
+        self.limits.check()?;
+        let interrupts = ["auto", "msix", "msi", "intx", "poll"];
+        range("interrupts", interrupts.contains(&&*self.interrupts), "auto, msix, msi, intx or poll")?;
+        match &self.r#match {
+            Match::Address(address) => address.parse::<Address>().map(drop).map_err(|error| error.to_string()),
+            Match::Device(uri) => uri.parse::<Uri>().map(drop).map_err(|error| error.to_string()),
+            Match::Class(class) => class_code(class).map(drop).ok_or_else(|| {
+                format!("match.class = {class:?}: write nvme, ahci, ide, ethernet, or a class code such as 0x010802")
+            }),
+            Match::Serial(serial) => range("match.serial", !serial.trim().is_empty(), "the serial number of a disk"),
+        }
+    }
+}
+
+/// Whether `what` is as it must be.
+fn range(what: &str, fits: bool, wanted: &str) -> Result<(), String> {
+    if fits { Ok(()) } else { Err(format!("{what} must be {wanted}")) }
+}
+
+const NAME: &str = "1 to 64 letters, digits, `-`, `_` or `.`, and not begin with a dot";
+
+fn is_name(text: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=64).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(known)
+}
+
+/// A class code with the bits of it that count.
+pub(crate) fn class_code(word: &str) -> Option<(u32, u32)> {
+    match word {
+        "nvme" => Some((0x01_08_02, 0xff_ff_ff)),
+        "ahci" => Some((0x01_06_01, 0xff_ff_ff)),
+        // The interface says in which modes its channels are.
+        "ide" => Some((0x01_01_00, 0xff_ff_00)),
+        "ethernet" => Some((0x02_00_00, 0xff_ff_00)),
+        code => u32::from_str_radix(code.strip_prefix("0x")?, 16)
+            .ok()
+            .filter(|&code| code <= 0xff_ff_ff)
+            .map(|code| (code, 0xff_ff_ff)),
+    }
+}

@@ -1,0 +1,126 @@
+//! What is read of manifests, and what is refused.
+
+use std::fs;
+use std::time::Duration;
+
+use super::*;
+
+const SCRATCH: &str = r#"
+    [device.scratch]
+    match = { address = "0000:01:00.0" }
+    driver = "nvme"
+    bind = true
+    [device.scratch.export]
+    kind = "ublk"
+    id = 0
+    queues = 2
+    [device.scratch.restart]
+    burst = 9
+    deadline_s = 30
+"#;
+
+#[test]
+fn what_is_not_said_has_a_default() {
+    let devices = parse(SCRATCH).unwrap();
+    let [device] = &devices[..] else { panic!("{devices:?}") };
+    assert_eq!((&*device.name, device.link(), device.bind, device.export.queues), ("scratch", "scratch", true, 2));
+    assert_eq!((device.export.depth, device.max_bytes(), device.limits.pids), (64, 256 << 10, 64));
+    assert_eq!((device.restart.burst, device.restart.terms().patience), (9, Duration::from_secs(30)));
+}
+
+#[test]
+fn a_word_that_nobody_knows_is_an_error_that_names_it_and_the_place() {
+    for (from, to, named) in [
+        ("burst", "bursts", "bursts"),
+        ("bind", "bound", "bound"),
+        ("device.scratch", "devices.scratch", "devices"),
+        ("address", "adress", "adress"),
+    ] {
+        let error = parse(&SCRATCH.replace(from, to)).unwrap_err();
+        assert!(error.contains(named) && error.contains("line"), "{error}");
+    }
+}
+
+#[test]
+fn a_value_that_makes_no_sense_is_an_error_that_says_what_would() {
+    for (from, to, wanted) in [
+        ("queues = 2", "queues = 0", "1 to 128"),
+        ("0000:01:00.0", "01:00", "0000:01:00.0"),
+        ("kind = \"ublk\"", "kind = \"nbd\"", "`ublk` or `tap`"),
+        ("id = 0", "mtu = 1500", "export.mtu is of kind"),
+        ("deadline_s = 30", "deadline_s = 0", "1 to 86400"),
+        ("device.scratch", "device.\"../etc\"", "letters"),
+        ("address = \"0000:01:00.0\"", "class = \"toaster\"", "nvme"),
+    ] {
+        let error = parse(&SCRATCH.replace(from, to)).unwrap_err();
+        assert!(error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn a_card_becomes_an_interface_of_its_name_or_of_another() {
+    const CARD: &str = "[device.net0]\nmatch = { address = \"0000:01:00.0\" }\n[device.net0.export]\nkind = \"tap\"\n";
+    let device = |more: &str| parse(&format!("{CARD}{more}")).map(|devices| devices[0].clone());
+    let plain = device("").unwrap();
+    assert_eq!((plain.export.kind, plain.interface()), (Kind::Tap, "net0"));
+    let named = device("interface = \"lan\"\nmtu = 9000\nowner = \"nobody\"").unwrap();
+    assert_eq!((named.interface(), named.export.mtu, named.export.owner.map(|user| user.user)), ("lan", Some(9000), Some(65534)));
+    for (more, wanted) in [
+        ("id = 1", "export.id is of kind"),
+        ("link = \"x\"", "export.link is of kind"),
+        ("interface = \"sixteen-letters-\"", "no name of an interface"),
+        ("interface = \"a/b\"", "no name of an interface"),
+    ] {
+        assert!(device(more).unwrap_err().contains(wanted), "{more}");
+    }
+    let serial = CARD.replace("address = \"0000:01:00.0\"", "serial = \"7\"");
+    assert!(parse(&serial).unwrap_err().contains("match.serial"));
+}
+
+#[test]
+fn a_device_that_is_matched_by_two_things_or_by_none_is_an_error() {
+    let two = SCRATCH.replace("\"0000:01:00.0\"", "\"0000:01:00.0\", serial = \"7\"");
+    assert!(parse(&two).is_err());
+    assert!(parse(&SCRATCH.replace("match = { address = \"0000:01:00.0\" }", "")).is_err());
+}
+
+#[test]
+fn a_name_an_id_or_a_device_that_is_there_twice_is_an_error_that_names_both() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.toml"), SCRATCH).unwrap();
+    fs::write(folder.path().join("b.toml"), SCRATCH).unwrap();
+    let error = read(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("scratch") && error.contains("a.toml") && error.contains("b.toml"), "{error}");
+    for (address, id) in [("01", "1"), ("02", "0")] {
+        let other = SCRATCH.replace("scratch", "other").replace("0000:01", &format!("0000:{address}"));
+        fs::write(folder.path().join("b.toml"), other.replace("id = 0", &format!("id = {id}"))).unwrap();
+        let error = read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("scratch") && error.contains("other"), "{error}");
+    }
+}
+
+#[test]
+fn a_driver_is_of_a_user_who_is_there_and_not_roots() {
+    let with = |user: &str| {
+        parse(&format!("[device.a]\nmatch = {{ class = \"nvme\" }}\nuser = \"{user}\"")).map(|devices| devices[0].user)
+    };
+    assert_eq!(with("nobody"), Ok(Some(User { user: 65534, group: 65534 })));
+    assert_eq!(with("65534"), with("nobody"));
+    for (user, why) in [("root", "is root"), ("0", "is root"), ("nobody-at-all", "there is no user")] {
+        assert!(with(user).unwrap_err().contains(why), "{user}");
+    }
+}
+
+#[test]
+fn a_folder_has_several_files_and_an_empty_one_says_what_to_write() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(read(folder.path()).unwrap_err().to_string().contains("[device.NAME]"));
+    fs::write(folder.path().join("a.toml"), SCRATCH).unwrap();
+    let other = SCRATCH.replace("scratch", "other").replace("01:00", "02:00").replace("id = 0", "id = 1");
+    fs::write(folder.path().join("b.toml"), other).unwrap();
+    fs::write(folder.path().join("note.txt"), "no TOML").unwrap();
+    let names: Vec<_> = read(folder.path()).unwrap().into_iter().map(|device| device.name).collect();
+    assert_eq!(names, ["other", "scratch"]);
+    let error = read(&folder.path().join("none.toml")).unwrap_err().to_string();
+    assert!(error.contains("none.toml") && error.contains("--config"), "{error}");
+}
