@@ -105,7 +105,7 @@ fn overflow(subject: &Subject<'_>) -> Step {
     }
     let missed = || Ok::<_, Error>((subject.nic.counters()?.rx_missed - before.rx_missed) as u32);
     // What is taken out provides its buffer again: with a slow peer, every frame would find one. A wire that holds frames back for a card without buffers has it miss none until then.
-    let patience = Deadline::after(10 * subject.options.silence);
+    let patience = Deadline::after((10 * subject.options.silence).min(subject.options.patience));
     while missed()? == 0 && !patience.expired() {}
     let deadline = subject.deadline();
     let (mut last, mut received) = (None, 0);
