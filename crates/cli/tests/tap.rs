@@ -1,5 +1,7 @@
 //! `ring3 run net` on simulated cards, in network namespaces that each test makes. Without /dev/net/tun, iproute2 or the right to make a namespace a test is skipped, and says so.
 
+mod supervised;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
@@ -19,6 +21,7 @@ serve() {
     done
     return 1
 }
+driver() { sed 's/.*"pid":\([0-9]*\).*/\1/' $DIR/ready; }
 ended() { wait $PID; echo "exit code $?"; cat $DIR/log; }
 # Waits until net0 is said to be WORD, and prints what is said.
 link() { for try in $(seq 200); do ip -o link show net0 | grep -q "[<,]$1[,>]" && break; sleep 0.05; done; ip -o link show net0; }
@@ -126,6 +129,37 @@ fn an_ordinary_user_uses_an_interface_that_root_has_made_for_him() {
         serve --device sim:e1000,mac=52:54:00:00:00:07 --name net0 && link LOWER_UP; kill $PID; ended
         serve --device sim:e1000 --name net1; ended";
     says(script, &["link/ether 52:54:00:00:00:07", "exit code 0", "net1: making an interface needs CAP_NET_ADMIN"]);
+}
+
+#[test]
+fn a_card_is_driven_by_a_confined_process_of_an_ordinary_user_that_takes_its_interface_with_it() {
+    supervised::programs();
+    let script =
+        "serve --device sim:e1000,wire=mirror,mac=52:54:00:00:00:07 --user nobody && cat $DIR/ready; ip link set r3net0 up
+        grep -E '^(Uid|CapEff|Seccomp):' /proc/$(driver)/status | tr '\t\n' '  '; echo
+        for try in $(seq 200); do ip -o link show r3net0 | grep -q LOWER_UP && break; sleep 0.05; done; ip -o link show r3net0
+        kill $PID; ended; echo names: $(names)
+        serve --device sim:virtio-net --name net0 --user nobody; kill -9 $(driver); ended; echo names: $(names)";
+    says(
+        script,
+        &[
+            "Uid: 65534 65534 65534 65534 CapEff: 0000000000000000 Seccomp: 2",
+            "LOWER_UP",
+            "link/ether 52:54:00:00:00:07",
+            "exit code 0\n",
+            "names: lo\n",
+            "exit code 4\n",
+            "the driver is lost, and what it served with it",
+        ],
+    );
+}
+
+#[test]
+fn what_a_confined_driver_cannot_do_is_refused() {
+    let run = "$RING3 run net --device sim:e1000 --user nobody";
+    let script =
+        format!("{run} --engine vhost; {run} --persist; {run} --unprotected; $RING3 run net --device sim:e1000 --user root");
+    says(&script, &["leave --engine out", "cannot be used with", "leave --unprotected out", "is root"]);
 }
 
 #[test]

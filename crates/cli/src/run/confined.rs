@@ -1,18 +1,18 @@
-//! `ring3 run --user NAME`: this process holds the device and the kernel's half of the disks, and the driver runs in a sandbox, as that user.
+//! `ring3 run --user NAME`: this process holds the device and the kernel's half of its disks or its interface, and the driver runs in a sandbox, as that user.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ring3_control::status::{DeviceStatus, State};
+use ring3_control::status::{DeviceStatus, InterfaceStatus, State};
 use ring3_device::irq::IrqKind;
 use ring3_driver::Interrupts;
 use ring3_host::open::Claim;
 use ring3_process::{Signals, log};
 use ring3_sandbox::Program;
-pub use ring3_supervisor::manifest::Export;
 use ring3_supervisor::manifest::{Device, Limits, Match, Restart, User};
+pub use ring3_supervisor::manifest::{Export, Kind};
 use ring3_supervisor::supervisor::Supervisor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -31,8 +31,10 @@ pub fn run(claim: &Claim, user: User, export: Export, json: bool) -> anyhow::Res
         format!("{}, the drivers' program, which lies beside this one: make build, or make install", path.display())
     })?;
     ring3_process::prepare(&[&path])?.iter().for_each(|doubt| tracing::warn!("{doubt}"));
+    // Nobody waits for packets as for a disk: an interface goes at once, as it does with a driver in this process.
+    let force = export.kind == Kind::Tap;
     let supervisor = Supervisor::of(device(claim, user, export)?, Arc::new(program))?;
-    Run { supervisor, since: Instant::now(), json, announced: false, told: false }.serve(&signals)
+    Run { supervisor, force, since: Instant::now(), json, announced: false, told: false }.serve(&signals)
 }
 
 fn device(claim: &Claim, user: User, export: Export) -> anyhow::Result<Device> {
@@ -63,6 +65,8 @@ fn device(claim: &Claim, user: User, export: Export) -> anyhow::Result<Device> {
 
 struct Run {
     supervisor: Supervisor,
+    /// It is taken from its users without asking.
+    force: bool,
     since: Instant,
     json: bool,
     announced: bool,
@@ -72,7 +76,7 @@ struct Run {
 
 impl Run {
     fn serve(mut self, signals: &Signals) -> anyhow::Result<ExitCode> {
-        let (mut stopping, mut force, mut code) = (false, false, ExitCode::SUCCESS);
+        let (mut stopping, mut force, mut code) = (false, self.force, ExitCode::SUCCESS);
         loop {
             let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&LOOK));
             let wishes = signals.wishes();
@@ -96,7 +100,7 @@ impl Run {
         }
     }
 
-    /// Says once that the disks are there. True if the driver has ended; an error if it never began.
+    /// Says once that the disks or the interface are there. True if the driver has ended; an error if it never began.
     fn is_over(&mut self) -> anyhow::Result<bool> {
         let Some(status) = self.supervisor.devices().pop() else { return Ok(true) };
         match status.state {
@@ -109,7 +113,7 @@ impl Run {
             }
             State::Failed => {
                 let why = status.last_end.unwrap_or_else(|| "it does not start".into());
-                log::notice(format_args!("ring3: the driver is lost, and its disks with it: {why}"));
+                log::notice(format_args!("ring3: the driver is lost, and what it served with it: {why}"));
                 return Ok(true);
             }
             _ => {}
@@ -119,6 +123,15 @@ impl Run {
 
     fn announce(&self, status: &DeviceStatus) {
         status.unlimited.iter().for_each(|what| log::notice(format_args!("ring3: {what}")));
+        for InterfaceStatus { name, index, mac, mtu, queues, .. } in &status.interfaces {
+            let (device, pid) = (&status.device, status.pid);
+            if self.json {
+                let object = serde_json::json!({ "interface": name, "index": index, "device": device, "mac": mac, "mtu": mtu, "queues": queues, "pid": pid });
+                outln!("{object}");
+            } else {
+                outln!("{name} is {device} ({mac}), driven by process {pid}; set it up with: ip link set {name} up");
+            }
+        }
         for disk in &status.disks {
             if self.json {
                 outln!("{}", serde_json::json!({ "device": disk.path, "bytes": disk.bytes, "pid": status.pid }));

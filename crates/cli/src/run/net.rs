@@ -13,6 +13,7 @@ use ring3_host::open::Claim;
 use ring3_host::{Ending, Ready};
 use ring3_supervisor::manifest::User;
 
+use super::confined;
 use super::disk::{FORCED, LOST};
 use crate::driving::{Interrupt, Protection};
 
@@ -42,6 +43,10 @@ pub struct Args {
     /// Who may use the interface later, beside root. Of use with --persist.
     #[arg(long, value_name = "USER")]
     owner: Option<User>,
+    /// Start the driver in a process of this user's, in a sandbox, which gets the card from this one: `ring3 sandbox show DRIVER`. It moves packets by calls. Without a supervisor, a
+    /// driver that dies takes its interface with it.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["persist", "ready_fd", "stats"])]
+    user: Option<User>,
     /// The interface stays at the end, with its addresses and without a link: who runs this again with its --name goes on with it.
     #[arg(long)]
     persist: bool,
@@ -84,13 +89,12 @@ enum Engine {
 /// Drives a card.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Export::Tap = args.export;
+    if let Some(user) = args.user {
+        return run_as(user, args);
+    }
     // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
-    let claim = Claim {
-        unprotected: args.protection.unprotected,
-        settings: Settings { interrupts: args.irq.into(), ..Settings::default() },
-        ..Claim::new(args.device)
-    };
+    let claim = claim(args.device, args.protection, args.irq);
     let tap = tap::Options {
         name: args.name,
         owner: args.owner.map(|owner| owner.user),
@@ -114,4 +118,29 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+fn claim(device: Uri, protection: Protection, irq: Interrupt) -> Claim {
+    Claim {
+        unprotected: protection.unprotected,
+        settings: Settings { interrupts: irq.into(), ..Settings::default() },
+        ..Claim::new(device)
+    }
+}
+
+/// The same by a driver of its own, confined.
+fn run_as(user: User, args: Args) -> anyhow::Result<ExitCode> {
+    if matches!(args.engine, Engine::Vhost) {
+        anyhow::bail!("--user: vhost-net is asked by ioctl, which a driver in its sandbox does not have: leave --engine out");
+    }
+    let export = confined::Export {
+        kind: confined::Kind::Tap,
+        queues: args.queues,
+        poll_us: args.poll,
+        interface: Some(args.name.unwrap_or_else(|| tap::ANY.into())),
+        owner: args.owner,
+        mtu: args.mtu,
+        ..confined::Export::default()
+    };
+    confined::run(&claim(args.device, args.protection, args.irq), user, export, args.json)
 }

@@ -18,8 +18,8 @@ use super::{Error, header};
 
 /// Where the kernel makes them.
 const PATH: &str = "/dev/net/tun";
-/// What the kernel makes a name of, with the first number that is free.
-const ANY: &str = "r3net%d";
+/// The name of one that its user has not named: the kernel puts the first number into it that is free.
+pub const ANY: &str = "r3net%d";
 
 /// How long the kernel may keep an interface for a process that was killed: its io_uring is taken apart a moment later.
 const FREED: Duration = Duration::from_secs(1);

@@ -40,7 +40,7 @@ mod worker;
 
 pub use error::Error;
 pub use export::{Export, Manner, Options, arena_bytes};
-pub use interface::{Interface, Shape, is_name};
+pub use interface::{ANY, Interface, Shape, is_name};
 pub use load::{Engine, Limits};
 pub use netlink::{Changes, Figures, Netlink, Wishes};
 pub use plane::{ControlPlane, Relay};
