@@ -19,7 +19,9 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("reactor", &["device"]),
     // In memory that a driver process and its supervisor share, and of neither.
     ("stats", &[]),
-    ("export", &["class", "reactor", "spec", "stats"]),
+    // One way into the kernel, for whoever has a virtio device.
+    ("vduse", &[]),
+    ("export", &["class", "reactor", "spec", "stats", "vduse"]),
     // A disk goes in, and comes out in other processes: of drivers and kernels it knows nothing.
     ("broker", &["class", "device", "lease", "reactor"]),
     ("pci", &["spec"]),

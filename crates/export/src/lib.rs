@@ -4,3 +4,4 @@
 
 pub mod tap;
 pub mod ublk;
+pub mod vduse;

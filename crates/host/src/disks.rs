@@ -1,15 +1,115 @@
 //! The exported disks of one device, together.
 
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::Disk;
-use ring3_export::ublk::{self, Export, Stats};
+use ring3_export::ublk::{self, Stats};
+use ring3_export::vduse;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Error;
 use crate::report::Exported;
+
+/// What the disks become.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// ublk's block devices.
+    #[default]
+    Ublk,
+    /// VDUSE's virtio disks, by devices of that name; `NAME-1` and so on from the second on. Without one, of whatever names are free.
+    Vduse(Option<String>),
+}
+
+impl Way {
+    /// Fails if the kernel does not have it, or not for this process.
+    pub fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::Ublk => ublk::Control::open().map(drop)?,
+            Self::Vduse(_) => vduse::check().map_err(ublk::Error::from)?,
+        }
+        Ok(())
+    }
+
+    /// Of the disk `place`.
+    fn name(&self, place: usize) -> Option<String> {
+        let Self::Vduse(Some(name)) = self else { return None };
+        Some(if place == 0 { name.clone() } else { format!("{name}-{place}") })
+    }
+}
+
+/// An export of either way.
+pub enum Export {
+    /// By ublk.
+    Ublk(Box<ublk::Export>),
+    /// By VDUSE.
+    Vduse(Box<vduse::Export>),
+}
+
+/// The same of both.
+macro_rules! either {
+    ($export:expr, $one:ident => $said:expr) => {
+        match $export {
+            Export::Ublk($one) => $said,
+            Export::Vduse($one) => $said,
+        }
+    };
+}
+
+impl Export {
+    fn start(disk: &dyn Disk, (way, place): (&Way, usize), options: &ublk::Options) -> Result<Self, ublk::Error> {
+        match way {
+            Way::Ublk => ublk::Export::start(disk, options).map(Box::new).map(Self::Ublk),
+            Way::Vduse(_) => vduse::Export::start(disk, way.name(place).as_deref(), options).map(Box::new).map(Self::Vduse),
+        }
+    }
+
+    /// Its block device.
+    pub fn path(&self) -> PathBuf {
+        either!(self, export => export.path())
+    }
+
+    /// ublk's number.
+    pub fn id(&self) -> Option<u32> {
+        if let Self::Ublk(export) = self { Some(export.id()) } else { None }
+    }
+
+    /// VDUSE's name.
+    pub fn name(&self) -> Option<String> {
+        if let Self::Vduse(export) = self { Some(export.name().into()) } else { None }
+    }
+
+    /// Queues, and so threads.
+    pub fn queues(&self) -> usize {
+        either!(self, export => export.queues())
+    }
+
+    fn is_running(&self) -> bool {
+        either!(self, export => export.is_running())
+    }
+
+    fn ended(&self) -> BorrowedFd<'_> {
+        either!(self, export => export.ended())
+    }
+
+    fn failure(&mut self) -> Option<ublk::Error> {
+        either!(self, export => export.failure())
+    }
+
+    fn stats(&self) -> Stats {
+        either!(self, export => export.stats())
+    }
+
+    fn refuse(&mut self) {
+        either!(self, export => export.refuse())
+    }
+
+    fn stop(&mut self, force: bool) -> Result<(), ublk::Error> {
+        either!(self, export => export.stop(force))
+    }
+}
 
 /// One disk and its export. The export comes first: it is dropped before the disk that it reads.
 struct Served {
@@ -29,15 +129,15 @@ pub struct Disks {
 impl Disks {
     /// Exports each disk; if one fails, those before it are stopped. With an id, disks get consecutive ones. They share the device's
     /// queues evenly. `since` is when the process began to claim the device.
-    pub fn export(disks: Vec<Arc<dyn Disk>>, options: &ublk::Options, since: Instant) -> Result<Self, Error> {
+    pub fn export(disks: Vec<Arc<dyn Disk>>, (way, options): (&Way, &ublk::Options), since: Instant) -> Result<Self, Error> {
         let mut served = Self { served: Vec::new(), failed: None };
         let ids = ids(options.id, disks.len())?;
         let count = disks.len().clamp(1, usize::from(u16::MAX)) as u16;
-        for (disk, id) in disks.into_iter().zip(ids) {
+        for (place, (disk, id)) in disks.into_iter().zip(ids).enumerate() {
             let began = since.elapsed();
             let queues = options.queues.min(disk.max_queues() / count).max(1);
             let options = ublk::Options { id, queues, ..*options };
-            let export = Export::start(&*disk, &options)?;
+            let export = Export::start(&*disk, (way, place), &options)?;
             let exported = Exported::new(&export, &*disk);
             served.served.push(Served { export, exported, began, _disk: disk });
         }
@@ -122,6 +222,13 @@ fn has_ended(export: &Export) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_several_disks_the_first_has_the_name_and_the_others_a_number_behind_it() {
+        let way = Way::Vduse(Some("data".into()));
+        assert_eq!((way.name(0).unwrap(), way.name(1).unwrap()), ("data".into(), "data-1".into()));
+        assert_eq!((Way::Vduse(None).name(0), Way::Ublk.name(1)), (None, None));
+    }
 
     #[test]
     fn disks_get_consecutive_numbers_or_the_kernels_choice() {

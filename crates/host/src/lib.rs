@@ -22,6 +22,7 @@ mod report;
 mod run;
 pub mod serve;
 
+pub use disks::Way;
 pub use error::Error;
 pub use ready::Ready;
 pub use report::Report;

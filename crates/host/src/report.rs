@@ -2,16 +2,22 @@
 
 use std::time::Duration;
 
-use ring3_export::ublk::{Export, Stats};
+use ring3_export::ublk::Stats;
 use serde::Serialize;
+
+use crate::disks::Export;
 
 /// One exported disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct Exported {
-    /// `/dev/ublkbN`.
+    /// `/dev/ublkbN`, or `/dev/vdX`.
     pub device: String,
-    /// N.
-    pub id: u32,
+    /// N, of a ublk device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u32>,
+    /// By which whoever comes after a death goes on with it, of a VDUSE device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The disk's name: device and namespace.
     pub disk: String,
     /// Bytes.
@@ -81,6 +87,7 @@ impl Exported {
         Self {
             device: export.path().display().to_string(),
             id: export.id(),
+            name: export.name(),
             disk: disk.name(),
             bytes: info.capacity(),
             block_size: info.block_size,

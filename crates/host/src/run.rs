@@ -11,7 +11,7 @@ use ring3_process::{Signals, Wishes, log};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attach::{Source, attach};
-use crate::disks::Disks;
+use crate::disks::{Disks, Way};
 use crate::open::{Attached, Driven};
 use crate::ready::write_within;
 use crate::report::{Milestones, Report};
@@ -32,7 +32,9 @@ pub(crate) const ANNOUNCE: Duration = Duration::from_secs(10);
 /// How to run a driver.
 #[derive(Debug)]
 pub struct Options {
-    /// How its disks are exported.
+    /// What its disks become.
+    pub way: Way,
+    /// How they are exported.
     pub ublk: ublk::Options,
     /// Say what is exported as JSON, one line for each disk.
     pub json: bool,
@@ -81,7 +83,7 @@ impl Stop {
 pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     let signals = Signals::take().map_err(|source| Error::os("taking signals", source))?;
     // What cannot go well is found before anything is changed.
-    ublk::Control::open()?;
+    options.way.check()?;
     options.stats.as_deref().map_or(Ok(()), check_report)?;
     let keep: Vec<_> = options.stats.iter().map(PathBuf::as_path).collect();
     let doubts = ring3_process::prepare(&keep)?;
@@ -89,7 +91,7 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     let exports = ublk::Options { queues: options.ublk.queues.min(processors()), ..options.ublk }.recovering()?;
     let Attached { disks, driven, .. } = attach(source, &exports)?;
     let attached = since.elapsed();
-    let disks = Disks::export(disks, &exports, since)?;
+    let disks = Disks::export(disks, (&options.way, &exports), since)?;
     let times = Milestones { attached, ready: Some(since.elapsed()) };
     let mut host = Host { name: source.name(), disks, driven, times, signals, options, stop: Stop::No, failure: None };
     host.announce()?;

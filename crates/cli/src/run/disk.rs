@@ -11,7 +11,7 @@ use ring3_driver::{ata, nvme, virtio};
 use ring3_export::ublk;
 use ring3_host::attach::Source;
 use ring3_host::open::Claim;
-use ring3_host::{Ending, Options, Ready};
+use ring3_host::{Ending, Options, Ready, Way};
 
 use ring3_supervisor::manifest::User;
 
@@ -36,6 +36,9 @@ pub struct ExportArgs {
     /// What the disks become.
     #[arg(long, value_enum, default_value = "ublk")]
     export: Export,
+    /// With --export vduse: the device's name, below /dev/vduse; r3disk0 and so on if it is not given. One of that name whose process was killed is gone on with.
+    #[arg(long, value_name = "NAME", value_parser = vduse_name)]
+    name: Option<String>,
     /// N in /dev/ublkbN, for the first disk; the kernel chooses if it is not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)))]
     id: Option<u32>,
@@ -78,10 +81,12 @@ pub struct ExportArgs {
     stats: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Export {
     /// A block device /dev/ublkbN.
     Ublk,
+    /// A virtio disk /dev/vdX, by VDUSE; it outlives this process, if that dies, without being asked to.
+    Vduse,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -102,6 +107,12 @@ impl From<Recoverable> for ublk::Recovery {
             Recoverable::Fail => Self::Fail,
         }
     }
+}
+
+/// A name that the kernel takes.
+fn vduse_name(text: &str) -> Result<String, String> {
+    let is_name = ring3_export::vduse::is_name(text);
+    if is_name { Ok(text.into()) } else { Err("1 to 63 letters, digits, '-', '_' and '.'".into()) }
 }
 
 /// A block size that the kernel knows on every machine.
@@ -220,8 +231,28 @@ pub fn run_null(args: NullArgs) -> anyhow::Result<ExitCode> {
     run(&source, args.export)
 }
 
+/// What the disks become, if the options fit that.
+fn way(args: &ExportArgs) -> anyhow::Result<Way> {
+    let of_ublk = [
+        ("--id", args.id.is_some()),
+        ("--recoverable", args.recoverable.is_some()),
+        ("--recover", args.recover.is_some()),
+        ("--user", args.user.is_some()),
+    ];
+    match args.export {
+        Export::Ublk if args.name.is_some() => anyhow::bail!("--name is of --export vduse: a ublk device has a number, --id"),
+        Export::Ublk => Ok(Way::Ublk),
+        Export::Vduse => match of_ublk.into_iter().find(|(_, given)| *given) {
+            Some((option, _)) => {
+                anyhow::bail!("{option} is of --export ublk: a VDUSE device has a --name, and is gone on with by that")
+            }
+            None => Ok(Way::Vduse(args.name.clone())),
+        },
+    }
+}
+
 fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
-    let Export::Ublk = args.export;
+    let way = way(&args)?;
     if let Some(user) = args.user {
         let Source::Device(claim) = source else {
             anyhow::bail!("--user: a disk without a device needs no driver: leave it out");
@@ -239,6 +270,7 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
     // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
     let options = Options {
+        way,
         ublk: ublk::Options {
             id: args.recover.or(args.id),
             recovery: args.recoverable.map(Into::into).unwrap_or_default(),

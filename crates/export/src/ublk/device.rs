@@ -211,16 +211,12 @@ impl Device {
 
     /// Whether anybody is known to use it.
     pub(super) fn is_used(&self) -> bool {
-        !users::of(self.id()).is_empty() || users::is_claimed(self.id())
+        users::check(&format!("ublkb{}", self.id())).is_err()
     }
 
     /// [`Error::Busy`] if anybody is known to use it.
     pub fn check_unused(&self) -> Result<(), Error> {
-        let users = users::of(self.id());
-        if !users.is_empty() || users::is_claimed(self.id()) {
-            return Err(Error::Busy { device: self.name(), users });
-        }
-        Ok(())
+        users::check(&format!("ublkb{}", self.id()))
     }
 
     /// Tells the kernel what the disk is, before the first start.
@@ -279,7 +275,7 @@ impl Device {
         }
         match self.control.try_stop(id, in_vain) {
             Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => {
-                Err(Error::Busy { device: self.name(), users: users::of(id) })
+                Err(Error::Busy { device: self.name(), users: users::of(&format!("ublkb{id}")) })
             }
             result => result,
         }

@@ -138,6 +138,19 @@ pub enum Error {
         /// Why.
         cause: ring3_class::Error,
     },
+    /// VDUSE, in place of ublk.
+    #[error(transparent)]
+    Vduse(#[from] ring3_vduse::Error),
+    /// The kernel has no driver for such a device.
+    #[error("the kernel has made no {what} of {device}: load its drivers with `modprobe -a virtio_vdpa {module}`")]
+    NoVirtio {
+        /// The VDUSE device.
+        device: String,
+        /// What it was to become.
+        what: &'static str,
+        /// The driver.
+        module: &'static str,
+    },
     /// The operating system refused something else.
     #[error("{what}: {cause}")]
     Os {
@@ -149,7 +162,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn os(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
+    pub(crate) fn os(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         Self::Os { what: what.into(), cause: cause.into() }
     }
 }

@@ -23,10 +23,10 @@ const DYING: Duration = Duration::from_secs(5);
 
 /// How long a disk that is taken away stays there to fail the requests of those who have it open. Afterwards it has no size any more,
 /// and who reads it then is told that it has ended.
-const REFUSED: Duration = Duration::from_secs(5);
+pub(crate) const REFUSED: Duration = Duration::from_secs(5);
 
 /// How often it is looked at whether anybody still has it open.
-const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// How to export a disk.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +118,7 @@ impl Export {
             export.device.own();
             return Ok(export);
         }
-        options.scheduler.set(export.id(), info.rotates);
+        options.scheduler.set(&format!("ublkb{}", export.id()), info.rotates);
         Ok(export)
     }
 
@@ -248,7 +248,7 @@ fn recover(control: Control, id: u32, disk: &dyn Disk, (shape, parameters): (Sha
 }
 
 /// Queues that are worth their thread.
-fn count(disk: &dyn Disk, options: &Options) -> u16 {
+pub(crate) fn count(disk: &dyn Disk, options: &Options) -> u16 {
     let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get()).min(u16::MAX.into()) as u16;
     options.queues.min(disk.max_queues()).min(cpus).max(1)
 }

@@ -76,7 +76,7 @@ pub fn delete(ids: &[u32]) -> Result<Vec<u32>, Error> {
         for &id in &ids {
             let info = control.info(id)?;
             let recovering = identity(info).state == State::Recovering;
-            if info.state == uapi::STATE_LIVE || is_held(id) || (recovering && !users::of(id).is_empty()) {
+            if info.state == uapi::STATE_LIVE || is_held(id) || (recovering && !users::of(&format!("ublkb{id}")).is_empty()) {
                 return Err(Error::Served { id, pid: info.ublksrv_pid });
             }
         }

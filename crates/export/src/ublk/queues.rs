@@ -8,9 +8,9 @@ use super::{Error, uapi};
 
 /// The queues of a disk, before the kernel's device is there.
 pub struct Queues {
-    pub(super) disk: String,
-    pub(super) class: Vec<Box<dyn Queue>>,
-    pub(super) buffers: Vec<Vec<DmaBuffer>>,
+    pub(crate) disk: String,
+    pub(crate) class: Vec<Box<dyn Queue>>,
+    pub(crate) buffers: Vec<Vec<DmaBuffer>>,
 }
 
 impl Queues {

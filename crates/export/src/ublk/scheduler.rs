@@ -47,11 +47,11 @@ impl Scheduler {
         }
     }
 
-    /// Chooses it for `/dev/ublkb{id}`. A disk with another scheduler is slower and not wrong, so a refusal is a warning.
-    pub fn set(self, id: u32, rotates: bool) {
+    /// Chooses it for the block device `disk` (`ublkb0`). A disk with another scheduler is slower and not wrong, so a refusal is a warning.
+    pub fn set(self, disk: &str, rotates: bool) {
         let Some(name) = self.name(rotates) else { return };
-        if let Err(error) = write(id, name) {
-            let file = path(id);
+        if let Err(error) = write(disk, name) {
+            let file = path(disk);
             tracing::warn!(scheduler = name, file, %error, "the kernel's choice of I/O scheduler stays; modprobe it, or write it there");
         }
     }
@@ -66,12 +66,12 @@ impl FromStr for Scheduler {
     }
 }
 
-fn path(id: u32) -> String {
-    format!("/sys/block/ublkb{id}/queue/scheduler")
+fn path(disk: &str) -> String {
+    format!("/sys/block/{disk}/queue/scheduler")
 }
 
-fn write(id: u32, name: &str) -> io::Result<()> {
-    fs::write(path(id), name)
+fn write(disk: &str, name: &str) -> io::Result<()> {
+    fs::write(path(disk), name)
 }
 
 #[cfg(test)]

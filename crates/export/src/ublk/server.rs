@@ -324,7 +324,7 @@ impl<'a> Server<'a> {
 }
 
 #[inline]
-fn recorded(operation: ring3_class::block::Operation) -> Operation {
+pub fn recorded(operation: ring3_class::block::Operation) -> Operation {
     use ring3_class::block::Operation as Class;
     match operation {
         Class::Read => Operation::Read,

@@ -6,6 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use rustix::fs::{Mode, OFlags};
 
+use super::Error;
+
 /// Somebody who uses a block device or one of its partitions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum User {
@@ -37,12 +39,11 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn of(id: u32) -> Self {
-        let disk = format!("ublkb{id}");
+    fn of(disk: &str) -> Self {
         let directory = format!("/sys/block/{disk}");
-        let partitions = names_in(&directory).filter(|name| name.starts_with(&disk));
-        let names: Vec<_> = partitions.chain([disk.clone()]).collect();
-        let path = |name: &String| if *name == disk { format!("{directory}/dev") } else { format!("{directory}/{name}/dev") };
+        let partitions = names_in(&directory).filter(|name| name.starts_with(disk));
+        let names: Vec<_> = partitions.chain([disk.to_owned()]).collect();
+        let path = |name: &String| if name == disk { format!("{directory}/dev") } else { format!("{directory}/{name}/dev") };
         let numbers = names.iter().filter_map(|name| number(fs::read_to_string(path(name)).ok()?.trim())).collect();
         Self { names, numbers }
     }
@@ -52,15 +53,15 @@ impl Nodes {
     }
 }
 
-/// All users of `/dev/ublkb{id}` that can be seen from here. Best effort: what cannot be read is left out.
-pub fn of(id: u32) -> Vec<User> {
-    let nodes = Nodes::of(id);
+/// All users of the block device `disk` (`ublkb0`) that can be seen from here. Best effort: what cannot be read is left out.
+pub fn of(disk: &str) -> Vec<User> {
+    let nodes = Nodes::of(disk);
     let mut users = Vec::new();
     if fs::read_to_string("/proc/swaps").unwrap_or_default().lines().any(|line| nodes.has_path(first_word(line))) {
         users.push(User::Swap);
     }
     for name in &nodes.names {
-        let partition = format!("/sys/block/ublkb{id}/{name}/holders");
+        let partition = format!("/sys/block/{disk}/{name}/holders");
         let whole = format!("/sys/block/{name}/holders");
         users.extend(names_in(&partition).chain(names_in(&whole)).map(User::Holder));
     }
@@ -81,10 +82,16 @@ pub fn of(id: u32) -> Vec<User> {
     users
 }
 
+/// [`Error::Busy`] if anybody is known to use the block device `disk`.
+pub fn check(disk: &str) -> Result<(), Error> {
+    let users = of(disk);
+    if users.is_empty() && !is_claimed(disk) { Ok(()) } else { Err(Error::Busy { device: format!("/dev/{disk}"), users }) }
+}
+
 /// Whether somebody has claimed it for himself, seen from here or not.
-pub fn is_claimed(id: u32) -> bool {
+fn is_claimed(disk: &str) -> bool {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(format!("/dev/ublkb{id}"), flags, Mode::empty());
+    let opened = rustix::fs::open(format!("/dev/{disk}"), flags, Mode::empty());
     matches!(opened, Err(rustix::io::Errno::BUSY))
 }
 

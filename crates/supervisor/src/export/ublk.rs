@@ -173,7 +173,7 @@ impl Export for Ublk {
             let (id, path) = (disk.device.id(), disk.device.path());
             if disk.link.is_none() {
                 // A queue whose every tag is in flight when its server dies takes 6.12 half a minute to recover.
-                Scheduler::None.set(id, disk.rotates);
+                Scheduler::None.set(&format!("ublkb{id}"), disk.rotates);
                 limit_requests(id, disk.shape.depth);
             }
             match links::set(&name, &format!("ublkb{id}")) {

@@ -1,0 +1,9 @@
+//! A [`Disk`](ring3_class::block::Disk) as `/dev/vdX`.
+
+mod config;
+mod export;
+mod request;
+mod server;
+mod thread;
+
+pub use export::Export;

@@ -1,0 +1,353 @@
+//! One virtqueue's thread: requests from the driver to the class queue, and their ends back.
+//!
+//! # Failure
+//! A disk that is taken from its users, or whose driver has failed, is served on with an error for each request, until it is gone.
+//!
+//! # Reset
+//! A driver that resets its device forgets what is in flight. The disk does not: such a request ends here, and nobody is told.
+
+mod ends;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ring3_class::block::{Completion, Data, IoError, Queue as ClassQueue, Request};
+use ring3_class::dma::DmaBuffer;
+use ring3_reactor::{Event, Reactor, Registration, Token};
+use ring3_stats::{Operation, Phase, Recorder};
+use ring3_vduse::{Chain, Device, Error as VduseError, Fault, Log, Memory, Queue};
+
+use super::request::{Asked, HEADER, decode};
+use super::thread::{Report, Start};
+use crate::ublk::orders::{Order, Orders};
+use crate::ublk::stats::Counters;
+use crate::ublk::translate::Geometry;
+use crate::vduse::gate::Gate;
+
+/// Pieces of a chain at most, header and status included.
+const PIECES: usize = 1024;
+
+/// One request that can be in flight.
+struct Slot {
+    /// Here, or with the class queue.
+    buffer: Option<DmaBuffer>,
+    chain: Chain,
+    /// What it moves, and whether that goes to the driver.
+    bytes: u32,
+    reads: bool,
+    busy: bool,
+    /// The driver has not forgotten it.
+    live: bool,
+}
+
+/// What becomes of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// They are done.
+    Serving,
+    /// New ones fail; what the disk has is waited for.
+    Refusing,
+    /// All fail; the disk is not asked any more.
+    Abandoned,
+}
+
+pub struct Server<'a> {
+    reactor: Reactor,
+    registration: Registration,
+    kicked: Token,
+    changed: Token,
+    ordered: Token,
+    device: &'a Arc<Device>,
+    gate: &'a Gate,
+    orders: &'a Orders,
+    class: &'a mut dyn ClassQueue,
+    number: u16,
+    log: Log,
+    queue: Option<Queue>,
+    /// The driver has written what makes no sense.
+    fault: Option<Fault>,
+    /// What another server has had in flight, to be taken again.
+    again: Vec<u16>,
+    geometry: Geometry,
+    /// By which the disk is called.
+    name: [u8; ring3_spec::virtio::blk::ID_LEN],
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    /// Requests for which the class queue had no room.
+    backlog: VecDeque<Request>,
+    done: Box<[Completion]>,
+    counters: &'a Counters,
+    recorder: &'a Recorder,
+    started: Instant,
+    report: &'a Report,
+    mode: Mode,
+    leaving: bool,
+    failed: bool,
+    gone: bool,
+    submitted: bool,
+    suspicious: bool,
+}
+
+impl<'a> Server<'a> {
+    /// Of a queue that its driver may have set up already, with one buffer for each request in flight.
+    pub fn new(mut reactor: Reactor, start: &'a mut Start) -> io::Result<Self> {
+        let class = &mut *start.class;
+        let registration = Registration::new(&mut reactor, class)?;
+        let (kicked, changed) = (reactor.add(start.gate.kicks())?, reactor.add(start.gate.changed())?);
+        let ordered = reactor.add(start.orders.as_fd())?;
+        let buffer = start.buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
+        let slot = |buffer| Slot {
+            buffer: Some(buffer),
+            chain: Chain::with_capacity(PIECES),
+            bytes: 0,
+            reads: false,
+            busy: false,
+            live: false,
+        };
+        let slots: Vec<_> = std::mem::take(&mut start.buffers).into_iter().map(slot).collect();
+        let mut name = [0; ring3_spec::virtio::blk::ID_LEN];
+        name.iter_mut().zip(class.info().serial.bytes()).for_each(|(to, from)| *to = from);
+        Ok(Self {
+            geometry: Geometry::new(class.info().block_size, buffer),
+            reactor,
+            registration,
+            kicked,
+            changed,
+            ordered,
+            device: &start.device,
+            gate: &start.gate,
+            orders: &start.orders,
+            class,
+            number: start.queue,
+            log: start.log.clone(),
+            queue: None,
+            fault: None,
+            again: Vec::new(),
+            name,
+            free: (0..slots.len() as u16).collect(),
+            backlog: VecDeque::with_capacity(slots.len()),
+            done: slots.iter().map(|_| Completion::default()).collect(),
+            slots,
+            counters: &start.counters[usize::from(start.queue)],
+            recorder: &start.recorder,
+            started: start.started,
+            report: &start.report,
+            mode: Mode::Serving,
+            leaving: false,
+            failed: false,
+            gone: false,
+            submitted: false,
+            suspicious: false,
+        })
+    }
+
+    /// Serves until it is told to leave, and nothing is in flight.
+    pub fn run(&mut self) -> io::Result<()> {
+        self.heed();
+        loop {
+            self.recorder.beat();
+            self.take_events()?;
+            self.take_chains();
+            if self.mode != Mode::Abandoned {
+                self.drive()?;
+            }
+            self.publish();
+            if self.leaving && self.in_flight() == 0 {
+                return Ok(());
+            }
+            self.wait()?;
+        }
+    }
+
+    /// Whether the driver of the disk has failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    fn take_events(&mut self) -> io::Result<()> {
+        while let Some(event) = self.reactor.next_event() {
+            match event {
+                // Whoever was kicked looks anyway.
+                Event::Ready(token) if token == self.kicked => {}
+                Event::Ready(token) if token == self.changed => self.heed(),
+                Event::Ready(token) if token == self.ordered => self.obey(),
+                Event::Ready(_) => {
+                    self.recorder.interrupted();
+                    self.rest();
+                }
+                Event::Timer(_, now) if self.in_flight() > 0 => self.look_after(now),
+                Event::Timer(..) => self.rest(),
+                Event::Lost(_, error) => return Err(error),
+                Event::Command { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the queue where it is now, or lets go of it.
+    #[cold]
+    fn heed(&mut self) {
+        let (number, opening) = self.gate.word();
+        let before = self.queue.take().map(|queue| queue.available());
+        self.slots.iter_mut().for_each(|slot| slot.live = false);
+        self.again.clear();
+        self.fault = None;
+        if let Some(opening) = opening {
+            let memory = Memory::new(self.device.clone());
+            match Queue::open(memory, &opening.vring, opening.features, Some(self.log.clone()), opening.begin) {
+                Ok(queue) => {
+                    self.again = queue.in_flight();
+                    self.queue = Some(queue);
+                }
+                Err(fault) => self.stop(fault),
+            }
+        }
+        self.gate.heed(number, before);
+    }
+
+    #[cold]
+    fn obey(&mut self) {
+        match self.orders.present() {
+            Order::Serve => {}
+            Order::Refuse => self.refuse(),
+            Order::Leave(_) => self.leaving = true,
+        }
+    }
+
+    /// Nothing is waited for, if that is so.
+    fn rest(&mut self) {
+        if self.in_flight() == 0 && self.mode != Mode::Abandoned {
+            self.registration.rest(&mut self.reactor, self.class);
+        }
+    }
+
+    /// Requests in the disk's hands.
+    #[inline]
+    fn in_flight(&self) -> u16 {
+        if self.mode == Mode::Abandoned { 0 } else { self.class.in_flight() }
+    }
+
+    /// One turn with the disk: what came goes down, what is done comes up.
+    #[inline]
+    fn drive(&mut self) -> io::Result<()> {
+        for _ in 0..self.backlog.len() {
+            if self.class.in_flight() >= self.class.depth() {
+                break;
+            }
+            let Some(request) = self.backlog.pop_front() else { break };
+            self.submit(request);
+        }
+        if std::mem::take(&mut self.submitted) {
+            self.class.ring();
+            self.counters.batches.add(1);
+        }
+        self.reap();
+        if std::mem::take(&mut self.suspicious) {
+            self.look_after(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there may be something to do.
+    fn wait(&mut self) -> io::Result<()> {
+        if self.fault.is_none() && !self.free.is_empty() && self.queue.as_mut().is_some_and(Queue::want_kicks) {
+            // What came meanwhile is taken; what else there is comes along.
+            return if self.reactor.has_events() { self.reactor.step(Some(Duration::ZERO)).map(drop) } else { Ok(()) };
+        }
+        let turn = if self.in_flight() == 0 && self.backlog.is_empty() {
+            self.recorder.phase(Phase::Idle);
+            self.reactor.step(None)?
+        } else {
+            if self.registration.timer().is_none() {
+                self.look_after(Instant::now());
+            }
+            self.recorder.phase(if self.leaving { Phase::Draining } else { Phase::Waiting });
+            self.reactor.wait(&mut [(&self.registration, self.class)], None)?
+        };
+        self.recorder.phase(Phase::Working);
+        self.counters.calls.add(turn.calls.into());
+        self.counters.sleeps.add(turn.slept.into());
+        self.counters.polls_hit.add((turn.polled == Some(true)).into());
+        self.counters.polls_missed.add((turn.polled == Some(false)).into());
+        Ok(())
+    }
+
+    /// Takes what the driver has offered, as long as there is a place for it.
+    #[inline]
+    fn take_chains(&mut self) {
+        while let (Some(queue), Some(&place), None) = (&mut self.queue, self.free.last(), self.fault) {
+            let slot = &mut self.slots[usize::from(place)];
+            let taken = match self.again.pop() {
+                Some(head) => queue.take_again(head, &mut slot.chain).map(|()| true),
+                None => queue.take(&mut slot.chain),
+            };
+            match taken {
+                Ok(false) => return,
+                Ok(true) => {
+                    self.free.pop();
+                    (slot.busy, slot.live) = (true, true);
+                    self.begin(place);
+                }
+                Err(fault) => self.stop(fault),
+            }
+        }
+    }
+
+    /// The driver has written what makes no sense: nothing of it is looked at any more.
+    #[cold]
+    fn stop(&mut self, fault: Fault) {
+        let error = VduseError::Driver { queue: self.number, fault };
+        tracing::error!("{}: {error}", self.device.name());
+        self.fault = Some(fault);
+    }
+
+    /// Begins what the chain of `place` asks for.
+    #[inline]
+    fn begin(&mut self, place: u16) {
+        let slot = &mut self.slots[usize::from(place)];
+        (slot.bytes, slot.reads) = (0, false);
+        let Some(queue) = &self.queue else { return };
+        let asked = match self.mode {
+            Mode::Serving => decode(&slot.chain, queue.memory(), &self.geometry),
+            Mode::Refusing | Mode::Abandoned => Err(IoError::Transport),
+        };
+        let decoded = match asked {
+            Ok(Asked::Request(decoded)) => decoded,
+            Ok(Asked::Name) => {
+                slot.chain.write(queue.memory(), 0, &self.name[..self.name.len().min(slot.chain.writable() as usize - 1)]);
+                self.recorder.started(place, Operation::Other, 0, 0);
+                return self.finish(place, Ok(()));
+            }
+            Err(error) => {
+                self.recorder.started(place, Operation::Other, 0, 0);
+                return self.finish(place, Err(error));
+            }
+        };
+        (slot.bytes, slot.reads) = (decoded.bytes, super::request::moves_in(decoded.operation));
+        if !slot.reads
+            && decoded.bytes > 0
+            && let Some(buffer) = slot.buffer.as_ref().filter(|buffer| buffer.len() >= decoded.bytes as usize)
+        {
+            // SAFETY: the buffer has so many bytes, as was just seen, and nobody else has it.
+            unsafe { slot.chain.read_raw(queue.memory(), HEADER, buffer.as_ptr(), decoded.bytes) };
+        }
+        self.recorder.started(place, crate::ublk::server::recorded(decoded.operation), decoded.lba, decoded.blocks);
+        let data = if decoded.bytes > 0 { slot.buffer.take().map_or(Data::None, Data::Buffer) } else { Data::None };
+        let (operation, fua, blocks, lba) = (decoded.operation, decoded.fua, decoded.blocks, decoded.lba);
+        self.submit(Request { operation, fua, blocks, lba, token: place.into(), data });
+    }
+
+    #[inline]
+    fn submit(&mut self, request: Request) {
+        match self.class.submit(request) {
+            Ok(()) => self.submitted = true,
+            Err(rejected) => match rejected.error {
+                Some(error) => self.complete(rejected.request.token, Err(error), rejected.request.data),
+                None => self.backlog.push_back(rejected.request),
+            },
+        }
+    }
+}
