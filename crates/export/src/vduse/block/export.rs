@@ -23,7 +23,7 @@ use crate::vduse::messages::Messages;
 use crate::vduse::name;
 
 /// How long the kernel may take to let go of the memory of a server that was killed.
-const DEATH: Duration = Duration::from_secs(60);
+const DEATH: Duration = Duration::from_secs(5);
 /// How long a disk may take for what it has in flight at the end.
 const ENDED: Duration = Duration::from_secs(30);
 
