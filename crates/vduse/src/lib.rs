@@ -20,6 +20,7 @@
 //! # Limits
 //! Split virtqueues; one group of them, one address space (API version 0). Memory is the kernel's bounce buffers, which are mapped; a device's own (`VDUSE_IOTLB_REG_UMEM`) is not registered. Little-endian rings, so VERSION_1.
 
+mod area;
 mod chain;
 mod control;
 mod device;

@@ -4,9 +4,9 @@
 //! The driver's index is loaded before what it announces (Acquire), and ours is stored behind what it announces (Release). Before either side looks whether the other wants to be told, its
 //! own index is visible to the other: a full fence between the two, on both sides [virtio 2.7.13.4.1, 2.7.14].
 
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
+use crate::area::Area;
 use crate::device::Vring;
 use crate::inflight::Log;
 use crate::memory::{Access, Memory};
@@ -49,49 +49,6 @@ pub struct Queue {
     used: u16,
     shown: u16,
     log: Option<Log>,
-}
-
-/// Words that the driver reaches, too.
-#[derive(Debug)]
-struct Area {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: it lies in memory that the queue owns, and is only accessed by atomics.
-unsafe impl Send for Area {}
-
-impl Area {
-    fn new(memory: &mut Memory, iova: u64, bytes: usize, access: Access) -> Result<Self, Fault> {
-        let place = memory.place(iova, bytes as u32, access)?;
-        let base = memory.pointer(place, 0, bytes as u32).ok_or(Fault::Unmapped { iova, len: bytes as u64 })?;
-        Ok(Self { base, bytes })
-    }
-
-    #[inline]
-    fn at<T>(&self, at: usize) -> *mut T {
-        assert!(at + size_of::<T>() <= self.bytes, "the queue counts within its ring");
-        // SAFETY: within the area, as was just seen.
-        unsafe { self.base.add(at).cast().as_ptr() }
-    }
-
-    #[inline]
-    fn word16(&self, at: usize) -> &AtomicU16 {
-        // SAFETY: in the area, which is aligned (`Queue::open`), as are the places within it; only accessed so.
-        unsafe { AtomicU16::from_ptr(self.at(at)) }
-    }
-
-    #[inline]
-    fn word32(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(self.at(at)) }
-    }
-
-    #[inline]
-    fn word64(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: as above.
-        unsafe { AtomicU64::from_ptr(self.at(at)) }
-    }
 }
 
 impl Queue {

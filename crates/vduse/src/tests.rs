@@ -1,6 +1,6 @@
 //! The queue against a driver's half.
 
-use proptest::prelude::*;
+mod properties;
 
 use super::*;
 
@@ -10,6 +10,9 @@ const DEVICE: u64 = 0x8000;
 const DATA: u64 = 0x10_0000;
 const DATA_BYTES: usize = 1 << 20;
 const EVENT: u64 = features::ALL;
+
+/// Address, length, flags, next.
+type Descriptor = (u64, u32, u16, u16);
 
 fn vring(size: u32) -> Vring {
     Vring { index: 0, size, descriptors: TABLE, driver: DRIVER, device: DEVICE, available: 0, ready: true }
@@ -50,7 +53,7 @@ impl Driver {
         bytes
     }
 
-    fn describe(&mut self, table: u64, number: u16, (address, len, flags, next): (u64, u32, u16, u16)) {
+    fn describe(&mut self, table: u64, number: u16, (address, len, flags, next): Descriptor) {
         let word = u128::from(address) | u128::from(len) << 64 | u128::from(flags) << 96 | u128::from(next) << 112;
         self.write(table + 16 * u64::from(number), &word.to_le_bytes());
     }
@@ -123,7 +126,7 @@ fn an_indirect_table_is_followed_and_one_within_it_is_refused() {
 #[test]
 fn what_makes_no_sense_is_a_fault_and_stays_one() {
     let unmapped = |iova, len| Fault::Unmapped { iova, len };
-    let cases: [(&[(u16, (u64, u32, u16, u16))], Fault); 9] = [
+    let cases: [(&[(u16, Descriptor)], Fault); 9] = [
         (&[(0, (DATA, 8, 1, 1)), (1, (DATA, 8, 1, 0))], Fault::Loop(0)),
         (&[(0, (DATA, 8, 1, 8))], Fault::Descriptor(8)),
         (&[(0, (0, 8, 0, 0))], unmapped(0, 8)),
@@ -240,100 +243,4 @@ fn without_a_log_the_next_process_begins_where_the_ring_says() {
     assert!(driver.take().unwrap().is_some());
     driver.queue.untake(1);
     assert_eq!(driver.queue.available(), 1);
-}
-
-/// What happens to a queue, in an order that nobody foresees.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Offer,
-    Take,
-    Put(usize),
-    Publish,
-    Die,
-    /// Between what the driver sees and the log.
-    DieShowing,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        6 => Just(Step::Offer),
-        6 => Just(Step::Take),
-        6 => any::<usize>().prop_map(Step::Put),
-        4 => Just(Step::Publish),
-        1 => Just(Step::Die),
-        1 => Just(Step::DieShowing),
-    ];
-    proptest::collection::vec(step, 0..400)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
-
-    /// Whenever servers die, each chain that the driver has offered comes back to it once.
-    #[test]
-    fn every_chain_comes_back_once_whenever_its_server_dies(steps in steps()) {
-        const SIZE: u16 = 8;
-        let folder = tempfile::tempdir().unwrap();
-        let log = Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap();
-        let mut driver = Driver::with_log(SIZE, EVENT, log.queue(0));
-        (0..SIZE).for_each(|head| driver.describe(TABLE, head, (DATA, 8, 0, 0)));
-        let (mut free, mut held): (Vec<u16>, Vec<u16>) = ((0..SIZE).collect(), Vec::new());
-        let (mut offered, mut returned) = (0, 0);
-        for step in steps {
-            match step {
-                Step::Offer => if let Some(head) = free.pop() {
-                    driver.offer(head);
-                    offered += 1;
-                },
-                Step::Take => held.extend(driver.take().unwrap().map(|chain| chain.head())),
-                Step::Put(which) => if !held.is_empty() {
-                    let head = held.swap_remove(which % held.len());
-                    driver.queue.put(head, 0);
-                },
-                Step::Publish => drop(driver.queue.publish()),
-                Step::Die | Step::DieShowing => {
-                    if matches!(step, Step::DieShowing) {
-                        driver.queue.show_and_die();
-                    }
-                    driver = driver.reborn(log.queue(0));
-                    held = driver.queue.in_flight();
-                    let mut chain = Chain::with_capacity(8);
-                    held.iter().for_each(|&head| driver.queue.take_again(head, &mut chain).unwrap());
-                }
-            }
-            for (head, _) in driver.used() {
-                prop_assert!(!free.contains(&(head as u16)), "{head} came back twice");
-                free.push(head as u16);
-                returned += 1;
-            }
-        }
-        while let Some(chain) = driver.take().unwrap() {
-            held.push(chain.head());
-        }
-        held.drain(..).for_each(|head| driver.queue.put(head, 0));
-        driver.queue.publish();
-        returned += driver.used().len();
-        prop_assert_eq!(offered, returned);
-        prop_assert_eq!(driver.queue.in_flight().len(), 0);
-    }
-
-    /// Whatever the driver writes is a chain or a fault.
-    #[test]
-    fn garbage_is_a_chain_or_a_fault(table in proptest::collection::vec(any::<u8>(), 128), near in any::<bool>()) {
-        let mut driver = Driver::new(8, EVENT);
-        driver.write(TABLE, &table);
-        if near {
-            // Addresses and numbers that could be true.
-            (0..8).for_each(|number| {
-                let word = u128::from_le_bytes(driver.read(TABLE + 16 * number));
-                let descriptor = (DATA + (word as u64 & 0xfff), (word >> 64) as u32 & 0xfff, (word >> 96) as u16 & 7, (word >> 112) as u16 & 7);
-                driver.describe(TABLE, number as u16, descriptor);
-            });
-        }
-        driver.offer(u16::from(table[0]) & 7);
-        if let Ok(Some(chain)) = driver.take() {
-            let mut bytes = vec![0; chain.readable().min(1 << 16) as usize];
-            prop_assert_eq!(chain.read(driver.queue.memory(), 0, &mut bytes) as usize, bytes.len());
-        }
-    }
 }

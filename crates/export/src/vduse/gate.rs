@@ -35,8 +35,8 @@ struct State {
     /// Words that were given, and that were heeded.
     given: u64,
     heeded: u64,
-    /// The queue's thread is no more.
-    ended: bool,
+    /// A thread serves the queue.
+    served: bool,
     /// How far it had come.
     available: u16,
 }
@@ -51,13 +51,13 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says where the queue is now, or that it is no more. False if its thread has not heeded that within `patience`: it may still be there.
+    /// Says where the queue is now, or that it is no more. False if a thread serves it that has not heeded this within `patience`: it may still be there.
     pub fn give(&self, opening: Option<Opening>, patience: Duration) -> bool {
         let mut state = self.state();
         state.opening = opening;
         state.given += 1;
         let _ = rustix::io::write(&self.changed, &1u64.to_ne_bytes());
-        let waiting = self.heeded.wait_timeout_while(state, patience, |state| state.heeded < state.given && !state.ended);
+        let waiting = self.heeded.wait_timeout_while(state, patience, |state| state.heeded < state.given && state.served);
         !waiting.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
@@ -75,9 +75,14 @@ impl Gate {
         self.heeded.notify_all();
     }
 
+    /// Words are heeded from now on, the present one first.
+    pub fn serve(&self) {
+        self.state().served = true;
+    }
+
     /// Nobody heeds words any more.
     pub fn end(&self) {
-        self.state().ended = true;
+        self.state().served = false;
         self.heeded.notify_all();
     }
 
@@ -109,6 +114,7 @@ mod tests {
     #[test]
     fn who_gives_a_word_waits_until_it_is_heeded() {
         let gate = Arc::new(Gate::new().unwrap());
+        gate.serve();
         let other = gate.clone();
         let heeding = thread::spawn(move || {
             while other.word().0 == 0 {
@@ -124,6 +130,8 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_thread_that_is_no_more_or_does_not_heed() {
         let gate = Gate::new().unwrap();
+        assert!(gate.give(None, LONG));
+        gate.serve();
         assert!(!gate.give(None, Duration::from_millis(1)));
         gate.end();
         assert!(gate.give(None, LONG));

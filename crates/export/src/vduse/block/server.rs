@@ -6,6 +6,7 @@
 //! # Reset
 //! A driver that resets its device forgets what is in flight. The disk does not: such a request ends here, and nobody is told.
 
+mod begin;
 mod ends;
 
 use std::collections::VecDeque;
@@ -14,13 +15,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_class::block::{Completion, Data, IoError, Queue as ClassQueue, Request};
+use ring3_class::block::{Completion, Queue as ClassQueue, Request};
 use ring3_class::dma::DmaBuffer;
 use ring3_reactor::{Event, Reactor, Registration, Token};
-use ring3_stats::{Operation, Phase, Recorder};
-use ring3_vduse::{Chain, Device, Error as VduseError, Fault, Log, Memory, Queue};
+use ring3_stats::{Phase, Recorder};
+use ring3_vduse::{Chain, Device, Fault, Log, Memory, Queue};
 
-use super::request::{Asked, HEADER, decode};
 use super::thread::{Report, Start};
 use crate::ublk::orders::{Order, Orders};
 use crate::ublk::stats::Counters;
@@ -273,81 +273,5 @@ impl<'a> Server<'a> {
         self.counters.polls_hit.add((turn.polled == Some(true)).into());
         self.counters.polls_missed.add((turn.polled == Some(false)).into());
         Ok(())
-    }
-
-    /// Takes what the driver has offered, as long as there is a place for it.
-    #[inline]
-    fn take_chains(&mut self) {
-        while let (Some(queue), Some(&place), None) = (&mut self.queue, self.free.last(), self.fault) {
-            let slot = &mut self.slots[usize::from(place)];
-            let taken = match self.again.pop() {
-                Some(head) => queue.take_again(head, &mut slot.chain).map(|()| true),
-                None => queue.take(&mut slot.chain),
-            };
-            match taken {
-                Ok(false) => return,
-                Ok(true) => {
-                    self.free.pop();
-                    (slot.busy, slot.live) = (true, true);
-                    self.begin(place);
-                }
-                Err(fault) => self.stop(fault),
-            }
-        }
-    }
-
-    /// The driver has written what makes no sense: nothing of it is looked at any more.
-    #[cold]
-    fn stop(&mut self, fault: Fault) {
-        let error = VduseError::Driver { queue: self.number, fault };
-        tracing::error!("{}: {error}", self.device.name());
-        self.fault = Some(fault);
-    }
-
-    /// Begins what the chain of `place` asks for.
-    #[inline]
-    fn begin(&mut self, place: u16) {
-        let slot = &mut self.slots[usize::from(place)];
-        (slot.bytes, slot.reads) = (0, false);
-        let Some(queue) = &self.queue else { return };
-        let asked = match self.mode {
-            Mode::Serving => decode(&slot.chain, queue.memory(), &self.geometry),
-            Mode::Refusing | Mode::Abandoned => Err(IoError::Transport),
-        };
-        let decoded = match asked {
-            Ok(Asked::Request(decoded)) => decoded,
-            Ok(Asked::Name) => {
-                slot.chain.write(queue.memory(), 0, &self.name[..self.name.len().min(slot.chain.writable() as usize - 1)]);
-                self.recorder.started(place, Operation::Other, 0, 0);
-                return self.finish(place, Ok(()));
-            }
-            Err(error) => {
-                self.recorder.started(place, Operation::Other, 0, 0);
-                return self.finish(place, Err(error));
-            }
-        };
-        (slot.bytes, slot.reads) = (decoded.bytes, super::request::moves_in(decoded.operation));
-        if !slot.reads
-            && decoded.bytes > 0
-            && let Some(buffer) = slot.buffer.as_ref().filter(|buffer| buffer.len() >= decoded.bytes as usize)
-        {
-            // SAFETY: the buffer has so many bytes, as was just seen, and nobody else has it.
-            unsafe { slot.chain.read_raw(queue.memory(), HEADER, buffer.as_ptr(), decoded.bytes) };
-        }
-        self.recorder.started(place, crate::ublk::server::recorded(decoded.operation), decoded.lba, decoded.blocks);
-        let data = if decoded.bytes > 0 { slot.buffer.take().map_or(Data::None, Data::Buffer) } else { Data::None };
-        let (operation, fua, blocks, lba) = (decoded.operation, decoded.fua, decoded.blocks, decoded.lba);
-        self.submit(Request { operation, fua, blocks, lba, token: place.into(), data });
-    }
-
-    #[inline]
-    fn submit(&mut self, request: Request) {
-        match self.class.submit(request) {
-            Ok(()) => self.submitted = true,
-            Err(rejected) => match rejected.error {
-                Some(error) => self.complete(rejected.request.token, Err(error), rejected.request.data),
-                None => self.backlog.push_back(rejected.request),
-            },
-        }
     }
 }

@@ -1,0 +1,87 @@
+//! The begin of requests: from the driver to the disk.
+
+use ring3_class::block::{Data, IoError, Request};
+use ring3_stats::Operation;
+use ring3_vduse::{Error, Fault};
+
+use super::{Mode, Server};
+use crate::ublk::server::recorded;
+use crate::vduse::block::request::{Asked, HEADER, decode, moves_in};
+
+impl Server<'_> {
+    /// Takes what the driver has offered, as long as there is a place for it.
+    #[inline]
+    pub(super) fn take_chains(&mut self) {
+        while let (Some(queue), Some(&place), None) = (&mut self.queue, self.free.last(), self.fault) {
+            let slot = &mut self.slots[usize::from(place)];
+            let taken = match self.again.pop() {
+                Some(head) => queue.take_again(head, &mut slot.chain).map(|()| true),
+                None => queue.take(&mut slot.chain),
+            };
+            match taken {
+                Ok(false) => return,
+                Ok(true) => {
+                    self.free.pop();
+                    (slot.busy, slot.live) = (true, true);
+                    self.begin(place);
+                }
+                Err(fault) => self.stop(fault),
+            }
+        }
+    }
+
+    /// The driver has written what makes no sense: nothing of it is looked at any more.
+    #[cold]
+    pub(super) fn stop(&mut self, fault: Fault) {
+        let error = Error::Driver { queue: self.number, fault };
+        tracing::error!("{}: {error}", self.device.name());
+        self.fault = Some(fault);
+    }
+
+    /// Begins what the chain of `place` asks for.
+    #[inline]
+    fn begin(&mut self, place: u16) {
+        let slot = &mut self.slots[usize::from(place)];
+        (slot.bytes, slot.reads) = (0, false);
+        let Some(queue) = &self.queue else { return };
+        let asked = match self.mode {
+            Mode::Serving => decode(&slot.chain, queue.memory(), &self.geometry),
+            Mode::Refusing | Mode::Abandoned => Err(IoError::Transport),
+        };
+        let decoded = match asked {
+            Ok(Asked::Request(decoded)) => decoded,
+            Ok(Asked::Name) => {
+                slot.chain.write(queue.memory(), 0, &self.name[..self.name.len().min(slot.chain.writable() as usize - 1)]);
+                self.recorder.started(place, Operation::Other, 0, 0);
+                return self.finish(place, Ok(()));
+            }
+            Err(error) => {
+                self.recorder.started(place, Operation::Other, 0, 0);
+                return self.finish(place, Err(error));
+            }
+        };
+        (slot.bytes, slot.reads) = (decoded.bytes, moves_in(decoded.operation));
+        if !slot.reads
+            && decoded.bytes > 0
+            && let Some(buffer) = slot.buffer.as_ref().filter(|buffer| buffer.len() >= decoded.bytes as usize)
+        {
+            // SAFETY: the buffer has so many bytes, as was just seen, and nobody else has it.
+            unsafe { slot.chain.read_raw(queue.memory(), HEADER, buffer.as_ptr(), decoded.bytes) };
+        }
+        self.recorder.started(place, recorded(decoded.operation), decoded.lba, decoded.blocks);
+        let data = if decoded.bytes > 0 { slot.buffer.take().map_or(Data::None, Data::Buffer) } else { Data::None };
+        let (operation, fua, blocks, lba) = (decoded.operation, decoded.fua, decoded.blocks, decoded.lba);
+        self.submit(Request { operation, fua, blocks, lba, token: place.into(), data });
+    }
+
+    #[inline]
+    pub(super) fn submit(&mut self, request: Request) {
+        match self.class.submit(request) {
+            Ok(()) => self.submitted = true,
+            Err(rejected) => match rejected.error {
+                Some(error) => self.complete(rejected.request.token, Err(error), rejected.request.data),
+                None => self.backlog.push_back(rejected.request),
+            },
+        }
+    }
+}
