@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ring3_class::net::Mac;
 use ring3_export::tap::{self, Export, Stats, arena_bytes};
+use ring3_export::vduse;
 use ring3_process::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -14,9 +15,21 @@ use crate::open::{Attached, Claim, Driven, Requirements};
 use crate::run::{LOOK, check_report, say};
 use crate::{Ending, Error, Ready};
 
+/// What a card becomes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// A TAP.
+    #[default]
+    Tap,
+    /// A virtio card, by the VDUSE device of that name, or of one that is free.
+    Vduse(Option<String>),
+}
+
 /// How to run a card.
 #[derive(Debug)]
 pub struct Options {
+    /// What it becomes.
+    pub way: Way,
     /// How it is exported.
     pub tap: tap::Options,
     /// Say what is exported as JSON.
@@ -44,6 +57,9 @@ pub struct Exported {
     pub mtu: u32,
     /// Queues, and so threads.
     pub queues: usize,
+    /// By which whoever comes after a death goes on with it, of a VDUSE device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Whether there is somebody at the other end of the wire.
     pub link: bool,
 }
@@ -63,7 +79,10 @@ struct Report<'a> {
 pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
     let signals = Signals::take().map_err(|source| Error::os("taking signals", source))?;
     // What cannot go well is found before anything is changed.
-    tap::Interface::check()?;
+    match options.way {
+        Way::Tap => tap::Interface::check()?,
+        Way::Vduse(_) => vduse::check().map_err(tap::Error::from)?,
+    }
     options.stats.as_deref().map_or(Ok(()), check_report)?;
     let since = Instant::now();
     let queues = options.tap.queues;
@@ -71,7 +90,13 @@ pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
     let Attached { nics, driven, .. } = claim.open(&needs)?;
     let device = claim.device.to_string();
     let [nic] = &nics[..] else { return Err(Error::NoNic { device }) };
-    let export = Export::start(nic.clone(), &options.tap)?;
+    let (export, card) = match &options.way {
+        Way::Tap => (Export::start(nic.clone(), &options.tap)?, None),
+        Way::Vduse(name) => {
+            let (export, card) = vduse::start_card(nic.clone(), name.as_deref(), &options.tap)?;
+            (export, Some(card))
+        }
+    };
     let exported = Exported {
         interface: export.name().into(),
         index: export.index(),
@@ -79,6 +104,7 @@ pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
         mac: export.address(),
         mtu: export.mtu(),
         queues: export.queues(),
+        name: card.as_ref().map(|card| card.name().into()),
         link: nic.link().is_ok_and(|link| link.up),
         device,
     };
@@ -89,8 +115,10 @@ pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
     let reported = host.report(&export);
     // Its driver lets go of the card when the last of this process does.
     let stopped = export.stop();
+    let ended = card.map_or(Ok(()), vduse::Card::end);
     drop((nics, driven));
     stopped?;
+    ended?;
     ending.and_then(|ending| reported.map(|()| ending))
 }
 

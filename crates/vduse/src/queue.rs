@@ -168,6 +168,12 @@ impl Queue {
         self.follow(head, chain)
     }
 
+    /// Forgets the last `count` that were [put](Self::put) and not shown.
+    #[inline]
+    pub fn unput(&mut self, count: u16) {
+        self.used = self.used.wrapping_sub(count.min(self.used.wrapping_sub(self.shown)));
+    }
+
     /// Gives the last `count` back that were taken, as if they were not: nothing of a queue with a log.
     #[inline]
     pub fn untake(&mut self, count: u16) {

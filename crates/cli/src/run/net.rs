@@ -8,7 +8,7 @@ use std::time::Duration;
 use ring3_backend::Uri;
 use ring3_driver::registry::Settings;
 use ring3_export::tap;
-use ring3_host::net::{self, Options};
+use ring3_host::net::{self, Options, Way};
 use ring3_host::open::Claim;
 use ring3_host::{Ending, Ready};
 use ring3_supervisor::manifest::User;
@@ -37,7 +37,7 @@ pub struct Args {
     /// What moves packets between the card's memory and the kernel: calls, which is cheapest for few, or vhost-net, which pays for many. auto takes what pays now; without /dev/vhost-net, calls.
     #[arg(long, value_enum, default_value = "auto")]
     engine: Engine,
-    /// The interface's name; r3net0 and so on if it is not given. One of that name that root has made for this user (ip tuntap add) is used.
+    /// With --export vduse, the device's name: one whose process was killed is gone on with. Otherwise the interface's name; r3net0 and so on if it is not given. One of that name that root has made for this user (ip tuntap add) is used.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Who may use the interface later, beside root. Of use with --persist.
@@ -74,6 +74,8 @@ pub struct Args {
 enum Export {
     /// A TAP, by its descriptor.
     Tap,
+    /// A virtio card, by VDUSE: an interface that outlives this process, if that dies.
+    Vduse,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -86,9 +88,27 @@ enum Engine {
     Vhost,
 }
 
+/// What the card becomes, if the options fit that.
+fn way(args: &Args) -> anyhow::Result<Way> {
+    let of_tap = [
+        ("--owner", args.owner.is_some()),
+        ("--user", args.user.is_some()),
+        ("--persist", args.persist),
+        ("--queues", args.queues > 1),
+        ("--engine", matches!(args.engine, Engine::Vhost)),
+    ];
+    match (args.export, of_tap.into_iter().find(|(_, given)| *given)) {
+        (Export::Tap, _) => Ok(Way::Tap),
+        (Export::Vduse, None) => Ok(Way::Vduse(args.name.clone())),
+        (Export::Vduse, Some((option, _))) => {
+            anyhow::bail!("{option} is of --export tap: a VDUSE card has one pair of virtqueues, and stays when its process dies")
+        }
+    }
+}
+
 /// Drives a card.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Export::Tap = args.export;
+    let way = way(&args)?;
     if let Some(user) = args.user {
         return run_as(user, args);
     }
@@ -109,7 +129,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         },
         ..tap::Options::default()
     };
-    match net::run(&claim, Options { tap, json: args.json, ready, stats: args.stats }) {
+    match net::run(&claim, Options { way, tap, json: args.json, ready, stats: args.stats }) {
         Ok(Ending::Stopped | Ending::Removed) => Ok(ExitCode::SUCCESS),
         Ok(Ending::Forced) => Ok(ExitCode::from(FORCED)),
         Err(error) if error.is_loss() => {

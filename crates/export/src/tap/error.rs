@@ -73,6 +73,12 @@ pub enum Error {
     /// A thread has ended in a way that nobody foresaw.
     #[error("{0}: a thread of this interface panicked: a defect of ring3")]
     Panicked(String),
+    /// VDUSE, in place of a TAP.
+    #[error(transparent)]
+    Vduse(#[from] ring3_vduse::Error),
+    /// The kernel has no driver for such a device.
+    #[error("the kernel has made no interface of {0}: load its drivers with `modprobe -a virtio_vdpa virtio_net`")]
+    NoVirtio(String),
     /// The operating system refused something else.
     #[error("{what}: {cause}")]
     Os {
@@ -85,7 +91,7 @@ pub enum Error {
 
 impl Error {
     /// An [`Error::Os`].
-    pub(super) fn os(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
+    pub(crate) fn os(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         Self::Os { what: what.into(), cause: cause.into() }
     }
 

@@ -103,7 +103,7 @@ impl Export {
         plane: Box<dyn ControlPlane>,
         manner: &Manner,
     ) -> Result<Self, Error> {
-        let counters: Arc<[Counters]> = interface.queues().map(|_| Counters::default()).collect();
+        let counters: Arc<[Counters]> = (0..interface.count()).map(|_| Counters::default()).collect();
         let failed = |error| Error::os(format!("{}: starting", interface.name()), error);
         let (stop, ended) = (Arc::new(event().map_err(failed)?), Arc::new(event().map_err(failed)?));
         let bell = Arc::new(event().map_err(failed)?);

@@ -15,6 +15,7 @@ use ring3_class::net::{Info, Mac, Offloads};
 use super::layout::cuts;
 use super::netlink::Netlink;
 use super::{Error, header};
+use crate::vduse::Link;
 
 /// Where the kernel makes them.
 const PATH: &str = "/dev/net/tun";
@@ -42,7 +43,9 @@ pub struct Shape {
 pub struct Interface {
     name: String,
     index: u32,
-    files: Vec<File>,
+    pub(super) files: Vec<File>,
+    /// It is a virtio card, and no TAP: there are no files.
+    pub(super) virtio: Option<Link>,
 }
 
 impl Interface {
@@ -57,7 +60,7 @@ impl Interface {
             files.push(file);
         }
         let index = index(&name).map_err(|error| Error::os(format!("{name}: its index"), error))?;
-        let interface = Self { name, index, files };
+        let interface = Self { name, index, files, virtio: None };
         if let Some(owner) = shape.owner {
             interface.set_value(libc::TUNSETOWNER, owner.into(), "TUNSETOWNER")?;
         }
@@ -69,7 +72,12 @@ impl Interface {
 
     /// One that another process holds, of which this one has been given descriptors.
     pub fn of(name: String, index: u32, queues: Vec<OwnedFd>) -> Self {
-        Self { name, index, files: queues.into_iter().map(File::from).collect() }
+        Self { name, index, files: queues.into_iter().map(File::from).collect(), virtio: None }
+    }
+
+    /// One that is a virtio card.
+    pub(crate) fn of_virtio(name: String, index: u32, link: Link) -> Self {
+        Self { name, index, files: Vec::new(), virtio: Some(link) }
     }
 
     /// One that another process has held, with all its descriptors. [`Error::Deleted`] if it is gone.
@@ -157,6 +165,9 @@ impl Interface {
 
     /// Whether there is somebody at the other end of the card's wire.
     pub fn set_carrier(&self, up: bool) -> Result<(), Error> {
+        if let Some(link) = &self.virtio {
+            return Ok(link.set_carrier(up)?);
+        }
         set(&self.files[0], libc::TUNSETCARRIER, &libc::c_int::from(up), "TUNSETCARRIER")
     }
 

@@ -16,6 +16,7 @@ use ring3_stats::{Phase, Recorder};
 
 use super::layout::Layout;
 use super::load::{Engine, Limits, Load};
+use super::port;
 use super::receive::Receiver;
 use super::send::Sender;
 use super::stats::Counters;
@@ -50,13 +51,14 @@ impl Start {
             let what = format!("{name}: {what}");
             move |error: io::Error| Error::os(what, error)
         };
-        let (Some(tap), Some(counters)) = (interface.queue(number), counters.get(number)) else { return Ok(()) };
+        let (Some((receive, send)), Some(counters)) = (interface.ports(number), counters.get(number)) else { return Ok(()) };
+        let tap = interface.queue(number);
         let arena = nic.dma().arena();
         let driver = |cause| Error::Driver { card: card.clone(), cause };
-        let receiver = Receiver::new(tap, &mut *queue, (layout, arena), counters).map_err(driver)?;
-        let sender = Sender::new(tap, (layout, arena), counters).map_err(driver)?;
+        let (watched, changed) = port::watch((&receive, &send), reactor).map_err(failed("watching it"))?;
+        let receiver = Receiver::new(receive, &mut *queue, (layout, arena), counters).map_err(driver)?;
+        let sender = Sender::new(send, (layout, arena), counters).map_err(driver)?;
         let registration = Registration::new(reactor, &*queue).map_err(failed("watching the card's interrupt"))?;
-        let watched = Some(reactor.add(tap).map_err(failed("watching it"))?);
         let stop = reactor.add(stop.as_fd()).map_err(failed("watching its end"))?;
         let (queue, load) = (&mut *queue, Load::new(limits, Instant::now(), 0));
         let (tap, vhost) = ((tap, watched), None);
@@ -70,6 +72,7 @@ impl Start {
             counters,
             recorder: &recorder,
             tap,
+            changed,
             stop,
             engine,
             load,
@@ -97,7 +100,9 @@ struct Server<'a> {
     counters: &'a Counters,
     recorder: &'a Recorder,
     /// By which it is known where `read` is of use.
-    tap: (BorrowedFd<'a>, Option<Token>),
+    tap: (Option<BorrowedFd<'a>>, Option<Token>),
+    /// By which it is known that a virtqueue is elsewhere now.
+    changed: [Option<Token>; 2],
     stop: Token,
     engine: Engine,
     load: Load,
@@ -189,7 +194,8 @@ impl Server<'_> {
     fn begin_vhost(&mut self) -> Result<(), Error> {
         let no_memory = |cause| Error::Driver { card: "memory for vhost-net".into(), cause };
         let failed = |error| Error::os("watching vhost-net", error);
-        let vhost = Vhost::start(self.tap.0, self.arena)?;
+        let Some(tap) = self.tap.0 else { return Ok(()) };
+        let vhost = Vhost::start(tap, self.arena)?;
         let registration = Registration::new(self.reactor, &vhost).map_err(failed)?;
         self.sender.begin_vhost(self.arena).map_err(no_memory)?;
         self.receiver.begin_vhost(self.arena).map_err(no_memory)?;
@@ -209,20 +215,21 @@ impl Server<'_> {
         self.counters.switches.add(1);
         self.receiver.end_vhost(self.queue, &mut vhost);
         registration.remove(self.reactor)?;
-        self.tap.1 = Some(self.reactor.add(self.tap.0)?);
+        self.tap.1 = self.tap.0.map(|tap| self.reactor.add(tap)).transpose()?;
         Ok(self.sender.end_vhost(&mut vhost)?)
     }
 
     /// Has the ring let go of all that it watches: the next queue has the same one, and the kernel takes a ring apart a while after its end, and would keep the interface so long.
     fn let_go(self) {
-        let Self { reactor, registration, counters, tap, stop, vhost, .. } = self;
+        let Self { reactor, registration, counters, tap, changed: [one, other], stop, vhost, .. } = self;
         counters.vhost.set(0);
         let its = vhost.map(|(vhost, registration)| {
             drop(vhost);
             registration
         });
         let gone = [Some(registration), its].into_iter().flatten().try_for_each(|registration| registration.remove(reactor));
-        let gone = gone.and_then(|()| [tap.1, Some(stop)].into_iter().flatten().try_for_each(|token| reactor.remove(token)));
+        let gone =
+            gone.and_then(|()| [tap.1, one, other, Some(stop)].into_iter().flatten().try_for_each(|token| reactor.remove(token)));
         if let Err(error) = gone.and_then(|()| reactor.step(Some(Duration::ZERO))) {
             tracing::debug!(%error, "the ring keeps the interface until its own end");
         }
@@ -257,6 +264,7 @@ impl Server<'_> {
             match event {
                 Event::Ready(token) if token == self.stop => return Ok(true),
                 Event::Ready(token) if Some(token) == self.tap.1 => self.sender.readable = true,
+                Event::Ready(token) if self.changed.contains(&Some(token)) => self.heed(),
                 Event::Ready(token) if Some(token) == self.registration.token() => self.recorder.interrupted(),
                 Event::Timer(_, now) => {
                     // What was sent is done with: a card that has nothing to send wants to be looked after more rarely.
@@ -268,6 +276,14 @@ impl Server<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// A virtqueue has been set up, or reset.
+    #[cold]
+    fn heed(&mut self) {
+        self.receiver.port.heed();
+        self.sender.port.heed();
+        self.sender.readable = true;
     }
 
     /// Lets the driver see to what takes too long. What it cannot mend it says again when packets are taken from it.

@@ -1,13 +1,13 @@
 //! From the card to the kernel: one call writes a packet, its header in the headroom before it, or several that belong together.
 
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd};
 
 use ring3_class::dma::Arena;
 use ring3_class::net::{Packet, Queue, VLAN_TAG};
 
 use super::coalesce::{Train, Trains};
 use super::layout::Layout;
+use super::port::{Port, Written};
 use super::stats::Counters;
 use super::vhost::Vhost;
 use super::{Error, header};
@@ -17,20 +17,9 @@ pub const BATCH: usize = 64;
 /// The EtherType of a tag. [IEEE 802.1Q 9.6]
 const TAGGED: [u8; 2] = [0x81, 0x00];
 
-/// What a write to a TAP can end with.
-#[derive(Debug, PartialEq, Eq)]
-enum Written {
-    /// It has so many bytes.
-    Taken(usize),
-    /// The kernel has not taken it, and takes others.
-    Dropped,
-    /// The interface is no more.
-    Deleted,
-}
-
 /// The way of what one queue receives.
 pub struct Receiver<'a> {
-    tap: BorrowedFd<'a>,
+    pub(super) port: Port<'a>,
     pub(super) layout: Layout,
     pub(super) counters: &'a Counters,
     pub(super) batch: Box<[Packet]>,
@@ -46,7 +35,7 @@ pub struct Receiver<'a> {
 impl<'a> Receiver<'a> {
     /// Gives `queue` as many buffers of `arena` as it holds.
     pub fn new(
-        tap: BorrowedFd<'a>,
+        port: Port<'a>,
         queue: &mut dyn Queue,
         (layout, arena): (Layout, &Arena),
         counters: &'a Counters,
@@ -54,7 +43,7 @@ impl<'a> Receiver<'a> {
         let batch = (0..BATCH).map(|_| Packet::default()).collect();
         let depth = queue.depth().0.into();
         let (trains, spare) = (Trains::new(), Vec::with_capacity(depth));
-        let mut receiver = Self { tap, layout, counters, batch, trains, kept: 0, skipping: false, spare };
+        let mut receiver = Self { port, layout, counters, batch, trains, kept: 0, skipping: false, spare };
         for _ in 0..depth {
             receiver.spare.push(layout.receive_buffer(arena)?);
         }
@@ -88,8 +77,9 @@ impl<'a> Receiver<'a> {
                 Some(vhost) => self.lend(from, train, vhost),
             }
         }
-        if let Some(vhost) = vhost {
-            vhost.to_kernel.publish();
+        match vhost {
+            None => self.port.publish(),
+            Some(vhost) => vhost.to_kernel.publish(),
         }
         self.keep(whole, end, queue);
         Ok(true)
@@ -159,21 +149,21 @@ impl<'a> Receiver<'a> {
         let Some((at, buffer)) = prepare(first).zip(first.buffer.as_ref()) else { return Written::Dropped };
         // SAFETY: `at` lies before the packet, which is in the buffer, as its room is not less than its length.
         let base = unsafe { buffer.as_ptr().add(at as usize) };
-        let (tap, whole) = (self.tap.as_raw_fd(), header::BYTES + first.len as usize);
+        let whole = libc::iovec { iov_base: base.cast(), iov_len: header::BYTES + first.len as usize };
         let mut rest = pieces.peekable();
         if rest.peek().is_none() {
             // SAFETY: the kernel reads header and packet, which lie in the buffer one behind the other.
-            return written(|| unsafe { libc::write(tap, base.cast(), whole) });
+            return unsafe { self.port.write(&[whole]) };
         }
         let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
-        vectors[0] = libc::iovec { iov_base: base.cast(), iov_len: whole };
+        vectors[0] = whole;
         let mut count = 1;
         for (vector, (piece, skip)) in vectors[1..].iter_mut().zip(rest) {
             let Some(bytes) = bytes(&self.batch[piece], skip) else { return Written::Dropped };
             (*vector, count) = (bytes, count + 1);
         }
         // SAFETY: each vector is bytes of a buffer that outlives the call; `count` of them were filled in.
-        written(|| unsafe { libc::writev(tap, vectors.as_ptr(), count) })
+        unsafe { self.port.write(&vectors[..count]) }
     }
 }
 
@@ -216,21 +206,6 @@ impl Turned {
             Self::Card(cause) => Error::Driver { card: card.into(), cause },
             Self::Deleted => Error::Deleted(interface.into()),
             Self::Vhost(cause) => Error::Driver { card: "/dev/vhost-net".into(), cause },
-        }
-    }
-}
-
-/// What the call has come to. Errors that are not the interface's end are a packet's: the interface is down, its queue is full, memory is short.
-#[inline]
-fn written(mut call: impl FnMut() -> isize) -> Written {
-    loop {
-        if let Ok(bytes) = usize::try_from(call()) {
-            return Written::Taken(bytes.saturating_sub(header::BYTES));
-        }
-        match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::EBADFD) => return Written::Deleted,
-            _ => return Written::Dropped,
         }
     }
 }

@@ -1,30 +1,20 @@
 //! From the kernel to the card: one call reads a packet into a buffer of the card's, its header into the headroom before it.
 
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd};
 
 use ring3_class::dma::Arena;
 use ring3_class::net::{Meta, Packet, Queue};
 
 use super::header;
 use super::layout::{LONG_TOKEN, Layout, RING_TOKEN};
+use super::port::{Port, Read};
 use super::receive::{BATCH, Turned};
 use super::stats::Counters;
 use super::vhost::Ringing;
 
-/// What a read of a TAP can end with.
-enum Read {
-    /// So many bytes, the header's included.
-    Bytes(usize),
-    /// There is no packet.
-    Nothing,
-    /// The interface is no more.
-    Deleted,
-}
-
 /// The way of what one queue sends.
 pub struct Sender<'a> {
-    tap: BorrowedFd<'a>,
+    pub(super) port: Port<'a>,
     pub(super) layout: Layout,
     pub(super) counters: &'a Counters,
     /// Buffers for packets.
@@ -45,16 +35,12 @@ pub struct Sender<'a> {
 
 impl<'a> Sender<'a> {
     /// Takes its buffers of `arena`.
-    pub fn new(
-        tap: BorrowedFd<'a>,
-        (layout, arena): (Layout, &Arena),
-        counters: &'a Counters,
-    ) -> Result<Self, ring3_class::Error> {
+    pub fn new(port: Port<'a>, (layout, arena): (Layout, &Arena), counters: &'a Counters) -> Result<Self, ring3_class::Error> {
         let (small, long) = layout.send_buffers(arena)?;
         let back = (0..BATCH).map(|_| Packet::default()).collect();
         // What was there before somebody watched is not announced.
         let (read, ringing) = (Vec::with_capacity(2 * BATCH), Ringing::default());
-        Ok(Self { tap, layout, counters, small, long, read, ringing, back, readable: true, blocked: false })
+        Ok(Self { port, layout, counters, small, long, read, ringing, back, readable: true, blocked: false })
     }
 
     /// Moves a batch; whether there was something.
@@ -66,6 +52,7 @@ impl<'a> Sender<'a> {
         let mut moved = self.take_back(queue)?;
         if self.read.is_empty() {
             moved |= self.read_batch()?;
+            self.port.publish();
         }
         let waiting = self.read.len();
         self.provide(queue);
@@ -135,27 +122,24 @@ impl<'a> Sender<'a> {
 
     /// Reads a packet into the last small buffer, and what goes beyond it into the last long one.
     #[inline]
-    fn read_one(&self) -> Read {
-        let (tap, before) = (self.tap.as_raw_fd(), header::BYTES);
+    fn read_one(&mut self) -> Read {
+        let before = header::BYTES;
         let Some(base) = self.small.last().and_then(|packet| packet.buffer.as_ref()).map(|buffer| buffer.as_ptr()) else {
             return Read::Nothing;
         };
         // SAFETY: packets begin behind their headroom, which has room for the header.
         let base = unsafe { base.add(self.layout.start as usize - before) };
-        let bytes = before + self.layout.small as usize;
+        let first = libc::iovec { iov_base: base.cast(), iov_len: before + self.layout.small as usize };
         let Some(long) = self.long.last().and_then(|packet| packet.buffer.as_ref()) else {
             // SAFETY: the buffer has so many bytes from there on, and nobody else has it.
-            return read(|| unsafe { libc::read(tap, base.cast(), bytes) });
+            return unsafe { self.port.read(&[first]) };
         };
         let start = self.layout.start as usize;
         // SAFETY: as above.
         let rest = unsafe { long.as_ptr().add(start) };
-        let vectors = [
-            libc::iovec { iov_base: base.cast(), iov_len: bytes },
-            libc::iovec { iov_base: rest.cast(), iov_len: long.len() - start },
-        ];
+        let vectors = [first, libc::iovec { iov_base: rest.cast(), iov_len: long.len() - start }];
         // SAFETY: both are bytes of buffers that nobody else has.
-        read(|| unsafe { libc::readv(tap, vectors.as_ptr(), 2) })
+        unsafe { self.port.read(&vectors) }
     }
 
     /// Makes a packet of the bytes that were read.
@@ -201,20 +185,5 @@ impl<'a> Sender<'a> {
         let dropped: Vec<_> = self.read.drain(..pieces).collect();
         dropped.into_iter().for_each(|piece| self.put_back(piece));
         self.counters.tx_dropped.add(1);
-    }
-}
-
-/// What the call has come to.
-#[inline]
-fn read(mut call: impl FnMut() -> isize) -> Read {
-    loop {
-        if let Ok(bytes) = usize::try_from(call()) {
-            return Read::Bytes(bytes);
-        }
-        match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::EBADFD) => return Read::Deleted,
-            _ => return Read::Nothing,
-        }
     }
 }

@@ -20,6 +20,7 @@ pub struct Opening {
 }
 
 /// Of one virtqueue.
+#[derive(Debug)]
 pub struct Gate {
     /// Raised when there is another word.
     changed: OwnedFd,
@@ -29,7 +30,7 @@ pub struct Gate {
     heeded: Condvar,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     opening: Option<Opening>,
     /// Words that were given, and that were heeded.

@@ -1,4 +1,4 @@
-//! A disk as a virtio disk of the running kernel, by VDUSE.
+//! A disk or a card as a virtio device of the running kernel, by VDUSE.
 //!
 //! # Shape
 //! A [`Gate`](gate) for each virtqueue stands between the two that share it: the thread that answers the kernel ([`messages`]), which knows when a driver has set its queues up and when it resets them, and the thread
@@ -16,8 +16,11 @@ pub(crate) mod messages;
 
 mod block;
 mod name;
+mod net;
 
 pub use block::Export;
+pub use net::{Card, start as start_card};
+pub(crate) use net::{Half, Link};
 pub use ring3_vduse::is_name;
 
 /// Fails if the kernel has no VDUSE, or not for this process; makes nothing.

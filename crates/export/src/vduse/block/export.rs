@@ -24,6 +24,8 @@ use crate::vduse::name;
 
 /// How long the kernel may take to let go of the memory of a server that was killed.
 const DEATH: Duration = Duration::from_secs(5);
+/// What a device is called that nobody has named, with the first number that is free.
+const ANY: &str = "r3disk";
 /// How long a disk may take for what it has in flight at the end.
 const ENDED: Duration = Duration::from_secs(30);
 
@@ -50,7 +52,7 @@ impl Export {
     /// Makes `disk` a virtio disk by the device `name`, or goes on with that if its server is dead: with what that had in flight. When this returns, the block device exists and its partitions have been
     /// looked for.
     pub fn start(disk: &dyn Disk, name: Option<&str>, options: &Options) -> Result<Self, Error> {
-        let (started, control, name) = (Instant::now(), Control::open()?, name::choose(name)?);
+        let (started, control, name) = (Instant::now(), Control::open()?, name::choose(name, ANY)?);
         let page = rustix::param::page_size() as u32;
         let info = disk.info();
         let buffer = limits::buffer_bytes(info, options.max_bytes, page);

@@ -1,0 +1,125 @@
+//! A [`Nic`] as a virtio card of the running kernel, by VDUSE: an interface whose packets go by virtqueues in place of a TAP. All else is the TAP's: see [`crate::tap`].
+
+mod config;
+mod half;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring3_class::net::Nic;
+use ring3_reactor::Pool;
+use ring3_spec::virtio::net;
+use ring3_stats::Segment;
+use ring3_vduse::{Control, Device, Shape, vdpa};
+
+pub use half::Half;
+
+use super::gate::Gate;
+use super::messages::Messages;
+use super::name;
+use crate::tap::{Engine, Error, Export, Interface, Manner, Netlink, Options, Rtnetlink};
+
+/// How long a process that has the device may take to be gone.
+const DEATH: Duration = Duration::from_secs(5);
+/// What a device is called that nobody has named, with the first number that is free.
+const ANY: &str = "r3card";
+
+/// The kernel's side of an interface that is a virtio card.
+#[derive(Clone, Debug)]
+pub struct Link {
+    device: Arc<Device>,
+    gates: [Arc<Gate>; 2],
+}
+
+impl Link {
+    /// What the card receives, and what it sends.
+    pub fn halves(&self) -> (Half, Half) {
+        let half = |number: u16| Half::new(self.device.clone(), self.gates[usize::from(number)].clone(), number);
+        (half(0), half(1))
+    }
+
+    /// Whether there is somebody at the other end of the card's wire.
+    pub fn set_carrier(&self, up: bool) -> Result<(), ring3_vduse::Error> {
+        self.device.set_config(net::CONFIG_STATUS.offset() as u32, &u16::to_le_bytes(if up { net::LINK_UP } else { 0 }))
+    }
+}
+
+/// The device of an export, which goes with it.
+pub struct Card {
+    name: String,
+    messages: Option<Messages>,
+    device: Option<Arc<Device>>,
+}
+
+/// Makes `nic` a virtio card by the device `name`, or goes on with that if its server is dead. Its interface has the name that the kernel gives it.
+pub fn start(nic: Arc<dyn Nic>, name: Option<&str>, options: &Options) -> Result<(Export, Card), Error> {
+    let (control, name) = (Control::open()?, name::choose(name, ANY)?);
+    let info = nic.info().clone();
+    let device = take(&control, &name, nic.as_ref())?;
+    let gate = || Gate::new().map(Arc::new).map_err(|error| Error::os("an eventfd", error));
+    let gates = [gate()?, gate()?];
+    let mut card = Card { name, messages: None, device: Some(device.clone()) };
+    card.messages = Some(Messages::start(device.clone(), gates.to_vec())?);
+    if !vdpa::is_attached(&card.name) {
+        vdpa::attach(&card.name)?;
+    }
+    let found = vdpa::found_as(&card.name, "net").ok_or_else(|| Error::NoVirtio(format!("/dev/vduse/{}", card.name)))?;
+    let asking = |error| Error::os("asking the kernel for interfaces (rtnetlink)", error);
+    let netlink = Netlink::new().map_err(asking)?;
+    let index = netlink.index(&found).map_err(asking)?;
+    if let Some(mtu) = options.mtu {
+        netlink.set_mtu(index, mtu).map_err(|error| Error::os(format!("{found}: setting its MTU (CAP_NET_ADMIN)"), error))?;
+    }
+    if crate::tap::cuts(&info) && info.max_segmented < u16::MAX.into() {
+        netlink.set_longest(index, info.max_segmented).map_err(asking)?;
+    }
+    let interface = Arc::new(Interface::of_virtio(found, index, Link { device, gates }));
+    let plane = Rtnetlink::new(interface.clone(), netlink).map_err(asking)?;
+    let segment = Segment::create(2).map_err(|error| Error::os("memory for its figures", error))?;
+    let engine = (Engine::Tap, options.limits);
+    let manner = Manner { poll: options.poll, engine, rings: Pool::default(), segment: Arc::new(segment) };
+    let export = Export::over((nic, interface), Box::new(plane), &manner)?;
+    Ok((export, card))
+}
+
+fn take(control: &Control, name: &str, nic: &dyn Nic) -> Result<Arc<Device>, ring3_vduse::Error> {
+    if Device::exists(name) {
+        return Device::open(name, DEATH).map(Arc::new);
+    }
+    let (features, config) = (config::features(nic.info()), config::config(nic.info()));
+    control.create(&Shape { name, kind: net::TYPE.into(), features, queues: 2, config: &config })?;
+    let opened = Device::open(name, Duration::ZERO).and_then(|device| {
+        (0..2).try_for_each(|queue| device.set_up(queue, config::DEPTH))?;
+        Ok(Arc::new(device))
+    });
+    opened.inspect_err(|_| drop(control.destroy(name)))
+}
+
+impl Card {
+    /// By which it is gone on with after a death.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes interface and device away, after the export has stopped.
+    pub fn end(mut self) -> Result<(), Error> {
+        self.take_away()
+    }
+
+    fn take_away(&mut self) -> Result<(), Error> {
+        if self.device.is_none() {
+            return Ok(());
+        }
+        vdpa::detach(&self.name)?;
+        (self.messages, self.device) = (None, None);
+        Ok(Control::open()?.destroy(&self.name)?)
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        if let Err(error) = self.take_away() {
+            tracing::warn!(%error, "a VDUSE device was left behind: whoever is started with its name goes on with it");
+        }
+    }
+}
