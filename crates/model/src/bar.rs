@@ -25,12 +25,12 @@ pub(super) fn open<M: Model>(core: &Arc<Core<M>>, index: u8) -> Result<Bar, Erro
     let layout = core.identity.bars.iter().find(|bar| bar.index == index);
     let layout = *layout.ok_or_else(|| Error::Unsupported(format!("{} has no BAR {index}", core.name)))?;
     let bar = Arc::new(SimBar { core: Arc::clone(core), layout });
-    if !core.posted.is_on() || !core.model().has_doorbells() {
+    if !core.posted.is_on() || core.model().doorbell_bar() != Some(index) {
         return Ok(Bar::new(bar));
     }
     /// Whoever reads is always told to ask the model.
     static ASK: AtomicBool = AtomicBool::new(true);
-    let (base, len) = core.doorbells.get_or_init(|| Doorbells::new(layout.len)).window();
+    let (base, len) = core.doorbells.get_or_init(|| Doorbells::new(layout.index, layout.len)).window();
     // SAFETY: the core, which `bar` keeps, keeps the words, aligned to 8 bytes; this side of them only swaps whole words.
     Ok(unsafe { Bar::mapped(bar, base, len, &ASK) })
 }
@@ -84,8 +84,8 @@ impl<M: Model> Core<M> {
             count += 1;
         }
         if let Some(doorbells) = self.doorbells.get() {
-            doorbells.take(|offset, value| {
-                self.write(model, 0, offset, 4, value.into());
+            doorbells.take(|bar, offset, value| {
+                self.write(model, bar, offset, 4, value.into());
                 count += 1;
             });
         }

@@ -12,13 +12,14 @@ struct Pair([AtomicU32; 2]);
 
 /// The words of one BAR. Writes to one of them between two [looks](Self::take) are one write, of the last value.
 pub(super) struct Doorbells {
+    bar: u8,
     pairs: Box<[Pair]>,
 }
 
 impl Doorbells {
-    /// For a BAR of `len` bytes.
-    pub(super) fn new(len: u64) -> Self {
-        Self { pairs: (0..len / 8).map(|_| Pair([const { AtomicU32::new(NOTHING) }; 2])).collect() }
+    /// For BAR `bar` of `len` bytes.
+    pub(super) fn new(bar: u8, len: u64) -> Self {
+        Self { bar, pairs: (0..len / 8).map(|_| Pair([const { AtomicU32::new(NOTHING) }; 2])).collect() }
     }
 
     /// Where they are, aligned to 8 bytes, and how many bytes.
@@ -26,12 +27,12 @@ impl Doorbells {
         (NonNull::from(&*self.pairs).cast(), self.pairs.len() as u64 * 8)
     }
 
-    /// Hands what was written since the last look to `write`: offset and value, the lowest offset first.
-    pub(super) fn take(&self, mut write: impl FnMut(u64, u32)) {
+    /// Hands what was written since the last look to `write`: BAR, offset and value, the lowest offset first. Of a word of which 16 bits were written, the others are ones.
+    pub(super) fn take(&self, mut write: impl FnMut(u8, u64, u32)) {
         for (index, word) in self.pairs.iter().flat_map(|pair| &pair.0).enumerate() {
             let value = word.swap(NOTHING, Ordering::Acquire);
             if value != NOTHING {
-                write(index as u64 * 4, value);
+                write(self.bar, index as u64 * 4, value);
             }
         }
     }

@@ -36,7 +36,7 @@ impl<M: Model> SimHandle<M> {
     }
 
     /// On: 32-bit register writes only record, until [`pump`](Self::pump) or until a register is read. Off: they act at once; what was
-    /// recorded acts now. Doorbells of an NVMe queue that was opened meanwhile are stores to memory, as a mapped register is, and never act
+    /// recorded acts now. Doorbells of a queue that was opened meanwhile are stores to memory, as a mapped register is, and never act
     /// at once.
     pub fn record(&self, on: bool) {
         self.core.posted.set(on);

@@ -40,10 +40,10 @@ pub trait Model: Send + 'static {
     /// A time that was asked for by [`Bus::wake_at`] has come (or some earlier one: ask again if there is still something to wait for).
     fn tick(&mut self, _bus: &Bus, _now: Instant) {}
 
-    /// Whether BAR 0 may be mapped for who opens it while writes are [recorded](super::SimHandle::record): all that is written there then are
+    /// The BAR that may be mapped for who opens it while writes are [recorded](super::SimHandle::record): all that is written there then are
     /// doorbells, of which the last value counts.
-    fn has_doorbells(&self) -> bool {
-        false
+    fn doorbell_bar(&self) -> Option<u8> {
+        None
     }
 }
 

@@ -113,7 +113,7 @@ impl<'a> Direct<'a> {
     fn look(&mut self, at: usize, load: Option<&Load>, seen: &mut Seen) -> Seeing {
         let packet = &self.batch[at];
         let mut head = [0; HEADERS + MARK];
-        if (packet.len as usize) < head.len() || packet.meta.more || packet.read(0, &mut head).is_err() {
+        if (packet.len as usize) < head.len() || packet.meta.more() || packet.read(0, &mut head).is_err() {
             return Seeing::Taken(None);
         }
         if head[36..38] != USER_DATA.to_be_bytes() {

@@ -92,12 +92,18 @@ impl Limits {
     /// Whether `packet` is one piece that asks for nothing and can be sent, as most can. Of the others [`check`](Self::check) says what they are.
     #[inline]
     pub fn is_plain(&self, packet: &Packet) -> bool {
+        self.is_plain_within(packet, self.max_frame)
+    }
+
+    /// The same with `longest` bytes at most, which are no more than [`max_frame`](Self::max_frame).
+    #[inline]
+    pub fn is_plain_within(&self, packet: &Packet, longest: u32) -> bool {
         let Some(buffer) = &packet.buffer else { return false };
         let end = u64::from(packet.start) + u64::from(packet.len);
         packet.meta.is_plain()
             & (packet.start >= self.headroom)
             // One comparison for both ends.
-            & (packet.len.wrapping_sub(ETHERNET_HEADER) <= self.max_frame.wrapping_sub(ETHERNET_HEADER))
+            & (packet.len.wrapping_sub(ETHERNET_HEADER) <= longest.saturating_sub(ETHERNET_HEADER))
             & (end <= buffer.len() as u64)
     }
 
@@ -117,7 +123,7 @@ impl Limits {
 
     /// What asks for something of the card, or has several pieces.
     fn check_rare(&self, first: &Packet, batch: &[Packet]) -> Result<usize, Refused> {
-        let count = batch.iter().position(|piece| !piece.meta.more).ok_or(Refused::Unterminated)? + 1;
+        let count = batch.iter().position(|piece| !piece.meta.more()).ok_or(Refused::Unterminated)? + 1;
         if count > self.max_pieces {
             return Err(Refused::TooManyPieces);
         }
@@ -127,8 +133,8 @@ impl Limits {
             bytes += u64::from(part.len);
         }
         let meta = &first.meta;
-        self.length(bytes, if meta.segmentation.is_some() { self.max_segmented } else { self.max_frame })?;
-        if meta.vlan.is_some() && !self.offloads.vlan_insert {
+        self.length(bytes, if meta.segmentation().is_some() { self.max_segmented } else { self.max_frame })?;
+        if meta.vlan().is_some() && !self.offloads.vlan_insert {
             return Err(Refused::Vlan);
         }
         self.checksum(meta, first.len)?;
@@ -144,21 +150,21 @@ impl Limits {
     }
 
     fn checksum(&self, meta: &Meta, in_first: u32) -> Result<(), Refused> {
-        let Checksum::Partial { start, offset } = meta.checksum else { return Ok(()) };
+        let Checksum::Partial { start, offset } = meta.checksum() else { return Ok(()) };
         let (start, offset) = (u32::from(start), u32::from(offset));
         let within = start >= ETHERNET_HEADER && start + offset + 2 <= in_first;
         if self.offloads.tx_checksum && within { Ok(()) } else { Err(Refused::Checksum) }
     }
 
     fn segmentation(&self, meta: &Meta, in_first: u32) -> Result<(), Refused> {
-        let Some(cut) = meta.segmentation else { return Ok(()) };
+        let Some(cut) = meta.segmentation() else { return Ok(()) };
         let (known, transport, field) = match cut.kind {
             Kind::Tcp4 => (self.offloads.tso4, 20, 16),
             Kind::Tcp6 => (self.offloads.tso6, 20, 16),
             Kind::Udp => (self.offloads.uso, 8, 6),
         };
-        let Checksum::Partial { start, offset } = meta.checksum else { return Err(Refused::Segmentation) };
-        let (start, headers, network) = (u32::from(start), u32::from(cut.headers), u32::from(meta.network));
+        let Checksum::Partial { start, offset } = meta.checksum() else { return Err(Refused::Segmentation) };
+        let (start, headers, network) = (u32::from(start), u32::from(cut.headers), u32::from(meta.network()));
         let layers = network >= ETHERNET_HEADER && network < start && offset == field && start + transport <= headers;
         let frames = cut.size > 0 && headers <= in_first && headers + u32::from(cut.size) <= self.max_frame;
         if known && layers && frames { Ok(()) } else { Err(Refused::Segmentation) }
@@ -223,7 +229,7 @@ mod tests {
     }
 
     fn more(len: u32) -> Packet {
-        packet(len, Meta { more: true, ..Meta::default() })
+        packet(len, Meta::default().with_more(true))
     }
 
     #[test]
@@ -237,12 +243,12 @@ mod tests {
     #[test]
     fn a_plain_packet_is_one_piece_that_asks_for_nothing_and_can_be_sent() {
         let plain = |meta| limits().is_plain(&packet(60, meta));
-        assert!(plain(Meta::default()) && plain(Meta { hash: Some(7), checksum: Checksum::Valid, ..Meta::default() }));
+        assert!(plain(Meta::default()) && plain(Meta::default().with_hash(Some(7)).with_checksum(Checksum::Valid)));
         let asks = [
-            Meta { more: true, ..Meta::default() },
-            Meta { vlan: Some(1), ..Meta::default() },
-            Meta { checksum: Checksum::Partial { start: 34, offset: 16 }, ..Meta::default() },
-            Meta { segmentation: Some(Segmentation { kind: Kind::Udp, size: 1, headers: 42 }), ..Meta::default() },
+            Meta::default().with_more(true),
+            Meta::default().with_vlan(Some(1)),
+            Meta::default().with_checksum(Checksum::Partial { start: 34, offset: 16 }),
+            Meta::default().with_segmentation(Some(Segmentation { kind: Kind::Udp, size: 1, headers: 42 })),
         ];
         assert!(asks.into_iter().all(|meta| !plain(meta)));
         let of_length = |len| limits().is_plain(&packet(len, Meta::default()));
@@ -274,9 +280,8 @@ mod tests {
 
     #[test]
     fn a_checksum_lies_in_the_first_piece() {
-        let check = |start, offset| {
-            limits().check(&[packet(60, Meta { checksum: Checksum::Partial { start, offset }, ..Meta::default() })])
-        };
+        let check =
+            |start, offset| limits().check(&[packet(60, Meta::default().with_checksum(Checksum::Partial { start, offset }))]);
         assert_eq!((check(34, 16), check(34, 24)), (Ok(1), Ok(1)));
         for (start, offset) in [(34, 25), (13, 16), (u16::MAX, u16::MAX), (60, 0)] {
             assert_eq!(check(start, offset), Err(Refused::Checksum), "{start} {offset}");
@@ -284,19 +289,17 @@ mod tests {
     }
 
     fn cut() -> Meta {
-        Meta {
-            network: 14,
-            checksum: Checksum::Partial { start: 34, offset: 16 },
-            segmentation: Some(Segmentation { kind: Kind::Tcp4, size: 1460, headers: 54 }),
-            ..Meta::default()
-        }
+        Meta::default()
+            .with_network(14)
+            .with_checksum(Checksum::Partial { start: 34, offset: 16 })
+            .with_segmentation(Some(Segmentation { kind: Kind::Tcp4, size: 1460, headers: 54 }))
     }
 
     #[test]
     fn a_packet_to_be_cut_says_where_its_headers_are() {
         let check = |meta| limits().check(&[packet(3900, meta)]);
         assert_eq!(check(cut()), Ok(1));
-        let with = |kind, size, headers| Meta { segmentation: Some(Segmentation { kind, size, headers }), ..cut() };
+        let with = |kind, size, headers| cut().with_segmentation(Some(Segmentation { kind, size, headers }));
         let wrong = [
             with(Kind::Tcp4, 0, 54),
             with(Kind::Tcp4, 1460, 53),
@@ -304,22 +307,22 @@ mod tests {
             with(Kind::Tcp4, 1, 3901),
             with(Kind::Tcp6, 1460, 54),
             with(Kind::Udp, 1460, 54),
-            Meta { network: 13, ..cut() },
-            Meta { network: 34, ..cut() },
-            Meta { checksum: Checksum::Unknown, ..cut() },
-            Meta { checksum: Checksum::Partial { start: 34, offset: 6 }, ..cut() },
+            cut().with_network(13),
+            cut().with_network(34),
+            cut().with_checksum(Checksum::Unknown),
+            cut().with_checksum(Checksum::Partial { start: 34, offset: 6 }),
         ];
         for meta in wrong {
             assert_eq!(check(meta), Err(Refused::Segmentation), "{meta:?}");
         }
-        let long = [Packet { meta: Meta { more: true, ..cut() }, ..packet(3900, cut()) }, packet(101, Meta::default())];
+        let long = [Packet { meta: cut().with_more(true), ..packet(3900, cut()) }, packet(101, Meta::default())];
         assert_eq!(limits().check(&long), Err(Refused::TooLong));
     }
 
     #[test]
     fn what_a_card_does_not_do_is_refused() {
         let plain = Limits::new(&Info { offloads: Offloads::default(), ..info() }, &SETTINGS, 8);
-        let tagged = Meta { vlan: Some(1), ..Meta::default() };
+        let tagged = Meta::default().with_vlan(Some(1));
         assert_eq!(limits().check(&[packet(60, tagged)]), Ok(1));
         assert_eq!(plain.check(&[packet(60, tagged)]), Err(Refused::Vlan));
         assert_eq!(plain.check(&[packet(3900, cut())]), Err(Refused::Checksum));

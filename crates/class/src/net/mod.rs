@@ -41,6 +41,7 @@ mod checksum;
 mod filter;
 mod info;
 mod mac;
+mod meta;
 mod packet;
 mod saved;
 
@@ -50,7 +51,8 @@ pub use checksum::{complete, sum};
 pub use filter::{Filter, Multicast};
 pub use info::{Counters, FilterLimits, Info, Link, Offloads, QueueSettings};
 pub use mac::Mac;
-pub use packet::{Checksum, ETHERNET_HEADER, Kind, Meta, Packet, Segmentation, VLAN_TAG};
+pub use meta::Meta;
+pub use packet::{Checksum, ETHERNET_HEADER, Kind, Packet, Segmentation, VLAN_TAG};
 pub use saved::SavedPacket;
 
 use ring3_device::Error;

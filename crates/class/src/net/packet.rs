@@ -4,6 +4,8 @@ use ring3_device::Error;
 use ring3_device::dma::{DmaBuffer, Span};
 use serde::{Deserialize, Serialize};
 
+use super::Meta;
+
 /// Bytes of an Ethernet header without a tag.
 pub const ETHERNET_HEADER: u32 = 14;
 /// Bytes of a VLAN tag in a frame.
@@ -25,23 +27,6 @@ pub struct Packet {
     pub len: u32,
     /// What is known about it.
     pub meta: Meta,
-}
-
-/// What is known about a packet beside its bytes. The default knows nothing and asks for nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Meta {
-    /// The next place of the batch is of this packet, too.
-    pub more: bool,
-    /// Where the header after the Ethernet header begins: 14, or 18 behind a tag in the frame. Only looked at with [`segmentation`](Self::segmentation).
-    pub network: u8,
-    /// The transport's checksum.
-    pub checksum: Checksum,
-    /// A packet that stands for several.
-    pub segmentation: Option<Segmentation>,
-    /// The tag (priority and VLAN) that is not in the bytes: taken out by the card, or to be put in by it.
-    pub vlan: Option<u16>,
-    /// Received: what the card has made of addresses and ports to choose a queue.
-    pub hash: Option<u32>,
 }
 
 /// What is known about the checksum of TCP or UDP.
@@ -83,15 +68,6 @@ pub enum Kind {
     Tcp6,
     /// UDP datagrams of one flow, over IPv4 or IPv6.
     Udp,
-}
-
-impl Meta {
-    /// Whether a packet to be sent asks the card for nothing, and is one piece. What was known of it when it was received asks for nothing.
-    #[inline]
-    pub fn is_plain(&self) -> bool {
-        // No branches: each packet is asked.
-        !self.more & !matches!(self.checksum, Checksum::Partial { .. }) & self.segmentation.is_none() & self.vlan.is_none()
-    }
 }
 
 impl Packet {
@@ -146,10 +122,22 @@ impl Packet {
         if self.buffer.is_some() {
             return false;
         }
-        // There is nothing to drop, which the compiler does not see.
-        std::mem::forget(std::mem::replace(&mut self.buffer, other.buffer.take()));
-        (self.token, self.start, self.len) = (other.token, other.start, other.len);
+        self.swap_buffer(other);
         true
+    }
+
+    /// As [`take_buffer`](Self::take_buffer), for who knows that there is no buffer here; if there is one, it is in `other` then.
+    #[inline]
+    pub fn swap_buffer(&mut self, other: &mut Self) {
+        self.swap_place(other);
+        self.len = other.len;
+    }
+
+    /// The same of a buffer to receive into, which has no packet: its length stays.
+    #[inline]
+    pub fn swap_place(&mut self, other: &mut Self) {
+        std::mem::swap(&mut self.buffer, &mut other.buffer);
+        (self.token, self.start) = (other.token, other.start);
     }
 
     fn of_buffer(&self) -> Result<&DmaBuffer, Error> {

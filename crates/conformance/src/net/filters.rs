@@ -26,7 +26,7 @@ fn sees(subject: &Subject<'_>, port: &mut Port<'_, '_>, filter: &Filter, frames:
     frames.iter().try_for_each(|(frame, _)| subject.send(frame))?;
     for (frame, _) in frames.iter().filter(|(_, wanted)| *wanted) {
         let (bytes, meta) = port.receive()?;
-        let bytes = meta.vlan.map_or_else(|| bytes.clone(), |tag| tagged(&bytes, tag));
+        let bytes = meta.vlan().map_or_else(|| bytes.clone(), |tag| tagged(&bytes, tag));
         let to = |frame: &[u8]| format!("{:02x?}", &frame[..18]);
         ensure!(bytes == *frame, "with {filter:?}, {} was received where {} was due", to(&bytes), to(frame));
     }

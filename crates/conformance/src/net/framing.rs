@@ -71,7 +71,7 @@ fn pieces(subject: &Subject<'_>) -> Step {
         let cut = out.chunks(1000_usize.div_ceil(count));
         let mut parts = Vec::new();
         for (index, part) in cut.enumerate() {
-            parts.push(port.packet(part, Meta { more: index + 1 < count, ..Meta::default() })?);
+            parts.push(port.packet(part, Meta::default().with_more(index + 1 < count))?);
         }
         port.send_pieces(&mut parts)?;
         ensure!(subject.sent()? == out, "a packet in {count} pieces came out otherwise");

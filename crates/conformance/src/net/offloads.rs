@@ -24,11 +24,11 @@ fn tx_checksum(subject: &Subject<'_>) -> Step {
     let mut port = subject.open(SETTINGS)?;
     for payload in [18, 19, 100, 1001, 1472] {
         let out = udp(frame::PEER, payload);
-        port.send(&out, Meta { checksum: UDP, network: 14, ..Meta::default() })?;
+        port.send(&out, Meta::default().with_checksum(UDP).with_network(14))?;
         let came = subject.sent()?;
         ensure!(is_right(&came), "the checksum of {payload} bytes in UDP is wrong on the wire");
         ensure!(came.len() == out.len() && came[42..] == out[42..], "{payload} bytes in UDP came out otherwise");
-        port.send(&tcp(frame::PEER, payload.min(1460)), Meta { checksum: TCP, network: 14, ..Meta::default() })?;
+        port.send(&tcp(frame::PEER, payload.min(1460)), Meta::default().with_checksum(TCP).with_network(14))?;
         ensure!(is_right(&subject.sent()?), "the checksum of {payload} bytes in TCP is wrong on the wire");
     }
     Ok(())
@@ -45,9 +45,9 @@ fn rx_checksum(subject: &Subject<'_>) -> Step {
     ensure!(bytes == right, "a datagram was received otherwise");
     subject.send(&wrong)?;
     let (_, of_wrong) = port.receive()?;
-    ensure!(of_wrong.checksum == Checksum::Unknown, "of a wrong checksum the card said {:?}", of_wrong.checksum);
-    let said = matches!(of_right.checksum, Checksum::Valid | Checksum::Unknown);
-    ensure!(said, "of a right checksum the card said {:?}", of_right.checksum);
+    ensure!(of_wrong.checksum() == Checksum::Unknown, "of a wrong checksum the card said {:?}", of_wrong.checksum());
+    let said = matches!(of_right.checksum(), Checksum::Valid | Checksum::Unknown);
+    ensure!(said, "of a right checksum the card said {:?}", of_right.checksum());
     Ok(())
 }
 
@@ -63,7 +63,7 @@ fn tso(subject: &Subject<'_>) -> Step {
         }
         let out = tcp(frame::PEER, payload);
         let segmentation = Some(Segmentation { kind: Kind::Tcp4, size, headers: 54 });
-        port.send(&out, Meta { checksum: TCP, network: 14, segmentation, ..Meta::default() })?;
+        port.send(&out, Meta::default().with_checksum(TCP).with_network(14).with_segmentation(segmentation))?;
         let mut seen = 0;
         while seen < payload {
             let came = subject.sent()?;
@@ -87,7 +87,7 @@ fn vlan_insert(subject: &Subject<'_>) -> Step {
     let mut port = subject.open(SETTINGS)?;
     let out = numbered(frame::PEER, 1, 100);
     for tag in [1, 0x2fff, 0xe064] {
-        port.send(&out, Meta { vlan: Some(tag), ..Meta::default() })?;
+        port.send(&out, Meta::default().with_vlan(Some(tag)))?;
         let came = subject.sent()?;
         ensure!(came == tagged(&out, tag), "a packet with tag {tag:#x} came out as {:02x?}", &came[12..18]);
     }
@@ -103,12 +103,12 @@ fn vlan_strip(subject: &Subject<'_>) -> Step {
     subject.send(&on_wire)?;
     let (bytes, meta) = port.receive()?;
     let right = match subject.info().offloads.vlan_strip {
-        true => meta.vlan == Some(0x2064) && bytes == frame,
-        false => meta.vlan.is_none() && bytes == on_wire,
+        true => meta.vlan() == Some(0x2064) && bytes == frame,
+        false => meta.vlan().is_none() && bytes == on_wire,
     };
-    ensure!(right, "a tagged frame was received with {:?} beside its {} bytes", meta.vlan, bytes.len());
+    ensure!(right, "a tagged frame was received with {:?} beside its {} bytes", meta.vlan(), bytes.len());
     subject.send(&frame)?;
     let (bytes, meta) = port.receive()?;
-    ensure!(bytes == frame && meta.vlan.is_none(), "a frame without a tag was received with {:?}", meta.vlan);
+    ensure!(bytes == frame && meta.vlan().is_none(), "a frame without a tag was received with {:?}", meta.vlan());
     Ok(())
 }

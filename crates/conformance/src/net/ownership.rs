@@ -81,14 +81,14 @@ fn hostile(subject: &Subject<'_>) -> Step {
     let cut = |size, headers| Segmentation { kind: Kind::Tcp4, size, headers };
     let partial = |start, offset| Checksum::Partial { start, offset };
     let wrong = [
-        Meta { more: true, ..Meta::default() },
-        Meta { checksum: partial(u16::MAX, u16::MAX), ..Meta::default() },
-        Meta { checksum: partial(99, 0), ..Meta::default() },
-        Meta { checksum: partial(0, 16), ..Meta::default() },
-        Meta { segmentation: Some(cut(1460, 54)), ..Meta::default() },
-        Meta { segmentation: Some(cut(0, 54)), checksum: partial(34, 16), network: 14, ..Meta::default() },
-        Meta { segmentation: Some(cut(1460, u16::MAX)), checksum: partial(34, 16), network: 14, ..Meta::default() },
-        Meta { segmentation: Some(cut(u16::MAX, 54)), checksum: partial(34, 16), network: 255, ..Meta::default() },
+        Meta::default().with_more(true),
+        Meta::default().with_checksum(partial(u16::MAX, u16::MAX)),
+        Meta::default().with_checksum(partial(99, 0)),
+        Meta::default().with_checksum(partial(0, 16)),
+        Meta::default().with_segmentation(Some(cut(1460, 54))),
+        Meta::default().with_segmentation(Some(cut(0, 54))).with_checksum(partial(34, 16)).with_network(14),
+        Meta::default().with_segmentation(Some(cut(1460, u16::MAX))).with_checksum(partial(34, 16)).with_network(14),
+        Meta::default().with_segmentation(Some(cut(u16::MAX, 54))).with_checksum(partial(34, 16)).with_network(255),
     ];
     for meta in wrong {
         let packet = port.packet(&numbered(frame::PEER, 1, 100), meta)?;
@@ -101,7 +101,7 @@ fn hostile(subject: &Subject<'_>) -> Step {
         refused(port.queue.tx_provide(&mut [Packet { len, start, ..packet }]), &format!("{len} bytes at {start}"))?;
     }
     refused(port.queue.tx_provide(&mut [Packet { len: 100, ..Packet::default() }]), "no buffer")?;
-    let pieces = (0..=subject.info().max_pieces).map(|_| port.packet(&[0; 1], Meta { more: true, ..Meta::default() }));
+    let pieces = (0..=subject.info().max_pieces).map(|_| port.packet(&[0; 1], Meta::default().with_more(true)));
     let mut pieces = pieces.collect::<Step<Vec<_>>>()?;
     pieces.push(port.packet(&bytes, Meta::default())?);
     refused(port.queue.tx_provide(&mut pieces), "too many pieces")?;

@@ -193,7 +193,7 @@ impl Port<'_, '_> {
             packet.read(0, &mut bytes[start..])?;
             first.get_or_insert(meta);
             self.taken.push(Packet { start: self.subject.start(), ..packet });
-            if !meta.more {
+            if !meta.more() {
                 let provided = self.queue.rx_provide(&mut self.taken);
                 ensure!(provided.count == self.taken.len(), "buffers that came back were not taken again: {provided:?}");
                 self.taken.clear();

@@ -123,8 +123,8 @@ impl Queue for FaultyQueue {
         for packet in &mut batch[..count] {
             self.seen += 1;
             match self.fault {
-                Fault::SaysEveryChecksumIsRight => packet.meta.checksum = Checksum::Valid,
-                Fault::ForgetsTags => packet.meta.vlan = None,
+                Fault::SaysEveryChecksumIsRight => packet.meta = packet.meta.with_checksum(Checksum::Valid),
+                Fault::ForgetsTags => packet.meta = packet.meta.with_vlan(None),
                 Fault::CutsABuffer if packet.len > 1000 => packet.len -= 1,
                 _ => {}
             }

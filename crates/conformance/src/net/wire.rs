@@ -86,10 +86,10 @@ impl Wire for Peer<'_> {
             (packet.meta, packet.start) = (Default::default(), self.start);
             // A buffer that came back is one that fits.
             let _ = self.queue.rx_provide(&mut [packet]);
-            if let Some(tag) = meta.vlan {
+            if let Some(tag) = meta.vlan() {
                 frame.splice(12..12, [0x81, 0x00].into_iter().chain(tag.to_be_bytes()));
             }
-            if !meta.more {
+            if !meta.more() {
                 return Ok(Some(frame));
             }
         }

@@ -97,31 +97,23 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         Some(slot)
     }
 
-    /// Writes an entry for each of `items`, up to the first of which `give` makes none, or as many as fit; its bit must be clear. `slots`, one for each of the ring's, keep what is with the
-    /// device: `give` gets that of the entry. Returns how many.
+    /// Writes an entry for each of `items`, up to the first of which `give` makes none, or as many as fit, and none from behind the end of the memory; its bit must be clear. `slots`, one for each
+    /// of the ring's, keep what is with the device: `give` gets that of the entry. Returns how many.
     #[inline(always)]
     pub fn push_from<T, S>(
         &mut self,
         items: &mut [T],
         slots: &mut [S],
-        mut give: impl FnMut(&mut T, &mut S) -> Option<[u64; N]>,
+        give: impl FnMut((&mut T, &mut S)) -> Option<[u64; N]>,
     ) -> usize {
-        let mut count = 0;
-        // Up to the end of the memory, and once more from its start.
-        loop {
-            let slot = (self.tail & self.mask) as usize;
-            let run = self.space().min(self.size() - slot as u32) as usize;
-            let (Some(items), Some(slots)) = (items.get_mut(count..), slots.get_mut(slot..slot + run)) else { return count };
-            let run = run.min(items.len());
-            let pairs = items.iter_mut().zip(slots);
-            // SAFETY: `new` has seen that the words of each slot are there.
-            let given = unsafe { self.words.give_unchecked(slot * N, pairs, |(item, slot)| give(item, slot)) };
-            self.tail = self.tail.wrapping_add(given as u32);
-            count += given;
-            if given == 0 || given < run {
-                return count;
-            }
-        }
+        let slot = (self.tail & self.mask) as usize;
+        let run = self.space().min(self.size() - slot as u32) as usize;
+        let run = run.min(items.len());
+        let pairs = items[..run].iter_mut().zip(slots.get_mut(slot..).unwrap_or_default());
+        // SAFETY: `new` has seen that the words of each slot are there.
+        let given = unsafe { self.words.give_unchecked(slot * N, pairs, give) };
+        self.tail = self.tail.wrapping_add(given as u32);
+        given
     }
 
     /// Makes everything pushed visible; returns the tail slot for the doorbell, or `None` if nothing was pushed since.
@@ -164,16 +156,16 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         let first = slot as usize * N + WORD;
         let run = run.min(places.len());
         let back = self.back;
-        let mut kept = slots.get_mut(slot as usize..).unwrap_or_default().iter_mut();
-        let accept = |word: u64, place: &mut T| {
+        let accept = |word: u64, (slot, place): (&mut S, &mut T)| {
             if word & back == 0 {
                 return false;
             }
             fence(Ordering::Acquire);
-            kept.next().is_some_and(|slot| take(word, slot, place))
+            take(word, slot, place)
         };
+        let pairs = slots.get_mut(slot as usize..).unwrap_or_default().iter_mut().zip(&mut places[..run]);
         // SAFETY: `new` has seen that the words of each slot are there.
-        let taken = unsafe { self.words.take_unchecked(first, N, &mut places[..run], accept) };
+        let taken = unsafe { self.words.take_unchecked(first, N, pairs, accept) };
         self.head = self.head.wrapping_add(taken as u32);
         taken
     }
@@ -287,9 +279,9 @@ mod tests {
     }
 
     #[test]
-    fn many_are_pushed_round_the_end_of_the_memory_up_to_the_first_that_is_refused_or_does_not_fit() {
+    fn many_are_pushed_up_to_the_first_that_is_refused_or_does_not_fit_or_lies_behind_the_end_of_the_memory() {
         let (mut ring, mut slots) = (ring(), [0; 8]);
-        let give = |item: &mut u64, slot: &mut u64| {
+        let give = |(item, slot): (&mut u64, &mut u64)| {
             *slot = *item;
             (*item != 99).then_some([*item, 0])
         };
@@ -297,7 +289,8 @@ mod tests {
         assert_eq!(ring.publish(), Some(5));
         (0..5).for_each(|slot| give_back(&ring, slot));
         assert_eq!(std::iter::from_fn(|| ring.pop()).count(), 5);
-        assert_eq!(ring.push_from(&mut [10, 11, 12, 13, 14, 15, 16, 17, 18], &mut slots, give), 7);
+        let mut items = [10, 11, 12, 13, 14, 15, 16, 17, 18];
+        assert_eq!((ring.push_from(&mut items, &mut slots, give), ring.push_from(&mut items[3..], &mut slots, give)), (3, 4));
         assert_eq!((slots, ring.space(), ring.push_from(&mut [19], &mut slots, give)), ([13, 14, 15, 16, 5, 10, 11, 12], 0, 0));
         assert_eq!([5, 6, 7, 0, 3].map(|slot| ring.words().load(2 * slot)), [10, 11, 12, 13, 16]);
         assert_eq!(ring.push_from(&mut [], &mut slots, give), 0);

@@ -12,7 +12,7 @@ const UDP_CHECKSUM: u16 = 6;
 
 /// The context descriptor that a packet of `total` bytes needs, if it needs one; in the advanced form, or in that of the others.
 pub(super) fn of(meta: &Meta, total: u64, advanced: bool) -> Result<Option<[u64; 2]>, Refused> {
-    if let Some(Segmentation { headers, .. }) = meta.segmentation
+    if let Some(Segmentation { headers, .. }) = meta.segmentation()
         && total <= headers.into()
     {
         return Err(Refused::Segmentation);
@@ -22,16 +22,16 @@ pub(super) fn of(meta: &Meta, total: u64, advanced: bool) -> Result<Option<[u64;
 
 /// The form that says where things are. A tag stands in the data descriptor.
 fn by_places(meta: &Meta, total: u64) -> Result<Option<[u64; 2]>, Refused> {
-    let Checksum::Partial { start, offset } = meta.checksum else { return Ok(None) };
+    let Checksum::Partial { start, offset } = meta.checksum() else { return Ok(None) };
     // The card's fields have 8 bits.
     let (Ok(_), Ok(_)) = (u8::try_from(start), u8::try_from(start + offset)) else { return Err(Refused::Checksum) };
     let places = ContextPlaces(0).with_transport_start(start.into()).with_transport_offset((start + offset).into());
     let context = Context(0).with_extended(1).with_report(1).with_tcp((offset == TCP_CHECKSUM).into());
-    let Some(Segmentation { kind, size, headers }) = meta.segmentation else {
+    let Some(Segmentation { kind, size, headers }) = meta.segmentation() else {
         return Ok(Some([places.0, context.0]));
     };
     let headers = u8::try_from(headers).map_err(|_| Refused::Segmentation)?;
-    let (network, ipv4) = (u64::from(meta.network), kind == Kind::Tcp4);
+    let (network, ipv4) = (u64::from(meta.network()), kind == Kind::Tcp4);
     let places = places.with_ip_start(network);
     let places = if ipv4 { places.with_ip_offset(network + IPV4_CHECKSUM).with_ip_end(u64::from(start) - 1) } else { places };
     let context = context.with_segmentation(1).with_ipv4(ipv4.into()).with_headers(headers.into());
@@ -40,21 +40,21 @@ fn by_places(meta: &Meta, total: u64) -> Result<Option<[u64; 2]>, Refused> {
 
 /// The form that says how long headers are, and has the tag.
 fn by_lengths(meta: &Meta) -> Result<Option<[u64; 2]>, Refused> {
-    let places = advanced::ContextPlaces(0).with_vlan(meta.vlan.unwrap_or(0).into());
+    let places = advanced::ContextPlaces(0).with_vlan(meta.vlan().unwrap_or(0).into());
     let context = advanced::Context(0).with_kind(advanced::Context::TYPE).with_extended(1);
-    let Checksum::Partial { start, offset } = meta.checksum else {
-        return Ok(meta.vlan.map(|_| [places.0, context.0]));
+    let Checksum::Partial { start, offset } = meta.checksum() else {
+        return Ok(meta.vlan().map(|_| [places.0, context.0]));
     };
     // What is no large send need not say where its network header is, and then the card must only know the sum of both lengths.
     let ethernet = ETHERNET_HEADER as u16;
-    let network = if (ethernet..start).contains(&meta.network.into()) { meta.network.into() } else { ethernet };
+    let network = if (ethernet..start).contains(&meta.network().into()) { meta.network().into() } else { ethernet };
     let ip = start.checked_sub(network).filter(|ip| *ip < 1 << 9).ok_or(Refused::Checksum)?;
     if network >= 1 << 7 || ![TCP_CHECKSUM, UDP_CHECKSUM].contains(&offset) {
         return Err(Refused::Checksum);
     }
     let places = places.with_mac(network.into()).with_ip(ip.into());
     let context = context.with_tcp((offset == TCP_CHECKSUM).into());
-    let Some(Segmentation { kind, size, headers }) = meta.segmentation else {
+    let Some(Segmentation { kind, size, headers }) = meta.segmentation() else {
         return Ok(Some([places.0, context.0]));
     };
     let transport = headers.checked_sub(start).and_then(|bytes| u8::try_from(bytes).ok()).ok_or(Refused::Segmentation)?;
@@ -67,11 +67,11 @@ mod tests {
     use super::*;
 
     fn partial(start: u16, offset: u16) -> Meta {
-        Meta { checksum: Checksum::Partial { start, offset }, ..Meta::default() }
+        Meta::default().with_checksum(Checksum::Partial { start, offset })
     }
 
     fn cut() -> Meta {
-        Meta { network: 14, segmentation: Some(Segmentation { kind: Kind::Tcp4, size: 1460, headers: 54 }), ..partial(34, 16) }
+        (partial(34, 16)).with_network(14).with_segmentation(Some(Segmentation { kind: Kind::Tcp4, size: 1460, headers: 54 }))
     }
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_tag_needs_a_context_in_the_advanced_form_only() {
-        let tagged = Meta { vlan: Some(0x2064), ..Meta::default() };
+        let tagged = Meta::default().with_vlan(Some(0x2064));
         assert_eq!(of(&tagged, 60, false), Ok(None));
         let [places, context] = of(&tagged, 60, true).unwrap().unwrap();
         assert_eq!((advanced::ContextPlaces(places).vlan(), advanced::Context(context).kind()), (0x2064, 2));

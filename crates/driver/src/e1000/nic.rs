@@ -7,7 +7,7 @@ use ring3_class::Saved;
 use ring3_class::net::{Counters, Filter, FilterLimits, Info, Link, Mac, Nic, Offloads, Queue, QueueSettings};
 use ring3_device::dma::Dma;
 use ring3_device::wait::Source;
-use ring3_device::{Bar, Device, Error};
+use ring3_device::{Device, Error};
 use ring3_spec::pci;
 
 use super::DRIVER;
@@ -41,7 +41,6 @@ pub(super) struct Shared {
     pub(super) lifetime: Lifetime,
     pub(super) variant: Variant,
     pub(super) vectors: Vectors,
-    pub(super) bar: Bar,
     pub(super) card: Mutex<Card>,
     pub(super) info: Info,
     pub(super) options: Options,
@@ -79,10 +78,10 @@ impl E1000 {
         (lifetime, card, vectors, options): (Lifetime, Card, Vectors, Options),
     ) -> Result<Self, Error> {
         let info = info(variant, mac, vectors.queues(variant.queues));
-        let (bar, told) = (card.registers().bar().clone(), Mutex::new(card.link()?));
+        let told = Mutex::new(card.link()?);
         let tallies = (0..info.max_queues).map(|_| Tally::default()).collect();
         let (card, watched) = (Mutex::new(card), AtomicBool::new(false));
-        let shared = Shared { lifetime, variant, vectors, bar, card, info, options, told, watched, tallies, device };
+        let shared = Shared { lifetime, variant, vectors, card, info, options, told, watched, tallies, device };
         Ok(Self { shared: Arc::new(shared) })
     }
 }

@@ -37,13 +37,13 @@ impl CardQueue {
         if self.tx.ring.space() < parts + u32::from(fresh.is_some()) {
             return Ok(0);
         }
-        if let Some(cut) = meta.segmentation {
+        if let Some(cut) = meta.segmentation() {
             prepare(&mut pieces[0], &meta, cut).map_err(|_| Refused::OutOfBuffer)?;
         }
         if let Some(context) = fresh {
             self.tx.push_empty(&context, self.tx.advanced);
             // Cards keep one context for large sends and one for the rest; neither is relied on across a large send.
-            self.tx.context = meta.segmentation.is_none().then_some(context);
+            self.tx.context = meta.segmentation().is_none().then_some(context);
         }
         let count = pieces.len();
         let word = if self.tx.advanced { advanced_data(&meta, total) } else { data(&meta) };
@@ -65,8 +65,8 @@ impl CardQueue {
             let descriptor = [iova, word.with_command(word.command() | end).0 | u64::from(length)];
             if left > 0 {
                 self.tx.push_empty(&descriptor, false);
-            } else if let Some(slot) = self.tx.ring.push(&descriptor) {
-                self.tx.slots[slot as usize] = mem::take(piece);
+            } else {
+                self.tx.push_piece(&descriptor, piece);
             }
             iova += u64::from(length);
         }
@@ -91,35 +91,35 @@ impl CardQueue {
 
 /// What is asked of the card for each piece, in all forms.
 fn asked(meta: &Meta) -> u64 {
-    let vlan = if meta.vlan.is_some() { command::VLAN } else { 0 };
+    let vlan = if meta.vlan().is_some() { command::VLAN } else { 0 };
     command::EXTENDED | command::FCS | command::REPORT | vlan
 }
 
 /// Second word of each data descriptor, but for length and end. [82574 7.2; 8254x 3.3.7]
 fn data(meta: &Meta) -> u64 {
-    let cut = if meta.segmentation.is_some() { command::SEGMENTATION } else { 0 };
-    let word = Data(0).with_kind(Data::TYPE).with_vlan(meta.vlan.unwrap_or(0).into()).with_command(asked(meta) | cut);
-    word.with_insert_transport((meta.checksum != Checksum::Unknown).into()).with_insert_ip(makes_ip_checksums(meta)).0
+    let cut = if meta.segmentation().is_some() { command::SEGMENTATION } else { 0 };
+    let word = Data(0).with_kind(Data::TYPE).with_vlan(meta.vlan().unwrap_or(0).into()).with_command(asked(meta) | cut);
+    word.with_insert_transport((meta.checksum() != Checksum::Unknown).into()).with_insert_ip(makes_ip_checksums(meta)).0
 }
 
 /// The same in the advanced form, of a packet of `total` bytes. [82576 7.2.2.3]
 fn advanced_data(meta: &Meta, total: u64) -> u64 {
-    let (cut, headers) = match meta.segmentation {
+    let (cut, headers) = match meta.segmentation() {
         Some(cut) => (advanced::Data::SEGMENTATION, cut.headers),
         None => (0, 0),
     };
     let word = advanced::Data(0).with_kind(advanced::Data::TYPE).with_command(asked(meta) | cut);
     let word = word.with_payload(total.saturating_sub(headers.into()));
-    word.with_insert_transport((meta.checksum != Checksum::Unknown).into()).with_insert_ip(makes_ip_checksums(meta)).0
+    word.with_insert_transport((meta.checksum() != Checksum::Unknown).into()).with_insert_ip(makes_ip_checksums(meta)).0
 }
 
 fn makes_ip_checksums(meta: &Meta) -> u64 {
-    meta.segmentation.is_some_and(|cut| cut.kind == Kind::Tcp4).into()
+    meta.segmentation().is_some_and(|cut| cut.kind == Kind::Tcp4).into()
 }
 
 /// Makes the headers of a large send what the card wants: lengths of zero, and a pseudo header without a length, as each frame has its own. [82574 7.3]
 fn prepare(packet: &mut Packet, meta: &Meta, cut: Segmentation) -> Result<(), Error> {
-    let (network, Checksum::Partial { start, .. }) = (u32::from(meta.network), meta.checksum) else { return Ok(()) };
+    let (network, Checksum::Partial { start, .. }) = (u32::from(meta.network()), meta.checksum()) else { return Ok(()) };
     let (start, ipv4) = (u32::from(start), cut.kind == Kind::Tcp4);
     let addresses = if ipv4 { network + 12..network + 20 } else { network + 8..network + 40 };
     let mut bytes = [0; 32];

@@ -9,7 +9,7 @@ use ring3_class::net::{Limits, Packet, QueueSettings};
 use ring3_device::Error;
 use ring3_device::ring::DescriptorRing;
 use ring3_device::wait::Waiter;
-use ring3_spec::e1000::{DESCRIPTOR_BYTES, RING_ALIGN, RING_STEP};
+use ring3_spec::e1000::{BAR, DESCRIPTOR_BYTES, RING_ALIGN, RING_STEP};
 
 use super::card::Card;
 use super::nic::Shared;
@@ -86,7 +86,7 @@ impl CardQueue {
         let family = shared.variant.family;
         let waiter = Waiter::new(shared.vectors.of_queue(index)?, shared.options.poll);
         Ok(Self {
-            bar: shared.bar.clone(),
+            bar: shared.device.bar(BAR)?,
             index,
             generation: DETACHED,
             receive_tail: family.receive_tail(index),

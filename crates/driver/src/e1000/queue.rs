@@ -7,7 +7,7 @@ use std::mem;
 use std::sync::Arc;
 
 use ring3_class::Saved;
-use ring3_class::net::{Counters, Limits, Meta, Packet, Provided, Queue, QueueSettings};
+use ring3_class::net::{Checksum, Counters, Limits, Meta, Packet, Provided, Queue, QueueSettings};
 use ring3_device::wait::Waiter;
 use ring3_device::{Bar, Error};
 use ring3_spec::e1000::receive::status;
@@ -49,6 +49,7 @@ impl CardQueue {
         }
     }
 
+    /// Lets others know what went through.
     pub(super) fn tell(&self) {
         let mut counters = self.before;
         counters += self.counters;
@@ -61,6 +62,26 @@ impl CardQueue {
     #[inline]
     pub(super) fn is_stale(&self) -> bool {
         self.shared.lifetime.generation() != self.generation
+    }
+
+    /// Takes what comes back one by one: among descriptors without a buffer, pieces of packets, and places that are not empty.
+    #[cold]
+    fn return_rare(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
+        let mut count = 0;
+        for place in batch {
+            let Some(packet) = self.tx.take_sent() else { break };
+            self.counters.tx_packets += u64::from(!packet.meta.more());
+            self.counters.tx_bytes += u64::from(packet.len);
+            *place = Packet { meta: Meta::default(), ..packet };
+            count += 1;
+        }
+        self.tx.held -= count as u16;
+        if count > 0 {
+            self.tell();
+        } else if self.is_stale() {
+            self.check()?;
+        }
+        Ok(count)
     }
 
     /// One doorbell for a batch.
@@ -89,14 +110,26 @@ impl Queue for CardQueue {
     #[inline]
     fn rx_provide(&mut self, batch: &mut [Packet]) -> Provided {
         let room = usize::from(self.rx.depth).saturating_sub(self.rx.held()).min(batch.len());
-        let (limits, mut refused) = (&self.limits, None);
-        let count = self.rx.ring.push_from(&mut batch[..room], &mut self.rx.slots, |packet, slot| {
-            refused = limits.check_buffer(packet).err();
-            let iova = packet.iova().filter(|_| refused.is_none())?;
-            slot.take_buffer(packet).then_some([iova, 0])
-        });
+        let mut provided = Provided::default();
+        loop {
+            let (limits, refused) = (&self.limits, &mut provided.refused);
+            let rest = &mut batch[provided.count..room];
+            let count = self.rx.ring.push_from(rest, &mut self.rx.slots, |(packet, slot)| {
+                if let Err(why) = limits.check_buffer(packet) {
+                    *refused = Some(why);
+                    return None;
+                }
+                let iova = packet.iova()?;
+                slot.swap_place(packet);
+                Some([iova, 0])
+            });
+            provided.count += count;
+            if count == 0 || provided.count == room {
+                break;
+            }
+        }
         self.publish_received();
-        Provided { count, refused }
+        provided
     }
 
     #[inline]
@@ -104,20 +137,20 @@ impl Queue for CardQueue {
         if self.rx.skipping || !self.rx.whole.is_empty() || !self.rx.parts.is_empty() {
             return self.return_unusual(batch);
         }
-        let span = self.rx.buffer_bytes.min(self.limits.max_frame()) - SHORTEST;
+        let span = u64::from(self.rx.buffer_bytes.min(self.limits.max_frame()) - SHORTEST);
         let legacy = self.rx.legacy;
         let mut bytes = 0;
         let count = self.rx.ring.pop_into(batch, &mut self.rx.slots, |word, packet, place| {
             let word = written_back(legacy, word);
-            let length = word.length() as u32;
+            let length = word.length();
             // One comparison for both ends.
-            let is_possible = length.wrapping_sub(SHORTEST) <= span;
+            let is_possible = length.wrapping_sub(SHORTEST.into()) <= span;
             if word.status() & UNUSUAL != status::END || !is_possible || !place.take_buffer(packet) {
                 return false;
             }
-            bytes += u64::from(length);
-            place.len = length;
-            place.meta = Meta { checksum: checksum(word.status()), ..Meta::default() };
+            bytes += length;
+            place.len = length as u32;
+            place.meta.forget_but_checksum(checksum(word.status()) == Checksum::Valid);
             true
         });
         self.counters.rx_packets += count as u64;
@@ -125,20 +158,28 @@ impl Queue for CardQueue {
         if count == 0 {
             return if self.rx.ring.ready() || self.is_stale() { self.return_unusual(batch) } else { Ok(0) };
         }
-        self.tell();
+        if let Some(tally) = self.shared.tallies.get(self.index as usize) {
+            let (before, counters) = (&self.before, &self.counters);
+            tally.set_received(before.rx_packets + counters.rx_packets, before.rx_bytes + counters.rx_bytes);
+        }
         Ok(count)
     }
 
     #[inline]
     fn tx_provide(&mut self, batch: &mut [Packet]) -> Provided {
         let mut provided = Provided::default();
-        // Without a link, a packet is lost without the card.
-        let longest = if self.tx.linkless { 0 } else { MAX_BUFFER };
+        let longest = MAX_BUFFER.min(self.limits.max_frame());
         loop {
-            provided.count += self.tx.send_plain(&mut batch[provided.count..], &self.limits, longest);
+            // Without a link, a packet is lost without the card.
+            let sent = if self.tx.linkless { 0 } else { self.tx.send_plain(&mut batch[provided.count..], &self.limits, longest) };
+            provided.count += sent;
             let rest = &mut batch[provided.count..];
             if rest.is_empty() || self.tx.is_full() {
                 break;
+            }
+            if sent > 0 {
+                // From the start of the memory on.
+                continue;
             }
             // It asks for something of the card.
             let sent = match self.limits.check(rest) {
@@ -161,33 +202,27 @@ impl Queue for CardQueue {
         if !self.tx.back.is_empty() {
             return Ok(self.tx.return_unsent(batch));
         }
-        let (mut packets, mut bytes) = (0, 0);
-        let mut count = 0;
-        loop {
-            count += self.tx.ring.pop_into(&mut batch[count..], &mut self.tx.slots, |_, packet, place| {
-                if packet.buffer.is_none() || !place.take_buffer(packet) {
+        let (mut count, mut bytes) = (0, 0);
+        if self.tx.is_plain() {
+            count = self.tx.ring.pop_into(batch, &mut self.tx.slots, |_, slot, place| {
+                if place.buffer.is_some() {
                     return false;
                 }
-                packets += u64::from(!packet.meta.more);
+                place.swap_buffer(slot);
+                place.meta.forget();
                 bytes += u64::from(place.len);
-                place.meta = Meta::default();
                 true
             });
-            match batch.get_mut(count) {
-                None => break,
-                // A buffer that its user has left there.
-                Some(place) if place.buffer.is_some() => place.buffer = None,
-                Some(_) if !self.tx.goes_on() => break,
-                Some(_) => {}
-            }
         }
-        self.tx.held -= count as u16;
-        self.counters.tx_packets += packets;
+        self.counters.tx_packets += count as u64;
         self.counters.tx_bytes += bytes;
-        if count > 0 {
-            self.tell();
-        } else if self.is_stale() {
-            self.check()?;
+        self.tx.held -= count as u16;
+        if count == 0 {
+            return self.return_rare(batch);
+        }
+        if let Some(tally) = self.shared.tallies.get(self.index as usize) {
+            let (before, counters) = (&self.before, &self.counters);
+            tally.set_sent(before.tx_packets + counters.tx_packets, before.tx_bytes + counters.tx_bytes);
         }
         Ok(count)
     }

@@ -27,7 +27,7 @@ impl CardQueue {
         self.publish_received();
         let count = self.rx.whole.len().min(batch.len());
         for (place, packet) in batch.iter_mut().zip(self.rx.whole.drain(..count)) {
-            self.counters.rx_packets += u64::from(!packet.meta.more);
+            self.counters.rx_packets += u64::from(!packet.meta.more());
             self.counters.rx_bytes += u64::from(packet.len);
             *place = packet;
         }
@@ -54,7 +54,7 @@ impl CardQueue {
             return Ok(());
         }
         packet.len = length;
-        packet.meta = Meta { more: true, ..Meta::default() };
+        packet.meta = Meta::default().with_more(true);
         self.rx.parts.push(packet);
         let total: u64 = self.rx.parts.iter().map(|part| u64::from(part.len)).sum();
         // Only the last buffer of a packet can be short, and no packet is longer than the card was told.
@@ -83,11 +83,11 @@ impl CardQueue {
     fn finish(&mut self, word: Extended) {
         let (what, good) = (word.status(), word.status() & (error::TRANSPORT | error::IP) == 0);
         if let Some(last) = self.rx.parts.last_mut() {
-            last.meta.more = false;
+            last.meta.set_more(false);
         }
         if let Some(first) = self.rx.parts.first_mut() {
-            first.meta.checksum = if good { checksum(what) } else { Default::default() };
-            first.meta.vlan = (what & status::VLAN != 0).then(|| word.vlan() as u16);
+            first.meta = first.meta.with_checksum(if good { checksum(what) } else { Default::default() });
+            first.meta = first.meta.with_vlan((what & status::VLAN != 0).then(|| word.vlan() as u16));
         }
         self.rx.whole.extend(self.rx.parts.drain(..));
     }

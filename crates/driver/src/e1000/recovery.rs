@@ -141,7 +141,7 @@ impl CardQueue {
                 tx.empty = tx.empty.saturating_sub(1);
                 continue;
             }
-            let whole = u64::from(!packet.meta.more);
+            let whole = u64::from(!packet.meta.more());
             if was_sent {
                 self.counters.tx_packets += whole;
                 self.counters.tx_bytes += u64::from(packet.len);
@@ -151,7 +151,7 @@ impl CardQueue {
             tx.back.push_back(packet);
         }
         tx.ring.reset();
-        (tx.empty, tx.context) = (0, None);
+        (tx.empty, tx.pieces, tx.context) = (0, 0, None);
     }
 
     fn take_buffers_back(&mut self) -> Vec<Packet> {

@@ -45,7 +45,7 @@ impl CardQueue {
         rx.slots.iter_mut().chain(&mut tx.slots).map(mem::take).for_each(Packet::leave);
         rx.parts.drain(..).chain(rx.whole.drain(..)).chain(tx.back.drain(..)).for_each(Packet::leave);
         // It takes nothing, and has nothing.
-        (rx.depth, tx.depth, tx.held, tx.empty) = (0, 0, 0, 0);
+        (rx.depth, tx.depth, tx.held, tx.empty, tx.pieces) = (0, 0, 0, 0, 0);
         while rx.ring.withdraw().is_some() || tx.ring.withdraw().is_some() {}
         self.generation = DETACHED;
         Ok(saved)
@@ -142,6 +142,7 @@ impl CardQueue {
         // Never more than the descriptors of a ring.
         tx.held = (state.transmit.held.len() + state.back.len()).try_into().unwrap_or(u16::MAX);
         tx.empty = tx.ring.held().saturating_sub(state.transmit.held.len() as u32);
+        tx.pieces = tx.slots.iter().filter(|packet| packet.buffer.is_some() && packet.meta.more()).count() as u32;
         (tx.context, tx.linkless) = (state.context, state.linkless);
         Ok(tx)
     }

@@ -1,6 +1,7 @@
 //! Packets to send: the plain ones, and what comes back.
 
 use std::collections::VecDeque;
+use std::mem;
 
 use ring3_class::net::{Limits, Packet};
 use ring3_device::dma::DmaBuffer;
@@ -28,10 +29,12 @@ pub(super) struct Transmitter {
     pub(super) held: u16,
     /// Descriptors without a buffer of their own that are with the card.
     pub(super) empty: u32,
+    /// Pieces that are not the last of their packet and are with the card.
+    pub(super) pieces: u32,
     /// Descriptors have the advanced form.
     pub(super) advanced: bool,
-    /// What a plain packet's descriptor says beside its length, and how often the length stands in it.
-    plain: (u64, u64),
+    /// What a plain packet's descriptor says beside its length.
+    plain: u64,
     /// Buffers that come back without having been sent.
     pub(super) back: VecDeque<Packet>,
     /// The context that the card has.
@@ -45,20 +48,22 @@ impl Transmitter {
         let slots = (0..ring.size()).map(|_| Packet::default()).collect();
         let (advanced, back) = (family == Family::I82576, VecDeque::new());
         let plain = plain(advanced);
-        Self { ring, slots, depth, held: 0, empty: 0, advanced, plain, back, context: None, linkless: false }
+        Self { ring, slots, depth, held: 0, empty: 0, pieces: 0, advanced, plain, back, context: None, linkless: false }
     }
 
-    /// Sends packets of `batch` up to the first that is not one buffer of `longest` bytes at most, or asks for something, or has no room; how many.
+    /// Sends packets of `batch` up to the first that is not one buffer of `longest` bytes at most, or asks for something, or has no room; how many. `longest` is no more
+    /// than `limits` allow.
     #[inline]
     pub(super) fn send_plain(&mut self, batch: &mut [Packet], limits: &Limits, longest: u32) -> usize {
-        let ((what, lengths), room) = (self.plain, usize::from(self.depth.saturating_sub(self.held)).min(batch.len()));
-        let sent = self.ring.push_from(&mut batch[..room], &mut self.slots, |packet, slot| {
-            if !limits.is_plain(packet) || packet.len > longest {
+        let (what, room) = (self.plain, usize::from(self.depth.saturating_sub(self.held)).min(batch.len()));
+        let advanced = self.advanced;
+        let sent = self.ring.push_from(&mut batch[..room], &mut self.slots, |(packet, slot)| {
+            if !limits.is_plain_within(packet, longest) {
                 return None;
             }
-            let (iova, length) = (packet.iova()?, packet.len);
-            slot.meta.more = false;
-            slot.take_buffer(packet).then_some([iova, what | (u64::from(length) * lengths)])
+            let (iova, length) = (packet.iova()?, u64::from(packet.len));
+            slot.swap_buffer(packet);
+            Some([iova, what | if advanced { length * LENGTHS } else { length }])
         });
         self.held += sent as u16;
         sent
@@ -78,6 +83,28 @@ impl Transmitter {
         }
     }
 
+    /// Whether each descriptor that is with the card is a whole packet.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.empty | self.pieces == 0
+    }
+
+    /// Hands a descriptor over with the buffer of `piece`. There is room.
+    pub(super) fn push_piece(&mut self, descriptor: &[u64; 2], piece: &mut Packet) {
+        if let Some(slot) = self.ring.push(descriptor) {
+            self.pieces += u32::from(piece.meta.more());
+            self.slots[slot as usize] = mem::take(piece);
+        }
+    }
+
+    /// Takes the oldest packet or piece that was sent, with what was known of it.
+    pub(super) fn take_sent(&mut self) -> Option<Packet> {
+        let (slot, _) = self.goes_on().then(|| self.ring.pop())??;
+        let packet = mem::take(&mut self.slots[slot as usize]);
+        self.pieces -= u32::from(packet.meta.more());
+        Some(packet)
+    }
+
     /// Whether the oldest descriptor is done.
     #[inline]
     pub(super) fn ready(&self) -> bool {
@@ -86,7 +113,7 @@ impl Transmitter {
 
     /// Whether there is more to take, behind descriptors without a buffer or from the start of the memory on.
     #[inline]
-    pub(super) fn goes_on(&mut self) -> bool {
+    fn goes_on(&mut self) -> bool {
         self.empty > 0 && self.skip_empty() || self.is_buffer_done()
     }
 
@@ -125,14 +152,16 @@ impl Transmitter {
     }
 }
 
+/// A length, which stands at the start of a legacy descriptor's word, in both of its places in an advanced one's. [82576 7.2.2.3]
+const LENGTHS: u64 = 1 | 1 << 46;
+
 /// [82574 7.2.10; 82576 7.2.2.3]
-fn plain(advanced: bool) -> (u64, u64) {
+fn plain(advanced: bool) -> u64 {
     let asked = command::END | command::FCS | command::REPORT;
     if !advanced {
-        return (Legacy(0).with_command(asked).0, Legacy(0).with_length(1).0);
+        return Legacy(0).with_command(asked).0;
     }
-    let data = advanced::Data(0).with_kind(advanced::Data::TYPE).with_command(asked | command::EXTENDED);
-    (data.0, advanced::Data(0).with_length(1).with_payload(1).0)
+    advanced::Data(0).with_kind(advanced::Data::TYPE).with_command(asked | command::EXTENDED).0
 }
 
 #[cfg(test)]
@@ -177,10 +206,8 @@ mod tests {
 
     #[test]
     fn an_advanced_descriptor_says_its_length_twice() {
-        let (what, lengths) = plain(true);
-        let data = advanced::Data(what | (1514 * lengths));
+        let data = advanced::Data(plain(true) | (1514 * LENGTHS));
         assert_eq!((data.length(), data.payload(), data.kind(), data.done()), (1514, 1514, 3, 0));
-        let (what, lengths) = plain(false);
-        assert_eq!(Legacy(what | (1514 * lengths)), Legacy(what).with_length(1514));
+        assert_eq!(Legacy(plain(false) | 1514), Legacy(plain(false)).with_length(1514));
     }
 }

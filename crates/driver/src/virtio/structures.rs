@@ -8,6 +8,7 @@ use ring3_spec::virtio as spec;
 /// One structure.
 pub(super) struct Structure {
     bar: Bar,
+    index: u8,
     /// Where it begins in the BAR.
     at: u64,
     /// Bytes.
@@ -30,7 +31,7 @@ impl Structure {
         if len < least || at.checked_add(len).is_none_or(|last| last > end) || at % 4 != 0 {
             return Err(Error::Protocol(format!("a virtio structure {kind} of {len} bytes at {at:#x} of BAR {index} of {end}")));
         }
-        Ok(Self { bar: device.bar(index)?, at, len, capability })
+        Ok(Self { bar: device.bar(index)?, index, at, len, capability })
     }
 
     /// Reads a register whose place is counted from the structure's begin.
@@ -59,5 +60,10 @@ impl Structure {
     /// Its bytes from `offset` on, for who writes there himself.
     pub(super) fn place(&self, offset: u64) -> (Bar, u64) {
         (self.bar.clone(), self.at + offset)
+    }
+
+    /// Its BAR once more, for who rings doorbells there and does nothing else.
+    pub(super) fn own_bar(&self, device: &dyn Device) -> Result<Bar, Error> {
+        device.bar(self.index)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_device::{BusWidth, Deadline, Device, Error, poll_until};
+use ring3_device::{Bar, BusWidth, Deadline, Device, Error, poll_until};
 use ring3_spec::register::{PureRead, Reg, Value};
 use ring3_spec::virtio::{self as spec, common};
 
@@ -127,6 +127,11 @@ impl Transport {
         }
         self.common.write(common::QUEUE_ENABLE, 1);
         Ok(Virtqueue::new(rings, Doorbell::new(self.notify.place(offset), queue)))
+    }
+
+    /// The BAR with the doorbells, for a [queue of its own](Virtqueue::ring_in).
+    pub(super) fn doorbells(&self) -> Result<Bar, Error> {
+        self.notify.own_bar(&*self.device)
     }
 
     /// Has `vector` signal changes of the configuration. [virtio 4.1.5.1.2]

@@ -79,6 +79,12 @@ impl Virtqueue {
         Self { ring: rings.ring, doorbell }
     }
 
+    /// The same, notified in `bar`, which is the one that it is notified in: a handle that nobody else uses may be mapped where others ask.
+    pub(super) fn ring_in(mut self, bar: Bar) -> Self {
+        self.doorbell.bar = bar;
+        self
+    }
+
     /// Entries: most pieces that the device has at a time.
     pub(super) fn size(&self) -> u16 {
         match &self.ring {

@@ -28,8 +28,8 @@ const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 pub fn encode(meta: &Meta) -> [u8; BYTES] {
     let mut header = [0; BYTES];
     // The tag is put back into the bytes before: see `receive`.
-    let tag = if meta.vlan.is_some() { VLAN_TAG as u16 } else { 0 };
-    match meta.checksum {
+    let tag = if meta.vlan().is_some() { VLAN_TAG as u16 } else { 0 };
+    match meta.checksum() {
         Checksum::Unknown => {}
         Checksum::Valid => header[0] = DATA_VALID,
         Checksum::Partial { start, offset } => {
@@ -38,7 +38,7 @@ pub fn encode(meta: &Meta) -> [u8; BYTES] {
             put(&mut header, 8, offset);
         }
     }
-    if let Some(cut) = meta.segmentation {
+    if let Some(cut) = meta.segmentation() {
         header[1] = match cut.kind {
             Kind::Tcp4 => GSO_TCPV4,
             Kind::Tcp6 => GSO_TCPV6,
@@ -56,7 +56,7 @@ fn decode(header: &[u8; BYTES], byte: impl Fn(u16) -> Option<u8>) -> Option<Meta
     let mut meta = Meta::default();
     let (start, offset) = (get(header, 6), get(header, 8));
     if header[0] & NEEDS_CSUM != 0 {
-        meta.checksum = Checksum::Partial { start, offset };
+        meta = meta.with_checksum(Checksum::Partial { start, offset });
     }
     let kind = match header[1] & !GSO_ECN {
         GSO_NONE => return Some(meta),
@@ -71,8 +71,8 @@ fn decode(header: &[u8; BYTES], byte: impl Fn(u16) -> Option<u8>) -> Option<Meta
         Kind::Udp => UDP_HEADER,
     };
     let tagged = TAGS.contains(&[byte(12)?, byte(13)?]);
-    meta.network = (ETHERNET_HEADER + if tagged { VLAN_TAG } else { 0 }) as u8;
-    meta.segmentation = Some(Segmentation { kind, size: get(header, 4), headers: start.checked_add(transport)? });
+    meta = meta.with_network((ETHERNET_HEADER + if tagged { VLAN_TAG } else { 0 }) as u8);
+    meta = meta.with_segmentation(Some(Segmentation { kind, size: get(header, 4), headers: start.checked_add(transport)? }));
     Some(meta)
 }
 
@@ -122,15 +122,15 @@ mod tests {
             (PARTIAL, cut(Kind::Udp, 42)),
         ] {
             let network = if segmentation.is_some() { 14 } else { 0 };
-            let meta = Meta { checksum, segmentation, network, ..Meta::default() };
+            let meta = Meta::default().with_checksum(checksum).with_segmentation(segmentation).with_network(network);
             assert_eq!(decode(&encode(&meta), frame), Some(meta));
         }
-        assert_eq!(encode(&Meta { checksum: Checksum::Valid, ..Meta::default() })[0], DATA_VALID);
+        assert_eq!(encode(&Meta::default().with_checksum(Checksum::Valid))[0], DATA_VALID);
     }
 
     #[test]
     fn headers_end_where_the_packet_says_and_not_where_the_kernel_hints() {
-        let mut header = encode(&Meta { checksum: PARTIAL, segmentation: cut(Kind::Tcp4, 1500), ..Meta::default() });
+        let mut header = encode(&Meta::default().with_checksum(PARTIAL).with_segmentation(cut(Kind::Tcp4, 1500)));
         assert_eq!(decode(&header, frame).unwrap().segmentation, cut(Kind::Tcp4, 66));
         header[1] |= GSO_ECN;
         assert_eq!(decode(&header, frame).unwrap().segmentation, cut(Kind::Tcp4, 66));
@@ -138,12 +138,12 @@ mod tests {
 
     #[test]
     fn a_tag_in_the_bytes_moves_the_network_header() {
-        let header = encode(&Meta { checksum: PARTIAL, segmentation: cut(Kind::Udp, 42), ..Meta::default() });
+        let header = encode(&Meta::default().with_checksum(PARTIAL).with_segmentation(cut(Kind::Udp, 42)));
         let tagged = |at| if at == 12 { Some(0x81) } else { frame(at) };
         assert_eq!(decode(&header, tagged).unwrap().network, 18);
-        let vlan = Meta { checksum: PARTIAL, vlan: Some(7), ..Meta::default() };
+        let vlan = Meta::default().with_checksum(PARTIAL).with_vlan(Some(7));
         assert_eq!(decode(&encode(&vlan), frame).unwrap().checksum, Checksum::Partial { start: 38, offset: 16 });
-        let cut = Meta { segmentation: cut(Kind::Tcp4, 66), ..vlan };
+        let cut = vlan.with_segmentation(cut(Kind::Tcp4, 66));
         assert_eq!(get(&encode(&cut), 2), 70);
     }
 

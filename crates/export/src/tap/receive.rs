@@ -67,7 +67,7 @@ impl<'a> Receiver<'a> {
         if end == self.kept {
             return Ok(false);
         }
-        let whole = self.batch[..end].iter().rposition(|piece| !piece.meta.more).map_or(0, |last| last + 1);
+        let whole = self.batch[..end].iter().rposition(|piece| !piece.meta.more()).map_or(0, |last| last + 1);
         let from = self.skip(whole);
         self.trains.plan(&mut self.batch[from..whole]);
         let mut at = 0;
@@ -123,7 +123,7 @@ impl<'a> Receiver<'a> {
         }
         self.skipping = false;
         self.counters.rx_dropped.add(1);
-        self.batch[..whole].iter().position(|piece| !piece.meta.more).map_or(whole, |last| last + 1)
+        self.batch[..whole].iter().position(|piece| !piece.meta.more()).map_or(whole, |last| last + 1)
     }
 
     /// Hands the packets of `train` to the kernel, whose pieces are counted from `from` on.
@@ -170,7 +170,7 @@ impl<'a> Receiver<'a> {
 /// Writes the header before a packet; where it begins, or `None` if it has no place, or the buffer does not have the packet.
 #[inline]
 pub(super) fn prepare(first: &mut Packet) -> Option<u32> {
-    if first.meta.vlan.is_some() && !insert_tag(first) {
+    if first.meta.vlan().is_some() && !insert_tag(first) {
         return None;
     }
     let at = first.start.checked_sub(header::BYTES as u32).filter(|_| first.len <= first.room())?;
@@ -213,7 +213,7 @@ impl Turned {
 /// Puts the tag that the card has taken out back into the bytes: the kernel is told of tags in no other way. False if there is no room.
 #[cold]
 fn insert_tag(packet: &mut Packet) -> bool {
-    let (Some(tag), Some(start)) = (packet.meta.vlan, packet.start.checked_sub(VLAN_TAG)) else { return false };
+    let (Some(tag), Some(start)) = (packet.meta.vlan(), packet.start.checked_sub(VLAN_TAG)) else { return false };
     let mut addresses = [0; 12];
     if packet.len < 12 || packet.read(0, &mut addresses).is_err() {
         return false;

@@ -162,7 +162,7 @@ impl<'a> Sender<'a> {
             return;
         }
         let Some(mut second) = self.long.pop() else { return self.small.push(first) };
-        first.meta.more = true;
+        first.meta.set_more(true);
         (second.len, second.meta) = (rest, Meta::default());
         self.read.extend([first, second]);
     }
@@ -180,7 +180,7 @@ impl<'a> Sender<'a> {
 
     #[cold]
     fn drop_first(&mut self, refused: ring3_class::net::Refused) {
-        let pieces = self.read.iter().position(|piece| !piece.meta.more).map_or(self.read.len(), |last| last + 1);
+        let pieces = self.read.iter().position(|piece| !piece.meta.more()).map_or(self.read.len(), |last| last + 1);
         tracing::debug!(%refused, "a packet of the kernel's is not sent");
         let dropped: Vec<_> = self.read.drain(..pieces).collect();
         dropped.into_iter().for_each(|piece| self.put_back(piece));

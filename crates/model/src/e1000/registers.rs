@@ -148,6 +148,10 @@ fn at<T, A>(offset: u64, register: Reg<T, A>) -> bool {
 }
 
 impl Model for E1000Model {
+    fn doorbell_bar(&self) -> Option<u8> {
+        Some(spec::BAR)
+    }
+
     fn identity(&self) -> Identity {
         let vectors = self.shape.vectors;
         let mut bars = vec![BarLayout { index: spec::BAR, len: spec::BAR_BYTES, ports: false }];

@@ -39,8 +39,8 @@ impl NvmeModel {
 }
 
 impl Model for NvmeModel {
-    fn has_doorbells(&self) -> bool {
-        true
+    fn doorbell_bar(&self) -> Option<u8> {
+        Some(0)
     }
 
     fn identity(&self) -> Identity {

@@ -104,6 +104,11 @@ impl Function {
         }
     }
 
+    /// The BAR where queues are notified.
+    pub(super) fn notify_bar(&self) -> u8 {
+        self.places.notify.0
+    }
+
     /// The same with queues of at most `entries`.
     pub(super) fn with_entries(mut self, entries: u16) -> Self {
         self.entries = entries;

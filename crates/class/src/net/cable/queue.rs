@@ -100,7 +100,7 @@ impl CableQueue {
         }
         let meta = &pieces[0].meta;
         let mut checksum = Checksum::Unknown;
-        if let Checksum::Partial { start, offset } = meta.checksum
+        if let Checksum::Partial { start, offset } = meta.checksum()
             && complete(&mut self.frame, start, offset)
         {
             checksum = Checksum::Valid;
@@ -108,7 +108,7 @@ impl CableQueue {
         if self.frame.len() < SHORTEST {
             self.frame.resize(SHORTEST, 0);
         }
-        if let Some(tag) = meta.vlan {
+        if let Some(tag) = meta.vlan() {
             self.frame.splice(12..12, TAGGED.into_iter().chain(tag.to_be_bytes()));
         }
         Ok(checksum)
@@ -170,7 +170,7 @@ impl Queue for CableQueue {
         let mut side = self.shared.side(self.side);
         let count = side.filled.len().min(batch.len());
         for (place, packet) in batch.iter_mut().zip(side.filled.drain(..count)) {
-            self.counters.rx_packets += u64::from(!packet.meta.more);
+            self.counters.rx_packets += u64::from(!packet.meta.more());
             self.counters.rx_bytes += u64::from(packet.len);
             *place = packet;
         }

@@ -64,8 +64,8 @@ impl Side {
             if packet.fill(piece).is_err() {
                 packet.len = 0;
             }
-            packet.meta = if index == 0 { Meta { checksum, vlan, ..Meta::default() } } else { Meta::default() };
-            packet.meta.more = index < last;
+            packet.meta = if index == 0 { Meta::default().with_checksum(checksum).with_vlan(vlan) } else { Meta::default() };
+            packet.meta.set_more(index < last);
             self.filled.push_back(packet);
         }
         self.counters.rx_packets += 1;

@@ -77,10 +77,10 @@ fn a_packet_longer_than_a_buffer_arrives_in_pieces() {
     let mut pair = pair();
     pair.provide(1, 3);
     let (mut first, second) = (pair.packet(0, 256, 1), pair.packet(0, 100, 2));
-    first.meta.more = true;
+    first.meta.set_more(true);
     assert_eq!(pair.queues[0].tx_provide(&mut [first, second]).count, 2);
     let pieces = [pair.receive(1).unwrap(), pair.receive(1).unwrap()];
-    assert_eq!(pieces.each_ref().map(|piece| (piece.len, piece.meta.more)), [(256, true), (100, false)]);
+    assert_eq!(pieces.each_ref().map(|piece| (piece.len, piece.meta.more())), [(256, true), (100, false)]);
 }
 
 #[test]
@@ -88,12 +88,12 @@ fn tags_travel_beside_the_bytes_and_checksums_are_made() {
     let mut pair = pair();
     pair.provide(1, 1);
     let mut packet = pair.packet(0, 60, 0);
-    packet.meta = Meta { vlan: Some(0x2007), checksum: Checksum::Partial { start: 34, offset: 6 }, ..Meta::default() };
+    packet.meta = Meta::default().with_vlan(Some(0x2007)).with_checksum(Checksum::Partial { start: 34, offset: 6 });
     pair.send(0, packet);
     let packet = pair.receive(1).unwrap();
     let mut field = [0; 2];
     packet.read(40, &mut field).unwrap();
-    assert_eq!((packet.len, packet.meta.vlan, packet.meta.checksum, field), (60, Some(0x2007), Checksum::Valid, [0xff; 2]));
+    assert_eq!((packet.len, packet.meta.vlan(), packet.meta.checksum(), field), (60, Some(0x2007), Checksum::Valid, [0xff; 2]));
 }
 
 #[test]

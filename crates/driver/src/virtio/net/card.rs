@@ -156,7 +156,8 @@ impl Shared {
         let size = |depth: u16, most: u16| depth.checked_next_power_of_two().map_or(most, |size| size.clamp(2, most));
         let make = |queue, depth| {
             let most = self.transport.queue_size(queue).min(MAX_DEPTH);
-            self.transport.make_queue(queue, size(depth, most), vector(QUEUE_VECTOR), features)
+            let made = self.transport.make_queue(queue, size(depth, most), vector(QUEUE_VECTOR), features)?;
+            Ok::<_, Error>(made.ring_in(self.transport.doorbells()?))
         };
         let (receive, transmit) = (make(RECEIVE, settings.rx_depth)?, make(TRANSMIT, settings.tx_depth)?);
         if features & net::CTRL_VQ != 0 && features & net::CTRL_RX != 0 {

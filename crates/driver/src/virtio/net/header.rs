@@ -15,7 +15,7 @@ fn words(header: &Header) -> [u64; 2] {
 /// Writes the header of a packet that makes sense before it.
 #[inline]
 pub(super) fn write(packet: &Packet) {
-    let plain = packet.meta.checksum == Checksum::Unknown && packet.meta.segmentation.is_none();
+    let plain = packet.meta.checksum() == Checksum::Unknown && packet.meta.segmentation().is_none();
     let words = if plain { [0; 2] } else { words(&of(&packet.meta)) };
     store(packet, words);
 }
@@ -35,10 +35,10 @@ fn store(packet: &Packet, words: [u64; 2]) {
 
 fn of(meta: &Meta) -> Header {
     let mut header = Header::zeroed();
-    if let Checksum::Partial { start, offset } = meta.checksum {
+    if let Checksum::Partial { start, offset } = meta.checksum() {
         header.set_flags(net::NEEDS_CSUM).set_csum_start(start).set_csum_offset(offset);
     }
-    if let Some(cut) = meta.segmentation {
+    if let Some(cut) = meta.segmentation() {
         let kind = match cut.kind {
             Kind::Tcp4 => net::GSO_TCP4,
             Kind::Tcp6 => net::GSO_TCP6,
@@ -81,7 +81,7 @@ pub(super) fn read(packet: &Packet, len: u32) -> Option<(u16, Meta)> {
     };
     // Putting frames together was not agreed upon. [virtio 5.1.6.4]
     let sensible = header.gso_type() == net::GSO_NONE && header.buffers() > 0;
-    sensible.then(|| (header.buffers(), Meta { checksum, ..Meta::default() }))
+    sensible.then(|| (header.buffers(), Meta::default().with_checksum(checksum)))
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
             let checksum = Checksum::Partial { start: 34, offset: 16 };
             let segmentation = Some(Segmentation { kind: Kind::Tcp4, size: 1460, headers: 54 });
             let mut packet = packet(start);
-            packet.meta = Meta { checksum, segmentation, ..Meta::default() };
+            packet.meta = Meta::default().with_checksum(checksum).with_segmentation(segmentation);
             write(&packet);
             let mut bytes = [0; 12];
             packet.buffer.as_ref().unwrap().read(start as usize - 12, &mut bytes).unwrap();
@@ -121,7 +121,7 @@ mod tests {
                 packet.buffer.as_ref().unwrap().write(start as usize - 12, &bytes).unwrap();
                 read(&packet, 60)
             };
-            let known = |checksum| Meta { checksum, ..Meta::default() };
+            let known = |checksum| Meta::default().with_checksum(checksum);
             assert_eq!(says([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0]), Some((3, Meta::default())), "{start}");
             assert_eq!(says([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]), Some((1, known(Checksum::Valid))));
             let partial = known(Checksum::Partial { start: 34, offset: 6 });

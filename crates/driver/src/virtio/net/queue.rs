@@ -103,7 +103,7 @@ impl PacketQueue {
             // The begin of the packet is with the user, so that its end has to come.
             packet.len = len.min(room);
             packet.meta = Default::default();
-            packet.meta.more = self.rest > 0;
+            packet.meta.set_more(self.rest > 0);
             return true;
         }
         if len <= HEADER || len > room {
@@ -116,7 +116,7 @@ impl PacketQueue {
         }
         self.rest = buffers - 1;
         (packet.len, packet.meta) = (len, meta);
-        packet.meta.more = buffers > 1;
+        packet.meta.set_more(buffers > 1);
         buffers > 1 || len <= self.limits.max_frame()
     }
 

@@ -78,13 +78,13 @@ impl Segment {
         }
         let payload = (total + NETWORK).saturating_sub(headers);
         let flags = bytes[transport + FLAGS];
-        let summed = match meta.checksum {
+        let summed = match meta.checksum() {
             Checksum::Valid => true,
             Checksum::Partial { start, offset } => usize::from(start) == transport && usize::from(offset) == SUM,
             Checksum::Unknown => false,
         };
         let plain = summed
-            && meta.segmentation.is_none()
+            && meta.segmentation().is_none()
             && payload > 0
             // Bytes behind the packet (a short frame is filled up) would get into the stream.
             && total + NETWORK == len as usize

@@ -100,8 +100,8 @@ impl Made {
         let piece = |(index, part): (usize, &[u8])| {
             let mut piece = Packet::new(arena.alloc(64 + part.len(), 64).unwrap(), 64);
             piece.fill(part).unwrap();
-            let known = Meta { checksum: self.checksum, vlan: self.vlan, ..Meta::default() };
-            piece.meta = Meta { more: index < last, ..if index == 0 { known } else { Meta::default() } };
+            let known = Meta::default().with_checksum(self.checksum).with_vlan(self.vlan);
+            piece.meta = (if index == 0 { known } else { Meta::default() }).with_more(index < last);
             piece
         };
         pieces.enumerate().map(piece).collect()
@@ -150,10 +150,10 @@ fn handed(batch: &[Made]) -> Vec<(Meta, Vec<u8>)> {
 
 /// Cuts what was put together, as a kernel does that forwards it. [virtio 5.1.6.2]
 fn cut((meta, bytes): &(Meta, Vec<u8>)) -> Vec<Vec<u8>> {
-    let Some(Segmentation { kind, size, headers }) = meta.segmentation else { return vec![bytes.clone()] };
+    let Some(Segmentation { kind, size, headers }) = meta.segmentation() else { return vec![bytes.clone()] };
     let (six, headers) = (kind == Kind::Tcp6, usize::from(headers));
     let transport = if six { 54 } else { 34 };
-    assert_eq!(meta.checksum, Checksum::Partial { start: transport as u16, offset: 16 });
+    assert_eq!(meta.checksum(), Checksum::Partial { start: transport as u16, offset: 16 });
     assert_eq!(bytes[transport + 16..transport + 18], pseudo(bytes, transport).to_be_bytes());
     assert!(six || sum(&bytes[14..34]) == 0xffff);
     let word = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -207,7 +207,7 @@ fn a_train_of_one_flow_is_one_packet() {
         let headers = Made::new(six).transport() as u16 + 32;
         let kind = if six { Kind::Tcp6 } else { Kind::Tcp4 };
         assert_eq!((whole.len(), bytes.len()), (1, usize::from(headers) + 4000));
-        assert_eq!(meta.segmentation, Some(Segmentation { kind, size: 100, headers }));
+        assert_eq!(meta.segmentation(), Some(Segmentation { kind, size: 100, headers }));
     }
 }
 
@@ -215,7 +215,7 @@ fn a_train_of_one_flow_is_one_packet() {
 fn a_packet_alone_is_as_it_came() {
     let alone = Made::new(false);
     let whole = handed(std::slice::from_ref(&alone));
-    assert_eq!(whole[0].0, Meta { checksum: Checksum::Valid, ..Meta::default() });
+    assert_eq!(whole[0].0, Meta::default().with_checksum(Checksum::Valid));
     assert_eq!(whole[0].1, alone.bytes());
 }
 
@@ -339,11 +339,11 @@ fn what_the_card_has_put_together_passes_as_it_is() {
     let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x1000);
     let mut places: Vec<Packet> = Made::new(false).train(2).iter().flat_map(|made| made.pieces(&arena)).collect();
     let cut = Some(Segmentation { kind: Kind::Tcp4, size: 50, headers: 66 });
-    places[0].meta.segmentation = cut;
+    places[0].meta = places[0].meta.with_segmentation(cut);
     let mut trains = Trains::new();
     trains.plan(&mut places);
     assert_eq!(trains.after(&mut 0).map(|train| train.packets), Some(1));
-    assert_eq!(places[0].meta.segmentation, cut);
+    assert_eq!(places[0].meta.segmentation(), cut);
 }
 
 /// A change that real traffic has, or that a train must not outlive.
@@ -423,7 +423,7 @@ proptest! {
             }
             let mut packet = Packet::new(arena.alloc(256, 64).unwrap(), 64);
             packet.fill(&bytes).unwrap();
-            packet.meta.checksum = Checksum::Valid;
+            packet.meta = packet.meta.with_checksum(Checksum::Valid);
             packet
         }).collect();
         let mut trains = Trains::new();

@@ -67,7 +67,7 @@ impl Trains {
     pub fn plan(&mut self, batch: &mut [Packet]) {
         self.count = 0;
         let mut at = 0;
-        while let Some(last) = batch[at..].iter().position(|piece| !piece.meta.more) {
+        while let Some(last) = batch[at..].iter().position(|piece| !piece.meta.more()) {
             let next = at + last + 1;
             // A batch is not longer than a byte counts, and the only packet of one has nothing to be put to.
             let member = Member { from: at as u8, to: next as u8, skip: 0, next: NONE, packets: 1 };
@@ -108,7 +108,7 @@ impl Trains {
             Frame::Unclear => return self.end_all(batch),
             Frame::Segment(segment) => segment,
         };
-        let vlan = pieces[0].meta.vlan;
+        let vlan = pieces[0].meta.vlan();
         let known = self.open.iter().position(|open| open.as_ref().is_some_and(|open| open.first.is_of(&segment)));
         if let Some(place) = known {
             if self.append(place, number, &segment, vlan) {
@@ -164,9 +164,13 @@ impl Trains {
         let headers = first.headers(open.payload, open.push);
         // Its headers were read there.
         let _ = packet.write(0, &headers[..first.headers.into()]);
-        packet.meta.checksum = first.checksum();
-        packet.meta.network = first.network();
-        packet.meta.segmentation = Some(Segmentation { kind: first.kind(), size: first.payload, headers: first.headers.into() });
+        packet.meta = packet.meta.with_checksum(first.checksum());
+        packet.meta = packet.meta.with_network(first.network());
+        packet.meta = packet.meta.with_segmentation(Some(Segmentation {
+            kind: first.kind(),
+            size: first.payload,
+            headers: first.headers.into(),
+        }));
     }
 }
 

@@ -134,7 +134,7 @@ impl Sender<'_> {
         let last = pieces.len() - 1;
         for (index, piece) in pieces.iter_mut().enumerate() {
             piece.meta = if index == 0 { meta } else { Meta::default() };
-            piece.meta.more = index < last;
+            piece.meta.set_more(index < last);
         }
         self.read.append(pieces);
     }

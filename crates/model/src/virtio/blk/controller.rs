@@ -113,6 +113,10 @@ impl VirtioBlkModel {
 }
 
 impl Model for VirtioBlkModel {
+    fn doorbell_bar(&self) -> Option<u8> {
+        Some(self.function.notify_bar())
+    }
+
     fn identity(&self) -> Identity {
         self.function.identity(blk::DEVICE, CLASS, self.shape.vectors)
     }

@@ -233,6 +233,10 @@ impl VirtioNetModel {
 }
 
 impl Model for VirtioNetModel {
+    fn doorbell_bar(&self) -> Option<u8> {
+        Some(self.function.notify_bar())
+    }
+
     fn identity(&self) -> Identity {
         self.function.identity(net::DEVICE, CLASS, VECTORS)
     }
