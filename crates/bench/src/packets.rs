@@ -1,7 +1,7 @@
 //! `bench instructions` for network cards: how many instructions of the driver a packet costs that is sent, and comes back and is received.
 //!
-//! As for disks, [`drive`] runs under callgrind over a model whose wire is a mirror, and calls back where the model does its work. A card whose doorbells act at once,
-//! as those of 16 bits of virtio's model do, cannot be counted like this: its model would be.
+//! As for disks, [`drive`] runs under callgrind over a model whose wire is a mirror, and calls back where the model does its work. The model's doorbells are stores
+//! to memory meanwhile.
 
 use std::mem;
 
@@ -21,11 +21,15 @@ const CHECK_SEQUENCE: usize = 4;
 pub enum Card {
     /// The 82574L's.
     E1000,
+    /// virtio's, with split virtqueues.
+    VirtioSplit,
+    /// virtio's, with packed virtqueues.
+    VirtioPacked,
 }
 
 impl Card {
     /// All.
-    pub const ALL: [Self; 1] = [Self::E1000];
+    pub const ALL: [Self; 3] = [Self::E1000, Self::VirtioSplit, Self::VirtioPacked];
     /// What is counted: all that runs below the methods of the class's [`Queue`].
     pub const FUNCTIONS: [&str; 1] = ["*as ring3_class::net::Queue>::*"];
     /// The workload's name in reports.
@@ -35,6 +39,8 @@ impl Card {
     pub fn placement(self) -> &'static str {
         match self {
             Self::E1000 => "process-e1000",
+            Self::VirtioSplit => "process-virtio-split",
+            Self::VirtioPacked => "process-virtio-packed",
         }
     }
 
@@ -47,6 +53,8 @@ impl Card {
     pub fn model(self) -> &'static str {
         match self {
             Self::E1000 => "sim:e1000,wire=mirror",
+            Self::VirtioSplit => "sim:virtio-net,wire=mirror",
+            Self::VirtioPacked => "sim:virtio-net,wire=mirror,packed=on",
         }
     }
 
@@ -54,6 +62,7 @@ impl Card {
     pub fn wanted(self) -> f64 {
         match self {
             Self::E1000 => 120.0,
+            Self::VirtioSplit | Self::VirtioPacked => 100.0,
         }
     }
 }

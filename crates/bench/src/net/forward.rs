@@ -115,7 +115,7 @@ impl Path {
         if count > 0 {
             let batch = &mut self.batch[..count];
             if forwarding == Forwarding::MacSwap {
-                batch.iter().try_for_each(swap)?;
+                batch.iter().try_for_each(Packet::swap_addresses)?;
             }
             let sent = self.queue.tx_provide(batch).count;
             // What was not sent is received into again.
@@ -131,14 +131,6 @@ impl Path {
         }
         Ok(())
     }
-}
-
-#[inline]
-fn swap(packet: &Packet) -> Result<(), ring3_device::Error> {
-    let mut addresses = [0; 12];
-    packet.read(0, &mut addresses)?;
-    addresses.rotate_left(6);
-    packet.write(0, &addresses)
 }
 
 /// The processor's time stamp counter.

@@ -104,6 +104,29 @@ impl Packet {
         self.of_buffer()?.write(self.start as usize + offset as usize, bytes)
     }
 
+    /// Has destination and source change places, as who sends a packet back does.
+    #[inline]
+    pub fn swap_addresses(&self) -> Result<(), Error> {
+        let (buffer, at) = (self.of_buffer()?, self.start as usize);
+        if let Some(words) = buffer.words_at(at) {
+            let [first, second] = words.map(u64::from_le);
+            let (low, rest) = (first >> 48 | second << 32 >> 16 | first << 48, second >> 32 << 32 | first << 16 >> 32);
+            if buffer.set_words_at(at, [low, rest].map(u64::to_le)) {
+                return Ok(());
+            }
+        }
+        self.swap_bytes()
+    }
+
+    /// The same of a packet that does not lie as words do.
+    #[cold]
+    fn swap_bytes(&self) -> Result<(), Error> {
+        let mut addresses = [0; 12];
+        self.read(0, &mut addresses)?;
+        addresses.rotate_left(6);
+        self.write(0, &addresses)
+    }
+
     /// Makes `bytes` the packet, and forgets what was known about the last one.
     pub fn fill(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.write(0, bytes)?;
@@ -142,5 +165,27 @@ impl Packet {
 
     fn of_buffer(&self) -> Result<&DmaBuffer, Error> {
         self.buffer.as_ref().ok_or_else(|| Error::Invalid("an empty place of a batch has no bytes".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring3_device::dma::{Arena, Region};
+
+    #[test]
+    fn addresses_change_places_and_nothing_else_wherever_the_packet_begins_and_ends() {
+        let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000);
+        for (start, len) in [(64, 60), (61, 60), (66, 14), (72, 14), (0, 14), (56, 12)] {
+            let packet = Packet { len, ..Packet::new(arena.alloc((start + len) as usize, 64).unwrap(), start) };
+            let bytes: Vec<u8> = (1..=len as u8).collect();
+            packet.write(0, &bytes).unwrap();
+            packet.swap_addresses().unwrap();
+            let mut after = vec![0; len as usize];
+            packet.read(0, &mut after).unwrap();
+            assert_eq!(after, [&bytes[6..12], &bytes[..6], &bytes[12..]].concat(), "{start} {len}");
+        }
+        let short = Packet::new(arena.alloc(72, 64).unwrap(), 64);
+        assert!(short.swap_addresses().is_err() && Packet::default().swap_addresses().is_err());
     }
 }

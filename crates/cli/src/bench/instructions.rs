@@ -11,7 +11,7 @@ use ring3_bench::disk::machine;
 use ring3_bench::instructions::{BATCHES, Scope, Subject, count, drive};
 use ring3_bench::packets::{self, Card};
 use ring3_bench::report::{Measurement, Report};
-use ring3_driver::{Interrupts, ata, e1000};
+use ring3_driver::{Interrupts, ata, e1000, virtio};
 use ring3_model::{Model, SimHandle};
 
 use super::open::first_disk;
@@ -151,6 +151,13 @@ fn drive_card(card: Card) -> Result<()> {
             let handle = device.handle();
             let options = e1000::Options { interrupts: Interrupts::Polled, ..Default::default() };
             let nic = e1000::E1000::open(Arc::new(device), options)?;
+            recorded(&handle, |work| packets::drive(&nic, rounds, work))
+        }
+        Card::VirtioSplit | Card::VirtioPacked => {
+            let device = ring3_model::virtio::net::open(&uri, OpenOptions::default())?;
+            let handle = device.handle();
+            let options = virtio::net::Options { interrupts: Interrupts::Polled, ..Default::default() };
+            let nic = virtio::net::Card::open(Arc::new(device), options)?;
             recorded(&handle, |work| packets::drive(&nic, rounds, work))
         }
     }

@@ -106,6 +106,31 @@ impl DmaBuffer {
         Ok(())
     }
 
+    /// The `N` words from byte `at` on; `None` where they are not aligned as words are, or not within the buffer.
+    #[inline]
+    pub fn words_at<const N: usize>(&self, at: usize) -> Option<[u64; N]> {
+        let from = self.words_within::<N>(at)?;
+        // SAFETY: `words_within` proved the range, which is only accessed by raw pointers.
+        Some(unsafe { bytes::load_words(from) })
+    }
+
+    /// Writes `words` from byte `at` on. False, and nothing is written, where they would not be aligned as words are, or not within the buffer.
+    #[inline]
+    #[must_use]
+    pub fn set_words_at<const N: usize>(&self, at: usize, words: [u64; N]) -> bool {
+        let Some(to) = self.words_within::<N>(at) else { return false };
+        // SAFETY: `words_within` proved the range, which is only accessed by raw pointers.
+        unsafe { bytes::store_words(words, to) };
+        true
+    }
+
+    #[inline]
+    fn words_within<const N: usize>(&self, at: usize) -> Option<*mut u64> {
+        let last = self.len().checked_sub(N * size_of::<u64>())?;
+        let first = self.as_ptr().wrapping_add(at).cast::<u64>();
+        (at <= last && first.is_aligned()).then_some(first)
+    }
+
     /// Sets every byte.
     pub fn fill(&self, byte: u8) {
         // SAFETY: the buffer's own range, which is only accessed by raw pointers.

@@ -62,6 +62,28 @@ pub(super) unsafe fn copy_in(from: &[u8], to: *mut u8) {
     }
 }
 
+/// Reads `N` shared words.
+///
+/// # Safety
+/// As of [`copy_out`], for `N` aligned words.
+#[inline]
+pub(super) unsafe fn load_words<const N: usize>(from: *mut u64) -> [u64; N] {
+    // SAFETY: the caller vouches for the words.
+    std::array::from_fn(|index| unsafe { AtomicU64::from_ptr(from.wrapping_add(index)) }.load(Relaxed))
+}
+
+/// Writes `N` shared words.
+///
+/// # Safety
+/// As of [`copy_in`], for `N` aligned words.
+#[inline]
+pub(super) unsafe fn store_words<const N: usize>(words: [u64; N], to: *mut u64) {
+    for (index, word) in words.into_iter().enumerate() {
+        // SAFETY: the caller vouches for the words.
+        unsafe { AtomicU64::from_ptr(to.wrapping_add(index)) }.store(word, Relaxed);
+    }
+}
+
 /// Copies `len` shared bytes to other shared bytes. What overlaps arrives mixed up.
 ///
 /// # Safety

@@ -100,6 +100,71 @@ impl<W: Words> PackedRing<W> {
         }
     }
 
+    /// Offers a chain of one descriptor for each of `items`, as [`describe`](Self::describe) and [`offer`](Self::offer) do, up to the first for which `give` makes no address and
+    /// bytes, or up to the end of the memory. The first has the id `first`, each has that after the one before. `slots`, one for each id, keep what is with the device: `give` gets that of the id.
+    /// Returns how many.
+    #[inline(always)]
+    pub fn offer_run<T, S>(
+        &mut self,
+        first: u16,
+        flags: u16,
+        items: &mut [T],
+        slots: &mut [S],
+        mut give: impl FnMut((&mut T, &mut S)) -> Option<(u64, u32)>,
+    ) -> usize {
+        let run = items.len().min(usize::from(self.size - self.next.at));
+        let mut pairs = items[..run].iter_mut().zip(slots.get_mut(usize::from(first)..).unwrap_or_default());
+        let (mut id, mut given) = (u64::from(first), 0);
+        if self.withheld.is_none() {
+            let Some((address, len)) = pairs.next().and_then(&mut give) else { return 0 };
+            self.describe(first, address, len, flags);
+            self.offer(first);
+            (id, given) = (id + 1, 1);
+        }
+        let mark = if self.next.wrap { AVAILABLE } else { USED };
+        let mut rest = u64::from(flags) << 48 | mark | id << 32;
+        let describe = |pair: (&mut T, &mut S)| {
+            let (address, len) = give(pair)?;
+            let word = rest | u64::from(len);
+            rest += 1 << 32;
+            Some([address, word])
+        };
+        // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
+        let more = unsafe { self.ring.give_unchecked(usize::from(self.next.at) * 2, pairs, describe) };
+        self.next.skip(more as u16, self.size);
+        self.held += more as u16;
+        given + more
+    }
+
+    /// Takes what the device has used, as [`take`](Self::take) does, for as long as each chain was of one descriptor and has the id after the one before, `first` to begin with, and as `take` takes it
+    /// by its bytes and its slot; one for each of `places` at most, and none from behind the end of the memory. Returns how many. The caller knows that all are of one descriptor.
+    #[inline(always)]
+    pub fn take_run<T, S>(
+        &mut self,
+        first: u16,
+        places: &mut [T],
+        slots: &mut [S],
+        mut take: impl FnMut(u32, &mut S, &mut T) -> bool,
+    ) -> usize {
+        let run = places.len().min(usize::from(self.held.min(self.size - self.seen.at)));
+        let marks = if self.seen.wrap { AVAILABLE | USED } else { 0 };
+        let mut expected = marks | u64::from(first) << 32;
+        let accept = |word: u64, (slot, place): (&mut S, &mut T)| {
+            if (word ^ expected) & (AVAILABLE | USED | 0xffff << 32) != 0 {
+                return false;
+            }
+            fence(Ordering::Acquire);
+            expected += 1 << 32;
+            take(word as u32, slot, place)
+        };
+        let pairs = slots.get_mut(usize::from(first)..).unwrap_or_default().iter_mut().zip(&mut places[..run]);
+        // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
+        let taken = unsafe { self.ring.take_unchecked(usize::from(self.seen.at) * 2 + 1, 2, pairs, accept) };
+        self.seen.skip(taken as u16, self.size);
+        self.held -= taken as u16;
+        taken
+    }
+
     /// Makes everything offered visible; whether the device wants to be notified of it.
     #[inline]
     pub fn publish(&mut self) -> bool {
@@ -238,6 +303,56 @@ mod tests {
         use_at(&ring, 0, true, 0x7777, 0);
         use_at(&ring, 1, true, 1, 5);
         assert_eq!([ring.take(), ring.take(), ring.take()], [Some((0x7777, 0)), Some((1, 5)), None]);
+    }
+
+    #[test]
+    fn runs_are_offered_and_come_back_over_many_laps_up_to_the_first_that_is_out_of_turn() {
+        let (mut ring, mut slots, mut first) = (ring(4), [0; 4], 0);
+        let mut device = Place { at: 0, wrap: true };
+        for lap in 0..20 {
+            let (mut items, mut given) = ([lap + 1, lap + 2, lap + 3], 0);
+            while given < items.len() {
+                let give = |(item, slot): (&mut u64, &mut u64)| {
+                    *slot = *item;
+                    Some((*item << 12, 64))
+                };
+                let at = usize::from(ring.next.at);
+                let run = ring.offer_run(first, 2, &mut items[given..], &mut slots, give);
+                assert_eq!((run, ring.ring.load(2 * at)), ((3 - given).min(4 - at), (lap + 1 + given as u64) << 12));
+                (given, first) = (given + run, (first + run as u16) % 4);
+            }
+            assert!(
+                !is_available(&ring, device.at, device.wrap) && ring.publish() && is_available(&ring, device.at, device.wrap)
+            );
+            (0..3).for_each(|ahead| {
+                assert_eq!(
+                    bytes(&ring.ring, usize::from((device.at + ahead) % 4) * 16 + 8),
+                    [64, 0, 0, 0, ((device.at + ahead) % 4) as u8, 0]
+                )
+            });
+            let (oldest, begin) = (device.at, device);
+            for len in 0..3 {
+                use_at(&ring, device.at, device.wrap, device.at, len);
+                device.skip(1, 4);
+            }
+            if lap == 19 {
+                use_at(&ring, begin.at, begin.wrap, (oldest + 1) % 4, 0);
+                assert_eq!(ring.take_run(oldest, &mut [(); 3], &mut slots, |_, _, ()| true), 0);
+                assert_eq!(ring.take(), Some(((oldest + 1) % 4, 0)));
+                return;
+            }
+            let mut back = Vec::new();
+            while back.len() < 3 {
+                let oldest = (oldest + back.len() as u16) % 4;
+                let take = |len, slot: &mut u64, _: &mut ()| {
+                    back.push((*slot, len));
+                    true
+                };
+                assert!(ring.take_run(oldest, &mut [(); 3], &mut slots, take) > 0);
+            }
+            assert_eq!(back, [(lap + 1, 0), (lap + 2, 1), (lap + 3, 2)]);
+            assert!(!ring.pending() && ring.take().is_none());
+        }
     }
 
     #[test]

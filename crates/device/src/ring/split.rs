@@ -68,6 +68,81 @@ impl<W: Words> SplitRing<W> {
         self.offered = self.offered.wrapping_add(1);
     }
 
+    /// Offers a chain of one descriptor for each of `items`, as [`describe`](Self::describe) and [`offer`](Self::offer) do, up to the first for which `give` makes no address and bytes, or up to the end of
+    /// the table. Descriptor `first` is the first, and `slots`, one for each, keep what is with the device: `give` gets that of the descriptor. Returns how many.
+    #[inline(always)]
+    pub fn offer_run<T, S>(
+        &mut self,
+        first: u16,
+        flags: u16,
+        items: &mut [T],
+        slots: &mut [S],
+        mut give: impl FnMut((&mut T, &mut S)) -> Option<(u64, u32)>,
+    ) -> usize {
+        let first = first & self.mask;
+        let run = items.len().min(usize::from(self.size() - first));
+        let pairs = items[..run].iter_mut().zip(slots.get_mut(usize::from(first)..).unwrap_or_default());
+        let describe = |pair: (&mut T, &mut S)| {
+            let (address, len) = give(pair)?;
+            Some([address, u64::from(len) | u64::from(flags) << 32])
+        };
+        // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
+        let given = unsafe { self.table.give_unchecked(usize::from(first) * 2, pairs, describe) };
+        self.offer_all(first, given as u16);
+        given
+    }
+
+    /// Offers the chains of one descriptor from `descriptor` on, `count` of them: four at a time where they fill a word.
+    #[inline]
+    fn offer_all(&mut self, mut descriptor: u16, mut count: u16) {
+        const FOUR: u64 = 3 << 48 | 2 << 32 | 1 << 16;
+        while count > 0 {
+            let at = self.offered & self.mask;
+            if at % 4 != 2 || count < 4 || self.size() - at < 4 {
+                self.offer(descriptor);
+                (descriptor, count) = (descriptor + 1, count - 1);
+                continue;
+            }
+            // No sum is carried: descriptors have 15 bits.
+            self.available.store(usize::from(at + 2) / 4, u64::from(descriptor) * 0x0001_0001_0001_0001 + FOUR);
+            self.offered = self.offered.wrapping_add(4);
+            (descriptor, count) = (descriptor + 4, count - 4);
+        }
+    }
+
+    /// Takes what the device has used, as [`take`](Self::take) does, for as long as each number is that after the one before, `first` to begin with, and as `take` takes it by its bytes and its slot; one
+    /// for each of `places` at most, and none from behind the end of a table. Returns how many: none where the device's index is an error.
+    #[inline(always)]
+    pub fn take_run<T, S>(
+        &mut self,
+        first: u16,
+        places: &mut [T],
+        slots: &mut [S],
+        mut take: impl FnMut(u32, &mut S, &mut T) -> bool,
+    ) -> usize {
+        let ready = ((self.used.load(0) >> 16) as u16).wrapping_sub(self.seen);
+        if ready == 0 || ready > self.size() {
+            return 0;
+        }
+        fence(Ordering::Acquire);
+        let (word, mut expected) = (self.seen & self.mask, u64::from(first));
+        let run = places.len().min(ready.min(self.size() - word).into());
+        // An entry lies across two words, the second of which has the number of the next one, too.
+        let mut number = self.used.load(word.into()) >> 32;
+        let accept = |word: u64, (slot, place): (&mut S, &mut T)| {
+            if number != expected {
+                return false;
+            }
+            (number, expected) = (word >> 32, expected + 1);
+            take(word as u32, slot, place)
+        };
+        let pairs = slots.get_mut(usize::from(first)..).unwrap_or_default().iter_mut().zip(&mut places[..run]);
+        // SAFETY: `new` has seen that there is a word behind that of each entry.
+        let taken = unsafe { self.used.take_unchecked(usize::from(word) + 1, 1, pairs, accept) };
+        self.seen = self.seen.wrapping_add(taken as u16);
+        taken
+    }
+
     /// Makes everything offered visible; whether the device wants to be notified of it.
     #[inline]
     pub fn publish(&mut self) -> bool {
@@ -216,6 +291,52 @@ mod tests {
             let taken = (0..looks).filter(|_| matches!(ring.take(), Ok(Some(_)))).count();
             prop_assert!(taken <= 4);
         }
+    }
+
+    #[test]
+    fn runs_are_offered_and_come_back_over_many_laps_up_to_the_first_that_is_out_of_turn() {
+        let (mut ring, mut slots) = (ring(8), [0; 8]);
+        let (mut next, mut index) = (0_u16, 0_u16);
+        for lap in 0..40_u64 {
+            let count = 1 + lap as usize % 7;
+            let mut items: Vec<u64> = (0..count as u64).map(|item| lap * 10 + item).collect();
+            let (oldest, mut given) = (next, 0);
+            while given < count {
+                let give = |(item, slot): (&mut u64, &mut u64)| {
+                    *slot = *item;
+                    Some((*item << 12, 64))
+                };
+                let run = ring.offer_run(next, 2, &mut items[given..], &mut slots, give);
+                assert_eq!(
+                    (run, ring.table.load(2 * usize::from(next))),
+                    ((count - given).min(8 - usize::from(next)), items[given] << 12)
+                );
+                (given, next) = (given + run, (next + run as u16) % 8);
+            }
+            assert!(ring.publish());
+            for ahead in 0..count as u16 {
+                let entry = 4 + 2 * usize::from(index.wrapping_add(ahead) % 8);
+                assert_eq!(u16::from_le_bytes(bytes(&ring.available, entry)), (oldest + ahead) % 8);
+                used(&ring, index.wrapping_add(ahead), u32::from((oldest + ahead) % 8), ahead.into());
+            }
+            index += count as u16;
+            let mut back = Vec::new();
+            while back.len() < count {
+                let oldest = (oldest + back.len() as u16) % 8;
+                let take = |len, slot: &mut u64, _: &mut ()| {
+                    back.push((*slot, len));
+                    true
+                };
+                assert!(ring.take_run(oldest, &mut [(); 8], &mut slots, take) > 0);
+            }
+            assert_eq!(back, items.into_iter().zip(0..).collect::<Vec<_>>());
+            assert!(!ring.pending());
+        }
+        used(&ring, index, 5, 0);
+        assert_eq!(ring.take_run(next, &mut [()], &mut slots, |_, _, ()| true), 0);
+        assert_eq!(ring.take().unwrap(), Some((5, 0)));
+        ring.used.write(2, &(index + 100).to_le_bytes()).unwrap();
+        assert_eq!(ring.take_run(next, &mut [()], &mut slots, |_, _, ()| true), 0);
     }
 
     #[test]

@@ -119,6 +119,37 @@ impl Virtqueue {
         }
     }
 
+    /// Offers a chain of one piece for each of `items`: see [`SplitRing::offer_run`].
+    #[inline(always)]
+    pub(super) fn offer_run<T, S>(
+        &mut self,
+        first: u16,
+        flags: u16,
+        items: &mut [T],
+        slots: &mut [S],
+        give: impl FnMut((&mut T, &mut S)) -> Option<(u64, u32)>,
+    ) -> usize {
+        match &mut self.ring {
+            Ring::Split(ring) => ring.offer_run(first, flags, items, slots, give),
+            Ring::Packed(ring) => ring.offer_run(first, flags, items, slots, give),
+        }
+    }
+
+    /// Takes chains of one piece that come back in order: see [`SplitRing::take_run`].
+    #[inline(always)]
+    pub(super) fn take_run<T, S>(
+        &mut self,
+        first: u16,
+        places: &mut [T],
+        slots: &mut [S],
+        take: impl FnMut(u32, &mut S, &mut T) -> bool,
+    ) -> usize {
+        match &mut self.ring {
+            Ring::Split(ring) => ring.take_run(first, places, slots, take),
+            Ring::Packed(ring) => ring.take_run(first, places, slots, take),
+        }
+    }
+
     /// Makes everything offered visible, and tells the device if it wants to be told.
     #[inline]
     pub(super) fn publish(&mut self) {

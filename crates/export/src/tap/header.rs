@@ -131,18 +131,18 @@ mod tests {
     #[test]
     fn headers_end_where_the_packet_says_and_not_where_the_kernel_hints() {
         let mut header = encode(&Meta::default().with_checksum(PARTIAL).with_segmentation(cut(Kind::Tcp4, 1500)));
-        assert_eq!(decode(&header, frame).unwrap().segmentation, cut(Kind::Tcp4, 66));
+        assert_eq!(decode(&header, frame).unwrap().segmentation(), cut(Kind::Tcp4, 66));
         header[1] |= GSO_ECN;
-        assert_eq!(decode(&header, frame).unwrap().segmentation, cut(Kind::Tcp4, 66));
+        assert_eq!(decode(&header, frame).unwrap().segmentation(), cut(Kind::Tcp4, 66));
     }
 
     #[test]
     fn a_tag_in_the_bytes_moves_the_network_header() {
         let header = encode(&Meta::default().with_checksum(PARTIAL).with_segmentation(cut(Kind::Udp, 42)));
         let tagged = |at| if at == 12 { Some(0x81) } else { frame(at) };
-        assert_eq!(decode(&header, tagged).unwrap().network, 18);
+        assert_eq!(decode(&header, tagged).unwrap().network(), 18);
         let vlan = Meta::default().with_checksum(PARTIAL).with_vlan(Some(7));
-        assert_eq!(decode(&encode(&vlan), frame).unwrap().checksum, Checksum::Partial { start: 38, offset: 16 });
+        assert_eq!(decode(&encode(&vlan), frame).unwrap().checksum(), Checksum::Partial { start: 38, offset: 16 });
         let cut = vlan.with_segmentation(cut(Kind::Tcp4, 66));
         assert_eq!(get(&encode(&cut), 2), 70);
     }

@@ -11,21 +11,40 @@ use super::super::virtqueue::{Piece, Virtqueue};
 pub(super) const NONE: u16 = u16::MAX;
 
 /// One virtqueue with the packets that went through it.
+///
+/// Descriptors are numbered round and round, and almost every card gives them back as it got them: then those that it has are the [`held`](Self::held) ones before the next number, and whole runs of
+/// packets go and come back at once. After a card has given one back before its turn, free numbers are kept one by one until it has none.
 pub(super) struct Half {
     queue: Virtqueue,
     /// By descriptor; an empty place is free, or already on its way back.
-    slots: Vec<Slot>,
+    packets: Vec<Packet>,
+    links: Vec<Link>,
+    /// The next descriptor's number, unless they are [scattered](Self::scattered).
+    next: u16,
+    /// Descriptors that the card has, or whose packets have not been returned.
+    held: u16,
+    /// Of these, pieces behind the first of their packet.
+    later: u16,
+    /// Free numbers are in `free`.
+    scattered: bool,
     free: Vec<u16>,
     /// The virtqueue is of no use any more.
     broken: bool,
 }
 
-struct Slot {
-    packet: Packet,
+/// What a descriptor is beside its packet's piece; by default, a packet of one piece.
+#[derive(Clone, Copy)]
+struct Link {
     /// The descriptor of the packet's next piece.
     next: u16,
-    /// The packet begins here, and the card has it.
-    head: bool,
+    /// It is not the packet's first piece.
+    later: bool,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self { next: NONE, later: false }
+    }
 }
 
 impl Half {
@@ -33,8 +52,9 @@ impl Half {
         // Who polls needs no interrupts, and who sleeps asks for them.
         queue.want_interrupts(false);
         let size = queue.size();
-        let slots = (0..size).map(|_| Slot { packet: Packet::default(), next: NONE, head: false }).collect();
-        Self { queue, slots, free: (0..size).rev().collect(), broken: false }
+        let packets = (0..size).map(|_| Packet::default()).collect();
+        let (links, free) = (vec![Link::default(); size.into()], Vec::with_capacity(size.into()));
+        Self { queue, packets, links, next: 0, held: 0, later: 0, scattered: false, free, broken: false }
     }
 
     pub(super) fn size(&self) -> u16 {
@@ -44,18 +64,18 @@ impl Half {
     /// Pieces that still fit.
     #[inline]
     pub(super) fn room(&self) -> usize {
-        self.free.len()
+        self.packets.len() - usize::from(self.held)
     }
 
     /// Pieces that the card has.
     pub(super) fn held(&self) -> u16 {
-        // Never more than the ring has.
-        (self.slots.len() - self.free.len()) as u16
+        self.held
     }
 
     /// Packets that the card has.
     pub(super) fn packets(&self) -> u64 {
-        self.slots.iter().filter(|slot| slot.head).count() as u64
+        let firsts = self.packets.iter().zip(&self.links).filter(|(packet, link)| packet.buffer.is_some() && !link.later);
+        firsts.count() as u64
     }
 
     /// Whether the card has damaged the virtqueue itself, so that nothing more can be taken out of it.
@@ -76,49 +96,138 @@ impl Half {
         self.queue.publish();
     }
 
+    /// The number after `number`.
+    #[inline]
+    fn after(&self, number: u16, count: u16) -> u16 {
+        // Sizes are powers of two.
+        number.wrapping_add(count) & (self.size() - 1)
+    }
+
+    /// The number that the card has had longest, unless they are scattered.
+    #[inline]
+    fn oldest(&self) -> u16 {
+        self.after(self.next, self.held.wrapping_neg())
+    }
+
+    /// Lends packets of one piece to the card, from the start of `batch` on, up to the first of which `describe` makes no address and bytes. What does not fit stays, and so does what lies behind the end
+    /// of a table. Returns how many.
+    #[inline(always)]
+    pub(super) fn lend_run(
+        &mut self,
+        batch: &mut [Packet],
+        flags: u16,
+        mut describe: impl FnMut(&Packet) -> Option<(u64, u32)>,
+    ) -> usize {
+        let room = self.room().min(batch.len());
+        let batch = &mut batch[..room];
+        if self.scattered {
+            return self.lend_singly(batch, flags, &mut describe);
+        }
+        let count = self.queue.offer_run(self.next, flags, batch, &mut self.packets, |(place, slot)| {
+            let described = describe(place)?;
+            slot.swap_buffer(place);
+            Some(described)
+        });
+        self.next = self.after(self.next, count as u16);
+        self.held += count as u16;
+        count
+    }
+
+    #[cold]
+    fn lend_singly(
+        &mut self,
+        batch: &mut [Packet],
+        flags: u16,
+        describe: &mut dyn FnMut(&Packet) -> Option<(u64, u32)>,
+    ) -> usize {
+        for (count, place) in batch.iter_mut().enumerate() {
+            let Some((address, len)) = describe(place) else { return count };
+            self.lend(std::slice::from_mut(place), |_, _, _| Piece { address, len, flags });
+        }
+        batch.len()
+    }
+
+    /// Takes packets of one piece that the card has used in order, for as long as `take` takes them by the bytes that the card says it has written, and the packet; it moves the buffer to the place.
+    /// Returns how many.
+    #[inline(always)]
+    pub(super) fn take_run(&mut self, batch: &mut [Packet], take: impl FnMut(u32, &mut Packet, &mut Packet) -> bool) -> usize {
+        if self.scattered || self.later > 0 {
+            return 0;
+        }
+        let count = self.queue.take_run(self.oldest(), batch, &mut self.packets, take);
+        self.held -= count as u16;
+        count
+    }
+
     /// Lends a packet's pieces, for which there is [room](Self::room), to the card; `describe` says of each, and of its address, what a descriptor says. A packet of
     /// which a piece has no address stays where it is.
-    #[inline]
     pub(super) fn lend(&mut self, pieces: &mut [Packet], describe: impl Fn(usize, &Packet, u64) -> Piece) {
-        if pieces.iter().any(|piece| piece.iova().is_none()) {
+        if pieces.iter().any(|piece| piece.iova().is_none()) || pieces.len() > self.room() {
             return;
         }
-        let Some(head) = self.free.pop() else { return };
-        let (mut number, last) = (head, pieces.len().saturating_sub(1));
+        let (mut number, last) = (self.number(), pieces.len().saturating_sub(1));
+        let head = number;
         for (index, place) in pieces.iter_mut().enumerate() {
-            let (packet, next) = (mem::take(place), if index < last { self.free.pop() } else { None });
-            let (Some(at), Some(slot)) = (packet.iova(), self.slots.get_mut(usize::from(number))) else { return };
-            self.queue.put(head, number, describe(index, &packet, at), next);
-            *slot = Slot { packet, next: next.unwrap_or(NONE), head: index == 0 };
-            number = next.unwrap_or(NONE);
+            let (packet, later) = (mem::take(place), index > 0);
+            let next = if index < last { self.number() } else { NONE };
+            let (Some(at), Some(slot)) = (packet.iova(), self.packets.get_mut(usize::from(number))) else { return };
+            self.queue.put(head, number, describe(index, &packet, at), (index < last).then_some(next));
+            *slot = packet;
+            self.links[usize::from(number)] = Link { next, later };
+            self.later += u16::from(later);
+            number = next;
         }
         self.queue.offer(head);
     }
 
+    /// A free number, of which there is one.
+    fn number(&mut self) -> u16 {
+        self.held += 1;
+        if self.scattered {
+            return self.free.pop().unwrap_or(NONE);
+        }
+        let number = self.next;
+        self.next = self.after(number, 1);
+        number
+    }
+
     /// The next packet that the card says it has used: its first descriptor, and the bytes that it says it has written.
-    #[inline]
     pub(super) fn take(&mut self) -> Result<Option<(u16, u32)>, Error> {
         let Some((id, len)) = self.queue.take().inspect_err(|_| self.broken = true)? else { return Ok(None) };
-        match self.slots.get_mut(id as usize) {
-            Some(slot) if slot.head => {
-                slot.head = false;
-                Ok(Some((id as u16, len)))
-            }
-            _ => Err(Error::Protocol(format!("descriptor {id:#x} was used, and the card does not have it"))),
+        let packet = self.packets.get(id as usize).filter(|packet| packet.buffer.is_some());
+        if packet.is_none() || self.links[id as usize].later {
+            return Err(Error::Protocol(format!("descriptor {id:#x} was used, and the card does not have it")));
         }
+        if !self.scattered && id as u16 != self.oldest() {
+            self.scatter();
+        }
+        Ok(Some((id as u16, len)))
+    }
+
+    /// Keeps free numbers one by one from now on.
+    #[cold]
+    fn scatter(&mut self) {
+        self.scattered = true;
+        self.free.clear();
+        self.free.extend((0..self.size()).filter(|&number| self.packets[usize::from(number)].buffer.is_none()));
     }
 
     /// Takes a piece out, and the descriptor of the next one; its own is free then.
-    #[inline]
     pub(super) fn vacate(&mut self, number: u16) -> (Packet, u16) {
-        let Some(slot) = self.slots.get_mut(usize::from(number)) else { return (Packet::default(), NONE) };
-        self.free.push(number);
-        (mem::take(&mut slot.packet), mem::replace(&mut slot.next, NONE))
+        let Some(slot) = self.packets.get_mut(usize::from(number)) else { return (Packet::default(), NONE) };
+        let (packet, link) = (mem::take(slot), mem::take(&mut self.links[usize::from(number)]));
+        self.held -= 1;
+        self.later -= u16::from(link.later);
+        if self.scattered {
+            self.free.push(number);
+            self.scattered = self.held > 0;
+        }
+        (packet, link.next)
     }
 
     /// Gives all memory that the card may know of up for good.
     pub(super) fn abandon(&mut self) {
         self.queue.abandon();
-        self.slots.drain(..).for_each(|slot| slot.packet.abandon());
+        self.packets.drain(..).for_each(Packet::abandon);
     }
 }

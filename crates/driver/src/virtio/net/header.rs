@@ -13,24 +13,33 @@ fn words(header: &Header) -> [u64; 2] {
 }
 
 /// Writes the header of a packet that makes sense before it.
-#[inline]
 pub(super) fn write(packet: &Packet) {
-    let plain = packet.meta.checksum() == Checksum::Unknown && packet.meta.segmentation().is_none();
-    let words = if plain { [0; 2] } else { words(&of(&packet.meta)) };
-    store(packet, words);
+    store(packet, words(&of(&packet.meta)));
 }
 
+/// Writes the header of a packet that asks for nothing before it.
 #[inline]
-fn store(packet: &Packet, words: [u64; 2]) {
-    use ring3_device::ring::Words as _;
+pub(super) fn write_plain(packet: &Packet) {
     let Some(buffer) = &packet.buffer else { return };
-    if packet.start.is_multiple_of(8) && packet.start >= HEADROOM {
-        buffer.store_entry((packet.start - HEADROOM) as usize / 8, &words);
-    } else {
-        let bytes: [u8; 16] = std::array::from_fn(|at| words[at / 8].to_le_bytes()[at % 8]);
-        // Its place was checked: the packet has the headroom.
-        let _ = buffer.write((packet.start - HEADER) as usize, &bytes[4..]);
+    if !buffer.set_words_at(packet.start.wrapping_sub(HEADROOM) as usize, [0; 2]) {
+        store_bytes(packet, &[0; 2]);
     }
+}
+
+fn store(packet: &Packet, words: [u64; 2]) {
+    let Some(buffer) = &packet.buffer else { return };
+    if !buffer.set_words_at(packet.start.wrapping_sub(HEADROOM) as usize, words) {
+        store_bytes(packet, &words);
+    }
+}
+
+/// The same where a packet does not begin as words do.
+#[cold]
+fn store_bytes(packet: &Packet, words: &[u64; 2]) {
+    let Some(buffer) = &packet.buffer else { return };
+    let bytes: [u8; 16] = std::array::from_fn(|at| words[at / 8].to_le_bytes()[at % 8]);
+    // Its place was checked: the packet has the headroom.
+    let _ = buffer.write((packet.start - HEADER) as usize, &bytes[4..]);
 }
 
 fn of(meta: &Meta) -> Header {
@@ -50,25 +59,19 @@ fn of(meta: &Meta) -> Header {
     header
 }
 
-/// Reads the header that the card has written before a packet of `len` bytes: how many buffers it took, and what is known of it; `None` if that makes no sense.
+/// Whether the card has found the checksum of a packet right, of which its header says nothing else but that it is in one buffer; `None` if it says more, or does not lie as words do.
 #[inline]
+pub(super) fn read_plain(packet: &Packet) -> Option<bool> {
+    let [head, rest] = packet.buffer.as_ref()?.words_at(packet.start.wrapping_sub(HEADROOM) as usize)?;
+    // No other flag, no segmentation, one buffer.
+    let plain = (head >> 32) as u16 & !u16::from(net::DATA_VALID) == 0 && rest >> 48 == 1;
+    plain.then_some(head >> 32 & u64::from(net::DATA_VALID) != 0)
+}
+
+/// Reads the header that the card has written before a packet of `len` bytes: how many buffers it took, and what is known of it; `None` if that makes no sense.
 pub(super) fn read(packet: &Packet, len: u32) -> Option<(u16, Meta)> {
-    use ring3_device::ring::Words as _;
-    let buffer = packet.buffer.as_ref()?;
     let mut raw = [0; HEADER as usize];
-    if packet.start.is_multiple_of(8) && packet.start >= HEADROOM {
-        let first = (packet.start - HEADROOM) as usize / 8;
-        let (head, rest) = (buffer.load(first), buffer.load(first + 1));
-        let buffers = (rest >> 48) as u16;
-        // No flag, one frame.
-        if (head >> 32) & 0xffff == 0 {
-            return (buffers > 0).then(|| (buffers, Meta::default()));
-        }
-        raw[..4].copy_from_slice(&head.to_le_bytes()[4..]);
-        raw[4..].copy_from_slice(&rest.to_le_bytes());
-    } else {
-        buffer.read((packet.start - HEADER) as usize, &mut raw).ok()?;
-    }
+    packet.buffer.as_ref()?.read(packet.start.checked_sub(HEADER)? as usize, &mut raw).ok()?;
     let header = Header(raw);
     let checksum = match header.flags() {
         flags if flags & net::NEEDS_CSUM != 0 => {

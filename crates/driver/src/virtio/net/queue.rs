@@ -3,7 +3,7 @@
 use std::slice;
 use std::sync::Arc;
 
-use ring3_class::net::{Counters, Info, Limits, Packet, Provided, Queue, QueueSettings};
+use ring3_class::net::{Counters, Info, Limits, Packet, Provided, Queue, QueueSettings, Refused};
 use ring3_device::Error;
 use ring3_device::wait::Waiter;
 use ring3_spec::virtio::net::HEADER;
@@ -72,14 +72,12 @@ enum Received {
 
 impl PacketQueue {
     /// Lends `packet`, which was checked, to the card.
-    #[inline]
     fn lend(&mut self, packet: &mut Packet) {
         let len = HEADER + self.limits.rx_room();
         self.receive.lend(slice::from_mut(packet), |_, _, at| Piece { address: at - u64::from(HEADER), len, flags: WRITE });
     }
 
     /// Takes what the card says about a buffer.
-    #[inline]
     fn received(&mut self, id: u16, len: u32) -> Received {
         let (mut packet, _) = self.receive.vacate(id);
         let first = self.rest == 0;
@@ -94,7 +92,6 @@ impl PacketQueue {
     }
 
     /// Fills in where the bytes of a piece are, and what is known of the packet; false if the card's words make no sense.
-    #[inline]
     fn describe(&mut self, packet: &mut Packet, len: u32, first: bool) -> bool {
         let room = HEADER + self.limits.rx_room();
         if !first {
@@ -120,52 +117,27 @@ impl PacketQueue {
         buffers > 1 || len <= self.limits.max_frame()
     }
 
-    /// Lends the pieces of a packet, of which there are descriptors enough.
-    #[inline]
-    fn transmit(&mut self, pieces: &mut [Packet]) {
-        header::write(&pieces[0]);
-        self.counters.tx_bytes += pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
-        self.transmit.lend(pieces, |index, packet, at| {
+    /// Lends the first packet of `batch`, which asks for something, or has pieces; of how many, or none if there is no room.
+    #[cold]
+    fn send_unusual(&mut self, batch: &mut [Packet]) -> Result<usize, Refused> {
+        let pieces = self.limits.check(batch)?;
+        if self.transmit.room() < pieces {
+            return Ok(0);
+        }
+        let batch = &mut batch[..pieces];
+        header::write(&batch[0]);
+        self.counters.tx_bytes += batch.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
+        self.counters.tx_packets += 1;
+        self.transmit.lend(batch, |index, packet, at| {
             let before = if index == 0 { HEADER } else { 0 };
             Piece { address: at - u64::from(before), len: packet.len + before, flags: 0 }
         });
-    }
-}
-
-impl Queue for PacketQueue {
-    fn depth(&self) -> (u16, u16) {
-        (self.receive.size(), self.transmit.size())
+        Ok(pieces)
     }
 
-    fn held(&self) -> (u16, u16) {
-        (self.receive.held(), self.transmit.held())
-    }
-
-    fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    #[inline]
-    fn rx_provide(&mut self, batch: &mut [Packet]) -> Provided {
-        let mut provided = Provided { count: batch.len(), refused: None };
-        for (count, packet) in batch.iter_mut().enumerate() {
-            if let Err(refused) = self.limits.check_buffer(packet) {
-                provided = Provided { count, refused: Some(refused) };
-                break;
-            }
-            if self.receive.room() == 0 {
-                provided = Provided { count, refused: None };
-                break;
-            }
-            self.lend(packet);
-        }
-        self.receive.publish();
-        provided
-    }
-
-    #[inline]
-    fn rx_return(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
-        self.health.alive()?;
+    /// Takes what was received one by one: pieces, what is known of a packet, and what makes no sense.
+    #[cold]
+    fn return_parts(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
         let (mut count, mut dropped) = (0, false);
         let mut ended = Ok(());
         while count < batch.len() {
@@ -193,32 +165,9 @@ impl Queue for PacketQueue {
         if count > 0 { Ok(count) } else { ended.map(|()| 0) }
     }
 
-    #[inline]
-    fn tx_provide(&mut self, batch: &mut [Packet]) -> Provided {
-        let mut provided = Provided::default();
-        while provided.count < batch.len() {
-            let pieces = match self.limits.check(&batch[provided.count..]) {
-                Ok(pieces) => pieces,
-                Err(refused) => {
-                    provided.refused = Some(refused);
-                    break;
-                }
-            };
-            if self.transmit.room() < pieces {
-                break;
-            }
-            self.transmit(&mut batch[provided.count..provided.count + pieces]);
-            self.counters.tx_packets += 1;
-            provided.count += pieces;
-        }
-        self.transmit.publish();
-        self.shared.live.set(&self.counters);
-        provided
-    }
-
-    #[inline]
-    fn tx_return(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
-        self.health.alive()?;
+    /// Takes what was sent one by one: packets in pieces, and those that come back out of order.
+    #[cold]
+    fn return_pieces(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
         let mut count = 0;
         while count < batch.len() {
             if self.sent == NONE {
@@ -229,11 +178,138 @@ impl Queue for PacketQueue {
                     Err(error) => return Err(error),
                 }
             }
-            let (packet, next) = self.transmit.vacate(self.sent);
+            let (mut packet, next) = self.transmit.vacate(self.sent);
+            packet.meta.forget();
             batch[count] = packet;
             self.returned += u64::from(next == NONE);
             (self.sent, count) = (next, count + 1);
         }
+        Ok(count)
+    }
+}
+
+impl Queue for PacketQueue {
+    fn depth(&self) -> (u16, u16) {
+        (self.receive.size(), self.transmit.size())
+    }
+
+    fn held(&self) -> (u16, u16) {
+        (self.receive.held(), self.transmit.held())
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    #[inline]
+    fn rx_provide(&mut self, batch: &mut [Packet]) -> Provided {
+        let mut provided = Provided::default();
+        let len = HEADER + self.limits.rx_room();
+        loop {
+            let (limits, refused) = (self.limits, &mut provided.refused);
+            let count = self.receive.lend_run(&mut batch[provided.count..], WRITE, move |packet| {
+                if let Err(why) = limits.check_buffer(packet) {
+                    *refused = Some(why);
+                    return None;
+                }
+                Some((packet.iova()? - u64::from(HEADER), len))
+            });
+            provided.count += count;
+            if count == 0 || provided.count == batch.len() {
+                break;
+            }
+        }
+        self.receive.publish();
+        provided
+    }
+
+    #[inline]
+    fn rx_return(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
+        self.health.alive()?;
+        if self.rest > 0 {
+            return self.return_parts(batch);
+        }
+        let longest = self.limits.max_frame().min(self.limits.rx_room());
+        let mut bytes = 0;
+        let count = self.receive.take_run(batch, |len, packet, place| {
+            let Some(is_valid) = header::read_plain(packet) else { return false };
+            // One comparison for both ends.
+            if len.wrapping_sub(HEADER + 1) >= longest || place.buffer.is_some() {
+                return false;
+            }
+            place.swap_buffer(packet);
+            place.len = len - HEADER;
+            place.meta.forget_but_checksum(is_valid);
+            bytes += u64::from(len - HEADER);
+            true
+        });
+        if count == 0 {
+            return self.return_parts(batch);
+        }
+        self.counters.rx_packets += count as u64;
+        self.counters.rx_bytes += bytes;
+        self.shared.live.set(&self.counters);
+        Ok(count)
+    }
+
+    #[inline]
+    fn tx_provide(&mut self, batch: &mut [Packet]) -> Provided {
+        let mut provided = Provided::default();
+        let longest = self.limits.max_frame();
+        loop {
+            let (limits, mut bytes) = (&self.limits, 0);
+            let sent = self.transmit.lend_run(&mut batch[provided.count..], 0, |packet| {
+                if !limits.is_plain_within(packet, longest) {
+                    return None;
+                }
+                let iova = packet.iova()?;
+                header::write_plain(packet);
+                bytes += u64::from(packet.len);
+                Some((iova - u64::from(HEADER), packet.len + HEADER))
+            });
+            self.counters.tx_packets += sent as u64;
+            self.counters.tx_bytes += bytes;
+            provided.count += sent;
+            let rest = &mut batch[provided.count..];
+            if rest.is_empty() {
+                break;
+            }
+            if sent > 0 {
+                // From the start of a table on.
+                continue;
+            }
+            match self.send_unusual(rest) {
+                Ok(0) => break,
+                Ok(pieces) => provided.count += pieces,
+                Err(refused) => {
+                    provided.refused = Some(refused);
+                    break;
+                }
+            }
+        }
+        self.transmit.publish();
+        self.shared.live.set(&self.counters);
+        provided
+    }
+
+    #[inline]
+    fn tx_return(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
+        self.health.alive()?;
+        if self.sent != NONE {
+            return self.return_pieces(batch);
+        }
+        let count = self.transmit.take_run(batch, |_, packet, place| {
+            if place.buffer.is_some() {
+                return false;
+            }
+            place.swap_buffer(packet);
+            place.meta.forget();
+            true
+        });
+        if count == 0 {
+            return self.return_pieces(batch);
+        }
+        self.returned += count as u64;
         Ok(count)
     }
 

@@ -398,7 +398,7 @@ proptest! {
             fits
         });
         let handed = handed(&batch);
-        let back: Vec<_> = handed.iter().flat_map(|whole| cut(whole).into_iter().map(|frame| (whole.0.vlan, frame))).collect();
+        let back: Vec<_> = handed.iter().flat_map(|whole| cut(whole).into_iter().map(|frame| (whole.0.vlan(), frame))).collect();
         let sent: Vec<_> = batch.iter().map(|made| (made.vlan, made.bytes())).collect();
         // Ports, behind whichever network's header.
         let flow = |(_, frame): &(Option<u16>, Vec<u8>)| (frame[12] == 0x86, if frame[12] == 0x86 { frame[54..58].to_vec() } else { frame[34..38].to_vec() });
