@@ -105,13 +105,34 @@ pub trait Words {
     unsafe fn store_some_unchecked<const N: usize, const K: usize>(&self, first: usize, words: [(usize, u64); K]) {
         words.into_iter().for_each(|(word, value)| self.store(first + word % N, value));
     }
-    /// As [`load`](Words::load) of `first` and of every `step`th word after it, without a look at the end: hands one for each of `items` to
+    /// As [`load`](Words::load) of `first` and of every `step`th word after it, without a look at the end: hands one for each of `places` to
     /// `take`, up to the first that it refuses; returns how many it took.
     ///
     /// # Safety
     /// All indices were below [`count`](Words::count) at some time.
     #[inline(always)]
-    unsafe fn take_unchecked<I: Iterator>(
+    unsafe fn take_unchecked<T>(
+        &self,
+        first: usize,
+        step: usize,
+        places: &mut [T],
+        mut take: impl FnMut(u64, &mut T) -> bool,
+    ) -> usize {
+        let mut taken = 0;
+        for place in places {
+            if !take(self.load(first + taken * step), place) {
+                break;
+            }
+            taken += 1;
+        }
+        taken
+    }
+    /// The same with one for each of `items`, which may be pairs.
+    ///
+    /// # Safety
+    /// All indices were below [`count`](Words::count) at some time.
+    #[inline(always)]
+    unsafe fn take_each_unchecked<I: Iterator>(
         &self,
         first: usize,
         step: usize,
@@ -197,7 +218,28 @@ impl Words for DmaBuffer {
     }
 
     #[inline(always)]
-    unsafe fn take_unchecked<I: Iterator>(
+    unsafe fn take_unchecked<T>(
+        &self,
+        first: usize,
+        step: usize,
+        places: &mut [T],
+        mut take: impl FnMut(u64, &mut T) -> bool,
+    ) -> usize {
+        let mut word = self.as_ptr().cast::<u64>().wrapping_add(first);
+        let (all, mut left) = (places.len(), places);
+        while let Some((place, rest)) = left.split_first_mut() {
+            // SAFETY: as in `word_at`.
+            if !take(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Relaxed), place) {
+                return all - rest.len() - 1;
+            }
+            word = word.wrapping_add(step);
+            left = rest;
+        }
+        all
+    }
+
+    #[inline(always)]
+    unsafe fn take_each_unchecked<I: Iterator>(
         &self,
         first: usize,
         step: usize,
@@ -489,7 +531,7 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
             take(word, place)
         };
         // SAFETY: `new` has seen that the words of each slot are there.
-        let taken = unsafe { self.words.take_unchecked(slot * N + WORD, N, places[..run].iter_mut(), accept) };
+        let taken = unsafe { self.words.take_unchecked(slot * N + WORD, N, &mut places[..run], accept) };
         self.head = self.head.wrapping_add(taken as u32);
         taken
     }

@@ -165,7 +165,7 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         };
         let pairs = slots.get_mut(slot as usize..).unwrap_or_default().iter_mut().zip(&mut places[..run]);
         // SAFETY: `new` has seen that the words of each slot are there.
-        let taken = unsafe { self.words.take_unchecked(first, N, pairs, accept) };
+        let taken = unsafe { self.words.take_each_unchecked(first, N, pairs, accept) };
         self.head = self.head.wrapping_add(taken as u32);
         taken
     }

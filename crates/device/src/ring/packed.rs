@@ -159,7 +159,7 @@ impl<W: Words> PackedRing<W> {
         };
         let pairs = slots.get_mut(usize::from(first)..).unwrap_or_default().iter_mut().zip(&mut places[..run]);
         // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
-        let taken = unsafe { self.ring.take_unchecked(usize::from(self.seen.at) * 2 + 1, 2, pairs, accept) };
+        let taken = unsafe { self.ring.take_each_unchecked(usize::from(self.seen.at) * 2 + 1, 2, pairs, accept) };
         self.seen.skip(taken as u16, self.size);
         self.held -= taken as u16;
         taken

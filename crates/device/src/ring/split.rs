@@ -138,7 +138,7 @@ impl<W: Words> SplitRing<W> {
         };
         let pairs = slots.get_mut(usize::from(first)..).unwrap_or_default().iter_mut().zip(&mut places[..run]);
         // SAFETY: `new` has seen that there is a word behind that of each entry.
-        let taken = unsafe { self.used.take_unchecked(usize::from(word) + 1, 1, pairs, accept) };
+        let taken = unsafe { self.used.take_each_unchecked(usize::from(word) + 1, 1, pairs, accept) };
         self.seen = self.seen.wrapping_add(taken as u16);
         taken
     }
