@@ -92,6 +92,77 @@ fn descriptors_that_the_card_does_not_have_are_an_error_and_the_queue_lives() {
     }
 }
 
+/// What was received, by its length and its buffer's token.
+fn received(rig: &mut Rig) -> (u32, u32) {
+    let packet = receive(rig).unwrap().expect("a packet");
+    let mut bytes = vec![0; packet.len as usize];
+    packet.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, frame(&rig.card, bytes.len()));
+    (packet.len, packet.token)
+}
+
+#[test]
+fn buffers_that_come_back_out_of_order_are_the_right_ones_and_so_are_those_that_go_afterwards() {
+    for layout in LAYOUTS {
+        let mut rig = rig_of(layout);
+        let named = |rig: &Rig, token| Packet { token, ..buffer(&rig.card) };
+        let mut more: Vec<_> = (10..22).map(|token| named(&rig, token)).collect();
+        assert_eq!(rig.queue.rx_provide(&mut more).count, 12);
+        let send = |rig: &Rig, len| rig.handle.send(&frame(&rig.card, len));
+        (60..63).for_each(|len| send(&rig, len));
+        assert_eq!((0..3).map(|_| received(&mut rig)).collect::<Vec<_>>(), [(60, 0), (61, 0), (62, 0)]);
+        // The fourth is overtaken by all others, and stays the card's while they come again and again.
+        rig.handle.misbehave(Some(Misbehaviour::UsesOutOfOrder));
+        for lap in 0..40_u32 {
+            send(&rig, 64 + lap as usize);
+            let (len, token) = received(&mut rig);
+            assert_eq!((len, token), (64 + lap, 10 + lap), "{layout}");
+            let next = named(&rig, 22 + lap);
+            assert_eq!(rig.queue.rx_provide(&mut [next]).count, 1);
+        }
+        assert_eq!(rig.queue.held().0, 13);
+        rig.handle.misbehave(None);
+        (0..13).for_each(|_| send(&rig, 99));
+        let tokens: Vec<_> = (0..13).map(|_| received(&mut rig).1).collect();
+        assert_eq!((tokens[0], &tokens[1..]), (0, &(50..62).collect::<Vec<_>>()[..]));
+        // It has none now, and numbers go round again.
+        let mut again: Vec<_> = (0..16).map(|token| named(&rig, token)).collect();
+        assert_eq!(rig.queue.rx_provide(&mut again).count, 16);
+        (0..16).for_each(|_| send(&rig, 70));
+        assert!((0..16).map(|_| received(&mut rig).1).eq(0..16));
+    }
+}
+
+#[test]
+fn packets_that_come_back_out_of_order_come_back_once_each_among_whole_ones_and_pieces() {
+    for layout in LAYOUTS {
+        let mut rig = rig_of(layout);
+        for lap in 0..30_u32 {
+            let how = (lap % 3 == 1).then_some(Misbehaviour::UsesOutOfOrder);
+            rig.handle.misbehave(how);
+            let mut batch: Vec<_> = (0..1 + lap % 7).map(|token| Packet { token, ..buffer(&rig.card) }).collect();
+            let count = batch.len();
+            for (index, packet) in batch.iter_mut().enumerate() {
+                packet.fill(&frame(&rig.card, 100 + index)).unwrap();
+                packet.meta.set_more(lap % 4 == 2 && index + 1 < count);
+            }
+            assert_eq!(rig.queue.tx_provide(&mut batch).count, count);
+            let mut back: Vec<_> = (0..16).map(|_| Packet::default()).collect();
+            let mut returned = 0;
+            while returned < count {
+                let more = rig.queue.tx_return(&mut back[returned..]).unwrap();
+                assert!(more > 0, "{layout} {lap}: {returned} of {count}");
+                returned += more;
+            }
+            let mut tokens: Vec<_> = back.iter().filter(|packet| packet.buffer.is_some()).map(|packet| packet.token).collect();
+            tokens.sort_unstable();
+            assert!(tokens.into_iter().eq(0..count as u32), "{layout} {lap}");
+            let sent: usize = rig.handle.sent().iter().map(Vec::len).sum();
+            assert_eq!((sent, rig.queue.held().1), ((0..count).map(|index| 100 + index).sum(), 0));
+        }
+    }
+}
+
 #[test]
 fn an_index_that_leaps_is_an_error_until_the_card_is_given_up_and_a_queue_that_is_opened_anew_works() {
     let mut rig = rig();

@@ -110,7 +110,7 @@ impl Half {
     }
 
     /// Lends packets of one piece to the card, from the start of `batch` on, up to the first of which `describe` makes no address and bytes. What does not fit stays, and so does what lies behind the end
-    /// of a table. Returns how many.
+    /// of a table; all does while numbers are scattered. Returns how many.
     #[inline(always)]
     pub(super) fn lend_run(
         &mut self,
@@ -118,12 +118,11 @@ impl Half {
         flags: u16,
         mut describe: impl FnMut(&Packet) -> Option<(u64, u32)>,
     ) -> usize {
-        let room = self.room().min(batch.len());
-        let batch = &mut batch[..room];
         if self.scattered {
-            return self.lend_singly(batch, flags, &mut describe);
+            return 0;
         }
-        let count = self.queue.offer_run(self.next, flags, batch, &mut self.packets, |(place, slot)| {
+        let room = self.room().min(batch.len());
+        let count = self.queue.offer_run(self.next, flags, &mut batch[..room], &mut self.packets, |(place, slot)| {
             let described = describe(place)?;
             slot.swap_buffer(place);
             Some(described)
@@ -133,18 +132,9 @@ impl Half {
         count
     }
 
-    #[cold]
-    fn lend_singly(
-        &mut self,
-        batch: &mut [Packet],
-        flags: u16,
-        describe: &mut dyn FnMut(&Packet) -> Option<(u64, u32)>,
-    ) -> usize {
-        for (count, place) in batch.iter_mut().enumerate() {
-            let Some((address, len)) = describe(place) else { return count };
-            self.lend(std::slice::from_mut(place), |_, _, _| Piece { address, len, flags });
-        }
-        batch.len()
+    /// Whether free numbers are kept one by one, so that packets go one by one.
+    pub(super) fn is_scattered(&self) -> bool {
+        self.scattered
     }
 
     /// Takes packets of one piece that the card has used in order, for as long as `take` takes them by the bytes that the card says it has written, and the packet; it moves the buffer to the place.

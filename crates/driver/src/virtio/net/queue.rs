@@ -135,6 +135,19 @@ impl PacketQueue {
         Ok(pieces)
     }
 
+    /// Lends buffers one by one, behind those that were.
+    #[cold]
+    fn provide_singly(&mut self, batch: &mut [Packet], provided: &mut Provided) {
+        for packet in &mut batch[provided.count..] {
+            provided.refused = self.limits.check_buffer(packet).err();
+            if provided.refused.is_some() || self.receive.room() == 0 {
+                return;
+            }
+            self.lend(packet);
+            provided.count += 1;
+        }
+    }
+
     /// Takes what was received one by one: pieces, what is known of a packet, and what makes no sense.
     #[cold]
     fn return_parts(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
@@ -218,6 +231,9 @@ impl Queue for PacketQueue {
             if count == 0 || provided.count == batch.len() {
                 break;
             }
+        }
+        if self.receive.is_scattered() {
+            self.provide_singly(batch, &mut provided);
         }
         self.receive.publish();
         provided

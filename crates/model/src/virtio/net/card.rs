@@ -39,6 +39,8 @@ pub struct VirtioNetModel {
     said: bool,
     /// Frames that found no buffer.
     pub(super) missed: u64,
+    /// A buffer for reception that others have overtaken.
+    aside: Option<Chain>,
 }
 
 impl VirtioNetModel {
@@ -57,6 +59,7 @@ impl VirtioNetModel {
             misbehaviour: None,
             wire,
             missed: 0,
+            aside: None,
             said: true,
         }
     }
@@ -74,6 +77,7 @@ impl VirtioNetModel {
     /// Back to the state after a reset; wire, link and what goes wrong stay.
     pub(super) fn restart(&mut self, bus: &Bus) {
         self.function.restart();
+        self.aside = None;
         self.filter = Filter::new(self.mac);
         self.wire.attach(bus);
     }
@@ -109,6 +113,7 @@ impl VirtioNetModel {
     }
 
     fn transmit(&mut self, bus: &Bus) -> Result<(), Blocked> {
+        let mut sent = Vec::new();
         while let Some(chain) = self.function.queues[TRANSMIT].take(bus)? {
             let mut bytes = Vec::new();
             for piece in chain.pieces.iter().filter(|piece| !piece.writable) {
@@ -123,6 +128,12 @@ impl VirtioNetModel {
                     self.wire.send(frame);
                 }
             }
+            sent.push(chain);
+        }
+        if self.misbehaviour == Some(Misbehaviour::UsesOutOfOrder) {
+            sent.reverse();
+        }
+        for chain in sent {
             self.function.queues[TRANSMIT].put(bus, &chain, chain.id.into(), 0)?;
         }
         self.end(bus, TRANSMIT)?;
@@ -176,7 +187,7 @@ impl VirtioNetModel {
         let (mut chains, mut room) = (Vec::new(), 0);
         let wanted = frame.len() + Header::SIZE;
         while room < wanted {
-            let Some(chain) = self.function.queues[RECEIVE].take(bus)? else {
+            let Some(chain) = self.next_buffer(bus)? else {
                 self.function.queues[RECEIVE] = before;
                 self.missed += 1;
                 return Ok(());
@@ -191,6 +202,18 @@ impl VirtioNetModel {
         let bytes = [&header.0[..], frame].concat();
         self.scatter(bus, &chains, &bytes)?;
         self.end(bus, RECEIVE)
+    }
+
+    /// The next buffer for reception.
+    fn next_buffer(&mut self, bus: &Bus) -> Result<Option<Chain>, Blocked> {
+        let queue = &mut self.function.queues[RECEIVE];
+        if self.misbehaviour != Some(Misbehaviour::UsesOutOfOrder) {
+            return self.aside.take().map_or_else(|| queue.take(bus), |chain| Ok(Some(chain)));
+        }
+        if self.aside.is_none() {
+            self.aside = queue.take(bus)?;
+        }
+        queue.take(bus)
     }
 
     fn scatter(&mut self, bus: &Bus, chains: &[Chain], mut bytes: &[u8]) -> Result<(), Blocked> {

@@ -29,6 +29,8 @@ pub enum Misbehaviour {
     IgnoresControl,
     /// A reset does not end.
     NeverResets,
+    /// Nothing goes wrong: buffers are used in another order than they were made available in, as any card may do. One for reception is set aside as long as this lasts.
+    UsesOutOfOrder,
 }
 
 impl VirtioNetHandle {
