@@ -21,7 +21,8 @@ serve() {
     done
     return 1
 }
-driver() { sed 's/.*"pid":\([0-9]*\).*/\1/' $DIR/ready; }
+# Without the quotes in which a script of bash is.
+driver() { sed "s/.*\"pid\":\([0-9]*\).*/\1/" $DIR/ready; }
 ended() { wait $PID; echo "exit code $?"; cat $DIR/log; }
 # Waits until net0 is said to be WORD, and prints what is said.
 link() { for try in $(seq 200); do ip -o link show net0 | grep -q "[<,]$1[,>]" && break; sleep 0.05; done; ip -o link show net0; }
