@@ -1,7 +1,7 @@
 //! Load generators, measurements and reports.
 //!
 //! [`load`] makes the load, [`cpu`] counts what it costs, [`measure`] ties both to one measurement; [`disk`] repeats
-//! measurements in alternating rounds and keeps what is finished; [`report`] is the schema that comes out.
+//! measurements in alternating rounds; [`journal`] keeps those that are finished; [`report`] is the schema that comes out.
 
 pub mod cpu;
 pub mod disk;
@@ -9,6 +9,7 @@ mod error;
 pub mod fio;
 pub mod instructions;
 pub mod irq_delay;
+pub mod journal;
 pub mod kill;
 pub mod load;
 pub mod measure;

@@ -122,12 +122,13 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 49] = [
+pub const METRICS: [(&str, &str); 50] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
     ("packets_s", "1/s"),
     ("mbit_s", "Mb/s"),
+    ("bytes_per_instruction", "bytes"),
     ("offered_mbit_s", "Mb/s"),
     ("loss_percent", "%"),
     ("latency_us_p50", "us"),
@@ -180,7 +181,7 @@ pub fn unit(metric: &str) -> &'static str {
 }
 
 /// Of these metrics, more is better.
-const MORE: [&str; 4] = ["iops", "mib_s", "packets_s", "mbit_s"];
+const MORE: [&str; 5] = ["iops", "mib_s", "packets_s", "mbit_s", "bytes_per_instruction"];
 
 /// Of these, less is. Of all others, such as a share of a processor, neither says anything alone.
 const LESS: [&str; 9] = [
@@ -196,7 +197,7 @@ const LESS: [&str; 9] = [
 ];
 
 /// Which placements are compared with which, besides the kernel's best: (placement, baseline).
-const COMPARISONS: [(&str, &str); 14] = [
+const COMPARISONS: [(&str, &str); 18] = [
     ("kernel-none", "kernel"),
     ("kernel-nomultipath", "kernel"),
     ("kernel-passthrough", "kernel"),
@@ -206,6 +207,10 @@ const COMPARISONS: [(&str, &str); 14] = [
     ("process-adaptive", "kernel"),
     ("process-threads", "kernel"),
     ("export", "kernel"),
+    ("export-tap", "kernel"),
+    ("export-tap", "export-uncoalesced"),
+    ("export-vhost", "kernel"),
+    ("export-vhost", "export-tap"),
     ("export", "ublk-null"),
     ("export", "tap-null"),
     ("process-polled", "dpdk"),

@@ -2,6 +2,7 @@
 
 mod accesses;
 pub mod campaign;
+mod cards;
 mod disk;
 mod forward;
 pub mod guest;
@@ -15,6 +16,7 @@ mod paper;
 mod progress;
 pub mod restart;
 pub mod ring3d;
+mod tcp;
 mod udp_echo;
 
 use std::process::ExitCode;
@@ -36,6 +38,8 @@ pub enum Command {
     Restart(Box<restart::Args>),
     /// Forwarding through a network card, by ring3 and by DPDK's testpmd, side by side.
     Forward(forward::Args),
+    /// TCP through a network card with its driver in the kernel and behind an interface, side by side: bytes per instruction.
+    Tcp(tcp::Args),
     /// UDP through a network card with its driver in the kernel, in the application's process and behind an interface, side by side.
     UdpEcho(Box<udp_echo::Args>),
 }
@@ -49,6 +53,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Kill(args) => kill::run(&args),
         Command::Restart(args) => restart::run(&args),
         Command::Forward(args) => forward::run(&args),
+        Command::Tcp(args) => tcp::run(&args),
         Command::UdpEcho(args) => udp_echo::run(&args),
     }
 }

@@ -2,11 +2,10 @@
 //!
 //! # Shape
 //! [`Plan`] says what is measured. [`run_here`] measures it on this machine, in alternating rounds, and tells each step as an
-//! [`Event`]. The lab's side boots a guest in which the same runs, reads the events and keeps finished rounds in a [`Journal`].
+//! [`Event`]. The lab's side boots a guest in which the same runs, reads the events and keeps finished rounds in a [`Journal`](crate::journal::Journal).
 
 mod export;
 mod here;
-mod journal;
 mod kernel;
 pub mod leslie;
 mod placement;
@@ -17,7 +16,6 @@ pub mod work;
 
 pub use export::Export;
 pub use here::{HandOver, OpenDisk, Programs, Supervisor, Waiting, machine, run_here};
-pub use journal::Journal;
 pub use kernel::{KernelDisk, block_facts};
 pub use leslie::Leslie;
 pub use placement::{Driver, Placement, Tuning};

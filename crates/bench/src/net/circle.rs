@@ -1,16 +1,11 @@
 //! Packets that go round: as many as a window has are under way, and one that comes back is sent again.
 
-use std::io::ErrorKind;
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ring3_class::net::Mac;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::wire::{End, Wire};
 use crate::Error;
 
 /// Packets under way: most of the descriptors of a receiving card.
@@ -28,92 +23,49 @@ const BYTES: usize = 60;
 /// For local experiments. [IEEE 802 9.2.3]
 const KIND: [u8; 2] = [0x88, 0xb5];
 
-/// The far end of a card's cable, a datagram socket of QEMU's, in a thread of its own until it is dropped.
-pub struct Circle {
-    ours: PathBuf,
-    theirs: PathBuf,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+/// The cable of a card whose address is `to`, with its sockets in `folder`.
+pub fn circle(folder: &Path, to: Mac) -> Result<Wire, Error> {
+    let mut frame = vec![0; BYTES];
+    frame[..6].copy_from_slice(&to.0);
+    frame[6..14].copy_from_slice(&[2, 0, 0, 9, 0, 1, KIND[0], KIND[1]]);
+    Wire::new(folder, "circle", move |end| serve(end, &frame))
 }
 
-impl Circle {
-    /// With the sockets `peer`, ours, and `card`, the card's, which need not be there yet, in `folder`; packets are for `to`.
-    pub fn new(folder: &Path, to: Mac) -> Result<Self, Error> {
-        let [ours, theirs] = ["peer", "card"].map(|end| folder.join(end));
-        let failed = |error| Error::os(format!("making the cable's end {}", ours.display()), error);
-        let socket = UnixDatagram::bind(&ours).map_err(failed)?;
-        socket.set_nonblocking(true).map_err(failed)?;
-        let mut frame = vec![0; BYTES];
-        frame[..6].copy_from_slice(&to.0);
-        frame[6..14].copy_from_slice(&[2, 0, 0, 9, 0, 1, KIND[0], KIND[1]]);
-        let stop = Arc::new(AtomicBool::new(false));
-        let (order, card) = (stop.clone(), theirs.clone());
-        let serve = move || serve(&socket, &card, &frame, &order);
-        let thread = thread::Builder::new().name("circle".into()).spawn(serve).map_err(failed)?;
-        Ok(Self { ours, theirs, stop, thread: Some(thread) })
-    }
-
-    /// Where this end is.
-    pub fn ours(&self) -> &Path {
-        &self.ours
-    }
-
-    /// Where the card shall be.
-    pub fn theirs(&self) -> &Path {
-        &self.theirs
-    }
-}
-
-impl Drop for Circle {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It cannot panic: it does not index what it was sent.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn serve(socket: &UnixDatagram, card: &Path, frame: &[u8], stop: &AtomicBool) {
+fn serve(end: &End, frame: &[u8]) {
     let (mut credit, mut heard, mut came) = (WINDOW, Instant::now(), vec![0; 2048]);
-    while !stop.load(Ordering::Relaxed) {
+    while !end.is_over() {
         for _ in 0..BATCH {
-            match socket.recv(&mut came) {
-                Ok(length) if came[..length].get(12..14) == Some(&KIND) => (credit, heard) = (credit + 1, Instant::now()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // What a guest's kernel sends by itself, and a card that is not there.
-                _ => {}
+            let Some(length) = end.receive(&mut came) else { break };
+            // Anything else is what a guest's kernel sends by itself.
+            if came[..length].get(12..14) == Some(&KIND) {
+                (credit, heard) = (credit + 1, Instant::now());
             }
         }
         if heard.elapsed() >= STALL {
             (credit, heard) = (WINDOW, Instant::now());
         }
-        // In bursts, as a busy cable has them. A card that is not there, and one whose queue is full, take nothing.
+        // In bursts, as a busy cable has them.
         if credit < BURST {
-            wait(socket);
+            end.wait(LOOK);
             continue;
         }
-        while credit > 0 && socket.send_to(frame, card).is_ok() {
+        while credit > 0 && end.send(frame) {
             credit -= 1;
         }
-        wait(socket);
+        end.wait(LOOK);
     }
-}
-
-/// Until something comes, or somebody shall look what is due.
-fn wait(socket: &UnixDatagram) {
-    // Interrupted or not, the next turn looks.
-    let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Timespec::try_from(LOOK).ok().as_ref());
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixDatagram;
+
     use super::*;
 
     #[test]
     fn a_window_is_under_way_and_each_that_comes_back_is_sent_again() {
         let folder = tempfile::tempdir().unwrap();
-        let circle = Circle::new(folder.path(), Mac([2; 6])).unwrap();
+        let circle = circle(folder.path(), Mac([2; 6])).unwrap();
         let card = UnixDatagram::bind(circle.theirs()).unwrap();
         card.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut frame = [0; 100];

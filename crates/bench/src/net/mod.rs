@@ -2,7 +2,7 @@
 //!
 //! # Shape
 //! A [`Peer`] stands at the other end of the card's cable and makes the load; it knows nothing of the machine that is measured but what that asks of it over the cable itself ([`Ask`]). It is a state machine without a
-//! clock or a wire of its own: [`Wire`] runs it in a thread on a socket of QEMU's, and [`Reflector`] is a card that is nothing but the peer, by which an export's own cost is found.
+//! clock or a wire of its own: [`peer`] runs it in a thread on a socket of QEMU's, and [`Reflector`] is a card that is nothing but the peer, by which an export's own cost is found.
 //!
 //! In the machine that is measured, a [`User`] does what the load is: over sockets of the kernel ([`Sockets`]), or over the class API ([`Direct`]). [`measure`] ties a load, a user and what it costs to one measurement.
 
@@ -15,26 +15,36 @@ mod measure;
 mod peer;
 mod reflector;
 mod sockets;
+mod streams;
 mod talk;
+mod tcp;
 mod wire;
 
-pub use circle::Circle;
+pub use circle::circle;
 pub use direct::Direct;
 pub use forward::{Forwarded, Forwarding, forward};
 pub use load::{Kind, Load, SIZE, SWEEP, UnknownLoad};
 pub use measure::{Method, measure};
-pub use peer::Peer;
+pub use peer::{Peer, peer};
 pub use reflector::Reflector;
 pub use sockets::Sockets;
+pub use streams::streams;
 pub use talk::{Ask, Tally};
+pub use tcp::{Way, measure_stream};
 pub use wire::Wire;
 
 use std::time::Duration;
 
 use crate::Error;
 
-/// The placements in the order of their turns.
-pub const PLACEMENTS: [&str; 4] = ["kernel", "process", "export", "tap-null"];
+/// The placements in the order of their turns: the [usual](USUAL) ones, and the export with one engine at any load.
+pub const PLACEMENTS: [&str; 6] = ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost"];
+
+/// Those of `bench tcp`.
+pub const STREAM_PLACEMENTS: [&str; 5] = ["kernel", "export", "export-tap", "export-vhost", "export-uncoalesced"];
+
+/// So many of them are usual.
+pub const USUAL: usize = 4;
 
 /// What a user has done of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Who is at the other end of the cable.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -8,6 +9,8 @@ use ring3_class::net::Mac;
 use super::frame::{HEADERS, Host, Place, answer_arp, parse, udp};
 use super::load::{Kind, Load};
 use super::talk::{AHEAD, Ask, MARK, Mark, PEER_DATA, PEER_TALK, Tally, USER_DATA};
+use super::wire::{End, Wire};
+use crate::Error;
 
 /// A load of which nothing has come for so long has lost packets: they are sent anew.
 const STALL: Duration = Duration::from_millis(300);
@@ -15,9 +18,31 @@ const STALL: Duration = Duration::from_millis(300);
 const RETRY: Duration = Duration::from_micros(100);
 /// Packets of a rate that are sent one after the other before somebody looks whether something has come.
 const BURST: u64 = 64;
+/// Frames that are taken before what is due is done.
+const BATCH: usize = 64;
+/// More than the longest frame that a card sends to a peer.
+const LONGEST: usize = 65_600;
 
 /// Puts a frame on the wire: false if it was not taken.
 pub type Send<'a> = dyn FnMut(&[u8]) -> bool + 'a;
+
+/// A cable, `name` in `folder`, at whose other end is a peer with this address.
+pub fn peer(folder: &Path, name: &str, mac: Mac) -> Result<Wire, Error> {
+    Wire::new(folder, name, move |end| serve(end, Peer::new(mac)))
+}
+
+fn serve(end: &End, mut peer: Peer) {
+    let mut frame = vec![0; LONGEST];
+    let mut send = |frame: &[u8]| end.send(frame);
+    while !end.is_over() {
+        for _ in 0..BATCH {
+            let Some(length) = end.receive(&mut frame) else { break };
+            peer.take(&frame[..length], Instant::now(), &mut send);
+        }
+        let next = peer.tick(Instant::now(), &mut send);
+        end.wait(next.map_or(Duration::MAX, |next| next.saturating_duration_since(Instant::now())));
+    }
+}
 
 /// Makes loads as it is asked to, one at a time. It has every address that somebody asks for.
 pub struct Peer {
@@ -170,6 +195,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::os::unix::net::UnixDatagram;
 
     use super::super::frame::turn_around;
     use super::super::talk::USER_TALK;
@@ -302,5 +328,35 @@ mod tests {
             assert!(table.frame(&udp((USER, USER_TALK), (PEER, PEER_TALK), payload)).is_empty());
         }
         assert_eq!((table.ask(Ask::Tell(2)).0.received, sent.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_card_that_appears_later_is_served_and_its_echo_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = Host { mac: Mac([2, 0, 0, 0, 0, 2]), ip: Ipv4Addr::new(10, 9, 0, 2) };
+        let here = Host { mac: Mac([2, 0, 0, 0, 0, 1]), ip: Ipv4Addr::new(10, 9, 0, 1) };
+        let wire = peer(folder.path(), "c", there.mac).unwrap();
+        let card = UnixDatagram::bind(wire.theirs()).unwrap();
+        card.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let ask = |ask: Ask| {
+            card.send_to(&udp((here, USER_TALK), (there, PEER_TALK), &serde_json::to_vec(&ask).unwrap()), wire.ours()).unwrap();
+        };
+        let mut frame = [0; 2000];
+        let mut receive = || {
+            let length = card.recv(&mut frame).unwrap();
+            frame[..length].to_vec()
+        };
+        ask(Ask::Begin(3, "udp-64-echo-qd1".parse().unwrap()));
+        assert_eq!(parse(&receive()).unwrap().to.1, USER_TALK);
+        for _ in 0..5 {
+            let mut packet = receive();
+            turn_around(packet.first_chunk_mut().unwrap());
+            card.send_to(&packet, wire.ours()).unwrap();
+        }
+        receive();
+        ask(Ask::Stop(3));
+        let tally: Tally = serde_json::from_slice(parse(&receive()).unwrap().payload).unwrap();
+        assert_eq!((tally.id, tally.sent, tally.received), (3, 6, 5));
+        assert!(tally.p50_us > 0.0, "{tally:?}");
     }
 }

@@ -3,16 +3,19 @@
 //! Bars are medians and start at zero; the thin line on a bar reaches from the smallest to the largest round. Beside a bar stands its
 //! median, and its ratio to the best of the kernel's placements, which has an asterisk.
 
+mod bars;
 mod curves;
 mod delays;
 mod echo;
 mod steps;
+mod streams;
 mod svg;
 
 pub use curves::{draw as draw_curves, utilisation_at};
 pub use delays::draw as draw_delays;
 pub use echo::draw as draw_echo;
 pub use steps::draw as draw_steps;
+pub use streams::draw as draw_streams;
 
 use svg::{Anchor, Svg};
 

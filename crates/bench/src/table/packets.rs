@@ -1,7 +1,7 @@
 //! The report of `bench udp-echo` as text.
 
 use super::{align, cell, head, number};
-use crate::net::{Load, PLACEMENTS};
+use crate::net::{Load, PLACEMENTS, STREAM_PLACEMENTS, Way};
 use crate::report::Report;
 
 /// What a packet costs in each placement, and what is echoed at each rate.
@@ -23,6 +23,21 @@ pub fn render_delays(report: &Report) -> String {
     for (load, placement) in rows {
         let cells = metrics.iter().map(|metric| report.get(load, placement, metric).map_or(String::new(), number));
         lines.push([format!("{load}, {placement}")].into_iter().chain(cells).collect());
+    }
+    align(&lines) + &super::host(report)
+}
+
+/// What a byte of TCP costs in each placement.
+pub fn render_streams(report: &Report) -> String {
+    let metrics = [("bytes_per_instruction", "bytes per instruction"), ("mib_s", "MiB/s"), ("busy_percent", "CPU, %")];
+    let columns: Vec<_> = Way::ALL.iter().flat_map(|way| metrics.map(|(metric, _)| (way.to_string(), metric))).collect();
+    let heads = Way::ALL.iter().flat_map(|way| metrics.map(|(_, heading)| format!("{way}: {heading}")));
+    let mut lines = vec![[String::new()].into_iter().chain(heads).collect::<Vec<_>>()];
+    for placement in STREAM_PLACEMENTS {
+        let cells: Vec<String> = columns.iter().map(|(way, metric)| cell(report, way, placement, metric)).collect();
+        if cells.iter().any(|cell| !cell.is_empty()) {
+            lines.push([vec![placement.to_owned()], cells].concat());
+        }
     }
     align(&lines) + &super::host(report)
 }

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use ring3_bench::disk::{Event, Journal, Plan};
+use ring3_bench::disk::{Event, Plan};
+use ring3_bench::journal::Journal;
 use ring3_bench::plot::draw;
-use ring3_bench::report::{Lab, Report};
+use ring3_bench::report::{Lab, Measurement, Report};
 use ring3_bench::table::render;
 
 use super::progress::Bar;
@@ -29,6 +30,41 @@ pub struct Look {
 /// Loads of all kinds: bars, and a table of the usual ones.
 pub const LOADS: Look = Look { draw, show: render };
 
+/// Has the rounds that `journal` does not have yet measured, from the first of them on, which gives QEMU's version; `show` hears what is told. Where it ran, and what was measured in all rounds.
+pub fn complete(
+    journal: &mut Journal,
+    rounds: u32,
+    show: &mut dyn FnMut(&Event),
+    measure: impl FnOnce(u32, &mut dyn FnMut(&Event)) -> Result<String>,
+) -> Result<(Lab, Vec<Measurement>)> {
+    let (mut lab, mut round, mut failure) = (Lab::default(), Vec::new(), None);
+    let mut qemu = None;
+    if journal.finished() < rounds {
+        let measured = measure(journal.finished() + 1, &mut |event| {
+            show(event);
+            match event {
+                // Also the second boot of a guest whose QEMU failed: it measures from the same round on once more.
+                Event::Begin(here) => {
+                    lab = here.clone();
+                    round.clear();
+                }
+                Event::Measured(measurement) => round.push(measurement.clone()),
+                Event::Round { round: number } => {
+                    let measured = std::mem::take(&mut round);
+                    if *number > journal.finished() {
+                        failure = failure.take().or(journal.add(lab.clone(), measured).err());
+                    }
+                }
+                Event::Cell { .. } | Event::Window { .. } => {}
+            }
+        });
+        qemu = Some(measured.context("finished rounds are kept; the same command goes on from there")?);
+    }
+    failure.map_or(Ok(()), Err)?;
+    let (lab, measurements) = journal.results();
+    Ok((Lab { qemu: qemu.unwrap_or_else(|| lab.qemu.clone()), ..lab }, measurements))
+}
+
 /// The results of one benchmark: a report for each machine and clock, and a figure of them all.
 pub struct Campaign {
     figure: &'static str,
@@ -49,34 +85,11 @@ impl Campaign {
         let clock = if plan.instructions { "instructions" } else { "wall" };
         let mut journal = Journal::open(&self.out.join(format!("{name}-{clock}.rounds")), plan)?;
         let bar = Bar::new(plan, journal.finished());
-        let (mut lab, mut round, mut failure) = (Lab::default(), Vec::new(), None);
-        let mut qemu = None;
-        if journal.finished() < plan.rounds {
-            let measured = machine.measure(plan, journal.finished() + 1, &mut |event| {
-                bar.show(event);
-                match event {
-                    // Also the second boot of a guest whose QEMU failed: it measures from the same round on once more.
-                    Event::Begin(here) => {
-                        lab = here.clone();
-                        round.clear();
-                    }
-                    Event::Measured(measurement) => round.push(measurement.clone()),
-                    Event::Round { round: number } => {
-                        let measured = std::mem::take(&mut round);
-                        if *number > journal.finished() {
-                            failure = failure.take().or(journal.add(lab.clone(), measured).err());
-                        }
-                    }
-                    Event::Cell { .. } | Event::Window { .. } => {}
-                }
-            });
-            qemu = Some(measured.context("finished rounds are kept; the same command goes on from there")?);
-        }
+        let (lab, measurements) = complete(&mut journal, plan.rounds, &mut |event| bar.show(event), |first, progress| {
+            machine.measure(plan, first, progress)
+        })?;
         bar.finish();
-        failure.map_or(Ok(()), Err)?;
-        let (lab, measurements) = journal.results();
-        let qemu = qemu.unwrap_or_else(|| lab.qemu.clone());
-        let lab = Lab { qemu, disk: plan.disk(), instruction_ns: plan.instruction_ns(), ..lab };
+        let lab = Lab { disk: plan.disk(), instruction_ns: plan.instruction_ns(), ..lab };
         self.write(Report::new(name, lab, &measurements))?;
         Ok(journal.close()?)
     }
@@ -108,7 +121,6 @@ impl Campaign {
 #[cfg(test)]
 mod tests {
     use ring3_bench::disk::{Controller, Study};
-    use ring3_bench::report::Measurement;
 
     use super::*;
 

@@ -1,24 +1,24 @@
 //! `ring3 bench forward`: a card's packets forwarded by ring3 and by DPDK, in one guest, in turns.
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use ring3_bench::cpu::Others;
-use ring3_bench::net::{Circle, Forwarding};
-use ring3_bench::report::{Lab, Measurement, Report};
+use anyhow::{Result, bail};
+use ring3_bench::disk::Event;
+use ring3_bench::net::{Forwarding, Wire, circle};
+use ring3_bench::report::{Lab, Measurement};
 use ring3_bench::table::render_forward;
 use ring3_class::net::Mac;
-use ring3_lab::{Cache, DEFAULT_KERNEL, Device, Event as LabEvent, Guest, Mode, Need, Outcome, prepare};
-use serde_json::{Value, json};
+use ring3_lab::{Cache, Guest, Mode, Need, prepare};
+use serde_json::Value;
 
-use super::guest::{NAME, with_this_program};
+use super::cards::guest::{INSTRUCTION_NS as NS, SHIFT};
+use super::cards::{self, Card, Options};
+use super::guest::NAME;
 use crate::leave;
 
-/// An instruction is 2^4 ns: 62.5 million a second.
-const SHIFT: u32 = 4;
-const INSTRUCTION_NS: f64 = (1 << SHIFT) as f64;
+/// Nanoseconds of an instruction.
+const INSTRUCTION_NS: f64 = NS as f64;
 /// Of 2 MiB, for DPDK's memory, which is in these alone, and for our arena.
 const HUGE_PAGES: u32 = 96;
 /// The card's address.
@@ -30,35 +30,11 @@ pub struct Args {
     /// The card in the guest.
     #[arg(long, value_enum, default_value = "e1000e")]
     card: Card,
-    /// The guest's kernel, by version prefix.
-    #[arg(long, default_value = DEFAULT_KERNEL)]
-    kernel: String,
-    /// Rounds, in each of which both have their turn with each kind of forwarding.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// Seconds of a turn, by the guest's clock.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: u32,
-    /// One round of a second.
-    #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
-    quick: bool,
-    /// Folder for forward.json.
-    #[arg(long, default_value = "out")]
-    out: PathBuf,
-    /// Print the report as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-/// A card of QEMU's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Card {
-    /// The 82574L.
-    E1000e,
-    /// The 82576.
-    Igb,
-    /// virtio's.
-    VirtioNet,
+    /// Seconds of a turn, by the guest's clock; two if it is not given.
+    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: Option<u32>,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// Functions of the step. A line that begins with `forwarded` is a turn's result.
@@ -80,67 +56,28 @@ dpdk() {
 ring3s() { echo "forwarded process-polled $1 $(ring3 net bench --device vfio:$CARD --irq poll --forward $1 --seconds $2 --json)"; }
 "#;
 
-impl Card {
-    fn model(self) -> &'static str {
-        match self {
-            Self::E1000e => "e1000e",
-            Self::Igb => "igb",
-            Self::VirtioNet => "virtio-net-pci",
-        }
-    }
-
-    fn device(self, circle: &Circle) -> Device {
-        let end = |path: &Path| json!({ "type": "unix", "path": path.display().to_string() });
-        let netdev = json!({ "type": "dgram", "local": end(circle.theirs()), "remote": end(circle.ours()) });
-        let device = Device { netdev: Some(netdev), ..Device::new("card", self.model()).bound("vfio-pci") };
-        let device = device.option("mac", CARD.to_string());
-        if self == Self::VirtioNet { device.option("iommu_platform", true) } else { device }
-    }
-}
-
 /// Measures, and writes the report.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    leave::nothing_behind()?;
-    let report = measure(args)?;
-    std::fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
-    let text = serde_json::to_string_pretty(&report)?;
-    let path = args.out.join("forward.json");
-    std::fs::write(&path, format!("{text}\n")).with_context(|| format!("writing {}", path.display()))?;
-    if args.json {
-        outln!("{text}")
-    } else {
-        outln!("\n{}", render_forward(&report))
+    if !args.options.instructions() {
+        bail!("both never sleep, and are measured by the instruction clock alone: leave --mode out");
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn measure(args: &Args) -> Result<Report> {
+    leave::nothing_behind()?;
     let cache = Cache::open()?;
     prepare(&cache, &[Need::Dpdk], &mut |line| errln!("{line}"))?;
     let folder = tempfile::tempdir()?;
-    let circle = Circle::new(folder.path(), CARD)?;
-    let (rounds, seconds) = if args.quick { (1, 1) } else { (args.rounds, args.seconds) };
-    let guest = with_this_program(guest(args, &circle, &cache, rounds * seconds))?;
-    let guest = guest.step("measure", &format!("{NAME}{PRELUDE}{}", turns(rounds, seconds)));
-    let (mut measured, mut others) = (Vec::new(), Others::start());
-    let outcome = guest.run(&cache, &mut |event| match event {
-        LabEvent::Progress(line) => errln!("{line}"),
-        LabEvent::Line(line) => measured.extend(turn(line, rounds)),
-        _ => {}
-    })?;
-    drop(circle);
-    check(&outcome, &measured)?;
-    let busy = others.as_mut().and_then(Others::percent);
-    measured.extend(busy.map(|busy| Measurement::new(1, "host", "host").with("others_percent", busy)));
-    let (kernel, qemu) = (outcome.kernel, outcome.qemu);
-    let (mode, disk) = ("instructions".into(), args.card.model().into());
-    let lab = Lab { kernel, qemu, mode, vcpus: 1, instruction_ns: INSTRUCTION_NS as u32, disk };
-    Ok(Report::new("forward", lab, &measured))
+    let wire = circle(folder.path(), CARD)?;
+    let (rounds, seconds) = (args.options.rounds(), if args.options.quick { 1 } else { args.seconds.unwrap_or(2) });
+    let guest = guest(args, &wire, &cache, rounds * seconds);
+    let command = |first| format!("{NAME}{PRELUDE}{}", turns(first, rounds, seconds));
+    let report = cards::guest::run("forward", &args.options, args.card, guest, &command, &event)?;
+    args.options.write(&report, None, render_forward)?;
+    Ok(ExitCode::SUCCESS)
 }
 
-fn guest(args: &Args, circle: &Circle, cache: &Cache, seconds: u32) -> Guest {
-    let mut guest = Guest::new("forward").device(args.card.device(circle)).file("/dpdk.tar", &cache.path("dpdk/dpdk.tar"));
-    guest.kernel.clone_from(&args.kernel);
+fn guest(args: &Args, wire: &Wire, cache: &Cache, seconds: u32) -> Guest {
+    let card = args.card.device("card", CARD, wire).bound("vfio-pci");
+    let mut guest = Guest::new("forward").device(card).file("/dpdk.tar", &cache.path("dpdk/dpdk.tar"));
+    guest.kernel.clone_from(&args.options.kernel);
     guest.memory_mib = 768;
     guest.hugepages = HUGE_PAGES;
     guest.vcpus = Some(1);
@@ -151,31 +88,36 @@ fn guest(args: &Args, circle: &Circle, cache: &Cache, seconds: u32) -> Guest {
 }
 
 /// Every other round goes the other way round, so that nobody always follows the same one.
-fn turns(rounds: u32, seconds: u32) -> String {
+fn turns(first: u32, rounds: u32, seconds: u32) -> String {
     let each = |round: u32| {
         let who = if round % 2 == 1 { ["ring3s", "dpdk"] } else { ["dpdk", "ring3s"] };
-        Forwarding::ALL.map(|forwarding| who.map(|who| format!("{who} {} {seconds}\n", forwarding.name())).concat()).concat()
+        let all = Forwarding::ALL.map(|forwarding| who.map(|who| format!("{who} {} {seconds}\n", forwarding.name())).concat());
+        format!("{}echo 'round {round}'\n", all.concat())
     };
-    (1..=rounds).map(each).collect()
+    "echo \"begin $(uname -r)\"\n".to_owned() + &(first..=rounds).map(each).collect::<String>()
 }
 
-/// What a line of the guest's says of a turn.
-fn turn(line: &str, rounds: u32) -> Option<Measurement> {
-    let mut words = line.strip_prefix("forwarded ")?.splitn(3, ' ');
+/// What a line of the guest's says.
+fn event(line: &str) -> Option<Event> {
+    let (word, rest) = line.split_once(' ')?;
+    match word {
+        "begin" => Some(Event::Begin(Lab { kernel: rest.into(), mode: "instructions".into(), vcpus: 1, ..Lab::default() })),
+        "round" => Some(Event::Round { round: rest.parse().ok()? }),
+        "forwarded" => turn(rest).map(Event::Measured),
+        _ => None,
+    }
+}
+
+/// What a turn has come to.
+fn turn(line: &str) -> Option<Measurement> {
+    let mut words = line.splitn(3, ' ');
     let (placement, forwarding) = (words.next()?, words.next()?);
     let said: Value = serde_json::from_str(words.next()?).ok()?;
     let (packets, ticks) = (said["packets_s"].as_f64()?, said["ticks_per_packet"].as_f64()?);
     errln!("{forwarding}, {placement}: {:.0} instructions per packet, {packets:.0} packets a second", ticks / INSTRUCTION_NS);
     // By this clock the counter of time stamps counts nanoseconds.
-    let measured = Measurement::new(rounds, forwarding, placement).with("packets_s", packets);
+    let measured = Measurement::new(1, forwarding, placement).with("packets_s", packets);
     Some(measured.with("instructions_per_op", ticks / INSTRUCTION_NS))
-}
-
-fn check(outcome: &Outcome, measured: &[Measurement]) -> Result<()> {
-    if !outcome.succeeded() || measured.is_empty() {
-        bail!("the measurement in the guest failed (exit code {}):\n{}{}", outcome.exit, outcome.output(), outcome.messages);
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -184,19 +126,25 @@ mod tests {
 
     #[test]
     fn a_turns_line_is_read_and_others_are_none() {
-        let one = turn("forwarded dpdk io {\"packets_s\": 1000, \"ticks_per_packet\": 1600.5}", 1).unwrap();
+        let line = "forwarded dpdk io {\"packets_s\": 1000, \"ticks_per_packet\": 1600.5}";
+        let Some(Event::Measured(one)) = event(line) else { panic!("{line}") };
         assert_eq!((one.placement.as_str(), one.workload.as_str()), ("dpdk", "io"));
         assert_eq!((one.values["packets_s"], one.values["instructions_per_op"]), (1000.0, 1600.5 / 16.0));
-        for line in ["", "forwarded", "forwarded dpdk io {}", "forwarded dpdk io {\"packets_s\": , }", "else dpdk io {}"] {
-            assert!(turn(line, 1).is_none(), "{line}");
+        assert_eq!(event("round 3"), Some(Event::Round { round: 3 }));
+        for line in
+            ["", "forwarded", "forwarded dpdk io {}", "forwarded dpdk io {\"packets_s\": , }", "else dpdk io {}", "round x"]
+        {
+            assert!(event(line).is_none(), "{line}");
         }
     }
 
     #[test]
-    fn both_begin_equally_often() {
-        assert_eq!(
-            turns(2, 3),
-            "ring3s io 3\ndpdk io 3\nring3s macswap 3\ndpdk macswap 3\ndpdk io 3\nring3s io 3\ndpdk macswap 3\nring3s macswap 3\n"
-        );
+    fn both_begin_equally_often_and_what_is_done_is_left_out() {
+        let [first, second] = [
+            "ring3s io 3\ndpdk io 3\nring3s macswap 3\ndpdk macswap 3\necho 'round 1'\n",
+            "dpdk io 3\nring3s io 3\ndpdk macswap 3\nring3s macswap 3\necho 'round 2'\n",
+        ];
+        assert!(turns(1, 2, 3).ends_with(&format!("{first}{second}")));
+        assert!(turns(2, 2, 3).ends_with(second) && !turns(2, 2, 3).contains(first));
     }
 }

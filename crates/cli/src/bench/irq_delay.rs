@@ -1,25 +1,23 @@
 //! `ring3 bench irq-delay`: how long an interrupt takes to a process.
 
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ring3_backend::{OpenOptions, Uri};
+use ring3_backend::OpenOptions;
 use ring3_bench::disk::{Event, machine};
 use ring3_bench::irq_delay::Card;
 use ring3_bench::net::{Ask, Load, Sockets, User};
 use ring3_bench::plot::draw_delays;
-use ring3_bench::report::{Lab, Measurement, Report};
+use ring3_bench::report::Measurement;
 use ring3_bench::table::render_delays;
-use ring3_lab::DEFAULT_KERNEL;
 use rustix::process::{Pid, setpriority_process};
 
-use super::guest::{NAME, with_this_program};
-use super::udp_echo::guest::{INTERFACE, follow, two_cards, wires};
-use super::udp_echo::here::{address, tell};
-use super::udp_echo::{Card as Model, ends};
+use super::cards::guest::{measure, peers, two_cards};
+use super::cards::here::{address, tell};
+use super::cards::{Card as Model, Options};
+use super::udp_echo::ends;
 use crate::leave;
 
 /// Under what an interrupt comes: a name, and the niceness of a task that never sleeps.
@@ -31,100 +29,46 @@ const TRAFFIC: (&str, u32) = ("irq-traffic", 5);
 /// Options of `ring3 bench irq-delay`.
 #[derive(Clone, clap::Args)]
 pub struct Args {
-    /// The guest's clock.
-    #[arg(long, value_enum, default_value = "instructions")]
-    mode: Mode,
-    /// The guest's kernel, by version prefix.
-    #[arg(long, default_value = DEFAULT_KERNEL)]
-    kernel: String,
-    /// Rounds of all conditions.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    rounds: u32,
-    /// Interrupts under each condition.
-    #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u32).range(10..=10_000))]
-    runs: u32,
-    /// One round of 50 interrupts.
-    #[arg(long, conflicts_with_all = ["rounds", "runs"])]
-    quick: bool,
-    /// Folder for irq-delay.json and irq-delay.svg.
-    #[arg(long, default_value = "out")]
-    out: PathBuf,
-    /// Print the report as JSON.
-    #[arg(long)]
-    json: bool,
-    /// In the guest: measure this machine.
-    #[arg(long, hide = true, requires_all = ["interface", "device"])]
-    here: bool,
-    /// The interface of the kernel's card.
-    #[arg(long, hide = true)]
-    interface: Option<String>,
-    /// The card whose interrupts are raised.
-    #[arg(long, hide = true)]
-    device: Option<Uri>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Mode {
-    /// Real time.
-    Wall,
-    /// One processor, of which an instruction takes a nanosecond.
-    Instructions,
+    /// Interrupts under each condition; 3,000 if it is not given, 50 with --quick.
+    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    runs: Option<u32>,
+    #[command(flatten)]
+    options: Options,
 }
 
 impl Args {
-    fn counts(&self) -> (u32, u32) {
-        if self.quick { (1, 50) } else { (self.rounds, self.runs) }
+    fn runs(&self) -> u32 {
+        if self.options.quick { 50 } else { self.runs.unwrap_or(3000) }
     }
 }
 
 /// Measures, and writes report and figure.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.here {
+    if args.options.here {
         return here(args).map(|()| ExitCode::SUCCESS);
     }
     leave::nothing_behind()?;
-    let report = measure(args)?;
-    std::fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
-    let text = serde_json::to_string_pretty(&report)? + "\n";
-    for (name, text) in [("irq-delay.json", &text), ("irq-delay.svg", &draw_delays(&report))] {
-        let path = args.out.join(name);
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-    }
-    crate::output::write(format_args!("{}", if args.json { text } else { render_delays(&report) }));
-    Ok(ExitCode::SUCCESS)
-}
-
-fn measure(args: &Args) -> Result<Report> {
     let folder = tempfile::tempdir()?;
-    let wires = wires(folder.path())?;
-    let (rounds, runs) = args.counts();
-    let instructions = args.mode == Mode::Instructions;
-    let mut guest = with_this_program(two_cards("irq-delay", Model::E1000e, &wires))?;
-    guest.kernel.clone_from(&args.kernel);
-    if instructions {
-        guest.mode = ring3_lab::Mode::Instructions;
-        guest.instruction_shift = Some(0);
-    }
+    let wires = peers(folder.path())?;
+    let (options, rounds, runs) = (&args.options, args.options.rounds(), args.runs());
+    let mut guest = two_cards("irq-delay", Model::E1000e, options, &wires);
+    guest.instruction_shift = options.instructions().then_some(0);
     guest.time_limit = Duration::from_secs(300) + rounds * (Duration::from_secs(60) + runs * Duration::from_millis(60));
-    let mode = if instructions { "instructions" } else { "wall" };
-    let words = format!(
-        "ring3 bench irq-delay --here --interface $card --device vfio:$RING3 --mode {mode} --rounds {rounds} --runs {runs}"
-    );
-    let (lab, measured) = follow(&guest.step("measure", &format!("{NAME}{INTERFACE}{words}")), rounds)?;
-    let lab = Lab { disk: "e1000e".into(), instruction_ns: instructions.into(), ..lab };
-    Ok(Report::new("irq-delay", lab, &measured))
+    let report = measure("irq-delay", options, Model::E1000e, guest, &format!("--runs {runs}"))?;
+    options.write(&report, Some(draw_delays(&report)), render_delays)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The rounds, in the guest.
 fn here(args: &Args) -> Result<()> {
-    let device = args.device.as_ref().context("no device was named")?;
+    let device = args.options.device.as_ref().context("no device was named")?;
     let mut card = Card::open(ring3_backend::open(device, OpenOptions { arena: 1 << 20, ..OpenOptions::default() })?)?;
-    if let Some(interface) = &args.interface {
+    if let Some(interface) = &args.options.interface {
         address(interface, ends("kernel").here)?;
     }
-    tell(&Event::Begin(machine(args.mode == Mode::Instructions)))?;
-    let (rounds, runs) = args.counts();
-    for round in 1..=rounds {
+    tell(&Event::Begin(machine(args.options.instructions())))?;
+    let runs = args.runs();
+    for round in args.options.first..=args.options.rounds() {
         for (index, (name, nice)) in CONDITIONS.into_iter().enumerate() {
             let _competitor = nice.map(Competitor::start).transpose()?;
             let into = Measurement::new(round, name, "process");

@@ -37,6 +37,9 @@ pub struct Args {
     /// What moves packets between the card's memory and the kernel: calls, which is cheapest for few, or vhost-net, which pays for many. auto takes what pays now; without /dev/vhost-net, calls.
     #[arg(long, value_enum, default_value = "auto")]
     engine: Engine,
+    /// Hand each packet of TCP on as the card has received it, and put none together: for measurements.
+    #[arg(long)]
+    no_coalescing: bool,
     /// With --export vduse, the device's name: one whose process was killed is gone on with. Otherwise the interface's name; r3net0 and so on if it is not given. One of that name that root has made for this user (ip tuntap add) is used.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -127,6 +130,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             Engine::Tap => tap::Engine::Tap,
             Engine::Vhost => tap::Engine::Vhost,
         },
+        joins: !args.no_coalescing,
         ..tap::Options::default()
     };
     match net::run(&claim, Options { way, tap, json: args.json, ready, stats: args.stats }) {

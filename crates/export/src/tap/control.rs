@@ -36,6 +36,7 @@ pub struct Control {
     counters: Arc<[Counters]>,
     recorders: Vec<Arc<Recorder>>,
     engine: (Engine, Limits),
+    joins: bool,
     /// What was last heard of the interface.
     pub wishes: Wishes,
     /// The MTU that the queues were opened with.
@@ -79,9 +80,24 @@ impl Control {
         let spawn = |number| Worker::spawn(format!("{}q{number}", interface.name()), (manner.poll, &manner.rings), bell);
         let workers = (0..counters.len()).map(spawn).collect::<Result<_, _>>();
         let workers = workers.map_err(|error| Error::os(format!("{}: starting a thread", interface.name()), error))?;
-        let (rings, engine, carrier, stop, failed) = (manner.rings.clone(), manner.engine, None, None, None);
-        let mut control =
-            Self { nic, interface, plane, counters, recorders, engine, wishes, mtu, carrier, workers, rings, stop, failed };
+        let (rings, carrier, stop, failed) = (manner.rings.clone(), None, None, None);
+        let (engine, joins) = (manner.engine, manner.joins);
+        let mut control = Self {
+            nic,
+            interface,
+            plane,
+            counters,
+            recorders,
+            engine,
+            joins,
+            wishes,
+            mtu,
+            carrier,
+            workers,
+            rings,
+            stop,
+            failed,
+        };
         control.set_filter()?;
         control.tell_link()?;
         control.open()?;
@@ -218,8 +234,8 @@ impl Control {
         for ((number, queue), (worker, recorder)) in opened.into_iter().enumerate().zip(workers) {
             let (nic, interface, counters) = (self.nic.clone(), self.interface.clone(), self.counters.clone());
             let (recorder, stop) = (recorder.clone(), stop.clone());
-            let engine = self.engine;
-            worker.start(Start { nic, interface, number, queue, layout, engine, counters, recorder, stop });
+            let (engine, joins) = (self.engine, self.joins);
+            worker.start(Start { nic, interface, number, queue, layout, engine, joins, counters, recorder, stop });
         }
         Ok(())
     }

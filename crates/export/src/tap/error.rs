@@ -26,12 +26,12 @@ pub enum Error {
     },
     /// The kernel has no vhost-net, or not yet.
     #[error(
-        "this kernel offers no vhost-net (/dev/vhost-net is missing, or older than this needs): load it with `modprobe vhost_net`, or leave the engine to ring3 (--engine auto)"
+        "this kernel offers no vhost-net (/dev/vhost-net is missing, or older than this needs): load it with `modprobe vhost_net`; read and write (--engine tap) need none"
     )]
     NoVhost,
     /// Its device file cannot be opened.
     #[error(
-        "/dev/vhost-net: permission denied: run as root, or give this user the right (`setfacl -m u:$USER:rw /dev/vhost-net`), or leave the engine to ring3 (--engine auto)"
+        "/dev/vhost-net: permission denied: run as root, or give this user the right (`setfacl -m u:$USER:rw /dev/vhost-net`); read and write (--engine tap) need none"
     )]
     VhostClosed,
     /// No name of an interface.

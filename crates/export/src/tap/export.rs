@@ -38,13 +38,25 @@ pub struct Options {
     pub engine: Engine,
     /// When [`Engine::Auto`] takes which.
     pub limits: Limits,
+    /// Whether received TCP is put together before the kernel has it.
+    pub joins: bool,
 }
 
 impl Default for Options {
     /// One queue, which polls for 10 microseconds at most; nothing is left at the end.
     fn default() -> Self {
         let (engine, limits) = (Engine::Auto, Limits::default());
-        Self { name: None, owner: None, persist: false, mtu: None, queues: 1, poll: Duration::from_micros(10), engine, limits }
+        Self {
+            name: None,
+            owner: None,
+            persist: false,
+            mtu: None,
+            queues: 1,
+            poll: Duration::from_micros(10),
+            engine,
+            limits,
+            joins: true,
+        }
     }
 }
 
@@ -55,6 +67,8 @@ pub struct Manner {
     pub poll: Duration,
     /// What moves packets between the card's memory and the kernel, and when.
     pub engine: (Engine, Limits),
+    /// Whether received TCP is put together before the kernel has it.
+    pub joins: bool,
     /// Where they have their rings from: one for each queue, and one more.
     pub rings: Pool,
     /// Where they show that they live: a part for each queue, and one more.
@@ -91,7 +105,8 @@ impl Export {
         interface.set_up(&netlink, &info, options.mtu)?;
         let plane = Rtnetlink::new(interface.clone(), netlink).map_err(asking)?;
         let segment = Segment::create(queues + 1).map_err(|error| Error::os("memory for its figures", error))?;
-        let manner = Manner { poll: options.poll, engine, rings: Pool::default(), segment: Arc::new(segment) };
+        let (poll, joins) = (options.poll, options.joins);
+        let manner = Manner { poll, engine, joins, rings: Pool::default(), segment: Arc::new(segment) };
         let mut export = Self::over((nic, interface), Box::new(plane), &manner)?;
         export.own = true;
         Ok(export)

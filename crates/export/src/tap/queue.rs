@@ -35,6 +35,8 @@ pub struct Start {
     pub queue: Box<dyn Queue>,
     pub layout: Layout,
     pub engine: (Engine, Limits),
+    /// Whether received TCP is put together.
+    pub joins: bool,
     pub counters: Arc<[Counters]>,
     /// Where it shows that it lives.
     pub recorder: Arc<Recorder>,
@@ -45,7 +47,7 @@ pub struct Start {
 impl Start {
     /// Moves packets until it shall end. The reactor is as it was then.
     pub fn run(self, reactor: &mut Reactor) -> Result<(), Error> {
-        let Self { nic, interface, number, mut queue, layout, engine: (engine, limits), counters, recorder, stop } = self;
+        let Self { nic, interface, number, mut queue, layout, engine: (engine, limits), joins, counters, recorder, stop } = self;
         let (name, card) = (interface.name(), nic.name());
         let failed = |what: &str| {
             let what = format!("{name}: {what}");
@@ -56,7 +58,7 @@ impl Start {
         let arena = nic.dma().arena();
         let driver = |cause| Error::Driver { card: card.clone(), cause };
         let (watched, changed) = port::watch((&receive, &send), reactor).map_err(failed("watching it"))?;
-        let receiver = Receiver::new(receive, &mut *queue, (layout, arena), counters).map_err(driver)?;
+        let receiver = Receiver::new(receive, &mut *queue, (layout, arena), counters, joins).map_err(driver)?;
         let sender = Sender::new(send, (layout, arena), counters).map_err(driver)?;
         let registration = Registration::new(reactor, &*queue).map_err(failed("watching the card's interrupt"))?;
         let stop = reactor.add(stop.as_fd()).map_err(failed("watching its end"))?;

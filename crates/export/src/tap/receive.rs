@@ -33,16 +33,17 @@ pub struct Receiver<'a> {
 }
 
 impl<'a> Receiver<'a> {
-    /// Gives `queue` as many buffers of `arena` as it holds.
+    /// Gives `queue` as many buffers of `arena` as it holds. It `joins` TCP, or hands each packet on as it came.
     pub fn new(
         port: Port<'a>,
         queue: &mut dyn Queue,
         (layout, arena): (Layout, &Arena),
         counters: &'a Counters,
+        joins: bool,
     ) -> Result<Self, ring3_class::Error> {
         let batch = (0..BATCH).map(|_| Packet::default()).collect();
         let depth = queue.depth().0.into();
-        let (trains, spare) = (Trains::new(), Vec::with_capacity(depth));
+        let (trains, spare) = (Trains::new(joins), Vec::with_capacity(depth));
         let mut receiver = Self { port, layout, counters, batch, trains, kept: 0, skipping: false, spare };
         for _ in 0..depth {
             receiver.spare.push(layout.receive_buffer(arena)?);

@@ -61,7 +61,7 @@ impl Card {
         let (poll, rings, segment) = (standby.wanted.poll, standby.rings.clone(), standby.segment.clone());
         let interface = Arc::new(Interface::of(interface, 0, queues));
         // vhost-net is asked by ioctl, which a process in its sandbox does not have.
-        let manner = Manner { poll, engine: (Engine::Tap, Limits::default()), rings, segment };
+        let manner = Manner { poll, engine: (Engine::Tap, Limits::default()), joins: true, rings, segment };
         let export = Some(Export::over((self.nic.clone(), interface), Box::new(relay.clone()), &manner)?);
         self.served = Some(Served { export, relay });
         Ok(())

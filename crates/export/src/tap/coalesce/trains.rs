@@ -44,6 +44,8 @@ struct Open {
 pub struct Trains {
     members: Box<[Member; BATCH]>,
     count: usize,
+    /// Whether anything is put together at all.
+    joins: bool,
     open: [Option<Open>; FLOWS],
     /// The one that ends next for want of room.
     oldest: usize,
@@ -58,9 +60,10 @@ pub struct Train {
 }
 
 impl Trains {
-    pub fn new() -> Self {
+    /// Packets stay as they came unless it `joins` them.
+    pub fn new(joins: bool) -> Self {
         let none = Member { from: 0, to: 0, skip: 0, next: NONE, packets: 0 };
-        Self { members: Box::new([none; BATCH]), count: 0, open: [None; FLOWS], oldest: 0 }
+        Self { members: Box::new([none; BATCH]), count: 0, joins, open: [None; FLOWS], oldest: 0 }
     }
 
     /// Puts together what belongs together of `batch`, all of whose packets are whole. The first of each train says what the train is afterwards.
@@ -72,7 +75,7 @@ impl Trains {
             // A batch is not longer than a byte counts, and the only packet of one has nothing to be put to.
             let member = Member { from: at as u8, to: next as u8, skip: 0, next: NONE, packets: 1 };
             self.members[self.count] = member;
-            if at > 0 || next < batch.len() {
+            if self.joins && (at > 0 || next < batch.len()) {
                 self.join(self.count, batch);
             }
             self.count += 1;

@@ -7,9 +7,9 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::Plan;
 use crate::Error;
 use crate::report::{Lab, Measurement};
 
@@ -27,11 +27,11 @@ struct Round {
 
 impl Journal {
     /// Opens the journal at `path`: with its rounds if they were made by the same plan, empty if not.
-    pub fn open(path: &Path, plan: &Plan) -> Result<Self, Error> {
+    pub fn open<P: Serialize + DeserializeOwned + PartialEq>(path: &Path, plan: &P) -> Result<Self, Error> {
         let failed = |error| Error::os(format!("keeping finished rounds in {}", path.display()), error);
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut lines = text.lines();
-        let same = lines.next().and_then(|line| serde_json::from_str::<Plan>(line).ok()).is_some_and(|old| old == *plan);
+        let same = lines.next().and_then(|line| serde_json::from_str::<P>(line).ok()).is_some_and(|old| old == *plan);
         let rounds: Vec<Round> =
             if same { lines.map_while(|line| serde_json::from_str(line).ok()).collect() } else { Vec::new() };
         let mut fresh = to_line(plan)?;
@@ -76,21 +76,6 @@ fn to_line(value: &impl Serialize) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{Controller, Study};
-
-    fn plan(millis: u64) -> Plan {
-        Plan {
-            study: Study::Loads { millis, brief: false, workloads: vec![] },
-            rounds: 3,
-            placements: vec![],
-            instructions: false,
-            kernel: String::new(),
-            translated: false,
-            controller: Controller::Nvme,
-            pace: None,
-        }
-    }
-
     fn path(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("ring3-journal-{}-{name}", std::process::id()));
         let _ = fs::remove_file(&path);
@@ -104,11 +89,11 @@ mod tests {
     #[test]
     fn finished_rounds_are_there_after_an_interruption() {
         let path = path("resume");
-        let mut journal = Journal::open(&path, &plan(1)).unwrap();
+        let mut journal = Journal::open(&path, &1).unwrap();
         journal.add(Lab::default(), one(1)).unwrap();
         journal.add(Lab::default(), one(2)).unwrap();
         drop(journal);
-        let journal = Journal::open(&path, &plan(1)).unwrap();
+        let journal = Journal::open(&path, &1).unwrap();
         assert_eq!((journal.finished(), journal.results().1), (2, [one(1), one(2)].concat()));
         journal.close().unwrap();
     }
@@ -116,20 +101,20 @@ mod tests {
     #[test]
     fn a_round_that_was_cut_short_is_not_counted_and_does_not_stand_in_the_way() {
         let path = path("torn");
-        Journal::open(&path, &plan(1)).unwrap().add(Lab::default(), one(1)).unwrap();
+        Journal::open(&path, &1).unwrap().add(Lab::default(), one(1)).unwrap();
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"lab\": {\"ker").unwrap();
-        let mut journal = Journal::open(&path, &plan(1)).unwrap();
+        let mut journal = Journal::open(&path, &1).unwrap();
         assert_eq!(journal.finished(), 1);
         journal.add(Lab::default(), one(2)).unwrap();
-        assert_eq!(Journal::open(&path, &plan(1)).unwrap().finished(), 2);
+        assert_eq!(Journal::open(&path, &1).unwrap().finished(), 2);
         journal.close().unwrap();
     }
 
     #[test]
     fn rounds_of_another_plan_are_not_mixed_in() {
         let path = path("other");
-        Journal::open(&path, &plan(1)).unwrap().add(Lab::default(), one(1)).unwrap();
-        let journal = Journal::open(&path, &plan(2)).unwrap();
+        Journal::open(&path, &1).unwrap().add(Lab::default(), one(1)).unwrap();
+        let journal = Journal::open(&path, &2).unwrap();
         assert_eq!(journal.finished(), 0);
         journal.close().unwrap();
     }

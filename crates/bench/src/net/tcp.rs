@@ -1,0 +1,138 @@
+//! `bench tcp`: bytes of a TCP connection, and the instructions that they cost.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpStream};
+use std::os::fd::AsRawFd;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use super::measure::{Method, PATIENCE};
+use super::streams::{SINK, SOURCE};
+use crate::Error;
+use crate::cpu::{Meter, Soaker};
+use crate::report::Measurement;
+
+/// Bytes of a call.
+const PIECE: usize = 64 << 10;
+/// Until windows have grown.
+const WARM: Duration = Duration::from_millis(100);
+/// How long a call waits.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The measured machine sends.
+    Out,
+    /// It receives.
+    In,
+}
+
+impl Way {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Out, Self::In];
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Out { "tcp-64k-out" } else { "tcp-64k-in" })
+    }
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|way| way.to_string() == text);
+        found.ok_or_else(|| format!("{text:?} is no load of TCP: tcp-64k-out or tcp-64k-in"))
+    }
+}
+
+/// Moves bytes one way in pieces of 64 KiB between this machine and the [far end](super::streams()) at `peer`, and fills in what a byte costs.
+pub fn measure_stream(way: Way, peer: Ipv4Addr, method: &Method, into: Measurement) -> Result<Measurement, Error> {
+    let failed = |error| Error::os(format!("{way} with {peer}"), error);
+    let mut stream = connect(way, peer)?;
+    stream.set_read_timeout(Some(SILENCE)).and(stream.set_write_timeout(Some(SILENCE))).map_err(failed)?;
+    let mut piece = vec![0; PIECE];
+    let mut run = |time: Duration, soaker: Option<&Soaker>| {
+        let count = || soaker.map_or(0, Soaker::count);
+        let (start, meter, before, held) = (Instant::now(), Meter::start(None), count(), unacknowledged(&stream)?);
+        let mut bytes = 0;
+        while start.elapsed() < time {
+            bytes += match way {
+                Way::Out => stream.write(&piece)?,
+                Way::In => stream.read(&mut piece)?,
+            } as u64;
+        }
+        let (steps, cost) = (count() - before, meter.read());
+        Ok(((bytes + held).saturating_sub(unacknowledged(&stream)?), steps, cost))
+    };
+    run(WARM, None).map_err(failed)?;
+    let soaker = method.soaker_step.map(|step| Soaker::start(method.cpus, step));
+    let (bytes, steps, cost) = run(method.time, soaker.as_ref()).map_err(failed)?;
+    close(way, stream);
+    let idle = cost.idle.map(|idle| (cost.elapsed * method.cpus as u32).saturating_sub(idle));
+    let busy = soaker.as_ref().map(|soaker| soaker.busy(cost.elapsed, steps)).or(idle).unwrap_or_default();
+    Ok(filled(into, method, bytes, cost.elapsed, busy))
+}
+
+fn filled(into: Measurement, method: &Method, bytes: u64, elapsed: Duration, busy: Duration) -> Measurement {
+    let seconds = elapsed.as_secs_f64().max(1e-9);
+    let into = into.with("mib_s", bytes as f64 / f64::from(1 << 20) / seconds);
+    let into = into.with("busy_percent", 100.0 * busy.as_secs_f64() / seconds / method.cpus as f64);
+    match method.instruction_ns {
+        None => into,
+        Some(nanos) => into.with("bytes_per_instruction", bytes as f64 * nanos / (busy.as_nanos().max(1) as f64)),
+    }
+}
+
+/// Until the link is there nobody can be reached.
+fn connect(way: Way, peer: Ipv4Addr) -> Result<TcpStream, Error> {
+    let (port, start) = (if way == Way::Out { SINK } else { SOURCE }, Instant::now());
+    loop {
+        match TcpStream::connect_timeout(&SocketAddrV4::new(peer, port).into(), Duration::from_secs(1)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if start.elapsed() > PATIENCE => return Err(Error::os(format!("connecting to {peer}:{port}"), error)),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+/// Waits until the other end knows that it is over, so that it listens again.
+fn close(way: Way, mut stream: TcpStream) {
+    // Whoever closes before he has read all says so at once.
+    if way == Way::Out && stream.shutdown(Shutdown::Write).is_ok() {
+        let _ = stream.read(&mut [0]);
+    }
+}
+
+/// Bytes that were written and that the other end has not said to have. [tcp(7), SIOCOUTQ]
+fn unacknowledged(stream: &TcpStream) -> std::io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the call writes an integer.
+    match unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } {
+        0 => Ok(bytes.max(0) as u64),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_read_as_it_is_printed_and_another_is_refused_with_both_names() {
+        Way::ALL.iter().for_each(|way| assert_eq!(way.to_string().parse(), Ok(*way)));
+        assert!("tcp-out".parse::<Way>().unwrap_err().contains("tcp-64k-in"));
+    }
+
+    #[test]
+    fn bytes_per_instruction_are_of_busy_time_alone() {
+        let method = Method { time: Duration::ZERO, instruction_ns: Some(16.0), soaker_step: None, cpus: 1 };
+        let into = Measurement::new(1, Way::In, "kernel");
+        let into = filled(into, &method, 1 << 20, Duration::from_secs(1), Duration::from_millis(16));
+        assert_eq!((into.values["mib_s"], into.values["busy_percent"]), (1.0, 1.6));
+        assert_eq!(into.values["bytes_per_instruction"], f64::from(1 << 20) / 1e6);
+    }
+}

@@ -1,0 +1,116 @@
+//! In the guest: interfaces of both drivers, and what is told.
+
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ring3_bench::cpu::Soaker;
+use ring3_bench::disk::{Event, machine};
+use ring3_bench::net::Method;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Options;
+use super::guest::INSTRUCTION_NS;
+
+/// What an interface of ours is called.
+pub const NAME: &str = "echo0";
+
+/// Calibrates what counts instructions, for measurements of `millis`.
+pub fn method(options: &Options, millis: u64) -> Result<Method> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let soaker_step = options.instructions().then(|| Soaker::calibrate(cpus)).transpose()?;
+    let instruction_ns = options.instructions().then_some(f64::from(INSTRUCTION_NS));
+    Ok(Method { time: Duration::from_millis(millis), instruction_ns, soaker_step, cpus })
+}
+
+/// Has every placement take its `turn` in each round, and tells where it begins and when a round is done.
+pub fn rounds(options: &Options, placements: &[String], turn: &mut dyn FnMut(u32, &str) -> Result<()>) -> Result<()> {
+    tell(&Event::Begin(machine(options.instructions())))?;
+    for round in options.first..=options.rounds() {
+        // Every other round goes the other way round, so that no placement always follows the same one.
+        let mut placements = placements.to_vec();
+        if round % 2 == 0 {
+            placements.reverse();
+        }
+        for placement in &placements {
+            turn(round, placement).with_context(|| placement.clone())?;
+        }
+        tell(&Event::Round { round })?;
+    }
+    Ok(())
+}
+
+/// Tells a step as a line of JSON.
+pub fn tell(event: &Event) -> Result<()> {
+    outln!("{}", serde_json::to_string(event)?);
+    crate::output::flush();
+    Ok(())
+}
+
+/// Gives an interface its address and sets it up.
+pub fn address(interface: &str, address: Ipv4Addr) -> Result<()> {
+    ip(&["address", "add", &format!("{address}/24"), "dev", interface])?;
+    ip(&["link", "set", interface, "up"])
+}
+
+fn ip(words: &[&str]) -> Result<()> {
+    let output = Command::new("ip").args(words).output().context("starting ip (iproute2)")?;
+    if !output.status.success() {
+        bail!("ip {}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// How `ring3 run net` is told what an export of that name is; `None` if it is none.
+pub fn export(placement: &str) -> Option<&'static [&'static str]> {
+    Some(match placement {
+        "export" => &[],
+        "export-tap" => &["--engine", "tap"],
+        "export-vhost" => &["--engine", "vhost"],
+        "export-uncoalesced" => &["--engine", "tap", "--no-coalescing"],
+        _ => return None,
+    })
+}
+
+/// A process that is an interface called [`NAME`], until this is dropped.
+pub struct Interface(Child);
+
+impl Interface {
+    /// The card of `options`, exported as `placement` says, with the address `here`.
+    pub fn export(options: &Options, placement: &str, here: Ipv4Addr) -> Result<Self> {
+        let device = options.device.as_ref().context("no device was named")?.to_string();
+        let more = export(placement).with_context(|| format!("{placement} is no export"))?;
+        Self::start(&[&["run", "net", "--json", "--name", NAME, "--device", &device], more].concat(), here)
+    }
+
+    /// Starts this program with `words`, and returns when its interface is there.
+    pub fn start(words: &[&str], here: Ipv4Addr) -> Result<Self> {
+        let program = std::env::current_exe().context("finding this program, which is to be an interface")?;
+        let child = Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        // From here on a failure stops the child.
+        let mut interface = Self(child.with_context(|| format!("starting ring3 {}", words.join(" ")))?);
+        let mut line = String::new();
+        let stdout = interface.0.stdout.as_mut().context("its output is not here")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        if !line.contains("\"interface\"") {
+            bail!("ring3 {}: no interface, but {line:?}", words.join(" "));
+        }
+        address(NAME, here)?;
+        Ok(interface)
+    }
+
+    /// The process.
+    pub fn process(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Interface {
+    fn drop(&mut self) {
+        // Fails only if it has ended already, which is what is wanted.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,107 @@
+//! `ring3 bench tcp`: bytes per instruction of TCP in pieces of 64 KiB, with a card's driver in the kernel and behind an interface.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use ring3_bench::disk::Event;
+use ring3_bench::net::{STREAM_PLACEMENTS, Way, Wire, measure_stream, streams};
+use ring3_bench::plot::draw_streams;
+use ring3_bench::report::Measurement;
+use ring3_bench::table::render_streams;
+use ring3_class::net::Mac;
+
+use super::cards::guest::{measure, two_cards};
+use super::cards::here::{Interface, address, method, rounds, tell};
+use super::cards::{Card, Options};
+use crate::leave;
+
+/// Options of `ring3 bench tcp`.
+#[derive(Clone, clap::Args)]
+pub struct Args {
+    /// The card in the guest.
+    #[arg(long, value_enum, default_value = "e1000e")]
+    card: Card,
+    /// Milliseconds of a load, by the guest's clock; 500 if it is not given.
+    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(10..=600_000))]
+    millis: Option<u64>,
+    /// A load: tcp-64k-out or tcp-64k-in. May be repeated; without it, both.
+    #[arg(long = "load", value_name = "NAME")]
+    loads: Vec<Way>,
+    /// A placement. May be repeated; without it, all.
+    #[arg(long = "placement", value_name = "NAME", value_parser = STREAM_PLACEMENTS)]
+    placements: Vec<String>,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Args {
+    fn millis(&self) -> u64 {
+        if self.options.quick { 100 } else { self.millis.unwrap_or(500) }
+    }
+
+    fn loads(&self) -> Vec<Way> {
+        if self.loads.is_empty() { Way::ALL.to_vec() } else { self.loads.clone() }
+    }
+
+    fn placements(&self) -> Vec<String> {
+        let all = || STREAM_PLACEMENTS.map(str::to_owned).to_vec();
+        if self.placements.is_empty() { all() } else { self.placements.clone() }
+    }
+}
+
+/// The networks of the kernel's card and of ring3's.
+const NETWORKS: [u8; 2] = [0, 1];
+
+/// The host whose last byte is `last` in the network of a card.
+fn host(network: u8, last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 9, network, last)
+}
+
+/// Measures, and writes report and figure.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.options.here {
+        return here(args).map(|()| ExitCode::SUCCESS);
+    }
+    leave::nothing_behind()?;
+    let folder = tempfile::tempdir()?;
+    let wires = wires(folder.path())?;
+    let mut guest = two_cards("tcp", args.card, &args.options, &wires);
+    let loads = (args.loads().len() * args.placements().len()) as u32 * args.options.rounds();
+    guest.time_limit = Duration::from_secs(300) + loads * (Duration::from_secs(10) + 10 * Duration::from_millis(args.millis()));
+    let report = measure("tcp", &args.options, args.card, guest, &words(args))?;
+    args.options.write(&report, Some(draw_streams(&report)), render_streams)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wires(folder: &Path) -> Result<[Wire; 2]> {
+    let wire = |name, network| streams(folder, name, Mac([2, 0, 0, 9, 1, network]), host(network, 2));
+    Ok([wire("kernel", NETWORKS[0])?, wire("ring3", NETWORKS[1])?])
+}
+
+fn words(args: &Args) -> String {
+    let mut words = format!("--millis {}", args.millis());
+    args.loads().iter().for_each(|load| words += &format!(" --load {load}"));
+    args.placements().iter().for_each(|placement| words += &format!(" --placement {placement}"));
+    words
+}
+
+/// The rounds, in the guest.
+fn here(args: &Args) -> Result<()> {
+    let method = method(&args.options, args.millis())?;
+    if let Some(interface) = &args.options.interface {
+        address(interface, host(NETWORKS[0], 1))?;
+    }
+    rounds(&args.options, &args.placements(), &mut |round, placement| {
+        let network = NETWORKS[usize::from(placement != "kernel")];
+        let export = || Interface::export(&args.options, placement, host(network, 1));
+        let _interface = (placement != "kernel").then(export).transpose()?;
+        for way in args.loads() {
+            let measured = measure_stream(way, host(network, 2), &method, Measurement::new(round, way, placement))?;
+            tell(&Event::Measured(measured))?;
+        }
+        Ok(())
+    })
+}
