@@ -122,7 +122,7 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 50] = [
+pub const METRICS: [(&str, &str); 54] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
@@ -133,9 +133,13 @@ pub const METRICS: [(&str, &str); 50] = [
     ("loss_percent", "%"),
     ("latency_us_p50", "us"),
     ("latency_us_p99", "us"),
+    ("latency_us_p999", "us"),
+    ("latency_us_max", "us"),
+    ("latency_us_mean", "us"),
     ("cpu_percent", "%"),
     ("cpu_us_per_op", "us"),
     ("driver_cpu_us_per_op", "us"),
+    ("driver_cpu_percent", "%"),
     ("machine_busy_percent", "%"),
     ("machine_us_per_op", "us"),
     ("busy_percent", "%"),
@@ -197,7 +201,7 @@ const LESS: [&str; 9] = [
 ];
 
 /// Which placements are compared with which, besides the kernel's best: (placement, baseline).
-const COMPARISONS: [(&str, &str); 18] = [
+const COMPARISONS: [(&str, &str); 19] = [
     ("kernel-none", "kernel"),
     ("kernel-nomultipath", "kernel"),
     ("kernel-passthrough", "kernel"),
@@ -213,6 +217,7 @@ const COMPARISONS: [(&str, &str); 18] = [
     ("export-vhost", "export-tap"),
     ("export", "ublk-null"),
     ("export", "tap-null"),
+    ("process", "dpdk"),
     ("process-polled", "dpdk"),
     ("export-fio", "kernel-fio"),
     ("ublk-null", "kernel"),

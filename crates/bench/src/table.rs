@@ -4,7 +4,7 @@ mod forward;
 mod packets;
 
 pub use forward::render_forward;
-pub use packets::{render_delays, render_packets, render_streams};
+pub use packets::{render_cpu, render_delays, render_loopback, render_packets, render_streams};
 
 use std::fmt::Write;
 

@@ -11,6 +11,7 @@ mod irq_delay;
 mod kill;
 pub mod load;
 mod look;
+mod loopback;
 pub mod open;
 mod paper;
 mod progress;
@@ -38,6 +39,8 @@ pub enum Command {
     Restart(Box<restart::Args>),
     /// Forwarding through a network card, by ring3 and by DPDK's testpmd, side by side.
     Forward(forward::Args),
+    /// Two network cards cabled together, with their drivers in the kernel and in the measuring process, and DPDK's: throughput and latency, with and without other tasks.
+    Loopback(loopback::Args),
     /// TCP through a network card with its driver in the kernel and behind an interface, side by side: bytes per instruction.
     Tcp(tcp::Args),
     /// UDP through a network card with its driver in the kernel, in the application's process and behind an interface, side by side.
@@ -53,6 +56,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Kill(args) => kill::run(&args),
         Command::Restart(args) => restart::run(&args),
         Command::Forward(args) => forward::run(&args),
+        Command::Loopback(args) => loopback::run(&args),
         Command::Tcp(args) => tcp::run(&args),
         Command::UdpEcho(args) => udp_echo::run(&args),
     }

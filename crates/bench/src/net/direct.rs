@@ -282,6 +282,14 @@ impl User for Direct<'_> {
         Ok(seen.since(&before))
     }
 
+    fn idle(&mut self, time: Duration) -> Result<(), Error> {
+        let start = Instant::now();
+        while let Some(left) = time.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+            self.turn_or_wait(None, &mut Seen::default(), left)?;
+        }
+        Ok(())
+    }
+
     fn drain(&mut self, load: &Load) -> Result<(), Error> {
         let echo = Some(load).filter(|load| load.kind != Kind::Out);
         while self.turn_or_wait(echo, &mut Seen::default(), QUIET)? {}

@@ -62,6 +62,9 @@ pub fn measure(
     driver: Option<u32>,
     mut into: Measurement,
 ) -> Result<Measurement, Error> {
+    if load.kind == Kind::Idle {
+        return idle(user, method, driver, into);
+    }
     user.ask(&Ask::Begin(id, *load))?;
     let soaker = method.soaker_step.filter(|_| load.rate().is_none()).map(|step| Soaker::start(method.cpus, step));
     let count = || soaker.as_ref().map_or(0, Soaker::count);
@@ -91,6 +94,27 @@ pub fn measure(
     Ok(into)
 }
 
+/// What the machine, and the driver's process, take while nothing comes.
+fn idle(user: &mut dyn User, method: &Method, driver: Option<u32>, mut into: Measurement) -> Result<Measurement, Error> {
+    // What is left of before is over then.
+    user.idle(QUIET)?;
+    let meter = Meter::start(driver);
+    user.idle(method.time)?;
+    let cost = meter.read();
+    shares_of(&mut into, method, &cost);
+    Ok(into)
+}
+
+/// The busy share of the machine by the kernel's idle time, and that of the driver's process.
+pub fn shares_of(into: &mut Measurement, method: &Method, cost: &Cost) {
+    let all = (cost.elapsed * method.cpus as u32).as_secs_f64().max(1e-9);
+    let busy = cost.idle.map(|idle| (all - idle.as_secs_f64()).max(0.0));
+    let shares = [("busy_percent", busy), ("driver_cpu_percent", cost.driver.map(|driver| driver.as_secs_f64()))];
+    for (metric, share) in shares {
+        share.and_then(|share| into.values.insert(metric.into(), 100.0 * share / all));
+    }
+}
+
 /// What it took of the machine.
 fn cost_of(into: &mut Measurement, method: &Method, work: &Work, cost: &Cost, busy: Option<Duration>) {
     let packets = work.packets.max(1) as f64;
@@ -98,6 +122,7 @@ fn cost_of(into: &mut Measurement, method: &Method, work: &Work, cost: &Cost, bu
     put("switches_per_op", cost.switches as f64 / packets);
     if let Some(driver) = cost.driver {
         put("driver_cpu_us_per_op", driver.as_secs_f64() * 1e6 / packets);
+        put("driver_cpu_percent", 100.0 * driver.as_secs_f64() / cost.elapsed.as_secs_f64().max(1e-9));
     }
     let Some(busy) = busy else { return };
     let all = (cost.elapsed * method.cpus as u32).as_secs_f64().max(1e-9);

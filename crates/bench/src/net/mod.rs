@@ -11,6 +11,8 @@ mod direct;
 mod forward;
 mod frame;
 mod load;
+pub mod loopback;
+mod many;
 mod measure;
 mod peer;
 mod reflector;
@@ -23,9 +25,10 @@ mod wire;
 pub use circle::circle;
 pub use direct::Direct;
 pub use forward::{Forwarded, Forwarding, forward};
+pub use frame::Host;
 pub use load::{Kind, Load, SIZE, SWEEP, UnknownLoad};
-pub use measure::{Method, measure};
-pub use peer::{Peer, peer};
+pub use measure::{Method, measure, shares_of};
+pub use peer::{Peer, ask_for, peer};
 pub use reflector::Reflector;
 pub use sockets::Sockets;
 pub use streams::streams;
@@ -38,7 +41,7 @@ use std::time::Duration;
 use crate::Error;
 
 /// The placements in the order of their turns: the [usual](USUAL) ones, and the export with one engine at any load.
-pub const PLACEMENTS: [&str; 6] = ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost"];
+pub const PLACEMENTS: [&str; 7] = ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost", "dpdk"];
 
 /// Those of `bench tcp`.
 pub const STREAM_PLACEMENTS: [&str; 5] = ["kernel", "export", "export-tap", "export-vhost", "export-uncoalesced"];
@@ -63,6 +66,9 @@ pub trait User {
     /// Does its part of `load` for `time` from the first packet on, at which `begin` is called, and `end` at the end.
     fn work(&mut self, load: &Load, time: Duration, begin: &mut dyn FnMut(), end: &mut dyn FnMut()) -> Result<Work, Error>;
 
-    /// The same until nothing has come for a while.
+    /// Waits for packets, of which none come, for `time`.
+    fn idle(&mut self, time: Duration) -> Result<(), Error>;
+
+    /// The same as [`work`](Self::work) until nothing has come for a while.
     fn drain(&mut self, load: &Load) -> Result<(), Error>;
 }

@@ -1,5 +1,7 @@
 //! Who is at the other end of the cable.
 
+use std::net::Ipv4Addr;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,8 @@ use ring3_class::net::Mac;
 
 use super::frame::{HEADERS, Host, Place, answer_arp, parse, udp};
 use super::load::{Kind, Load};
-use super::talk::{AHEAD, Ask, MARK, Mark, PEER_DATA, PEER_TALK, Tally, USER_DATA};
+use super::measure::PATIENCE;
+use super::talk::{AHEAD, Ask, MARK, Mark, PEER_DATA, PEER_TALK, Tally, USER_DATA, USER_TALK};
 use super::wire::{End, Wire};
 use crate::Error;
 
@@ -37,11 +40,27 @@ fn serve(end: &End, mut peer: Peer) {
     while !end.is_over() {
         for _ in 0..BATCH {
             let Some(length) = end.receive(&mut frame) else { break };
-            peer.take(&frame[..length], Instant::now(), &mut send);
+            peer.take(&frame[..length], Instant::now(), &mut send, &mut |frame| end.reply(frame));
         }
         let next = peer.tick(Instant::now(), &mut send);
         end.wait(next.map_or(Duration::MAX, |next| next.saturating_duration_since(Instant::now())));
     }
+}
+
+/// Asks the peer of `wire` on behalf of a host that cannot ask itself, such as one that sends back all that it receives.
+pub fn ask_for(wire: &Wire, host: Host, ask: &Ask) -> Result<Tally, Error> {
+    let ours = wire.ours().with_extension("asker");
+    let failed = |error| Error::os("asking the peer", error);
+    let _ = std::fs::remove_file(&ours);
+    let socket = UnixDatagram::bind(&ours).map_err(failed)?;
+    socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let question = serde_json::to_vec(ask).map_err(|error| Error::format("a question to the peer", error))?;
+    let there = Host { mac: Mac::BROADCAST, ip: Ipv4Addr::from(u32::from(host.ip) + 1) };
+    socket.send_to(&udp((host, USER_TALK), (there, PEER_TALK), &question), wire.ours()).map_err(failed)?;
+    let mut answer = [0; 2048];
+    let length = socket.recv(&mut answer).map_err(failed)?;
+    let tally = parse(&answer[..length]).and_then(|datagram| serde_json::from_slice(datagram.payload).ok());
+    tally.ok_or_else(|| Error::format("the peer's answer", "it is none"))
 }
 
 /// Makes loads as it is asked to, one at a time. It has every address that somebody asks for.
@@ -74,7 +93,9 @@ impl Peer {
     }
 
     /// Takes a frame from the wire.
-    pub fn take(&mut self, frame: &[u8], now: Instant, send: &mut Send) {
+    ///
+    /// Answers go by `reply` to whoever has asked, which need not be the card.
+    pub fn take(&mut self, frame: &[u8], now: Instant, send: &mut Send, reply: &mut Send) {
         let Some(datagram) = parse(frame) else {
             if let Some(answer) = answer_arp(frame, self.mac) {
                 send(&answer);
@@ -86,7 +107,7 @@ impl Peer {
             PEER_TALK => {
                 let Ok(ask) = serde_json::from_slice(datagram.payload) else { return };
                 let me = Host { mac: self.mac, ip: datagram.to.0.ip };
-                self.asked(&ask, (me, datagram.from), now, send);
+                self.asked(&ask, (me, datagram.from), now, (send, reply));
             }
             _ => {}
         }
@@ -97,7 +118,7 @@ impl Peer {
         self.run.as_mut().filter(|run| !run.stopped)?.tick(now, send)
     }
 
-    fn asked(&mut self, ask: &Ask, (me, asker): (Host, Place), now: Instant, send: &mut Send) {
+    fn asked(&mut self, ask: &Ask, (me, asker): (Host, Place), now: Instant, (send, reply): (&mut Send, &mut Send)) {
         if let Ask::Begin(id, load) = *ask
             && self.run.as_ref().is_none_or(|run| run.id != id)
         {
@@ -107,7 +128,7 @@ impl Peer {
         run.stopped |= matches!(ask, Ask::Stop(_));
         // A tally is numbers: it can be written.
         let answer = serde_json::to_vec(&run.tally()).unwrap_or_default();
-        send(&udp((me, PEER_TALK), asker, &answer));
+        reply(&udp((me, PEER_TALK), asker, &answer));
         if matches!(ask, Ask::Begin(..)) {
             run.pump(now, send);
         }
@@ -120,7 +141,7 @@ impl Run {
         let credit = match load.kind {
             Kind::Echo(window) => window.into(),
             Kind::In => AHEAD,
-            Kind::Rate(_) | Kind::Out => 0,
+            Kind::Rate(_) | Kind::Out | Kind::Idle => 0,
         };
         // A minute by the nanosecond, three digits; without it there are no latencies.
         let latency = Histogram::new_with_bounds(1, 60_000_000_000, 3).ok();
@@ -143,17 +164,17 @@ impl Run {
                 self.told = self.told.max(mark.number);
                 self.credit = (self.told + AHEAD).saturating_sub(self.tally.sent);
             }
-            Kind::Out => {}
+            Kind::Out | Kind::Idle => {}
         }
         self.pump(now, send);
     }
 
     fn tick(&mut self, now: Instant, send: &mut Send) -> Option<Instant> {
-        if let Kind::Rate(mbit) = self.load.kind {
-            let due = u128::from(self.since(now)) * u128::from(mbit) / u128::from(8000 * u64::from(self.load.bytes));
+        if let Kind::Rate(kbit) = self.load.kind {
+            let due = u128::from(self.since(now)) * u128::from(kbit) / u128::from(8_000_000 * u64::from(self.load.bytes));
             self.credit = (due as u64).saturating_sub(self.tally.sent).min(BURST);
             self.pump(now, send);
-            let next = u64::from(self.load.bytes) * 8000 * (self.tally.sent + 1) / u64::from(mbit);
+            let next = u64::from(self.load.bytes) * 8_000_000 * (self.tally.sent + 1) / u64::from(kbit);
             return Some(self.began + Duration::from_nanos(next));
         }
         let lost = now.duration_since(self.heard) >= STALL;
@@ -194,11 +215,9 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-    use std::os::unix::net::UnixDatagram;
+    use std::cell::RefCell;
 
     use super::super::frame::turn_around;
-    use super::super::talk::USER_TALK;
     use super::*;
 
     const USER: Host = Host { mac: Mac([2, 0, 0, 0, 0, 1]), ip: Ipv4Addr::new(10, 9, 0, 1) };
@@ -215,12 +234,13 @@ mod tests {
         }
 
         fn frame(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
-            let mut sent = Vec::new();
-            self.peer.take(frame, self.now, &mut |frame| {
-                sent.push(frame.to_vec());
+            let sent = RefCell::new(Vec::new());
+            let send = |frame: &[u8]| {
+                sent.borrow_mut().push(frame.to_vec());
                 true
-            });
-            sent
+            };
+            self.peer.take(frame, self.now, &mut { send }, &mut { send });
+            sent.into_inner()
         }
 
         /// The answer, and what came with it.

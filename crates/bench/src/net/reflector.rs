@@ -2,6 +2,7 @@
 //!
 //! What is sent is heard by the peer within the call, and what the peer says to it lies in the buffers that were provided when the call returns.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -156,7 +157,7 @@ impl ReflectorQueue {
     /// The peer hears the first `length` bytes of the frame; or, without, lets time pass.
     fn peer(&mut self, length: Option<usize>, now: Instant) -> Option<Instant> {
         let (empty, filled) = (&mut self.empty, &mut self.filled);
-        let mut send = |frame: &[u8]| {
+        let send = RefCell::new(|frame: &[u8]| {
             let Some(mut packet) = empty.pop_front() else { return false };
             let took = packet.fill(frame).is_ok();
             if took {
@@ -165,10 +166,11 @@ impl ReflectorQueue {
                 empty.push_back(packet)
             }
             took
-        };
+        });
+        let (mut send, mut reply) = (|frame: &[u8]| send.borrow_mut()(frame), |frame: &[u8]| send.borrow_mut()(frame));
         match length {
             Some(length) => {
-                self.peer.take(&self.frame[..length], now, &mut send);
+                self.peer.take(&self.frame[..length], now, &mut send, &mut reply);
                 None
             }
             None => self.peer.tick(now, &mut send),

@@ -2,10 +2,10 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use super::load::{Kind, Load};
+use super::many::{BATCH, Many, ROOM};
 use super::measure::{PATIENCE, QUIET, Seen};
 use super::talk::{Ask, Mark, PEER_DATA, PEER_TALK, TELL, Tally, USER_DATA, USER_TALK};
 use super::{User, Work};
@@ -13,10 +13,6 @@ use crate::Error;
 
 /// How long an answer is waited for before the question is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
-/// Packets of one call, where there are many.
-const BATCH: usize = 32;
-/// More than the payload of a packet.
-const ROOM: usize = 2048;
 /// The clock is read after so many calls.
 const LOOK: u32 = 32;
 
@@ -47,16 +43,16 @@ impl Sockets {
     fn turn(&mut self, load: &Load, seen: &mut Seen) -> io::Result<()> {
         match load.kind {
             Kind::Echo(_) | Kind::Rate(_) => {
-                let length = self.data.recv(&mut self.many.bytes[..ROOM])?;
-                let packet = &self.many.bytes[..length];
+                let length = self.data.recv(self.many.place(0))?;
+                let packet = &self.many.place(0)[..length];
                 let Some(mark) = Mark::of(packet) else { return Ok(()) };
                 // What the interface has no room for is lost, as any packet may be.
                 if self.data.send(packet).is_ok() {
                     seen.see(&mark);
                 }
             }
-            Kind::Out => seen.packets += self.many.send(&self.data)?,
-            Kind::In => {
+            Kind::Out => seen.packets += self.many.send(&self.data, BATCH)?,
+            Kind::In | Kind::Idle => {
                 let before = seen.packets / TELL;
                 seen.packets += self.many.receive(&self.data)?;
                 if seen.packets / TELL != before {
@@ -69,7 +65,7 @@ impl Sockets {
 
     /// Tells the peer how much has come.
     fn tell(&mut self, number: u64) -> io::Result<()> {
-        let Some(mark) = Mark::of(&self.many.bytes) else { return Ok(()) };
+        let Some(mark) = Mark::of(self.many.place(0)) else { return Ok(()) };
         self.data.send(&Mark { number: mark.number.max(number), ..mark }.bytes()).map(drop)
     }
 }
@@ -96,7 +92,7 @@ impl User for Sockets {
 
     fn work(&mut self, load: &Load, time: Duration, begin: &mut dyn FnMut(), end: &mut dyn FnMut()) -> Result<Work, Error> {
         let failed = |error| Error::os(format!("sending and receiving {load}"), error);
-        self.many.prepare(load);
+        self.many.prepare(if load.kind == Kind::Out { load.bytes.into() } else { ROOM });
         let (asked, mut seen) = (Instant::now(), Seen::default());
         while load.kind != Kind::Out && seen.packets == 0 {
             match self.turn(load, &mut seen) {
@@ -121,6 +117,11 @@ impl User for Sockets {
         Ok(seen.since(&before))
     }
 
+    fn idle(&mut self, time: Duration) -> Result<(), Error> {
+        std::thread::sleep(time);
+        Ok(())
+    }
+
     fn drain(&mut self, load: &Load) -> Result<(), Error> {
         let load = Load { kind: if load.kind == Kind::Out { Kind::In } else { load.kind }, ..*load };
         while self.turn(&load, &mut Seen::default()).is_ok() {}
@@ -131,50 +132,3 @@ impl User for Sockets {
 fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
-
-/// Packets of one call.
-struct Many {
-    bytes: Vec<u8>,
-    vectors: Vec<libc::iovec>,
-    headers: Vec<libc::mmsghdr>,
-}
-
-impl Many {
-    fn new() -> Self {
-        let mut bytes = vec![0; BATCH * ROOM];
-        let piece = |piece: &mut [u8]| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
-        let mut vectors: Vec<_> = bytes.chunks_mut(ROOM).map(piece).collect();
-        let header = |vector: &mut libc::iovec| {
-            // SAFETY: a header of zeroes names no address, no vectors and no control data.
-            let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
-            (header.msg_hdr.msg_iov, header.msg_hdr.msg_iovlen) = (&raw mut *vector, 1);
-            header
-        };
-        let headers = vectors.iter_mut().map(header).collect();
-        Self { bytes, vectors, headers }
-    }
-
-    /// For packets of `load`: of its size to send, of any to receive.
-    fn prepare(&mut self, load: &Load) {
-        let length = if load.kind == Kind::Out { load.bytes.into() } else { ROOM };
-        self.vectors.iter_mut().for_each(|vector| vector.iov_len = length);
-    }
-
-    #[inline]
-    fn send(&mut self, socket: &UdpSocket) -> io::Result<u64> {
-        // SAFETY: headers, vectors and bytes lie in vectors that are never made longer, so that each points to the next as long as this value lives.
-        let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), BATCH as u32, 0) };
-        u64::try_from(sent).map_err(|_| io::Error::last_os_error())
-    }
-
-    #[inline]
-    fn receive(&mut self, socket: &UdpSocket) -> io::Result<u64> {
-        let (headers, none) = (self.headers.as_mut_ptr(), std::ptr::null_mut());
-        // SAFETY: as above; the kernel writes into the bytes, to which no reference exists meanwhile.
-        let received = unsafe { libc::recvmmsg(socket.as_raw_fd(), headers, BATCH as u32, libc::MSG_WAITFORONE, none) };
-        u64::try_from(received).map_err(|_| io::Error::last_os_error())
-    }
-}
-
-// SAFETY: its pointers are to its own memory.
-unsafe impl Send for Many {}

@@ -1,10 +1,12 @@
 //! The far end of a cable that speaks TCP: it takes what is sent to it, and sends as fast as is taken.
 //!
-//! The stack is smoltcp, without congestion control: a cable loses nothing. As a card that cuts packets does, it counts up IPv4's identification. It says once for all frames of a batch what it has.
+//! The stack is smoltcp, without congestion control: a cable loses nothing. It behaves as a host with a card that cuts packets and throttles its interrupts: it counts up IPv4's identification, and looks at what
+//! has come in batches, for each of which it says once what it has.
 
+use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant as Clock};
 
 use ring3_class::net::{Mac, sum};
 use smoltcp::iface::{Config, Interface, SocketSet};
@@ -26,6 +28,8 @@ const ROOM: usize = 1 << 20;
 const FRAME: usize = 1514;
 /// When what the cable has not taken is tried again.
 const RETRY: Duration = Duration::from_micros(100);
+/// What has come waits so long for what follows: 4,000 interrupts a second, as drivers have cards throttle them while much comes.
+const GATHER: Duration = Duration::from_micros(250);
 /// A user of whom nothing was heard for so long is gone.
 const SILENCE: Span = Span::from_secs(4);
 /// IPv4's header in a frame, and where its identification and its sum are. [RFC 791 3.1]
@@ -39,7 +43,7 @@ pub fn streams(folder: &Path, name: &str, mac: Mac, ip: Ipv4Addr) -> Result<Wire
 }
 
 fn serve(end: &End, mac: Mac, ip: Ipv4Addr) {
-    let mut line = Line { end, came: vec![0; 2048], waiting: Vec::new(), id: 0 };
+    let mut line = Line { end, came: VecDeque::new(), frame: vec![0; FRAME], waiting: Vec::new(), id: 0 };
     let config = Config::new(HardwareAddress::Ethernet(EthernetAddress(mac.0)));
     let mut interface = Interface::new(config, &mut line, Instant::now());
     // There is room for one.
@@ -55,7 +59,7 @@ fn serve(end: &End, mac: Mac, ip: Ipv4Addr) {
         // What has just been taken or put is due.
         interface.poll(Instant::now(), &mut line, &mut sockets);
         let due = interface.poll_delay(Instant::now(), &sockets).map_or(Duration::MAX, Duration::from);
-        end.wait(if line.waiting.is_empty() { due } else { RETRY });
+        line.wait(if line.waiting.is_empty() { due } else { RETRY });
     }
 }
 
@@ -95,13 +99,29 @@ fn socket(port: u16) -> Socket<'static> {
 /// The cable as a device of smoltcp's.
 struct Line<'a> {
     end: &'a End,
-    came: Vec<u8>,
+    came: VecDeque<Vec<u8>>,
+    frame: Vec<u8>,
     /// A frame that the cable has not taken; until it has, there is no other.
     waiting: Vec<u8>,
     id: u16,
 }
 
 impl Line<'_> {
+    /// Until something has come and nothing more is waited for, for at most `limit`.
+    fn wait(&mut self, limit: Duration) {
+        self.end.wait(limit);
+        let began = Clock::now();
+        loop {
+            while let Some(bytes) = self.end.receive(&mut self.frame) {
+                self.came.push_back(self.frame[..bytes].to_vec());
+            }
+            match GATHER.checked_sub(began.elapsed()) {
+                Some(left) if !self.came.is_empty() => self.end.wait(left),
+                _ => return,
+            }
+        }
+    }
+
     /// Whether another frame can be sent.
     fn is_free(&mut self) -> bool {
         if !self.waiting.is_empty() && self.end.send(&self.waiting) {
@@ -113,7 +133,7 @@ impl Line<'_> {
 
 impl Device for Line<'_> {
     type RxToken<'b>
-        = Came<'b>
+        = Came
     where
         Self: 'b;
     type TxToken<'b>
@@ -121,14 +141,13 @@ impl Device for Line<'_> {
     where
         Self: 'b;
 
-    fn receive(&mut self, _: Instant) -> Option<(Came<'_>, Going<'_>)> {
+    fn receive(&mut self, _: Instant) -> Option<(Came, Going<'_>)> {
         // Who cannot answer does not listen.
         if !self.is_free() {
             return None;
         }
-        let bytes = self.end.receive(&mut self.came)?;
-        let Self { end, came, waiting, id } = self;
-        Some((Came(&came[..bytes]), Going { end, waiting, id }))
+        let frame = self.came.pop_front()?;
+        Some((Came(frame), Going { end: self.end, waiting: &mut self.waiting, id: &mut self.id }))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Going<'_>> {
@@ -146,11 +165,11 @@ impl Device for Line<'_> {
     }
 }
 
-struct Came<'a>(&'a [u8]);
+struct Came(Vec<u8>);
 
-impl RxToken for Came<'_> {
+impl RxToken for Came {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, look: F) -> R {
-        look(self.0)
+        look(&self.0)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The far end of a card's cable: a datagram socket of QEMU's, of which each datagram is a frame, and a thread that serves it.
 
+use std::cell::RefCell;
 use std::io::ErrorKind;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ impl Wire {
         let socket = UnixDatagram::bind(&ours).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let end = End { socket, card: theirs.clone(), stop: stop.clone() };
+        let end = End { socket, card: theirs.clone(), asker: RefCell::new(None), stop: stop.clone() };
         let thread = thread::Builder::new().name(name.into()).spawn(move || serve(&end)).map_err(failed)?;
         Ok(Self { ours, theirs, stop, thread: Some(thread) })
     }
@@ -61,6 +62,8 @@ impl Drop for Wire {
 pub struct End {
     socket: UnixDatagram,
     card: PathBuf,
+    /// Who has sent the last frame: the card, or somebody on this side.
+    asker: RefCell<Option<SocketAddr>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -68,8 +71,11 @@ impl End {
     /// The bytes of the next frame, if one has come.
     pub fn receive(&self, frame: &mut [u8]) -> Option<usize> {
         loop {
-            match self.socket.recv(frame) {
-                Ok(bytes) => return Some(bytes),
+            match self.socket.recv_from(frame) {
+                Ok((bytes, from)) => {
+                    self.asker.replace(Some(from));
+                    return Some(bytes);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return None,
             }
@@ -79,6 +85,11 @@ impl End {
     /// Sends a frame: false if it was not taken. A card that is not there, and one whose queue is full, take nothing.
     pub fn send(&self, frame: &[u8]) -> bool {
         self.socket.send_to(frame, &self.card).is_ok()
+    }
+
+    /// Sends a frame to whoever the last one was from.
+    pub fn reply(&self, frame: &[u8]) -> bool {
+        self.asker.borrow().as_ref().is_some_and(|asker| self.socket.send_to_addr(frame, asker).is_ok())
     }
 
     /// Whether the thread shall end.

@@ -7,6 +7,7 @@ mod bars;
 mod curves;
 mod delays;
 mod echo;
+mod loopback;
 mod steps;
 mod streams;
 mod svg;
@@ -14,6 +15,7 @@ mod svg;
 pub use curves::{draw as draw_curves, utilisation_at};
 pub use delays::draw as draw_delays;
 pub use echo::draw as draw_echo;
+pub use loopback::draw as draw_loopback;
 pub use steps::draw as draw_steps;
 pub use streams::draw as draw_streams;
 

@@ -1,7 +1,8 @@
 //! The report of `bench udp-echo` as text.
 
 use super::{align, cell, head, number};
-use crate::net::{Load, PLACEMENTS, STREAM_PLACEMENTS, Way};
+use crate::net::loopback::{LOOPBACK_PLACEMENTS, Loop};
+use crate::net::{Kind, Load, PLACEMENTS, STREAM_PLACEMENTS, Way};
 use crate::report::Report;
 
 /// What a packet costs in each placement, and what is echoed at each rate.
@@ -42,6 +43,50 @@ pub fn render_streams(report: &Report) -> String {
     align(&lines) + &super::host(report)
 }
 
+/// Throughput and latencies of two cards under each load.
+pub fn render_loopback(report: &Report) -> String {
+    let metrics = [
+        ("packets_s", "packets/s"),
+        ("instructions_per_op", "instructions per packet"),
+        ("loss_percent", "loss, %"),
+        ("latency_us_mean", "us: mean"),
+        ("latency_us_p50", "p50"),
+        ("latency_us_p99", "p99"),
+        ("latency_us_p999", "p99.9"),
+        ("latency_us_max", "max"),
+    ];
+    let mut lines = vec![head("", &metrics.map(|(_, heading)| ("", heading)))];
+    for load in Loop::all().iter().map(Loop::to_string) {
+        for placement in LOOPBACK_PLACEMENTS {
+            let cells = metrics.map(|(metric, _)| report.get(&load, placement, metric).map_or(String::new(), number));
+            if cells.iter().any(|cell| !cell.is_empty()) {
+                lines.push([vec![format!("{load}, {placement}")], cells.into()].concat());
+            }
+        }
+    }
+    align(&lines) + &super::host(report)
+}
+
+/// The machine's busy share, and what was echoed, at each load in each placement; at idle, the share of the driver's process.
+pub fn render_cpu(report: &Report) -> String {
+    let placements: Vec<_> = PLACEMENTS.into_iter().filter(|name| report.rows.iter().any(|row| row.placement == *name)).collect();
+    let mut lines = vec![head(
+        "CPU, % (echoed, Mb/s; idle: the driver's process, %)",
+        &placements.iter().map(|name| (*name, *name)).collect::<Vec<_>>(),
+    )];
+    for load in loads(report) {
+        let name = load.to_string();
+        let beside = if load.kind == Kind::Idle { "driver_cpu_percent" } else { "mbit_s" };
+        let one = |placement: &str, metric: &str| report.get(&name, placement, metric).map(number);
+        let cell = |placement: &&str| match (one(placement, "busy_percent"), one(placement, beside)) {
+            (Some(busy), Some(beside)) => format!("{busy} ({beside})"),
+            (busy, _) => busy.unwrap_or_default(),
+        };
+        lines.push([vec![name.clone()], placements.iter().map(cell).collect()].concat());
+    }
+    align(&lines) + &super::host(report)
+}
+
 fn costs(report: &Report) -> String {
     let metric = if report.lab.mode == "instructions" { "instructions_per_op" } else { "busy_us_per_op" };
     let unit = if report.lab.mode == "instructions" { "instructions per packet" } else { "us per packet" };
@@ -67,7 +112,7 @@ fn rates(report: &Report) -> String {
             let cells = ["offered_mbit_s", "mbit_s", "loss_percent", "busy_percent"].map(|metric| one(placement, metric));
             format!("{:>5}  {:>5}  {:>5}  {:>5}", cells[0], cells[1], cells[2], cells[3])
         };
-        let rate = load.rate().unwrap_or_default().to_string();
+        let rate = (f64::from(load.rate().unwrap_or_default()) / 1e3).to_string();
         lines.push([vec![rate], columns.iter().map(|(name, _)| cell(name)).collect()].concat());
     }
     if lines.len() > 1 { align(&lines) } else { String::new() }

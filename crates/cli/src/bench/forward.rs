@@ -9,18 +9,16 @@ use ring3_bench::net::{Forwarding, Wire, circle};
 use ring3_bench::report::{Lab, Measurement};
 use ring3_bench::table::render_forward;
 use ring3_class::net::Mac;
-use ring3_lab::{Cache, Guest, Mode, Need, prepare};
+use ring3_lab::{Guest, Mode};
 use serde_json::Value;
 
 use super::cards::guest::{INSTRUCTION_NS as NS, SHIFT};
-use super::cards::{self, Card, Options};
+use super::cards::{self, Card, Options, dpdk};
 use super::guest::NAME;
 use crate::leave;
 
 /// Nanoseconds of an instruction.
 const INSTRUCTION_NS: f64 = NS as f64;
-/// Of 2 MiB, for DPDK's memory, which is in these alone, and for our arena.
-const HUGE_PAGES: u32 = 96;
 /// The card's address.
 const CARD: Mac = Mac([0x52, 0x54, 0, 9, 0, 2]);
 
@@ -39,10 +37,6 @@ pub struct Args {
 
 /// Functions of the step. A line that begins with `forwarded` is a turn's result.
 const PRELUDE: &str = r#"set -e
-mkdir -p /dpdk
-tar -xf /dpdk.tar -C /dpdk
-for folder in dev proc sys; do mkdir -p /dpdk/$folder; mount -o bind /$folder /dpdk/$folder; done
-mkdir -p /dpdk/tmp /dpdk/var/run
 mkfifo /tmp/say
 # Both of testpmd's threads are on the one processor; that of its prompt sleeps.
 dpdk() {
@@ -62,29 +56,25 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("both never sleep, and are measured by the instruction clock alone: leave --mode out");
     }
     leave::nothing_behind()?;
-    let cache = Cache::open()?;
-    prepare(&cache, &[Need::Dpdk], &mut |line| errln!("{line}"))?;
     let folder = tempfile::tempdir()?;
     let wire = circle(folder.path(), CARD)?;
     let (rounds, seconds) = (args.options.rounds(), if args.options.quick { 1 } else { args.seconds.unwrap_or(2) });
-    let guest = guest(args, &wire, &cache, rounds * seconds);
-    let command = |first| format!("{NAME}{PRELUDE}{}", turns(first, rounds, seconds));
+    let guest = guest(args, &wire, rounds * seconds)?;
+    let command = |first| format!("{NAME}{}{PRELUDE}{}", dpdk::ROOT, turns(first, rounds, seconds));
     let report = cards::guest::run("forward", &args.options, args.card, guest, &command, &event)?;
     args.options.write(&report, None, render_forward)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn guest(args: &Args, wire: &Wire, cache: &Cache, seconds: u32) -> Guest {
+fn guest(args: &Args, wire: &Wire, seconds: u32) -> Result<Guest> {
     let card = args.card.device("card", CARD, wire).bound("vfio-pci");
-    let mut guest = Guest::new("forward").device(card).file("/dpdk.tar", &cache.path("dpdk/dpdk.tar"));
+    let mut guest = dpdk::with(Guest::new("forward").device(card))?;
     guest.kernel.clone_from(&args.options.kernel);
-    guest.memory_mib = 768;
-    guest.hugepages = HUGE_PAGES;
     guest.vcpus = Some(1);
     (guest.mode, guest.instruction_shift) = (Mode::Instructions, Some(SHIFT));
     // A second of the guest's may take several of the host's.
     guest.time_limit = Duration::from_secs(600) + seconds * Duration::from_secs(40);
-    guest
+    Ok(guest)
 }
 
 /// Every other round goes the other way round, so that nobody always follows the same one.

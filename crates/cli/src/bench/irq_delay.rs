@@ -1,6 +1,6 @@
 //! `ring3 bench irq-delay`: how long an interrupt takes to a process.
 
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use ring3_bench::net::{Ask, Load, Sockets, User};
 use ring3_bench::plot::draw_delays;
 use ring3_bench::report::Measurement;
 use ring3_bench::table::render_delays;
-use rustix::process::{Pid, setpriority_process};
 
 use super::cards::guest::{measure, peers, two_cards};
 use super::cards::here::{address, tell};
+use super::cards::stress::Competitor;
 use super::cards::{Card as Model, Options};
 use super::udp_echo::ends;
 use crate::leave;
@@ -104,25 +104,4 @@ fn with_traffic<T>(id: u32, work: impl FnOnce() -> Result<T>) -> Result<T> {
         echo.join().map_err(|_| anyhow::anyhow!("the echo has panicked"))?.context("traffic on the kernel's card")?;
         done
     })
-}
-
-/// A task that never sleeps, until this is dropped.
-struct Competitor(Child);
-
-impl Competitor {
-    fn start(nice: i32) -> Result<Self> {
-        let child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
-        // From here on a failure ends it.
-        let competitor = Self(child.context("starting a competing task (sh)")?);
-        setpriority_process(Some(Pid::from_child(&competitor.0)), nice).context("setting the priority of a competing task")?;
-        Ok(competitor)
-    }
-}
-
-impl Drop for Competitor {
-    fn drop(&mut self) {
-        // It does nothing but run: there is nothing to ask it for.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -1,11 +1,12 @@
 //! `ring3 bench tcp`: bytes per instruction of TCP in pieces of 64 KiB, with a card's driver in the kernel and behind an interface.
 
+use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ring3_bench::disk::Event;
 use ring3_bench::net::{STREAM_PLACEMENTS, Way, Wire, measure_stream, streams};
 use ring3_bench::plot::draw_streams;
@@ -88,8 +89,12 @@ fn words(args: &Args) -> String {
     words
 }
 
+/// Up to which round trip the kernel makes segments as long as it can, as a power of two in microseconds: a slow processor's would be short otherwise, and those of who is slower shorter. [Linux ip-sysctl, tcp_tso_rtt_log]
+const LONG_SEGMENTS: (&str, &str) = ("/proc/sys/net/ipv4/tcp_tso_rtt_log", "20");
+
 /// The rounds, in the guest.
 fn here(args: &Args) -> Result<()> {
+    fs::write(LONG_SEGMENTS.0, LONG_SEGMENTS.1).context(LONG_SEGMENTS.0)?;
     let method = method(&args.options, args.millis())?;
     if let Some(interface) = &args.options.interface {
         address(interface, host(NETWORKS[0], 1))?;

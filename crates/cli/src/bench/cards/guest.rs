@@ -80,7 +80,13 @@ pub fn two_cards(name: &str, card: Card, options: &Options, [kernel, ring3]: &[W
         .device(card.device("ring3", mac(2), ring3).bound("vfio-pci"))
         .module(card.module());
     guest = ["tun", "vhost_net"].iter().fold(guest, |guest, module| guest.module(module));
-    guest.hugepages = HUGE_PAGES;
+    on_one_processor(&mut guest, options);
+    guest
+}
+
+/// A guest whose only processor does everything, by the clock of `options`.
+pub fn on_one_processor(guest: &mut Guest, options: &Options) {
+    guest.hugepages = guest.hugepages.max(HUGE_PAGES);
     // All that others do is done by this processor, as in the papers.
     guest.vcpus = Some(1);
     // The kernel's driver skips the IOMMU; what VFIO claims is behind it all the same.
@@ -89,17 +95,18 @@ pub fn two_cards(name: &str, card: Card, options: &Options, [kernel, ring3]: &[W
     if options.instructions() {
         (guest.mode, guest.instruction_shift) = (ring3_lab::Mode::Instructions, Some(SHIFT));
     }
-    guest
 }
 
-/// The benchmark called `bench` in `guest`, by the command `words` of this program, from where an interrupted run of the same was.
+/// The benchmark called `bench` in `guest`, by its command with the options `words`, from where an interrupted run of the same was.
 pub fn measure(bench: &str, options: &Options, card: Card, guest: Guest, words: &str) -> Result<Report> {
+    let command = |first| format!("{NAME}{INTERFACE}{}", here(options, &format!("{bench} {words}"), first));
+    run(bench, options, card, guest, &command, &|line| serde_json::from_str(line).ok())
+}
+
+/// The command of `ring3 bench` that measures in the guest, from round `first` on.
+pub fn here(options: &Options, words: &str, first: u32) -> String {
     let (mode, rounds) = (options.mode.name(), options.rounds());
-    let device = if guest.devices.len() > 1 { "--interface $card " } else { "" };
-    let words = format!("ring3 bench {bench} --here {device}--device vfio:$RING3 --mode {mode} --rounds {rounds} {words}");
-    run(bench, options, card, guest, &|first| format!("{NAME}{INTERFACE}{words} --first {first}"), &|line| {
-        serde_json::from_str(line).ok()
-    })
+    format!("ring3 bench {words} --here --interface $card --device vfio:$RING3 --mode {mode} --rounds {rounds} --first {first}")
 }
 
 /// The same by `command`, which is made for the first round that is missing, and whose lines `read` reads.

@@ -52,6 +52,11 @@ pub fn tell(event: &Event) -> Result<()> {
 /// Gives an interface its address and sets it up.
 pub fn address(interface: &str, address: Ipv4Addr) -> Result<()> {
     ip(&["address", "add", &format!("{address}/24"), "dev", interface])?;
+    link_up(interface)
+}
+
+/// Sets an interface up.
+pub fn link_up(interface: &str) -> Result<()> {
     ip(&["link", "set", interface, "up"])
 }
 

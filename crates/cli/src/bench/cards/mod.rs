@@ -1,8 +1,10 @@
 //! What all measurements of network cards in a guest have in common: options, the guest, and what happens in it.
 
+pub mod dpdk;
 pub mod guest;
 pub mod here;
 pub mod null;
+pub mod stress;
 
 use std::fs;
 use std::path::PathBuf;
