@@ -165,19 +165,10 @@ fn a_request_takes_no_more_system_calls_than_it_must() {
     assert!(std::fs::read_to_string(format!("{out}/timeline.svg")).unwrap().contains("Where the time of a 4 KiB read goes"));
 }
 
-/// Echo in a guest in the short form, with more options.
-fn udp_echo(name: &str, options: &[&str]) -> (Report, String) {
-    let out = folder(name);
-    let output = ring3(&[&["bench", "udp-echo", "--quick", "--out", &out][..], options].concat());
-    assert!(output.status.success(), "{}", said(&output));
-    let read = |file: &str| std::fs::read_to_string(format!("{out}/{file}")).unwrap();
-    (serde_json::from_str(&read("udp-echo.json")).unwrap(), read("udp-echo.svg"))
-}
-
 #[test]
 #[ignore = "boots a guest"]
 fn packets_are_counted_in_every_placement_and_a_rate_beyond_what_it_can_loses_some() {
-    let (report, figure) = udp_echo("udp-echo", &[]);
+    let (report, figure) = cards(&["udp-echo"], "udp-echo", &[]);
     assert_eq!((report.lab.mode.as_str(), report.lab.instruction_ns, report.lab.vcpus), ("instructions", 16, 1));
     let get = |load: &str, placement: &str, metric: &str| {
         report.get(load, placement, metric).unwrap_or_else(|| panic!("{load} {placement} {metric}")).median
@@ -202,7 +193,7 @@ fn packets_are_counted_in_every_placement_and_a_rate_beyond_what_it_can_loses_so
 #[ignore = "boots a guest"]
 fn virtios_card_is_measured_by_the_wall_clock() {
     let loads = ["--load", "udp-64-echo-qd1", "--load", "udp-1024-echo-at10"];
-    let (report, _) = udp_echo("udp-echo-virtio", &[&["--card", "virtio-net", "--mode", "wall"][..], &loads].concat());
+    let (report, _) = cards(&["udp-echo", "--card", "virtio-net", "--mode", "wall"], "udp-echo", &loads);
     assert_eq!((report.lab.mode.as_str(), report.lab.disk.as_str()), ("wall", "virtio-net-pci"));
     for placement in ["kernel", "process", "export"] {
         let get =
@@ -215,10 +206,7 @@ fn virtios_card_is_measured_by_the_wall_clock() {
 #[test]
 #[ignore = "boots a guest"]
 fn an_interrupt_is_followed_from_its_cause_to_the_kernel_and_to_the_process_under_every_condition() {
-    let out = folder("irq-delay");
-    let output = ring3(&["bench", "irq-delay", "--quick", "--out", &out]);
-    assert!(output.status.success(), "{}", said(&output));
-    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/irq-delay.json")).unwrap()).unwrap();
+    let (report, figure) = cards(&["irq-delay"], "irq-delay", &[]);
     let get = |load: &str, metric: &str| report.get(load, "process", metric).unwrap_or_else(|| panic!("{load} {metric}")).median;
     for load in ["irq-idle", "irq-traffic", "irq-minimal", "irq-normal", "irq-maximal"] {
         assert!(get(load, "kernel_us_p50") > 0.0 && get(load, "process_us_mean") > 0.0, "{load}");
@@ -226,16 +214,71 @@ fn an_interrupt_is_followed_from_its_cause_to_the_kernel_and_to_the_process_unde
     }
     assert!(get("irq-idle", "complete_percent") > 50.0);
     assert!(report.get("irq-idle", "process-polled", "raise_us_p50").is_some_and(|polled| polled.median > 0.0));
-    assert!(std::fs::read_to_string(format!("{out}/irq-delay.svg")).unwrap().contains("irq-maximal"));
+    assert!(figure.contains("irq-maximal"));
+}
+
+/// A benchmark of cards in the short form: its report, and its figure if it has one.
+fn cards(words: &[&str], name: &str, options: &[&str]) -> (Report, String) {
+    let out = folder(&words.join(""));
+    let output = ring3(&[&["bench"], words, &["--quick", "--out", &out], options].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let report = std::fs::read_to_string(format!("{out}/{name}.json")).unwrap();
+    assert!(!Path::new(&format!("{out}/{name}-instructions.rounds")).exists(), "it is over");
+    (serde_json::from_str(&report).unwrap(), std::fs::read_to_string(format!("{out}/{name}.svg")).unwrap_or_default())
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn tcp_costs_something_both_ways_in_the_kernel_and_through_an_export() {
+    let (report, figure) =
+        cards(&["tcp"], "tcp", &["--placement", "kernel", "--placement", "export-tap", "--placement", "export-vhost"]);
+    for (load, placement) in
+        ["tcp-64k-out", "tcp-64k-in"].into_iter().flat_map(|load| ["kernel", "export-tap", "export-vhost"].map(|who| (load, who)))
+    {
+        let bytes = report.get(load, placement, "bytes_per_instruction").unwrap_or_else(|| panic!("{load} {placement}")).median;
+        assert!((0.001..100.0).contains(&bytes), "{load} {placement}: {bytes}");
+    }
+    assert!(
+        report.ratios.iter().any(|ratio| (ratio.placement.as_str(), ratio.baseline.as_str()) == ("export-vhost", "export-tap"))
+    );
+    assert!(figure.contains("tcp-64k-in, export-vhost"));
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn packets_go_from_card_to_card_in_order_of_time_beside_tasks_that_never_sleep_too() {
+    let loads = ["--load", "loop-60-stream", "--load", "loop-60-paced-stress"];
+    let (report, figure) = cards(&["loopback"], "loopback", &loads);
+    let get = |load: &str, placement: &str, metric: &str| {
+        report.get(load, placement, metric).unwrap_or_else(|| panic!("{load} {placement} {metric}")).median
+    };
+    for (load, placement) in
+        ["loop-60-stream", "loop-60-paced-stress"].into_iter().flat_map(|load| ["kernel", "process"].map(|who| (load, who)))
+    {
+        assert!(get(load, placement, "packets_s") > 0.0, "{load} {placement}");
+        let at =
+            ["latency_us_p50", "latency_us_p99", "latency_us_p999", "latency_us_max"].map(|metric| get(load, placement, metric));
+        assert!(at[0] > 0.0 && at.is_sorted(), "{load} {placement}: {at:?}");
+    }
+    assert!(get("loop-60-stream", "dpdk", "packets_s") > 0.0 && get("loop-60-paced-stress", "dpdk", "latency_us_mean") > 0.0);
+    assert!(figure.contains("loop-60-stream, process"));
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn an_idle_export_takes_no_processor_time_and_dpdk_takes_all() {
+    let (report, _) = cards(&["udp-echo", "--cpu"], "net-cpu", &["--placement", "export", "--placement", "dpdk"]);
+    let get = |load: &str, placement: &str, metric: &str| {
+        report.get(load, placement, metric).unwrap_or_else(|| panic!("{load} {placement} {metric}")).median
+    };
+    assert_eq!(get("idle", "export", "driver_cpu_percent"), 0.0);
+    assert!(get("idle", "dpdk", "busy_percent") > 90.0 && get("udp-1024-echo-at4", "dpdk", "mbit_s") > 0.0);
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn packets_are_forwarded_by_dpdk_and_by_ring3_in_turns() {
-    let out = folder("forward");
-    let output = ring3(&["bench", "forward", "--quick", "--out", &out]);
-    assert!(output.status.success(), "{}", said(&output));
-    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/forward.json")).unwrap()).unwrap();
+    let (report, _) = cards(&["forward"], "forward", &[]);
     for (forwarding, placement) in ["io", "macswap"].into_iter().flat_map(|one| ["dpdk", "process-polled"].map(|who| (one, who)))
     {
         let get = |metric| report.get(forwarding, placement, metric).unwrap_or_else(|| panic!("{forwarding} {placement}")).median;

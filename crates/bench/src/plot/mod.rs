@@ -3,6 +3,7 @@
 //! Bars are medians and start at zero; the thin line on a bar reaches from the smallest to the largest round. Beside a bar stands its
 //! median, and its ratio to the best of the kernel's placements, which has an asterisk.
 
+mod axes;
 mod bars;
 mod curves;
 mod delays;
