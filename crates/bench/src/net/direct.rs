@@ -299,6 +299,7 @@ impl User for Direct<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -324,10 +325,12 @@ mod tests {
             for packet in &batch[..count] {
                 let mut frame = vec![0; packet.len as usize];
                 packet.read(0, &mut frame).unwrap();
-                peer.take(&frame, Instant::now(), &mut |frame| {
-                    out.push(frame.to_vec());
+                let said = RefCell::new(&mut out);
+                let say = |frame: &[u8]| {
+                    said.borrow_mut().push(frame.to_vec());
                     true
-                });
+                };
+                peer.take(&frame, Instant::now(), &mut { &say }, &mut { &say });
             }
             assert_eq!(queue.rx_provide(&mut batch[..count]).count, count);
             peer.tick(Instant::now(), &mut |frame| {

@@ -322,7 +322,7 @@ mod tests {
         for (name, waits) in [("udp-64-echo-qd4", 0), ("udp-1024-echo-at100", 12)] {
             let mut table = Table::new();
             let question = serde_json::to_vec(&Ask::Begin(1, load(name))).unwrap();
-            table.peer.take(&udp((USER, USER_TALK), (PEER, PEER_TALK), &question), table.now, &mut |_| false);
+            table.peer.take(&udp((USER, USER_TALK), (PEER, PEER_TALK), &question), table.now, &mut |_| false, &mut |_| false);
             table.now += Duration::from_millis(1);
             table.peer.tick(table.now, &mut |_| false);
             assert_eq!(table.ask(Ask::Stop(1)).0.sent, waits, "{name}");

@@ -144,10 +144,10 @@ fn forwarded(args: &Args, guest: Guest, wire: &Wire) -> Result<Report> {
 }
 
 /// With what the peer has seen of the load.
-fn echoed(measured: Measurement, wire: &Wire, card: Host) -> Measurement {
+fn echoed(mut measured: Measurement, wire: &Wire, card: Host) -> Measurement {
+    let id = measured.values.remove(LOAD).unwrap_or_default() as u32;
     let load: Option<Load> = measured.workload.parse().ok();
     let Some(kbit) = load.and_then(|load| load.rate()) else { return measured };
-    let id = measured.values.get(LOAD).copied().unwrap_or_default() as u32;
     let Ok(tally) = ask_for(wire, card, &Ask::Tell(id)) else { return measured };
     let (kept, offered) = (tally.received.min(tally.sent) as f64 / tally.sent.max(1) as f64, f64::from(kbit) / 1e3);
     let measured = measured.with("offered_mbit_s", offered).with("mbit_s", offered * kept);

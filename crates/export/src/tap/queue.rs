@@ -147,7 +147,7 @@ impl Server<'_> {
                 return Ok(());
             }
             let (received, sent) = self.turn()?;
-            if self.engine == Engine::Auto && self.load.turn(!received && !sent) {
+            if self.engine == Engine::Auto && self.load.turn(received || sent) {
                 self.judge()?;
             }
             self.turns = self.turns.wrapping_add(1);
