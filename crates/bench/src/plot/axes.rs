@@ -41,9 +41,12 @@ pub struct Panel<'a> {
     pub top: f64,
     /// Where on the axis below, from 0 to 1, there are which ticks.
     pub ticks: Vec<(f64, String)>,
-    /// Points in shares of the axes, whose, and how thick.
-    pub curves: Vec<(Vec<(f64, f64)>, Key, f64)>,
+    /// All of them.
+    pub curves: Vec<Curve>,
 }
+
+/// Points in shares of the axes, whose, and how thick.
+pub type Curve = (Vec<(f64, f64)>, Key, f64);
 
 impl Figure<'_> {
     /// Draws panels in rows of `columns`.
