@@ -77,7 +77,7 @@ pub fn start(nic: Arc<dyn Nic>, name: Option<&str>, options: &Options) -> Result
     let plane = Rtnetlink::new(interface.clone(), netlink).map_err(asking)?;
     let segment = Segment::create(2).map_err(|error| Error::os("memory for its figures", error))?;
     let engine = (Engine::Tap, options.limits);
-    let manner = Manner { poll: options.poll, engine, rings: Pool::default(), segment: Arc::new(segment) };
+    let manner = Manner { poll: options.poll, engine, joins: options.joins, rings: Pool::default(), segment: Arc::new(segment) };
     let export = Export::over((nic, interface), Box::new(plane), &manner)?;
     Ok((export, card))
 }
