@@ -51,6 +51,7 @@ impl Reflector {
             counts_missed: false,
             offloads,
             filters: FilterLimits { unicast: u16::MAX, multicast: u16::MAX, vlan: false },
+            shared: false,
         };
         let dma = Dma::new(Arena::new(Region::new(arena)?, 0x10_0000), Arc::new(NoTranslation));
         Ok(Self { info, dma, open: Arc::default() })

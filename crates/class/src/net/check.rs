@@ -132,14 +132,18 @@ impl Limits {
             piece(part)?;
             bytes += u64::from(part.len);
         }
-        let meta = &first.meta;
+        self.check_whole(&first.meta, first.len, bytes)?;
+        Ok(count)
+    }
+
+    /// Whether a packet of `bytes`, of which its first piece has `in_first`, can be sent as `meta` asks, wherever it lies.
+    pub fn check_whole(&self, meta: &Meta, in_first: u32, bytes: u64) -> Result<(), Refused> {
         self.length(bytes, if meta.segmentation().is_some() { self.max_segmented } else { self.max_frame })?;
         if meta.vlan().is_some() && !self.offloads.vlan_insert {
             return Err(Refused::Vlan);
         }
-        self.checksum(meta, first.len)?;
-        self.segmentation(meta, first.len)?;
-        Ok(count)
+        self.checksum(meta, in_first)?;
+        self.segmentation(meta, in_first)
     }
 
     fn length(&self, bytes: u64, most: u32) -> Result<(), Refused> {

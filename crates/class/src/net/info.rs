@@ -1,8 +1,9 @@
 //! What a network card is.
 
+use ring3_device::Error;
 use serde::{Deserialize, Serialize};
 
-use super::Mac;
+use super::{Filter, Mac};
 
 /// A card's description.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,11 @@ pub struct Info {
     pub offloads: Offloads,
     /// Addresses that it compares itself; beyond them it lets everything of the kind through.
     pub filters: FilterLimits,
+    /// It is one user's part of a card that several share: it sends from [`mac`](Self::mac) alone, and receives what is for that address, for its groups and for everybody, all without tags. Another
+    /// address and promiscuity are [`Error::Unsupported`] in [`set_filter`](super::Nic::set_filter); packets from another address, or with a tag, come back
+    /// [unsent](Counters::tx_lost).
+    #[serde(default)]
+    pub shared: bool,
 }
 
 /// What a card does for the packets of its users. What is false is refused in [`tx_provide`](super::Queue::tx_provide), or never said of a received packet.
@@ -115,6 +121,16 @@ pub struct Counters {
     pub tx_bytes: u64,
     /// Packets that came back and were not sent: without a link, by a reset, by an error of the card.
     pub tx_lost: u64,
+}
+
+impl Info {
+    /// Whether a [shared](Self::shared) card's user asks for what is not his; the error that says so. Cards that are whole allow everything.
+    pub fn check_filter(&self, filter: &Filter) -> Result<(), Error> {
+        if !self.shared || filter.address == self.mac && filter.unicast.is_empty() && !filter.promiscuous {
+            return Ok(());
+        }
+        Err(Error::Unsupported(format!("a shared card receives for {} alone: no other addresses, and not everything", self.mac)))
+    }
 }
 
 impl std::ops::AddAssign for Counters {

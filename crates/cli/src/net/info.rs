@@ -12,7 +12,7 @@ use super::target::Target;
 /// Arguments of `ring3 net info`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net.
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net, or remote:PATH, a part of one that ring3 serve shares.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]
@@ -69,6 +69,7 @@ fn describe(nic: &dyn Nic) -> Result<Value> {
         "multicast_filters": info.filters.multicast,
         "vlan_filter": info.filters.vlan,
         "counts_missed": info.counts_missed,
+        "shared": info.shared,
         "link": link.up,
         "speed_mbit_s": link.speed,
         "full_duplex": link.full_duplex,

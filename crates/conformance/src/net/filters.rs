@@ -6,7 +6,7 @@ use super::Check;
 use super::frame::{self, STRANGER, numbered, tagged};
 use super::subject::{Port, SETTINGS, Step, Subject, ensure, skip};
 use ring3_class::net::{Filter, Mac, Meta, Multicast};
-use ring3_device::Deadline;
+use ring3_device::{Deadline, Error};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "what is for the card and for everybody is received, and nothing else", run: own },
@@ -14,6 +14,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a promiscuous card receives everything, and nothing else's afterwards", run: promiscuous },
     Check { name: "groups are received when they are named, or all", run: groups },
     Check { name: "frames of other VLANs are not received", run: vlans },
+    Check { name: "what is sent from another address comes out as it is, and never of a card that is shared", run: source },
     Check { name: "a link that goes is heard of, and traffic goes on when it is back", run: flap },
 ];
 
@@ -38,6 +39,34 @@ fn filters(subject: &Subject<'_>) -> Step {
     if subject.info().filters.unicast == 0 { skip("it does not filter") } else { Ok(()) }
 }
 
+/// A shared card refuses `filter`, and receives nothing for others after that.
+fn only_own(subject: &Subject<'_>, filter: &Filter) -> Step {
+    let mut port = subject.open(SETTINGS)?;
+    let set = subject.nic.set_filter(filter);
+    ensure!(matches!(set, Err(Error::Unsupported(_))), "a shared card let {filter:?} be set: {set:?}");
+    sees(subject, &mut port, &Filter::own(subject.mac()), &[(to(STRANGER), false), (to(subject.mac()), true)])
+}
+
+/// What is not from the card's own address goes out as it is, or not at all if the card is shared.
+fn source(subject: &Subject<'_>) -> Step {
+    let mut port = subject.open(SETTINGS)?;
+    let before = port.queue.counters().tx_lost;
+    let out = frame::between(frame::PEER, STRANGER, 1, 100);
+    port.send(&out, Meta::default())?;
+    if subject.info().shared {
+        let tagged = tagged(&subject.out(2, 100), 7);
+        port.send(&tagged, Meta::default())?;
+        let lost = port.queue.counters().tx_lost - before;
+        ensure!(lost == 2, "of a packet from another address and one with a tag {lost} were counted as lost");
+    } else {
+        ensure!(subject.sent()? == out, "a packet from another address came out otherwise");
+    }
+    let own = subject.out(3, 100);
+    port.send(&own, Meta::default())?;
+    ensure!(subject.sent()? == own, "after a packet from another address something else came out");
+    subject.silent()
+}
+
 fn to(mac: Mac) -> Vec<u8> {
     numbered(mac, 1, 100)
 }
@@ -50,6 +79,10 @@ fn own(subject: &Subject<'_>) -> Step {
 }
 
 fn further(subject: &Subject<'_>) -> Step {
+    if subject.info().shared {
+        let wrong = [Filter { unicast: vec![STRANGER], ..Filter::own(subject.mac()) }, Filter::own(STRANGER)];
+        return wrong.iter().try_for_each(|filter| only_own(subject, filter));
+    }
     if subject.info().filters.unicast < 2 {
         return skip("it compares one address");
     }
@@ -62,6 +95,9 @@ fn further(subject: &Subject<'_>) -> Step {
 
 fn promiscuous(subject: &Subject<'_>) -> Step {
     filters(subject)?;
+    if subject.info().shared {
+        return only_own(subject, &Filter { promiscuous: true, ..Filter::own(subject.mac()) });
+    }
     let mut port = subject.open(SETTINGS)?;
     let all = Filter { promiscuous: true, ..Filter::own(subject.mac()) };
     sees(subject, &mut port, &all, &[(to(STRANGER), true), (to(GROUP), true), (to(subject.mac()), true)])?;
@@ -112,7 +148,7 @@ fn flap(subject: &Subject<'_>) -> Step {
     let mut port = subject.open(SETTINGS)?;
     for round in 0..3 {
         link(subject, true)?;
-        port.send(&numbered(frame::PEER, round, 100), Meta::default())?;
+        port.send(&subject.out(round, 100), Meta::default())?;
         subject.sent()?;
         subject.plug(false)?;
         link(subject, false)?;

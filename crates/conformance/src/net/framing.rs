@@ -1,8 +1,8 @@
 //! Frames of all lengths.
 
+use super::Check;
 use super::frame::numbered;
 use super::subject::{Port, SETTINGS, Step, Subject, ensure, skip};
-use super::{Check, frame};
 use ring3_class::net::{Meta, QueueSettings};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -16,7 +16,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 fn both_ways(subject: &Subject<'_>, port: &mut Port<'_, '_>, lengths: impl Iterator<Item = usize>) -> Step {
     for (number, len) in (0..).zip(lengths) {
-        let out = numbered(frame::PEER, number, len);
+        let out = subject.out(number, len);
         port.send(&out, Meta::default())?;
         let came = subject.sent()?;
         ensure!(came == out, "a frame of {len} bytes was sent, and {} came out, which differ", came.len());
@@ -51,7 +51,7 @@ fn jumbo(subject: &Subject<'_>) -> Step {
 fn short(subject: &Subject<'_>) -> Step {
     let mut port = subject.open(SETTINGS)?;
     for len in [18, 42, 59] {
-        let out = numbered(frame::PEER, 1, len);
+        let out = subject.out(1, len);
         port.send(&out, Meta::default())?;
         let came = subject.sent()?;
         let rest = came.get(len..).unwrap_or_default();
@@ -67,7 +67,7 @@ fn pieces(subject: &Subject<'_>) -> Step {
     }
     let mut port = subject.open(SETTINGS)?;
     for count in 2..=most {
-        let out = numbered(frame::PEER, count as u32, 1000);
+        let out = subject.out(count as u32, 1000);
         let cut = out.chunks(1000_usize.div_ceil(count));
         let mut parts = Vec::new();
         for (index, part) in cut.enumerate() {

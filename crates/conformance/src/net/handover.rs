@@ -1,7 +1,7 @@
 //! Queues that change hands while the card works.
 
 use super::Check;
-use super::frame::{self, numbered};
+use super::frame::numbered;
 use super::subject::{SETTINGS, Step, Subject, ensure, skip};
 use ring3_class::net::{Meta, Packet};
 use ring3_class::{Error, Saved};
@@ -26,7 +26,7 @@ fn leave(queue: &mut dyn ring3_class::net::Queue) -> Step<Saved> {
 fn resumed(subject: &Subject<'_>) -> Step {
     let mut port = subject.open(SETTINGS)?;
     for round in 0..40 {
-        let out = [0, 1].map(|part| numbered(frame::PEER, 2 * round + part, 60 + round as usize));
+        let out = [0, 1].map(|part| subject.out(2 * round + part, 60 + round as usize));
         let mut batch = Vec::new();
         for (part, bytes) in (0..).zip(&out) {
             let packet = port.packet(bytes, Meta::default())?;
@@ -57,7 +57,7 @@ fn resumed(subject: &Subject<'_>) -> Step {
 fn detached(subject: &Subject<'_>) -> Step {
     let mut port = subject.open(SETTINGS)?;
     let saved = leave(&mut *port.queue)?;
-    let packet = port.packet(&numbered(frame::PEER, 1, 60), Meta::default())?;
+    let packet = port.packet(&subject.out(1, 60), Meta::default())?;
     ensure!(port.queue.tx_provide(&mut [packet]).count == 0, "a queue that was detached took a packet");
     ensure!(
         port.queue.rx_provide(&mut [subject.buffer(SETTINGS.rx_room)?]).count == 0,

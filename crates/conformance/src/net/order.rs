@@ -1,7 +1,7 @@
 //! Many packets: in order, each once, and what happens when there is no room.
 
 use super::Check;
-use super::frame::{self, number, numbered};
+use super::frame::{number, numbered};
 use super::subject::{SETTINGS, Step, Subject, ensure, skip};
 use ring3_class::net::{Meta, Packet, QueueSettings};
 use ring3_device::{Deadline, Error};
@@ -29,16 +29,12 @@ fn sends_in_order(subject: &Subject<'_>) -> Step {
     for first in (0..subject.options.packets).step_by(BATCH as usize) {
         let mut batch = Vec::new();
         for number in first..first + BATCH {
-            batch.push(port.packet(&numbered(frame::PEER, number, length(number)), Meta::default())?);
+            batch.push(port.packet(&subject.out(number, length(number)), Meta::default())?);
         }
         port.send_pieces(&mut batch)?;
         for expected in first..first + BATCH {
             let came = subject.sent()?;
-            ensure!(
-                came == numbered(frame::PEER, expected, length(expected)),
-                "frame {:?} came out for {expected}",
-                number(&came)
-            );
+            ensure!(came == subject.out(expected, length(expected)), "frame {:?} came out for {expected}", number(&came));
         }
     }
     subject.silent()
@@ -64,7 +60,7 @@ fn full(subject: &Subject<'_>) -> Step {
     let depth = u32::from(port.queue.depth().1);
     let mut batch = Vec::new();
     for number in 0..2 * depth {
-        let packet = port.packet(&numbered(frame::PEER, number, 60), Meta::default())?;
+        let packet = port.packet(&subject.out(number, 60), Meta::default())?;
         batch.push(Packet { token: number, ..packet });
     }
     let taken = port.queue.tx_provide(&mut batch);
@@ -129,7 +125,7 @@ fn counters(subject: &Subject<'_>) -> Step {
     let before = subject.nic.counters()?;
     let mut port = subject.open(SETTINGS)?;
     for number in 0..4 {
-        port.send(&numbered(frame::PEER, number, 100), Meta::default())?;
+        port.send(&subject.out(number, 100), Meta::default())?;
         subject.sent()?;
         subject.send(&numbered(subject.mac(), number, 200))?;
         port.receive()?;

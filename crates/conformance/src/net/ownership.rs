@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Check;
-use super::frame::{self, numbered};
+use super::frame::numbered;
 use super::subject::{SETTINGS, Step, Subject, ensure};
 use ring3_class::net::{Checksum, Kind, Meta, Packet, QueueSettings, Refused, Segmentation};
 use ring3_device::{Deadline, Error};
@@ -32,7 +32,7 @@ fn restart(subject: &Subject<'_>) -> Step {
         }
         ensure!(came == frame, "after {round} restarts something else was received");
         subject.send(&frame)?;
-        port.send(&numbered(frame::PEER, round, 77), Meta::default())?;
+        port.send(&subject.out(round, 77), Meta::default())?;
         subject.sent()?;
         drop(port);
         let after = subject.nic.dma().arena().free_bytes();
@@ -49,7 +49,7 @@ fn written_over(subject: &Subject<'_>) -> Step {
     let mut packets = Vec::new();
     for token in 0..2 {
         subject.send(&numbered(subject.mac(), token, 100))?;
-        packets.push(Packet { token, ..port.packet(&numbered(frame::PEER, token, 100), Meta::default())? });
+        packets.push(Packet { token, ..port.packet(&subject.out(token, 100), Meta::default())? });
     }
     ensure!(port.queue.tx_provide(&mut packets).count == 2, "a queue with room did not take two packets");
     let (deadline, mut came, mut back) = (subject.deadline(), 0, 0);
@@ -91,10 +91,10 @@ fn hostile(subject: &Subject<'_>) -> Step {
         Meta::default().with_segmentation(Some(cut(u16::MAX, 54))).with_checksum(partial(34, 16)).with_network(255),
     ];
     for meta in wrong {
-        let packet = port.packet(&numbered(frame::PEER, 1, 100), meta)?;
+        let packet = port.packet(&subject.out(1, 100), meta)?;
         refused(port.queue.tx_provide(&mut [packet]), &format!("{meta:?}"))?;
     }
-    let bytes = numbered(frame::PEER, 1, 100);
+    let bytes = subject.out(1, 100);
     for (len, start) in [(13, None), (0, None), (u32::MAX, None), (1519, None), (100, Some(u32::MAX)), (100, Some(1 << 20))] {
         let packet = port.packet(&bytes, Meta::default())?;
         let start = start.unwrap_or(packet.start);

@@ -6,7 +6,7 @@ use std::mem;
 use ring3_class::net::{Filter, Info, Mac, Meta, Nic, Packet, Queue, QueueSettings};
 use ring3_device::{Deadline, Error};
 
-use super::{Options, Wire};
+use super::{Options, Wire, frame};
 pub(super) use crate::step::{Step, ensure, skip};
 
 pub(super) struct Subject<'a> {
@@ -26,6 +26,11 @@ impl<'a> Subject<'a> {
 
     pub(super) fn mac(&self) -> Mac {
         self.info().mac
+    }
+
+    /// Frame `number` of `len` bytes from the card to the wire's end.
+    pub(super) fn out(&self, number: u32, len: usize) -> Vec<u8> {
+        frame::between(frame::PEER, self.mac(), number, len)
     }
 
     /// What holds before each check: the card's own filter, and nothing on the wire.

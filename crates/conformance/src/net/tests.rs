@@ -46,6 +46,7 @@ enum Fault {
     HidesTheLink,
     WaitsTooShort,
     ResumesAnything,
+    SendsAsItself,
 }
 
 struct Faulty {
@@ -139,6 +140,12 @@ impl Queue for FaultyQueue {
         if self.fault == Fault::LosesAPacket && self.seen.is_multiple_of(7) {
             batch.iter().for_each(|packet| packet.write(0, &[2, 0, 0, 0, 0, 7]).unwrap_or_default());
         }
+        if self.fault == Fault::SendsAsItself {
+            batch
+                .iter()
+                .filter(|packet| packet.len >= 14)
+                .for_each(|packet| packet.write(6, &[2, 0, 0, 0, 0, 1]).unwrap_or_default());
+        }
         match self.inner.tx_provide(batch) {
             Provided { count: 0, refused: Some(_) } if self.fault == Fault::TakesNonsense => Provided { count: 1, refused: None },
             provided => provided,
@@ -205,6 +212,7 @@ fn a_card_with_a_fault_is_found_out() {
         (Fault::HidesTheLink, "a link that goes"),
         (Fault::WaitsTooShort, "a wait ends"),
         (Fault::ResumesAnything, "is resumed once"),
+        (Fault::SendsAsItself, "what is sent from another address"),
     ];
     let options = Options { packets: 64, patience: Duration::from_millis(20), silence: Duration::from_millis(2) };
     for (fault, sentence) in faults {

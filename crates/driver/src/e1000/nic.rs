@@ -115,6 +115,7 @@ fn info(variant: Variant, mac: Mac, max_queues: u16) -> Info {
             ..Offloads::default()
         },
         filters: FilterLimits { unicast: UNICAST as u16, multicast: GROUPS as u16, vlan: true },
+        shared: false,
     }
 }
 

@@ -184,7 +184,14 @@ impl Control {
     }
 
     fn set_filter(&self) -> Result<(), Error> {
-        self.nic.set_filter(&filter(&self.wishes)).map_err(|cause| self.driver(cause))
+        let info = self.nic.info();
+        let mut filter = filter(&self.wishes);
+        if let Err(error) = info.check_filter(&filter) {
+            // The interface goes on with what it may have.
+            tracing::warn!("{}: {error}: what is sent from another address is lost", self.interface.name());
+            filter = Filter { multicast: filter.multicast, ..Filter::own(info.mac) };
+        }
+        self.nic.set_filter(&filter).map_err(|cause| self.driver(cause))
     }
 
     /// Opens the queues with the MTU that the interface has now. One that is not the card's is taken back.

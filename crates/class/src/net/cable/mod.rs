@@ -83,6 +83,7 @@ fn info(mac: Mac) -> Info {
         counts_missed: true,
         offloads: Offloads { tx_checksum: true, rx_checksum: true, vlan_insert: true, vlan_strip: true, ..Offloads::default() },
         filters: FilterLimits { unicast: u16::MAX, multicast: u16::MAX, vlan: true },
+        shared: false,
     }
 }
 

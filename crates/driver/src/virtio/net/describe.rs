@@ -51,5 +51,6 @@ pub(super) fn describe(transport: &Transport, features: u64) -> Result<Info, Err
             ..Offloads::default()
         },
         filters: FilterLimits { unicast: addresses, multicast: addresses, vlan: false },
+        shared: false,
     })
 }

@@ -309,5 +309,6 @@ fn info(card: &NicFacts) -> Info {
         counts_missed: false,
         offloads: Offloads { tx_checksum: card.tx_checksum, tso4, tso6, uso, ..Offloads::default() },
         filters: FilterLimits::default(),
+        shared: false,
     }
 }
