@@ -5,12 +5,15 @@
 //! zeroes instead of its bytes, for itself and for the server; what the device reaches stays where it is until it is unmapped. Small pages only: a hole in huge pages could not be filled again.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
 
 use ring3_class::Error;
 use ring3_class::dma::{Arena, DmaBuffer, Region, admit};
-use ring3_device::ring::shared_words;
+use ring3_class::net::{Counters, Link};
+use ring3_device::ring::{Words, shared_words};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 
+use crate::frame;
 use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION};
 
 const PAGE: usize = 4096;
@@ -35,11 +38,38 @@ pub fn check(fd: &OwnedFd, len: usize) -> Result<(), Error> {
 
 /// Where the parts of a queue's memory are, each of whole pages, one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    depth: u16,
+pub struct Parts<const N: usize>([usize; N]);
+
+impl<const N: usize> Parts<N> {
+    /// Of so many words each.
+    pub fn new(words: [usize; N]) -> Self {
+        Self(words.map(|words| (words * 8).next_multiple_of(PAGE)))
+    }
+
+    /// Bytes of all parts together.
+    pub fn bytes(self) -> usize {
+        self.0.into_iter().sum()
+    }
+
+    /// Maps the parts of `fd`.
+    pub fn map(self, fd: BorrowedFd<'_>) -> Result<[DmaBuffer; N], Error> {
+        let mut offset = 0;
+        let mut parts = Vec::new();
+        for len in self.0 {
+            let fd = fd.try_clone_to_owned().map_err(|error| Error::os("duplicating a queue's memory", error))?;
+            // As it is: the other side may have written there.
+            parts.push(Arena::new(Region::lent(fd, offset, len)?, 0).alloc_stale(len)?);
+            offset += len as u64;
+        }
+        <[DmaBuffer; N]>::try_from(parts).map_err(|_| Error::Invalid("parts of a queue's memory are missing".into()))
+    }
 }
 
-/// A queue's memory, as one side has it.
+/// The memory of a disk's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout(Parts<3>);
+
+/// The same, as one side has it.
 pub struct QueueMemory {
     /// The ring of submissions.
     pub submissions: DmaBuffer,
@@ -52,43 +82,88 @@ pub struct QueueMemory {
 impl Layout {
     /// Of a queue of `depth` requests, a power of two.
     pub fn new(depth: u16) -> Self {
-        Self { depth }
-    }
-
-    fn lengths(self) -> [usize; 3] {
-        let words = [
-            shared_words::<SUBMISSION>(self.depth),
-            shared_words::<COMPLETION>(self.depth),
-            usize::from(self.depth) * MAX_SEGMENTS * 2,
-        ];
-        words.map(|words| (words * 8).next_multiple_of(PAGE))
+        let tables = usize::from(depth) * MAX_SEGMENTS * 2;
+        Self(Parts::new([shared_words::<SUBMISSION>(depth), shared_words::<COMPLETION>(depth), tables]))
     }
 
     /// Bytes of all parts together.
     pub fn bytes(self) -> usize {
-        self.lengths().into_iter().sum()
+        self.0.bytes()
     }
 
     /// Maps the parts of `fd`.
     pub fn map(self, fd: BorrowedFd<'_>) -> Result<QueueMemory, Error> {
-        let [submissions, completions, tables] = self.lengths();
-        let part = |offset: usize, len: usize| {
-            let fd = fd.try_clone_to_owned().map_err(|error| Error::os("duplicating a queue's memory", error))?;
-            // As it is: the other side may have written there.
-            Arena::new(Region::lent(fd, offset as u64, len)?, 0).alloc_stale(len)
-        };
-        Ok(QueueMemory {
-            submissions: part(0, submissions)?,
-            completions: part(submissions, completions)?,
-            tables: part(submissions + completions, tables)?,
-        })
+        let [submissions, completions, tables] = self.0.map(fd)?;
+        Ok(QueueMemory { submissions, completions, tables })
+    }
+}
+
+/// The memory of a card's queue: rings of buffers to receive into, of what was received, of what is to be sent, of what was.
+pub fn port(rx_depth: u16, tx_depth: u16) -> Parts<4> {
+    let received = shared_words::<{ frame::RECEIVED }>(rx_depth);
+    let sent = shared_words::<{ frame::SENT }>(tx_depth);
+    Parts::new([shared_words::<{ frame::BUFFER }>(rx_depth), received, shared_words::<{ frame::PIECE }>(tx_depth), sent])
+}
+
+/// The page that the server writes for a client of a card, who only reads it.
+pub struct Board(DmaBuffer);
+
+/// Its words: how often the link has changed, the link, and from `COUNTERS` on what was counted.
+const CHANGES: usize = 0;
+const LINK: usize = 1;
+const COUNTERS: usize = 8;
+
+impl Board {
+    /// Bytes of it.
+    pub const BYTES: usize = PAGE;
+
+    /// That of `fd`.
+    pub fn map(fd: BorrowedFd<'_>) -> Result<Self, Error> {
+        let [words] = Parts::new([PAGE / 8]).map(fd)?;
+        Ok(Self(words))
+    }
+
+    /// Shows the link.
+    pub fn set_link(&self, link: Link) {
+        let known = |value: Option<u64>| value.map_or(0, |value| 1 | value << 1);
+        let word = u64::from(link.up) | known(link.full_duplex.map(u64::from)) << 8 | known(link.speed.map(u64::from)) << 16;
+        self.0.store(LINK, word);
+        fence(Ordering::Release);
+        self.0.store(CHANGES, self.changes() + 1);
+    }
+
+    /// The link.
+    pub fn link(&self) -> Link {
+        let word = self.0.load(LINK);
+        let known = |value: u64| (value & 1 == 1).then_some(value >> 1);
+        let full_duplex = known(word >> 8 & 3).map(|value| value == 1);
+        Link { up: word & 1 == 1, speed: known(word >> 16).map(|value| value as u32), full_duplex }
+    }
+
+    /// How often it has changed.
+    pub fn changes(&self) -> u64 {
+        let changes = self.0.load(CHANGES);
+        fence(Ordering::Acquire);
+        changes
+    }
+
+    /// Shows what was counted.
+    pub fn set_counters(&self, counters: &Counters) {
+        let Counters { rx_packets, rx_bytes, rx_missed, rx_errors, tx_packets, tx_bytes, tx_lost } = *counters;
+        self.0.store_entry(COUNTERS, &[rx_packets, rx_bytes, rx_missed, rx_errors, tx_packets, tx_bytes, tx_lost]);
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        let [rx_packets, rx_bytes, rx_missed, rx_errors, tx_packets, tx_bytes, tx_lost] =
+            std::array::from_fn(|at| self.0.load(COUNTERS + at));
+        Counters { rx_packets, rx_bytes, rx_missed, rx_errors, tx_packets, tx_bytes, tx_lost }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ring3_device::ring::Words;
     use rustix::fs::{FallocateFlags, fallocate};
     use std::os::fd::AsFd;
 
@@ -116,5 +191,20 @@ mod tests {
         assert_eq!(ours.tables.load(1), 7);
         fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, layout.bytes() as u64).unwrap();
         assert_eq!(ours.tables.load(1), 0);
+    }
+
+    #[test]
+    fn a_board_says_what_was_written_to_it() {
+        let fd = make(Board::BYTES).unwrap();
+        let (ours, theirs) = (Board::map(fd.as_fd()).unwrap(), Board::map(fd.as_fd()).unwrap());
+        for (speed, full_duplex) in [(None, None), (Some(0), Some(false)), (Some(u32::MAX), Some(true))] {
+            let (link, before) = (Link { up: speed.is_some(), speed, full_duplex }, theirs.changes());
+            ours.set_link(link);
+            assert_eq!((theirs.link(), theirs.changes()), (link, before + 1));
+        }
+        let counters =
+            Counters { rx_packets: 1, rx_bytes: 2, rx_missed: 3, rx_errors: 4, tx_packets: 5, tx_bytes: 6, tx_lost: 7 };
+        ours.set_counters(&counters);
+        assert_eq!(theirs.counters(), counters);
     }
 }

@@ -3,6 +3,7 @@
 //! The client asks, the server answers, one after the other; [`Answer::Ended`] alone comes unasked, and last.
 
 use ring3_class::block::Info;
+use ring3_class::net::{self, Multicast};
 use serde::{Deserialize, Serialize};
 
 /// The version of messages, rings and entries. Both sides have the same, or part.
@@ -29,14 +30,44 @@ pub enum Ask {
         /// Which.
         queue: u16,
     },
+    /// Of a card: its queue.
+    OpenPort(OpenPort),
+    /// Of a card: the groups whose packets it wants.
+    Filter {
+        /// These.
+        multicast: Multicast,
+    },
+}
+
+/// How the queue of a card is opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenPort {
+    /// Buffers for reception that it shall hold; it gets a power of two, at most as many as it may have.
+    pub rx_depth: u16,
+    /// The same of buffers to send.
+    pub tx_depth: u16,
+    /// Most bytes of a packet that is received, without its Ethernet header.
+    pub mtu: u32,
 }
 
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// To [`Ask::Hello`], with the descriptor of the memory.
+    /// To [`Ask::Hello`] of a disk, with the descriptor of the memory.
     Welcome(Box<Welcome>),
+    /// To [`Ask::Hello`] of a card, with three descriptors: the memory, the [board](crate::memory::Board), a pipe that the server writes to when the link changes.
+    Port(Box<Port>),
+    /// To [`Ask::OpenPort`], with descriptors as of [`Opened`](Self::Opened).
+    PortOpened {
+        /// Buffers for reception that it holds.
+        rx_depth: u16,
+        /// Buffers to send.
+        tx_depth: u16,
+    },
+    /// To [`Ask::Filter`].
+    Filtered,
     /// To [`Ask::Open`], with three descriptors: the rings' memory ([`Layout`](crate::memory::Layout)), an eventfd that the client raises, a pipe that the server writes to.
     Opened {
         /// Its number.
@@ -59,6 +90,21 @@ pub enum Answer {
         /// Why.
         reason: String,
     },
+}
+
+/// What a client is told of its part of a card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// The server's [`VERSION`].
+    pub version: u32,
+    /// What the server calls the card.
+    pub card: String,
+    /// The card as this client has it, with an address of its own.
+    pub info: net::Info,
+    /// Bytes of memory that it has.
+    pub memory: u64,
+    /// Whether the card reads what is sent from the client's memory by itself; otherwise the server copies.
+    pub mapped: bool,
 }
 
 /// What a client is told of its disk.

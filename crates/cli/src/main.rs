@@ -81,7 +81,7 @@ enum Command {
     /// Say what the process of a driver may do.
     #[command(subcommand)]
     Sandbox(sandbox::Command),
-    /// Serve a disk to several programs, each with memory, rights and limits of its own.
+    /// Serve a disk or a network card to several programs, each with memory, rights and limits of its own.
     #[command(subcommand)]
     Serve(serve::Command),
     /// Cut a kernel driver into a small kernel half and a large user half: study, show, profile, plan, annotate.

@@ -198,7 +198,7 @@ fn terms_that_make_no_sense_and_devices_without_one_disk_are_refused_with_what_w
     fails("sim:nvme,size=1M", "/no/such/folder/disk", "create its folder first");
     fails("sim:nvme,size=1M", "/tmp/none,offset=2M", "2048 blocks of 512 bytes");
     fails("sim:nvme,size=1M,namespaces=2", "/tmp/none", "has 2 disks");
-    fails("remote:/no/such/disk", "/tmp/none", "nobody serves a disk there");
+    fails("remote:/no/such/disk", "/tmp/none", "nobody serves a disk or a card there");
 }
 
 #[test]

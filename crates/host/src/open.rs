@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_backend::{OpenOptions, Uri, class_of};
-use ring3_broker::client::RemoteDisk;
+use ring3_broker::client::Remote;
 use ring3_class::block::Disk;
 use ring3_class::net::Nic;
 use ring3_device::Device;
@@ -45,7 +45,7 @@ pub struct Attached {
     pub disks: Vec<Arc<dyn Disk>>,
     /// Its network cards.
     pub nics: Vec<Arc<dyn Nic>>,
-    /// The device and its driver; `None` for disks without one. It is given back when this and the last of the disks are dropped.
+    /// The device and its driver; `None` for disks and cards without one. It is given back when this and the last of the disks are dropped.
     pub driven: Option<Driven>,
     /// What of it cannot be used, and why.
     pub(crate) refused: Vec<String>,
@@ -114,13 +114,17 @@ impl Claim {
         Ok(Attached { disks, nics, driven: Some(Driven { controller, device }), refused })
     }
 
-    /// A disk that another process drives.
+    /// A disk or a network card that another process drives.
     fn connect(&self, needs: &Requirements) -> Result<Attached, ring3_device::Error> {
         self.device.only(&[])?;
         if let Some(family) = self.family {
             return Err(ring3_device::Error::Unsupported(format!("driving it by {family}: its server's process drives it")));
         }
-        let disk = RemoteDisk::connect(Path::new(&self.device.target), needs.arena)?;
-        Ok(Attached { disks: vec![Arc::new(disk)], nics: Vec::new(), driven: None, refused: Vec::new() })
+        let mut attached = Attached { disks: Vec::new(), nics: Vec::new(), driven: None, refused: Vec::new() };
+        match Remote::connect(Path::new(&self.device.target), needs.arena)? {
+            Remote::Disk(disk) => attached.disks.push(Arc::new(disk)),
+            Remote::Card(card) => attached.nics.push(Arc::new(card)),
+        }
+        Ok(attached)
     }
 }

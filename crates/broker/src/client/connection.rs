@@ -29,14 +29,14 @@ impl Connection {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let failed = |error: Errno| match error {
             Errno::NOENT | Errno::CONNREFUSED => Error::Claim(format!(
-                "{}: nobody serves a disk there: ring3 serve disk --device URI --socket {0}",
+                "{}: nobody serves a disk or a card there: ring3 serve disk, or net, --device URI --socket {0}",
                 path.display()
             )),
             Errno::ACCESS => Error::Claim(format!(
                 "{}: this user may not connect: let its owner serve it with mode=660 or mode=666",
                 path.display()
             )),
-            error => Error::os(format!("{}: connecting to who serves the disk", path.display()), error),
+            error => Error::os(format!("{}: connecting to who serves it", path.display()), error),
         };
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(failed)?;

@@ -8,12 +8,18 @@
 //! When the server parts, or dies, requests in flight end with [`IoError::Gone`](ring3_class::block::IoError::Gone) and without their data: a device may still write there, so the memory is given up.
 //! Queues say why by `tick`; another connection is another disk.
 
+mod bell;
+mod card;
 mod connection;
+mod port;
 mod queue;
+mod slots;
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use card::RemoteCard;
 use connection::Connection;
 use queue::RemoteQueue;
 use ring3_class::Error;
@@ -37,22 +43,50 @@ pub struct RemoteDisk {
     mapped: bool,
 }
 
+/// What is served at a path.
+pub enum Remote {
+    /// A disk.
+    Disk(RemoteDisk),
+    /// A network card.
+    Card(RemoteCard),
+}
+
+impl Remote {
+    /// What is served at `path`, with `memory` bytes for data, or as many as are granted.
+    pub fn connect(path: &Path, memory: usize) -> Result<Self, Error> {
+        let connection = Connection::open(path)?;
+        match connection.ask(&Ask::Hello { version: VERSION, memory: memory as u64 })? {
+            (Answer::Welcome(welcome), fds) => RemoteDisk::new(connection, path, *welcome, fds).map(Self::Disk),
+            (Answer::Port(port), fds) => RemoteCard::new(connection, path, *port, fds).map(Self::Card),
+            _ => Err(connection.nonsense()),
+        }
+    }
+}
+
+/// The memory that a client shares with its server, as its own arena.
+fn arena(file: OwnedFd, len: usize) -> Result<Dma, Error> {
+    memory::check(&file, len)?;
+    let arena = Arena::new(Region::part_of(file, 0, len)?, BASE);
+    Ok(Dma::new(arena, Arc::new(StaticIommu::identity(BASE..=BASE + len as u64))))
+}
+
 impl RemoteDisk {
     /// The disk that is served at `path`, with `memory` bytes for data, or as many as are granted.
     pub fn connect(path: &Path, memory: usize) -> Result<Self, Error> {
-        let connection = Connection::open(path)?;
-        let (answer, fds) = connection.ask(&Ask::Hello { version: VERSION, memory: memory as u64 })?;
-        let (Answer::Welcome(welcome), [file]) = (answer, <[_; 1]>::try_from(fds).map_err(|_| connection.nonsense())?) else {
-            return Err(connection.nonsense());
-        };
-        let Welcome { disk, info, memory, queues, mapped, .. } = *welcome;
+        match Remote::connect(path, memory)? {
+            Remote::Disk(disk) => Ok(disk),
+            Remote::Card(_) => Err(Error::Invalid(format!("{}: a network card is served there, and no disk", path.display()))),
+        }
+    }
+
+    fn new(connection: Connection, path: &Path, welcome: Welcome, fds: Vec<OwnedFd>) -> Result<Self, Error> {
+        let [file] = <[_; 1]>::try_from(fds).map_err(|_| connection.nonsense())?;
+        let Welcome { disk, info, memory, queues, mapped, .. } = welcome;
         let len = usize::try_from(memory).map_err(|_| connection.nonsense())?;
         if !info.block_size.is_power_of_two() || info.block_size < 512 || info.blocks == 0 || len < 4096 {
             return Err(connection.nonsense());
         }
-        memory::check(&file, len)?;
-        let arena = Arena::new(Region::part_of(file, 0, len)?, BASE);
-        let dma = Dma::new(arena, Arc::new(StaticIommu::identity(BASE..=BASE + memory)));
+        let dma = arena(file, len)?;
         let name = format!("remote:{} ({disk})", path.display());
         Ok(Self { connection: Arc::new(connection), name, info, dma, memory, queues, mapped })
     }

@@ -4,36 +4,31 @@ use std::mem;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ring3_class::block::{Completion, Data, Info, IoError, Operation, Queue, Rejected, Request};
 use ring3_class::dma::DmaBuffer;
-use ring3_class::irq::{Irq, IrqKind};
-use ring3_class::wait::{Budget, DEFAULT_POLL, Source, poll_for};
+use ring3_class::irq::Irq;
+use ring3_class::wait::Source;
 use ring3_class::{Deadline, Error};
 use ring3_device::ring::{Consumer, Producer, Words};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::bell::{self, Bell, Rung};
 use super::connection::Connection;
+use super::slots::Slots;
 use crate::memory::{self, Layout};
-use crate::protocol::Ask;
 use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION, Submission, ended};
 
-/// How often the server is looked after while requests are in flight.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// A request's place: its generation is half of the tag, so that an end which came twice is found.
+/// A request's place.
 #[derive(Default)]
-struct Slot {
-    generation: u16,
-    busy: bool,
+struct Held {
     token: u64,
     data: Data,
 }
 
 /// See the module.
 pub struct RemoteQueue {
-    connection: Arc<Connection>,
+    bell: Bell,
     number: u16,
     info: Info,
     /// The arena's addresses.
@@ -41,13 +36,7 @@ pub struct RemoteQueue {
     submissions: Producer<DmaBuffer, SUBMISSION>,
     completions: Consumer<DmaBuffer, COMPLETION>,
     tables: DmaBuffer,
-    kick: OwnedFd,
-    irq: Irq,
-    slots: Vec<Slot>,
-    free: Vec<u16>,
-    budget: Budget,
-    /// The server has parted: what is in flight ends here.
-    lost: bool,
+    slots: Slots<Held>,
 }
 
 impl RemoteQueue {
@@ -63,19 +52,14 @@ impl RemoteQueue {
         memory::check(&file, layout.bytes())?;
         let parts = layout.map(file.as_fd())?;
         Ok(Self {
-            connection,
+            bell: Bell::new(connection, kick, woken),
             number,
             info,
             reach,
             submissions: Producer::new(parts.submissions, depth)?,
             completions: Consumer::new(parts.completions, depth)?,
             tables: parts.tables,
-            kick,
-            irq: Irq::new(woken, IrqKind::MsiX, 0, None),
-            slots: (0..depth).map(|_| Slot::default()).collect(),
-            free: (0..depth).rev().collect(),
-            budget: Budget::new(DEFAULT_POLL),
-            lost: false,
+            slots: Slots::new(depth),
         })
     }
 
@@ -109,47 +93,22 @@ impl RemoteQueue {
     /// The end that an entry tells of. One that is of nothing in flight is an error, and changes nothing.
     fn end(&mut self, entry: [u64; COMPLETION], place: &mut Completion) -> Result<(), Error> {
         let (tag, result) = ended(entry);
-        let found = self.slots.get_mut(usize::from(tag as u16)).filter(|slot| slot.busy && slot.generation == (tag >> 16) as u16);
-        let slot = found.ok_or_else(|| Error::Protocol(format!("the server ends request {tag:#x}, which is not in flight")))?;
-        slot.busy = false;
-        slot.generation = slot.generation.wrapping_add(1);
-        place.become_end_of(slot.token, result, &mut slot.data);
-        self.free.push(tag as u16);
+        let held = self.slots.end(tag)?;
+        place.become_end_of(held.token, result, &mut held.data);
         Ok(())
     }
 
     /// Ends what the server has not. Its device may still write to the memory, which is given up.
     fn end_lost(&mut self, done: &mut [Completion]) -> usize {
         let mut count = 0;
-        for (index, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy).take(done.len()) {
-            slot.busy = false;
-            mem::forget(mem::take(&mut slot.data));
-            done[count].become_end_of(slot.token, Err(IoError::Gone), &mut Data::None);
-            self.free.push(index as u16);
+        while count < done.len()
+            && let Some(held) = self.slots.end_any()
+        {
+            mem::forget(mem::take(&mut held.data));
+            done[count].become_end_of(held.token, Err(IoError::Gone), &mut Data::None);
             count += 1;
         }
         count
-    }
-
-    /// Looks whether the server is there; why not, the first time.
-    fn look(&mut self) -> Result<(), Error> {
-        if self.lost || !self.connection.is_lost() {
-            return Ok(());
-        }
-        self.lost = true;
-        Err(self.connection.last_word())
-    }
-
-    /// Sleeps until the server has something to say, or for `left`.
-    fn sleep(&mut self, left: Duration) -> Result<(), Error> {
-        let timeout = Timespec::try_from(left).ok();
-        let mut fds = [PollFd::new(&self.irq, PollFlags::IN), PollFd::new(self.connection.socket(), PollFlags::RDHUP)];
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Error::os("waiting for a request", error)),
-        }
-        self.lost |= !fds[1].revents().is_empty();
-        self.irq.take().map(drop)
     }
 }
 
@@ -159,18 +118,20 @@ impl Queue for RemoteQueue {
     }
 
     fn depth(&self) -> u16 {
-        self.slots.len() as u16
+        self.slots.depth()
     }
 
     fn in_flight(&self) -> u16 {
-        (self.slots.len() - self.free.len()) as u16
+        self.slots.held()
     }
 
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
-        if self.lost {
+        if self.bell.lost {
             return Err(Rejected { error: Some(IoError::Gone), request });
         }
-        let Some(&index) = self.free.last() else { return Err(Rejected { error: None, request }) };
+        if self.slots.room() == 0 {
+            return Err(Rejected { error: None, request });
+        }
         // As many as are free here are free there, unless the server miscounts.
         if !self.submissions.room().is_ok_and(|room| room > 0) {
             return Err(Rejected { error: Some(IoError::Transport), request });
@@ -180,19 +141,16 @@ impl Queue for RemoteQueue {
             Ok(named) => named,
             Err(error) => return Err(Rejected { error: Some(error), request }),
         };
+        let Some((tag, held)) = self.slots.take() else { return Err(Rejected { error: None, request }) };
         let Request { operation, fua, blocks, lba, token, data } = request;
-        let slot = &mut self.slots[usize::from(index)];
-        let tag = u32::from(index) | u32::from(slot.generation) << 16;
+        (held.token, held.data) = (token, data);
         self.submissions.push(&Submission { operation, fua, segments, tag, lba, blocks, only }.encode());
-        (slot.busy, slot.token, slot.data) = (true, token, data);
-        self.free.pop();
         Ok(())
     }
 
     fn ring(&mut self) {
         if self.submissions.publish() {
-            // It can only fail when the count is at its maximum, and then the server is awake.
-            let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
+            self.bell.ring();
         }
     }
 
@@ -205,7 +163,7 @@ impl Queue for RemoteQueue {
             count += 1;
         }
         self.completions.release();
-        if count == 0 && self.lost {
+        if count == 0 && self.bell.lost {
             count = self.end_lost(done);
         }
         Ok(count)
@@ -214,71 +172,52 @@ impl Queue for RemoteQueue {
 
 impl Source for RemoteQueue {
     fn irq(&self) -> Option<&Irq> {
-        Some(&self.irq)
+        Some(self.bell.irq())
     }
 
     #[inline]
     fn pending(&self) -> bool {
-        self.completions.pending() || self.lost && self.in_flight() > 0
+        self.completions.pending() || self.bell.lost && self.in_flight() > 0
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
-        self.completions.want(true);
-        Ok(!self.pending())
+        bell::arm(self)
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
-        self.completions.want(false);
-        self.irq.take().map(drop)
+        bell::disarm(self)
     }
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
-        if self.in_flight() == 0 {
-            return Ok(None);
-        }
-        self.look()?;
-        Ok(Some(now + LOOK))
+        bell::tick(self, now)
     }
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        if self.pending() {
-            return Ok(true);
-        }
-        let start = Instant::now();
-        let limit = self.budget.poll_for().min(deadline.remaining_at(start));
-        if !limit.is_zero() && self.in_flight() > 0 {
-            let (found, end) = poll_for(start, limit, &mut || self.pending());
-            if found {
-                self.budget.observe(end - start, true);
-                return Ok(true);
-            }
-        }
-        loop {
-            if !self.arm()? {
-                break;
-            }
-            self.sleep(deadline.remaining())?;
-            if self.pending() || deadline.expired() {
-                break;
-            }
-            if self.lost {
-                // Nothing will come any more.
-                std::thread::sleep(deadline.remaining());
-                break;
-            }
-        }
-        self.completions.want(false);
-        self.budget.observe(start.elapsed(), false);
-        Ok(self.pending())
+        bell::wait(self, deadline)
+    }
+}
+
+impl Rung for RemoteQueue {
+    fn bell(&mut self) -> &mut Bell {
+        &mut self.bell
+    }
+
+    fn busy(&self) -> bool {
+        self.in_flight() > 0
+    }
+
+    fn want(&mut self, wanted: bool) {
+        self.completions.want(wanted);
     }
 }
 
 impl Drop for RemoteQueue {
     fn drop(&mut self) {
-        let closed = !self.lost && self.connection.ask(&Ask::Close { queue: self.number }).is_ok();
-        if !closed {
+        if !self.bell.close(self.number) {
             // The device may still write there.
-            self.slots.iter_mut().filter(|slot| slot.busy).for_each(|slot| mem::forget(mem::take(&mut slot.data)));
+            while let Some(held) = self.slots.end_any() {
+                mem::forget(mem::take(&mut held.data));
+            }
         }
     }
 }

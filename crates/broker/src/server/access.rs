@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use ring3_class::Error;
 use ring3_class::block::Info;
-use ring3_device::parse_size;
 
+use super::terms::{Term, parse};
 use crate::wire::MAX_SEGMENTS;
 
 /// A socket and its terms: `PATH[,KEY=VALUE]...`. Limits are each client's.
@@ -61,34 +61,26 @@ impl Access {
         }
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let wrong = |wanted: &str| format!("{key}={value} should be {wanted}");
-        let number = |least: u64, most: u64| {
-            let found = parse_size(value).filter(|number| (least..=most).contains(number));
-            found.ok_or_else(|| wrong(&format!("a number from {least} to {most}")))
-        };
-        match key {
-            "mode" => {
-                let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
-                self.mode = mode.ok_or_else(|| wrong("rights such as 660"))?;
-            }
+    fn set(&mut self, term: Term<'_>) -> Result<(), String> {
+        match term.key {
+            "mode" => self.mode = term.mode()?,
             "access" => {
-                self.read_only = match value {
+                self.read_only = match term.value {
                     "ro" => true,
                     "rw" => false,
-                    _ => return Err(wrong("rw or ro")),
+                    _ => return Err(term.wrong("rw or ro")),
                 }
             }
-            "clients" => self.clients = number(1, 64)? as u16,
-            "offset" => self.offset = number(0, u64::MAX)?,
-            "size" => self.size = Some(number(1, u64::MAX)?),
-            "iops" => self.iops = Some(number(1, 1 << 32)?),
-            "rate" => self.rate = Some(number(1, 1 << 40)?),
-            "depth" => self.depth = number(1, 256)? as u16,
-            "queues" => self.queues = number(1, 16)? as u16,
-            "memory" => self.memory = number(1 << 16, 1 << 32)?,
-            "weight" => self.weight = number(1, 100)? as u16,
-            _ => return Err(format!("it has no option {key:?}; there are: {KEYS}")),
+            "clients" => self.clients = term.number(1, 64)? as u16,
+            "offset" => self.offset = term.number(0, u64::MAX)?,
+            "size" => self.size = Some(term.number(1, u64::MAX)?),
+            "iops" => self.iops = Some(term.number(1, 1 << 32)?),
+            "rate" => self.rate = Some(term.number(1, 1 << 40)?),
+            "depth" => self.depth = term.number(1, 256)? as u16,
+            "queues" => self.queues = term.number(1, 16)? as u16,
+            "memory" => self.memory = term.number(1 << 16, 1 << 32)?,
+            "weight" => self.weight = term.number(1, 100)? as u16,
+            _ => return Err(term.unknown(KEYS)),
         }
         Ok(())
     }
@@ -98,14 +90,7 @@ impl FromStr for Access {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.split(',');
-        let path = parts.next().filter(|path| !path.is_empty()).ok_or("a socket's path is missing")?;
-        let mut access = Self::new(path);
-        for part in parts {
-            let (key, value) = part.split_once('=').ok_or_else(|| format!("option {part:?} has no value: write key=value"))?;
-            access.set(key, value)?;
-        }
-        Ok(access)
+        parse(text, Self::new, Self::set)
     }
 }
 

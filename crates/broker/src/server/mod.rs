@@ -9,32 +9,36 @@
 //! client that wakes the server for nothing costs it a turn each time, in which everybody else is served as well.
 
 mod access;
+pub mod card;
 mod client;
 mod listener;
+mod lobby;
+mod memory;
 mod queue;
+mod session;
 mod share;
+mod terms;
+mod thaw;
 mod turn;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use access::Access;
 use access::Grant;
-use client::{Client, Heard};
+use client::Client;
 use listener::Listener;
+use lobby::{Lobby, Rung};
 use ring3_class::Error;
 use ring3_class::block::{BlockQueue, Completion, Disk, ForeignAccess, Queue, open};
 use ring3_class::dma::{Mode, Region};
-use ring3_class::irq::{Irq, IrqKind};
 use ring3_class::wait::{DEFAULT_POLL, Source};
-use ring3_lease::Channel;
-use ring3_reactor::{Event, Reactor, Registration, Timer, Token};
-use rustix::event::{EventfdFlags, eventfd};
-use turn::{Doors, Slot};
-
-use crate::protocol::Answer;
+use ring3_reactor::{Event, Registration, Token};
+use session::Guest;
+use thaw::Thaw;
+use turn::Slot;
 
 /// Boundaries of segments up to which whole pages suit a device wherever they are mapped.
 const PAGE: u32 = 4096;
@@ -104,60 +108,45 @@ fn reaches(disk: &dyn Disk) -> bool {
 struct Broker {
     // Before the disk that it is of.
     queue: BlockQueue,
-    server: Server,
-    reactor: Reactor,
+    disk: Arc<dyn Disk>,
+    mapped: bool,
+    grants: Vec<Arc<Grant>>,
     registration: Registration,
-    doors: Registration,
-    /// Nobody raises it: what wakes the server for clients are their own descriptors.
-    bell: Irq,
-    listeners: Vec<Token>,
-    calls: Vec<Token>,
-    /// Places for clients; those of one socket lie side by side.
-    seats: Vec<Option<Client>>,
+    lobby: Lobby<Client>,
     /// Whose turn it is.
     cursor: usize,
     slots: Vec<Slot>,
     free: Vec<usize>,
     done: Box<[Completion]>,
-    /// When the first of those is let go that their limits hold back.
-    thaw: Option<(Timer, Instant)>,
+    thaw: Thaw,
     limited: bool,
     stopping: bool,
 }
 
 impl Broker {
     fn new(server: Server, calls: &[BorrowedFd<'_>]) -> Result<Self, Error> {
-        let failed = |error| Error::os("serving a disk", error);
-        let foreign =
-            ForeignAccess { mode: Mode::Copy, copies: if server.mapped { 1 } else { COPIES }, ..ForeignAccess::default() };
-        let queue = open(&*server.disk, server.options.depth, foreign)?;
-        let mut reactor = Reactor::new(64, server.options.poll).map_err(failed)?;
-        let registration = Registration::new(&mut reactor, &queue).map_err(failed)?;
-        let bell =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Error::os("serving a disk", error))?;
-        let bell = Irq::new(bell, IrqKind::MsiX, 0, None);
-        let doors = Registration::new(&mut reactor, &Doors { seats: &mut [], bell: &bell, full: false }).map_err(failed)?;
-        let calls = calls.iter().map(|&call| reactor.add(call)).collect::<Result<_, _>>().map_err(failed)?;
-        let listeners = server.doors.iter().map(|(listener, _)| reactor.add(listener.as_fd()));
-        let listeners = listeners.collect::<Result<_, _>>().map_err(failed)?;
-        let seats = server.doors.iter().map(|(_, grant)| usize::from(grant.access.clients)).sum();
+        let Server { disk, doors, options, mapped } = server;
+        let copies = if mapped { 1 } else { COPIES };
+        let foreign = ForeignAccess { mode: Mode::Copy, copies, ..ForeignAccess::default() };
+        let queue = open(&*disk, options.depth, foreign)?;
+        let (listeners, grants): (Vec<_>, Vec<_>) =
+            doors.into_iter().map(|(listener, grant)| ((listener, grant.access.clients), grant)).unzip();
+        let mut lobby = Lobby::new(listeners, calls, options.poll)?;
+        let registration = Registration::new(&mut lobby.reactor, &queue).map_err(|error| Error::os("serving a disk", error))?;
         let depth = usize::from(queue.depth());
         Ok(Self {
-            limited: server.doors.iter().any(|(_, grant)| grant.access.iops.or(grant.access.rate).is_some()),
+            limited: grants.iter().any(|grant| grant.access.iops.or(grant.access.rate).is_some()),
             queue,
-            server,
-            reactor,
+            disk,
+            mapped,
+            grants,
             registration,
-            doors,
-            bell,
-            listeners,
-            calls,
-            seats: (0..seats).map(|_| None).collect(),
+            lobby,
             cursor: 0,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
             done: (0..depth).map(|_| Completion::default()).collect(),
-            thaw: None,
+            thaw: Thaw::default(),
             stopping: false,
         })
     }
@@ -174,21 +163,24 @@ impl Broker {
                 break Err(error);
             }
         };
-        let reason = match &result {
+        let reason: String = match &result {
             Ok(()) => "the server was stopped".into(),
             Err(error) => format!("the disk is not served any more: {error}"),
         };
-        self.seats.iter_mut().flatten().for_each(|client| client.leave(Some(reason.clone()), &mut self.reactor));
+        self.lobby.part(&reason);
         result
     }
 
     /// What came is heard, what is done comes up, what is wanted goes down.
     fn turn(&mut self, asked: &mut impl FnMut() -> bool) -> Result<(), Error> {
-        while let Some(event) = self.reactor.next_event() {
+        while let Some(event) = self.lobby.reactor.next_event() {
             match event {
-                Event::Ready(token) if self.calls.contains(&token) => self.stopping |= asked(),
-                Event::Ready(token) => self.ready(token),
-                Event::Timer(timer, _) if self.thaw.is_some_and(|(thaw, _)| thaw == timer) => self.thaw = None,
+                Event::Ready(token) => match self.ready(token) {
+                    Rung::Call => self.stopping |= asked(),
+                    Rung::Client => {}
+                    Rung::Other => self.rest(),
+                },
+                Event::Timer(timer, _) if self.thaw.is(timer) => {}
                 Event::Timer(_, now) if self.queue.in_flight() > 0 => self.tick(now)?,
                 Event::Timer(..) => self.rest(),
                 Event::Lost(_, error) => return Err(Error::os("waiting for clients", error)),
@@ -205,78 +197,38 @@ impl Broker {
         Ok(())
     }
 
-    fn ready(&mut self, token: Token) {
-        if let Some(door) = self.listeners.iter().position(|&listener| listener == token) {
-            self.accept(door);
-        } else if let Some(client) = self.seats.iter_mut().flatten().find(|client| client.token == token) {
-            client.talks = true;
-        } else {
-            self.rest();
-        }
+    fn ready(&mut self, token: Token) -> Rung {
+        let grants = &self.grants;
+        self.lobby.ready(token, |session, (door, _)| Client::new(session, grants[door].clone()))
     }
 
     /// Nothing is waited for, if that is so.
     fn rest(&mut self) {
         if self.queue.in_flight() == 0 {
-            self.registration.rest(&mut self.reactor, &self.queue);
+            self.registration.rest(&mut self.lobby.reactor, &self.queue);
         }
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), Error> {
-        self.registration.tick(&mut self.reactor, &mut self.queue, now).or_else(survive)
+        self.registration.tick(&mut self.lobby.reactor, &mut self.queue, now).or_else(survive)
     }
 
-    /// Those who wait at a socket get a place, or are told that there is none.
-    fn accept(&mut self, door: usize) {
-        let first: usize = self.server.doors[..door].iter().map(|(_, grant)| usize::from(grant.access.clients)).sum();
-        let (listener, grant) = &self.server.doors[door];
-        let places = usize::from(grant.access.clients);
-        loop {
-            let (socket, who) = match listener.accept() {
-                Ok(Some(client)) => client,
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::warn!("{error}");
-                    return;
-                }
-            };
-            let Some(place) = self.seats[first..first + places].iter_mut().find(|place| place.is_none()) else {
-                let reason = format!("{}: all {places} places are taken (clients=N)", listener.path().display());
-                tracing::warn!("{who} is refused: {reason}");
-                if let Ok(channel) = Channel::new(socket, Duration::from_millis(1), true) {
-                    let _ = channel.send(&Answer::Refused { reason }, &[]);
-                }
-                continue;
-            };
-            match Client::new(socket, who, grant.clone(), &mut self.reactor) {
-                Ok(client) => *place = Some(client),
-                Err(error) => tracing::warn!("a client is not served: {error}"),
-            }
-        }
-    }
-
-    /// One message of each client, if it has one.
     fn hear(&mut self) {
-        for client in self.seats.iter_mut().flatten().filter(|client| client.talks && !client.leaving) {
-            match client.hear(&*self.server.disk, self.server.mapped, &mut self.reactor) {
-                Ok(Heard::Nothing) => client.talks = false,
-                Ok(Heard::Answered) => {}
-                Ok(Heard::Left) => client.leave(None, &mut self.reactor),
-                Err(error) => cut(client, &error, &mut self.reactor),
-            }
-        }
+        let (disk, mapped) = (&*self.disk, self.mapped);
+        self.lobby.hear(|client, ask, reactor| client.hear(ask, disk, mapped, reactor));
     }
 
     /// Takes away what is to go and has nothing in flight any more: queues, and clients.
     fn sweep(&mut self) {
-        for place in &mut self.seats {
+        let Lobby { seats, reactor, .. } = &mut self.lobby;
+        for place in seats {
             let Some(client) = place else { continue };
-            if (client.leaving || client.is_closing())
-                && let Err(error) = client.bury(&mut self.reactor)
+            if (client.session().leaving || client.is_closing())
+                && let Err(error) = client.bury(reactor)
             {
-                cut(client, &error, &mut self.reactor);
+                client.cut(&error, reactor);
             }
-            if client.leaving && client.queues().next().is_none() {
+            if client.session().leaving && client.queues().next().is_none() {
                 *place = None;
             }
         }
@@ -289,29 +241,23 @@ impl Broker {
             self.tick(Instant::now())?;
         }
         let full = self.stopping || self.queue.in_flight() >= self.queue.depth();
-        let mut doors = Doors { seats: &mut self.seats, bell: &self.bell, full };
+        let (reactor, rings, mut clients) = self.lobby.split(full);
         let disk = (&self.registration, &mut self.queue as &mut dyn Source);
-        let clients = (&self.doors, &mut doors as &mut dyn Source);
+        let clients = (rings, &mut clients as &mut dyn Source);
         let waited = match busy {
-            true => self.reactor.wait(&mut [disk, clients], None),
-            false => self.reactor.wait(&mut [clients], None),
+            true => reactor.wait(&mut [disk, clients], None),
+            false => reactor.wait(&mut [clients], None),
         };
         waited.map(drop).map_err(|error| Error::os("waiting for clients", error))
     }
 }
 
-/// Ends a client that has broken the protocol.
-fn cut(client: &mut Client, error: &Error, reactor: &mut Reactor) {
-    tracing::warn!("{} ({}) is cut off: {error}", client.who, client.grant.access.path.display());
-    client.leave(Some(error.to_string()), reactor);
-}
-
-/// Passes on what the disk does not survive, and logs the rest.
+/// Passes on what cannot be gone on after, and logs the rest.
 fn survive(error: Error) -> Result<(), Error> {
     match error {
         Error::Gone | Error::Fatal(_) => Err(error),
         error => {
-            tracing::warn!(%error, "the disk misbehaves");
+            tracing::warn!(%error, "what is shared misbehaves");
             Ok(())
         }
     }

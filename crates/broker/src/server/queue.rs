@@ -5,35 +5,14 @@ use std::sync::Arc;
 
 use ring3_class::Error;
 use ring3_class::block::{Completion, Data, IoError, Operation, Request};
-use ring3_class::dma::{Arena, DmaBuffer, Foreign, Mapping, Piece, Region, Span};
+use ring3_class::dma::{DmaBuffer, Piece, Span};
 use ring3_device::ring::{Consumer, Producer, Words};
-use ring3_reactor::Token;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::pipe::{PipeFlags, pipe_with};
+use ring3_reactor::Reactor;
 
 use super::access::Grant;
+use super::memory::{Bell, Memory};
 use crate::memory::{self, Layout};
 use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION, Submission, completion};
-
-/// The memory of a client's data. What is in flight keeps it, so that it is taken from the device, and given back, when the device is done.
-pub struct Memory {
-    /// Dropped first.
-    _mapping: Option<Mapping>,
-    foreign: Foreign,
-    /// The client's memory alone, by the device's addresses if it is mapped.
-    arena: Arena,
-    mapped: bool,
-}
-
-impl Memory {
-    /// `region`, which the device reaches by `mapping`, or not at all.
-    pub fn new(region: Region, mapping: impl FnOnce(&Arc<Region>) -> Result<Option<Mapping>, Error>) -> Result<Self, Error> {
-        let foreign = Foreign::from(region);
-        let mapping = mapping(foreign.region())?;
-        let arena = Arena::new(foreign.region().clone(), mapping.as_ref().map_or(0, Mapping::iova));
-        Ok(Self { mapped: mapping.is_some(), _mapping: mapping, foreign, arena })
-    }
-}
 
 /// A request that was taken out of the ring and waits for its turn.
 pub struct Held {
@@ -54,9 +33,7 @@ pub struct ClientQueue {
     memory: Arc<Memory>,
     /// A list of segments for each request that can be in flight, where the device reaches the memory.
     lists: Vec<Data>,
-    waker: OwnedFd,
-    /// By which the reactor knows the client's eventfd.
-    pub kick: Token,
+    pub bell: Bell,
     /// Requests in the disk's hands.
     pub in_flight: u16,
     /// It takes nothing more, and is gone when nothing of it is in flight.
@@ -64,22 +41,14 @@ pub struct ClientQueue {
 }
 
 impl ClientQueue {
-    /// Of `depth` requests, a power of two; with the descriptors that are the client's: memory, eventfd, pipe. `watch` makes the eventfd known.
-    pub fn new(
-        depth: u16,
-        memory: Arc<Memory>,
-        watch: impl FnOnce(&OwnedFd) -> Result<Token, Error>,
-    ) -> Result<(Self, [OwnedFd; 3]), Error> {
-        let failed = |error| Error::os("making a client's queue", error);
+    /// Of `depth` requests, a power of two; with the descriptors that are the client's: memory, eventfd, pipe.
+    pub fn new(depth: u16, memory: Arc<Memory>, reactor: &mut Reactor) -> Result<(Self, [OwnedFd; 3]), Error> {
         let layout = Layout::new(depth);
         let file = memory::make(layout.bytes())?;
         let parts = layout.map(file.as_fd())?;
-        // Never read here: its flags are the client's, too, and a read could block.
-        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
-        // A pipe's end has flags of its own, so that the client cannot make a write block.
-        let (woken, waker) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(failed)?;
         let list = || memory.arena.list(&[]).map(|list| Data::from(list.keeping(memory.clone())));
         let lists = if memory.mapped { (0..depth).filter_map(|_| list()).collect() } else { Vec::new() };
+        let (bell, [kick, woken]) = Bell::new(reactor)?;
         let queue = Self {
             submissions: Consumer::new(parts.submissions, depth)?,
             completions: Producer::new(parts.completions, depth)?,
@@ -87,8 +56,7 @@ impl ClientQueue {
             held: None,
             lists,
             memory,
-            waker,
-            kick: watch(&kick)?,
+            bell,
             in_flight: 0,
             closing: false,
         };
@@ -183,8 +151,7 @@ impl ClientQueue {
     #[inline]
     pub fn flush(&mut self) {
         if self.completions.publish() {
-            // A pipe that is full wakes it as well, and one that is closed nobody.
-            let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
+            self.bell.ring();
         }
     }
 }

@@ -1,25 +1,30 @@
 //! Whose turn it is, and for how long: deficit round robin, and limits in time.
 //!
 //! A client that has something to do gets a quantum of work each round and keeps what it cannot use because its next request is larger; one that has nothing keeps nothing. A request costs its bytes and
-//! [`PER_REQUEST`], so that neither many small requests nor few large ones push others aside. [Shreedhar and Varghese, Efficient Fair Queuing Using Deficit Round Robin, 1995]
+//! something [beside](Scale::each), so that neither many small requests nor few large ones push others aside. [Shreedhar and Varghese, Efficient Fair Queuing Using Deficit Round Robin, 1995]
 
 use std::time::{Duration, Instant};
 
-/// Work that a client of weight 1 gets in a round.
-const QUANTUM: u64 = 64 << 10;
-/// What a request costs beside its bytes.
-const PER_REQUEST: u64 = 4096;
+/// What work is measured by.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Work that a client of weight 1 gets in a round.
+    quantum: u64,
+    /// What a request costs beside its bytes.
+    each: u64,
+}
+
+/// Requests of a disk.
+pub const DISK: Scale = Scale { quantum: 64 << 10, each: 4096 };
+/// Packets that a card sends.
+pub const CARD: Scale = Scale { quantum: 16 << 10, each: 256 };
+
 /// What a limit in time lets through at once, as a part of a second: 1/20.
 const BURST: u64 = 20;
 
-/// What a request of `bytes` costs.
-#[inline]
-pub fn cost(bytes: u64) -> u64 {
-    PER_REQUEST.saturating_add(bytes)
-}
-
 /// One client's part.
 pub struct Share {
+    scale: Scale,
     weight: u64,
     deficit: u64,
     /// It has had its quantum of this round.
@@ -30,16 +35,23 @@ pub struct Share {
 
 impl Share {
     /// Of `weight`, with at most so many operations and bytes in a second.
-    pub fn new(weight: u16, operations: Option<u64>, bytes: Option<u64>, now: Instant) -> Self {
+    pub fn new(scale: Scale, weight: u16, operations: Option<u64>, bytes: Option<u64>, now: Instant) -> Self {
         let bucket = |rate| Bucket::new(rate, now);
-        Self { weight: weight.into(), deficit: 0, begun: false, operations: operations.map(bucket), bytes: bytes.map(bucket) }
+        Self {
+            scale,
+            weight: weight.into(),
+            deficit: 0,
+            begun: false,
+            operations: operations.map(bucket),
+            bytes: bytes.map(bucket),
+        }
     }
 
     /// Its turn begins, or goes on after others had to be waited for.
     pub fn begin(&mut self) {
         if !self.begun {
             self.begun = true;
-            self.deficit = self.deficit.saturating_add(QUANTUM * self.weight);
+            self.deficit = self.deficit.saturating_add(self.scale.quantum * self.weight);
         }
     }
 
@@ -51,9 +63,13 @@ impl Share {
         }
     }
 
-    /// Whether a request that costs `cost` is still in its turn.
-    pub fn affords(&self, cost: u64) -> bool {
-        cost <= self.deficit
+    fn cost(&self, bytes: u64) -> u64 {
+        self.scale.each.saturating_add(bytes)
+    }
+
+    /// Whether a request of `bytes` is still in its turn.
+    pub fn affords(&self, bytes: u64) -> bool {
+        self.cost(bytes) <= self.deficit
     }
 
     /// When it may do something again, if not `now`.
@@ -64,7 +80,7 @@ impl Share {
 
     /// A request of `bytes` is done for it.
     pub fn charge(&mut self, bytes: u64) {
-        self.deficit = self.deficit.saturating_sub(cost(bytes));
+        self.deficit = self.deficit.saturating_sub(self.cost(bytes));
         self.operations.iter_mut().for_each(|bucket| bucket.take(1));
         self.bytes.iter_mut().for_each(|bucket| bucket.take(bytes));
     }
@@ -109,15 +125,15 @@ mod tests {
     /// What each of several clients gets done of its requests, all of one size, in `rounds`, if all always have more.
     fn served(sizes: &[(u16, u64)], rounds: usize) -> Vec<u64> {
         let now = Instant::now();
-        let mut shares: Vec<_> = sizes.iter().map(|&(weight, _)| Share::new(weight, None, None, now)).collect();
+        let mut shares: Vec<_> = sizes.iter().map(|&(weight, _)| Share::new(DISK, weight, None, None, now)).collect();
         let mut bytes = vec![0; sizes.len()];
         for _ in 0..rounds {
             for (index, share) in shares.iter_mut().enumerate() {
                 let size = sizes[index].1;
                 share.begin();
-                while share.affords(cost(size)) {
+                while share.affords(size) {
                     share.charge(size);
-                    bytes[index] += cost(size);
+                    bytes[index] += share.cost(size);
                 }
                 share.end(false);
             }
@@ -140,28 +156,28 @@ mod tests {
 
     #[test]
     fn who_has_had_nothing_to_do_does_not_save_it_up() {
-        let mut share = Share::new(1, None, None, Instant::now());
+        let mut share = Share::new(DISK, 1, None, None, Instant::now());
         for _ in 0..100 {
             share.begin();
             share.end(true);
         }
         share.begin();
-        assert!(!share.affords(QUANTUM + 1));
+        assert!(!share.affords(DISK.quantum));
     }
 
     #[test]
     fn a_turn_that_goes_on_gets_no_second_quantum() {
-        let mut share = Share::new(1, None, None, Instant::now());
+        let mut share = Share::new(DISK, 1, None, None, Instant::now());
         share.begin();
-        share.charge(QUANTUM - PER_REQUEST);
+        share.charge(DISK.quantum - DISK.each);
         share.begin();
-        assert!(!share.affords(1));
+        assert!(!share.affords(0));
     }
 
     /// Requests of `bytes` that go through in ten seconds of a clock that is turned by hand.
     fn through(iops: Option<u64>, rate: Option<u64>, bytes: u64) -> u64 {
         let start = Instant::now();
-        let (mut share, mut now, mut count) = (Share::new(1, iops, rate, start), start, 0);
+        let (mut share, mut now, mut count) = (Share::new(DISK, 1, iops, rate, start), start, 0);
         while now < start + Duration::from_secs(10) {
             match share.held_until(now) {
                 Some(due) => now = due,

@@ -2,15 +2,14 @@
 
 use std::time::Instant;
 
+use ring3_class::Error;
 use ring3_class::block::{IoError, Queue};
-use ring3_class::irq::Irq;
-use ring3_class::wait::{Source, sooner};
-use ring3_class::{Deadline, Error};
+use ring3_class::wait::sooner;
 
 use super::client::Client;
 use super::queue::Held;
-use super::share::cost;
-use super::{Broker, cut, survive};
+use super::session::Guest;
+use super::{Broker, survive};
 
 /// Whose request is in flight under a token, which is the slot's number.
 #[derive(Clone, Copy, Default)]
@@ -43,7 +42,7 @@ impl Broker {
                 let index = end.token as usize;
                 let Some(&Slot { seat, queue, tag }) = self.slots.get(index) else { continue };
                 self.free.push(index);
-                if let Some(client) = self.seats.get_mut(seat).and_then(Option::as_mut) {
+                if let Some(client) = self.lobby.seats.get_mut(seat).and_then(Option::as_mut) {
                     client.end(queue, tag, end);
                 }
             }
@@ -60,20 +59,20 @@ impl Broker {
         // So that who is refused again and again keeps nobody from his ends.
         let mut left = 4 * self.slots.len();
         let mut idle = 0;
-        while idle < self.seats.len() && left > 0 {
+        while idle < self.lobby.seats.len() && left > 0 {
             match self.serve_client(self.cursor, now, &mut left) {
                 Turn::Full => break,
                 Turn::Used => idle = 0,
                 Turn::Idle => idle += 1,
             }
-            self.cursor = (self.cursor + 1) % self.seats.len();
+            self.cursor = (self.cursor + 1) % self.lobby.seats.len();
         }
         self.queue.ring();
         self.set_thaw();
     }
 
     fn serve_client(&mut self, seat: usize, now: Option<Instant>, left: &mut usize) -> Turn {
-        let Some(client) = self.seats[seat].as_mut() else { return Turn::Idle };
+        let Some(client) = self.lobby.seats[seat].as_mut() else { return Turn::Idle };
         client.share.begin();
         loop {
             client.held_until = now.and_then(|now| client.share.held_until(now));
@@ -85,11 +84,11 @@ impl Broker {
                     return Turn::Idle;
                 }
                 Err(error) => {
-                    cut(client, &error, &mut self.reactor);
+                    client.cut(&error, &mut self.lobby.reactor);
                     return Turn::Idle;
                 }
             };
-            if !client.share.affords(cost(bytes)) || *left == 0 {
+            if !client.share.affords(bytes) || *left == 0 {
                 client.share.end(false);
                 return Turn::Used;
             }
@@ -107,18 +106,14 @@ impl Broker {
 
     /// Shows clients what has ended.
     pub(super) fn flush(&mut self) {
-        self.seats.iter_mut().flatten().flat_map(Client::queues_mut).for_each(|queue| queue.flush());
+        self.lobby.seats.iter_mut().flatten().flat_map(Client::queues_mut).for_each(|queue| queue.flush());
     }
 
     /// There is a timer for the first of those whom their limits hold back.
     fn set_thaw(&mut self) {
-        let clients = self.seats.iter().flatten().filter(|client| !client.leaving);
+        let clients = self.lobby.seats.iter().flatten().filter(|client| !client.session().leaving);
         let first = clients.map(|client| client.held_until).fold(None, sooner);
-        let Some(first) = first.filter(|&first| self.thaw.is_none_or(|(_, due)| first < due)) else { return };
-        if let Some((timer, _)) = self.thaw.take() {
-            self.reactor.cancel(timer);
-        }
-        self.thaw = Some((self.reactor.set_timer(first), first));
+        self.thaw.set(first, &mut self.lobby.reactor);
     }
 }
 
@@ -142,52 +137,5 @@ fn submit(disk: &mut impl Queue, client: &mut Client, held: Held, place: Slot, s
             queue.complete(held.tag, Err(error), rejected.request.data);
             false
         }
-    }
-}
-
-/// All clients' rings, as something to wait for.
-pub struct Doors<'a> {
-    pub seats: &'a mut [Option<Client>],
-    /// Stands for the clients' own descriptors, which the reactor watches.
-    pub bell: &'a Irq,
-    /// The disk's queue has no room: what clients want is not looked at.
-    pub full: bool,
-}
-
-impl Doors<'_> {
-    fn want(&mut self, wanted: bool) {
-        self.seats.iter_mut().flatten().flat_map(Client::queues_mut).for_each(|queue| queue.want(wanted));
-    }
-}
-
-impl Source for Doors<'_> {
-    fn irq(&self) -> Option<&Irq> {
-        Some(self.bell)
-    }
-
-    #[inline]
-    fn pending(&self) -> bool {
-        let waits = |client: &Client| client.talks && !client.leaving || !self.full && client.pending();
-        self.seats.iter().flatten().any(waits)
-    }
-
-    fn arm(&mut self) -> Result<bool, Error> {
-        if !self.full {
-            self.want(true);
-        }
-        Ok(!self.pending())
-    }
-
-    fn disarm(&mut self) -> Result<(), Error> {
-        self.want(false);
-        Ok(())
-    }
-
-    fn tick(&mut self, _: Instant) -> Result<Option<Instant>, Error> {
-        Ok(None)
-    }
-
-    fn wait(&mut self, _: Deadline) -> Result<bool, Error> {
-        Ok(self.pending())
     }
 }

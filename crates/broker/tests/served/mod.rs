@@ -1,6 +1,8 @@
 //! A disk that a thread serves, for clients in this process, and a client that writes what it likes.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod card;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

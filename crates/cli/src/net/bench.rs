@@ -14,7 +14,7 @@ use super::target::Target;
 /// Arguments of `ring3 net bench`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net.
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net, or remote:PATH.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]

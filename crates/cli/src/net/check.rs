@@ -13,7 +13,7 @@ use crate::findings;
 /// Arguments of `ring3 net check`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000,wire=cable/NAME or sim:virtio-net,wire=cable/NAME.
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000,wire=cable/NAME or sim:virtio-net,wire=cable/NAME, or remote:PATH.
     #[arg(long, value_name = "URI")]
     device: Uri,
     /// The card at the other end of its cable, which nobody else may use: of any kind that ring3 drives.

@@ -23,7 +23,7 @@ use crate::driving::{Interrupt, Protection};
     after_help = "Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the card back, 4 the card or its interface is gone."
 )]
 pub struct Args {
-    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net.
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net, or remote:PATH, a part of one that ring3 serve shares.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]

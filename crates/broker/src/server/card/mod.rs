@@ -1,0 +1,312 @@
+//! A network card for several processes: a switch in the driver's process, of which each client is a port.
+//!
+//! # Shape
+//! A [`Server`] is made of a card and of what is granted on it. [`Server::run`] is its thread's life: it drives the card's one queue (`wire`), takes packets out of clients' rings in turns (`port`, `pass`), looks
+//! who gets them (`switch`), and puts those that come into the buffers that clients have provided.
+//!
+//! # Memory
+//! What comes lies in the server's memory first: nobody knows before whose it is. It is copied once, to the client that it is for. Of what a client sends, the headers are copied, so that nobody changes them
+//! after they were looked at; the rest the card reads from the client's memory, where it can.
+//!
+//! # Fairness
+//! Sending is dealt out by deficit round robin, by bytes and packets. A client that does not take its frames, or provides no buffers, loses its own, counted; nobody waits for it.
+
+mod access;
+mod client;
+mod packet;
+mod pass;
+mod port;
+mod switch;
+mod wire;
+
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use access::Access;
+use access::Grant;
+use client::Client;
+use ring3_class::Error;
+use ring3_class::dma::{DmaBuffer, Region};
+use ring3_class::net::{Filter, Limits, Link, Mac, Nic, QueueSettings, VLAN_TAG};
+use ring3_class::wait::{DEFAULT_POLL, Source};
+use ring3_reactor::{Event, Registration};
+use switch::Table;
+use wire::{Flight, Wire};
+
+use super::listener::Listener;
+use super::lobby::{Lobby, Rung};
+use super::session::Guest;
+use super::thaw::Thaw;
+
+/// Most bytes of a packet, without its Ethernet header, that clients can have, if the card can.
+const MTU: u32 = 9000;
+
+/// How to serve.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How long to poll before sleeping, as long as that pays.
+    pub poll: Duration,
+    /// Copy, also where the card could reach clients' memory.
+    pub copy: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { poll: DEFAULT_POLL, copy: false }
+    }
+}
+
+/// A card on sockets. Dropping it removes them.
+pub struct Server {
+    nic: Arc<dyn Nic>,
+    doors: Vec<(Listener, Arc<Grant>)>,
+    options: Options,
+    mtu: u32,
+    mapped: bool,
+}
+
+impl Server {
+    /// Listens at the sockets of `accesses`. Nobody is served before [`run`](Self::run).
+    pub fn bind(nic: Arc<dyn Nic>, accesses: Vec<Access>, options: Options) -> Result<Self, Error> {
+        let info = nic.info();
+        let (mtu, mapped) = (info.mtu.1.min(MTU), !options.copy && info.max_pieces > 1 && reaches(&*nic));
+        let listen = |grant: Grant| Ok((Listener::bind(&grant.access.path, grant.access.mode)?, Arc::new(grant)));
+        let doors = access::grants(accesses, info, mtu, mapped)?.into_iter().map(listen).collect::<Result<_, Error>>()?;
+        Ok(Self { nic, doors, options, mtu, mapped })
+    }
+
+    /// Whether the card reads what clients send from their memory by itself; otherwise it is copied.
+    pub fn is_mapped(&self) -> bool {
+        self.mapped
+    }
+
+    /// The sockets, with the addresses of the clients behind each.
+    pub fn sockets(&self) -> impl Iterator<Item = (&Path, &[Mac])> {
+        self.doors.iter().map(|(listener, grant)| (listener.path(), &grant.addresses[..]))
+    }
+
+    /// Serves until `asked` says so, which it is asked whenever one of `calls` is readable, or until the card is gone, which is the error.
+    pub fn run(self, calls: &[BorrowedFd<'_>], asked: impl FnMut() -> bool) -> Result<(), Error> {
+        Hub::new(self, calls)?.serve(asked)
+    }
+}
+
+/// Whether memory can be mapped for the card now.
+fn reaches(nic: &dyn Nic) -> bool {
+    let mapped = || nic.dma().map(Arc::new(Region::new(4096)?).pages()?);
+    mapped().is_ok()
+}
+
+/// The server while it runs.
+struct Hub {
+    // Stopped before the memory goes that it reads.
+    wire: Wire,
+    link: Box<dyn Source + Send>,
+    link_registration: Registration,
+    nic: Arc<dyn Nic>,
+    inside: Inside,
+    grants: Vec<Arc<Grant>>,
+    mapped: bool,
+    state: Link,
+    /// What a client may send.
+    limits: Limits,
+    /// The first bytes of the packet that is looked at.
+    head: Vec<u8>,
+    /// The same with its tag.
+    scratch: Vec<u8>,
+    /// What the card was told to let through.
+    filter: Filter,
+    /// Whose turn it is.
+    cursor: usize,
+    thaw: Thaw,
+    limited: bool,
+}
+
+/// The clients, and who gets what.
+struct Inside {
+    lobby: Lobby<Client>,
+    table: Table,
+    /// Clients have come or gone, or want other groups.
+    stale: bool,
+}
+
+impl Hub {
+    fn new(server: Server, calls: &[BorrowedFd<'_>]) -> Result<Self, Error> {
+        let Server { nic, doors, options, mtu, mapped } = server;
+        let failed = |error| Error::os("serving a card", error);
+        let (listeners, grants): (Vec<_>, Vec<_>) =
+            doors.into_iter().map(|(listener, grant)| ((listener, grant.access.places()), grant)).unzip();
+        let mut lobby = Lobby::new(listeners, calls, options.poll)?;
+        let wire = Wire::open(&nic, mtu, mapped, &mut lobby.reactor)?;
+        let link = nic.link_watch()?;
+        let link_registration = Registration::new(&mut lobby.reactor, &*link).map_err(failed)?;
+        let info = grants.first().map_or_else(|| nic.info().clone(), |grant| grant.info.clone());
+        // Frames without tags, which may get one.
+        let settings = QueueSettings { mtu: mtu.saturating_sub(VLAN_TAG), ..QueueSettings::default() };
+        Ok(Self {
+            limited: grants.iter().any(|grant| grant.access.pps.or(grant.access.rate).is_some()),
+            head: vec![0; wire.head],
+            scratch: vec![0; wire.head + VLAN_TAG as usize],
+            wire,
+            link,
+            link_registration,
+            state: nic.link()?,
+            nic,
+            inside: Inside { lobby, table: Table::default(), stale: true },
+            grants,
+            mapped,
+            limits: Limits::new(&info, &settings, u16::MAX),
+            filter: Filter::default(),
+            cursor: 0,
+            thaw: Thaw::default(),
+        })
+    }
+
+    fn serve(mut self, mut asked: impl FnMut() -> bool) -> Result<(), Error> {
+        let result = loop {
+            match self.turn(&mut asked) {
+                Ok(true) => break Ok(()),
+                Ok(false) => {}
+                Err(error) => break Err(error),
+            }
+            if let Err(error) = self.wait() {
+                break Err(error);
+            }
+        };
+        let reason = match &result {
+            Ok(()) => "the server was stopped".into(),
+            Err(error) => format!("the card is not served any more: {error}"),
+        };
+        self.inside.lobby.part(&reason);
+        result
+    }
+
+    /// What came is heard, what the card has goes up, what is wanted goes down; true at the end.
+    fn turn(&mut self, asked: &mut impl FnMut() -> bool) -> Result<bool, Error> {
+        while let Some(event) = self.inside.lobby.reactor.next_event() {
+            match event {
+                Event::Ready(token) => {
+                    let grants = &self.grants;
+                    let rung = self.inside.lobby.ready(token, |session, (door, place)| {
+                        let grant = grants[door].clone();
+                        Client::new(session, grant.addresses[place], grant)
+                    });
+                    if matches!(rung, Rung::Call) && asked() {
+                        return Ok(true);
+                    }
+                }
+                Event::Timer(timer, _) if self.thaw.is(timer) => {}
+                Event::Timer(_, now) => self.tick(now)?,
+                Event::Lost(_, error) => return Err(Error::os("waiting for clients", error)),
+                Event::Command { .. } => {}
+            }
+        }
+        let Self { wire, inside, .. } = self;
+        wire.receive(|pieces| inside.take(pieces))?;
+        wire.returned(|flight, memory| give_back(&mut inside.lobby.seats, flight, memory))?;
+        self.hear();
+        self.refresh()?;
+        self.answer();
+        self.look()?;
+        self.deal();
+        self.inside.lobby.seats.iter_mut().flatten().for_each(Client::flush);
+        self.sweep();
+        self.refresh()?;
+        Ok(false)
+    }
+
+    fn hear(&mut self) {
+        let (of, link, Inside { lobby, stale, .. }) = ((&*self.nic, self.mapped), self.state, &mut self.inside);
+        lobby.hear(|client, ask, reactor| {
+            *stale = true;
+            client.hear(ask, of, link, reactor)
+        });
+    }
+
+    fn answer(&mut self) {
+        let Lobby { seats, reactor, .. } = &mut self.inside.lobby;
+        for client in seats.iter_mut().flatten() {
+            if let Err(error) = client.answer() {
+                client.cut(&error, reactor);
+            }
+        }
+    }
+
+    /// Tells clients how the link is, if that has changed.
+    fn look(&mut self) -> Result<(), Error> {
+        if !self.link.pending() {
+            return Ok(());
+        }
+        let link = self.nic.link()?;
+        if link != self.state {
+            self.state = link;
+            self.inside.lobby.seats.iter().flatten().for_each(|client| client.show_link(link));
+        }
+        Ok(())
+    }
+
+    /// Takes away what is to go and has nothing in flight any more: queues, and clients.
+    fn sweep(&mut self) {
+        let Lobby { seats, reactor, .. } = &mut self.inside.lobby;
+        for place in seats {
+            let Some(client) = place else { continue };
+            if let Err(error) = client.bury(reactor) {
+                client.cut(&error, reactor);
+            }
+            if client.session().leaving {
+                self.inside.stale = true;
+                if client.port.is_none() {
+                    *place = None;
+                }
+            }
+        }
+    }
+
+    /// Has switch and card know who is there.
+    fn refresh(&mut self) -> Result<(), Error> {
+        if !std::mem::take(&mut self.inside.stale) {
+            return Ok(());
+        }
+        let seats = self.inside.lobby.seats.iter().enumerate();
+        let entries = seats.filter_map(|(seat, client)| client.as_ref()?.entry(seat)).collect();
+        self.inside.table = Table::new(entries);
+        let filter = self.inside.table.filter(self.nic.info().mac);
+        if filter != self.filter {
+            self.nic.set_filter(&filter)?;
+            self.filter = filter;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Instant) -> Result<(), Error> {
+        let reactor = &mut self.inside.lobby.reactor;
+        self.wire.tick(reactor, now)?;
+        self.link_registration.tick(reactor, &mut *self.link, now).or_else(super::survive)
+    }
+
+    /// Sleeps, or polls while that pays, until there may be something to do.
+    fn wait(&mut self) -> Result<(), Error> {
+        if self.wire.registration.timer().is_none() {
+            self.tick(Instant::now())?;
+        }
+        self.wire.wake_on_sent();
+        let full = !self.wire.has_room();
+        let (reactor, rings, mut clients) = self.inside.lobby.split(full);
+        let clients = (rings, &mut clients as &mut dyn Source);
+        let link = (&self.link_registration, &mut *self.link as &mut dyn Source);
+        reactor
+            .wait(&mut [self.wire.source(), link, clients], None)
+            .map(drop)
+            .map_err(|error| Error::os("waiting for clients", error))
+    }
+}
+
+/// A client's piece is not with the card any more.
+fn give_back(seats: &mut [Option<Client>], flight: Flight, memory: DmaBuffer) {
+    let port = seats.get_mut(flight.seat).and_then(Option::as_mut).and_then(|client| client.port.as_mut());
+    if let Some(port) = port {
+        port.returned(memory, flight.tag);
+    }
+}

@@ -1,0 +1,194 @@
+//! Where clients come in and have their places: the sockets, the places behind each, and what wakes the thread that serves them all.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use ring3_class::irq::{Irq, IrqKind};
+use ring3_class::wait::Source;
+use ring3_class::{Deadline, Error};
+use ring3_lease::Channel;
+use ring3_reactor::{Reactor, Registration, Token};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::listener::Listener;
+use super::session::{Guest, Session, Word};
+use crate::protocol::{Answer, Ask};
+
+/// See the module.
+pub struct Lobby<G> {
+    pub reactor: Reactor,
+    doors: Vec<Door>,
+    calls: Vec<Token>,
+    /// How clients' rings are waited for.
+    pub registration: Registration,
+    /// Nobody raises it: what wakes the server for clients are their own descriptors.
+    bell: Irq,
+    /// Places for clients; those of one socket lie side by side.
+    pub seats: Vec<Option<G>>,
+}
+
+struct Door {
+    listener: Listener,
+    token: Token,
+    /// Its first place, and how many it has.
+    first: usize,
+    places: usize,
+}
+
+/// What a descriptor that is readable was for.
+pub enum Rung {
+    /// One of those who may end the server.
+    Call,
+    /// A client, or somebody who wants to be one.
+    Client,
+    /// Something else.
+    Other,
+}
+
+impl<G: Guest> Lobby<G> {
+    /// With `places` behind each of `listeners`, for a server that also waits for `calls`.
+    pub fn new(listeners: Vec<(Listener, u16)>, calls: &[BorrowedFd<'_>], poll: Duration) -> Result<Self, Error> {
+        let failed = |error| Error::os("waiting for clients", error);
+        let mut reactor = Reactor::new(64, poll).map_err(failed)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::os("waiting for clients", error))?;
+        let bell = Irq::new(bell, IrqKind::MsiX, 0, None);
+        let rings = Rings::<G> { seats: &mut [], bell: &bell, full: false };
+        let registration = Registration::new(&mut reactor, &rings).map_err(failed)?;
+        let calls = calls.iter().map(|&call| reactor.add(call)).collect::<Result<_, _>>().map_err(failed)?;
+        let mut doors = Vec::new();
+        let mut first = 0;
+        for (listener, places) in listeners {
+            let token = reactor.add(listener.as_fd()).map_err(failed)?;
+            let places = usize::from(places);
+            doors.push(Door { listener, token, first, places });
+            first += places;
+        }
+        Ok(Self { reactor, doors, calls, registration, bell, seats: (0..first).map(|_| None).collect() })
+    }
+
+    /// Sees to what is readable. Who wants to be a client is `made` one, of the door's number and of its place behind that, or told that there is none.
+    pub fn ready(&mut self, token: Token, made: impl FnMut(Session, (usize, usize)) -> G) -> Rung {
+        if self.calls.contains(&token) {
+            return Rung::Call;
+        }
+        if let Some(door) = self.doors.iter().position(|door| door.token == token) {
+            self.accept(door, made);
+            return Rung::Client;
+        }
+        let client = self.seats.iter_mut().flatten().find(|client| client.session().token == token);
+        client.map_or(Rung::Other, |client| {
+            client.session_mut().talks = true;
+            Rung::Client
+        })
+    }
+
+    fn accept(&mut self, door: usize, mut made: impl FnMut(Session, (usize, usize)) -> G) {
+        let Door { listener, first, places, .. } = &self.doors[door];
+        loop {
+            let (socket, who) = match listener.accept() {
+                Ok(Some(client)) => client,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!("{error}");
+                    return;
+                }
+            };
+            let mut own = self.seats[*first..first + places].iter_mut().enumerate();
+            let Some((place, seat)) = own.find(|(_, seat)| seat.is_none()) else {
+                let reason = format!("{}: all {places} places are taken (clients=N)", listener.path().display());
+                tracing::warn!("{who} is refused: {reason}");
+                if let Ok(channel) = Channel::new(socket, Duration::from_millis(1), true) {
+                    let _ = channel.send(&Answer::Refused { reason }, &[]);
+                }
+                continue;
+            };
+            let client =
+                Session::new(socket, who, listener.path(), &mut self.reactor).map(|session| made(session, (door, place)));
+            match client {
+                Ok(client) => *seat = Some(client),
+                Err(error) => tracing::warn!("a client is not served: {error}"),
+            }
+        }
+    }
+
+    /// One message of each client, if it has one, to `hear`, whose error ends the client.
+    pub fn hear(&mut self, mut hear: impl FnMut(&mut G, Ask, &mut Reactor) -> Result<(), Error>) {
+        for client in self.seats.iter_mut().flatten() {
+            if !client.session().talks || client.session().leaving {
+                continue;
+            }
+            let heard = client.session().next().and_then(|word| match word {
+                Word::Nothing => {
+                    client.session_mut().talks = false;
+                    Ok(())
+                }
+                Word::Left => {
+                    client.leave(None, &mut self.reactor);
+                    Ok(())
+                }
+                Word::Said(ask) => hear(client, ask, &mut self.reactor),
+            });
+            if let Err(error) = heard {
+                client.cut(&error, &mut self.reactor);
+            }
+        }
+    }
+
+    /// Parts with all.
+    pub fn part(&mut self, reason: &str) {
+        self.seats.iter_mut().flatten().for_each(|client| client.leave(Some(reason.into()), &mut self.reactor));
+    }
+
+    /// All clients' rings, to wait for with the reactor; not for what they want if what is shared is `full`.
+    pub fn split(&mut self, full: bool) -> (&mut Reactor, &Registration, Rings<'_, G>) {
+        (&mut self.reactor, &self.registration, Rings { seats: &mut self.seats, bell: &self.bell, full })
+    }
+}
+
+/// All clients' rings, as something to wait for.
+pub struct Rings<'a, G> {
+    seats: &'a mut [Option<G>],
+    /// Stands for the clients' own descriptors, which the reactor watches.
+    bell: &'a Irq,
+    /// What is shared has no room: what clients want is not looked at.
+    full: bool,
+}
+
+impl<G: Guest> Rings<'_, G> {
+    fn want(&mut self, wanted: bool) {
+        self.seats.iter_mut().flatten().for_each(|client| client.want(wanted));
+    }
+}
+
+impl<G: Guest> Source for Rings<'_, G> {
+    fn irq(&self) -> Option<&Irq> {
+        Some(self.bell)
+    }
+
+    #[inline]
+    fn pending(&self) -> bool {
+        let talks = |client: &G| client.session().talks && !client.session().leaving;
+        self.seats.iter().flatten().any(|client| talks(client) || !self.full && client.pending())
+    }
+
+    fn arm(&mut self) -> Result<bool, Error> {
+        if !self.full {
+            self.want(true);
+        }
+        Ok(!self.pending())
+    }
+
+    fn disarm(&mut self) -> Result<(), Error> {
+        self.want(false);
+        Ok(())
+    }
+
+    fn tick(&mut self, _: Instant) -> Result<Option<Instant>, Error> {
+        Ok(None)
+    }
+
+    fn wait(&mut self, _: Deadline) -> Result<bool, Error> {
+        Ok(self.pending())
+    }
+}

@@ -1,0 +1,114 @@
+//! What is said to a client by its socket, and what every client is, whatever it shares.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ring3_class::Error;
+use ring3_lease::Channel;
+use ring3_reactor::{Reactor, Token};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::protocol::{Answer, Ask, VERSION};
+
+/// How long a client may take to take an answer, which nobody waits for: its socket has room for many.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// See the module.
+pub struct Session {
+    /// For the log.
+    who: String,
+    /// Where it has connected.
+    path: PathBuf,
+    channel: Channel,
+    /// By which the reactor knows its socket.
+    pub token: Token,
+    /// Its socket may have a message.
+    pub talks: bool,
+    /// It is cut off or has left, and is gone when nothing of it is in flight.
+    pub leaving: bool,
+}
+
+/// What came over a socket.
+pub enum Word {
+    /// Nothing more.
+    Nothing,
+    /// A question.
+    Said(Ask),
+    /// Its end.
+    Left,
+}
+
+impl Session {
+    /// On `socket`, which was accepted at `path`.
+    pub fn new(socket: OwnedFd, who: String, path: &Path, reactor: &mut Reactor) -> Result<Self, Error> {
+        let failed = |error| Error::os("serving a client", error);
+        let token = reactor.add(socket.as_fd()).map_err(failed)?;
+        let channel = Channel::new(socket, PATIENCE, true).map_err(failed)?;
+        Ok(Self { who, path: path.into(), channel, token, talks: true, leaving: false })
+    }
+
+    /// Takes a message, if there is one. An error ends the client.
+    pub fn next(&self) -> Result<Word, Error> {
+        let mut fds = [PollFd::new(&self.channel, PollFlags::IN)];
+        if !poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+            return Ok(Word::Nothing);
+        }
+        let garbage = |error: std::io::Error| Error::Protocol(format!("no message: {error}"));
+        match self.channel.receive::<Ask>().map_err(garbage)? {
+            None => Ok(Word::Left),
+            Some((ask, fds)) if fds.is_empty() => Ok(Word::Said(ask)),
+            Some((_, fds)) => Err(Error::Protocol(format!("{} descriptors that nobody asked for", fds.len()))),
+        }
+    }
+
+    /// Answers, with descriptors.
+    pub fn say(&self, answer: &Answer, fds: &[OwnedFd]) -> Result<(), Error> {
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        self.channel.send(answer, &fds).map_err(|error| Error::os("it does not take its answers", error))
+    }
+}
+
+/// A client, whatever it shares.
+pub trait Guest {
+    /// Its socket.
+    fn session(&self) -> &Session;
+    /// The same, to be changed.
+    fn session_mut(&mut self) -> &mut Session;
+    /// Whether it has something to do that it may do now.
+    fn pending(&self) -> bool;
+    /// Asks it to say when it has, or not to.
+    fn want(&mut self, wanted: bool);
+    /// Takes nothing more of it.
+    fn close(&mut self);
+
+    /// Parts with it, and says why.
+    fn leave(&mut self, reason: Option<String>, reactor: &mut Reactor) {
+        if self.session().leaving {
+            return;
+        }
+        let session = self.session_mut();
+        session.leaving = true;
+        if let Some(reason) = reason {
+            let _ = session.say(&Answer::Ended { reason }, &[]);
+        }
+        session.channel.close();
+        if let Err(error) = reactor.remove(session.token) {
+            tracing::warn!(%error, "a client's socket is still watched");
+        }
+        self.close();
+    }
+
+    /// Ends one that has broken the protocol.
+    fn cut(&mut self, error: &Error, reactor: &mut Reactor) {
+        let Session { who, path, .. } = self.session();
+        tracing::warn!("{who} ({}) is cut off: {error}", path.display());
+        self.leave(Some(error.to_string()), reactor);
+    }
+}
+
+/// The answer to a client of another version than ours.
+pub fn refuse_version(version: u32) -> Option<Answer> {
+    let reason = format!("it speaks version {version}, and this server {VERSION}: both must be of one release of ring3");
+    (version != VERSION).then_some(Answer::Refused { reason })
+}
