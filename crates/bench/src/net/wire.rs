@@ -25,7 +25,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A cable with the sockets `name.peer`, ours, and `name.card`, the card's, which need not be there yet, in `folder`. `serve` runs until [`End::is_over`].
+    /// A cable with the sockets `name.peer`, ours, and `name.card`, the card's, which need not be there yet, in `folder`. `serve` runs until its end is over.
     pub fn new(folder: &Path, name: &str, serve: impl FnOnce(&End) + Send + 'static) -> Result<Self, Error> {
         let [ours, theirs] = ["peer", "card"].map(|end| folder.join(format!("{name}.{end}")));
         let failed = |error| Error::os(format!("making the cable's end {}", ours.display()), error);

@@ -1,7 +1,7 @@
 //! A disk or a card as a virtio device of the running kernel, by VDUSE.
 //!
 //! # Shape
-//! A [`Gate`](gate) for each virtqueue stands between the two that share it: the thread that answers the kernel ([`messages`]), which knows when a driver has set its queues up and when it resets them, and the thread
+//! A `Gate` for each virtqueue stands between the two that share it: the thread that answers the kernel (`messages`), which knows when a driver has set its queues up and when it resets them, and the thread
 //! that serves the queue.
 //!
 //! # The way of a request
