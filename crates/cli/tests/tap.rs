@@ -158,9 +158,10 @@ fn a_card_is_driven_by_a_confined_process_of_an_ordinary_user_that_takes_its_int
 #[test]
 fn what_a_confined_driver_cannot_do_is_refused() {
     let run = "$RING3 run net --device sim:e1000 --user nobody";
-    let script =
-        format!("{run} --engine vhost; {run} --persist; {run} --unprotected; $RING3 run net --device sim:e1000 --user root");
-    says(&script, &["leave --engine out", "cannot be used with", "leave --unprotected out", "is root"]);
+    let script = format!(
+        "{run} --engine vhost; {run} --persist; {run} --unprotected; $RING3 run net --device sim:e1000 --user root; $RING3 run net --device remote:/s --user nobody"
+    );
+    says(&script, &["leave --engine out", "cannot be used with", "leave --unprotected out", "is root", "leave --user out"]);
 }
 
 #[test]

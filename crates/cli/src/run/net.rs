@@ -48,7 +48,7 @@ pub struct Args {
     owner: Option<User>,
     /// Start the driver in a process of this user's, in a sandbox, which gets the card from this one: `ring3 sandbox show DRIVER`. It moves packets by calls. Without a supervisor, a
     /// driver that dies takes its interface with it.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["persist", "ready_fd", "stats"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["persist", "ready_fd", "stats", "no_coalescing"])]
     user: Option<User>,
     /// The interface stays at the end, with its addresses and without a link: who runs this again with its --name goes on with it.
     #[arg(long)]
@@ -156,6 +156,9 @@ fn claim(device: Uri, protection: Protection, irq: Interrupt) -> Claim {
 fn run_as(user: User, args: Args) -> anyhow::Result<ExitCode> {
     if matches!(args.engine, Engine::Vhost) {
         anyhow::bail!("--user: vhost-net is asked by ioctl, which a driver in its sandbox does not have: leave --engine out");
+    }
+    if args.device.scheme == "remote" {
+        anyhow::bail!("--user: the card's driver is a process already, which serves it: leave --user out");
     }
     let export = confined::Export {
         kind: confined::Kind::Tap,
