@@ -13,6 +13,8 @@ use crate::report::Measurement;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// After so long without a packet nothing more comes.
 pub const QUIET: Duration = Duration::from_millis(50);
+/// How many of these a driver that has just started may take until it is idle.
+const SETTLING: u32 = 60;
 
 /// How a measurement is made.
 #[derive(Clone, Copy, Debug)]
@@ -96,8 +98,14 @@ pub fn measure(
 
 /// What the machine, and the driver's process, take while nothing comes.
 fn idle(user: &mut dyn User, method: &Method, driver: Option<u32>, mut into: Measurement) -> Result<Measurement, Error> {
-    // What is left of before is over then.
-    user.idle(QUIET)?;
+    // What is left of before is over then, and the driver's start, unless it polls.
+    for _ in 0..SETTLING {
+        let meter = Meter::start(driver);
+        user.idle(QUIET)?;
+        if meter.read().driver.is_none_or(|driver| driver <= QUIET / 50) {
+            break;
+        }
+    }
     let meter = Meter::start(driver);
     user.idle(method.time)?;
     let cost = meter.read();
