@@ -69,7 +69,7 @@ fn open_backend(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Erro
         }
         ("remote", _) => {
             let what =
-                "is a disk that another process drives, and no device: ring3 blk uses it, and its server's process drives it";
+                "is what another process drives, and no device: a disk is used by ring3 blk, a card by ring3 net and ring3 run net";
             return Err(Error::Unsupported(format!("{uri} {what}")));
         }
         _ => return Err(Error::Unsupported(format!("{uri}: this build has no such device"))),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// A backend, what it should open, and options: `SCHEME:TARGET[,KEY=VALUE]...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
-    /// `vfio`, `uio`, `vfio-user`, `qtest`, `sim`, `replay`, or `remote`, which is no device but a disk that another process drives.
+    /// `vfio`, `uio`, `vfio-user`, `qtest`, `sim`, `replay`, or `remote`, which is no device but a disk or a network card that another process drives.
     pub scheme: String,
     /// A PCI address for `vfio` and `uio`, a socket for `vfio-user` and `remote`, a file for `replay`, a model for the others.
     pub target: String,
