@@ -68,8 +68,7 @@ fn open_backend(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Erro
             Arc::new(Replay::open(Path::new(path))?)
         }
         ("remote", _) => {
-            let what =
-                "is what another process drives, and no device: a disk is used by ring3 blk, a card by ring3 net and ring3 run net";
+            let what = "is what another process drives, and no device: a disk is used by ring3 blk, a card by ring3 net and ring3 run net";
             return Err(Error::Unsupported(format!("{uri} {what}")));
         }
         _ => return Err(Error::Unsupported(format!("{uri}: this build has no such device"))),

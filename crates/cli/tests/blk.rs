@@ -97,3 +97,9 @@ fn the_suite_runs_only_if_destruction_is_meant() {
     let result: serde_json::Value = serde_json::from_str(&last).unwrap();
     assert_eq!(result["failed"], 0);
 }
+
+#[test]
+fn a_device_without_a_disk_is_an_error_that_says_what_to_ask() {
+    let said = bad(&["info", "--json", "--device", "sim:e1000"], Path::new("/dev/null"));
+    assert!(said.contains("no disk") && said.contains("ring3 net info"), "{said}");
+}

@@ -24,6 +24,9 @@ const QUEUES: u16 = 128;
 /// Prints the disks of a device.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let attached = args.target.attach(QUEUES, 0)?;
+    if attached.disks.is_empty() {
+        return Err(args.target.no_disk());
+    }
     let disks: Vec<_> = attached.disks.iter().map(|disk| describe(&**disk)).collect();
     if args.json {
         outln!("{}", Value::from(disks));

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use ring3_backend::Uri;
 use ring3_class::block::{Disk, Info};
 use ring3_driver::registry::Settings;
@@ -53,12 +53,20 @@ impl Target {
         Ok(claim.open(&Requirements { queues, arena, max_transfer: None, poll: None })?)
     }
 
+    /// Why a device without disks is refused.
+    pub fn no_disk(&self) -> anyhow::Error {
+        anyhow!(
+            "{}: no disk; ring3 nvme id, ring3 ata id or, of a network card, ring3 net info --device {0} says what it has",
+            self.device
+        )
+    }
+
     /// The one disk that is meant.
     pub fn open(&self, queues: u16, buffers: usize) -> Result<Arc<dyn Disk>> {
         let disks = self.attach(queues, buffers)?.disks;
         match &disks[..] {
             [disk] => Ok(disk.clone()),
-            [] => bail!("{}: no disk; ring3 nvme id or ring3 ata id --device {0} says what the controller has", self.device),
+            [] => Err(self.no_disk()),
             several => {
                 let names: Vec<_> = several.iter().map(|disk| disk.name()).collect();
                 bail!("{}: choose one with --namespace or --drive: {}", self.device, names.join(", "))
