@@ -11,8 +11,10 @@ use ring3_device::{Deadline, Error};
 use super::nic::Shared;
 use crate::lifetime::lock;
 
-/// Without an interrupt of its own, and lest one be lost, the link is looked at this often.
+/// Without an interrupt the link is looked at this often.
 const LOOK: Duration = Duration::from_millis(500);
+/// With one, lest it be lost.
+const LOST: Duration = Duration::from_secs(2);
 
 /// Pending when the link has changed since it was last asked for.
 pub(super) struct LinkWatch {
@@ -36,6 +38,10 @@ impl LinkWatch {
         };
         let waiter = Waiter::new(irq, Duration::ZERO);
         Ok(Self { shared, waiter })
+    }
+
+    fn period(&self) -> Duration {
+        if self.waiter.irq().is_some() { LOST } else { LOOK }
     }
 }
 
@@ -67,12 +73,12 @@ impl Source for LinkWatch {
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         let rearmed = self.waiter.tick(now)?;
         self.shared.lifetime.check()?;
-        Ok(sooner(rearmed, Some(now + LOOK)))
+        Ok(sooner(rearmed, Some(now + self.period())))
     }
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
         loop {
-            let look = Deadline::after(LOOK.min(deadline.remaining()));
+            let look = Deadline::after(self.period().min(deadline.remaining()));
             self.shared.vectors.reopen_link(lock(&self.shared.card).registers());
             let shared = &self.shared;
             if self.waiter.wait(look, || has_changed(shared))? {

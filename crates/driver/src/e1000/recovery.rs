@@ -13,7 +13,7 @@ use crate::lifetime::{DETACHED, Unstopped, lock};
 /// A card with packets to send is looked at this often.
 const BUSY: Duration = Duration::from_millis(50);
 /// The same of one without.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE: Duration = Duration::from_secs(2);
 /// A receiver may be this far ahead of its write-backs for so long.
 const AHEAD: Duration = Duration::from_secs(1);
 

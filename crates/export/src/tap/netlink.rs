@@ -4,11 +4,12 @@
 //! `SIOCGIFFLAGS` hides that a program listens to everything (a capture, a bridge), `/sys` may be of another network namespace, and addresses of groups and of what is
 //! stacked on the interface are told by a dump of its forwarding entries alone. What a notification says is not looked at: it is the reason to ask, whatever was lost of them.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkFlags, LinkMessage};
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -61,7 +62,11 @@ pub struct Figures {
 }
 
 /// A socket to ask by.
-pub struct Netlink(Socket);
+pub struct Netlink {
+    socket: Socket,
+    /// Where answers come.
+    answer: RefCell<Box<[u8]>>,
+}
 
 /// A socket that is readable when there may be something new.
 pub struct Changes(Socket);
@@ -72,13 +77,15 @@ impl Netlink {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        Ok(Self(socket))
+        Ok(Self { socket, answer: RefCell::new(vec![0; ANSWER].into()) })
     }
 
     /// What is wanted of the interface `index`; ENODEV if it is gone.
     pub fn wishes(&self, index: u32) -> io::Result<Wishes> {
         let mut wishes = Wishes::default();
-        self.ask(RouteNetlinkMessage::GetLink(link(index, Vec::new())), NLM_F_ACK, &mut |answer| {
+        // The kernel would add its figures up over all processors.
+        let bare = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
+        self.ask(RouteNetlinkMessage::GetLink(link(index, vec![bare])), NLM_F_ACK, &mut |answer| {
             if let RouteNetlinkMessage::NewLink(link) = answer {
                 wishes.hear_link(link);
             }
@@ -134,10 +141,10 @@ impl Netlink {
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
-        self.0.send(&bytes, 0)?;
-        let mut answer = vec![0; ANSWER];
+        self.socket.send(&bytes, 0)?;
+        let mut answer = self.answer.borrow_mut();
         loop {
-            let length = match self.0.recv(&mut &mut answer[..], 0) {
+            let length = match self.socket.recv(&mut &mut answer[..], 0) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 received => received?,
             };

@@ -14,7 +14,7 @@ use super::netlink::{Changes, Netlink, Wishes};
 use super::{Error, Interface};
 
 /// Of what no kernel tells (addresses that a program joins by a packet socket, and before Linux 6.14 all groups) is asked this often.
-pub const LOOK: Duration = Duration::from_secs(1);
+pub const LOOK: Duration = Duration::from_secs(2);
 
 /// What the thread that serves a card needs beside packets.
 pub trait ControlPlane: Send {

@@ -21,8 +21,8 @@ const STOP: Duration = Duration::from_millis(port::STOP_MILLIS);
 const COMRESET: Duration = Duration::from_millis(2);
 /// A drive that is there is noticed within this; the link's own limit is 10 ms. [SATA 8.4.1]
 pub(super) const NOTICE: Duration = Duration::from_millis(100);
-/// The same where nobody was noticed before either: whoever waits for a disk on another port does not wait for empty ones.
-pub(super) const NOTICE_AGAIN: Duration = Duration::from_millis(25);
+/// The same where nobody was noticed before either, just above the link's limit: whoever waits for a disk on another port does not wait for empty ones.
+pub(super) const NOTICE_AGAIN: Duration = Duration::from_millis(12);
 /// A drive that was noticed has a link within this; slow ones take about a second.
 const LINK: Duration = Duration::from_secs(4);
 /// PxCMD.ICC: active.
