@@ -22,6 +22,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("no-iommu", include_str!("../../../lab/scenarios/no-iommu.toml")),
     ("nvme", include_str!("../../../lab/scenarios/nvme.toml")),
     ("pc-ide", include_str!("../../../lab/scenarios/pc-ide.toml")),
+    ("queues", include_str!("../../../lab/scenarios/queues.toml")),
     ("two-disks", include_str!("../../../lab/scenarios/two-disks.toml")),
     ("ublk-null", include_str!("../../../lab/scenarios/ublk-null.toml")),
     ("uio", include_str!("../../../lab/scenarios/uio.toml")),
