@@ -5,7 +5,7 @@ RING3 := target/release/ring3
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install demo test test-quick test-array bench bench-restart figures study lint fmt
+.PHONY: help setup build install demo install-c test test-quick test-array bench bench-restart figures study lint fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -28,6 +28,12 @@ install: ## put ring3, ring3d, ring3-driver, units and udev rules below PREFIX (
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/ring3 docs/supervisor.md etc/example.toml
 	@install -d $(DESTDIR)/etc/ring3
 	@echo "installed; write a manifest into /etc/ring3 (see $(PREFIX)/share/doc/ring3), then: systemctl enable --now ring3d.socket ring3d.service"
+
+install-c: ## put libring3, ring3.h and its pkg-config file below PREFIX (/usr/local) in DESTDIR; `make build` comes first
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(BIN)/libring3.so $(BIN)/libring3.a
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/capi/include/ring3.h
+	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|0.1.0|' etc/ring3.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc && chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc
 
 demo: setup build ## drive an NVMe disk and a network card from processes, put file systems on the one and traffic through the other, measure them beside the kernel's drivers
 	@$(RING3) demo --out $(OUT)

@@ -83,6 +83,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "stats",
         ],
     ),
+    // The device layer for C: of drivers it knows nothing.
+    ("capi", &["backend", "broker", "class", "device"]),
     // Tools beside the way of the data.
     ("conformance", &["class", "device"]),
     ("bench", &["class", "device", "spec"]),

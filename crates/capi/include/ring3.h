@@ -1,0 +1,748 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * ring3: a device that is driven by a program.
+ *
+ * A function that returns int returns 0, or what its comment says, or a negative errno; ring3_error() says more about it. Handles
+ * may be used by one thread at a time, those of different handles by different threads. NULL as a handle that is closed is ignored.
+ *
+ * What a device wrote, in a register or in memory, is input.
+ */
+
+#ifndef RING3_H
+#define RING3_H
+
+/* Made by cbindgen from crates/capi; tests/header.rs says when it is out of date, and how to renew it. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ How a function signals: the pin, which comes masked and is masked each time it has fired.
+ */
+#define RING3_INTX 0
+
+/*
+ How a function signals: messages to one address.
+ */
+#define RING3_MSI 1
+
+/*
+ How a function signals: messages, by a table of vectors.
+ */
+#define RING3_MSIX 2
+
+/*
+ The range of one base address register, memory or ports.
+ */
+struct ring3_bar;
+
+/*
+ Bytes of the device's arena, which it reaches: mapped when the device was opened, so that no call maps anything later.
+ */
+struct ring3_buffer;
+
+/*
+ A network card that this program drives.
+ */
+struct ring3_card;
+
+/*
+ One PCI function, claimed exclusively. What was opened of it keeps it.
+ */
+struct ring3_device;
+
+/*
+ One interrupt vector.
+ */
+struct ring3_irq;
+
+/*
+ What a program says of its card.
+ */
+struct ring3_card_info {
+  /*
+   Its maker's name for it; text.
+   */
+  const char *model;
+  /*
+   Its address.
+   */
+  uint8_t mac[6];
+  /*
+   The least and the largest packet without its Ethernet header, bytes.
+   */
+  uint32_t mtu_min;
+  /*
+   See mtu_min.
+   */
+  uint32_t mtu_max;
+};
+
+/*
+ What a card shall let through: what is for its own address and for everybody, and this.
+ */
+struct ring3_card_filter {
+  /*
+   Everything, whoever it is for.
+   */
+  bool promiscuous;
+  /*
+   Every group; `groups` is empty then.
+   */
+  bool all_groups;
+  /*
+   Further addresses, `unicast_count` of them. Valid until the next call of ring3_card_filter.
+   */
+  const uint8_t (*unicast)[6];
+  /*
+   Groups, `group_count` of them. Valid as long.
+   */
+  const uint8_t (*groups)[6];
+  /*
+   How many.
+   */
+  size_t unicast_count;
+  /*
+   How many.
+   */
+  size_t group_count;
+};
+
+/*
+ What a driver asks for when it opens a device. Zeroes are the usual.
+ */
+struct ring3_options {
+  /*
+   Bytes of memory that the device can reach, of which buffers are allocated; 0 for 64 MiB. The URI's `arena=` counts more.
+   */
+  uint64_t arena;
+  /*
+   All of it lies below this device address: 1 << n for a device that drives n address lines; 0 for no limit.
+   */
+  uint64_t below;
+  /*
+   The user has said that no IOMMU need stand between the device and memory.
+   */
+  bool unprotected;
+};
+
+/*
+ What a base address register says about itself.
+ */
+struct ring3_bar_info {
+  /*
+   Bytes.
+   */
+  uint64_t len;
+  /*
+   Ports, not memory.
+   */
+  bool ports;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ Opens BAR `index` (0 to 5).
+
+ # Safety
+ `bar` points to a place for the handle.
+ */
+int ring3_bar_open(const struct ring3_device *device, uint8_t index, struct ring3_bar **bar);
+
+/*
+ Ends the handle; where it was mapped is not mapped any more.
+
+ # Safety
+ `bar` was opened and not closed, or is NULL.
+ */
+void ring3_bar_close(struct ring3_bar *bar);
+
+/*
+ Bytes.
+ */
+uint64_t ring3_bar_len(const struct ring3_bar *bar);
+
+/*
+ Reads `width` (1, 2, 4 or 8) bytes at byte `offset`; all ones outside of the range and of a device that is gone.
+ */
+uint64_t ring3_bar_read(const struct ring3_bar *bar,
+                        uint64_t offset,
+                        uint32_t width);
+
+/*
+ Writes the low `width` (1, 2, 4 or 8) bytes of `value` at byte `offset`; nothing outside of the range. A write may be posted: a read from the same function pushes it out.
+ */
+void ring3_bar_write(const struct ring3_bar *bar,
+                     uint64_t offset,
+                     uint32_t width,
+                     uint64_t value);
+
+/*
+ Where its first bytes lie in this process, as many as `len` says then; NULL where the backend maps nothing, so that only
+ ring3_bar_read and ring3_bar_write reach it. Valid until it is closed. Accesses are volatile and aligned.
+
+ # Safety
+ `len` points to a number, or is NULL.
+ */
+void *ring3_bar_map(const struct ring3_bar *bar,
+                    uint64_t *len);
+
+/*
+ Makes a card that nobody uses yet, whose link is down.
+
+ # Safety
+ `info` and its model are valid, and `card` points to a place for the handle.
+ */
+int ring3_card_new(const struct ring3_card_info *info, struct ring3_card **card);
+
+/*
+ Serves the card to other programs at the socket `access`: a path, and behind it terms, `PATH,mac=52:54:00:12:34:56,memory=32M`, as `ring3 serve net` takes them. From now on
+ a thread of the library calls nothing of the program's, but takes and gives frames through the card.
+
+ # Safety
+ `access` is a text.
+ */
+int ring3_card_serve(struct ring3_card *card,
+                     const char *access);
+
+/*
+ Takes the card from whoever uses it, and ends the handle.
+
+ # Safety
+ `card` was made and not closed, or is NULL.
+ */
+void ring3_card_close(struct ring3_card *card);
+
+/*
+ Says how the link is; a speed of 0 Mbit/s is one that is not known.
+ */
+void ring3_card_set_link(const struct ring3_card *card, bool up, uint32_t mbits, bool full_duplex);
+
+/*
+ A frame has come from the wire, without its check sequence: copies it to whoever uses the card. 0, or -ENOBUFS if it was lost, for want of a buffer or because nobody wants it; that is counted.
+
+ # Safety
+ `frame` points to `len` bytes.
+ */
+int ring3_card_receive(const struct ring3_card *card,
+                       const void *frame,
+                       size_t len);
+
+/*
+ What is readable, for poll and epoll, when there are frames to send or another filter to set. Reading it is ring3_card_heard's.
+ */
+int ring3_card_fd(const struct ring3_card *card);
+
+/*
+ Ends the readability of the descriptor. Then look, by ring3_card_take and ring3_card_filter, until there is nothing.
+ */
+void ring3_card_heard(const struct ring3_card *card);
+
+/*
+ Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, or -EMSGSIZE if it is longer than `room`: it is lost then.
+
+ # Safety
+ `frame` points to `room` bytes.
+ */
+int ring3_card_take(const struct ring3_card *card,
+                    void *frame,
+                    size_t room);
+
+/*
+ What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if not. Who uses the card waits until ring3_card_filtered says that it is set.
+
+ # Safety
+ `filter` points to a place for it.
+ */
+int ring3_card_filter(struct ring3_card *card,
+                      struct ring3_card_filter *filter);
+
+/*
+ The filter that was taken last is set.
+ */
+void ring3_card_filtered(const struct ring3_card *card);
+
+/*
+ Opens the device that `uri` names: `vfio:0000:01:00.0`, `uio:0000:01:00.0`, `qtest:edu`, `vfio-user:PATH`, `sim:edu`, `replay:FILE`. `options` may be NULL.
+
+ # Safety
+ `uri` is a text, and `device` points to a place for the handle.
+ */
+int ring3_open(const char *uri,
+               const struct ring3_options *options,
+               struct ring3_device **device);
+
+/*
+ Gives the device up when nothing that was opened of it is open any more: bus mastering off, reset, and the claim.
+
+ # Safety
+ `device` was opened and not closed, or is NULL.
+ */
+void ring3_close(struct ring3_device *device);
+
+/*
+ The name by which it was opened, for messages. Valid while the device is open.
+ */
+const char *ring3_name(const struct ring3_device *device);
+
+/*
+ Reads `width` (1, 2 or 4) bytes of configuration space; all ones where there is nothing.
+ */
+uint32_t ring3_config_read(const struct ring3_device *device, uint64_t offset, uint32_t width);
+
+/*
+ Writes `width` (1, 2 or 4) bytes of configuration space. Base address registers, MSI, MSI-X and the bits of COMMAND that decode and master the bus are not the caller's: -EINVAL.
+ */
+int ring3_config_write(const struct ring3_device *device,
+                       uint64_t offset,
+                       uint32_t width,
+                       uint32_t value);
+
+/*
+ What BAR `index` (0 to 5) is, without opening it; -ENOENT if it is absent.
+
+ # Safety
+ `info` points to a place for it.
+ */
+int ring3_bar_describe(const struct ring3_device *device, uint8_t index, struct ring3_bar_info *info);
+
+/*
+ Allows or forbids the function to start transfers: off, no DMA and no MSI leaves it.
+ */
+int ring3_set_bus_master(const struct ring3_device *device, bool on);
+
+/*
+ Resets the function: afterwards nothing that was started before writes to memory, and what was enabled of interrupts and bus mastering is enabled again. -EOPNOTSUPP if it
+ cannot be reset; its transfers are stopped then.
+ */
+int ring3_reset(const struct ring3_device *device);
+
+/*
+ A descriptor that is readable when the platform wants the device back; -ENOENT where nobody can know. It is the device's: do not close it.
+ */
+int ring3_removal_fd(const struct ring3_device *device);
+
+/*
+ Takes `len` bytes of the arena, in one piece for the device, zeroed, at a multiple of `align` (a power of two). -ENOMEM says how large the arena is.
+
+ # Safety
+ `buffer` points to a place for the handle.
+ */
+int ring3_dma_alloc(const struct ring3_device *device,
+                    size_t len,
+                    size_t align,
+                    struct ring3_buffer **buffer);
+
+/*
+ The largest `len` that ring3_dma_alloc can give now if the arena is not in pieces.
+ */
+size_t ring3_dma_free_bytes(const struct ring3_device *device);
+
+/*
+ Gives the bytes back. The device must be done with them.
+
+ # Safety
+ `buffer` was allocated and not given back, or is NULL.
+ */
+void ring3_dma_release(struct ring3_buffer *buffer);
+
+/*
+ Ends the handle without giving the bytes back, ever: for a device that nobody could stop, and that may still write there.
+
+ # Safety
+ `buffer` was allocated and not given back, or is NULL.
+ */
+void ring3_dma_abandon(struct ring3_buffer *buffer);
+
+/*
+ Where the bytes are in this process. The device may write them at any time.
+ */
+void *ring3_dma_address(const struct ring3_buffer *buffer);
+
+/*
+ Where the device finds them.
+ */
+uint64_t ring3_dma_iova(const struct ring3_buffer *buffer);
+
+/*
+ Bytes.
+ */
+size_t ring3_dma_len(const struct ring3_buffer *buffer);
+
+/*
+ What the last function that failed on this thread has to say: what happened, and what to do next. Never NULL; valid until the next failure on this thread.
+ */
+const char *ring3_error(void);
+
+/*
+ How many vectors of `how` (RING3_INTX, RING3_MSI, RING3_MSIX) the function has.
+ */
+uint16_t ring3_irq_count(const struct ring3_device *device, uint32_t how);
+
+/*
+ Enables vectors 0 to `count - 1` of `how` and disables what was enabled before; puts their handles into `irqs`. A count of 0 only disables.
+
+ # Safety
+ `irqs` points to `count` places for handles.
+ */
+int ring3_irq_open(const struct ring3_device *device,
+                   uint32_t how,
+                   uint16_t count,
+                   struct ring3_irq **irqs);
+
+/*
+ Ends the handle.
+
+ # Safety
+ `irq` was opened and not closed, or is NULL.
+ */
+void ring3_irq_close(struct ring3_irq *irq);
+
+/*
+ What is readable, for poll and epoll, when it has been raised and not taken. It is the interrupt's: do not close or read it.
+ */
+int ring3_irq_fd(const struct ring3_irq *irq);
+
+/*
+ Takes what has come: puts into `count` how often it was raised since it was last taken. Never blocks.
+
+ # Safety
+ `count` points to a number.
+ */
+int ring3_irq_take(const struct ring3_irq *irq, uint64_t *count);
+
+/*
+ Waits until it is raised, `timeout_ms` at most, and takes it: a `count` of 0 says that it was not.
+
+ # Safety
+ `count` points to a number.
+ */
+int ring3_irq_wait(const struct ring3_irq *irq, uint32_t timeout_ms, uint64_t *count);
+
+/*
+ Holds it back; one that comes meanwhile comes when it is unmasked.
+ */
+int ring3_irq_mask(const struct ring3_irq *irq);
+
+/*
+ Lets it through: the pin must be unmasked after each time it was served. Look at the device once more before sleeping.
+ */
+int ring3_irq_unmask(const struct ring3_irq *irq);
+
+/*
+ Milliseconds for which it is still held back because it came too often; -1 if it is not. A program that sleeps on the descriptor calls ring3_irq_rearm when they are over.
+ */
+int64_t ring3_irq_held_ms(const struct ring3_irq *irq);
+
+/*
+ Ends the pause of an interrupt that came too often, if it is over.
+ */
+int ring3_irq_rearm(const struct ring3_irq *irq);
+
+/*
+ What the last function that failed on this thread has to say: what happened, and what to do next. Never NULL; valid until the next failure on this thread.
+ */
+const char *ring3_error(void);
+
+/*
+ Opens the device that `uri` names: `vfio:0000:01:00.0`, `uio:0000:01:00.0`, `qtest:edu`, `vfio-user:PATH`, `sim:edu`, `replay:FILE`. `options` may be NULL.
+
+ # Safety
+ `uri` is a text, and `device` points to a place for the handle.
+ */
+int ring3_open(const char *uri,
+               const struct ring3_options *options,
+               struct ring3_device **device);
+
+/*
+ Gives the device up when nothing that was opened of it is open any more: bus mastering off, reset, and the claim.
+
+ # Safety
+ `device` was opened and not closed, or is NULL.
+ */
+void ring3_close(struct ring3_device *device);
+
+/*
+ The name by which it was opened, for messages. Valid while the device is open.
+ */
+const char *ring3_name(const struct ring3_device *device);
+
+/*
+ Reads `width` (1, 2 or 4) bytes of configuration space; all ones where there is nothing.
+ */
+uint32_t ring3_config_read(const struct ring3_device *device, uint64_t offset, uint32_t width);
+
+/*
+ Writes `width` (1, 2 or 4) bytes of configuration space. Base address registers, MSI, MSI-X and the bits of COMMAND that decode and master the bus are not the caller's: -EINVAL.
+ */
+int ring3_config_write(const struct ring3_device *device,
+                       uint64_t offset,
+                       uint32_t width,
+                       uint32_t value);
+
+/*
+ What BAR `index` (0 to 5) is, without opening it; -ENOENT if it is absent.
+
+ # Safety
+ `info` points to a place for it.
+ */
+int ring3_bar_describe(const struct ring3_device *device, uint8_t index, struct ring3_bar_info *info);
+
+/*
+ Allows or forbids the function to start transfers: off, no DMA and no MSI leaves it.
+ */
+int ring3_set_bus_master(const struct ring3_device *device, bool on);
+
+/*
+ Resets the function: afterwards nothing that was started before writes to memory, and what was enabled of interrupts and bus mastering is enabled again. -EOPNOTSUPP if it
+ cannot be reset; its transfers are stopped then.
+ */
+int ring3_reset(const struct ring3_device *device);
+
+/*
+ A descriptor that is readable when the platform wants the device back; -ENOENT where nobody can know. It is the device's: do not close it.
+ */
+int ring3_removal_fd(const struct ring3_device *device);
+
+/*
+ Opens BAR `index` (0 to 5).
+
+ # Safety
+ `bar` points to a place for the handle.
+ */
+int ring3_bar_open(const struct ring3_device *device, uint8_t index, struct ring3_bar **bar);
+
+/*
+ Ends the handle; where it was mapped is not mapped any more.
+
+ # Safety
+ `bar` was opened and not closed, or is NULL.
+ */
+void ring3_bar_close(struct ring3_bar *bar);
+
+/*
+ Bytes.
+ */
+uint64_t ring3_bar_len(const struct ring3_bar *bar);
+
+/*
+ Reads `width` (1, 2, 4 or 8) bytes at byte `offset`; all ones outside of the range and of a device that is gone.
+ */
+uint64_t ring3_bar_read(const struct ring3_bar *bar,
+                        uint64_t offset,
+                        uint32_t width);
+
+/*
+ Writes the low `width` (1, 2, 4 or 8) bytes of `value` at byte `offset`; nothing outside of the range. A write may be posted: a read from the same function pushes it out.
+ */
+void ring3_bar_write(const struct ring3_bar *bar,
+                     uint64_t offset,
+                     uint32_t width,
+                     uint64_t value);
+
+/*
+ Where its first bytes lie in this process, as many as `len` says then; NULL where the backend maps nothing, so that only
+ ring3_bar_read and ring3_bar_write reach it. Valid until it is closed. Accesses are volatile and aligned.
+
+ # Safety
+ `len` points to a number, or is NULL.
+ */
+void *ring3_bar_map(const struct ring3_bar *bar,
+                    uint64_t *len);
+
+/*
+ Takes `len` bytes of the arena, in one piece for the device, zeroed, at a multiple of `align` (a power of two). -ENOMEM says how large the arena is.
+
+ # Safety
+ `buffer` points to a place for the handle.
+ */
+int ring3_dma_alloc(const struct ring3_device *device,
+                    size_t len,
+                    size_t align,
+                    struct ring3_buffer **buffer);
+
+/*
+ The largest `len` that ring3_dma_alloc can give now if the arena is not in pieces.
+ */
+size_t ring3_dma_free_bytes(const struct ring3_device *device);
+
+/*
+ Gives the bytes back. The device must be done with them.
+
+ # Safety
+ `buffer` was allocated and not given back, or is NULL.
+ */
+void ring3_dma_release(struct ring3_buffer *buffer);
+
+/*
+ Ends the handle without giving the bytes back, ever: for a device that nobody could stop, and that may still write there.
+
+ # Safety
+ `buffer` was allocated and not given back, or is NULL.
+ */
+void ring3_dma_abandon(struct ring3_buffer *buffer);
+
+/*
+ Where the bytes are in this process. The device may write them at any time.
+ */
+void *ring3_dma_address(const struct ring3_buffer *buffer);
+
+/*
+ Where the device finds them.
+ */
+uint64_t ring3_dma_iova(const struct ring3_buffer *buffer);
+
+/*
+ Bytes.
+ */
+size_t ring3_dma_len(const struct ring3_buffer *buffer);
+
+/*
+ How many vectors of `how` (RING3_INTX, RING3_MSI, RING3_MSIX) the function has.
+ */
+uint16_t ring3_irq_count(const struct ring3_device *device, uint32_t how);
+
+/*
+ Enables vectors 0 to `count - 1` of `how` and disables what was enabled before; puts their handles into `irqs`. A count of 0 only disables.
+
+ # Safety
+ `irqs` points to `count` places for handles.
+ */
+int ring3_irq_open(const struct ring3_device *device,
+                   uint32_t how,
+                   uint16_t count,
+                   struct ring3_irq **irqs);
+
+/*
+ Ends the handle.
+
+ # Safety
+ `irq` was opened and not closed, or is NULL.
+ */
+void ring3_irq_close(struct ring3_irq *irq);
+
+/*
+ What is readable, for poll and epoll, when it has been raised and not taken. It is the interrupt's: do not close or read it.
+ */
+int ring3_irq_fd(const struct ring3_irq *irq);
+
+/*
+ Takes what has come: puts into `count` how often it was raised since it was last taken. Never blocks.
+
+ # Safety
+ `count` points to a number.
+ */
+int ring3_irq_take(const struct ring3_irq *irq, uint64_t *count);
+
+/*
+ Waits until it is raised, `timeout_ms` at most, and takes it: a `count` of 0 says that it was not.
+
+ # Safety
+ `count` points to a number.
+ */
+int ring3_irq_wait(const struct ring3_irq *irq, uint32_t timeout_ms, uint64_t *count);
+
+/*
+ Holds it back; one that comes meanwhile comes when it is unmasked.
+ */
+int ring3_irq_mask(const struct ring3_irq *irq);
+
+/*
+ Lets it through: the pin must be unmasked after each time it was served. Look at the device once more before sleeping.
+ */
+int ring3_irq_unmask(const struct ring3_irq *irq);
+
+/*
+ Milliseconds for which it is still held back because it came too often; -1 if it is not. A program that sleeps on the descriptor calls ring3_irq_rearm when they are over.
+ */
+int64_t ring3_irq_held_ms(const struct ring3_irq *irq);
+
+/*
+ Ends the pause of an interrupt that came too often, if it is over.
+ */
+int ring3_irq_rearm(const struct ring3_irq *irq);
+
+/*
+ Makes a card that nobody uses yet, whose link is down.
+
+ # Safety
+ `info` and its model are valid, and `card` points to a place for the handle.
+ */
+int ring3_card_new(const struct ring3_card_info *info, struct ring3_card **card);
+
+/*
+ Serves the card to other programs at the socket `access`: a path, and behind it terms, `PATH,mac=52:54:00:12:34:56,memory=32M`, as `ring3 serve net` takes them. From now on
+ a thread of the library calls nothing of the program's, but takes and gives frames through the card.
+
+ # Safety
+ `access` is a text.
+ */
+int ring3_card_serve(struct ring3_card *card,
+                     const char *access);
+
+/*
+ Takes the card from whoever uses it, and ends the handle.
+
+ # Safety
+ `card` was made and not closed, or is NULL.
+ */
+void ring3_card_close(struct ring3_card *card);
+
+/*
+ Says how the link is; a speed of 0 Mbit/s is one that is not known.
+ */
+void ring3_card_set_link(const struct ring3_card *card, bool up, uint32_t mbits, bool full_duplex);
+
+/*
+ A frame has come from the wire, without its check sequence: copies it to whoever uses the card. 0, or -ENOBUFS if it was lost, for want of a buffer or because nobody wants it; that is counted.
+
+ # Safety
+ `frame` points to `len` bytes.
+ */
+int ring3_card_receive(const struct ring3_card *card,
+                       const void *frame,
+                       size_t len);
+
+/*
+ What is readable, for poll and epoll, when there are frames to send or another filter to set. Reading it is ring3_card_heard's.
+ */
+int ring3_card_fd(const struct ring3_card *card);
+
+/*
+ Ends the readability of the descriptor. Then look, by ring3_card_take and ring3_card_filter, until there is nothing.
+ */
+void ring3_card_heard(const struct ring3_card *card);
+
+/*
+ Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, or -EMSGSIZE if it is longer than `room`: it is lost then.
+
+ # Safety
+ `frame` points to `room` bytes.
+ */
+int ring3_card_take(const struct ring3_card *card,
+                    void *frame,
+                    size_t room);
+
+/*
+ What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if not. Who uses the card waits until ring3_card_filtered says that it is set.
+
+ # Safety
+ `filter` points to a place for it.
+ */
+int ring3_card_filter(struct ring3_card *card,
+                      struct ring3_card_filter *filter);
+
+/*
+ The filter that was taken last is set.
+ */
+void ring3_card_filtered(const struct ring3_card *card);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* RING3_H */

@@ -1,0 +1,239 @@
+//! What lies between a card's program and the server's thread: frames both ways, the link, the filter.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ring3_class::Error;
+use ring3_class::irq::{Irq, IrqKind};
+use ring3_class::net::{Counters, Filter, Limits, Link, Mac, Meta, Packet};
+use ring3_class::wait::{DEFAULT_POLL, Waiter};
+use rustix::event::{EventfdFlags, eventfd};
+
+/// How long a program may take to set a filter: it has a loop, which may be in a driver's wait.
+const FILTERING: Duration = Duration::from_secs(5);
+
+/// Both sides of the card. One lock for a frame, or for a batch of the server's.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// The program has set the filter.
+    filtered: Condvar,
+    /// Raised for the program.
+    wanted: OwnedFd,
+    /// Whether it was, since the program has heard of it: no system call for each frame.
+    raised: AtomicBool,
+    /// Packets in `filled`, to look at without the lock.
+    pub(super) arrived: Signal,
+    /// Packets in `sent`, the same.
+    pub(super) returned: Arc<AtomicUsize>,
+    /// 1 when the link has changed and nobody has asked.
+    pub(super) link: Signal,
+    /// There is somebody who watches it.
+    pub(super) watched: AtomicBool,
+}
+
+/// What the lock guards.
+pub(super) struct State {
+    /// How the queue was opened, while it is.
+    pub(super) open: Option<Limits>,
+    /// Buffers to receive into.
+    pub(super) provided: VecDeque<Packet>,
+    /// Received.
+    pub(super) filled: VecDeque<Packet>,
+    /// To be sent: pieces of packets.
+    pub(super) waiting: VecDeque<Packet>,
+    /// Sent.
+    pub(super) sent: VecDeque<Packet>,
+    pub(super) link: Link,
+    pub(super) counters: Counters,
+    filter: Filter,
+    refiltered: bool,
+    /// The program has not said yet that the filter is set.
+    filtering: bool,
+    /// Whether buffers that come back are something to wake up for.
+    pub(super) wake_on_tx: bool,
+}
+
+impl Shared {
+    pub(super) fn new(mac: Mac) -> Result<Self, Error> {
+        let state = State {
+            open: None,
+            provided: VecDeque::new(),
+            filled: VecDeque::new(),
+            waiting: VecDeque::new(),
+            sent: VecDeque::new(),
+            link: Link::default(),
+            counters: Counters::default(),
+            filter: Filter::own(mac),
+            refiltered: false,
+            filtering: false,
+            wake_on_tx: false,
+        };
+        Ok(Self {
+            state: Mutex::new(state),
+            filtered: Condvar::new(),
+            wanted: descriptor()?,
+            raised: AtomicBool::new(false),
+            arrived: Signal::new()?,
+            returned: Arc::default(),
+            link: Signal::new()?,
+            watched: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wanted(&self) -> &OwnedFd {
+        &self.wanted
+    }
+
+    /// Has the program look.
+    pub(super) fn want(&self) {
+        if !self.raised.swap(true, Ordering::AcqRel) {
+            // Full means that it is readable.
+            let _ = rustix::io::write(&self.wanted, &1u64.to_ne_bytes());
+        }
+    }
+
+    pub(super) fn heard(&self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.wanted, &mut count);
+        self.raised.store(false, Ordering::Release);
+    }
+
+    pub(super) fn set_link(&self, link: Link) {
+        let mut state = self.lock();
+        if state.link != link {
+            state.link = link;
+            self.link.set(1);
+        }
+    }
+
+    /// Has the program set a filter, and waits until it has.
+    pub(super) fn set_filter(&self, filter: &Filter) -> Result<(), Error> {
+        let mut state = self.lock();
+        (state.filter, state.refiltered, state.filtering) = (filter.clone(), true, true);
+        self.want();
+        let set = self.filtered.wait_timeout_while(state, FILTERING, |state| state.filtering);
+        let (state, _) = set.unwrap_or_else(PoisonError::into_inner);
+        if state.filtering {
+            return Err(Error::Timeout { what: "the card's program, which sets the filter,", waited: FILTERING });
+        }
+        Ok(())
+    }
+
+    /// The program has set the filter that it took last.
+    pub(super) fn filter_set(&self) {
+        let mut state = self.lock();
+        state.filtering = state.refiltered;
+        self.filtered.notify_all();
+    }
+
+    /// The filter, if it is another one since it was last asked for.
+    pub(super) fn filter(&self) -> Option<Filter> {
+        let mut state = self.lock();
+        std::mem::take(&mut state.refiltered).then(|| state.filter.clone())
+    }
+
+    /// Takes a frame from the wire; false if it is lost.
+    pub(super) fn receive(&self, frame: &[u8]) -> bool {
+        let mut state = self.lock();
+        let Some(limits) = state.open else { return false };
+        if frame.len() > limits.max_frame() as usize || frame.len() > limits.rx_room() as usize {
+            state.counters.rx_errors += 1;
+            return false;
+        }
+        let Some(mut packet) = state.provided.pop_front() else {
+            state.counters.rx_missed += 1;
+            return false;
+        };
+        // The buffer has the room: that was checked when it was provided.
+        if packet.fill(frame).is_err() {
+            packet.len = 0;
+        }
+        packet.meta = Meta::default();
+        state.filled.push_back(packet);
+        state.counters.rx_packets += 1;
+        state.counters.rx_bytes += frame.len() as u64;
+        self.arrived.set(state.filled.len());
+        true
+    }
+
+    /// Copies the next packet to be sent out; 0 if there is none.
+    pub(super) fn take(&self, frame: &mut [u8]) -> Result<usize, Error> {
+        let mut state = self.lock();
+        let (mut len, mut pieces) = (0, 0);
+        let mut copied = Ok(());
+        for piece in &state.waiting {
+            let end = len + piece.len as usize;
+            copied = match frame.get_mut(len..end) {
+                Some(room) if copied.is_ok() => piece.read(0, room),
+                Some(_) => copied,
+                None => Err(Error::Invalid(format!("a frame of {end} bytes or more where there is room for {}", frame.len()))),
+            };
+            (len, pieces) = (end, pieces + 1);
+            if !piece.meta.more() {
+                break;
+            }
+        }
+        if pieces == 0 {
+            return Ok(0);
+        }
+        match &copied {
+            Ok(()) => {
+                state.counters.tx_packets += 1;
+                state.counters.tx_bytes += len as u64;
+            }
+            Err(_) => state.counters.tx_lost += 1,
+        }
+        let taken: Vec<_> = state.waiting.drain(..pieces).collect();
+        state.sent.extend(taken);
+        self.returned.store(state.sent.len(), Ordering::Release);
+        if state.wake_on_tx {
+            self.arrived.raise();
+        }
+        copied.map(|()| len)
+    }
+}
+
+fn descriptor() -> Result<OwnedFd, Error> {
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| Error::os("creating an eventfd", error))
+}
+
+/// A number that one thread sets and another waits for.
+pub(super) struct Signal {
+    number: AtomicUsize,
+    irq: Arc<Irq>,
+    fd: OwnedFd,
+}
+
+impl Signal {
+    fn new() -> Result<Self, Error> {
+        let fd = descriptor()?;
+        let theirs = fd.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
+        Ok(Self { number: AtomicUsize::new(0), irq: Arc::new(Irq::new(theirs, IrqKind::Msi, 0, None)), fd })
+    }
+
+    /// Sets it; wakes whoever waits if it has grown.
+    pub(super) fn set(&self, number: usize) {
+        if self.number.swap(number, Ordering::AcqRel) < number {
+            self.raise();
+        }
+    }
+
+    pub(super) fn raise(&self) {
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    pub(super) fn get(&self) -> usize {
+        self.number.load(Ordering::Acquire)
+    }
+
+    pub(super) fn waiter(&self) -> Waiter {
+        Waiter::new(Some(self.irq.clone()), DEFAULT_POLL)
+    }
+}

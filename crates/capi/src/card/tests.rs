@@ -1,0 +1,150 @@
+//! A card whose driver is this program and another program's, over the socket.
+
+use std::ffi::CString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ring3_broker::client::RemoteCard;
+use ring3_class::net::{Cable, Nic, Packet, Queue, QueueSettings};
+use ring3_conformance::net::{self as conformance, Peer};
+
+use super::*;
+
+/// A program whose card is one end of a cable in memory; the other end is the peer's.
+struct Program {
+    folder: tempfile::TempDir,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    other: ring3_class::net::End,
+}
+
+impl Program {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (_cable, end, other) = Cable::new(16 << 20).unwrap();
+        let mac = end.info().mac;
+        let model = CString::new("a program's card").unwrap();
+        let info = CardInfo { model: model.as_ptr(), mac: mac.0, mtu_min: 68, mtu_max: 1500 };
+        let mut card = std::ptr::null_mut();
+        // SAFETY: all of it is valid.
+        assert_eq!(unsafe { ring3_card_new(&info, &mut card) }, 0);
+        // SAFETY: it was handed out just now.
+        let mut card = unsafe { Box::from_raw(card) };
+        ring3_card_set_link(&card, true, 1000, true);
+        card.serve(Access { mac: Some(mac), ..Access::new(folder.path().join("card")) }).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = stop.clone();
+        let thread = std::thread::spawn(move || drive(&mut card, &end, &asked));
+        Self { folder, stop, thread: Some(thread), other }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || ended.is_some_and(|ended| ended.is_ok()));
+    }
+}
+
+/// The program's driver, which knows C's calls alone.
+fn drive(card: &mut Card, end: &ring3_class::net::End, asked: &AtomicBool) {
+    let mut queue = end.open_queues(1, &QueueSettings::default()).unwrap().pop().unwrap();
+    let buffer = || Packet::new(end.dma().arena().alloc(2048, 64).unwrap(), 0);
+    let mut batch: Vec<Packet> = (0..256).map(|_| buffer()).collect();
+    let _ = queue.rx_provide(&mut batch);
+    let mut frame = [0u8; 2048];
+    while !asked.load(Ordering::Relaxed) {
+        let mut filter = CardFilter {
+            promiscuous: false,
+            all_groups: false,
+            unicast: std::ptr::null(),
+            groups: std::ptr::null(),
+            unicast_count: 0,
+            group_count: 0,
+        };
+        ring3_card_heard(card);
+        // SAFETY: it is a place for one.
+        if unsafe { ring3_card_filter(card, &mut filter) } == 1 {
+            let groups = match filter.group_count {
+                0 => &[][..],
+                // SAFETY: as many as there are.
+                count => unsafe { std::slice::from_raw_parts(filter.groups, count) },
+            };
+            let groups =
+                if filter.all_groups { Multicast::All } else { Multicast::Of(groups.iter().copied().map(Mac).collect()) };
+            let own = ring3_class::net::Filter { multicast: groups, ..ring3_class::net::Filter::own(end.info().mac) };
+            end.set_filter(&own).unwrap();
+            ring3_card_filtered(card);
+        }
+        // SAFETY: the room is as it is said.
+        while let len @ 1.. = unsafe { ring3_card_take(card, frame.as_mut_ptr().cast(), frame.len()) } {
+            let mut packet = buffer();
+            packet.fill(&frame[..len as usize]).unwrap();
+            let mut batch = [packet];
+            while queue.tx_provide(&mut batch).count == 0 {
+                queue.tx_return(&mut [Packet::default()]).unwrap();
+            }
+            queue.tx_return(&mut batch).unwrap();
+        }
+        let mut got = [Packet::default()];
+        while queue.rx_return(&mut got).unwrap() == 1 {
+            let mut len = got[0].len as usize;
+            got[0].read(0, &mut frame[..len]).unwrap();
+            if let Some(tag) = got[0].meta.vlan() {
+                frame.copy_within(12..len, 16);
+                frame[12..16].copy_from_slice(&[[0x81, 0], tag.to_be_bytes()].concat());
+                len += 4;
+            }
+            // SAFETY: as many bytes as it is said.
+            unsafe { ring3_card_receive(card, frame.as_ptr().cast(), len) };
+            let _ = queue.rx_provide(&mut got);
+        }
+        std::thread::sleep(std::time::Duration::from_micros(50));
+    }
+}
+
+#[test]
+fn another_program_finds_a_card_that_conforms() {
+    let program = Program::start();
+    let card = RemoteCard::connect(&program.folder.path().join("card"), 4 << 20).unwrap();
+    let mut peer = Peer::new(&program.other, None).unwrap();
+    let options = conformance::Options { packets: 500, ..conformance::Options::default() };
+    let report = conformance::run(&card, &mut peer, &options);
+    assert!(report.passed(), "{report}");
+}
+
+#[test]
+fn terms_that_are_none_are_refused_with_what_there_is() {
+    let info = CardInfo { model: c"card".as_ptr(), mac: [2, 0, 0, 0, 0, 1], mtu_min: 68, mtu_max: 1500 };
+    let mut card = std::ptr::null_mut();
+    // SAFETY: all of it is valid.
+    assert_eq!(unsafe { ring3_card_new(&info, &mut card) }, 0);
+    // SAFETY: it was handed out just now, and the text is one.
+    assert_eq!(unsafe { ring3_card_serve(&mut *card, c"/nowhere,colour=red".as_ptr()) }, -libc::EINVAL);
+    // SAFETY: it points to the text that this thread keeps.
+    let text = unsafe { CStr::from_ptr(crate::error::ring3_error()) }.to_str().unwrap();
+    assert!(text.contains("memory"), "{text}");
+    // SAFETY: it was handed out and not ended.
+    unsafe { ring3_card_close(card) };
+}
+
+#[test]
+fn a_frame_for_which_there_is_no_room_is_lost_and_the_next_is_not() {
+    let shared = Arc::new(Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
+    let description = Description { model: "card".into(), mac: Mac([2, 0, 0, 0, 0, 1]), mtu: (68, 1500) };
+    let nic = HostedNic::new(description, shared.clone()).unwrap();
+    shared.set_link(Link { up: true, ..Link::default() });
+    let mut queue = nic.open_queues(1, &QueueSettings::default()).unwrap().pop().unwrap();
+    let packet = |len: usize| {
+        let mut packet = Packet::new(nic.dma().arena().alloc(2048, 64).unwrap(), 0);
+        packet.fill(&vec![7; len]).unwrap();
+        packet
+    };
+    assert_eq!(queue.tx_provide(&mut [packet(600), packet(60)]).count, 2);
+    let mut room = [0; 512];
+    assert!(shared.take(&mut room).is_err());
+    assert_eq!((shared.take(&mut room).unwrap(), shared.take(&mut room).unwrap()), (60, 0));
+    assert_eq!(nic.counters().unwrap().tx_lost, 1);
+    assert_eq!(queue.tx_return(&mut [Packet::default(), Packet::default(), Packet::default()]).unwrap(), 2);
+}

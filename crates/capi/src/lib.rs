@@ -1,0 +1,19 @@
+//! The device layer for C, and for every language that calls C: `libring3`, whose interface is `include/ring3.h`.
+//!
+//! # Shape
+//! Each kind of handle has a file: [`device`], [`bar`], [`dma`], [`irq`]. A [`card`] goes the other way: a network card that the program drives, and that other
+//! programs use through `remote:PATH`.
+//!
+//! # Errors
+//! A negative errno, by which a program decides, and a text for whoever reads it, which [`ring3_error`](error::ring3_error) gives ([`error`]).
+//!
+//! # Trust
+//! The caller keeps to the header: handles that are none are not recognised, as everywhere in C. What a device says is input here as in Rust.
+
+pub mod bar;
+pub mod card;
+pub mod device;
+pub mod dma;
+pub mod error;
+pub mod irq;
+mod log;

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What the parts of ddekit that stand on ring3.h know of a device. */
+#ifndef DDEKIT_SRC_DEVICE_H
+#define DDEKIT_SRC_DEVICE_H
+
+#include <ring3.h>
+
+#include "ddekit/device.h"
+#include "ddekit/dma.h"
+#include "ddekit/event.h"
+
+#define BARS 6
+
+struct ddekit_vector {
+	struct ring3_irq *irq;
+	struct ddekit_watch *watch;
+	unsigned int number;
+	/* Ends the pause of one that came too often. */
+	struct ddekit_timer rearm;
+	struct ddekit_device *device;
+};
+
+struct ddekit_device {
+	struct ring3_device *device;
+	struct ring3_buffer *memory;
+	struct ddekit_arena arena;
+	struct ring3_bar *bars[BARS];
+	struct ddekit_vector *vectors;
+	unsigned int vector_count;
+	void (*raised)(unsigned int vector);
+};
+
+/* Disables all interrupts. */
+void ddekit_irq_end(struct ddekit_device *device);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#include "ddekit/time.h"
+
+#include <errno.h>
+#include <time.h>
+
+/* Sleeping costs about as much. */
+#define BUSY_NS 50000u
+#define SECOND 1000000000u
+
+static uint64_t read_clock(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+}
+
+uint64_t ddekit_now(void)
+{
+	return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t ddekit_realtime(void)
+{
+	return read_clock(CLOCK_REALTIME);
+}
+
+void ddekit_delay(uint64_t ns)
+{
+	const uint64_t end = ddekit_now() + ns;
+	const struct timespec at = { .tv_sec = (time_t)(end / SECOND), .tv_nsec = (long)(end % SECOND) };
+
+	if (ns <= BUSY_NS) {
+		while (ddekit_now() < end)
+			;
+		return;
+	}
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+		;
+}
