@@ -74,6 +74,10 @@ impl DmaBuffer {
     }
 }
 
+/// Entries of a run that are handled in a row, without counting between them.
+#[cfg(not(loom))]
+const BLOCK: usize = 4;
+
 /// 64-bit words that a device can read and write at any time. All accesses are relaxed; the rings add the fences.
 pub trait Words {
     /// How many words there are.
@@ -127,41 +131,42 @@ pub trait Words {
         }
         taken
     }
-    /// The same with one for each of `items`, which may be pairs.
+    /// The same with one for each of `slots` and `places` together, as many as both have.
     ///
     /// # Safety
     /// All indices were below [`count`](Words::count) at some time.
     #[inline(always)]
-    unsafe fn take_each_unchecked<I: Iterator>(
+    unsafe fn take_pairs_unchecked<S, T>(
         &self,
         first: usize,
         step: usize,
-        items: I,
-        mut take: impl FnMut(u64, I::Item) -> bool,
+        (slots, places): (&mut [S], &mut [T]),
+        mut take: impl FnMut(u64, &mut S, &mut T) -> bool,
     ) -> usize {
         let mut taken = 0;
-        for item in items {
-            if !take(self.load(first + taken * step), item) {
+        for (slot, place) in slots.iter_mut().zip(places) {
+            if !take(self.load(first + taken * step), slot, place) {
                 break;
             }
             taken += 1;
         }
         taken
     }
-    /// As [`store_entry`](Words::store_entry) of one entry behind the other, without a look at the end: what `give` makes of each of `items`, up to the first of which it makes none; returns how many.
+    /// As [`store_entry`](Words::store_entry) of one entry behind the other, without a look at the end: what `give` makes of each of `items` and its slot, as many as both have, up to the first of which it
+    /// makes none; returns how many.
     ///
     /// # Safety
     /// All indices were below [`count`](Words::count) at some time.
     #[inline(always)]
-    unsafe fn give_unchecked<const N: usize, I: Iterator>(
+    unsafe fn give_pairs_unchecked<const N: usize, T, S>(
         &self,
         first: usize,
-        items: I,
-        mut give: impl FnMut(I::Item) -> Option<[u64; N]>,
+        (items, slots): (&mut [T], &mut [S]),
+        mut give: impl FnMut(&mut T, &mut S) -> Option<[u64; N]>,
     ) -> usize {
         let mut given = 0;
-        for item in items {
-            let Some(entry) = give(item) else { break };
+        for (item, slot) in items.iter_mut().zip(slots) {
+            let Some(entry) = give(item, slot) else { break };
             self.store_entry(first + given * N, &entry);
             given += 1;
         }
@@ -239,43 +244,69 @@ impl Words for DmaBuffer {
     }
 
     #[inline(always)]
-    unsafe fn take_each_unchecked<I: Iterator>(
+    unsafe fn take_pairs_unchecked<S, T>(
         &self,
         first: usize,
         step: usize,
-        items: I,
-        mut take: impl FnMut(u64, I::Item) -> bool,
+        (slots, places): (&mut [S], &mut [T]),
+        mut take: impl FnMut(u64, &mut S, &mut T) -> bool,
     ) -> usize {
-        let begin = self.as_ptr().cast::<u64>().wrapping_add(first);
-        let mut word = begin;
-        for item in items {
+        let mut word = self.as_ptr().cast::<u64>().wrapping_add(first);
+        let count = slots.len().min(places.len());
+        let (slots, last_slots) = slots[..count].as_chunks_mut::<BLOCK>();
+        let (places, last_places) = places[..count].as_chunks_mut::<BLOCK>();
+        let mut taken = 0;
+        for (slots, places) in slots.iter_mut().zip(places) {
+            for (ahead, (slot, place)) in slots.iter_mut().zip(places).enumerate() {
+                let word = word.wrapping_add(ahead * step);
+                // SAFETY: as in `word_at`.
+                if !take(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Relaxed), slot, place) {
+                    return taken + ahead;
+                }
+            }
+            word = word.wrapping_add(BLOCK * step);
+            taken += BLOCK;
+        }
+        for (slot, place) in last_slots.iter_mut().zip(last_places) {
             // SAFETY: as in `word_at`.
-            if !take(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Relaxed), item) {
+            if !take(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Relaxed), slot, place) {
                 break;
             }
             word = word.wrapping_add(step);
+            taken += 1;
         }
-        (word.addr() - begin.addr()) / (8 * step.max(1))
+        taken
     }
 
     #[inline(always)]
-    unsafe fn give_unchecked<const N: usize, I: Iterator>(
+    unsafe fn give_pairs_unchecked<const N: usize, T, S>(
         &self,
         first: usize,
-        items: I,
-        mut give: impl FnMut(I::Item) -> Option<[u64; N]>,
+        (items, slots): (&mut [T], &mut [S]),
+        mut give: impl FnMut(&mut T, &mut S) -> Option<[u64; N]>,
     ) -> usize {
-        let begin = self.as_ptr().cast::<u64>().wrapping_add(first);
-        let mut word = begin;
-        for item in items {
-            let Some(entry) = give(item) else { break };
-            for value in entry {
-                // SAFETY: as in `word_at`.
-                unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Relaxed);
-                word = word.wrapping_add(1);
+        let mut word = self.as_ptr().cast::<u64>().wrapping_add(first);
+        let count = items.len().min(slots.len());
+        let (items, last_items) = items[..count].as_chunks_mut::<BLOCK>();
+        let (slots, last_slots) = slots[..count].as_chunks_mut::<BLOCK>();
+        // SAFETY: as in `word_at`.
+        let store = |at: *mut u64, value| unsafe { AtomicU64::from_ptr(at) }.store(value, Ordering::Relaxed);
+        let mut given = 0;
+        for (items, slots) in items.iter_mut().zip(slots) {
+            for (ahead, (item, slot)) in items.iter_mut().zip(slots).enumerate() {
+                let Some(entry) = give(item, slot) else { return given + ahead };
+                (0..N).for_each(|i| store(word.wrapping_add(ahead * N + i), entry[i]));
             }
+            word = word.wrapping_add(BLOCK * N);
+            given += BLOCK;
         }
-        (word.addr() - begin.addr()) / (8 * N)
+        for (item, slot) in last_items.iter_mut().zip(last_slots) {
+            let Some(entry) = give(item, slot) else { break };
+            (0..N).for_each(|i| store(word.wrapping_add(i), entry[i]));
+            word = word.wrapping_add(N);
+            given += 1;
+        }
+        given
     }
 
     #[inline]
@@ -588,7 +619,7 @@ pub use descriptors::DescriptorRing;
 pub use packed::PackedRing;
 pub use shared::{Consumer, Producer, shared_words};
 pub use split::SplitRing;
-pub use state::{CompletionState, DescriptorState, SubmissionState};
+pub use state::{CompletionState, DescriptorState, PackedState, SplitState, SubmissionState};
 
 #[cfg(all(test, loom))]
 mod loom_model;

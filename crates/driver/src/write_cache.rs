@@ -12,6 +12,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use ring3_class::block::{IoError, Operation, Request};
+use serde::{Deserialize, Serialize};
 
 /// What the queues of a disk with a volatile cache share. Flushes are numbered from 1 on, in the order in which they begin.
 #[derive(Default)]
@@ -76,6 +77,46 @@ impl WriteCache {
         }
         self.flushed.fetch_max(number, SeqCst);
         if number <= self.failed.load(SeqCst) { Err(IoError::Transport) } else { Ok(()) }
+    }
+}
+
+/// A [`WriteCache`] as it is written down. Fields are only ever added, each with a default.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SavedCache {
+    begun: u64,
+    covering: u64,
+    flushed: u64,
+    lost: bool,
+    failed: u64,
+}
+
+impl SavedCache {
+    pub(crate) fn of(cache: &WriteCache) -> Self {
+        Self {
+            begun: cache.begun.load(SeqCst),
+            covering: cache.covering.load(SeqCst),
+            flushed: cache.flushed.load(SeqCst),
+            lost: cache.lost.load(SeqCst),
+            failed: cache.failed.load(SeqCst),
+        }
+    }
+
+    /// Whether a cache can be so. Flushes are numbered, and a state in which a number comes before its flush, or which has no room for more of them, would have
+    /// a loss go untold.
+    pub(crate) fn is_possible(&self) -> bool {
+        let Self { begun, covering, flushed, failed, .. } = *self;
+        begun < u64::MAX / 2 && flushed <= begun && failed <= begun && covering <= begun + 1
+    }
+
+    /// The cache of a [possible](Self::is_possible) state.
+    pub(crate) fn resume(&self) -> WriteCache {
+        WriteCache {
+            begun: AtomicU64::new(self.begun),
+            covering: AtomicU64::new(self.covering),
+            flushed: AtomicU64::new(self.flushed),
+            lost: AtomicBool::new(self.lost),
+            failed: AtomicU64::new(self.failed),
+        }
     }
 }
 

@@ -44,6 +44,12 @@ fn requests_that_lie_in_the_queue_itself_conform() {
 }
 
 #[test]
+fn disks_that_are_told_by_flags_alone_conform() {
+    conforms("sim:virtio-blk,events=off", Options::default(), 500);
+    conforms("sim:virtio-blk,events=off,packed=on", Options::default(), 500);
+}
+
+#[test]
 fn disks_of_other_shapes_conform() {
     conforms("sim:virtio-blk,block=4096", Options::default(), 1000);
     conforms("sim:virtio-blk,cache=off,segments=1,entries=16", Options::default(), 500);

@@ -107,6 +107,18 @@ impl Limits {
             & (end <= buffer.len() as u64)
     }
 
+    /// Bytes of `packet`, if it is one piece that asks for nothing, of `longest` bytes at most, which are no more than [`max_frame`](Self::max_frame). Where it lies is not looked at.
+    #[inline]
+    pub fn plain_len_within(packet: &Packet, longest: u32) -> Option<u32> {
+        if !packet.meta.is_plain() {
+            return None;
+        }
+        let len = packet.len;
+        // One comparison for both ends.
+        let fits = len.wrapping_sub(ETHERNET_HEADER) <= longest.saturating_sub(ETHERNET_HEADER);
+        fits.then_some(len)
+    }
+
     /// Whether the first packet of `batch` can be sent; of how many pieces it is.
     #[inline]
     pub fn check(&self, batch: &[Packet]) -> Result<usize, Refused> {

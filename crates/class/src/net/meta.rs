@@ -6,11 +6,13 @@ use super::{Checksum, Kind, Segmentation};
 
 /// What is known about a packet beside its bytes. The default knows nothing and asks for nothing.
 ///
-/// One word says what is known at all, so that a packet of which nothing is known, as most are, costs one store and one look. Numbers beside it count only where it says so.
+/// One word says what is asked for, so that of a packet that asks for nothing, as most do, one look says so, and one store; another says what is known beside it. Numbers count only where these say so.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(from = "Known", into = "Known")]
 pub struct Meta {
-    flags: u32,
+    /// What a card has to do for a packet to be sent, or pieces.
+    asks: u32,
+    known: u16,
     vlan: u16,
     start: u16,
     offset: u16,
@@ -19,48 +21,57 @@ pub struct Meta {
     hash: u32,
 }
 
-const VALID: u32 = 1;
-const PARTIAL: u32 = 1 << 1;
-const MORE: u32 = 1 << 2;
-const TAGGED: u32 = 1 << 3;
-const HASHED: u32 = 1 << 4;
+/// What is asked for.
+const PARTIAL: u32 = 1;
+const MORE: u32 = 1 << 1;
+const TAGGED: u32 = 1 << 2;
 /// What is cut, if anything: two bits.
-const KIND: u32 = 3 << 5;
-const KINDS: [(Kind, u32); 3] = [(Kind::Tcp4, 1 << 5), (Kind::Tcp6, 2 << 5), (Kind::Udp, 3 << 5)];
+const KIND: u32 = 3 << 3;
+const KINDS: [(Kind, u32); 3] = [(Kind::Tcp4, 1 << 3), (Kind::Tcp6, 2 << 3), (Kind::Udp, 3 << 3)];
+/// What is known. The first is where virtio's header has it.
+const VALID: u16 = 1 << 1;
+const HASHED: u16 = 1 << 2;
 /// Where the header after the Ethernet header begins: eight bits from here on.
-const NETWORK: u32 = 8;
-/// What a card has to do for a packet to be sent, or pieces.
-const ASKS: u32 = MORE | PARTIAL | TAGGED | KIND;
+const NETWORK: u16 = 8;
 
 impl Meta {
     /// Whether a packet to be sent asks the card for nothing, and is one piece. What was known of it when it was received asks for nothing.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.flags & ASKS == 0
+        self.asks == 0
     }
 
     /// Knows nothing any more.
     #[inline]
     pub fn forget(&mut self) {
-        self.flags = 0;
+        (self.asks, self.known) = (0, 0);
     }
 
     /// Knows nothing any more but whether the checksum was found right.
     #[inline]
     pub fn forget_but_checksum(&mut self, is_valid: bool) {
-        self.flags = u32::from(is_valid) * VALID;
+        (self.asks, self.known) = (0, u16::from(is_valid) * VALID);
     }
+
+    /// The same of a card whose flags have [`VALID_BIT`](Self::VALID_BIT) for a checksum that was found right; no other bit of them counts.
+    #[inline]
+    pub fn forget_but_valid(&mut self, bits: u16) {
+        (self.asks, self.known) = (0, bits & VALID);
+    }
+
+    /// Of the flags that [`forget_but_valid`](Self::forget_but_valid) takes: the checksum was found right. It is where virtio's header has it.
+    pub const VALID_BIT: u16 = VALID;
 
     /// The next place of the batch is of this packet, too.
     #[inline]
     pub fn more(&self) -> bool {
-        self.flags & MORE != 0
+        self.asks & MORE != 0
     }
 
     /// Says whether the next place of the batch is of this packet, too.
     #[inline]
     pub fn set_more(&mut self, more: bool) {
-        self.flags = self.flags & !MORE | if more { MORE } else { 0 };
+        self.asks = self.asks & !MORE | if more { MORE } else { 0 };
     }
 
     /// See [`more`](Self::more).
@@ -73,76 +84,76 @@ impl Meta {
     /// Where the header after the Ethernet header begins: 14, or 18 behind a tag in the frame. Only looked at with [`segmentation`](Self::segmentation).
     #[inline]
     pub fn network(&self) -> u8 {
-        (self.flags >> NETWORK) as u8
+        (self.known >> NETWORK) as u8
     }
 
     /// See [`network`](Self::network).
     #[inline]
     pub fn with_network(self, network: u8) -> Self {
-        Self { flags: self.flags & !(0xff << NETWORK) | u32::from(network) << NETWORK, ..self }
+        Self { known: self.known & !(0xff << NETWORK) | u16::from(network) << NETWORK, ..self }
     }
 
     /// The transport's checksum.
     #[inline]
     pub fn checksum(&self) -> Checksum {
-        match self.flags & (PARTIAL | VALID) {
-            0 => Checksum::Unknown,
-            VALID => Checksum::Valid,
-            _ => Checksum::Partial { start: self.start, offset: self.offset },
+        match (self.asks & PARTIAL != 0, self.known & VALID != 0) {
+            (false, false) => Checksum::Unknown,
+            (false, true) => Checksum::Valid,
+            (true, _) => Checksum::Partial { start: self.start, offset: self.offset },
         }
     }
 
     /// See [`checksum`](Self::checksum).
     #[inline]
     pub fn with_checksum(self, checksum: Checksum) -> Self {
-        let flags = self.flags & !(PARTIAL | VALID);
+        let (asks, known) = (self.asks & !PARTIAL, self.known & !VALID);
         match checksum {
-            Checksum::Unknown => Self { flags, ..self },
-            Checksum::Valid => Self { flags: flags | VALID, ..self },
-            Checksum::Partial { start, offset } => Self { flags: flags | PARTIAL, start, offset, ..self },
+            Checksum::Unknown => Self { asks, known, ..self },
+            Checksum::Valid => Self { asks, known: known | VALID, ..self },
+            Checksum::Partial { start, offset } => Self { asks: asks | PARTIAL, known, start, offset, ..self },
         }
     }
 
     /// A packet that stands for several.
     #[inline]
     pub fn segmentation(&self) -> Option<Segmentation> {
-        let (kind, _) = KINDS.into_iter().find(|(_, bits)| self.flags & KIND == *bits)?;
+        let (kind, _) = KINDS.into_iter().find(|(_, bits)| self.asks & KIND == *bits)?;
         Some(Segmentation { kind, size: self.size, headers: self.headers })
     }
 
     /// See [`segmentation`](Self::segmentation).
     #[inline]
     pub fn with_segmentation(self, segmentation: Option<Segmentation>) -> Self {
-        let flags = self.flags & !KIND;
-        let Some(Segmentation { kind, size, headers }) = segmentation else { return Self { flags, ..self } };
+        let asks = self.asks & !KIND;
+        let Some(Segmentation { kind, size, headers }) = segmentation else { return Self { asks, ..self } };
         let bits = KINDS.into_iter().find(|(known, _)| *known == kind).map_or(0, |(_, bits)| bits);
-        Self { flags: flags | bits, size, headers, ..self }
+        Self { asks: asks | bits, size, headers, ..self }
     }
 
     /// The tag (priority and VLAN) that is not in the bytes: taken out by the card, or to be put in by it.
     #[inline]
     pub fn vlan(&self) -> Option<u16> {
-        (self.flags & TAGGED != 0).then_some(self.vlan)
+        (self.asks & TAGGED != 0).then_some(self.vlan)
     }
 
     /// See [`vlan`](Self::vlan).
     #[inline]
     pub fn with_vlan(self, vlan: Option<u16>) -> Self {
-        let flags = self.flags & !TAGGED;
-        vlan.map_or(Self { flags, ..self }, |vlan| Self { flags: flags | TAGGED, vlan, ..self })
+        let asks = self.asks & !TAGGED;
+        vlan.map_or(Self { asks, ..self }, |vlan| Self { asks: asks | TAGGED, vlan, ..self })
     }
 
     /// Received: what the card has made of addresses and ports to choose a queue.
     #[inline]
     pub fn hash(&self) -> Option<u32> {
-        (self.flags & HASHED != 0).then_some(self.hash)
+        (self.known & HASHED != 0).then_some(self.hash)
     }
 
     /// See [`hash`](Self::hash).
     #[inline]
     pub fn with_hash(self, hash: Option<u32>) -> Self {
-        let flags = self.flags & !HASHED;
-        hash.map_or(Self { flags, ..self }, |hash| Self { flags: flags | HASHED, hash, ..self })
+        let known = self.known & !HASHED;
+        hash.map_or(Self { known, ..self }, |hash| Self { known: known | HASHED, hash, ..self })
     }
 }
 

@@ -152,8 +152,8 @@ impl Packet {
     /// As [`take_buffer`](Self::take_buffer), for who knows that there is no buffer here; if there is one, it is in `other` then.
     #[inline]
     pub fn swap_buffer(&mut self, other: &mut Self) {
-        self.swap_place(other);
-        self.len = other.len;
+        std::mem::swap(&mut self.buffer, &mut other.buffer);
+        (self.token, self.start, self.len) = (other.token, other.start, other.len);
     }
 
     /// The same of a buffer to receive into, which has no packet: its length stays.

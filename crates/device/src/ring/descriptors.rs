@@ -104,14 +104,14 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         &mut self,
         items: &mut [T],
         slots: &mut [S],
-        give: impl FnMut((&mut T, &mut S)) -> Option<[u64; N]>,
+        give: impl FnMut(&mut T, &mut S) -> Option<[u64; N]>,
     ) -> usize {
         let slot = (self.tail & self.mask) as usize;
         let run = self.space().min(self.size() - slot as u32) as usize;
         let run = run.min(items.len());
-        let pairs = items[..run].iter_mut().zip(slots.get_mut(slot..).unwrap_or_default());
+        let pairs = (&mut items[..run], slots.get_mut(slot..).unwrap_or_default());
         // SAFETY: `new` has seen that the words of each slot are there.
-        let given = unsafe { self.words.give_unchecked(slot * N, pairs, give) };
+        let given = unsafe { self.words.give_pairs_unchecked(slot * N, pairs, give) };
         self.tail = self.tail.wrapping_add(given as u32);
         given
     }
@@ -156,16 +156,16 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         let first = slot as usize * N + WORD;
         let run = run.min(places.len());
         let back = self.back;
-        let accept = |word: u64, (slot, place): (&mut S, &mut T)| {
+        let accept = |word: u64, slot: &mut S, place: &mut T| {
             if word & back == 0 {
                 return false;
             }
             fence(Ordering::Acquire);
             take(word, slot, place)
         };
-        let pairs = slots.get_mut(slot as usize..).unwrap_or_default().iter_mut().zip(&mut places[..run]);
+        let pairs = (slots.get_mut(slot as usize..).unwrap_or_default(), &mut places[..run]);
         // SAFETY: `new` has seen that the words of each slot are there.
-        let taken = unsafe { self.words.take_each_unchecked(first, N, pairs, accept) };
+        let taken = unsafe { self.words.take_pairs_unchecked(first, N, pairs, accept) };
         self.head = self.head.wrapping_add(taken as u32);
         taken
     }
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn many_are_pushed_up_to_the_first_that_is_refused_or_does_not_fit_or_lies_behind_the_end_of_the_memory() {
         let (mut ring, mut slots) = (ring(), [0; 8]);
-        let give = |(item, slot): (&mut u64, &mut u64)| {
+        let give = |item: &mut u64, slot: &mut u64| {
             *slot = *item;
             (*item != 99).then_some([*item, 0])
         };
@@ -294,6 +294,32 @@ mod tests {
         assert_eq!((slots, ring.space(), ring.push_from(&mut [19], &mut slots, give)), ([13, 14, 15, 16, 5, 10, 11, 12], 0, 0));
         assert_eq!([5, 6, 7, 0, 3].map(|slot| ring.words().load(2 * slot)), [10, 11, 12, 13, 16]);
         assert_eq!(ring.push_from(&mut [], &mut slots, give), 0);
+    }
+
+    #[test]
+    fn a_run_of_any_length_ends_with_the_first_that_is_refused_wherever_that_is() {
+        let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000);
+        for (count, refused) in (0..14).flat_map(|count| (0..=count).map(move |refused| (count, refused))) {
+            let mut ring = Ring::new(arena.alloc(16 * 16, 128).unwrap(), 16, 0).unwrap();
+            let (mut slots, mut items) = ([0; 16], (0..count as u64).collect::<Vec<_>>());
+            let give = |item: &mut u64, slot: &mut u64| {
+                (*item != refused as u64).then(|| *slot = *item + 1)?;
+                Some([*item, 0])
+            };
+            assert_eq!(ring.push_from(&mut items, &mut slots, give), refused);
+            assert!((0..refused).all(|at| (ring.words().load(2 * at), slots[at]) == (at as u64, at as u64 + 1)));
+            ring.publish();
+            (0..refused).for_each(|slot| give_back(&ring, slot));
+            for stop in 0..=refused {
+                let (mut places, mut taken) = (vec![0; refused], 0);
+                ring.head = 0;
+                taken += ring.pop_into(&mut places, &mut slots, |_, slot, place| {
+                    *place = *slot;
+                    *slot <= stop as u64
+                });
+                assert_eq!((taken, &places[..stop]), (stop, &(1..=stop as u64).collect::<Vec<_>>()[..]), "{count} {refused}");
+            }
+        }
     }
 
     #[test]

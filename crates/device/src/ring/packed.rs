@@ -1,5 +1,6 @@
 //! Packed virtqueues. [virtio 2.8]
 
+use super::state::passes;
 use super::{Ordering, Words, fence};
 use crate::Error;
 
@@ -15,29 +16,33 @@ use crate::Error;
 /// # Trust
 /// Which descriptors come back is what was [offered](Self::offer) by the id that the device names. An id of nothing passes one descriptor over.
 pub struct PackedRing<W> {
-    ring: W,
-    driver: W,
-    device: W,
-    size: u16,
+    pub(super) ring: W,
+    pub(super) driver: W,
+    pub(super) device: W,
+    pub(super) size: u16,
     /// Where the next descriptor goes, and in which kind of lap.
-    next: Place,
+    pub(super) next: Place,
     /// Where the next one comes back, and in which kind of lap.
-    seen: Place,
+    pub(super) seen: Place,
     /// The word with the flags of the first descriptor that was not published, and its index.
-    withheld: Option<(usize, u64)>,
+    pub(super) withheld: Option<(usize, u64)>,
     /// Descriptors of the chain that is being written.
-    begun: u16,
+    pub(super) begun: u16,
     /// Descriptors that the device has, or is about to.
-    held: u16,
+    pub(super) held: u16,
     /// By id, how many descriptors its chain has; 0 for one that was not offered.
-    chains: Box<[u16]>,
+    pub(super) chains: Box<[u16]>,
+    /// Each side may say by a position when it wants to be told.
+    pub(super) events: bool,
+    /// Descriptors that were not published.
+    pub(super) fresh: u16,
 }
 
 /// A descriptor, and the lap's wrap counter. [virtio 2.8.1]
 #[derive(Clone, Copy)]
-struct Place {
-    at: u16,
-    wrap: bool,
+pub(super) struct Place {
+    pub(super) at: u16,
+    pub(super) wrap: bool,
 }
 
 impl Place {
@@ -52,8 +57,12 @@ impl Place {
 /// In the word with the flags: the driver's mark of the lap, and the device's. [virtio 2.8.1]
 const AVAILABLE: u64 = 1 << (48 + 7);
 const USED: u64 = 1 << (48 + 15);
+/// The id after another, which lies behind the bytes. It is never carried, as the last is below 32768.
+const ONE_ID: u64 = 1 << 32;
 /// Either side's wish: not to be told. [virtio 2.8.10]
 const DISABLED: u64 = 1 << 16;
+/// The same: to be told at the place in its first 16 bits.
+const AT: u64 = 2 << 16;
 const WISH: u64 = 3 << 16;
 
 impl<W: Words> PackedRing<W> {
@@ -65,7 +74,25 @@ impl<W: Words> PackedRing<W> {
         }
         let start = Place { at: 0, wrap: true };
         let chains = vec![0; size.into()].into();
-        Ok(Self { ring, driver, device, size, next: start, seen: start, withheld: None, begun: 0, held: 0, chains })
+        Ok(Self {
+            ring,
+            driver,
+            device,
+            size,
+            next: start,
+            seen: start,
+            withheld: None,
+            begun: 0,
+            held: 0,
+            chains,
+            events: false,
+            fresh: 0,
+        })
+    }
+
+    /// The same, of which `events` says that each side may say by a position when it wants to be told. [virtio 2.8.10]
+    pub fn with_events(self, events: bool) -> Self {
+        Self { events, ..self }
     }
 
     /// Descriptors.
@@ -88,6 +115,7 @@ impl<W: Words> PackedRing<W> {
         }
         self.next.skip(1, self.size);
         self.begun += 1;
+        self.fresh += 1;
     }
 
     /// The chain that was described is complete.
@@ -110,30 +138,35 @@ impl<W: Words> PackedRing<W> {
         flags: u16,
         items: &mut [T],
         slots: &mut [S],
-        mut give: impl FnMut((&mut T, &mut S)) -> Option<(u64, u32)>,
+        mut give: impl FnMut(&mut T, &mut S) -> Option<(u64, u32)>,
     ) -> usize {
         let run = items.len().min(usize::from(self.size - self.next.at));
-        let mut pairs = items[..run].iter_mut().zip(slots.get_mut(usize::from(first)..).unwrap_or_default());
-        let (mut id, mut given) = (u64::from(first), 0);
-        if self.withheld.is_none() {
-            let Some((address, len)) = pairs.next().and_then(&mut give) else { return 0 };
-            self.describe(first, address, len, flags);
-            self.offer(first);
-            (id, given) = (id + 1, 1);
-        }
+        let (mut items, mut slots) = (&mut items[..run], slots.get_mut(usize::from(first)..).unwrap_or_default());
         let mark = if self.next.wrap { AVAILABLE } else { USED };
-        let mut rest = u64::from(flags) << 48 | mark | id << 32;
-        let describe = |pair: (&mut T, &mut S)| {
-            let (address, len) = give(pair)?;
+        let (mut at, mut rest) = (usize::from(self.next.at) * 2, u64::from(flags) << 48 | mark | u64::from(first) << 32);
+        let mut given = 0;
+        if self.withheld.is_none() {
+            let (Some((item, behind)), Some((slot, others))) = (items.split_first_mut(), slots.split_first_mut()) else {
+                return 0;
+            };
+            let Some((address, len)) = give(item, slot) else { return 0 };
+            // Its word stays as it was, which is not of this lap.
+            self.ring.store(at, address);
+            self.withheld = Some((at + 1, rest | u64::from(len)));
+            (items, slots, at, rest, given) = (behind, others, at + 2, rest + ONE_ID, 1);
+        }
+        let describe = |item: &mut T, slot: &mut S| {
+            let (address, len) = give(item, slot)?;
             let word = rest | u64::from(len);
-            rest += 1 << 32;
+            rest += ONE_ID;
             Some([address, word])
         };
         // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
-        let more = unsafe { self.ring.give_unchecked(usize::from(self.next.at) * 2, pairs, describe) };
-        self.next.skip(more as u16, self.size);
-        self.held += more as u16;
-        given + more
+        given += unsafe { self.ring.give_pairs_unchecked(at, (items, slots), describe) };
+        self.next.skip(given as u16, self.size);
+        self.held += given as u16;
+        self.fresh += given as u16;
+        given
     }
 
     /// Takes what the device has used, as [`take`](Self::take) does, for as long as each chain was of one descriptor and has the id after the one before, `first` to begin with, and as `take` takes it
@@ -147,19 +180,22 @@ impl<W: Words> PackedRing<W> {
         mut take: impl FnMut(u32, &mut S, &mut T) -> bool,
     ) -> usize {
         let run = places.len().min(usize::from(self.held.min(self.size - self.seen.at)));
+        let at = usize::from(self.seen.at) * 2 + 1;
+        // What else its flags say, that something was written to it, is the same for a whole run; where it is not, that is another one.
+        let others = self.ring.load(at) >> 32 & !((AVAILABLE | USED) >> 32 | 0xffff);
         let marks = if self.seen.wrap { AVAILABLE | USED } else { 0 };
-        let mut expected = marks | u64::from(first) << 32;
-        let accept = |word: u64, (slot, place): (&mut S, &mut T)| {
-            if (word ^ expected) & (AVAILABLE | USED | 0xffff << 32) != 0 {
+        let mut expected = (marks >> 32 | others) as u32 | u32::from(first);
+        let accept = |word: u64, slot: &mut S, place: &mut T| {
+            if (word >> 32) as u32 != expected {
                 return false;
             }
             fence(Ordering::Acquire);
-            expected += 1 << 32;
+            expected += 1;
             take(word as u32, slot, place)
         };
-        let pairs = slots.get_mut(usize::from(first)..).unwrap_or_default().iter_mut().zip(&mut places[..run]);
+        let pairs = (slots.get_mut(usize::from(first)..).unwrap_or_default(), &mut places[..run]);
         // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
-        let taken = unsafe { self.ring.take_each_unchecked(usize::from(self.seen.at) * 2 + 1, 2, pairs, accept) };
+        let taken = unsafe { self.ring.take_pairs_unchecked(at, 2, pairs, accept) };
         self.seen.skip(taken as u16, self.size);
         self.held -= taken as u16;
         taken
@@ -172,7 +208,20 @@ impl<W: Words> PackedRing<W> {
         fence(Ordering::Release);
         self.ring.store(index, word);
         fence(Ordering::SeqCst);
-        self.device.load(0) & WISH != DISABLED
+        let fresh = std::mem::take(&mut self.fresh);
+        let wish = self.device.load(0);
+        match wish & WISH {
+            DISABLED => false,
+            AT if self.events => self.passed(wish as u16, fresh),
+            _ => true,
+        }
+    }
+
+    /// Whether the last `fresh` descriptors have passed the place that the device names, with the wrap counter of its lap.
+    fn passed(&self, place: u16, fresh: u16) -> bool {
+        let (at, wrap) = (place & 0x7fff, place >> 15 == 1);
+        let at = if wrap == self.next.wrap { at } else { at.wrapping_sub(self.size) };
+        passes(at, self.next.at.wrapping_sub(fresh), self.next.at)
     }
 
     /// The word with the flags of the next descriptor that comes back, if it has.
@@ -204,7 +253,8 @@ impl<W: Words> PackedRing<W> {
         Some((id, word as u32))
     }
 
-    /// Asks for interrupts, or does without them. The device may interrupt nevertheless.
+    /// Asks for interrupts, or does without them. The device may interrupt nevertheless. It is asked by a flag, even where it can be asked by a position: who sleeps has taken
+    /// everything, so that the next is what it waits for, and a position says no more.
     pub fn want_interrupts(&mut self, wanted: bool) {
         self.driver.store(0, if wanted { 0 } else { DISABLED });
         fence(Ordering::SeqCst);
@@ -290,6 +340,22 @@ mod tests {
     }
 
     #[test]
+    fn who_says_where_it_wants_to_be_told_is_told_there_and_nowhere_else() {
+        let mut ring = ring(4).with_events(true);
+        let mut offer = |(at, wrap): (u16, bool), count: u16| {
+            ring.device.write(0, &(at | u16::from(wrap) << 15).to_le_bytes()).unwrap();
+            ring.device.write(2, &[2, 0]).unwrap();
+            (0..count).for_each(|_| ring.describe(0, 0, 0, 0));
+            ring.offer(0);
+            ring.publish()
+        };
+        // At 0, 1, 2, then 3 and 0 of the next lap, then 1 and 2 of that.
+        assert!(offer((0, true), 1) && !offer((0, true), 1) && !offer((3, true), 1));
+        assert!(offer((0, false), 2) && !offer((3, false), 2));
+        assert!(offer((3, false), 1) && !offer((3, false), 1));
+    }
+
+    #[test]
     fn an_id_of_nothing_passes_one_descriptor_over_and_nothing_is_pending_where_nothing_was_offered() {
         let mut ring = ring(4);
         use_at(&ring, 0, true, 0, 0);
@@ -312,7 +378,7 @@ mod tests {
         for lap in 0..20 {
             let (mut items, mut given) = ([lap + 1, lap + 2, lap + 3], 0);
             while given < items.len() {
-                let give = |(item, slot): (&mut u64, &mut u64)| {
+                let give = |item: &mut u64, slot: &mut u64| {
                     *slot = *item;
                     Some((*item << 12, 64))
                 };

@@ -1,5 +1,6 @@
 //! Split virtqueues. [virtio 2.7]
 
+use super::state::passes;
 use super::{Ordering, Words, fence};
 use crate::Error;
 
@@ -11,16 +12,18 @@ use crate::Error;
 /// - [`take`](Self::take): the device's index comes before the entry and before the data that it announces (acquire).
 /// - [`want_interrupts`](Self::want_interrupts): the flag comes before the look that follows it.
 pub struct SplitRing<W> {
-    table: W,
-    available: W,
-    used: W,
-    mask: u16,
+    pub(super) table: W,
+    pub(super) available: W,
+    pub(super) used: W,
+    pub(super) mask: u16,
     /// The first word of the ring of what is available, as it shall be: its index runs free.
-    first: u64,
+    pub(super) first: u64,
     /// Entries put there so far; runs free.
-    offered: u16,
+    pub(super) offered: u16,
+    /// Each side says by a position when it wants to be told, and not by a flag.
+    pub(super) events: bool,
     /// The next entry of the device's to look at; runs free.
-    seen: u16,
+    pub(super) seen: u16,
 }
 
 /// Flags, in the first word of either ring.
@@ -35,7 +38,12 @@ impl<W: Words> SplitRing<W> {
         if !size.is_power_of_two() || size > 1 << 15 || !fits {
             return Err(Error::Invalid(format!("a virtqueue of {size} entries in memory that does not hold it")));
         }
-        Ok(Self { table, available, used, mask: size - 1, first: 0, offered: 0, seen: 0 })
+        Ok(Self { table, available, used, mask: size - 1, first: 0, offered: 0, events: false, seen: 0 })
+    }
+
+    /// The same, of which `events` says that each side says by a position when it wants to be told. [virtio 2.7.7.1, 2.7.10]
+    pub fn with_events(self, events: bool) -> Self {
+        Self { events, ..self }
     }
 
     /// Entries.
@@ -55,17 +63,23 @@ impl<W: Words> SplitRing<W> {
     /// writes over the oldest.
     #[inline]
     pub fn offer(&mut self, descriptor: u16) {
+        self.put(self.offered & self.mask, descriptor);
+        self.offered = self.offered.wrapping_add(1);
+    }
+
+    /// Puts `value` into entry `entry` of what is available, or behind the last one. In the first word, the device sees it when that is stored.
+    #[inline]
+    fn put(&mut self, entry: u16, value: u16) {
         // Entries of 16 bits, behind two others in the first word.
-        let place = usize::from(self.offered & self.mask) + 2;
+        let place = usize::from(entry) + 2;
         let (word, shift) = (place / 4, place % 4 * 16);
-        let put = |before: u64| before & !(0xffff << shift) | u64::from(descriptor) << shift;
+        let put = |before: u64| before & !(0xffff << shift) | u64::from(value) << shift;
         if word == 0 {
             self.first = put(self.first);
         } else {
             let before = self.available.load(word);
             self.available.store(word, put(before));
         }
-        self.offered = self.offered.wrapping_add(1);
     }
 
     /// Offers a chain of one descriptor for each of `items`, as [`describe`](Self::describe) and [`offer`](Self::offer) do, up to the first for which `give` makes no address and bytes, or up to the end of
@@ -77,17 +91,18 @@ impl<W: Words> SplitRing<W> {
         flags: u16,
         items: &mut [T],
         slots: &mut [S],
-        mut give: impl FnMut((&mut T, &mut S)) -> Option<(u64, u32)>,
+        mut give: impl FnMut(&mut T, &mut S) -> Option<(u64, u32)>,
     ) -> usize {
         let first = first & self.mask;
         let run = items.len().min(usize::from(self.size() - first));
-        let pairs = items[..run].iter_mut().zip(slots.get_mut(usize::from(first)..).unwrap_or_default());
-        let describe = |pair: (&mut T, &mut S)| {
-            let (address, len) = give(pair)?;
-            Some([address, u64::from(len) | u64::from(flags) << 32])
+        let pairs = (&mut items[..run], slots.get_mut(usize::from(first)..).unwrap_or_default());
+        let flags = u64::from(flags) << 32;
+        let describe = |item: &mut T, slot: &mut S| {
+            let (address, len) = give(item, slot)?;
+            Some([address, u64::from(len) | flags])
         };
         // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
-        let given = unsafe { self.table.give_unchecked(usize::from(first) * 2, pairs, describe) };
+        let given = unsafe { self.table.give_pairs_unchecked(usize::from(first) * 2, pairs, describe) };
         self.offer_all(first, given as u16);
         given
     }
@@ -125,20 +140,20 @@ impl<W: Words> SplitRing<W> {
             return 0;
         }
         fence(Ordering::Acquire);
-        let (word, mut expected) = (self.seen & self.mask, u64::from(first));
+        let (word, mut expected) = (self.seen & self.mask, u32::from(first));
         let run = places.len().min(ready.min(self.size() - word).into());
         // An entry lies across two words, the second of which has the number of the next one, too.
-        let mut number = self.used.load(word.into()) >> 32;
-        let accept = |word: u64, (slot, place): (&mut S, &mut T)| {
+        let mut number = (self.used.load(word.into()) >> 32) as u32;
+        let accept = |word: u64, slot: &mut S, place: &mut T| {
             if number != expected {
                 return false;
             }
-            (number, expected) = (word >> 32, expected + 1);
+            (number, expected) = ((word >> 32) as u32, expected + 1);
             take(word as u32, slot, place)
         };
-        let pairs = slots.get_mut(usize::from(first)..).unwrap_or_default().iter_mut().zip(&mut places[..run]);
+        let pairs = (slots.get_mut(usize::from(first)..).unwrap_or_default(), &mut places[..run]);
         // SAFETY: `new` has seen that there is a word behind that of each entry.
-        let taken = unsafe { self.used.take_each_unchecked(usize::from(word) + 1, 1, pairs, accept) };
+        let taken = unsafe { self.used.take_pairs_unchecked(usize::from(word) + 1, 1, pairs, accept) };
         self.seen = self.seen.wrapping_add(taken as u16);
         taken
     }
@@ -146,14 +161,19 @@ impl<W: Words> SplitRing<W> {
     /// Makes everything offered visible; whether the device wants to be notified of it.
     #[inline]
     pub fn publish(&mut self) -> bool {
-        if (self.first >> 16) as u16 == self.offered {
+        let (old, new) = ((self.first >> 16) as u16, self.offered);
+        if old == new {
             return false;
         }
         fence(Ordering::Release);
         self.first = self.first & !0xffff_0000 | u64::from(self.offered) << 16;
         self.available.store(0, self.first);
         fence(Ordering::SeqCst);
-        self.used.load(0) & FLAG == 0
+        if !self.events {
+            return self.used.load(0) & FLAG == 0;
+        }
+        // Behind the last of the entries, each of which lies across two words.
+        passes((self.used.load(self.size().into()) >> 32) as u16, old, new)
     }
 
     /// Whether the device has used something that was not [taken](Self::take).
@@ -180,9 +200,15 @@ impl<W: Words> SplitRing<W> {
         Ok(Some(((self.used.load(word) >> 32) as u32, self.used.load(word + 1) as u32)))
     }
 
-    /// Asks for interrupts, or does without them. The device may interrupt nevertheless.
+    /// Asks for interrupts, or does without them. The device may interrupt nevertheless. With positions it is asked for one, for what it uses next: who has taken that asks again.
     pub fn want_interrupts(&mut self, wanted: bool) {
-        self.first = self.first & !FLAG | u64::from(!wanted);
+        if self.events {
+            // One that lies behind is reached after all others.
+            let event = if wanted { self.seen } else { self.seen.wrapping_sub(1) };
+            self.put(self.size(), event);
+        } else {
+            self.first = self.first & !FLAG | u64::from(!wanted);
+        }
         self.available.store(0, self.first);
         fence(Ordering::SeqCst);
     }
@@ -249,6 +275,31 @@ mod tests {
     }
 
     #[test]
+    fn who_says_where_it_wants_to_be_told_is_told_there_and_nowhere_else() {
+        for size in [1, 2, 4, 8] {
+            let mut ring = ring(size).with_events(true);
+            let mut offer = |event: u16| {
+                ring.used.write(4 + 8 * usize::from(size), &event.to_le_bytes()).unwrap();
+                ring.offer(0);
+                ring.publish()
+            };
+            assert_eq!([offer(0), offer(0), offer(5), offer(3), offer(0xffff)], [true, false, false, true, false], "{size}");
+            let asked = |ring: &SplitRing<DmaBuffer>| u16::from_le_bytes(bytes(&ring.available, 4 + 2 * usize::from(size)));
+            for lap in 0..5 {
+                ring.want_interrupts(true);
+                assert_eq!((asked(&ring), bytes::<2>(&ring.available, 0)), (lap, [0, 0]), "{size}");
+                used(&ring, lap, 0, 0);
+                assert!(ring.pending() && ring.take().unwrap().is_some());
+                ring.want_interrupts(false);
+                assert_eq!(asked(&ring), lap);
+            }
+            let entries: Vec<u16> =
+                (0..size).map(|at| u16::from_le_bytes(bytes(&ring.available, 4 + 2 * usize::from(at)))).collect();
+            assert!(entries.iter().all(|entry| *entry == 0), "{size}: an entry was written over");
+        }
+    }
+
+    #[test]
     fn indices_wrap_where_16_bits_do() {
         let mut ring = ring(2);
         for lap in 0..=u16::MAX {
@@ -302,7 +353,7 @@ mod tests {
             let mut items: Vec<u64> = (0..count as u64).map(|item| lap * 10 + item).collect();
             let (oldest, mut given) = (next, 0);
             while given < count {
-                let give = |(item, slot): (&mut u64, &mut u64)| {
+                let give = |item: &mut u64, slot: &mut u64| {
                     *slot = *item;
                     Some((*item << 12, 64))
                 };

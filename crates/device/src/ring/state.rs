@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CompletionRing, SubmissionRing, Words, check_size};
+use super::packed::Place;
+use super::{CompletionRing, PackedRing, SplitRing, SubmissionRing, Words, check_size};
 use crate::Error;
 
 /// How far a [`SubmissionRing`] is.
@@ -43,6 +44,38 @@ pub struct DescriptorState {
     pub tail: u32,
     /// What the doorbell last said.
     pub committed: u32,
+}
+
+/// Whether who wants to be told of the entry at `event` is told of those from `old` up to and without `new`. All run free. [virtio 2.7.7.2, 2.7.10]
+#[inline]
+pub(super) fn passes(event: u16, old: u16, new: u16) -> bool {
+    ring3_spec::virtio::ring::passes(event, old, new)
+}
+
+/// How far a [`SplitRing`] is that has published all that it offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitState {
+    /// Entries.
+    pub size: u16,
+    /// Entries offered so far, running free.
+    pub offered: u16,
+    /// The next entry of the device's to look at, running free.
+    pub seen: u16,
+    /// The first word of the ring of what is available: flags, index, two entries.
+    pub first: u64,
+}
+
+/// How far a [`PackedRing`] is that has published all that it offered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackedState {
+    /// Descriptors.
+    pub size: u16,
+    /// Where the next descriptor goes, and the wrap counter of its lap.
+    pub next: (u16, bool),
+    /// Where the next one comes back, and the wrap counter of its lap.
+    pub seen: (u16, bool),
+    /// By id, how many descriptors its chain has, where that is not one.
+    pub chains: Vec<(u16, u16)>,
 }
 
 impl<W: Words, const N: usize> SubmissionRing<W, N> {
@@ -87,5 +120,147 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
             return Err(Error::Invalid(format!("no completion ring is like this: {state:?}")));
         }
         Ok(Self { words, size, head, committed })
+    }
+}
+
+impl<W: Words> SplitRing<W> {
+    /// How far it is; `None` while something was offered and not published.
+    pub fn state(&self) -> Option<SplitState> {
+        let published = (self.first >> 16) as u16 == self.offered;
+        let Self { first, offered, seen, .. } = *self;
+        published.then(|| SplitState { size: self.size(), offered, seen, first })
+    }
+
+    /// The memory underneath: descriptors, what is available, what was used.
+    pub fn words(&self) -> [&W; 3] {
+        [&self.table, &self.available, &self.used]
+    }
+
+    /// The same, to leave it to somebody else.
+    pub fn words_mut(&mut self) -> [&mut W; 3] {
+        [&mut self.table, &mut self.available, &mut self.used]
+    }
+
+    /// The ring over these words that was as `state` says. That is input: [`Error::Invalid`] if no ring can be so.
+    pub fn resume([table, available, used]: [W; 3], state: SplitState) -> Result<Self, Error> {
+        let SplitState { size, offered, seen, first } = state;
+        let ring = Self::new(table, available, used, size)?;
+        if offered.wrapping_sub(seen) > size || (first >> 16) as u16 != offered {
+            return Err(Error::Invalid(format!("no split virtqueue is like this: {state:?}")));
+        }
+        Ok(Self { first, offered, seen, ..ring })
+    }
+}
+
+impl<W: Words> PackedRing<W> {
+    /// How far it is; `None` while something was offered and not published.
+    pub fn state(&self) -> Option<PackedState> {
+        if self.withheld.is_some() || self.begun > 0 {
+            return None;
+        }
+        let chains = (0..).zip(&self.chains).filter(|(_, count)| **count > 1).map(|(id, count)| (id, *count)).collect();
+        let of = |place: Place| (place.at, place.wrap);
+        Some(PackedState { size: self.size, next: of(self.next), seen: of(self.seen), chains })
+    }
+
+    /// The memory underneath: descriptors, the driver's wish, the device's.
+    pub fn words(&self) -> [&W; 3] {
+        [&self.ring, &self.driver, &self.device]
+    }
+
+    /// The same, to leave it to somebody else.
+    pub fn words_mut(&mut self) -> [&mut W; 3] {
+        [&mut self.ring, &mut self.driver, &mut self.device]
+    }
+
+    /// The ring over these words that was as `state` says. That is input: [`Error::Invalid`] if no ring can be so.
+    pub fn resume([ring, driver, device]: [W; 3], state: &PackedState) -> Result<Self, Error> {
+        let size = state.size;
+        let mut ring = Self::new(ring, driver, device, size)?;
+        let invalid = || Error::Invalid(format!("no packed virtqueue is like this: {state:?}"));
+        let place = |(at, wrap): (u16, bool)| (at < size).then_some(Place { at, wrap }).ok_or_else(invalid);
+        (ring.next, ring.seen) = (place(state.next)?, place(state.seen)?);
+        let (next, seen) = (ring.next, ring.seen);
+        let held = match next.wrap == seen.wrap {
+            true => next.at.checked_sub(seen.at),
+            // Not further than the same place in the next lap.
+            false => (size - seen.at).checked_add(next.at).filter(|held| *held <= size),
+        };
+        ring.held = held.ok_or_else(invalid)?;
+        for &(id, count) in &state.chains {
+            let fits = count <= ring.held;
+            *ring.chains.get_mut(usize::from(id)).filter(|_| fits).ok_or_else(invalid)? = count;
+        }
+        Ok(ring)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::dma::{Arena, DmaBuffer, Region};
+
+    fn words() -> [DmaBuffer; 3] {
+        let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000);
+        [(); 3].map(|()| arena.alloc(256, 16).unwrap())
+    }
+
+    #[test]
+    fn a_split_ring_that_cannot_have_been_is_refused() {
+        let state = SplitState { size: 8, offered: 3, seen: 0xffff, first: 3 << 16 };
+        assert_eq!(SplitRing::resume(words(), state).unwrap().state(), Some(state));
+        for state in [
+            SplitState { seen: 0xfff0, ..state },
+            SplitState { seen: 4, ..state },
+            SplitState { first: 2 << 16, ..state },
+            SplitState { size: 6, ..state },
+            SplitState { size: 32, ..state },
+        ] {
+            assert!(matches!(SplitRing::resume(words(), state), Err(Error::Invalid(_))), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_packed_ring_that_cannot_have_been_is_refused() {
+        let state = PackedState { size: 8, next: (2, false), seen: (5, true), chains: vec![(1, 3)] };
+        let ring = PackedRing::resume(words(), &state).unwrap();
+        assert_eq!((ring.state(), ring.held), (Some(state.clone()), 5));
+        for state in [
+            PackedState { next: (8, false), ..state.clone() },
+            PackedState { next: (6, false), ..state.clone() },
+            PackedState { next: (4, true), ..state.clone() },
+            PackedState { chains: vec![(8, 1)], ..state.clone() },
+            PackedState { chains: vec![(1, 6)], ..state.clone() },
+            PackedState { size: 0, ..state.clone() },
+            PackedState { size: 17, ..state.clone() },
+        ] {
+            assert!(matches!(PackedRing::resume(words(), &state), Err(Error::Invalid(_))), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_virtqueue_goes_on_over_the_same_memory_where_it_was() {
+        let mut split = SplitRing::resume(words(), SplitState { size: 4, offered: 0, seen: 0, first: 0 }).unwrap();
+        split.offer(2);
+        assert_eq!(split.state(), None);
+        split.publish();
+        let state = split.state().unwrap();
+        let SplitRing { table, available, used, .. } = split;
+        // The device has used it meanwhile.
+        used.write(2, &[1, 0, 2, 0, 0, 0, 7, 0, 0, 0]).unwrap();
+        let mut split = SplitRing::resume([table, available, used], state).unwrap();
+        assert_eq!((split.take().unwrap(), split.take().unwrap()), (Some((2, 7)), None));
+        let start = PackedState { size: 4, next: (3, true), seen: (3, true), chains: vec![] };
+        let mut packed = PackedRing::resume(words(), &start).unwrap();
+        (0..2).for_each(|_| packed.describe(1, 0x1000, 4, 0));
+        packed.offer(1);
+        assert_eq!(packed.state(), None);
+        packed.publish();
+        let state = packed.state().unwrap();
+        assert_eq!((state.next, &state.chains[..]), ((1, false), &[(1, 2)][..]));
+        let PackedRing { ring, driver, device, .. } = packed;
+        ring.store(7, 9 | 1 << 32 | (1 << 7 | 1 << 15) << 48);
+        let mut packed = PackedRing::resume([ring, driver, device], &state).unwrap();
+        assert_eq!((packed.take(), packed.take(), packed.state().unwrap().seen), (Some((1, 9)), None, (1, false)));
     }
 }

@@ -114,7 +114,7 @@ impl Queue for CardQueue {
         loop {
             let (limits, refused) = (&self.limits, &mut provided.refused);
             let rest = &mut batch[provided.count..room];
-            let count = self.rx.ring.push_from(rest, &mut self.rx.slots, |(packet, slot)| {
+            let count = self.rx.ring.push_from(rest, &mut self.rx.slots, |packet, slot| {
                 if let Err(why) = limits.check_buffer(packet) {
                     *refused = Some(why);
                     return None;

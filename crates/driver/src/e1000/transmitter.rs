@@ -57,7 +57,7 @@ impl Transmitter {
     pub(super) fn send_plain(&mut self, batch: &mut [Packet], limits: &Limits, longest: u32) -> usize {
         let (what, room) = (self.plain, usize::from(self.depth.saturating_sub(self.held)).min(batch.len()));
         let advanced = self.advanced;
-        let sent = self.ring.push_from(&mut batch[..room], &mut self.slots, |(packet, slot)| {
+        let sent = self.ring.push_from(&mut batch[..room], &mut self.slots, |packet, slot| {
             if !limits.is_plain_within(packet, longest) {
                 return None;
             }

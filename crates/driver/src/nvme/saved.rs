@@ -3,9 +3,6 @@
 //! Fields are only ever added, each with a default, so that a later version reads what an earlier one has left. All of it is input to whoever
 //! reads it.
 
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
 use ring3_class::block::{Info, IoError, SavedRequest};
 use ring3_device::dma::{Claims, DmaBuffer, Span};
 use ring3_device::ring::{CompletionRing, CompletionState, SubmissionRing, SubmissionState};
@@ -19,7 +16,7 @@ use super::admin::{Admin, ENTRIES, EVENT_IDS, MAX_EVENT_REQUESTS};
 use super::checkpoint::Checkpoint;
 use super::identity::Traits;
 use super::options::Options;
-use crate::write_cache::WriteCache;
+pub(super) use crate::write_cache::SavedCache;
 
 /// What a controller's state is called, and the version of its form.
 pub(super) const CONTROLLER: (&str, u32) = ("nvme controller", 1);
@@ -50,16 +47,6 @@ pub(super) struct SavedNamespace {
     pub(super) id: u32,
     pub(super) info: Info,
     pub(super) cache: SavedCache,
-}
-
-/// See [`WriteCache`].
-#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedCache {
-    begun: u64,
-    covering: u64,
-    flushed: u64,
-    lost: bool,
-    failed: u64,
 }
 
 /// See [`Admin`].
@@ -137,36 +124,6 @@ impl SavedRing<SubmissionState> {
 impl SavedRing<CompletionState> {
     pub(super) fn claim(&self, claims: &mut Claims) -> Result<Ends, Error> {
         CompletionRing::resume(claims.claim(self.memory)?, self.state)
-    }
-}
-
-impl SavedCache {
-    pub(super) fn of(cache: &WriteCache) -> Self {
-        Self {
-            begun: cache.begun.load(SeqCst),
-            covering: cache.covering.load(SeqCst),
-            flushed: cache.flushed.load(SeqCst),
-            lost: cache.lost.load(SeqCst),
-            failed: cache.failed.load(SeqCst),
-        }
-    }
-
-    /// Whether a cache can be so. Flushes are numbered, and a state in which a number comes before its flush, or which has no room for more of them, would have
-    /// a loss go untold.
-    pub(super) fn is_possible(&self) -> bool {
-        let Self { begun, covering, flushed, failed, .. } = *self;
-        begun < u64::MAX / 2 && flushed <= begun && failed <= begun && covering <= begun + 1
-    }
-
-    /// The cache of a [possible](Self::is_possible) state.
-    pub(super) fn resume(&self) -> WriteCache {
-        WriteCache {
-            begun: AtomicU64::new(self.begun),
-            covering: AtomicU64::new(self.covering),
-            flushed: AtomicU64::new(self.flushed),
-            lost: AtomicBool::new(self.lost),
-            failed: AtomicU64::new(self.failed),
-        }
     }
 }
 

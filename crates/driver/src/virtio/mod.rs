@@ -7,13 +7,15 @@
 
 pub mod blk;
 pub mod net;
+mod saved;
 mod structures;
 mod transport;
 mod vectors;
 mod virtqueue;
 
 /// How virtqueues lie in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// Packed where the device offers that, else split.
     #[default]

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_device::{Bar, BusWidth, Deadline, Device, Error, poll_until};
-use ring3_spec::register::{PureRead, Reg, Value};
+use ring3_spec::register::{PureRead, Reg, Ro, Rw, Value};
 use ring3_spec::virtio::{self as spec, common};
 
 use super::Layout;
+use super::saved::SavedPlaces;
 use super::structures::Structure;
 use super::virtqueue::{Doorbell, Rings, Virtqueue};
 
@@ -56,7 +57,9 @@ impl Transport {
         if offered & spec::ACCESS_PLATFORM == 0 && self.device.dma().iommu().is_bypassable() {
             return Err(Error::Unsupported(format!("{name}: its transfers go around the IOMMU: give it iommu_platform=on")));
         }
-        let features = offered & (wanted | packed | spec::VERSION_1 | spec::ACCESS_PLATFORM);
+        // Packed virtqueues are told by flags: asked by positions, QEMU's card stopped taking what it was to send.
+        let events = if offered & packed == 0 { spec::EVENT_IDX } else { 0 };
+        let features = offered & (wanted | packed | events | spec::VERSION_1 | spec::ACCESS_PLATFORM);
         for (select, half) in [(0, features), (1, features >> 32)] {
             self.common.write(common::DRIVER_FEATURE_SELECT, select);
             self.common.write(common::DRIVER_FEATURE, half as u32);
@@ -112,7 +115,7 @@ impl Transport {
         if most < size {
             return Err(Error::Protocol(format!("queue {queue} has {most} entries, and others have {size}")));
         }
-        let rings = Rings::new(self.device.dma().arena(), size, features & spec::RING_PACKED != 0)?;
+        let rings = Rings::new(self.device.dma().arena(), size, features)?;
         self.common.write(common::QUEUE_SELECT, queue);
         self.common.write(common::QUEUE_SIZE, size);
         self.common.write(common::QUEUE_VECTOR, vector);
@@ -121,12 +124,35 @@ impl Transport {
         }
         let places = [common::QUEUE_DESC, common::QUEUE_DRIVER, common::QUEUE_DEVICE];
         places.into_iter().zip(rings.places).for_each(|(register, address)| self.common.write_halves(register, address));
+        let doorbell = self.doorbell(queue)?;
+        self.common.write(common::QUEUE_ENABLE, 1);
+        Ok(Virtqueue::new(rings, doorbell))
+    }
+
+    /// Where queue `queue` is notified. [virtio 4.1.4.4]
+    pub(super) fn doorbell(&self, queue: u16) -> Result<Doorbell, Error> {
+        self.common.write(common::QUEUE_SELECT, queue);
         let offset = u64::from(self.common.read(common::QUEUE_NOTIFY_OFF)).saturating_mul(self.multiplier);
         if offset.saturating_add(2) > self.notify.len {
             return Err(Error::Protocol(format!("queue {queue} is notified at {offset:#x} of {:#x} bytes", self.notify.len)));
         }
-        self.common.write(common::QUEUE_ENABLE, 1);
-        Ok(Virtqueue::new(rings, Doorbell::new(self.notify.place(offset), queue)))
+        Ok(Doorbell::new(self.notify.place(offset), queue))
+    }
+
+    /// Whether the device, which goes, has queue `queue` there.
+    pub(super) fn has_queue(&self, queue: u16, saved: &SavedPlaces) -> bool {
+        self.common.write(common::QUEUE_SELECT, queue);
+        let half =
+            |register: Reg<u64, Rw>, at: u64| u64::from(self.common.read::<u32, Ro>(Reg::at((register.offset() + at) as u32)));
+        let places = [common::QUEUE_DESC, common::QUEUE_DRIVER, common::QUEUE_DEVICE];
+        let places = places.map(|register| half(register, 0) | half(register, 4) << 32);
+        let enabled = self.common.read(common::QUEUE_ENABLE) == 1;
+        enabled && (self.common.read(common::QUEUE_SIZE), places) == (saved.size, saved.places)
+    }
+
+    /// Whether the device offers all of `features`.
+    pub(super) fn offers(&self, features: u64) -> bool {
+        features & !self.device_features() == 0
     }
 
     /// The BAR with the doorbells, for a [queue of its own](Virtqueue::ring_in).

@@ -1,9 +1,12 @@
 //! A virtqueue of either layout, and its doorbell. [virtio 2.7, 2.8]
 
-use ring3_device::dma::{Arena, DmaBuffer};
+use ring3_device::dma::{Arena, Claims, DmaBuffer};
 use ring3_device::ring::{PackedRing, SplitRing};
 use ring3_device::{Bar, Error};
 use ring3_spec::virtio::ring::{self, NEXT};
+use ring3_spec::virtio::{EVENT_IDX, RING_PACKED};
+
+use super::saved::{SavedPlaces, SavedRing, SavedVirtqueue};
 
 /// Where a queue is notified, and with what.
 pub(super) struct Doorbell {
@@ -15,6 +18,12 @@ pub(super) struct Doorbell {
 impl Doorbell {
     pub(super) fn new((bar, at): (Bar, u64), queue: u16) -> Self {
         Self { bar, at, queue }
+    }
+
+    /// The same in `bar`, which is the one that it is in: a handle that nobody else uses may be mapped where others ask.
+    pub(super) fn ring_in(mut self, bar: Bar) -> Self {
+        self.bar = bar;
+        self
     }
 
     /// [virtio 4.1.5.2]
@@ -38,8 +47,9 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// Of `size` entries, a power of two.
-    pub(super) fn new(arena: &Arena, size: u16, packed: bool) -> Result<Self, Error> {
+    /// Of `size` entries, a power of two, as agreed upon by `features`.
+    pub(super) fn new(arena: &Arena, size: u16, features: u64) -> Result<Self, Error> {
+        let (packed, events) = (features & RING_PACKED != 0, features & EVENT_IDX != 0);
         let bytes = match packed {
             false => [ring::table_bytes(size), ring::available_bytes(size), ring::used_bytes(size)],
             true => [ring::packed_bytes(size), ring::PACKED_WISH_BYTES, ring::PACKED_WISH_BYTES],
@@ -49,8 +59,8 @@ impl Rings {
         let places = words.each_ref().map(DmaBuffer::iova);
         let [descriptors, driver, device] = words;
         let ring = match packed {
-            false => Ring::Split(SplitRing::new(descriptors, driver, device, size)?),
-            true => Ring::Packed(PackedRing::new(descriptors, driver, device, size)?),
+            false => Ring::Split(SplitRing::new(descriptors, driver, device, size)?.with_events(events)),
+            true => Ring::Packed(PackedRing::new(descriptors, driver, device, size)?.with_events(events)),
         };
         Ok(Self { ring, places })
     }
@@ -79,10 +89,9 @@ impl Virtqueue {
         Self { ring: rings.ring, doorbell }
     }
 
-    /// The same, notified in `bar`, which is the one that it is notified in: a handle that nobody else uses may be mapped where others ask.
-    pub(super) fn ring_in(mut self, bar: Bar) -> Self {
-        self.doorbell.bar = bar;
-        self
+    /// The same, notified in `bar`: see [`Doorbell::ring_in`].
+    pub(super) fn ring_in(self, bar: Bar) -> Self {
+        Self { doorbell: self.doorbell.ring_in(bar), ..self }
     }
 
     /// Entries: most pieces that the device has at a time.
@@ -127,7 +136,7 @@ impl Virtqueue {
         flags: u16,
         items: &mut [T],
         slots: &mut [S],
-        give: impl FnMut((&mut T, &mut S)) -> Option<(u64, u32)>,
+        give: impl FnMut(&mut T, &mut S) -> Option<(u64, u32)>,
     ) -> usize {
         match &mut self.ring {
             Ring::Split(ring) => ring.offer_run(first, flags, items, slots, give),
@@ -186,6 +195,48 @@ impl Virtqueue {
             Ring::Split(ring) => ring.want_interrupts(wanted),
             Ring::Packed(ring) => ring.want_interrupts(wanted),
         }
+    }
+
+    /// Where the device has it.
+    pub(super) fn places(&self) -> SavedPlaces {
+        let words = match &self.ring {
+            Ring::Split(ring) => ring.words(),
+            Ring::Packed(ring) => ring.words(),
+        };
+        SavedPlaces { size: self.size(), places: words.map(DmaBuffer::iova) }
+    }
+
+    /// How far it is, for who [resumes](Self::resume) it. All that was offered was [published](Self::publish): [`Error::Busy`] otherwise.
+    pub(super) fn save(&self) -> Result<SavedVirtqueue, Error> {
+        let (words, state) = match &self.ring {
+            Ring::Split(ring) => (ring.words(), ring.state().map(SavedRing::Split)),
+            Ring::Packed(ring) => (ring.words(), ring.state().map(SavedRing::Packed)),
+        };
+        let state =
+            state.ok_or_else(|| Error::Busy("a virtqueue has more than the device was told: ring, then detach".into()))?;
+        Ok(SavedVirtqueue { memory: words.map(DmaBuffer::span), state })
+    }
+
+    /// Leaves its memory to who resumes it. It is of no use afterwards.
+    pub(super) fn leave(&mut self) {
+        let words = match &mut self.ring {
+            Ring::Split(ring) => ring.words_mut(),
+            Ring::Packed(ring) => ring.words_mut(),
+        };
+        words.into_iter().for_each(|words| {
+            words.leave();
+        });
+    }
+
+    /// The virtqueue that was saved as `saved`, of a device with `features`, and rung by `doorbell`. It is input.
+    pub(super) fn resume(saved: &SavedVirtqueue, claims: &mut Claims, doorbell: Doorbell, features: u64) -> Result<Self, Error> {
+        let (words, events) = (saved.claim(claims)?, features & EVENT_IDX != 0);
+        let ring = match (&saved.state, features & RING_PACKED != 0) {
+            (SavedRing::Split(state), false) => Ring::Split(SplitRing::resume(words, *state)?.with_events(events)),
+            (SavedRing::Packed(state), true) => Ring::Packed(PackedRing::resume(words, state)?.with_events(events)),
+            _ => return Err(Error::Invalid("a saved virtqueue has another layout than its device: open it anew".into())),
+        };
+        Ok(Self { ring, doorbell })
     }
 
     /// Gives its memory up for good: the device may still reach it.

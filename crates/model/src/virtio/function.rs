@@ -206,7 +206,7 @@ impl Function {
             _ if at(offset, common::QUEUE_VECTOR) => queue.map_or(NO_VECTOR, |queue| queue.vector).into(),
             _ if at(offset, common::QUEUE_ENABLE) => queue.is_some_and(|queue| queue.enabled).into(),
             _ if at(offset, common::QUEUE_NOTIFY_OFF) => self.select.into(),
-            _ => 0,
+            _ => queue.map_or(0, |queue| address(queue, offset)),
         }
     }
 
@@ -239,7 +239,8 @@ impl Function {
     }
 
     fn write_queue(&mut self, offset: u64, width: usize, value: u64) {
-        let (packed, entries) = (self.features & spec::RING_PACKED != 0, self.entries);
+        let (packed, events) = (self.features & spec::RING_PACKED != 0, self.features & spec::EVENT_IDX != 0);
+        let entries = self.entries;
         let Some(queue) = self.queues.get_mut(usize::from(self.select)).filter(|queue| !queue.enabled) else { return };
         let address = |before: u64, register: Reg<u64, _>| match (offset.wrapping_sub(register.offset()), width) {
             (0, 8) => Some(value),
@@ -253,7 +254,7 @@ impl Function {
         } else if at(offset, common::QUEUE_VECTOR) {
             queue.vector = value as u16;
         } else if at(offset, common::QUEUE_ENABLE) {
-            (queue.enabled, queue.packed) = (value == 1, packed);
+            (queue.enabled, queue.packed, queue.events) = (value == 1, packed, events);
         } else if let Some(address) = address(queue.table, common::QUEUE_DESC) {
             queue.table = address;
         } else if let Some(address) = address(queue.driver, common::QUEUE_DRIVER) {
@@ -277,6 +278,17 @@ impl Function {
 
 fn at<T, A>(offset: u64, register: Reg<T, A>) -> bool {
     offset == register.offset()
+}
+
+/// What a read at `offset` says of where `queue` is: as a whole, or of the upper halves.
+fn address(queue: &Queue, offset: u64) -> u64 {
+    let places = [(common::QUEUE_DESC, queue.table), (common::QUEUE_DRIVER, queue.driver), (common::QUEUE_DEVICE, queue.device)];
+    let half = places.into_iter().find_map(|(register, address)| match offset.wrapping_sub(register.offset()) {
+        0 => Some(address),
+        4 => Some(address >> 32),
+        _ => None,
+    });
+    half.unwrap_or(0)
 }
 
 fn signal(bus: &Bus, vector: u16) {

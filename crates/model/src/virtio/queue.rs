@@ -2,7 +2,8 @@
 
 use ring3_spec::virtio::NO_VECTOR;
 use ring3_spec::virtio::ring::{
-    INDIRECT, NEXT, NO_INTERRUPT, PACKED_AVAILABLE, PACKED_DISABLED, PACKED_USED, WRITE, packed, parts,
+    INDIRECT, NEXT, NO_INTERRUPT, PACKED_AT, PACKED_AVAILABLE, PACKED_DISABLED, PACKED_USED, WRITE, event_at, packed, parts,
+    passes,
 };
 
 use crate::{Blocked, Bus};
@@ -18,6 +19,8 @@ pub(super) struct Queue {
     pub(super) enabled: bool,
     /// One ring of descriptors instead of a table and two rings.
     pub(super) packed: bool,
+    /// Each side says by a position when it wants to be told.
+    pub(super) events: bool,
     pub(super) table: u64,
     pub(super) driver: u64,
     pub(super) device: u64,
@@ -27,6 +30,8 @@ pub(super) struct Queue {
     used: u32,
     /// Packed: the word that shows the first of the descriptors that were given back, which comes last.
     withheld: Option<(u64, u64)>,
+    /// What was used when the driver was last let see it.
+    shown: u32,
 }
 
 /// One descriptor.
@@ -53,12 +58,14 @@ impl Default for Queue {
             vector: NO_VECTOR,
             enabled: false,
             packed: false,
+            events: false,
             table: 0,
             driver: 0,
             device: 0,
             taken: 0,
             used: 0,
             withheld: None,
+            shown: 0,
         }
     }
 }
@@ -66,11 +73,29 @@ impl Default for Queue {
 impl Queue {
     /// Takes the next chain; `None` if there is none, or it is no chain: a loop, or a descriptor that is none.
     pub(super) fn take(&mut self, bus: &Bus) -> Result<Option<Chain>, Blocked> {
-        match self.enabled {
-            false => Ok(None),
-            true if self.packed => self.take_packed(bus),
-            true => self.take_split(bus),
+        if !self.enabled {
+            return Ok(None);
         }
+        let next = self.look(bus)?;
+        if next.is_some() || !self.events {
+            return Ok(next);
+        }
+        // What came before the driver could see where it shall tell is found by another look.
+        self.ask(bus)?;
+        self.look(bus)
+    }
+
+    fn look(&mut self, bus: &Bus) -> Result<Option<Chain>, Blocked> {
+        if self.packed { self.take_packed(bus) } else { self.take_split(bus) }
+    }
+
+    /// Asks to be told of the next chain. [virtio 2.7.10, 2.8.10]
+    fn ask(&self, bus: &Bus) -> Result<(), Blocked> {
+        if !self.packed {
+            return bus.write(self.device + event_at(self.size, 8), &(self.taken as u16).to_le_bytes());
+        }
+        let (index, lap) = (self.taken % u32::from(self.size), (self.taken / u32::from(self.size)).is_multiple_of(2));
+        bus.store(self.device, u64::from(index) | u64::from(lap) << 15 | u64::from(PACKED_AT) << 16)
     }
 
     fn take_split(&mut self, bus: &Bus) -> Result<Option<Chain>, Blocked> {
@@ -145,12 +170,30 @@ impl Queue {
             if let Some((at, word)) = self.withheld.take() {
                 bus.store(at, word)?;
             }
-            return Ok(load16(bus, self.driver + 2)? & 3 != PACKED_DISABLED);
+            let shown = std::mem::replace(&mut self.shown, self.used);
+            return self.wanted_packed(bus, shown);
         }
         // Flags and index with the first entry behind them, as one access that comes after all others.
         let word = bus.load(self.device)?;
         bus.store(self.device, word & !0xffff_0000 | u64::from(self.used as u16) << 16)?;
-        Ok(load16(bus, self.driver)? & NO_INTERRUPT == 0)
+        let shown = std::mem::replace(&mut self.shown, self.used);
+        if !self.events {
+            return Ok(load16(bus, self.driver)? & NO_INTERRUPT == 0);
+        }
+        Ok(passes(load16(bus, self.driver + event_at(self.size, 2))?, shown as u16, self.used as u16))
+    }
+
+    /// Packed: whether the driver wants to be told of what was used since `shown`. [virtio 2.8.10]
+    fn wanted_packed(&self, bus: &Bus, shown: u32) -> Result<bool, Blocked> {
+        let (place, flags) = (load16(bus, self.driver)?, load16(bus, self.driver + 2)? & 3);
+        if flags != PACKED_AT || !self.events {
+            return Ok(flags != PACKED_DISABLED);
+        }
+        let size = u32::from(self.size);
+        let (now, lap) = ((self.used % size) as u16, (self.used / size).is_multiple_of(2));
+        let (at, wrap) = (place & 0x7fff, place >> 15 == 1);
+        let at = if wrap == lap { at } else { at.wrapping_sub(self.size) };
+        Ok(passes(at, now.wrapping_sub(self.used.wrapping_sub(shown) as u16), now))
     }
 }
 

@@ -54,6 +54,8 @@ pub const FAILED: u8 = 128;
 
 /// Feature: descriptors may lie in tables of their own. [virtio 6]
 pub const INDIRECT_DESC: u64 = 1 << 28;
+/// Feature: either side says by a position when it wants to be told. [virtio 2.7.7.1, 2.7.10, 2.8.10]
+pub const EVENT_IDX: u64 = 1 << 29;
 /// Feature: this specification, and none of the drafts before it. [virtio 6]
 pub const VERSION_1: u64 = 1 << 32;
 /// Feature: the device is behind the platform's IOMMU. [virtio 6]

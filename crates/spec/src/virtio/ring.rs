@@ -24,6 +24,16 @@ pub const fn descriptor(len: u32, flags: u16, next: u16) -> u64 {
     len as u64 | (flags as u64) << 32 | (next as u64) << 48
 }
 
+/// Whether who wants to be told of the entry at `event` is told of those from `old` up to and without `new`. All run free. [virtio 2.7.7.2, 2.7.10]
+pub const fn passes(event: u16, old: u16, new: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+/// Bytes of a split driver's or device's ring before what says where the other side wants to be told: its entries have `entry` bytes. [virtio 2.7.6, 2.7.8]
+pub const fn event_at(size: u16, entry: u64) -> u64 {
+    4 + entry * size as u64
+}
+
 /// Length, flags and next descriptor in the second word of a descriptor.
 pub const fn parts(word: u64) -> (u32, u16, u16) {
     (word as u32, (word >> 32) as u16, (word >> 48) as u16)
@@ -52,6 +62,8 @@ pub const PACKED_AVAILABLE: u16 = 1 << 7;
 pub const PACKED_USED: u16 = 1 << 15;
 /// Packed, second word of a side's wish: it wants not to be told. [virtio 2.8.10]
 pub const PACKED_DISABLED: u16 = 1;
+/// The same: it wants to be told of the descriptor that its first word names. [virtio 2.8.10]
+pub const PACKED_AT: u16 = 2;
 
 /// The second word of a packed descriptor. [virtio 2.8.13]
 pub const fn packed(len: u32, id: u16, flags: u16) -> u64 {

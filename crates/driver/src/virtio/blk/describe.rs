@@ -2,7 +2,7 @@
 
 use ring3_class::block::{Operation, Request};
 use ring3_device::Error;
-use ring3_device::dma::{Arena, DmaBuffer, Segment};
+use ring3_device::dma::{Arena, DmaBuffer, Segment, Span};
 use ring3_device::ring::Words;
 use ring3_spec::virtio::blk;
 use ring3_spec::virtio::ring::{INDIRECT, NEXT, WRITE, descriptor, packed};
@@ -35,11 +35,30 @@ pub(super) struct Requests {
 impl Requests {
     /// For `slots` requests to blocks of `block` bytes.
     pub(super) fn new(arena: &Arena, slots: u16, shape: Shape, block: u32) -> Result<Self, Error> {
-        let table = if shape.indirect { 2 * usize::from(shape.pieces) } else { 0 };
-        let stride = (TABLE + table).next_multiple_of(8);
-        let memory = arena.alloc(usize::from(slots) * stride * 8, 64)?.tagged("virtio requests");
-        let pieces = Vec::with_capacity(shape.pieces.into());
-        Ok(Self { memory, shape, sectors: u64::from(block / blk::SECTOR), block, stride, pieces })
+        Ok(Self::over(arena.alloc(bytes(slots, shape), 64)?.tagged("virtio requests"), shape, block))
+    }
+
+    /// The same over `memory`, which was that of another process.
+    pub(super) fn resume(memory: DmaBuffer, slots: u16, shape: Shape, block: u32) -> Result<Self, Error> {
+        if memory.len() < bytes(slots, shape) || memory.count() == 0 {
+            return Err(Error::Invalid(format!("the saved queue has no memory for {slots} requests: open the disk anew")));
+        }
+        Ok(Self::over(memory, shape, block))
+    }
+
+    fn over(memory: DmaBuffer, shape: Shape, block: u32) -> Self {
+        let (pieces, stride) = (Vec::with_capacity(shape.pieces.into()), stride(shape));
+        Self { memory, shape, sectors: u64::from(block / blk::SECTOR), block, stride, pieces }
+    }
+
+    /// The name of its memory.
+    pub(super) fn span(&self) -> Span {
+        self.memory.span()
+    }
+
+    /// Leaves its memory to who resumes it.
+    pub(super) fn leave(&mut self) {
+        self.memory.leave();
     }
 
     /// The slot of the chain that a device names `id`, if one can begin there.
@@ -128,6 +147,17 @@ impl Requests {
     pub(super) fn abandon(&mut self) {
         self.memory.abandon();
     }
+}
+
+/// Words of a slot.
+fn stride(shape: Shape) -> usize {
+    let table = if shape.indirect { 2 * usize::from(shape.pieces) } else { 0 };
+    (TABLE + table).next_multiple_of(8)
+}
+
+/// Bytes of the memory of `slots` requests.
+fn bytes(slots: u16, shape: Shape) -> usize {
+    usize::from(slots) * stride(shape) * 8
 }
 
 impl Shape {

@@ -10,6 +10,7 @@ use ring3_spec::text::Printable;
 use ring3_spec::virtio::ring::WRITE;
 use ring3_spec::virtio::{NO_VECTOR, blk};
 
+use super::super::saved::SavedPlaces;
 use super::super::transport::Transport;
 use super::super::virtqueue::{Piece, Virtqueue};
 use super::disk::Options;
@@ -29,19 +30,24 @@ pub(super) struct Shared {
     /// `None` without a volatile cache.
     pub(super) cache: Option<WriteCache>,
     /// The generation that began with the last loss of the cache; 0 if there was none.
-    cache_lost: AtomicU32,
-    features: u64,
+    pub(super) cache_lost: AtomicU32,
+    pub(super) features: u64,
     /// Vector 0 for the configuration, then one for each queue.
-    vectors: Option<Vec<Arc<Irq>>>,
-    seats: Mutex<Vec<Seat>>,
+    pub(super) vectors: Option<Vec<Arc<Irq>>>,
+    pub(super) seats: Mutex<Vec<Seat>>,
 }
 
 /// A virtqueue's place.
-struct Seat {
+#[derive(Default)]
+pub(super) struct Seat {
     /// The virtqueue, until its owner takes it.
-    queue: Option<Virtqueue>,
+    pub(super) queue: Option<Virtqueue>,
+    /// Where the device has it.
+    pub(super) places: SavedPlaces,
     /// It has an owner.
-    open: bool,
+    pub(super) open: bool,
+    /// Its owner has left it to who resumes it.
+    pub(super) detached: bool,
 }
 
 impl Shared {
@@ -61,7 +67,7 @@ impl Shared {
             cache_lost: AtomicU32::new(0),
             features,
             vectors,
-            seats: Mutex::new((0..queues).map(|_| Seat { queue: None, open: false }).collect()),
+            seats: Mutex::new((0..queues).map(|_| Seat::default()).collect()),
         };
         shared.start(&mut lock(&shared.seats))?;
         Ok(shared)
@@ -78,6 +84,7 @@ impl Shared {
         self.transport.signal_config(vector(0))?;
         for (number, seat) in (0..).zip(seats) {
             let made = self.transport.make_queue(number, self.shape.entries, vector(number + 1), features)?;
+            seat.places = made.places();
             seat.queue = Some(made);
         }
         self.transport.go();

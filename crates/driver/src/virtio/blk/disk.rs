@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ring3_class::Saved;
 use ring3_class::block::{Info, Queue};
 use ring3_device::dma::Dma;
 use ring3_device::{Device, Error};
@@ -22,7 +23,7 @@ use crate::lifetime::stop_function;
 const MAX_ENTRIES: u16 = 256;
 
 /// How a disk is driven.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Options {
     /// How it signals.
     pub interrupts: Interrupts,
@@ -56,8 +57,8 @@ impl Default for Options {
 ///
 /// Dropping the last of it and its queues resets the device.
 pub struct Disk {
-    info: Arc<Info>,
-    shared: Arc<Shared>,
+    pub(super) info: Arc<Info>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Disk {
@@ -110,5 +111,9 @@ impl ring3_class::block::Disk for Disk {
 
     fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
         Ok(Box::new(RequestQueue::open(self.shared.clone(), self.info.clone(), depth)?))
+    }
+
+    fn resume_queue(&self, saved: &Saved) -> Result<Box<dyn Queue>, Error> {
+        Ok(Box::new(RequestQueue::resume(&self.shared, &self.info, saved)?))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ring3_class::Saved;
 use ring3_device::{Device, Error};
 use ring3_spec::virtio::{VENDOR, blk};
 
@@ -18,7 +19,7 @@ pub static DRIVER: Driver = Driver {
     address_bits: 64,
     manifest: include_str!("manifest.toml"),
     open: Some(open),
-    resume: None,
+    resume: Some(resume),
     adopt: None,
 };
 
@@ -31,16 +32,26 @@ fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
         poll: settings.poll.unwrap_or(usual.poll),
         ..usual
     };
-    let disk = Arc::new(Disk::open(device, options)?);
+    opened(Disk::open(device, options)?, settings)
+}
+
+fn resume(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result<Opened, Error> {
+    opened(Disk::resume(device, settings.poll, saved)?, settings)
+}
+
+fn opened(disk: Disk, settings: &Settings) -> Result<Opened, Error> {
+    let disk = Arc::new(disk);
     if let Some(part) = settings.part.filter(|part| *part != 1) {
         return Err(Error::Invalid(format!("a virtio device is one disk, number 1: there is no {part}")));
     }
-    Ok(Opened { offers: vec![Offer::Disk(disk.clone())], refused: Vec::new(), controller: Box::new(Whole { _disk: disk }) })
+    Ok(Opened { offers: vec![Offer::Disk(disk.clone())], refused: Vec::new(), controller: Box::new(Whole(disk)) })
 }
 
 /// Of a device there is nothing beside its disk.
-struct Whole {
-    _disk: Arc<Disk>,
-}
+struct Whole(Arc<Disk>);
 
-impl registry::Controller for Whole {}
+impl registry::Controller for Whole {
+    fn detach(&mut self) -> Result<Saved, Error> {
+        self.0.detach()
+    }
+}

@@ -29,7 +29,7 @@ const SHARE: u32 = 16;
 const PAGE: u32 = 4096;
 
 /// How the requests of a disk are described.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Shape {
     /// Pieces are in a table of the request's own, so that it takes one entry of its queue.
     pub(super) indirect: bool,

@@ -14,6 +14,9 @@
 //! A request cannot be aborted. One that takes too long, a device that says that it needs a reset or was reset by somebody else: it is reset, and every queue
 //! repeats what it has in flight.
 //!
+//! # Hand-over
+//! `resume` leaves the disk and its queues as they go to another process, and goes on with them there; `saved` is what is written down.
+//!
 //! # Waiting
 //! MSI-X with a vector for each queue, or looking.
 
@@ -24,6 +27,8 @@ mod driver;
 mod identity;
 mod queue;
 mod recovery;
+mod resume;
+mod saved;
 mod slots;
 mod wait;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ring3_class::Saved;
 use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, Request, reap_single};
 use ring3_device::Error;
 use ring3_device::wait::Waiter;
@@ -11,6 +12,7 @@ use super::super::virtqueue::Virtqueue;
 use super::describe::Requests;
 use super::device::Shared;
 use super::slots::Slots;
+use crate::lifetime::DETACHED;
 use crate::timeouts::Timeouts;
 
 /// Requests in flight through one virtqueue. How it waits is in `wait.rs`, its misfortunes in `recovery.rs`.
@@ -157,7 +159,10 @@ impl Queue for RequestQueue {
     }
 
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
-        let Some(slot) = self.slots.vacancy() else { return Err(Rejected { error: None, request }) };
+        let Some(slot) = self.slots.vacancy() else {
+            let error = (self.generation == DETACHED).then_some(IoError::Transport);
+            return Err(Rejected { error, request });
+        };
         if let Some(error) = self.refusal(&request) {
             return Err(Rejected { error: Some(error), request });
         }
@@ -186,6 +191,7 @@ impl Queue for RequestQueue {
     }
 
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        self.check_attached()?;
         if let Some(error) = self.trouble.take() {
             return Err(error);
         }
@@ -193,5 +199,9 @@ impl Queue for RequestQueue {
             return self.reap_used(done);
         }
         reap_single(done, || self.reap_after_trouble())
+    }
+
+    fn detach(&mut self) -> Result<Saved, Error> {
+        self.leave()
     }
 }

@@ -12,7 +12,7 @@ use ring3_device::Error;
 
 use super::super::virtqueue::Virtqueue;
 use super::queue::RequestQueue;
-use crate::lifetime::OVER;
+use crate::lifetime::{DETACHED, OVER};
 
 /// How often a request is handed to the device before it ends with an error.
 const ATTEMPTS: u8 = 3;
@@ -28,6 +28,7 @@ impl RequestQueue {
     }
 
     fn recover(&mut self, now: Instant) -> Result<(), Error> {
+        self.check_attached()?;
         if !self.in_step() {
             return self.renew();
         }
@@ -149,6 +150,9 @@ impl RequestQueue {
 
 impl Drop for RequestQueue {
     fn drop(&mut self) {
+        if self.generation == DETACHED {
+            return;
+        }
         let mut idle = self.slots.in_flight() == 0 && !self.broken;
         // Somebody else's reset counts when it is over.
         self.shared.settle();

@@ -19,7 +19,7 @@ pub(super) struct Slot {
     pub(super) flush: u64,
     /// Bytes that the device may write for it, its status included.
     pub(super) writable: u32,
-    held: bool,
+    pub(super) held: bool,
 }
 
 /// All slots of a queue.
@@ -79,6 +79,16 @@ impl Slots {
         slot.held = false;
         self.vacant.push_back(number);
         Some(Completion { token: slot.request.token, result, data: mem::take(&mut slot.request.data) })
+    }
+
+    /// Fills slot `number`, which is vacant, with `slot`; false if it is not.
+    pub(super) fn restore(&mut self, number: u16, slot: Slot) -> bool {
+        let Some(at) = self.vacant.iter().position(|&vacant| vacant == number) else { return false };
+        self.vacant.remove(at);
+        if let Some(place) = self.slots.get_mut(usize::from(number)) {
+            *place = Slot { held: true, ..slot };
+        }
+        true
     }
 
     /// The numbers of all that hold a request.

@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ring3_class::Saved;
 use ring3_class::net::{Counters, Filter, Info, Link, Mac, Nic, Queue, QueueSettings};
 use ring3_device::dma::Dma;
 use ring3_device::irq::Irq;
 use ring3_device::wait::{DEFAULT_POLL, Source};
 use ring3_device::{Device, Error};
 use ring3_spec::virtio::{NO_VECTOR, net};
+use serde::{Deserialize, Serialize};
 
 use super::super::Layout;
 use super::super::transport::Transport;
@@ -18,6 +20,7 @@ use super::control::Control;
 use super::describe::describe;
 use super::live::Live;
 use super::queue::Pair;
+use super::saved::SavedGoing;
 use super::watch::LinkWatch;
 use crate::Interrupts;
 use crate::lifetime::{lock, stop_function};
@@ -26,7 +29,7 @@ use crate::lifetime::{lock, stop_function};
 pub(super) const RECEIVE: u16 = 0;
 pub(super) const TRANSMIT: u16 = 1;
 /// The control queue of a card with one pair. [virtio 5.1.2]
-const CONTROL: u16 = 2;
+pub(super) const CONTROL: u16 = 2;
 /// Vectors: the configuration's, the queues'.
 const CONFIG_VECTOR: u16 = 0;
 const QUEUE_VECTOR: u16 = 1;
@@ -46,7 +49,7 @@ const WANTED: u64 = net::CSUM
 pub(super) const MAX_DEPTH: u16 = 1024;
 
 /// How the card is driven.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// How it signals.
     pub interrupts: Interrupts,
@@ -64,8 +67,7 @@ impl Default for Options {
 
 /// A virtio network card.
 pub struct Card {
-    info: Info,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// What the card, its queue and its watch share.
@@ -75,24 +77,32 @@ pub(super) struct Shared {
     /// The configuration's interrupt and the queues'.
     pub(super) vectors: Option<Vec<Arc<Irq>>>,
     pub(super) watched: AtomicBool,
-    mac: Mac,
-    features: u64,
+    pub(super) info: Info,
+    /// Its address, as it was made.
+    pub(super) mac: Mac,
+    pub(super) features: u64,
+    /// It was left to another process.
+    pub(super) left: AtomicBool,
     /// Whether the link was last said to be up: 0 no, 1 yes, 2 was never said.
     heard: AtomicU8,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// What went through the queue that is open.
     pub(super) live: Live,
 }
 
-struct State {
-    filter: Filter,
+pub(super) struct State {
+    pub(super) filter: Filter,
     /// While its queues are open, if the card has one.
-    control: Option<Control>,
-    open: bool,
+    pub(super) control: Option<Control>,
+    pub(super) open: bool,
+    /// Its queue was left to who resumes it.
+    pub(super) detached: bool,
+    /// Where the card has its queues, while it goes; without its control queue.
+    pub(super) going: Option<SavedGoing>,
     /// What went through queues that are closed.
-    counters: Counters,
+    pub(super) counters: Counters,
     /// It could not be stopped.
-    lost: bool,
+    pub(super) lost: bool,
 }
 
 impl Card {
@@ -107,24 +117,35 @@ impl Card {
         let info = describe(&transport, features)?;
         let vectors = vectors(&*transport.device, options.interrupts, 2, 2)?;
         transport.device.set_bus_master(true)?;
-        let state =
-            State { filter: Filter::own(info.mac), control: None, open: false, counters: Counters::default(), lost: false };
-        let shared = Shared {
-            transport,
-            options,
-            vectors,
-            watched: AtomicBool::new(false),
-            mac: info.mac,
-            features,
-            heard: AtomicU8::new(2),
-            state: Mutex::new(state),
-            live: Live::default(),
-        };
-        Ok(Self { info, shared: Arc::new(shared) })
+        let (filter, counters) = (Filter::own(info.mac), Counters::default());
+        let state = State { filter, control: None, open: false, detached: false, going: None, counters, lost: false };
+        Ok(Self { shared: Arc::new(Shared::of(transport, options, vectors, info, features, state)) })
     }
 }
 
 impl Shared {
+    pub(super) fn of(
+        transport: Transport,
+        options: Options,
+        vectors: Option<Vec<Arc<Irq>>>,
+        info: Info,
+        features: u64,
+        state: State,
+    ) -> Self {
+        let (watched, left, heard) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU8::new(2));
+        let (mac, state, live) = (info.mac, Mutex::new(state), Live::default());
+        Self { transport, options, vectors, watched, info, mac, features, left, heard, state, live }
+    }
+
+    /// Fails if the card was left to another process.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.left.load(Ordering::Acquire) {
+            let name = self.transport.device.name();
+            return Err(Error::Fatal(format!("{name}: it was left to another process: resume it there")));
+        }
+        Ok(())
+    }
+
     /// The configuration's interrupt.
     pub(super) fn config_irq(&self) -> Option<Arc<Irq>> {
         self.vectors.as_ref()?.get(usize::from(CONFIG_VECTOR)).cloned()
@@ -164,6 +185,7 @@ impl Shared {
             state.control = Some(Control::new(&self.transport, CONTROL, features)?);
         }
         // Up to here the device touches no memory, whatever it was told. [virtio 2.1.2]
+        state.going = Some(SavedGoing { receive: receive.places(), transmit: transmit.places(), control: None });
         let pair = Pair { receive, transmit };
         self.transport.go();
         if let Some(control) = &mut state.control
@@ -190,7 +212,7 @@ impl Shared {
         if let Some(mut control) = state.control.take().filter(|_| !quiesced) {
             control.abandon();
         }
-        state.open = false;
+        (state.open, state.detached, state.going) = (false, false, None);
         quiesced
     }
 
@@ -208,7 +230,7 @@ impl Nic for Card {
     }
 
     fn info(&self) -> &Info {
-        &self.info
+        &self.shared.info
     }
 
     fn dma(&self) -> &Dma {
@@ -216,17 +238,20 @@ impl Nic for Card {
     }
 
     fn link(&self) -> Result<Link, Error> {
+        self.shared.check()?;
         let up = self.shared.link_up();
         self.shared.heard.store(up.into(), Ordering::Relaxed);
         Ok(Link { up, speed: None, full_duplex: None })
     }
 
     fn link_watch(&self) -> Result<Box<dyn Source + Send>, Error> {
+        self.shared.check()?;
         Ok(Box::new(LinkWatch::new(self.shared.clone())?))
     }
 
     fn set_filter(&self, filter: &Filter) -> Result<(), Error> {
-        if self.info.filters.unicast == 0 && filter.promiscuous {
+        self.shared.check()?;
+        if self.shared.info.filters.unicast == 0 && filter.promiscuous {
             return Err(Error::Unsupported(format!("{}: it has no control queue for filters", self.name())));
         }
         let mut state = lock(&self.shared.state);
@@ -238,14 +263,19 @@ impl Nic for Card {
     }
 
     fn counters(&self) -> Result<Counters, Error> {
+        self.shared.check()?;
         let mut counters = lock(&self.shared.state).counters;
         counters += self.shared.live.get();
         Ok(counters)
     }
 
     fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
-        self.info.check_settings(count, settings)?;
+        self.shared.check()?;
+        self.shared.info.check_settings(count, settings)?;
         let mut state = lock(&self.shared.state);
+        if state.detached {
+            return Err(Error::Busy(format!("{}: its queue was detached: resume it", self.name())));
+        }
         if state.open {
             return Err(Error::Busy(format!("{}: its queue is open: drop it first", self.name())));
         }
@@ -256,7 +286,7 @@ impl Nic for Card {
             Ok(pair) => {
                 state.open = true;
                 drop(state);
-                Ok(vec![Box::new(pair.open(self.shared.clone(), &self.info, settings))])
+                Ok(vec![Box::new(pair.open(self.shared.clone(), settings))])
             }
             Err(error) => {
                 self.shared.stop(&mut state);
@@ -264,11 +294,18 @@ impl Nic for Card {
             }
         }
     }
+
+    fn resume_queues(&self, saved: &[Saved]) -> Result<Vec<Box<dyn Queue>>, Error> {
+        self.resume_all(saved)
+    }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Of no queue: that has stopped it. It was left with agreed features and no memory.
+        if *self.left.get_mut() {
+            return;
+        }
+        // Of no queue: that has stopped it. It was left with agreed features and no memory, or with those of a queue that nobody has resumed.
         drop(self.transport.reset());
     }
 }

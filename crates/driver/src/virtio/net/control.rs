@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use ring3_class::net::{Filter, Mac, Multicast};
-use ring3_device::dma::DmaBuffer;
+use ring3_device::dma::{Claims, DmaBuffer};
 use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::virtio::net;
 use ring3_spec::virtio::ring::WRITE;
 
 use super::super::transport::Transport;
-use super::super::virtqueue::{Piece, Virtqueue};
+use super::super::virtqueue::{Doorbell, Piece, Virtqueue};
+use super::saved::SavedControl;
 
 /// Addresses of each table that are sent; beyond that everything of the kind is let through.
 pub(super) const MAX_ADDRESSES: usize = 64;
@@ -88,6 +89,28 @@ impl Control {
             return Ok(());
         }
         Err(Error::Unsupported(format!("the card refuses command {what} of class {class} of its control queue")))
+    }
+
+    /// All of it, for who [resumes](Self::resume) it.
+    pub(super) fn save(&self) -> Result<SavedControl, Error> {
+        Ok(SavedControl { queue: self.queue.save()?, command: self.command.span(), lost: self.lost })
+    }
+
+    /// Leaves its memory to who resumes it.
+    pub(super) fn leave(&mut self) {
+        self.queue.leave();
+        self.command.leave();
+        self.lost = true;
+    }
+
+    /// The one that was saved as `saved`, of a card with `features`. It is input.
+    pub(super) fn resume(saved: &SavedControl, claims: &mut Claims, doorbell: Doorbell, features: u64) -> Result<Self, Error> {
+        let queue = Virtqueue::resume(&saved.queue, claims, doorbell, features)?;
+        let command = claims.claim(saved.command)?;
+        if command.len() <= COMMAND || queue.size() < 2 {
+            return Err(Error::Invalid("the saved control queue has no room for a command: open the card anew".into()));
+        }
+        Ok(Self { queue, command, can_set_address: features & net::CTRL_MAC_ADDR != 0, lost: saved.lost })
     }
 
     /// Gives its memory up for good.

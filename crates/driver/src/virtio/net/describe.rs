@@ -39,7 +39,7 @@ pub(super) fn describe(transport: &Transport, features: u64) -> Result<Info, Err
         max_queues: 1,
         max_depth: (rx.min(MAX_DEPTH), tx.min(MAX_DEPTH)),
         headroom: HEADROOM,
-        max_pieces: MAX_PIECES.min(tx),
+        max_pieces: max_pieces(tx),
         receives_pieces: has(net::MRG_RXBUF),
         max_segmented: if tso(net::HOST_TSO4) || tso(net::HOST_TSO6) { MAX_SEGMENTED } else { 0 },
         counts_missed: false,
@@ -53,4 +53,9 @@ pub(super) fn describe(transport: &Transport, features: u64) -> Result<Info, Err
         filters: FilterLimits { unicast: addresses, multicast: addresses, vlan: false },
         shared: false,
     })
+}
+
+/// Most pieces of a packet, for a queue of `tx` entries.
+pub(super) fn max_pieces(tx: u16) -> u16 {
+    MAX_PIECES.min(tx)
 }

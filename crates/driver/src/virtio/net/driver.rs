@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ring3_class::Saved;
 use ring3_device::{Device, Error};
 use ring3_spec::virtio::{VENDOR, net};
 
@@ -18,7 +19,7 @@ pub static DRIVER: Driver = Driver {
     address_bits: 64,
     manifest: include_str!("manifest.toml"),
     open: Some(open),
-    resume: None,
+    resume: Some(resume),
     adopt: None,
 };
 
@@ -26,13 +27,24 @@ fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
     DRIVER.check(&*device)?;
     let usual = Options::default();
     let options = Options { interrupts: settings.interrupts, poll: settings.poll.unwrap_or(usual.poll), ..usual };
-    let card = Arc::new(Card::open(device, options)?);
-    Ok(Opened { offers: vec![Offer::Nic(card.clone())], refused: Vec::new(), controller: Box::new(Whole { _card: card }) })
+    Ok(opened(Card::open(device, options)?))
+}
+
+fn resume(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result<Opened, Error> {
+    DRIVER.check(&*device)?;
+    Ok(opened(Card::resume(device, settings.poll, saved)?))
+}
+
+fn opened(card: Card) -> Opened {
+    let card = Arc::new(card);
+    Opened { offers: vec![Offer::Nic(card.clone())], refused: Vec::new(), controller: Box::new(Whole(card)) }
 }
 
 /// Of a card there is nothing beside its port.
-struct Whole {
-    _card: Arc<Card>,
-}
+struct Whole(Arc<Card>);
 
-impl registry::Controller for Whole {}
+impl registry::Controller for Whole {
+    fn detach(&mut self) -> Result<Saved, Error> {
+        self.0.detach()
+    }
+}

@@ -4,8 +4,11 @@ use std::mem;
 
 use ring3_class::net::Packet;
 use ring3_device::Error;
+use ring3_device::dma::Claims;
 
-use super::super::virtqueue::{Piece, Virtqueue};
+use super::super::saved::SavedPlaces;
+use super::super::virtqueue::{Doorbell, Piece, Virtqueue};
+use super::saved::{SavedHalf, SavedSlot};
 
 /// A descriptor that is none.
 pub(super) const NONE: u16 = u16::MAX;
@@ -48,9 +51,8 @@ impl Default for Link {
 }
 
 impl Half {
-    pub(super) fn new(mut queue: Virtqueue) -> Self {
-        // Who polls needs no interrupts, and who sleeps asks for them.
-        queue.want_interrupts(false);
+    /// Who polls needs no interrupts, and who sleeps asks for them: to begin with, nobody [wants](Self::want_interrupts) them.
+    pub(super) fn new(queue: Virtqueue) -> Self {
         let size = queue.size();
         let packets = (0..size).map(|_| Packet::default()).collect();
         let (links, free) = (vec![Link::default(); size.into()], Vec::with_capacity(size.into()));
@@ -109,32 +111,23 @@ impl Half {
         self.after(self.next, self.held.wrapping_neg())
     }
 
-    /// Lends packets of one piece to the card, from the start of `batch` on, up to the first of which `describe` makes no address and bytes. What does not fit stays, and so does what lies behind the end
-    /// of a table; all does while numbers are scattered. Returns how many.
+    /// Lends packets of one piece to the card, from the start of `batch` on, up to the first of which `lend` makes no address and bytes; it moves the buffer to the slot, which is empty. What does not fit
+    /// stays, and so does what lies behind the end of a table; all does while numbers are scattered. Returns how many.
     #[inline(always)]
     pub(super) fn lend_run(
         &mut self,
         batch: &mut [Packet],
         flags: u16,
-        mut describe: impl FnMut(&Packet) -> Option<(u64, u32)>,
+        lend: impl FnMut(&mut Packet, &mut Packet) -> Option<(u64, u32)>,
     ) -> usize {
         if self.scattered {
             return 0;
         }
         let room = self.room().min(batch.len());
-        let count = self.queue.offer_run(self.next, flags, &mut batch[..room], &mut self.packets, |(place, slot)| {
-            let described = describe(place)?;
-            slot.swap_buffer(place);
-            Some(described)
-        });
+        let count = self.queue.offer_run(self.next, flags, &mut batch[..room], &mut self.packets, lend);
         self.next = self.after(self.next, count as u16);
         self.held += count as u16;
         count
-    }
-
-    /// Whether free numbers are kept one by one, so that packets go one by one.
-    pub(super) fn is_scattered(&self) -> bool {
-        self.scattered
     }
 
     /// Takes packets of one piece that the card has used in order, for as long as `take` takes them by the bytes that the card says it has written, and the packet; it moves the buffer to the place.
@@ -219,5 +212,71 @@ impl Half {
     pub(super) fn abandon(&mut self) {
         self.queue.abandon();
         self.packets.drain(..).for_each(Packet::abandon);
+    }
+
+    /// Where the card has its virtqueue.
+    pub(super) fn places(&self) -> SavedPlaces {
+        self.queue.places()
+    }
+
+    /// All of it, for who [claims](Self::claim) it.
+    pub(super) fn save(&self) -> Result<SavedHalf, Error> {
+        let slots = (0..).zip(self.packets.iter().zip(&self.links)).filter(|(_, (packet, _))| packet.buffer.is_some());
+        let held = slots.map(|(number, (packet, link))| {
+            Ok::<_, Error>(SavedSlot { number, packet: packet.save()?, next: link.next, later: link.later })
+        });
+        Ok(SavedHalf {
+            queue: self.queue.save()?,
+            next: self.next,
+            scattered: self.scattered,
+            broken: self.broken,
+            held: held.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Leaves it, with its buffers, to who claims it as saved. It takes nothing afterwards, and has nothing.
+    pub(super) fn leave(&mut self) {
+        self.queue.leave();
+        self.packets.drain(..).for_each(Packet::leave);
+        (self.held, self.later) = (0, 0);
+    }
+
+    /// The one that was saved as `saved`, of a card with `features`, rung by `doorbell`. It is input.
+    pub(super) fn claim(saved: &SavedHalf, claims: &mut Claims, doorbell: Doorbell, features: u64) -> Result<Self, Error> {
+        let invalid = |what: &str| Error::Invalid(format!("the saved virtqueue {what}: open the card anew"));
+        let mut half = Self::new(Virtqueue::resume(&saved.queue, claims, doorbell, features)?);
+        let size = half.size();
+        if !size.is_power_of_two() || saved.next >= size {
+            return Err(invalid("has a next descriptor that is none"));
+        }
+        for &SavedSlot { number, packet, next, later } in &saved.held {
+            let slot = half.packets.get_mut(usize::from(number)).filter(|slot| slot.buffer.is_none());
+            *slot.ok_or_else(|| invalid("has a descriptor twice or in vain"))? = packet.claim(claims)?;
+            half.links[usize::from(number)] = Link { next, later };
+            half.later += u16::from(later);
+        }
+        // A piece that is followed by none of the same packet would be taken for another's.
+        let follows = |slot: &SavedSlot| {
+            slot.next == NONE || half.links.get(usize::from(slot.next)).is_some_and(|link| link.later) && half.is_held(slot.next)
+        };
+        if !saved.held.iter().all(follows) {
+            return Err(invalid("has a packet whose pieces do not follow each other"));
+        }
+        (half.next, half.held, half.broken) = (saved.next, saved.held.len() as u16, saved.broken);
+        if saved.scattered {
+            half.scatter();
+        } else if !(0..half.held).all(|ahead| half.is_held(half.after(half.oldest(), ahead))) {
+            return Err(invalid("has descriptors that are not in a row"));
+        }
+        Ok(half)
+    }
+
+    pub(super) fn is_held(&self, number: u16) -> bool {
+        self.packets.get(usize::from(number)).is_some_and(|packet| packet.buffer.is_some())
+    }
+
+    /// The buffers that the card has.
+    pub(super) fn buffers(&self) -> impl Iterator<Item = &Packet> {
+        self.packets.iter().filter(|packet| packet.buffer.is_some())
     }
 }

@@ -17,15 +17,6 @@ pub(super) fn write(packet: &Packet) {
     store(packet, words(&of(&packet.meta)));
 }
 
-/// Writes the header of a packet that asks for nothing before it.
-#[inline]
-pub(super) fn write_plain(packet: &Packet) {
-    let Some(buffer) = &packet.buffer else { return };
-    if !buffer.set_words_at(packet.start.wrapping_sub(HEADROOM) as usize, [0; 2]) {
-        store_bytes(packet, &[0; 2]);
-    }
-}
-
 fn store(packet: &Packet, words: [u64; 2]) {
     let Some(buffer) = &packet.buffer else { return };
     if !buffer.set_words_at(packet.start.wrapping_sub(HEADROOM) as usize, words) {
@@ -59,13 +50,15 @@ fn of(meta: &Meta) -> Header {
     header
 }
 
-/// Whether the card has found the checksum of a packet right, of which its header says nothing else but that it is in one buffer; `None` if it says more, or does not lie as words do.
+/// The flags of a packet of which its header says nothing but that it is in one buffer, and whether the card has found its checksum right; `None` if it says more, or does not lie as words do.
 #[inline]
-pub(super) fn read_plain(packet: &Packet) -> Option<bool> {
-    let [head, rest] = packet.buffer.as_ref()?.words_at(packet.start.wrapping_sub(HEADROOM) as usize)?;
+pub(super) fn read_plain(packet: &Packet) -> Option<u16> {
+    const { assert!(Meta::VALID_BIT == net::DATA_VALID as u16, "what is known is what the header says") };
+    let [head, rest] = packet.buffer.as_ref()?.pair_before(packet.start)?;
+    let head = (head >> 32) as u32;
     // No other flag, no segmentation, one buffer.
-    let plain = (head >> 32) as u16 & !u16::from(net::DATA_VALID) == 0 && rest >> 48 == 1;
-    plain.then_some(head >> 32 & u64::from(net::DATA_VALID) != 0)
+    let plain = head & !u32::from(net::DATA_VALID) == 0 && rest >> 48 == 1;
+    plain.then_some(head as u16)
 }
 
 /// Reads the header that the card has written before a packet of `len` bytes: how many buffers it took, and what is known of it; `None` if that makes no sense.

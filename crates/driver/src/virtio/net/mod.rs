@@ -2,6 +2,7 @@
 //!
 //! # Shape    [`Card`] is the [`Nic`](ring3_class::net::Nic), of one pair of queues; `queue` moves packets through two `half`s; `wait` waits for them; `control` sets filters.
 //! # Start    The device goes while its queues are open: opening them resets it, agrees on features and makes rings; dropping them resets it and sees that it has stopped.
+//! # Hand-over `resume` leaves card and queue as they go to another process, and goes on with them there; `saved` is what is written down.
 //! # Recovery None: a card that says that it needs a reset, or does not answer, is given up, and its user opens it anew.
 //! # Waiting  MSI-X with two vectors, the configuration's and the queues', or looking.
 
@@ -13,6 +14,8 @@ mod half;
 mod header;
 mod live;
 mod queue;
+mod resume;
+mod saved;
 mod wait;
 mod watch;
 

@@ -3,7 +3,8 @@
 use std::slice;
 use std::sync::Arc;
 
-use ring3_class::net::{Counters, Info, Limits, Packet, Provided, Queue, QueueSettings, Refused};
+use ring3_class::Saved;
+use ring3_class::net::{Counters, Limits, Packet, Provided, Queue, QueueSettings, Refused};
 use ring3_device::Error;
 use ring3_device::wait::Waiter;
 use ring3_spec::virtio::net::HEADER;
@@ -12,7 +13,7 @@ use ring3_spec::virtio::ring::WRITE;
 use super::super::virtqueue::{Piece, Virtqueue};
 use super::card::Shared;
 use super::half::{Half, NONE};
-use super::header;
+use super::header::{self, HEADROOM};
 use super::wait::Health;
 
 /// Both virtqueues, which the card knows.
@@ -22,10 +23,11 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn open(self, shared: Arc<Shared>, info: &Info, settings: &QueueSettings) -> PacketQueue {
+    pub(super) fn open(self, shared: Arc<Shared>, settings: &QueueSettings) -> PacketQueue {
         let (receive, transmit) = (Half::new(self.receive), Half::new(self.transmit));
-        PacketQueue {
-            limits: Limits::new(info, settings, transmit.size()),
+        let mut queue = PacketQueue {
+            limits: Limits::new(&shared.info, settings, transmit.size()),
+            settings: *settings,
             waiter: Waiter::new(shared.queue_irq(), shared.options.poll),
             shared,
             receive,
@@ -36,7 +38,9 @@ impl Pair {
             counters: Counters::default(),
             returned: 0,
             health: Health::default(),
-        }
+        };
+        queue.want_interrupts(false);
+        queue
     }
 
     /// Gives its memory up for good.
@@ -49,16 +53,17 @@ impl Pair {
 /// The queue. How it waits is in `wait.rs`.
 pub(super) struct PacketQueue {
     pub(super) shared: Arc<Shared>,
-    limits: Limits,
+    pub(super) limits: Limits,
+    pub(super) settings: QueueSettings,
     pub(super) waiter: Waiter,
     pub(super) receive: Half,
     pub(super) transmit: Half,
     /// Buffers of the packet that is being received which have not come yet.
-    rest: u16,
+    pub(super) rest: u16,
     /// The next piece of a packet that was sent and did not fit into the last batch.
     pub(super) sent: u16,
     pub(super) wake_on_tx: bool,
-    counters: Counters,
+    pub(super) counters: Counters,
     /// Packets that came back from being sent.
     pub(super) returned: u64,
     pub(super) health: Health,
@@ -139,8 +144,11 @@ impl PacketQueue {
     #[cold]
     fn provide_singly(&mut self, batch: &mut [Packet], provided: &mut Provided) {
         for packet in &mut batch[provided.count..] {
+            if self.receive.room() == 0 {
+                return;
+            }
             provided.refused = self.limits.check_buffer(packet).err();
-            if provided.refused.is_some() || self.receive.room() == 0 {
+            if provided.refused.is_some() {
                 return;
             }
             self.lend(packet);
@@ -217,23 +225,18 @@ impl Queue for PacketQueue {
     #[inline]
     fn rx_provide(&mut self, batch: &mut [Packet]) -> Provided {
         let mut provided = Provided::default();
-        let len = HEADER + self.limits.rx_room();
-        loop {
-            let (limits, refused) = (self.limits, &mut provided.refused);
-            let count = self.receive.lend_run(&mut batch[provided.count..], WRITE, move |packet| {
-                if let Err(why) = limits.check_buffer(packet) {
-                    *refused = Some(why);
-                    return None;
-                }
-                Some((packet.iova()? - u64::from(HEADER), len))
+        let room = self.limits.rx_room();
+        while provided.count < batch.len() {
+            let count = self.receive.lend_run(&mut batch[provided.count..], WRITE, |packet, slot| {
+                let address = packet.buffer.as_ref()?.address_within(packet.start, HEADROOM, room)?;
+                slot.swap_place(packet);
+                Some((address - u64::from(HEADER), room + HEADER))
             });
             provided.count += count;
-            if count == 0 || provided.count == batch.len() {
+            if count == 0 {
+                self.provide_singly(batch, &mut provided);
                 break;
             }
-        }
-        if self.receive.is_scattered() {
-            self.provide_singly(batch, &mut provided);
         }
         self.receive.publish();
         provided
@@ -248,14 +251,14 @@ impl Queue for PacketQueue {
         let longest = self.limits.max_frame().min(self.limits.rx_room());
         let mut bytes = 0;
         let count = self.receive.take_run(batch, |len, packet, place| {
-            let Some(is_valid) = header::read_plain(packet) else { return false };
+            let Some(flags) = header::read_plain(packet) else { return false };
             // One comparison for both ends.
             if len.wrapping_sub(HEADER + 1) >= longest || place.buffer.is_some() {
                 return false;
             }
-            place.swap_buffer(packet);
+            place.swap_place(packet);
             place.len = len - HEADER;
-            place.meta.forget_but_checksum(is_valid);
+            place.meta.forget_but_valid(flags);
             bytes += u64::from(len - HEADER);
             true
         });
@@ -264,7 +267,7 @@ impl Queue for PacketQueue {
         }
         self.counters.rx_packets += count as u64;
         self.counters.rx_bytes += bytes;
-        self.shared.live.set(&self.counters);
+        self.shared.live.set_received(&self.counters);
         Ok(count)
     }
 
@@ -273,15 +276,14 @@ impl Queue for PacketQueue {
         let mut provided = Provided::default();
         let longest = self.limits.max_frame();
         loop {
-            let (limits, mut bytes) = (&self.limits, 0);
-            let sent = self.transmit.lend_run(&mut batch[provided.count..], 0, |packet| {
-                if !limits.is_plain_within(packet, longest) {
-                    return None;
-                }
-                let iova = packet.iova()?;
-                header::write_plain(packet);
-                bytes += u64::from(packet.len);
-                Some((iova - u64::from(HEADER), packet.len + HEADER))
+            let mut bytes = 0;
+            let sent = self.transmit.lend_run(&mut batch[provided.count..], 0, |packet, slot| {
+                let len = Limits::plain_len_within(packet, longest)?;
+                // It asks for nothing, so that its header is zero. One that does not begin as words do is unusual.
+                let address = packet.buffer.as_ref()?.set_pair_before(packet.start, len, [0; 2])?;
+                slot.swap_buffer(packet);
+                bytes += u64::from(len);
+                Some((address - u64::from(HEADER), len + HEADER))
             });
             self.counters.tx_packets += sent as u64;
             self.counters.tx_bytes += bytes;
@@ -304,7 +306,7 @@ impl Queue for PacketQueue {
             }
         }
         self.transmit.publish();
-        self.shared.live.set(&self.counters);
+        self.shared.live.set_sent(&self.counters);
         provided
     }
 
@@ -332,10 +334,17 @@ impl Queue for PacketQueue {
     fn wake_on_tx(&mut self, wake: bool) {
         self.wake_on_tx = wake;
     }
+
+    fn detach(&mut self) -> Result<Saved, Error> {
+        self.leave()
+    }
 }
 
 impl Drop for PacketQueue {
     fn drop(&mut self) {
+        if self.health.is_detached() {
+            return;
+        }
         self.counters.tx_lost += self.transmit.packets();
         self.shared.live.set(&Counters::default());
         if !self.shared.close(self.counters) {

@@ -23,6 +23,8 @@ pub(super) struct Health {
     look: Option<Instant>,
     /// Why the card was given up.
     lost: Option<String>,
+    /// The queue was left to who resumes it.
+    detached: bool,
 }
 
 impl Health {
@@ -37,6 +39,15 @@ impl Health {
             Some(why) if why.is_empty() => Err(Error::Gone),
             Some(why) => Err(Error::Fatal(why.clone())),
         }
+    }
+
+    /// The queue is of no use any more, and the card goes on without it.
+    pub(super) fn detach(&mut self) {
+        (self.detached, self.lost) = (true, Some("the queue was left to another process: resume it there".into()));
+    }
+
+    pub(super) fn is_detached(&self) -> bool {
+        self.detached
     }
 
     /// Gives the card up because of `error`.
@@ -61,7 +72,7 @@ impl PacketQueue {
         self.health.is_lost() || self.receive.pending() || self.wake_on_tx && (self.sent != NONE || self.transmit.pending())
     }
 
-    fn want_interrupts(&mut self, wanted: bool) {
+    pub(super) fn want_interrupts(&mut self, wanted: bool) {
         self.receive.want_interrupts(wanted);
         self.transmit.want_interrupts(wanted && self.wake_on_tx);
     }

@@ -30,6 +30,8 @@ pub struct Shape {
     pub indirect: bool,
     /// Whether packed virtqueues are offered.
     pub packed: bool,
+    /// Whether either side may say by a position when it wants to be told.
+    pub events: bool,
     /// MSI-X vectors, 0 to 65.
     pub vectors: u16,
     /// How long a reset takes.
@@ -51,6 +53,7 @@ impl Default for Shape {
             cache: true,
             indirect: true,
             packed: false,
+            events: true,
             vectors: 5,
             ready: Duration::ZERO,
             timing: Timing::Inline,
@@ -59,7 +62,7 @@ impl Default for Shape {
     }
 }
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "size",
     "block",
     "readonly",
@@ -69,6 +72,7 @@ const KEYS: [&str; 13] = [
     "cache",
     "indirect",
     "packed",
+    "events",
     "vectors",
     "structures",
     "ready",
@@ -96,6 +100,7 @@ pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
         cache: options.switch("cache", true)?,
         indirect: options.switch("indirect", true)?,
         packed: options.switch("packed", false)?,
+        events: options.switch("events", true)?,
         vectors: options.get("vectors", "0 to 65", queues + 1, within(0, 65))? as u16,
         ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
         timing: options.timing()?,

@@ -49,7 +49,7 @@ impl VirtioNetModel {
         wire.offer(true);
         let checksums = net::CSUM | net::GUEST_CSUM | net::HOST_TSO4;
         let control = net::CTRL_VQ | net::CTRL_RX | net::CTRL_VLAN | net::CTRL_MAC_ADDR;
-        let packed = if shape.packed { spec::RING_PACKED } else { 0 };
+        let packed = if shape.packed { spec::RING_PACKED } else { 0 } | if shape.events { spec::EVENT_IDX } else { 0 };
         let offered = net::MAC | net::MTU | net::STATUS | net::MRG_RXBUF | checksums | control | packed;
         Self {
             function: Function::new(shape.places, offered, 3),

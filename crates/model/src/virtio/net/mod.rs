@@ -32,19 +32,21 @@ pub(super) struct Shape {
     /// Its address.
     mac: [u8; 6],
     packed: bool,
+    events: bool,
     places: Places,
 }
 
 /// Opens `sim:virtio-net`.
 ///
 /// Options, besides those of [every model](crate), `delay=` apart: `wire=test` (a test's [handle](VirtioNetHandle); or `mirror`, or `cable/NAME`, as of [an e1000](crate::e1000::open)), `mac=52:54:00:12:34:56`,
-/// `packed=off` (offers packed virtqueues), `structures=together` (in BAR 4; `apart`: each in a BAR of its own).
+/// `packed=off` (offers packed virtqueues), `events=on` (offers to be told by positions), `structures=together` (in BAR 4; `apart`: each in a BAR of its own).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimVirtioNet, Error> {
-    let options = Options::of(uri, "virtio-net", &["wire", "mac", "packed", "structures"])?;
+    let options = Options::of(uri, "virtio-net", &["wire", "mac", "packed", "events", "structures"])?;
     let shape = Shape {
         wire: options.get("wire", "test, mirror or cable/NAME", WireShape::Test, wire::shape)?,
         mac: options.get("mac", "the address of one card, as 52:54:00:12:34:56", MAC, mac)?,
         packed: options.switch("packed", false)?,
+        events: options.switch("events", true)?,
         places: options.get("structures", "together or apart", Places::TOGETHER, Places::named)?,
     };
     if uri.options.contains_key("delay") {

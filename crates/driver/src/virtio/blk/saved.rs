@@ -1,0 +1,70 @@
+//! What a disk and its queues leave behind, as it is written down.
+//!
+//! Fields are only ever added, each with a default, so that a later version reads what an earlier one has left. All of it is input to whoever reads it.
+
+use ring3_class::block::{Info, SavedRequest};
+use ring3_device::dma::Span;
+use serde::{Deserialize, Serialize};
+
+use super::super::saved::{SavedPlaces, SavedVirtqueue};
+use super::disk::Options;
+use super::identity::Shape;
+use crate::write_cache::SavedCache;
+
+/// What a disk's state is called, and the version of its form.
+pub(super) const DISK: (&str, u32) = ("virtio-blk disk", 1);
+/// The same of a queue.
+pub(super) const QUEUE: (&str, u32) = ("virtio-blk queue", 1);
+
+/// A disk, but for its registers, which say the rest.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedDisk {
+    /// What was agreed upon.
+    pub(super) features: u64,
+    pub(super) options: Options,
+    /// What it is, by which another disk is told apart.
+    pub(super) info: Info,
+    pub(super) shape: Shape,
+    /// Interrupts that are enabled.
+    pub(super) vectors: u16,
+    pub(super) generation: u32,
+    pub(super) cache_lost: u32,
+    pub(super) cache: Option<SavedCache>,
+    pub(super) seats: Vec<SavedSeat>,
+}
+
+/// A virtqueue's place.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedSeat {
+    pub(super) places: SavedPlaces,
+    /// `None` if its owner has left it.
+    pub(super) queue: Option<SavedVirtqueue>,
+}
+
+/// A queue.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedQueue {
+    /// Its disk, as far as names say.
+    pub(super) serial: String,
+    pub(super) blocks: u64,
+    pub(super) number: u16,
+    pub(super) generation: u32,
+    pub(super) queue: SavedVirtqueue,
+    /// What the device reads and writes for requests, beside their data.
+    pub(super) requests: Span,
+    pub(super) slots: u16,
+    pub(super) held: Vec<SavedSlot>,
+}
+
+/// A request that the device has.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedSlot {
+    pub(super) number: u16,
+    /// Epochs since it was handed to the device.
+    pub(super) age: i32,
+    pub(super) attempts: u8,
+    pub(super) flush: u64,
+    /// Bytes that the device may write for it.
+    pub(super) writable: u32,
+    pub(super) request: SavedRequest,
+}

@@ -1,0 +1,194 @@
+//! Cards and queues that are left to another process while they go, and taken up there.
+//!
+//! The card stays as it is (DRIVER_OK) and does not notice: what it receives and sends meanwhile lies in the virtqueues, whose positions are in their memory or are saved, and is found by the first look.
+//! Beside the selectors of features and queues no register is written. A card that was reset before its queue is resumed is found by the queue's first tick, as any that is reset behind its driver's back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ring3_class::Saved;
+use ring3_class::net::{Limits, Queue};
+use ring3_device::dma::Claims;
+use ring3_device::wait::Waiter;
+use ring3_device::{Device, Error};
+use ring3_spec::virtio::net;
+
+use super::super::transport::Transport;
+use super::super::vectors::vectors;
+use super::card::{CONTROL, Card, MAX_DEPTH, Options, RECEIVE, Shared, State, TRANSMIT};
+use super::control::Control;
+use super::describe::{describe, max_pieces};
+use super::half::Half;
+use super::queue::PacketQueue;
+use super::saved::{CARD, QUEUE, SavedCard, SavedGoing, SavedHalf, SavedQueue};
+use super::wait::Health;
+use crate::lifetime::lock;
+
+impl PacketQueue {
+    /// See [`Queue::detach`].
+    pub(super) fn leave(&mut self) -> Result<Saved, Error> {
+        self.health.alive()?;
+        let shared = self.shared.clone();
+        let mut state = lock(&shared.state);
+        let saved = Saved::new(QUEUE.0, QUEUE.1, &self.state()?)?;
+        // From here on nothing fails.
+        state.detached = true;
+        self.receive.leave();
+        self.transmit.leave();
+        self.health.detach();
+        Ok(saved)
+    }
+
+    fn state(&self) -> Result<SavedQueue, Error> {
+        let mut receive = self.receive.save()?;
+        // Of a buffer to receive into, the length means nothing.
+        receive.held.iter_mut().for_each(|slot| slot.packet.len = 0);
+        Ok(SavedQueue {
+            mac: self.shared.mac,
+            settings: self.settings,
+            receive,
+            transmit: self.transmit.save()?,
+            rest: self.rest,
+            sent: self.sent,
+            wake_on_tx: self.wake_on_tx,
+            counters: self.counters,
+            returned: self.returned,
+        })
+    }
+
+    /// The queue that was detached as `saved`.
+    fn resume(shared: &Arc<Shared>, max_depth: (u16, u16), saved: &Saved) -> Result<Self, Error> {
+        let saved: SavedQueue = saved.read(QUEUE.0, QUEUE.1)?;
+        let mut state = lock(&shared.state);
+        let name = shared.transport.device.name();
+        let invalid = |what: &str| Error::Invalid(format!("{name}: {what}: open the card anew"));
+        let Some(going) = state.going.clone().filter(|_| state.detached && saved.mac == shared.mac) else {
+            return Err(invalid("the saved queue is none that it has detached, or is resumed already"));
+        };
+        let mut claims = Claims::new(shared.transport.device.dma().arena());
+        let mut claim = |half: &SavedHalf, queue| {
+            let doorbell = shared.transport.doorbell(queue)?.ring_in(shared.transport.doorbells()?);
+            Half::claim(half, &mut claims, doorbell, shared.features)
+        };
+        let (receive, transmit) = (claim(&saved.receive, RECEIVE)?, claim(&saved.transmit, TRANSMIT)?);
+        if (receive.places(), transmit.places()) != (going.receive, going.transmit) {
+            return Err(invalid("the saved queue has other virtqueues than the card"));
+        }
+        let limits = Limits::new(&shared.info, &saved.settings, transmit.size());
+        let fits = receive.buffers().all(|packet| limits.check_buffer(packet).is_ok());
+        let sent = saved.sent == super::half::NONE || transmit.is_held(saved.sent);
+        if !fits || !sent || saved.rest > receive.size() || receive.size() > max_depth.0 || transmit.size() > max_depth.1 {
+            return Err(invalid("the saved queue has packets that cannot be, or smaller buffers"));
+        }
+        shared.info.check_settings(1, &saved.settings)?;
+        claims.commit();
+        (state.detached, state.open) = (false, true);
+        shared.live.set(&saved.counters);
+        let mut queue = Self {
+            limits,
+            waiter: Waiter::new(shared.queue_irq(), shared.options.poll),
+            settings: saved.settings,
+            shared: shared.clone(),
+            receive,
+            transmit,
+            rest: saved.rest,
+            sent: saved.sent,
+            wake_on_tx: saved.wake_on_tx,
+            counters: saved.counters,
+            returned: saved.returned,
+            health: Health::default(),
+        };
+        queue.want_interrupts(false);
+        Ok(queue)
+    }
+}
+
+impl Card {
+    /// Leaves the card, as it goes, to [`resume`](Self::resume). Its queue was detached or dropped before.
+    pub fn detach(&self) -> Result<Saved, Error> {
+        let shared = &*self.shared;
+        shared.check()?;
+        let mut state = lock(&shared.state);
+        let name = shared.transport.device.name();
+        if state.open && !state.detached {
+            return Err(Error::Busy(format!("{name}: its queue is open: detach it or drop it, then detach the card")));
+        }
+        if state.lost {
+            return Err(Error::Fatal(format!("{name}: it could not be stopped; open it again")));
+        }
+        let mut going = state.going.clone();
+        if let (Some(going), Some(control)) = (&mut going, &state.control) {
+            going.control = Some(control.save()?);
+        }
+        let saved = SavedCard {
+            mac: shared.mac,
+            features: shared.features,
+            options: shared.options,
+            filter: state.filter.clone(),
+            vectors: shared.vectors.as_ref().map_or(0, |vectors| vectors.len() as u16),
+            max_depth: shared.info.max_depth,
+            counters: state.counters,
+            going,
+        };
+        let saved = Saved::new(CARD.0, CARD.1, &saved)?;
+        if let Some(mut control) = state.control.take() {
+            control.leave();
+        }
+        shared.left.store(true, Ordering::Release);
+        Ok(saved)
+    }
+
+    /// Goes on with the card that was detached as `saved`, and which has gone since. It polls as long before it sleeps as `poll` says, or as before.
+    ///
+    /// What was saved is input: [`Error::Invalid`] if it cannot be of this card.
+    pub fn resume(device: Arc<dyn Device>, poll: Option<Duration>, saved: &Saved) -> Result<Self, Error> {
+        let saved: SavedCard = saved.read(CARD.0, CARD.1)?;
+        let transport = Transport::find(device, net::CONFIG_LEN, saved.options.layout)?;
+        let name = transport.device.name().to_owned();
+        let invalid = |what: &str| Error::Invalid(format!("{name}: {what}: open the card anew"));
+        if saved.features & net::MAC == 0 || !transport.offers(saved.features) {
+            return Err(invalid("the saved state has features that the card does not have"));
+        }
+        let mut info = describe(&transport, saved.features)?;
+        let is_depth = |depth: u16| depth.is_power_of_two() && (2..=MAX_DEPTH).contains(&depth);
+        let (rx, tx) = saved.max_depth;
+        if info.mac != saved.mac || !is_depth(rx) || !is_depth(tx) {
+            return Err(invalid("the saved state is of another card"));
+        }
+        // What a queue's register says is how many it has now, and not how many it can have.
+        (info.max_depth, info.max_pieces) = (saved.max_depth, max_pieces(tx));
+        let has = |going: &SavedGoing| {
+            let control = going.control.as_ref().is_none_or(|_| saved.features & net::CTRL_VQ != 0);
+            transport.has_queue(RECEIVE, &going.receive) && transport.has_queue(TRANSMIT, &going.transmit) && control
+        };
+        if saved.going.as_ref().is_some_and(|going| !transport.is_reset() && !has(going)) {
+            return Err(invalid("the card goes with other virtqueues than the saved ones"));
+        }
+        let vectors = vectors(&*transport.device, saved.options.interrupts, 2, 2)?;
+        let count = vectors.as_ref().map_or(0, Vec::len);
+        if count != usize::from(saved.vectors) {
+            return Err(invalid(&format!("it has {count} interrupts, and had {}", saved.vectors)));
+        }
+        let mut claims = Claims::new(transport.device.dma().arena());
+        let control = saved.going.as_ref().and_then(|going| going.control.as_ref());
+        let resumed = |control| Control::resume(control, &mut claims, transport.doorbell(CONTROL)?, saved.features);
+        let control = control.map(resumed).transpose()?;
+        claims.commit();
+        let options = Options { poll: poll.unwrap_or(saved.options.poll), ..saved.options };
+        let (open, detached) = (saved.going.is_some(), saved.going.is_some());
+        let SavedCard { filter, counters, going, .. } = saved;
+        let state = State { filter, control, open, detached, going, counters, lost: false };
+        Ok(Self { shared: Arc::new(Shared::of(transport, options, vectors, info, saved.features, state)) })
+    }
+
+    /// See [`Nic::resume_queues`](ring3_class::net::Nic::resume_queues).
+    pub(super) fn resume_all(&self, saved: &[Saved]) -> Result<Vec<Box<dyn Queue>>, Error> {
+        self.shared.check()?;
+        let [saved] = saved else {
+            let name = self.shared.transport.device.name();
+            return Err(Error::Invalid(format!("{name}: {} saved queues, and it has one: open the card anew", saved.len())));
+        };
+        Ok(vec![Box::new(PacketQueue::resume(&self.shared, self.shared.info.max_depth, saved)?)])
+    }
+}

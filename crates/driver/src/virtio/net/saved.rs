@@ -1,0 +1,92 @@
+//! What a card and its queue leave behind, as it is written down.
+//!
+//! Fields are only ever added, each with a default, so that a later version reads what an earlier one has left. All of it is input to whoever reads it.
+
+use ring3_class::net::{Counters, Filter, Mac, QueueSettings, SavedPacket};
+use ring3_device::dma::Span;
+use serde::{Deserialize, Serialize};
+
+use super::super::saved::{SavedPlaces, SavedVirtqueue};
+use super::card::Options;
+
+/// What a card's state is called, and the version of its form.
+pub(super) const CARD: (&str, u32) = ("virtio-net card", 1);
+/// The same of a queue.
+pub(super) const QUEUE: (&str, u32) = ("virtio-net queue", 1);
+
+/// A card, but for its registers, which say the rest.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedCard {
+    /// Its address, by which another card is told apart.
+    pub(super) mac: Mac,
+    /// What was agreed upon.
+    pub(super) features: u64,
+    pub(super) options: Options,
+    pub(super) filter: Filter,
+    /// Interrupts that are enabled.
+    pub(super) vectors: u16,
+    /// Most entries of its queues: receive, transmit.
+    pub(super) max_depth: (u16, u16),
+    /// What went through queues that are closed.
+    pub(super) counters: Counters,
+    /// If it goes.
+    pub(super) going: Option<SavedGoing>,
+}
+
+/// What a card goes with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedGoing {
+    pub(super) receive: SavedPlaces,
+    pub(super) transmit: SavedPlaces,
+    pub(super) control: Option<SavedControl>,
+}
+
+/// The control queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedControl {
+    pub(super) queue: SavedVirtqueue,
+    /// Where commands are.
+    pub(super) command: Span,
+    /// It does not answer any more.
+    pub(super) lost: bool,
+}
+
+/// A pair of queues.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedQueue {
+    pub(super) mac: Mac,
+    pub(super) settings: QueueSettings,
+    pub(super) receive: SavedHalf,
+    pub(super) transmit: SavedHalf,
+    /// Buffers of the packet that is being received which have not come.
+    pub(super) rest: u16,
+    /// The next piece of a packet that was sent and not returned as a whole; 65535 for none.
+    pub(super) sent: u16,
+    pub(super) wake_on_tx: bool,
+    pub(super) counters: Counters,
+    pub(super) returned: u64,
+}
+
+/// One direction.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedHalf {
+    pub(super) queue: SavedVirtqueue,
+    /// The next descriptor's number.
+    pub(super) next: u16,
+    /// The card has given some back out of turn.
+    pub(super) scattered: bool,
+    /// The card has damaged the virtqueue.
+    pub(super) broken: bool,
+    pub(super) held: Vec<SavedSlot>,
+}
+
+/// A descriptor that the card has, and its buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedSlot {
+    pub(super) number: u16,
+    pub(super) packet: SavedPacket,
+    /// The descriptor of the packet's next piece; 65535 for none.
+    pub(super) next: u16,
+    /// It is not the packet's first piece.
+    pub(super) later: bool,
+}
