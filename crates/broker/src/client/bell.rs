@@ -10,7 +10,7 @@ use ring3_class::{Deadline, Error};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::Connection;
-use crate::protocol::Ask;
+use crate::protocol::{Answer, Ask};
 
 /// How often the server is looked after while something is waited for.
 pub const LOOK: Duration = Duration::from_secs(1);
@@ -58,7 +58,8 @@ impl Bell {
 
     /// Has the server close queue `number`; whether nothing of it is with a device any more.
     pub fn close(&self, number: u16) -> bool {
-        !self.lost && self.connection.ask(&Ask::Close { queue: number }).is_ok()
+        let closed = |answer| matches!(answer, (Answer::Closed { queue }, _) if queue == number);
+        !self.lost && self.connection.ask(&Ask::Close { queue: number }).is_ok_and(closed)
     }
 
     /// Sleeps until the server has something to say, or for `left`.

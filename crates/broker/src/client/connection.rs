@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ring3_class::Error;
@@ -22,6 +22,8 @@ pub struct Connection {
     /// The same socket, to look at without the lock.
     socket: OwnedFd,
     channel: Mutex<Channel>,
+    /// Why the server has parted, once that is known.
+    ended: OnceLock<String>,
 }
 
 impl Connection {
@@ -43,7 +45,7 @@ impl Connection {
         connect(&socket, &address).map_err(failed)?;
         let opened = |error: std::io::Error| Error::os(format!("{}: connecting", path.display()), error);
         let channel = Channel::new(socket.try_clone().map_err(opened)?, PATIENCE, true).map_err(opened)?;
-        Ok(Self { path: path.to_owned(), socket, channel: Mutex::new(channel) })
+        Ok(Self { path: path.to_owned(), socket, channel: Mutex::new(channel), ended: OnceLock::new() })
     }
 
     /// Asks, and waits for the answer, with the descriptors beside it. A refusal is [`Error::Busy`]; the end of the connection [`Error::Fatal`].
@@ -56,7 +58,11 @@ impl Connection {
             Ok(Some((Answer::Ended { reason }, _))) => Err(self.over(&reason)),
             Ok(Some(answer)) => sent.map(|()| answer).map_err(|error| self.over(&error.to_string())),
             Ok(None) => Err(self.over("it has closed the connection")),
-            Err(error) => Err(self.over(&error.to_string())),
+            Err(error) => {
+                // An answer that comes later would be taken for that to another question.
+                channel.close();
+                Err(self.over(&error.to_string()))
+            }
         }
     }
 
@@ -68,6 +74,9 @@ impl Connection {
 
     /// Why it has.
     pub fn last_word(&self) -> Error {
+        if let Some(reason) = self.ended.get() {
+            return self.over(reason);
+        }
         let channel = self.lock();
         while let Ok(Some((answer, _))) = receive(&channel) {
             if let Answer::Ended { reason } = answer {
@@ -91,6 +100,8 @@ impl Connection {
     }
 
     fn over(&self, reason: &str) -> Error {
+        // What was said first is why.
+        let reason = self.ended.get_or_init(|| reason.into());
         Error::Fatal(format!("{} is not served to this client any more: {reason}", self.path.display()))
     }
 

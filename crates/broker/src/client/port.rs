@@ -15,7 +15,7 @@ use ring3_device::ring::{Consumer, Producer};
 
 use super::bell::{self, Bell, Rung};
 use super::connection::Connection;
-use super::slots::Slots;
+use super::slots::{Slots, fill};
 use crate::frame::{self, BUFFER, PIECE, Piece, RECEIVED, SENT};
 use crate::memory;
 
@@ -36,6 +36,8 @@ pub struct RemotePort {
     tx: Slots<Packet>,
     wake_on_tx: bool,
     counters: Counters,
+    /// What was found wrong behind packets that were to be returned first.
+    fault: Option<Error>,
 }
 
 impl RemotePort {
@@ -63,6 +65,7 @@ impl RemotePort {
             tx: Slots::new(tx_depth),
             wake_on_tx: false,
             counters: Counters::default(),
+            fault: None,
         })
     }
 
@@ -85,9 +88,54 @@ impl RemotePort {
         }
     }
 
-    /// Nothing comes from a server that has parted.
-    fn found(&self, count: usize) -> Result<usize, Error> {
-        if count == 0 && self.bell.lost { Err(self.bell.last_word()) } else { Ok(count) }
+    /// What a batch has come to. Nothing comes from a server that has parted.
+    fn found(&mut self, (count, fault): (usize, Option<Error>)) -> Result<usize, Error> {
+        self.fault = fault.or(self.fault.take());
+        if count > 0 {
+            return Ok(count);
+        }
+        match self.fault.take() {
+            Some(fault) => Err(fault),
+            None if self.bell.lost => Err(self.bell.last_word()),
+            None => Ok(0),
+        }
+    }
+
+    /// The next that was received, if there is one.
+    #[inline]
+    fn next_received(&mut self, place: &mut Packet) -> Result<bool, Error> {
+        let Some(entry) = self.received.pop()? else { return Ok(false) };
+        let piece = Piece::read_received(entry).filter(|piece| piece.len <= self.limits.rx_room());
+        let piece = piece.ok_or_else(|| Error::Protocol("the server tells of a packet that cannot be".into()))?;
+        let mut packet = mem::take(self.rx.end(piece.tag)?);
+        (packet.len, packet.meta) = (piece.len, piece.meta);
+        self.counters.rx_packets += u64::from(!piece.meta.more());
+        self.counters.rx_bytes += u64::from(piece.len);
+        *place = packet;
+        Ok(true)
+    }
+
+    /// The next that was sent or lost, if there is one.
+    #[inline]
+    fn next_sent(&mut self, place: &mut Packet) -> Result<bool, Error> {
+        let Some(entry) = self.sent.pop()? else { return Ok(false) };
+        let (tag, lost) = frame::read_sent(entry);
+        let packet = mem::take(self.tx.end(tag)?);
+        self.count_sent(packet.len, packet.meta.more(), lost);
+        *place = packet;
+        Ok(true)
+    }
+
+    /// Whether a ring to the server has room for so many entries. As many as are free here are free there, unless the server miscounts, which the next return tells.
+    #[inline]
+    fn fits(&mut self, room: Result<u32, Error>, entries: usize) -> bool {
+        match room {
+            Ok(room) => room as usize >= entries,
+            Err(error) => {
+                self.fault.get_or_insert(error);
+                false
+            }
+        }
     }
 }
 
@@ -114,8 +162,8 @@ impl Queue for RemotePort {
                 refused = Some(Refused::OutOfBuffer);
             }
             let (None, Some(offset)) = (refused, offset) else { break };
-            // As many as are free here are free there, unless the server miscounts.
-            if self.bell.lost || !self.buffers.room().is_ok_and(|room| room > 0) {
+            let room = self.buffers.room();
+            if self.bell.lost || !self.fits(room, 1) {
                 break;
             }
             let Some((tag, place)) = self.rx.take() else { break };
@@ -130,21 +178,9 @@ impl Queue for RemotePort {
     }
 
     fn rx_return(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
-        let mut count = 0;
-        while count < batch.len()
-            && let Some(entry) = self.received.pop()?
-        {
-            let piece = Piece::read_received(entry).filter(|piece| piece.len <= self.limits.rx_room());
-            let piece = piece.ok_or_else(|| Error::Protocol("the server tells of a packet that cannot be".into()))?;
-            let mut packet = mem::take(self.rx.end(piece.tag)?);
-            (packet.len, packet.meta) = (piece.len, piece.meta);
-            self.counters.rx_packets += u64::from(!piece.meta.more());
-            self.counters.rx_bytes += u64::from(piece.len);
-            batch[count] = packet;
-            count += 1;
-        }
+        let filled = fill(batch, |place| self.next_received(place));
         self.received.release();
-        self.found(count)
+        self.found(filled)
     }
 
     fn tx_provide(&mut self, batch: &mut [Packet]) -> Provided {
@@ -158,7 +194,8 @@ impl Queue for RemotePort {
                     break;
                 }
             };
-            if usize::from(self.tx.room()) < pieces || !self.pieces.room().is_ok_and(|room| room as usize >= pieces) {
+            let room = self.pieces.room();
+            if usize::from(self.tx.room()) < pieces || !self.fits(room, pieces) {
                 break;
             }
             if rest[..pieces].iter().any(|piece| self.offset(piece, piece.len).is_none()) {
@@ -180,18 +217,9 @@ impl Queue for RemotePort {
     }
 
     fn tx_return(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
-        let mut count = 0;
-        while count < batch.len()
-            && let Some(entry) = self.sent.pop()?
-        {
-            let (tag, lost) = frame::read_sent(entry);
-            let packet = mem::take(self.tx.end(tag)?);
-            self.count_sent(packet.len, packet.meta.more(), lost);
-            batch[count] = packet;
-            count += 1;
-        }
+        let filled = fill(batch, |place| self.next_sent(place));
         self.sent.release();
-        self.found(count)
+        self.found(filled)
     }
 
     fn wake_on_tx(&mut self, wake: bool) {
@@ -206,7 +234,8 @@ impl Source for RemotePort {
 
     #[inline]
     fn pending(&self) -> bool {
-        self.received.pending() || self.wake_on_tx && self.sent.pending()
+        // What is wrong, and that nothing will come any more, is told by the next return.
+        self.received.pending() || self.wake_on_tx && self.sent.pending() || self.fault.is_some() || self.bell.lost
     }
 
     fn arm(&mut self) -> Result<bool, Error> {

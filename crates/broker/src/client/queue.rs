@@ -15,7 +15,7 @@ use ring3_device::ring::{Consumer, Producer, Words};
 
 use super::bell::{self, Bell, Rung};
 use super::connection::Connection;
-use super::slots::Slots;
+use super::slots::{Slots, fill};
 use crate::memory::{self, Layout};
 use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION, Submission, ended};
 
@@ -37,6 +37,8 @@ pub struct RemoteQueue {
     completions: Consumer<DmaBuffer, COMPLETION>,
     tables: DmaBuffer,
     slots: Slots<Held>,
+    /// What was found wrong behind ends that were to be told first.
+    fault: Option<Error>,
 }
 
 impl RemoteQueue {
@@ -60,6 +62,7 @@ impl RemoteQueue {
             completions: Consumer::new(parts.completions, depth)?,
             tables: parts.tables,
             slots: Slots::new(depth),
+            fault: None,
         })
     }
 
@@ -90,12 +93,14 @@ impl RemoteQueue {
         Ok((count as u16, first))
     }
 
-    /// The end that an entry tells of. One that is of nothing in flight is an error, and changes nothing.
-    fn end(&mut self, entry: [u64; COMPLETION], place: &mut Completion) -> Result<(), Error> {
+    /// The next end, if there is one. One that is of nothing in flight is an error, and changes nothing.
+    #[inline]
+    fn next_end(&mut self, place: &mut Completion) -> Result<bool, Error> {
+        let Some(entry) = self.completions.pop()? else { return Ok(false) };
         let (tag, result) = ended(entry);
         let held = self.slots.end(tag)?;
         place.become_end_of(held.token, result, &mut held.data);
-        Ok(())
+        Ok(true)
     }
 
     /// Ends what the server has not. Its device may still write to the memory, which is given up.
@@ -155,14 +160,17 @@ impl Queue for RemoteQueue {
     }
 
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
-        let mut count = 0;
-        while count < done.len()
-            && let Some(entry) = self.completions.pop()?
-        {
-            self.end(entry, &mut done[count])?;
-            count += 1;
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
         }
+        let (mut count, fault) = fill(done, |place| self.next_end(place));
         self.completions.release();
+        self.fault = fault;
+        if count == 0
+            && let Some(fault) = self.fault.take()
+        {
+            return Err(fault);
+        }
         if count == 0 && self.bell.lost {
             count = self.end_lost(done);
         }
@@ -177,7 +185,7 @@ impl Source for RemoteQueue {
 
     #[inline]
     fn pending(&self) -> bool {
-        self.completions.pending() || self.bell.lost && self.in_flight() > 0
+        self.completions.pending() || self.fault.is_some() || self.bell.lost && self.in_flight() > 0
     }
 
     fn arm(&mut self) -> Result<bool, Error> {

@@ -65,6 +65,19 @@ impl<T: Default> Slots<T> {
     }
 }
 
+/// Fills places of `batch` with what `next` has, until it has no more or finds something wrong; how many, and what that was. It is told after what came before it, which would be lost otherwise.
+#[inline]
+pub fn fill<T>(batch: &mut [T], mut next: impl FnMut(&mut T) -> Result<bool, Error>) -> (usize, Option<Error>) {
+    for (count, place) in batch.iter_mut().enumerate() {
+        match next(place) {
+            Ok(true) => {}
+            Ok(false) => return (count, None),
+            Err(error) => return (count, Some(error)),
+        }
+    }
+    (batch.len(), None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
