@@ -201,7 +201,7 @@ const LESS: [&str; 9] = [
 ];
 
 /// Which placements are compared with which, besides the kernel's best: (placement, baseline).
-const COMPARISONS: [(&str, &str); 19] = [
+const COMPARISONS: [(&str, &str); 24] = [
     ("kernel-none", "kernel"),
     ("kernel-nomultipath", "kernel"),
     ("kernel-passthrough", "kernel"),
@@ -215,6 +215,11 @@ const COMPARISONS: [(&str, &str); 19] = [
     ("export-tap", "export-uncoalesced"),
     ("export-vhost", "kernel"),
     ("export-vhost", "export-tap"),
+    ("export-vduse", "kernel"),
+    ("export-vduse", "export"),
+    ("export-vduse", "export-tap"),
+    ("export-vduse", "vduse-null"),
+    ("vduse-null", "ublk-null"),
     ("export", "ublk-null"),
     ("export", "tap-null"),
     ("process", "dpdk"),

@@ -110,7 +110,7 @@ fn shown_device(child: &mut Child, what: &str) -> Result<PathBuf, Error> {
 }
 
 fn device_in(line: &str) -> Option<PathBuf> {
-    let start = line.find("/dev/ublkb")?;
+    let start = ["/dev/ublkb", "/dev/vd"].into_iter().find_map(|disk| line.find(disk))?;
     let name = line[start..].split(|c: char| !(c.is_ascii_alphanumeric() || c == '/')).next()?;
     Some(PathBuf::from(name))
 }
@@ -139,6 +139,7 @@ mod tests {
         for line in ["disk is /dev/ublkb0 (vfio:1)", "{\"device\":\"/dev/ublkb0\",\"x\":1}"] {
             assert_eq!(device_in(line), Some(PathBuf::from("/dev/ublkb0")));
         }
+        assert_eq!(device_in("{\"device\":\"/dev/vda\",\"x\":1}"), Some(PathBuf::from("/dev/vda")));
         assert_eq!(device_in("nothing yet"), None);
     }
 

@@ -49,10 +49,14 @@ pub struct Programs<'a> {
     pub open: Option<&'a OpenDisk<'a>>,
     /// Arguments of this program that export the disk.
     pub export: Option<Vec<String>>,
+    /// The same by VDUSE.
+    pub vduse: Option<Vec<String>>,
     /// A supervisor that has the disk.
     pub supervisor: Option<Supervisor>,
     /// Arguments of this program that export nothing.
     pub null: Option<Vec<String>>,
+    /// The same by VDUSE.
+    pub vduse_null: Option<Vec<String>>,
     /// This program.
     pub program: PathBuf,
     /// If both drive the same device: hands it to ring3 (true) or to the kernel.
@@ -170,16 +174,16 @@ impl Here<'_> {
     fn turn(&mut self, round: u32, turn: &[Placement]) -> Result<(), Error> {
         let Some(&first) = turn.first() else { return Ok(()) };
         let driver = first.driver();
-        if let Some(hand_over) = self.programs.hand_over.filter(|_| driver != Driver::Null) {
+        if let Some(hand_over) = self.programs.hand_over.filter(|_| !matches!(driver, Driver::Null | Driver::VduseNull)) {
             hand_over(!matches!(driver, Driver::Kernel(_)))?;
         }
         match driver {
             Driver::Kernel(tuning) => self.kernels(round, turn, tuning),
             Driver::Process => self.process(round, first),
-            Driver::Export => {
-                let arguments = self.programs.export.clone().ok_or_else(|| missing("a device to claim (--device)"))?;
-                self.exported(round, turn, || Export::start(&self.programs.program, &arguments), &|| Ok(()))
-            }
+            Driver::Export => self.exported_by(round, turn, &self.programs.export, "a device to claim (--device)"),
+            Driver::Vduse => self.exported_by(round, turn, &self.programs.vduse, "a device to claim (--device)"),
+            Driver::Null => self.exported_by(round, turn, &self.programs.null, "the null export"),
+            Driver::VduseNull => self.exported_by(round, turn, &self.programs.vduse_null, "the null export"),
             Driver::Supervised => {
                 let programs = self.programs;
                 let supervisor = programs.supervisor.as_ref();
@@ -187,11 +191,13 @@ impl Here<'_> {
                 let start = || Export::supervised(&supervisor.program, &supervisor.arguments, &supervisor.link);
                 self.exported(round, turn, start, &supervisor.settled)
             }
-            Driver::Null => {
-                let arguments = self.programs.null.clone().ok_or_else(|| missing("the null export"))?;
-                self.exported(round, turn, || Export::start(&self.programs.program, &arguments), &|| Ok(()))
-            }
         }
+    }
+
+    /// By this program with `arguments`, which are not there if `what` is not.
+    fn exported_by(&mut self, round: u32, turn: &[Placement], arguments: &Option<Vec<String>>, what: &str) -> Result<(), Error> {
+        let arguments = arguments.as_ref().ok_or_else(|| missing(what))?;
+        self.exported(round, turn, || Export::start(&self.programs.program, arguments), &|| Ok(()))
     }
 
     fn kernels(&mut self, round: u32, turn: &[Placement], tuning: Tuning) -> Result<(), Error> {
@@ -220,7 +226,11 @@ impl Here<'_> {
                 let measured = match (&self.means, &self.plan.study) {
                     (Means::Loads(method), _) => loads(way, load, placement, method, into)?,
                     (Means::Leslie(gauge), Study::Leslie(leslie)) => {
-                        let gauge = if placement == Placement::UblkNull { gauge.without_disk() } else { *gauge };
+                        let gauge = if matches!(placement, Placement::UblkNull | Placement::VduseNull) {
+                            gauge.without_disk()
+                        } else {
+                            *gauge
+                        };
                         leslie.measure(way, load, gauge, into)?
                     }
                     (_, Study::Timeline(timeline)) => timeline.measure(way, load, placement, into, self.progress)?,
@@ -269,7 +279,8 @@ impl Here<'_> {
         self.facts(round, turn, &block_facts(export.device()));
         self.study(round, turn, &Way::Path(export.device(), Some(export.pid())))?;
         // Of a supervised disk, what is said here is said of the supervisor.
-        let own = [Placement::UblkNull, Placement::Supervised].into_iter().find(|own| turn.contains(own));
+        let others = [Placement::UblkNull, Placement::VduseNull, Placement::ExportVduse, Placement::Supervised];
+        let own = others.into_iter().find(|own| turn.contains(own));
         self.driver(round, own.unwrap_or(Placement::Export), startup, export.pid(), idle);
         Ok(())
     }

@@ -35,10 +35,14 @@ pub enum Placement {
     Export,
     /// The same under fio.
     ExportFio,
+    /// The same as `Export`, by VDUSE in place of ublk.
+    ExportVduse,
     /// The same as `Export`, started, confined and watched by the supervisor.
     Supervised,
     /// ublk with nothing behind it: the floor that ublk itself sets.
     UblkNull,
+    /// The same of VDUSE.
+    VduseNull,
 }
 
 /// Whose driver it is, and where it runs.
@@ -50,10 +54,14 @@ pub enum Driver {
     Process,
     /// ring3's, in a process of its own.
     Export,
+    /// The same, behind VDUSE.
+    Vduse,
     /// The same, held by the supervisor.
     Supervised,
     /// None.
     Null,
+    /// None, behind VDUSE.
+    VduseNull,
 }
 
 /// What is done to the kernel's disk before it is measured. Each includes those before it.
@@ -71,7 +79,7 @@ pub enum Tuning {
 
 impl Placement {
     /// All of them, in the order of their turns.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Kernel,
         Self::KernelFio,
         Self::KernelNone,
@@ -85,13 +93,16 @@ impl Placement {
         Self::ProcessThreads,
         Self::Export,
         Self::ExportFio,
+        Self::ExportVduse,
         Self::Supervised,
         Self::UblkNull,
+        Self::VduseNull,
     ];
 
-    /// The ones that ordinary loads are measured in: all but those of the papers' figures.
+    /// The ones that ordinary loads are measured in: all but those of the papers' figures, and the second way of an export.
     pub fn loads() -> Vec<Self> {
-        Self::ALL.into_iter().filter(|placement| !matches!(placement, Self::ProcessAdaptive | Self::ProcessThreads)).collect()
+        let others = [Self::ProcessAdaptive, Self::ProcessThreads, Self::ExportVduse, Self::VduseNull];
+        Self::ALL.into_iter().filter(|placement| !others.contains(placement)).collect()
     }
 
     /// Its name.
@@ -110,8 +121,10 @@ impl Placement {
             Self::ProcessThreads => "process-threads",
             Self::Export => "export",
             Self::ExportFio => "export-fio",
+            Self::ExportVduse => "export-vduse",
             Self::Supervised => "supervised",
             Self::UblkNull => "ublk-null",
+            Self::VduseNull => "vduse-null",
         }
     }
 
@@ -124,8 +137,10 @@ impl Placement {
             Self::KernelPassthrough | Self::KernelPassthroughFio => Driver::Kernel(Tuning::Passthrough),
             Self::Process | Self::ProcessPolled | Self::ProcessAdaptive | Self::ProcessThreads => Driver::Process,
             Self::Export | Self::ExportFio => Driver::Export,
+            Self::ExportVduse => Driver::Vduse,
             Self::Supervised => Driver::Supervised,
             Self::UblkNull => Driver::Null,
+            Self::VduseNull => Driver::VduseNull,
         }
     }
 

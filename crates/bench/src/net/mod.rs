@@ -40,11 +40,12 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// The placements in the order of their turns: the [usual](USUAL) ones, and the export with one engine at any load.
-pub const PLACEMENTS: [&str; 7] = ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost", "dpdk"];
+/// The placements in the order of their turns: the [usual](USUAL) ones, and the export with one engine at any load, or by VDUSE.
+pub const PLACEMENTS: [&str; 8] =
+    ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost", "export-vduse", "dpdk"];
 
 /// Those of `bench tcp`.
-pub const STREAM_PLACEMENTS: [&str; 5] = ["kernel", "export", "export-tap", "export-vhost", "export-uncoalesced"];
+pub const STREAM_PLACEMENTS: [&str; 6] = ["kernel", "export", "export-tap", "export-vhost", "export-vduse", "export-uncoalesced"];
 
 /// So many of them are usual.
 pub const USUAL: usize = 4;

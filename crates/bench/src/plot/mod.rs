@@ -43,6 +43,7 @@ fn colour(placement: Placement) -> &'static str {
         (_, Placement::ProcessThreads) => "#cc79a7",
         (_, Placement::Export) => "#d55e00",
         (_, Placement::ExportFio) => "#e69f00",
+        (_, Placement::ExportVduse) => "#f0e442",
         (_, Placement::Supervised) => "#8c510a",
         (_, _) => "#dddddd",
     }

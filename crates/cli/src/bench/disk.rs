@@ -189,6 +189,8 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
             Driver::Supervised if controller == Controller::Ide || supervisor().is_err() => false,
             Driver::Supervised => !args.here || (args.device.is_some() && ublk()),
             Driver::Null => !args.here || ublk(),
+            Driver::Vduse => !args.here || (args.device.is_some() && vduse()),
+            Driver::VduseNull => !args.here || vduse(),
         };
         needs && !(placement.is_fio() && (args.quick || (args.here && !ring3_bench::fio::present())))
     };
@@ -205,6 +207,10 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
 
 fn ublk() -> bool {
     Path::new("/dev/ublk-control").exists()
+}
+
+fn vduse() -> bool {
+    Path::new("/dev/vduse/control").exists()
 }
 
 /// Measures this machine.
@@ -246,19 +252,22 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
     let poll = if matches!(plan.study, Study::Timeline(_)) { " --poll 0" } else { "" };
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let manifest = tempfile::tempdir().context("making a folder for the supervisor's manifest")?;
+    let exported = |way: &str, uri: &str| {
+        words(&format!("run {driver} --export {way} --json --device {uri}{}{poll}", args.protection.words()))
+    };
     let programs = Programs {
         kernel: args.disk.clone(),
         modules: args.modules.clone(),
         open: device.is_some().then_some(&open),
-        export: device
-            .as_ref()
-            .map(|uri| words(&format!("run {driver} --export ublk --json --device {uri}{}{poll}", args.protection.words()))),
+        export: device.as_ref().map(|uri| exported("ublk", uri)),
+        vduse: device.as_ref().map(|uri| exported("vduse", uri)),
         supervisor: device
             .as_deref()
             .zip(supervisor().ok())
             .map(|(uri, program)| supervised(uri, program, manifest.path()))
             .transpose()?,
         null: Some(words("run null --export ublk --json")),
+        vduse_null: Some(words("run null --export vduse --json")),
         program: std::env::current_exe().context("finding this program, which serves the exports")?,
         hand_over: args.shared.then_some(&hand_over),
     };

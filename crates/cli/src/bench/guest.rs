@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ring3_bench::cpu::Others;
-use ring3_bench::disk::{Controller, Event, Pace, Placement, Plan, Study};
+use ring3_bench::disk::{Controller, Driver, Event, Pace, Placement, Plan, Study};
 use ring3_bench::report::Measurement;
 use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, Machine as Model, Mode, Size};
 
@@ -39,7 +39,9 @@ impl Guest {
             lab.iommu = Some(Iommu::Virtio);
             lab.devices.remove(0);
         }
-        lab.modules = [modules(plan.controller), &["ublk_drv"]].concat().into_iter().map(Into::into).collect();
+        let vduse = plan.placements.iter().any(|placement| matches!(placement.driver(), Driver::Vduse | Driver::VduseNull));
+        let exports: &[&str] = if vduse { &["ublk_drv", "vduse", "virtio_vdpa", "virtio_blk"] } else { &["ublk_drv"] };
+        lab.modules = [modules(plan.controller), exports].concat().into_iter().map(Into::into).collect();
         if !plan.translated {
             // The kernel's driver skips the IOMMU, which costs it nothing then. What VFIO claims is behind it all the same.
             lab.kernel_arguments = vec!["iommu=pt".into()];

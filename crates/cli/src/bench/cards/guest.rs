@@ -79,7 +79,7 @@ pub fn two_cards(name: &str, card: Card, options: &Options, [kernel, ring3]: &[W
         .device(card.device("kernel", mac(1), kernel))
         .device(card.device("ring3", mac(2), ring3).bound("vfio-pci"))
         .module(card.module());
-    guest = ["tun", "vhost_net"].iter().fold(guest, |guest, module| guest.module(module));
+    guest = ["tun", "vhost_net", "vduse", "virtio_vdpa", "virtio_net"].iter().fold(guest, |guest, module| guest.module(module));
     on_one_processor(&mut guest, options);
     guest
 }

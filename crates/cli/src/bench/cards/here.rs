@@ -74,12 +74,13 @@ pub fn export(placement: &str) -> Option<&'static [&'static str]> {
         "export" => &[],
         "export-tap" => &["--engine", "tap"],
         "export-vhost" => &["--engine", "vhost"],
+        "export-vduse" => &["--export", "vduse"],
         "export-uncoalesced" => &["--engine", "tap", "--no-coalescing"],
         _ => return None,
     })
 }
 
-/// A process that is an interface called [`NAME`], until this is dropped.
+/// A process that is an interface, called [`NAME`] if it is a TAP, until this is dropped.
 pub struct Interface(Child);
 
 impl Interface {
@@ -99,10 +100,11 @@ impl Interface {
         let mut line = String::new();
         let stdout = interface.0.stdout.as_mut().context("its output is not here")?;
         BufReader::new(stdout).read_line(&mut line)?;
-        if !line.contains("\"interface\"") {
+        let said: Option<serde_json::Value> = serde_json::from_str(&line).ok();
+        let Some(name) = said.as_ref().and_then(|said| said["interface"].as_str()) else {
             bail!("ring3 {}: no interface, but {line:?}", words.join(" "));
-        }
-        address(NAME, here)?;
+        };
+        address(name, here)?;
         Ok(interface)
     }
 
