@@ -30,6 +30,7 @@ mod split;
 mod supervised;
 mod top;
 mod ublk;
+mod vduse;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
@@ -91,6 +92,9 @@ enum Command {
     /// List the kernel's ublk devices, and delete those that dead processes have left.
     #[command(subcommand)]
     Ublk(ublk::Command),
+    /// List the kernel's VDUSE devices, and delete those that dead processes have left.
+    #[command(subcommand)]
+    Vduse(vduse::Command),
     /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
     Doctor(doctor::Args),
     /// Say how the devices are that ring3d keeps.
@@ -167,6 +171,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Split(args) => split::run(args),
         Command::Top(args) => top::run(&args),
         Command::Ublk(command) => ublk::run(command),
+        Command::Vduse(command) => vduse::run(command),
         Command::Doctor(args) => doctor::run(args),
         Command::Status(args) => supervised::status(args),
         Command::Logs(args) => supervised::logs(args),

@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut config = [0; CONFIG];
     config[..8].copy_from_slice(&SECTORS.to_le_bytes());
-    control.create(&Shape { name: NAME, kind: DISK, features: features::ALL, queues: 1, config: &config })?;
+    control.create(&Shape { name: NAME, kind: DISK, vendor: 0, features: features::ALL, queues: 1, config: &config })?;
     let device = Arc::new(Device::open(NAME, Duration::ZERO)?);
     device.set_up(0, 128)?;
     let kicks = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;

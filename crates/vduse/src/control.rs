@@ -17,6 +17,8 @@ pub struct Shape<'a> {
     pub name: &'a str,
     /// virtio's number of its type: 1 a network card, 2 a disk. [virtio 5]
     pub kind: u32,
+    /// Who makes it, which its driver is told: any number, by which its maker [knows it again](crate::vdpa::vendor).
+    pub vendor: u32,
     /// What it offers. The kernel wants VERSION_1 and ACCESS_PLATFORM.
     pub features: u64,
     /// Virtqueues.
@@ -48,7 +50,7 @@ impl Control {
     pub fn create(&self, shape: &Shape<'_>) -> Result<(), Error> {
         let head = DeviceConfig {
             name: padded(shape.name)?,
-            vendor: 0,
+            vendor: shape.vendor,
             device: shape.kind,
             features: shape.features,
             queues: shape.queues,
@@ -71,12 +73,20 @@ impl Control {
         })
     }
 
-    /// Ends a device, which nobody may have open and which may not be on the bus.
+    /// Ends a device, which may not be on the bus. [`Error::Served`] if a process has it open, [`Error::Absent`] if it is not there.
     pub fn destroy(&self, name: &str) -> Result<(), Error> {
         let padded = padded(name)?;
         // SAFETY: the operation reads that array.
         let done = unsafe { libc::ioctl(self.0.as_raw_fd(), DESTROY_DEV, padded.as_ptr()) };
-        if done < 0 { Err(Error::os(format!("VDUSE_DESTROY_DEV {name}"), io::Error::last_os_error())) } else { Ok(()) }
+        if done >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        Err(match error.raw_os_error() {
+            Some(libc::EBUSY) => Error::Served(name.into()),
+            Some(libc::EINVAL) => Error::Absent(name.into()),
+            _ => Error::os(format!("VDUSE_DESTROY_DEV {name}"), error),
+        })
     }
 }
 

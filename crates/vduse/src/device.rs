@@ -45,6 +45,15 @@ impl Device {
         check_name(name).is_ok() && std::fs::exists(format!("{}/{name}", uapi::FOLDER)).unwrap_or(false)
     }
 
+    /// The names of all there are, served or not, in order.
+    pub fn names() -> Vec<String> {
+        let entries = std::fs::read_dir(uapi::FOLDER).into_iter().flatten().flatten();
+        let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.retain(|name| check_name(name).is_ok());
+        names.sort();
+        names
+    }
+
     /// Opens it. A process that has it may take up to `patience` to be gone: the kernel lets go of the memory of a killed one first.
     pub fn open(name: &str, patience: Duration) -> Result<Self, Error> {
         check_name(name)?;
@@ -52,11 +61,18 @@ impl Device {
         loop {
             match File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path) {
                 Ok(file) => return Ok(Self { name: name.into(), file }),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::Absent(name.into())),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(Error::Permission),
                 Err(error) if error.raw_os_error() != Some(libc::EBUSY) => return Err(Error::os(path, error)),
                 Err(_) if since.elapsed() >= patience => return Err(Error::Served(name.into())),
                 Err(_) => std::thread::sleep(RETRY),
             }
         }
+    }
+
+    /// No device, and whatever it is asked fails. For tests of what is above.
+    pub fn of_nothing() -> io::Result<Self> {
+        Ok(Self { name: "nothing".into(), file: File::open("/dev/null")? })
     }
 
     /// Its name.

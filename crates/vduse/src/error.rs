@@ -10,7 +10,7 @@ pub enum Error {
     Missing,
     /// The caller may not.
     #[error(
-        "/dev/vduse/control: permission denied: making a VDUSE device needs root (CAP_SYS_ADMIN, for a network card CAP_NET_ADMIN)"
+        "/dev/vduse: permission denied: making, serving and deleting VDUSE devices needs root (CAP_SYS_ADMIN, for a network card CAP_NET_ADMIN)"
     )]
     Permission,
     /// No name of a device.
@@ -24,6 +24,9 @@ pub enum Error {
     /// Another process has it open.
     #[error("/dev/vduse/{0} is served by another process: choose another name, or stop that one")]
     Served(String),
+    /// There is no device of that name.
+    #[error("there is no VDUSE device '{0}': `ls /dev/vduse` says which there are")]
+    Absent(String),
     /// There is nobody on the bus who takes such devices.
     #[error("the kernel has no management device 'vduse' on its vDPA bus: load it with `modprobe vduse`")]
     NoManagement,

@@ -86,6 +86,22 @@ impl Inflight {
         Self::map(path, &file, (queues, size))
     }
 
+    /// The one that is there, of whatever device: for who ends it.
+    pub fn left(path: &Path) -> Result<Self, Error> {
+        let refused = |reason: String| Error::Log { path: path.display().to_string(), reason };
+        let opened = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path);
+        let mut file = opened.map_err(|error| refused(error.to_string()))?;
+        let about = file.metadata().map_err(|error| refused(error.to_string()))?;
+        let mut found = [0; HEAD];
+        let word = |found: &[u8; HEAD], at: usize| u16::from_ne_bytes([found[at], found[at + 1]]);
+        let read = file.read_exact(&mut found).is_ok() && found[..8] == MAGIC && found[8..12] == VERSION.to_ne_bytes();
+        let (queues, size) = (word(&found, 12), word(&found, 14));
+        if !read || size == 0 || about.uid() != rustix::process::geteuid().as_raw() || about.len() != bytes(queues, size) as u64 {
+            return Err(refused("it is no log of what is in flight".into()));
+        }
+        Self::map(path, &file, (queues, size))
+    }
+
     fn map(path: &Path, file: &File, (queues, size): (u16, u16)) -> Result<Self, Error> {
         let bytes = bytes(queues, size);
         // SAFETY: a new mapping, anywhere.
@@ -209,6 +225,17 @@ mod tests {
         assert_eq!((queue.heads().collect::<Vec<_>>(), queue.settled()), (vec![127], 9));
         assert_eq!(log.queue(0).unwrap().heads().count(), 0);
         assert!(log.queue(2).is_none());
+    }
+
+    #[test]
+    fn who_ends_a_device_opens_its_log_without_knowing_what_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        Inflight::create(&path, (2, 128), b"disk").unwrap().queue(1).unwrap().take(3);
+        let log = Inflight::left(&path).unwrap();
+        assert_eq!(log.queue(1).unwrap().heads().collect::<Vec<_>>(), [3]);
+        std::fs::write(&path, b"vduselog").unwrap();
+        assert!(matches!(Inflight::left(&path), Err(Error::Log { .. })));
     }
 
     #[test]

@@ -138,13 +138,19 @@ impl Queue {
     /// Whether there is something to take.
     #[inline]
     pub fn pending(&self) -> bool {
-        u16::from_le(self.driver.word16(2).load(Ordering::Acquire)) != self.available
+        self.offered() != 0
+    }
+
+    /// Chains that the driver has offered and that were not taken: of a hostile one, more than there can be, of which [`take`](Self::take) says so.
+    #[inline]
+    pub fn offered(&self) -> u16 {
+        u16::from_le(self.driver.word16(2).load(Ordering::Acquire)).wrapping_sub(self.available)
     }
 
     /// Takes what the driver has offered next into `chain`; false if there is nothing.
     #[inline]
     pub fn take(&mut self, chain: &mut Chain) -> Result<bool, Fault> {
-        let ahead = u16::from_le(self.driver.word16(2).load(Ordering::Acquire)).wrapping_sub(self.available);
+        let ahead = self.offered();
         if ahead == 0 {
             return Ok(false);
         }
@@ -263,13 +269,21 @@ impl Queue {
     /// Asks the driver to kick for what it offers next; whether there is something already, so that it is no use to wait.
     #[inline]
     pub fn want_kicks(&mut self) -> bool {
+        self.want_kicks_for(1)
+    }
+
+    /// Asks the driver to kick once it has offered `count` chains that were not taken (without EVENT_IDX, for each); whether there are so many already.
+    #[inline]
+    pub fn want_kicks_for(&mut self, count: u16) -> bool {
+        let count = count.clamp(1, self.size);
         if self.event_index {
-            self.device.word16(4 + 8 * usize::from(self.size)).store(self.available.to_le(), Ordering::Relaxed);
+            let event = self.available.wrapping_add(count - 1);
+            self.device.word16(4 + 8 * usize::from(self.size)).store(event.to_le(), Ordering::Relaxed);
         } else {
             self.device.word16(0).store(0, Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
-        self.pending()
+        self.offered() >= count
     }
 
     /// Kicks are of no use now. The driver may kick nevertheless.

@@ -211,6 +211,22 @@ fn kicks_are_asked_for_what_comes_next() {
 }
 
 #[test]
+fn a_kick_can_be_asked_for_several_chains_and_comes_with_the_last_of_them() {
+    let mut driver = Driver::new(8, EVENT);
+    driver.describe(TABLE, 0, (DATA, 8, 0, 0));
+    let available_event = DEVICE + 4 + 8 * 8;
+    driver.offer(0);
+    driver.take().unwrap().unwrap();
+    assert!(!driver.queue.want_kicks_for(3));
+    assert_eq!(u16::from_le_bytes(driver.read(available_event)), 3);
+    (0..3).for_each(|_| driver.offer(0));
+    assert_eq!(driver.queue.offered(), 3);
+    assert!(driver.queue.want_kicks_for(3) && !driver.queue.want_kicks_for(4));
+    (0..5).for_each(|_| driver.offer(0));
+    assert!(driver.queue.want_kicks_for(u16::MAX), "more than the ring has are never offered");
+}
+
+#[test]
 fn a_head_that_is_in_flight_is_not_offered_again() {
     let folder = tempfile::tempdir().unwrap();
     let log = Inflight::create(&folder.path().join("log"), (1, 8), b"").unwrap();

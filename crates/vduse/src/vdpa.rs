@@ -53,12 +53,34 @@ pub fn is_attached(name: &str) -> bool {
     check_name(name).is_ok() && fs::exists(Path::new(DEVICES).join(name)).unwrap_or(false)
 }
 
+/// Who has made it, by its [`Shape`](crate::Shape); `None` unless it is on the bus and `virtio_vdpa` has taken it.
+pub fn vendor(name: &str) -> Option<u32> {
+    number(&virtio(name)?.join("vendor"))
+}
+
+/// virtio's number of its type; `None` as of [`vendor`].
+pub fn kind(name: &str) -> Option<u32> {
+    number(&virtio(name)?.join("device"))
+}
+
+/// `0x0002` and the like, in a file.
+fn number(path: &Path) -> Option<u32> {
+    u32::from_str_radix(fs::read_to_string(path).ok()?.trim().strip_prefix("0x")?, 16).ok()
+}
+
+fn entries(path: PathBuf) -> impl Iterator<Item = fs::DirEntry> {
+    fs::read_dir(path).into_iter().flatten().flatten()
+}
+
+/// What `virtio_vdpa` has made of it.
+fn virtio(name: &str) -> Option<PathBuf> {
+    check_name(name).ok()?;
+    Some(entries(Path::new(DEVICES).join(name)).find(|entry| entry.file_name().to_string_lossy().starts_with("virtio"))?.path())
+}
+
 /// What the kernel's driver has made of it, in a `class` of sysfs: `block` or `net`. `None` if no driver has taken it (`modprobe virtio_vdpa`, `virtio_blk`, `virtio_net`).
 pub fn found_as(name: &str, class: &str) -> Option<String> {
-    let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
-    let virtio =
-        entries(Path::new(DEVICES).join(name)).find(|entry| entry.file_name().to_string_lossy().starts_with("virtio"))?;
-    entries(virtio.path().join(class)).next()?.file_name().into_string().ok()
+    entries(virtio(name)?.join(class)).next()?.file_name().into_string().ok()
 }
 
 enum Asked {

@@ -70,6 +70,11 @@ impl Layout {
         self.small + self.long.unwrap_or(0) - 1
     }
 
+    /// Most bytes of a piece of what is received: a frame, or as much of it as a buffer holds.
+    pub fn longest_piece(&self) -> u32 {
+        self.settings.mtu.saturating_add(ETHERNET_HEADER + VLAN_TAG).min(self.settings.rx_room)
+    }
+
     /// A buffer to receive into.
     pub fn receive_buffer(&self, arena: &Arena) -> Result<Packet, ring3_class::Error> {
         Ok(Packet::new(arena.alloc((self.start + self.settings.rx_room) as usize, LINE as usize)?, self.start))

@@ -16,7 +16,7 @@
 //! Each queue's thread polls the card as long as that has paid lately, and then sleeps in an io_uring that watches interrupt and TAP.
 //!
 //! # Loss
-//! What the kernel does not take (the interface is down) and what the card cannot send is lost and counted. What the card has no room for stays with the kernel.
+//! What the kernel does not take (the interface is down) and what the card cannot send is lost and counted. What the card has no room for stays with the kernel, and what a virtqueue has no room for stays with the card.
 //!
 //! # Trust
 //! The kernel is trusted, and what it says of a packet is checked as whatever any user of a card says. What a card says was checked by its driver.

@@ -83,6 +83,16 @@ impl Port<'_> {
         }
     }
 
+    /// How many pieces of packets, each of at most `bytes`, surely find room when they are [written](Self::write): `least` or fewer if none more do, and the thread is woken then when that is over. A
+    /// TAP takes what it takes.
+    #[inline]
+    pub fn room(&mut self, bytes: u32, least: usize) -> usize {
+        match self {
+            Self::Tap(_) => usize::MAX,
+            Self::Virtio(half) => half.room(bytes, least),
+        }
+    }
+
     /// A virtqueue has been set up, or reset.
     #[cold]
     pub fn heed(&mut self) {
@@ -100,14 +110,37 @@ impl Port<'_> {
     }
 }
 
-/// Watches what says that there may be something to read, and what says that a virtqueue is elsewhere now.
-pub fn watch(ports: (&Port<'_>, &Port<'_>), reactor: &mut Reactor) -> io::Result<(Option<Token>, [Option<Token>; 2])> {
-    match ports {
-        (Port::Virtio(receive), Port::Virtio(send)) => {
-            let changed = [Some(reactor.add(receive.changed())?), Some(reactor.add(send.changed())?)];
-            Ok((Some(reactor.add(send.kicks())?), changed))
-        }
-        (Port::Tap(tap), _) | (_, Port::Tap(tap)) => Ok((Some(reactor.add(*tap)?), [None; 2])),
+/// What a thread watches of its ports.
+#[derive(Clone, Copy, Default)]
+pub struct Watched {
+    /// There may be something to read.
+    pub readable: Option<Token>,
+    /// There may be [room](Port::room) again.
+    pub writable: Option<Token>,
+    /// A virtqueue is elsewhere now.
+    pub changed: [Option<Token>; 2],
+}
+
+impl Watched {
+    /// Watches both directions of a queue.
+    pub fn new(ports: (&Port<'_>, &Port<'_>), reactor: &mut Reactor) -> io::Result<Self> {
+        let (receive, send) = match ports {
+            (Port::Virtio(receive), Port::Virtio(send)) => (receive, send),
+            (Port::Tap(tap), _) | (_, Port::Tap(tap)) => {
+                return Ok(Self { readable: Some(reactor.add(*tap)?), ..Self::default() });
+            }
+        };
+        Ok(Self {
+            readable: Some(reactor.add(send.kicks())?),
+            writable: Some(reactor.add(receive.kicks())?),
+            changed: [Some(reactor.add(receive.changed())?), Some(reactor.add(send.changed())?)],
+        })
+    }
+
+    /// All.
+    pub fn tokens(&self) -> impl Iterator<Item = Token> {
+        let [one, other] = self.changed;
+        [self.readable, self.writable, one, other].into_iter().flatten()
     }
 }
 

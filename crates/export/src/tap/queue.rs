@@ -16,7 +16,7 @@ use ring3_stats::{Phase, Recorder};
 
 use super::layout::Layout;
 use super::load::{Engine, Limits, Load};
-use super::port;
+use super::port::Watched;
 use super::receive::Receiver;
 use super::send::Sender;
 use super::stats::Counters;
@@ -57,13 +57,13 @@ impl Start {
         let tap = interface.queue(number);
         let arena = nic.dma().arena();
         let driver = |cause| Error::Driver { card: card.clone(), cause };
-        let (watched, changed) = port::watch((&receive, &send), reactor).map_err(failed("watching it"))?;
+        let watched = Watched::new((&receive, &send), reactor).map_err(failed("watching it"))?;
         let receiver = Receiver::new(receive, &mut *queue, (layout, arena), counters, joins).map_err(driver)?;
         let sender = Sender::new(send, (layout, arena), counters).map_err(driver)?;
         let registration = Registration::new(reactor, &*queue).map_err(failed("watching the card's interrupt"))?;
         let stop = reactor.add(stop.as_fd()).map_err(failed("watching its end"))?;
         let (queue, load) = (&mut *queue, Load::new(limits, Instant::now(), 0));
-        let (tap, vhost) = ((tap, watched), None);
+        let vhost = None;
         let mut server = Server {
             reactor,
             registration,
@@ -74,7 +74,7 @@ impl Start {
             counters,
             recorder: &recorder,
             tap,
-            changed,
+            watched,
             stop,
             engine,
             load,
@@ -101,10 +101,10 @@ struct Server<'a> {
     arena: &'a Arena,
     counters: &'a Counters,
     recorder: &'a Recorder,
-    /// By which it is known where `read` is of use.
-    tap: (Option<BorrowedFd<'a>>, Option<Token>),
-    /// By which it is known that a virtqueue is elsewhere now.
-    changed: [Option<Token>; 2],
+    /// The interface, if it is a TAP.
+    tap: Option<BorrowedFd<'a>>,
+    /// By which it is known where `read` and `write` are of use.
+    watched: Watched,
     stop: Token,
     engine: Engine,
     load: Load,
@@ -196,12 +196,12 @@ impl Server<'_> {
     fn begin_vhost(&mut self) -> Result<(), Error> {
         let no_memory = |cause| Error::Driver { card: "memory for vhost-net".into(), cause };
         let failed = |error| Error::os("watching vhost-net", error);
-        let Some(tap) = self.tap.0 else { return Ok(()) };
+        let Some(tap) = self.tap else { return Ok(()) };
         let vhost = Vhost::start(tap, self.arena)?;
         let registration = Registration::new(self.reactor, &vhost).map_err(failed)?;
         self.sender.begin_vhost(self.arena).map_err(no_memory)?;
         self.receiver.begin_vhost(self.arena).map_err(no_memory)?;
-        if let Some(token) = self.tap.1.take() {
+        if let Some(token) = self.watched.readable.take() {
             self.reactor.remove(token).map_err(failed)?;
         }
         self.vhost = Some((vhost, registration));
@@ -217,21 +217,20 @@ impl Server<'_> {
         self.counters.switches.add(1);
         self.receiver.end_vhost(self.queue, &mut vhost);
         registration.remove(self.reactor)?;
-        self.tap.1 = self.tap.0.map(|tap| self.reactor.add(tap)).transpose()?;
+        self.watched.readable = self.tap.map(|tap| self.reactor.add(tap)).transpose()?;
         Ok(self.sender.end_vhost(&mut vhost)?)
     }
 
     /// Has the ring let go of all that it watches: the next queue has the same one, and the kernel takes a ring apart a while after its end, and would keep the interface so long.
     fn let_go(self) {
-        let Self { reactor, registration, counters, tap, changed: [one, other], stop, vhost, .. } = self;
+        let Self { reactor, registration, counters, watched, stop, vhost, .. } = self;
         counters.vhost.set(0);
         let its = vhost.map(|(vhost, registration)| {
             drop(vhost);
             registration
         });
         let gone = [Some(registration), its].into_iter().flatten().try_for_each(|registration| registration.remove(reactor));
-        let gone =
-            gone.and_then(|()| [tap.1, one, other, Some(stop)].into_iter().flatten().try_for_each(|token| reactor.remove(token)));
+        let gone = gone.and_then(|()| watched.tokens().chain([stop]).try_for_each(|token| reactor.remove(token)));
         if let Err(error) = gone.and_then(|()| reactor.step(Some(Duration::ZERO))) {
             tracing::debug!(%error, "the ring keeps the interface until its own end");
         }
@@ -246,8 +245,9 @@ impl Server<'_> {
         // Who waits for a card that takes nothing more is not idle: the driver's own time limits see to that.
         self.recorder.phase(if self.sender.is_blocked() { Phase::Recovering } else { Phase::Idle });
         let turn = match &mut self.vhost {
-            None => self.reactor.wait(&mut [(&self.registration, self.queue)], None)?,
             // What the card has cannot go on before there is room for it.
+            None if self.receiver.full => self.reactor.wait(&mut [], None)?,
+            None => self.reactor.wait(&mut [(&self.registration, self.queue)], None)?,
             Some((vhost, registration)) if vhost.full => self.reactor.wait(&mut [(registration, vhost)], None)?,
             Some((vhost, registration)) => {
                 self.reactor.wait(&mut [(&self.registration, self.queue), (registration, vhost)], None)?
@@ -265,8 +265,8 @@ impl Server<'_> {
         while let Some(event) = self.reactor.next_event() {
             match event {
                 Event::Ready(token) if token == self.stop => return Ok(true),
-                Event::Ready(token) if Some(token) == self.tap.1 => self.sender.readable = true,
-                Event::Ready(token) if self.changed.contains(&Some(token)) => self.heed(),
+                Event::Ready(token) if Some(token) == self.watched.readable => self.sender.readable = true,
+                Event::Ready(token) if self.watched.changed.contains(&Some(token)) => self.heed(),
                 Event::Ready(token) if Some(token) == self.registration.token() => self.recorder.interrupted(),
                 Event::Timer(_, now) => {
                     // What was sent is done with: a card that has nothing to send wants to be looked after more rarely.

@@ -30,6 +30,10 @@ pub struct Receiver<'a> {
     skipping: bool,
     /// Buffers for which the card had no room.
     pub(super) spare: Vec<Packet>,
+    /// The kernel has no room for more: what comes stays with the card.
+    pub(super) full: bool,
+    /// Most bytes of a piece.
+    piece: u32,
 }
 
 impl<'a> Receiver<'a> {
@@ -44,7 +48,8 @@ impl<'a> Receiver<'a> {
         let batch = (0..BATCH).map(|_| Packet::default()).collect();
         let depth = queue.depth().0.into();
         let (trains, spare) = (Trains::new(joins), Vec::with_capacity(depth));
-        let mut receiver = Self { port, layout, counters, batch, trains, kept: 0, skipping: false, spare };
+        let piece = layout.longest_piece();
+        let mut receiver = Self { port, layout, counters, batch, trains, kept: 0, skipping: false, spare, full: false, piece };
         for _ in 0..depth {
             receiver.spare.push(layout.receive_buffer(arena)?);
         }
@@ -64,7 +69,12 @@ impl<'a> Receiver<'a> {
         if vhost.as_ref().is_some_and(|vhost| vhost.full) {
             return Ok(false);
         }
-        let end = self.kept + queue.rx_return(&mut self.batch[self.kept..]).map_err(Turned::Card)?;
+        let room = if vhost.is_some() { BATCH } else { self.port.room(self.piece, self.kept).min(BATCH) };
+        self.full = room <= self.kept;
+        if self.full {
+            return Ok(false);
+        }
+        let end = self.kept + queue.rx_return(&mut self.batch[self.kept..room]).map_err(Turned::Card)?;
         if end == self.kept {
             return Ok(false);
         }
@@ -226,4 +236,72 @@ fn insert_tag(packet: &mut Packet) -> bool {
     packet.start = start;
     packet.len += VLAN_TAG;
     packet.write(0, &bytes).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_class::net::{Cable, Nic};
+    use ring3_vduse::{Access, Begin, Memory, Place, Vring, features};
+
+    use super::*;
+    use crate::tap::arena_bytes;
+    use crate::vduse::Half;
+
+    const SIZE: u16 = 8;
+    const TABLE: u64 = 0x1000;
+    const DRIVER: u64 = 0x2000;
+    const DEVICE: u64 = 0x3000;
+    const DATA: u64 = 0x10_0000;
+    const CHAIN: u32 = 1536;
+
+    /// A virtqueue whose driver has chains of one piece each, and where it says how many it has offered.
+    fn half() -> (Half, Place) {
+        let regions = [(TABLE, 0x1000), (DRIVER, 0x1000), (DEVICE, 0x1000), (DATA, 0x1_0000)];
+        let mut memory = Memory::of_zeroes(&regions).unwrap();
+        let mut write = |iova: u64, bytes: &[u8]| {
+            let place = memory.place(iova, bytes.len() as u32, Access::Write).unwrap();
+            assert!(memory.write(place, 0, bytes));
+        };
+        for number in 0..SIZE {
+            let address = DATA + u64::from(number) * 4096;
+            let word = u128::from(address) | u128::from(CHAIN) << 64 | 2 << 96;
+            write(TABLE + 16 * u64::from(number), &word.to_le_bytes());
+            write(DRIVER + 4 + 2 * u64::from(number), &number.to_le_bytes());
+        }
+        let index = memory.place(DRIVER + 2, 2, Access::Write).unwrap();
+        let vring = Vring { size: SIZE.into(), descriptors: TABLE, driver: DRIVER, device: DEVICE, ..Vring::default() };
+        let queue = ring3_vduse::Queue::open(memory, &vring, features::ALL, None, Begin::Fresh).unwrap();
+        (Half::over(queue, true), index)
+    }
+
+    #[test]
+    fn what_a_virtqueue_has_no_room_for_stays_with_the_card() {
+        let (_cable, one, other) = Cable::new(arena_bytes(1)).unwrap();
+        let layout = Layout::new(one.info(), 1500);
+        let (mut far, mut near) =
+            (other.open_queues(1, &layout.settings).unwrap(), one.open_queues(1, &layout.settings).unwrap());
+        let (far, near) = (&mut *far[0], &mut *near[0]);
+        let (half, index) = half();
+        let offer = |receiver: &Receiver<'_>, all: u16| {
+            let Port::Virtio(half) = &receiver.port else { panic!("it is a virtqueue") };
+            assert!(half.memory().write(index, 0, &all.to_le_bytes()));
+        };
+        let counters = Counters::default();
+        let mut receiver =
+            Receiver::new(Port::Virtio(Box::new(half)), near, (layout, one.dma().arena()), &counters, false).unwrap();
+        let mut frames: Vec<_> = (0..5).map(|_| layout.receive_buffer(other.dma().arena()).unwrap()).collect();
+        let bytes = [&one.info().mac.0[..], &other.info().mac.0, &[0x88, 0xb5], &[7; 1500]].concat();
+        frames.iter_mut().for_each(|frame| frame.fill(&bytes).unwrap());
+        assert_eq!(far.tx_provide(&mut frames).count, 5);
+        let counted = |counters: &Counters| (counters.rx_packets.get(), counters.rx_dropped.get());
+
+        assert!(!receiver.turn(near, None).unwrap() && receiver.full);
+        offer(&receiver, 2);
+        assert!(receiver.turn(near, None).unwrap());
+        assert!(!receiver.turn(near, None).unwrap() && receiver.full);
+        assert_eq!(counted(&counters), (2, 0));
+        offer(&receiver, SIZE);
+        while receiver.turn(near, None).unwrap() {}
+        assert_eq!((counted(&counters), receiver.full), ((5, 0), false));
+    }
 }

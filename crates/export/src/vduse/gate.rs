@@ -42,6 +42,12 @@ struct State {
     available: u16,
 }
 
+impl State {
+    fn is_heeded(&self) -> bool {
+        self.heeded >= self.given || !self.served
+    }
+}
+
 impl Gate {
     pub fn new() -> io::Result<Self> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -58,7 +64,7 @@ impl Gate {
         state.opening = opening;
         state.given += 1;
         let _ = rustix::io::write(&self.changed, &1u64.to_ne_bytes());
-        let waiting = self.heeded.wait_timeout_while(state, patience, |state| state.heeded < state.given && state.served);
+        let waiting = self.heeded.wait_timeout_while(state, patience, |state| !state.is_heeded());
         !waiting.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 

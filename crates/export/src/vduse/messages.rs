@@ -57,6 +57,14 @@ impl Answering {
             if !fds[0].revents().is_empty() {
                 return;
             }
+            if fds[1].revents().contains(PollFlags::ERR) {
+                // It says so without end.
+                let name = self.device.name();
+                tracing::error!(
+                    "{name}: the kernel has given the device up, because an answer took more than 30 s: stop it (ring3 vduse delete {name} --force)"
+                );
+                return;
+            }
             match self.device.message() {
                 Ok(Some(message)) => self.answer(&message),
                 Ok(None) => {}

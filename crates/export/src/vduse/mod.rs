@@ -15,8 +15,10 @@ pub(crate) mod gate;
 pub(crate) mod messages;
 
 mod block;
+pub mod devices;
 mod name;
 mod net;
+mod refuse;
 
 pub use block::Export;
 pub use net::{Card, start as start_card};

@@ -18,6 +18,7 @@ use crate::ublk::export::{LOOK, REFUSED, count};
 use crate::ublk::orders::{self, Order, Orders};
 use crate::ublk::stats::{Counters, Stats};
 use crate::ublk::{Error, Options, Queues, flush, limits, users};
+use crate::vduse::devices::MARK;
 use crate::vduse::gate::Gate;
 use crate::vduse::messages::Messages;
 use crate::vduse::name;
@@ -62,8 +63,15 @@ impl Export {
         let depth = 1 << queues.depth().min(options.depth).max(2).ilog2();
         queues.allocate(disk, depth, buffer)?;
         let config = Config::new(&parameters, buffer, queues.count());
+        let made = !Device::exists(&name);
         let (device, log) = take(&control, &name, (queues.count(), depth), &config)?;
-        let mut export = Self::serve(disk, queues, (name, device, log), (options, started))?;
+        let served = Self::serve(disk, queues, (name.clone(), device, log), (options, started));
+        let mut export = served.inspect_err(|_| {
+            // One that was there before is gone on with by whoever comes next.
+            if made && control.destroy(&name).is_ok() {
+                let _ = std::fs::remove_file(name::log(&name));
+            }
+        })?;
         if !vdpa::is_attached(&export.name) {
             vdpa::attach(&export.name)?;
         }
@@ -220,13 +228,13 @@ fn take(control: &Control, name: &str, (queues, depth): (u16, u16), config: &Con
         let device = Device::open(name, DEATH)?;
         return Ok((Arc::new(device), Inflight::open(&path, shape, &identity)?));
     }
-    let log = Inflight::create(&path, shape, &identity)?;
     let (features, config) = (config.features, &config.bytes[..]);
-    control.create(&Shape { name, kind: blk::TYPE.into(), features, queues: queues.into(), config })?;
+    control.create(&Shape { name, kind: blk::TYPE.into(), vendor: MARK, features, queues: queues.into(), config })?;
     let opened = Device::open(name, Duration::ZERO).and_then(|device| {
         (0..queues).try_for_each(|queue| device.set_up(queue, depth))?;
-        Ok(device)
+        // Only who has the device open makes its log: another start of the same name would take it from under this one.
+        let log = Inflight::create(&path, shape, &identity)?;
+        Ok((Arc::new(device), log))
     });
-    let device = opened.inspect_err(|_| drop(control.destroy(name)))?;
-    Ok((Arc::new(device), log))
+    Ok(opened.inspect_err(|_| drop(control.destroy(name)))?)
 }

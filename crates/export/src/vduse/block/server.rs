@@ -4,10 +4,13 @@
 //! A disk that is taken from its users, or whose driver has failed, is served on with an error for each request, until it is gone.
 //!
 //! # Reset
-//! A driver that resets its device forgets what is in flight. The disk does not: such a request ends here, and nobody is told.
+//! A driver that resets its device forgets what is in flight. The disk does not: such a request ends here, and nobody is told. The driver's memory is let go of at once, and the reset is over when the disk has
+//! ended the last of them: a write that it still had could undo what is written after. [virtio 2.4.1]
 
 mod begin;
 mod ends;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,9 +18,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_class::block::{Completion, Queue as ClassQueue, Request};
+use ring3_class::block::{Completion, IoError, Queue as ClassQueue, Request};
 use ring3_class::dma::DmaBuffer;
-use ring3_reactor::{Event, Reactor, Registration, Token};
+use ring3_reactor::{Event, Reactor, Registration, Timer, Token};
 use ring3_stats::{Phase, Recorder};
 use ring3_vduse::{Chain, Device, Fault, Log, Memory, Queue};
 
@@ -69,6 +72,11 @@ pub struct Server<'a> {
     queue: Option<Queue>,
     /// The driver has written what makes no sense.
     fault: Option<Fault>,
+    /// The queue is to be opened, or to stay closed, once the disk has ended what it had of the one before, which had come so far.
+    resetting: bool,
+    before: Option<u16>,
+    /// The last word that was heeded.
+    heeded: u64,
     /// What another server has had in flight, to be taken again.
     again: Vec<u16>,
     geometry: Geometry,
@@ -85,6 +93,8 @@ pub struct Server<'a> {
     report: &'a Report,
     mode: Mode,
     leaving: bool,
+    /// So long the disk may take for what it has at the end.
+    patience: Option<Timer>,
     failed: bool,
     gone: bool,
     submitted: bool,
@@ -125,6 +135,9 @@ impl<'a> Server<'a> {
             log: start.log.clone(),
             queue: None,
             fault: None,
+            resetting: false,
+            before: None,
+            heeded: 0,
             again: Vec::new(),
             name,
             free: (0..slots.len() as u16).collect(),
@@ -137,6 +150,7 @@ impl<'a> Server<'a> {
             report: &start.report,
             mode: Mode::Serving,
             leaving: false,
+            patience: None,
             failed: false,
             gone: false,
             submitted: false,
@@ -150,6 +164,9 @@ impl<'a> Server<'a> {
         loop {
             self.recorder.beat();
             self.take_events()?;
+            if self.resetting && self.in_flight() == 0 {
+                self.open();
+            }
             self.take_chains();
             if self.mode != Mode::Abandoned {
                 self.drive()?;
@@ -178,6 +195,7 @@ impl<'a> Server<'a> {
                     self.recorder.interrupted();
                     self.rest();
                 }
+                Event::Timer(timer, _) if Some(timer) == self.patience => return Err(self.out_of_patience()),
                 Event::Timer(_, now) if self.in_flight() > 0 => self.look_after(now),
                 Event::Timer(..) => self.rest(),
                 Event::Lost(_, error) => return Err(error),
@@ -187,14 +205,35 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Opens the queue where it is now, or lets go of it.
+    /// Lets go of the queue as it was, and opens it where it is now as soon as the disk has ended what it had of it.
     #[cold]
     fn heed(&mut self) {
-        let (number, opening) = self.gate.word();
-        let before = self.queue.take().map(|queue| queue.available());
+        // A thread looks when it begins, and is told once more of a word that was given before: opened again from its beginning, the queue would do everything twice.
+        if self.gate.word().0 == self.heeded {
+            return;
+        }
+        if let Some(queue) = self.queue.take() {
+            self.before = Some(queue.available());
+        }
         self.slots.iter_mut().for_each(|slot| slot.live = false);
         self.again.clear();
         self.fault = None;
+        // The disk has not begun with these.
+        while let Some(request) = self.backlog.pop_front() {
+            self.complete(request.token, Err(IoError::Transport), request.data);
+        }
+        self.resetting = true;
+        if self.in_flight() == 0 {
+            self.open();
+        }
+    }
+
+    /// Opens the queue where it is now, if it is anywhere.
+    #[cold]
+    fn open(&mut self) {
+        self.resetting = false;
+        let (number, opening) = self.gate.word();
+        self.heeded = number;
         if let Some(opening) = opening {
             let memory = Memory::new(self.device.clone());
             match Queue::open(memory, &opening.vring, opening.features, Some(self.log.clone()), opening.begin) {
@@ -205,7 +244,7 @@ impl<'a> Server<'a> {
                 Err(fault) => self.stop(fault),
             }
         }
-        self.gate.heed(number, before);
+        self.gate.heed(number, self.before.take());
     }
 
     #[cold]
@@ -213,8 +252,17 @@ impl<'a> Server<'a> {
         match self.orders.present() {
             Order::Serve => {}
             Order::Refuse => self.refuse(),
-            Order::Leave(_) => self.leaving = true,
+            Order::Leave(until) if !self.leaving => {
+                self.leaving = true;
+                self.patience = Some(self.reactor.set_timer(until));
+            }
+            Order::Leave(_) => {}
         }
+    }
+
+    /// The error of a disk that does not end its requests.
+    fn out_of_patience(&self) -> io::Error {
+        io::Error::other(format!("{} requests did not end in time for the device to be taken away", self.in_flight()))
     }
 
     /// Nothing is waited for, if that is so.
@@ -253,6 +301,9 @@ impl<'a> Server<'a> {
 
     /// Sleeps until there may be something to do.
     fn wait(&mut self) -> io::Result<()> {
+        if self.resetting && self.in_flight() == 0 {
+            return Ok(());
+        }
         if self.fault.is_none() && !self.free.is_empty() && self.queue.as_mut().is_some_and(Queue::want_kicks) {
             // What came meanwhile is taken; what else there is comes along.
             return if self.reactor.has_events() { self.reactor.step(Some(Duration::ZERO)).map(drop) } else { Ok(()) };

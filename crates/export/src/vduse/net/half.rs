@@ -12,6 +12,8 @@ use crate::vduse::gate::Gate;
 const PIECES: usize = 64;
 /// Where a received packet's header says how many chains it takes. [virtio 5.1.6]
 const BUFFERS: u32 = 10;
+/// Bytes of the shortest chain that a driver offers where packets may take several: an Ethernet frame with a tag, and the header. A driver that offers shorter ones loses packets.
+const SHORTEST: u32 = 1518 + net::HEADER;
 
 /// A direction, for one thread. What it takes it gives back within a turn, so that the next process begins where the ring says.
 pub struct Half {
@@ -19,6 +21,8 @@ pub struct Half {
     gate: Arc<Gate>,
     number: u16,
     queue: Option<Queue>,
+    /// The last word that was heeded.
+    heeded: u64,
     /// A received packet may take several chains.
     merges: bool,
     first: Chain,
@@ -30,9 +34,24 @@ impl Half {
     pub fn new(device: Arc<Device>, gate: Arc<Gate>, number: u16) -> Self {
         gate.serve();
         let (first, next) = (Chain::with_capacity(PIECES), Chain::with_capacity(PIECES));
-        let mut half = Self { device, gate, number, queue: None, merges: false, first, next };
+        let mut half = Self { device, gate, number, queue: None, heeded: 0, merges: false, first, next };
         half.heed();
         half
+    }
+
+    /// Over a queue in this process, for tests.
+    #[cfg(test)]
+    pub fn over(queue: Queue, merges: bool) -> Self {
+        let (device, gate) = (Device::of_nothing().unwrap(), Gate::new().unwrap());
+        let mut half = Self::new(Arc::new(device), Arc::new(gate), 0);
+        (half.queue, half.merges) = (Some(queue), merges);
+        half
+    }
+
+    /// What its driver and it share, for tests.
+    #[cfg(test)]
+    pub fn memory(&self) -> &Memory {
+        self.queue.as_ref().unwrap().memory()
     }
 
     /// Raised when the driver has something new.
@@ -48,6 +67,11 @@ impl Half {
     /// Opens the queue where it is now, or lets go of it.
     pub fn heed(&mut self) {
         let (number, opening) = self.gate.word();
+        // The other direction's word, or one that was heeded at the beginning.
+        if number == self.heeded {
+            return;
+        }
+        self.heeded = number;
         let before = self.queue.take().map(|queue| queue.available());
         if let Some(opening) = opening {
             self.merges = opening.features & net::MRG_RXBUF != 0;
@@ -64,6 +88,13 @@ impl Half {
     fn stop(&mut self, fault: Fault) {
         tracing::error!("{}: {}", self.device.name(), Error::Driver { queue: self.number, fault });
         self.queue = None;
+    }
+
+    /// How many pieces of packets, each of at most `bytes`, surely find room when they are [delivered](Self::deliver), however they are put together: `least` if no more than those do, and the driver kicks
+    /// when that is over. Any number while there is no queue: nobody waits for a driver that is not there.
+    #[inline]
+    pub fn room(&mut self, bytes: u32, least: usize) -> usize {
+        self.queue.as_mut().map_or(usize::MAX, |queue| room(queue, self.merges, bytes, least))
     }
 
     /// Hands a packet to the driver, whose header and bytes are in `pieces`; false if it has no room for it.
@@ -124,6 +155,17 @@ impl Drop for Half {
     }
 }
 
+/// See [`Half::room`].
+#[inline]
+fn room(queue: &mut Queue, merges: bool, bytes: u32, least: usize) -> usize {
+    let chains = if merges { (net::HEADER + bytes).div_ceil(SHORTEST) } else { 1 } as usize;
+    let wanted = ((least + 1) * chains).min(queue.size().into());
+    if usize::from(queue.offered()) < wanted && !queue.want_kicks_for(wanted as u16) {
+        return least;
+    }
+    (usize::from(queue.offered()) / chains).max(least + 1)
+}
+
 /// Writes `pieces` into chains of the driver's, as many as they need if packets may be merged. False, and nothing has happened, if there are not so many.
 ///
 /// # Safety
@@ -165,4 +207,55 @@ unsafe fn fill(
     queue.put(if taken == 1 { first.head() } else { next.head() }, at);
     first.write(queue.memory(), BUFFERS, &taken.to_le_bytes());
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_vduse::{Access, Vring, features};
+
+    use super::*;
+
+    const SIZE: u16 = 256;
+    const DRIVER: u64 = 0x4000;
+    const DEVICE: u64 = 0x8000;
+
+    /// A queue whose driver has offered so many chains, and what kicks are wanted for.
+    fn queue(offered: u16) -> (Queue, impl Fn(&Queue) -> u16) {
+        let mut memory = Memory::of_zeroes(&[(0x1000, 0x1000), (DRIVER, 0x1000), (DEVICE, 0x1000)]).unwrap();
+        let index = memory.place(DRIVER + 2, 2, Access::Write).unwrap();
+        let event = memory.place(DEVICE + 4 + 8 * u64::from(SIZE), 2, Access::Read).unwrap();
+        assert!(memory.write(index, 0, &offered.to_le_bytes()));
+        let vring = Vring { size: SIZE.into(), descriptors: 0x1000, driver: DRIVER, device: DEVICE, ..Vring::default() };
+        let queue = Queue::open(memory, &vring, features::ALL, None, Begin::Fresh).unwrap();
+        let wanted = move |queue: &Queue| {
+            let mut bytes = [0; 2];
+            assert!(queue.memory().read(event, 0, &mut bytes));
+            u16::from_le_bytes(bytes)
+        };
+        (queue, wanted)
+    }
+
+    #[test]
+    fn a_frame_of_the_usual_length_takes_one_chain_and_a_longer_piece_as_many_as_it_may_need() {
+        let (mut queue, _) = queue(12);
+        assert_eq!(room(&mut queue, true, 1518, 0), 12);
+        assert_eq!(room(&mut queue, true, 2048, 0), 6);
+        assert_eq!(room(&mut queue, false, 2048, 0), 12);
+    }
+
+    #[test]
+    fn without_room_for_one_more_the_driver_is_asked_to_kick_when_there_is() {
+        let (mut empty, wanted) = queue(0);
+        assert_eq!(room(&mut empty, true, 1518, 0), 0);
+        assert_eq!(wanted(&empty), 0);
+        let (mut few, wanted) = queue(5);
+        assert_eq!((room(&mut few, true, 2048, 2), wanted(&few)), (2, 5));
+        assert_eq!((room(&mut few, true, 2048, 1), wanted(&few)), (2, 5), "with room there is nothing to ask for");
+    }
+
+    #[test]
+    fn a_packet_that_no_ring_could_hold_is_not_waited_for() {
+        let (mut all, _) = queue(SIZE);
+        assert_eq!(room(&mut all, true, 65535, 30), 31);
+    }
 }

@@ -61,12 +61,16 @@ impl Server<'_> {
             }
         };
         (slot.bytes, slot.reads) = (decoded.bytes, moves_in(decoded.operation));
-        if !slot.reads
-            && decoded.bytes > 0
-            && let Some(buffer) = slot.buffer.as_ref().filter(|buffer| buffer.len() >= decoded.bytes as usize)
-        {
+        if !slot.reads && decoded.bytes > 0 {
+            let room = slot.buffer.as_ref().filter(|buffer| buffer.len() >= decoded.bytes as usize);
             // SAFETY: the buffer has so many bytes, as was just seen, and nobody else has it.
-            unsafe { slot.chain.read_raw(queue.memory(), HEADER, buffer.as_ptr(), decoded.bytes) };
+            let copied =
+                room.map(|buffer| unsafe { slot.chain.read_raw(queue.memory(), HEADER, buffer.as_ptr(), decoded.bytes) });
+            if copied != Some(decoded.bytes) {
+                // What is in the buffer is another request's.
+                self.recorder.started(place, recorded(decoded.operation), decoded.lba, decoded.blocks);
+                return self.finish(place, Err(IoError::Transport));
+            }
         }
         self.recorder.started(place, recorded(decoded.operation), decoded.lba, decoded.blocks);
         let data = if decoded.bytes > 0 { slot.buffer.take().map_or(Data::None, Data::Buffer) } else { Data::None };

@@ -38,6 +38,7 @@ impl Server<'_> {
     /// Says to the driver how the request of `place` has ended, which takes the next one then.
     #[inline]
     pub(super) fn finish(&mut self, place: u16, end: Result<(), IoError>) {
+        let end = end.and_then(|()| self.hand_over(place));
         self.suspicious |= end.is_err();
         let slot = &mut self.slots[usize::from(place)];
         slot.busy = false;
@@ -45,19 +46,12 @@ impl Server<'_> {
         self.recorder.ended(place, end.map_or_else(|error| error.errno() as u16, |()| 0), bytes);
         self.counters.completed(self.started);
         if let Some(queue) = self.queue.as_mut().filter(|_| slot.live) {
-            let memory = queue.memory();
-            if slot.reads
-                && end.is_ok()
-                && let Some(buffer) = slot.buffer.as_ref().filter(|buffer| buffer.len() >= slot.bytes as usize)
-            {
-                // SAFETY: the buffer has so many bytes, as was just seen.
-                unsafe { slot.chain.write_raw(memory, 0, buffer.as_ptr(), slot.bytes) };
-            }
             let writable = slot.chain.writable();
             if let Some(last) = writable.checked_sub(1) {
-                slot.chain.write(memory, last, &[status(end)]);
+                slot.chain.write(queue.memory(), last, &[status(end)]);
             }
-            queue.put(slot.chain.head(), if slot.reads { writable } else { writable.min(1) });
+            // All up to the status, which is the last, counts as written. [virtio 2.7.8.2]
+            queue.put(slot.chain.head(), writable);
         }
         // A place whose buffer the disk has kept, because its device may still write there, is none any more; but to fail no buffer is needed.
         if slot.buffer.is_some() || self.mode == Mode::Abandoned {
@@ -65,6 +59,17 @@ impl Server<'_> {
         } else {
             self.lose();
         }
+    }
+
+    /// Copies what was read to the driver. An error if it is not all there: the driver would take what was there before for it.
+    #[inline]
+    fn hand_over(&self, place: u16) -> Result<(), IoError> {
+        let slot = &self.slots[usize::from(place)];
+        let Some(queue) = self.queue.as_ref().filter(|_| slot.live && slot.reads && slot.bytes > 0) else { return Ok(()) };
+        let read = slot.buffer.as_ref().filter(|buffer| buffer.len() >= slot.bytes as usize);
+        // SAFETY: the buffer has so many bytes, as was just seen.
+        let copied = read.map(|buffer| unsafe { slot.chain.write_raw(queue.memory(), 0, buffer.as_ptr(), slot.bytes) });
+        if copied == Some(slot.bytes) { Ok(()) } else { Err(IoError::Transport) }
     }
 
     /// Shows the driver what has ended.

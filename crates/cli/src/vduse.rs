@@ -1,0 +1,105 @@
+//! `ring3 vduse list|delete`: the kernel's VDUSE devices, ring3's and others'.
+
+use std::process::ExitCode;
+
+use ring3_export::vduse::devices::{self, Identity, Kind, State};
+use serde_json::json;
+
+/// What `ring3 vduse` does.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// All VDUSE devices of this machine: who made them, who serves them, what was left behind.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete what dead ring3 processes have left, or the devices with these names; none that a process serves.
+    Delete {
+        /// NAME in /dev/vduse/NAME; without any, all orphans of ring3 that nobody uses.
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        /// Also one that is in use: who waits for it sees errors.
+        #[arg(long)]
+        force: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Lists or deletes.
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let text = match command {
+        Command::List { json: true } => serde_json::to_string_pretty(&devices::list()?)?,
+        Command::List { json: false } => table(&devices::list()?),
+        Command::Delete { names, force, json } => {
+            let deleted = devices::delete(&names, force)?;
+            match json {
+                true => json!({ "deleted": deleted }).to_string(),
+                false if deleted.is_empty() => "nothing to delete: ring3 has left no device behind that nobody uses".into(),
+                false => deleted.iter().map(|name| format!("deleted /dev/vduse/{name}")).collect::<Vec<_>>().join("\n"),
+            }
+        }
+    };
+    outln!("{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(devices: &[Identity]) -> String {
+    if devices.is_empty() {
+        return "there is no VDUSE device".into();
+    }
+    let mut lines = vec![format!("{:<16}  {:<7}  {:<7}  {:>8}  {:<4}  NODE", "NAME", "STATE", "MADE BY", "PROCESS", "KIND")];
+    for device in devices {
+        let state = match device.state {
+            State::Served => "served",
+            State::Orphan => "orphan",
+            State::Idle => "idle",
+        };
+        let kind = match device.kind {
+            Some(Kind::Disk) => "disk",
+            Some(Kind::Card) => "card",
+            None => "-",
+        };
+        let maker = if device.ring3 { "ring3" } else { "others" };
+        let pid = device.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
+        let node = device.node.as_deref().unwrap_or("-");
+        lines.push(format!("{:<16}  {state:<7}  {maker:<7}  {pid:>8}  {kind:<4}  {node}", device.name));
+    }
+    if devices.iter().any(|device| device.state == State::Orphan) {
+        lines.push(
+            "\nwho uses an orphan waits: ring3 run ... --export vduse --name NAME goes on with it, ring3 vduse delete deletes it"
+                .into(),
+        );
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(state: State, pid: Option<u32>) -> Identity {
+        Identity { name: "data".into(), state, ring3: true, pid, kind: Some(Kind::Disk), node: Some("vda".into()) }
+    }
+
+    #[test]
+    fn an_orphan_is_listed_with_what_goes_on_with_it_and_what_removes_it() {
+        let text = table(&[device(State::Orphan, None)]);
+        assert!(text.contains("data              orphan   ring3           -  disk  vda"), "{text}");
+        assert!(text.contains("--name NAME") && text.contains("ring3 vduse delete"), "{text}");
+    }
+
+    #[test]
+    fn a_served_device_is_listed_with_its_process() {
+        let served = device(State::Served, Some(812));
+        let text = table(std::slice::from_ref(&served));
+        assert!(text.contains("812") && !text.contains("delete"), "{text}");
+        let object = serde_json::to_value(&served).unwrap();
+        assert_eq!(
+            (object["state"].as_str(), object["kind"].as_str(), object["pid"].as_u64()),
+            (Some("served"), Some("disk"), Some(812))
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! A queue's thread, step by step, over a disk that does nothing.
+
+use std::time::Duration;
+
+use ring3_class::block::{Disk, Null};
+use ring3_spec::virtio::blk;
+use ring3_stats::Segment;
+use ring3_vduse::{Access, Begin, Inflight, Place, Vring, features};
+
+use super::*;
+use crate::ublk::orders;
+
+const SIZE: u16 = 4;
+const TABLE: u64 = 0x1000;
+const DRIVER: u64 = 0x2000;
+const DEVICE: u64 = 0x3000;
+const DATA: u64 = 0x10_0000;
+
+/// What a thread is started with, of a disk of 64 blocks.
+fn start(log: Log, orders: &Arc<Orders>) -> Start {
+    let disk = Null::new(512, 64, 1 << 20).unwrap();
+    let segment = Arc::new(Segment::create(1).unwrap());
+    let (failures, _) = std::sync::mpsc::channel();
+    let report = Report { queue: 0, failures, ended: Arc::new(orders::event().unwrap()) };
+    Start {
+        queue: 0,
+        class: disk.open_queue(SIZE).unwrap(),
+        buffers: (0..SIZE).map(|_| disk.dma().arena().alloc(4096, 4096).unwrap()).collect(),
+        device: Arc::new(Device::of_nothing().unwrap()),
+        gate: Arc::new(Gate::new().unwrap()),
+        log,
+        poll: Duration::ZERO,
+        started: Instant::now(),
+        counters: (0..1).map(|_| Counters::default()).collect(),
+        recorder: Recorder::new(&segment, Some(0)).unwrap(),
+        orders: orders.clone(),
+        report,
+    }
+}
+
+fn write(memory: &mut Memory, iova: u64, bytes: &[u8]) {
+    let place = memory.place(iova, bytes.len() as u32, Access::Write).unwrap();
+    assert!(memory.write(place, 0, bytes));
+}
+
+/// A queue whose driver has offered a read of `sectors` sectors, and where its status is written.
+fn queue(log: Log, sectors: u32) -> (Queue, Place) {
+    let mut memory = Memory::of_zeroes(&[(TABLE, 0x1000), (DRIVER, 0x1000), (DEVICE, 0x1000), (DATA, 0x1_0000)]).unwrap();
+    let pieces: [(u64, u32, u16, u16); 3] = [(DATA, 16, 1, 1), (DATA + 4096, 512 * sectors, 3, 2), (DATA + 0x8000, 1, 2, 0)];
+    for (number, (address, len, flags, next)) in (0..).zip(pieces) {
+        let word = u128::from(address) | u128::from(len) << 64 | u128::from(flags) << 96 | u128::from(next) << 112;
+        write(&mut memory, TABLE + 16 * number, &word.to_le_bytes());
+    }
+    write(&mut memory, DRIVER + 2, &1u16.to_le_bytes());
+    write(&mut memory, DATA + 0x8000, &[0xff]);
+    let status = memory.place(DATA + 0x8000, 1, Access::Read).unwrap();
+    let vring = Vring { size: SIZE.into(), descriptors: TABLE, driver: DRIVER, device: DEVICE, ready: true, ..Vring::default() };
+    (Queue::open(memory, &vring, features::VERSION_1, Some(log), Begin::Fresh).unwrap(), status)
+}
+
+#[test]
+fn a_reset_is_over_when_the_disk_has_ended_what_it_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+    let orders = Orders::new().unwrap();
+    let mut start = start(log.clone(), &orders);
+    let gate = start.gate.clone();
+    let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+    gate.serve();
+    server.queue = Some(queue(log, 1).0);
+    server.take_chains();
+    assert_eq!(server.in_flight(), 1);
+    assert!(!gate.give(None, Duration::ZERO), "nobody has heeded it yet");
+    server.heed();
+    assert!(server.queue.is_none() && server.resetting, "the memory is let go of at once, and the disk still has its request");
+    server.drive().unwrap();
+    assert_eq!(server.in_flight(), 0);
+    server.open();
+    assert!(!server.resetting && gate.word().0 == 1 && gate.available() == 1);
+    assert!(server.again.is_empty() && server.free.len() == usize::from(SIZE));
+}
+
+#[test]
+fn a_word_that_was_heeded_is_not_heeded_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+    let orders = Orders::new().unwrap();
+    let mut start = start(log.clone(), &orders);
+    let gate = start.gate.clone();
+    let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+    gate.give(None, Duration::ZERO);
+    server.heed();
+    server.queue = Some(queue(log, 1).0);
+    server.take_chains();
+    server.heed();
+    assert!(server.queue.as_ref().is_some_and(|queue| queue.available() == 1), "the queue is where it was");
+    gate.give(None, Duration::ZERO);
+    server.heed();
+    assert!(server.queue.is_none());
+}
+
+#[test]
+fn a_disk_that_does_not_end_its_requests_does_not_keep_the_thread_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+    let orders = Orders::new().unwrap();
+    let mut start = start(log.clone(), &orders);
+    let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+    server.queue = Some(queue(log, 1).0);
+    server.take_chains();
+    orders.give(Order::Leave(Instant::now()));
+    server.obey();
+    let limit = Instant::now() + Duration::from_secs(10);
+    let ended = loop {
+        server.reactor.step(Some(Duration::from_millis(5))).unwrap();
+        match server.take_events() {
+            Err(error) => break error,
+            Ok(()) => assert!(Instant::now() < limit, "it waits on"),
+        }
+    };
+    assert!(ended.to_string().contains("1 requests did not end"), "{ended}");
+}
+
+#[test]
+fn a_request_for_more_than_the_buffer_holds_fails_and_says_so_to_the_driver() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+    let orders = Orders::new().unwrap();
+    let mut start = start(log.clone(), &orders);
+    let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+    let (queue, status) = queue(log, 16);
+    server.queue = Some(queue);
+    server.take_chains();
+    assert_eq!((server.in_flight(), server.free.len()), (0, usize::from(SIZE)));
+    let mut said = [0];
+    assert!(server.queue.as_ref().unwrap().memory().read(status, 0, &mut said));
+    assert_eq!(said, [blk::IO_ERROR]);
+}
