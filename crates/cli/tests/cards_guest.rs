@@ -1,12 +1,13 @@
 //! ring3d in a guest with a card behind an IOMMU: a connection over it to a card of the kernel's, while its drivers are killed, stopped and replaced, and ring3d too.
-//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2; `RING3_TEST_IPERF_SECONDS` how long iperf3 runs, with a kill every five seconds: 20 without it.
+//! `RING3_TEST_IPERF_SECONDS` says how long iperf3 runs, with a kill every five seconds: 20 without it.
 
+mod booted;
 mod supervised;
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use ring3_lab::{Cache, Device, Guest, Need, Outcome};
+use booted::{Booted, hub};
+use ring3_lab::{Cache, Device, Error, Guest, Need};
 use supervised::with_programs;
 
 /// Shell functions of every step.
@@ -72,75 +73,57 @@ ready; ring3 stop lan; echo "used $?"; ifconfig lan down; for try in 1 2 3 4 5; 
 ring3 restart lan; ready; ls -d /sys/class/net/lan; kill $(ring3d_now); wait; for try in $(seq 100); do [ -d /proc/$(cat /tmp/holder) ] || break; sleep 0.1; done; ls -d /sys/class/net/lan 2>&1
 "#;
 
-fn outcome() -> &'static Outcome {
-    static OUTCOME: OnceLock<Result<Outcome, String>> = OnceLock::new();
-    let outcome = OUTCOME.get_or_init(|| {
-        let hub = |device: Device| Device { netdev: Some("hub".into()), ..device };
-        let guest = Guest::new("cards");
-        let cache = Cache::open().map_err(|error| error.to_string())?;
-        ring3_lab::prepare(&cache, &[Need::Network], &mut |_| {}).map_err(|error| error.to_string())?;
-        let seconds = std::env::var("RING3_TEST_IPERF_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(20);
-        let guest = Guest { time_limit: Duration::from_secs(900 + 4 * seconds), ..guest };
-        let guest = with_programs(guest)
-            .network_programs(&cache)
-            .variable("SECONDS", &seconds.to_string())
-            .device(hub(Device::new("here", "e1000e").bound("vfio-pci")))
-            .device(hub(Device::new("there", "e1000e")))
-            .module("e1000e")
-            .module("vfio-pci")
-            .module("vfio_iommu_type1")
-            .module("tun");
-        let steps = [
-            ("started", STARTED),
-            ("killed", KILLED),
-            ("iperf3", IPERF3),
-            ("stopped", STOPPED),
-            ("survived", SURVIVED),
-            ("ended", ENDED),
-        ];
-        let mut guest =
-            steps.into_iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue")));
-        if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
-            guest.kernel = kernel;
-        }
-        let outcome = guest.run(&cache, &mut |_| {}).map_err(|error| error.to_string())?;
-        if std::env::var_os("RING3_TEST_SHOW").is_some() {
-            outcome.steps.iter().for_each(|step| println!("=== {}\n{}", step.name, step.output));
-        }
-        if outcome.succeeded() { Ok(outcome) } else { Err(format!("{}{}", outcome.messages, outcome.output())) }
-    });
-    outcome.as_ref().unwrap_or_else(|error| panic!("{error}"))
-}
+static GUEST: Booted = Booted::new(
+    guest,
+    PRELUDE,
+    &[
+        ("started", STARTED),
+        ("killed", KILLED),
+        ("iperf3", IPERF3),
+        ("stopped", STOPPED),
+        ("survived", SURVIVED),
+        ("ended", ENDED),
+    ],
+);
 
-#[track_caller]
-fn says(step: &str, wanted: &[&str]) {
-    let said = outcome().said(step).unwrap();
-    wanted.iter().for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
+fn guest(cache: &Cache) -> Result<Guest, Error> {
+    ring3_lab::prepare(cache, &[Need::Network], &mut |_| {})?;
+    let seconds = std::env::var("RING3_TEST_IPERF_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(20);
+    let guest = Guest { time_limit: Duration::from_secs(900 + 4 * seconds), ..Guest::new("cards") };
+    Ok(with_programs(guest)
+        .network_programs(cache)
+        .variable("SECONDS", &seconds.to_string())
+        .device(hub(Device::new("here", "e1000e").bound("vfio-pci")))
+        .device(hub(Device::new("there", "e1000e")))
+        .module("e1000e")
+        .module("vfio-pci")
+        .module("vfio_iommu_type1")
+        .module("tun"))
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_confined_driver_without_a_descriptor_of_the_device_serves_an_interface() {
-    says("started", &["reached\n", "lan, 52:54:", "carrier", "CapEff: 0000000000000000", "Seccomp: 2", "\n0\n"]);
+    GUEST.says("started", &["reached\n", "lan, 52:54:", "carrier", "CapEff: 0000000000000000", "Seccomp: 2", "\n0\n"]);
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn iperf3_in_both_directions_survives_a_kill_every_five_seconds() {
-    says("iperf3", &["iperf3 ended well after ", "receiver", "the same interface"]);
-    assert!(!outcome().said("iperf3").unwrap().contains("after 0 kills"));
+    GUEST.says("iperf3", &["iperf3 ended well after ", "receiver", "the same interface"]);
+    assert!(!GUEST.said("iperf3").contains("after 0 kills"));
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_connection_survives_eight_kills_of_the_driver_and_the_interface_its_carrier_included() {
-    says("killed", &["it went out whole", "the same interface", "\"restarts\": 8"]);
+    GUEST.says("killed", &["it went out whole", "the same interface", "\"restarts\": 8"]);
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_driver_that_leaves_packets_with_the_kernel_is_replaced_and_an_idle_one_lives() {
-    says(
+    GUEST.says(
         "stopped",
         &["replaced", "taken for dead", "an idle driver lives", "is driven by the new program", "reached by the new program"],
     );
@@ -149,7 +132,7 @@ fn a_driver_that_leaves_packets_with_the_kernel_is_replaced_and_an_idle_one_live
 #[test]
 #[ignore = "boots a guest: make test"]
 fn an_interface_survives_ring3d_and_the_next_one_restarts_its_driver() {
-    says(
+    GUEST.says(
         "survived",
         &["reached without ring3d", "adopted", "goes on with a new ring3d", "and recovered", "3908 bytes from 10.7.0.2"],
     );
@@ -158,7 +141,7 @@ fn an_interface_survives_ring3d_and_the_next_one_restarts_its_driver() {
 #[test]
 #[ignore = "boots a guest: make test"]
 fn an_interface_that_is_up_is_in_use_and_one_that_is_down_is_taken() {
-    says("ended", &["lan is in use: it is up (ip link set lan down)", "used 1", "stopped 0"]);
-    let ended = outcome().steps.iter().find(|step| step.name == "ended").unwrap();
-    assert_eq!(ended.output.matches("No such file").count(), 2, "{}", ended.output);
+    GUEST.says("ended", &["lan is in use: it is up (ip link set lan down)", "used 1", "stopped 0"]);
+    let ended = GUEST.said("ended");
+    assert_eq!(ended.matches("No such file").count(), 2, "{ended}");
 }

@@ -1,11 +1,12 @@
 //! A card of a guest that ring3 drives through VFIO as an interface of the guest's kernel, and one at the other end of its wire that the kernel drives.
-//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
+
+mod booted;
 
 use std::path::Path;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use ring3_lab::{Cache, Device, Guest, Outcome};
+use booted::{Booted, hub};
+use ring3_lab::{Cache, Device, Error, Guest};
 
 /// Shell functions of every step. `serve OPTION...` starts ring3 on the card and returns when its interface is there and up, 10.7.0.1; `there COMMAND...` is done where the other card is, 10.7.0.2.
 const PRELUDE: &str = r#"
@@ -102,57 +103,43 @@ kill -9 $PID; wait $PID; ls /sys/class/net
 serve && ping -c 1 -W 2 10.7.0.2 >/dev/null; ping -c 1 -W 4 10.7.0.2 >/tmp/again; cat /tmp/again; kill $PID; wait $PID
 "#;
 
-fn outcome() -> &'static Outcome {
-    static OUTCOME: OnceLock<Result<Outcome, String>> = OnceLock::new();
-    let outcome = OUTCOME.get_or_init(|| {
-        let hub = |device: Device| Device { netdev: Some("hub".into()), ..device };
-        let steps =
-            [("other", OTHER), ("ping", PING), ("tcp", TCP), ("vlan", VLAN), ("idle", IDLE), ("killed", LINK), ("vhost", VHOST)];
-        let guest = Guest { time_limit: Duration::from_secs(900), ..Guest::new("tap") }
-            .program(Path::new(env!("CARGO_BIN_EXE_ring3")))
-            .device(hub(Device::new("here", "e1000e").bound("vfio-pci")))
-            .device(hub(Device::new("there", "e1000e")))
-            .module("e1000e")
-            .module("vfio-pci")
-            .module("vfio_iommu_type1")
-            .module("8021q")
-            .module("tun")
-            .module("vhost_net");
-        let mut guest =
-            steps.into_iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue")));
-        if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
-            guest.kernel = kernel;
-        }
-        let outcome = Cache::open().and_then(|cache| guest.run(&cache, &mut |_| {})).map_err(|error| error.to_string())?;
-        if outcome.succeeded() { Ok(outcome) } else { Err(format!("{}{}", outcome.messages, outcome.output())) }
-    });
-    outcome.as_ref().unwrap_or_else(|error| panic!("{error}"))
+static GUEST: Booted = Booted::new(
+    guest,
+    PRELUDE,
+    &[("other", OTHER), ("ping", PING), ("tcp", TCP), ("vlan", VLAN), ("idle", IDLE), ("killed", LINK), ("vhost", VHOST)],
+);
+
+fn guest(_: &Cache) -> Result<Guest, Error> {
+    Ok(Guest { time_limit: Duration::from_secs(900), ..Guest::new("tap") }
+        .program(Path::new(env!("CARGO_BIN_EXE_ring3")))
+        .device(hub(Device::new("here", "e1000e").bound("vfio-pci")))
+        .device(hub(Device::new("there", "e1000e")))
+        .module("e1000e")
+        .module("vfio-pci")
+        .module("vfio_iommu_type1")
+        .module("8021q")
+        .module("tun")
+        .module("vhost_net"))
 }
 
-#[track_caller]
-fn says(step: &str, wanted: &[&str]) {
-    let said = outcome().said(step).unwrap();
-    wanted.iter().for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
+/// The figures of `--stats` at the end of what was said.
+fn report(said: &str) -> serde_json::Value {
+    serde_json::from_str(said.trim()).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_ping_goes_to_a_card_that_the_kernel_drives_and_back() {
-    says("ping", &["\"model\":\"82574L\"", "3 packets received", "exit code 0"]);
-    let outcome = outcome();
-    let ping = outcome.steps.iter().find(|step| step.name == "ping").unwrap();
-    let (_, after) = ping.output.split_once("exit code 0").unwrap();
+    GUEST.says("ping", &["\"model\":\"82574L\"", "3 packets received", "exit code 0"]);
+    let after = GUEST.said_after("ping", "exit code 0");
     assert!(!after.contains("net0"), "{after}");
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn streams_arrive_whole_both_ways_cut_by_the_card_and_put_together_by_the_driver() {
-    says("tcp", &["it went out whole", "it came in whole"]);
-    let outcome = outcome();
-    let tcp = outcome.steps.iter().find(|step| step.name == "tcp").unwrap();
-    let (_, report) = tcp.output.rsplit_once("it came in whole").unwrap();
-    let report: serde_json::Value = serde_json::from_str(report.trim()).unwrap_or_else(|error| panic!("{error}: {report}"));
+    GUEST.says("tcp", &["it went out whole", "it came in whole"]);
+    let report = report(GUEST.said_after("tcp", "it came in whole"));
     let (packets, bytes) = (report["tx_packets"].as_u64().unwrap(), report["tx_bytes"].as_u64().unwrap());
     assert!(bytes > 12 << 20 && bytes / packets > 2000, "{report}");
     let (received, joined) = (report["rx_packets"].as_u64().unwrap(), report["rx_joined"].as_u64().unwrap());
@@ -162,33 +149,29 @@ fn streams_arrive_whole_both_ways_cut_by_the_card_and_put_together_by_the_driver
 #[test]
 #[ignore = "boots a guest: make test"]
 fn an_interface_that_nobody_uses_wakes_its_driver_a_few_times_a_second() {
-    let outcome = outcome();
-    let idle = outcome.steps.iter().find(|step| step.name == "idle").unwrap();
-    let number = |word: &str| idle.output.split_once(word).and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
-    assert!(number("slept ").is_some_and(|slept| slept <= 80), "{}", idle.output);
+    let idle = GUEST.said("idle");
+    let number = |word: &str| idle.split_once(word).and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
+    assert!(number("slept ").is_some_and(|slept| slept <= 80), "{idle}");
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_tag_that_the_card_has_taken_out_is_seen_by_the_kernel() {
-    says("vlan", &["3 packets received"]);
+    GUEST.says("vlan", &["3 packets received"]);
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn after_a_kill_the_interface_is_gone_and_the_card_is_driven_again() {
-    says("killed", &["3908 bytes from 10.7.0.2", "1 packets received"]);
+    GUEST.says("killed", &["3908 bytes from 10.7.0.2", "1 packets received"]);
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn vhost_net_moves_the_same_packets_and_a_kill_under_it_leaves_nothing_behind() {
-    says("vhost", &["3 packets received", "it went out whole", "it came in whole", "1 packets received", "exit code 0"]);
-    let outcome = outcome();
-    let vhost = outcome.steps.iter().find(|step| step.name == "vhost").unwrap();
-    let (_, after) = vhost.output.split_once("it came in whole").unwrap();
-    let (report, after) = after.split_once("that was under load").unwrap();
-    let report: serde_json::Value = serde_json::from_str(report.trim()).unwrap_or_else(|error| panic!("{error}: {report}"));
+    GUEST.says("vhost", &["3 packets received", "it went out whole", "it came in whole", "1 packets received", "exit code 0"]);
+    let (figures, after) = GUEST.said_after("vhost", "it came in whole").split_once("that was under load").unwrap();
+    let report = report(figures);
     let number = |name: &str| report[name].as_u64().unwrap();
     assert_eq!((number("vhost_queues"), number("switches")), (1, 1), "{report}");
     assert!(number("rx_joined") > 0 && number("tx_bytes") / number("tx_packets") > 2000, "{report}");

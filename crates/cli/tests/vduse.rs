@@ -1,11 +1,13 @@
-//! Disks and cards as virtio devices of a guest's kernel, by VDUSE.
-//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
+//! Disks and cards as virtio devices of guests' kernels, by VDUSE.
+
+mod booted;
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::process::Command;
 use std::time::Duration;
 
-use ring3_lab::{Cache, Device, Guest, Need, Outcome};
+use booted::{Booted, Step, hub};
+use ring3_lab::{Cache, Device, Error, Guest, Need};
 
 /// Shell functions of every step. `serve DRIVER OPTION...` starts ring3 and returns when its disk is there.
 const PRELUDE: &str = r#"
@@ -48,6 +50,19 @@ wait $FIO && echo verified; echo "errors $(dmesg | grep -ciE 'I/O error')"
 stop; kill $MODEL
 "#;
 
+/// What a process leaves that is killed, with a reader that waits for it.
+const LEFT: &str = r#"
+serve null --size 64 --name left || exit
+ring3 vduse list; ring3 vduse list --json | tr -d ' \n'; echo; ring3 vduse delete left; echo "served $?"
+kill -9 $PID; wait $PID; sleep 1; ring3 vduse list
+dd if=$(disk) of=/dev/null bs=4k count=1 iflag=direct & READER=$!; sleep 1
+ring3 vduse delete; echo "used $?"; ring3 vduse delete left; echo "in use $?"
+ring3 vduse delete left --force; echo "forced $?"; wait $READER; echo "reader $?"
+echo "files $(ls /dev/vduse /run | grep -c left)"; ring3 vduse delete left; echo "none $?"; ring3 vduse list
+serve null --size 64 --name again; kill -9 $PID; wait $PID; sleep 1; serve null --size 64 --name again && ring3 vduse list
+kill -9 $PID; wait $PID; sleep 1; ring3 vduse delete; echo "files again $(ls /dev/vduse /run | grep -c again)"
+"#;
+
 /// In one network namespace, the kernel would answer without a frame.
 const CARD: &str = r#"
 card=$(basename /sys/bus/pci/devices/$THERE/net/*)
@@ -56,82 +71,91 @@ while [ "$(readlink /proc/$(cat /tmp/other)/ns/net)" = "$(readlink /proc/self/ns
 there() { nsenter -t $(cat /tmp/other) -n "$@"; }
 reached() { for try in $(seq 20); do ping -c 1 -W 2 10.7.0.2 >/tmp/ping && return; done; cat /tmp/ping; return 1; }
 ip link set dev "$card" netns $(cat /tmp/other); there ip link set dev "$card" name there0; there ifconfig there0 10.7.0.2 up; there ifconfig lo up
-serve net --device vfio:$HERE --name lan || exit
+serve net --device vfio:$HERE --name lan --stats /tmp/stats || exit
 cat /tmp/ready; N=$(sed -n 's/.*"interface":"\([^"]*\)".*/\1/p' /tmp/ready); ifconfig $N 10.7.0.1 up; reached && echo reached
 there iperf3 --server --daemon; sleep 1; iperf3 --client 10.7.0.2 --bidir --time 3 --interval 0 --format m | grep receiver
+kill -USR1 $PID; sleep 1; cat /tmp/stats
 dmesg -c >/dev/null; ping -c 40 -i 0.1 -W 5 10.7.0.2 >/tmp/pings & PING=$!
 same() { cat /sys/class/net/$N/ifindex /sys/class/net/$N/carrier_changes; }; before=$(same); sleep 1
-kill -9 $PID; wait $PID; for try in 1 2 3 4 5; do serve net --device vfio:$HERE --name lan && break; sleep 0.3; done
+kill -9 $PID; wait $PID; sleep 0.5; ring3 vduse delete lan; echo "card used $?"; for try in 1 2 3 4 5; do serve net --device vfio:$HERE --name lan && break; sleep 0.3; done
 wait $PING; tail -n 2 /tmp/pings; reached && [ "$before" = "$(same)" ] && echo 'the same interface'; dmesg
 stop; ls /sys/class/net /dev/vduse
 "#;
 
-fn outcome() -> &'static Outcome {
-    static OUTCOME: OnceLock<Result<Outcome, String>> = OnceLock::new();
-    let outcome = OUTCOME.get_or_init(|| {
-        let steps = [("disk", DISK), ("files", FILES), ("killed", KILLED), ("card", CARD)];
-        let cache = Cache::open().map_err(|error| error.to_string())?;
-        ring3_lab::prepare(&cache, &[Need::Network], &mut |_| {}).map_err(|error| error.to_string())?;
-        let hub = |device: Device| Device { netdev: Some("hub".into()), ..device };
-        let guest = Guest { time_limit: Duration::from_secs(300), vcpus: Some(2), ..Guest::new("vduse") }
-            .program(Path::new(env!("CARGO_BIN_EXE_ring3")))
-            .network_programs(&cache)
-            .device(hub(Device::new("here", "e1000e").bound("vfio-pci")))
-            .device(hub(Device::new("there", "e1000e")))
-            .module("e1000e")
-            .module("vfio-pci")
-            .module("vfio_iommu_type1")
-            .module("virtio_net")
-            .module("vduse")
-            .module("virtio_vdpa")
-            .module("virtio_blk")
-            .module("ext4");
-        let mut guest =
-            steps.into_iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue")));
-        if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
-            guest.kernel = kernel;
+const STEPS: &[Step] = &[("disk", DISK), ("files", FILES), ("killed", KILLED), ("left", LEFT), ("card", CARD)];
+static USUAL: Booted = Booted::new(guest, PRELUDE, STEPS);
+static NEWEST: Booted = Booted::on("7.2", guest, PRELUDE, STEPS);
+
+fn guest(cache: &Cache) -> Result<Guest, Error> {
+    ring3_lab::prepare(cache, &[Need::Network], &mut |_| {})?;
+    Ok(Guest { time_limit: Duration::from_secs(600), vcpus: Some(2), ..Guest::new("vduse") }
+        .program(Path::new(env!("CARGO_BIN_EXE_ring3")))
+        .network_programs(cache)
+        .device(hub(Device::new("here", "e1000e").bound("vfio-pci")))
+        .device(hub(Device::new("there", "e1000e")))
+        .module("e1000e")
+        .module("vfio-pci")
+        .module("vfio_iommu_type1")
+        .module("virtio_net")
+        .module("vduse")
+        .module("virtio_vdpa")
+        .module("virtio_blk")
+        .module("ext4"))
+}
+
+macro_rules! on_both_kernels {
+    ($($name:ident, $newest:ident: $check:expr;)*) => {$(
+        #[test]
+        #[ignore = "boots a guest: make test"]
+        fn $name() {
+            $check(&USUAL);
         }
-        let outcome = guest.run(&cache, &mut |_| {}).map_err(|error| error.to_string())?;
-        if std::env::var_os("RING3_TEST_SHOW").is_some() {
-            outcome.steps.iter().for_each(|step| println!("=== {}\n{}", step.name, step.output));
+
+        #[test]
+        #[ignore = "boots a guest: make test"]
+        fn $newest() {
+            $check(&NEWEST);
         }
-        if outcome.succeeded() { Ok(outcome) } else { Err(format!("{}{}", outcome.messages, outcome.output())) }
-    });
-    outcome.as_ref().unwrap_or_else(|error| panic!("{error}"))
+    )*};
 }
 
-#[track_caller]
-fn says(step: &str, wanted: &[&str]) {
-    let said = outcome().said(step).unwrap();
-    wanted.iter().for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
+on_both_kernels! {
+    a_disk_is_a_virtio_disk_of_the_kernel_and_leaves_nothing_behind, a_disk_is_a_virtio_disk_of_7_2_and_leaves_nothing_behind: |guest: &Booted| {
+        guest.says("disk", &["\"name\":\"one\"", "[none]", "131072\n", "is served by another process", "exit code 0"]);
+        let after = guest.said_after("disk", "exit code 0");
+        assert!(!after.contains("one"), "{after}");
+    };
+    a_mounted_disk_is_served_until_it_is_free, a_mounted_disk_is_served_until_it_is_free_on_7_2: |guest: &Booted| {
+        guest.says("files", &["is in use by the mount at /mnt", "same\n", "exit code 0"]);
+    };
+    a_server_that_is_killed_under_load_is_followed_by_the_next_and_nobody_sees_an_error, a_server_that_is_killed_under_load_is_followed_by_the_next_on_7_2: |guest: &Booted| {
+        guest.says("killed", &["taken again 1\n", "taken again 3\n", "verified\n", "errors 0\n", "exit code 0"]);
+    };
+    what_a_dead_server_has_left_is_listed_gone_on_with_and_deleted, what_a_dead_server_has_left_is_listed_gone_on_with_and_deleted_on_7_2: |guest: &Booted| {
+        guest.says("left", &["left              served   ring3", "\"state\":\"served\"", "is served by another process", "served 1\n"]);
+        guest.says("left", &["left              orphan   ring3           -  disk  vd", "used 0\n", "is in use: /dev/vd", "in use 1\n"]);
+        guest.says("left", &["forced 0\n", "reader 1\n", "files 0\n", "there is no VDUSE device 'left'", "none 1\n", "there is no VDUSE device\n"]);
+        guest.says("left", &["again             served   ring3", "deleted /dev/vduse/again\n", "files again 0\n"]);
+    };
+    a_card_is_a_virtio_card_of_the_kernel_whose_interface_outlives_its_driver, a_card_is_a_virtio_card_of_7_2_whose_interface_outlives_its_driver: |guest: &Booted| {
+        guest.says("card", &["\"name\":\"lan\"", "reached\n", "receiver", "the same interface", "exit code 0"]);
+        guest.says("card", &["is in use: eth", "is up (ip link set", "card used 1\n"]);
+        let after = guest.said_after("card", "exit code 0");
+        assert!(!after.contains("eth") && !after.contains("lan"), "{after}");
+    };
+    what_a_driver_has_no_room_for_stays_with_the_card, what_a_driver_has_no_room_for_stays_with_the_card_on_7_2: |guest: &Booted| {
+        guest.says("card", &["\"rx_dropped\": 0,\n"]);
+    };
 }
 
 #[test]
-#[ignore = "boots a guest: make test"]
-fn a_disk_is_a_virtio_disk_of_the_kernel_and_leaves_nothing_behind() {
-    says("disk", &["\"name\":\"one\"", "[none]", "131072\n", "is served by another process", "exit code 0"]);
-    let said = outcome().said("disk").unwrap();
-    let (_, after) = said.split_once("exit code 0").unwrap();
-    assert!(!after.contains("one"), "{after}");
-}
-
-#[test]
-#[ignore = "boots a guest: make test"]
-fn a_mounted_disk_is_served_until_it_is_free() {
-    says("files", &["is in use by the mount at /mnt", "same\n", "exit code 0"]);
-}
-
-#[test]
-#[ignore = "boots a guest: make test"]
-fn a_server_that_is_killed_under_load_is_followed_by_the_next_and_nobody_sees_an_error() {
-    says("killed", &["taken again 1\n", "taken again 3\n", "verified\n", "errors 0\n", "exit code 0"]);
-}
-
-#[test]
-#[ignore = "boots a guest: make test"]
-fn a_card_is_a_virtio_card_of_the_kernel_whose_interface_outlives_its_driver() {
-    says("card", &["\"name\":\"lan\"", "reached\n", "receiver", "the same interface", "exit code 0"]);
-    let said = outcome().said("card").unwrap();
-    let (_, after) = said.split_once("exit code 0").unwrap();
-    assert!(!after.contains("eth") && !after.contains("lan"), "{after}");
+fn without_vduse_the_error_says_what_to_load() {
+    if Path::new("/dev/vduse/control").exists() {
+        return;
+    }
+    for words in [&["vduse", "list"][..], &["vduse", "delete"], &["vduse", "delete", "data", "--json"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_ring3")).args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("modprobe vduse"), "{words:?}: {said}");
+    }
 }
