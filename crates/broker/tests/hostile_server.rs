@@ -186,7 +186,8 @@ fn every_queue_is_told_why_the_server_has_parted() {
     let serve = |server: &mut Server| {
         server.welcome();
         let (mut one, mut other) = (server.open(0), server.open(1));
-        (one.tag(), other.tag());
+        one.tag();
+        other.tag();
         server.answer(&Answer::Ended { reason: "the disk is sold".into() }, &[]);
         server.channel.close();
     };
