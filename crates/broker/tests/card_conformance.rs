@@ -236,7 +236,7 @@ fn a_server_that_stops_says_so() {
     let mut served = ServedCard::start(&[""], Options::default());
     let mut user = User::new(served.client(0));
     served.stop().unwrap();
-    assert!(!user.queue.wait(Deadline::after(Duration::from_millis(20))).unwrap());
+    assert!(user.queue.wait(Deadline::after(SOON)).unwrap(), "there is something to be told");
     assert!(user.queue.rx_return(&mut [Packet::default()]).is_err());
     let error = user.card.link().unwrap_err();
     assert!(matches!(error, Error::Fatal(_)), "{error}");
