@@ -250,6 +250,11 @@ mod tests {
             prop_assert_eq!(meta, Meta::default().with_checksum(Checksum::Valid));
             meta.forget();
             prop_assert_eq!(meta, Meta::default());
+            let mut meta = Meta::from(known);
+            meta.forget_but_valid(!Meta::VALID_BIT);
+            prop_assert_eq!(meta, Meta::default());
+            meta.forget_but_valid(u16::MAX);
+            prop_assert_eq!(meta, Meta::default().with_checksum(Checksum::Valid));
         }
     }
 }
