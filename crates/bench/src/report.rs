@@ -122,13 +122,16 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 54] = [
+pub const METRICS: [(&str, &str); 57] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
     ("packets_s", "1/s"),
     ("mbit_s", "Mb/s"),
     ("bytes_per_instruction", "bytes"),
+    ("bytes_per_answer", "bytes"),
+    ("window_kib", "KiB"),
+    ("retransmitted", "1"),
     ("offered_mbit_s", "Mb/s"),
     ("loss_percent", "%"),
     ("latency_us_p50", "us"),

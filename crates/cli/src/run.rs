@@ -2,7 +2,7 @@
 
 mod confined;
 mod disk;
-mod net;
+pub mod net;
 
 use std::process::ExitCode;
 

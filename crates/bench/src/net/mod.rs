@@ -7,6 +7,7 @@
 //! In the machine that is measured, a [`User`] does what the load is: over sockets of the kernel ([`Sockets`]), or over the class API ([`Direct`]). [`measure`] ties a load, a user and what it costs to one measurement.
 
 mod circle;
+mod connection;
 mod direct;
 mod forward;
 mod frame;
@@ -16,6 +17,7 @@ mod many;
 mod measure;
 mod peer;
 mod reflector;
+mod sink;
 mod sockets;
 mod streams;
 mod talk;
@@ -45,7 +47,8 @@ pub const PLACEMENTS: [&str; 8] =
     ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost", "export-vduse", "dpdk"];
 
 /// Those of `bench tcp`.
-pub const STREAM_PLACEMENTS: [&str; 6] = ["kernel", "export", "export-tap", "export-vhost", "export-vduse", "export-uncoalesced"];
+pub const STREAM_PLACEMENTS: [&str; 8] =
+    ["kernel", "export", "export-tap", "export-vhost", "export-vduse", "export-uncoalesced", "tap-null", "vhost-null"];
 
 /// So many of them are usual.
 pub const USUAL: usize = 4;

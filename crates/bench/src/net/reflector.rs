@@ -18,6 +18,7 @@ use ring3_device::{Deadline, Error};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::Peer;
+use super::sink;
 
 /// The card's address.
 const MAC: Mac = Mac([2, 0, 0, 0, 9, 1]);
@@ -131,6 +132,7 @@ impl Nic for Reflector {
             filled: VecDeque::with_capacity(depth.0.into()),
             sent: VecDeque::with_capacity(depth.1.into()),
             frame: vec![0; LONGEST],
+            answer: None,
             waiter: waiter()?,
             wake_on_tx: false,
             counters: Counters::default(),
@@ -148,6 +150,8 @@ struct ReflectorQueue {
     filled: VecDeque<Packet>,
     sent: VecDeque<Packet>,
     frame: Vec<u8>,
+    /// What is answered to all segments of TCP's that have come in a call.
+    answer: Option<Vec<u8>>,
     waiter: Waiter,
     wake_on_tx: bool,
     counters: Counters,
@@ -175,6 +179,18 @@ impl ReflectorQueue {
                 None
             }
             None => self.peer.tick(now, &mut send),
+        }
+    }
+
+    /// Answers what has come of TCP, if there is a buffer for that.
+    fn acknowledge(&mut self) {
+        let Some(answer) = self.answer.take() else { return };
+        match self.empty.pop_front() {
+            None => self.answer = Some(answer),
+            Some(mut packet) => match packet.fill(&answer) {
+                Ok(()) => self.filled.push_back(packet),
+                Err(_) => self.empty.push_back(packet),
+            },
         }
     }
 
@@ -213,6 +229,7 @@ impl Queue for ReflectorQueue {
             }
             self.empty.push_back(mem::take(packet));
         }
+        self.acknowledge();
         Provided { count: batch.len(), refused: None }
     }
 
@@ -231,7 +248,10 @@ impl Queue for ReflectorQueue {
         while count < batch.len() {
             let pieces = match self.limits.check(&batch[count..]) {
                 Ok(pieces) => pieces,
-                Err(refused) => return Provided { count, refused: Some(refused) },
+                Err(refused) => {
+                    self.acknowledge();
+                    return Provided { count, refused: Some(refused) };
+                }
             };
             if self.sent.len() + pieces > self.depth.1.into() {
                 break;
@@ -240,13 +260,17 @@ impl Queue for ReflectorQueue {
             let length = (first.len as usize).min(LONGEST);
             // Within its buffer: that was checked.
             if first.read(0, &mut self.frame[..length]).is_ok() {
-                self.peer(Some(length), now);
+                match sink::answer(&self.frame[..length], PEER) {
+                    None => drop(self.peer(Some(length), now)),
+                    answer => self.answer = answer,
+                }
             }
             self.counters.tx_packets += 1;
             self.counters.tx_bytes += u64::from(first.len);
             self.sent.extend(batch[count..count + pieces].iter_mut().map(mem::take));
             count += pieces;
         }
+        self.acknowledge();
         Provided { count, refused: None }
     }
 

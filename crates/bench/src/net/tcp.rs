@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use super::connection::Connection;
 use super::measure::{Method, PATIENCE};
 use super::streams::{SINK, SOURCE};
 use crate::Error;
@@ -52,7 +53,7 @@ impl FromStr for Way {
 /// Moves bytes one way in pieces of 64 KiB between this machine and the [far end](super::streams()) at `peer`, and fills in what a byte costs.
 pub fn measure_stream(way: Way, peer: Ipv4Addr, method: &Method, into: Measurement) -> Result<Measurement, Error> {
     let failed = |error| Error::os(format!("{way} with {peer}"), error);
-    let mut stream = connect(way, peer)?;
+    let stream = connect(way, peer)?;
     stream.set_read_timeout(Some(SILENCE)).and(stream.set_write_timeout(Some(SILENCE))).map_err(failed)?;
     let mut piece = vec![0; PIECE];
     let mut run = |time: Duration, soaker: Option<&Soaker>| {
@@ -61,8 +62,8 @@ pub fn measure_stream(way: Way, peer: Ipv4Addr, method: &Method, into: Measureme
         let mut bytes = 0;
         while start.elapsed() < time {
             bytes += match way {
-                Way::Out => stream.write(&piece)?,
-                Way::In => stream.read(&mut piece)?,
+                Way::Out => (&stream).write(&piece)?,
+                Way::In => (&stream).read(&mut piece)?,
             } as u64;
         }
         let (steps, cost) = (count() - before, meter.read());
@@ -70,7 +71,9 @@ pub fn measure_stream(way: Way, peer: Ipv4Addr, method: &Method, into: Measureme
     };
     run(WARM, None).map_err(failed)?;
     let soaker = method.soaker_step.map(|step| Soaker::start(method.cpus, step));
+    let before = Connection::of(&stream).map_err(failed)?;
     let (bytes, steps, cost) = run(method.time, soaker.as_ref()).map_err(failed)?;
+    let into = told(into, way, bytes, &before, &Connection::of(&stream).map_err(failed)?);
     close(way, stream);
     let idle = cost.idle.map(|idle| (cost.elapsed * method.cpus as u32).saturating_sub(idle));
     let busy = soaker.as_ref().map(|soaker| soaker.busy(cost.elapsed, steps)).or(idle).unwrap_or_default();
@@ -85,6 +88,18 @@ fn filled(into: Measurement, method: &Method, bytes: u64, elapsed: Duration, bus
         None => into,
         Some(nanos) => into.with("bytes_per_instruction", bytes as f64 * nanos / (busy.as_nanos().max(1) as f64)),
     }
+}
+
+/// What became of the connection meanwhile, which says how it came to what its bytes cost.
+fn told(into: Measurement, way: Way, bytes: u64, before: &Connection, after: &Connection) -> Measurement {
+    let answers = match way {
+        Way::Out => after.received.wrapping_sub(before.received),
+        Way::In => after.sent.wrapping_sub(before.sent),
+    };
+    let into = into.with("bytes_per_answer", bytes as f64 / f64::from(answers.max(1)));
+    let into = into.with("retransmitted", f64::from(after.retransmitted.wrapping_sub(before.retransmitted)));
+    // Of who sends nothing it says nothing.
+    if way == Way::In { into } else { into.with("window_kib", after.window as f64 / 1024.0) }
 }
 
 /// Until the link is there nobody can be reached.
@@ -125,6 +140,16 @@ mod tests {
     fn a_load_is_read_as_it_is_printed_and_another_is_refused_with_both_names() {
         Way::ALL.iter().for_each(|way| assert_eq!(way.to_string().parse(), Ok(*way)));
         assert!("tcp-out".parse::<Way>().unwrap_err().contains("tcp-64k-in"));
+    }
+
+    #[test]
+    fn answers_to_a_sender_are_what_came_and_of_a_receiver_what_went() {
+        let before = Connection { window: 1, retransmitted: 1, sent: 100, received: 10 };
+        let after = Connection { window: 1 << 20, retransmitted: 3, sent: 120, received: 14 };
+        let of = |way| told(Measurement::new(1, way, "kernel"), way, 1 << 20, &before, &after).values;
+        assert_eq!((of(Way::Out)["bytes_per_answer"], of(Way::In)["bytes_per_answer"]), (262_144.0, 52_428.8));
+        assert_eq!((of(Way::Out)["window_kib"], of(Way::Out)["retransmitted"]), (1024.0, 2.0));
+        assert!(!of(Way::In).contains_key("window_kib"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use ring3_bench::table::render_streams;
 use ring3_class::net::Mac;
 
 use super::cards::guest::{measure, two_cards};
-use super::cards::here::{Interface, address, method, rounds, tell};
+use super::cards::here::{Interface, NAME, address, method, rounds, tell};
 use super::cards::{Card, Options};
 use crate::leave;
 
@@ -101,9 +101,14 @@ fn here(args: &Args) -> Result<()> {
     }
     rounds(&args.options, &args.placements(), &mut |round, placement| {
         let network = NETWORKS[usize::from(placement != "kernel")];
-        let export = || Interface::export(&args.options, placement, host(network, 1));
-        let _interface = (placement != "kernel").then(export).transpose()?;
-        for way in args.loads() {
+        let null = |engine| Interface::start(&["bench", "udp-echo", "--null", NAME, "--engine", engine], host(network, 1));
+        let _interface = match placement {
+            "kernel" => None,
+            "tap-null" => Some(null("tap")?),
+            "vhost-null" => Some(null("vhost")?),
+            _ => Some(Interface::export(&args.options, placement, host(network, 1))?),
+        };
+        for way in args.loads().into_iter().filter(|way| *way == Way::Out || !placement.ends_with("-null")) {
             let measured = measure_stream(way, host(network, 2), &method, Measurement::new(round, way, placement))?;
             tell(&Event::Measured(measured))?;
         }

@@ -18,6 +18,7 @@ use super::cards::guest::{self, INTERFACE, mac, measure, peers, two_cards};
 use super::cards::{Card, Options, dpdk, null};
 use super::guest::NAME;
 use crate::leave;
+use crate::run::net::Engine;
 
 /// Rates of the short form, in Mb/s.
 const FEW: [u32; 2] = [10, 60];
@@ -40,6 +41,9 @@ pub struct Args {
     /// Be an interface that answers itself, of this name, until it is killed.
     #[arg(long, hide = true, value_name = "NAME")]
     null: Option<String>,
+    /// The engine of that interface.
+    #[arg(long, hide = true, value_enum, requires = "null", default_value = "auto")]
+    engine: Engine,
     /// CPU at idle, and at 1, 10, 50 and 100 % of what the kernel's driver echoes, DPDK beside it, instead of costs and figure; writes net-cpu.json.
     #[arg(long, conflicts_with = "loads")]
     cpu: bool,
@@ -99,7 +103,7 @@ impl Args {
 /// Measures, and writes report and figure.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(name) = &args.null {
-        return null::run(name);
+        return null::run(name, args.engine);
     }
     if args.options.here {
         return here::run(args).map(|()| ExitCode::SUCCESS);

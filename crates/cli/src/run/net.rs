@@ -81,14 +81,25 @@ enum Export {
     Vduse,
 }
 
+/// What moves packets.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Engine {
+pub enum Engine {
     /// As the load is.
     Auto,
     /// read and write.
     Tap,
     /// vhost-net.
     Vhost,
+}
+
+impl From<Engine> for tap::Engine {
+    fn from(engine: Engine) -> Self {
+        match engine {
+            Engine::Auto => Self::Auto,
+            Engine::Tap => Self::Tap,
+            Engine::Vhost => Self::Vhost,
+        }
+    }
 }
 
 /// What the card becomes, if the options fit that.
@@ -125,11 +136,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         mtu: args.mtu,
         queues: args.queues,
         poll: Duration::from_micros(args.poll),
-        engine: match args.engine {
-            Engine::Auto => tap::Engine::Auto,
-            Engine::Tap => tap::Engine::Tap,
-            Engine::Vhost => tap::Engine::Vhost,
-        },
+        engine: args.engine.into(),
         joins: !args.no_coalescing,
         ..tap::Options::default()
     };
