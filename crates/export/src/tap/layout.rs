@@ -28,8 +28,8 @@ pub const RING_TOKEN: u32 = 2;
 
 /// Of these, how many vhost-net has; and how many more are received into, so that the card has its own meanwhile.
 const RING: u16 = super::vhost::SIZE;
-/// Bytes of these buffers where packets are long: the longest is seventeen then, which every card takes that cuts.
-const PAGE: u32 = 4096;
+/// Bytes of these buffers where packets are long: the longest takes five. The worker looks each of them up by itself, so that it pays for their number.
+const PIECE: u32 = 16 << 10;
 
 /// The buffers of one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,8 @@ impl Layout {
             _ if info.max_pieces > 1 => (SMALL, Some((longest - SMALL).next_multiple_of(LINE))),
             _ => (longest.next_multiple_of(LINE), None),
         };
-        let ring = if long.is_none() { small } else { longest.div_ceil(info.max_pieces.into()).next_multiple_of(LINE).max(PAGE) };
+        let ring =
+            if long.is_none() { small } else { longest.div_ceil(info.max_pieces.into()).next_multiple_of(LINE).max(PIECE) };
         let room = if info.receives_pieces { SMALL } else { frame.max(SMALL).next_multiple_of(LINE) };
         let depth = |most: u16| DEPTH.min(most);
         let settings = QueueSettings { rx_depth: depth(info.max_depth.0), tx_depth: depth(info.max_depth.1), mtu, rx_room: room };
@@ -108,7 +109,7 @@ impl Layout {
 
     /// Bytes of DMA memory that queues of any card and MTU need, with what its driver takes for rings.
     pub fn arena_bytes(queues: u16) -> usize {
-        let each = usize::from(DEPTH) * (2 * (16 << 10)) + usize::from(LONG) * (68 << 10);
+        let each = usize::from(DEPTH) * (2 * (16 << 10)) + usize::from(LONG) * (68 << 10) + usize::from(RING) * (12 << 10);
         usize::from(queues.max(1)) * each + (2 << 20)
     }
 }
@@ -121,6 +122,7 @@ pub fn cuts(info: &Info) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ring3_class::dma::Region;
     use ring3_class::net::{Cable, Nic, Offloads};
 
     use super::*;
@@ -163,6 +165,26 @@ mod tests {
                     let layout = Layout::new(&info, mtu);
                     assert!(layout.longest().div_ceil(layout.ring) <= pieces.into(), "{pieces} {mtu} {layout:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_packet_takes_five_of_vhosts_buffers() {
+        let layout = Layout::new(&Info { max_pieces: 32, ..cutting() }, 1500);
+        assert_eq!(layout.longest().div_ceil(layout.ring), 5);
+    }
+
+    #[test]
+    fn buffers_of_both_engines_fit_into_the_memory_of_a_queue() {
+        for info in [info(), cutting(), Info { receives_pieces: false, ..cutting() }] {
+            for mtu in [1500, 9000] {
+                let layout = Layout::new(&info, mtu);
+                let arena = Arena::new(Region::new(Layout::arena_bytes(1)).unwrap(), 0x10_0000);
+                let received: Result<Vec<_>, _> = (0..layout.settings.rx_depth).map(|_| layout.receive_buffer(&arena)).collect();
+                let all =
+                    (received, layout.send_buffers(&arena), layout.ring_buffers(&arena), layout.more_receive_buffers(&arena));
+                assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok() && all.3.is_ok(), "{mtu} {layout:?}");
             }
         }
     }
