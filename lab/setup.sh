@@ -11,6 +11,8 @@
 #   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
 #   lab/setup.sh clang            clang 19, which reads kernel drivers for `ring3 split`
 #   lab/setup.sh source VERSION   that kernel's source and headers, for `ring3 split`
+#   lab/setup.sh kbuild           flex, bison and bc, which the kernel's own makefiles want
+#   lab/setup.sh hosting          what `ring3 dde` needs: kbuild's tools and the default kernel's source
 #   lab/setup.sh python [FILE]    the Python packages of `ring3 split`, or of another lock file, in an environment of their own
 #   lab/setup.sh split            what `ring3 split` needs: clang, the default kernel's source, its Python packages
 #   lab/setup.sh databases        sqlite and PostgreSQL, with all that they need, as one archive
@@ -554,6 +556,33 @@ WRAPPER
     say "$(head -n 1 "$cache/setup.log")"
 }
 
+# What the kernel's makefiles run beside make and the compiler. Flex and bison look for m4 and their texts by these variables.
+fetch_kbuild() {
+    asked "$cache/kbuild" "" "$cache/kbuild/bin/bison" --version || return 0
+    open_apt
+    refresh own.deb
+    say "fetching flex, bison and bc (about 2 MB)"
+    work=$cache/kbuild.download
+    rm -rf "$work"; mkdir -p "$work"
+    (cd "$work" && quietly in_apt own.deb apt-get download flex bison bc m4 libsigsegv2)
+    unpack "$cache/kbuild" "$work"/*.deb
+    rm -rf "$work" "$cache/kbuild.new/usr/share/doc" "$cache/kbuild.new/usr/share/man" "$cache/kbuild.new/usr/share/locale" "$cache/kbuild.new/usr/share/info"
+    mkdir -p "$cache/kbuild.new/bin"
+    for program in flex bison bc m4; do
+        cat >"$cache/kbuild.new/bin/$program" <<WRAPPER
+#!/bin/sh
+# $program out of the cache, with its own libraries and texts.
+top=\$(cd "\$(dirname "\$0")/.." && pwd)
+export M4="\$top/bin/m4" BISON_PKGDATADIR="\$top/usr/share/bison"
+export LD_LIBRARY_PATH="\$top/usr/lib/x86_64-linux-gnu:\$top/lib/x86_64-linux-gnu\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
+exec "\$top/usr/bin/$program" "\$@"
+WRAPPER
+        chmod 755 "$cache/kbuild.new/bin/$program"
+    done
+    "$cache/kbuild.new/bin/bison" --version >"$cache/setup.log" 2>&1 || { cat "$cache/setup.log" >&2; die "the unpacked bison does not start"; }
+    swap_in "$cache/kbuild"
+}
+
 need_python() {
     python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
     [ "$(id -u)" = 0 ] || die "Python 3.11 or later with its venv module is missing; as root: apt-get install python3-venv"
@@ -590,6 +619,8 @@ fetch_python() {
 # The headers carry the configuration and everything that a build generates, so that nothing is built here.
 fetch_source() {
     echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' || die "'$1' is not a kernel version such as 6.12"
+    # One of before hosted drivers lacks the architecture that they are compiled for.
+    [ -e "$cache/sources/$1/source/arch/Kconfig" ] || [ "$writable" = no ] || rm -f "$cache/sources/$1/layout-$layout"
     asked "$cache/sources/$1" sizes [ -e "$cache/sources/$1/source/Makefile" ] || return 0
     open_apt
     refresh all.deb
@@ -614,7 +645,7 @@ fetch_source() {
     command -v xz >/dev/null || { need_tools; unxz="$(command -v "$cache/tools/bin/busybox" || echo "$cache/tools/usr/bin/busybox") xz"; }
     # No driver's source lies in what is left out, and it is a third of the tree.
     quietly tar --use-compress-program="$unxz" -xf "$new/usr/src/$source.tar.xz" -C "$new/source" --strip-components=1 --anchored --no-wildcards-match-slash \
-        --wildcards --exclude='*/Documentation' --exclude='*/tools' --exclude='*/arch/[!x]*' --exclude='*/arch/xtensa'
+        --wildcards --exclude='*/Documentation' --exclude='*/tools' --exclude='*/arch/[!uxK]*' --exclude='*/arch/xtensa'
     rm -rf "$new/usr/src/$source.tar.xz" "$new/usr/share" "$new/lib/modules"
     mv "$new/usr" "$new/headers" # src/ and lib/, which refer to each other by relative links
     echo "$kernel" >"$new/release"
@@ -625,7 +656,7 @@ fetch_source() {
 verify() {
     [ "$writable" = no ] || find "$cache" -maxdepth 1 -type d ! -perm -a+rx -exec chmod a+rx {} +
     for made in initramfs snapshots vmlinux; do [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"; done
-    for part in tools fio btrfs network tree alpha vfio-user databases systemd dpdk clang; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
+    for part in tools fio btrfs network tree alpha vfio-user databases systemd dpdk clang kbuild; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
     for part in "$cache"/kernels/*/; do [ ! -d "$part" ] || fetch_kernel "$(basename "$part")"; done
     for part in "$cache"/sources/*/; do [ ! -d "$part" ] || fetch_source "$(basename "$part")"; done
     [ ! -e "$cache/python/requirements.lock" ] || fetch_python "$cache/python/requirements.lock"
@@ -657,6 +688,8 @@ case "${1:-all}" in
     vfio-user) fetch_vfio_user ;;
     clang) fetch_clang ;;
     python) fetch_python "${2:-$(dirname "$0")/../split/requirements.lock}" ;;
+    kbuild) need_compiler; fetch_kbuild ;;
+    hosting) need_compiler; fetch_kbuild; fetch_source "$default_kernel" ;;
     split) need_compiler; fetch_clang; fetch_source "$default_kernel"; fetch_python "$(dirname "$0")/../split/requirements.lock" ;;
     source) shift; [ $# -gt 0 ] || die "the source of which kernel? For example: source 6.12"; for version; do fetch_source "$version"; done ;;
     fio) fetch_fio ;;
@@ -665,5 +698,5 @@ case "${1:-all}" in
     tree) fetch_tree ;;
     verify) verify ;;
     kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
-    *) sed -n '2,22s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,24s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

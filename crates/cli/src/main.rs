@@ -11,6 +11,7 @@ mod bench;
 mod bind;
 mod blk;
 mod controller;
+mod dde;
 mod demo;
 mod devices;
 mod doctor;
@@ -62,6 +63,9 @@ enum Command {
     Net(net::Command),
     /// Show it all: a disk driven by a process, file systems on it, measured beside the kernel's driver.
     Demo(demo::Args),
+    /// Build unmodified drivers of Linux as programs, list them, and run them.
+    #[command(subcommand)]
+    Dde(dde::Command),
     /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
     Devices(devices::Args),
     /// Inject thousands of faults into drivers of models, or hundreds in a guest, and see what becomes of their disks.
@@ -155,6 +159,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Blk(command) => blk::run(command),
         Command::Net(command) => net::run(command),
         Command::Demo(args) => demo::run(&args),
+        Command::Dde(command) => dde::run(command),
         Command::Devices(args) => devices::run(args),
         Command::Faults(args) => faults::run(&args),
         Command::Lab(args) => lab::run(args),

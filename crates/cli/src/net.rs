@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod info;
 mod target;
+mod wire;
 
 use std::process::ExitCode;
 

@@ -70,6 +70,11 @@ impl Cache {
         self.root.join(name)
     }
 
+    /// Where this user builds `name`: in the cache, or beside it if the cache is another user's.
+    pub fn built(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.own.join(name)
+    }
+
     /// The file `name`, written by `write` if it is not there yet.
     pub(crate) fn file(&self, name: &Path, write: impl FnOnce(&mut File) -> Result<(), Error>) -> Result<PathBuf, Error> {
         self.entry(name, |path| {

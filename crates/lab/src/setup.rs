@@ -44,6 +44,8 @@ pub enum Need {
     Source(String),
     /// The Python packages of a lock file.
     Python(PathBuf),
+    /// What hosted drivers are built of: the default kernel's source, and what its makefiles run, in `kbuild/bin`.
+    Hosting,
 }
 
 impl Need {
@@ -62,6 +64,7 @@ impl Need {
             Self::Clang => ("clang", None),
             Self::Source(version) => ("source", Some(version.as_ref())),
             Self::Python(lock) => ("python", Some(lock.as_ref())),
+            Self::Hosting => ("hosting", None),
         }
     }
 
@@ -80,6 +83,7 @@ impl Need {
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("sources/{version}"),
             Self::Python(_) => return "python/requirements.lock".into(),
+            Self::Hosting => "kbuild".into(),
         };
         format!("{folder}/layout-{LAYOUT}")
     }
@@ -98,6 +102,7 @@ impl Need {
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("the source of kernel {version}"),
             Self::Python(_) => "the Python environment of ring3 split".into(),
+            Self::Hosting => "what hosted drivers are built of".into(),
         }
     }
 
@@ -113,7 +118,7 @@ impl Need {
             | Self::Dpdk
             | Self::Systemd
             | Self::Kernel(_) => PREPARE,
-            Self::Clang | Self::Source(_) | Self::Python(_) => "the same command again",
+            Self::Clang | Self::Source(_) | Self::Python(_) | Self::Hosting => "the same command again",
         }
     }
 
@@ -134,6 +139,12 @@ impl Need {
         match self {
             // The environment holds the lock file that it was made from.
             Self::Python(lock) => matches!((fs::read(stamp), fs::read(lock)), (Ok(made), Ok(asked)) if made == asked),
+            // A source of before lacks the architecture that hosted drivers are compiled for.
+            Self::Hosting => {
+                let source = Self::Source(DEFAULT_KERNEL.into());
+                let architecture = format!("sources/{DEFAULT_KERNEL}/source/arch/Kconfig");
+                stamp.exists() && source.is_met(cache) && cache.path(architecture).exists()
+            }
             _ => stamp.exists(),
         }
     }

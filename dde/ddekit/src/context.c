@@ -29,7 +29,8 @@ struct frame {
 	uint16_t unused;
 	uint64_t r15, r14, r13, r12, rbx, rbp;
 	void (*start)(void);
-	uint64_t none;
+	/* So that the stack is aligned, as the ABI has it before a call. */
+	uint64_t none[2];
 };
 
 /* The state that the ABI has a program begin with. */

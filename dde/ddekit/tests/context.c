@@ -47,7 +47,7 @@ static void contexts_go_on_where_they_have_left(void)
 	ddekit_ctx_destroy(second);
 }
 
-static uintptr_t seen;
+static uintptr_t seen, frame;
 
 static void look(void *arg)
 {
@@ -55,6 +55,7 @@ static void look(void *arg)
 
 	(void)arg;
 	seen = (uintptr_t)&here;
+	frame = (uintptr_t)__builtin_frame_address(0);
 	ddekit_ctx_switch(ddekit_ctx_host());
 }
 
@@ -64,6 +65,8 @@ static void a_stack_begins_at_a_multiple_of_its_size_and_is_what_runs(void)
 	ddekit_ctx_switch(first);
 	CHECK((uintptr_t)ddekit_ctx_stack(first) % STACK == 0);
 	CHECK((seen & ~(uintptr_t)(STACK - 1)) == (uintptr_t)ddekit_ctx_stack(first));
+	/* Where the ABI has a frame: code of the host relies on it. */
+	CHECK(frame % 16 == 0);
 }
 
 static void a_stack_that_is_none_is_refused(void)

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ring3_backend::Uri;
-use ring3_conformance::net::{self as conformance, Options, Peer};
+use ring3_conformance::net::{self as conformance, Options, Peer, Wire};
 
 use super::target::Target;
+use super::wire::Socket;
+use crate::dde::{Hosted, Name};
 use crate::findings;
 
 /// Arguments of `ring3 net check`.
@@ -16,9 +18,12 @@ pub struct Args {
     /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000,wire=cable/NAME or sim:virtio-net,wire=cable/NAME, or remote:PATH.
     #[arg(long, value_name = "URI")]
     device: Uri,
-    /// The card at the other end of its cable, which nobody else may use: of any kind that ring3 drives.
+    /// The card at the other end of its cable, which nobody else may use: of any kind that ring3 drives. A card of QEMU's (qtest:e1000e) needs none: this program holds the other end itself.
     #[arg(long, value_name = "URI")]
-    peer: Uri,
+    peer: Option<Uri>,
+    /// Who drives the card: dde:e1000e, a driver of Linux in a process of its own, which is built if need be. Usual: ring3's own driver.
+    #[arg(long, value_name = "dde:NAME")]
+    driver: Option<Name>,
     #[command(flatten)]
     target: Target,
     /// Packets of the checks that send many.
@@ -34,10 +39,24 @@ pub struct Args {
 
 /// Runs the suite; the exit code says whether it passed.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let card = args.target.open(&args.device)?;
-    let other = args.target.open(&args.peer).context("the card at the other end")?;
-    let mut peer = Peer::new(&*other, None).with_context(|| format!("{}: the card at the other end", args.peer))?;
+    let socket = if args.peer.is_none() { Some(Socket::new(&args.device)?) } else { None };
+    let (mut socket, device) = socket.map_or_else(|| (None, args.device.clone()), |(socket, device)| (Some(socket), device));
+    let hosted = args.driver.as_ref().map(|name| Hosted::start(name, &device, args.target.unprotected())).transpose()?;
+    let device = hosted.as_ref().map_or(Ok(device), Hosted::device)?;
+    let card = args.target.open(&device)?;
+    let other = args.peer.as_ref().map(|peer| args.target.open(peer)).transpose().context("the card at the other end")?;
+    let mut peer = match (&other, &args.peer) {
+        (Some(other), Some(name)) => {
+            Some(Peer::new(&**other, None).with_context(|| format!("{name}: the card at the other end"))?)
+        }
+        _ => None,
+    };
+    let wire: &mut dyn Wire = match (&mut peer, &mut socket) {
+        (Some(peer), _) => peer,
+        (None, Some(socket)) => socket,
+        (None, None) => anyhow::bail!("{}: nothing is at the other end of its cable: --peer names a card", args.device),
+    };
     let options = Options { packets: args.packets, patience: Duration::from_secs(args.patience), ..Options::default() };
-    let report = conformance::run_with(&*card, &mut peer, &options, |finding| findings::show(finding, args.json));
+    let report = conformance::run_with(&*card, wire, &options, |finding| findings::show(finding, args.json));
     Ok(findings::conclude(&report, "card", args.json))
 }

@@ -24,6 +24,11 @@ pub struct Target {
 const ARENA: usize = 16 << 20;
 
 impl Target {
+    /// Whether the user has said that no IOMMU need stand between the card and memory.
+    pub fn unprotected(&self) -> bool {
+        self.protection.unprotected
+    }
+
     /// The card that `device` is.
     pub fn open(&self, device: &Uri) -> Result<Arc<dyn Nic>> {
         let claim = Claim {

@@ -1,0 +1,66 @@
+//! The far end of the wire of a card of QEMU's, which is a datagram socket.
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ring3_backend::Uri;
+use ring3_class::{Deadline, Error};
+use ring3_conformance::net::Wire;
+
+/// How long a frame waits for room in the socket: QEMU leaves frames there while its card takes none.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// The same once a frame was lost so, until one was taken.
+const IMPATIENCE: Duration = Duration::from_millis(20);
+/// The longest datagram.
+const LONGEST: usize = 65536;
+
+/// A wire of this program's own.
+pub struct Socket {
+    socket: UnixDatagram,
+    card: PathBuf,
+    stalled: bool,
+    frame: Vec<u8>,
+    _folder: tempfile::TempDir,
+}
+
+impl Socket {
+    /// A wire for `device`, and the device with it.
+    pub fn new(device: &Uri) -> Result<(Self, Uri)> {
+        if device.scheme != "qtest" || device.options.contains_key("wire") {
+            bail!(
+                "{device}: which card is at the other end of its cable? --peer names it; only a card of QEMU's without wire= is given one here"
+            );
+        }
+        let folder = tempfile::tempdir().context("creating a folder for a wire")?;
+        let path = folder.path().join("wire");
+        let socket = UnixDatagram::bind(&path).with_context(|| format!("binding {}", path.display()))?;
+        let mut device = device.clone();
+        device.options.insert("wire".into(), path.display().to_string());
+        let card = folder.path().join("wire.card");
+        Ok((Self { socket, card, stalled: false, frame: vec![0; LONGEST], _folder: folder }, device))
+    }
+}
+
+impl Wire for Socket {
+    fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
+        let failed = |error| Error::os("sending to QEMU's card", error);
+        self.socket.set_write_timeout(Some(if self.stalled { IMPATIENCE } else { PATIENCE })).map_err(failed)?;
+        match self.socket.send_to(frame, &self.card) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(failed(error)),
+            sent => {
+                self.stalled = sent.is_err();
+                Ok(())
+            }
+        }
+    }
+
+    fn receive(&mut self, deadline: Deadline) -> Result<Option<Vec<u8>>, Error> {
+        let failed = |error| Error::os("receiving from QEMU's card", error);
+        let left = deadline.remaining().max(Duration::from_millis(1));
+        self.socket.set_read_timeout(Some(left)).map_err(failed)?;
+        Ok(self.socket.recv(&mut self.frame).ok().map(|len| self.frame[..len].to_vec()))
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Registers: a pointer that ioremap() gives is one to mapped registers, or a number that says which base address register and where, for those that are
+ * reached by calls. Ports are small numbers.
+ */
+#include <linux/io.h>
+#include <linux/pci.h>
+
+#include "dde.h"
+
+#define BARS 6
+/* No address of a process has the second bit set and the first not. */
+#define COOKIE (1ul << 62)
+#define COOKIE_BAR 40
+#define PORTS 0x10000ul
+
+static bool is_cookie(const volatile void __iomem *address)
+{
+	return ((unsigned long)address >> 62) == 1;
+}
+
+/* The base address register that an address is of, and where in it; -1 if there is none. */
+static int find(resource_size_t address, bool is_ports, u64 *offset)
+{
+	for (unsigned int i = 0; i < BARS; i++) {
+		struct dde_window window = dde_pci_window(i);
+
+		if (window.len && window.ports == is_ports && address >= window.start && address - window.start < window.len) {
+			*offset = address - window.start;
+			return i;
+		}
+	}
+	return -1;
+}
+
+void __iomem *ioremap(phys_addr_t address, size_t size)
+{
+	struct ddekit_bar *bar;
+	u64 offset, mapped;
+	void *base;
+	int index = find(address, false, &offset);
+
+	if (index < 0 || ddekit_bar_open(dde_device, index, &bar) < 0)
+		return NULL;
+	base = ddekit_bar_map(bar, &mapped);
+	if (base && offset + size <= mapped)
+		return (void __iomem *)(base + offset);
+	return (void __iomem *)(COOKIE | (unsigned long)index << COOKIE_BAR | offset);
+}
+
+void iounmap(volatile void __iomem *address)
+{
+}
+
+static u64 call_read(const volatile void __iomem *address, unsigned int width)
+{
+	unsigned long number = (unsigned long)address;
+	struct ddekit_bar *bar;
+	u64 offset = number & ((1ul << COOKIE_BAR) - 1);
+	int index = number < PORTS ? find(number, true, &offset) : (number & ~COOKIE) >> COOKIE_BAR;
+
+	if (index < 0 || ddekit_bar_open(dde_device, index, &bar) < 0)
+		return ~0ull;
+	return ddekit_bar_read(bar, offset, width);
+}
+
+static void call_write(volatile void __iomem *address, unsigned int width, u64 value)
+{
+	unsigned long number = (unsigned long)address;
+	struct ddekit_bar *bar;
+	u64 offset = number & ((1ul << COOKIE_BAR) - 1);
+	int index = number < PORTS ? find(number, true, &offset) : (number & ~COOKIE) >> COOKIE_BAR;
+
+	if (index >= 0 && ddekit_bar_open(dde_device, index, &bar) == 0)
+		ddekit_bar_write(bar, offset, width, value);
+}
+
+static bool by_call(const volatile void __iomem *address)
+{
+	return is_cookie(address) || (unsigned long)address < PORTS;
+}
+
+#define ACCESS(letter, type)                                                                    \
+	type __raw_read##letter(const volatile void __iomem *address)                           \
+	{                                                                                       \
+		if (unlikely(by_call(address)))                                                 \
+			return call_read(address, sizeof(type));                                \
+		return *(const volatile type __force *)address;                                 \
+	}                                                                                       \
+	void __raw_write##letter(type value, volatile void __iomem *address)                    \
+	{                                                                                       \
+		if (unlikely(by_call(address)))                                                 \
+			call_write(address, sizeof(type), value);                               \
+		else                                                                            \
+			*(volatile type __force *)address = value;                              \
+	}
+ACCESS(b, u8)
+ACCESS(w, u16)
+ACCESS(l, u32)
+ACCESS(q, u64)
+
+void memset_io(volatile void __iomem *address, int value, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		__raw_writeb(value, address + i);
+}
+
+void memcpy_fromio(void *bytes, const volatile void __iomem *address, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		((u8 *)bytes)[i] = __raw_readb(address + i);
+}
+
+void memcpy_toio(volatile void __iomem *address, const void *bytes, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		__raw_writeb(((const u8 *)bytes)[i], address + i);
+}

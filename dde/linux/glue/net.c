@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* From the kernel's network card to a card that other processes use, and back: raw frames, above the driver and below any protocol. */
+#include <linux/etherdevice.h>
+#include <linux/ethtool.h>
+#include <linux/if_vlan.h>
+#include <linux/if_arp.h>
+#include <linux/kthread.h>
+#include <linux/netdevice.h>
+#include <linux/pci.h>
+#include <linux/rtnetlink.h>
+#include <net/net_namespace.h>
+
+#include "dde.h"
+#include "dde_net.h"
+
+static struct net_device *device;
+static struct ddekit_card *card;
+static bool full;
+/* A thread of the kernel does what may sleep. */
+static struct work_struct filter_work, link_work;
+static struct wish {
+	bool promiscuous, all_groups;
+	unsigned int unicast_count, group_count;
+	u8 unicast[16][ETH_ALEN];
+	u8 groups[64][ETH_ALEN];
+} wish, set;
+static bool stopping;
+
+static rx_handler_result_t receive(struct sk_buff **pskb)
+{
+	struct sk_buff *skb = *pskb;
+
+	/* The class has frames from their headers on. */
+	skb_push(skb, ETH_HLEN);
+	if (skb_vlan_tag_present(skb))
+		skb = __vlan_hwaccel_push_inside(skb);
+	if (skb && skb_linearize(skb) == 0)
+		ddekit_card_receive(card, skb->data, skb->len);
+	if (skb)
+		consume_skb(skb);
+	return RX_HANDLER_CONSUMED;
+}
+
+/* Hands a frame to the driver, without a queue before it. */
+static bool send(const void *frame, size_t len)
+{
+	struct netdev_queue *queue = netdev_get_tx_queue(device, 0);
+	struct sk_buff *skb;
+	bool sent = false;
+
+	if (!netif_running(device) || !netif_carrier_ok(device))
+		return true;
+	local_bh_disable();
+	HARD_TX_LOCK(device, queue, 0);
+	if (!netif_xmit_frozen_or_stopped(queue)) {
+		skb = alloc_skb(len + LL_RESERVED_SPACE(device), GFP_ATOMIC);
+		if (skb) {
+			skb_reserve(skb, LL_RESERVED_SPACE(device));
+			skb_put_data(skb, frame, len);
+			skb->dev = device;
+			skb_reset_mac_header(skb);
+			skb_set_queue_mapping(skb, 0);
+			sent = netdev_start_xmit(skb, device, queue, false) == NETDEV_TX_OK;
+			if (!sent)
+				kfree_skb(skb);
+		}
+	}
+	HARD_TX_UNLOCK(device, queue);
+	full = !sent;
+	local_bh_enable();
+	return sent;
+}
+
+/* The driver wakes its queue when descriptors have come back; nobody tells, so that this is looked at after interrupts. */
+void dde_glue_idle(void)
+{
+	if (full && card && !netif_tx_queue_stopped(netdev_get_tx_queue(device, 0))) {
+		full = false;
+		ddekit_card_resume(card);
+	}
+}
+
+static void apply_filter(struct work_struct *work)
+{
+	struct wish next = wish;
+
+	rtnl_lock();
+	for (unsigned int i = 0; i < next.unicast_count; i++)
+		dev_uc_add(device, next.unicast[i]);
+	for (unsigned int i = 0; i < next.group_count; i++)
+		dev_mc_add(device, next.groups[i]);
+	for (unsigned int i = 0; i < set.unicast_count; i++)
+		dev_uc_del(device, set.unicast[i]);
+	for (unsigned int i = 0; i < set.group_count; i++)
+		dev_mc_del(device, set.groups[i]);
+	if (next.promiscuous != set.promiscuous)
+		dev_set_promiscuity(device, next.promiscuous ? 1 : -1);
+	if (next.all_groups != set.all_groups)
+		dev_set_allmulti(device, next.all_groups ? 1 : -1);
+	set = next;
+	rtnl_unlock();
+	ddekit_card_filtered(card);
+}
+
+static void filter(bool promiscuous, bool all_groups, const uint8_t (*unicast)[6], size_t unicast_count,
+		   const uint8_t (*groups)[6], size_t group_count)
+{
+	/* More addresses than are kept: everything of the kind. */
+	wish = (struct wish){
+		.promiscuous = promiscuous || unicast_count > ARRAY_SIZE(wish.unicast),
+		.all_groups = all_groups || group_count > ARRAY_SIZE(wish.groups),
+	};
+	if (!wish.promiscuous) {
+		for (size_t i = 0; i < unicast_count; i++)
+			if (!ether_addr_equal_unaligned(unicast[i], device->dev_addr))
+				ether_addr_copy(wish.unicast[wish.unicast_count++], unicast[i]);
+	}
+	if (!wish.all_groups) {
+		wish.group_count = group_count;
+		memcpy(wish.groups, groups, group_count * ETH_ALEN);
+	}
+	schedule_work(&filter_work);
+}
+
+static void show_link(struct work_struct *work)
+{
+	struct ethtool_link_ksettings settings = { 0 };
+	bool up = netif_carrier_ok(device);
+	u32 mbits = 0;
+	bool duplex = true;
+
+	rtnl_lock();
+	if (up && __ethtool_get_link_ksettings(device, &settings) == 0) {
+		mbits = settings.base.speed == SPEED_UNKNOWN ? 0 : settings.base.speed;
+		duplex = settings.base.duplex != DUPLEX_HALF;
+	}
+	rtnl_unlock();
+	ddekit_card_link(card, up, mbits, duplex);
+	dde_net_link(up, mbits);
+	if (up && full)
+		dde_glue_idle();
+}
+
+static int notified(struct notifier_block *block, unsigned long event, void *data)
+{
+	if (netdev_notifier_info_to_dev(data) == device && card && (event == NETDEV_CHANGE || event == NETDEV_UP))
+		schedule_work(&link_work);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block notifier = { .notifier_call = notified };
+
+static struct net_device *find(void)
+{
+	struct net_device *found = NULL, *each;
+
+	rtnl_lock();
+	for_each_netdev(&init_net, each)
+		if (each->type == ARPHRD_ETHER && each->dev.parent) {
+			found = each;
+			break;
+		}
+	rtnl_unlock();
+	return found;
+}
+
+/* What the initialisation of sockets does, of which there are none, and start_kernel() for name spaces. */
+static int __init prepare(void)
+{
+	skb_init();
+	net_ns_init();
+	return 0;
+}
+core_initcall(prepare);
+
+static const struct ddekit_card_ops operations = { .send = send, .filter = filter };
+
+/* In the thread that has called the drivers' initialisation. */
+void dde_run(void)
+{
+	struct ddekit_card_info info;
+	int result;
+
+	device = find();
+	if (!device) {
+		dde_net_failed("the driver has not taken the device: is it one of its kind?");
+		return;
+	}
+	INIT_WORK(&filter_work, apply_filter);
+	INIT_WORK(&link_work, show_link);
+	info = (struct ddekit_card_info){
+		.model = dev_driver_string(device->dev.parent),
+		.mtu_min = max(device->min_mtu, 68u),
+		.mtu_max = device->mtu,
+	};
+	ether_addr_copy(info.mac, device->dev_addr);
+	rtnl_lock();
+	result = netdev_rx_handler_register(device, receive, NULL);
+	if (result == 0)
+		result = dev_open(device, NULL);
+	rtnl_unlock();
+	if (result < 0) {
+		dde_net_failed("the driver cannot open the card");
+		return;
+	}
+	result = ddekit_card_serve(&info, &operations, dde_net_access(info.mac), &card);
+	if (result < 0) {
+		dde_net_failed(ddekit_error());
+		return;
+	}
+	register_netdevice_notifier(&notifier);
+	dde_net_served(info.model, info.mac);
+	schedule_work(&link_work);
+	/* The driver lives until the process is told to end. */
+	set_current_state(TASK_UNINTERRUPTIBLE);
+	while (!READ_ONCE(stopping)) {
+		schedule_timeout(HZ / 10);
+		set_current_state(TASK_UNINTERRUPTIBLE);
+	}
+	__set_current_state(TASK_RUNNING);
+	ddekit_card_close(card);
+	card = NULL;
+	rtnl_lock();
+	dev_close(device);
+	rtnl_unlock();
+	dde_net_closed();
+}
+
+void dde_net_stop(void)
+{
+	stopping = true;
+}
