@@ -1,6 +1,5 @@
 //! Packed virtqueues. [virtio 2.8]
 
-use super::state::passes;
 use super::{Ordering, Words, fence};
 use crate::Error;
 
@@ -32,10 +31,6 @@ pub struct PackedRing<W> {
     pub(super) held: u16,
     /// By id, how many descriptors its chain has; 0 for one that was not offered.
     pub(super) chains: Box<[u16]>,
-    /// Each side may say by a position when it wants to be told.
-    pub(super) events: bool,
-    /// Descriptors that were not published.
-    pub(super) fresh: u16,
 }
 
 /// A descriptor, and the lap's wrap counter. [virtio 2.8.1]
@@ -61,8 +56,6 @@ const USED: u64 = 1 << (48 + 15);
 const ONE_ID: u64 = 1 << 32;
 /// Either side's wish: not to be told. [virtio 2.8.10]
 const DISABLED: u64 = 1 << 16;
-/// The same: to be told at the place in its first 16 bits.
-const AT: u64 = 2 << 16;
 const WISH: u64 = 3 << 16;
 
 impl<W: Words> PackedRing<W> {
@@ -74,25 +67,7 @@ impl<W: Words> PackedRing<W> {
         }
         let start = Place { at: 0, wrap: true };
         let chains = vec![0; size.into()].into();
-        Ok(Self {
-            ring,
-            driver,
-            device,
-            size,
-            next: start,
-            seen: start,
-            withheld: None,
-            begun: 0,
-            held: 0,
-            chains,
-            events: false,
-            fresh: 0,
-        })
-    }
-
-    /// The same, of which `events` says that each side may say by a position when it wants to be told. [virtio 2.8.10]
-    pub fn with_events(self, events: bool) -> Self {
-        Self { events, ..self }
+        Ok(Self { ring, driver, device, size, next: start, seen: start, withheld: None, begun: 0, held: 0, chains })
     }
 
     /// Descriptors.
@@ -115,7 +90,6 @@ impl<W: Words> PackedRing<W> {
         }
         self.next.skip(1, self.size);
         self.begun += 1;
-        self.fresh += 1;
     }
 
     /// The chain that was described is complete.
@@ -165,7 +139,6 @@ impl<W: Words> PackedRing<W> {
         given += unsafe { self.ring.give_pairs_unchecked(at, (items, slots), describe) };
         self.next.skip(given as u16, self.size);
         self.held += given as u16;
-        self.fresh += given as u16;
         given
     }
 
@@ -208,20 +181,7 @@ impl<W: Words> PackedRing<W> {
         fence(Ordering::Release);
         self.ring.store(index, word);
         fence(Ordering::SeqCst);
-        let fresh = std::mem::take(&mut self.fresh);
-        let wish = self.device.load(0);
-        match wish & WISH {
-            DISABLED => false,
-            AT if self.events => self.passed(wish as u16, fresh),
-            _ => true,
-        }
-    }
-
-    /// Whether the last `fresh` descriptors have passed the place that the device names, with the wrap counter of its lap.
-    fn passed(&self, place: u16, fresh: u16) -> bool {
-        let (at, wrap) = (place & 0x7fff, place >> 15 == 1);
-        let at = if wrap == self.next.wrap { at } else { at.wrapping_sub(self.size) };
-        passes(at, self.next.at.wrapping_sub(fresh), self.next.at)
+        self.device.load(0) & WISH != DISABLED
     }
 
     /// The word with the flags of the next descriptor that comes back, if it has.
@@ -253,8 +213,7 @@ impl<W: Words> PackedRing<W> {
         Some((id, word as u32))
     }
 
-    /// Asks for interrupts, or does without them. The device may interrupt nevertheless. It is asked by a flag, even where it can be asked by a position: who sleeps has taken
-    /// everything, so that the next is what it waits for, and a position says no more.
+    /// Asks for interrupts, or does without them. The device may interrupt nevertheless.
     pub fn want_interrupts(&mut self, wanted: bool) {
         self.driver.store(0, if wanted { 0 } else { DISABLED });
         fence(Ordering::SeqCst);
@@ -337,22 +296,6 @@ mod tests {
         assert_eq!(bytes(&ring.driver, 0), [0, 0, 1, 0]);
         ring.want_interrupts(true);
         assert_eq!(bytes(&ring.driver, 0), [0; 4]);
-    }
-
-    #[test]
-    fn who_says_where_it_wants_to_be_told_is_told_there_and_nowhere_else() {
-        let mut ring = ring(4).with_events(true);
-        let mut offer = |(at, wrap): (u16, bool), count: u16| {
-            ring.device.write(0, &(at | u16::from(wrap) << 15).to_le_bytes()).unwrap();
-            ring.device.write(2, &[2, 0]).unwrap();
-            (0..count).for_each(|_| ring.describe(0, 0, 0, 0));
-            ring.offer(0);
-            ring.publish()
-        };
-        // At 0, 1, 2, then 3 and 0 of the next lap, then 1 and 2 of that.
-        assert!(offer((0, true), 1) && !offer((0, true), 1) && !offer((3, true), 1));
-        assert!(offer((0, false), 2) && !offer((3, false), 2));
-        assert!(offer((3, false), 1) && !offer((3, false), 1));
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Rings {
         let [descriptors, driver, device] = words;
         let ring = match packed {
             false => Ring::Split(SplitRing::new(descriptors, driver, device, size)?.with_events(events)),
-            true => Ring::Packed(PackedRing::new(descriptors, driver, device, size)?.with_events(events)),
+            true => Ring::Packed(PackedRing::new(descriptors, driver, device, size)?),
         };
         Ok(Self { ring, places })
     }
@@ -233,7 +233,7 @@ impl Virtqueue {
         let (words, events) = (saved.claim(claims)?, features & EVENT_IDX != 0);
         let ring = match (&saved.state, features & RING_PACKED != 0) {
             (SavedRing::Split(state), false) => Ring::Split(SplitRing::resume(words, *state)?.with_events(events)),
-            (SavedRing::Packed(state), true) => Ring::Packed(PackedRing::resume(words, state)?.with_events(events)),
+            (SavedRing::Packed(state), true) => Ring::Packed(PackedRing::resume(words, state)?),
             _ => return Err(Error::Invalid("a saved virtqueue has another layout than its device: open it anew".into())),
         };
         Ok(Self { ring, doorbell })
