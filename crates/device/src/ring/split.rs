@@ -1,6 +1,7 @@
 //! Split virtqueues. [virtio 2.7]
 
-use super::state::passes;
+use ring3_spec::virtio::ring::passes;
+
 use super::{Ordering, Words, fence};
 use crate::Error;
 

@@ -46,12 +46,6 @@ pub struct DescriptorState {
     pub committed: u32,
 }
 
-/// Whether who wants to be told of the entry at `event` is told of those from `old` up to and without `new`. All run free. [virtio 2.7.7.2, 2.7.10]
-#[inline]
-pub(super) fn passes(event: u16, old: u16, new: u16) -> bool {
-    ring3_spec::virtio::ring::passes(event, old, new)
-}
-
 /// How far a [`SplitRing`] is that has published all that it offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitState {
@@ -144,8 +138,10 @@ impl<W: Words> SplitRing<W> {
     /// The ring over these words that was as `state` says. That is input: [`Error::Invalid`] if no ring can be so.
     pub fn resume([table, available, used]: [W; 3], state: SplitState) -> Result<Self, Error> {
         let SplitState { size, offered, seen, first } = state;
+        // The word is stored as a whole, over the ring's first entries: what differs would be another request to the device.
         let ring = Self::new(table, available, used, size)?;
-        if offered.wrapping_sub(seen) > size || (first >> 16) as u16 != offered {
+        let same = ring.available.load(0) == first;
+        if offered.wrapping_sub(seen) > size || (first >> 16) as u16 != offered || !same {
             return Err(Error::Invalid(format!("no split virtqueue is like this: {state:?}")));
         }
         Ok(Self { first, offered, seen, ..ring })
@@ -207,16 +203,24 @@ mod tests {
 
     #[test]
     fn a_split_ring_that_cannot_have_been_is_refused() {
-        let state = SplitState { size: 8, offered: 3, seen: 0xffff, first: 3 << 16 };
-        assert_eq!(SplitRing::resume(words(), state).unwrap().state(), Some(state));
+        let first = 5 << 48 | 4 << 32 | 3 << 16;
+        let state = SplitState { size: 8, offered: 3, seen: 0xffff, first };
+        let offered = || {
+            let [table, available, used] = words();
+            available.store(0, first);
+            [table, available, used]
+        };
+        assert_eq!(SplitRing::resume(offered(), state).unwrap().state(), Some(state));
         for state in [
             SplitState { seen: 0xfff0, ..state },
             SplitState { seen: 4, ..state },
-            SplitState { first: 2 << 16, ..state },
+            SplitState { first: first & !0xffff_0000 | 2 << 16, ..state },
+            // The device would be offered something else than it was.
+            SplitState { first: first | 2 << 48, ..state },
             SplitState { size: 6, ..state },
             SplitState { size: 32, ..state },
         ] {
-            assert!(matches!(SplitRing::resume(words(), state), Err(Error::Invalid(_))), "{state:?}");
+            assert!(matches!(SplitRing::resume(offered(), state), Err(Error::Invalid(_))), "{state:?}");
         }
     }
 
