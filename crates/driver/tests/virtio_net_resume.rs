@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use ring3_backend::OpenOptions;
 use ring3_class::Saved;
-use ring3_class::net::{Filter, Multicast, Nic, Packet, Queue, QueueSettings};
+use ring3_class::net::{Filter, Mac, Multicast, Nic, Packet, Queue, QueueSettings};
 use ring3_device::{Device, Error};
 use ring3_driver::registry::{Driver, Offer, Settings};
 use ring3_driver::virtio::net::{Card, Options};
 use ring3_model::virtio::net::{Misbehaviour, VirtioNetHandle, open};
+use ring3_spec::virtio::net;
 use serde_json::json;
 use successor::{Successor, altered, through_json};
 
@@ -65,6 +66,16 @@ fn left_after(options: &str, before: impl FnOnce(&Card, &VirtioNetHandle, &mut d
     Left { device: Successor::of(&device), handle, card, queue }
 }
 
+/// Sends a packet of three pieces, whose tokens are 10 to 12.
+fn send_pieces(nic: &dyn Nic, queue: &mut dyn Queue) {
+    let mut pieces = [10, 11, 12].map(|token| Packet { token, ..buffer(nic) });
+    for piece in &mut pieces {
+        piece.fill(&frame(9)).unwrap();
+        piece.meta.set_more(piece.token < 12);
+    }
+    assert_eq!(queue.tx_provide(&mut pieces).count, 3);
+}
+
 fn received(queue: &mut dyn Queue) -> Vec<u8> {
     let mut batch: [Packet; 16] = Default::default();
     let count = queue.rx_return(&mut batch).unwrap();
@@ -104,12 +115,87 @@ fn filters_are_set_by_the_control_queue_that_was_left() {
     let left = left("");
     let nic = Card::resume(left.device.clone(), None, &left.card).unwrap();
     let mut queue = nic.resume_queues(from_ref(&left.queue)).unwrap().remove(0);
-    let groups = Multicast::Of(vec![ring3_class::net::Mac(GROUP)]);
+    let groups = Multicast::Of(vec![Mac(GROUP)]);
     nic.set_filter(&Filter { multicast: groups, ..Filter::own(nic.info().mac) }).unwrap();
     let mut to_group = frame(4);
     to_group[..6].copy_from_slice(&GROUP);
     left.handle.send(&to_group);
     assert_eq!(received(&mut *queue), [1, 4]);
+}
+
+#[test]
+fn a_card_whose_address_was_set_changes_hands_and_has_its_own_back_when_it_is_opened_anew() {
+    let set = Mac([2, 0, 0, 0, 0, 0x77]);
+    let left = left_after("", |nic, _, _| nic.set_filter(&Filter::own(set)).unwrap());
+    let another = altered(&left.card, |state| state["filter"]["address"] = json!("02:00:00:00:00:78"));
+    assert!(
+        matches!(Card::resume(left.device.clone(), None, &another), Err(Error::Invalid(_))),
+        "an address that nobody has set"
+    );
+    let nic = Card::resume(left.device.clone(), None, &left.card).unwrap();
+    let own = nic.info().mac;
+    assert_eq!((&own.0[..], own == set), (&frame(0)[..6], false));
+    let mut queue = nic.resume_queues(from_ref(&left.queue)).unwrap().remove(0);
+    let mut to_set = frame(4);
+    to_set[..6].copy_from_slice(&set.0);
+    left.handle.send(&to_set);
+    assert_eq!(received(&mut *queue), [4]);
+    drop((queue, nic));
+    assert_eq!(Card::open(left.device.clone(), Options::default()).unwrap().info().mac, own);
+}
+
+#[test]
+fn a_packet_that_has_come_back_in_part_comes_back_to_its_end_in_the_next_process() {
+    for options in ["", ",packed=on"] {
+        let left = left_after(options, |nic, _, queue| {
+            send_pieces(nic, queue);
+            let mut back = [Packet::default()];
+            assert_eq!((queue.tx_return(&mut back).unwrap(), back[0].token), (1, 10), "{options}");
+        });
+        let nic = Card::resume(left.device.clone(), None, &left.card).unwrap();
+        let mut queue = nic.resume_queues(from_ref(&left.queue)).unwrap().remove(0);
+        let mut back: [Packet; 8] = Default::default();
+        assert_eq!((queue.tx_return(&mut back).unwrap(), queue.held().1), (3, 0), "{options}");
+        assert_eq!(back.each_ref().map(|packet| packet.token)[..3], [11, 12, 5], "{options}");
+    }
+}
+
+#[test]
+fn links_that_no_packets_have_are_refused() {
+    // A packet of three pieces, of which the card may have all; then one of a single piece.
+    for (begun, next) in [(false, 3), (true, 2)] {
+        let left = left_after("", |nic, _, queue| {
+            send_pieces(nic, queue);
+            if begun {
+                assert_eq!(queue.tx_return(&mut [Packet::default()]).unwrap(), 1);
+            }
+        });
+        let nic = Card::resume(left.device.clone(), None, &left.card).unwrap();
+        let unclaimed = left.device.dma().arena().unclaimed();
+        let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
+            let error = nic.resume_queues(from_ref(&altered(&left.queue, change))).err();
+            let error = error.unwrap_or_else(|| panic!("{what} was taken"));
+            assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
+            assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
+        };
+        let held = left.queue.state["transmit"]["held"].as_array().unwrap();
+        assert_eq!((held.len(), &held[next]["number"]), (next + 1, &json!(3)), "{held:?}");
+        refused("a piece that follows itself", &|state| state["transmit"]["held"][next - 1]["next"] = json!(2));
+        refused("pieces in a circle", &|state| state["transmit"]["held"][next - 1]["next"] = json!(1));
+        refused("a piece of two packets", &|state| state["transmit"]["held"][next]["next"] = json!(2));
+        refused("a piece of no packet", &|state| state["transmit"]["held"][next - 2]["next"] = json!(65535));
+        refused("a packet behind another", &|state| state["transmit"]["held"][next - 1]["next"] = json!(3));
+        refused("a packet that the card has, as one that came back", &|state| state["sent"] = json!(3));
+        refused("a packet that came back within another", &|state| state["sent"] = json!(2));
+        refused("a packet that came back, without its first piece", &|state| {
+            state["transmit"]["held"][next]["later"] = json!(true);
+        });
+        refused("a buffer to receive into that is a later piece", &|state| {
+            state["receive"]["held"][0]["next"] = json!(1);
+            state["receive"]["held"][1]["later"] = json!(true);
+        });
+        nic.resume_queues(from_ref(&left.queue)).unwrap();
+    }
 }
 
 #[test]
@@ -190,13 +276,39 @@ fn a_state_that_is_another_cards_is_refused() {
         assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
         assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
     };
-    refused("another address", &|state| state["mac"] = json!("02:00:00:00:00:01"));
+    // One that has the address which its filter wants may have been given it.
+    refused("another address", &|state| {
+        state["mac"] = json!("02:00:00:00:00:01");
+        state["filter"]["address"] = json!("02:00:00:00:00:01");
+    });
+    refused("another address of its own, of a card that cannot be given one", &|state| {
+        state["mac"] = json!("02:00:00:00:00:01");
+        state["features"] = json!(state["features"].as_u64().unwrap() & !net::CTRL_MAC_ADDR);
+    });
     refused("features that it has not", &|state| state["features"] = json!(u64::MAX));
+    refused("fewer features than were agreed upon", &|state| {
+        state["features"] = json!(state["features"].as_u64().unwrap() & !net::MRG_RXBUF);
+    });
     refused("other interrupts", &|state| state["vectors"] = json!(1));
     refused("a depth that is none", &|state| state["max_depth"][0] = json!(3));
+    refused("no control queue", &|state| state["going"]["control"] = json!(null));
     refused("another ring", &|state| state["going"]["receive"]["places"][0] = json!(0x1000));
     refused("a control queue without memory", &|state| {
         state["going"]["control"]["command"] = json!({ "region": 0, "offset": 0, "len": 8 })
     });
+    Card::resume(left.device.clone(), None, &left.card).unwrap();
+}
+
+#[test]
+fn a_control_queue_that_is_not_where_the_card_has_it_is_refused() {
+    // What either side wishes to be told has the same size, so that a queue can be made of them the other way round.
+    let left = left(",packed=on");
+    let unclaimed = left.device.dma().arena().unclaimed();
+    let swapped = altered(&left.card, |state| {
+        state["going"]["control"]["queue"]["memory"].as_array_mut().unwrap().swap(1, 2);
+    });
+    let error = Card::resume(left.device.clone(), None, &swapped).err().expect("it is refused");
+    assert!(matches!(error, Error::Invalid(_)), "{error}");
+    assert_eq!(left.device.dma().arena().unclaimed(), unclaimed);
     Card::resume(left.device.clone(), None, &left.card).unwrap();
 }

@@ -80,6 +80,15 @@ impl Transport {
         half(0) | half(1) << 32
     }
 
+    /// What was agreed upon, by a device that was not reset since. [virtio 4.1.4.3]
+    pub(super) fn agreed(&self) -> u64 {
+        let half = |select| {
+            self.common.write(common::DRIVER_FEATURE_SELECT, select);
+            u64::from(self.common.read(common::DRIVER_FEATURE))
+        };
+        half(0) | half(1) << 32
+    }
+
     /// The device goes. [virtio 3.1.1]
     pub(super) fn go(&self) {
         let ready = spec::ACKNOWLEDGE | spec::DRIVER | spec::FEATURES_OK | spec::DRIVER_OK;

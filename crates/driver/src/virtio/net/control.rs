@@ -8,6 +8,7 @@ use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::virtio::net;
 use ring3_spec::virtio::ring::WRITE;
 
+use super::super::saved::SavedPlaces;
 use super::super::transport::Transport;
 use super::super::virtqueue::{Doorbell, Piece, Virtqueue};
 use super::saved::SavedControl;
@@ -89,6 +90,11 @@ impl Control {
             return Ok(());
         }
         Err(Error::Unsupported(format!("the card refuses command {what} of class {class} of its control queue")))
+    }
+
+    /// Where the card has its virtqueue.
+    pub(super) fn places(&self) -> SavedPlaces {
+        self.queue.places()
     }
 
     /// All of it, for who [resumes](Self::resume) it.

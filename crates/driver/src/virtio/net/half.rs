@@ -241,7 +241,7 @@ impl Half {
         (self.held, self.later) = (0, 0);
     }
 
-    /// The one that was saved as `saved`, of a card with `features`, rung by `doorbell`. It is input.
+    /// The one that was saved as `saved`, of a card with `features`, rung by `doorbell`. It is input. Of how its pieces follow each other, [`has_chains`](Self::has_chains) tells.
     pub(super) fn claim(saved: &SavedHalf, claims: &mut Claims, doorbell: Doorbell, features: u64) -> Result<Self, Error> {
         let invalid = |what: &str| Error::Invalid(format!("the saved virtqueue {what}: open the card anew"));
         let mut half = Self::new(Virtqueue::resume(&saved.queue, claims, doorbell, features)?);
@@ -255,13 +255,6 @@ impl Half {
             half.links[usize::from(number)] = Link { next, later };
             half.later += u16::from(later);
         }
-        // A piece that is followed by none of the same packet would be taken for another's.
-        let follows = |slot: &SavedSlot| {
-            slot.next == NONE || half.links.get(usize::from(slot.next)).is_some_and(|link| link.later) && half.is_held(slot.next)
-        };
-        if !saved.held.iter().all(follows) {
-            return Err(invalid("has a packet whose pieces do not follow each other"));
-        }
         (half.next, half.held, half.broken) = (saved.next, saved.held.len() as u16, saved.broken);
         if saved.scattered {
             half.scatter();
@@ -271,7 +264,32 @@ impl Half {
         Ok(half)
     }
 
-    pub(super) fn is_held(&self, number: u16) -> bool {
+    /// Whether every piece follows exactly one other of its packet, or the one before it has been returned, so that it is `begun`. A piece of two packets, or one that the card still has, would be returned
+    /// while it is somebody else's.
+    pub(super) fn has_chains(&self, begun: u16) -> bool {
+        let is_later = |number: u16| self.is_held(number) && self.links[usize::from(number)].later;
+        let mut followed = vec![false; self.links.len()];
+        let mut pieces = 0;
+        let heads = (0..self.size()).filter(|&number| self.is_held(number) && !is_later(number));
+        for next in heads.map(|head| self.links[usize::from(head)].next).chain([begun]) {
+            let mut next = next;
+            while next != NONE {
+                // Nothing is followed twice, so that this ends.
+                if !is_later(next) || mem::replace(&mut followed[usize::from(next)], true) {
+                    return false;
+                }
+                (next, pieces) = (self.links[usize::from(next)].next, pieces + 1);
+            }
+        }
+        pieces == self.later
+    }
+
+    /// Whether all packets have one piece.
+    pub(super) fn is_of_single_pieces(&self) -> bool {
+        self.later == 0 && self.links.iter().all(|link| link.next == NONE)
+    }
+
+    fn is_held(&self, number: u16) -> bool {
         self.packets.get(usize::from(number)).is_some_and(|packet| packet.buffer.is_some())
     }
 

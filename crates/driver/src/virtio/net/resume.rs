@@ -77,8 +77,11 @@ impl PacketQueue {
         }
         let limits = Limits::new(&shared.info, &saved.settings, transmit.size());
         let fits = receive.buffers().all(|packet| limits.check_buffer(packet).is_ok());
-        let sent = saved.sent == super::half::NONE || transmit.is_held(saved.sent);
-        if !fits || !sent || saved.rest > receive.size() || receive.size() > max_depth.0 || transmit.size() > max_depth.1 {
+        // A buffer to receive into is one by itself.
+        if !receive.is_of_single_pieces() || !transmit.has_chains(saved.sent) {
+            return Err(invalid("the saved queue has packets whose pieces do not follow each other"));
+        }
+        if !fits || saved.rest > receive.size() || receive.size() > max_depth.0 || transmit.size() > max_depth.1 {
             return Err(invalid("the saved queue has packets that cannot be, or smaller buffers"));
         }
         shared.info.check_settings(1, &saved.settings)?;
@@ -150,7 +153,15 @@ impl Card {
         if saved.features & net::MAC == 0 || !transport.offers(saved.features) {
             return Err(invalid("the saved state has features that the card does not have"));
         }
+        let goes = !transport.is_reset();
+        if goes && transport.agreed() != saved.features {
+            return Err(invalid("the card has agreed to other features than the saved ones"));
+        }
         let mut info = describe(&transport, saved.features)?;
+        // Some cards say the address that was set last, until they are reset.
+        if goes && saved.features & net::CTRL_MAC_ADDR != 0 && info.mac == saved.filter.address {
+            info.mac = saved.mac;
+        }
         let is_depth = |depth: u16| depth.is_power_of_two() && (2..=MAX_DEPTH).contains(&depth);
         let (rx, tx) = saved.max_depth;
         if info.mac != saved.mac || !is_depth(rx) || !is_depth(tx) {
@@ -158,11 +169,10 @@ impl Card {
         }
         // What a queue's register says is how many it has now, and not how many it can have.
         (info.max_depth, info.max_pieces) = (saved.max_depth, max_pieces(tx));
-        let has = |going: &SavedGoing| {
-            let control = going.control.as_ref().is_none_or(|_| saved.features & net::CTRL_VQ != 0);
-            transport.has_queue(RECEIVE, &going.receive) && transport.has_queue(TRANSMIT, &going.transmit) && control
-        };
-        if saved.going.as_ref().is_some_and(|going| !transport.is_reset() && !has(going)) {
+        let has =
+            |going: &SavedGoing| transport.has_queue(RECEIVE, &going.receive) && transport.has_queue(TRANSMIT, &going.transmit);
+        let controlled = saved.features & net::CTRL_VQ != 0 && saved.features & net::CTRL_RX != 0;
+        if saved.going.as_ref().is_some_and(|going| goes && !has(going) || going.control.is_some() != controlled) {
             return Err(invalid("the card goes with other virtqueues than the saved ones"));
         }
         let vectors = vectors(&*transport.device, saved.options.interrupts, 2, 2)?;
@@ -174,6 +184,9 @@ impl Card {
         let control = saved.going.as_ref().and_then(|going| going.control.as_ref());
         let resumed = |control| Control::resume(control, &mut claims, transport.doorbell(CONTROL)?, saved.features);
         let control = control.map(resumed).transpose()?;
+        if control.as_ref().is_some_and(|control| goes && !transport.has_queue(CONTROL, &control.places())) {
+            return Err(invalid("the card goes with another control queue than the saved one"));
+        }
         claims.commit();
         let options = Options { poll: poll.unwrap_or(saved.options.poll), ..saved.options };
         let (open, detached) = (saved.going.is_some(), saved.going.is_some());

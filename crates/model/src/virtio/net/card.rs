@@ -64,10 +64,10 @@ impl VirtioNetModel {
         }
     }
 
-    /// The card's configuration. [virtio 5.1.4]
+    /// The card's configuration. [virtio 5.1.4] Its address is the one that the driver has set last, as QEMU's card has it: a reset brings back its own.
     pub(super) fn config(&self) -> [u8; net::CONFIG_LEN as usize] {
         let mut bytes = [0; net::CONFIG_LEN as usize];
-        bytes[..6].copy_from_slice(&self.mac);
+        bytes[..6].copy_from_slice(&self.filter.address);
         bytes[6..8].copy_from_slice(&u16::from(self.linked()).to_le_bytes());
         bytes[8..10].copy_from_slice(&1u16.to_le_bytes());
         bytes[10..12].copy_from_slice(&MTU.to_le_bytes());
