@@ -18,21 +18,26 @@ use serde::{Deserialize, Serialize};
 #[derive(Default)]
 pub(crate) struct WriteCache {
     /// Flushes that were begun.
-    pub(crate) begun: AtomicU64,
+    begun: AtomicU64,
     /// The first flush that covers all writes that have ended.
-    pub(crate) covering: AtomicU64,
+    covering: AtomicU64,
     /// The latest flush that the device has done.
-    pub(crate) flushed: AtomicU64,
+    flushed: AtomicU64,
     /// Writes were lost, and nobody was told yet.
-    pub(crate) lost: AtomicBool,
+    lost: AtomicBool,
     /// Flushes up to this one fail, because writes that they should have covered are lost.
-    pub(crate) failed: AtomicU64,
+    failed: AtomicU64,
 }
 
 impl WriteCache {
     /// A flush is about to be handed to the device; returns its number.
     pub(crate) fn begin_flush(&self) -> u64 {
         self.begun.fetch_add(1, SeqCst) + 1
+    }
+
+    /// Whether there was a flush of that number: the end of one that was never begun would hide every later loss.
+    pub(crate) fn has_begun(&self, number: u64) -> bool {
+        (1..=self.begun.load(SeqCst)).contains(&number)
     }
 
     /// The device has done `request`, which is flush number `flush` if it is one; `lost_since` says whether the cache was lost since that was handed to it.

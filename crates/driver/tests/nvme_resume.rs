@@ -355,6 +355,24 @@ fn a_state_that_is_not_the_queues_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn a_flush_that_was_not_begun_is_refused() {
+    let first = first(",cache=on", Options::default());
+    let mut queue = first.queue();
+    first.handle.set_timing(Timing::Held);
+    queue.submit(Request::flush(1)).unwrap();
+    queue.ring();
+    let left = first.leave(vec![queue]);
+    let controller = Controller::resume(left.device.clone(), None, &left.controller).unwrap();
+    let disk = controller.disk(1).unwrap();
+    for number in [0, 2, u64::MAX] {
+        let saved = altered(&left.queues[0], |state| state["held"][0]["flush"] = number.into());
+        let error = disk.resume_queue(&saved).err().expect("it is refused");
+        assert!(matches!(error, Error::Invalid(_)), "{number}: {error}");
+    }
+    disk.resume_queue(&left.queues[0]).unwrap();
+}
+
+#[test]
 fn a_controller_that_somebody_else_has_started_is_not_resumed() {
     let left = left();
     let other = Controller::open(left.device.clone(), Options::default()).unwrap();

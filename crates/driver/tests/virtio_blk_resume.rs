@@ -117,6 +117,46 @@ fn a_disk_that_was_reset_meanwhile_is_started_anew_and_repeats_what_was_in_fligh
 }
 
 #[test]
+fn a_queue_that_was_detached_before_a_reset_finds_its_new_virtqueue_in_the_next_process() {
+    for layout in LAYOUTS {
+        let left = left(layout);
+        let mut opened = Driver::resume(left.device.clone(), &Settings::default(), &left.disk).unwrap();
+        let other = disk_of(&opened).open_queue(8).unwrap();
+        // Its reset makes a virtqueue for each queue, and for that which nobody has resumed.
+        left.handle.reset_function();
+        left.handle.set_timing(Timing::Inline);
+        let mut other = other;
+        let read = || Request::read(9, 1, 1, filled(&*left.device, 0));
+        other.submit(read()).unwrap();
+        finish(&mut *other);
+        drop(other);
+        let starts = left.handle.counters().starts;
+        let saved = through_json(&opened.controller.detach().unwrap());
+        drop(opened);
+        let device = Successor::of(&left.device);
+        let disk = Disk::resume(device.clone(), None, &saved).unwrap();
+        let mut queue = disk.resume_queue(&left.queue).unwrap();
+        let outcome = finish(&mut *queue);
+        assert!((2..5).all(|token| outcome.of(token) == Ok(())), "{layout}");
+        assert_eq!((left.handle.counters().starts, device.dma().arena().unclaimed()), (starts, vec![]), "{layout}");
+    }
+}
+
+#[test]
+fn a_disk_that_was_reset_has_no_more_queues_than_the_device() {
+    let left = left("");
+    left.handle.reset_function();
+    let unclaimed = left.device.dma().arena().unclaimed();
+    for count in [5, 65535, 65536, 65541] {
+        let many = altered(&left.disk, |state| state["seats"] = vec![state["seats"][0].clone(); count].into());
+        let error = Disk::resume(left.device.clone(), None, &many).err().expect("it is refused");
+        assert!(matches!(&error, Error::Invalid(_)) && error.to_string().contains("queues"), "{count}: {error}");
+        assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{count}");
+    }
+    Disk::resume(left.device.clone(), None, &left.disk).unwrap();
+}
+
+#[test]
 fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
     let left = left("");
     let disk = Disk::resume(left.device.clone(), None, &left.disk).unwrap();
@@ -134,6 +174,18 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
     refused("a ring that cannot be", &|state| state["queue"]["state"]["split"]["offered"] = json!(4000));
     refused("a request beyond the slots", &|state| state["held"][0]["number"] = json!(100));
     refused("a request twice", &|state| state["held"][0]["number"] = state["held"][1]["number"].clone());
+    refused("a write that is a flush", &|state| state["held"][0]["flush"] = json!(1));
+    refused("a write by which the disk writes to memory", &|state| state["held"][0]["writable"] = json!(513));
+    refused("a read of which the disk writes nothing", &|state| state["held"][0]["request"]["operation"] = json!("read"));
+    for number in [0, 1, u64::MAX] {
+        refused("a flush that was not begun", &|state| {
+            let data = json!([]);
+            let flush = json!({ "operation": "flush", "lba": 0, "blocks": 0, "data": data });
+            let fields = flush.as_object().unwrap().clone();
+            state["held"][0]["request"].as_object_mut().unwrap().extend(fields);
+            state["held"][0]["flush"] = json!(number);
+        });
+    }
     refused("a request beyond the disk", &|state| state["held"][0]["request"]["lba"] = json!(1u64 << 40));
     refused("the memory of somebody else", &|state| state["requests"] = state["queue"]["memory"][0].clone());
     disk.resume_queue(&left.queue).unwrap();
@@ -151,6 +203,9 @@ fn a_state_that_is_another_disks_is_refused() {
     };
     refused("another size", &|state| state["info"]["blocks"] = json!(7));
     refused("features that it has not", &|state| state["features"] = json!(u64::MAX));
+    refused("fewer features than were agreed upon", &|state| {
+        state["features"] = json!(state["features"].as_u64().unwrap() & !ring3_spec::virtio::EVENT_IDX);
+    });
     refused("another shape", &|state| state["shape"]["pieces"] = json!(3));
     refused("other interrupts", &|state| state["vectors"] = json!(1));
     refused("a generation that is none", &|state| state["generation"] = json!(u32::MAX));

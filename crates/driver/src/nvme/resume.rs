@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ring3_class::Saved;
-use ring3_class::block::Info;
+use ring3_class::block::{Info, Operation};
 use ring3_device::dma::Claims;
 use ring3_device::{Device, Error, Registers};
 use ring3_spec::nvme::registers::{ACQ, ASQ, doorbells_end};
@@ -275,6 +275,11 @@ impl Parts {
         slots.resume_at(state.next);
         for SavedSlot { id, age, attempts, aborted, flush, request } in &state.held {
             let request = request.claim(&mut claims, info)?;
+            // Of others, the number means nothing: it is their slot's last flush's.
+            let cache = namespace.cache.as_ref().filter(|_| request.operation == Operation::Flush);
+            if cache.is_some_and(|cache| !cache.has_begun(*flush)) {
+                return Err(Error::Invalid(format!("the saved queue has command {id:#06x} as a flush that was not begun")));
+            }
             let slot = Slot::of(request, timeouts.epoch_of(*age), (*attempts, *aborted), *flush);
             if !slots.restore(*id, slot) {
                 return Err(Error::Invalid(format!("the saved queue has command {id:#06x} twice, or has no such slot")));

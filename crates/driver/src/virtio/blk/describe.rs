@@ -149,6 +149,14 @@ impl Requests {
     }
 }
 
+/// Bytes that a device may write for `request`, whose blocks have `block` bytes: its data, if it is a read, and its status.
+pub(super) fn writable(request: &Request, block: u32) -> Option<u32> {
+    match request.operation {
+        Operation::Read => request.blocks.checked_mul(block)?.checked_add(1),
+        _ => Some(1),
+    }
+}
+
 /// Words of a slot.
 fn stride(shape: Shape) -> usize {
     let table = if shape.indirect { 2 * usize::from(shape.pieces) } else { 0 };

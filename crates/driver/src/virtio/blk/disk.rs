@@ -14,7 +14,7 @@ use super::super::transport::Transport;
 use super::super::vectors::vectors;
 use super::device::Shared;
 use super::driver::DRIVER;
-use super::identity::{WANTED, identify};
+use super::identity::{self, WANTED, identify};
 use super::queue::RequestQueue;
 use crate::Interrupts;
 use crate::lifetime::stop_function;
@@ -76,8 +76,7 @@ impl Disk {
         // Split queues have a power of two of them. [virtio 2.7]
         let entries = 1 << entries.ilog2();
         let (mut info, shape) = identify(&transport, features, entries, options.max_transfer)?;
-        let has = if features & blk::MQ != 0 { transport.config(blk::CONFIG_QUEUES).max(1) } else { 1 };
-        let queues = has.min(options.max_queues.max(1));
+        let queues = identity::queues(&transport, features).min(options.max_queues.max(1));
         let vectors = vectors(&*device, options.interrupts, 2, queues.saturating_add(1))?;
         let queues = vectors.as_ref().map_or(queues, |vectors| queues.min(vectors.len() as u16 - 1));
         transport.reset()?;

@@ -74,6 +74,11 @@ impl Config {
     }
 }
 
+/// Queues of the disk behind `transport`, at least 1. [virtio 5.2.4]
+pub(super) fn queues(transport: &Transport, features: u64) -> u16 {
+    if features & blk::MQ != 0 { transport.config(blk::CONFIG_QUEUES).max(1) } else { 1 }
+}
+
 /// What the disk behind `transport` is, with `features` and queues of `entries`.
 pub(super) fn identify(transport: &Transport, features: u64, entries: u16, most: Option<u32>) -> Result<(Info, Shape), Error> {
     let name = transport.device.name();

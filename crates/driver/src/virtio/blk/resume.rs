@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ring3_class::Saved;
-use ring3_class::block::Info;
+use ring3_class::block::{Info, Operation};
 use ring3_device::dma::Claims;
 use ring3_device::wait::Waiter;
 use ring3_device::{Device, Error};
@@ -22,11 +22,11 @@ use ring3_spec::virtio::blk;
 use super::super::transport::Transport;
 use super::super::vectors::vectors;
 use super::super::virtqueue::Virtqueue;
-use super::describe::Requests;
+use super::describe::{self, Requests};
 use super::device::{Seat, Shared};
 use super::disk::{Disk, Options};
 use super::driver::DRIVER;
-use super::identity::identify;
+use super::identity::{identify, queues};
 use super::queue::RequestQueue;
 use super::saved::{DISK, QUEUE, SavedDisk, SavedQueue, SavedSeat, SavedSlot};
 use super::slots::{Slot, Slots};
@@ -120,6 +120,13 @@ impl RequestQueue {
         let (mut slots, timeouts) = (Slots::new(saved.slots), Timeouts::new(shared.options.timeout));
         for SavedSlot { number, age, attempts, flush, writable, request } in &saved.held {
             let request = request.claim(&mut claims, info)?;
+            let cache = shared.cache.as_ref().filter(|_| request.operation == Operation::Flush);
+            if !cache.map_or(*flush == 0, |cache| cache.has_begun(*flush)) {
+                return Err(invalid("the saved queue has a flush that was not begun"));
+            }
+            if Some(*writable) != describe::writable(&request, info.block_size) {
+                return Err(invalid("the saved queue has a request for which the disk writes more or less"));
+            }
             let epoch = timeouts.epoch_of(*age);
             let (attempts, flush, writable) = (*attempts, *flush, *writable);
             if !slots.restore(*number, Slot { request, epoch, attempts, flush, writable, held: true }) {
@@ -155,10 +162,13 @@ impl Disk {
         let mut seats = lock(&shared.seats);
         shared.lifetime.check()?;
         let name = shared.transport.device.name();
-        let save = |seat: &Seat| match (&seat.queue, seat.detached) {
-            (_, true) => Ok(SavedSeat { places: seat.places, queue: None }),
-            (Some(queue), false) if !seat.open => Ok(SavedSeat { places: seat.places, queue: Some(queue.save()?) }),
-            _ => Err(Error::Busy(format!("{name}: a queue is open: detach it or drop it, then detach the disk"))),
+        let save = |seat: &Seat| {
+            if seat.open && !seat.detached {
+                return Err(Error::Busy(format!("{name}: a queue is open: detach it or drop it, then detach the disk")));
+            }
+            // That of a queue which was detached before a reset waits for it there.
+            let queue = seat.queue.as_ref().map(Virtqueue::save).transpose()?;
+            Ok(SavedSeat { places: seat.places, queue, detached: Some(seat.detached) })
         };
         let state = SavedDisk {
             features: shared.features,
@@ -173,7 +183,7 @@ impl Disk {
         };
         let saved = Saved::new(DISK.0, DISK.1, &state)?;
         // From here on nothing fails.
-        for seat in seats.iter_mut().filter(|seat| !seat.detached) {
+        for seat in seats.iter_mut() {
             mem::take(&mut seat.queue).iter_mut().for_each(Virtqueue::leave);
         }
         shared.lifetime.detach();
@@ -193,21 +203,27 @@ impl Disk {
         if !transport.offers(features) || shape.entries < 4 || !shape.entries.is_power_of_two() || options.timeout.is_zero() {
             return Err(invalid("the saved state is of another disk"));
         }
+        let goes = !transport.is_reset();
+        if goes && transport.agreed() != features {
+            return Err(invalid("the disk has agreed to other features than the saved ones"));
+        }
         let (mut now, shape_now) = identify(&transport, features, shape.entries, options.max_transfer)?;
         now.serial.clone_from(&info.serial);
         if (&now, shape_now) != (&info, shape) || saved.cache.is_some() != info.volatile_cache {
             return Err(invalid("the saved state is of another disk"));
         }
-        if saved.cache.as_ref().is_some_and(|cache| !cache.is_possible()) || saved.seats.is_empty() {
-            return Err(invalid("the saved state cannot have been"));
+        if saved.cache.as_ref().is_some_and(|cache| !cache.is_possible()) {
+            return Err(invalid("the saved state has a cache that cannot have been"));
         }
-        let goes = !transport.is_reset();
+        let (most, has) = (usize::from(queues(&transport, features)), saved.seats.len());
+        if !(1..=most).contains(&has) {
+            return Err(invalid(&format!("the saved state has {has} queues, and the disk has {most}")));
+        }
         let numbered = || (0..).zip(&saved.seats);
         if goes && !numbered().all(|(number, seat)| transport.has_queue(number, &seat.places)) {
             return Err(invalid("the disk goes with other virtqueues than the saved ones"));
         }
-        let queues = saved.seats.len() as u16;
-        let vectors = vectors(&*transport.device, options.interrupts, 2, queues.saturating_add(1))?;
+        let vectors = vectors(&*transport.device, options.interrupts, 2, (has as u16).saturating_add(1))?;
         let count = vectors.as_ref().map_or(0, Vec::len);
         if count != usize::from(saved.vectors) {
             return Err(invalid(&format!("it has {count} interrupts, and had {}", saved.vectors)));
@@ -217,7 +233,7 @@ impl Disk {
         let mut seat = |(number, saved): (u16, &SavedSeat)| {
             let resume = |queue| Virtqueue::resume(queue, &mut claims, transport.doorbell(number)?, features);
             let queue = saved.queue.as_ref().map(resume).transpose()?;
-            let detached = queue.is_none();
+            let detached = saved.detached.unwrap_or(queue.is_none());
             Ok::<_, Error>(Seat { queue, places: saved.places, open: detached, detached })
         };
         let seats = numbered().map(&mut seat).collect::<Result<Vec<_>, _>>()?;

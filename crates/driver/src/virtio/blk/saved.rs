@@ -37,8 +37,11 @@ pub(super) struct SavedDisk {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedSeat {
     pub(super) places: SavedPlaces,
-    /// `None` if its owner has left it.
+    /// `None` if its owner has it, or has left it; of one that was left before a reset, what that has made.
     pub(super) queue: Option<SavedVirtqueue>,
+    /// Its owner has left it. States of the first days say so by the lack of a `queue`.
+    #[serde(default)]
+    pub(super) detached: Option<bool>,
 }
 
 /// A queue.
