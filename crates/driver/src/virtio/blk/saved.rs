@@ -71,3 +71,40 @@ pub(super) struct SavedSlot {
     pub(super) writable: u32,
     pub(super) request: SavedRequest,
 }
+
+#[cfg(test)]
+mod tests {
+    use ring3_class::Saved;
+    use ring3_class::block::Operation;
+
+    use super::super::super::saved::SavedRing;
+    use super::*;
+
+    #[test]
+    fn what_the_first_version_has_left_is_still_read() {
+        let read = |text| serde_json::from_str::<Saved>(text).unwrap();
+        let disks = [
+            include_str!("../../../tests/saved/virtio_blk_disk_split.json"),
+            include_str!("../../../tests/saved/virtio_blk_disk_packed.json"),
+        ];
+        for disk in disks {
+            let disk: SavedDisk = read(disk).read(DISK.0, DISK.1).unwrap();
+            assert!(
+                disk.seats
+                    .iter()
+                    .map(|seat| (seat.queue.is_some(), seat.detached))
+                    .eq([false, true, true, true].map(|has| (has, None)))
+            );
+            assert_eq!((disk.vectors, disk.shape.entries, disk.info.blocks), (5, 256, 131072));
+        }
+        let queues = [
+            include_str!("../../../tests/saved/virtio_blk_queue_split.json"),
+            include_str!("../../../tests/saved/virtio_blk_queue_packed.json"),
+        ];
+        for (queue, is_packed) in queues.into_iter().zip([false, true]) {
+            let queue: SavedQueue = read(queue).read(QUEUE.0, QUEUE.1).unwrap();
+            assert_eq!((queue.slots, queue.held.len(), queue.held[0].request.operation), (8, 3, Operation::Write));
+            assert_eq!(matches!(queue.queue.state, SavedRing::Packed(_)), is_packed);
+        }
+    }
+}

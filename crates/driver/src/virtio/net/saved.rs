@@ -90,3 +90,34 @@ pub(super) struct SavedSlot {
     /// It is not the packet's first piece.
     pub(super) later: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use ring3_class::Saved;
+
+    use super::super::super::saved::SavedRing;
+    use super::*;
+
+    #[test]
+    fn what_the_first_version_has_left_is_still_read() {
+        let read = |text| serde_json::from_str::<Saved>(text).unwrap();
+        let cards = [
+            include_str!("../../../tests/saved/virtio_net_card_split.json"),
+            include_str!("../../../tests/saved/virtio_net_card_packed.json"),
+        ];
+        for card in cards {
+            let card: SavedCard = read(card).read(CARD.0, CARD.1).unwrap();
+            let control = card.going.and_then(|going| going.control).unwrap();
+            assert_eq!((control.lost, card.vectors, card.max_depth), (false, 2, (256, 256)));
+        }
+        let queues = [
+            include_str!("../../../tests/saved/virtio_net_queue_split.json"),
+            include_str!("../../../tests/saved/virtio_net_queue_packed.json"),
+        ];
+        for (queue, is_packed) in queues.into_iter().zip([false, true]) {
+            let queue: SavedQueue = read(queue).read(QUEUE.0, QUEUE.1).unwrap();
+            assert_eq!((queue.receive.held.len(), queue.transmit.held.len(), queue.transmit.held[0].packet.token), (16, 1, 5));
+            assert_eq!(matches!(queue.receive.queue.state, SavedRing::Packed(_)), is_packed);
+        }
+    }
+}
