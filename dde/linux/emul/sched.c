@@ -122,9 +122,10 @@ asmlinkage __visible void __sched schedule(void)
 	if (in_interrupt())
 		ddekit_panic("dde: %s sleeps in an interrupt", current->comm);
 	rcu_qs();
+	/* Before the state is looked at: what is heard may wake this thread, and wake() leaves it to here to enqueue who runs. */
+	hear();
 	if (self != &idle && READ_ONCE(self->task.__state) == TASK_RUNNING)
 		enqueue(self);
-	hear();
 	if (!list_empty(&ready)) {
 		next = list_first_entry(&ready, struct thread, ready);
 		list_del(&next->ready);
@@ -300,7 +301,8 @@ pid_t kernel_thread(int (*function)(void *), void *arg, const char *name, unsign
 	task->nr_cpus_allowed = 1;
 	task->pid = task->tgid = ++numbers;
 	task->group_leader = task->real_parent = task->parent = task;
-	refcount_set(&task->usage, 2);
+	/* The one that do_exit() puts; no parent waits for a thread of the kernel. */
+	refcount_set(&task->usage, 1);
 	spin_lock_init(&task->alloc_lock);
 	raw_spin_lock_init(&task->pi_lock);
 	INIT_LIST_HEAD(&task->tasks);

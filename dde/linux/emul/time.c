@@ -18,14 +18,15 @@ unsigned long loops_per_jiffy = 1 << 20;
 unsigned long preset_lpj;
 
 static u64 ticked;
+/* Jiffies were counted whose timers were not called yet. */
+static bool due;
 
 static u64 boot_offset(void)
 {
 	return ddekit_realtime() - ddekit_now();
 }
 
-/* Counts the jiffies that have passed, and has expired timers called. */
-void dde_tick(void)
+static void count_jiffies(void)
 {
 	u64 now = ddekit_now(), passed;
 
@@ -36,11 +37,26 @@ void dde_tick(void)
 		return;
 	ticked += passed * TICK;
 	jiffies_64 += passed;
+	due = true;
+}
+
+/* Counts the jiffies that have passed, and has expired timers called. */
+void dde_tick(void)
+{
+	unsigned long flags;
+
+	count_jiffies();
+	if (!due)
+		return;
+	due = false;
+	/* This architecture leaves interrupts off at the end of one (__ARCH_IRQ_EXIT_IRQS_DISABLED). */
+	local_irq_save(flags);
 	irq_enter();
 	hrtimer_run_queues();
 	/* What update_process_times() does for the tick of a processor. */
 	raise_softirq(TIMER_SOFTIRQ);
 	irq_exit();
+	local_irq_restore(flags);
 }
 
 ktime_t ktime_get(void)
@@ -136,11 +152,13 @@ unsigned long long notrace sched_clock(void)
 	return ddekit_now();
 }
 
-/* Whoever waits without sleeping still lets time pass. */
+/* Whoever waits without sleeping still lets time pass, also where its timers cannot be called yet. */
 static void delay(u64 ns)
 {
 	ddekit_delay(ns);
-	if (!irqs_disabled() && !in_interrupt())
+	if (irqs_disabled() || in_interrupt())
+		count_jiffies();
+	else
 		dde_tick();
 }
 
