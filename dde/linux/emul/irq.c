@@ -62,7 +62,8 @@ int dde_irq_use(enum ddekit_irq_kind kind, unsigned int first, unsigned int coun
 {
 	int result = ddekit_irq_enable(dde_device, kind, count, raised);
 
-	base = first;
+	if (result == 0)
+		base = first;
 	return result;
 }
 

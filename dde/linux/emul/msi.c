@@ -46,6 +46,15 @@ int pci_msi_vec_count(struct pci_dev *dev)
 	return available(DDEKIT_MSI);
 }
 
+/* Back to the pin, if there is one. */
+static void disable(void)
+{
+	if (ddekit_irq_count(dde_device, DDEKIT_INTX) > 0)
+		dde_irq_use(DDEKIT_INTX, DDE_IRQ_PIN, 1);
+	else
+		dde_irq_use(DDEKIT_MSI, DDE_IRQ_MESSAGES, 0);
+}
+
 /* Enables as many of `most` messages as there are; how many, or -ENOSPC for less than `least`. */
 static int enable(enum ddekit_irq_kind kind, int least, int most)
 {
@@ -59,17 +68,11 @@ static int enable(enum ddekit_irq_kind kind, int least, int most)
 	result = dde_irq_use(kind, DDE_IRQ_MESSAGES, count);
 	if (result < 0) {
 		pr_warn("dde: %d messages: %s\n", count, ddekit_error());
+		/* What was enabled before ended with the attempt. */
+		disable();
 		return result;
 	}
 	return count;
-}
-
-static void disable(void)
-{
-	if (ddekit_irq_count(dde_device, DDEKIT_INTX) > 0)
-		dde_irq_use(DDEKIT_INTX, DDE_IRQ_PIN, 1);
-	else
-		dde_irq_use(DDEKIT_MSI, DDE_IRQ_MESSAGES, 0);
 }
 
 int pci_enable_msix_range(struct pci_dev *dev, struct msix_entry *entries, int least, int most)
