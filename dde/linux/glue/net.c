@@ -34,7 +34,8 @@ static rx_handler_result_t receive(struct sk_buff **pskb)
 	skb_push(skb, ETH_HLEN);
 	if (skb_vlan_tag_present(skb))
 		skb = __vlan_hwaccel_push_inside(skb);
-	if (skb && skb_linearize(skb) == 0)
+	/* The card is open before it is served. */
+	if (skb && card && skb_linearize(skb) == 0)
 		ddekit_card_receive(card, skb->data, skb->len);
 	if (skb)
 		consume_skb(skb);
@@ -60,7 +61,8 @@ static bool send(const void *frame, size_t len)
 			skb->dev = device;
 			skb_reset_mac_header(skb);
 			skb_set_queue_mapping(skb, 0);
-			sent = netdev_start_xmit(skb, device, queue, false) == NETDEV_TX_OK;
+			/* Other answers than OK and BUSY are of drivers that have freed it. */
+			sent = dev_xmit_complete(netdev_start_xmit(skb, device, queue, false));
 			if (!sent)
 				kfree_skb(skb);
 		}
@@ -218,11 +220,15 @@ void dde_run(void)
 		set_current_state(TASK_UNINTERRUPTIBLE);
 	}
 	__set_current_state(TASK_RUNNING);
-	ddekit_card_close(card);
-	card = NULL;
+	/* To close the device sleeps, and frames come meanwhile: the card outlives what calls it. */
+	unregister_netdevice_notifier(&notifier);
 	rtnl_lock();
 	dev_close(device);
 	rtnl_unlock();
+	cancel_work_sync(&link_work);
+	cancel_work_sync(&filter_work);
+	ddekit_card_close(card);
+	card = NULL;
 	dde_net_closed();
 }
 
