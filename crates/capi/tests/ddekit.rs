@@ -59,6 +59,7 @@ tests! {
         a_stack_that_is_none_is_refused
         who_overruns_his_stack_is_ended
         the_hosts_stack_has_room_for_the_host
+        a_call_on_the_hosts_stack_may_make_another
         each_context_rounds_as_it_likes;
     event:
         timers_are_called_by_their_time_and_once
@@ -72,5 +73,6 @@ tests! {
         registers_of_the_backend_are_not_written
         a_register_that_is_absent_is_not_opened
         interrupts_call_their_function_from_the_loop
+        one_that_comes_while_it_is_held_back_leaves_the_timers_whole
         a_device_that_is_none_is_an_error_that_says_so;
 }

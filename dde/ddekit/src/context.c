@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "ddekit/context.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,8 @@ void ddekit_stack_call(void *stack, void (*function)(void *arg), void *arg);
 
 static struct ddekit_ctx host;
 static struct ddekit_ctx *self = &host;
+/* The host's stack has a call on it, which its saved pointer does not know of. */
+static bool on_host;
 
 struct ddekit_ctx *ddekit_ctx_create(size_t stack, void (*entry)(void *arg), void *arg)
 {
@@ -113,10 +116,12 @@ void ddekit_ctx_call_host(void (*function)(void *arg), void *arg)
 {
 	uintptr_t stack;
 
-	if (self == &host) {
+	if (self == &host || on_host) {
 		function(arg);
 		return;
 	}
 	stack = ((uintptr_t)host.saved - RED_ZONE) & ~(uintptr_t)15;
+	on_host = true;
 	ddekit_stack_call((void *)stack, function, arg);
+	on_host = false;
 }

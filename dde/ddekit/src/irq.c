@@ -36,10 +36,9 @@ static void raised(void *arg)
 		return;
 	}
 	held = ring3_irq_held_ms(vector->irq);
-	if (held >= 0) {
-		vector->rearm = (struct ddekit_timer){ .function = rearm, .arg = vector };
+	/* It may be set already: by the one before, when this came as it was being masked. */
+	if (held >= 0)
 		ddekit_ev_timer_set(&vector->rearm, ddekit_now() + (uint64_t)held * MILLISECOND);
-	}
 	if (count > 0)
 		vector->device->raised(vector->number);
 }
@@ -78,6 +77,7 @@ int ddekit_irq_enable(struct ddekit_device *device, enum ddekit_irq_kind kind, u
 	device->raised = function;
 	for (unsigned int i = 0; i < count; i++) {
 		vectors[i] = (struct ddekit_vector){ .irq = irqs[i], .number = i, .device = device };
+		vectors[i].rearm = (struct ddekit_timer){ .function = rearm, .arg = &vectors[i] };
 		vectors[i].watch = ddekit_ev_watch(ring3_irq_fd(irqs[i]), raised, &vectors[i]);
 		if (!vectors[i].watch)
 			result = -errno;

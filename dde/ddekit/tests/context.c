@@ -129,6 +129,42 @@ static void the_hosts_stack_has_room_for_the_host(void)
 	CHECK((seen & ~(uintptr_t)(STACK - 1)) != (uintptr_t)ddekit_ctx_stack(first));
 }
 
+static void overwrite(void *arg)
+{
+	volatile unsigned char room[256];
+
+	(void)arg;
+	for (size_t i = 0; i < sizeof(room); i++)
+		room[i] = 0;
+}
+
+static void call_again(void *arg)
+{
+	volatile unsigned char room[256];
+
+	for (size_t i = 0; i < sizeof(room); i++)
+		room[i] = 7;
+	ddekit_ctx_call_host(overwrite, NULL);
+	*(int *)arg = 1;
+	for (size_t i = 0; i < sizeof(room); i++)
+		CHECK(room[i] == 7);
+}
+
+static void call_twice(void *arg)
+{
+	ddekit_ctx_call_host(call_again, arg);
+	ddekit_ctx_switch(ddekit_ctx_host());
+}
+
+static void a_call_on_the_hosts_stack_may_make_another(void)
+{
+	int done = 0;
+
+	first = ddekit_ctx_create(STACK, call_twice, &done);
+	ddekit_ctx_switch(first);
+	CHECK(done == 1);
+}
+
 static void round_up(void *arg)
 {
 	(void)arg;
@@ -153,6 +189,7 @@ static const struct test tests[] = {
 	TEST(a_stack_that_is_none_is_refused),
 	TEST(who_overruns_his_stack_is_ended),
 	TEST(the_hosts_stack_has_room_for_the_host),
+	TEST(a_call_on_the_hosts_stack_may_make_another),
 	TEST(each_context_rounds_as_it_likes),
 };
 

@@ -3,11 +3,13 @@
 #include "ddekit/device.h"
 
 #include <stdint.h>
+#include <unistd.h>
 
 #include "ddekit/dma.h"
 #include "ddekit/event.h"
 #include "ddekit/irq.h"
 #include "ddekit/time.h"
+#include "../src/device.h"
 #include "tests.h"
 
 #define MIB (1u << 20)
@@ -101,6 +103,28 @@ static void interrupts_call_their_function_from_the_loop(void)
 	ddekit_dev_close(device);
 }
 
+/* How often a vector may come before it is held back, and more than that hold lasts: see StormLimit of the device layer. */
+#define STORM 5001
+#define HOLD_NS 500000000ull
+
+static void one_that_comes_while_it_is_held_back_leaves_the_timers_whole(void)
+{
+	struct ring3_irq *irq;
+	uint64_t many = STORM, one = 1, until;
+
+	open_edu();
+	CHECK(ddekit_irq_enable(device, DDEKIT_MSI, 1, interrupt) == 0);
+	irq = device->vectors[0].irq;
+	CHECK(write(ring3_irq_fd(irq), &many, sizeof(many)) == sizeof(many));
+	CHECK(ddekit_ev_poll(0) > 0 && raised == 1 && ring3_irq_held_ms(irq) >= 0);
+	CHECK(write(ring3_irq_fd(irq), &one, sizeof(one)) == sizeof(one));
+	CHECK(ddekit_ev_poll(0) > 0 && raised == 2 && device->vectors[0].rearm.next != &device->vectors[0].rearm);
+	for (until = ddekit_now() + HOLD_NS; ddekit_now() < until && ring3_irq_held_ms(irq) >= 0;)
+		CHECK(ddekit_ev_poll(until) >= 0);
+	CHECK(ring3_irq_held_ms(irq) < 0);
+	ddekit_dev_close(device);
+}
+
 static void a_device_that_is_none_is_an_error_that_says_so(void)
 {
 	const struct ddekit_device_options options = { .arena = 4 * MIB };
@@ -114,6 +138,7 @@ static const struct test tests[] = {
 	TEST(registers_of_the_backend_are_not_written),
 	TEST(a_register_that_is_absent_is_not_opened),
 	TEST(interrupts_call_their_function_from_the_loop),
+	TEST(one_that_comes_while_it_is_held_back_leaves_the_timers_whole),
 	TEST(a_device_that_is_none_is_an_error_that_says_so),
 };
 
