@@ -29,6 +29,10 @@ static void pump(struct ddekit_card *card)
 
 			if (len == 0)
 				return;
+			if (len == -EPIPE) {
+				card->ops.ended(ring3_error());
+				return;
+			}
 			if (len < 0)
 				continue;
 			card->held = (size_t)len;

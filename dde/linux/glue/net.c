@@ -49,6 +49,7 @@ static bool send(const void *frame, size_t len)
 	struct sk_buff *skb;
 	bool sent = false;
 
+	/* It is lost, as on a wire that is cut, and not held until there is one. */
 	if (!netif_running(device) || !netif_carrier_ok(device))
 		return true;
 	local_bh_disable();
@@ -175,7 +176,7 @@ static int __init prepare(void)
 }
 core_initcall(prepare);
 
-static const struct ddekit_card_ops operations = { .send = send, .filter = filter };
+static const struct ddekit_card_ops operations = { .send = send, .ended = dde_net_failed, .filter = filter };
 
 /* In the thread that has called the drivers' initialisation. */
 void dde_run(void)

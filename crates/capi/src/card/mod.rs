@@ -5,7 +5,7 @@
 //! The server has a thread of its own, so that the program's loop stays the program's.
 //!
 //! # Copies
-//! A frame is copied once each way between the program's memory and the server's.
+//! A frame is copied once each way between the program's memory and the server's, and by the server to and from its clients'.
 //!
 //! # Trust
 //! The program is trusted, as whoever loads a library is; other programs are not, and the server does not trust them.
@@ -150,12 +150,16 @@ pub extern "C" fn ring3_card_heard(card: &Card) {
     card.shared.heard();
 }
 
-/// Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, or -EMSGSIZE if it is longer than `room`: it is lost then.
+/// Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, -EMSGSIZE if it is longer than `room`: it is lost then; or -EPIPE if
+/// the card is not served any more, for the reason that ring3_error() says.
 ///
 /// # Safety
 /// `frame` points to `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_card_take(card: &Card, frame: *mut c_void, room: usize) -> c_int {
+    if let Some(why) = card.shared.ended() {
+        return fail(libc::EPIPE, why.into());
+    }
     // SAFETY: the caller's.
     let frame = unsafe { std::slice::from_raw_parts_mut(frame.cast::<u8>(), room) };
     match card.shared.take(frame) {
@@ -167,12 +171,15 @@ pub unsafe extern "C" fn ring3_card_take(card: &Card, frame: *mut c_void, room: 
     }
 }
 
-/// What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if not. Who uses the card waits until ring3_card_filtered says that it is set.
+/// What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if not, -EPIPE as ring3_card_take. Who uses the card waits until ring3_card_filtered says that it is set.
 ///
 /// # Safety
 /// `filter` points to a place for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_card_filter(card: &mut Card, filter: *mut CardFilter) -> c_int {
+    if let Some(why) = card.shared.ended() {
+        return fail(libc::EPIPE, why.into());
+    }
     let Some(wish) = card.shared.filter() else { return 0 };
     let bytes = |addresses: &[Mac]| addresses.iter().map(|mac| mac.0).collect();
     let groups: &[Mac] = match &wish.multicast {
@@ -215,12 +222,14 @@ impl Card {
         let failed = |error| Error::os("creating an eventfd", error);
         let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(failed)?;
         let call = stop.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
+        let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name("ring3-serve".into());
         let thread = thread
             .spawn(move || {
                 let ended = server.run(&[call.as_fd()], || true);
                 if let Err(error) = &ended {
                     tracing::error!(%error, "the card is not served any more");
+                    shared.end(error);
                 }
                 ended
             })
@@ -233,6 +242,7 @@ impl Card {
 impl Drop for Card {
     fn drop(&mut self) {
         let Some(Serving { stop, thread }) = self.server.take() else { return };
+        self.shared.close();
         let _ = rustix::io::write(&stop, &1u64.to_ne_bytes());
         let _ = thread.join();
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ring3_class::Error;
@@ -12,8 +12,8 @@ use ring3_class::net::{Counters, Filter, Limits, Link, Mac, Meta, Packet};
 use ring3_class::wait::{DEFAULT_POLL, Waiter};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// How long a program may take to set a filter: it has a loop, which may be in a driver's wait.
-const FILTERING: Duration = Duration::from_secs(5);
+/// How long is waited for a program that sets a filter: it has a loop, which may be in a driver's wait.
+pub(super) const FILTERING: Duration = Duration::from_secs(5);
 
 /// Both sides of the card. One lock for a frame, or for a batch of the server's.
 pub(super) struct Shared {
@@ -32,6 +32,8 @@ pub(super) struct Shared {
     pub(super) link: Signal,
     /// There is somebody who watches it.
     pub(super) watched: AtomicBool,
+    /// Why nobody is served any more.
+    ended: OnceLock<String>,
 }
 
 /// What the lock guards.
@@ -52,6 +54,8 @@ pub(super) struct State {
     refiltered: bool,
     /// The program has not said yet that the filter is set.
     filtering: bool,
+    /// The program has closed the card, and sets none.
+    closed: bool,
     /// Whether buffers that come back are something to wake up for.
     pub(super) wake_on_tx: bool,
 }
@@ -69,6 +73,7 @@ impl Shared {
             filter: Filter::own(mac),
             refiltered: false,
             filtering: false,
+            closed: false,
             wake_on_tx: false,
         };
         Ok(Self {
@@ -80,6 +85,7 @@ impl Shared {
             returned: Arc::default(),
             link: Signal::new()?,
             watched: AtomicBool::new(false),
+            ended: OnceLock::new(),
         })
     }
 
@@ -118,9 +124,10 @@ impl Shared {
         let mut state = self.lock();
         (state.filter, state.refiltered, state.filtering) = (filter.clone(), true, true);
         self.want();
-        let set = self.filtered.wait_timeout_while(state, FILTERING, |state| state.filtering);
+        let set = self.filtered.wait_timeout_while(state, FILTERING, |state| state.filtering && !state.closed);
         let (state, _) = set.unwrap_or_else(PoisonError::into_inner);
-        if state.filtering {
+        // A server whose card is closed is about to be stopped.
+        if state.filtering && !state.closed {
             return Err(Error::Timeout { what: "the card's program, which sets the filter,", waited: FILTERING });
         }
         Ok(())
@@ -131,6 +138,23 @@ impl Shared {
         let mut state = self.lock();
         state.filtering = state.refiltered;
         self.filtered.notify_all();
+    }
+
+    /// The program takes and sets nothing any more.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.filtered.notify_all();
+    }
+
+    /// The server has ended, and has the program look why.
+    pub(super) fn end(&self, why: &Error) {
+        let _ = self.ended.set(format!("the card is not served any more: {why}"));
+        self.want();
+    }
+
+    /// Why the server has ended, if it has.
+    pub(super) fn ended(&self) -> Option<&str> {
+        self.ended.get().map(String::as_str)
     }
 
     /// The filter, if it is another one since it was last asked for.
@@ -192,8 +216,8 @@ impl Shared {
         }
         let taken: Vec<_> = state.waiting.drain(..pieces).collect();
         state.sent.extend(taken);
-        self.returned.store(state.sent.len(), Ordering::Release);
-        if state.wake_on_tx {
+        // Who waits looks again before it sleeps: the first is enough.
+        if self.returned.swap(state.sent.len(), Ordering::AcqRel) == 0 && state.wake_on_tx {
             self.arrived.raise();
         }
         copied.map(|()| len)
@@ -218,9 +242,9 @@ impl Signal {
         Ok(Self { number: AtomicUsize::new(0), irq: Arc::new(Irq::new(theirs, IrqKind::Msi, 0, None)), fd })
     }
 
-    /// Sets it; wakes whoever waits if it has grown.
+    /// Sets it; wakes whoever waits if it was 0, since nobody sleeps while it is not.
     pub(super) fn set(&self, number: usize) {
-        if self.number.swap(number, Ordering::AcqRel) < number {
+        if self.number.swap(number, Ordering::AcqRel) == 0 && number > 0 {
             self.raise();
         }
     }

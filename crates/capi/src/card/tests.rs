@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ring3_broker::client::RemoteCard;
 use ring3_class::net::{Cable, Nic, Packet, Queue, QueueSettings};
@@ -20,6 +21,11 @@ struct Program {
 
 impl Program {
     fn start() -> Self {
+        Self::start_busy(Duration::ZERO)
+    }
+
+    /// One that does not look at its card for a while.
+    fn start_busy(busy: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (_cable, end, other) = Cable::new(16 << 20).unwrap();
         let mac = end.info().mac;
@@ -34,7 +40,10 @@ impl Program {
         card.serve(Access { mac: Some(mac), ..Access::new(folder.path().join("card")) }).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let asked = stop.clone();
-        let thread = std::thread::spawn(move || drive(&mut card, &end, &asked));
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(busy);
+            drive(&mut card, &end, &asked);
+        });
         Self { folder, stop, thread: Some(thread), other }
     }
 }
@@ -112,6 +121,34 @@ fn another_program_finds_a_card_that_conforms() {
     let options = conformance::Options { packets: 500, ..conformance::Options::default() };
     let report = conformance::run(&card, &mut peer, &options);
     assert!(report.passed(), "{report}");
+}
+
+#[test]
+fn a_program_that_is_busy_for_long_keeps_its_users() {
+    let program = Program::start_busy(state::FILTERING + Duration::from_secs(1));
+    let card = RemoteCard::connect(&program.folder.path().join("card"), 4 << 20).unwrap();
+    let mut peer = Peer::new(&program.other, None).unwrap();
+    let options = conformance::Options { packets: 10, ..conformance::Options::default() };
+    let report = conformance::run(&card, &mut peer, &options);
+    assert!(report.passed(), "{report}");
+}
+
+#[test]
+fn a_card_that_is_not_served_any_more_says_so_to_its_program() {
+    let info = CardInfo { model: c"card".as_ptr(), mac: [2, 0, 0, 0, 0, 1], mtu_min: 68, mtu_max: 1500 };
+    let mut card = std::ptr::null_mut();
+    // SAFETY: all of it is valid.
+    assert_eq!(unsafe { ring3_card_new(&info, &mut card) }, 0);
+    // SAFETY: it was handed out just now.
+    let card = unsafe { Box::from_raw(card) };
+    card.shared.end(&Error::Protocol("the queue makes no sense".into()));
+    assert_eq!(rustix::io::read(card.shared.wanted(), &mut [0; 8]), Ok(8));
+    let mut frame = [0u8; 64];
+    // SAFETY: the room is as it is said.
+    assert_eq!(unsafe { ring3_card_take(&card, frame.as_mut_ptr().cast(), frame.len()) }, -libc::EPIPE);
+    // SAFETY: it points to the text that this thread keeps.
+    let text = unsafe { CStr::from_ptr(crate::error::ring3_error()) }.to_str().unwrap();
+    assert!(text.contains("makes no sense"), "{text}");
 }
 
 #[test]

@@ -12,10 +12,12 @@ struct ddekit_card;
 /**
  * struct ddekit_card_ops - what the event loop calls
  * @send: a frame is to be sent, without its check sequence; false if the driver has no room: it is asked again after ddekit_card_resume()
+ * @ended: its users cannot be served any more, for this reason; does not come back
  * @filter: what the card shall let through, beside what is for its own address and for everybody: each address has 6 bytes
  */
 struct ddekit_card_ops {
 	bool (*send)(const void *frame, size_t len);
+	void (*ended)(const char *why);
 	void (*filter)(bool promiscuous, bool all_groups, const uint8_t (*unicast)[6], size_t unicast_count,
 		       const uint8_t (*groups)[6], size_t group_count);
 };

@@ -43,6 +43,9 @@ use super::thaw::Thaw;
 /// Most bytes of a packet, without its Ethernet header, that clients can have, if the card can.
 const MTU: u32 = 9000;
 
+/// How long until a filter that was not set in time is asked for again.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// How to serve.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -118,6 +121,8 @@ struct Hub {
     scratch: Vec<u8>,
     /// What the card was told to let through.
     filter: Filter,
+    /// It has not done so in time.
+    unset: bool,
     /// Whose turn it is.
     cursor: usize,
     thaw: Thaw,
@@ -159,6 +164,7 @@ impl Hub {
             mapped,
             limits: Limits::new(&info, &settings, u16::MAX),
             filter: Filter::default(),
+            unset: false,
             cursor: 0,
             thaw: Thaw::default(),
         })
@@ -274,8 +280,15 @@ impl Hub {
         self.inside.table = Table::new(entries);
         let filter = self.inside.table.filter(self.nic.info().mac);
         if filter != self.filter {
-            self.nic.set_filter(&filter)?;
-            self.filter = filter;
+            match self.nic.set_filter(&filter) {
+                Ok(()) => self.filter = filter,
+                // Who sets it is busy, and lets through what he did before.
+                Err(error @ Error::Timeout { .. }) => {
+                    tracing::warn!(%error, "the card's filter is not set; it is tried again");
+                    self.unset = true;
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -293,11 +306,13 @@ impl Hub {
         }
         self.wire.wake_on_sent();
         let full = !self.wire.has_room();
+        let limit = std::mem::take(&mut self.unset).then_some(AGAIN);
+        self.inside.stale |= limit.is_some();
         let (reactor, rings, mut clients) = self.inside.lobby.split(full);
         let clients = (rings, &mut clients as &mut dyn Source);
         let link = (&self.link_registration, &mut *self.link as &mut dyn Source);
         reactor
-            .wait(&mut [self.wire.source(), link, clients], None)
+            .wait(&mut [self.wire.source(), link, clients], limit)
             .map(drop)
             .map_err(|error| Error::os("waiting for clients", error))
     }
