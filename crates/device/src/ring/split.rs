@@ -137,7 +137,7 @@ impl<W: Words> SplitRing<W> {
         mut take: impl FnMut(u32, &mut S, &mut T) -> bool,
     ) -> usize {
         let ready = ((self.used.load(0) >> 16) as u16).wrapping_sub(self.seen);
-        if ready == 0 || ready > self.size() {
+        if ready == 0 || ready > self.held() {
             return 0;
         }
         fence(Ordering::Acquire);
@@ -177,6 +177,12 @@ impl<W: Words> SplitRing<W> {
         passes((self.used.load(self.size().into()) >> 32) as u16, old, new)
     }
 
+    /// Chains that the device was shown, and that were not taken.
+    #[inline]
+    fn held(&self) -> u16 {
+        ((self.first >> 16) as u16).wrapping_sub(self.seen)
+    }
+
     /// Whether the device has used something that was not [taken](Self::take).
     #[inline]
     pub fn pending(&self) -> bool {
@@ -191,8 +197,8 @@ impl<W: Words> SplitRing<W> {
         if ready == 0 {
             return Ok(None);
         }
-        if ready > self.size() {
-            return Err(stray(ready, self.size()));
+        if ready > self.held() {
+            return Err(stray(ready, self.held()));
         }
         fence(Ordering::Acquire);
         let word = usize::from(self.seen & self.mask);
@@ -221,8 +227,8 @@ impl<W: Words> SplitRing<W> {
 }
 
 #[cold]
-fn stray(ready: u16, size: u16) -> Error {
-    Error::Protocol(format!("a virtqueue of {size} entries has {ready} that were used"))
+fn stray(ready: u16, held: u16) -> Error {
+    Error::Protocol(format!("a virtqueue of which the device has {held} chains has {ready} that were used"))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -325,12 +331,22 @@ mod tests {
     }
 
     #[test]
-    fn an_index_beyond_the_queue_is_an_error_and_nothing_is_taken() {
+    fn an_index_beyond_what_the_device_has_is_an_error_and_nothing_is_taken() {
         let mut ring = ring(4);
-        ring.used.write(2, &9u16.to_le_bytes()).unwrap();
+        ring.offer(0);
+        // Offered, and not shown yet.
+        for used in [1u16, 2, 9] {
+            ring.used.write(2, &used.to_le_bytes()).unwrap();
+            assert!(matches!(ring.take(), Err(Error::Protocol(_))), "{used}");
+            assert_eq!(ring.take_run(0, &mut [()], &mut [0; 4], |_, _, ()| true), 0, "{used}");
+        }
+        ring.publish();
+        ring.used.write(2, &2u16.to_le_bytes()).unwrap();
         assert!(matches!(ring.take(), Err(Error::Protocol(_))));
         ring.used.write(2, &[0, 0]).unwrap();
         assert_eq!(ring.take().unwrap(), None);
+        used(&ring, 0, 0, 7);
+        assert_eq!(ring.take().unwrap(), Some((0, 7)));
     }
 
     proptest! {
@@ -384,9 +400,11 @@ mod tests {
             assert_eq!(back, items.into_iter().zip(0..).collect::<Vec<_>>());
             assert!(!ring.pending());
         }
-        used(&ring, index, 5, 0);
+        ring.offer(next);
+        ring.publish();
+        used(&ring, index, (u32::from(next) + 1) % 8, 0);
         assert_eq!(ring.take_run(next, &mut [()], &mut slots, |_, _, ()| true), 0);
-        assert_eq!(ring.take().unwrap(), Some((5, 0)));
+        assert_eq!(ring.take().unwrap(), Some(((u32::from(next) + 1) % 8, 0)));
         ring.used.write(2, &(index + 100).to_le_bytes()).unwrap();
         assert_eq!(ring.take_run(next, &mut [()], &mut slots, |_, _, ()| true), 0);
     }

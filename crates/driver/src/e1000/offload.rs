@@ -14,8 +14,8 @@ use crate::lifetime::lock;
 /// Most bytes of a buffer that one descriptor carries: half of the smallest card's share for transmission, so that the next is fetched meanwhile.
 pub(super) const MAX_BUFFER: u32 = 8192;
 /// No descriptor of a packet that goes this way reaches from one page into the next: pages that follow each other for the card may lie apart behind the IOMMU, and QEMU's models drop a packet without a word if
-/// a descriptor's bytes do.
-const PAGE: u64 = 4096;
+/// a descriptor's bytes do. Only the headers of a large send may: a descriptor has all of them. [8254x 3.5.6]
+pub(super) const PAGE: u64 = 4096;
 /// Places of fields in headers. [RFC 791, 8200, 9293]
 const IPV4_LENGTH: u32 = 2;
 const IPV4_CHECKSUM: u32 = 10;
@@ -36,8 +36,12 @@ impl CardQueue {
         let total = pieces.iter().map(|piece| u64::from(piece.len)).sum();
         let context = context::of(&meta, total, self.tx.advanced)?;
         let fresh = context.filter(|context| self.tx.context != Some(*context));
-        let parts: u32 = pieces.iter().map(|piece| parts(piece.iova().unwrap_or(0), piece.len)).sum();
-        if self.tx.ring.space() < parts + u32::from(fresh.is_some()) {
+        let mut least = meta.segmentation().map_or(0, |cut| cut.headers.into());
+        let mut needed = 0;
+        for piece in pieces.iter() {
+            needed += parts(piece.iova().unwrap_or(0), piece.len, mem::take(&mut least));
+        }
+        if self.tx.ring.space() < needed + u32::from(fresh.is_some()) {
             return Ok(0);
         }
         if let Some(cut) = meta.segmentation() {
@@ -50,18 +54,19 @@ impl CardQueue {
         }
         let count = pieces.len();
         let word = if self.tx.advanced { advanced_data(&meta, total) } else { data(&meta) };
+        let mut least = meta.segmentation().map_or(0, |cut| cut.headers.into());
         for (number, piece) in pieces.iter_mut().enumerate() {
-            self.push_piece(piece, word, number + 1 == count);
+            self.push_piece(piece, word, mem::take(&mut least), number + 1 == count);
         }
         self.tx.held += count as u16;
         Ok(count)
     }
 
-    /// One piece, in as many descriptors as it needs; its buffer is with the last. Where length and end stand is the same in all forms.
-    fn push_piece(&mut self, piece: &mut Packet, word: u64, last: bool) {
+    /// One piece, in as many descriptors as it needs, the first of which has `least` bytes or more; its buffer is with the last. Where length and end stand is the same in all forms.
+    fn push_piece(&mut self, piece: &mut Packet, word: u64, mut least: u32, last: bool) {
         let (Some(mut iova), mut left) = (piece.iova(), piece.len) else { return };
         while left > 0 {
-            let length = part(iova, left);
+            let length = part(iova, left, mem::take(&mut least));
             left -= length;
             let word = Data(word);
             let end = if last && left == 0 { command::END } else { 0 };
@@ -92,14 +97,16 @@ impl CardQueue {
     }
 }
 
-/// How many of `left` bytes at `iova` the next descriptor carries: up to the end of their page.
-fn part(iova: u64, left: u32) -> u32 {
-    left.min((PAGE - iova % PAGE) as u32)
+/// How many of `left` bytes at `iova` the next descriptor carries: up to the end of their page, and no fewer than `least`.
+fn part(iova: u64, left: u32, least: u32) -> u32 {
+    left.min(((PAGE - iova % PAGE) as u32).max(least))
 }
 
-/// Descriptors that `len` bytes at `iova` take.
-fn parts(iova: u64, len: u32) -> u32 {
-    if len == 0 { 0 } else { (iova % PAGE + u64::from(len)).div_ceil(PAGE) as u32 }
+/// Descriptors that `len` bytes at `iova` take, of which the first has `least` or more.
+fn parts(iova: u64, len: u32, least: u32) -> u32 {
+    let first = part(iova, len, least);
+    let (at, left) = (iova + u64::from(first), u64::from(len - first));
+    u32::from(len > 0) + if left == 0 { 0 } else { (at % PAGE + left).div_ceil(PAGE) as u32 }
 }
 
 /// What is asked of the card for each piece, in all forms.
@@ -160,12 +167,24 @@ mod tests {
         for (start, len) in [(0x1000, 4096), (0x1040, 2048), (0x1fff, 2), (0x1840, 65_536), (0x1ff0, 16), (0x2000, 1)] {
             let (mut iova, mut left, mut count) = (start, len, 0);
             while left > 0 {
-                let bytes = part(iova, left);
+                let bytes = part(iova, left, 0);
                 assert!(bytes > 0 && iova / PAGE == (iova + u64::from(bytes) - 1) / PAGE, "{iova:#x}+{bytes}");
                 (iova, left, count) = (iova + u64::from(bytes), left - bytes, count + 1);
             }
-            assert_eq!((iova, count), (start + u64::from(len), parts(start, len)), "{start:#x}+{len}");
+            assert_eq!((iova, count), (start + u64::from(len), parts(start, len, 0)), "{start:#x}+{len}");
         }
-        assert_eq!(parts(0x1040, 0), 0);
+        assert_eq!(parts(0x1040, 0, 0), 0);
+    }
+
+    #[test]
+    fn the_headers_of_a_large_send_are_in_its_first_descriptor_whatever_page_they_end_in() {
+        for (start, headers, descriptors) in [(0x1fc0, 66, 17), (0x1fff, 54, 17), (0x1040, 66, 17), (0x1f00, 66, 17)] {
+            let first = part(start, 65_536, headers);
+            assert!(first >= headers, "{start:#x}: {first}");
+            let rest = start + u64::from(first);
+            assert_eq!(rest.is_multiple_of(PAGE), first > headers, "{start:#x}: {first}");
+            assert_eq!(parts(start, 65_536, headers), descriptors, "{start:#x}");
+        }
+        assert_eq!((part(0x1fc0, 40, 66), parts(0x1fc0, 40, 66)), (40, 1));
     }
 }

@@ -9,6 +9,7 @@ use ring3_device::ring::DescriptorRing;
 use ring3_spec::e1000::advanced;
 use ring3_spec::e1000::transmit::{Legacy, command};
 
+use super::offload::PAGE;
 use super::variant::Family;
 
 /// Descriptors that the card sends.
@@ -62,6 +63,10 @@ impl Transmitter {
                 return None;
             }
             let (iova, length) = (packet.iova()?, u64::from(packet.len));
+            // Of two pages, which may lie apart, each gets a descriptor.
+            if iova % PAGE + length > PAGE {
+                return None;
+            }
             slot.swap_buffer(packet);
             Some([iova, what | if advanced { length * LENGTHS } else { length }])
         });

@@ -8,7 +8,8 @@ use ring3_class::net::{ETHERNET_HEADER, Info, Packet, QueueSettings, VLAN_TAG};
 
 use super::header;
 
-/// Bytes of most buffers behind their headroom: more than a frame of the usual MTU, and what cards like to receive into.
+/// Bytes of most buffers: more than a frame of the usual MTU. What is received into has as many behind its headroom, as cards like it; what is sent lies within, so that two fill a page, and no frame
+/// reaches from one into the next.
 const SMALL: u32 = 2048;
 /// Headroom comes in these, so that packets begin where a cache line does.
 const LINE: u32 = 64;
@@ -28,7 +29,7 @@ pub const RING_TOKEN: u32 = 2;
 
 /// Of these, how many vhost-net has; and how many more are received into, so that the card has its own meanwhile.
 const RING: u16 = super::vhost::SIZE;
-/// Bytes of these buffers where packets are long: the longest takes five at most. The worker looks each of them up by itself, so that it pays for their number.
+/// Bytes of these buffers, with their headroom, where packets are long: the longest takes five at most. The worker looks each of them up by itself, so that it pays for their number.
 const PIECE: u32 = 16 << 10;
 
 /// The buffers of one queue.
@@ -53,13 +54,17 @@ impl Layout {
         let frame = mtu.saturating_add(ETHERNET_HEADER + VLAN_TAG);
         // One more byte: a packet that fills all of it was longer, and the rest is lost.
         let longest = if cuts(info) { LONGEST.min(info.max_segmented.max(frame)) } else { frame } + 1;
+        let within = SMALL - start.min(SMALL / 2);
         let (small, long) = match longest {
-            0..=SMALL => (SMALL, None),
-            _ if info.max_pieces > 1 => (SMALL, Some((longest - SMALL).next_multiple_of(LINE))),
+            _ if longest <= within => (within, None),
+            _ if info.max_pieces > 1 => (within, Some((longest - within).next_multiple_of(LINE))),
             _ => (longest.next_multiple_of(LINE), None),
         };
-        let ring =
-            if long.is_none() { small } else { longest.div_ceil(info.max_pieces.into()).next_multiple_of(LINE).max(PIECE) };
+        let ring = if long.is_none() {
+            small
+        } else {
+            longest.div_ceil(info.max_pieces.into()).next_multiple_of(LINE).max(PIECE - start)
+        };
         let room = if info.receives_pieces { SMALL } else { frame.max(SMALL).next_multiple_of(LINE) };
         let depth = |most: u16| DEPTH.min(most);
         let settings = QueueSettings { rx_depth: depth(info.max_depth.0), tx_depth: depth(info.max_depth.1), mtu, rx_room: room };
@@ -83,10 +88,8 @@ impl Layout {
 
     /// The buffers to send of: small ones, and long ones.
     pub fn send_buffers(&self, arena: &Arena) -> Result<(Vec<Packet>, Vec<Packet>), ring3_class::Error> {
-        let one = |bytes: u32, token| -> Result<Packet, ring3_class::Error> {
-            let buffer = arena.alloc((self.start + bytes) as usize, LINE as usize)?;
-            Ok(Packet { token, ..Packet::new(buffer, self.start) })
-        };
+        let one =
+            |bytes: u32, token| -> Result<Packet, ring3_class::Error> { Ok(Packet { token, ..self.buffer(arena, bytes)? }) };
         let small = (0..self.settings.tx_depth).map(|_| one(self.small, SMALL_TOKEN)).collect::<Result<_, _>>()?;
         let count = if self.long.is_some() { LONG.min(self.settings.tx_depth) } else { 0 };
         let long = (0..count).map(|_| one(self.long.unwrap_or(0), LONG_TOKEN)).collect::<Result<_, _>>()?;
@@ -95,11 +98,13 @@ impl Layout {
 
     /// The buffers that vhost-net writes into.
     pub fn ring_buffers(&self, arena: &Arena) -> Result<Vec<Packet>, ring3_class::Error> {
-        let one = |_| {
-            let buffer = arena.alloc((self.start + self.ring) as usize, LINE as usize)?;
-            Ok(Packet { token: RING_TOKEN, ..Packet::new(buffer, self.start) })
-        };
+        let one = |_| Ok(Packet { token: RING_TOKEN, ..self.buffer(arena, self.ring)? });
         (0..RING).map(one).collect()
+    }
+
+    /// One to send of, with room for so many bytes.
+    fn buffer(&self, arena: &Arena, bytes: u32) -> Result<Packet, ring3_class::Error> {
+        Ok(Packet::new(arena.alloc((self.start + bytes) as usize, SMALL as usize)?, self.start))
     }
 
     /// Buffers to receive into beside those that the card has, for what vhost-net has of them.
@@ -139,7 +144,7 @@ mod tests {
     #[test]
     fn a_frame_of_the_usual_mtu_needs_no_long_buffer() {
         let layout = Layout::new(&info(), 1500);
-        assert_eq!((layout.start, layout.small, layout.long, layout.settings.rx_room), (64, 2048, None, 2048));
+        assert_eq!((layout.start, layout.small, layout.long, layout.settings.rx_room), (64, 1984, None, 2048));
     }
 
     #[test]
@@ -152,7 +157,7 @@ mod tests {
     #[test]
     fn long_frames_take_two_pieces_or_a_long_buffer_where_a_card_knows_no_pieces() {
         let pieces = Layout::new(&info(), 9000);
-        assert!(pieces.small == 2048 && pieces.longest() >= 9018 && pieces.settings.rx_room == 2048, "{pieces:?}");
+        assert!(pieces.small == 1984 && pieces.longest() >= 9018 && pieces.settings.rx_room == 2048, "{pieces:?}");
         let whole = Layout::new(&Info { max_pieces: 1, receives_pieces: false, ..info() }, 9000);
         assert!(whole.long.is_none() && whole.small > 9018 && whole.settings.rx_room >= 9018, "{whole:?}");
     }
@@ -185,6 +190,19 @@ mod tests {
                 let all =
                     (received, layout.send_buffers(&arena), layout.ring_buffers(&arena), layout.more_receive_buffers(&arena));
                 assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok() && all.3.is_ok(), "{mtu} {layout:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_frame_of_the_usual_mtu_that_is_sent_reaches_from_one_page_into_the_next() {
+        for info in [info(), cutting()] {
+            let layout = Layout::new(&info, 1500);
+            let arena = Arena::new(Region::new(Layout::arena_bytes(1)).unwrap(), 0x10_0000);
+            let (small, _) = layout.send_buffers(&arena).unwrap();
+            let ring = layout.ring_buffers(&arena).unwrap();
+            for packet in small.iter().chain(&ring) {
+                assert!(packet.iova().unwrap() % 4096 + 1514 <= 4096, "{layout:?}");
             }
         }
     }

@@ -25,6 +25,8 @@ use super::{Error, Interface};
 
 /// A busy thread looks this rarely (in turns) for what is not packets.
 const LOOK: u32 = 16;
+/// While there is no room for what the card has received, its interrupt is not waited for; so often it is asked for buffers by which sending goes on.
+const BLOCKED: Duration = Duration::from_millis(1);
 
 /// What a thread serves.
 pub struct Start {
@@ -246,7 +248,7 @@ impl Server<'_> {
         self.recorder.phase(if self.sender.is_blocked() { Phase::Recovering } else { Phase::Idle });
         let turn = match &mut self.vhost {
             // What the card has cannot go on before there is room for it.
-            None if self.receiver.full => self.reactor.wait(&mut [], None)?,
+            None if self.receiver.full => self.reactor.wait(&mut [], self.sender.is_blocked().then_some(BLOCKED))?,
             None => self.reactor.wait(&mut [(&self.registration, self.queue)], None)?,
             Some((vhost, registration)) if vhost.full => self.reactor.wait(&mut [(registration, vhost)], None)?,
             Some((vhost, registration)) => {

@@ -221,7 +221,8 @@ mod tests {
     fn a_descriptor_that_the_kernel_does_not_have_is_an_error() {
         let arena = arena();
         let mut ring = Ring::new(&arena).unwrap();
-        ring.lend(&mut packets(&arena, 1), std::iter::once((0, 0)), 0);
+        let mut batch = packets(&arena, 3);
+        (0..3).for_each(|at| ring.lend(&mut batch, std::iter::once((at, 0)), 0));
         ring.publish();
         for (index, id) in [(0, 7), (1, 300), (2, u32::MAX)] {
             give_back(&ring, index, id, 0);

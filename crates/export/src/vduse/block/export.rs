@@ -18,7 +18,7 @@ use crate::ublk::export::{LOOK, REFUSED, count};
 use crate::ublk::orders::{self, Order, Orders};
 use crate::ublk::stats::{Counters, Stats};
 use crate::ublk::{Error, Options, Queues, flush, limits, users};
-use crate::vduse::devices::MARK;
+use crate::vduse::devices::{DYING, MARK};
 use crate::vduse::gate::Gate;
 use crate::vduse::messages::Messages;
 use crate::vduse::name;
@@ -230,7 +230,7 @@ fn take(control: &Control, name: &str, (queues, depth): (u16, u16), config: &Con
     }
     let (features, config) = (config.features, &config.bytes[..]);
     control.create(&Shape { name, kind: blk::TYPE.into(), vendor: MARK, features, queues: queues.into(), config })?;
-    let opened = Device::open(name, Duration::ZERO).and_then(|device| {
+    let opened = Device::open(name, DYING).and_then(|device| {
         (0..queues).try_for_each(|queue| device.set_up(queue, depth))?;
         // Only who has the device open makes its log: another start of the same name would take it from under this one.
         let log = Inflight::create(&path, shape, &identity)?;

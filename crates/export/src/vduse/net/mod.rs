@@ -14,7 +14,7 @@ use ring3_vduse::{Control, Device, Shape, vdpa};
 
 pub use half::Half;
 
-use super::devices::MARK;
+use super::devices::{DYING, MARK};
 use super::gate::Gate;
 use super::messages::Messages;
 use super::name;
@@ -89,7 +89,7 @@ fn take(control: &Control, name: &str, nic: &dyn Nic) -> Result<Arc<Device>, rin
     }
     let (features, config) = (config::features(nic.info()), config::config(nic.info()));
     control.create(&Shape { name, kind: net::TYPE.into(), vendor: MARK, features, queues: 2, config: &config })?;
-    let opened = Device::open(name, Duration::ZERO).and_then(|device| {
+    let opened = Device::open(name, DYING).and_then(|device| {
         (0..2).try_for_each(|queue| device.set_up(queue, config::DEPTH))?;
         Ok(Arc::new(device))
     });
