@@ -18,6 +18,7 @@ build: ## build ring3, ring3d and ring3-driver
 
 PREFIX ?= /usr/local
 BIN ?= target/release
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 install: ## put ring3, ring3d, ring3-driver, units and udev rules below PREFIX (/usr/local) in DESTDIR; starts nothing; `make build` comes first
 	@for name in ring3 ring3d ring3-driver; do test -x $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
 	@install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/ring3 $(BIN)/ring3d $(BIN)/ring3-driver
@@ -30,10 +31,12 @@ install: ## put ring3, ring3d, ring3-driver, units and udev rules below PREFIX (
 	@echo "installed; write a manifest into /etc/ring3 (see $(PREFIX)/share/doc/ring3), then: systemctl enable --now ring3d.socket ring3d.service"
 
 install-c: ## put libring3, ring3.h and its pkg-config file below PREFIX (/usr/local) in DESTDIR; `make build` comes first
+	@for name in libring3.so libring3.a; do test -e $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(BIN)/libring3.so $(BIN)/libring3.a
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/capi/include/ring3.h
 	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|0.1.0|' etc/ring3.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc && chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc
+	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' etc/ring3.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc && chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 demo: setup build ## drive an NVMe disk and a network card from processes, put file systems on the one and traffic through the other, measure them beside the kernel's drivers
 	@$(RING3) demo --out $(OUT)

@@ -2,7 +2,7 @@
 /*
  * A network card's unmodified driver of Linux as a program: it drives one device and serves the card to other processes.
  *
- *	dde-e1000e --device qtest:e1000e --socket /run/ring3/card [--terms memory=32M] [--arena MIB] [--unprotected] [--verbose] [--with-parent]
+ *	dde-e1000e --device qtest:e1000e --socket /run/ring3/card [--terms memory=32M] [--arena MIB] [--unprotected] [--verbose] [--with-parent PID]
  *
  * It says what it does on standard output, a JSON object a line.
  */
@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "dde_net.h"
@@ -24,6 +24,8 @@
 
 #define MIB (1ul << 20)
 #define PATH_ROOM 1024
+/* Seconds that a driver has to close its card. */
+#define LAST_WORDS 10
 
 extern const unsigned long dde_stack_size;
 void dde_start_kernel(void);
@@ -32,20 +34,20 @@ struct ddekit_device *dde_device;
 
 static struct options {
 	const char *device, *socket, *terms;
-	unsigned long arena;
-	bool unprotected, verbose, with_parent;
+	unsigned long arena, parent;
+	bool unprotected, verbose;
 } options = { .arena = 64 };
 
 static const struct option names[] = {
 	{ "device", required_argument, NULL, 'd' }, { "socket", required_argument, NULL, 's' },
 	{ "terms", required_argument, NULL, 't' },  { "arena", required_argument, NULL, 'a' },
 	{ "unprotected", no_argument, NULL, 'u' },  { "verbose", no_argument, NULL, 'v' },
-	{ "with-parent", no_argument, NULL, 'p' },  { 0 },
+	{ "with-parent", required_argument, NULL, 'p' },  { 0 },
 };
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: --device URI --socket PATH [--terms KEY=VALUE,...] [--arena MIB] [--unprotected] [--verbose] [--with-parent]\n");
+	fprintf(stderr, "usage: --device URI --socket PATH [--terms KEY=VALUE,...] [--arena MIB] [--unprotected] [--verbose] [--with-parent PID]\n");
 	exit(2);
 }
 
@@ -79,7 +81,11 @@ static void parse(int argc, char **argv)
 			options.verbose = true;
 			break;
 		case 'p':
-			options.with_parent = true;
+			options.parent = strtoul(optarg, &end, 10);
+			if (*end != '\0' || options.parent == 0) {
+				fprintf(stderr, "--with-parent %s: a process's number\n", optarg);
+				exit(2);
+			}
 			break;
 		default:
 			usage();
@@ -139,33 +145,64 @@ void dde_net_closed(void)
 	exit(0);
 }
 
+/* What the event loop hears of signals by. */
+static int told = -1;
+
 static void stop(void *arg)
 {
-	struct signalfd_siginfo said;
-	const int *fd = arg;
+	uint64_t count;
 
-	if (read(*fd, &said, sizeof(said)) == (ssize_t)sizeof(said))
+	(void)arg;
+	if (read(told, &count, sizeof(count)) == (ssize_t)sizeof(count))
 		dde_net_stop();
 }
 
-/* Before any thread is started, so that the signals come here alone. */
+/* Whoever hangs, in a probe or in what closes the card, never looks at the descriptor: SIGALRM, which nobody takes, ends him. */
+static void tell(int signal)
+{
+	static volatile sig_atomic_t warned;
+	const int kept = errno;
+	const uint64_t one = 1;
+
+	(void)signal;
+	if (!warned)
+		alarm(LAST_WORDS);
+	warned = 1;
+	/* Full means that it is readable. */
+	if (write(told, &one, sizeof(one)) < 0)
+		errno = kept;
+}
+
+/* On a stack of its own, as those of the kernel's threads are small. */
 static void take_signals(void)
 {
-	static int fd;
-	sigset_t signals;
+	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+	static unsigned char room[64 << 10];
+	const stack_t stack = { .ss_sp = room, .ss_size = sizeof(room) };
+	struct sigaction action = { .sa_handler = tell, .sa_flags = SA_RESTART | SA_ONSTACK };
+	bool taken;
 
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGHUP);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
-	fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (fd < 0 || !ddekit_ev_watch(fd, stop, &fd)) {
+	told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	taken = told >= 0 && ddekit_ev_watch(told, stop, NULL) && sigaltstack(&stack, NULL) == 0;
+	for (size_t i = 0; taken && i < sizeof(signals) / sizeof(signals[0]); i++)
+		taken = sigaction(signals[i], &action, NULL) == 0;
+	/* Who reads what this says may go before it. */
+	action.sa_handler = SIG_IGN;
+	if (!taken || sigaction(SIGPIPE, &action, NULL) != 0) {
 		perror("signals");
 		exit(1);
 	}
-	if (options.with_parent)
-		prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
+/* Ends with whoever has started this, who may have ended before that was asked for. */
+static void follow_parent(void)
+{
+	if (options.parent == 0)
+		return;
+	if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || (unsigned long)getppid() != options.parent) {
+		fprintf(stderr, "--with-parent %lu: this is not its child, or it has ended\n", options.parent);
+		exit(1);
+	}
 }
 
 static void start(void *arg)
@@ -182,6 +219,7 @@ int main(int argc, char **argv)
 	parse(argc, argv);
 	ddekit_log_limit(options.verbose ? DDEKIT_NOTE : DDEKIT_WARN);
 	take_signals();
+	follow_parent();
 	wanted.arena = options.arena * MIB;
 	/* Drivers of old devices want addresses of 32 bits. */
 	wanted.below = 1ull << 32;

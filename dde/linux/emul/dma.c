@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* DMA: all memory of the kernel is the device's arena, so that mapping is adding. Nothing is looked up, and no system call is made. */
+/*
+ * DMA: all memory of the kernel is the device's arena, so that mapping is adding. Nothing is looked up, and no system call is made; what lies elsewhere, a
+ * driver's own static data perhaps, is refused.
+ */
 #include <linux/dma-mapping.h>
 #include <linux/scatterlist.h>
 
@@ -8,6 +11,16 @@
 static dma_addr_t dma_of(phys_addr_t address)
 {
 	return ddekit_dma_arena(dde_device)->iova + address;
+}
+
+static bool in_arena(phys_addr_t address, size_t size)
+{
+	size_t len = ddekit_dma_arena(dde_device)->len;
+
+	if (address < len && size <= len - address)
+		return true;
+	pr_err_once("dde: the driver maps %zu bytes at %pa, which the device does not reach: they lie outside of its memory\n", size, &address);
+	return false;
 }
 
 /* Whether a device that drives as many address lines reaches all of the arena. */
@@ -21,7 +34,9 @@ static bool reaches(u64 mask)
 dma_addr_t dma_map_page_attrs(struct device *dev, struct page *page, size_t offset, size_t size, enum dma_data_direction dir,
 			      unsigned long attrs)
 {
-	return dma_of(page_to_phys(page) + offset);
+	phys_addr_t address = page_to_phys(page) + offset;
+
+	return in_arena(address, size) ? dma_of(address) : DMA_MAPPING_ERROR;
 }
 
 void dma_unmap_page_attrs(struct device *dev, dma_addr_t address, size_t size, enum dma_data_direction dir, unsigned long attrs)
@@ -35,6 +50,8 @@ unsigned int dma_map_sg_attrs(struct device *dev, struct scatterlist *list, int 
 	int i;
 
 	for_each_sg(list, piece, count, i) {
+		if (!in_arena(sg_phys(piece), piece->length))
+			return 0;
 		piece->dma_address = dma_of(sg_phys(piece));
 		sg_dma_len(piece) = piece->length;
 	}

@@ -17,8 +17,8 @@ use super::{Name, RunArgs};
 
 /// How long a driver may take to probe, and its link to come up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it may take to close its card.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// How long it may take to close its card; after 10 seconds it ends itself.
+const FAREWELL: Duration = Duration::from_secs(12);
 
 /// A driver of Linux that drives a card. It ends when this is dropped.
 pub struct Hosted {
@@ -51,7 +51,7 @@ impl Hosted {
         let built = build(&name.0, true)?;
         let folder = tempfile::tempdir().context("creating a folder for a socket")?;
         let mut command = command(&built, device, &folder.path().join("card"), unprotected);
-        command.arg("--with-parent").stdin(Stdio::null()).stdout(Stdio::piped());
+        command.arg("--with-parent").arg(std::process::id().to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("starting {}", built.program.display()))?;
         let lines = child.stdout.take().map(BufReader::new);
         let (sender, said) = channel();
@@ -96,8 +96,12 @@ impl Drop for Hosted {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let deadline = Instant::now() + FAREWELL;
         while Instant::now() < deadline {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
+            match self.child.try_wait() {
+                Ok(None) => {}
+                Ok(Some(status)) if !status.success() => {
+                    return errln!("the hosted driver has ended ({status}) when it closed its card");
+                }
+                _ => return,
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -112,6 +116,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut command = command(&built, &args.device, &args.socket, args.unprotected);
     if args.verbose {
         command.arg("--verbose");
+    }
+    if let Some(arena) = args.arena {
+        command.arg("--arena").arg(arena.to_string());
     }
     log::flush(log::LAST_LINES);
     Err(command.exec()).with_context(|| format!("starting {}", built.program.display()))

@@ -40,6 +40,9 @@ pub struct RunArgs {
     /// Drive it though nothing confines its transfers.
     #[arg(long)]
     unprotected: bool,
+    /// MiB of the memory that the device reaches, which is all that the driver and the kernel below it have. Usual: 64.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(16..=2048))]
+    arena: Option<u32>,
     /// Print what the driver has to say.
     #[arg(long)]
     verbose: bool,
