@@ -619,8 +619,6 @@ fetch_python() {
 # The headers carry the configuration and everything that a build generates, so that nothing is built here.
 fetch_source() {
     echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' || die "'$1' is not a kernel version such as 6.12"
-    # One of before hosted drivers lacks the architecture that they are compiled for.
-    [ -e "$cache/sources/$1/source/arch/Kconfig" ] || [ "$writable" = no ] || rm -f "$cache/sources/$1/layout-$layout"
     asked "$cache/sources/$1" sizes [ -e "$cache/sources/$1/source/Makefile" ] || return 0
     open_apt
     refresh all.deb
@@ -689,7 +687,11 @@ case "${1:-all}" in
     clang) fetch_clang ;;
     python) fetch_python "${2:-$(dirname "$0")/../split/requirements.lock}" ;;
     kbuild) need_compiler; fetch_kbuild ;;
-    hosting) need_compiler; fetch_kbuild; fetch_source "$default_kernel" ;;
+    hosting)
+        need_compiler; fetch_kbuild
+        # A source of before hosted drivers lacks the architecture that they are compiled for; it stays until another is there.
+        [ -e "$cache/sources/$default_kernel/source/arch/Kconfig" ] || update=yes
+        fetch_source "$default_kernel" ;;
     split) need_compiler; fetch_clang; fetch_source "$default_kernel"; fetch_python "$(dirname "$0")/../split/requirements.lock" ;;
     source) shift; [ $# -gt 0 ] || die "the source of which kernel? For example: source 6.12"; for version; do fetch_source "$version"; done ;;
     fio) fetch_fio ;;

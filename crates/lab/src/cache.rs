@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const LOCK_LIMIT: Duration = Duration::from_secs(600);
 
 /// Folders with what is built and with what runs leave, as opposed to what was fetched.
-const BUILT: [&str; 7] = ["initramfs", "locks", "logs", "runs", "snapshots", "stripped", "vmlinux"];
+const BUILT: [&str; 8] = ["dde", "initramfs", "locks", "logs", "runs", "snapshots", "stripped", "vmlinux"];
 
 /// The cache folder.
 #[derive(Debug, Clone)]

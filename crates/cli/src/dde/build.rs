@@ -1,7 +1,7 @@
 //! Building a hosted driver: the kernel's own makefiles compile its files, `dde/linux/Makefile` puts the program together. What is built stays in the cache.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -55,20 +55,64 @@ pub fn build(driver: &str, loud: bool) -> Result<Built> {
     let cache = Cache::open()?;
     prepare(&cache, &[Need::Hosting], &mut |line| errln!("{line}"))?;
     let root = fs::canonicalize(&root).with_context(|| format!("opening {}", root.display()))?;
-    let place = Sha256::digest(root.as_os_str().as_encoded_bytes());
-    // Makefiles compare times of files, so that each source tree builds in a folder of its own.
-    let out = cache.built("dde").join(DEFAULT_KERNEL).join(hex(&place[..4]));
+    let out = cache.built("dde").join(DEFAULT_KERNEL).join(place(&root, &cache)?);
+    let source = cache.path(format!("sources/{DEFAULT_KERNEL}/source"));
+    for (path, next) in [
+        (&root, "name another place of ring3's source by RING3_DDE"),
+        (&library, "put ring3 and libring3.so elsewhere"),
+        (&source, "name another cache by RING3_CACHE"),
+        (&out, "name another cache by RING3_CACHE"),
+    ] {
+        check_path(path, next)?;
+    }
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     let lock = File::create(out.join("lock")).context("locking the folder where drivers are built")?;
-    lock.lock().context("locking the folder where drivers are built")?;
+    if lock.try_lock().is_err() {
+        errln!("another process builds a driver in {}; it is waited for", out.display());
+        lock.lock().context("locking the folder where drivers are built")?;
+    }
     let program = out.join(format!("dde-{driver}"));
     let (stamp, key) = (out.join(format!("dde-{driver}.key")), key(&root, &cache)?);
     if program.exists() && fs::read_to_string(&stamp).is_ok_and(|built| built == key) {
         return Ok(Built { program, library, cached: true });
     }
-    compile(driver, &root, &cache, &out, &library, loud)?;
+    // Times of files do not say that one is gone.
+    for linked in [&program, &out.join(driver).join("open.o")] {
+        match fs::remove_file(linked) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("removing {}", linked.display()));
+            }
+            _ => {}
+        }
+    }
+    compile(driver, &root, &cache, &Folders { source: &source, out: &out, library: &library, lock: &lock }, loud)?;
     fs::write(&stamp, key).with_context(|| format!("writing {}", stamp.display()))?;
     Ok(Built { program, library, cached: false })
+}
+
+/// The name of the folder to build in. Makefiles compare times of files, so that each source tree, each kernel and each compiler has its own.
+fn place(root: &Path, cache: &Cache) -> Result<String> {
+    let release = cache.path(format!("sources/{DEFAULT_KERNEL}/release"));
+    let mut hash = Sha256::new();
+    hash.update(root.as_os_str().as_encoded_bytes());
+    hash.update([0]);
+    hash.update(fs::read(&release).with_context(|| format!("reading {}", release.display()))?);
+    hash.update(compiler()?);
+    Ok(hex(&hash.finalize()[..4]))
+}
+
+/// What the C compiler says of itself.
+fn compiler() -> Result<Vec<u8>> {
+    Ok(Command::new("cc").arg("--version").output().context("starting cc, the C compiler")?.stdout)
+}
+
+/// Makefiles and the shell take such names as they are: no letter of theirs is more than a letter.
+fn check_path(path: &Path, next: &str) -> Result<()> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@,".contains(&byte) || !byte.is_ascii();
+    match path.as_os_str().as_encoded_bytes().iter().find(|&&byte| !plain(byte)) {
+        None => Ok(()),
+        Some(&byte) => bail!("{}: makefiles have no paths with {:?}; {next}", path.display(), char::from(byte)),
+    }
 }
 
 /// What the program depends on: our files, the kernel's version, and the compiler.
@@ -96,8 +140,7 @@ fn key(root: &Path, cache: &Cache) -> Result<String> {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(&bytes);
     }
-    let compiler = Command::new("cc").arg("--version").output().context("starting cc, the C compiler")?;
-    hash.update(compiler.stdout);
+    hash.update(compiler()?);
     Ok(hex(&hash.finalize()))
 }
 
@@ -119,8 +162,19 @@ fn library() -> Result<PathBuf> {
     })
 }
 
-fn compile(driver: &str, root: &Path, cache: &Cache, out: &Path, library: &Path, loud: bool) -> Result<()> {
-    let source = cache.path(format!("sources/{DEFAULT_KERNEL}/source"));
+/// Where what make reads and writes lies.
+struct Folders<'a> {
+    source: &'a Path,
+    out: &'a Path,
+    library: &'a Path,
+    lock: &'a File,
+}
+
+/// What make is told of the user's environment: a kernel developer's words would build another kernel.
+const KEPT: [&str; 2] = ["HOME", "TMPDIR"];
+
+fn compile(driver: &str, root: &Path, cache: &Cache, folders: &Folders<'_>, loud: bool) -> Result<()> {
+    let &Folders { source, out, library, lock } = folders;
     let include = root.join("../crates/capi/include");
     let tools = cache.path("kbuild/bin");
     let path =
@@ -129,16 +183,21 @@ fn compile(driver: &str, root: &Path, cache: &Cache, out: &Path, library: &Path,
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let mut make = Command::new("make");
     make.arg("-f").arg(root.join("linux/Makefile")).arg(format!("-j{jobs}"));
-    for (name, value) in [("SOURCE", &source), ("OUT", &out.to_owned()), ("INCLUDE", &include), ("LIB", &library.to_owned())] {
+    for (name, value) in [("SOURCE", source), ("OUT", out), ("INCLUDE", &include), ("LIB", library)] {
         let mut word = std::ffi::OsString::from(format!("{name}="));
         word.push(value);
         make.arg(word);
     }
-    make.arg(format!("DRIVER={driver}")).env("PATH", path).env("LC_ALL", "C");
-    // Words of a make above this one.
-    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("MFLAGS");
+    make.arg(format!("DRIVER={driver}"));
+    if std::env::var_os("RING3_WERROR").is_some() {
+        make.arg("WERROR=1");
+    }
+    make.env_clear().env("PATH", path).env("LC_ALL", "C");
+    make.envs(KEPT.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     let errors = File::create(&log).with_context(|| format!("writing {}", log.display()))?;
-    make.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+    // Holds the lock, too: it goes on for a moment when this process is killed.
+    let held = lock.try_clone().context("locking the folder where drivers are built")?;
+    make.stdin(held).stdout(Stdio::piped()).stderr(errors);
     let mut child = make.spawn().context("starting make")?;
     let bar = bar(root, driver, loud)?;
     for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
@@ -171,4 +230,17 @@ fn bar(root: &Path, driver: &str, loud: bool) -> Result<ProgressBar> {
         lists.iter().chain([&own]).filter_map(|list| fs::read_to_string(list).ok()).map(|text| text.lines().count()).sum();
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}").context("a progress bar")?;
     Ok(ProgressBar::new(count as u64 + 24).with_style(style))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_makefiles_would_take_apart_is_refused_with_what_names_another() {
+        check_path(Path::new("/home/jos\u{e9}/.cache/ring3/dde_1-2+3"), "RING3_CACHE").unwrap();
+        for wrong in ["/a b", "/a:b", "/a$b", "/a#b", "/a%b", "/a'b", "/a;b", "/a\\b"] {
+            assert!(check_path(Path::new(wrong), "name RING3_CACHE").unwrap_err().to_string().contains("RING3_CACHE"), "{wrong}");
+        }
+    }
 }

@@ -39,6 +39,12 @@ pub struct Args {
 
 /// Runs the suite; the exit code says whether it passed.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.driver.is_some() && args.target.chooses_irq() {
+        anyhow::bail!(
+            "--irq is for ring3's drivers: a driver of Linux chooses itself among what the device has; {},msix=off has no MSI-X",
+            args.device
+        );
+    }
     let socket = if args.peer.is_none() { Some(Socket::new(&args.device)?) } else { None };
     let (mut socket, device) = socket.map_or_else(|| (None, args.device.clone()), |(socket, device)| (Some(socket), device));
     let hosted = args.driver.as_ref().map(|name| Hosted::start(name, &device, args.target.unprotected())).transpose()?;

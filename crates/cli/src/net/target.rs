@@ -29,6 +29,11 @@ impl Target {
         self.protection.unprotected
     }
 
+    /// Whether the user has said how the card signals.
+    pub fn chooses_irq(&self) -> bool {
+        !matches!(self.irq, Interrupt::Auto)
+    }
+
     /// The card that `device` is.
     pub fn open(&self, device: &Uri) -> Result<Arc<dyn Nic>> {
         let claim = Claim {
