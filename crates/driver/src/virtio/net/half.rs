@@ -137,7 +137,9 @@ impl Half {
         if self.scattered || self.later > 0 {
             return 0;
         }
-        let count = self.queue.take_run(self.oldest(), batch, &mut self.packets, take);
+        // A card may say that it has used more than it has.
+        let most = batch.len().min(self.held.into());
+        let count = self.queue.take_run(self.oldest(), &mut batch[..most], &mut self.packets, take);
         self.held -= count as u16;
         count
     }
