@@ -92,6 +92,29 @@ fn descriptors_that_the_card_does_not_have_are_an_error_and_the_queue_lives() {
     }
 }
 
+#[test]
+fn a_packet_that_the_card_never_had_does_not_come_back_and_the_queue_lives() {
+    for layout in LAYOUTS {
+        let mut rig = rig_of(layout);
+        let mut send = |how| {
+            rig.handle.misbehave(how);
+            let mut packet = Packet { token: 7, ..buffer(&rig.card) };
+            packet.fill(&frame(&rig.card, 60)).unwrap();
+            assert_eq!(rig.queue.tx_provide(&mut [packet]).count, 1, "{layout}");
+            let mut back: Vec<_> = (0..4).map(|_| Packet::default()).collect();
+            let returned: Vec<_> = (0..3).map(|_| rig.queue.tx_return(&mut back)).collect();
+            (returned, rig.queue.held().1)
+        };
+        let (returned, held) = send(Some(Misbehaviour::UsesOneMore));
+        assert!(matches!(returned[0], Ok(1)) && held == 0, "{layout}: {returned:?}, {held}");
+        // Of packed descriptors, one that nobody has is not looked at; and the card has written over its next one.
+        if layout.is_empty() {
+            assert!(matches!(returned[1], Err(Error::Protocol(_))), "{returned:?}");
+            assert!(matches!(send(None), (returned, 0) if matches!(returned[0], Ok(1))));
+        }
+    }
+}
+
 /// What was received, by its length and its buffer's token.
 fn received(rig: &mut Rig) -> (u32, u32) {
     let packet = receive(rig).unwrap().expect("a packet");

@@ -133,8 +133,11 @@ impl VirtioNetModel {
         if self.misbehaviour == Some(Misbehaviour::UsesOutOfOrder) {
             sent.reverse();
         }
-        for chain in sent {
-            self.function.queues[TRANSMIT].put(bus, &chain, chain.id.into(), 0)?;
+        for chain in &sent {
+            self.function.queues[TRANSMIT].put(bus, chain, chain.id.into(), 0)?;
+        }
+        if let Some(last) = sent.last().filter(|_| self.misbehaviour == Some(Misbehaviour::UsesOneMore)) {
+            self.function.queues[TRANSMIT].put(bus, last, u32::from(last.id) + 1, 0)?;
         }
         self.end(bus, TRANSMIT)?;
         self.wire.flush();

@@ -9,6 +9,8 @@ pub enum Misbehaviour {
     UsesWhatIsNot,
     /// A buffer is used twice.
     UsesTwice,
+    /// Of what is sent, one more is used than there is: the next in turn.
+    UsesOneMore,
     /// A thousand entries more are said to be used than were.
     LeapsAhead,
     /// More bytes are said to be written than a buffer has.
