@@ -32,8 +32,7 @@ fn can_build() -> bool {
 fn hosted_drivers_are_listed_with_what_they_were_tried_with() {
     let output = ring3(&["dde", "list", "--json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    let listed: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let listed: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let e1000e = listed.iter().find(|listed| listed["driver"] == "e1000e").unwrap();
     assert_eq!(e1000e["devices"][0], "qtest:e1000e");
 }

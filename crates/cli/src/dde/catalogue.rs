@@ -99,13 +99,12 @@ fn describe(root: &Path, driver: String) -> Result<Listed> {
 /// Lists them.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let root = root()?;
-    for name in names(&root)? {
-        let listed = describe(&root, name)?;
-        if args.json {
-            outln!("{}", serde_json::to_string(&listed)?);
-            continue;
-        }
-        let Listed { driver, about, devices, status, .. } = listed;
+    let listed = names(&root)?.into_iter().map(|name| describe(&root, name)).collect::<Result<Vec<_>>>()?;
+    if args.json {
+        outln!("{}", serde_json::to_string(&listed)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    for Listed { driver, about, devices, status, .. } in listed {
         outln!("dde:{driver:<12} {about}");
         outln!("{:16} tried with {}: {status}", "", devices.join(", "));
     }
