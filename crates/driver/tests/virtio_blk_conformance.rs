@@ -44,9 +44,8 @@ fn requests_that_lie_in_the_queue_itself_conform() {
 }
 
 #[test]
-fn disks_that_are_told_by_flags_alone_conform() {
+fn a_disk_with_split_virtqueues_that_is_told_by_flags_alone_conforms() {
     conforms("sim:virtio-blk,events=off", Options::default(), 500);
-    conforms("sim:virtio-blk,events=off,packed=on", Options::default(), 500);
 }
 
 #[test]
