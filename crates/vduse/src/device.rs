@@ -71,6 +71,7 @@ impl Device {
     }
 
     /// No device, and whatever it is asked fails. For tests of what is above.
+    #[doc(hidden)]
     pub fn of_nothing() -> io::Result<Self> {
         Ok(Self { name: "nothing".into(), file: File::open("/dev/null")? })
     }

@@ -61,6 +61,7 @@ impl Memory {
     }
 
     /// Of no device: zeroes at these addresses, so many bytes each. For tests of what is above.
+    #[doc(hidden)]
     pub fn of_zeroes(ranges: &[(u64, usize)]) -> std::io::Result<Self> {
         let mut memory = Self { device: None, regions: Vec::new(), page: rustix::param::page_size() as u64 };
         for &(start, bytes) in ranges {
