@@ -9,9 +9,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-fn ring3(words: &[&str]) -> Output {
+/// The program, which cargo may have put anywhere: the source is named.
+fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
-    command.args(words).env("RING3_WERROR", "1").output().unwrap()
+    command.env("RING3_WERROR", "1").env("RING3_DDE", concat!(env!("CARGO_MANIFEST_DIR"), "/../../dde"));
+    command
+}
+
+fn ring3(words: &[&str]) -> Output {
+    program().args(words).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -87,7 +93,7 @@ fn a_driver_that_is_told_to_end_while_frames_come_closes_its_card() {
     let wire = UnixDatagram::bind(path("wire")).unwrap();
     wire.set_nonblocking(true).unwrap();
     let device = format!("qtest:e1000e,wire={}", path("wire"));
-    let mut driver = Command::new(env!("CARGO_BIN_EXE_ring3"))
+    let mut driver = program()
         .args(["dde", "run", "e1000e", "--device", &device, "--socket", &path("card"), "--arena", "48"])
         .stdout(Stdio::piped())
         .spawn()
