@@ -19,10 +19,13 @@ build: ## build ring3, ring3d and ring3-driver
 PREFIX ?= /usr/local
 BIN ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-install: ## put ring3, ring3d, ring3-driver, units and udev rules below PREFIX (/usr/local) in DESTDIR; starts nothing; `make build` comes first
-	@for name in ring3 ring3d ring3-driver; do test -x $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
+install: ## put ring3, ring3d, ring3-driver, what hosted drivers are built of, units and udev rules below PREFIX (/usr/local) in DESTDIR; starts nothing; `make build` comes first
+	@for name in ring3 ring3d ring3-driver libring3.so; do test -e $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
 	@install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/ring3 $(BIN)/ring3d $(BIN)/ring3-driver
-	@install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(BIN)/libring3.so
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/capi/include/ring3.h
+	@find dde -type f | while read -r file; do install -D -m 644 "$$file" "$(DESTDIR)$(PREFIX)/share/ring3/$$file" || exit; done
+	@install -d $(DESTDIR)$(PREFIX)/lib/ring3 $(DESTDIR)$(PREFIX)/lib/systemd/system
 	@for unit in ring3d.service ring3d.socket; do \
 	    sed 's|@PREFIX@|$(PREFIX)|' etc/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/udev/rules.d etc/60-ring3.rules

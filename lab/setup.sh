@@ -12,7 +12,10 @@
 #   lab/setup.sh clang            clang 19, which reads kernel drivers for `ring3 split`
 #   lab/setup.sh source VERSION   that kernel's source and headers, for `ring3 split`
 #   lab/setup.sh kbuild           flex, bison and bc, which the kernel's own makefiles want
-#   lab/setup.sh hosting          what `ring3 dde` needs: kbuild's tools and the default kernel's source
+#   lab/setup.sh lwip             lwIP's source, for hosted network drivers
+#   lab/setup.sh hosting          what `ring3 dde` needs: kbuild's tools, the default kernel's source, and lwIP's
+#   lab/setup.sh afl              AFL++'s fuzzer, for `ring3 dde fuzz`
+#   lab/setup.sh cloc             cloc, which counts source lines for `ring3 bench effort`
 #   lab/setup.sh python [FILE]    the Python packages of `ring3 split`, or of another lock file, in an environment of their own
 #   lab/setup.sh split            what `ring3 split` needs: clang, the default kernel's source, its Python packages
 #   lab/setup.sh databases        sqlite and PostgreSQL, with all that they need, as one archive
@@ -403,6 +406,32 @@ fetch_tree() {
     die "no source package of busybox could be fetched"
 }
 
+# The TCP/IP stack that hosted network drivers can have in their process; it is compiled with each.
+fetch_lwip() {
+    asked "$cache/lwip" "" [ -s "$cache/lwip/src/include/lwip/init.h" ] || return 0
+    open_apt
+    work=$cache/lwip.download
+    for sources in own.deb-src all.deb-src; do
+        refresh "$sources"
+        for version in $(in_apt "$sources" apt-cache showsrc lwip | sed -n 's/^Version: //p' | sort -Vru); do
+            say "fetching the source of lwIP $version"
+            rm -rf "$work" "$cache/lwip.new"; mkdir -p "$work" "$cache/lwip.new"
+            (cd "$work" && in_apt "$sources" apt-get source --download-only "lwip=$version") >"$cache/setup.log" 2>&1 || continue
+            unxz=xz
+            command -v xz >/dev/null || { need_tools; unxz="$(command -v "$cache/tools/bin/busybox" || echo "$cache/tools/usr/bin/busybox") xz"; }
+            # The stack and its licence; not its ports, applications and tests.
+            tar --use-compress-program="$unxz" -xf "$work"/lwip_*.orig.tar.xz -C "$cache/lwip.new" --strip-components=1 --wildcards '*/COPYING' '*/src/core' '*/src/netif' '*/src/include' \
+                >>"$cache/setup.log" 2>&1 || continue
+            echo "$version" >"$cache/lwip.new/release"
+            rm -rf "$work"
+            swap_in "$cache/lwip"
+            return
+        done
+    done
+    tail -n 5 "$cache/setup.log" >&2
+    die "no source package of lwIP could be fetched"
+}
+
 # gather PART TEXT PACKAGE...: packages of Debian 13 and all that they need, for an archive that a guest unpacks and changes its root to. They bring their C
 # library, so that the same runs on every host's kernel.
 gather() {
@@ -583,6 +612,60 @@ WRAPPER
     swap_in "$cache/kbuild"
 }
 
+# The fuzzer itself; what it runs is compiled by the host's compiler. It is linked with Python, for mutators that nobody asks for here.
+fetch_afl() {
+    asked "$cache/afl" "" "$cache/afl/bin/afl-fuzz" -h || return 0
+    open_apt
+    refresh own.deb
+    say "fetching AFL++ (about 5 MB)"
+    work=$cache/afl.download
+    rm -rf "$work"; mkdir -p "$work"
+    python=$(in_apt own.deb apt-cache depends afl++ | sed -n 's/.*Depends: \(libpython3[.0-9]*\).*/\1/p' | head -n 1)
+    [ -n "$python" ] || die "the package afl++ of this release depends on no libpython3, which it is known to"
+    (cd "$work" && quietly in_apt own.deb apt-get download afl++ "$python" libexpat1 zlib1g)
+    unpack "$cache/afl" "$work"/*.deb
+    rm -rf "$work" "$cache/afl.new/usr/share"
+    mkdir -p "$cache/afl.new/bin"
+    cat >"$cache/afl.new/bin/afl-fuzz" <<'WRAPPER'
+#!/bin/sh
+# afl-fuzz out of the cache, with its own libraries. AFL_PATH is where it looks for parts that nothing here uses.
+top=$(cd "$(dirname "$0")/.." && pwd)
+export LD_LIBRARY_PATH="$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export AFL_PATH="$top/usr/lib/afl"
+exec "$top/usr/bin/afl-fuzz" "$@"
+WRAPPER
+    chmod 755 "$cache/afl.new/bin/afl-fuzz"
+    # It ends with 1 when it has said how it is used.
+    "$cache/afl.new/bin/afl-fuzz" -h >"$cache/setup.log" 2>&1 || grep -q afl-fuzz++ "$cache/setup.log" || { cat "$cache/setup.log" >&2; die "the unpacked AFL++ does not start"; }
+    swap_in "$cache/afl"
+}
+
+# A program of Perl's, with its modules.
+fetch_cloc() {
+    asked "$cache/cloc" "" "$cache/cloc/bin/cloc" --version || return 0
+    command -v perl >/dev/null || die "perl is missing, which cloc is written in; as root: apt-get install perl"
+    open_apt
+    refresh own.deb
+    say "fetching cloc (less than 1 MB)"
+    work=$cache/cloc.download
+    rm -rf "$work"; mkdir -p "$work"
+    (cd "$work" && quietly in_apt own.deb apt-get download cloc libalgorithm-diff-perl libparallel-forkmanager-perl libregexp-common-perl libmoo-perl \
+        librole-tiny-perl libclass-method-modifiers-perl libsub-quote-perl libmodule-runtime-perl)
+    unpack "$cache/cloc" "$work"/*.deb
+    rm -rf "$work" "$cache/cloc.new/usr/share/doc" "$cache/cloc.new/usr/share/man"
+    mkdir -p "$cache/cloc.new/bin"
+    cat >"$cache/cloc.new/bin/cloc" <<'WRAPPER'
+#!/bin/sh
+# cloc out of the cache, with its own modules.
+top=$(cd "$(dirname "$0")/.." && pwd)
+export PERL5LIB="$top/usr/share/perl5${PERL5LIB:+:$PERL5LIB}"
+exec perl "$top/usr/bin/cloc" "$@"
+WRAPPER
+    chmod 755 "$cache/cloc.new/bin/cloc"
+    "$cache/cloc.new/bin/cloc" --version >"$cache/setup.log" 2>&1 || { cat "$cache/setup.log" >&2; die "the unpacked cloc does not start"; }
+    swap_in "$cache/cloc"
+}
+
 need_python() {
     python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
     [ "$(id -u)" = 0 ] || die "Python 3.11 or later with its venv module is missing; as root: apt-get install python3-venv"
@@ -654,7 +737,7 @@ fetch_source() {
 verify() {
     [ "$writable" = no ] || find "$cache" -maxdepth 1 -type d ! -perm -a+rx -exec chmod a+rx {} +
     for made in initramfs snapshots vmlinux; do [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"; done
-    for part in tools fio btrfs network tree alpha vfio-user databases systemd dpdk clang kbuild; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
+    for part in tools fio btrfs network tree alpha vfio-user databases systemd dpdk clang kbuild lwip afl cloc; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
     for part in "$cache"/kernels/*/; do [ ! -d "$part" ] || fetch_kernel "$(basename "$part")"; done
     for part in "$cache"/sources/*/; do [ ! -d "$part" ] || fetch_source "$(basename "$part")"; done
     [ ! -e "$cache/python/requirements.lock" ] || fetch_python "$cache/python/requirements.lock"
@@ -685,13 +768,17 @@ case "${1:-all}" in
     alpha) fetch_alpha ;;
     vfio-user) fetch_vfio_user ;;
     clang) fetch_clang ;;
+    afl) fetch_afl ;;
+    cloc) fetch_cloc ;;
     python) fetch_python "${2:-$(dirname "$0")/../split/requirements.lock}" ;;
     kbuild) need_compiler; fetch_kbuild ;;
     hosting)
         need_compiler; fetch_kbuild
         # A source of before hosted drivers lacks the architecture that they are compiled for; it stays until another is there.
         [ -e "$cache/sources/$default_kernel/source/arch/Kconfig" ] || update=yes
-        fetch_source "$default_kernel" ;;
+        fetch_source "$default_kernel"
+        fetch_lwip ;;
+    lwip) fetch_lwip ;;
     split) need_compiler; fetch_clang; fetch_source "$default_kernel"; fetch_python "$(dirname "$0")/../split/requirements.lock" ;;
     source) shift; [ $# -gt 0 ] || die "the source of which kernel? For example: source 6.12"; for version; do fetch_source "$version"; done ;;
     fio) fetch_fio ;;
@@ -700,5 +787,5 @@ case "${1:-all}" in
     tree) fetch_tree ;;
     verify) verify ;;
     kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
-    *) sed -n '2,24s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,27s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

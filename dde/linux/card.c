@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A network card's unmodified driver of Linux as a program: it drives one device and serves the card to other processes.
+ * An unmodified driver of Linux as a program: it drives one device, and serves the card or the disk that this is to other processes.
  *
  *	dde-e1000e --device qtest:e1000e --socket /run/ring3/card [--terms memory=32M] [--arena MIB] [--unprotected] [--verbose] [--with-parent PID]
  *
- * It says what it does on standard output, a JSON object a line.
+ * Or it has the card to itself, in place of --socket: --reflect sends back what comes, --lwip 10.0.0.2/24 is a host with that address. Either way, --dma copy copies each buffer of the
+ * driver's, --poll US polls for so long after a packet, and --no-msix takes MSI-X away.
+ *
+ * It says what it does on standard output, a JSON object a line. With --device lease:3 it is a driver process of ring3d's, which gives it its device and takes its card.
  */
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +20,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "dde_disk.h"
 #include "dde_net.h"
+#include "dde_options.h"
+#include "dde_stack.h"
 #include "ddekit/context.h"
 #include "ddekit/device.h"
 #include "ddekit/event.h"
@@ -26,6 +33,8 @@
 #define PATH_ROOM 1024
 /* Seconds that a driver has to close its card. */
 #define LAST_WORDS 10
+/* Exit code of a driver whose device was wanted back. */
+#define WANTED_BACK 3
 
 extern const unsigned long dde_stack_size;
 void dde_start_kernel(void);
@@ -35,20 +44,84 @@ struct ddekit_device *dde_device;
 static struct options {
 	const char *device, *socket, *terms;
 	unsigned long arena, parent;
-	bool unprotected, verbose;
+	bool unprotected, verbose, leased;
 } options = { .arena = 64 };
 
 static const struct option names[] = {
 	{ "device", required_argument, NULL, 'd' }, { "socket", required_argument, NULL, 's' },
 	{ "terms", required_argument, NULL, 't' },  { "arena", required_argument, NULL, 'a' },
 	{ "unprotected", no_argument, NULL, 'u' },  { "verbose", no_argument, NULL, 'v' },
-	{ "with-parent", required_argument, NULL, 'p' },  { 0 },
+	{ "with-parent", required_argument, NULL, 'p' },  { "reflect", no_argument, NULL, 'r' },
+	{ "lwip", required_argument, NULL, 'l' },   { "dma", required_argument, NULL, 'm' },
+	{ "poll", required_argument, NULL, 'o' },   { "no-msix", no_argument, NULL, 'x' },
+	{ "mtu", required_argument, NULL, 'b' },
+	{ 0 },
 };
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: --device URI --socket PATH [--terms KEY=VALUE,...] [--arena MIB] [--unprotected] [--verbose] [--with-parent PID]\n");
+	fprintf(stderr, "usage: --device URI (--socket PATH [--terms KEY=VALUE,...] | --reflect | --lwip ADDRESS/BITS) [--dma copy|zero-copy] [--poll US] [--no-msix] [--mtu BYTES]\n"
+			"       [--arena MIB] [--unprotected] [--verbose] [--with-parent PID]\n");
 	exit(2);
+}
+
+/* What a program of disks has not: there is nobody above a card then. */
+struct dde_net_options dde_net_options __attribute__((weak));
+void dde_stack_free(void *packet) __attribute__((weak));
+
+bool __attribute__((weak)) dde_lwip_parse(const char *text)
+{
+	(void)text;
+	return false;
+}
+
+static void wrong(const char *option, const char *value, const char *wanted)
+{
+	fprintf(stderr, "--%s %s: %s\n", option, value, wanted);
+	exit(2);
+}
+
+/* Of a hosted network card, beside what any program has; false if it is none of these. */
+static bool parse_net(int name)
+{
+	unsigned long us;
+	char *end;
+
+	if (strchr("rlb", name) && !dde_stack_free) {
+		fprintf(stderr, "--reflect, --lwip and --mtu are for network cards\n");
+		exit(2);
+	}
+	switch (name) {
+	case 'r':
+		dde_net_options.above = DDE_NET_REFLECTOR;
+		return true;
+	case 'l':
+		dde_net_options.above = DDE_NET_STACK;
+		if (!dde_lwip_parse(optarg))
+			wrong("lwip", optarg, "an address and the bits of its network: 10.0.0.2/24");
+		return true;
+	case 'm':
+		dde_options.dma_copies = strcmp(optarg, "copy") == 0;
+		if (!dde_options.dma_copies && strcmp(optarg, "zero-copy") != 0)
+			wrong("dma", optarg, "copy or zero-copy");
+		return true;
+	case 'o':
+		us = strtoul(optarg, &end, 10);
+		if (*end != '\0' || us > 1000000)
+			wrong("poll", optarg, "0 to 1000000 microseconds");
+		dde_options.poll_ns = us * 1000;
+		return true;
+	case 'b':
+		dde_net_options.mtu = strtoul(optarg, &end, 10);
+		if (*end != '\0' || dde_net_options.mtu < 68 || dde_net_options.mtu > 9000)
+			wrong("mtu", optarg, "68 to 9000 bytes");
+		return true;
+	case 'x':
+		dde_options.no_msix = true;
+		return true;
+	default:
+		return false;
+	}
 }
 
 static void parse(int argc, char **argv)
@@ -88,10 +161,15 @@ static void parse(int argc, char **argv)
 			}
 			break;
 		default:
-			usage();
+			if (!parse_net(name))
+				usage();
 		}
 	}
-	if (optind < argc || !options.device || !options.socket)
+	if (optind < argc || !options.device)
+		usage();
+	options.leased = strncmp(options.device, "lease:", strlen("lease:")) == 0;
+	/* One of these has the card, or the disk. */
+	if ((options.socket != NULL) + options.leased + (dde_net_options.above != DDE_NET_CARD) != 1)
 		usage();
 }
 
@@ -107,6 +185,8 @@ const char *dde_net_access(const uint8_t *mac)
 	char text[18];
 	int len;
 
+	if (options.leased)
+		return NULL;
 	format_mac(text, mac);
 	if (options.terms)
 		len = snprintf(access, sizeof(access), "%s,%s", options.socket, options.terms);
@@ -121,6 +201,8 @@ void dde_net_served(const char *driver, const uint8_t *mac)
 {
 	char text[18];
 
+	if (options.leased)
+		return;
 	format_mac(text, mac);
 	printf("{\"served\":true,\"driver\":\"%s\",\"mac\":\"%s\",\"pid\":%d}\n", driver, text, getpid());
 	fflush(stdout);
@@ -128,6 +210,8 @@ void dde_net_served(const char *driver, const uint8_t *mac)
 
 void dde_net_link(bool up, uint32_t mbits)
 {
+	if (options.leased)
+		return;
 	printf("{\"link\":%s,\"mbits\":%u}\n", up ? "true" : "false", mbits);
 	fflush(stdout);
 }
@@ -139,10 +223,48 @@ void dde_net_failed(const char *why)
 	exit(1);
 }
 
+/* The platform has asked for the device. */
+static bool wanted_back;
+
 void dde_net_closed(void)
 {
 	ddekit_dev_close(dde_device);
-	exit(0);
+	exit(wanted_back ? WANTED_BACK : 0);
+}
+
+static void give_back(void *arg)
+{
+	(void)arg;
+	wanted_back = true;
+	fprintf(stderr, "%s: the system wants the device back; whoever uses the card loses it\n", options.device);
+	alarm(LAST_WORDS);
+	dde_net_stop();
+}
+
+const char *dde_block_access(void)
+{
+	static char access[PATH_ROOM];
+	int len = snprintf(access, sizeof(access), "%s%s%s", options.socket, options.terms ? "," : "", options.terms ? options.terms : "");
+
+	if (len < 0 || (size_t)len >= sizeof(access))
+		dde_net_failed("the socket's path is too long");
+	return access;
+}
+
+/* What a device calls itself, as JSON has text: what is not printed of ASCII is left out. */
+static void say_text(const char *text)
+{
+	for (; *text; text++)
+		if (*text >= ' ' && *text <= '~')
+			printf(*text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+}
+
+void dde_block_served(const char *driver, const char *model, uint64_t blocks, uint32_t block_size)
+{
+	printf("{\"served\":true,\"driver\":\"%s\",\"disk\":\"", driver);
+	say_text(model);
+	printf("\",\"blocks\":%" PRIu64 ",\"block_size\":%" PRIu32 ",\"pid\":%d}\n", blocks, block_size, getpid());
+	fflush(stdout);
 }
 
 /* What the event loop hears of signals by. */
@@ -180,8 +302,12 @@ static void take_signals(void)
 	static unsigned char room[64 << 10];
 	const stack_t stack = { .ss_sp = room, .ss_size = sizeof(room) };
 	struct sigaction action = { .sa_handler = tell, .sa_flags = SA_RESTART | SA_ONSTACK };
+	sigset_t none;
 	bool taken;
 
+	/* Who has started this may hold signals back, and what he starts then does, too. */
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
 	told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	taken = told >= 0 && ddekit_ev_watch(told, stop, NULL) && sigaltstack(&stack, NULL) == 0;
 	for (size_t i = 0; taken && i < sizeof(signals) / sizeof(signals[0]); i++)
@@ -218,7 +344,11 @@ int main(int argc, char **argv)
 
 	parse(argc, argv);
 	ddekit_log_limit(options.verbose ? DDEKIT_NOTE : DDEKIT_WARN);
-	take_signals();
+	/* Who leases the device closes what was opened before, and ends this process by other ways. */
+	if (options.leased)
+		signal(SIGPIPE, SIG_IGN);
+	else
+		take_signals();
 	follow_parent();
 	wanted.arena = options.arena * MIB;
 	/* Drivers of old devices want addresses of 32 bits. */
@@ -228,6 +358,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s: %s\n", options.device, ddekit_error());
 		return 1;
 	}
+	/* Of a device that somebody else holds, that hears of it. */
+	if (!options.leased)
+		ddekit_dev_wanted_back(dde_device, give_back, NULL);
 	kernel = ddekit_ctx_create(dde_stack_size, start, NULL);
 	if (!kernel) {
 		fprintf(stderr, "no memory for a stack\n");

@@ -122,7 +122,7 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 57] = [
+pub const METRICS: [(&str, &str); 58] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
@@ -139,6 +139,7 @@ pub const METRICS: [(&str, &str); 57] = [
     ("latency_us_p999", "us"),
     ("latency_us_max", "us"),
     ("latency_us_mean", "us"),
+    ("latency_us2_variance", "us2"),
     ("cpu_percent", "%"),
     ("cpu_us_per_op", "us"),
     ("driver_cpu_us_per_op", "us"),
@@ -191,7 +192,8 @@ pub fn unit(metric: &str) -> &'static str {
 const MORE: [&str; 5] = ["iops", "mib_s", "packets_s", "mbit_s", "bytes_per_instruction"];
 
 /// Of these, less is. Of all others, such as a share of a processor, neither says anything alone.
-const LESS: [&str; 9] = [
+const LESS: [&str; 10] = [
+    "latency_us_mean",
     "latency_us_p50",
     "latency_us_p99",
     "cpu_us_per_op",

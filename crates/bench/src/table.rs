@@ -1,9 +1,11 @@
 //! Reports as text for a terminal.
 
 mod forward;
+mod hosted;
 mod packets;
 
 pub use forward::render_forward;
+pub use hosted::render_hosted;
 pub use packets::{render_cpu, render_delays, render_loopback, render_packets, render_streams};
 
 use std::fmt::Write;

@@ -18,6 +18,31 @@
 #include <stdint.h>
 
 /*
+ Blocks to memory.
+ */
+#define RING3_READ 0
+
+/*
+ Memory to blocks.
+ */
+#define RING3_WRITE 1
+
+/*
+ All writes that have ended are to be durable. No blocks.
+ */
+#define RING3_FLUSH 2
+
+/*
+ The blocks are to read as zeroes.
+ */
+#define RING3_WRITE_ZEROES 3
+
+/*
+ The blocks' bytes are not needed any more.
+ */
+#define RING3_DISCARD 4
+
+/*
  How a function signals: the pin, which comes masked and is masked each time it has fired.
  */
 #define RING3_INTX 0
@@ -53,6 +78,11 @@ struct ring3_card;
 struct ring3_device;
 
 /*
+ A disk that this program drives.
+ */
+struct ring3_disk;
+
+/*
  One interrupt vector.
  */
 struct ring3_irq;
@@ -77,6 +107,44 @@ struct ring3_card_info {
    See mtu_min.
    */
   uint32_t mtu_max;
+  /*
+   It makes checksums of TCP and UDP for what is sent, and says which it has found right of what it receives.
+   */
+  bool checksums;
+  /*
+   Most bytes of a packet of TCP that it cuts into frames, headers included; 0 if it cuts none. Only with checksums.
+   */
+  uint32_t segmented_max;
+};
+
+/*
+ A frame that is to be sent.
+ */
+struct ring3_card_frame {
+  /*
+   Its bytes.
+   */
+  uint32_t len;
+  /*
+   The card puts in the checksum that begins at this byte; 0 if there is none to make.
+   */
+  uint16_t checksum_start;
+  /*
+   Where that belongs, from its first byte on. The sum of what is not in the frame stands there.
+   */
+  uint16_t checksum_offset;
+  /*
+   The card cuts it into frames with so many bytes of payload each; 0 if not.
+   */
+  uint16_t segment;
+  /*
+   Bytes of the headers of each of these frames.
+   */
+  uint16_t headers;
+  /*
+   They are of IPv6.
+   */
+  bool ipv6;
 };
 
 /*
@@ -139,6 +207,102 @@ struct ring3_bar_info {
    Ports, not memory.
    */
   bool ports;
+};
+
+/*
+ What a program says of its disk.
+ */
+struct ring3_disk_info {
+  /*
+   Its maker's name for it; text.
+   */
+  const char *model;
+  /*
+   Its serial number; text.
+   */
+  const char *serial;
+  /*
+   Its firmware's revision; text.
+   */
+  const char *firmware;
+  /*
+   Blocks.
+   */
+  uint64_t blocks;
+  /*
+   Bytes of each: a power of two, 512 at least.
+   */
+  uint32_t block_size;
+  /*
+   Most bytes of one request, a block at least.
+   */
+  uint32_t max_transfer;
+  /*
+   Bytes of a write that costs no read within the disk.
+   */
+  uint32_t optimal_io;
+  /*
+   Most blocks of one request that writes zeroes; 0 if it cannot.
+   */
+  uint32_t max_write_zeroes_blocks;
+  /*
+   Most blocks of one discard; 0 if it cannot.
+   */
+  uint32_t max_discard_blocks;
+  /*
+   Bytes of the smallest piece that a discard frees.
+   */
+  uint32_t discard_granularity;
+  /*
+   Most requests at once, 1 at least.
+   */
+  uint16_t depth;
+  /*
+   Writes may sit in a cache that loses them with the power: flushes mean something.
+   */
+  bool volatile_cache;
+  /*
+   A single write can be durable at its end.
+   */
+  bool fua;
+  /*
+   It refuses to be changed.
+   */
+  bool read_only;
+  /*
+   Its medium turns.
+   */
+  bool rotates;
+};
+
+/*
+ A request of a client's, checked: on the disk, not longer than it takes, and of what it can do.
+ */
+struct ring3_disk_request {
+  /*
+   For ring3_disk_end.
+   */
+  uint64_t tag;
+  /*
+   The first block.
+   */
+  uint64_t lba;
+  /*
+   Where its bytes lie, in the memory that the disk was made with, in one piece; NULL if there are none.
+   */
+  void *data;
+  /*
+   Blocks.
+   */
+  uint32_t blocks;
+  /*
+   What to do: RING3_READ, ...
+   */
+  uint32_t operation;
+  /*
+   A write is durable at its end.
+   */
+  bool fua;
 };
 
 #ifdef __cplusplus
@@ -210,6 +374,13 @@ int ring3_card_serve(struct ring3_card *card,
                      const char *access);
 
 /*
+ Gives the card to ring3d, which has leased `device` to this program, the card's, and makes an interface of it. When ring3d wants the driver to end, ring3_card_take says -ESHUTDOWN: the
+ program closes the card, then the device, and ends.
+ */
+int ring3_card_lend(const struct ring3_card *card,
+                    const struct ring3_device *device);
+
+/*
  Takes the card from whoever uses it, and ends the handle.
 
  # Safety
@@ -223,14 +394,16 @@ void ring3_card_close(struct ring3_card *card);
 void ring3_card_set_link(const struct ring3_card *card, bool up, uint32_t mbits, bool full_duplex);
 
 /*
- A frame has come from the wire, without its check sequence: copies it to whoever uses the card. 0, or -ENOBUFS if it was lost, for want of a buffer or because nobody wants it; that is counted.
+ A frame has come from the wire, without its check sequence: copies it to whoever uses the card. `checked` says that the card has found its checksum right. 0, or -ENOBUFS if it was lost, for want of
+ a buffer or because nobody wants it; that is counted.
 
  # Safety
  `frame` points to `len` bytes.
  */
 int ring3_card_receive(const struct ring3_card *card,
                        const void *frame,
-                       size_t len);
+                       size_t len,
+                       bool checked);
 
 /*
  What is readable, for poll and epoll, when there are frames to send or another filter to set. Reading it is ring3_card_heard's.
@@ -243,8 +416,22 @@ int ring3_card_fd(const struct ring3_card *card);
 void ring3_card_heard(const struct ring3_card *card);
 
 /*
- Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, -EMSGSIZE if it is longer than `room`: it is lost then; or -EPIPE if
- the card is not served any more, for the reason that ring3_error() says.
+ What is to be sent next, which stays where it is: 1 and `frame`, 0 if there is nothing, or -EPIPE or -ESHUTDOWN as ring3_card_take.
+
+ # Safety
+ `frame` points to a place for it.
+ */
+int ring3_card_next(const struct ring3_card *card,
+                    struct ring3_card_frame *frame);
+
+/*
+ The next frame is not sent, for want of a link for example: it is counted as lost.
+ */
+void ring3_card_lose(const struct ring3_card *card);
+
+/*
+ Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, -EMSGSIZE if it is longer than `room`: it is lost then; -EPIPE if
+ the card is not served any more, for the reason that ring3_error() says; or -ESHUTDOWN if the program is to end.
 
  # Safety
  `frame` points to `room` bytes.
@@ -269,6 +456,9 @@ void ring3_card_filtered(const struct ring3_card *card);
 
 /*
  Opens the device that `uri` names: `vfio:0000:01:00.0`, `uio:0000:01:00.0`, `qtest:edu`, `vfio-user:PATH`, `sim:edu`, `replay:FILE`. `options` may be NULL.
+
+ `lease:3` is the device for which ring3d has started this program: the call waits until there is one, closes all descriptors but 0 to 3 and confines the process, which has one thread. The
+ device's memory is what ring3d has given it.
 
  # Safety
  `uri` is a text, and `device` points to a place for the handle.
@@ -326,6 +516,68 @@ int ring3_reset(const struct ring3_device *device);
  A descriptor that is readable when the platform wants the device back; -ENOENT where nobody can know. It is the device's: do not close it.
  */
 int ring3_removal_fd(const struct ring3_device *device);
+
+/*
+ Makes a disk that nobody uses yet. The `len` bytes at `offset` of `memory`, at multiples of 4096, are where its requests' bytes lie: depth + 1 times max_transfer bytes at least. They are the disk's until
+ it is closed; `memory` stays the caller's, and outlives the disk.
+
+ # Safety
+ `info` and its texts are valid, and `disk` points to a place for the handle.
+ */
+int ring3_disk_new(const struct ring3_disk_info *info,
+                   const struct ring3_buffer *memory,
+                   size_t offset,
+                   size_t len,
+                   struct ring3_disk **disk);
+
+/*
+ Serves the disk to other programs at the socket `access`: a path, and behind it terms, `PATH,clients=1,access=ro`, as `ring3 serve disk` takes them. From now on the program calls
+ ring3_disk_turn.
+
+ # Safety
+ `access` is a text.
+ */
+int ring3_disk_serve(struct ring3_disk *disk,
+                     const char *access);
+
+/*
+ Ends the handle, and takes the disk from whoever uses it. Requests that have not ended are lost to their clients.
+
+ # Safety
+ `disk` was made and not closed, or is NULL.
+ */
+void ring3_disk_close(struct ring3_disk *disk);
+
+/*
+ What is readable, for poll and epoll, when ring3_disk_turn has something to do: a sleep on it may also end with EINTR then. -ENOTCONN if the disk is not served.
+ */
+int ring3_disk_fd(const struct ring3_disk *disk);
+
+/*
+ Hears the disk's users, and tells them what has ended. Then ring3_disk_take until there is nothing. 1 if there is more to do at once, 0 if the program may sleep until the descriptor is readable or
+ it has ended a request; -ESHUTDOWN after ring3_disk_stop, once the last has ended; or what has ended the server, which ring3_error() says.
+ */
+int ring3_disk_turn(struct ring3_disk *disk);
+
+/*
+ The next request: 1, or 0 if there is none.
+
+ # Safety
+ `request` points to a place for it.
+ */
+int ring3_disk_take(const struct ring3_disk *disk, struct ring3_disk_request *request);
+
+/*
+ The request with `tag` has ended: well if `error` is 0, or with that errno. Its bytes are the disk's again. Its user hears of it at the next ring3_disk_turn.
+ */
+void ring3_disk_end(const struct ring3_disk *disk,
+                    uint64_t tag,
+                    int error);
+
+/*
+ Takes no further requests; those that were taken end first: see ring3_disk_turn.
+ */
+void ring3_disk_stop(struct ring3_disk *disk);
 
 /*
  Takes `len` bytes of the arena, in one piece for the device, zeroed, at a multiple of `align` (a power of two). -ENOMEM says how large the arena is.

@@ -7,12 +7,15 @@ use ring3_backend::{OpenOptions, Uri};
 use ring3_device::Error;
 
 use crate::error::{done, fail, failed, hand_out, take_back};
+use crate::leased::{self, Leased};
 use crate::log;
 
 /// One PCI function, claimed exclusively. What was opened of it keeps it.
 pub struct Device {
     pub(crate) device: Arc<dyn ring3_device::Device>,
     name: CString,
+    /// Of one that ring3d holds. Behind the device, which is given back first.
+    pub(crate) leased: Option<Leased>,
 }
 
 /// What a driver asks for when it opens a device. Zeroes are the usual.
@@ -39,6 +42,9 @@ pub struct BarInfo {
 
 /// Opens the device that `uri` names: `vfio:0000:01:00.0`, `uio:0000:01:00.0`, `qtest:edu`, `vfio-user:PATH`, `sim:edu`, `replay:FILE`. `options` may be NULL.
 ///
+/// `lease:3` is the device for which ring3d has started this program: the call waits until there is one, closes all descriptors but 0 to 3 and confines the process, which has one thread. The
+/// device's memory is what ring3d has given it.
+///
 /// # Safety
 /// `uri` is a text, and `device` points to a place for the handle.
 #[unsafe(no_mangle)]
@@ -52,6 +58,11 @@ pub unsafe extern "C" fn ring3_open(uri: *const c_char, options: *const Options,
 }
 
 fn open(uri: &str, options: Options) -> Result<Device, Error> {
+    if let Some(descriptor) = leased::descriptor(uri) {
+        let (leased, device) = Leased::wait(descriptor?)?;
+        let name = CString::new(device.name()).unwrap_or_default();
+        return Ok(Device { device, name, leased: Some(leased) });
+    }
     let uri: Uri = uri.parse()?;
     let usual = OpenOptions::default();
     let arena = match options.arena {
@@ -61,7 +72,7 @@ fn open(uri: &str, options: Options) -> Result<Device, Error> {
     let below = if options.below == 0 { usual.below } else { options.below };
     let device = ring3_backend::open(&uri, OpenOptions { arena, below, unprotected: options.unprotected, ..usual })?;
     let name = CString::new(device.name()).unwrap_or_default();
-    Ok(Device { device, name })
+    Ok(Device { device, name, leased: None })
 }
 
 /// Gives the device up when nothing that was opened of it is open any more: bus mastering off, reset, and the claim.

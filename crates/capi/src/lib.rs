@@ -1,8 +1,8 @@
 //! The device layer for C, and for every language that calls C: `libring3`, whose interface is `include/ring3.h`.
 //!
 //! # Shape
-//! Each kind of handle has a file: [`device`], [`bar`], [`dma`], [`irq`]. A [`card`] goes the other way: a network card that the program drives, and that other
-//! programs use through `remote:PATH`.
+//! Each kind of handle has a file: [`device`], [`bar`], [`dma`], [`irq`]. A [`card`] and a [`disk`] go the other way: what the program drives, and other
+//! programs use through `remote:PATH`. Of a card, `ring3d` makes an interface when it has leased the device to the program.
 //!
 //! # Errors
 //! A negative errno, by which a program decides, and a text for whoever reads it, which [`ring3_error`](error::ring3_error) gives ([`error`]).
@@ -13,7 +13,9 @@
 pub mod bar;
 pub mod card;
 pub mod device;
+pub mod disk;
 pub mod dma;
 pub mod error;
 pub mod irq;
+mod leased;
 mod log;

@@ -3,7 +3,9 @@
 mod accesses;
 pub mod campaign;
 mod cards;
+mod dde;
 mod disk;
+mod effort;
 mod forward;
 pub mod guest;
 mod instructions;
@@ -27,8 +29,12 @@ use anyhow::Result;
 /// What `ring3 bench` does.
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// A network card by Linux's own driver, unmodified, in the kernel and in a process: latency and throughput, without a stack, with lwIP, and as an interface.
+    Dde(dde::Args),
     /// A disk with its driver in the kernel, in the application's process and in a process of its own, side by side.
     Disk(Box<disk::Args>),
+    /// Source lines that hosting drivers of Linux takes, part by part, beside those of others.
+    Effort(effort::Args),
     /// Instructions per 4 KiB read in driver and class alone, counted by callgrind.
     Instructions(instructions::Args),
     /// From an interrupt to its handler in the kernel, and from there to a process.
@@ -50,7 +56,9 @@ pub enum Command {
 /// Runs the command.
 pub fn run(command: Command) -> Result<ExitCode> {
     match command {
+        Command::Dde(args) => dde::run(&args),
         Command::Disk(args) => disk::run(&args),
+        Command::Effort(args) => effort::run(&args),
         Command::Instructions(args) => instructions::run(&args),
         Command::IrqDelay(args) => irq_delay::run(&args),
         Command::Kill(args) => kill::run(&args),

@@ -26,7 +26,7 @@ impl Protection {
 }
 
 /// What `--irq` takes.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Interrupt {
     /// The best that it has.
     Auto,
@@ -38,6 +38,13 @@ pub enum Interrupt {
     Intx,
     /// Not at all: it is looked at again and again while requests are in flight.
     Poll,
+}
+
+impl Interrupt {
+    /// Whether the user has said one.
+    pub fn is_chosen(self) -> bool {
+        !matches!(self, Self::Auto)
+    }
 }
 
 impl From<Interrupt> for Interrupts {
@@ -53,7 +60,7 @@ impl From<Interrupt> for Interrupts {
 }
 
 /// What `--transfer` takes.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Transfer {
     /// Many commands at once where drive and controller can (AHCI), else DMA.
     Queued,

@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result};
 use clap::{Subcommand, ValueEnum};
-use ring3_lab::{Cache, Event, Need, Outcome, Scenario, prepare, verify};
+use ring3_lab::{Cache, Event, Guest, Need, Outcome, Scenario, prepare, verify};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::leave;
+use crate::{dde, leave};
 
 /// Arguments of `ring3 lab`.
 #[derive(Debug, clap::Args)]
@@ -102,8 +102,7 @@ pub fn run(lab: Args) -> Result<ExitCode> {
         }
         Command::Shell { scenario, choice } => {
             leave::nothing_behind()?;
-            let mut guest = choice.load(&scenario)?.guest();
-            guest.programs.push(this_program()?);
+            let guest = guest(&choice.load(&scenario)?)?;
             errln!("starting the guest; control-A x ends it");
             guest.shell(&Cache::open()?, &mut |event| follow(&event))?;
             Ok(ExitCode::SUCCESS)
@@ -145,9 +144,7 @@ fn list(json: bool) -> Result<ExitCode> {
 }
 
 fn run_scenario(scenario: &Scenario, quiet: bool) -> Result<Outcome> {
-    let mut guest = scenario.guest();
-    guest.programs.push(this_program()?);
-    let outcome = guest.run(&Cache::open()?, &mut |event| {
+    let outcome = guest(scenario)?.run(&Cache::open()?, &mut |event| {
         if !quiet {
             follow(&event);
         }
@@ -155,8 +152,11 @@ fn run_scenario(scenario: &Scenario, quiet: bool) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn this_program() -> Result<PathBuf> {
-    std::env::current_exe().context("finding this program, which goes into the guest")
+/// The guest of `scenario`, with this program and the drivers of Linux that it names.
+fn guest(scenario: &Scenario) -> Result<Guest> {
+    let mut guest = dde::enter(scenario.guest(), &scenario.hosted)?;
+    guest.programs.push(std::env::current_exe().context("finding this program, which goes into the guest")?);
+    Ok(guest)
 }
 
 fn follow(event: &Event) {

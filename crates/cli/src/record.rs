@@ -70,7 +70,8 @@ fn with_device(command: &[String], other: impl Fn(&Uri) -> String) -> Result<Vec
     let mut devices = 0;
     for word in command {
         let (option, value) = word.split_once('=').filter(|(option, _)| option.starts_with("--")).unwrap_or(("", word));
-        let Ok(uri) = value.parse::<Uri>() else {
+        // A driver's name looks like a device's.
+        let Some(uri) = value.parse::<Uri>().ok().filter(|uri| uri.scheme != "dde") else {
             words.push(word.clone());
             continue;
         };

@@ -1,14 +1,17 @@
 //! `ring3 run DRIVER --device URI`: one driver, in this process.
 
-mod confined;
+pub mod confined;
 mod disk;
 pub mod net;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::{Args, FromArgMatches};
 use ring3_backend::{OpenOptions, Uri};
 use ring3_driver::edu;
 
+use crate::dde::Name;
 use crate::driving::Protection;
 
 /// What `ring3 run` runs.
@@ -16,6 +19,8 @@ use crate::driving::Protection;
 pub enum Driver {
     /// IDE and AHCI controllers: each drive becomes a block device.
     Ata(disk::AtaArgs),
+    /// A disk that another process serves: it becomes a block device.
+    Disk(disk::RemoteArgs),
     /// QEMU's teaching device: runs its self test, step by step.
     Edu(EduArgs),
     /// Network cards: each becomes an interface of the kernel.
@@ -26,6 +31,9 @@ pub enum Driver {
     Nvme(disk::NvmeArgs),
     /// virtio disks: each becomes a block device.
     Virtio(disk::VirtioArgs),
+    /// dde:NAME: as net, by a driver of Linux.
+    #[command(external_subcommand)]
+    Hosted(Vec<OsString>),
 }
 
 #[derive(clap::Args)]
@@ -48,11 +56,25 @@ pub struct EduArgs {
 pub fn run(driver: Driver) -> anyhow::Result<ExitCode> {
     match driver {
         Driver::Ata(args) => disk::run_ata(args),
+        Driver::Disk(args) => disk::run_remote(args),
         Driver::Edu(args) => run_edu(args),
         Driver::Net(args) => net::run(args),
         Driver::Null(args) => disk::run_null(args),
         Driver::Nvme(args) => disk::run_nvme(args),
         Driver::Virtio(args) => disk::run_virtio(args),
+        Driver::Hosted(words) => run_hosted(&words),
+    }
+}
+
+/// `ring3 run dde:e1000e OPTION...`: what `ring3 run net --driver dde:e1000e OPTION...` is.
+fn run_hosted(words: &[OsString]) -> anyhow::Result<ExitCode> {
+    let word = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let name: Name = word.parse().map_err(|why| anyhow::anyhow!("{why}; ring3 run --help names ring3's own"))?;
+    let command = net::Args::augment_args(clap::Command::new("ring3 run").bin_name(format!("ring3 run {name}")));
+    let read = command.try_get_matches_from(words).and_then(|matches| net::Args::from_arg_matches(&matches));
+    match read {
+        Ok(args) => net::run(args.by(name)?),
+        Err(answer) => Ok(crate::say(&answer)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ring3_manifest::{Manifest, drivers};
+use ring3_manifest::{Manifest, drivers, hosted};
 use ring3_sandbox::Sandbox;
 
 /// What `ring3 sandbox` does.
@@ -10,7 +10,7 @@ use ring3_sandbox::Sandbox;
 pub enum Command {
     /// What the process of a driver may do under a supervisor, and what it gives up, in words.
     Show {
-        /// The driver or its family: nvme, ata, ahci, ide, virtio, edu.
+        /// The driver or its family: nvme, ata, ahci, ide, virtio, edu; dde, or dde:NAME, for a driver of Linux.
         driver: String,
         /// Print JSON.
         #[arg(long)]
@@ -21,8 +21,10 @@ pub enum Command {
 /// Shows it.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let Command::Show { driver, json } = command;
-    let named = |manifest: &&Manifest| [&manifest.driver.name, &manifest.driver.family].contains(&&driver);
-    let description = Sandbox::new(drivers(None).filter(named), "lease")?.describe();
+    // Those of Linux have one sandbox.
+    let wanted = driver.split_once(':').filter(|(family, _)| *family == "dde").map_or(&*driver, |(family, _)| family);
+    let named = |manifest: &&Manifest| [&*manifest.driver.name, &*manifest.driver.family].contains(&wanted);
+    let description = Sandbox::new(drivers(None).chain([hosted()]).filter(named), "lease")?.describe();
     if json {
         outln!("{}", serde_json::to_string_pretty(&description)?);
     } else {

@@ -1,5 +1,7 @@
 //! `ring3 serve disk|net --device URI --socket PATH`: one disk, or one network card, for several programs.
 
+pub mod share;
+
 use std::os::fd::RawFd;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -12,8 +14,12 @@ use ring3_driver::registry::Settings;
 use ring3_host::open::Claim;
 use ring3_host::serve::{self, Options, Shares};
 use ring3_host::{Ending, Ready};
+use ring3_supervisor::manifest::User;
+use share::Share;
 
+use crate::dde::Choice;
 use crate::driving::{Interrupt, Protection, Transfer};
+use crate::run::confined;
 
 /// Exit code of a server whose device was taken away.
 const FORCED: u8 = 3;
@@ -44,6 +50,9 @@ struct Common {
     /// Copy clients' bytes, also where the device could reach their memory.
     #[arg(long)]
     copy: bool,
+    /// Start the driver in a process of this user's, in a sandbox, which gets the device from this one: `ring3 sandbox show DRIVER`. It serves the clients.
+    #[arg(long, value_name = "NAME", conflicts_with = "ready_fd")]
+    user: Option<User>,
     /// Say what is served as a JSON object.
     #[arg(long)]
     json: bool,
@@ -57,7 +66,7 @@ struct Common {
 #[command(
     after_help = "Each --socket takes terms behind its path, as in /run/a,offset=1G,size=1G,access=ro,iops=1000,rate=100M,depth=32,queues=4,\
         memory=64M,weight=2,clients=4,mode=660. Limits are each client's. docs/share.md has them all.\n\n\
-        Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the device back."
+        Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the device back, 4 the driver of --user is lost."
 )]
 pub struct DiskArgs {
     /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, vfio-user:PATH, sim:nvme or sim:ahci, or remote:PATH, a part of what another one serves.
@@ -86,12 +95,14 @@ pub struct DiskArgs {
 #[command(
     after_help = "Each --socket takes terms behind its path, as in /run/a,mac=02:00:00:00:00:07,vlan=7,pps=10000,rate=10M,depth=256,memory=16M,weight=2,\
         clients=4,mode=660. Limits are each client's, and of what it sends. docs/share.md has them all.\n\n\
-        Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the card back."
+        Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the card back, 4 the driver of --user is lost."
 )]
 pub struct NetArgs {
     /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:e1000e, vfio-user:PATH, sim:e1000 or sim:virtio-net.
     #[arg(long, value_name = "URI")]
     device: Uri,
+    #[command(flatten)]
+    choice: Choice,
     #[command(flatten)]
     protection: Protection,
     #[command(flatten)]
@@ -108,7 +119,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Net(args) => {
             let accesses = accesses(&args.common, card::Access::places)?;
-            serve((args.device, &args.protection, Settings::default()), Shares::Card { accesses }, &args.common)
+            let place = args.choice.place(&args.device, args.protection.unprotected, args.common.irq.is_chosen())?;
+            serve((place.device().clone(), &args.protection, Settings::default()), Shares::Card { accesses }, &args.common)
         }
     }
 }
@@ -123,10 +135,15 @@ fn accesses<A: FromStr<Err = String>>(common: &Common, places: impl Fn(&A) -> u1
 }
 
 fn serve((device, protection, settings): (Uri, &Protection, Settings), shares: Shares, common: &Common) -> Result<ExitCode> {
-    // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
-    let ready = common.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
     let settings = Settings { interrupts: common.irq.into(), ..settings };
     let claim = Claim { unprotected: protection.unprotected, settings, ..Claim::new(device) };
+    if let Some(user) = common.user {
+        ensure!(claim.device.scheme != "remote", "--user: the driver is a process already, which serves it: leave --user out");
+        let share = Share::bind(&shares, &common.sockets, (common.poll, common.copy))?;
+        return confined::share(&claim, user, share, common.json);
+    }
+    // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
+    let ready = common.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
     let poll = Duration::from_micros(common.poll);
     let options = Options { shares, poll, copy: common.copy, json: common.json, ready };
     Ok(match serve::run(&claim, options)? {

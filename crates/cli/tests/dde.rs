@@ -44,12 +44,20 @@ fn hosted_drivers_are_listed_with_what_they_were_tried_with() {
 }
 
 #[test]
+fn a_driver_of_another_kind_of_device_is_refused_with_the_command_for_it() {
+    let output = ring3(&["net", "check", "--driver", "dde:nvme", "--device", "qtest:nvme"]);
+    assert!(text(&output.stderr).contains("ring3 blk check"), "{}", text(&output.stderr));
+    let output = ring3(&["blk", "check", "--destroy", "--driver", "dde:e1000e", "--device", "qtest:e1000e"]);
+    assert!(text(&output.stderr).contains("ring3 net check"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_driver_that_is_none_is_refused_with_those_that_there_are() {
     let output = ring3(&["dde", "build", "nosuch"]);
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("e1000e"), "{}", text(&output.stderr));
     let output = ring3(&["net", "check", "--driver", "e1000e", "--device", "qtest:e1000e"]);
-    assert!(text(&output.stderr).contains("dde:e1000e is one"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("dde:e1000e and dde:nvme are such"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -120,8 +128,106 @@ fn a_driver_that_is_told_to_end_while_frames_come_closes_its_card() {
     assert!(status.success(), "{status}");
 }
 
+/// A command on a driver that is built, with a folder of its own for what is temporary, told to end by a signal at once and when it has begun.
+fn is_told_to_end(words: &[&str], began: impl Fn(&str) -> bool) {
+    for late in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = program();
+        command.args(words).env("TMPDIR", folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = command.spawn().unwrap();
+        let mut lines = BufReader::new(command.stdout.take().unwrap()).lines().map_while(Result::ok);
+        match late {
+            true => assert!(lines.any(|line| began(&line))),
+            false => std::thread::sleep(Duration::from_millis(200)),
+        }
+        let pid = rustix::process::Pid::from_child(&command);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let ended = command.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(130), "{words:?} late: {late}\n{}", text(&ended.stderr));
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(left.is_empty(), "{words:?} late: {late}: {left:?}");
+    }
+}
+
 #[test]
-fn linuxs_e1000e_drives_qemus_card_as_every_card_must_be_driven() {
+fn who_is_told_to_end_leaves_no_folder_behind() {
+    is_told_to_end(&["net", "check", "--device", "qtest:e1000e", "--packets", "100000000"], |line| line.starts_with("ok"));
+    if !can_build() {
+        return;
+    }
+    let built = ring3(&["dde", "build", "e1000e"]);
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    let check = ["net", "check", "--driver", "dde:e1000e", "--device", "qtest:e1000e", "--packets", "100000000"];
+    is_told_to_end(&check, |line| line.starts_with("ok"));
+}
+
+#[test]
+fn a_driver_is_named_in_the_same_way_by_every_command_of_a_card() {
+    for words in [
+        &["net", "info", "--device", "qtest:e1000e"][..],
+        &["net", "bench", "--device", "qtest:e1000e"],
+        &["net", "check", "--device", "qtest:e1000e"],
+        &["run", "net", "--device", "qtest:e1000e"],
+        &["serve", "net", "--device", "qtest:e1000e", "--socket", "/nowhere/card"],
+    ] {
+        let named = |driver: &str, more: &[&str]| ring3(&[words, &["--driver", driver], more].concat());
+        let unknown = named("dde:nosuch", &[]);
+        assert!(!unknown.status.success() && text(&unknown.stderr).contains("there are"), "{words:?} {}", text(&unknown.stderr));
+        let wrong = named("nosuch", &[]);
+        assert!(!wrong.status.success() && text(&wrong.stderr).contains("ring3 dde list"), "{words:?} {}", text(&wrong.stderr));
+        let chosen = named("dde:e1000e", &["--irq", "msi"]);
+        assert!(
+            !chosen.status.success() && text(&chosen.stderr).contains("chooses itself"),
+            "{words:?} {}",
+            text(&chosen.stderr)
+        );
+    }
+    let run = ring3(&["run", "dde:nosuch", "--device", "qtest:e1000e"]);
+    assert!(!run.status.success() && text(&run.stderr).contains("there are"), "{}", text(&run.stderr));
+    let run = ring3(&["run", "nosuch", "--device", "qtest:e1000e"]);
+    assert!(!run.status.success() && text(&run.stderr).contains("ring3 run --help"), "{}", text(&run.stderr));
+}
+
+#[test]
+fn a_device_of_another_kind_is_refused_with_what_the_driver_takes() {
+    if !can_build() {
+        return;
+    }
+    let output = ring3(&["net", "info", "--driver", "dde:e1000e", "--device", "qtest:e1000"]);
+    assert!(!output.status.success());
+    let said = text(&output.stderr);
+    assert!(said.contains("has not taken the device, 8086:100e") && said.contains("e1000e takes 8086:105e"), "{said}");
+}
+
+#[test]
+fn a_driver_that_was_put_beside_an_installed_ring3_needs_no_source() {
+    if !can_build() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (bin, lib) = (folder.path().join("bin"), folder.path().join("lib/ring3"));
+    let built = ring3(&["dde", "build", "e1000e", "--to", lib.to_str().unwrap()]);
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    std::fs::create_dir(&bin).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_ring3"), bin.join("ring3")).unwrap();
+    let mut installed = Command::new(bin.join("ring3"));
+    let output =
+        installed.args(["net", "info", "--driver", "dde:e1000e", "--device", "qtest:e1000e", "--json"]).output().unwrap();
+    let card: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+    assert_eq!((&card["model"], &card["link"]), (&"e1000e".into(), &true.into()), "{card}");
+}
+
+/// Linux's drivers of network cards, and what each is tried with: by MSI-X, MSI and the pin.
+const CARDS: [(&str, &str); 5] = [
+    ("e1000e", "qtest:e1000e"),
+    ("e1000e", "qtest:e1000e,msix=off"),
+    ("e1000e", "qtest:e1000e,msix=off,msi=off"),
+    ("e1000", "qtest:e1000"),
+    ("igb", "qtest:igb"),
+];
+
+#[test]
+fn linuxs_drivers_of_cards_drive_qemus_as_every_card_must_be_driven() {
     if !can_build() {
         return;
     }
@@ -129,11 +235,173 @@ fn linuxs_e1000e_drives_qemus_card_as_every_card_must_be_driven() {
     assert!(built.status.success(), "{}", text(&built.stderr));
     let again: Value = serde_json::from_slice(&ring3(&["dde", "build", "e1000e", "--json"]).stdout).unwrap();
     assert_eq!(again["cached"], true, "{again}");
-    // By MSI-X, MSI and the pin.
-    for device in ["qtest:e1000e", "qtest:e1000e,msix=off", "qtest:e1000e,msix=off,msi=off"] {
-        let output = ring3(&["net", "check", "--driver", "dde:e1000e", "--device", device, "--packets", "2000", "--json"]);
+    for (driver, device) in CARDS {
+        let driver = format!("dde:{driver}");
+        let output = ring3(&["net", "check", "--driver", &driver, "--device", device, "--packets", "2000", "--json"]);
         let (said, wrong) = (text(&output.stdout), text(&output.stderr));
         let result: Value = serde_json::from_str(said.lines().last().unwrap_or_else(|| panic!("{wrong}"))).unwrap();
-        assert_eq!(result["failed"], 0, "{device}\n{said}\n{wrong}");
+        assert_eq!(result["failed"], 0, "{driver} {device}\n{said}\n{wrong}");
+    }
+}
+
+/// Linux's drivers of disks, and what each is tried with.
+const DISKS: [(&str, &str); 6] = [
+    ("nvme", "qtest:nvme"),
+    ("nvme", "qtest:nvme,msix=off,block=4096"),
+    ("ahci", "qtest:ich9-ahci"),
+    ("ahci", "qtest:ich9-ahci,msi=off"),
+    ("ata_piix", "qtest:piix3-ide"),
+    ("virtio-blk", "qtest:virtio-blk-pci,iommu_platform=on"),
+];
+
+#[test]
+fn linuxs_drivers_of_disks_drive_qemus_as_every_disk_must_be_driven() {
+    if !can_build() {
+        return;
+    }
+    for (driver, device) in DISKS {
+        let driver = format!("dde:{driver}");
+        let words = ["blk", "check", "--destroy", "--driver", &driver, "--device", device, "--requests", "300", "--json"];
+        let output = ring3(&words);
+        let (said, wrong) = (text(&output.stdout), text(&output.stderr));
+        let result: Value = serde_json::from_str(said.lines().last().unwrap_or_else(|| panic!("{wrong}"))).unwrap();
+        assert_eq!(result["failed"], 0, "{driver} {device}\n{said}\n{wrong}");
+        // It has ended well, too.
+        assert!(!wrong.contains("has ended"), "{driver} {device}\n{wrong}");
+    }
+}
+
+/// A driver of Linux that has QEMU's card to itself, whose cable ends in this test.
+struct Alone {
+    driver: std::process::Child,
+    wire: UnixDatagram,
+    card: String,
+    mac: [u8; 6],
+    _folder: tempfile::TempDir,
+}
+
+/// Who is at this end of the cable.
+const HERE: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+impl Alone {
+    fn start(words: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let wire = UnixDatagram::bind(path("wire")).unwrap();
+        wire.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let device = format!("qtest:e1000e,wire={}", path("wire"));
+        let mut driver =
+            program().args(["dde", "run", "e1000e", "--device", &device]).args(words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let served: Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
+        let mac = served["mac"].as_str().unwrap().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap());
+        let mac = mac.collect::<Vec<_>>().try_into().unwrap();
+        assert!(lines.any(|line| line.contains(r#""link":true"#)));
+        Self { driver, wire, card: path("wire.card"), mac, _folder: folder }
+    }
+
+    /// What comes back for a frame, if something does.
+    fn ask(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        self.wire.send_to(frame, &self.card).unwrap();
+        let mut answer = vec![0; 2000];
+        let length = self.wire.recv(&mut answer).ok()?;
+        answer.truncate(length);
+        Some(answer)
+    }
+
+    /// A frame of IPv4 with `payload` in it from 10.9.0.2 to 10.9.0.1.
+    fn ip(&self, protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let length = (20 + payload.len() as u16).to_be_bytes();
+        let mut header = [0x45, 0, length[0], length[1], 0, 0, 0x40, 0, 64, protocol, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1];
+        let check = (!sum(&header)).to_be_bytes();
+        header[10..12].copy_from_slice(&check);
+        [&self.mac[..], &HERE, &[8, 0], &header, payload].concat()
+    }
+
+    fn end(mut self) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.driver), rustix::process::Signal::TERM).unwrap();
+        let status = self.driver.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+/// The sum of the Internet's protocols. [RFC 1071]
+fn sum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
+    let mut total: u32 = words.sum();
+    while total > 0xffff {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    total as u16
+}
+
+/// An echo request of ICMP with so many bytes behind its header.
+fn echo_request(number: u16, bytes: usize) -> Vec<u8> {
+    let number = number.to_be_bytes();
+    let data = (0..bytes).map(|at| at as u8 ^ number[1]);
+    let mut request: Vec<u8> = [8, 0, 0, 0, 0, 7, number[0], number[1]].into_iter().chain(data).collect();
+    let check = (!sum(&request)).to_be_bytes();
+    request[2..4].copy_from_slice(&check);
+    request
+}
+
+/// What is asked, and answered, of whoever has the card: the answer has the same bytes, its sum is right, and its ends are swapped.
+fn must_answer_echo_requests(card: &Alone, count: u16) {
+    for number in 0..count {
+        let asked = card.ip(1, &echo_request(number, if number % 2 == 0 { 56 } else { 1472 }));
+        let answer = card.ask(&asked).unwrap_or_else(|| panic!("no answer to request {number}"));
+        assert_eq!((&answer[..6], &answer[6..12]), (&HERE[..], &card.mac[..]));
+        assert_eq!((&answer[26..30], &answer[30..34]), (&[10, 9, 0, 1][..], &[10, 9, 0, 2][..]));
+        assert_eq!((answer[34], sum(&answer[14..34]), sum(&answer[34..])), (0, 0xffff, 0xffff), "request {number}");
+        assert!(answer[38..] == asked[38..], "request {number}");
+    }
+}
+
+#[test]
+fn frames_come_back_from_the_reflector_with_their_ends_swapped_whether_buffers_are_copied_or_polled() {
+    if !can_build() {
+        return;
+    }
+    for words in [&["--reflect"][..], &["--reflect", "--dma", "copy"], &["--reflect", "--poll", "2000", "--no-msix"]] {
+        let card = Alone::start(words);
+        must_answer_echo_requests(&card, 300);
+        let datagram = |port: u8| card.ip(17, &[0x30, 0x39, 0, port, 0, 12, 0, 0, 1, 2, 3, 4]);
+        let answer = card.ask(&datagram(7)).unwrap();
+        assert_eq!((&answer[34..38], &answer[42..46]), (&[0, 7, 0x30, 0x39][..], &[1, 2, 3, 4][..]), "{words:?}");
+        assert_eq!(card.ask(&datagram(9)), None, "the port that discards has answered");
+        let mut others = datagram(7);
+        others[..6].copy_from_slice(&[0xff; 6]);
+        assert_eq!(card.ask(&others), None, "what was for everybody was sent back");
+        card.end();
+    }
+}
+
+#[test]
+fn lwip_in_the_drivers_process_answers_arp_echo_requests_udp_and_tcp() {
+    if !can_build() {
+        return;
+    }
+    for words in [&["--lwip", "10.9.0.1/24"][..], &["--lwip", "10.9.0.1/24", "--dma", "copy"]] {
+        let card = Alone::start(words);
+        let asked =
+            [&[0xff; 6][..], &HERE, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &HERE, &[10, 9, 0, 2, 0, 0, 0, 0, 0, 0, 10, 9, 0, 1]];
+        let is_arp = |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[20..22] == [0, 2];
+        // What it says of itself by itself comes before.
+        let answer = (0..10).filter_map(|_| card.ask(&asked.concat())).find(is_arp).expect("no answer of ARP's");
+        assert_eq!((&answer[22..28], &answer[28..32]), (&card.mac[..], &[10, 9, 0, 1][..]));
+        while card.wire.recv(&mut [0; 2000]).is_ok() {}
+        must_answer_echo_requests(&card, 300);
+        let answer = card.ask(&card.ip(17, &[0x30, 0x39, 0, 7, 0, 12, 0, 0, 1, 2, 3, 4])).unwrap();
+        assert_eq!((&answer[34..38], &answer[42..46]), (&[0, 7, 0x30, 0x39][..], &[1, 2, 3, 4][..]));
+        // A segment that begins a connection, with the sum of its header that is not in it.
+        let mut segment = [0x30, 0x39, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0];
+        let beside = [&[10, 9, 0, 2, 10, 9, 0, 1, 0, 6, 0, 20][..], &segment].concat();
+        segment[16..18].copy_from_slice(&(!sum(&beside)).to_be_bytes());
+        let answer = card.ask(&card.ip(6, &segment)).unwrap();
+        assert_eq!((answer[47] & 0x3f, &answer[42..46]), (0x12, &[0, 0, 0, 2][..]), "SYN and ACK");
+        let length = usize::from(u16::from_be_bytes([answer[16], answer[17]])) - 20;
+        let beside = [&answer[26..34], &[0, 6], &(length as u16).to_be_bytes(), &answer[34..34 + length]].concat();
+        assert_eq!(sum(&beside), 0xffff, "the sum that the card makes");
+        card.end();
     }
 }

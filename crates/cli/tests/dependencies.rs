@@ -83,8 +83,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "stats",
         ],
     ),
-    // The device layer for C: of drivers it knows nothing.
-    ("capi", &["backend", "broker", "class", "device"]),
+    // The device layer for C, for drivers that ring3 has not written: as ring3d's, their process is the host's.
+    ("capi", &["backend", "broker", "class", "device", "driver", "host"]),
     // Tools beside the way of the data.
     ("conformance", &["class", "device"]),
     ("bench", &["class", "device", "spec"]),

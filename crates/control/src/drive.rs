@@ -4,7 +4,7 @@
 //! [`Order::Prepare`] comes first, and is answered by [`Report::Standby`] once the process is confined and waits. [`Order::Drive`] brings the lease: the process opens or resumes the
 //! device and answers with [`Report::Offers`]. For each disk comes [`Order::Serve`] with its `/dev/ublkcN`, answered by [`Report::Serving`] when all queues wait for requests: only
 //! then the supervisor starts the kernel's device. For each network card comes [`Order::Connect`] with its interface's queues, answered the same way; then [`Order::Wish`] and [`Report::Link`] come
-//! whenever something has changed. [`Report::Adoptable`] follows the last disk, if it was wanted. [`Order::Leave`] and [`Order::Stop`] end it. [`Report::Failed`] may come at any time and is the last word.
+//! whenever something has changed. [`Order::Share`] comes in place of both, and is answered by [`Report::Shared`] and [`Report::Serving`]. [`Report::Adoptable`] follows the last disk, if it was wanted. [`Order::Leave`] and [`Order::Stop`] end it. [`Report::Failed`] may come at any time and is the last word.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,12 @@ pub struct Prepare {
     /// [`Report::Adoptable`] is wanted.
     #[serde(default)]
     pub adoptable: bool,
+    /// What it offers is shared with clients ([`Order::Share`]), and the kernel has none of it.
+    #[serde(default)]
+    pub shared: bool,
+    /// What moves the packets of network cards: `auto`, `tap` or `vhost`. As `tap` if `None`.
+    #[serde(default)]
+    pub engine: Option<String>,
 }
 
 /// What the supervisor tells a driver process.
@@ -66,6 +72,8 @@ pub enum Order {
     Serve(Serve),
     /// Move packets between a network card and its interface. Beside it: a descriptor of each queue of the TAP.
     Connect(Connect),
+    /// Share the one disk, or network card, with clients. Beside it: the sockets, which listen.
+    Share(Share),
     /// What is wanted of a card's interface has changed.
     Wish {
         /// The card's place in [`Report::Offers`].
@@ -109,6 +117,22 @@ pub struct Connect {
     pub wishes: Wishes,
 }
 
+/// How a disk or a network card is shared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// It is a network card.
+    pub card: bool,
+    /// Of each socket, its path and terms as users write them: `PATH[,KEY=VALUE]...`.
+    pub sockets: Vec<String>,
+    /// Requests of all clients together in a disk's hands.
+    pub depth: u16,
+    /// Copy, also where the device could reach clients' memory.
+    pub copy: bool,
+}
+
+/// Bytes of the arena of a device that is shared: buffers to copy through, where clients' memory is not reached, and those that a card receives into.
+pub const SHARED_ARENA: usize = 48 << 20;
+
 /// What the users of an interface want of its card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wishes {
@@ -149,6 +173,13 @@ pub enum Report {
     Serving {
         /// Its place among the disks, or the cards.
         disk: u16,
+    },
+    /// It is shared. [`Report::Serving`] follows.
+    Shared {
+        /// The device reaches clients' memory by itself.
+        mapped: bool,
+        /// Of a card: the addresses of all clients' places, socket by socket.
+        addresses: Vec<[u8; 6]>,
     },
     /// The link of a network card is so now.
     Link {

@@ -4,6 +4,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use ring3_broker::server::{self, card};
+use ring3_class::net::Mac;
+use ring3_control::drive::SHARED_ARENA;
 use ring3_process::{Signals, log};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -44,12 +46,42 @@ pub enum Shares {
     },
 }
 
-/// What is served: what it is called, the rest of the JSON, its sockets, and whether the device reaches clients' memory.
-struct Shared {
-    name: String,
-    facts: Value,
-    sockets: Vec<String>,
-    mapped: bool,
+/// What is served, as users are told.
+#[derive(Clone)]
+pub struct Shared {
+    /// What it is called.
+    pub name: String,
+    /// Of it, an object.
+    pub facts: Value,
+    /// The paths of its sockets.
+    pub sockets: Vec<String>,
+    /// The device reaches clients' memory by itself.
+    pub mapped: bool,
+}
+
+impl Shared {
+    /// What is known of a disk.
+    pub fn disk(name: &str, bytes: u64, block_size: u32) -> Value {
+        json!({ "disk": name, "bytes": bytes, "block_size": block_size })
+    }
+
+    /// What is known of a card; `addresses` of the clients of each socket.
+    pub fn card(name: &str, model: &str, mac: Mac, addresses: &[Vec<Mac>]) -> Value {
+        json!({ "card": name, "model": model, "mac": mac, "addresses": addresses })
+    }
+
+    /// All that, in a line for each socket or as an object; process `pid` serves it.
+    pub fn words(self, pid: u32, json: bool) -> String {
+        let Self { name, mut facts, sockets, mapped } = self;
+        if json {
+            if let Some(facts) = facts.as_object_mut() {
+                facts.extend([("sockets".into(), json!(sockets)), ("mapped".into(), mapped.into()), ("pid".into(), pid.into())]);
+            }
+            return format!("{facts}\n");
+        }
+        let way = if mapped { "the device reaches clients' memory" } else { "clients' bytes are copied" };
+        sockets.iter().map(|socket| format!("{name} is there for many: --device remote:{socket} ({way})\n")).collect()
+    }
 }
 
 /// A server of either kind.
@@ -58,14 +90,11 @@ enum Server {
     Card(card::Server),
 }
 
-/// Bytes of the arena beside rings: buffers to copy through, where clients' memory is not reached, and those that a card receives into.
-const ARENA: usize = 48 << 20;
-
 /// Serves the one disk, or card, of `claim` until a signal ends it.
 pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
     let signals = Signals::take().map_err(|source| Error::os("taking signals", source))?;
     raise_files();
-    let needs = Requirements { queues: 1, arena: ARENA, max_transfer: None, poll: Some(options.poll) };
+    let needs = Requirements { queues: 1, arena: SHARED_ARENA, max_transfer: None, poll: Some(options.poll) };
     let mut attached = claim.open(&needs)?;
     let device = claim.device.to_string();
     let (server, shared) = bind(&mut attached, &device, &options)?;
@@ -106,7 +135,7 @@ fn bind(attached: &mut Attached, device: &str, options: &Options) -> Result<(Ser
             let server = server::Server::bind(disk.clone(), accesses.clone(), terms).map_err(failed)?;
             let sockets = server.paths().map(|path| path.display().to_string()).collect();
             let (name, info) = (disk.name(), disk.info());
-            let facts = json!({ "disk": name, "bytes": info.capacity(), "block_size": info.block_size });
+            let facts = Shared::disk(&name, info.capacity(), info.block_size);
             let mapped = server.is_mapped();
             (Server::Disk(server), Shared { name, facts, sockets, mapped })
         }
@@ -116,7 +145,7 @@ fn bind(attached: &mut Attached, device: &str, options: &Options) -> Result<(Ser
             let (sockets, addresses): (Vec<_>, Vec<_>) =
                 server.sockets().map(|(path, addresses)| (path.display().to_string(), addresses.to_vec())).unzip();
             let (name, info) = (nic.name(), nic.info());
-            let facts = json!({ "card": name, "model": info.model, "mac": info.mac, "addresses": addresses });
+            let facts = Shared::card(&name, &info.model, info.mac, &addresses);
             let mapped = server.is_mapped();
             (Server::Card(server), Shared { name, facts, sockets, mapped })
         }
@@ -130,20 +159,9 @@ fn raise_files() {
 }
 
 fn announce(shared: Shared, json: bool, ready: Option<Ready>) -> Result<(), Error> {
-    let Shared { name, mut facts, sockets, mapped } = shared;
-    let way = if mapped { "the device reaches clients' memory" } else { "clients' bytes are copied" };
-    let line = |socket: &String| format!("{name} is there for many: --device remote:{socket} ({way})\n");
-    let text = sockets.iter().map(line).collect();
-    if let Some(facts) = facts.as_object_mut() {
-        facts.extend([
-            ("sockets".into(), json!(sockets)),
-            ("mapped".into(), mapped.into()),
-            ("pid".into(), std::process::id().into()),
-        ]);
-    }
-    let object = format!("{facts}\n");
-    say(if json { object.clone() } else { text })?;
-    if let Some(Err(error)) = ready.map(|ready| ready.tell(&object, ANNOUNCE)) {
+    let pid = std::process::id();
+    say(shared.clone().words(pid, json))?;
+    if let Some(Err(error)) = ready.map(|ready| ready.tell(&shared.words(pid, true), ANNOUNCE)) {
         tracing::warn!(%error, "nobody was told that it is there; it is");
     }
     Ok(())

@@ -110,6 +110,8 @@ fn prepare() -> Prepare {
         group,
         adoptable: false,
         unconfined: true,
+        shared: false,
+        engine: None,
         version: VERSION,
         name: "disk".into(),
         family,

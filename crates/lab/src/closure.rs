@@ -10,19 +10,25 @@ use std::process::Command;
 /// Where the dynamic linker looks without being told, on Debian.
 const LIBRARIES: &str = "/lib/x86_64-linux-gnu";
 
-/// Guest path to host file, for all libraries that `program` needs. A static program needs none.
-pub(crate) fn libraries(cache: &Cache, program: &Path) -> Result<BTreeMap<String, PathBuf>, Error> {
+/// Guest path to host file, for all libraries that `program` needs, looked for in `folders` first. A static program needs none.
+pub(crate) fn libraries(cache: &Cache, folders: &[PathBuf], program: &Path) -> Result<BTreeMap<String, PathBuf>, Error> {
     let head = fs::read(program).doing("reading a program for the guest", program)?;
     if !head.starts_with(b"\x7fELF") {
         return Ok(BTreeMap::new());
     }
     let output = Command::new("ldd")
         .arg(program)
-        .env("LD_LIBRARY_PATH", library_path(cache))
+        .env("LD_LIBRARY_PATH", search(cache, folders))
         .env("LC_ALL", "C")
         .output()
         .doing("looking for libraries with ldd of", program)?;
     parse(program, &String::from_utf8_lossy(&output.stdout))
+}
+
+/// `folders`, then those of the cache.
+fn search(cache: &Cache, folders: &[PathBuf]) -> String {
+    let own = folders.iter().map(|folder| folder.display().to_string());
+    own.chain([library_path(cache)]).collect::<Vec<_>>().join(":")
 }
 
 /// Folders of the cache with libraries, as the dynamic linker wants them.

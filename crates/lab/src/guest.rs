@@ -93,6 +93,8 @@ pub struct Guest {
     pub variables: Vec<(String, String)>,
     /// Host programs: they are found by their file name in the guest, with their libraries.
     pub programs: Vec<PathBuf>,
+    /// Host folders in which the programs' libraries are looked for before the usual places.
+    pub libraries: Vec<PathBuf>,
     /// Host files: path in the guest, path on the host.
     pub files: Vec<(String, PathBuf)>,
     /// More words for the kernel's command line.
@@ -126,6 +128,7 @@ impl Default for Guest {
             steps: Vec::new(),
             variables: Vec::new(),
             programs: Vec::new(),
+            libraries: Vec::new(),
             files: Vec::new(),
             kernel_arguments: Vec::new(),
             qemu_arguments: Vec::new(),
@@ -163,6 +166,12 @@ impl Guest {
     /// Adds a host program, found in the guest by its file name.
     pub fn program(mut self, path: &Path) -> Self {
         self.programs.push(path.into());
+        self
+    }
+
+    /// Adds a host folder with libraries of the programs.
+    pub fn libraries(mut self, folder: &Path) -> Self {
+        self.libraries.push(folder.into());
         self
     }
 

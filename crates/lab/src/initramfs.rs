@@ -40,7 +40,7 @@ pub(crate) fn base(cache: &Cache) -> Result<PathBuf, Error> {
         if !path.exists() {
             continue;
         }
-        files.extend(closure::libraries(cache, &path)?);
+        files.extend(closure::libraries(cache, &[], &path)?);
         files.insert(format!("/usr/local/bin/{}", names[0]), path);
     }
     let mut hash = Fingerprint::new();

@@ -121,10 +121,15 @@ impl<'a> Job<'a> {
         for program in &self.guest.programs {
             let name = program.file_name().map(|name| name.to_string_lossy().into_owned());
             let name = name.ok_or_else(|| Error::Request(format!("{} is no program", program.display())))?;
-            libraries.extend(closure::libraries(cache, program)?);
+            libraries.extend(closure::libraries(cache, &self.guest.libraries, program)?);
             archive.file(&format!("/usr/local/bin/{name}"), 0o755, &read(&stripped(cache, program)?)?)?;
         }
-        libraries.iter().try_for_each(|(guest, host)| archive.file(guest, 0o755, &read(host)?))
+        libraries.iter().try_for_each(|(guest, host)| {
+            // Those of this machine have no debug sections, and others have many.
+            let own = self.guest.libraries.iter().any(|folder| host.starts_with(folder));
+            let host = if own { stripped(cache, host)? } else { host.clone() };
+            archive.file(guest, 0o755, &read(&host)?)
+        })
     }
 }
 

@@ -19,6 +19,8 @@ const SHIPPED: &[(&str, &str)] = &[
     ("cards", include_str!("../../../lab/scenarios/cards.toml")),
     ("edu", include_str!("../../../lab/scenarios/edu.toml")),
     ("edu-driver", include_str!("../../../lab/scenarios/edu-driver.toml")),
+    ("hosted", include_str!("../../../lab/scenarios/hosted.toml")),
+    ("hosted-disk", include_str!("../../../lab/scenarios/hosted-disk.toml")),
     ("no-iommu", include_str!("../../../lab/scenarios/no-iommu.toml")),
     ("nvme", include_str!("../../../lab/scenarios/nvme.toml")),
     ("pc-ide", include_str!("../../../lab/scenarios/pc-ide.toml")),
@@ -82,6 +84,9 @@ pub struct Scenario {
     /// Host programs for the guest; relative paths count from the scenario file.
     #[serde(default)]
     pub programs: Vec<PathBuf>,
+    /// Drivers of Linux, as `ring3 dde list` has them, whose programs the guest is to have: `ring3 lab` builds them.
+    #[serde(default)]
+    pub hosted: Vec<String>,
     /// Host files: path in the guest = path on the host.
     #[serde(default)]
     pub files: BTreeMap<String, PathBuf>,
@@ -151,6 +156,7 @@ impl Scenario {
             steps: self.steps.clone(),
             variables: self.variables.clone().into_iter().collect(),
             programs: self.programs.clone(),
+            libraries: Vec::new(),
             files: self.files.clone().into_iter().collect(),
             kernel_arguments: self.kernel_arguments.clone(),
             qemu_arguments: self.qemu_arguments.clone(),

@@ -44,8 +44,12 @@ pub enum Need {
     Source(String),
     /// The Python packages of a lock file.
     Python(PathBuf),
-    /// What hosted drivers are built of: the default kernel's source, and what its makefiles run, in `kbuild/bin`.
+    /// What hosted drivers are built of: the default kernel's source, what its makefiles run, in `kbuild/bin`, and lwIP's source, in `lwip`.
     Hosting,
+    /// AFL++'s fuzzer, `afl/bin/afl-fuzz`.
+    Afl,
+    /// What counts source lines, `cloc/bin/cloc`.
+    Cloc,
 }
 
 impl Need {
@@ -65,6 +69,8 @@ impl Need {
             Self::Source(version) => ("source", Some(version.as_ref())),
             Self::Python(lock) => ("python", Some(lock.as_ref())),
             Self::Hosting => ("hosting", None),
+            Self::Afl => ("afl", None),
+            Self::Cloc => ("cloc", None),
         }
     }
 
@@ -84,6 +90,8 @@ impl Need {
             Self::Source(version) => format!("sources/{version}"),
             Self::Python(_) => return "python/requirements.lock".into(),
             Self::Hosting => "kbuild".into(),
+            Self::Afl => "afl".into(),
+            Self::Cloc => "cloc".into(),
         };
         format!("{folder}/layout-{LAYOUT}")
     }
@@ -103,6 +111,8 @@ impl Need {
             Self::Source(version) => format!("the source of kernel {version}"),
             Self::Python(_) => "the Python environment of ring3 split".into(),
             Self::Hosting => "what hosted drivers are built of".into(),
+            Self::Afl => "AFL++".into(),
+            Self::Cloc => "cloc".into(),
         }
     }
 
@@ -118,7 +128,7 @@ impl Need {
             | Self::Dpdk
             | Self::Systemd
             | Self::Kernel(_) => PREPARE,
-            Self::Clang | Self::Source(_) | Self::Python(_) | Self::Hosting => "the same command again",
+            Self::Clang | Self::Source(_) | Self::Python(_) | Self::Hosting | Self::Afl | Self::Cloc => "the same command again",
         }
     }
 
@@ -143,7 +153,8 @@ impl Need {
             Self::Hosting => {
                 let source = Self::Source(DEFAULT_KERNEL.into());
                 let architecture = format!("sources/{DEFAULT_KERNEL}/source/arch/Kconfig");
-                stamp.exists() && source.is_met(cache) && cache.path(architecture).exists()
+                let lwip = cache.path(format!("lwip/layout-{LAYOUT}"));
+                stamp.exists() && source.is_met(cache) && cache.path(architecture).exists() && lwip.exists()
             }
             _ => stamp.exists(),
         }

@@ -15,14 +15,17 @@ const DRIVERS: [&str; 7] = [
     include_str!("../../driver/src/virtio/net/manifest.toml"),
 ];
 
-const PARTS: [&str; 6] = [
+const PARTS: [&str; 7] = [
     include_str!("../../backend/src/lease/manifest.toml"),
     include_str!("../../backend/src/uio/manifest.toml"),
     include_str!("../../backend/src/vfio/manifest.toml"),
     include_str!("../../backend/src/vfio_user/manifest.toml"),
     include_str!("../../reactor/src/manifest.toml"),
     include_str!("../../host/src/manifest.toml"),
+    include_str!("../../broker/src/manifest.toml"),
 ];
+
+const HOSTED: &str = include_str!("../../capi/src/manifest.toml");
 
 // One that could not be read would be absent, so that its driver is refused; a test reads them all.
 static OWN: LazyLock<(Vec<Manifest>, Vec<Part>)> = LazyLock::new(|| {
@@ -33,6 +36,12 @@ static OWN: LazyLock<(Vec<Manifest>, Vec<Part>)> = LazyLock::new(|| {
 /// All drivers, those of one family if it is named.
 pub fn drivers(family: Option<&str>) -> impl Iterator<Item = &'static Manifest> {
     OWN.0.iter().filter(move |manifest| family.is_none_or(|family| manifest.driver.family == family))
+}
+
+/// What any driver has that ring3 hosts and has not written. Which functions each drives it says itself, so that this one's are all.
+pub fn hosted() -> &'static Manifest {
+    static HOST: LazyLock<Manifest> = LazyLock::new(|| Manifest::parse(HOSTED).expect("a test reads it"));
+    &HOST
 }
 
 /// The driver for a function, among those of a family if it is named.
@@ -68,6 +77,7 @@ mod tests {
     fn all_manifests_can_be_read() {
         DRIVERS.iter().for_each(|text| drop(Manifest::parse(text).unwrap()));
         PARTS.iter().for_each(|text| drop(Part::parse(text).unwrap()));
+        assert!(hosted().r#match.has(Identity { vendor: 0x8086, device: 0x10d3, class: 0x02_00_00 }));
     }
 
     #[test]
@@ -89,6 +99,14 @@ mod tests {
             assert_eq!(part(Role::Backend, name), Part::parse(ring3_backend::manifest(name).unwrap()).ok().as_ref());
         }
         assert_eq!(part(Role::Loop, "reactor"), Part::parse(ring3_reactor::MANIFEST).ok().as_ref());
+    }
+
+    #[test]
+    fn who_shares_what_it_drives_accepts_clients_and_nobody_else_does() {
+        let drivers = system_calls(drivers(None), "lease").unwrap();
+        let broker = part(Role::Broker, "broker").unwrap();
+        assert!(!drivers.contains("accept4") && broker.system_calls.run.iter().any(|call| call == "accept4"));
+        assert!(broker.system_calls.run.iter().all(|call| !["socket", "bind", "connect"].contains(&&**call)));
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub enum Role {
     Loop,
     /// The process itself: its threads and memory, its supervisor, and the export of its disks.
     Host,
+    /// What several processes share of it.
+    Broker,
 }
 
 /// The manifest of a part.
@@ -49,18 +51,19 @@ struct Text {
     backend: Option<Name>,
     r#loop: Option<Name>,
     host: Option<Name>,
+    broker: Option<Name>,
     system_calls: SystemCalls,
 }
 
 impl Part {
     /// Of `text`, a TOML document.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let Text { backend, r#loop, host, system_calls } = toml::from_str(text).map_err(|error| Error(error.to_string()))?;
-        let (role, Name { name, about }) = match (backend, r#loop, host) {
-            (Some(name), None, None) => (Role::Backend, name),
-            (None, Some(name), None) => (Role::Loop, name),
-            (None, None, Some(name)) => (Role::Host, name),
-            _ => return Err(Error("a part is one of [backend], [loop] and [host]".into())),
+        let Text { backend, r#loop, host, broker, system_calls } =
+            toml::from_str(text).map_err(|error| Error(error.to_string()))?;
+        let named = [(Role::Backend, backend), (Role::Loop, r#loop), (Role::Host, host), (Role::Broker, broker)];
+        let mut named = named.into_iter().filter_map(|(role, name)| Some((role, name?)));
+        let (Some((role, Name { name, about })), None) = (named.next(), named.next()) else {
+            return Err(Error("a part is one of [backend], [loop], [host] and [broker]".into()));
         };
         Ok(Self { role, name, about, system_calls })
     }

@@ -82,6 +82,7 @@ pub struct Reactor {
     time: Box<Timespec>,
     pub(crate) budget: Budget,
     pub(crate) nap: Duration,
+    pub(crate) polled: Duration,
     // The last one: see `Owner`.
     ring: Owner,
 }
@@ -121,6 +122,7 @@ impl Reactor {
             time: Box::default(),
             budget: Budget::new(poll),
             nap: crate::registration::NAPS.0,
+            polled: Duration::ZERO,
             ring,
         }
     }
@@ -199,6 +201,11 @@ impl Reactor {
     pub fn has_events(&mut self) -> bool {
         self.completions.sync();
         !self.completions.is_empty() || self.submissions.taskrun() || self.timers.is_firing()
+    }
+
+    /// How long it has polled so far, whether something was found or not.
+    pub fn polled(&self) -> Duration {
+        self.polled
     }
 
     /// Whether something was pushed that the kernel has not seen.

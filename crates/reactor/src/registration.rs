@@ -114,6 +114,7 @@ impl Reactor {
             }
             found
         });
+        self.polled += end - start;
         if pending {
             self.budget.observe(end - start, true);
             self.nap = NAPS.0;

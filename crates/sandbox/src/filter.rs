@@ -52,6 +52,20 @@ const UNREGISTER_RING_FDS: u64 = 21;
 /// Beside the operation is a bit that says that the ring is named by its registered number. [io_uring_register(2), IORING_REGISTER_USE_REGISTERED_RING]
 const OPERATION: u64 = ALL & !(1 << 31);
 
+/// What sets a worker of vhost-net up: its features, owner and memory, a ring's size, place, start and descriptors, and the interface. [linux/vhost.h]
+pub(crate) const VHOST: &str = "ioctl";
+const VHOST_NET: [&[Rule]; 9] = [
+    &[rule(1, ALL, 0x4008_af00)],
+    &[rule(1, ALL, 0xaf01)],
+    &[rule(1, ALL, 0x4008_af03)],
+    &[rule(1, ALL, 0x4008_af10)],
+    &[rule(1, ALL, 0x4028_af11)],
+    &[rule(1, ALL, 0x4008_af12)],
+    &[rule(1, ALL, 0x4008_af20)],
+    &[rule(1, ALL, 0x4008_af21)],
+    &[rule(1, ALL, 0x4008_af30)],
+];
+
 /// Guard pages of stacks, as newer C libraries make them. [madvise(2), Linux 6.13]
 const GUARD_INSTALL: u64 = 102;
 const GUARD_REMOVE: u64 = 103;
@@ -74,6 +88,7 @@ pub(crate) const NARROWED: &[Narrowed] = &[
     Narrowed { name: "mmap", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
     Narrowed { name: "mprotect", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
     Narrowed { name: "clone", only: "threads", forms: &[&[rule(0, THREAD | ELSEWHERE, THREAD)]] },
+    Narrowed { name: VHOST, only: "what sets vhost-net up", forms: &VHOST_NET },
     Narrowed { name: "prctl", only: "a thread's name", forms: &[&[rule(0, ALL, libc::PR_SET_NAME as u64)]] },
     Narrowed {
         name: "fcntl",
@@ -137,7 +152,7 @@ pub(crate) fn compile(sandbox: &Sandbox) -> Result<Vec<BpfProgram>, Error> {
         return Err(Error::Manifest(format!("a manifest lists {call}, {why}")));
     }
     let answers = ANSWERED.iter().map(|&(name, error)| json!({ "mismatch_action": "allow", "match_action": { "errno": error }, "filter": [{ "syscall": name }] }));
-    let names = sandbox.calls.iter().map(String::as_str).chain(ANSWERED.iter().map(|(name, _)| *name));
+    let names = sandbox.calls().chain(ANSWERED.iter().map(|(name, _)| *name));
     let allowed: Vec<Value> = names.flat_map(entries).collect();
     let allowed = json!({ "mismatch_action": "kill_process", "match_action": "allow", "filter": allowed });
     answers.chain([allowed]).map(|filter| one(&filter)).collect()
@@ -177,7 +192,7 @@ mod tests {
 
     fn sandbox(calls: &[&str]) -> Sandbox {
         let calls: BTreeSet<String> = calls.iter().map(|call| (*call).to_owned()).collect();
-        Sandbox { user: 1, group: 1, keep: Vec::new(), calls }
+        Sandbox { user: 1, group: 1, keep: Vec::new(), vhost: false, calls }
     }
 
     #[test]
@@ -197,6 +212,16 @@ mod tests {
             assert!(error.contains(call), "{error}");
         }
         assert!(Sandbox::new(ring3_manifest::drivers(Some("unheard-of")), "lease").is_err());
+    }
+
+    #[test]
+    fn a_card_by_vhost_net_has_a_filter_in_which_ioctl_is_narrowed() {
+        let mut sandbox = Sandbox::new(ring3_manifest::drivers(Some("e1000")), "lease").unwrap();
+        assert!(sandbox.calls().all(|call| call != VHOST));
+        sandbox.vhost = true;
+        compile(&sandbox).unwrap();
+        assert_eq!(sandbox.calls().filter(|call| *call == VHOST).count(), 1);
+        assert_eq!(entries(VHOST).len(), VHOST_NET.len());
     }
 
     #[test]

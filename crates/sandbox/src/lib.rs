@@ -23,7 +23,7 @@ mod words;
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 
-use ring3_manifest::Manifest;
+use ring3_manifest::{Manifest, Part};
 
 pub use enter::{Lacking, enter};
 pub use spawn::{Child, Limits, Program, spawn};
@@ -66,6 +66,8 @@ pub struct Sandbox {
     pub group: u32,
     /// The descriptors that stay open.
     pub keep: Vec<RawFd>,
+    /// Whether it sets up vhost-net, of which descriptors are among those that stay open.
+    pub vhost: bool,
     /// The system calls that it makes, by name.
     calls: BTreeSet<String>,
 }
@@ -77,8 +79,25 @@ impl Sandbox {
         Ok(Self::of(calls))
     }
 
+    /// The system calls that it makes, by name.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &str> {
+        self.calls.iter().map(String::as_str).chain(self.vhost.then_some(filter::VHOST))
+    }
+
+    /// The same for one that is `part`, too.
+    pub fn with(mut self, part: &Part) -> Self {
+        self.calls.extend(part.system_calls.run.iter().cloned());
+        self
+    }
+
     /// For a process of nobody's that makes `calls`, with the standard descriptors.
     pub fn of<'c>(calls: impl IntoIterator<Item = &'c str>) -> Self {
-        Self { user: NOBODY, group: NOBODY, keep: vec![0, 1, 2], calls: calls.into_iter().map(str::to_owned).collect() }
+        Self {
+            user: NOBODY,
+            group: NOBODY,
+            keep: vec![0, 1, 2],
+            vhost: false,
+            calls: calls.into_iter().map(str::to_owned).collect(),
+        }
     }
 }

@@ -33,7 +33,7 @@ pub struct Allowed {
     pub only: Option<&'static str>,
 }
 
-const RULES: [&str; 7] = [
+const RULES: [&str; 8] = [
     "no capabilities, and none to be had: the bounding set is empty, no_new_privs is set",
     "no files: its root is an empty, read-only folder; where the kernel has landlock, that refuses every file and port, too",
     "no other processes: it sees, signals and traces none, and its memory is hidden from others of its user",
@@ -41,6 +41,7 @@ const RULES: [&str; 7] = [
     "no descriptors but its standard ones, its supervisor's socket, the lease and what came with it, the kernel's files of its disks, and the queues of its interface; none of them is the device's",
     "no io_uring of its own making: its rings were made before and take the operations of a ublk queue and no other",
     "no code but its program: nothing can be mapped to be executed",
+    "of a network card, unless engine = \"tap\": ioctl by nine of vhost-net's numbers and no other, and a descriptor of /dev/vhost-net for each queue",
 ];
 
 impl Sandbox {
@@ -52,7 +53,7 @@ impl Sandbox {
             group: self.group,
             namespaces: vec!["mounts", "network", "processes", "messages", "host name"],
             max_files: MAX_FILES,
-            system_calls: self.calls.iter().map(|name| Allowed { name: name.clone(), only: only(name) }).collect(),
+            system_calls: self.calls().map(|name| Allowed { name: name.to_owned(), only: only(name) }).collect(),
             rules: RULES.into(),
         }
     }

@@ -17,6 +17,7 @@ pub mod faults;
 mod find;
 pub mod health;
 pub mod hold;
+mod hosted;
 pub mod hotplug;
 mod journal;
 pub mod journald;

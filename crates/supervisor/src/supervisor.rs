@@ -16,6 +16,7 @@ use crate::export::Export;
 use crate::export::tap::Tap;
 use crate::export::ublk::Ublk;
 use crate::faults::Faults;
+use crate::hosted;
 use crate::keeper::{self, Ask, Handle, Records, Setup, Shared, Survival, Taken};
 use crate::manifest::{self, Device, Kind};
 use crate::notify::Notifier;
@@ -78,18 +79,18 @@ impl Supervisor {
         // Before anybody looks for a class: these are somebody's.
         devices.iter().for_each(|device| supervisor.reserve(device));
         for device in devices {
-            supervisor.keep(device, &mut records)?;
+            supervisor.keep(device, &mut records, None)?;
         }
         keeper::abandon(records, &supervisor.store);
         Ok(supervisor)
     }
 
-    /// Starts a keeper for `device` alone, which no manifest names, with drivers of `program`. Nothing of it survives this process.
-    pub fn of(device: Device, program: Arc<Program>) -> io::Result<Self> {
+    /// Starts a keeper for `device` alone, which no manifest names, with drivers of `program`; what it offers becomes `export`, or as its kind says. Nothing of it survives this process.
+    pub fn of(device: Device, program: Arc<Program>, export: Option<Box<dyn Export>>) -> io::Result<Self> {
         let (store, mut records, _) = Store::open(Notifier::silent(), Vec::new());
         let mut supervisor = Self::empty(PathBuf::new(), program, Arc::new(store));
         supervisor.reserve(&device);
-        supervisor.keep(device, &mut records)?;
+        supervisor.keep(device, &mut records, export)?;
         Ok(supervisor)
     }
 
@@ -105,14 +106,21 @@ impl Supervisor {
         }
     }
 
-    fn keep(&mut self, mut device: Device, records: &mut Records) -> io::Result<()> {
+    fn keep(&mut self, mut device: Device, records: &mut Records, export: Option<Box<dyn Export>>) -> io::Result<()> {
         keeper::keep_shape(&mut device, records);
-        let words = ["ring3-driver", "drive", &device.name].into_iter().map(CString::new);
-        let argv = words.collect::<Result<_, _>>().map_err(io::Error::other)?;
-        let (program, taken) = (self.program.clone(), self.taken.clone());
-        let mut export: Box<dyn Export> = match device.export.kind {
-            Kind::Ublk => Box::new(Ublk::new(&device, self.program.clone())),
-            Kind::Tap => Box::new(Tap::new(&device)),
+        let (program, argv) = match device.hosted() {
+            Some(driver) => hosted::program(&self.program, driver)?,
+            None => {
+                let words = ["ring3-driver", "drive", &device.name].into_iter().map(CString::new);
+                (self.program.clone(), words.collect::<Result<_, _>>().map_err(io::Error::other)?)
+            }
+        };
+        let taken = self.taken.clone();
+        let mut export: Box<dyn Export> = match (export, device.export.kind) {
+            (Some(export), _) => export,
+            (None, Kind::Ublk) => Box::new(Ublk::new(&device, self.program.clone())),
+            (None, Kind::Tap) => Box::new(Tap::new(&device)),
+            (None, Kind::SharedDisk | Kind::SharedCard) => return Err(io::Error::other("nobody has said who shares it")),
         };
         let adopted = keeper::adopt(&device, records, &mut *export);
         let survival = Survival::new(&self.store, &device.name);
@@ -210,7 +218,7 @@ impl Supervisor {
         self.coming = waiting;
         let start = |device: Device| {
             self.reserve(&device);
-            self.keep(device, &mut Records::new()).err().map(|error| format!("a keeper could not be started: {error}"))
+            self.keep(device, &mut Records::new(), None).err().map(|error| format!("a keeper could not be started: {error}"))
         };
         Vec::into_iter(coming).filter_map(start).last()
     }

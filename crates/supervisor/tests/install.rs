@@ -10,7 +10,7 @@ fn installed() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let bin = folder.path().join("built");
     fs::create_dir(&bin).unwrap();
-    for name in ["ring3", "ring3d", "ring3-driver"] {
+    for name in ["ring3", "ring3d", "ring3-driver", "libring3.so"] {
         fs::write(bin.join(name), "#!/bin/sh\n").unwrap();
         fs::set_permissions(bin.join(name), PermissionsExt::from_mode(0o755)).unwrap();
     }
@@ -39,13 +39,18 @@ fn an_installation_is_these_files_and_no_others() {
         "usr/local/bin/ring3",
         "usr/local/bin/ring3-driver",
         "usr/local/bin/ring3d",
+        "usr/local/include/ring3.h",
+        "usr/local/lib/libring3.so",
         "usr/local/lib/systemd/system/ring3d.service",
         "usr/local/lib/systemd/system/ring3d.socket",
         "usr/local/lib/udev/rules.d/60-ring3.rules",
         "usr/local/share/doc/ring3/example.toml",
         "usr/local/share/doc/ring3/supervisor.md",
     ];
-    assert_eq!(files(&root), expected.map(|file| root.join(file)).into());
+    let dde = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../dde"));
+    let hosting = files(dde).into_iter().map(|file| Path::new("usr/local/share/ring3/dde").join(file.strip_prefix(dde).unwrap()));
+    let expected = expected.into_iter().map(PathBuf::from).chain(hosting).map(|file| root.join(file));
+    assert_eq!(files(&root), expected.collect());
     assert!(root.join("etc/ring3").is_dir());
     assert!(!make(folder.path(), &folder.path().join("nothing")));
 }

@@ -7,40 +7,61 @@
 #include <string.h>
 
 #include "ddekit/event.h"
+#include "device.h"
 
-/* An Ethernet header with a tag before the largest packet there is. */
-#define FRAME (9000 + 18)
+/* Frames that are handed on together. */
+#define BATCH 64
 
 struct ddekit_card {
 	struct ring3_card *card;
 	struct ddekit_card_ops ops;
 	struct ddekit_watch *watch;
-	/* A frame that the driver had no room for. */
-	size_t held;
-	unsigned char frame[FRAME];
 };
 
-/* Gives the driver what is to be sent, until it has no room or there is nothing. */
+/* Gives the driver what is to be sent, up to a batch; true if there may be more that it has room for. */
+static bool pump_batch(struct ddekit_card *card)
+{
+	enum ddekit_sending answer = DDEKIT_HERE;
+	unsigned int count = 0;
+
+	while (count < BATCH && answer != DDEKIT_LATER) {
+		struct ring3_card_frame next;
+		struct ddekit_frame frame;
+		void *room = NULL;
+		const int found = ring3_card_next(card->card, &next);
+
+		if (found == -ESHUTDOWN)
+			card->ops.stop();
+		else if (found < 0)
+			card->ops.ended(ring3_error());
+		if (found <= 0)
+			break;
+		frame = (struct ddekit_frame){
+			.len = next.len,
+			.checksum_start = next.checksum_start,
+			.checksum_offset = next.checksum_offset,
+			.segment = next.segment,
+			.headers = next.headers,
+			.ipv6 = next.ipv6,
+		};
+		answer = card->ops.begin(&frame, &room);
+		if (answer == DDEKIT_LOST)
+			ring3_card_lose(card->card);
+		if (answer == DDEKIT_HERE) {
+			/* A user whose memory is gone meanwhile has lost what was in it. */
+			card->ops.end(ring3_card_take(card->card, room, frame.len) == (int)frame.len);
+			count++;
+		}
+	}
+	if (count > 0)
+		card->ops.flush();
+	return count == BATCH;
+}
+
 static void pump(struct ddekit_card *card)
 {
-	for (;;) {
-		if (card->held == 0) {
-			const int len = ring3_card_take(card->card, card->frame, sizeof(card->frame));
-
-			if (len == 0)
-				return;
-			if (len == -EPIPE) {
-				card->ops.ended(ring3_error());
-				return;
-			}
-			if (len < 0)
-				continue;
-			card->held = (size_t)len;
-		}
-		if (!card->ops.send(card->frame, card->held))
-			return;
-		card->held = 0;
-	}
+	while (pump_batch(card))
+		;
 }
 
 static void wanted(void *arg)
@@ -55,10 +76,11 @@ static void wanted(void *arg)
 	pump(card);
 }
 
-int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, const char *access,
-		      struct ddekit_card **card)
+/* Makes the card, and hears what is wanted of it. */
+static int make(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, struct ddekit_card **card)
 {
-	struct ring3_card_info said = { .model = info->model, .mtu_min = info->mtu_min, .mtu_max = info->mtu_max };
+	struct ring3_card_info said = { .model = info->model, .mtu_min = info->mtu_min, .mtu_max = info->mtu_max,
+					.checksums = info->checksums, .segmented_max = info->segmented_max };
 	struct ddekit_card *made = calloc(1, sizeof(*made));
 	int result;
 
@@ -69,14 +91,41 @@ int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_c
 	result = ring3_card_new(&said, &made->card);
 	if (result == 0) {
 		made->watch = ddekit_ev_watch(ring3_card_fd(made->card), wanted, made);
-		result = made->watch ? ring3_card_serve(made->card, access) : -errno;
+		result = made->watch ? 0 : -errno;
 	}
-	if (result < 0) {
+	if (result < 0)
 		ddekit_card_close(made);
-		return result;
-	}
-	*card = made;
-	return 0;
+	else
+		*card = made;
+	return result;
+}
+
+/* Hands the card out, unless nobody has got it. */
+static int give(struct ddekit_card *made, int result, struct ddekit_card **card)
+{
+	if (result < 0)
+		ddekit_card_close(made);
+	else
+		*card = made;
+	return result;
+}
+
+int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, const char *access,
+		      struct ddekit_card **card)
+{
+	struct ddekit_card *made;
+	const int result = make(info, ops, &made);
+
+	return result < 0 ? result : give(made, ring3_card_serve(made->card, access), card);
+}
+
+int ddekit_card_lend(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, const struct ddekit_device *device,
+		     struct ddekit_card **card)
+{
+	struct ddekit_card *made;
+	const int result = make(info, ops, &made);
+
+	return result < 0 ? result : give(made, ring3_card_lend(made->card, device->device), card);
 }
 
 void ddekit_card_filtered(struct ddekit_card *card)
@@ -98,9 +147,9 @@ void ddekit_card_link(struct ddekit_card *card, bool up, uint32_t mbits, bool fu
 	ring3_card_set_link(card->card, up, mbits, full_duplex);
 }
 
-bool ddekit_card_receive(struct ddekit_card *card, const void *frame, size_t len)
+bool ddekit_card_receive(struct ddekit_card *card, const void *frame, size_t len, bool checked)
 {
-	return ring3_card_receive(card->card, frame, len) == 0;
+	return ring3_card_receive(card->card, frame, len, checked) == 0;
 }
 
 void ddekit_card_resume(struct ddekit_card *card)

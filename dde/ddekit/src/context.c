@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "ddekit/log.h"
+#include "stack_check.h"
 
 #define GUARD 4096u
 #define STACK_MIN 8192u
@@ -18,6 +19,9 @@ struct ddekit_ctx {
 	/* Where it has left, while it does not run. */
 	void *saved;
 	unsigned char *stack;
+	void (*entry)(void *arg);
+	void *arg;
+	struct stack_check check;
 	/* What the host was asked for, stack and guard in it. */
 	void *mapping;
 	size_t mapped;
@@ -46,6 +50,16 @@ static struct ddekit_ctx host;
 static struct ddekit_ctx *self = &host;
 /* The host's stack has a call on it, which its saved pointer does not know of. */
 static bool on_host;
+/* Who has left for the one that runs. */
+static struct ddekit_ctx *left;
+
+static void run_entry(void *arg)
+{
+	struct ddekit_ctx *ctx = arg;
+
+	stack_check_arrive(&ctx->check, &left->check);
+	ctx->entry(ctx->arg);
+}
 
 struct ddekit_ctx *ddekit_ctx_create(size_t stack, void (*entry)(void *arg), void *arg)
 {
@@ -73,9 +87,14 @@ struct ddekit_ctx *ddekit_ctx_create(size_t stack, void (*entry)(void *arg), voi
 	}
 	frame = (struct frame *)(ctx->stack + stack - sizeof(*frame));
 	*frame = (struct frame){ .mxcsr = MXCSR, .x87 = X87, .start = ddekit_stack_start };
-	frame->r12 = (uint64_t)(uintptr_t)entry;
-	frame->r13 = (uint64_t)(uintptr_t)arg;
+	frame->r12 = (uint64_t)(uintptr_t)run_entry;
+	frame->r13 = (uint64_t)(uintptr_t)ctx;
 	ctx->saved = frame;
+	ctx->entry = entry;
+	ctx->arg = arg;
+	ctx->check.bottom = ctx->stack;
+	ctx->check.len = stack;
+	stack_check_register(&ctx->check);
 	return ctx;
 }
 
@@ -83,6 +102,10 @@ void ddekit_ctx_destroy(struct ddekit_ctx *ctx)
 {
 	if (ctx == self || ctx == &host)
 		ddekit_panic("a context that runs, or the host's, cannot be destroyed");
+	if (ctx->check.len != 0) {
+		stack_check_unregister(&ctx->check);
+		stack_check_forget(&ctx->check);
+	}
 	munmap(ctx->mapping, ctx->mapped);
 	free(ctx);
 }
@@ -109,11 +132,30 @@ void ddekit_ctx_switch(struct ddekit_ctx *to)
 	if (to == from)
 		return;
 	self = to;
+	left = from;
+	stack_check_leave(&from->check, &to->check);
 	ddekit_stack_switch(&from->saved, to->saved);
+	stack_check_arrive(&from->check, &left->check);
+}
+
+/* A call on the host's stack, as its caller there sees it. */
+struct call {
+	void (*function)(void *arg);
+	void *arg;
+};
+
+static void run_call(void *arg)
+{
+	const struct call *call = arg;
+
+	stack_check_arrive(&host.check, &self->check);
+	call->function(call->arg);
+	stack_check_leave(&host.check, &self->check);
 }
 
 void ddekit_ctx_call_host(void (*function)(void *arg), void *arg)
 {
+	struct call call = { .function = function, .arg = arg };
 	uintptr_t stack;
 
 	if (self == &host || on_host) {
@@ -122,6 +164,8 @@ void ddekit_ctx_call_host(void (*function)(void *arg), void *arg)
 	}
 	stack = ((uintptr_t)host.saved - RED_ZONE) & ~(uintptr_t)15;
 	on_host = true;
-	ddekit_stack_call((void *)stack, function, arg);
+	stack_check_leave(&self->check, &host.check);
+	ddekit_stack_call((void *)stack, run_call, &call);
+	stack_check_arrive(&self->check, &host.check);
 	on_host = false;
 }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "record.h"
+
 /* So that an IOMMU can use large pages, and a driver's own pages begin at multiples of theirs. */
 #define ARENA_ALIGN (2u << 20)
 
@@ -35,6 +37,8 @@ int ddekit_dev_open(const char *uri, const struct ddekit_device_options *options
 	result = ring3_open(uri, &wanted, &opened->device);
 	if (result == 0)
 		result = take_memory(opened, options->arena);
+	if (result == 0)
+		result = record_begin(opened);
 	if (result < 0) {
 		ddekit_dev_close(opened);
 		return result;
@@ -47,7 +51,9 @@ void ddekit_dev_close(struct ddekit_device *device)
 {
 	if (!device)
 		return;
+	record_end();
 	ddekit_irq_end(device);
+	ddekit_ev_unwatch(device->removal);
 	/* What the device has of the memory it has no longer. */
 	if (device->device)
 		ring3_set_bus_master(device->device, false);
@@ -81,6 +87,29 @@ int ddekit_cfg_write(const struct ddekit_device *device, uint32_t offset, uint32
 int ddekit_dev_bus_master(const struct ddekit_device *device, bool on)
 {
 	return ring3_set_bus_master(device->device, on);
+}
+
+static void removal(void *arg)
+{
+	struct ddekit_device *device = arg;
+
+	/* It stays readable. */
+	ddekit_ev_unwatch(device->removal);
+	device->removal = NULL;
+	device->wanted_back(device->wanted_back_arg);
+}
+
+int ddekit_dev_wanted_back(struct ddekit_device *device, void (*function)(void *arg), void *arg)
+{
+	const int fd = ring3_removal_fd(device->device);
+
+	if (fd < 0)
+		return fd;
+	device->wanted_back = function;
+	device->wanted_back_arg = arg;
+	ddekit_ev_unwatch(device->removal);
+	device->removal = ddekit_ev_watch(fd, removal, device);
+	return device->removal ? 0 : -errno;
 }
 
 int ddekit_dev_reset(const struct ddekit_device *device)
@@ -119,12 +148,16 @@ int ddekit_bar_open(struct ddekit_device *device, unsigned int index, struct dde
 
 void *ddekit_bar_map(const struct ddekit_bar *bar, uint64_t *len)
 {
-	return ring3_bar_map(of(bar), len);
+	return record_is_on() ? NULL : ring3_bar_map(of(bar), len);
 }
 
 uint64_t ddekit_bar_read(const struct ddekit_bar *bar, uint64_t offset, uint32_t width)
 {
-	return ring3_bar_read(of(bar), offset, width);
+	const uint64_t value = ring3_bar_read(of(bar), offset, width);
+
+	if (record_is_on())
+		record_read(of(bar), offset, width, value);
+	return value;
 }
 
 void ddekit_bar_write(const struct ddekit_bar *bar, uint64_t offset, uint32_t width, uint64_t value)

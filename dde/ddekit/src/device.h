@@ -15,6 +15,9 @@ struct ddekit_vector {
 	struct ring3_irq *irq;
 	struct ddekit_watch *watch;
 	unsigned int number;
+	/* It signals by messages, each of which is heard once. */
+	bool edges;
+	unsigned int skipped;
 	/* Ends the pause of one that came too often. */
 	struct ddekit_timer rearm;
 	struct ddekit_device *device;
@@ -28,6 +31,10 @@ struct ddekit_device {
 	struct ddekit_vector *vectors;
 	unsigned int vector_count;
 	void (*raised)(unsigned int vector);
+	/* Until the device is wanted back. */
+	struct ddekit_watch *removal;
+	void (*wanted_back)(void *arg);
+	void *wanted_back_arg;
 };
 
 /* Disables all interrupts. */

@@ -27,10 +27,10 @@ static int epoll = -1;
 static struct ddekit_timer *timers;
 static struct ddekit_watch *dead;
 
-struct ddekit_watch *ddekit_ev_watch(int fd, void (*function)(void *arg), void *arg)
+static struct ddekit_watch *watch_for(int fd, uint32_t events, void (*function)(void *arg), void *arg)
 {
 	struct ddekit_watch *watch;
-	struct epoll_event event = { .events = EPOLLIN };
+	struct epoll_event event = { .events = events };
 
 	if (epoll < 0)
 		epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -46,6 +46,16 @@ struct ddekit_watch *ddekit_ev_watch(int fd, void (*function)(void *arg), void *
 		return NULL;
 	}
 	return watch;
+}
+
+struct ddekit_watch *ddekit_ev_watch(int fd, void (*function)(void *arg), void *arg)
+{
+	return watch_for(fd, EPOLLIN, function, arg);
+}
+
+struct ddekit_watch *ddekit_ev_watch_edges(int fd, void (*function)(void *arg), void *arg)
+{
+	return watch_for(fd, EPOLLIN | EPOLLET, function, arg);
 }
 
 void ddekit_ev_unwatch(struct ddekit_watch *watch)
@@ -114,7 +124,8 @@ static int expire(void)
 
 static int wait_for(uint64_t until, struct epoll_event *events)
 {
-	const uint64_t now = until == 0 ? 0 : ddekit_now();
+	/* Without timers nobody waits for a moment: a clock that is read without a system call on every host is good enough. */
+	const uint64_t now = until == 0 ? 0 : timers ? ddekit_now() : ddekit_now_coarse();
 	const uint64_t left = until > now ? until - now : 0;
 	struct timespec timeout = { .tv_sec = (time_t)(left / SECOND), .tv_nsec = (long)(left % SECOND) };
 

@@ -9,6 +9,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "ddekit/check.h"
+
 #define LINE 500
 #define FRAMES 48
 
@@ -58,6 +60,9 @@ void ddekit_panic(const char *format, ...)
 	va_start(args, format);
 	log_format(DDEKIT_ERROR, format, args);
 	va_end(args);
+#if DDEKIT_CHECKED
+	ddekit_check_print(__builtin_return_address(0), __builtin_frame_address(0));
+#endif
 	backtrace_symbols_fd(frames, backtrace(frames, FRAMES), STDERR_FILENO);
 	abort();
 }

@@ -21,6 +21,11 @@ uint64_t ddekit_now(void)
 	return read_clock(CLOCK_MONOTONIC);
 }
 
+uint64_t ddekit_now_coarse(void)
+{
+	return read_clock(CLOCK_MONOTONIC_COARSE);
+}
+
 uint64_t ddekit_realtime(void)
 {
 	return read_clock(CLOCK_REALTIME);

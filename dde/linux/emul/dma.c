@@ -2,11 +2,17 @@
 /*
  * DMA: all memory of the kernel is the device's arena, so that mapping is adding. Nothing is looked up, and no system call is made; what lies elsewhere, a
  * driver's own static data perhaps, is refused.
+ *
+ * For comparison, each buffer can be copied instead (dde_options.dma_copies): mapped is a copy in pages of its own, at the same offset in its first page, and what a driver says of when
+ * it and the device look at it (dma_sync_...) is when bytes move. What is allocated for both at once is one memory in either way.
  */
 #include <linux/dma-mapping.h>
+#include <linux/mm.h>
 #include <linux/scatterlist.h>
 
 #include "dde.h"
+#include "ddekit/check.h"
+#include "dde_options.h"
 
 static dma_addr_t dma_of(phys_addr_t address)
 {
@@ -31,16 +37,83 @@ static bool reaches(u64 mask)
 	return arena->iova + arena->len - 1 <= mask;
 }
 
+static bool to_device(enum dma_data_direction dir)
+{
+	return dir == DMA_TO_DEVICE || dir == DMA_BIDIRECTIONAL;
+}
+
+static bool from_device(enum dma_data_direction dir)
+{
+	return dir == DMA_FROM_DEVICE || dir == DMA_BIDIRECTIONAL;
+}
+
+/* The pages of a copy. Their first one knows what it is a copy of: private has its address. */
+static struct page *copy_of(dma_addr_t address)
+{
+	return compound_head(phys_to_page(address - ddekit_dma_arena(dde_device)->iova));
+}
+
+/* What is copied lies as far in the copy as the original does in its page. */
+static void *original_of(struct page *copy, dma_addr_t address)
+{
+	return (void *)copy->private + (address - dma_of(page_to_phys(copy)) - offset_in_page(copy->private));
+}
+
+static void *bytes_at(dma_addr_t address)
+{
+	return __va(address - ddekit_dma_arena(dde_device)->iova);
+}
+
+static dma_addr_t map_copy(phys_addr_t address, size_t size, enum dma_data_direction dir, bool synced)
+{
+	unsigned int offset = offset_in_page(address);
+	struct page *copy = alloc_pages(GFP_ATOMIC | __GFP_COMP, get_order(offset + size));
+
+	if (!copy)
+		return DMA_MAPPING_ERROR;
+	copy->private = (unsigned long)__va(address);
+	if (synced && to_device(dir))
+		memcpy(page_address(copy) + offset, __va(address), size);
+	return dma_of(page_to_phys(copy)) + offset;
+}
+
+static void unmap_copy(dma_addr_t address, size_t size, enum dma_data_direction dir, bool synced)
+{
+	struct page *copy = copy_of(address);
+
+	if (synced && from_device(dir))
+		memcpy(original_of(copy, address), bytes_at(address), size);
+	__free_pages(copy, compound_order(copy));
+}
+
+static dma_addr_t map(phys_addr_t address, size_t size, enum dma_data_direction dir, unsigned long attrs)
+{
+	if (!in_arena(address, size))
+		return DMA_MAPPING_ERROR;
+	if (dde_options.dma_copies)
+		return map_copy(address, size, dir, !(attrs & DMA_ATTR_SKIP_CPU_SYNC));
+	if (dir != DMA_TO_DEVICE)
+		ddekit_check_device_writes(phys_to_virt(address), size);
+	return dma_of(address);
+}
+
+static void unmap(dma_addr_t address, size_t size, enum dma_data_direction dir, unsigned long attrs)
+{
+	if (dde_options.dma_copies)
+		unmap_copy(address, size, dir, !(attrs & DMA_ATTR_SKIP_CPU_SYNC));
+	else if (DDEKIT_CHECKED && dir != DMA_TO_DEVICE)
+		ddekit_check_device_done(bytes_at(address));
+}
+
 dma_addr_t dma_map_page_attrs(struct device *dev, struct page *page, size_t offset, size_t size, enum dma_data_direction dir,
 			      unsigned long attrs)
 {
-	phys_addr_t address = page_to_phys(page) + offset;
-
-	return in_arena(address, size) ? dma_of(address) : DMA_MAPPING_ERROR;
+	return map(page_to_phys(page) + offset, size, dir, attrs);
 }
 
 void dma_unmap_page_attrs(struct device *dev, dma_addr_t address, size_t size, enum dma_data_direction dir, unsigned long attrs)
 {
+	unmap(address, size, dir, attrs);
 }
 
 unsigned int dma_map_sg_attrs(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir,
@@ -50,9 +123,11 @@ unsigned int dma_map_sg_attrs(struct device *dev, struct scatterlist *list, int 
 	int i;
 
 	for_each_sg(list, piece, count, i) {
-		if (!in_arena(sg_phys(piece), piece->length))
+		piece->dma_address = map(sg_phys(piece), piece->length, dir, attrs);
+		if (piece->dma_address == DMA_MAPPING_ERROR) {
+			dma_unmap_sg_attrs(dev, list, i, dir, attrs | DMA_ATTR_SKIP_CPU_SYNC);
 			return 0;
-		piece->dma_address = dma_of(sg_phys(piece));
+		}
 		sg_dma_len(piece) = piece->length;
 	}
 	return count;
@@ -61,19 +136,27 @@ unsigned int dma_map_sg_attrs(struct device *dev, struct scatterlist *list, int 
 void dma_unmap_sg_attrs(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir,
 			unsigned long attrs)
 {
+	struct scatterlist *piece;
+	int i;
+
+	for_each_sg(list, piece, count, i)
+		unmap(piece->dma_address, piece->length, dir, attrs);
 }
 
 void *dma_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t gfp, unsigned long attrs)
 {
 	void *memory = alloc_pages_exact(size, gfp | __GFP_ZERO);
 
-	if (memory)
+	if (memory) {
 		*handle = dma_of(__pa(memory));
+		ddekit_check_device_writes(memory, size);
+	}
 	return memory;
 }
 
 void dma_free_attrs(struct device *dev, size_t size, void *memory, dma_addr_t handle, unsigned long attrs)
 {
+	ddekit_check_device_done(memory);
 	free_pages_exact(memory, size);
 }
 
@@ -85,6 +168,8 @@ int dma_set_mask(struct device *dev, u64 mask)
 	}
 	if (dev->dma_mask)
 		*dev->dma_mask = mask;
+	/* Nobody is asked where nothing is copied. */
+	dev->dma_skip_sync = !dde_options.dma_copies;
 	return 0;
 }
 
@@ -121,28 +206,40 @@ unsigned long dma_get_merge_boundary(struct device *dev)
 	return 0;
 }
 
-#ifdef CONFIG_DMA_NEED_SYNC
 void __dma_sync_single_for_cpu(struct device *dev, dma_addr_t address, size_t size, enum dma_data_direction dir)
 {
+	if (dde_options.dma_copies && from_device(dir))
+		memcpy(original_of(copy_of(address), address), bytes_at(address), size);
 }
 
 void __dma_sync_single_for_device(struct device *dev, dma_addr_t address, size_t size, enum dma_data_direction dir)
 {
+	if (dde_options.dma_copies && to_device(dir))
+		memcpy(bytes_at(address), original_of(copy_of(address), address), size);
 }
 
 void __dma_sync_sg_for_cpu(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir)
 {
+	struct scatterlist *piece;
+	int i;
+
+	for_each_sg(list, piece, count, i)
+		__dma_sync_single_for_cpu(dev, piece->dma_address, piece->length, dir);
 }
 
 void __dma_sync_sg_for_device(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir)
 {
+	struct scatterlist *piece;
+	int i;
+
+	for_each_sg(list, piece, count, i)
+		__dma_sync_single_for_device(dev, piece->dma_address, piece->length, dir);
 }
 
 bool __dma_need_sync(struct device *dev, dma_addr_t address)
 {
-	return false;
+	return dde_options.dma_copies;
 }
-#endif
 
 int dma_configure(struct device *dev)
 {

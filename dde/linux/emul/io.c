@@ -40,7 +40,7 @@ void __iomem *ioremap(phys_addr_t address, size_t size)
 	void *base;
 	int index = find(address, false, &offset);
 
-	if (index < 0 || ddekit_bar_open(dde_device, index, &bar) < 0)
+	if (index < 0 || size > roundup_pow_of_two(dde_pci_window(index).len) - offset || ddekit_bar_open(dde_device, index, &bar) < 0)
 		return NULL;
 	base = ddekit_bar_map(bar, &mapped);
 	if (base && offset + size <= mapped)
@@ -52,26 +52,43 @@ void iounmap(volatile void __iomem *address)
 {
 }
 
-static u64 call_read(const volatile void __iomem *address, unsigned int width)
+/* lib/iomap.c tells ports from registers. */
+void __iomem *__pci_ioport_map(struct pci_dev *dev, unsigned long port, unsigned int count)
+{
+	return ioport_map(port, count);
+}
+
+/* The registers that an access by call is to. One that is not to the device's own is a bug of the driver, or worse, and its end. */
+static struct ddekit_bar *reach(const volatile void __iomem *address, unsigned int width, u64 *offset, const char *verb)
 {
 	unsigned long number = (unsigned long)address;
+	bool is_port = number < PORTS;
 	struct ddekit_bar *bar;
-	u64 offset = number & ((1ul << COOKIE_BAR) - 1);
-	int index = number < PORTS ? find(number, true, &offset) : (number & ~COOKIE) >> COOKIE_BAR;
+	int index = (number & ~COOKIE) >> COOKIE_BAR;
 
-	if (index < 0 || ddekit_bar_open(dde_device, index, &bar) < 0)
-		return ~0ull;
-	return ddekit_bar_read(bar, offset, width);
+	*offset = number & ((1ul << COOKIE_BAR) - 1);
+	if (is_port)
+		index = find(number, true, offset);
+	if (index < 0 || index >= BARS || *offset + width > dde_pci_window(index).len)
+		ddekit_panic("dde: the driver %s %u bytes at %s %#lx, where its device has none", verb, width,
+			     is_port ? "port" : "register", is_port ? number : (unsigned long)*offset);
+	return ddekit_bar_open(dde_device, index, &bar) < 0 ? NULL : bar;
+}
+
+static u64 call_read(const volatile void __iomem *address, unsigned int width)
+{
+	u64 offset;
+	struct ddekit_bar *bar = reach(address, width, &offset, "reads");
+
+	return bar ? ddekit_bar_read(bar, offset, width) : ~0ull;
 }
 
 static void call_write(volatile void __iomem *address, unsigned int width, u64 value)
 {
-	unsigned long number = (unsigned long)address;
-	struct ddekit_bar *bar;
-	u64 offset = number & ((1ul << COOKIE_BAR) - 1);
-	int index = number < PORTS ? find(number, true, &offset) : (number & ~COOKIE) >> COOKIE_BAR;
+	u64 offset;
+	struct ddekit_bar *bar = reach(address, width, &offset, "writes");
 
-	if (index >= 0 && ddekit_bar_open(dde_device, index, &bar) == 0)
+	if (bar)
 		ddekit_bar_write(bar, offset, width, value);
 }
 
@@ -80,11 +97,24 @@ static bool by_call(const volatile void __iomem *address)
 	return is_cookie(address) || (unsigned long)address < PORTS;
 }
 
+/* A device that is made of bytes may interrupt whoever reads its registers, as a real one does. */
+static void let_interrupt(void)
+{
+#ifdef DDEKIT_FUZZ
+	if (system_state >= SYSTEM_SCHEDULING && !irqs_disabled() && !in_interrupt())
+		ddekit_irq_deliver();
+#endif
+}
+
 #define ACCESS(letter, type)                                                                    \
 	type __raw_read##letter(const volatile void __iomem *address)                           \
 	{                                                                                       \
-		if (unlikely(by_call(address)))                                                 \
-			return call_read(address, sizeof(type));                                \
+		if (unlikely(by_call(address))) {                                               \
+			type value = call_read(address, sizeof(type));                          \
+											\
+			let_interrupt();                                                        \
+			return value;                                                           \
+		}                                                                               \
 		return *(const volatile type __force *)address;                                 \
 	}                                                                                       \
 	void __raw_write##letter(type value, volatile void __iomem *address)                    \

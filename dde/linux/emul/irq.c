@@ -67,12 +67,24 @@ int dde_irq_use(enum ddekit_irq_kind kind, unsigned int first, unsigned int coun
 	return result;
 }
 
+/* By the pin, if there is one. A controller of IDE in compatibility mode has two, which the kernel knows. */
+int dde_irq_use_pin(void)
+{
+	unsigned int count = ddekit_irq_count(dde_device, DDEKIT_INTX);
+
+	if (count == 0)
+		return dde_irq_use(DDEKIT_MSI, DDE_IRQ_MESSAGES, 0);
+	return dde_irq_use(DDEKIT_INTX, count == DDE_IRQ_IDE_COUNT ? DDE_IRQ_IDE : DDE_IRQ_PIN, count);
+}
+
 void dde_irq_init(void)
 {
 	irq_set_chip_and_handler(DDE_IRQ_PIN, &chip, handle_level_irq);
+	for (unsigned int i = 0; i < DDE_IRQ_IDE_COUNT; i++)
+		irq_set_chip_and_handler(DDE_IRQ_IDE + i, &chip, handle_level_irq);
 	for (unsigned int i = 0; i < DDE_MESSAGES_MAX; i++)
 		irq_set_chip_and_handler(DDE_IRQ_MESSAGES + i, &chip, handle_edge_irq);
-	if (ddekit_irq_count(dde_device, DDEKIT_INTX) > 0 && dde_irq_use(DDEKIT_INTX, DDE_IRQ_PIN, 1) < 0)
+	if (dde_irq_use_pin() < 0)
 		pr_warn("dde: the device's pin: %s\n", ddekit_error());
 }
 

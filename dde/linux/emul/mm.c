@@ -10,6 +10,7 @@
 #include <linux/pagemap.h>
 
 #include "dde.h"
+#include "ddekit/check.h"
 
 /* Blocks of up to 32 MiB: rings, buckets and buffers of any driver. */
 #define ORDERS 14
@@ -62,7 +63,11 @@ static void give(struct page *page, unsigned int order)
 		order++;
 	}
 	orders[pfn] = order | FREE;
-	list_add(&pfn_to_page(pfn)->lru, &free_blocks[order]);
+	/* Under a checker, what was freed is used again as late as can be: who still uses it is found meanwhile. */
+	if (DDEKIT_CHECKED)
+		list_add_tail(&pfn_to_page(pfn)->lru, &free_blocks[order]);
+	else
+		list_add(&pfn_to_page(pfn)->lru, &free_blocks[order]);
 }
 
 void dde_mm_init(void)
@@ -85,6 +90,7 @@ void dde_mm_init(void)
 		atomic_set(&pfn_to_page(pfn)->_mapcount, -1);
 	for (pfn = map + 1; pfn < pages; pfn++)
 		give(pfn_to_page(pfn), 0);
+	ddekit_check_close(page_address(pfn_to_page(map + 1)), (pages - map - 1) << PAGE_SHIFT);
 }
 
 static void make_compound(struct page *page, unsigned int order)
@@ -121,6 +127,7 @@ struct page *__alloc_pages_noprof(gfp_t gfp, unsigned int order, int nid, nodema
 		atomic_set(&page[i]._mapcount, -1);
 	}
 	set_page_count(page, 1);
+	ddekit_check_open(page_address(page), PAGE_SIZE << order, false);
 	if (gfp & __GFP_COMP)
 		make_compound(page, order);
 	if (gfp & __GFP_ZERO)
@@ -135,6 +142,7 @@ static void free_block(struct page *page)
 	if (order & FREE)
 		ddekit_panic("dde: page %lu is freed twice", page_to_pfn(page));
 	page->flags = 0;
+	ddekit_check_returned(page_address(page), PAGE_SIZE << order);
 	give(page, order);
 }
 
@@ -206,6 +214,17 @@ void free_pages_exact(void *address, size_t size)
 	free_pages((unsigned long)address, get_order(size));
 }
 
+/* Under a checker, who goes beyond his piece, or keeps it, touches nobody else's. */
+static void *fragment_of_its_own(unsigned int size, gfp_t gfp)
+{
+	unsigned int order = get_order(size);
+	void *piece = (void *)get_free_pages_noprof(gfp | __GFP_COMP, order);
+
+	if (piece)
+		ddekit_check_close(piece + size, (PAGE_SIZE << order) - size);
+	return piece;
+}
+
 /* Pieces of a page, each of which holds it: networking's small buffers. */
 void *__page_frag_alloc_align(struct page_frag_cache *cache, unsigned int size, gfp_t gfp, unsigned int align_mask)
 {
@@ -214,6 +233,8 @@ void *__page_frag_alloc_align(struct page_frag_cache *cache, unsigned int size, 
 
 	if (size > room)
 		return NULL;
+	if (DDEKIT_CHECKED)
+		return fragment_of_its_own(size, gfp);
 	offset = cache->va ? (int)((cache->offset - size) & align_mask) : -1;
 	if (!cache->va || (int)cache->offset < (int)size || offset < 0) {
 		if (cache->va)

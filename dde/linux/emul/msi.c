@@ -4,6 +4,7 @@
 #include <linux/pci.h>
 
 #include "dde.h"
+#include "dde_options.h"
 
 void pci_msi_init(struct pci_dev *dev)
 {
@@ -31,7 +32,7 @@ void pci_restore_msi_state(struct pci_dev *dev)
 
 static int available(enum ddekit_irq_kind kind)
 {
-	unsigned int count = ddekit_irq_count(dde_device, kind);
+	unsigned int count = kind == DDEKIT_MSIX && dde_options.no_msix ? 0 : ddekit_irq_count(dde_device, kind);
 
 	return count ? min_t(unsigned int, count, DDE_MESSAGES_MAX) : -EINVAL;
 }
@@ -44,15 +45,6 @@ int pci_msix_vec_count(struct pci_dev *dev)
 int pci_msi_vec_count(struct pci_dev *dev)
 {
 	return available(DDEKIT_MSI);
-}
-
-/* Back to the pin, if there is one. */
-static void disable(void)
-{
-	if (ddekit_irq_count(dde_device, DDEKIT_INTX) > 0)
-		dde_irq_use(DDEKIT_INTX, DDE_IRQ_PIN, 1);
-	else
-		dde_irq_use(DDEKIT_MSI, DDE_IRQ_MESSAGES, 0);
 }
 
 /* Enables as many of `most` messages as there are; how many, or -ENOSPC for less than `least`. */
@@ -68,8 +60,8 @@ static int enable(enum ddekit_irq_kind kind, int least, int most)
 	result = dde_irq_use(kind, DDE_IRQ_MESSAGES, count);
 	if (result < 0) {
 		pr_warn("dde: %d messages: %s\n", count, ddekit_error());
-		/* What was enabled before ended with the attempt. */
-		disable();
+		/* What was enabled before has ended with the attempt. */
+		dde_irq_use_pin();
 		return result;
 	}
 	return count;
@@ -84,7 +76,7 @@ int pci_enable_msix_range(struct pci_dev *dev, struct msix_entry *entries, int l
 	for (int i = 0; entries && i < count; i++) {
 		/* Vectors are enabled from the first on, in one piece. */
 		if (entries[i].entry != i) {
-			disable();
+			dde_irq_use_pin();
 			return -EINVAL;
 		}
 		entries[i].vector = DDE_IRQ_MESSAGES + i;
@@ -96,7 +88,7 @@ int pci_enable_msix_range(struct pci_dev *dev, struct msix_entry *entries, int l
 void pci_disable_msix(struct pci_dev *dev)
 {
 	if (dev->msix_enabled)
-		disable();
+		dde_irq_use_pin();
 	dev->msix_enabled = 0;
 }
 
@@ -115,7 +107,7 @@ void pci_disable_msi(struct pci_dev *dev)
 {
 	if (!dev->msi_enabled)
 		return;
-	disable();
+	dde_irq_use_pin();
 	dev->msi_enabled = 0;
 	dev->irq = DDE_IRQ_PIN;
 }

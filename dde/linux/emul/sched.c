@@ -107,7 +107,7 @@ static void switch_to_thread(struct thread *next)
 /* Time, interrupts and frames come in here as well, so that threads that wake each other do not keep them out. */
 static void hear(void)
 {
-	u64 now = ddekit_now();
+	u64 now = ddekit_now_coarse();
 
 	if (now - heard < SLICE || irqs_disabled() || in_interrupt())
 		return;

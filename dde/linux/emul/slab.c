@@ -5,6 +5,21 @@
 #include <linux/vmalloc.h>
 
 #include "dde.h"
+#include "ddekit/check.h"
+
+/*
+ * Under a checker of memory, an object is followed by bytes that nobody may touch, and a freed one rests for a while before somebody has it again. How many
+ * bytes were asked for stands at the end of its place, beside the link.
+ */
+#define GUARD 16u
+#define RESTING 1024u
+
+struct tail {
+	size_t asked;
+	void *next;
+};
+
+#define TAIL (DDEKIT_CHECKED ? GUARD + (unsigned int)sizeof(struct tail) : 0u)
 
 struct kmem_cache {
 	const char *name;
@@ -13,6 +28,8 @@ struct kmem_cache {
 	void (*ctor)(void *object);
 	/* Where a free object keeps the next one: behind it if its content counts. */
 	unsigned int link;
+	/* RCU's readers look at free objects. */
+	bool read_free;
 	void *free;
 };
 
@@ -28,12 +45,17 @@ kmem_buckets kmalloc_caches[NR_KMALLOC_TYPES];
 
 static struct kmem_cache *class_of(size_t size)
 {
-	unsigned int class = size <= 1 << CLASS_MIN ? CLASS_MIN : fls_long(size - 1);
+	unsigned int class = size + TAIL <= 1 << CLASS_MIN ? CLASS_MIN : fls_long(size + TAIL - 1);
 
 	if (class > CLASS_MAX)
 		return NULL;
 	if (!classes[class].size)
-		classes[class] = (struct kmem_cache){ .name = "kmalloc", .stride = 1 << class, .size = 1 << class };
+		classes[class] = (struct kmem_cache){
+			.name = "kmalloc",
+			.stride = 1 << class,
+			.size = (1 << class) - TAIL,
+			.link = DDEKIT_CHECKED ? (1 << class) - sizeof(void *) : 0,
+		};
 	return &classes[class];
 }
 
@@ -47,6 +69,11 @@ struct kmem_cache *dde_slab_of(const void *object)
 static void **link_of(struct kmem_cache *cache, void *object)
 {
 	return object + cache->link;
+}
+
+static struct tail *tail_of(struct kmem_cache *cache, const void *object)
+{
+	return (struct tail *)(object + cache->stride) - 1;
 }
 
 static bool refill(struct kmem_cache *cache, gfp_t gfp)
@@ -64,11 +91,13 @@ static bool refill(struct kmem_cache *cache, gfp_t gfp)
 			cache->ctor(block + at);
 		*link_of(cache, block + at) = cache->free;
 		cache->free = block + at;
+		if (DDEKIT_CHECKED && !cache->read_free)
+			ddekit_check_close(block + at, cache->stride - sizeof(struct tail));
 	}
 	return true;
 }
 
-static void *alloc(struct kmem_cache *cache, gfp_t gfp)
+static void *alloc(struct kmem_cache *cache, size_t size, gfp_t gfp)
 {
 	void *object;
 
@@ -76,8 +105,13 @@ static void *alloc(struct kmem_cache *cache, gfp_t gfp)
 		return NULL;
 	object = cache->free;
 	cache->free = *link_of(cache, object);
+	if (DDEKIT_CHECKED) {
+		tail_of(cache, object)->asked = size;
+		if (!cache->read_free)
+			ddekit_check_allocated(object, size, cache->ctor || gfp & __GFP_ZERO);
+	}
 	if (gfp & __GFP_ZERO)
-		memset(object, 0, cache->size);
+		memset(object, 0, DDEKIT_CHECKED ? size : cache->size);
 	return object;
 }
 
@@ -98,13 +132,37 @@ static void *alloc_size(size_t size, gfp_t gfp)
 	if (size == 0)
 		return ZERO_SIZE_PTR;
 	cache = class_of(size);
-	return cache ? alloc(cache, gfp) : alloc_large(size, gfp);
+	return cache ? alloc(cache, size, gfp) : alloc_large(size, gfp);
+}
+
+static void put_back(struct kmem_cache *cache, void *object)
+{
+	*link_of(cache, object) = cache->free;
+	cache->free = object;
+}
+
+/* Lets an object rest, and puts back the one that has rested longest. */
+static void rest(struct kmem_cache *cache, void *object)
+{
+	static struct resting {
+		struct kmem_cache *cache;
+		void *object;
+	} resting[RESTING];
+	static unsigned int oldest;
+	struct resting *place = &resting[oldest++ % RESTING];
+
+	ddekit_check_freed(object, tail_of(cache, object)->asked);
+	if (place->object)
+		put_back(place->cache, place->object);
+	*place = (struct resting){ .cache = cache, .object = object };
 }
 
 static void release(struct kmem_cache *cache, void *object)
 {
-	*link_of(cache, object) = cache->free;
-	cache->free = object;
+	if (DDEKIT_CHECKED && !cache->read_free)
+		rest(cache, object);
+	else
+		put_back(cache, object);
 }
 
 void *__kmalloc_noprof(size_t size, gfp_t gfp)
@@ -162,7 +220,9 @@ size_t __ksize(const void *object)
 	if (ZERO_OR_NULL_PTR(object))
 		return 0;
 	cache = dde_slab_of(object);
-	return cache ? cache->size : page_size(virt_to_page(object));
+	if (!cache)
+		return page_size(virt_to_page(object));
+	return DDEKIT_CHECKED ? tail_of(cache, object)->asked : cache->size;
 }
 
 size_t ksize(const void *object)
@@ -221,6 +281,11 @@ struct kmem_cache *__kmem_cache_create_args(const char *name, unsigned int size,
 	/* What a constructor has made, or RCU's readers still look at, stays as it is while the object is free. */
 	cache->link = args->ctor || flags & SLAB_TYPESAFE_BY_RCU ? ALIGN(size, sizeof(void *)) : 0;
 	cache->stride = ALIGN(max_t(unsigned int, cache->link + sizeof(void *), size), align);
+	cache->read_free = flags & SLAB_TYPESAFE_BY_RCU;
+	if (DDEKIT_CHECKED) {
+		cache->stride = ALIGN(ALIGN(size, (unsigned int)sizeof(void *)) + TAIL, align);
+		cache->link = cache->stride - sizeof(void *);
+	}
 	return cache;
 }
 
@@ -241,17 +306,17 @@ unsigned int kmem_cache_size(struct kmem_cache *cache)
 
 void *kmem_cache_alloc_noprof(struct kmem_cache *cache, gfp_t gfp)
 {
-	return alloc(cache, gfp);
+	return alloc(cache, cache->size, gfp);
 }
 
 void *kmem_cache_alloc_lru_noprof(struct kmem_cache *cache, struct list_lru *lru, gfp_t gfp)
 {
-	return alloc(cache, gfp);
+	return alloc(cache, cache->size, gfp);
 }
 
 void *kmem_cache_alloc_node_noprof(struct kmem_cache *cache, gfp_t gfp, int node)
 {
-	return alloc(cache, gfp);
+	return alloc(cache, cache->size, gfp);
 }
 
 void kmem_cache_free(struct kmem_cache *cache, void *object)
@@ -263,7 +328,7 @@ void kmem_cache_free(struct kmem_cache *cache, void *object)
 int kmem_cache_alloc_bulk_noprof(struct kmem_cache *cache, gfp_t gfp, size_t count, void **objects)
 {
 	for (size_t i = 0; i < count; i++) {
-		objects[i] = alloc(cache, gfp);
+		objects[i] = alloc(cache, cache->size, gfp);
 		if (!objects[i]) {
 			kmem_cache_free_bulk(cache, i, objects);
 			return 0;

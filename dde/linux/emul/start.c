@@ -16,6 +16,7 @@
 #include <linux/workqueue.h>
 
 #include "dde.h"
+#include "dde_options.h"
 
 /* The tick of the kernel's timers. */
 #define TICK (NSEC_PER_SEC / HZ)
@@ -34,6 +35,12 @@ bool static_key_initialized __read_mostly = true;
 unsigned int reset_devices;
 char *saved_command_line = "";
 bool initcall_debug;
+struct dde_options dde_options;
+
+bool __weak dde_glue_busy(void)
+{
+	return false;
+}
 
 void dde_poll(u64 until)
 {
@@ -97,7 +104,9 @@ void dde_start_kernel(void)
 	kernel_thread(initialise, NULL, "init", CLONE_FS);
 	for (;;) {
 		schedule();
+		if (dde_glue_busy())
+			continue;
 		/* Everybody sleeps, or has just let the others in. */
-		dde_poll(ddekit_now() + TICK);
+		dde_poll(ddekit_now_coarse() + TICK);
 	}
 }

@@ -12,6 +12,11 @@
 
 #include "dde.h"
 #include "dde_net.h"
+#include "dde_top.h"
+
+struct dde_net_options dde_net_options;
+/* Whoever has the frames; NULL for other processes. */
+static const struct dde_top *top;
 
 static struct net_device *device;
 static struct ddekit_card *card;
@@ -34,53 +39,91 @@ static rx_handler_result_t receive(struct sk_buff **pskb)
 	skb_push(skb, ETH_HLEN);
 	if (skb_vlan_tag_present(skb))
 		skb = __vlan_hwaccel_push_inside(skb);
+	if (skb && top) {
+		top->receive(skb);
+		return RX_HANDLER_CONSUMED;
+	}
 	/* The card is open before it is served. */
 	if (skb && card && skb_linearize(skb) == 0)
-		ddekit_card_receive(card, skb->data, skb->len);
+		ddekit_card_receive(card, skb->data, skb->len, skb->ip_summed == CHECKSUM_UNNECESSARY);
 	if (skb)
 		consume_skb(skb);
 	return RX_HANDLER_CONSUMED;
 }
 
-/* Hands a frame to the driver, without a queue before it. */
-static bool send(const void *frame, size_t len)
+/* What is to be sent: a packet that is being filled in, and those that are whole. */
+static struct sk_buff *sending;
+static struct sk_buff_head pending, out;
+
+static enum ddekit_sending begin(const struct ddekit_frame *frame, void **room)
 {
 	struct netdev_queue *queue = netdev_get_tx_queue(device, 0);
-	struct sk_buff *skb;
-	bool sent = false;
 
 	/* It is lost, as on a wire that is cut, and not held until there is one. */
 	if (!netif_running(device) || !netif_carrier_ok(device))
-		return true;
-	local_bh_disable();
-	HARD_TX_LOCK(device, queue, 0);
-	if (!netif_xmit_frozen_or_stopped(queue)) {
-		skb = alloc_skb(len + LL_RESERVED_SPACE(device), GFP_ATOMIC);
-		if (skb) {
-			skb_reserve(skb, LL_RESERVED_SPACE(device));
-			skb_put_data(skb, frame, len);
-			skb->dev = device;
-			skb_reset_mac_header(skb);
-			skb_set_queue_mapping(skb, 0);
-			/* Other answers than OK and BUSY are of drivers that have freed it. */
-			sent = dev_xmit_complete(netdev_start_xmit(skb, device, queue, false));
-			if (!sent)
-				kfree_skb(skb);
-		}
+		return DDEKIT_LOST;
+	full = !skb_queue_empty(&out) || netif_xmit_frozen_or_stopped(queue);
+	sending = full ? NULL : alloc_skb(frame->len + LL_RESERVED_SPACE(device), GFP_ATOMIC);
+	if (!sending) {
+		full = true;
+		return DDEKIT_LATER;
 	}
-	HARD_TX_UNLOCK(device, queue);
-	full = !sent;
-	local_bh_enable();
-	return sent;
+	skb_reserve(sending, LL_RESERVED_SPACE(device));
+	*room = skb_put(sending, frame->len);
+	if (frame->checksum_start) {
+		skb_set_network_header(sending, ETH_HLEN);
+		/* False if the sum lies outside of the packet, which is checked before. */
+		skb_partial_csum_set(sending, frame->checksum_start, frame->checksum_offset);
+		sending->protocol = frame->ipv6 ? htons(ETH_P_IPV6) : htons(ETH_P_IP);
+	}
+	if (frame->segment) {
+		skb_shinfo(sending)->gso_size = frame->segment;
+		skb_shinfo(sending)->gso_type = frame->ipv6 ? SKB_GSO_TCPV6 : SKB_GSO_TCPV4;
+		skb_shinfo(sending)->gso_segs = DIV_ROUND_UP(frame->len - frame->headers, frame->segment);
+	}
+	return DDEKIT_HERE;
+}
+
+static void end(bool whole)
+{
+	if (!whole) {
+		kfree_skb(sending);
+		return;
+	}
+	sending->dev = device;
+	skb_reset_mac_header(sending);
+	skb_set_queue_mapping(sending, 0);
+	__skb_queue_tail(&pending, sending);
+}
+
+/* The driver has them with one write to its doorbell. */
+static void flush(void)
+{
+	skb_queue_splice_tail_init(&pending, &out);
+	full = !dde_transmit(device, &out);
 }
 
 /* The driver wakes its queue when descriptors have come back; nobody tells, so that this is looked at after interrupts. */
 void dde_glue_idle(void)
 {
-	if (full && card && !netif_tx_queue_stopped(netdev_get_tx_queue(device, 0))) {
-		full = false;
+	if (top && device)
+		top->idle();
+	if (!card || !full || netif_tx_queue_stopped(netdev_get_tx_queue(device, 0)))
+		return;
+	full = !dde_transmit(device, &out);
+	if (!full)
 		ddekit_card_resume(card);
-	}
+}
+
+bool dde_glue_busy(void)
+{
+	bool polled = device && dde_poll_once(device);
+
+	if (polled)
+		dde_glue_idle();
+	if (polled && card && !full)
+		ddekit_card_resume(card);
+	return polled;
 }
 
 static void apply_filter(struct work_struct *work)
@@ -138,7 +181,10 @@ static void show_link(struct work_struct *work)
 		duplex = settings.base.duplex != DUPLEX_HALF;
 	}
 	rtnl_unlock();
-	ddekit_card_link(card, up, mbits, duplex);
+	if (card)
+		ddekit_card_link(card, up, mbits, duplex);
+	if (top && top->link)
+		top->link(up);
 	dde_net_link(up, mbits);
 	if (up && full)
 		dde_glue_idle();
@@ -146,7 +192,7 @@ static void show_link(struct work_struct *work)
 
 static int notified(struct notifier_block *block, unsigned long event, void *data)
 {
-	if (netdev_notifier_info_to_dev(data) == device && card && (event == NETDEV_CHANGE || event == NETDEV_UP))
+	if (netdev_notifier_info_to_dev(data) == device && (event == NETDEV_CHANGE || event == NETDEV_UP))
 		schedule_work(&link_work);
 	return NOTIFY_DONE;
 }
@@ -176,37 +222,67 @@ static int __init prepare(void)
 }
 core_initcall(prepare);
 
-static const struct ddekit_card_ops operations = { .send = send, .ended = dde_net_failed, .filter = filter };
+static const struct ddekit_card_ops operations = { .begin = begin, .end = end, .flush = flush, .stop = dde_net_stop, .ended = dde_net_failed, .filter = filter };
+
+static const struct dde_top *choose_top(void)
+{
+	switch (dde_net_options.above) {
+	case DDE_NET_REFLECTOR:
+		return &dde_reflector;
+	case DDE_NET_STACK:
+		return &dde_stack;
+	default:
+		return NULL;
+	}
+}
 
 /* In the thread that has called the drivers' initialisation. */
 void dde_run(void)
 {
 	struct ddekit_card_info info;
+	struct net_device *found = find();
+	const char *access;
 	int result;
 
-	device = find();
-	if (!device) {
-		dde_net_failed("the driver has not taken the device: is it one of its kind?");
+	if (!found) {
+		dde_net_failed(dde_pci_misfit());
 		return;
 	}
+	top = choose_top();
+	if (top)
+		top->open(found);
+	device = found;
 	INIT_WORK(&filter_work, apply_filter);
 	INIT_WORK(&link_work, show_link);
 	info = (struct ddekit_card_info){
 		.model = dev_driver_string(device->dev.parent),
 		.mtu_min = max(device->min_mtu, 68u),
 		.mtu_max = device->mtu,
+		.checksums = device->features & NETIF_F_HW_CSUM,
 	};
+	if (info.checksums && (device->features & NETIF_F_TSO) && (device->features & NETIF_F_TSO6))
+		info.segmented_max = min(device->gso_max_size, 32768u);
+	__skb_queue_head_init(&pending);
+	__skb_queue_head_init(&out);
 	ether_addr_copy(info.mac, device->dev_addr);
 	rtnl_lock();
 	result = netdev_rx_handler_register(device, receive, NULL);
+	if (result == 0 && dde_net_options.mtu)
+		result = dev_set_mtu(device, dde_net_options.mtu);
+	info.mtu_max = device->mtu;
 	if (result == 0)
 		result = dev_open(device, NULL);
 	rtnl_unlock();
 	if (result < 0) {
-		dde_net_failed("the driver cannot open the card");
+		dde_net_failed("the driver cannot open the card, or not with this MTU");
 		return;
 	}
-	result = ddekit_card_serve(&info, &operations, dde_net_access(info.mac), &card);
+	dde_poll_begin(device);
+	access = top ? NULL : dde_net_access(info.mac);
+	if (access)
+		result = ddekit_card_serve(&info, &operations, access, &card);
+	else if (!top)
+		result = ddekit_card_lend(&info, &operations, dde_device, &card);
 	if (result < 0) {
 		dde_net_failed(ddekit_error());
 		return;

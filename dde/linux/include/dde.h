@@ -27,9 +27,14 @@ struct dde_window {
 	bool ports;
 };
 struct dde_window dde_pci_window(unsigned int bar);
+/* Why no driver has the device, in words: which ones there are, and what they take. */
+const char *dde_pci_misfit(void);
 
 /* The pin of the device, as the kernel numbers interrupts. */
 #define DDE_IRQ_PIN 16
+/* The interrupts of IDE in compatibility mode. [PCI-IDE 2.1] */
+#define DDE_IRQ_IDE 14
+#define DDE_IRQ_IDE_COUNT 2
 /* The first of its messages. */
 #define DDE_IRQ_MESSAGES 32
 #define DDE_MESSAGES_MAX 32
@@ -43,11 +48,15 @@ void dde_start_kernel(void);
 extern const unsigned long dde_stack_size;
 /* Has the device signal by `kind`, as interrupts from `first` on. */
 int dde_irq_use(enum ddekit_irq_kind kind, unsigned int first, unsigned int count);
+/* Has it signal by its pin, or not at all if it has none. */
+int dde_irq_use_pin(void);
 
 /* Lets what the host has come in: time, interrupts, frames. Sleeps until `until` (ddekit_now()'s) if nothing is there; 0 does not sleep. */
 void dde_poll(u64 until);
 /* The glue's: called after the host was heard, for what waits for the driver. */
 void dde_glue_idle(void);
+/* The glue's, if it polls: looks for what has come, without the host; false if there is no need to, and one may sleep. */
+bool dde_glue_busy(void);
 /* The glue's: what the process is for, once the drivers were initialised; in a thread of the kernel. */
 void dde_run(void);
 /* Has jiffies and timers know how late it is. */

@@ -6,7 +6,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The program's: where the card with this address is to be served, PATH[,KEY=VALUE]... */
+/* Who has the card. */
+enum dde_net_above {
+	/* Other processes, by a socket. */
+	DDE_NET_CARD,
+	/* Who sends to it gets his frames back. */
+	DDE_NET_REFLECTOR,
+	/* lwIP, in this process. */
+	DDE_NET_STACK,
+};
+
+/* What the program asks of the glue, before the kernel's side starts. */
+struct dde_net_options {
+	enum dde_net_above above;
+	/* Most bytes of a packet without its Ethernet header; 0 for as many as the driver has by itself. */
+	uint32_t mtu;
+};
+extern struct dde_net_options dde_net_options;
+
+/* The program's: where the card with this address is to be served, PATH[,KEY=VALUE]...; NULL if whoever has leased the device takes the card. */
 const char *dde_net_access(const uint8_t *mac);
 /* It is served. */
 void dde_net_served(const char *driver, const uint8_t *mac);

@@ -4,10 +4,12 @@
 //! (`/proc/PID/task/TID/status`); `/proc/stat` counts the machine's busy ticks. [proc(5)] Under a guest's instruction clock ticks lie, so that there a
 //! [`Soaker`] counts what is left of the processor.
 
+mod calls;
 mod idle;
 mod others;
 mod soaker;
 
+pub use calls::Calls;
 pub use others::Others;
 pub use soaker::Soaker;
 
@@ -15,6 +17,11 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+
+/// Puts the calling thread on processor `cpu` and into the scheduler's idle class: it runs while nobody else wants to.
+pub fn stand_back(cpu: usize) {
+    soaker::settle(cpu);
+}
 
 /// What was spent between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -140,7 +140,7 @@ fn usual_look() -> Duration {
 
 /// Puts the calling thread on processor `cpu` and into the idle class. Both are always allowed for one's own thread; if they fail
 /// nevertheless, calibration still holds and the count is only less exact.
-fn settle(cpu: usize) {
+pub(super) fn settle(cpu: usize) {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: `cpu_set_t` is a plain array of bits, for which zeroes are valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

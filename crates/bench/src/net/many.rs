@@ -13,6 +13,8 @@ pub struct Many {
     bytes: Vec<u8>,
     vectors: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
+    /// Where each came from, and goes to; empty for a socket with one end.
+    addresses: Vec<libc::sockaddr_in>,
 }
 
 impl Many {
@@ -27,12 +29,32 @@ impl Many {
             header
         };
         let headers = vectors.iter_mut().map(header).collect();
-        Self { bytes, vectors, headers }
+        Self { bytes, vectors, headers, addresses: Vec::new() }
+    }
+
+    /// The same for a socket without one: each packet has an address.
+    pub fn with_addresses() -> Self {
+        let mut many = Self::new();
+        // SAFETY: an address of zeroes is one.
+        many.addresses = (0..BATCH).map(|_| unsafe { std::mem::zeroed() }).collect();
+        for (header, address) in many.headers.iter_mut().zip(&mut many.addresses) {
+            header.msg_hdr.msg_name = (&raw mut *address).cast();
+        }
+        many
+    }
+
+    /// The first `count`, which were received, are as long when they are sent.
+    pub fn keep_lengths(&mut self, count: usize) {
+        for (vector, header) in self.vectors.iter_mut().zip(&self.headers).take(count) {
+            vector.iov_len = (header.msg_len as usize).min(ROOM);
+        }
     }
 
     /// Each packet has `length` bytes to send, or room for as many.
     pub fn prepare(&mut self, length: usize) {
         self.vectors.iter_mut().for_each(|vector| vector.iov_len = length.min(ROOM));
+        let name = if self.addresses.is_empty() { 0 } else { size_of::<libc::sockaddr_in>() };
+        self.headers.iter_mut().for_each(|header| header.msg_hdr.msg_namelen = name as libc::socklen_t);
     }
 
     /// The bytes of a packet's place.

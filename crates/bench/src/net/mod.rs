@@ -11,6 +11,7 @@ mod connection;
 mod direct;
 mod forward;
 mod frame;
+pub mod hosted;
 mod load;
 pub mod loopback;
 mod many;

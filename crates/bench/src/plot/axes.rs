@@ -1,6 +1,6 @@
 //! Panels of curves with two axes: what was reached on the left one, in its unit, and processor utilisation on the right one, in percent.
 
-use super::svg::{Anchor, Svg};
+use super::svg::{Anchor, Svg, line_width};
 use super::{rounded_tick, tick};
 use crate::report::Report;
 
@@ -52,10 +52,10 @@ impl Figure<'_> {
     /// Draws panels in rows of `columns`.
     pub fn draw(&self, panels: &[Panel], columns: usize) -> String {
         let rows = panels.len().div_ceil(columns).max(1);
-        let mut svg = Svg::new(columns as f64 * PANEL.0 + 2.0 * MARGIN, HEAD + rows as f64 * PANEL.1 + MARGIN);
-        if let Some(first) = panels.first() {
-            self.head(&mut svg, first.report);
-        }
+        let line = panels.first().map_or(String::new(), |panel| self.line(panel.report));
+        let width = (columns as f64 * PANEL.0).max(line_width(&line));
+        let mut svg = Svg::new(width + 2.0 * MARGIN, HEAD + rows as f64 * PANEL.1 + MARGIN);
+        self.head(&mut svg, &line);
         for (index, panel) in panels.iter().enumerate() {
             let origin = (MARGIN + (index % columns) as f64 * PANEL.0, HEAD + (index / columns) as f64 * PANEL.1);
             panel.draw(&mut svg, origin, self.units);
@@ -63,12 +63,16 @@ impl Figure<'_> {
         svg.finish()
     }
 
-    fn head(&self, svg: &mut Svg, first: &Report) {
-        svg.text((MARGIN, 26.0), 16, Anchor::Start, self.title);
+    /// What was measured where.
+    fn line(&self, first: &Report) -> String {
         let rounds = first.rows.iter().map(|row| row.summary.rounds).max().unwrap_or(0);
         let (kernel, qemu) = (&first.lab.kernel, &first.lab.qemu);
-        let line = format!("{}; Linux {kernel}, QEMU {qemu}; medians of {rounds} {}", self.source, self.rounds);
-        svg.text((MARGIN, 46.0), 11, Anchor::Start, &line);
+        format!("{}; Linux {kernel}, QEMU {qemu}; medians of {rounds} {}", self.source, self.rounds)
+    }
+
+    fn head(&self, svg: &mut Svg, line: &str) {
+        svg.text((MARGIN, 26.0), 16, Anchor::Start, self.title);
+        svg.text((MARGIN, 46.0), 11, Anchor::Start, line);
         let mut x = MARGIN;
         for (_, name, colour, dashes) in self.keys {
             svg.curve(&[(x, 64.0), (x + 44.0, 64.0)], colour, THICK, dashes);

@@ -1,6 +1,6 @@
 //! Bars of one metric, each with what stands beside it, below each other.
 
-use super::svg::{Anchor, Svg};
+use super::svg::{Anchor, Svg, line_width};
 use super::{rounded_tick, tick};
 use crate::report::{Report, Row};
 
@@ -30,14 +30,15 @@ impl Bars<'_> {
     pub fn draw(&self, report: &Report) -> String {
         let rows: Vec<_> = report.rows.iter().filter(|row| row.metric == self.metric).collect();
         let base = HEAD + rows.len() as f64 * SLOT;
-        let mut svg = Svg::new(NAMES + WIDTH + VALUE + 2.0 * MARGIN, base + 40.0);
+        let lab = &report.lab;
+        let clock = if lab.instruction_ns > 0 { "instruction time" } else { "wall clock" };
+        let line =
+            format!("{}; lines from the smallest to the largest; {}, Linux {}, {clock}", self.source, lab.disk, lab.kernel);
+        let mut svg = Svg::new((NAMES + WIDTH + VALUE).max(line_width(&line)) + 2.0 * MARGIN, base + 40.0);
         let largest = rows.iter().map(|row| row.summary.max).fold(0.0, f64::max);
         let end = (largest / tick(largest)).ceil().max(1.0) * tick(largest);
         let x = |value: f64| MARGIN + NAMES + value / end * WIDTH;
         svg.text((MARGIN, 26.0), 16, Anchor::Start, self.title);
-        let lab = &report.lab;
-        let clock = if lab.instruction_ns > 0 { "instruction time" } else { "wall clock" };
-        let line = format!("{}; {}, Linux {}, {clock}", self.source, lab.disk, lab.kernel);
         svg.text((MARGIN, 46.0), 11, Anchor::Start, &line);
         for index in 0..=(end / tick(largest)).round() as u32 {
             let value = f64::from(index) * tick(largest);
@@ -46,9 +47,14 @@ impl Bars<'_> {
         }
         for (index, row) in rows.into_iter().enumerate() {
             let y = HEAD + index as f64 * SLOT;
-            let colour = if row.placement.starts_with("kernel") { "#555555" } else { "#0072b2" };
+            let colour = match row.placement.as_str() {
+                "dpdk" => "#e69f00",
+                placement if placement.starts_with("kernel") => "#555555",
+                _ => "#0072b2",
+            };
             svg.text((MARGIN + NAMES - 8.0, y + 11.0), 11, Anchor::End, &(self.name)(row));
             svg.rect(x(0.0), y, x(row.summary.median) - x(0.0), 14.0, colour);
+            svg.line((x(row.summary.min), y + 7.0), (x(row.summary.max), y + 7.0), "#000000");
             svg.text((x(row.summary.max) + 6.0, y + 11.0), 10, Anchor::Start, &(self.label)(report, row));
         }
         svg.finish()

@@ -78,6 +78,14 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_is_wide_enough_for_its_second_line() {
+        let lab = Lab { kernel: "6.12.117+deb12-amd64".repeat(9), ..Lab::default() };
+        let text = draw(&[Report::new("udp-echo", lab.clone(), &[])]);
+        let width: f64 = text.split("width=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().parse().unwrap();
+        assert!(text.contains(&lab.kernel) && width > 6.0 * lab.kernel.len() as f64, "{width}");
+    }
+
+    #[test]
     fn a_report_without_rates_and_none_at_all_are_empty_figures() {
         assert!(draw(&[Report::new("udp-echo", Lab::default(), &[])]).ends_with("</svg>\n"));
         assert!(draw(&[]).ends_with("</svg>\n"));

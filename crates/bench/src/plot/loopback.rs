@@ -25,6 +25,18 @@ mod tests {
     use crate::report::{Lab, Measurement};
 
     #[test]
+    fn kernel_ring3_and_dpdk_have_a_colour_each_and_rounds_a_line() {
+        let one = |placement: &str, value| Measurement::new(1, "loop-60-stream", placement).with("packets_s", value);
+        let all = ["kernel", "process", "dpdk"].map(|placement| one(placement, 500.0));
+        let text = draw(&Report::new("loopback", Lab::default(), &all));
+        let mut colours: Vec<_> =
+            text.lines().filter(|line| line.starts_with("<rect")).filter_map(|line| line.split("fill=").nth(1)).collect();
+        colours.dedup();
+        assert!(colours.len() >= 3, "{text}");
+        assert_eq!(text.matches("#000000").count(), 3, "{text}");
+    }
+
+    #[test]
     fn a_bar_has_the_latency_of_most_if_that_is_known() {
         let one = |placement: &str| Measurement::new(1, "loop-60-stream", placement).with("packets_s", 500.0);
         let text = draw(&Report::new("loopback", Lab::default(), &[one("kernel").with("latency_us_p99", 31.0), one("dpdk")]));

@@ -13,6 +13,11 @@ pub enum Anchor {
     End,
 }
 
+/// At least how wide a line of text is in the size of a figure's second line, so that a drawing holds all of it.
+pub fn line_width(text: &str) -> f64 {
+    6.0 * text.chars().count() as f64
+}
+
 /// A drawing of a fixed size, in pixels.
 pub struct Svg {
     body: String,

@@ -18,7 +18,7 @@ use crate::Error;
 use event::Event;
 
 /// Where the kernel's tracing files are.
-const FOLDER: &str = "/sys/kernel/tracing";
+pub(crate) const FOLDER: &str = "/sys/kernel/tracing";
 
 /// The events, as paths.
 const EVENTS: [&str; 6] = [
@@ -36,6 +36,15 @@ const BUFFER: &str = "8192";
 /// Switched on from its start until it is dropped or stopped.
 pub struct Tracing(());
 
+/// Mounts the tracing files if they are not there.
+pub(crate) fn mount() -> Result<(), Error> {
+    if Path::new(FOLDER).join("trace").exists() {
+        return Ok(());
+    }
+    let mounted = rustix::mount::mount("nodev", FOLDER, "tracefs", rustix::mount::MountFlags::empty(), None);
+    mounted.map_err(|error| Error::os(format!("mounting tracefs on {FOLDER} (as root, on a kernel with FTRACE)"), error))
+}
+
 impl Tracing {
     /// All events that are known here.
     pub fn start() -> Result<Self, Error> {
@@ -45,11 +54,7 @@ impl Tracing {
     /// Mounts the tracing files if they are not there, empties the buffer and switches `events` on, which are of those that are known here.
     pub fn of(events: &[&str]) -> Result<Self, Error> {
         now()?;
-        if !Path::new(FOLDER).join("trace").exists() {
-            let mounted = rustix::mount::mount("nodev", FOLDER, "tracefs", rustix::mount::MountFlags::empty(), None);
-            mounted
-                .map_err(|error| Error::os(format!("mounting tracefs on {FOLDER} (as root, on a kernel with FTRACE)"), error))?;
-        }
+        mount()?;
         let tracing = Self(());
         write("tracing_on", "0")?;
         write("trace_clock", "x86-tsc")?;

@@ -14,12 +14,12 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// A socket on which clients are awaited. Dropping it removes its file.
+/// A socket on which clients are awaited. Dropping it removes its file, if it has made that.
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
-    /// Device and number of the socket's file: another one at its path is not ours to remove.
-    file: (u64, u64),
+    /// Device and number of the socket's file: another one at its path is not ours to remove. `None` if another process has made it.
+    file: Option<(u64, u64)>,
 }
 
 impl Listener {
@@ -44,11 +44,21 @@ impl Listener {
         .map_err(failed)?;
         let file = fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()));
         let file = file.map_err(|error| Error::os(format!("{}: looking at the new socket", path.display()), error))?;
-        let listener = Self { socket, path: path.to_owned(), file };
+        let listener = Self { socket, path: path.to_owned(), file: Some(file) };
         // From here on, a failure removes the file.
         rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(failed)?;
         rustix::net::listen(&listener.socket, BACKLOG).map_err(failed)?;
         Ok(listener)
+    }
+
+    /// Goes on with a socket that another process listens on at `path`, and removes.
+    pub fn inherited(socket: OwnedFd, path: &Path) -> Self {
+        Self { socket, path: path.to_owned(), file: None }
+    }
+
+    /// Its socket, for another process that [goes on](Self::inherited) with it.
+    pub fn try_clone(&self) -> Result<OwnedFd, Error> {
+        self.socket.try_clone().map_err(|error| Error::os("duplicating a socket", error))
     }
 
     /// The next client, and who it is; `None` if nobody waits.
@@ -56,7 +66,9 @@ impl Listener {
         loop {
             match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(socket) => {
-                    let who = socket_peercred(&socket).map_or("a client".into(), |peer| {
+                    // Processes outside of one's namespace have no number there.
+                    let peer = self.file.and_then(|_| socket_peercred(&socket).ok());
+                    let who = peer.map_or("a client".into(), |peer| {
                         format!("process {} of user {}", peer.pid.as_raw_nonzero(), peer.uid.as_raw())
                     });
                     return Ok(Some((socket, who)));
@@ -83,7 +95,10 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.file) {
+        // A confined process, which has no files, has made none.
+        if let Some(made) = self.file
+            && fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == made)
+        {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -126,6 +141,21 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o620);
         assert!(matches!(Listener::bind(&path, 0o600), Err(Error::Busy(_))));
         drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_of_another_process_is_heard_on_and_its_file_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let holder = Listener::bind(&path, 0o600).unwrap();
+        let driver = Listener::inherited(holder.try_clone().unwrap(), &path);
+        let client = packets().unwrap();
+        rustix::net::connect(&client, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        assert!(driver.accept().unwrap().is_some() && holder.accept().unwrap().is_none());
+        drop(driver);
+        assert!(path.exists());
+        drop(holder);
         assert!(!path.exists());
     }
 

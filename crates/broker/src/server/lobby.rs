@@ -7,12 +7,15 @@ use ring3_class::irq::{Irq, IrqKind};
 use ring3_class::wait::Source;
 use ring3_class::{Deadline, Error};
 use ring3_lease::Channel;
-use ring3_reactor::{Reactor, Registration, Token};
+use ring3_reactor::{Pool, Reactor, Registration, Token};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::listener::Listener;
 use super::session::{Guest, Session, Word};
 use crate::protocol::{Answer, Ask};
+
+/// Entries of the reactor's in one turn.
+const COMMANDS: u32 = 64;
 
 /// See the module.
 pub struct Lobby<G> {
@@ -47,9 +50,23 @@ pub enum Rung {
 
 impl<G: Guest> Lobby<G> {
     /// With `places` behind each of `listeners`, for a server that also waits for `calls`.
-    pub fn new(listeners: Vec<(Listener, u16)>, calls: &[BorrowedFd<'_>], poll: Duration) -> Result<Self, Error> {
+    pub fn new(
+        listeners: Vec<(Listener, u16)>,
+        calls: &[BorrowedFd<'_>],
+        (rings, poll): (&Pool, Duration),
+    ) -> Result<Self, Error> {
+        let reactor = rings.reactor(COMMANDS, poll).map_err(|error| Error::os("waiting for clients", error))?;
+        Self::over(reactor, listeners, calls)
+    }
+
+    /// The same for a server in another loop, which sleeps on the reactor's descriptor.
+    pub fn nested(listeners: Vec<(Listener, u16)>) -> Result<Self, Error> {
+        let reactor = Reactor::nested(COMMANDS, Duration::ZERO).map_err(|error| Error::os("waiting for clients", error))?;
+        Self::over(reactor, listeners, &[])
+    }
+
+    fn over(mut reactor: Reactor, listeners: Vec<(Listener, u16)>, calls: &[BorrowedFd<'_>]) -> Result<Self, Error> {
         let failed = |error| Error::os("waiting for clients", error);
-        let mut reactor = Reactor::new(64, poll).map_err(failed)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::os("waiting for clients", error))?;
         let bell = Irq::new(bell, IrqKind::MsiX, 0, None);

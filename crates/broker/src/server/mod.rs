@@ -14,6 +14,7 @@ mod client;
 mod listener;
 mod lobby;
 mod memory;
+mod nested;
 mod queue;
 mod session;
 mod share;
@@ -29,13 +30,14 @@ use std::time::{Duration, Instant};
 pub use access::Access;
 use access::Grant;
 use client::Client;
-use listener::Listener;
+pub use listener::Listener;
 use lobby::{Lobby, Rung};
+pub use nested::Nested;
 use ring3_class::Error;
 use ring3_class::block::{BlockQueue, Completion, Disk, ForeignAccess, Queue, open};
 use ring3_class::dma::{Mode, Region};
 use ring3_class::wait::{DEFAULT_POLL, Source};
-use ring3_reactor::{Event, Registration, Token};
+use ring3_reactor::{Event, Pool, Registration, Token};
 use session::Guest;
 use thaw::Thaw;
 use turn::Slot;
@@ -73,10 +75,20 @@ pub struct Server {
 impl Server {
     /// Listens at the sockets of `accesses`. Nobody is served before [`run`](Self::run).
     pub fn bind(disk: Arc<dyn Disk>, accesses: Vec<Access>, options: Options) -> Result<Self, Error> {
+        Self::at(disk, accesses, options, |access| Listener::bind(&access.path, access.mode))
+    }
+
+    /// The same, with who `listens` for the clients of an access.
+    pub fn at(
+        disk: Arc<dyn Disk>,
+        accesses: Vec<Access>,
+        options: Options,
+        mut listens: impl FnMut(&Access) -> Result<Listener, Error>,
+    ) -> Result<Self, Error> {
         let mut doors = Vec::new();
         for access in accesses {
             let grant = Arc::new(Grant::new(access, disk.info())?);
-            doors.push((Listener::bind(&grant.access.path, grant.access.mode)?, grant));
+            doors.push((listens(&grant.access)?, grant));
         }
         let mapped = !options.copy && reaches(&*disk);
         Ok(Self { disk, doors, options, mapped })
@@ -94,7 +106,18 @@ impl Server {
 
     /// Serves until `asked` says so, which it is asked whenever one of `calls` is readable, or until the disk is gone, which is the error. What is in flight ends first.
     pub fn run(self, calls: &[BorrowedFd<'_>], asked: impl FnMut() -> bool) -> Result<(), Error> {
-        Broker::new(self, calls)?.serve(asked)
+        self.run_with(&Pool::default(), calls, asked)
+    }
+
+    /// The same in a thread that has its ring of `rings`.
+    pub fn run_with(self, rings: &Pool, calls: &[BorrowedFd<'_>], asked: impl FnMut() -> bool) -> Result<(), Error> {
+        let poll = self.options.poll;
+        Broker::new(self, |listeners| Lobby::new(listeners, calls, (rings, poll)))?.serve(asked)
+    }
+
+    /// Serves by turns, in a loop of another kind.
+    pub fn nested(self) -> Result<Nested, Error> {
+        Broker::new(self, Lobby::nested).map(Nested)
     }
 }
 
@@ -124,14 +147,14 @@ struct Broker {
 }
 
 impl Broker {
-    fn new(server: Server, calls: &[BorrowedFd<'_>]) -> Result<Self, Error> {
+    fn new(server: Server, lobby: impl FnOnce(Vec<(Listener, u16)>) -> Result<Lobby<Client>, Error>) -> Result<Self, Error> {
         let Server { disk, doors, options, mapped } = server;
         let copies = if mapped { 1 } else { COPIES };
         let foreign = ForeignAccess { mode: Mode::Copy, copies, ..ForeignAccess::default() };
         let queue = open(&*disk, options.depth, foreign)?;
         let (listeners, grants): (Vec<_>, Vec<_>) =
             doors.into_iter().map(|(listener, grant)| ((listener, grant.access.clients), grant)).unzip();
-        let mut lobby = Lobby::new(listeners, calls, options.poll)?;
+        let mut lobby = lobby(listeners)?;
         let registration = Registration::new(&mut lobby.reactor, &queue).map_err(|error| Error::os("serving a disk", error))?;
         let depth = usize::from(queue.depth());
         Ok(Self {
@@ -163,12 +186,15 @@ impl Broker {
                 break Err(error);
             }
         };
-        let reason: String = match &result {
-            Ok(()) => "the server was stopped".into(),
-            Err(error) => format!("the disk is not served any more: {error}"),
-        };
-        self.lobby.part(&reason);
+        self.part(result.as_ref().err());
         result
+    }
+
+    /// Tells clients that there is no server any more, and why.
+    fn part(&mut self, error: Option<&Error>) {
+        let reason =
+            error.map_or_else(|| "the server was stopped".into(), |error| format!("the disk is not served any more: {error}"));
+        self.lobby.part(&reason);
     }
 
     /// What came is heard, what is done comes up, what is wanted goes down.

@@ -5,7 +5,11 @@
 //! The server has a thread of its own, so that the program's loop stays the program's.
 //!
 //! # Copies
-//! A frame is copied once each way between the program's memory and the server's, and by the server to and from its clients'.
+//! What is sent is copied once: from the client's memory to wherever the program wants it, but for the first bytes, which the server has looked at. What is received is copied once to the server's memory,
+//! because nobody knows before whose it is, and by the server to its client's.
+//!
+//! # Waking
+//! The program's descriptor is raised once until the program has said that it has heard; one that polls says nothing, and no system call is made for it.
 //!
 //! # Trust
 //! The program is trusted, as whoever loads a library is; other programs are not, and the server does not trust them.
@@ -23,9 +27,10 @@ use std::thread::JoinHandle;
 
 use ring3_broker::server::card::{Access, Options, Server};
 use ring3_class::Error;
-use ring3_class::net::{Link, Mac, Multicast};
+use ring3_class::net::{Checksum, Kind, Link, Mac, Multicast};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::device::Device;
 use crate::error::{done, fail, failed, hand_out, take_back};
 use crate::log;
 use nic::{Description, HostedNic};
@@ -56,6 +61,28 @@ pub struct CardInfo {
     pub mtu_min: u32,
     /// See mtu_min.
     pub mtu_max: u32,
+    /// It makes checksums of TCP and UDP for what is sent, and says which it has found right of what it receives.
+    pub checksums: bool,
+    /// Most bytes of a packet of TCP that it cuts into frames, headers included; 0 if it cuts none. Only with checksums.
+    pub segmented_max: u32,
+}
+
+/// A frame that is to be sent.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct CardFrame {
+    /// Its bytes.
+    pub len: u32,
+    /// The card puts in the checksum that begins at this byte; 0 if there is none to make.
+    pub checksum_start: u16,
+    /// Where that belongs, from its first byte on. The sum of what is not in the frame stands there.
+    pub checksum_offset: u16,
+    /// The card cuts it into frames with so many bytes of payload each; 0 if not.
+    pub segment: u16,
+    /// Bytes of the headers of each of these frames.
+    pub headers: u16,
+    /// They are of IPv6.
+    pub ipv6: bool,
 }
 
 /// What a card shall let through: what is for its own address and for everybody, and this.
@@ -92,7 +119,13 @@ pub unsafe extern "C" fn ring3_card_new(info: &CardInfo, card: *mut *mut Card) -
     log::start();
     // SAFETY: the caller's.
     let model = unsafe { CStr::from_ptr(info.model) }.to_string_lossy().into_owned();
-    let description = Description { model, mac: Mac(info.mac), mtu: (info.mtu_min, info.mtu_max) };
+    let description = Description {
+        model,
+        mac: Mac(info.mac),
+        mtu: (info.mtu_min, info.mtu_max),
+        checksums: info.checksums,
+        segmented: if info.checksums { info.segmented_max } else { 0 },
+    };
     // SAFETY: the caller's.
     unsafe { hand_out(Card::new(description), card) }
 }
@@ -111,6 +144,17 @@ pub unsafe extern "C" fn ring3_card_serve(card: &mut Card, access: *const c_char
     }
 }
 
+/// Gives the card to ring3d, which has leased `device` to this program, the card's, and makes an interface of it. When ring3d wants the driver to end, ring3_card_take says -ESHUTDOWN: the
+/// program closes the card, then the device, and ends.
+#[unsafe(no_mangle)]
+pub extern "C" fn ring3_card_lend(card: &Card, device: &Device) -> c_int {
+    let Some(leased) = &device.leased else {
+        return fail(libc::EINVAL, "the device is this program's own: ring3_card_serve shares its card".into());
+    };
+    let shared = card.shared.clone();
+    done(leased.lend(card.nic.clone(), Box::new(move || shared.stop())))
+}
+
 /// Takes the card from whoever uses it, and ends the handle.
 ///
 /// # Safety
@@ -127,15 +171,16 @@ pub extern "C" fn ring3_card_set_link(card: &Card, up: bool, mbits: u32, full_du
     card.shared.set_link(Link { up, speed: (mbits != 0).then_some(mbits), full_duplex: Some(full_duplex) });
 }
 
-/// A frame has come from the wire, without its check sequence: copies it to whoever uses the card. 0, or -ENOBUFS if it was lost, for want of a buffer or because nobody wants it; that is counted.
+/// A frame has come from the wire, without its check sequence: copies it to whoever uses the card. `checked` says that the card has found its checksum right. 0, or -ENOBUFS if it was lost, for want of
+/// a buffer or because nobody wants it; that is counted.
 ///
 /// # Safety
 /// `frame` points to `len` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ring3_card_receive(card: &Card, frame: *const c_void, len: usize) -> c_int {
+pub unsafe extern "C" fn ring3_card_receive(card: &Card, frame: *const c_void, len: usize, checked: bool) -> c_int {
     // SAFETY: the caller's.
     let frame = unsafe { std::slice::from_raw_parts(frame.cast::<u8>(), len) };
-    if card.shared.receive(frame) { 0 } else { -libc::ENOBUFS }
+    if card.shared.receive(frame, checked) { 0 } else { -libc::ENOBUFS }
 }
 
 /// What is readable, for poll and epoll, when there are frames to send or another filter to set. Reading it is ring3_card_heard's.
@@ -150,8 +195,39 @@ pub extern "C" fn ring3_card_heard(card: &Card) {
     card.shared.heard();
 }
 
-/// Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, -EMSGSIZE if it is longer than `room`: it is lost then; or -EPIPE if
-/// the card is not served any more, for the reason that ring3_error() says.
+/// What is to be sent next, which stays where it is: 1 and `frame`, 0 if there is nothing, or -EPIPE or -ESHUTDOWN as ring3_card_take.
+///
+/// # Safety
+/// `frame` points to a place for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ring3_card_next(card: &Card, frame: *mut CardFrame) -> c_int {
+    if let Some(why) = card.shared.ended() {
+        return fail(libc::EPIPE, why.into());
+    }
+    if card.shared.is_stopped() {
+        return fail(libc::ESHUTDOWN, "the driver is asked to end".into());
+    }
+    let Some((len, meta)) = card.shared.next() else { return 0 };
+    let mut next = CardFrame { len, ..CardFrame::default() };
+    if let Checksum::Partial { start, offset } = meta.checksum() {
+        (next.checksum_start, next.checksum_offset) = (start, offset);
+    }
+    if let Some(cut) = meta.segmentation() {
+        (next.segment, next.headers, next.ipv6) = (cut.size, cut.headers, cut.kind == Kind::Tcp6);
+    }
+    // SAFETY: the caller's.
+    unsafe { frame.write(next) };
+    1
+}
+
+/// The next frame is not sent, for want of a link for example: it is counted as lost.
+#[unsafe(no_mangle)]
+pub extern "C" fn ring3_card_lose(card: &Card) {
+    card.shared.lose();
+}
+
+/// Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, -EMSGSIZE if it is longer than `room`: it is lost then; -EPIPE if
+/// the card is not served any more, for the reason that ring3_error() says; or -ESHUTDOWN if the program is to end.
 ///
 /// # Safety
 /// `frame` points to `room` bytes.
@@ -159,6 +235,9 @@ pub extern "C" fn ring3_card_heard(card: &Card) {
 pub unsafe extern "C" fn ring3_card_take(card: &Card, frame: *mut c_void, room: usize) -> c_int {
     if let Some(why) = card.shared.ended() {
         return fail(libc::EPIPE, why.into());
+    }
+    if card.shared.is_stopped() {
+        return fail(libc::ESHUTDOWN, "the driver is asked to end".into());
     }
     // SAFETY: the caller's.
     let frame = unsafe { std::slice::from_raw_parts_mut(frame.cast::<u8>(), room) };

@@ -22,6 +22,10 @@ pub(super) struct Description {
     pub(super) model: String,
     pub(super) mac: Mac,
     pub(super) mtu: (u32, u32),
+    /// It makes and checks those of TCP and UDP.
+    pub(super) checksums: bool,
+    /// Most bytes of what it cuts; 0 for nothing.
+    pub(super) segmented: u32,
 }
 
 pub(super) struct HostedNic {
@@ -32,7 +36,7 @@ pub(super) struct HostedNic {
 
 impl HostedNic {
     pub(super) fn new(description: Description, shared: Arc<Shared>) -> Result<Self, Error> {
-        let Description { model, mac, mtu } = description;
+        let Description { model, mac, mtu, checksums, segmented } = description;
         if mtu.0 == 0 || mtu.0 > mtu.1 {
             return Err(Error::Invalid(format!("{model}: packets of {} to {} bytes are none", mtu.0, mtu.1)));
         }
@@ -45,13 +49,19 @@ impl HostedNic {
             headroom: 0,
             max_pieces: 16,
             receives_pieces: false,
-            max_segmented: 0,
+            max_segmented: segmented,
             counts_missed: true,
-            offloads: Offloads::default(),
+            offloads: Offloads {
+                tx_checksum: checksums,
+                rx_checksum: checksums,
+                tso4: segmented > 0,
+                tso6: segmented > 0,
+                ..Offloads::default()
+            },
             filters: FilterLimits { unicast: 16, multicast: u16::MAX, vlan: false },
             shared: false,
         };
-        let dma = Dma::new(Arena::new(Region::new(ARENA)?, 0x10_0000), Arc::new(Copied));
+        let dma = Dma::new(Arena::new(Region::new(ARENA)?, 0x10_0000), Arc::new(Readable));
         Ok(Self { info, dma, shared })
     }
 }
@@ -117,6 +127,7 @@ impl Source for LinkWatch {
 
     fn arm(&mut self) -> Result<bool, Error> {
         let shared = &self.shared;
+        shared.link.arm(true);
         self.waiter.arm(|| shared.link.get() > 0)
     }
 
@@ -130,16 +141,17 @@ impl Source for LinkWatch {
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
         let shared = &self.shared;
+        shared.link.arm(true);
         self.waiter.wait(deadline, || shared.link.get() > 0)
     }
 }
 
-/// The translation of a card that reaches no memory of its users': the program copies. Clients' memory cannot be mapped for it, so that the server copies, too.
-struct Copied;
+/// The translation of a card that reads what its users send from their memory, as this process does: nothing has to be mapped for it.
+struct Readable;
 
-impl Iommu for Copied {
+impl Iommu for Readable {
     fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
-        Err(Error::Unsupported("the card's driver copies: it reaches no memory".into()))
+        Ok(())
     }
 
     fn unmap(&self, _: u64, _: usize) -> Result<(), Error> {

@@ -38,7 +38,7 @@ impl HostedQueue {
     }
 
     fn is_pending(&self) -> bool {
-        self.shared.arrived.get() > 0 || self.wake_on_tx && self.shared.returned.load(Ordering::Acquire) > 0
+        self.shared.arrived.get() > 0 || self.wake_on_tx && self.shared.returned.load(Ordering::SeqCst) > 0
     }
 }
 
@@ -112,6 +112,7 @@ impl Queue for HostedQueue {
                 self.shared.returned.store(state.sent.len(), Ordering::Release);
             }
         }
+        self.shared.waiting.store(state.waiting.len(), Ordering::Release);
         if !state.waiting.is_empty() {
             self.shared.want();
         }
@@ -139,6 +140,7 @@ impl Drop for HostedQueue {
         (state.open, state.wake_on_tx) = (None, false);
         [&mut state.provided, &mut state.filled, &mut state.waiting, &mut state.sent].into_iter().for_each(VecDeque::clear);
         self.shared.arrived.set(0);
+        self.shared.waiting.store(0, Ordering::Release);
         self.shared.returned.store(0, Ordering::Release);
     }
 }
@@ -154,10 +156,12 @@ impl Source for HostedQueue {
 
     fn arm(&mut self) -> Result<bool, Error> {
         let (shared, tx) = (&self.shared, self.wake_on_tx);
-        self.waiter.arm(|| shared.arrived.get() > 0 || tx && shared.returned.load(Ordering::Acquire) > 0)
+        shared.arrived.arm(true);
+        self.waiter.arm(|| shared.arrived.get() > 0 || tx && shared.returned.load(Ordering::SeqCst) > 0)
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
+        self.shared.arrived.arm(false);
         self.waiter.disarm()
     }
 
@@ -167,7 +171,9 @@ impl Source for HostedQueue {
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
         let (shared, tx) = (&self.shared, self.wake_on_tx);
-        self.waiter.wait(deadline, || shared.arrived.get() > 0 || tx && shared.returned.load(Ordering::Acquire) > 0)
+        // What wakes it may be seen by its own polling before.
+        shared.arrived.arm(true);
+        self.waiter.wait(deadline, || shared.arrived.get() > 0 || tx && shared.returned.load(Ordering::SeqCst) > 0)
     }
 
     fn wait_stats(&self) -> WaitStats {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ring3_class::Error;
 use ring3_class::irq::{Irq, IrqKind};
-use ring3_class::net::{Counters, Filter, Limits, Link, Mac, Meta, Packet};
+use ring3_class::net::{Checksum, Counters, Filter, Limits, Link, Mac, Meta, Packet};
 use ring3_class::wait::{DEFAULT_POLL, Waiter};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -24,6 +24,8 @@ pub(super) struct Shared {
     wanted: OwnedFd,
     /// Whether it was, since the program has heard of it: no system call for each frame.
     raised: AtomicBool,
+    /// Pieces in [`State::waiting`], to look at without the lock.
+    pub(super) waiting: AtomicUsize,
     /// Packets in `filled`, to look at without the lock.
     pub(super) arrived: Signal,
     /// Packets in `sent`, the same.
@@ -34,6 +36,8 @@ pub(super) struct Shared {
     pub(super) watched: AtomicBool,
     /// Why nobody is served any more.
     ended: OnceLock<String>,
+    /// The program shall end.
+    stopped: AtomicBool,
 }
 
 /// What the lock guards.
@@ -81,11 +85,13 @@ impl Shared {
             filtered: Condvar::new(),
             wanted: descriptor()?,
             raised: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
             arrived: Signal::new()?,
             returned: Arc::default(),
             link: Signal::new()?,
             watched: AtomicBool::new(false),
             ended: OnceLock::new(),
+            stopped: AtomicBool::new(false),
         })
     }
 
@@ -152,6 +158,18 @@ impl Shared {
         self.want();
     }
 
+    /// Has the program end, and nobody wait for it any more.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.close();
+        self.want();
+    }
+
+    /// Whether the program shall end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
     /// Why the server has ended, if it has.
     pub(super) fn ended(&self) -> Option<&str> {
         self.ended.get().map(String::as_str)
@@ -164,7 +182,7 @@ impl Shared {
     }
 
     /// Takes a frame from the wire; false if it is lost.
-    pub(super) fn receive(&self, frame: &[u8]) -> bool {
+    pub(super) fn receive(&self, frame: &[u8], checked: bool) -> bool {
         let mut state = self.lock();
         let Some(limits) = state.open else { return false };
         if frame.len() > limits.max_frame() as usize || frame.len() > limits.rx_room() as usize {
@@ -179,12 +197,43 @@ impl Shared {
         if packet.fill(frame).is_err() {
             packet.len = 0;
         }
-        packet.meta = Meta::default();
+        packet.meta = Meta::default().with_checksum(if checked { Checksum::Valid } else { Checksum::Unknown });
         state.filled.push_back(packet);
         state.counters.rx_packets += 1;
         state.counters.rx_bytes += frame.len() as u64;
         self.arrived.set(state.filled.len());
         true
+    }
+
+    /// The next packet to be sent: its bytes, and what is asked for. `None` if there is none.
+    pub(super) fn next(&self) -> Option<(u32, Meta)> {
+        // Who polls looks here again and again.
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let state = self.lock();
+        let meta = state.waiting.front()?.meta;
+        let last = state.waiting.iter().position(|piece| !piece.meta.more()).unwrap_or(0);
+        Some((state.waiting.iter().take(last + 1).map(|piece| piece.len).sum(), meta))
+    }
+
+    /// The next packet is not sent.
+    pub(super) fn lose(&self) {
+        let mut state = self.lock();
+        let Some(last) = state.waiting.iter().position(|piece| !piece.meta.more()) else { return };
+        state.counters.tx_lost += 1;
+        self.give_back(&mut state, last + 1);
+    }
+
+    /// Its first pieces were sent, or lost.
+    fn give_back(&self, state: &mut State, pieces: usize) {
+        let State { waiting, sent, .. } = state;
+        sent.extend(waiting.drain(..pieces));
+        self.waiting.store(waiting.len(), Ordering::Release);
+        // Who waits looks again before it sleeps: the first is enough.
+        if self.returned.swap(state.sent.len(), Ordering::SeqCst) == 0 && state.wake_on_tx {
+            self.arrived.raise();
+        }
     }
 
     /// Copies the next packet to be sent out; 0 if there is none.
@@ -214,12 +263,7 @@ impl Shared {
             }
             Err(_) => state.counters.tx_lost += 1,
         }
-        let taken: Vec<_> = state.waiting.drain(..pieces).collect();
-        state.sent.extend(taken);
-        // Who waits looks again before it sleeps: the first is enough.
-        if self.returned.swap(state.sent.len(), Ordering::AcqRel) == 0 && state.wake_on_tx {
-            self.arrived.raise();
-        }
+        self.give_back(&mut state, pieces);
         copied.map(|()| len)
     }
 }
@@ -231,6 +275,8 @@ fn descriptor() -> Result<OwnedFd, Error> {
 /// A number that one thread sets and another waits for.
 pub(super) struct Signal {
     number: AtomicUsize,
+    /// Somebody sleeps, or is about to: nobody else has to be woken.
+    armed: AtomicBool,
     irq: Arc<Irq>,
     fd: OwnedFd,
 }
@@ -239,22 +285,35 @@ impl Signal {
     fn new() -> Result<Self, Error> {
         let fd = descriptor()?;
         let theirs = fd.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
-        Ok(Self { number: AtomicUsize::new(0), irq: Arc::new(Irq::new(theirs, IrqKind::Msi, 0, None)), fd })
+        Ok(Self {
+            number: AtomicUsize::new(0),
+            armed: AtomicBool::new(false),
+            irq: Arc::new(Irq::new(theirs, IrqKind::Msi, 0, None)),
+            fd,
+        })
     }
 
     /// Sets it; wakes whoever waits if it was 0, since nobody sleeps while it is not.
     pub(super) fn set(&self, number: usize) {
-        if self.number.swap(number, Ordering::AcqRel) == 0 && number > 0 {
+        if self.number.swap(number, Ordering::SeqCst) == 0 && number > 0 {
             self.raise();
         }
     }
 
+    /// Wakes whoever has said that he sleeps: he looks once more after that, so that one of both sees the other.
     pub(super) fn raise(&self) {
-        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        if self.armed.load(Ordering::SeqCst) {
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Says whether somebody sleeps. Who does looks after he has said so.
+    pub(super) fn arm(&self, armed: bool) {
+        self.armed.store(armed, Ordering::SeqCst);
     }
 
     pub(super) fn get(&self) -> usize {
-        self.number.load(Ordering::Acquire)
+        self.number.load(Ordering::SeqCst)
     }
 
     pub(super) fn waiter(&self) -> Waiter {

@@ -30,7 +30,7 @@ impl Program {
         let (_cable, end, other) = Cable::new(16 << 20).unwrap();
         let mac = end.info().mac;
         let model = CString::new("a program's card").unwrap();
-        let info = CardInfo { model: model.as_ptr(), mac: mac.0, mtu_min: 68, mtu_max: 1500 };
+        let info = CardInfo { model: model.as_ptr(), mac: mac.0, mtu_min: 68, mtu_max: 1500, checksums: false, segmented_max: 0 };
         let mut card = std::ptr::null_mut();
         // SAFETY: all of it is valid.
         assert_eq!(unsafe { ring3_card_new(&info, &mut card) }, 0);
@@ -106,7 +106,7 @@ fn drive(card: &mut Card, end: &ring3_class::net::End, asked: &AtomicBool) {
                 len += 4;
             }
             // SAFETY: as many bytes as it is said.
-            unsafe { ring3_card_receive(card, frame.as_ptr().cast(), len) };
+            unsafe { ring3_card_receive(card, frame.as_ptr().cast(), len, false) };
             let _ = queue.rx_provide(&mut got);
         }
         std::thread::sleep(std::time::Duration::from_micros(50));
@@ -135,7 +135,14 @@ fn a_program_that_is_busy_for_long_keeps_its_users() {
 
 #[test]
 fn a_card_that_is_not_served_any_more_says_so_to_its_program() {
-    let info = CardInfo { model: c"card".as_ptr(), mac: [2, 0, 0, 0, 0, 1], mtu_min: 68, mtu_max: 1500 };
+    let info = CardInfo {
+        model: c"card".as_ptr(),
+        mac: [2, 0, 0, 0, 0, 1],
+        mtu_min: 68,
+        mtu_max: 1500,
+        checksums: false,
+        segmented_max: 0,
+    };
     let mut card = std::ptr::null_mut();
     // SAFETY: all of it is valid.
     assert_eq!(unsafe { ring3_card_new(&info, &mut card) }, 0);
@@ -153,7 +160,14 @@ fn a_card_that_is_not_served_any_more_says_so_to_its_program() {
 
 #[test]
 fn terms_that_are_none_are_refused_with_what_there_is() {
-    let info = CardInfo { model: c"card".as_ptr(), mac: [2, 0, 0, 0, 0, 1], mtu_min: 68, mtu_max: 1500 };
+    let info = CardInfo {
+        model: c"card".as_ptr(),
+        mac: [2, 0, 0, 0, 0, 1],
+        mtu_min: 68,
+        mtu_max: 1500,
+        checksums: false,
+        segmented_max: 0,
+    };
     let mut card = std::ptr::null_mut();
     // SAFETY: all of it is valid.
     assert_eq!(unsafe { ring3_card_new(&info, &mut card) }, 0);
@@ -169,7 +183,8 @@ fn terms_that_are_none_are_refused_with_what_there_is() {
 #[test]
 fn a_frame_for_which_there_is_no_room_is_lost_and_the_next_is_not() {
     let shared = Arc::new(Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
-    let description = Description { model: "card".into(), mac: Mac([2, 0, 0, 0, 0, 1]), mtu: (68, 1500) };
+    let description =
+        Description { model: "card".into(), mac: Mac([2, 0, 0, 0, 0, 1]), mtu: (68, 1500), checksums: false, segmented: 0 };
     let nic = HostedNic::new(description, shared.clone()).unwrap();
     shared.set_link(Link { up: true, ..Link::default() });
     let mut queue = nic.open_queues(1, &QueueSettings::default()).unwrap().pop().unwrap();
@@ -184,4 +199,40 @@ fn a_frame_for_which_there_is_no_room_is_lost_and_the_next_is_not() {
     assert_eq!((shared.take(&mut room).unwrap(), shared.take(&mut room).unwrap()), (60, 0));
     assert_eq!(nic.counters().unwrap().tx_lost, 1);
     assert_eq!(queue.tx_return(&mut [Packet::default(), Packet::default(), Packet::default()]).unwrap(), 2);
+}
+
+#[test]
+fn what_is_next_is_told_with_what_is_asked_for_and_what_is_lost_is_counted() {
+    let shared = Arc::new(Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
+    let description =
+        Description { model: "card".into(), mac: Mac([2, 0, 0, 0, 0, 1]), mtu: (68, 1500), checksums: true, segmented: 16384 };
+    let nic = Arc::new(HostedNic::new(description, shared.clone()).unwrap());
+    shared.set_link(Link { up: true, ..Link::default() });
+    let mut queue = nic.open_queues(1, &QueueSettings::default()).unwrap().pop().unwrap();
+    let packet = |len: usize| {
+        let mut packet = Packet::new(nic.dma().arena().alloc(4096, 64).unwrap(), 0);
+        packet.fill(&vec![7; len]).unwrap();
+        packet
+    };
+    let mut head = packet(60);
+    let cut = ring3_class::net::Segmentation { kind: Kind::Tcp4, size: 1400, headers: 54 };
+    head.meta = head.meta.with_network(14).with_checksum(Checksum::Partial { start: 34, offset: 16 });
+    head.meta = head.meta.with_segmentation(Some(cut)).with_more(true);
+    let taken = queue.tx_provide(&mut [head, packet(3000), packet(61)]);
+    assert_eq!(taken.count, 3, "{:?}", taken.refused);
+    let card = Card { shared: shared.clone(), nic: nic.clone(), server: None, filter: Kept::default() };
+    let mut next = CardFrame::default();
+    // SAFETY: it is a place for one.
+    assert_eq!(unsafe { ring3_card_next(&card, &mut next) }, 1);
+    assert_eq!((next.len, next.checksum_start, next.checksum_offset), (3060, 34, 16));
+    assert_eq!((next.segment, next.headers, next.ipv6), (1400, 54, false));
+    ring3_card_lose(&card);
+    assert_eq!(nic.counters().unwrap().tx_lost, 1);
+    // SAFETY: as before.
+    assert_eq!(unsafe { ring3_card_next(&card, &mut next) }, 1);
+    assert_eq!((next.len, next.checksum_start, next.segment), (61, 0, 0));
+    assert_eq!((shared.take(&mut [0; 61]).unwrap(), nic.counters().unwrap().tx_packets), (61, 1));
+    // SAFETY: as before.
+    assert_eq!(unsafe { ring3_card_next(&card, &mut next) }, 0);
+    assert_eq!(queue.tx_return(&mut [Packet::default(), Packet::default(), Packet::default(), Packet::default()]).unwrap(), 3);
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use ring3_bench::disk::Event;
 use ring3_bench::net::{Forwarding, Wire, circle};
 use ring3_bench::report::{Lab, Measurement};
@@ -13,7 +13,7 @@ use ring3_lab::{Guest, Mode};
 use serde_json::Value;
 
 use super::cards::guest::{INSTRUCTION_NS as NS, SHIFT};
-use super::cards::{self, Card, Options, dpdk};
+use super::cards::{self, Card, Mode as Clock, Options, dpdk};
 use super::guest::NAME;
 use crate::leave;
 
@@ -52,16 +52,13 @@ ring3s() { echo "forwarded process-polled $1 $(ring3 net bench --device vfio:$CA
 
 /// Measures, and writes the report.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if !args.options.instructions() {
-        bail!("both never sleep, and are measured by the instruction clock alone: leave --mode out");
-    }
     leave::nothing_behind()?;
     let folder = tempfile::tempdir()?;
     let wire = circle(folder.path(), CARD)?;
     let (rounds, seconds) = (args.options.rounds(), if args.options.quick { 1 } else { args.seconds.unwrap_or(2) });
     let guest = guest(args, &wire, rounds * seconds)?;
     let command = |first| format!("{NAME}{}{PRELUDE}{}", dpdk::ROOT, turns(first, rounds, seconds));
-    let report = cards::guest::run("forward", &args.options, args.card, guest, &command, &event)?;
+    let report = cards::guest::run("forward", &args.options, args.card, guest, &command, &|line| event(line, args.options.mode))?;
     args.options.write(&report, None, render_forward)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -71,7 +68,9 @@ fn guest(args: &Args, wire: &Wire, seconds: u32) -> Result<Guest> {
     let mut guest = dpdk::with(Guest::new("forward").device(card))?;
     guest.kernel.clone_from(&args.options.kernel);
     guest.vcpus = Some(1);
-    (guest.mode, guest.instruction_shift) = (Mode::Instructions, Some(SHIFT));
+    if args.options.instructions() {
+        (guest.mode, guest.instruction_shift) = (Mode::Instructions, Some(SHIFT));
+    }
     // A second of the guest's may take several of the host's.
     guest.time_limit = Duration::from_secs(600) + seconds * Duration::from_secs(40);
     Ok(guest)
@@ -88,25 +87,29 @@ fn turns(first: u32, rounds: u32, seconds: u32) -> String {
 }
 
 /// What a line of the guest's says.
-fn event(line: &str) -> Option<Event> {
+fn event(line: &str, mode: Clock) -> Option<Event> {
     let (word, rest) = line.split_once(' ')?;
     match word {
-        "begin" => Some(Event::Begin(Lab { kernel: rest.into(), mode: "instructions".into(), vcpus: 1, ..Lab::default() })),
+        "begin" => Some(Event::Begin(Lab { kernel: rest.into(), mode: mode.name().into(), vcpus: 1, ..Lab::default() })),
         "round" => Some(Event::Round { round: rest.parse().ok()? }),
-        "forwarded" => turn(rest).map(Event::Measured),
+        "forwarded" => turn(rest, mode == Clock::Instructions).map(Event::Measured),
         _ => None,
     }
 }
 
-/// What a turn has come to.
-fn turn(line: &str) -> Option<Measurement> {
+/// What a turn has come to, of which instructions are known by their clock alone.
+fn turn(line: &str, instructions: bool) -> Option<Measurement> {
     let mut words = line.splitn(3, ' ');
     let (placement, forwarding) = (words.next()?, words.next()?);
     let said: Value = serde_json::from_str(words.next()?).ok()?;
-    let (packets, ticks) = (said["packets_s"].as_f64()?, said["ticks_per_packet"].as_f64()?);
-    errln!("{forwarding}, {placement}: {:.0} instructions per packet, {packets:.0} packets a second", ticks / INSTRUCTION_NS);
-    // By this clock the counter of time stamps counts nanoseconds.
+    let packets = said["packets_s"].as_f64()?;
     let measured = Measurement::new(1, forwarding, placement).with("packets_s", packets);
+    let Some(ticks) = said["ticks_per_packet"].as_f64().filter(|_| instructions) else {
+        errln!("{forwarding}, {placement}: {packets:.0} packets a second");
+        return (!instructions).then_some(measured);
+    };
+    // By this clock the counter of time stamps counts nanoseconds.
+    errln!("{forwarding}, {placement}: {:.0} instructions per packet, {packets:.0} packets a second", ticks / INSTRUCTION_NS);
     Some(measured.with("instructions_per_op", ticks / INSTRUCTION_NS))
 }
 
@@ -117,6 +120,7 @@ mod tests {
     #[test]
     fn a_turns_line_is_read_and_others_are_none() {
         let line = "forwarded dpdk io {\"packets_s\": 1000, \"ticks_per_packet\": 1600.5}";
+        let event = |line| event(line, Clock::Instructions);
         let Some(Event::Measured(one)) = event(line) else { panic!("{line}") };
         assert_eq!((one.placement.as_str(), one.workload.as_str()), ("dpdk", "io"));
         assert_eq!((one.values["packets_s"], one.values["instructions_per_op"]), (1000.0, 1600.5 / 16.0));
@@ -126,6 +130,13 @@ mod tests {
         {
             assert!(event(line).is_none(), "{line}");
         }
+    }
+
+    #[test]
+    fn by_the_wall_clock_packets_are_counted_and_no_instructions() {
+        let line = "forwarded dpdk io {\"packets_s\": 1000, \"ticks_per_packet\": 1600.5}";
+        let Some(Event::Measured(one)) = event(line, Clock::Wall) else { panic!("{line}") };
+        assert_eq!((one.values["packets_s"], one.values.len()), (1000.0, 1));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use ring3_conformance::block::{self as conformance, Options};
 
 use super::target::Target;
+use crate::dde::Name;
 use crate::findings;
 
 /// Arguments of `ring3 blk check`.
@@ -14,6 +15,9 @@ use crate::findings;
 pub struct Args {
     #[command(flatten)]
     target: Target,
+    /// Who drives the disk: dde:nvme, a driver of Linux in a process of its own, which is built if need be. Usual: ring3's own driver.
+    #[arg(long, value_name = "dde:NAME")]
+    driver: Option<Name>,
     /// Say that the content of the disk may be lost: the suite writes all over it.
     #[arg(long)]
     destroy: bool,
@@ -41,7 +45,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !args.destroy {
         bail!("the suite destroys the content of the disk: add --destroy if that is meant");
     }
-    let disk = args.target.open(QUEUES, BUFFERS)?;
+    let mut target = args.target.clone();
+    // Ends after the disk.
+    let _hosted = args.driver.as_ref().map(|name| target.hosted(name)).transpose()?;
+    let disk = target.open(QUEUES, BUFFERS)?;
     let options = Options { requests: args.requests, depth: args.depth.max(1), patience: Duration::from_secs(args.patience) };
     let report = conformance::run_with(&*disk, &options, |finding| findings::show(finding, args.json));
     Ok(findings::conclude(&report, "disk", args.json))

@@ -9,12 +9,13 @@ use ring3_class::block::{Disk, Info};
 use ring3_driver::registry::Settings;
 use ring3_host::open::{Attached, Claim, Requirements};
 
+use crate::dde::{Class, Hosted, Name};
 use crate::driving::Interrupt;
 use crate::driving::Protection;
 use crate::driving::Transfer;
 
 /// The disk to use.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct Target {
     /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, qtest:ich9-ahci, qtest:virtio-blk-pci, vfio-user:PATH, sim:nvme, sim:ahci, sim:ide, sim:virtio-blk, or remote:PATH, a disk that ring3 serve shares.
     #[arg(long, value_name = "URI")]
@@ -36,6 +37,22 @@ pub struct Target {
 }
 
 impl Target {
+    /// The same disk, driven by another process.
+    pub fn hosted(&mut self, name: &Name) -> Result<Hosted> {
+        ensure!(
+            self.irq == Interrupt::Auto && self.transfer == Transfer::Queued,
+            "--irq and --transfer are for ring3's drivers: a driver of Linux chooses itself among what the device has; {},msix=off has no MSI-X",
+            self.device
+        );
+        ensure!(
+            self.namespace.or(self.drive).is_none(),
+            "a driver of Linux serves the first disk that it finds: leave --namespace and --drive out"
+        );
+        let hosted = Hosted::start(name, Class::Block, &self.device, self.protection.unprotected)?;
+        self.device = hosted.device().clone();
+        Ok(hosted)
+    }
+
     /// All its disks, with an arena that holds `buffers` bytes beside what the driver needs.
     pub fn attach(&self, queues: u16, buffers: usize) -> Result<Attached> {
         let claim = Claim {

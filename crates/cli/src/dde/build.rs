@@ -1,26 +1,100 @@
 //! Building a hosted driver: the kernel's own makefiles compile its files, `dde/linux/Makefile` puts the program together. What is built stays in the cache.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read};
+use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
+use ring3_lab::{Cache, DEFAULT_KERNEL, Guest, Need, prepare};
 use sha2::{Digest, Sha256};
 
 use super::catalogue;
+
+/// What its host's side includes.
+const HEADER: &str = "ring3.h";
+/// What a hosted driver is linked with.
+const LIBRARY: &str = "libring3.so";
 
 /// Arguments of `ring3 dde build`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The driver, as ring3 dde list has it: e1000e.
     driver: String,
+    #[command(flatten)]
+    form: Form,
+    /// Put the program into this folder, too, where ring3 and ring3d find it without building: that of ring3, or lib/ring3 beside that, as /usr/local/lib/ring3.
+    #[arg(long, value_name = "FOLDER")]
+    to: Option<PathBuf>,
     /// Print one JSON object with the result.
     #[arg(long)]
     json: bool,
+}
+
+/// How a driver is built, if not as usual.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Form {
+    /// Build everything with AddressSanitizer, and have it know the kernel's objects and pages.
+    #[arg(long)]
+    pub asan: bool,
+    /// Have the driver's own files count which of their lines are reached.
+    #[arg(long, conflicts_with = "asan")]
+    pub coverage: bool,
+    /// Have memcheck know the kernel's objects and pages.
+    #[arg(skip)]
+    pub valgrind: bool,
+    /// Over a device that is made of bytes, with AddressSanitizer.
+    #[arg(skip)]
+    pub fuzz: bool,
+    /// A folder with files of the kernel by their paths, changed ones, which are compiled in the place of the kernel's own: DIR/drivers/net/.../netdev.c.
+    #[arg(long, value_name = "DIR")]
+    pub overlay: Option<PathBuf>,
+}
+
+impl Form {
+    /// As the makefile calls it.
+    fn variant(&self) -> Option<&'static str> {
+        match self {
+            Self { asan: true, .. } => Some("asan"),
+            Self { coverage: true, .. } => Some("coverage"),
+            Self { valgrind: true, .. } => Some("valgrind"),
+            Self { fuzz: true, .. } => Some("fuzz"),
+            _ => None,
+        }
+    }
+
+    /// Refuses what the compiler has not.
+    fn check(&self) -> Result<()> {
+        if (self.asan || self.fuzz) && !has_asan()? {
+            bail!(
+                "the C compiler has no AddressSanitizer: as root, apt-get install libgcc-12-dev, or what has libasan.so of {}",
+                compiler_name()?
+            );
+        }
+        if self.valgrind && !compiles("#include <valgrind/memcheck.h>\n")? {
+            bail!(
+                "the header files of valgrind are missing, which describe the kernel's memory to it: as root, apt-get install valgrind"
+            );
+        }
+        Ok(())
+    }
+
+    /// The files of the overlay that are compiled, from its canonical path on.
+    fn overlaid(&self) -> Result<Option<(PathBuf, Vec<PathBuf>)>> {
+        let Some(overlay) = &self.overlay else { return Ok(None) };
+        let folder = fs::canonicalize(overlay).with_context(|| format!("opening the overlay {}", overlay.display()))?;
+        let mut found = files(vec![folder.clone()])?;
+        found.retain(|file| file.extension().is_some_and(|extension| extension == "c" || extension == "h"));
+        if !found.iter().any(|file| file.extension().is_some_and(|extension| extension == "c")) {
+            bail!(
+                "{} has no file of the kernel: a changed drivers/net/ethernet/intel/e1000e/netdev.c, say, lies there by this path",
+                folder.display()
+            );
+        }
+        Ok(Some((folder, found)))
+    }
 }
 
 /// A driver that was built.
@@ -33,13 +107,27 @@ pub struct Built {
     pub cached: bool,
 }
 
+impl Built {
+    /// Adds it to a guest, with the library.
+    pub fn enter(&self, mut guest: Guest) -> Guest {
+        if !guest.libraries.contains(&self.library) {
+            guest = guest.libraries(&self.library);
+        }
+        guest.program(&self.program)
+    }
+}
+
 /// Builds it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
-    let Built { program, cached, .. } = build(&args.driver, true)?;
+    let Built { program, library, cached } = build_as(&args.driver, &args.form, true)?;
+    let program = args.to.as_ref().map_or(Ok(program.clone()), |folder| put(&program, &library, folder))?;
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
-        outln!("{}", serde_json::json!({ "driver": args.driver, "program": program, "cached": cached, "seconds": seconds }));
+        outln!(
+            "{}",
+            serde_json::json!({ "driver": args.driver, "program": program, "library": library, "cached": cached, "seconds": seconds })
+        );
     } else {
         let how = if cached { "was built before" } else { "is built" };
         outln!("dde:{} {how}: {}", args.driver, program.display());
@@ -47,16 +135,42 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Puts `program` into `folder`, with the library that it needs unless that is there or a folder above, as where it was installed; where it is then.
+fn put(program: &Path, library: &Path, folder: &Path) -> Result<PathBuf> {
+    let failed = || format!("putting {} into {}", program.display(), folder.display());
+    fs::create_dir_all(folder).with_context(failed)?;
+    let library = library.join(LIBRARY);
+    let found = [folder.join(LIBRARY), folder.join("..").join(LIBRARY), folder.join("../lib").join(LIBRARY)];
+    let missing = (!found.iter().any(|path| path.is_file())).then_some(&*library);
+    for file in missing.into_iter().chain([program]) {
+        // One that runs cannot be written, and goes on as it is.
+        let new = tempfile::NamedTempFile::new_in(folder).with_context(failed)?;
+        fs::copy(file, new.path()).with_context(failed)?;
+        new.persist(folder.join(file.file_name().unwrap_or_default())).with_context(failed)?;
+    }
+    Ok(folder.join(program.file_name().unwrap_or_default()))
+}
+
 /// The program of `driver`, built now unless nothing has changed since it was. With `loud`, progress goes to standard error.
 pub fn build(driver: &str, loud: bool) -> Result<Built> {
+    build_as(driver, &Form::default(), loud)
+}
+
+/// The same, in another form.
+pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
     let root = catalogue::root()?;
     catalogue::check(&root, driver)?;
+    form.check()?;
+    let overlay = form.overlaid()?;
     let library = library()?;
     let cache = Cache::open()?;
     prepare(&cache, &[Need::Hosting], &mut |line| errln!("{line}"))?;
     let root = fs::canonicalize(&root).with_context(|| format!("opening {}", root.display()))?;
-    let out = cache.built("dde").join(DEFAULT_KERNEL).join(place(&root, &cache)?);
+    // Another class has a kernel that is configured otherwise.
+    let class = catalogue::class(&root, driver)?.folder();
+    let out = cache.built("dde").join(DEFAULT_KERNEL).join(place(&root, &cache)?).join(class);
     let source = cache.path(format!("sources/{DEFAULT_KERNEL}/source"));
+    let lwip = cache.path("lwip");
     for (path, next) in [
         (&root, "name another place of ring3's source by RING3_DDE"),
         (&library, "put ring3 and libring3.so elsewhere"),
@@ -71,13 +185,19 @@ pub fn build(driver: &str, loud: bool) -> Result<Built> {
         errln!("another process builds a driver in {}; it is waited for", out.display());
         lock.lock().context("locking the folder where drivers are built")?;
     }
-    let program = out.join(format!("dde-{driver}"));
-    let (stamp, key) = (out.join(format!("dde-{driver}.key")), key(&root, &cache)?);
+    let mut work = form.variant().map_or_else(|| out.clone(), |variant| out.join(variant));
+    if let Some((folder, _)) = &overlay {
+        check_path(folder, "give the overlay another name")?;
+        work.push(format!("overlay-{}", hex(&Sha256::digest(folder.as_os_str().as_encoded_bytes())[..4])));
+    }
+    fs::create_dir_all(&work).with_context(|| format!("creating {}", work.display()))?;
+    let program = work.join(format!("dde-{driver}"));
+    let (stamp, key) = (work.join(format!("dde-{driver}.key")), key(&root, &cache, overlay.as_ref())?);
     if program.exists() && fs::read_to_string(&stamp).is_ok_and(|built| built == key) {
         return Ok(Built { program, library, cached: true });
     }
     // Times of files do not say that one is gone.
-    for linked in [&program, &out.join(driver).join("open.o")] {
+    for linked in [&program, &work.join(driver).join("open.o")] {
         match fs::remove_file(linked) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("removing {}", linked.display()));
@@ -85,7 +205,9 @@ pub fn build(driver: &str, loud: bool) -> Result<Built> {
             _ => {}
         }
     }
-    compile(driver, &root, &cache, &Folders { source: &source, out: &out, library: &library, lock: &lock }, loud)?;
+    let overlay = overlay.as_ref().map(|(folder, _)| folder.as_path());
+    let folders = Folders { source: &source, lwip: &lwip, out: &out, work: &work, overlay, library: &library, lock: &lock };
+    compile(driver, form, &root, &cache, &folders, loud)?;
     fs::write(&stamp, key).with_context(|| format!("writing {}", stamp.display()))?;
     Ok(Built { program, library, cached: false })
 }
@@ -99,6 +221,13 @@ fn place(root: &Path, cache: &Cache) -> Result<String> {
     hash.update(fs::read(&release).with_context(|| format!("reading {}", release.display()))?);
     hash.update(compiler()?);
     Ok(hex(&hash.finalize()[..4]))
+}
+
+/// The folder of `ring3.h`, from that of the drivers' source: in ring3's source, or where both were installed.
+fn include(root: &Path) -> Result<PathBuf> {
+    let places = ["../crates/capi/include", "../../../include"].map(|place| root.join(place));
+    let found = places.into_iter().find(|place| place.join(HEADER).is_file());
+    found.with_context(|| format!("{HEADER} is neither in ring3's source nor installed beside {}: make install", root.display()))
 }
 
 /// What the C compiler says of itself.
@@ -115,10 +244,28 @@ fn check_path(path: &Path, next: &str) -> Result<()> {
     }
 }
 
-/// What the program depends on: our files, the kernel's version, and the compiler.
-fn key(root: &Path, cache: &Cache) -> Result<String> {
-    let mut hash = Sha256::new();
-    let mut folders = vec![root.join("ddekit"), root.join("linux"), root.join("../crates/capi/include")];
+/// The first line of that.
+fn compiler_name() -> Result<String> {
+    Ok(String::from_utf8_lossy(&compiler()?).lines().next().unwrap_or("cc").to_owned())
+}
+
+/// Whether the compiler finds its library of AddressSanitizer: else it gives the name alone.
+fn has_asan() -> Result<bool> {
+    let output = Command::new("cc").arg("-print-file-name=libasan.so").output().context("starting cc, the C compiler")?;
+    Ok(Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_absolute())
+}
+
+/// Whether `text` is C, with the header files that there are.
+fn compiles(text: &str) -> Result<bool> {
+    let mut cc = Command::new("cc");
+    cc.args(["-fsyntax-only", "-x", "c", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = cc.spawn().context("starting cc, the C compiler")?;
+    child.stdin.take().map(|mut input| input.write_all(text.as_bytes())).transpose().context("asking the C compiler")?;
+    Ok(child.wait().context("asking the C compiler")?.success())
+}
+
+/// All files below `folders`, in an order of their own.
+fn files(mut folders: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
@@ -130,7 +277,16 @@ fn key(root: &Path, cache: &Cache) -> Result<String> {
         }
     }
     files.sort();
-    files.push(cache.path(format!("sources/{DEFAULT_KERNEL}/release")));
+    Ok(files)
+}
+
+/// What the program depends on: our files, those of an overlay, the kernel's version, and the compiler with the header files that may be there or not.
+fn key(root: &Path, cache: &Cache, overlay: Option<&(PathBuf, Vec<PathBuf>)>) -> Result<String> {
+    let mut hash = Sha256::new();
+    let mut files = files(vec![root.join("ddekit"), root.join("linux"), root.join("lwip")])?;
+    files.extend(overlay.iter().flat_map(|(_, overlaid)| overlaid.clone()));
+    files.push(include(root)?.join(HEADER));
+    files.extend([cache.path(format!("sources/{DEFAULT_KERNEL}/release")), cache.path("lwip/release")]);
     for file in files {
         hash.update(file.as_os_str().as_encoded_bytes());
         let mut bytes = Vec::new();
@@ -141,6 +297,7 @@ fn key(root: &Path, cache: &Cache) -> Result<String> {
         hash.update(&bytes);
     }
     hash.update(compiler()?);
+    hash.update([u8::from(compiles("#include <valgrind/valgrind.h>\n")?)]);
     Ok(hex(&hash.finalize()))
 }
 
@@ -153,7 +310,7 @@ fn library() -> Result<PathBuf> {
     let program = std::env::current_exe().context("finding this program")?;
     let folder = program.parent().unwrap_or(Path::new("/"));
     let places = [folder.to_owned(), folder.join("../lib"), folder.join("deps")];
-    let found = places.into_iter().find(|place| place.join("libring3.so").is_file());
+    let found = places.into_iter().find(|place| place.join(LIBRARY).is_file());
     found.with_context(|| {
         format!(
             "libring3.so, which a hosted driver stands on, is not beside {}: cargo build --release -p ring3-capi",
@@ -165,7 +322,12 @@ fn library() -> Result<PathBuf> {
 /// Where what make reads and writes lies.
 struct Folders<'a> {
     source: &'a Path,
+    lwip: &'a Path,
+    /// For all drivers.
     out: &'a Path,
+    /// For the program.
+    work: &'a Path,
+    overlay: Option<&'a Path>,
     library: &'a Path,
     lock: &'a File,
 }
@@ -173,22 +335,28 @@ struct Folders<'a> {
 /// What make is told of the user's environment: a kernel developer's words would build another kernel.
 const KEPT: [&str; 2] = ["HOME", "TMPDIR"];
 
-fn compile(driver: &str, root: &Path, cache: &Cache, folders: &Folders<'_>, loud: bool) -> Result<()> {
-    let &Folders { source, out, library, lock } = folders;
-    let include = root.join("../crates/capi/include");
+fn compile(driver: &str, form: &Form, root: &Path, cache: &Cache, folders: &Folders<'_>, loud: bool) -> Result<()> {
+    let &Folders { source, lwip, out, work, overlay, library, lock } = folders;
+    let include = include(root)?;
     let tools = cache.path("kbuild/bin");
     let path =
         std::env::join_paths([tools].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())))?;
-    let log = out.join(format!("dde-{driver}.log"));
+    let log = work.join(format!("dde-{driver}.log"));
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let mut make = Command::new("make");
     make.arg("-f").arg(root.join("linux/Makefile")).arg(format!("-j{jobs}"));
-    for (name, value) in [("SOURCE", source), ("OUT", out), ("INCLUDE", &include), ("LIB", library)] {
+    let overlay = overlay.map(|folder| ("OVERLAY", folder));
+    for (name, value) in
+        [("SOURCE", source), ("OUT", out), ("WORK", work), ("INCLUDE", &include), ("LIB", library), ("LWIP", lwip)]
+            .into_iter()
+            .chain(overlay)
+    {
         let mut word = std::ffi::OsString::from(format!("{name}="));
         word.push(value);
         make.arg(word);
     }
     make.arg(format!("DRIVER={driver}"));
+    make.args(form.variant().map(|variant| format!("VARIANT={variant}")));
     if std::env::var_os("RING3_WERROR").is_some() {
         make.arg("WERROR=1");
     }
@@ -223,11 +391,12 @@ fn bar(root: &Path, driver: &str, loud: bool) -> Result<ProgressBar> {
     if !loud || !std::io::stderr().is_terminal() {
         return Ok(ProgressBar::hidden());
     }
-    let lists =
-        ["lists/core.list", "lists/pci.list", "lists/net.list", "lists/lib.list"].map(|list| root.join("linux").join(list));
-    let own = root.join("linux/drivers").join(driver).join("driver.list");
-    let count: usize =
-        lists.iter().chain([&own]).filter_map(|list| fs::read_to_string(list).ok()).map(|text| text.lines().count()).sum();
+    let own = fs::read_to_string(root.join("linux/drivers").join(driver).join("driver.list")).unwrap_or_default();
+    let parts = own.lines().filter_map(|line| line.strip_prefix('@'));
+    let lists = ["core", "pci", "lib", catalogue::class(root, driver)?.folder()].into_iter().chain(parts);
+    let list = |name| fs::read_to_string(root.join("linux/lists").join(name).with_extension("list"));
+    let files = lists.filter_map(|name| list(name).ok()).map(|text| text.lines().count());
+    let count = files.sum::<usize>() + own.lines().count();
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}").context("a progress bar")?;
     Ok(ProgressBar::new(count as u64 + 24).with_style(style))
 }

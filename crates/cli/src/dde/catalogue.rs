@@ -1,5 +1,6 @@
 //! Which drivers can be hosted: the folders of `dde/linux/drivers`.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,9 +22,29 @@ pub struct Args {
 #[serde(deny_unknown_fields)]
 struct Description {
     about: String,
-    class: String,
+    class: Class,
     qtest: Vec<String>,
     status: String,
+}
+
+/// What a driver makes of its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// A network card.
+    Net,
+    /// A disk.
+    Block,
+}
+
+impl Class {
+    /// By which the files that its drivers have in common are named.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Self::Net => "net",
+            Self::Block => "block",
+        }
+    }
 }
 
 /// A driver as it is listed.
@@ -31,7 +52,7 @@ struct Description {
 struct Listed {
     driver: String,
     about: String,
-    class: String,
+    class: Class,
     devices: Vec<String>,
     status: String,
 }
@@ -40,6 +61,12 @@ struct Listed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name(pub String);
 
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dde:{}", self.0)
+    }
+}
+
 impl FromStr for Name {
     type Err = String;
 
@@ -47,17 +74,31 @@ impl FromStr for Name {
         match text.strip_prefix("dde:") {
             Some(name) if is_name(name) => Ok(Self(name.into())),
             _ => Err(format!(
-                "{text:?} names no hosted driver: dde:e1000e is one, ring3 dde list has them; ring3's own driver is found without --driver"
+                "{text:?} names no hosted driver: dde:e1000e and dde:nvme are such, ring3 dde list has them; ring3's own driver is found without --driver"
             )),
         }
     }
 }
 
-fn is_name(name: &str) -> bool {
+impl Name {
+    /// Makes sure that there is such a driver, and that its device is a `wanted` one.
+    pub fn check(&self, wanted: Class) -> Result<()> {
+        let root = root()?;
+        check(&root, &self.0)?;
+        match (class(&root, &self.0)?, wanted) {
+            (Class::Block, Class::Net) => bail!("dde:{} drives a disk: ring3 blk check", self.0),
+            (Class::Net, Class::Block) => bail!("dde:{} drives a network card: ring3 net check", self.0),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a driver may be called so: a folder, and no path.
+pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// The folder `dde` of ring3's source: `$RING3_DDE`, or in a folder above this program.
+/// The folder `dde` of ring3's source: `$RING3_DDE`, or in a folder above this program, where that may be installed.
 pub fn root() -> Result<PathBuf> {
     let is_root = |folder: &PathBuf| folder.join("linux/Makefile").is_file();
     if let Some(named) = std::env::var_os("RING3_DDE").filter(|value| !value.is_empty()).map(PathBuf::from) {
@@ -67,8 +108,9 @@ pub fn root() -> Result<PathBuf> {
         };
     }
     let program = std::env::current_exe().context("finding this program")?;
-    let found = program.ancestors().map(|folder| folder.join("dde")).find(is_root);
-    found.context("the folder dde of ring3's source is not above this program: name it by RING3_DDE")
+    let places = program.ancestors().flat_map(|folder| [folder.join("dde"), folder.join("share/ring3/dde")]);
+    let found = places.into_iter().find(is_root);
+    found.context("hosted drivers are built of the folder dde of ring3's source, which is not above this program: name it by RING3_DDE, or put the built program dde-NAME beside this one")
 }
 
 /// Makes sure that there is such a driver.
@@ -80,7 +122,8 @@ pub fn check(root: &Path, driver: &str) -> Result<()> {
     bail!("no driver {driver:?} can be hosted: there are {}", names.join(", "))
 }
 
-fn names(root: &Path) -> Result<Vec<String>> {
+/// The drivers of the folder `dde` that is `root`, in the order of their names.
+pub fn names(root: &Path) -> Result<Vec<String>> {
     let folder = root.join("linux/drivers");
     let entries = fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
     let mut names: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
@@ -94,6 +137,17 @@ fn describe(root: &Path, driver: String) -> Result<Listed> {
     let said: Description = toml::from_str(&text).with_context(|| path.display().to_string())?;
     let devices = said.qtest.iter().map(|model| format!("qtest:{model}")).collect();
     Ok(Listed { driver, about: said.about, class: said.class, devices, status: said.status })
+}
+
+/// What `driver`, which there is, makes of its device.
+pub fn class(root: &Path, driver: &str) -> Result<Class> {
+    Ok(describe(root, driver.to_owned())?.class)
+}
+
+/// The first device that `driver` was tried with.
+pub fn device(root: &Path, driver: &str) -> Result<String> {
+    let listed = describe(root, driver.to_owned())?;
+    listed.devices.into_iter().next().with_context(|| format!("dde:{driver} was tried with no device: name one by --device"))
 }
 
 /// Lists them.
@@ -130,7 +184,9 @@ mod tests {
         assert!(names.contains(&"e1000e".to_owned()));
         for name in names {
             check(&root, &name).unwrap();
-            assert!(!describe(&root, name).unwrap().devices.is_empty());
+            let listed = describe(&root, name).unwrap();
+            assert!(!listed.devices.is_empty());
+            assert!(root.join("linux/lists").join(listed.class.folder()).with_extension("list").is_file());
         }
         assert!(check(&root, "nosuch").unwrap_err().to_string().contains("e1000e"));
     }

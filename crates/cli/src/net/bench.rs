@@ -32,8 +32,9 @@ pub struct Args {
 
 /// Forwards, and says what was done.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    let place = args.target.place(&args.device)?;
     let signals = Signals::take()?;
-    let nic = args.target.open(&args.device)?;
+    let nic = args.target.open(place.device())?;
     let mut stop = || {
         let wishes = signals.wishes();
         wishes.stop || wishes.hang_up

@@ -9,8 +9,9 @@ use ring3_conformance::net::{self as conformance, Options, Peer, Wire};
 
 use super::target::Target;
 use super::wire::Socket;
-use crate::dde::{Hosted, Name};
+use crate::dde::Tools;
 use crate::findings;
+use crate::leave::Watch;
 
 /// Arguments of `ring3 net check`.
 #[derive(clap::Args)]
@@ -21,9 +22,6 @@ pub struct Args {
     /// The card at the other end of its cable, which nobody else may use: of any kind that ring3 drives. A card of QEMU's (qtest:e1000e) needs none: this program holds the other end itself.
     #[arg(long, value_name = "URI")]
     peer: Option<Uri>,
-    /// Who drives the card: dde:e1000e, a driver of Linux in a process of its own, which is built if need be. Usual: ring3's own driver.
-    #[arg(long, value_name = "dde:NAME")]
-    driver: Option<Name>,
     #[command(flatten)]
     target: Target,
     /// Packets of the checks that send many.
@@ -35,21 +33,17 @@ pub struct Args {
     /// Print one JSON object for each check, and one with the result.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    tools: Tools,
 }
 
 /// Runs the suite; the exit code says whether it passed.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.driver.is_some() && args.target.chooses_irq() {
-        anyhow::bail!(
-            "--irq is for ring3's drivers: a driver of Linux chooses itself among what the device has; {},msix=off has no MSI-X",
-            args.device
-        );
-    }
+    let _watch = Watch::start()?;
     let socket = if args.peer.is_none() { Some(Socket::new(&args.device)?) } else { None };
     let (mut socket, device) = socket.map_or_else(|| (None, args.device.clone()), |(socket, device)| (Some(socket), device));
-    let hosted = args.driver.as_ref().map(|name| Hosted::start(name, &device, args.target.unprotected())).transpose()?;
-    let device = hosted.as_ref().map_or(Ok(device), Hosted::device)?;
-    let card = args.target.open(&device)?;
+    let place = args.target.place_with(&device, &args.tools)?;
+    let card = args.target.open(place.device())?;
     let other = args.peer.as_ref().map(|peer| args.target.open(peer)).transpose().context("the card at the other end")?;
     let mut peer = match (&other, &args.peer) {
         (Some(other), Some(name)) => {
@@ -64,5 +58,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let options = Options { packets: args.packets, patience: Duration::from_secs(args.patience), ..Options::default() };
     let report = conformance::run_with(&*card, wire, &options, |finding| findings::show(finding, args.json));
-    Ok(findings::conclude(&report, "card", args.json))
+    let verdict = findings::conclude(&report, "card", args.json);
+    drop(peer);
+    drop(card);
+    // Of a driver that fails when it closes its card, not all is well.
+    let coverage = place.end()?;
+    coverage.zip(args.tools.coverage()).map(|(coverage, path)| coverage.tell(path, args.json)).transpose()?;
+    Ok(verdict)
 }

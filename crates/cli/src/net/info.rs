@@ -8,6 +8,7 @@ use ring3_class::net::Nic;
 use serde_json::{Value, json};
 
 use super::target::Target;
+use crate::leave::Watch;
 
 /// Arguments of `ring3 net info`.
 #[derive(clap::Args)]
@@ -24,7 +25,9 @@ pub struct Args {
 
 /// Prints what the card is.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let card = describe(&*args.target.open(&args.device)?)?;
+    let _watch = if args.target.is_hosted() { Some(Watch::start()?) } else { None };
+    let place = args.target.place(&args.device)?;
+    let card = describe(&*args.target.open(place.device())?)?;
     if args.json {
         outln!("{card}");
         return Ok(ExitCode::SUCCESS);

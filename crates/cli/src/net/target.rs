@@ -8,11 +8,14 @@ use ring3_class::net::Nic;
 use ring3_driver::registry::Settings;
 use ring3_host::open::{Claim, Requirements};
 
+use crate::dde::{Choice, Place, Tools};
 use crate::driving::{Interrupt, Protection};
 
 /// How a card is driven.
 #[derive(clap::Args)]
 pub struct Target {
+    #[command(flatten)]
+    choice: Choice,
     #[command(flatten)]
     protection: Protection,
     /// How the card signals.
@@ -24,17 +27,22 @@ pub struct Target {
 const ARENA: usize = 16 << 20;
 
 impl Target {
-    /// Whether the user has said that no IOMMU need stand between the card and memory.
-    pub fn unprotected(&self) -> bool {
-        self.protection.unprotected
+    /// Where the card is that `device` is, with its driver if that is one of Linux.
+    pub fn place(&self, device: &Uri) -> Result<Place> {
+        self.choice.place(device, self.protection.unprotected, self.irq.is_chosen())
     }
 
-    /// Whether the user has said how the card signals.
-    pub fn chooses_irq(&self) -> bool {
-        !matches!(self.irq, Interrupt::Auto)
+    /// The same; a driver of Linux is looked at with `tools`.
+    pub fn place_with(&self, device: &Uri, tools: &Tools) -> Result<Place> {
+        self.choice.place_with(device, self.protection.unprotected, self.irq.is_chosen(), tools)
     }
 
-    /// The card that `device` is.
+    /// Whether a driver of Linux drives the card.
+    pub fn is_hosted(&self) -> bool {
+        self.choice.hosted().is_some()
+    }
+
+    /// The card that `device` is, in this process.
     pub fn open(&self, device: &Uri) -> Result<Arc<dyn Nic>> {
         let claim = Claim {
             unprotected: self.protection.unprotected,

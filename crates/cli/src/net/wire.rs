@@ -10,6 +10,8 @@ use ring3_backend::Uri;
 use ring3_class::{Deadline, Error};
 use ring3_conformance::net::Wire;
 
+use crate::leave::Kept;
+
 /// How long a frame waits for room in the socket: QEMU leaves frames there while its card takes none.
 const PATIENCE: Duration = Duration::from_millis(1500);
 /// The same once a frame was lost so, until one was taken.
@@ -23,7 +25,7 @@ pub struct Socket {
     card: PathBuf,
     stalled: bool,
     frame: Vec<u8>,
-    _folder: tempfile::TempDir,
+    _folder: Kept<tempfile::TempDir>,
 }
 
 impl Socket {
@@ -40,7 +42,7 @@ impl Socket {
         let mut device = device.clone();
         device.options.insert("wire".into(), path.display().to_string());
         let card = folder.path().join("wire.card");
-        Ok((Self { socket, card, stalled: false, frame: vec![0; LONGEST], _folder: folder }, device))
+        Ok((Self { socket, card, stalled: false, frame: vec![0; LONGEST], _folder: Kept::new(folder) }, device))
     }
 }
 

@@ -16,6 +16,8 @@ pub use ring3_supervisor::manifest::{Export, Kind};
 use ring3_supervisor::supervisor::Supervisor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::serve::share::{Board, Share};
+
 /// Exit code of a run whose driver has lost its device, or itself.
 const LOST: u8 = 4;
 /// How often the driver is looked at.
@@ -23,8 +25,22 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// How long a device may be absent at the start.
 const CLAIM: Duration = Duration::from_secs(10);
 
-/// Drives the device of `claim` as `user` until a signal ends it.
-pub fn run(claim: &Claim, user: User, export: Export, json: bool) -> anyhow::Result<ExitCode> {
+/// Drives the device of `claim` as a user, for an export, until a signal ends it: by `driver`, dde:NAME, or by that of the claim's family.
+pub fn run(claim: &Claim, driver: Option<String>, (user, export): (User, Export), json: bool) -> anyhow::Result<ExitCode> {
+    run_with(device(claim, driver, user, export)?, None, json)
+}
+
+/// The same for clients that share it: by `share`, which says on its `board` what there is.
+pub fn share(claim: &Claim, user: User, share: Share, json: bool) -> anyhow::Result<ExitCode> {
+    let kind = if share.is_card() { Kind::SharedCard } else { Kind::SharedDisk };
+    let export = Export { kind, poll_us: share.poll_us, ..Export::default() };
+    let mut device = device(claim, None, user, export)?;
+    // Clients' memory is made by the driver.
+    device.limits.memory_mib += share.memory().div_ceil(1 << 20);
+    run_with(device, Some(share), json)
+}
+
+fn run_with(device: Device, share: Option<Share>, json: bool) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("taking signals")?;
     let path = std::env::current_exe().context("where this program is")?.with_file_name("ring3-driver");
     let program = Program::open(&path).with_context(|| {
@@ -32,12 +48,14 @@ pub fn run(claim: &Claim, user: User, export: Export, json: bool) -> anyhow::Res
     })?;
     ring3_process::prepare(&[&path])?.iter().for_each(|doubt| tracing::warn!("{doubt}"));
     // Nobody waits for packets as for a disk: an interface goes at once, as it does with a driver in this process.
-    let force = export.kind == Kind::Tap;
-    let supervisor = Supervisor::of(device(claim, user, export)?, Arc::new(program))?;
-    Run { supervisor, force, since: Instant::now(), json, announced: false, told: false }.serve(&signals)
+    let force = device.export.kind == Kind::Tap;
+    let board = share.as_ref().map(Share::board);
+    let export = share.map(|share| Box::new(share) as Box<dyn ring3_supervisor::export::Export>);
+    let supervisor = Supervisor::of(device, Arc::new(program), export)?;
+    Run { supervisor, force, since: Instant::now(), board, json, announced: false, told: false }.serve(&signals)
 }
 
-fn device(claim: &Claim, user: User, export: Export) -> anyhow::Result<Device> {
+fn device(claim: &Claim, driver: Option<String>, user: User, export: Export) -> anyhow::Result<Device> {
     if claim.unprotected {
         bail!("--user: without an IOMMU the device reaches all memory, whatever its driver may: leave --unprotected out");
     }
@@ -51,7 +69,7 @@ fn device(claim: &Claim, user: User, export: Export) -> anyhow::Result<Device> {
     Ok(Device {
         name: format!("run-{}", std::process::id()),
         r#match: Match::Device(claim.device.to_string()),
-        driver: claim.family.map(str::to_owned),
+        driver: driver.or_else(|| claim.family.map(str::to_owned)),
         part: claim.settings.part,
         bind: false,
         interrupts: interrupts.into(),
@@ -68,6 +86,8 @@ struct Run {
     /// It is taken from its users without asking.
     force: bool,
     since: Instant,
+    /// What clients share.
+    board: Option<Board>,
     json: bool,
     announced: bool,
     /// The user was told that a disk is in use.
@@ -131,6 +151,9 @@ impl Run {
             } else {
                 outln!("{name} is {device} ({mac}), driven by process {pid}; set it up with: ip link set {name} up");
             }
+        }
+        if let Some(shared) = self.board.as_ref().and_then(Board::shared) {
+            outln!("{}", shared.words(status.pid, self.json).trim_end());
         }
         for disk in &status.disks {
             if self.json {

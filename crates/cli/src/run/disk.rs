@@ -16,6 +16,7 @@ use ring3_host::{Ending, Options, Ready, Way};
 use ring3_supervisor::manifest::User;
 
 use super::confined;
+use crate::dde::{Class, Hosted, Name};
 use crate::driving::Interrupt;
 use crate::driving::Protection;
 use crate::driving::Transfer;
@@ -135,6 +136,22 @@ pub struct NullArgs {
     export: ExportArgs,
 }
 
+/// Options of `ring3 run disk`.
+#[derive(clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct RemoteArgs {
+    /// The disk: remote:PATH, which another process drives and serves there (ring3 serve disk, ring3 dde run); with --driver, its controller: vfio:0000:01:00.0, qtest:nvme.
+    #[arg(long, value_name = "URI")]
+    device: Uri,
+    /// Who drives the controller: dde:nvme, a driver of Linux in a process of its own, which is built if need be and ends with this one.
+    #[arg(long, value_name = "dde:NAME")]
+    driver: Option<Name>,
+    #[command(flatten)]
+    protection: Protection,
+    #[command(flatten)]
+    export: ExportArgs,
+}
+
 /// Options of `ring3 run nvme`.
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
@@ -225,6 +242,23 @@ pub fn run_virtio(args: VirtioArgs) -> anyhow::Result<ExitCode> {
     run(&Source::Device(claim), args.export)
 }
 
+/// Serves a disk that another process drives.
+pub fn run_remote(args: RemoteArgs) -> anyhow::Result<ExitCode> {
+    if args.export.user.is_some() {
+        anyhow::bail!("--user: the disk's driver is a process already, which serves it: leave --user out");
+    }
+    let hosted = |name| Hosted::start(name, Class::Block, &args.device, args.protection.unprotected);
+    // Ends after the export.
+    let hosted = args.driver.as_ref().map(hosted).transpose()?;
+    let device = hosted.as_ref().map_or(&args.device, Hosted::device).clone();
+    if device.scheme != "remote" {
+        anyhow::bail!(
+            "{device}: ring3 run disk is for remote:PATH, or for a driver of Linux (--driver dde:nvme); ring3's own are ring3 run nvme, ata and virtio"
+        );
+    }
+    run(&Source::Device(Claim::new(device)), args.export)
+}
+
 /// Serves a disk that does nothing.
 pub fn run_null(args: NullArgs) -> anyhow::Result<ExitCode> {
     let source = Source::Null { bytes: args.size << 20, block_size: args.block_size };
@@ -265,7 +299,7 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
             poll_us: args.poll,
             ..Default::default()
         };
-        return confined::run(claim, user, export, args.json);
+        return confined::run(claim, None, (user, export), args.json);
     }
     // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;

@@ -15,6 +15,7 @@ use ring3_supervisor::manifest::User;
 
 use super::confined;
 use super::disk::{FORCED, LOST};
+use crate::dde::{self, Choice, Name};
 use crate::driving::{Interrupt, Protection};
 
 /// Options of `ring3 run net`.
@@ -26,6 +27,8 @@ pub struct Args {
     /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net, or remote:PATH, a part of one that ring3 serve shares.
     #[arg(long, value_name = "URI")]
     device: Uri,
+    #[command(flatten)]
+    choice: Choice,
     #[command(flatten)]
     protection: Protection,
     /// How the card signals.
@@ -46,8 +49,8 @@ pub struct Args {
     /// Who may use the interface later, beside root. Of use with --persist.
     #[arg(long, value_name = "USER")]
     owner: Option<User>,
-    /// Start the driver in a process of this user's, in a sandbox, which gets the card from this one: `ring3 sandbox show DRIVER`. It moves packets by calls. Without a supervisor, a
-    /// driver that dies takes its interface with it.
+    /// Start the driver in a process of this user's, in a sandbox, which gets the card from this one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that
+    /// dies takes its interface with it.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["persist", "ready_fd", "stats", "no_coalescing"])]
     user: Option<User>,
     /// The interface stays at the end, with its addresses and without a link: who runs this again with its --name goes on with it.
@@ -71,6 +74,16 @@ pub struct Args {
     /// Write figures (start-up time, packets, bytes, losses) to this file at the end, and on SIGUSR1.
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+}
+
+impl Args {
+    /// The same by a driver of Linux.
+    pub fn by(self, name: Name) -> anyhow::Result<Self> {
+        match self.choice.hosted() {
+            Some(other) if *other != name => anyhow::bail!("--driver {other}: the driver is {name} already"),
+            _ => Ok(Self { choice: Choice::of(name), ..self }),
+        }
+    }
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -128,7 +141,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
-    let claim = claim(args.device, args.protection, args.irq);
+    let place = args.choice.place(&args.device, args.protection.unprotected, args.irq.is_chosen())?;
+    let claim = claim(place.device().clone(), args.protection, args.irq);
     let tap = tap::Options {
         name: args.name,
         owner: args.owner.map(|owner| owner.user),
@@ -161,20 +175,25 @@ fn claim(device: Uri, protection: Protection, irq: Interrupt) -> Claim {
 
 /// The same by a driver of its own, confined.
 fn run_as(user: User, args: Args) -> anyhow::Result<ExitCode> {
-    if matches!(args.engine, Engine::Vhost) {
-        anyhow::bail!("--user: vhost-net is asked by ioctl, which a driver in its sandbox does not have: leave --engine out");
-    }
     if args.device.scheme == "remote" {
         anyhow::bail!("--user: the card's driver is a process already, which serves it: leave --user out");
     }
+    if matches!(args.engine, Engine::Vhost) {
+        // Its driver would say so, too, but nobody would be told.
+        tap::Workers::check()?;
+    }
+    let driver = args.choice.hosted();
+    driver.map_or(Ok(()), |name| dde::check(name, &args.device, args.irq.is_chosen()))?;
+    let driver = driver.map(ToString::to_string);
     let export = confined::Export {
         kind: confined::Kind::Tap,
         queues: args.queues,
         poll_us: args.poll,
         interface: Some(args.name.unwrap_or_else(|| tap::ANY.into())),
         owner: args.owner,
+        engine: Some(args.engine.into()),
         mtu: args.mtu,
         ..confined::Export::default()
     };
-    confined::run(&claim(args.device, args.protection, args.irq), user, export, args.json)
+    confined::run(&claim(args.device, args.protection, args.irq), driver, (user, export), args.json)
 }

@@ -16,7 +16,7 @@ pub fn with_programs(guest: Guest) -> Guest {
 pub fn programs() -> [PathBuf; 2] {
     let ring3 = Path::new(env!("CARGO_BIN_EXE_ring3"));
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--offline", "-p", "ring3-supervisor", "-p", "ring3-host", "--bins"]);
+    build.args(["build", "--quiet", "--offline", "-p", "ring3-supervisor", "-p", "ring3-host", "-p", "ring3-capi"]);
     build.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
     // So that nothing is built twice.
     let release = ring3.components().any(|part| part.as_os_str() == "release");

@@ -4,7 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::ledger::Ledger;
-use super::{Arena, DmaBuffer, Segment, Span};
+use super::{Arena, DmaBuffer, Segment, Span, bytes};
+use crate::Error;
 
 /// Device addresses of the bytes of one transfer, in order, and what keeps the bytes there.
 ///
@@ -77,6 +78,36 @@ impl SegmentList {
     pub fn spans(&self) -> Option<Vec<Span>> {
         let arena = self.arena.as_ref()?;
         self.segments.iter().map(|segment| arena.span(segment.iova, segment.len as usize)).collect()
+    }
+
+    /// Copies its first `len` bytes to `buffer`, from its start, in this process: for a device that does not reach them. Fails of memory beside an arena, and where either is shorter.
+    pub fn copy_to(&self, buffer: &DmaBuffer, len: usize) -> Result<(), Error> {
+        self.copy(buffer, len, |bytes, place, len| {
+            // SAFETY: `copy` proved both ranges, which are only accessed by raw pointers.
+            unsafe { bytes::copy(bytes, place, len) }
+        })
+    }
+
+    /// Copies the first `len` bytes of `buffer` to its own, from its start. Fails as [`copy_to`](Self::copy_to).
+    pub fn copy_from(&self, buffer: &DmaBuffer, len: usize) -> Result<(), Error> {
+        self.copy(buffer, len, |bytes, place, len| {
+            // SAFETY: `copy` proved both ranges, which are only accessed by raw pointers.
+            unsafe { bytes::copy(place, bytes, len) }
+        })
+    }
+
+    /// Runs `step` on each piece of its first `len` bytes, with its place in `buffer`.
+    fn copy(&self, buffer: &DmaBuffer, len: usize, step: impl Fn(*mut u8, *mut u8, usize)) -> Result<(), Error> {
+        let none = || Error::Invalid("bytes that are in no arena, or fewer than are to be copied".into());
+        let arena = self.arena.as_ref().ok_or_else(none)?;
+        let mut done = 0;
+        for segment in &self.segments {
+            let piece = (segment.len as usize).min(len - done);
+            let bytes = arena.at(segment.iova, piece).ok_or_else(none)?;
+            step(bytes.as_ptr(), buffer.checked(done, piece)?, piece);
+            done += piece;
+        }
+        if done == len { Ok(()) } else { Err(none()) }
     }
 
     /// Leaves the buffers that its segments lie in to whoever [claims](Arena::claim) them: they stay taken, whoever drops them.
@@ -164,6 +195,22 @@ mod tests {
         assert_eq!((list.bytes(), list[0].iova, Arc::strong_count(&owner)), (520, 0x3200, 2));
         assert!(!list.aim(&[span(0, 0, 512), span(0, 8191, 2)]));
         assert!(list.is_empty() && !SegmentList::default().aim(&[span(0, 0, 1)]));
+    }
+
+    #[test]
+    fn bytes_are_copied_between_a_list_and_a_buffer_that_the_device_reaches() {
+        let (_, client) = driver_and_client();
+        let own = Arena::new(Region::new(8192).unwrap(), 0x10_0000);
+        let (from, to) = (own.alloc(1024, 1).unwrap(), own.alloc(1024, 1).unwrap());
+        from.write(0, &[1, 2, 3, 4, 5, 6]).unwrap();
+        let list = client.list(&[span(0, 4094, 2), span(0, 100, 3), span(0, 8191, 1)]).unwrap();
+        list.copy_from(&from, 6).unwrap();
+        list.copy_to(&to, 4).unwrap();
+        let mut found = [0; 6];
+        to.read(0, &mut found).unwrap();
+        assert_eq!(found, [1, 2, 3, 4, 0, 0]);
+        assert!(list.copy_to(&to, 7).is_err() && list.copy_from(&own.alloc(5, 1).unwrap(), 6).is_err());
+        assert!(SegmentList::default().copy_to(&to, 0).is_err());
     }
 
     #[test]

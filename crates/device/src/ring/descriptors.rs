@@ -127,6 +127,14 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         Some(self.tail & self.mask)
     }
 
+    /// The same, but only once `batch` entries have been pushed since, or the device has fewer than `enough`: a doorbell is for many entries
+    /// where the device is in no need of them. What stays unpublished is so until the next call at the latest that finds either.
+    #[inline]
+    pub fn publish_batch(&mut self, batch: u32, enough: u32) -> Option<u32> {
+        let (pushed, published) = (self.tail.wrapping_sub(self.committed), self.committed.wrapping_sub(self.head));
+        if pushed < batch && published >= enough { None } else { self.publish() }
+    }
+
     /// Whether the oldest entry is back: one load, no fence, for polling.
     #[inline]
     pub fn ready(&self) -> bool {
@@ -243,6 +251,24 @@ mod tests {
         // What the device writes where nothing was published means nothing.
         give_back(&ring, 2);
         assert!(!ring.ready() && ring.pop().is_none());
+    }
+
+    #[test]
+    fn a_doorbell_waits_for_a_batch_only_while_the_device_has_enough() {
+        let mut ring = ring();
+        let push = |ring: &mut Ring| {
+            ring.push(&[1, 0]).unwrap();
+            ring.publish_batch(2, 3)
+        };
+        // Too few: each one at once.
+        assert_eq!([0; 3].map(|_| push(&mut ring)), [Some(1), Some(2), Some(3)]);
+        // Enough: the fourth waits for the fifth.
+        assert_eq!([0; 2].map(|_| push(&mut ring)), [None, Some(5)]);
+        // One waits, and three come back: two are less than enough.
+        assert_eq!(push(&mut ring), None);
+        (0..3).for_each(|slot| give_back(&ring, slot));
+        (0..3).for_each(|_| assert!(ring.pop().is_some()));
+        assert_eq!((ring.publish_batch(2, 3), ring.publish_batch(2, 3)), (Some(6), None));
     }
 
     #[test]

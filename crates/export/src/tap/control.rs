@@ -15,9 +15,8 @@ use ring3_reactor::{Event, Reactor, Registration, Token};
 use ring3_stats::{Phase, Recorder};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::export::Manner;
+use super::export::{EngineSettings, Manner};
 use super::layout::Layout;
-use super::load::{Engine, Limits};
 use super::netlink::Wishes;
 use super::plane::ControlPlane;
 use super::queue::Start;
@@ -35,7 +34,7 @@ pub struct Control {
     plane: Box<dyn ControlPlane>,
     counters: Arc<[Counters]>,
     recorders: Vec<Arc<Recorder>>,
-    engine: (Engine, Limits),
+    engine: EngineSettings,
     joins: bool,
     /// What was last heard of the interface.
     pub wishes: Wishes,
@@ -81,7 +80,7 @@ impl Control {
         let workers = (0..counters.len()).map(spawn).collect::<Result<_, _>>();
         let workers = workers.map_err(|error| Error::os(format!("{}: starting a thread", interface.name()), error))?;
         let (rings, carrier, stop, failed) = (manner.rings.clone(), None, None, None);
-        let (engine, joins) = (manner.engine, manner.joins);
+        let (engine, joins) = (manner.engine.clone(), manner.joins);
         let mut control = Self {
             nic,
             interface,
@@ -241,7 +240,7 @@ impl Control {
         for ((number, queue), (worker, recorder)) in opened.into_iter().enumerate().zip(workers) {
             let (nic, interface, counters) = (self.nic.clone(), self.interface.clone(), self.counters.clone());
             let (recorder, stop) = (recorder.clone(), stop.clone());
-            let (engine, joins) = (self.engine, self.joins);
+            let (engine, joins) = (self.engine.clone(), self.joins);
             worker.start(Start { nic, interface, number, queue, layout, engine, joins, counters, recorder, stop });
         }
         Ok(())

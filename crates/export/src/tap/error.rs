@@ -34,6 +34,9 @@ pub enum Error {
         "/dev/vhost-net: permission denied: run as root, or give this user the right (`setfacl -m u:$USER:rw /dev/vhost-net`); read and write (--engine tap) need none"
     )]
     VhostClosed,
+    /// All that were opened before the process gave up the right to open others are in use.
+    #[error("no worker of vhost-net is left of those that were opened before the sandbox: serve fewer queues")]
+    NoWorker,
     /// No name of an interface.
     #[error("'{0}' is no name of an interface: 1 to 15 bytes without '/', ':' and blanks")]
     Name(String),

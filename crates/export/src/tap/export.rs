@@ -17,7 +17,7 @@ use super::load::{Engine, Limits};
 use super::netlink::Netlink;
 use super::plane::{ControlPlane, Rtnetlink};
 use super::stats::{Counters, Stats};
-use super::vhost::Vhost;
+use super::vhost::Workers;
 
 /// How a card is exported.
 #[derive(Clone, Debug)]
@@ -60,13 +60,24 @@ impl Default for Options {
     }
 }
 
+/// What moves packets, and when.
+#[derive(Clone, Default)]
+pub struct EngineSettings {
+    /// Which, as far as it can be had.
+    pub engine: Engine,
+    /// When [`Engine::Auto`] takes which.
+    pub limits: Limits,
+    /// Where vhost-net's workers come from.
+    pub workers: Workers,
+}
+
 /// How the threads of an export work.
 #[derive(Clone)]
 pub struct Manner {
     /// How long a queue polls at most before it sleeps.
     pub poll: Duration,
-    /// What moves packets between the card's memory and the kernel, and when.
-    pub engine: (Engine, Limits),
+    /// What moves packets between the card's memory and the kernel.
+    pub engine: EngineSettings,
     /// Whether received TCP is put together before the kernel has it.
     pub joins: bool,
     /// Where they have their rings from: one for each queue, and one more.
@@ -97,7 +108,7 @@ impl Export {
             let reason = format!("an MTU of {mtu}: the card takes {} to {}", info.mtu.0, info.mtu.1);
             return Err(Error::Card { card: nic.name(), reason });
         }
-        let engine = (engine(options.engine)?, options.limits);
+        let engine = EngineSettings { engine: engine(options.engine)?, limits: options.limits, ..EngineSettings::default() };
         let Options { name, owner, persist, .. } = options.clone();
         let interface = Arc::new(Interface::open(&Shape { name, queues, owner, persist })?);
         let asking = |error| Error::os("asking the kernel for interfaces (rtnetlink)", error);
@@ -194,7 +205,7 @@ impl Drop for Export {
 
 /// The engine that can be had: where vhost-net is not and need not be, that is known from the start.
 fn engine(wanted: Engine) -> Result<Engine, Error> {
-    match (wanted, if wanted == Engine::Tap { Ok(()) } else { Vhost::check() }) {
+    match (wanted, if wanted == Engine::Tap { Ok(()) } else { Workers::check() }) {
         (Engine::Auto, Err(error)) => {
             tracing::warn!(%error, "packets go by read and write at any load");
             Ok(Engine::Tap)

@@ -40,7 +40,7 @@ mod vhost;
 mod worker;
 
 pub use error::Error;
-pub use export::{Export, Manner, Options, arena_bytes};
+pub use export::{EngineSettings, Export, Manner, Options, arena_bytes};
 pub use interface::{ANY, Interface, Shape, is_name};
 pub(crate) use layout::cuts;
 pub use load::{Engine, Limits};
@@ -48,3 +48,4 @@ pub use netlink::{Changes, Figures, Netlink, Wishes};
 pub(crate) use plane::Rtnetlink;
 pub use plane::{ControlPlane, Relay};
 pub use stats::Stats;
+pub use vhost::Workers;

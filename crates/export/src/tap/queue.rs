@@ -13,15 +13,16 @@ use ring3_class::dma::Arena;
 use ring3_class::net::{Nic, Queue};
 use ring3_reactor::{Event, Reactor, Registration, Token};
 use ring3_stats::{Phase, Recorder};
+use rustix::thread::sched_getaffinity;
 
 use super::layout::Layout;
-use super::load::{Engine, Limits, Load};
+use super::load::{self, Done, Engine, Load};
 use super::port::Watched;
 use super::receive::Receiver;
 use super::send::Sender;
 use super::stats::Counters;
-use super::vhost::Vhost;
-use super::{Error, Interface};
+use super::vhost::{Vhost, Workers};
+use super::{EngineSettings, Error, Interface};
 
 /// A busy thread looks this rarely (in turns) for what is not packets.
 const LOOK: u32 = 16;
@@ -36,7 +37,7 @@ pub struct Start {
     pub number: usize,
     pub queue: Box<dyn Queue>,
     pub layout: Layout,
-    pub engine: (Engine, Limits),
+    pub engine: EngineSettings,
     /// Whether received TCP is put together.
     pub joins: bool,
     pub counters: Arc<[Counters]>,
@@ -49,7 +50,7 @@ pub struct Start {
 impl Start {
     /// Moves packets until it shall end. The reactor is as it was then.
     pub fn run(self, reactor: &mut Reactor) -> Result<(), Error> {
-        let Self { nic, interface, number, mut queue, layout, engine: (engine, limits), joins, counters, recorder, stop } = self;
+        let Self { nic, interface, number, mut queue, layout, engine, joins, counters, recorder, stop } = self;
         let (name, card) = (interface.name(), nic.name());
         let failed = |what: &str| {
             let what = format!("{name}: {what}");
@@ -64,7 +65,11 @@ impl Start {
         let sender = Sender::new(send, (layout, arena), counters).map_err(driver)?;
         let registration = Registration::new(reactor, &*queue).map_err(failed("watching the card's interrupt"))?;
         let stop = reactor.add(stop.as_fd()).map_err(failed("watching its end"))?;
-        let (queue, load) = (&mut *queue, Load::new(limits, Instant::now(), 0));
+        let queue = &mut *queue;
+        // As many of the processors are the threads' of all queues, if they are full.
+        let spare = sched_getaffinity(None).is_ok_and(|processors| processors.count() as usize > interface.count());
+        let EngineSettings { engine, limits, workers } = engine;
+        let load = Load::new(limits, spare, Instant::now(), done(counters, reactor));
         let vhost = None;
         let mut server = Server {
             reactor,
@@ -79,6 +84,7 @@ impl Start {
             watched,
             stop,
             engine,
+            workers,
             load,
             vhost,
             turns: 0,
@@ -109,10 +115,21 @@ struct Server<'a> {
     watched: Watched,
     stop: Token,
     engine: Engine,
+    workers: Workers,
     load: Load,
     /// What moves packets in place of `read` and `write`.
     vhost: Option<(Vhost, Registration)>,
     turns: u32,
+}
+
+/// What the calling thread has done so far, by what it has counted.
+fn done(counters: &Counters, reactor: &Reactor) -> Done {
+    let Counters { rx_packets, rx_joined, rx_bytes, tx_packets, tx_bytes, .. } = counters;
+    Done {
+        worked: load::processor_time().saturating_sub(reactor.polled()),
+        packets: rx_packets.get() - rx_joined.get() + tx_packets.get(),
+        bytes: rx_bytes.get() + tx_bytes.get(),
+    }
 }
 
 enum End {
@@ -178,9 +195,7 @@ impl Server<'_> {
     /// Takes the engine that pays for what has come lately.
     #[cold]
     fn judge(&mut self) -> Result<(), End> {
-        let Counters { rx_packets, rx_joined, tx_packets, .. } = self.counters;
-        let packets = rx_packets.get() - rx_joined.get() + tx_packets.get();
-        let pays = self.load.judge(self.vhost.is_some(), Instant::now(), packets);
+        let pays = self.load.judge(self.vhost.is_some(), Instant::now(), || done(self.counters, self.reactor));
         match &self.vhost {
             None if pays => {
                 if let Err(error) = self.begin_vhost() {
@@ -199,7 +214,7 @@ impl Server<'_> {
         let no_memory = |cause| Error::Driver { card: "memory for vhost-net".into(), cause };
         let failed = |error| Error::os("watching vhost-net", error);
         let Some(tap) = self.tap else { return Ok(()) };
-        let vhost = Vhost::start(tap, self.arena)?;
+        let vhost = Vhost::start(tap, self.arena, &self.workers)?;
         let registration = Registration::new(self.reactor, &vhost).map_err(failed)?;
         self.sender.begin_vhost(self.arena).map_err(no_memory)?;
         self.receiver.begin_vhost(self.arena).map_err(no_memory)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ring3_class::net::{Mac, Nic};
 use ring3_control::drive::{Connect, NicFacts, Wishes};
-use ring3_export::tap::{self, Engine, Export, Interface, Limits, Manner, Relay};
+use ring3_export::tap::{self, Export, Interface, Manner, Relay};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::standby::Standby;
@@ -32,6 +32,11 @@ impl Card {
     /// One that is not served yet.
     pub fn new(nic: Arc<dyn Nic>) -> Self {
         Self { nic, served: None, next: Instant::now() }
+    }
+
+    /// The card.
+    pub fn nic(&self) -> Arc<dyn Nic> {
+        self.nic.clone()
     }
 
     /// What the supervisor is told of it.
@@ -60,8 +65,7 @@ impl Card {
         let relay = Relay::new(wanted(wishes)).map_err(|error| Error::os("the way to the supervisor", error))?;
         let (poll, rings, segment) = (standby.wanted.poll, standby.rings.clone(), standby.segment.clone());
         let interface = Arc::new(Interface::of(interface, 0, queues));
-        // vhost-net is asked by ioctl, which a process in its sandbox does not have.
-        let manner = Manner { poll, engine: (Engine::Tap, Limits::default()), joins: true, rings, segment };
+        let manner = Manner { poll, engine: standby.engine.clone(), joins: true, rings, segment };
         let export = Some(Export::over((self.nic.clone(), interface), Box::new(relay.clone()), &manner)?);
         self.served = Some(Served { export, relay });
         Ok(())

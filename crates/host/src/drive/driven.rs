@@ -7,15 +7,17 @@ use std::time::{Duration, Instant};
 
 use ring3_class::Saved;
 use ring3_class::block::{Disk, Queue, detach};
-use ring3_control::drive::{Connect, DiskFacts, Report, Serve, Wishes};
+use ring3_control::drive::{Connect, DiskFacts, Report, SHARED_ARENA, Serve, Share, Wishes};
 use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
 use ring3_export::tap;
 use ring3_export::ublk::{self, Layout, Manner, OnFailure, Queues, Threads};
 use ring3_spec::pci::BAR_COUNT;
+use ring3_stats::Recorder;
 
 use super::card::Card;
 use super::left::{Before, Left, LeftDisk};
+use super::share::{Offered, Sharing};
 use super::standby::Standby;
 use crate::Error;
 use crate::attach::EXPECTED;
@@ -28,6 +30,7 @@ const LEAVE: Duration = Duration::from_secs(5);
 
 /// A driven device. Its drop ends its driver, then gives the device back; the disks' threads have ended then.
 pub struct Driven {
+    sharing: Option<Sharing>,
     disks: Vec<Served>,
     cards: Vec<Card>,
     refused: Vec<String>,
@@ -69,7 +72,7 @@ impl Driven {
         let device = device.map_err(|source| Error::Device { device: "the leased device".into(), source })?;
         let failed = |source| Error::Device { device: device.name().into(), source };
         let mut adopted = false;
-        let Opened { offers, refused, controller } = match &left {
+        let opened = match &left {
             Before::Nothing => open(&device, &standby),
             Before::Left(left) => Driver::resume(device.clone(), &settings(&standby, EXPECTED), &left.controller),
             Before::Killed(left) => match left.adopt(&device, &settings(&standby, EXPECTED)) {
@@ -85,7 +88,13 @@ impl Driven {
             Before::Nothing => Vec::new(),
             Before::Left(left) | Before::Killed(left) => left.disks,
         };
-        let mut saved = disks.into_iter();
+        Ok(Self { adopted, began, ..Self::of(standby, device, opened, disks)? })
+    }
+
+    /// `device`, as it was `opened`, with what the last driver has left of its disks.
+    pub fn of(standby: Standby, device: Arc<dyn Device>, opened: Opened, left: Vec<LeftDisk>) -> Result<Self, Error> {
+        let Opened { offers, refused, controller } = opened;
+        let mut saved = left.into_iter();
         let (mut disks, mut cards) = (Vec::new(), Vec::new());
         for offer in offers {
             let disk = match offer {
@@ -104,7 +113,12 @@ impl Driven {
             };
             disks.push(Served { disk, saved, prepared: Prepared::default(), threads: None, id: None });
         }
-        Ok(Self { disks, cards, refused, adopted, controller, device, standby, began })
+        Ok(Self { sharing: None, disks, cards, refused, adopted: false, controller, device, standby, began: Instant::now() })
+    }
+
+    /// Where the process shows what it does.
+    pub fn recorder(&self) -> Arc<Recorder> {
+        self.standby.recorder.clone()
     }
 
     /// What the supervisor is told of the device.
@@ -127,6 +141,9 @@ impl Driven {
 
     /// Makes what the disks will most likely be served by, so that only the kernel's side is missing.
     pub fn prepare(&mut self) -> Result<(), Error> {
+        if self.standby.shared {
+            return Ok(());
+        }
         let (wanted, count) = (self.standby.wanted, self.disks.len().max(1) as u16);
         let resumed = self.disks.iter().any(|served| !served.saved.is_empty());
         let page = rustix::param::page_size() as u32;
@@ -147,7 +164,8 @@ impl Driven {
 
     /// Gives rings back that nobody will ask for: after the start, of which that would be a part.
     pub fn trim(&self) {
-        if self.cards.iter().any(|card| !card.is_served()) {
+        let waits = if self.standby.shared { self.sharing.is_none() } else { self.cards.iter().any(|card| !card.is_served()) };
+        if waits {
             return;
         }
         let spare = self.disks.iter().filter(|served| served.id.is_none()).map(|served| usize::from(served.prepared.queues));
@@ -204,6 +222,24 @@ impl Driven {
         card.connect(&self.standby, connect, queues)
     }
 
+    /// Shares the one disk or card with who comes to `sockets`; what the supervisor is told of that.
+    pub fn share(&mut self, share: &Share, sockets: Vec<OwnedFd>) -> Result<Report, Error> {
+        let count = if share.card { self.cards.len() } else { self.disks.len() };
+        if !self.standby.shared || self.sharing.is_some() {
+            return Err(Error::protocol("it is not to be shared, or is already"));
+        }
+        let device = || self.device.name().to_owned();
+        let offered = match (share.card, &self.disks[..], &self.cards[..]) {
+            (false, [served], _) => Offered::Disk(served.disk.clone()),
+            (true, _, [card]) => Offered::Card(card.nic()),
+            (false, ..) => return Err(Error::OneDisk { device: device(), count }),
+            (true, ..) => return Err(Error::NoNic { device: device() }),
+        };
+        let (sharing, report) = Sharing::start(offered, share, sockets, &self.standby)?;
+        self.sharing = Some(sharing);
+        Ok(report)
+    }
+
     /// What is wanted of a card's interface now.
     pub fn wish(&self, nic: u16, wishes: Wishes) -> Result<(), Error> {
         let card = self.cards.get(usize::from(nic)).ok_or_else(|| Error::protocol(format!("card {nic} is not there")))?;
@@ -233,7 +269,7 @@ impl Driven {
     /// Each becomes readable when a thread of a disk or a card has ended, or a link has changed.
     pub fn events_of_threads(&self) -> Vec<BorrowedFd<'_>> {
         let disks = self.disks.iter().filter_map(|served| served.threads.as_ref()).map(Threads::ended);
-        disks.chain(self.cards.iter().flat_map(Card::events)).collect()
+        disks.chain(self.cards.iter().flat_map(Card::events)).chain(self.sharing.iter().map(Sharing::ended)).collect()
     }
 
     /// Fails if a queue has, or the bus has reported an error of the device.
@@ -242,6 +278,7 @@ impl Driven {
             return Err(Error::Bus { device: self.device.name().into() });
         }
         self.cards.iter_mut().try_for_each(Card::check)?;
+        self.sharing.as_mut().map_or(Ok(()), Sharing::check)?;
         let mut threads = self.disks.iter_mut().filter_map(|served| served.threads.as_mut());
         threads.find_map(Threads::take_ended).map_or(Ok(()), |error| Err(error.into()))
     }
@@ -285,6 +322,7 @@ impl Driven {
 
     /// Takes the disks' threads back, whose devices the kernel has no more, and has each disk empty its cache.
     pub fn stop(&mut self) -> Result<(), Error> {
+        self.sharing.take().map_or(Ok(()), |mut sharing| sharing.stop())?;
         std::mem::take(&mut self.cards).iter_mut().try_for_each(Card::stop)?;
         for Served { disk, threads, id, .. } in &mut self.disks {
             let Some(threads) = threads else { continue };
@@ -309,6 +347,7 @@ fn open(device: &Arc<dyn Device>, standby: &Standby) -> Result<Opened, ring3_dev
     let is_disk = |offer: &&Offer| matches!(offer, Offer::Disk(_));
     let disks = opened.offers.iter().filter(is_disk).count();
     let needed = match opened.offers.len() - disks {
+        _ if standby.shared => SHARED_ARENA,
         0 => standby.wanted.arena_bytes(disks),
         cards => cards * tap::arena_bytes(standby.wanted.queues),
     };
@@ -316,7 +355,7 @@ fn open(device: &Arc<dyn Device>, standby: &Standby) -> Result<Opened, ring3_dev
     if missing > 0 {
         device.dma().grow(missing)?;
     }
-    if disks > EXPECTED {
+    if disks > EXPECTED && !standby.shared {
         drop(opened);
         opened = open(disks)?;
     }

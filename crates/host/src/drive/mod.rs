@@ -2,8 +2,8 @@
 //!
 //! # Shape
 //! One thread takes the supervisor's orders (`ring3_control::drive`) and waits for what happens besides; the disks' queues have a thread each, which it
-//! never touches while they serve, as have the queues of network cards. `standby` is all that comes before there is a device, `driven` a device and its disks, `card` a network card, `left` what the next
-//! process is left with.
+//! never touches while they serve, as have the queues of network cards. `standby` is all that comes before there is a device, `driven` a device and its disks, `card` a network card, `share` what clients have of it in place of the kernel, `left` what the next
+//! process is left with, `hosted` a device whose driver is another part of the program.
 //!
 //! # Waiting
 //! From the lease to the first request, users wait. So memory, queues and threads are there before the kernel's device comes, and the threads have only
@@ -18,7 +18,9 @@
 
 mod card;
 mod driven;
+mod hosted;
 mod left;
+mod share;
 mod standby;
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -32,9 +34,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::Error;
 use driven::Driven;
 pub use driven::facts;
+pub use hosted::Hosted;
 use left::Before;
 pub use left::{Left, read as read_left};
-use standby::Standby;
+use standby::{Drivers, Standby};
 
 /// The descriptor by which the supervisor speaks to a process that it starts.
 const CONTROL: RawFd = 3;
@@ -63,14 +66,20 @@ pub unsafe fn inherited() -> Result<OwnedFd, Error> {
 /// Drives the device for which a lease comes over `control`, until the supervisor ends it. The error was reported to the supervisor; the process ends then
 /// at once.
 pub fn run(control: OwnedFd) -> Result<(), Error> {
-    let failed = |error| Error::os("the supervisor's socket", error);
-    let control = Channel::new(control, SEND_LIMIT, false).map_err(failed)?;
-    let mut process = Process { control, connected: true, driven: None };
-    process.live().inspect_err(|error| {
-        let _ = process.control.send(&Report::Failed { error: error.to_string(), gone: error.is_gone() }, &[]);
-        // Its end would speak to a device that does not obey, for as long as that takes, while users wait for the next process.
-        std::mem::forget(process.driven.take());
-    })
+    let mut process = Process::new(control)?;
+    let lived = process.take_lease(Drivers::Own).and_then(|leased| {
+        let Some(Leased { standby, lease, before }) = leased else { return Ok(()) };
+        let driven = Driven::start(standby, lease, before)?;
+        process.drive(driven)
+    });
+    lived.inspect_err(|error| process.fail(error))
+}
+
+/// What comes with the order to drive.
+struct Leased {
+    standby: Standby,
+    lease: OwnedFd,
+    before: Before,
 }
 
 struct Process {
@@ -84,12 +93,26 @@ struct Process {
 type Message = (Order, std::vec::IntoIter<OwnedFd>);
 
 impl Process {
-    fn live(&mut self) -> Result<(), Error> {
-        let Some((order, mut fds)) = self.receive()? else { return Ok(()) };
+    fn new(control: OwnedFd) -> Result<Self, Error> {
+        let failed = |error| Error::os("the supervisor's socket", error);
+        let control = Channel::new(control, SEND_LIMIT, false).map_err(failed)?;
+        Ok(Self { control, connected: true, driven: None })
+    }
+
+    /// Tells the supervisor why this process ends.
+    fn fail(&mut self, error: &Error) {
+        let _ = self.control.send(&Report::Failed { error: error.to_string(), gone: error.is_gone() }, &[]);
+        // Its end would speak to a device that does not obey, for as long as that takes, while users wait for the next process.
+        std::mem::forget(self.driven.take());
+    }
+
+    /// Becomes one for `drivers`, confined, and waits for a lease; `None` if the supervisor has gone.
+    fn take_lease(&mut self, drivers: Drivers) -> Result<Option<Leased>, Error> {
+        let Some((order, mut fds)) = self.receive()? else { return Ok(None) };
         let Order::Prepare(prepare) = order else { return Err(misplaced(&order)) };
-        let standby = Standby::new(*prepare, self.control.as_fd(), fds.next())?;
+        let standby = Standby::new(*prepare, drivers, self.control.as_fd(), fds.next())?;
         self.report(&Report::Standby, &[])?;
-        let Some((order, mut fds)) = self.receive()? else { return Ok(()) };
+        let Some((order, mut fds)) = self.receive()? else { return Ok(None) };
         let Order::Drive { resume, adopt } = order else { return Err(misplaced(&order)) };
         let lease = fds.next().ok_or_else(|| Error::protocol("no lease came with the order to drive"))?;
         let before = match (resume, adopt) {
@@ -97,9 +120,13 @@ impl Process {
             (true, _) => Before::Left(left::read(fds.next())?),
             (false, true) => Before::Killed(left::read(fds.next())?),
         };
-        let recorder = standby.recorder.clone();
-        recorder.phase(Phase::Recovering);
-        let driven = Driven::start(standby, lease, before)?;
+        standby.recorder.phase(Phase::Recovering);
+        Ok(Some(Leased { standby, lease, before }))
+    }
+
+    /// Does what it is ordered to with what it drives, until the end.
+    fn drive(&mut self, driven: Driven) -> Result<(), Error> {
+        let recorder = driven.recorder();
         self.report(&driven.offers(), &[])?;
         self.driven.insert(driven).prepare()?;
         let mut next = Instant::now() + SETTLED;
@@ -143,6 +170,12 @@ impl Process {
                 let place = connect.nic;
                 driven.connect(connect, fds.collect())?;
                 self.report(&Report::Serving { disk: place }, &[])?;
+                Ok(false)
+            }
+            Order::Share(share) => {
+                let report = driven.share(&share, fds.collect())?;
+                self.report(&report, &[])?;
+                self.report(&Report::Serving { disk: 0 }, &[])?;
                 Ok(false)
             }
             Order::Wish { nic, wishes } => driven.wish(nic, wishes).map(|()| false),
@@ -233,6 +266,7 @@ fn misplaced(order: &Order) -> Error {
         Order::Drive { .. } => "drive",
         Order::Serve(_) => "serve",
         Order::Connect(_) => "connect",
+        Order::Share(_) => "share",
         Order::Wish { .. } => "wish",
         Order::Leave => "leave",
         Order::Stop => "stop",

@@ -8,7 +8,9 @@ use ring3_control::drive::{Prepare, VERSION};
 use ring3_device::irq::IrqKind;
 use ring3_driver::Interrupts;
 use ring3_driver::registry::{DRIVERS, Settings};
+use ring3_export::tap::{Engine, EngineSettings, Workers};
 use ring3_export::ublk;
+use ring3_manifest::Role;
 use ring3_reactor::Pool;
 use ring3_sandbox::Sandbox;
 use ring3_stats::{Recorder, Segment};
@@ -22,6 +24,15 @@ const REQUEST: (u32, u32) = (4096, 32 << 20);
 /// The longest polling.
 const MAX_POLL: Duration = Duration::from_millis(1);
 
+/// Whose drivers a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drivers {
+    /// Ring3's.
+    Own,
+    /// Another part of the program is one, which ring3 only hosts.
+    Hosted,
+}
+
 /// A process that waits for a lease.
 pub struct Standby {
     pub family: Option<&'static str>,
@@ -33,39 +44,69 @@ pub struct Standby {
     pub recorder: Arc<Recorder>,
     /// The supervisor wants to know by what its device could be adopted.
     pub adoptable: bool,
+    /// What it offers is shared with clients.
+    pub shared: bool,
     /// The rings of all queues, where the process cannot make one any more.
     pub rings: Pool,
+    /// What moves packets of network cards, with the workers of all queues.
+    pub engine: EngineSettings,
 }
 
 impl Standby {
     /// Becomes what `prepare` says, with the memory `stats` for what it does. From here on the process has `control` and that, and no right of root's.
-    pub fn new(prepare: Prepare, control: BorrowedFd<'_>, stats: Option<OwnedFd>) -> Result<Self, Error> {
+    pub fn new(prepare: Prepare, drivers: Drivers, control: BorrowedFd<'_>, stats: Option<OwnedFd>) -> Result<Self, Error> {
         let stats = stats.ok_or_else(|| Error::protocol("no stats segment came with the order to prepare"))?;
         let segment = Arc::new(Segment::open(stats).map_err(|error| Error::os("the stats segment", error))?);
         let recorder = Recorder::new(&segment, None).ok_or_else(|| Error::protocol("a stats segment without a part"))?;
         let wanted = wanted(&prepare)?;
-        let family = prepare.family.as_deref().map(family).transpose()?;
+        let family = match drivers {
+            Drivers::Own => prepare.family.as_deref().map(family).transpose()?,
+            Drivers::Hosted => None,
+        };
         let interrupts = interrupts(&prepare.interrupts)?;
         let mut doubts = ring3_process::stay_in_memory();
         let mut rings = Pool::default();
+        // As rings: what is opened is opened before.
+        // A hosted card's frames pass through its program's memory anyway.
+        let word = prepare.engine.as_deref().filter(|_| drivers == Drivers::Own);
+        let (workers, engine) = Workers::opened(wanted.queues, engine(word)?)?;
+        let engine = EngineSettings { engine, workers, ..EngineSettings::default() };
         if !prepare.unconfined {
             rings = ublk::rings(segment.queues(), wanted.depth)
                 .map_err(|error| Error::os("making the rings of its queues", error))?;
             ring3_device::dma::budget();
-            doubts.extend(confine(&prepare, &[control, segment.as_fd()], &rings)?);
+            doubts.extend(confine(&prepare, drivers, &[control, segment.as_fd()], &rings, &engine)?);
         }
         // Not before: a line starts the log's thread.
         doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
-        let settings = Settings { interrupts, part: prepare.part, max_transfer: Some(wanted.max_bytes), ..Settings::default() };
-        let (recorder, adoptable) = (Arc::new(recorder), prepare.adoptable);
-        Ok(Self { family, settings, wanted, segment, recorder, adoptable, rings })
+        let settings = Settings {
+            interrupts,
+            part: prepare.part,
+            max_transfer: (!prepare.shared).then_some(wanted.max_bytes),
+            ..Settings::default()
+        };
+        let (recorder, adoptable, shared) = (Arc::new(recorder), prepare.adoptable, prepare.shared);
+        Ok(Self { family, settings, wanted, segment, recorder, adoptable, shared, rings, engine })
     }
 }
 
 /// Gives up all but what the family's drivers need, and `keep`; in words what the machine cannot take away.
-fn confine(prepare: &Prepare, keep: &[BorrowedFd<'_>], rings: &Pool) -> Result<Vec<String>, Error> {
-    let mut sandbox = Sandbox::new(ring3_manifest::drivers(prepare.family.as_deref()), "lease")?;
-    sandbox.keep.extend(keep.iter().map(AsRawFd::as_raw_fd).chain(rings.fds()));
+fn confine(
+    prepare: &Prepare,
+    drivers: Drivers,
+    keep: &[BorrowedFd<'_>],
+    rings: &Pool,
+    engine: &EngineSettings,
+) -> Result<Vec<String>, Error> {
+    let mut sandbox = match drivers {
+        Drivers::Own => Sandbox::new(ring3_manifest::drivers(prepare.family.as_deref()), "lease")?,
+        Drivers::Hosted => Sandbox::new([ring3_manifest::hosted()], "lease")?,
+    };
+    if let Some(broker) = ring3_manifest::part(Role::Broker, "broker").filter(|_| prepare.shared) {
+        sandbox = sandbox.with(broker);
+    }
+    sandbox.keep.extend(keep.iter().map(AsRawFd::as_raw_fd).chain(rings.fds()).chain(engine.workers.fds()));
+    sandbox.vhost = engine.engine != Engine::Tap;
     (sandbox.user, sandbox.group) = (prepare.user.unwrap_or(sandbox.user), prepare.group.unwrap_or(sandbox.group));
     Ok(ring3_sandbox::enter(&sandbox)?)
 }
@@ -93,6 +134,12 @@ fn family(word: &str) -> Result<&'static str, Error> {
     families.find(|&family| family == word).ok_or_else(|| Error::protocol(format!("there are no drivers called {word:?}")))
 }
 
+/// Who says nothing of it knows no other.
+fn engine(word: Option<&str>) -> Result<Engine, Error> {
+    let word = word.unwrap_or(Engine::Tap.name());
+    Engine::of(word).ok_or_else(|| Error::protocol(format!("engines are auto, tap or vhost, and not {word:?}")))
+}
+
 fn interrupts(word: &str) -> Result<Interrupts, Error> {
     Ok(match word {
         "auto" => Interrupts::Auto,
@@ -116,6 +163,8 @@ mod tests {
             group,
             unconfined,
             adoptable: false,
+            shared: false,
+            engine: None,
             version: VERSION,
             name: "disk".into(),
             family,
@@ -154,5 +203,11 @@ mod tests {
     fn words_that_nobody_knows_are_refused() {
         assert!(family("nvme").is_ok() && family("toaster").is_err());
         assert!(interrupts("msix").is_ok() && interrupts("smoke").is_err());
+        assert!(engine(Some("vhost")).is_ok() && engine(Some("steam")).is_err());
+    }
+
+    #[test]
+    fn who_is_told_of_no_engine_moves_packets_by_calls() {
+        assert_eq!(engine(None).unwrap(), Engine::Tap);
     }
 }

@@ -32,6 +32,18 @@ pub fn confine_with(fds: &[RawFd]) {
     }
 }
 
+/// Confines this process as the driver of a network card that uses vhost-net.
+pub fn confine_for_vhost() {
+    alone();
+    let mut sandbox = Sandbox::new(ring3_manifest::drivers(Some("e1000")), "lease").unwrap();
+    sandbox.keep.push(3);
+    sandbox.vhost = true;
+    if let Err(error) = enter(&sandbox) {
+        println!("{error}");
+        std::process::exit(2);
+    }
+}
+
 /// Confines this process, makes a system call, and says what came of it.
 pub fn call(number: libc::c_long, arguments: [usize; 6]) -> ! {
     confine();

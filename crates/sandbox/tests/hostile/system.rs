@@ -1,11 +1,13 @@
 //! What it asks of the kernel.
 
+use std::os::fd::AsFd;
+
 use io_uring::{opcode, types};
 use ring3_reactor::{Event, Pool};
 
-use crate::child::{call, confine, confine_with};
+use crate::child::{call, confine, confine_for_vhost, confine_with};
 use crate::guest::guest_tests;
-use crate::{End, is_child, outcome};
+use crate::{End, is_child, outcome, start};
 
 /// A test for each system call: the kernel ends the process that makes it.
 macro_rules! ends_at {
@@ -36,6 +38,27 @@ guest_tests! {
         }
         let End::Exit(words, 0) = outcome("system::a_driver_that_opens_a_file_is_refused") else { panic!("it has ended otherwise") };
         assert!(words.contains("it says: true"), "{words}");
+    }
+
+    fn a_cards_driver_that_controls_anything_but_vhost_net_is_ended() {
+        // TUNSETIFF, VHOST_SET_LOG_BASE, and what sets an owner, of a device that knows nothing of it.
+        if is_child() {
+            confine_for_vhost();
+            let mut word = String::new();
+            std::io::stdin().read_line(&mut word).unwrap();
+            // SAFETY: none of them reads an argument of /dev/null.
+            let done = unsafe { libc::ioctl(3, word.trim().parse::<libc::Ioctl>().unwrap(), 0) };
+            println!("it says: {done} {:?}", std::io::Error::last_os_error().raw_os_error());
+            std::process::exit(0);
+        }
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let end = |number: u32| {
+            let (child, said) = start("system::a_cards_driver_that_controls_anything_but_vhost_net_is_ended", null.as_fd(), &format!("{number}\n")).unwrap();
+            crate::end(&child, said)
+        };
+        assert_eq!([0x4004_54ca, 0x4008_af04, 0x5401].map(end), [End::Filtered, End::Filtered, End::Filtered]);
+        let End::Exit(words, 0) = end(0xaf01) else { panic!("what sets vhost-net up has ended it") };
+        assert!(words.contains(&format!("it says: -1 {:?}", Some(libc::ENOTTY))), "{words}");
     }
 
     fn a_ring_that_was_made_before_opens_no_file_and_makes_no_socket() {

@@ -29,6 +29,13 @@ pub enum Job {
         /// There is somebody at the other end.
         up: bool,
     },
+    /// [`Export::hear_shared`].
+    Shared {
+        /// The device reaches clients' memory by itself.
+        mapped: bool,
+        /// Of a card: the addresses of all clients' places.
+        addresses: Vec<[u8; 6]>,
+    },
     /// [`Export::quiesce`].
     Quiesce,
     /// [`Export::stop`].
@@ -128,6 +135,10 @@ fn work(mut export: Box<dyn Export>, jobs: &Receiver<Job>, vain: &Vain, voice: &
             Job::Serve(offered) => Done::Served(export.serve(&offered)),
             Job::Link { nic, up } => {
                 export.hear_link(nic, up);
+                continue;
+            }
+            Job::Shared { mapped, addresses } => {
+                export.hear_shared(mapped, addresses);
                 continue;
             }
             Job::Start => Done::Started(export.start()),

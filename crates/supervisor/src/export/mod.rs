@@ -78,6 +78,8 @@ pub trait Export: Send {
     fn start(&mut self) -> Result<Arc<dyn Look>, String>;
     /// The driver says how the link of a card is.
     fn hear_link(&mut self, _nic: u16, _up: bool) {}
+    /// The driver has begun to share it with clients: by their own memory, if the device reaches that; of a card, with the addresses of all their places.
+    fn hear_shared(&mut self, _mapped: bool, _addresses: Vec<[u8; 6]>) {}
     /// Has the driver hear, where that can be, that nothing more comes to it: it leaves.
     fn quiesce(&mut self) -> Result<(), String>;
     /// Goes on with what another supervisor has [saved](Look::saved), of what was `offered`, with [descriptors](Look::descriptors) among `fds`: users have it, and a driver serves or is to follow.

@@ -108,6 +108,8 @@ impl Keeper {
             group: device.user.map(|user| user.group),
             unconfined: self.setup.unconfined,
             adoptable: device.restart.adopt,
+            engine: Some(device.engine().name().into()),
+            shared: device.export.kind.is_shared(),
         };
         let limits = Limits {
             name: device.name.clone(),

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_backend::{Claim, Fenced, OpenOptions, Quiesce, claim};
+use ring3_control::drive::SHARED_ARENA;
 use ring3_device::Error;
 use ring3_export::{tap, ublk};
 use ring3_manifest::{Identity, Manifest};
@@ -37,6 +38,8 @@ impl Taken {
 pub struct Held {
     claim: Claim,
     manifest: &'static Manifest,
+    /// The driver of Linux that drives it, as its manifest has it.
+    hosted: Option<String>,
 }
 
 impl Held {
@@ -47,7 +50,7 @@ impl Held {
         let class = ring3_backend::class_of(&uri);
         let known = class.and_then(|class| find_driver(NOBODY, class, device));
         let below = known.map_or(u64::MAX, Manifest::dma_limit);
-        let options = OpenOptions { arena: arena_bytes(&device.export), below, ..OpenOptions::default() };
+        let options = OpenOptions { arena: arena_bytes(device), below, ..OpenOptions::default() };
         let claim = claim(&uri, options).map_err(|error| error.to_string())?;
         claim.release_pages();
         let manifest =
@@ -59,7 +62,8 @@ impl Held {
             taken.set(&device.name, uri.target.parse().ok());
         }
         claim.limit_config(manifest.config.write.clone());
-        Ok(Self { claim, manifest })
+        let hosted = device.hosted().and(device.driver.clone());
+        Ok(Self { claim, manifest, hosted })
     }
 
     /// The device of a claim that another ring3d has had.
@@ -68,7 +72,8 @@ impl Held {
         let manifest = manifest.ok_or_else(|| unknown(claim.name(), claim.class(), device))?;
         claim.release_pages();
         claim.limit_config(manifest.config.write.clone());
-        Ok(Self { claim, manifest })
+        let hosted = device.hosted().and(device.driver.clone());
+        Ok(Self { claim, manifest, hosted })
     }
 
     /// Looks whether it has raised more than `most` interrupts a second, and holds them back then; in words what was done.
@@ -94,8 +99,8 @@ impl Held {
     }
 
     /// What its driver is called.
-    pub fn driver(&self) -> &'static str {
-        &self.manifest.driver.name
+    pub fn driver(&self) -> &str {
+        self.hosted.as_deref().unwrap_or(&self.manifest.driver.name)
     }
 
     /// The drivers' word for it.
@@ -120,7 +125,11 @@ impl Held {
 
     /// Makes sure that nothing of a dead driver goes on.
     pub fn fence(&self) -> Result<Fenced, Error> {
-        let quiesce: Option<&Quiesce> = self.manifest.quiesce.as_ref();
+        let (vendor, device) = self.claim.ids();
+        let identity = Identity { vendor, device, class: self.claim.class() };
+        // How a controller is stopped is its own, whoever has driven it.
+        let known = self.hosted.is_none().then_some(self.manifest).or_else(|| ring3_manifest::find(identity, None));
+        let quiesce: Option<&Quiesce> = known.and_then(|manifest| manifest.quiesce.as_ref());
         self.claim.quiesce(quiesce)
     }
 
@@ -139,11 +148,11 @@ const NETWORK: u32 = 0x02;
 
 /// The driver for what `device` is to become.
 fn find_driver((vendor, function): (u16, u16), class: u32, device: &manifest::Device) -> Option<&'static Manifest> {
-    let manifest = ring3_manifest::find(Identity { vendor, device: function, class }, device.driver.as_deref());
-    let wanted = match device.export.kind {
-        Kind::Ublk => STORAGE,
-        Kind::Tap => NETWORK,
+    let manifest = match device.hosted() {
+        Some(_) => Some(ring3_manifest::hosted()),
+        None => ring3_manifest::find(Identity { vendor, device: function, class }, device.driver.as_deref()),
     };
+    let wanted = if device.export.kind.is_card() { NETWORK } else { STORAGE };
     manifest.filter(|_| class >> 16 == wanted)
 }
 
@@ -157,10 +166,15 @@ fn unknown(name: &str, class: u32, device: &manifest::Device) -> String {
 }
 
 /// Memory for what it offers, before anybody has counted that.
-fn arena_bytes(export: &manifest::Export) -> usize {
+fn arena_bytes(device: &manifest::Device) -> usize {
+    if device.hosted().is_some() {
+        return ring3_manifest::hosted().memory.queue_bytes_max as usize;
+    }
+    let export = &device.export;
     let (queues, max_bytes) = (export.queues.min(crate::processors()), export.max_io_kib << 10);
     match export.kind {
         Kind::Ublk => ublk::Options { queues, depth: export.depth, max_bytes, ..ublk::Options::default() }.arena_bytes(1),
         Kind::Tap => tap::arena_bytes(queues),
+        Kind::SharedDisk | Kind::SharedCard => SHARED_ARENA,
     }
 }

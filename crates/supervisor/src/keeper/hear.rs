@@ -12,7 +12,7 @@ use super::outage::UPGRADE;
 use super::{Keeper, MESSAGES};
 use crate::export::Job;
 use crate::journal::seconds;
-use crate::manifest::{Kind, Match};
+use crate::manifest::Match;
 use crate::policy::Event;
 use crate::process::{Process, QUEUES};
 use crate::rcu::Expedited;
@@ -101,6 +101,7 @@ impl Keeper {
                 }
                 Event::Serving
             }
+            Report::Shared { mapped, addresses } => return self.exporter.order(Job::Shared { mapped, addresses }),
             Report::Link { nic, up } => {
                 let link = if up { "up" } else { "down" };
                 self.note(&format!("the card's link is {link}"));
@@ -137,6 +138,8 @@ impl Keeper {
             _ if fds > 0 => false,
             Report::Offers { .. } => self.machine.is_opening(),
             Report::Serving { disk } => self.awaited.contains(disk),
+            // Once it has what to share, and before it serves.
+            Report::Shared { .. } => self.setup.device.export.kind.is_shared() && !self.awaited.is_empty(),
             // Not before it serves the card.
             Report::Link { nic, .. } => self.given && usize::from(*nic) < self.facts.nics.len() && self.awaited.is_empty(),
             Report::Stopped => self.machine.is_stopping(),
@@ -147,10 +150,10 @@ impl Keeper {
 
     /// Whether these disks or cards can be given to users.
     fn check(&self, Offered { disks, nics }: &Offered) -> Result<(), String> {
-        if self.setup.device.export.kind == Kind::Tap {
+        if self.setup.device.export.kind.is_card() {
             return match nics.len() {
                 1 => Ok(()),
-                count => Err(format!("it offers {count} network cards, and an interface is one's")),
+                count => Err(format!("it offers {count} network cards, and one is wanted")),
             };
         }
         if disks.is_empty() {

@@ -1,5 +1,6 @@
 //! What a device's disks or its network card become.
 
+use ring3_export::tap::Engine;
 use serde::Deserialize;
 
 use super::{Device, Match, NAME, User, is_name, range};
@@ -13,14 +14,30 @@ pub enum Kind {
     Ublk,
     /// Of a network card an interface.
     Tap,
+    /// Clients share the one disk, by whoever has started the supervisor: no manifest says this.
+    #[serde(skip)]
+    SharedDisk,
+    /// The same of a network card.
+    #[serde(skip)]
+    SharedCard,
 }
 
 impl Kind {
+    /// Whether it is made of network cards.
+    pub fn is_card(self) -> bool {
+        matches!(self, Self::Tap | Self::SharedCard)
+    }
+
+    /// Whether clients have it in place of the kernel.
+    pub fn is_shared(self) -> bool {
+        matches!(self, Self::SharedDisk | Self::SharedCard)
+    }
+
     /// What must be offered for it.
     pub fn what(self) -> &'static str {
         match self {
-            Self::Ublk => "disks",
-            Self::Tap => "network cards",
+            Self::Ublk | Self::SharedDisk => "disks",
+            Self::Tap | Self::SharedCard => "network cards",
         }
     }
 }
@@ -47,14 +64,16 @@ pub struct Export {
     pub interface: Option<String>,
     /// Who may use the interface beside root.
     pub owner: Option<User>,
+    /// What moves the packets of a card; as the load is if `None`.
+    pub engine: Option<Engine>,
     /// Most bytes of the interface's packets without their Ethernet header; what is usual if `None`.
     pub mtu: Option<u32>,
 }
 
 impl Default for Export {
     fn default() -> Self {
-        let (kind, id, link, interface, owner, mtu) = (Kind::Ublk, None, None, None, None, None);
-        Self { kind, id, queues: 1, depth: 64, max_io_kib: 256, poll_us: 10, link, interface, owner, mtu }
+        let (kind, id, link, interface, owner, engine, mtu) = (Kind::Ublk, None, None, None, None, None, None);
+        Self { kind, id, queues: 1, depth: 64, max_io_kib: 256, poll_us: 10, link, interface, owner, engine, mtu }
     }
 }
 
@@ -74,9 +93,17 @@ impl Device {
         self.export.max_io_kib << 10
     }
 
+    /// What moves the packets of its card: nothing, of disks.
+    pub fn engine(&self) -> Engine {
+        match self.export.kind {
+            Kind::Tap => self.export.engine.unwrap_or_default(),
+            Kind::Ublk | Kind::SharedDisk | Kind::SharedCard => Engine::Tap,
+        }
+    }
+
     /// Whether its export makes sense, and says nothing that is another kind's.
     pub(super) fn check_export(&self) -> Result<(), String> {
-        let Export { kind, id, queues, depth, max_io_kib, poll_us, link, interface, owner, mtu } = &self.export;
+        let Export { kind, id, queues, depth, max_io_kib, poll_us, link, interface, owner, engine, mtu } = &self.export;
         range("export.link", is_name(self.link()), NAME)?;
         range("export.id", id.is_none_or(|id| id <= ring3_export::ublk::MAX_ID), "a number that the kernel has")?;
         range("export.queues", (1..=128).contains(queues), "1 to 128")?;
@@ -84,8 +111,14 @@ impl Device {
         range("export.max_io_kib", (4..=32768).contains(max_io_kib), "4 to 32768")?;
         range("export.poll_us", *poll_us <= 1000, "0 to 1000")?;
         let given = match kind {
-            Kind::Ublk => [("interface", interface.is_some()), ("owner", owner.is_some()), ("mtu", mtu.is_some())],
-            Kind::Tap => [("id", id.is_some()), ("link", link.is_some()), ("link", false)],
+            Kind::Ublk => &[
+                ("interface", interface.is_some()),
+                ("owner", owner.is_some()),
+                ("engine", engine.is_some()),
+                ("mtu", mtu.is_some()),
+            ][..],
+            Kind::Tap => &[("id", id.is_some()), ("link", link.is_some())],
+            Kind::SharedDisk | Kind::SharedCard => return Ok(()),
         };
         let (mine, other) = if *kind == Kind::Ublk { ("\"ublk\"", "\"tap\"") } else { ("\"tap\"", "\"ublk\"") };
         if let Some((word, _)) = given.iter().find(|(_, given)| *given) {

@@ -94,6 +94,7 @@ fn twice(devices: &[Device]) -> Option<String> {
         let name = match device.export.kind {
             Kind::Ublk => format!("the link {}", device.link()),
             Kind::Tap => format!("the interface {}", device.interface()),
+            Kind::SharedDisk | Kind::SharedCard => format!("the sockets of {}", device.name),
         };
         let keys = [matched, Some(name), device.export.id.map(|id| format!("id = {id}"))];
         for key in keys.into_iter().flatten() {

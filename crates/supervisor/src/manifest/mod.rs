@@ -56,7 +56,7 @@ pub struct Device {
     pub name: String,
     /// Which one it is.
     pub r#match: Match,
-    /// The family of drivers; the one for the device's class if `None`.
+    /// The family of drivers, or `dde:NAME`, a driver of Linux in its own process; the one for the device's class if `None`.
     pub driver: Option<String>,
     /// The one namespace or drive that is wanted; all if `None`.
     pub part: Option<u32>,
@@ -97,10 +97,37 @@ pub enum Match {
     Device(String),
 }
 
+/// Before the name of a driver of Linux that ring3 hosts.
+const HOSTED: &str = "dde:";
+
 impl Device {
+    /// The driver of Linux that drives it, if one does.
+    pub fn hosted(&self) -> Option<&str> {
+        self.driver.as_deref()?.strip_prefix(HOSTED)
+    }
+
+    /// What a driver of Linux cannot be told, and who else can be.
+    fn check_hosted(&self) -> Result<(), String> {
+        let Some(driver) = self.hosted() else { return Ok(()) };
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        range("driver", !driver.is_empty() && driver.bytes().all(known), "dde:NAME: ring3 dde list has them")?;
+        range(
+            "interrupts",
+            self.interrupts == "auto",
+            "auto with driver = \"dde:...\": a driver of Linux chooses itself among what the device has",
+        )?;
+        range(
+            "export.kind",
+            self.export.kind == Kind::Tap,
+            "\"tap\" with driver = \"dde:...\": of drivers of Linux, those of network cards are supervised",
+        )?;
+        range("restart.adopt", !self.restart.adopt, "false with driver = \"dde:...\": a driver of Linux starts its device")
+    }
+
     fn check(&self) -> Result<(), String> {
         range("its name", is_name(&self.name), NAME)?;
         self.check_export()?;
+        self.check_hosted()?;
         self.restart.check()?;
         self.limits.check()?;
         let interrupts = ["auto", "msix", "msi", "intx", "poll"];

@@ -48,6 +48,7 @@ fn a_value_that_makes_no_sense_is_an_error_that_says_what_would() {
         ("0000:01:00.0", "01:00", "0000:01:00.0"),
         ("kind = \"ublk\"", "kind = \"nbd\"", "`ublk` or `tap`"),
         ("id = 0", "mtu = 1500", "export.mtu is of kind"),
+        ("id = 0", "engine = \"tap\"", "export.engine is of kind"),
         ("deadline_s = 30", "deadline_s = 0", "1 to 86400"),
         ("device.scratch", "device.\"../etc\"", "letters"),
         ("address = \"0000:01:00.0\"", "class = \"toaster\"", "nvme"),
@@ -63,7 +64,7 @@ fn a_card_becomes_an_interface_of_its_name_or_of_another() {
     let device = |more: &str| parse(&format!("{CARD}{more}")).map(|devices| devices[0].clone());
     let plain = device("").unwrap();
     assert_eq!((plain.export.kind, plain.interface()), (Kind::Tap, "net0"));
-    let named = device("interface = \"lan\"\nmtu = 9000\nowner = \"nobody\"").unwrap();
+    let named = device("interface = \"lan\"\nmtu = 9000\nowner = \"nobody\"\nengine = \"vhost\"").unwrap();
     assert_eq!((named.interface(), named.export.mtu, named.export.owner.map(|user| user.user)), ("lan", Some(9000), Some(65534)));
     for (more, wanted) in [
         ("id = 1", "export.id is of kind"),

@@ -78,6 +78,13 @@ int ddekit_cfg_write(const struct ddekit_device *device, uint32_t offset, uint32
 /** ddekit_dev_bus_master() - allow or forbid @device to start transfers */
 int ddekit_dev_bus_master(const struct ddekit_device *device, bool on);
 
+/**
+ * ddekit_dev_wanted_back() - call @function once, from the event loop, when the platform wants @device back: it is to be closed soon
+ *
+ * Return: 0, or -ENOENT where nobody can know, or another negative errno.
+ */
+int ddekit_dev_wanted_back(struct ddekit_device *device, void (*function)(void *arg), void *arg);
+
 /** ddekit_dev_reset() - reset @device: 0, or -EOPNOTSUPP if it cannot be, whose transfers are stopped then */
 int ddekit_dev_reset(const struct ddekit_device *device);
 

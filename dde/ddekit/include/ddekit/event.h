@@ -33,6 +33,11 @@ struct ddekit_timer {
 struct ddekit_watch *ddekit_ev_watch(int fd, void (*function)(void *arg), void *arg);
 
 /**
+ * ddekit_ev_watch_edges() - the same, but called once each time that something is written to the descriptor, which nobody has to read
+ */
+struct ddekit_watch *ddekit_ev_watch_edges(int fd, void (*function)(void *arg), void *arg);
+
+/**
  * ddekit_ev_unwatch() - end a watch: its function is not called any more, whatever has come
  * @watch: the watch, or NULL
  */

@@ -8,6 +8,9 @@
 /** ddekit_now() - nanoseconds of a clock that never jumps and stands still while the machine sleeps */
 uint64_t ddekit_now(void);
 
+/** ddekit_now_coarse() - the same, up to some milliseconds before; never a system call */
+uint64_t ddekit_now_coarse(void);
+
 /** ddekit_realtime() - nanoseconds since 1970 */
 uint64_t ddekit_realtime(void);
 

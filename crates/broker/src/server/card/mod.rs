@@ -31,7 +31,7 @@ use ring3_class::Error;
 use ring3_class::dma::{DmaBuffer, Region};
 use ring3_class::net::{Filter, Limits, Link, Mac, Nic, QueueSettings, VLAN_TAG};
 use ring3_class::wait::{DEFAULT_POLL, Source};
-use ring3_reactor::{Event, Registration};
+use ring3_reactor::{Event, Pool, Registration};
 use switch::Table;
 use wire::{Flight, Wire};
 
@@ -73,9 +73,19 @@ pub struct Server {
 impl Server {
     /// Listens at the sockets of `accesses`. Nobody is served before [`run`](Self::run).
     pub fn bind(nic: Arc<dyn Nic>, accesses: Vec<Access>, options: Options) -> Result<Self, Error> {
+        Self::at(nic, accesses, options, |access| Listener::bind(&access.path, access.mode))
+    }
+
+    /// The same, with who `listens` for the clients of an access.
+    pub fn at(
+        nic: Arc<dyn Nic>,
+        accesses: Vec<Access>,
+        options: Options,
+        mut listens: impl FnMut(&Access) -> Result<Listener, Error>,
+    ) -> Result<Self, Error> {
         let info = nic.info();
         let (mtu, mapped) = (info.mtu.1.min(MTU), !options.copy && info.max_pieces > 1 && reaches(&*nic));
-        let listen = |grant: Grant| Ok((Listener::bind(&grant.access.path, grant.access.mode)?, Arc::new(grant)));
+        let listen = |grant: Grant| Ok((listens(&grant.access)?, Arc::new(grant)));
         let doors = access::grants(accesses, info, mtu, mapped)?.into_iter().map(listen).collect::<Result<_, Error>>()?;
         Ok(Self { nic, doors, options, mtu, mapped })
     }
@@ -92,7 +102,12 @@ impl Server {
 
     /// Serves until `asked` says so, which it is asked whenever one of `calls` is readable, or until the card is gone, which is the error.
     pub fn run(self, calls: &[BorrowedFd<'_>], asked: impl FnMut() -> bool) -> Result<(), Error> {
-        Hub::new(self, calls)?.serve(asked)
+        self.run_with(&Pool::default(), calls, asked)
+    }
+
+    /// The same in a thread that has its ring of `rings`.
+    pub fn run_with(self, rings: &Pool, calls: &[BorrowedFd<'_>], asked: impl FnMut() -> bool) -> Result<(), Error> {
+        Hub::new(self, rings, calls)?.serve(asked)
     }
 }
 
@@ -138,12 +153,12 @@ struct Inside {
 }
 
 impl Hub {
-    fn new(server: Server, calls: &[BorrowedFd<'_>]) -> Result<Self, Error> {
+    fn new(server: Server, rings: &Pool, calls: &[BorrowedFd<'_>]) -> Result<Self, Error> {
         let Server { nic, doors, options, mtu, mapped } = server;
         let failed = |error| Error::os("serving a card", error);
         let (listeners, grants): (Vec<_>, Vec<_>) =
             doors.into_iter().map(|(listener, grant)| ((listener, grant.access.places()), grant)).unzip();
-        let mut lobby = Lobby::new(listeners, calls, options.poll)?;
+        let mut lobby = Lobby::new(listeners, calls, (rings, options.poll))?;
         let wire = Wire::open(&nic, mtu, mapped, &mut lobby.reactor)?;
         let link = nic.link_watch()?;
         let link_registration = Registration::new(&mut lobby.reactor, &*link).map_err(failed)?;

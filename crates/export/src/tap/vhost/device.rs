@@ -69,7 +69,11 @@ struct Places {
 const _: () = assert!(size_of::<Region>() == 32 && size_of::<Memory>() == 8 + 32 * REGIONS && size_of::<Places>() == 40);
 
 /// A worker of the kernel's. It ends with its descriptor.
-pub struct Device(File);
+pub struct Device {
+    file: File,
+    /// It is this process's, for good.
+    owned: bool,
+}
 
 impl Device {
     /// Fails with what mends it if this machine has none, or none for this process.
@@ -79,16 +83,19 @@ impl Device {
             Some(libc::EACCES | libc::EPERM) => Error::VhostClosed,
             _ => Error::os(PATH, error),
         })?;
-        let (device, mut offered) = (Self(file), 0u64);
+        let (device, mut offered) = (Self { file, owned: false }, 0u64);
         // SAFETY: the call writes eight bytes, which are there.
         let asked = unsafe { libc::ioctl(device.fd(), GET_FEATURES, &raw mut offered) };
         if asked == 0 && offered & FEATURES == FEATURES { Ok(device) } else { Err(Error::NoVhost) }
     }
 
-    /// Tells it whose memory it uses, and where the regions of `arena` are in it: for a descriptor's address, the device's counts.
-    pub fn own(&self, arena: &Arena) -> Result<(), Error> {
-        // SAFETY: the call takes no argument.
-        done(unsafe { libc::ioctl(self.fd(), SET_OWNER) }, "VHOST_SET_OWNER")?;
+    /// Tells it whose memory it uses, the calling process's, and where the regions of `arena` are in it: for a descriptor's address, the device's counts. One that was this process's before serves no ring.
+    pub fn own(&mut self, arena: &Arena) -> Result<(), Error> {
+        if !self.owned {
+            // SAFETY: the call takes no argument.
+            done(unsafe { libc::ioctl(self.fd(), SET_OWNER) }, "VHOST_SET_OWNER")?;
+            self.owned = true;
+        }
         self.set(SET_FEATURES, &FEATURES, "VHOST_SET_FEATURES")?;
         let mut memory = Memory { count: 0, padding: 0, regions: [Region::default(); REGIONS] };
         for placed in arena.regions() {
@@ -130,7 +137,13 @@ impl Device {
     }
 
     fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.file.as_raw_fd()
+    }
+}
+
+impl AsRawFd for Device {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd()
     }
 }
 

@@ -13,6 +13,7 @@ use super::super::Error;
 use super::super::control::event;
 use super::device::Device;
 use super::ring::Ring;
+use super::workers::Workers;
 
 /// The worker's numbers of the rings, named from the driver's side: what it receives, what it sends.
 const RECEIVE: u32 = 0;
@@ -20,7 +21,9 @@ const SEND: u32 = 1;
 
 /// vhost-net on one queue of a TAP, until this is dropped.
 pub struct Vhost {
-    device: Device,
+    /// Taken as long as this is there.
+    device: Option<Device>,
+    workers: Workers,
     /// Buffers, into which the worker copies what the kernel sends.
     pub from_kernel: Ring,
     /// Packets that the kernel is to receive.
@@ -31,14 +34,9 @@ pub struct Vhost {
 }
 
 impl Vhost {
-    /// Fails if this machine has none, or none for this process; starts none.
-    pub fn check() -> Result<(), Error> {
-        Device::open().map(drop)
-    }
-
-    /// Starts it on a queue's descriptor. `read` and `write` there would take packets away from it.
-    pub fn start(tap: BorrowedFd<'_>, arena: &Arena) -> Result<Self, Error> {
-        let device = Device::open()?;
+    /// Starts one of `workers` on a queue's descriptor. `read` and `write` there would take packets away from it.
+    pub fn start(tap: BorrowedFd<'_>, arena: &Arena, workers: &Workers) -> Result<Self, Error> {
+        let mut device = workers.take()?;
         device.own(arena)?;
         let ring = || Ring::new(arena).map_err(|error| Error::os("memory for vhost-net", std::io::Error::other(error)));
         let (from_kernel, to_kernel) = (ring()?, ring()?);
@@ -48,20 +46,32 @@ impl Vhost {
         device.set_ring(SEND, &to_kernel, call.as_fd())?;
         let irq = Arc::new(Irq::new(call, IrqKind::Msi, 0, None));
         let waiter = Waiter::new(Some(irq), Duration::ZERO);
-        let vhost = Self { device, from_kernel, to_kernel, full: false, waiter };
-        vhost.device.set_backend(RECEIVE, Some(tap))?;
-        vhost.device.set_backend(SEND, Some(tap))?;
+        let vhost = Self { device: Some(device), workers: workers.clone(), from_kernel, to_kernel, full: false, waiter };
+        vhost.set_backends(Some(tap))?;
         Ok(vhost)
     }
 
     /// Ends the worker: what it has not given back can be [reclaimed](Ring::reclaim) then.
     pub fn end(&mut self) {
-        let ended = self.device.set_backend(SEND, None).and(self.device.set_backend(RECEIVE, None));
-        if let Err(error) = ended {
-            tracing::warn!(%error, "vhost-net cannot be stopped: its memory is given up");
-            self.from_kernel.abandon();
-            self.to_kernel.abandon();
+        match self.set_backends(None) {
+            Ok(()) => self.device.take().into_iter().for_each(|device| self.workers.give_back(device)),
+            Err(error) => {
+                tracing::warn!(%error, "vhost-net cannot be stopped: its memory is given up");
+                self.from_kernel.abandon();
+                self.to_kernel.abandon();
+            }
         }
+    }
+
+    fn set_backends(&self, tap: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        let Some(device) = &self.device else { return Ok(()) };
+        let received = device.set_backend(RECEIVE, tap);
+        if tap.is_some() {
+            received?;
+            return device.set_backend(SEND, tap);
+        }
+        // Each is to end, whether the other does or not.
+        device.set_backend(SEND, None).and(received)
     }
 
     fn want_signals(&mut self, wanted: bool) {

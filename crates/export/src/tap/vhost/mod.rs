@@ -21,7 +21,9 @@ mod engine;
 mod receive;
 mod ring;
 mod send;
+mod workers;
 
 pub use engine::Vhost;
 pub use ring::SIZE;
 pub use send::Ringing;
+pub use workers::Workers;

@@ -18,7 +18,7 @@ use super::devices::{DYING, MARK};
 use super::gate::Gate;
 use super::messages::Messages;
 use super::name;
-use crate::tap::{Engine, Error, Export, Interface, Manner, Netlink, Options, Rtnetlink};
+use crate::tap::{Engine, EngineSettings, Error, Export, Interface, Manner, Netlink, Options, Rtnetlink};
 
 /// How long a process that has the device may take to be gone.
 const DEATH: Duration = Duration::from_secs(5);
@@ -77,7 +77,7 @@ pub fn start(nic: Arc<dyn Nic>, name: Option<&str>, options: &Options) -> Result
     let interface = Arc::new(Interface::of_virtio(found, index, Link { device, gates }));
     let plane = Rtnetlink::new(interface.clone(), netlink).map_err(asking)?;
     let segment = Segment::create(2).map_err(|error| Error::os("memory for its figures", error))?;
-    let engine = (Engine::Tap, options.limits);
+    let engine = EngineSettings { engine: Engine::Tap, ..EngineSettings::default() };
     let manner = Manner { poll: options.poll, engine, joins: options.joins, rings: Pool::default(), segment: Arc::new(segment) };
     let export = Export::over((nic, interface), Box::new(plane), &manner)?;
     Ok((export, card))

@@ -1,0 +1,247 @@
+//! `ring3 bench dde`: a card by Linux's own driver, in the kernel and hosted in a process, side by side, after Weisbach 2011.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ring3_backend::Uri;
+use ring3_bench::cpu::stand_back;
+use ring3_bench::disk::Event;
+use ring3_bench::net::hosted::{Extent, HOSTED_PLACEMENTS, HOSTED_USUAL, HostedLoad, Pinger, Services, measure_hosted};
+use ring3_bench::plot::{draw_distributions, draw_hosted};
+use ring3_bench::report::Measurement;
+use ring3_bench::table::render_hosted;
+use ring3_driver::registry::Settings;
+use ring3_host::open::{Attached, Claim, Requirements};
+use ring3_lab::{Device, Guest};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde_json::json;
+
+use super::cards::here::{Interface, NAME, address, rounds, tell};
+use super::cards::{Card, Options, guest};
+use super::guest::NAME as PROGRAM;
+use crate::dde::{Built, build};
+use crate::leave;
+
+/// Bytes of the arena of the card that asks.
+const ARENA: usize = 8 << 20;
+/// The driver that is hosted, which is the thesis's.
+const DRIVER: &str = "e1000e";
+/// Where the guest has it.
+const HOSTED: &str = "/job/hosted";
+
+/// Options of `ring3 bench dde`.
+#[derive(Clone, clap::Args)]
+pub struct Args {
+    /// Echo requests of a load; 16,384 if it is not given, as in the thesis.
+    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    samples: Option<u32>,
+    /// Milliseconds of a load of datagrams, by the guest's clock; 500 if it is not given.
+    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(10..=600_000))]
+    millis: Option<u64>,
+    /// A load: icmp-56 (one echo request after the other), udp-1472-echo, udp-1472-in. May be repeated; without it, all of the page.
+    #[arg(long = "load", value_name = "NAME")]
+    loads: Vec<HostedLoad>,
+    /// A placement. May be repeated; without it, all that wait for interrupts. With one of the others, which poll, the guest has two processors: one is theirs.
+    #[arg(long = "placement", value_name = "NAME", value_parser = HOSTED_PLACEMENTS)]
+    placements: Vec<String>,
+    /// In the guest: the card that asks.
+    #[arg(long, hide = true)]
+    peer: Option<Uri>,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Args {
+    fn extent(&self) -> Extent {
+        let quick = self.options.quick;
+        Extent {
+            samples: if quick { 128 } else { self.samples.unwrap_or(1 << 14) as usize },
+            time: Duration::from_millis(if quick { 20 } else { self.millis.unwrap_or(500) }),
+            instruction_ns: self.options.instructions().then_some(f64::from(guest::INSTRUCTION_NS)),
+            driver: None,
+        }
+    }
+
+    fn loads(&self) -> Vec<HostedLoad> {
+        if self.loads.is_empty() { HostedLoad::all() } else { self.loads.clone() }
+    }
+
+    fn placements(&self) -> Vec<String> {
+        let usual = || HOSTED_PLACEMENTS[..HOSTED_USUAL].iter().map(|&name| name.into()).collect();
+        if self.placements.is_empty() { usual() } else { self.placements.clone() }
+    }
+
+    /// Whether somebody never sleeps.
+    fn polls(&self) -> bool {
+        self.placements().iter().any(|placement| is_polled(placement))
+    }
+}
+
+fn is_polled(placement: &str) -> bool {
+    placement.ends_with("-polled")
+}
+
+/// Microseconds after which a driver that polls would sleep: longer than anything is waited for here.
+const POLLED: &str = "1000000";
+
+/// The numbers of the cards: the kernel's, the hosted one, and the one that asks.
+const CARDS: [(&str, u8); 3] = [("kernel", 1), ("ring3", 2), ("peer", 3)];
+
+/// Measures, and writes report and figures.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.options.here {
+        return here(args).map(|()| ExitCode::SUCCESS);
+    }
+    leave::nothing_behind()?;
+    let Built { program, library, .. } = build(DRIVER, true)?;
+    let guest = three_cards(args)
+        .file(&format!("{HOSTED}/dde-{DRIVER}"), &program)
+        .file(&format!("{HOSTED}/libring3.so"), &library.join("libring3.so"));
+    let words = words(args);
+    let command =
+        |first| format!("{PROGRAM}{}chmod +x {HOSTED}/*\n{}", guest::INTERFACE, guest::here(&args.options, &words, first));
+    let report = guest::run("dde", &args.options, Card::E1000e, guest, &command, &|line| serde_json::from_str(line).ok())?;
+    fs::write(args.options.out.join("dde-latencies.svg"), draw_distributions(&report)).context("writing dde-latencies.svg")?;
+    args.options.write(&report, Some(draw_hosted(&report)), render_hosted)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn words(args: &Args) -> String {
+    let extent = args.extent();
+    let mut words = format!("dde --peer vfio:$PEER --samples {} --millis {}", extent.samples, extent.time.as_millis());
+    args.loads().iter().for_each(|load| words += &format!(" --load {load}"));
+    args.placements().iter().for_each(|placement| words += &format!(" --placement {placement}"));
+    words
+}
+
+/// A guest with three cards on one wire within QEMU.
+fn three_cards(args: &Args) -> Guest {
+    let mut guest = Guest::new("dde").module(Card::E1000e.module()).module("tun");
+    for (id, last) in CARDS {
+        let device = Device { netdev: Some(json!("hub")), ..Device::new(id, Card::E1000e.model()) };
+        let device = device.option("mac", guest::mac(last).to_string());
+        guest = guest.device(if id == "kernel" { device } else { device.bound("vfio-pci") });
+    }
+    guest::on_one_processor(&mut guest, &args.options);
+    (guest.hugepages, guest.memory_mib) = (96, 1024.max(guest.memory_mib));
+    if args.polls() {
+        guest.vcpus = Some(2);
+    }
+    let extent = args.extent();
+    let loads = (args.loads().len() * args.placements().len()) as u32 * args.options.rounds();
+    guest.time_limit = Duration::from_secs(600)
+        + loads * (Duration::from_secs(20) + Duration::from_millis(4 * extent.samples as u64) + 10 * extent.time);
+    guest
+}
+
+/// The rounds, in the guest.
+fn here(args: &Args) -> Result<()> {
+    let device = args.peer.clone().context("no card was named that asks")?;
+    let claim = Claim { settings: Settings::default(), ..Claim::new(device) };
+    let needs = Requirements { queues: 1, arena: ARENA, max_transfer: None, poll: Some(Duration::ZERO) };
+    let Attached { nics, driven: _driven, .. } = claim.open(&needs)?;
+    let [nic] = &nics[..] else { bail!("the device is no network card that ring3 drives") };
+    let mut pinger = Pinger::open(&**nic)?;
+    let interface = args.options.interface.as_deref().context("the kernel's card has no interface")?;
+    address(interface, host(place("kernel"), 1))?;
+    let _services = Services::start()?;
+    rounds(&args.options, &args.placements(), &mut |round, placement| turn(args, &mut pinger, round, placement))
+}
+
+/// Each placement is a network of its own.
+fn host(network: u8, last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 9, network, last)
+}
+
+fn place(placement: &str) -> u8 {
+    HOSTED_PLACEMENTS.iter().position(|name| *name == placement).unwrap_or_default() as u8
+}
+
+fn turn(args: &Args, pinger: &mut Pinger<'_>, round: u32, placement: &str) -> Result<()> {
+    let network = place(placement);
+    let lwip = format!("{}/24", host(network, 1));
+    let start = |words: &[&str]| Hosted::start(args, &[words, &["--arena", "32"]].concat());
+    let socket = tempfile::tempdir()?;
+    let path = socket.path().join("card");
+    let (hosted, _interface) = match placement {
+        "kernel" => (None, None),
+        "hosted-raw" => (Some(start(&["--reflect"])?), None),
+        "hosted-raw-copy" => (Some(start(&["--reflect", "--dma", "copy"])?), None),
+        "hosted-raw-msi" => (Some(start(&["--reflect", "--no-msix"])?), None),
+        "hosted-lwip" => (Some(start(&["--lwip", &lwip])?), None),
+        "hosted-lwip-copy" => (Some(start(&["--lwip", &lwip, "--dma", "copy"])?), None),
+        "hosted-raw-polled" => (Some(start(&["--reflect", "--no-msix", "--poll", POLLED])?), None),
+        "hosted-lwip-polled" => (Some(start(&["--lwip", &lwip, "--no-msix", "--poll", POLLED])?), None),
+        "hosted-lwip-msi" => (Some(start(&["--lwip", &lwip, "--no-msix"])?), None),
+        _ => {
+            let hosted = start(&["--socket", &path.display().to_string()])?;
+            let card = format!("remote:{}", path.display());
+            let interface = Interface::start(&["run", "net", "--json", "--name", NAME, "--device", &card], host(network, 1))?;
+            (Some(hosted), Some(interface))
+        }
+    };
+    let extent = Extent { driver: hosted.as_ref().map(|hosted| hosted.0.id()), ..args.extent() };
+    let card = CARDS[usize::from(placement != "kernel")].1;
+    // In a thread of its own, as who has stood back cannot come forward again.
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            stand_back(0);
+            pinger.point(host(network, 2), (guest::mac(card), host(network, 1)))?;
+            for load in args.loads() {
+                let into = Measurement::new(round, load, placement);
+                let measured = measure_hosted(pinger, &load, &extent, into).with_context(|| load.to_string())?;
+                tell(&Event::Measured(measured))?;
+            }
+            Ok(())
+        });
+        asking.join().map_err(|_| anyhow::anyhow!("the thread that asks has panicked"))?
+    })
+}
+
+/// A hosted driver, until this is dropped.
+struct Hosted(Child);
+
+impl Hosted {
+    /// Starts it, and returns when its link is up.
+    fn start(args: &Args, words: &[&str]) -> Result<Self> {
+        let device = args.options.device.as_ref().context("no card was named that is hosted")?;
+        let program = PathBuf::from(HOSTED).join(format!("dde-{DRIVER}"));
+        let mut command = Command::new(&program);
+        command.args(["--device", &device.to_string()]).args(words).env("LD_LIBRARY_PATH", HOSTED);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // Whoever is started has the processors of the thread that starts it: with a second one, that is the driver's.
+        let last = std::thread::available_parallelism().map_or(1, usize::from) - 1;
+        let child = std::thread::scope(|scope| {
+            let starting = scope.spawn(|| {
+                let mut own = CpuSet::new();
+                own.set(last);
+                sched_setaffinity(None, &own)?;
+                command.spawn()
+            });
+            starting.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread that starts it has panicked")))
+        });
+        // From here on a failure ends it.
+        let mut hosted = Self(child.with_context(|| format!("starting {}", program.display()))?);
+        let lines = hosted.0.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
+        for line in lines.map_while(Result::ok) {
+            if line.contains(r#""link":true"#) {
+                return Ok(hosted);
+            }
+        }
+        bail!("the hosted driver has ended before its link was up");
+    }
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        // Fails only if it has ended already, which is what is wanted.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,147 @@
+//! What clients share of a device whose driver is a confined process: the sockets are this one's, and who comes to them is the driver's.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ring3_broker::server::{Access, Listener, card};
+use ring3_class::net::Mac;
+use ring3_control::drive::{self, Offered, Order};
+use ring3_control::status::DiskStatus;
+use ring3_host::serve::{Shared, Shares};
+use ring3_supervisor::export::{Export, Given, Look, Refusal, Vain};
+use serde_json::Value;
+
+/// The sockets of one disk or card, which go with this value.
+pub struct Share {
+    wanted: drive::Share,
+    /// Clients of each socket, and bytes that all of them together may have.
+    places: Vec<usize>,
+    memory: u64,
+    /// Microseconds for which the server polls.
+    pub poll_us: u64,
+    listeners: Vec<Listener>,
+    board: Board,
+}
+
+/// What there is, once the driver shares it. Its copies are the same one.
+#[derive(Clone, Default)]
+pub struct Board(Arc<Mutex<Option<Shared>>>);
+
+impl Board {
+    /// What users are told.
+    pub fn shared(&self) -> Option<Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Shared)) {
+        if let Some(shared) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            change(shared);
+        }
+    }
+
+    fn show(&self, name: &str, facts: Value, sockets: Vec<String>) {
+        let shared = Shared { name: name.into(), facts, sockets, mapped: false };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared);
+    }
+}
+
+impl Share {
+    /// Listens at the sockets of `shares`, which are `texts` as users write them.
+    pub fn bind(shares: &Shares, texts: &[String], (poll_us, copy): (u64, bool)) -> Result<Self, ring3_class::Error> {
+        let disk = |access: &Access| (access.clients.into(), access.memory, Listener::bind(&access.path, access.mode));
+        let port = |access: &card::Access| (access.places().into(), access.memory, Listener::bind(&access.path, access.mode));
+        let (all, depth, card): (Vec<(usize, u64, _)>, u16, bool) = match shares {
+            Shares::Disk { accesses, depth } => (accesses.iter().map(disk).collect(), *depth, false),
+            Shares::Card { accesses } => (accesses.iter().map(port).collect(), 0, true),
+        };
+        let wanted = drive::Share { card, sockets: texts.to_vec(), depth, copy };
+        let mut share = Self { wanted, places: Vec::new(), memory: 0, poll_us, listeners: Vec::new(), board: Board::default() };
+        for (places, memory, listener) in all {
+            share.places.push(places);
+            share.memory += places as u64 * memory;
+            share.listeners.push(listener?);
+        }
+        Ok(share)
+    }
+
+    /// Whether it is a network card that is shared.
+    pub fn is_card(&self) -> bool {
+        self.wanted.card
+    }
+
+    /// Bytes that all clients together may have.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Where it says what there is.
+    pub fn board(&self) -> Board {
+        self.board.clone()
+    }
+}
+
+/// Nobody waits for it as for the kernel's.
+struct Served;
+
+impl Look for Served {
+    fn in_flight(&self) -> u64 {
+        0
+    }
+
+    fn disks(&self) -> Vec<DiskStatus> {
+        Vec::new()
+    }
+}
+
+impl Export for Share {
+    fn create(&mut self, offered: &Offered, _: &Vain) -> Result<(), String> {
+        let sockets = self.listeners.iter().map(|listener| listener.path().display().to_string()).collect();
+        match (&offered.disks[..], &offered.nics[..]) {
+            ([disk], _) if !self.wanted.card => {
+                let bytes = disk.blocks * u64::from(disk.block_size);
+                self.board.show(&disk.name, Shared::disk(&disk.name, bytes, disk.block_size), sockets);
+            }
+            (_, [card]) if self.wanted.card => {
+                self.board.show(&card.name, Shared::card(&card.name, &card.model, Mac(card.mac), &[]), sockets);
+            }
+            // The driver says by which option one of them is chosen.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn recover(&mut self, _: &Vain) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn serve(&mut self, _: &Offered) -> Result<Vec<Given>, String> {
+        let sockets: Result<Vec<OwnedFd>, _> = self.listeners.iter().map(Listener::try_clone).collect();
+        let fds = sockets.map_err(|error| error.to_string())?;
+        Ok(vec![Given { place: 0, order: Order::Share(self.wanted.clone()), fds }])
+    }
+
+    fn start(&mut self) -> Result<Arc<dyn Look>, String> {
+        Ok(Arc::new(Served))
+    }
+
+    fn hear_shared(&mut self, mapped: bool, addresses: Vec<[u8; 6]>) {
+        let mut addresses = addresses.into_iter().map(Mac);
+        let of_sockets: Vec<Vec<Mac>> = self.places.iter().map(|&places| addresses.by_ref().take(places).collect()).collect();
+        self.board.change(|shared| {
+            shared.mapped = mapped;
+            if let Some(known) = shared.facts.get_mut("addresses") {
+                *known = serde_json::json!(of_sockets);
+            }
+        });
+    }
+
+    fn quiesce(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn stop(&mut self, _: bool) -> Result<(), Refusal> {
+        // Who comes from now on finds no socket.
+        self.listeners.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#include "ddekit/disk.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "ddekit/context.h"
+#include "ddekit/event.h"
+#include "device.h"
+
+/* The numbers of both interfaces. */
+_Static_assert(DDEKIT_DISK_READ == RING3_READ && DDEKIT_DISK_WRITE == RING3_WRITE && DDEKIT_DISK_FLUSH == RING3_FLUSH &&
+	       DDEKIT_DISK_WRITE_ZEROES == RING3_WRITE_ZEROES && DDEKIT_DISK_DISCARD == RING3_DISCARD, "operations differ");
+
+struct ddekit_disk {
+	struct ring3_disk *disk;
+	struct ddekit_watch *watch;
+	void (*ready)(void);
+};
+
+static void ready(void *arg)
+{
+	const struct ddekit_disk *disk = arg;
+
+	disk->ready();
+}
+
+/* A call on the host's stack: the server is the host's. */
+struct call {
+	struct ddekit_disk *disk;
+	const char *access;
+	int result;
+};
+
+static void serve(void *arg)
+{
+	struct call *call = arg;
+
+	call->result = ring3_disk_serve(call->disk->disk, call->access);
+}
+
+static void turn(void *arg)
+{
+	struct call *call = arg;
+
+	call->result = ring3_disk_turn(call->disk->disk);
+}
+
+static void end(void *arg)
+{
+	ring3_disk_close(arg);
+}
+
+int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_info *info, void *memory, size_t len,
+		      void (*function)(void), const char *access, struct ddekit_disk **disk)
+{
+	const struct ring3_disk_info said = {
+		.model = info->model,
+		.serial = info->serial,
+		.firmware = info->firmware,
+		.blocks = info->blocks,
+		.block_size = info->block_size,
+		.max_transfer = info->max_transfer,
+		.optimal_io = info->optimal_io,
+		.max_write_zeroes_blocks = info->max_write_zeroes_blocks,
+		.max_discard_blocks = info->max_discard_blocks,
+		.discard_granularity = info->discard_granularity,
+		.depth = info->depth,
+		.volatile_cache = info->volatile_cache,
+		.fua = info->fua,
+		.read_only = info->read_only,
+		.rotates = info->rotates,
+	};
+	const size_t offset = (size_t)((unsigned char *)memory - device->arena.base);
+	struct ddekit_disk *made = calloc(1, sizeof(*made));
+	struct call call = { .disk = made, .access = access };
+	int result;
+
+	if (!made)
+		return -ENOMEM;
+	made->ready = function;
+	result = ring3_disk_new(&said, device->memory, offset, len, &made->disk);
+	if (result == 0) {
+		ddekit_ctx_call_host(serve, &call);
+		result = call.result;
+	}
+	if (result == 0) {
+		made->watch = ddekit_ev_watch(ring3_disk_fd(made->disk), ready, made);
+		result = made->watch ? 0 : -errno;
+	}
+	if (result < 0) {
+		ddekit_disk_close(made);
+		return result;
+	}
+	*disk = made;
+	return 0;
+}
+
+int ddekit_disk_turn(struct ddekit_disk *disk)
+{
+	struct call call = { .disk = disk };
+
+	ddekit_ctx_call_host(turn, &call);
+	return call.result;
+}
+
+bool ddekit_disk_take(struct ddekit_disk *disk, struct ddekit_disk_request *request)
+{
+	struct ring3_disk_request taken;
+
+	if (ring3_disk_take(disk->disk, &taken) != 1)
+		return false;
+	*request = (struct ddekit_disk_request){
+		.tag = taken.tag,
+		.lba = taken.lba,
+		.data = taken.data,
+		.blocks = taken.blocks,
+		.operation = taken.operation,
+		.fua = taken.fua,
+	};
+	return true;
+}
+
+void ddekit_disk_end(struct ddekit_disk *disk, uint64_t tag, int error)
+{
+	ring3_disk_end(disk->disk, tag, error);
+}
+
+void ddekit_disk_stop(struct ddekit_disk *disk)
+{
+	ring3_disk_stop(disk->disk);
+}
+
+void ddekit_disk_close(struct ddekit_disk *disk)
+{
+	if (!disk)
+		return;
+	ddekit_ev_unwatch(disk->watch);
+	ddekit_ctx_call_host(end, disk->disk);
+	free(disk);
+}

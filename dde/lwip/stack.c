@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * lwIP in the process of a hosted driver: a host of its own, which answers echo requests of ICMP, echoes (port 7) and takes (9) UDP and TCP, and sends TCP without end (19).
+ *
+ * A received packet is lwIP's without a copy: its description (struct pbuf) lies in the room before the frame, so that lwIP may also write its headers there and answer in place.
+ */
+#include <lwip/etharp.h>
+#include <lwip/inet_chksum.h>
+#include <lwip/init.h>
+#include <lwip/ip.h>
+#include <lwip/netif.h>
+#include <lwip/pbuf.h>
+#include <lwip/tcp.h>
+#include <lwip/timeouts.h>
+#include <lwip/udp.h>
+#include <netif/ethernet.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dde_stack.h"
+#include "ddekit/log.h"
+#include "ddekit/random.h"
+#include "ddekit/time.h"
+
+/* Services that every host once had. [RFC 862, 863, 864] */
+#define ECHO 7
+#define DISCARD 9
+#define CHARGEN 19
+#define MILLISECOND 1000000u
+#define ETHERNET 14
+#define LEAST_IP 20
+#define TCP_SUM 16
+#define UDP_SUM 6
+
+/* A received packet, in the room before its frame. */
+struct received {
+	struct pbuf_custom pbuf;
+	void *packet;
+};
+_Static_assert(sizeof(struct received) <= DDE_STACK_ROOM, "a description does not fit before a frame");
+
+static struct netif interface;
+static ip4_addr_t address, mask;
+static bool card_sums;
+static struct dde_lwip_counts counts;
+/* What is sent without end. */
+static unsigned char text[TCP_MSS * 4];
+
+u32_t sys_now(void)
+{
+	return (u32_t)(ddekit_now_coarse() / MILLISECOND);
+}
+
+uint32_t dde_lwip_random(void)
+{
+	uint32_t number;
+
+	ddekit_random(&number, sizeof(number));
+	return number;
+}
+
+bool dde_lwip_parse(const char *words)
+{
+	char ip[16];
+	const char *slash = strchr(words, '/');
+	char *end;
+	unsigned long bits = slash ? strtoul(slash + 1, &end, 10) : 0;
+	size_t len = slash ? (size_t)(slash - words) : sizeof(ip);
+
+	if (len >= sizeof(ip) || slash[1] == '\0' || *end != '\0' || bits < 1 || bits > 30)
+		return false;
+	memcpy(ip, words, len);
+	ip[len] = '\0';
+	ip4_addr_set_u32(&mask, lwip_htonl(~0u << (32 - bits)));
+	return ip4addr_aton(ip, &address) && !ip4_addr_isany_val(address);
+}
+
+static void received_free(struct pbuf *pbuf)
+{
+	struct received *received = (struct received *)pbuf;
+
+	if (received->packet)
+		dde_stack_free(received->packet);
+}
+
+/* Whether all of a packet is where it came, and was not sent yet. */
+static bool is_received(const struct pbuf *pbuf)
+{
+	const struct received *received = (const struct received *)pbuf;
+
+	return (pbuf->flags & PBUF_FLAG_IS_CUSTOM) && received->pbuf.custom_free_function == received_free && received->packet;
+}
+
+/* Where the sum of a segment or datagram lies in its frame, for the card to put in; 0 for none. What stands there is the sum of what is not in the frame. */
+static u16_t leave_sum(unsigned char *frame, u16_t len, u16_t *offset)
+{
+	const unsigned int headers = (frame[ETHERNET] & 15u) * 4;
+	const unsigned int protocol = frame[ETHERNET + 9];
+	unsigned int start = ETHERNET + headers, words;
+
+	/* A piece of a packet has no sum of its own. */
+	if (frame[12] != 8 || frame[13] != 0 || headers < LEAST_IP || (frame[ETHERNET + 6] & 0x3f) || frame[ETHERNET + 7] || (protocol != IP_PROTO_TCP && protocol != IP_PROTO_UDP))
+		return 0;
+	*offset = protocol == IP_PROTO_TCP ? TCP_SUM : UDP_SUM;
+	if (start + *offset + 2u > len)
+		return 0;
+	words = protocol + (((unsigned int)frame[ETHERNET + 2] << 8 | frame[ETHERNET + 3]) - headers);
+	for (unsigned int at = ETHERNET + 12; at < ETHERNET + LEAST_IP; at += 2)
+		words += (unsigned int)frame[at] << 8 | frame[at + 1];
+	words = (words & 0xffff) + (words >> 16);
+	words = (words & 0xffff) + (words >> 16);
+	frame[start + *offset] = (unsigned char)(words >> 8);
+	frame[start + *offset + 1] = (unsigned char)words;
+	return (u16_t)start;
+}
+
+/* A frame goes out: the packet that it came in, if it is all of one and nobody else has it; otherwise a copy. */
+static err_t output(struct netif *netif, struct pbuf *pbuf)
+{
+	void *packet, *data;
+	u16_t start = 0, offset = 0;
+
+	(void)netif;
+	if (is_received(pbuf) && !pbuf->next && pbuf->ref == 1) {
+		struct received *received = (struct received *)pbuf;
+
+		/* It is an answer in place: lwIP has seen to its sums, or it has none. */
+		dde_stack_return(received->packet, pbuf->payload, pbuf->len);
+		received->packet = NULL;
+		return ERR_OK;
+	}
+	packet = dde_stack_frame(pbuf->tot_len, &data);
+	if (!packet)
+		return ERR_MEM;
+	pbuf_copy_partial(pbuf, data, pbuf->tot_len, 0);
+	if (card_sums)
+		start = leave_sum(data, pbuf->tot_len, &offset);
+	dde_stack_send(packet, start, offset);
+	return ERR_OK;
+}
+
+static err_t begin(struct netif *netif)
+{
+	netif->name[0] = 'd';
+	netif->name[1] = 'e';
+	netif->output = etharp_output;
+	netif->linkoutput = output;
+	netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP;
+	netif->hwaddr_len = ETH_HWADDR_LEN;
+	return ERR_OK;
+}
+
+/* Which sums are lwIP's: those that the card neither has made nor will make. */
+static void choose_sums(bool checked)
+{
+	const u16_t check = checked ? NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP : 0;
+	const u16_t make = card_sums ? NETIF_CHECKSUM_GEN_TCP | NETIF_CHECKSUM_GEN_UDP : 0;
+
+	NETIF_SET_CHECKSUM_CTRL(&interface, (u16_t)(NETIF_CHECKSUM_ENABLE_ALL & ~(check | make)));
+}
+
+/* ---- services ---- */
+
+static void echo_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *pbuf, const ip_addr_t *from, u16_t port)
+{
+	(void)arg;
+	counts.udp_packets++;
+	counts.udp_bytes += pbuf->tot_len;
+	udp_sendto(pcb, pbuf, from, port);
+	pbuf_free(pbuf);
+}
+
+static void take_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *pbuf, const ip_addr_t *from, u16_t port)
+{
+	(void)arg, (void)pcb, (void)from, (void)port;
+	counts.udp_packets++;
+	counts.udp_bytes += pbuf->tot_len;
+	pbuf_free(pbuf);
+}
+
+static err_t close_connection(struct tcp_pcb *pcb)
+{
+	if (tcp_close(pcb) == ERR_OK)
+		return ERR_OK;
+	tcp_abort(pcb);
+	return ERR_ABRT;
+}
+
+static err_t take_bytes(void *arg, struct tcp_pcb *pcb, struct pbuf *pbuf, err_t error)
+{
+	(void)arg, (void)error;
+	if (!pbuf)
+		return close_connection(pcb);
+	counts.tcp_received += pbuf->tot_len;
+	tcp_recved(pcb, pbuf->tot_len);
+	pbuf_free(pbuf);
+	return ERR_OK;
+}
+
+static err_t echo_bytes(void *arg, struct tcp_pcb *pcb, struct pbuf *pbuf, err_t error)
+{
+	(void)arg, (void)error;
+	if (!pbuf)
+		return close_connection(pcb);
+	/* Who does not take its echo has to wait: it is given again. */
+	if (pbuf->tot_len > tcp_sndbuf(pcb))
+		return ERR_MEM;
+	for (struct pbuf *piece = pbuf; piece; piece = piece->next)
+		if (tcp_write(pcb, piece->payload, piece->len, TCP_WRITE_FLAG_COPY) != ERR_OK) {
+			tcp_abort(pcb);
+			return ERR_ABRT;
+		}
+	counts.tcp_received += pbuf->tot_len;
+	counts.tcp_sent += pbuf->tot_len;
+	tcp_recved(pcb, pbuf->tot_len);
+	pbuf_free(pbuf);
+	tcp_output(pcb);
+	return ERR_OK;
+}
+
+static err_t send_more(void *arg, struct tcp_pcb *pcb, u16_t acknowledged)
+{
+	(void)arg, (void)acknowledged;
+	/* What is sent never changes, so that nobody copies it before the packet. */
+	while (tcp_sndbuf(pcb) >= sizeof(text) && tcp_write(pcb, text, sizeof(text), 0) == ERR_OK)
+		counts.tcp_sent += sizeof(text);
+	tcp_output(pcb);
+	return ERR_OK;
+}
+
+static err_t accept(void *arg, struct tcp_pcb *pcb, err_t error)
+{
+	const unsigned int port = (unsigned int)(uintptr_t)arg;
+
+	if (error != ERR_OK || !pcb)
+		return ERR_VAL;
+	tcp_recv(pcb, port == ECHO ? echo_bytes : take_bytes);
+	if (port != CHARGEN)
+		return ERR_OK;
+	tcp_sent(pcb, send_more);
+	return send_more(NULL, pcb, 0);
+}
+
+static void serve_udp(u16_t port, udp_recv_fn function)
+{
+	struct udp_pcb *pcb = udp_new();
+
+	if (!pcb || udp_bind(pcb, IP_ADDR_ANY, port) != ERR_OK)
+		ddekit_panic("lwIP: no memory for UDP's port %u", port);
+	udp_recv(pcb, function, NULL);
+}
+
+static void serve_tcp(u16_t port)
+{
+	struct tcp_pcb *pcb = tcp_new();
+
+	if (pcb && tcp_bind(pcb, IP_ADDR_ANY, port) == ERR_OK)
+		pcb = tcp_listen(pcb);
+	if (!pcb)
+		ddekit_panic("lwIP: no memory for TCP's port %u", port);
+	tcp_arg(pcb, (void *)(uintptr_t)port);
+	tcp_accept(pcb, accept);
+}
+
+/* ---- what the glue calls ---- */
+
+void dde_lwip_open(const uint8_t mac[6], uint16_t mtu, bool sums)
+{
+	static const ip4_addr_t none;
+
+	lwip_init();
+	card_sums = sums;
+	if (!netif_add(&interface, &address, &mask, &none, NULL, begin, ethernet_input))
+		ddekit_panic("lwIP: it takes no interface");
+	memcpy(interface.hwaddr, mac, ETH_HWADDR_LEN);
+	interface.mtu = mtu;
+	choose_sums(false);
+	netif_set_default(&interface);
+	netif_set_up(&interface);
+	for (size_t i = 0; i < sizeof(text); i++)
+		text[i] = (unsigned char)(' ' + i % 95);
+	serve_udp(ECHO, echo_datagram);
+	serve_udp(DISCARD, take_datagram);
+	serve_tcp(ECHO);
+	serve_tcp(DISCARD);
+	serve_tcp(CHARGEN);
+}
+
+void dde_lwip_link(bool up)
+{
+	if (up)
+		netif_set_link_up(&interface);
+	else
+		netif_set_link_down(&interface);
+}
+
+void dde_lwip_input(void *packet, void *room, void *data, uint16_t len, bool checked)
+{
+	struct received *received = room;
+	struct pbuf *pbuf;
+
+	received->pbuf.custom_free_function = received_free;
+	received->packet = packet;
+	pbuf = pbuf_alloced_custom(PBUF_RAW, len, PBUF_RAM, &received->pbuf, data, len);
+	choose_sums(checked);
+	if (interface.input(pbuf, &interface) != ERR_OK)
+		pbuf_free(pbuf);
+}
+
+void dde_lwip_tick(void)
+{
+	sys_check_timeouts();
+}
+
+struct dde_lwip_counts dde_lwip_count(void)
+{
+	return counts;
+}
