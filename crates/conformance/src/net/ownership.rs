@@ -74,6 +74,10 @@ fn written_over(subject: &Subject<'_>) -> Step {
         port.queue.wait(Deadline::after(Duration::from_millis(1)))?;
         port.queue.tick(std::time::Instant::now())?;
     }
+    // They are off the wire before the next check, which may want it silent.
+    for token in 0..2 {
+        ensure!(subject.sent()? == subject.out(token, 100), "packet {token} came out of the card as something else");
+    }
     drop((port, packets));
     let after = subject.nic.dma().arena().free_bytes();
     ensure!(after == before, "{} bytes of the arena did not come back", before.saturating_sub(after));
