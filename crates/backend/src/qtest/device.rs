@@ -64,6 +64,7 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
         other => other,
     })?;
     machine.watch();
+    machine.ask_first(model.writes_at_end);
     let removal = Irq::new(removal, IrqKind::Intx, 0, None);
     Ok(Qtest { name: uri.to_string(), board, dma: dma(memory, &options), removal, _doorbell: doorbell, machine })
 }

@@ -3,7 +3,7 @@
 //! # Lifetime
 //! A thread starts the process, waits for its end and says so. The thread lives as long as the process, because the kernel
 //! ends the process (PR_SET_PDEATHSIG) with the *thread* that started it; so QEMU dies with us even if we are killed.
-//! Dropping the [`Machine`] kills QEMU and reaps it.
+//! Dropping the [`Machine`] kills QEMU and reaps it; one that has a file to finish is asked to end first, and has a moment for it.
 //!
 //! # Files
 //! There are none: memory, firmware, disks and the error output are memfds, passed by descriptor.
@@ -18,8 +18,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ring3_device::Error;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -28,6 +30,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 const WORDS_LIMIT: usize = 64 << 10;
 /// The firmware's size: the last 64 KiB below 4 GiB, where the processor starts.
 const FIRMWARE_SIZE: usize = 64 << 10;
+/// How long a QEMU that was asked to end may take.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A running QEMU.
 pub(super) struct Machine {
@@ -37,6 +41,8 @@ pub(super) struct Machine {
     words: File,
     /// Whether its end would be news.
     watched: Arc<AtomicBool>,
+    /// Whether it is asked to end before it is killed.
+    asked: bool,
 }
 
 impl Machine {
@@ -78,7 +84,7 @@ impl Machine {
             })
             .map_err(failed)?;
         let (process, process_id) = receive.recv().map_err(|_| failed(io::ErrorKind::BrokenPipe.into()))?.map_err(failed)?;
-        Ok(Self { process, process_id, keeper: Some(keeper), words, watched })
+        Ok(Self { process, process_id, keeper: Some(keeper), words, watched, asked: false })
     }
 
     /// Its process id.
@@ -91,6 +97,11 @@ impl Machine {
         self.watched.store(true, Ordering::Release);
     }
 
+    /// Asks it to end when that is wanted, so that it finishes what it writes.
+    pub(super) fn ask_first(&mut self, wanted: bool) {
+        self.asked = wanted;
+    }
+
     /// What it has said on its error output.
     pub(super) fn said(&self) -> String {
         read(&self.words)
@@ -99,6 +110,10 @@ impl Machine {
     /// Ends the process, if it has not ended by itself, and returns what it said on its error output.
     pub(super) fn stop(&mut self) -> String {
         self.watched.store(false, Ordering::Release);
+        if std::mem::take(&mut self.asked) && rustix::process::pidfd_send_signal(&self.process, Signal::TERM).is_ok() {
+            let timeout = Timespec::try_from(FAREWELL).ok();
+            let _ = poll(&mut [PollFd::new(&self.process, PollFlags::IN)], timeout.as_ref());
+        }
         let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();

@@ -18,6 +18,10 @@ const VECTORS: u16 = 32;
 const COMMON: [&str; 3] = ["msi", "msix", "trace"];
 /// Options of the drives at a controller, beside those of their disks.
 const DRIVES: [&str; 4] = ["disks", "cdrom", "rotation", "physical"];
+/// Ports of a USB controller of QEMU's, unless it is told otherwise.
+const USB_PORTS: u64 = 4;
+/// Targets on the narrowest of SCSI's buses, without the controller.
+const SCSI_TARGETS: u64 = 7;
 
 /// How to ask QEMU for a device.
 pub(super) struct Model {
@@ -31,12 +35,15 @@ pub(super) struct Model {
     pub(super) vectors: u16,
     /// Kinds of interrupts that the user wants it to be without.
     pub(super) hidden: Vec<IrqKind>,
+    /// Whether QEMU has something to write when it ends, so that it is asked to before it is made to.
+    pub(super) writes_at_end: bool,
 }
 
 impl Model {
     /// The model that `uri` names.
     pub(super) fn of(uri: &Uri) -> Result<Self, Error> {
-        let mut model = Self { host: &Q35, args: Vec::new(), files: Vec::new(), vectors: VECTORS, hidden: Vec::new() };
+        let (args, files, hidden) = (Vec::new(), Vec::new(), Vec::new());
+        let mut model = Self { host: &Q35, args, files, vectors: VECTORS, hidden, writes_at_end: false };
         for (key, kind) in [("msi", IrqKind::Msi), ("msix", IrqKind::MsiX)] {
             if uri.switch(key)? == Some(false) {
                 model.hidden.push(kind);
@@ -55,6 +62,15 @@ impl Model {
                 model.drives(uri, 4, |place| format!("bus={DEVICE}.{},unit={}", place / 2, place % 2))?;
             }
             "cmd646-ide" => model.cmd646(uri)?,
+            "qemu-xhci" | "nec-usb-xhci" => {
+                model.device(uri, &[&disk::KEYS[..], &["disks"]].concat(), &[]);
+                model.attached(uri, USB_PORTS, |place| format!("usb-storage,bus={DEVICE}.0,port={}", place + 1))?;
+            }
+            "am53c974" | "dc390" | "lsi53c810" | "lsi53c895a" | "megasas" | "megasas-gen2" | "mptsas1068" | "pvscsi" => {
+                model.device(uri, &[&disk::KEYS[..], &["disks"]].concat(), &[]);
+                model.attached(uri, SCSI_TARGETS, |place| format!("scsi-hd,bus={DEVICE}.0,scsi-id={place}"))?;
+            }
+            "ES1370" | "AC97" => model.sound(uri)?,
             "virtio-blk-pci" => {
                 model.device(uri, &disk::KEYS, &[("drive", "disk0".into()), ("serial", "RING3".into())]);
                 model.disks(uri, 1)?;
@@ -124,6 +140,32 @@ impl Model {
         self.drives(uri, 4, |place| format!("bus=ide.{},unit={}", place / 2, place % 2))
     }
 
+    /// `disks` (1) of them, each behind its controller by what `at` says of its place.
+    fn attached(&mut self, uri: &Uri, places: u64, at: impl Fn(usize) -> String) -> Result<(), Error> {
+        let disks = bounded(uri, "disks", 1, 0..=places)? as usize;
+        self.disks(uri, disks)?;
+        for i in 0..disks {
+            self.args.extend(["-device".into(), format!("{},drive=disk{i},serial={}", at(i), serial(i))]);
+        }
+        Ok(())
+    }
+
+    /// A sound card. With `wav=PATH` what it plays goes to that file, as 16 bits of two channels at `rate` (44100); otherwise nobody listens.
+    fn sound(&mut self, uri: &Uri) -> Result<(), Error> {
+        let to = match uri.options.get("wav") {
+            Some(path) if path.is_empty() => return Err(Error::Invalid(format!("{uri}: wav names a file to write to"))),
+            Some(path) => {
+                let rate = bounded(uri, "rate", 44100, 4000..=192_000)?;
+                self.writes_at_end = true;
+                format!("wav,id=sound,path={path},out.frequency={rate},out.channels=2,out.format=s16")
+            }
+            None => "none,id=sound".into(),
+        };
+        self.args.extend(["-audiodev".into(), to]);
+        self.device(uri, &["wav", "rate"], &[("audiodev", "sound".into())]);
+        Ok(())
+    }
+
     /// Drives in up to `places`, of which `at` names each: `disks` of them from the first place on, then with `cdrom=on` an ATAPI drive.
     ///
     /// `rotation` is what a disk says about its speed (1: it does not rotate), `physical` the bytes of its physical block.
@@ -138,8 +180,7 @@ impl Model {
             }
         }
         for i in 0..disks {
-            let serial = if i == 0 { "RING3".into() } else { format!("RING3-{i}") };
-            self.args.extend(["-device".into(), format!("ide-hd,{},drive=disk{i},serial={serial},{properties}", at(i))]);
+            self.args.extend(["-device".into(), format!("ide-hd,{},drive=disk{i},serial={},{properties}", at(i), serial(i))]);
         }
         if cdrom {
             self.args.extend(["-device".into(), format!("ide-cd,{},serial=RING3-CD", at(disks))]);
@@ -153,6 +194,11 @@ impl Model {
         self.files.extend(disks.files);
         Ok(())
     }
+}
+
+/// The serial number of a disk.
+fn serial(index: usize) -> String {
+    if index == 0 { "RING3".into() } else { format!("RING3-{index}") }
 }
 
 /// The options of `uri` that are properties of QEMU's device: neither everybody's nor among `taken`.
@@ -241,6 +287,25 @@ mod tests {
     fn each_ahci_port_has_one_drive() {
         let model = model("qtest:ich9-ahci,disks=2,null=on").unwrap();
         assert_eq!(drives(&model), ["ide-hd,bus=dut.0", "ide-hd,bus=dut.1"]);
+    }
+
+    #[test]
+    fn disks_of_usb_and_scsi_are_devices_on_their_controllers_bus() {
+        let of = |uri| model(uri).unwrap().args.into_iter().filter(|arg| arg.contains(",bus=dut.0,")).collect::<Vec<_>>();
+        assert_eq!(of("qtest:qemu-xhci,null=on"), ["usb-storage,bus=dut.0,port=1,drive=disk0,serial=RING3"]);
+        assert_eq!(of("qtest:qemu-xhci,disks=0"), [""; 0]);
+        assert_eq!(of("qtest:pvscsi,disks=2,null=on")[1], "scsi-hd,bus=dut.0,scsi-id=1,drive=disk1,serial=RING3-1");
+        assert!(model("qtest:qemu-xhci,disks=5").err().unwrap().to_string().contains("from 0 to 4"));
+    }
+
+    #[test]
+    fn what_a_sound_card_plays_goes_to_the_file_that_is_named_and_qemu_ends_it() {
+        let model = model("qtest:ES1370,wav=/tmp/a").unwrap();
+        assert!(model.args[1].starts_with("wav,id=sound,path=/tmp/a,out.frequency=44100,"), "{:?}", model.args);
+        assert!(model.writes_at_end);
+        let silent = super::Model::of(&"qtest:ES1370".parse().unwrap()).unwrap();
+        assert_eq!(silent.args, ["-audiodev", "none,id=sound", "-device", "ES1370,id=dut,bus=pcie.0,addr=0x4,audiodev=sound"]);
+        assert!(!silent.writes_at_end);
     }
 
     #[test]
