@@ -15,6 +15,20 @@ int alloc_chrdev_region(dev_t *number, unsigned int first, unsigned int count, c
 	return 0;
 }
 
+int register_chrdev_region(dev_t number, unsigned int count, const char *name)
+{
+	return 0;
+}
+
+int __register_chrdev(unsigned int major, unsigned int first, unsigned int count, const char *name, const struct file_operations *operations)
+{
+	return 0;
+}
+
+void __unregister_chrdev(unsigned int major, unsigned int first, unsigned int count, const char *name)
+{
+}
+
 void unregister_chrdev_region(dev_t number, unsigned int count)
 {
 }
@@ -22,6 +36,15 @@ void unregister_chrdev_region(dev_t number, unsigned int count)
 void cdev_init(struct cdev *cdev, const struct file_operations *operations)
 {
 	*cdev = (struct cdev){ .ops = operations };
+}
+
+int cdev_add(struct cdev *cdev, dev_t number, unsigned int count)
+{
+	return 0;
+}
+
+void cdev_del(struct cdev *cdev)
+{
 }
 
 /* Who waits for the device waits for this. */

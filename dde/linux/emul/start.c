@@ -12,6 +12,7 @@
 #include <linux/sched/task.h>
 #include <linux/srcu.h>
 #include <linux/timer.h>
+#include <linux/wait_bit.h>
 #include <linux/hrtimer.h>
 #include <linux/workqueue.h>
 
@@ -86,6 +87,7 @@ void dde_start_kernel(void)
 	dde_mm_init();
 	dde_sched_init();
 	local_irq_disable();
+	wait_bit_init();
 	radix_tree_init();
 	maple_tree_init();
 	workqueue_init_early();

@@ -259,7 +259,7 @@ static void wait_for_disk(void)
 		if (stopping)
 			dde_net_closed();
 		if (time_after(jiffies, end))
-			dde_net_failed("the driver has found no disk there");
+			dde_net_failed("no disk on the bus within " __stringify(PATIENCE) " s");
 		schedule_timeout_uninterruptible(1);
 	}
 }
