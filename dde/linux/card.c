@@ -5,7 +5,7 @@
  *	dde-e1000e --device qtest:e1000e --socket /run/ring3/card [--terms memory=32M] [--arena MIB] [--unprotected] [--verbose] [--with-parent PID]
  *
  * Or it has the card to itself, in place of --socket: --reflect sends back what comes, --lwip 10.0.0.2/24 is a host with that address. Either way, --dma copy copies each buffer of the
- * driver's, --poll US polls for so long after a packet, and --no-msix takes MSI-X away.
+ * driver's, --poll US polls for so long after a packet, and --no-msix takes MSI-X away. A sound card plays --play FILE.wav, and the program ends.
  *
  * It says what it does on standard output, a JSON object a line. With --device lease:3 it is a driver process of ring3d's, which gives it its device and takes its card.
  */
@@ -23,6 +23,7 @@
 #include "dde_disk.h"
 #include "dde_net.h"
 #include "dde_options.h"
+#include "dde_sound.h"
 #include "dde_stack.h"
 #include "ddekit/context.h"
 #include "ddekit/device.h"
@@ -44,7 +45,7 @@ struct ddekit_device *dde_device;
 static struct options {
 	const char *device, *socket, *terms;
 	unsigned long arena, parent;
-	bool unprotected, verbose, leased;
+	bool unprotected, verbose, leased, plays;
 } options = { .arena = 64 };
 
 static const struct option names[] = {
@@ -54,13 +55,13 @@ static const struct option names[] = {
 	{ "with-parent", required_argument, NULL, 'p' },  { "reflect", no_argument, NULL, 'r' },
 	{ "lwip", required_argument, NULL, 'l' },   { "dma", required_argument, NULL, 'm' },
 	{ "poll", required_argument, NULL, 'o' },   { "no-msix", no_argument, NULL, 'x' },
-	{ "mtu", required_argument, NULL, 'b' },
+	{ "mtu", required_argument, NULL, 'b' },     { "play", required_argument, NULL, 'w' },
 	{ 0 },
 };
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: --device URI (--socket PATH [--terms KEY=VALUE,...] | --reflect | --lwip ADDRESS/BITS) [--dma copy|zero-copy] [--poll US] [--no-msix] [--mtu BYTES]\n"
+	fprintf(stderr, "usage: --device URI (--socket PATH [--terms KEY=VALUE,...] | --reflect | --lwip ADDRESS/BITS | --play FILE.wav) [--dma copy|zero-copy] [--poll US] [--no-msix] [--mtu BYTES]\n"
 			"       [--arena MIB] [--unprotected] [--verbose] [--with-parent PID]\n");
 	exit(2);
 }
@@ -73,6 +74,12 @@ bool __attribute__((weak)) dde_lwip_parse(const char *text)
 {
 	(void)text;
 	return false;
+}
+
+const char *__attribute__((weak)) dde_wave_open(const char *path)
+{
+	(void)path;
+	return "this is for sound cards, which the driver does not drive";
 }
 
 static void wrong(const char *option, const char *value, const char *wanted)
@@ -126,6 +133,7 @@ static bool parse_net(int name)
 
 static void parse(int argc, char **argv)
 {
+	const char *why;
 	char *end;
 	int name;
 
@@ -160,6 +168,12 @@ static void parse(int argc, char **argv)
 				exit(2);
 			}
 			break;
+		case 'w':
+			why = dde_wave_open(optarg);
+			if (why)
+				wrong("play", optarg, why);
+			options.plays = true;
+			break;
 		default:
 			if (!parse_net(name))
 				usage();
@@ -168,8 +182,8 @@ static void parse(int argc, char **argv)
 	if (optind < argc || !options.device)
 		usage();
 	options.leased = strncmp(options.device, "lease:", strlen("lease:")) == 0;
-	/* One of these has the card, or the disk. */
-	if ((options.socket != NULL) + options.leased + (dde_net_options.above != DDE_NET_CARD) != 1)
+	/* One of these has the device. */
+	if ((options.socket != NULL) + options.leased + options.plays + (dde_net_options.above != DDE_NET_CARD) != 1)
 		usage();
 }
 

@@ -35,6 +35,8 @@ pub enum Class {
     Net,
     /// A disk.
     Block,
+    /// What plays sound.
+    Sound,
 }
 
 impl Class {
@@ -43,6 +45,7 @@ impl Class {
         match self {
             Self::Net => "net",
             Self::Block => "block",
+            Self::Sound => "sound",
         }
     }
 }
@@ -88,6 +91,9 @@ impl Name {
         match (class(&root, &self.0)?, wanted) {
             (Class::Block, Class::Net) => bail!("dde:{} drives a disk: ring3 blk check", self.0),
             (Class::Net, Class::Block) => bail!("dde:{} drives a network card: ring3 net check", self.0),
+            (Class::Sound, Class::Net | Class::Block) => {
+                bail!("dde:{} drives a sound card: ring3 dde run {} --device URI --play FILE.wav", self.0, self.0)
+            }
             _ => Ok(()),
         }
     }

@@ -203,6 +203,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if let Some(socket) = &args.socket {
         command.arg("--socket").arg(socket);
     }
+    if let Some(file) = &args.play {
+        command.arg("--play").arg(file);
+    }
     if let Some(address) = &args.lwip {
         command.args(["--lwip", address]);
     }

@@ -39,27 +39,30 @@ pub enum Command {
     Fuzz(fuzz::Args),
     /// List the drivers that can be hosted, and what of them was tried.
     List(catalogue::Args),
-    /// Drive a network card or a disk by a driver of Linux until SIGINT or SIGTERM, and serve it to other programs as remote:PATH, or have a card's frames answered in the driver's process.
+    /// Drive a network card or a disk by a driver of Linux until SIGINT or SIGTERM, and serve it to other programs as remote:PATH, or have a card's frames answered in the driver's process. A sound card plays a file.
     Run(RunArgs),
 }
 
 /// Arguments of `ring3 dde run`.
 #[derive(clap::Args)]
 pub struct RunArgs {
-    /// The driver, as ring3 dde list has it: e1000e, nvme.
+    /// The driver, as ring3 dde list has it: e1000e, nvme, snd-ens1370.
     driver: String,
     /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:e1000e, qtest:nvme.
     #[arg(long, value_name = "URI")]
     device: Uri,
     /// The socket, where others find the card or the disk as remote:PATH.
-    #[arg(long, value_name = "PATH", required_unless_present_any = ["reflect", "lwip"], conflicts_with_all = ["reflect", "lwip"])]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["reflect", "lwip", "play"], conflicts_with_all = ["reflect", "lwip", "play"])]
     socket: Option<std::path::PathBuf>,
     /// Instead: send back each frame that is for the card, below any protocol; echo requests of ICMP as replies. ARP is not answered.
-    #[arg(long, conflicts_with = "lwip")]
+    #[arg(long, conflicts_with_all = ["lwip", "play"])]
     reflect: bool,
     /// Instead: be a host with this address by lwIP, in the driver's process: ICMP, UDP and TCP, with services at ports 7 (echo), 9 (discard) and 19 (characters without end, TCP).
-    #[arg(long, value_name = "ADDRESS/BITS")]
+    #[arg(long, value_name = "ADDRESS/BITS", conflicts_with = "play")]
     lwip: Option<String>,
+    /// Of a sound card: play this file of WAV's, PCM of 8 or 16 bits, and end.
+    #[arg(long, value_name = "FILE")]
+    play: Option<std::path::PathBuf>,
     /// What becomes of the buffers that the driver gives to the device: nothing, or each is copied, for comparison.
     #[arg(long, value_enum, default_value = "zero-copy")]
     dma: Dma,
