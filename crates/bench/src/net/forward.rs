@@ -59,37 +59,28 @@ pub struct Forwarded {
     pub ticks: u64,
 }
 
-/// Forwards what `nic` receives for `time`, or until `stop` says so, without ever sleeping.
+/// Forwards what `nic` receives, first for `warm_up`, of which nothing is counted: a link that comes, a sender that notices. Then for `time`, or until `stop` says so, without ever sleeping.
 pub fn forward(
     nic: &dyn Nic,
     forwarding: Forwarding,
-    time: Duration,
+    [warm_up, time]: [Duration; 2],
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Forwarded, Error> {
     let failed = |source| Error::Device { name: nic.name(), source };
     let mut path = Path::open(nic).map_err(failed)?;
     // Who forwards takes what is for others, too.
     nic.set_filter(&Filter { promiscuous: true, ..Filter::own(nic.info().mac) }).map_err(failed)?;
-    let (start, mut done) = (Instant::now(), Forwarded::default());
-    for turn in 0_u32.. {
-        if turn % LOOK == 0 {
-            let now = Instant::now();
-            if now.duration_since(start) >= time || stop() {
-                break;
-            }
-            path.queue.tick(now).map_err(failed)?;
-        }
-        path.turn(forwarding, &mut done).map_err(failed)?;
-    }
-    done.elapsed = start.elapsed();
-    Ok(done)
+    path.run(forwarding, warm_up, stop).map_err(failed)?;
+    path.run(forwarding, time, stop).map_err(failed)
 }
 
-/// A queue, and the batches that go round.
+/// A queue, the batch that goes round, and empty buffers: what is received is replaced at once, so that the card never has fewer buffers while others are being sent.
 struct Path {
     queue: Box<dyn Queue>,
     batch: Box<[Packet]>,
-    back: Box<[Packet]>,
+    spare: Box<[Packet]>,
+    /// How many of `spare`, from its start on, are buffers. The last that came back is the next that is used.
+    spares: usize,
 }
 
 impl Path {
@@ -99,12 +90,40 @@ impl Path {
         let mut queue = queues.pop().ok_or_else(|| ring3_device::Error::Unsupported("a card without a queue".into()))?;
         let start = nic.info().headroom.next_multiple_of(64);
         let arena = nic.dma().arena();
-        let buffer = |_| Ok(Packet::new(arena.alloc((start + ROOM) as usize, 64)?, start));
-        let mut empty = (0..queue.depth().0).map(buffer).collect::<Result<Vec<_>, ring3_device::Error>>()?;
+        let (received, sent) = queue.depth();
+        let buffers = |count: usize| {
+            (0..count)
+                .map(|_| Ok(Packet::new(arena.alloc((start + ROOM) as usize, 64)?, start)))
+                .collect::<Result<Vec<_>, ring3_device::Error>>()
+        };
         // What it does not take goes back to the arena.
-        let _ = queue.rx_provide(&mut empty);
-        let places = || (0..BATCH).map(|_| Packet::default()).collect();
-        Ok(Self { queue, batch: places(), back: places() })
+        let _ = queue.rx_provide(&mut buffers(received.into())?);
+        let mut spare = buffers(usize::from(sent) + BATCH)?;
+        let spares = spare.len();
+        // There is a place for every buffer.
+        spare.resize_with(spares + usize::from(received), Packet::default);
+        Ok(Self { queue, batch: (0..BATCH).map(|_| Packet::default()).collect(), spare: spare.into(), spares })
+    }
+
+    fn run(
+        &mut self,
+        forwarding: Forwarding,
+        time: Duration,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<Forwarded, ring3_device::Error> {
+        let (start, mut done) = (Instant::now(), Forwarded::default());
+        for turn in 0_u32.. {
+            if turn % LOOK == 0 {
+                let now = Instant::now();
+                if now.duration_since(start) >= time || stop() {
+                    break;
+                }
+                self.queue.tick(now)?;
+            }
+            self.turn(forwarding, &mut done)?;
+        }
+        done.elapsed = start.elapsed();
+        Ok(done)
     }
 
     /// One batch, if one has come.
@@ -120,16 +139,27 @@ impl Path {
             let sent = self.queue.tx_provide(batch).count;
             // What was not sent is received into again.
             let _ = self.queue.rx_provide(&mut batch[sent..]);
+            self.replace(sent);
             (done.received, done.sent) = (done.received + count as u64, done.sent + sent as u64);
         }
-        let back = self.queue.tx_return(&mut self.back)?;
-        if back > 0 {
-            let _ = self.queue.rx_provide(&mut self.back[..back]);
-        }
+        let end = self.spare.len().min(self.spares + BATCH);
+        self.spares += self.queue.tx_return(&mut self.spare[self.spares..end])?;
         if count > 0 {
             done.ticks += ticks().wrapping_sub(begin);
         }
         Ok(())
+    }
+
+    /// Hands `count` empty buffers to the card, or as many as there are.
+    #[inline]
+    fn replace(&mut self, count: usize) {
+        let first = self.spares.saturating_sub(count);
+        let last = &mut self.spare[first..self.spares];
+        let taken = self.queue.rx_provide(last).count;
+        if taken < last.len() {
+            last.rotate_left(taken);
+        }
+        self.spares -= taken;
     }
 }
 
@@ -157,7 +187,7 @@ mod tests {
         let (_cable, card, peer) = Cable::new(8 << 20).unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let done = scope.spawn(|| forward(&card, forwarding, LONG, &mut || stop.load(Ordering::Relaxed)));
+            let done = scope.spawn(|| forward(&card, forwarding, [Duration::ZERO, LONG], &mut || stop.load(Ordering::Relaxed)));
             peer.set_filter(&Filter { promiscuous: true, ..Filter::own(peer.info().mac) }).unwrap();
             let mut queue = peer.open_queues(1, &QueueSettings::default()).unwrap().remove(0);
             let buffer = || Packet::new(peer.dma().arena().alloc(2048, 64).unwrap(), 0);
@@ -187,6 +217,25 @@ mod tests {
     #[test]
     fn its_addresses_change_places_if_that_is_wished() {
         assert_eq!(forwarded(Forwarding::MacSwap).0[..14], [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 3, 3]);
+    }
+
+    #[test]
+    fn nothing_is_counted_of_the_warm_up() {
+        let (_cable, card, peer) = Cable::new(8 << 20).unwrap();
+        let mut queue = peer.open_queues(1, &QueueSettings::default()).unwrap().remove(0);
+        let (mut turns, mut packet) = (0, [Packet::new(peer.dma().arena().alloc(2048, 64).unwrap(), 0)]);
+        packet[0].fill(&FRAME).unwrap();
+        // It comes in the first of three looks, and the warm-up ends with the second one.
+        let mut stop = || {
+            turns += 1;
+            if turns == 1 {
+                assert_eq!(queue.tx_provide(&mut packet).count, 1);
+            }
+            turns >= 2
+        };
+        let done = forward(&card, Forwarding::Io, [LONG, LONG], &mut stop).unwrap();
+        assert_eq!((done.received, done.sent), (0, 0));
+        assert_eq!(queue.tx_return(&mut packet).unwrap(), 1);
     }
 
     #[test]

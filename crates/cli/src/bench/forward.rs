@@ -22,6 +22,9 @@ const INSTRUCTION_NS: f64 = NS as f64;
 /// The card's address.
 const CARD: Mac = Mac([0x52, 0x54, 0, 9, 0, 2]);
 
+/// Seconds of a turn that are not counted: testpmd is asked five seconds after its start, of which its own start takes some.
+const WARM_UP: u32 = 5;
+
 /// Options of `ring3 bench forward`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -47,7 +50,7 @@ dpdk() {
     wait $pmd && grep -q 'Link status: up' /tmp/pmd || { cat /tmp/pmd; return 1; }
     echo "forwarded dpdk $1 {\"packets_s\": $(sed -n 's/.*Rx-pps: *\([0-9]*\).*/\1/p' /tmp/pmd | tail -n 1), \"ticks_per_packet\": $(sed -n 's/.*CPU cycles\/packet=\([0-9.]*\) .*/\1/p' /tmp/pmd | tail -n 1)}"
 }
-ring3s() { echo "forwarded process-polled $1 $(ring3 net bench --device vfio:$CARD --irq poll --forward $1 --seconds $2 --json)"; }
+ring3s() { echo "forwarded process-polled $1 $(ring3 net bench --device vfio:$CARD --irq poll --forward $1 --warm-up 3 --seconds $2 --json)"; }
 "#;
 
 /// Measures, and writes the report.
@@ -56,7 +59,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let folder = tempfile::tempdir()?;
     let wire = circle(folder.path(), CARD)?;
     let (rounds, seconds) = (args.options.rounds(), if args.options.quick { 1 } else { args.seconds.unwrap_or(2) });
-    let guest = guest(args, &wire, rounds * seconds)?;
+    let guest = guest(args, &wire, rounds * (seconds + WARM_UP))?;
     let command = |first| format!("{NAME}{}{PRELUDE}{}", dpdk::ROOT, turns(first, rounds, seconds));
     let report = cards::guest::run("forward", &args.options, args.card, guest, &command, &|line| event(line, args.options.mode))?;
     args.options.write(&report, None, render_forward)?;

@@ -25,6 +25,9 @@ pub struct Args {
     /// How long; Ctrl-C ends it earlier.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
+    /// How long it forwards before, of which nothing is counted: until a link is there, and the sender has noticed.
+    #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3600))]
+    warm_up: u64,
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
@@ -39,7 +42,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let wishes = signals.wishes();
         wishes.stop || wishes.hang_up
     };
-    let done = forward(&*nic, args.forward, Duration::from_secs(args.seconds), &mut stop)?;
+    let times = [args.warm_up, args.seconds].map(Duration::from_secs);
+    let done = forward(&*nic, args.forward, times, &mut stop)?;
     if done.received == 0 {
         bail!(
             "{}: nothing came: who sends at the other end of its cable? ring3 net info says whether it has a link",
