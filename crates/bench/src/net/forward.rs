@@ -137,8 +137,10 @@ impl Path {
                 batch.iter().try_for_each(Packet::swap_addresses)?;
             }
             let sent = self.queue.tx_provide(batch).count;
-            // What was not sent is received into again.
-            let _ = self.queue.rx_provide(&mut batch[sent..]);
+            if sent < count {
+                // What was not sent is received into again.
+                let _ = self.queue.rx_provide(&mut batch[sent..]);
+            }
             self.replace(sent);
             (done.received, done.sent) = (done.received + count as u64, done.sent + sent as u64);
         }
