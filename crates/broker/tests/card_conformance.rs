@@ -13,7 +13,7 @@ use served::card::{ServedCard, User, came_out, frame};
 use served::{SOON, Served};
 
 fn check(served: &ServedCard, index: usize) -> Report {
-    let options = conformance::Options { packets: 320, patience: SOON, silence: Duration::from_millis(5) };
+    let options = conformance::Options { packets: 320, patience: SOON, silence: Duration::from_millis(5), ..Default::default() };
     let report = conformance::run(&served.client(index), &mut served.peer(), &options);
     assert!(report.passed(), "{report}");
     report

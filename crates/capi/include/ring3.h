@@ -394,6 +394,12 @@ void ring3_card_close(struct ring3_card *card);
 void ring3_card_set_link(const struct ring3_card *card, bool up, uint32_t mbits, bool full_duplex);
 
 /*
+ Says how many frames the device has lost since it was opened for want of room: they are counted with those for which the card's users had none.
+ */
+void ring3_card_set_missed(const struct ring3_card *card,
+                           uint64_t frames);
+
+/*
  A frame has come from the wire, without its check sequence: copies it to whoever uses the card. `checked` says that the card has found its checksum right. 0, or -ENOBUFS if it was lost, for want of
  a buffer or because nobody wants it; that is counted.
 

@@ -440,6 +440,11 @@ void ddekit_card_close(struct ddekit_card *closed)
 	served = false;
 }
 
+void ddekit_card_missed(struct ddekit_card *served, uint64_t frames)
+{
+	(void)served, (void)frames;
+}
+
 void ddekit_card_link(struct ddekit_card *linked, bool up, uint32_t mbits, bool full_duplex)
 {
 	(void)linked, (void)up, (void)mbits, (void)full_duplex;

@@ -147,6 +147,11 @@ void ddekit_card_link(struct ddekit_card *card, bool up, uint32_t mbits, bool fu
 	ring3_card_set_link(card->card, up, mbits, full_duplex);
 }
 
+void ddekit_card_missed(struct ddekit_card *card, uint64_t frames)
+{
+	ring3_card_set_missed(card->card, frames);
+}
+
 bool ddekit_card_receive(struct ddekit_card *card, const void *frame, size_t len, bool checked)
 {
 	return ring3_card_receive(card->card, frame, len, checked) == 0;

@@ -22,7 +22,8 @@ static struct net_device *device;
 static struct ddekit_card *card;
 static bool full;
 /* A thread of the kernel does what may sleep. */
-static struct work_struct filter_work, link_work;
+static struct work_struct filter_work, filtered_work, link_work;
+static struct delayed_work missed_work;
 static struct wish {
 	bool promiscuous, all_groups;
 	unsigned int unicast_count, group_count;
@@ -44,8 +45,10 @@ static rx_handler_result_t receive(struct sk_buff **pskb)
 		return RX_HANDLER_CONSUMED;
 	}
 	/* The card is open before it is served. */
-	if (skb && card && skb_linearize(skb) == 0)
+	if (skb && card && skb_linearize(skb) == 0) {
 		ddekit_card_receive(card, skb->data, skb->len, skb->ip_summed == CHECKSUM_UNNECESSARY);
+		schedule_delayed_work(&missed_work, HZ / 10);
+	}
 	if (skb)
 		consume_skb(skb);
 	return RX_HANDLER_CONSUMED;
@@ -145,6 +148,14 @@ static void apply_filter(struct work_struct *work)
 		dev_set_allmulti(device, next.all_groups ? 1 : -1);
 	set = next;
 	rtnl_unlock();
+	schedule_work(&filtered_work);
+}
+
+/* Some drivers leave it to a work of their own, which was queued before this one and holds the lock. */
+static void end_filter(struct work_struct *work)
+{
+	rtnl_lock();
+	rtnl_unlock();
 	ddekit_card_filtered(card);
 }
 
@@ -188,6 +199,15 @@ static void show_link(struct work_struct *work)
 	dde_net_link(up, mbits);
 	if (up && full)
 		dde_glue_idle();
+}
+
+/* Who loses frames for want of room receives others: it is asked a moment after it has. */
+static void show_missed(struct work_struct *work)
+{
+	struct rtnl_link_stats64 stats;
+
+	dev_get_stats(device, &stats);
+	ddekit_card_missed(card, stats.rx_missed_errors);
 }
 
 static int notified(struct notifier_block *block, unsigned long event, void *data)
@@ -253,7 +273,9 @@ void dde_run(void)
 		top->open(found);
 	device = found;
 	INIT_WORK(&filter_work, apply_filter);
+	INIT_WORK(&filtered_work, end_filter);
 	INIT_WORK(&link_work, show_link);
+	INIT_DELAYED_WORK(&missed_work, show_missed);
 	info = (struct ddekit_card_info){
 		.model = dev_driver_string(device->dev.parent),
 		.mtu_min = max(device->min_mtu, 68u),
@@ -302,8 +324,10 @@ void dde_run(void)
 	rtnl_lock();
 	dev_close(device);
 	rtnl_unlock();
+	cancel_delayed_work_sync(&missed_work);
 	cancel_work_sync(&link_work);
 	cancel_work_sync(&filter_work);
+	cancel_work_sync(&filtered_work);
 	ddekit_card_close(card);
 	card = NULL;
 	dde_net_closed();

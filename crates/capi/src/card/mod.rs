@@ -171,6 +171,12 @@ pub extern "C" fn ring3_card_set_link(card: &Card, up: bool, mbits: u32, full_du
     card.shared.set_link(Link { up, speed: (mbits != 0).then_some(mbits), full_duplex: Some(full_duplex) });
 }
 
+/// Says how many frames the device has lost since it was opened for want of room: they are counted with those for which the card's users had none.
+#[unsafe(no_mangle)]
+pub extern "C" fn ring3_card_set_missed(card: &Card, frames: u64) {
+    card.shared.set_missed(frames);
+}
+
 /// A frame has come from the wire, without its check sequence: copies it to whoever uses the card. `checked` says that the card has found its checksum right. 0, or -ENOBUFS if it was lost, for want of
 /// a buffer or because nobody wants it; that is counted.
 ///

@@ -96,7 +96,7 @@ impl Nic for HostedNic {
     }
 
     fn counters(&self) -> Result<Counters, Error> {
-        Ok(self.shared.lock().counters)
+        Ok(self.shared.counters())
     }
 
     fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {

@@ -54,6 +54,8 @@ pub(super) struct State {
     pub(super) sent: VecDeque<Packet>,
     pub(super) link: Link,
     pub(super) counters: Counters,
+    /// Frames that the device has lost, by the program's word.
+    missed: u64,
     filter: Filter,
     refiltered: bool,
     /// The program has not said yet that the filter is set.
@@ -74,6 +76,7 @@ impl Shared {
             sent: VecDeque::new(),
             link: Link::default(),
             counters: Counters::default(),
+            missed: 0,
             filter: Filter::own(mac),
             refiltered: false,
             filtering: false,
@@ -123,6 +126,18 @@ impl Shared {
             state.link = link;
             self.link.set(1);
         }
+    }
+
+    /// The device has lost so many frames in all. One that counts by few bits begins anew, and a count that falls would be believed.
+    pub(super) fn set_missed(&self, frames: u64) {
+        let mut state = self.lock();
+        state.missed = state.missed.max(frames);
+    }
+
+    /// What went through, and what was lost on the way.
+    pub(super) fn counters(&self) -> Counters {
+        let state = self.lock();
+        Counters { rx_missed: state.counters.rx_missed + state.missed, ..state.counters }
     }
 
     /// Has the program set a filter, and waits until it has.

@@ -236,3 +236,17 @@ fn what_is_next_is_told_with_what_is_asked_for_and_what_is_lost_is_counted() {
     assert_eq!(unsafe { ring3_card_next(&card, &mut next) }, 0);
     assert_eq!(queue.tx_return(&mut [Packet::default(), Packet::default(), Packet::default(), Packet::default()]).unwrap(), 3);
 }
+
+#[test]
+fn what_the_device_has_lost_is_counted_with_what_its_users_have_and_never_falls() {
+    let shared = Arc::new(Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
+    let description =
+        Description { model: "card".into(), mac: Mac([2, 0, 0, 0, 0, 1]), mtu: (68, 1500), checksums: false, segmented: 0 };
+    let nic = HostedNic::new(description, shared.clone()).unwrap();
+    let _queue = nic.open_queues(1, &QueueSettings::default()).unwrap();
+    assert!(!shared.receive(&[7; 60], false));
+    shared.set_missed(11);
+    assert_eq!(nic.counters().unwrap().rx_missed, 12);
+    shared.set_missed(3);
+    assert_eq!(nic.counters().unwrap().rx_missed, 12);
+}

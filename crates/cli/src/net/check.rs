@@ -27,6 +27,9 @@ pub struct Args {
     /// Packets of the checks that send many.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     packets: u32,
+    /// Packets of those checks that are under way at once; fewer for a card with little memory of its own.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=64))]
+    burst: u32,
     /// Seconds to wait for a packet.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
@@ -56,7 +59,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         (None, Some(socket)) => socket,
         (None, None) => anyhow::bail!("{}: nothing is at the other end of its cable: --peer names a card", args.device),
     };
-    let options = Options { packets: args.packets, patience: Duration::from_secs(args.patience), ..Options::default() };
+    let patience = Duration::from_secs(args.patience);
+    let options = Options { packets: args.packets, burst: args.burst, patience, ..Options::default() };
     let report = conformance::run_with(&*card, wire, &options, |finding| findings::show(finding, args.json));
     let verdict = findings::conclude(&report, "card", args.json);
     drop(peer);

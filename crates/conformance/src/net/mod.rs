@@ -26,6 +26,8 @@ pub use wire::{Peer, Wire};
 pub struct Options {
     /// Packets of the checks that send many.
     pub packets: u32,
+    /// Packets of those checks that are under way at once: fewer than the wire and the card's rings have room for.
+    pub burst: u32,
     /// The longest wait for a packet; then the check has failed.
     pub patience: Duration,
     /// How long nothing must come for a packet to count as dropped.
@@ -34,7 +36,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { packets: 2000, patience: Duration::from_secs(20), silence: Duration::from_millis(20) }
+        Self { packets: 2000, burst: 16, patience: Duration::from_secs(20), silence: Duration::from_millis(20) }
     }
 }
 

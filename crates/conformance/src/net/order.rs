@@ -15,8 +15,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "the counters count packets and bytes", run: counters },
 ];
 
-/// Frames that are on their way at once: fewer than any wire or ring has room for.
-const BATCH: u32 = 16;
+/// Frames that come where eight find a buffer.
+const FLOOD: u32 = 48;
 /// Between two looks at what was missed, while nothing is received.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -25,14 +25,14 @@ fn length(number: u32) -> usize {
 }
 
 fn sends_in_order(subject: &Subject<'_>) -> Step {
-    let mut port = subject.open(SETTINGS)?;
-    for first in (0..subject.options.packets).step_by(BATCH as usize) {
+    let (mut port, burst) = (subject.open(SETTINGS)?, subject.options.burst.max(1));
+    for first in (0..subject.options.packets).step_by(burst as usize) {
         let mut batch = Vec::new();
-        for number in first..first + BATCH {
+        for number in first..first + burst {
             batch.push(port.packet(&subject.out(number, length(number)), Meta::default())?);
         }
         port.send_pieces(&mut batch)?;
-        for expected in first..first + BATCH {
+        for expected in first..first + burst {
             let came = subject.sent()?;
             ensure!(came == subject.out(expected, length(expected)), "frame {:?} came out for {expected}", number(&came));
         }
@@ -41,12 +41,12 @@ fn sends_in_order(subject: &Subject<'_>) -> Step {
 }
 
 fn receives_in_order(subject: &Subject<'_>) -> Step {
-    let mut port = subject.open(SETTINGS)?;
-    for first in (0..subject.options.packets).step_by(BATCH as usize) {
-        for number in first..first + BATCH {
+    let (mut port, burst) = (subject.open(SETTINGS)?, subject.options.burst.max(1));
+    for first in (0..subject.options.packets).step_by(burst as usize) {
+        for number in first..first + burst {
             subject.send(&numbered(subject.mac(), number, length(number)))?;
         }
-        for expected in first..first + BATCH {
+        for expected in first..first + burst {
             let (bytes, _) = port.receive()?;
             let right = bytes == numbered(subject.mac(), expected, length(expected));
             ensure!(right, "packet {:?} was received for {expected}", number(&bytes));
@@ -95,7 +95,7 @@ fn overflow(subject: &Subject<'_>) -> Step {
     let mut port = subject.open_empty(SETTINGS)?;
     let provided = 8u32;
     port.provide(provided as usize)?;
-    let all = 3 * BATCH;
+    let all = FLOOD;
     for number in 0..all {
         subject.send(&numbered(subject.mac(), number, 1000))?;
     }

@@ -93,6 +93,9 @@ void ddekit_card_filtered(struct ddekit_card *card);
 /** ddekit_card_close() - take the card from its users; NULL is ignored */
 void ddekit_card_close(struct ddekit_card *card);
 
+/** ddekit_card_missed() - say how many frames the device has lost for want of room, since it was opened */
+void ddekit_card_missed(struct ddekit_card *card, uint64_t frames);
+
 /** ddekit_card_link() - say how the link is; a speed of 0 Mbit/s is one that is not known */
 void ddekit_card_link(struct ddekit_card *card, bool up, uint32_t mbits, bool full_duplex);
 
