@@ -218,14 +218,13 @@ fn a_driver_that_was_put_beside_an_installed_ring3_needs_no_source() {
 }
 
 /// Linux's drivers of network cards, and what each is tried with: by MSI-X, MSI and the pin.
-const CARDS: [(&str, &str); 8] = [
+const CARDS: [(&str, &str); 7] = [
     ("e1000e", "qtest:e1000e"),
     ("e1000e", "qtest:e1000e,msix=off"),
     ("e1000e", "qtest:e1000e,msix=off,msi=off"),
     ("e1000", "qtest:e1000"),
     ("igb", "qtest:igb"),
     ("8139cp", "qtest:rtl8139"),
-    ("pcnet32", "qtest:pcnet"),
     ("virtio-net", "qtest:virtio-net-pci,iommu_platform=on"),
 ];
 

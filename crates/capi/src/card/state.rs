@@ -131,7 +131,11 @@ impl Shared {
     /// The device has lost so many frames in all. One that counts by few bits begins anew, and a count that falls would be believed.
     pub(super) fn set_missed(&self, frames: u64) {
         let mut state = self.lock();
-        state.missed = state.missed.max(frames);
+        if frames > state.missed {
+            state.missed = frames;
+            // The server looks at both then.
+            self.link.set(1);
+        }
     }
 
     /// What went through, and what was lost on the way.

@@ -128,6 +128,8 @@ struct Hub {
     grants: Vec<Arc<Grant>>,
     mapped: bool,
     state: Link,
+    /// Packets that the card had lost at the last look.
+    missed: u64,
     /// What a client may send.
     limits: Limits,
     /// The first bytes of the packet that is looked at.
@@ -173,6 +175,7 @@ impl Hub {
             link,
             link_registration,
             state: nic.link()?,
+            missed: nic.counters()?.rx_missed,
             nic,
             inside: Inside { lobby, table: Table::default(), stale: true },
             grants,
@@ -255,11 +258,14 @@ impl Hub {
         }
     }
 
-    /// Tells clients how the link is, if that has changed.
+    /// Tells clients how the link is, and what the card has lost, if that has changed. Whose the lost packets were nobody knows: each counts them.
     fn look(&mut self) -> Result<(), Error> {
         if !self.link.pending() {
             return Ok(());
         }
+        let missed = self.nic.counters()?.rx_missed;
+        let lost = missed.saturating_sub(std::mem::replace(&mut self.missed, missed));
+        self.inside.lobby.seats.iter_mut().flatten().for_each(|client| client.counters.rx_missed += lost);
         let link = self.nic.link()?;
         if link != self.state {
             self.state = link;
