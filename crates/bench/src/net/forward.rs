@@ -74,13 +74,16 @@ pub fn forward(
     path.run(forwarding, time, stop).map_err(failed)
 }
 
-/// A queue, the batch that goes round, and empty buffers: what is received is replaced at once, so that the card never has fewer buffers while others are being sent.
+/// A queue, the batch that goes round, and empty buffers, by which what is received is replaced, so that the card never has much fewer buffers while others are being sent.
+/// Buffers are replaced, and those that were sent collected, many at a time, whatever a look finds.
 struct Path {
     queue: Box<dyn Queue>,
     batch: Box<[Packet]>,
     spare: Box<[Packet]>,
     /// How many of `spare`, from its start on, are buffers. The last that came back is the next that is used.
     spares: usize,
+    /// Buffers that the card has less than at the start.
+    missing: usize,
 }
 
 impl Path {
@@ -102,7 +105,7 @@ impl Path {
         let spares = spare.len();
         // There is a place for every buffer.
         spare.resize_with(spares + usize::from(received), Packet::default);
-        Ok(Self { queue, batch: (0..BATCH).map(|_| Packet::default()).collect(), spare: spare.into(), spares })
+        Ok(Self { queue, batch: (0..BATCH).map(|_| Packet::default()).collect(), spare: spare.into(), spares, missing: 0 })
     }
 
     fn run(
@@ -141,27 +144,40 @@ impl Path {
                 // What was not sent is received into again.
                 let _ = self.queue.rx_provide(&mut batch[sent..]);
             }
-            self.replace(sent);
+            self.missing += sent;
+            if self.missing >= BATCH || sent < count {
+                self.collect()?;
+                self.replace();
+            }
             (done.received, done.sent) = (done.received + count as u64, done.sent + sent as u64);
-        }
-        let end = self.spare.len().min(self.spares + BATCH);
-        self.spares += self.queue.tx_return(&mut self.spare[self.spares..end])?;
-        if count > 0 {
             done.ticks += ticks().wrapping_sub(begin);
         }
         Ok(())
     }
 
-    /// Hands `count` empty buffers to the card, or as many as there are.
+    /// Takes what was sent.
     #[inline]
-    fn replace(&mut self, count: usize) {
-        let first = self.spares.saturating_sub(count);
+    fn collect(&mut self) -> Result<(), ring3_device::Error> {
+        loop {
+            let end = self.spare.len().min(self.spares + BATCH);
+            let back = self.queue.tx_return(&mut self.spare[self.spares..end])?;
+            self.spares += back;
+            if back < BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Hands empty buffers to the card for those that are missing, or as many as there are.
+    #[inline]
+    fn replace(&mut self) {
+        let first = self.spares.saturating_sub(self.missing);
         let last = &mut self.spare[first..self.spares];
         let taken = self.queue.rx_provide(last).count;
         if taken < last.len() {
             last.rotate_left(taken);
         }
-        self.spares -= taken;
+        (self.spares, self.missing) = (self.spares - taken, self.missing - taken);
     }
 }
 
