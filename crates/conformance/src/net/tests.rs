@@ -214,7 +214,8 @@ fn a_card_with_a_fault_is_found_out() {
         (Fault::ResumesAnything, "is resumed once"),
         (Fault::SendsAsItself, "what is sent from another address"),
     ];
-    let options = Options { packets: 64, patience: Duration::from_millis(20), silence: Duration::from_millis(2) };
+    let options =
+        Options { packets: 64, patience: Duration::from_millis(20), silence: Duration::from_millis(2), ..Options::default() };
     for (fault, sentence) in faults {
         let (cable, card, other) = Cable::new(4 << 20).unwrap();
         let report = run(&Faulty { card, fault }, &mut Peer::new(&other, Some(&cable)).unwrap(), &options);
