@@ -151,20 +151,19 @@ impl Hosted {
 impl Process {
     /// Tells it to end, and waits for that.
     fn close(&mut self, limit: Duration) -> Result<()> {
-        if let Some(status) = self.child.try_wait().context("waiting for the driver")? {
-            match status.success() {
-                true => return Ok(()),
-                false => bail!("the hosted driver has ended by itself ({status}); what it said is above"),
-            }
-        }
-        let pid = rustix::process::Pid::from_child(&self.child);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let deadline = Instant::now() + limit;
+        let mut told = false;
         while Instant::now() < deadline {
             match self.child.try_wait().context("waiting for the driver")? {
-                Some(status) if is_wrong(status) => bail!("the hosted driver has ended ({status}) when it closed its device"),
+                // By itself or at the signal: one that is just ending by itself cannot be told from the other.
+                Some(status) if is_wrong(status) => bail!("the hosted driver has ended ({status}); what it said is above"),
                 Some(_) => return Ok(()),
-                None => std::thread::sleep(Duration::from_millis(5)),
+                None if told => std::thread::sleep(Duration::from_millis(5)),
+                None => {
+                    let pid = rustix::process::Pid::from_child(&self.child);
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                    told = true;
+                }
             }
         }
         let _ = self.child.kill();
@@ -185,7 +184,7 @@ impl Drop for Process {
     }
 }
 
-/// Whether a process that was told to end has ended otherwise. Before it hears of signals, they end it.
+/// Whether it has ended otherwise than by being told to. Before it hears of signals, they end it.
 fn is_wrong(status: ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
     !status.success() && status.signal() != Some(rustix::process::Signal::TERM.as_raw())
