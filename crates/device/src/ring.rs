@@ -43,7 +43,7 @@
 //! the size. One slot stays empty, so that head = tail means empty to the device, too.
 
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(loom)]
 use loom::sync::atomic::{Ordering, fence};
@@ -77,6 +77,17 @@ impl DmaBuffer {
 /// Entries of a run that are handled in a row, without counting between them.
 #[cfg(not(loom))]
 const BLOCK: usize = 4;
+
+/// Where halves of words lie that belong together: the first key, how far the next is, and what is read after the first key.
+#[derive(Clone, Copy)]
+pub struct Halves {
+    /// The half that says whether there is something.
+    pub key: usize,
+    /// Halves from one to the next.
+    pub step: usize,
+    /// What is read after it.
+    pub other: usize,
+}
 
 /// 64-bit words that a device can read and write at any time. All accesses are relaxed; the rings add the fences.
 pub trait Words {
@@ -130,6 +141,60 @@ pub trait Words {
             taken += 1;
         }
         taken
+    }
+    /// Half `index` of the words: an even one is a word's lower half. Without a look at the end.
+    ///
+    /// # Safety
+    /// `index / 2` was below [`count`](Words::count) at some time.
+    #[inline]
+    unsafe fn load_half_unchecked(&self, index: usize) -> u32 {
+        (self.load(index / 2) >> (32 * (index % 2))) as u32
+    }
+    /// Reads halves of words without a look at the end: at the places `key`, one for each of `slots` and `places` together, hands each to `take`, up to the first that it refuses. With `OTHER`, what is
+    /// at the place `other` is read after it and handed over, too; otherwise zero is. Returns how many it took.
+    ///
+    /// # Safety
+    /// All indices, halved, were below [`count`](Words::count) at some time.
+    #[inline(always)]
+    unsafe fn take_halves_unchecked<const OTHER: bool, S, T>(
+        &self,
+        at: Halves,
+        (slots, places): (&mut [S], &mut [T]),
+        mut take: impl FnMut(u32, u32, &mut S, &mut T) -> bool,
+    ) -> usize {
+        let mut taken = 0;
+        for (index, (slot, place)) in slots.iter_mut().zip(places).enumerate() {
+            // SAFETY: the caller's.
+            let key = unsafe { self.load_half_unchecked(at.key + index * at.step) };
+            fence(Ordering::Acquire);
+            // SAFETY: the caller's.
+            let other = if OTHER { unsafe { self.load_half_unchecked(at.other + index * at.step) } } else { 0 };
+            if !take(key, other, slot, place) {
+                break;
+            }
+            taken += 1;
+        }
+        taken
+    }
+    /// Writes an address and behind it two halves of a word, one entry behind the other and without a look at the end: what `give` makes of each of `items` and its slot, as many as both have, up to the
+    /// first of which it makes none. The word's upper half is `upper`, and with each entry one more. Returns what it would be next, from which the caller knows how many there were.
+    ///
+    /// # Safety
+    /// All indices were below [`count`](Words::count) at some time.
+    #[inline(always)]
+    unsafe fn give_numbered_unchecked<T, S>(
+        &self,
+        first: usize,
+        mut upper: u32,
+        (items, slots): (&mut [T], &mut [S]),
+        mut give: impl FnMut(&mut T, &mut S) -> Option<(u64, u32)>,
+    ) -> u32 {
+        for (index, (item, slot)) in items.iter_mut().zip(slots).enumerate() {
+            let Some((address, lower)) = give(item, slot) else { break };
+            self.store_entry(first + 2 * index, &[address, u64::from(lower) | u64::from(upper) << 32]);
+            upper = upper.wrapping_add(1);
+        }
+        upper
     }
     /// The same with one for each of `slots` and `places` together, as many as both have.
     ///
@@ -276,6 +341,82 @@ impl Words for DmaBuffer {
             taken += 1;
         }
         taken
+    }
+
+    #[inline(always)]
+    unsafe fn take_halves_unchecked<const OTHER: bool, S, T>(
+        &self,
+        at: Halves,
+        (slots, places): (&mut [S], &mut [T]),
+        mut take: impl FnMut(u32, u32, &mut S, &mut T) -> bool,
+    ) -> usize {
+        let mut key = self.as_ptr().cast::<u32>().wrapping_add(at.key);
+        let beside = at.other.wrapping_sub(at.key);
+        let count = slots.len().min(places.len());
+        let (slots, last_slots) = slots[..count].as_chunks_mut::<BLOCK>();
+        let (places, last_places) = places[..count].as_chunks_mut::<BLOCK>();
+        // SAFETY: as in `word_at`; a half is aligned where its word is.
+        let load = |at: *mut u32| unsafe { AtomicU32::from_ptr(at) }.load(Ordering::Relaxed);
+        let mut look = |at: *mut u32, slot: &mut S, place: &mut T| {
+            let key = load(at);
+            fence(Ordering::Acquire);
+            take(key, if OTHER { load(at.wrapping_add(beside)) } else { 0 }, slot, place)
+        };
+        let mut taken = 0;
+        for (slots, places) in slots.iter_mut().zip(places) {
+            for (ahead, (slot, place)) in slots.iter_mut().zip(places).enumerate() {
+                if !look(key.wrapping_add(ahead * at.step), slot, place) {
+                    return taken + ahead;
+                }
+            }
+            key = key.wrapping_add(BLOCK * at.step);
+            taken += BLOCK;
+        }
+        for (slot, place) in last_slots.iter_mut().zip(last_places) {
+            if !look(key, slot, place) {
+                break;
+            }
+            key = key.wrapping_add(at.step);
+            taken += 1;
+        }
+        taken
+    }
+
+    #[inline(always)]
+    unsafe fn give_numbered_unchecked<T, S>(
+        &self,
+        first: usize,
+        mut upper: u32,
+        (items, slots): (&mut [T], &mut [S]),
+        mut give: impl FnMut(&mut T, &mut S) -> Option<(u64, u32)>,
+    ) -> u32 {
+        let mut word = self.as_ptr().cast::<u64>().wrapping_add(first);
+        let count = items.len().min(slots.len());
+        let (items, last_items) = items[..count].as_chunks_mut::<BLOCK>();
+        let (slots, last_slots) = slots[..count].as_chunks_mut::<BLOCK>();
+        let store = |at: *mut u64, address, lower, upper| {
+            // SAFETY: as in `word_at`.
+            unsafe { AtomicU64::from_ptr(at) }.store(address, Ordering::Relaxed);
+            for (half, value) in [(2, lower), (3, upper)] {
+                // SAFETY: as above; a half is aligned where its word is.
+                unsafe { AtomicU32::from_ptr(at.cast::<u32>().wrapping_add(half)) }.store(value, Ordering::Relaxed);
+            }
+        };
+        for (items, slots) in items.iter_mut().zip(slots) {
+            for (ahead, (item, slot)) in items.iter_mut().zip(slots).enumerate() {
+                let Some((address, lower)) = give(item, slot) else { return upper };
+                store(word.wrapping_add(2 * ahead), address, lower, upper);
+                upper = upper.wrapping_add(1);
+            }
+            word = word.wrapping_add(2 * BLOCK);
+        }
+        for (item, slot) in last_items.iter_mut().zip(last_slots) {
+            let Some((address, lower)) = give(item, slot) else { break };
+            store(word, address, lower, upper);
+            word = word.wrapping_add(2);
+            upper = upper.wrapping_add(1);
+        }
+        upper
     }
 
     #[inline(always)]

@@ -6,13 +6,13 @@ use super::{Checksum, Kind, Segmentation};
 
 /// What is known about a packet beside its bytes. The default knows nothing and asks for nothing.
 ///
-/// One word says what is asked for, so that of a packet that asks for nothing, as most do, one look says so, and one store; another says what is known beside it. Numbers count only where these say so.
+/// One word says what is asked for and what is known beside it, so that of a packet that asks for nothing, as most do, one look says so, and one store forgets everything. Numbers count only where it
+/// says so.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(from = "Known", into = "Known")]
 pub struct Meta {
-    /// What a card has to do for a packet to be sent, or pieces.
-    asks: u32,
-    known: u16,
+    /// In its upper half what a card has to do for a packet to be sent, or pieces; in its lower half what is known.
+    word: u32,
     vlan: u16,
     start: u16,
     offset: u16,
@@ -21,57 +21,58 @@ pub struct Meta {
     hash: u32,
 }
 
-/// What is asked for.
-const PARTIAL: u32 = 1;
-const MORE: u32 = 1 << 1;
-const TAGGED: u32 = 1 << 2;
+/// What is asked for: all of these.
+const ASKS: u32 = 0xffff << 16;
+const PARTIAL: u32 = 1 << 16;
+const MORE: u32 = 1 << 17;
+const TAGGED: u32 = 1 << 18;
 /// What is cut, if anything: two bits.
-const KIND: u32 = 3 << 3;
-const KINDS: [(Kind, u32); 3] = [(Kind::Tcp4, 1 << 3), (Kind::Tcp6, 2 << 3), (Kind::Udp, 3 << 3)];
+const KIND: u32 = 3 << 19;
+const KINDS: [(Kind, u32); 3] = [(Kind::Tcp4, 1 << 19), (Kind::Tcp6, 2 << 19), (Kind::Udp, 3 << 19)];
 /// What is known. The first is where virtio's header has it.
-const VALID: u16 = 1 << 1;
-const HASHED: u16 = 1 << 2;
+const VALID: u32 = 1 << 1;
+const HASHED: u32 = 1 << 2;
 /// Where the header after the Ethernet header begins: eight bits from here on.
-const NETWORK: u16 = 8;
+const NETWORK: u32 = 8;
 
 impl Meta {
     /// Whether a packet to be sent asks the card for nothing, and is one piece. What was known of it when it was received asks for nothing.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.asks == 0
+        self.word & ASKS == 0
     }
 
     /// Knows nothing any more.
     #[inline]
     pub fn forget(&mut self) {
-        (self.asks, self.known) = (0, 0);
+        self.word = 0;
     }
 
     /// Knows nothing any more but whether the checksum was found right.
     #[inline]
     pub fn forget_but_checksum(&mut self, is_valid: bool) {
-        (self.asks, self.known) = (0, u16::from(is_valid) * VALID);
+        self.word = u32::from(is_valid) * VALID;
     }
 
     /// The same of a card whose flags have [`VALID_BIT`](Self::VALID_BIT) for a checksum that was found right; no other bit of them counts.
     #[inline]
-    pub fn forget_but_valid(&mut self, bits: u16) {
-        (self.asks, self.known) = (0, bits & VALID);
+    pub fn forget_but_valid(&mut self, bits: u32) {
+        self.word = bits & VALID;
     }
 
     /// Of the flags that [`forget_but_valid`](Self::forget_but_valid) takes: the checksum was found right. It is where virtio's header has it.
-    pub const VALID_BIT: u16 = VALID;
+    pub const VALID_BIT: u32 = VALID;
 
     /// The next place of the batch is of this packet, too.
     #[inline]
     pub fn more(&self) -> bool {
-        self.asks & MORE != 0
+        self.word & MORE != 0
     }
 
     /// Says whether the next place of the batch is of this packet, too.
     #[inline]
     pub fn set_more(&mut self, more: bool) {
-        self.asks = self.asks & !MORE | if more { MORE } else { 0 };
+        self.word = self.word & !MORE | if more { MORE } else { 0 };
     }
 
     /// See [`more`](Self::more).
@@ -84,19 +85,19 @@ impl Meta {
     /// Where the header after the Ethernet header begins: 14, or 18 behind a tag in the frame. Only looked at with [`segmentation`](Self::segmentation).
     #[inline]
     pub fn network(&self) -> u8 {
-        (self.known >> NETWORK) as u8
+        (self.word >> NETWORK) as u8
     }
 
     /// See [`network`](Self::network).
     #[inline]
     pub fn with_network(self, network: u8) -> Self {
-        Self { known: self.known & !(0xff << NETWORK) | u16::from(network) << NETWORK, ..self }
+        Self { word: self.word & !(0xff << NETWORK) | u32::from(network) << NETWORK, ..self }
     }
 
     /// The transport's checksum.
     #[inline]
     pub fn checksum(&self) -> Checksum {
-        match (self.asks & PARTIAL != 0, self.known & VALID != 0) {
+        match (self.word & PARTIAL != 0, self.word & VALID != 0) {
             (false, false) => Checksum::Unknown,
             (false, true) => Checksum::Valid,
             (true, _) => Checksum::Partial { start: self.start, offset: self.offset },
@@ -106,54 +107,54 @@ impl Meta {
     /// See [`checksum`](Self::checksum).
     #[inline]
     pub fn with_checksum(self, checksum: Checksum) -> Self {
-        let (asks, known) = (self.asks & !PARTIAL, self.known & !VALID);
+        let word = self.word & !(PARTIAL | VALID);
         match checksum {
-            Checksum::Unknown => Self { asks, known, ..self },
-            Checksum::Valid => Self { asks, known: known | VALID, ..self },
-            Checksum::Partial { start, offset } => Self { asks: asks | PARTIAL, known, start, offset, ..self },
+            Checksum::Unknown => Self { word, ..self },
+            Checksum::Valid => Self { word: word | VALID, ..self },
+            Checksum::Partial { start, offset } => Self { word: word | PARTIAL, start, offset, ..self },
         }
     }
 
     /// A packet that stands for several.
     #[inline]
     pub fn segmentation(&self) -> Option<Segmentation> {
-        let (kind, _) = KINDS.into_iter().find(|(_, bits)| self.asks & KIND == *bits)?;
+        let (kind, _) = KINDS.into_iter().find(|(_, bits)| self.word & KIND == *bits)?;
         Some(Segmentation { kind, size: self.size, headers: self.headers })
     }
 
     /// See [`segmentation`](Self::segmentation).
     #[inline]
     pub fn with_segmentation(self, segmentation: Option<Segmentation>) -> Self {
-        let asks = self.asks & !KIND;
-        let Some(Segmentation { kind, size, headers }) = segmentation else { return Self { asks, ..self } };
+        let word = self.word & !KIND;
+        let Some(Segmentation { kind, size, headers }) = segmentation else { return Self { word, ..self } };
         let bits = KINDS.into_iter().find(|(known, _)| *known == kind).map_or(0, |(_, bits)| bits);
-        Self { asks: asks | bits, size, headers, ..self }
+        Self { word: word | bits, size, headers, ..self }
     }
 
     /// The tag (priority and VLAN) that is not in the bytes: taken out by the card, or to be put in by it.
     #[inline]
     pub fn vlan(&self) -> Option<u16> {
-        (self.asks & TAGGED != 0).then_some(self.vlan)
+        (self.word & TAGGED != 0).then_some(self.vlan)
     }
 
     /// See [`vlan`](Self::vlan).
     #[inline]
     pub fn with_vlan(self, vlan: Option<u16>) -> Self {
-        let asks = self.asks & !TAGGED;
-        vlan.map_or(Self { asks, ..self }, |vlan| Self { asks: asks | TAGGED, vlan, ..self })
+        let word = self.word & !TAGGED;
+        vlan.map_or(Self { word, ..self }, |vlan| Self { word: word | TAGGED, vlan, ..self })
     }
 
     /// Received: what the card has made of addresses and ports to choose a queue.
     #[inline]
     pub fn hash(&self) -> Option<u32> {
-        (self.known & HASHED != 0).then_some(self.hash)
+        (self.word & HASHED != 0).then_some(self.hash)
     }
 
     /// See [`hash`](Self::hash).
     #[inline]
     pub fn with_hash(self, hash: Option<u32>) -> Self {
-        let known = self.known & !HASHED;
-        hash.map_or(Self { known, ..self }, |hash| Self { known: known | HASHED, hash, ..self })
+        let word = self.word & !HASHED;
+        hash.map_or(Self { word, ..self }, |hash| Self { word: word | HASHED, hash, ..self })
     }
 }
 
@@ -253,7 +254,7 @@ mod tests {
             let mut meta = Meta::from(known);
             meta.forget_but_valid(!Meta::VALID_BIT);
             prop_assert_eq!(meta, Meta::default());
-            meta.forget_but_valid(u16::MAX);
+            meta.forget_but_valid(u32::MAX);
             prop_assert_eq!(meta, Meta::default().with_checksum(Checksum::Valid));
         }
     }

@@ -15,7 +15,9 @@ pub const VLAN_TAG: u32 = 4;
 ///
 /// A buffer that is provided for reception is one, too: `start` says where the packet shall begin, and `len` means nothing.
 /// A packet is one piece or several in a row; all but the last have [`more`](Meta::more), and what is known about the packet stands in the first.
+// In this order, what moves together lies side by side.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Packet {
     /// The bytes. `None` is an empty place.
     pub buffer: Option<DmaBuffer>,

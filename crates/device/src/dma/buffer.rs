@@ -1,5 +1,6 @@
 //! An owned range of an arena.
 
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::ledger::Ledger;
@@ -23,12 +24,16 @@ struct Range {
     in_page: usize,
     /// Bytes at offsets of 32 bits; none if it does not begin as words do.
     reach: usize,
+    /// What [`reach`](Self::reach) leaves behind a header.
+    within: usize,
     /// Numbers of words with which a pair of words begins, all within [`reach`](Self::reach).
     pairs: usize,
 }
 
 /// Bytes of a pair of words.
 const PAIR: u32 = 16;
+/// Bytes of the header that such a pair ends with: that of a virtio network card's packets.
+const HEADER: u32 = 12;
 
 /// The smallest page of a device.
 const PAGE: usize = 4096;
@@ -45,8 +50,8 @@ impl DmaBuffer {
     pub(super) unsafe fn new(arena: Arena, base: NonNull<u8>, iova: u64, len: usize) -> Self {
         let in_page = if iova.is_multiple_of(4) { len.min(PAGE - iova as usize % PAGE) } else { 0 };
         let reach = if base.cast::<u64>().is_aligned() { len.min(u32::MAX as usize) } else { 0 };
-        let pairs = (reach / size_of::<u64>()).saturating_sub(1);
-        Self(Box::new(Range { arena, base, iova, len, in_page, reach, pairs }))
+        let (within, pairs) = (reach.saturating_sub(HEADER as usize), (reach / size_of::<u64>()).saturating_sub(1));
+        Self(Box::new(Range { arena, base, iova, len, in_page, reach, within, pairs }))
     }
 
     /// Its first device address.
@@ -140,17 +145,15 @@ impl DmaBuffer {
         (at <= last && first.is_aligned()).then_some(first)
     }
 
-    /// The two words right before byte `start`; `None` where they are not aligned as words are, or not within the buffer.
+    /// The 16 bytes right before byte `start`; `None` where they are not aligned as words are, or not within the buffer.
     #[inline]
-    pub fn pair_before(&self, start: u32) -> Option<[u64; 2]> {
+    pub fn pair_before(&self, start: u32) -> Option<Pair<'_>> {
         // What is not aligned, and what begins before the buffer, has a number beyond all words.
         let first = (start as usize).wrapping_sub(PAIR as usize).rotate_right(3);
         if first >= self.0.pairs {
             return None;
         }
-        let from = self.as_ptr().cast::<u64>().wrapping_add(first);
-        // SAFETY: the pair that begins with this word is within the buffer and aligned, and it is only accessed by raw pointers.
-        Some(unsafe { bytes::load_words(from) })
+        Some(Pair { at: self.as_ptr().cast::<u64>().wrapping_add(first), buffer: PhantomData })
     }
 
     /// The device address of byte `start`, if `before` bytes before it and `len` from it on are within the buffer; `None` otherwise, and of a buffer that does not begin as words do.
@@ -161,20 +164,21 @@ impl DmaBuffer {
         (end <= self.0.reach).then(|| self.iova() + u64::from(start))
     }
 
-    /// Writes the two words right before byte `start`, from which on `len` bytes follow, whose device address it returns; `None`, and nothing is written, where the words are not aligned as words are, or
-    /// words or bytes are not within the buffer.
+    /// Writes the two words right before byte `start`, from which on `len` bytes follow. Returns the device address of the last 12 bytes of the words, a header; `None`, and nothing is
+    /// written, where the words are not aligned as words are, or words or bytes are not within the buffer.
     #[inline]
-    pub fn set_pair_before(&self, start: u32, len: u32, words: [u64; 2]) -> Option<u64> {
-        let first = start.wrapping_sub(PAIR);
-        // Where the words begin before the buffer, this is beyond all that offsets of 32 bits reach.
-        let end = first as usize + PAIR as usize + len as usize;
-        if !first.is_multiple_of(8) || end > self.0.reach {
+    pub fn set_header_before(&self, start: u32, len: u32, words: [u64; 2]) -> Option<u64> {
+        // As everything is counted from here, each sum is one addition. An aligned place before the pair's end is before the header's end, too.
+        let first = start.wrapping_sub(HEADER);
+        // Where it begins before the buffer, this is beyond all that offsets of 32 bits reach.
+        let behind = first as usize + len as usize;
+        if !start.is_multiple_of(8) || behind > self.0.within {
             return None;
         }
-        let to = self.as_ptr().wrapping_add(first as usize).cast::<u64>();
+        let to = self.as_ptr().wrapping_add(first as usize).wrapping_sub((PAIR - HEADER) as usize).cast::<u64>();
         // SAFETY: both words are within the buffer, as its end is not before theirs, and aligned as its begin is; they are only accessed by raw pointers.
         unsafe { bytes::store_words(words, to) };
-        Some(self.iova() + u64::from(start))
+        Some(self.iova() + u64::from(first))
     }
 
     /// Sets every byte.
@@ -189,9 +193,18 @@ impl DmaBuffer {
         self.lose();
     }
 
+    /// Moves the range into a buffer of its own. This one is empty afterwards.
+    pub fn take(&mut self) -> Self {
+        let Range { base, iova, len, .. } = *self.0;
+        self.lose();
+        // SAFETY: this one has given the range up.
+        unsafe { Self::new(self.0.arena.clone(), base, iova, len) }
+    }
+
     /// Has no bytes any more.
     fn lose(&mut self) {
-        (self.0.len, self.0.in_page, self.0.reach, self.0.pairs) = (0, 0, 0, 0);
+        (self.0.len, self.0.in_page, self.0.reach) = (0, 0, 0);
+        (self.0.within, self.0.pairs) = (0, 0);
     }
 
     /// Gives the range up for whoever [claims](Arena::claim) it, here or in the process that adopts the arena: it stays taken, with its bytes,
@@ -211,6 +224,31 @@ impl DmaBuffer {
         }
         // SAFETY: offset is within the buffer.
         Ok(unsafe { self.as_ptr().add(offset) })
+    }
+}
+
+/// Two aligned words of a buffer, which are read where they are needed: each look is one load, and may find other bytes than the last.
+#[derive(Clone, Copy)]
+pub struct Pair<'a> {
+    at: *mut u64,
+    buffer: PhantomData<&'a DmaBuffer>,
+}
+
+impl Pair<'_> {
+    /// Bytes `4 * N` to `4 * N + 3`, as they lie in memory.
+    #[inline]
+    pub fn half<const N: usize>(self) -> u32 {
+        const { assert!(N < 4, "a pair has four halves of words") };
+        // SAFETY: both words are within the buffer and aligned, as `pair_before` has seen, and they are only accessed by raw pointers.
+        unsafe { bytes::load_half(self.at.cast::<u32>().wrapping_add(N)) }
+    }
+
+    /// Bytes `2 * N` and `2 * N + 1`, as they lie in memory.
+    #[inline]
+    pub fn quarter<const N: usize>(self) -> u16 {
+        const { assert!(N < 8, "a pair has eight quarters of words") };
+        // SAFETY: as above.
+        unsafe { bytes::load_quarter(self.at.cast::<u16>().wrapping_add(N)) }
     }
 }
 
@@ -236,31 +274,55 @@ mod tests {
         Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000)
     }
 
+    /// The halves of the words before byte `start`.
+    fn read(buffer: &DmaBuffer, start: u32) -> Option<[u32; 4]> {
+        let pair = buffer.pair_before(start)?;
+        Some([pair.half::<0>(), pair.half::<1>(), pair.half::<2>(), pair.half::<3>()])
+    }
+
     #[test]
     fn a_pair_of_words_is_reached_where_it_is_aligned_and_within_the_buffer() {
         let buffer = arena().alloc(64, 64).unwrap();
         buffer.write(16, &[1, 0, 0, 0, 0, 0, 0, 0, 2]).unwrap();
-        assert_eq!(buffer.pair_before(32), Some([1, 2]));
+        assert_eq!(read(&buffer, 32), Some([1, 0, 2, 0]));
+        buffer.write(30, &[3, 4]).unwrap();
+        assert_eq!(buffer.pair_before(32).unwrap().quarter::<7>(), u16::from_ne_bytes([3, 4]));
         for start in [16, 24, 64] {
             assert!(buffer.pair_before(start).is_some(), "{start}");
         }
         for start in [0, 8, 15, 17, 31, 63, 72, u32::MAX, u32::MAX - 7, 1 << 31] {
-            assert_eq!(buffer.pair_before(start), None, "{start}");
+            assert_eq!(read(&buffer, start), None, "{start}");
         }
     }
 
     #[test]
     fn a_pair_is_written_only_where_it_and_the_bytes_behind_it_are_within_the_buffer() {
         let buffer = arena().alloc(64, 64).unwrap();
-        let set = |start, len| buffer.set_pair_before(start, len, [3, 4]);
-        assert_eq!(set(24, 40), Some(buffer.iova() + 24));
-        assert_eq!((buffer.pair_before(24), buffer.pair_before(40)), (Some([3, 4]), Some([0, 0])));
-        assert_eq!(set(64, 0), Some(buffer.iova() + 64));
+        let set = |start, len| buffer.set_header_before(start, len, [3, 4]);
+        assert_eq!(set(24, 40), Some(buffer.iova() + 12));
+        assert_eq!((read(&buffer, 24), read(&buffer, 40)), (Some([3, 0, 4, 0]), Some([0; 4])));
+        assert_eq!(set(64, 0), Some(buffer.iova() + 52));
         for (start, len) in
             [(24, 41), (0, 8), (15, 1), (8, 1), (17, 1), (72, 0), (16, u32::MAX), (u32::MAX, 1), (u32::MAX - 7, 16)]
         {
             assert_eq!(set(start, len), None, "{start} {len}");
         }
+    }
+
+    #[test]
+    fn a_range_that_is_taken_out_is_given_back_once_by_its_new_owner() {
+        let arena = arena();
+        let mut before = arena.alloc(1 << 16, 64).unwrap();
+        before.write(0, &[7]).unwrap();
+        let after = before.take();
+        assert!(before.is_empty() && before.write(0, &[8]).is_err());
+        drop(before);
+        assert!(arena.alloc(64, 64).is_err());
+        let mut byte = [0];
+        after.read(0, &mut byte).unwrap();
+        assert_eq!(byte, [7]);
+        drop(after);
+        assert!(arena.alloc(1 << 16, 64).is_ok());
     }
 
     #[test]
@@ -280,13 +342,13 @@ mod tests {
         let (_odd, buffer) = (arena.alloc(4, 1).unwrap(), arena.alloc(64, 4).unwrap());
         assert!(!buffer.iova().is_multiple_of(8));
         assert_eq!(
-            (buffer.pair_before(20), buffer.set_pair_before(20, 1, [0; 2]), buffer.address_within(16, 16, 1)),
+            (read(&buffer, 20), buffer.set_header_before(20, 1, [0; 2]), buffer.address_within(16, 16, 1)),
             (None, None, None)
         );
         let mut buffer = arena.alloc(64, 64).unwrap();
         buffer.leave();
         assert_eq!(
-            (buffer.pair_before(32), buffer.set_pair_before(32, 1, [0; 2]), buffer.address_within(16, 16, 1)),
+            (read(&buffer, 32), buffer.set_header_before(32, 1, [0; 2]), buffer.address_within(16, 16, 1)),
             (None, None, None)
         );
     }

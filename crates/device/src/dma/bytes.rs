@@ -4,7 +4,7 @@
 //! Each access is a relaxed atomic of a byte or of an aligned word, so that a race is no undefined behaviour: it gives old bytes or new
 //! ones, and the compiler reads none of them twice. What the bytes mean is ordered by the [rings](crate::ring).
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const WORD: usize = size_of::<u64>();
 
@@ -114,6 +114,26 @@ pub(super) unsafe fn fill(to: *mut u8, byte: u8, len: usize) {
         // SAFETY: the caller vouches for the range; the word is aligned by `split`.
         unsafe { AtomicU64::from_ptr(to.add(before + i * WORD).cast()) }.store(u64::from_ne_bytes([byte; WORD]), Relaxed);
     }
+}
+
+/// Reads half of a shared word.
+///
+/// # Safety
+/// As of [`copy_out`], for four aligned bytes.
+#[inline]
+pub(super) unsafe fn load_half(from: *mut u32) -> u32 {
+    // SAFETY: the caller vouches for the bytes.
+    unsafe { AtomicU32::from_ptr(from) }.load(Relaxed)
+}
+
+/// Reads a quarter of a shared word.
+///
+/// # Safety
+/// As of [`copy_out`], for two aligned bytes.
+#[inline]
+pub(super) unsafe fn load_quarter(from: *mut u16) -> u16 {
+    // SAFETY: the caller vouches for the bytes.
+    unsafe { AtomicU16::from_ptr(from) }.load(Relaxed)
 }
 
 /// # Safety

@@ -36,7 +36,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use arena::{Arena, MAX_REGIONS, Placed};
-pub use buffer::DmaBuffer;
+pub use buffer::{DmaBuffer, Pair};
 pub use claims::Claims;
 pub use foreign::Foreign;
 pub use list::SegmentList;

@@ -1,6 +1,6 @@
 //! Packed virtqueues. [virtio 2.8]
 
-use super::{Ordering, Words, fence};
+use super::{Halves, Ordering, Words, fence};
 use crate::Error;
 
 /// The driver's side of a packed virtqueue: one ring of descriptors, which the device gives back where they lie, and for each side a word that says whether it wants to be
@@ -9,7 +9,7 @@ use crate::Error;
 /// # Ordering
 /// - [`publish`](Self::publish): the device looks at descriptors one after the other, so the flags of the first one of a batch are withheld until all others are there
 ///   (release); they come before the look at the device's wish (sequentially consistent).
-/// - [`take`](Self::take): length, id and flags are one word; it comes before the data that it announces (acquire).
+/// - [`take`](Self::take): id and flags come before the length and before the data that they announce (acquire).
 /// - [`want_interrupts`](Self::want_interrupts): the wish comes before the look that follows it.
 ///
 /// # Trust
@@ -52,8 +52,6 @@ impl Place {
 /// In the word with the flags: the driver's mark of the lap, and the device's. [virtio 2.8.1]
 const AVAILABLE: u64 = 1 << (48 + 7);
 const USED: u64 = 1 << (48 + 15);
-/// The id after another, which lies behind the bytes. It is never carried, as the last is below 32768.
-const ONE_ID: u64 = 1 << 32;
 /// Either side's wish: not to be told. [virtio 2.8.10]
 const DISABLED: u64 = 1 << 16;
 const WISH: u64 = 3 << 16;
@@ -117,8 +115,9 @@ impl<W: Words> PackedRing<W> {
         let run = items.len().min(usize::from(self.size - self.next.at));
         let (mut items, mut slots) = (&mut items[..run], slots.get_mut(usize::from(first)..).unwrap_or_default());
         let mark = if self.next.wrap { AVAILABLE } else { USED };
-        let (mut at, mut rest) = (usize::from(self.next.at) * 2, u64::from(flags) << 48 | mark | u64::from(first) << 32);
-        let mut given = 0;
+        // Flags and id. The id is never carried, as the last is below 32768.
+        let start = u32::from(flags) << 16 | (mark >> 32) as u32 | u32::from(first);
+        let (mut at, mut upper) = (usize::from(self.next.at) * 2, start);
         if self.withheld.is_none() {
             let (Some((item, behind)), Some((slot, others))) = (items.split_first_mut(), slots.split_first_mut()) else {
                 return 0;
@@ -126,26 +125,21 @@ impl<W: Words> PackedRing<W> {
             let Some((address, len)) = give(item, slot) else { return 0 };
             // Its word stays as it was, which is not of this lap.
             self.ring.store(at, address);
-            self.withheld = Some((at + 1, rest | u64::from(len)));
-            (items, slots, at, rest, given) = (behind, others, at + 2, rest + ONE_ID, 1);
+            self.withheld = Some((at + 1, u64::from(upper) << 32 | u64::from(len)));
+            (items, slots, at, upper) = (behind, others, at + 2, upper.wrapping_add(1));
         }
-        let describe = |item: &mut T, slot: &mut S| {
-            let (address, len) = give(item, slot)?;
-            let word = rest | u64::from(len);
-            rest += ONE_ID;
-            Some([address, word])
-        };
         // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
-        given += unsafe { self.ring.give_pairs_unchecked(at, (items, slots), describe) };
-        self.next.skip(given as u16, self.size);
-        self.held += given as u16;
-        given
+        upper = unsafe { self.ring.give_numbered_unchecked(at, upper, (items, slots), give) };
+        let given = upper.wrapping_sub(start) as u16;
+        self.next.skip(given, self.size);
+        self.held += given;
+        given.into()
     }
 
     /// Takes what the device has used, as [`take`](Self::take) does, for as long as each chain was of one descriptor and has the id after the one before, `first` to begin with, and as `take` takes it
-    /// by its bytes and its slot; one for each of `places` at most, and none from behind the end of the memory. Returns how many. The caller knows that all are of one descriptor.
+    /// by its bytes (zero without `LEN`) and its slot; one for each of `places` at most, and none from behind the end of the memory. Returns how many. The caller knows that all are of one descriptor.
     #[inline(always)]
-    pub fn take_run<T, S>(
+    pub fn take_run<const LEN: bool, T, S>(
         &mut self,
         first: u16,
         places: &mut [T],
@@ -158,20 +152,20 @@ impl<W: Words> PackedRing<W> {
         let others = self.ring.load(at) >> 32 & !((AVAILABLE | USED) >> 32 | 0xffff);
         let marks = if self.seen.wrap { AVAILABLE | USED } else { 0 };
         let mut expected = (marks >> 32 | others) as u32 | u32::from(first);
-        let accept = |word: u64, slot: &mut S, place: &mut T| {
-            if (word >> 32) as u32 != expected {
+        let accept = |key: u32, len: u32, slot: &mut S, place: &mut T| {
+            if key != expected {
                 return false;
             }
-            fence(Ordering::Acquire);
-            expected += 1;
-            take(word as u32, slot, place)
+            expected = expected.wrapping_add(1);
+            take(len, slot, place)
         };
         let pairs = (slots.get_mut(usize::from(first)..).unwrap_or_default(), &mut places[..run]);
+        let halves = Halves { key: 2 * at + 1, step: 4, other: 2 * at };
         // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
-        let taken = unsafe { self.ring.take_pairs_unchecked(at, 2, pairs, accept) };
-        self.seen.skip(taken as u16, self.size);
-        self.held -= taken as u16;
-        taken
+        let taken = unsafe { self.ring.take_halves_unchecked::<LEN, _, _>(halves, pairs, accept) } as u16;
+        self.seen.skip(taken, self.size);
+        self.held -= taken;
+        taken.into()
     }
 
     /// Makes everything offered visible; whether the device wants to be notified of it.

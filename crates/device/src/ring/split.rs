@@ -2,7 +2,7 @@
 
 use ring3_spec::virtio::ring::passes;
 
-use super::{Ordering, Words, fence};
+use super::{Halves, Ordering, Words, fence};
 use crate::Error;
 
 /// The driver's side of a split virtqueue: a table of descriptors, a ring of what is available, a ring of what was used. Everything is reached as words of 64 bits,
@@ -126,10 +126,11 @@ impl<W: Words> SplitRing<W> {
         }
     }
 
-    /// Takes what the device has used, as [`take`](Self::take) does, for as long as each number is that after the one before, `first` to begin with, and as `take` takes it by its bytes and its slot; one
+    /// Takes what the device has used, as [`take`](Self::take) does, for as long as each number is that after the one before, `first` to begin with, and as `take` takes it by its bytes (zero without `LEN`)
+    /// and its slot; one
     /// for each of `places` at most, and none from behind the end of a table. Returns how many: none where the device's index is an error.
     #[inline(always)]
-    pub fn take_run<T, S>(
+    pub fn take_run<const LEN: bool, T, S>(
         &mut self,
         first: u16,
         places: &mut [T],
@@ -143,20 +144,21 @@ impl<W: Words> SplitRing<W> {
         fence(Ordering::Acquire);
         let (word, mut expected) = (self.seen & self.mask, u32::from(first));
         let run = places.len().min(ready.min(self.size() - word).into());
-        // An entry lies across two words, the second of which has the number of the next one, too.
-        let mut number = (self.used.load(word.into()) >> 32) as u32;
-        let accept = |word: u64, slot: &mut S, place: &mut T| {
+        let accept = |number: u32, len: u32, slot: &mut S, place: &mut T| {
             if number != expected {
                 return false;
             }
-            (number, expected) = ((word >> 32) as u32, expected + 1);
-            take(word as u32, slot, place)
+            expected += 1;
+            take(len, slot, place)
         };
         let pairs = (slots.get_mut(usize::from(first)..).unwrap_or_default(), &mut places[..run]);
+        // An entry lies across two words: number, then bytes.
+        let number = 2 * usize::from(word) + 1;
+        let halves = Halves { key: number, step: 2, other: number + 1 };
         // SAFETY: `new` has seen that there is a word behind that of each entry.
-        let taken = unsafe { self.used.take_pairs_unchecked(usize::from(word) + 1, 1, pairs, accept) };
-        self.seen = self.seen.wrapping_add(taken as u16);
-        taken
+        let taken = unsafe { self.used.take_halves_unchecked::<LEN, _, _>(halves, pairs, accept) } as u16;
+        self.seen = self.seen.wrapping_add(taken);
+        taken.into()
     }
 
     /// Makes everything offered visible; whether the device wants to be notified of it.
@@ -329,7 +331,7 @@ mod tests {
         let mut ring = ring(4);
         ring.used.write(2, &9u16.to_le_bytes()).unwrap();
         assert!(matches!(ring.take(), Err(Error::Protocol(_))));
-        assert_eq!(ring.take_run(0, &mut [()], &mut [0; 4], |_, _, ()| true), 0);
+        assert_eq!(ring.take_run::<true, _, _>(0, &mut [()], &mut [0; 4], |_, _, ()| true), 0);
         ring.used.write(2, &[0, 0]).unwrap();
         assert_eq!(ring.take().unwrap(), None);
     }
@@ -380,7 +382,7 @@ mod tests {
                     back.push((*slot, len));
                     true
                 };
-                assert!(ring.take_run(oldest, &mut [(); 8], &mut slots, take) > 0);
+                assert!(ring.take_run::<true, _, _>(oldest, &mut [(); 8], &mut slots, take) > 0);
             }
             assert_eq!(back, items.into_iter().zip(0..).collect::<Vec<_>>());
             assert!(!ring.pending());
@@ -388,10 +390,10 @@ mod tests {
         ring.offer(next);
         ring.publish();
         used(&ring, index, (u32::from(next) + 1) % 8, 0);
-        assert_eq!(ring.take_run(next, &mut [()], &mut slots, |_, _, ()| true), 0);
+        assert_eq!(ring.take_run::<true, _, _>(next, &mut [()], &mut slots, |_, _, ()| true), 0);
         assert_eq!(ring.take().unwrap(), Some(((u32::from(next) + 1) % 8, 0)));
         ring.used.write(2, &(index + 100).to_le_bytes()).unwrap();
-        assert_eq!(ring.take_run(next, &mut [()], &mut slots, |_, _, ()| true), 0);
+        assert_eq!(ring.take_run::<true, _, _>(next, &mut [()], &mut slots, |_, _, ()| true), 0);
     }
 
     #[test]

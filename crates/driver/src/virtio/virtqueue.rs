@@ -146,7 +146,7 @@ impl Virtqueue {
 
     /// Takes chains of one piece that come back in order: see [`SplitRing::take_run`].
     #[inline(always)]
-    pub(super) fn take_run<T, S>(
+    pub(super) fn take_run<const LEN: bool, T, S>(
         &mut self,
         first: u16,
         places: &mut [T],
@@ -154,8 +154,8 @@ impl Virtqueue {
         take: impl FnMut(u32, &mut S, &mut T) -> bool,
     ) -> usize {
         match &mut self.ring {
-            Ring::Split(ring) => ring.take_run(first, places, slots, take),
-            Ring::Packed(ring) => ring.take_run(first, places, slots, take),
+            Ring::Split(ring) => ring.take_run::<LEN, _, _>(first, places, slots, take),
+            Ring::Packed(ring) => ring.take_run::<LEN, _, _>(first, places, slots, take),
         }
     }
 

@@ -130,16 +130,20 @@ impl Half {
         count
     }
 
-    /// Takes packets of one piece that the card has used in order, for as long as `take` takes them by the bytes that the card says it has written, and the packet; it moves the buffer to the place.
+    /// Takes packets of one piece that the card has used in order, for as long as `take` takes them by the bytes that the card says it has written (zero without `LEN`), and the packet; it moves the buffer to the place.
     /// Returns how many.
     #[inline(always)]
-    pub(super) fn take_run(&mut self, batch: &mut [Packet], take: impl FnMut(u32, &mut Packet, &mut Packet) -> bool) -> usize {
+    pub(super) fn take_run<const LEN: bool>(
+        &mut self,
+        batch: &mut [Packet],
+        take: impl FnMut(u32, &mut Packet, &mut Packet) -> bool,
+    ) -> usize {
         if self.scattered || self.later > 0 {
             return 0;
         }
         // A card may say that it has used more than it has.
         let most = batch.len().min(self.held.into());
-        let count = self.queue.take_run(self.oldest(), &mut batch[..most], &mut self.packets, take);
+        let count = self.queue.take_run::<LEN, _, _>(self.oldest(), &mut batch[..most], &mut self.packets, take);
         self.held -= count as u16;
         count
     }

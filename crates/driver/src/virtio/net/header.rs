@@ -52,13 +52,14 @@ fn of(meta: &Meta) -> Header {
 
 /// The flags of a packet of which its header says nothing but that it is in one buffer, and whether the card has found its checksum right; `None` if it says more, or does not lie as words do.
 #[inline]
-pub(super) fn read_plain(packet: &Packet) -> Option<u16> {
-    const { assert!(Meta::VALID_BIT == net::DATA_VALID as u16, "what is known is what the header says") };
-    let [head, rest] = packet.buffer.as_ref()?.pair_before(packet.start)?;
-    let head = (head >> 32) as u32;
+pub(super) fn read_plain(packet: &Packet) -> Option<u32> {
+    const { assert!(Meta::VALID_BIT == net::DATA_VALID as u32, "what is known is what the header says") };
+    // The header is the last three quarters of the pair: flags, type and bytes of headers are a half, and the number of buffers is its last two bytes.
+    let pair = packet.buffer.as_ref()?.pair_before(packet.start)?;
+    let head = u32::from_le(pair.half::<1>());
     // No other flag, no segmentation, one buffer.
-    let plain = head & !u32::from(net::DATA_VALID) == 0 && rest >> 48 == 1;
-    plain.then_some(head as u16)
+    let plain = head & !u32::from(net::DATA_VALID) == 0 && u16::from_le(pair.quarter::<7>()) == 1;
+    plain.then_some(head)
 }
 
 /// Reads the header that the card has written before a packet of `len` bytes: how many buffers it took, and what is known of it; `None` if that makes no sense.

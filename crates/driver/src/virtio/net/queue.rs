@@ -250,7 +250,7 @@ impl Queue for PacketQueue {
         }
         let longest = self.limits.max_frame().min(self.limits.rx_room());
         let mut bytes = 0;
-        let count = self.receive.take_run(batch, |len, packet, place| {
+        let count = self.receive.take_run::<true>(batch, |len, packet, place| {
             let Some(flags) = header::read_plain(packet) else { return false };
             // One comparison for both ends.
             if len.wrapping_sub(HEADER + 1) >= longest || place.buffer.is_some() {
@@ -280,10 +280,10 @@ impl Queue for PacketQueue {
             let sent = self.transmit.lend_run(&mut batch[provided.count..], 0, |packet, slot| {
                 let len = Limits::plain_len_within(packet, longest)?;
                 // It asks for nothing, so that its header is zero. One that does not begin as words do is unusual.
-                let address = packet.buffer.as_ref()?.set_pair_before(packet.start, len, [0; 2])?;
+                let address = packet.buffer.as_ref()?.set_header_before(packet.start, len, [0; 2])?;
                 slot.swap_buffer(packet);
                 bytes += u64::from(len);
-                Some((address - u64::from(HEADER), len + HEADER))
+                Some((address, len + HEADER))
             });
             self.counters.tx_packets += sent as u64;
             self.counters.tx_bytes += bytes;
@@ -316,7 +316,7 @@ impl Queue for PacketQueue {
         if self.sent != NONE {
             return self.return_pieces(batch);
         }
-        let count = self.transmit.take_run(batch, |_, packet, place| {
+        let count = self.transmit.take_run::<false>(batch, |_, packet, place| {
             if place.buffer.is_some() {
                 return false;
             }
