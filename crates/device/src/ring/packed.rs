@@ -340,7 +340,7 @@ mod tests {
             }
             if lap == 19 {
                 use_at(&ring, begin.at, begin.wrap, (oldest + 1) % 4, 0);
-                assert_eq!(ring.take_run(oldest, &mut [(); 3], &mut slots, |_, _, ()| true), 0);
+                assert_eq!(ring.take_run::<false, _, _>(oldest, &mut [(); 3], &mut slots, |_, _, ()| true), 0);
                 assert_eq!(ring.take(), Some(((oldest + 1) % 4, 0)));
                 return;
             }
@@ -351,7 +351,7 @@ mod tests {
                     back.push((*slot, len));
                     true
                 };
-                assert!(ring.take_run(oldest, &mut [(); 3], &mut slots, take) > 0);
+                assert!(ring.take_run::<true, _, _>(oldest, &mut [(); 3], &mut slots, take) > 0);
             }
             assert_eq!(back, [(lap + 1, 0), (lap + 2, 1), (lap + 3, 2)]);
             assert!(!ring.pending() && ring.take().is_none());
