@@ -57,7 +57,7 @@ impl Transport {
         if offered & spec::ACCESS_PLATFORM == 0 && self.device.dma().iommu().is_bypassable() {
             return Err(Error::Unsupported(format!("{name}: its transfers go around the IOMMU: give it iommu_platform=on")));
         }
-        // Packed virtqueues are told by flags: asked by positions, QEMU's card stopped taking what it was to send.
+        // Packed virtqueues are told by flags: asked by positions, QEMU's card names one, takes packets beyond it and sleeps (virtio_net_tx_complete), so that it is never told again. docs/net.md has more.
         let events = if offered & packed == 0 { spec::EVENT_IDX } else { 0 };
         let features = offered & (wanted | packed | events | spec::VERSION_1 | spec::ACCESS_PLATFORM);
         for (select, half) in [(0, features), (1, features >> 32)] {

@@ -228,6 +228,15 @@ impl Virtqueue {
         });
     }
 
+    /// Moves its memory out, to which the device may still write. It is of no use afterwards.
+    pub(super) fn take_memory(&mut self) -> [DmaBuffer; 3] {
+        let words = match &mut self.ring {
+            Ring::Split(ring) => ring.words_mut(),
+            Ring::Packed(ring) => ring.words_mut(),
+        };
+        words.map(DmaBuffer::take)
+    }
+
     /// The virtqueue that was saved as `saved`, of a device with `features`, and rung by `doorbell`. It is input.
     pub(super) fn resume(saved: &SavedVirtqueue, claims: &mut Claims, doorbell: Doorbell, features: u64) -> Result<Self, Error> {
         let (words, events) = (saved.claim(claims)?, features & EVENT_IDX != 0);

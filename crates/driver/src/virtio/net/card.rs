@@ -17,20 +17,17 @@ use super::super::Layout;
 use super::super::transport::Transport;
 use super::super::vectors::vectors;
 use super::control::Control;
-use super::describe::describe;
+use super::describe::{card_pairs, describe, has_control, max_queues, receive, transmit};
+use super::half::Half;
 use super::live::Live;
+use super::pairs::{MAX_PAIRS, Pairs};
 use super::queue::Pair;
 use super::saved::SavedGoing;
 use super::watch::LinkWatch;
 use crate::Interrupts;
 use crate::lifetime::{lock, stop_function};
 
-/// Queues: receive, transmit. [virtio 5.1.2]
-pub(super) const RECEIVE: u16 = 0;
-pub(super) const TRANSMIT: u16 = 1;
-/// The control queue of a card with one pair. [virtio 5.1.2]
-pub(super) const CONTROL: u16 = 2;
-/// Vectors: the configuration's, the queues'.
+/// Vectors: the configuration's, and from the second on the pairs'.
 const CONFIG_VECTOR: u16 = 0;
 const QUEUE_VECTOR: u16 = 1;
 /// What the driver can use.
@@ -44,6 +41,7 @@ const WANTED: u64 = net::CSUM
     | net::STATUS
     | net::CTRL_VQ
     | net::CTRL_RX
+    | net::MQ
     | net::CTRL_MAC_ADDR;
 /// Most entries of a queue.
 pub(super) const MAX_DEPTH: u16 = 1024;
@@ -74,7 +72,7 @@ pub struct Card {
 pub(super) struct Shared {
     pub(super) transport: Transport,
     pub(super) options: Options,
-    /// The configuration's interrupt and the queues'.
+    /// The configuration's interrupt and the pairs'.
     pub(super) vectors: Option<Vec<Arc<Irq>>>,
     pub(super) watched: AtomicBool,
     pub(super) info: Info,
@@ -86,17 +84,17 @@ pub(super) struct Shared {
     /// Whether the link was last said to be up: 0 no, 1 yes, 2 was never said.
     heard: AtomicU8,
     pub(super) state: Mutex<State>,
-    /// What went through the queue that is open.
-    pub(super) live: Live,
+    /// Pairs that the card has, opened or not: behind them comes the control queue.
+    pub(super) card_pairs: u16,
+    /// What went through the queue of each number that is open.
+    pub(super) live: Box<[Live]>,
 }
 
 pub(super) struct State {
     pub(super) filter: Filter,
     /// While its queues are open, if the card has one.
     pub(super) control: Option<Control>,
-    pub(super) open: bool,
-    /// Its queue was left to who resumes it.
-    pub(super) detached: bool,
+    pub(super) pairs: Pairs,
     /// Where the card has its queues, while it goes; without its control queue.
     pub(super) going: Option<SavedGoing>,
     /// What went through queues that are closed.
@@ -114,13 +112,22 @@ impl Card {
         if features & net::MAC == 0 {
             return Err(Error::Unsupported(format!("{}: it has no address: give it one (mac=)", transport.device.name())));
         }
-        let info = describe(&transport, features)?;
-        let vectors = vectors(&*transport.device, options.interrupts, 2, 2)?;
+        let (mut info, card_pairs) = (describe(&transport, features)?, card_pairs(&transport, features)?);
+        let vectors = vectors(&*transport.device, options.interrupts, 2, 1 + card_pairs.min(MAX_PAIRS))?;
+        info.max_queues = max_queues(card_pairs, vectors.as_deref());
         transport.device.set_bus_master(true)?;
         let (filter, counters) = (Filter::own(info.mac), Counters::default());
-        let state = State { filter, control: None, open: false, detached: false, going: None, counters, lost: false };
-        Ok(Self { shared: Arc::new(Shared::of(transport, options, vectors, info, features, state)) })
+        let state = State { filter, control: None, pairs: Pairs::default(), going: None, counters, lost: false };
+        let agreed = Agreed { features, card_pairs };
+        Ok(Self { shared: Arc::new(Shared::of(transport, options, vectors, info, agreed, state)) })
     }
+}
+
+/// What the card and the driver go by.
+#[derive(Clone, Copy)]
+pub(super) struct Agreed {
+    pub(super) features: u64,
+    pub(super) card_pairs: u16,
 }
 
 impl Shared {
@@ -129,12 +136,12 @@ impl Shared {
         options: Options,
         vectors: Option<Vec<Arc<Irq>>>,
         info: Info,
-        features: u64,
+        Agreed { features, card_pairs }: Agreed,
         state: State,
     ) -> Self {
         let (watched, left, heard) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU8::new(2));
-        let (mac, state, live) = (info.mac, Mutex::new(state), Live::default());
-        Self { transport, options, vectors, watched, info, mac, features, left, heard, state, live }
+        let (mac, state, live) = (info.mac, Mutex::new(state), (0..info.max_queues).map(|_| Live::default()).collect());
+        Self { transport, options, vectors, watched, info, mac, features, left, heard, state, card_pairs, live }
     }
 
     /// Fails if the card was left to another process.
@@ -151,9 +158,14 @@ impl Shared {
         self.vectors.as_ref()?.get(usize::from(CONFIG_VECTOR)).cloned()
     }
 
-    /// The queues' interrupt.
-    pub(super) fn queue_irq(&self) -> Option<Arc<Irq>> {
-        self.vectors.as_ref()?.get(usize::from(QUEUE_VECTOR)).cloned()
+    /// The interrupt of pair `index`.
+    pub(super) fn queue_irq(&self, index: u16) -> Option<Arc<Irq>> {
+        self.vectors.as_ref()?.get(usize::from(QUEUE_VECTOR + index)).cloned()
+    }
+
+    /// The control queue. [virtio 5.1.2]
+    pub(super) fn control(&self) -> u16 {
+        2 * self.card_pairs
     }
 
     fn link_up(&self) -> bool {
@@ -165,8 +177,8 @@ impl Shared {
         self.heard.load(Ordering::Relaxed) != u8::from(self.link_up())
     }
 
-    /// From a stopped device to one that goes, with the rings of its pair of queues.
-    fn start(&self, state: &mut State, settings: &QueueSettings) -> Result<Pair, Error> {
+    /// From a stopped device to one that goes, with the rings of `count` pairs of queues.
+    fn start(&self, state: &mut State, count: u16, settings: &QueueSettings) -> Result<Vec<Pair>, Error> {
         self.transport.reset()?;
         let features = self.transport.negotiate(WANTED)?;
         if features != self.features {
@@ -175,28 +187,36 @@ impl Shared {
         let vector = |vector| if self.vectors.is_some() { vector } else { NO_VECTOR };
         self.transport.signal_config(vector(CONFIG_VECTOR))?;
         let size = |depth: u16, most: u16| depth.checked_next_power_of_two().map_or(most, |size| size.clamp(2, most));
-        let make = |queue, depth| {
+        let make = |queue, depth, pair| {
             let most = self.transport.queue_size(queue).min(MAX_DEPTH);
-            let made = self.transport.make_queue(queue, size(depth, most), vector(QUEUE_VECTOR), features)?;
+            let made = self.transport.make_queue(queue, size(depth, most), vector(QUEUE_VECTOR + pair), features)?;
             Ok::<_, Error>(made.ring_in(self.transport.doorbells()?))
         };
-        let (receive, transmit) = (make(RECEIVE, settings.rx_depth)?, make(TRANSMIT, settings.tx_depth)?);
-        if features & net::CTRL_VQ != 0 && features & net::CTRL_RX != 0 {
-            state.control = Some(Control::new(&self.transport, CONTROL, features)?);
+        let pair = |pair| {
+            let (receive, transmit) = (receive(pair), transmit(pair));
+            Ok(Pair { receive: make(receive, settings.rx_depth, pair)?, transmit: make(transmit, settings.tx_depth, pair)? })
+        };
+        let pairs = (0..count).map(pair).collect::<Result<Vec<_>, Error>>()?;
+        if has_control(features) {
+            state.control = Some(Control::new(&self.transport, self.control(), features)?);
         }
         // Up to here the device touches no memory, whatever it was told. [virtio 2.1.2]
-        state.going = Some(SavedGoing { receive: receive.places(), transmit: transmit.places(), control: None });
-        let pair = Pair { receive, transmit };
+        state.going = SavedGoing::of(pairs.iter().map(|pair| [pair.receive.places(), pair.transmit.places()]));
         self.transport.go();
-        if let Some(control) = &mut state.control
-            && let Err(error) = control.filter(&state.filter, self.mac)
-        {
-            if !self.stop(state) {
-                pair.abandon();
-            }
+        if let Err(error) = self.command(state, count) {
+            let quiesced = self.stop(state);
+            pairs.into_iter().filter(|_| !quiesced).for_each(Pair::abandon);
             return Err(error);
         }
-        Ok(pair)
+        Ok(pairs)
+    }
+
+    /// Tells a card that goes what it lets through, and how many pairs it uses.
+    fn command(&self, state: &mut State, count: u16) -> Result<(), Error> {
+        let Some(control) = &mut state.control else { return Ok(()) };
+        control.filter(&state.filter, self.mac)?;
+        // One is used without a word. [virtio 5.1.6.5.5]
+        if count > 1 { control.use_pairs(count) } else { Ok(()) }
     }
 
     /// Stops the device; whether it uses no memory any more.
@@ -212,15 +232,21 @@ impl Shared {
         if let Some(mut control) = state.control.take().filter(|_| !quiesced) {
             control.abandon();
         }
-        (state.open, state.detached, state.going) = (false, false, None);
+        state.pairs.stop(quiesced);
+        state.going = None;
         quiesced
     }
 
-    /// Ends the queue, of which `counters` are; whether its memory may be given back.
-    pub(super) fn close(&self, counters: Counters) -> bool {
+    /// Ends the queue of pair `index`, of which `counters` are. With the last one the card stops; before that it may still write to the memory of `halves`, which is kept.
+    pub(super) fn close(&self, index: u16, counters: Counters, halves: [&mut Half; 2]) {
         let mut state = lock(&self.state);
         state.counters += counters;
-        self.stop(&mut state)
+        self.live[usize::from(index)].set(&Counters::default());
+        if !state.pairs.end(index) {
+            halves.into_iter().for_each(|half| state.pairs.park(half));
+        } else if !self.stop(&mut state) {
+            halves.into_iter().for_each(Half::abandon);
+        }
     }
 }
 
@@ -265,7 +291,7 @@ impl Nic for Card {
     fn counters(&self) -> Result<Counters, Error> {
         self.shared.check()?;
         let mut counters = lock(&self.shared.state).counters;
-        counters += self.shared.live.get();
+        self.shared.live.iter().for_each(|live| counters += live.get());
         Ok(counters)
     }
 
@@ -273,20 +299,22 @@ impl Nic for Card {
         self.shared.check()?;
         self.shared.info.check_settings(count, settings)?;
         let mut state = lock(&self.shared.state);
-        if state.detached {
-            return Err(Error::Busy(format!("{}: its queue was detached: resume it", self.name())));
+        if state.pairs.any_detached() {
+            return Err(Error::Busy(format!("{}: its queues were detached: resume them", self.name())));
         }
-        if state.open {
-            return Err(Error::Busy(format!("{}: its queue is open: drop it first", self.name())));
+        if state.pairs.any_open() {
+            return Err(Error::Busy(format!("{}: its queues are open: drop them first", self.name())));
         }
         if state.lost {
             return Err(Error::Fatal(format!("{}: it could not be stopped; open it again", self.name())));
         }
-        match self.shared.start(&mut state, settings) {
-            Ok(pair) => {
-                state.open = true;
+        match self.shared.start(&mut state, count, settings) {
+            Ok(pairs) => {
+                state.pairs.open(pairs.len());
                 drop(state);
-                Ok(vec![Box::new(pair.open(self.shared.clone(), settings))])
+                let open =
+                    |(index, pair): (u16, Pair)| Box::new(pair.open(self.shared.clone(), index, settings)) as Box<dyn Queue>;
+                Ok((0..).zip(pairs).map(open).collect())
             }
             Err(error) => {
                 self.shared.stop(&mut state);
@@ -305,7 +333,8 @@ impl Drop for Shared {
         if *self.left.get_mut() {
             return;
         }
-        // Of no queue: that has stopped it. It was left with agreed features and no memory, or with those of a queue that nobody has resumed.
-        drop(self.transport.reset());
+        // Of no queue: that has stopped it. It was left with agreed features and no memory, or with those of queues that nobody has resumed.
+        let stopped = self.transport.reset().is_ok();
+        lock(&self.state).pairs.stop(stopped);
     }
 }

@@ -68,6 +68,11 @@ impl Control {
         if everything { Ok(()) } else { self.order(net::CONTROL_RX, net::RX_PROMISCUOUS, &[0]) }
     }
 
+    /// Has the card use `count` pairs of queues. [virtio 5.1.6.5.5]
+    pub(super) fn use_pairs(&mut self, count: u16) -> Result<(), Error> {
+        self.order(net::CONTROL_MQ, net::MQ_PAIRS_SET, &count.to_le_bytes())
+    }
+
     /// Gives a command and waits for its answer.
     fn order(&mut self, class: u8, what: u8, data: &[u8]) -> Result<(), Error> {
         if self.lost {

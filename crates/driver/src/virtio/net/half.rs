@@ -4,7 +4,7 @@ use std::mem;
 
 use ring3_class::net::Packet;
 use ring3_device::Error;
-use ring3_device::dma::Claims;
+use ring3_device::dma::{Claims, DmaBuffer};
 
 use super::super::saved::SavedPlaces;
 use super::super::virtqueue::{Doorbell, Piece, Virtqueue};
@@ -218,6 +218,12 @@ impl Half {
     pub(super) fn abandon(&mut self) {
         self.queue.abandon();
         self.packets.drain(..).for_each(Packet::abandon);
+    }
+
+    /// Moves all memory out that the card may know of. It takes nothing afterwards, and has nothing.
+    pub(super) fn take_memory(&mut self) -> impl Iterator<Item = DmaBuffer> + use<'_> {
+        (self.held, self.later) = (0, 0);
+        self.queue.take_memory().into_iter().chain(self.packets.drain(..).filter_map(|packet| packet.buffer))
     }
 
     /// Where the card has its virtqueue.

@@ -14,6 +14,7 @@ use super::super::virtqueue::{Piece, Virtqueue};
 use super::card::Shared;
 use super::half::{Half, NONE};
 use super::header::{self, HEADROOM};
+use super::live::Live;
 use super::wait::Health;
 
 /// Both virtqueues, which the card knows.
@@ -23,13 +24,15 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn open(self, shared: Arc<Shared>, settings: &QueueSettings) -> PacketQueue {
+    /// The one with this number.
+    pub(super) fn open(self, shared: Arc<Shared>, index: u16, settings: &QueueSettings) -> PacketQueue {
         let (receive, transmit) = (Half::new(self.receive), Half::new(self.transmit));
         let mut queue = PacketQueue {
             limits: Limits::new(&shared.info, settings, transmit.size()),
             settings: *settings,
-            waiter: Waiter::new(shared.queue_irq(), shared.options.poll),
+            waiter: Waiter::new(shared.queue_irq(index), shared.options.poll),
             shared,
+            index,
             receive,
             transmit,
             rest: 0,
@@ -53,6 +56,8 @@ impl Pair {
 /// The queue. How it waits is in `wait.rs`.
 pub(super) struct PacketQueue {
     pub(super) shared: Arc<Shared>,
+    /// Its number among the card's pairs.
+    pub(super) index: u16,
     pub(super) limits: Limits,
     pub(super) settings: QueueSettings,
     pub(super) waiter: Waiter,
@@ -76,6 +81,12 @@ enum Received {
 }
 
 impl PacketQueue {
+    /// Where others see its counters.
+    #[inline]
+    pub(super) fn live(&self) -> &Live {
+        &self.shared.live[usize::from(self.index)]
+    }
+
     /// Lends `packet`, which was checked, to the card.
     fn lend(&mut self, packet: &mut Packet) {
         let len = HEADER + self.limits.rx_room();
@@ -182,7 +193,7 @@ impl PacketQueue {
         if dropped {
             self.receive.publish();
         }
-        self.shared.live.set(&self.counters);
+        self.live().set(&self.counters);
         if count > 0 { Ok(count) } else { ended.map(|()| 0) }
     }
 
@@ -267,7 +278,7 @@ impl Queue for PacketQueue {
         }
         self.counters.rx_packets += count as u64;
         self.counters.rx_bytes += bytes;
-        self.shared.live.set_received(&self.counters);
+        self.live().set_received(&self.counters);
         Ok(count)
     }
 
@@ -306,7 +317,7 @@ impl Queue for PacketQueue {
             }
         }
         self.transmit.publish();
-        self.shared.live.set_sent(&self.counters);
+        self.live().set_sent(&self.counters);
         provided
     }
 
@@ -346,10 +357,6 @@ impl Drop for PacketQueue {
             return;
         }
         self.counters.tx_lost += self.transmit.packets();
-        self.shared.live.set(&Counters::default());
-        if !self.shared.close(self.counters) {
-            self.receive.abandon();
-            self.transmit.abandon();
-        }
+        self.shared.close(self.index, self.counters, [&mut self.receive, &mut self.transmit]);
     }
 }

@@ -14,12 +14,14 @@ use ring3_device::wait::Waiter;
 use ring3_device::{Device, Error};
 use ring3_spec::virtio::net;
 
+use super::super::saved::SavedPlaces;
 use super::super::transport::Transport;
 use super::super::vectors::vectors;
-use super::card::{CONTROL, Card, MAX_DEPTH, Options, RECEIVE, Shared, State, TRANSMIT};
+use super::card::{Agreed, Card, MAX_DEPTH, Options, Shared, State};
 use super::control::Control;
-use super::describe::{describe, max_pieces};
+use super::describe::{card_pairs, describe, has_control, max_pieces, max_queues, receive, transmit};
 use super::half::Half;
+use super::pairs::{MAX_PAIRS, Pairs};
 use super::queue::PacketQueue;
 use super::saved::{CARD, QUEUE, SavedCard, SavedGoing, SavedHalf, SavedQueue};
 use super::wait::Health;
@@ -33,7 +35,7 @@ impl PacketQueue {
         let mut state = lock(&shared.state);
         let saved = Saved::new(QUEUE.0, QUEUE.1, &self.state()?)?;
         // From here on nothing fails.
-        state.detached = true;
+        state.pairs.detach(self.index);
         self.receive.leave();
         self.transmit.leave();
         self.health.detach();
@@ -57,22 +59,25 @@ impl PacketQueue {
         })
     }
 
-    /// The queue that was detached as `saved`.
-    fn resume(shared: &Arc<Shared>, max_depth: (u16, u16), saved: &Saved) -> Result<Self, Error> {
-        let saved: SavedQueue = saved.read(QUEUE.0, QUEUE.1)?;
-        let mut state = lock(&shared.state);
+    /// The queue of pair `index` that was detached as `saved`, and which the card has at `places`. Until what was claimed is committed, nothing has changed.
+    fn claim(
+        shared: &Shared,
+        index: u16,
+        places: [SavedPlaces; 2],
+        saved: SavedQueue,
+        claims: &mut Claims,
+    ) -> Result<Claimed, Error> {
         let name = shared.transport.device.name();
         let invalid = |what: &str| Error::Invalid(format!("{name}: {what}: open the card anew"));
-        let Some(going) = state.going.clone().filter(|_| state.detached && saved.mac == shared.mac) else {
-            return Err(invalid("the saved queue is none that it has detached, or is resumed already"));
-        };
-        let mut claims = Claims::new(shared.transport.device.dma().arena());
+        if saved.mac != shared.mac {
+            return Err(invalid("the saved queue is of another card"));
+        }
         let mut claim = |half: &SavedHalf, queue| {
             let doorbell = shared.transport.doorbell(queue)?.ring_in(shared.transport.doorbells()?);
-            Half::claim(half, &mut claims, doorbell, shared.features)
+            Half::claim(half, claims, doorbell, shared.features)
         };
-        let (receive, transmit) = (claim(&saved.receive, RECEIVE)?, claim(&saved.transmit, TRANSMIT)?);
-        if (receive.places(), transmit.places()) != (going.receive, going.transmit) {
+        let (receive, transmit) = (claim(&saved.receive, receive(index))?, claim(&saved.transmit, transmit(index))?);
+        if [receive.places(), transmit.places()] != places {
             return Err(invalid("the saved queue has other virtqueues than the card"));
         }
         let limits = Limits::new(&shared.info, &saved.settings, transmit.size());
@@ -81,18 +86,23 @@ impl PacketQueue {
         if !receive.is_of_single_pieces() || !transmit.has_chains(saved.sent) {
             return Err(invalid("the saved queue has packets whose pieces do not follow each other"));
         }
-        if !fits || saved.rest > receive.size() || receive.size() > max_depth.0 || transmit.size() > max_depth.1 {
+        let (rx, tx) = shared.info.max_depth;
+        if !fits || saved.rest > receive.size() || receive.size() > rx || transmit.size() > tx {
             return Err(invalid("the saved queue has packets that cannot be, or smaller buffers"));
         }
         shared.info.check_settings(1, &saved.settings)?;
-        claims.commit();
-        (state.detached, state.open) = (false, true);
-        shared.live.set(&saved.counters);
+        Ok(Claimed { saved, limits, receive, transmit })
+    }
+
+    /// The queue of pair `index` that was claimed.
+    fn resume(shared: &Arc<Shared>, index: u16, claimed: Claimed) -> Self {
+        let Claimed { saved, limits, receive, transmit } = claimed;
         let mut queue = Self {
             limits,
-            waiter: Waiter::new(shared.queue_irq(), shared.options.poll),
+            waiter: Waiter::new(shared.queue_irq(index), shared.options.poll),
             settings: saved.settings,
             shared: shared.clone(),
+            index,
             receive,
             transmit,
             rest: saved.rest,
@@ -102,20 +112,32 @@ impl PacketQueue {
             returned: saved.returned,
             health: Health::default(),
         };
+        queue.live().set(&queue.counters);
         queue.want_interrupts(false);
-        Ok(queue)
+        queue
     }
 }
 
+/// A queue that can be resumed.
+struct Claimed {
+    saved: SavedQueue,
+    limits: Limits,
+    receive: Half,
+    transmit: Half,
+}
+
 impl Card {
-    /// Leaves the card, as it goes, to [`resume`](Self::resume). Its queue was detached or dropped before.
+    /// Leaves the card, as it goes, to [`resume`](Self::resume). Its queues were all detached or all dropped before.
     pub fn detach(&self) -> Result<Saved, Error> {
         let shared = &*self.shared;
         shared.check()?;
         let mut state = lock(&shared.state);
         let name = shared.transport.device.name();
-        if state.open && !state.detached {
-            return Err(Error::Busy(format!("{name}: its queue is open: detach it or drop it, then detach the card")));
+        if state.pairs.any_open() {
+            return Err(Error::Busy(format!("{name}: its queues are open: detach or drop them, then detach the card")));
+        }
+        if state.pairs.any_ended() {
+            return Err(Error::Unsupported(format!("{name}: a queue was dropped and others were not: open the card anew")));
         }
         if state.lost {
             return Err(Error::Fatal(format!("{name}: it could not be stopped; open it again")));
@@ -157,7 +179,7 @@ impl Card {
         if goes && transport.agreed() != saved.features {
             return Err(invalid("the card has agreed to other features than the saved ones"));
         }
-        let mut info = describe(&transport, saved.features)?;
+        let (mut info, card_pairs) = (describe(&transport, saved.features)?, card_pairs(&transport, saved.features)?);
         // Some cards say the address that was set last, until they are reset.
         if goes && saved.features & net::CTRL_MAC_ADDR != 0 && info.mac == saved.filter.address {
             info.mac = saved.mac;
@@ -169,39 +191,59 @@ impl Card {
         }
         // What a queue's register says is how many it has now, and not how many it can have.
         (info.max_depth, info.max_pieces) = (saved.max_depth, max_pieces(tx));
-        let has =
-            |going: &SavedGoing| transport.has_queue(RECEIVE, &going.receive) && transport.has_queue(TRANSMIT, &going.transmit);
-        let controlled = saved.features & net::CTRL_VQ != 0 && saved.features & net::CTRL_RX != 0;
+        let has_pair = |(index, [rx, tx]): (u16, [SavedPlaces; 2])| {
+            transport.has_queue(receive(index), &rx) && transport.has_queue(transmit(index), &tx)
+        };
+        let has = |going: &SavedGoing| (0..).zip(going.pairs()).all(has_pair);
+        let controlled = has_control(saved.features);
+        let open_pairs = saved.going.as_ref().map_or(0, |going| 1 + going.more.len());
         if saved.going.as_ref().is_some_and(|going| goes && !has(going) || going.control.is_some() != controlled) {
             return Err(invalid("the card goes with other virtqueues than the saved ones"));
         }
-        let vectors = vectors(&*transport.device, saved.options.interrupts, 2, 2)?;
+        let vectors = vectors(&*transport.device, saved.options.interrupts, 2, 1 + card_pairs.min(MAX_PAIRS))?;
         let count = vectors.as_ref().map_or(0, Vec::len);
         if count != usize::from(saved.vectors) {
             return Err(invalid(&format!("it has {count} interrupts, and had {}", saved.vectors)));
         }
+        info.max_queues = max_queues(card_pairs, vectors.as_deref());
+        if open_pairs > usize::from(info.max_queues) {
+            return Err(invalid("the card goes with more pairs of queues than it has"));
+        }
         let mut claims = Claims::new(transport.device.dma().arena());
         let control = saved.going.as_ref().and_then(|going| going.control.as_ref());
-        let resumed = |control| Control::resume(control, &mut claims, transport.doorbell(CONTROL)?, saved.features);
+        let resumed = |control| Control::resume(control, &mut claims, transport.doorbell(2 * card_pairs)?, saved.features);
         let control = control.map(resumed).transpose()?;
-        if control.as_ref().is_some_and(|control| goes && !transport.has_queue(CONTROL, &control.places())) {
+        if control.as_ref().is_some_and(|control| goes && !transport.has_queue(2 * card_pairs, &control.places())) {
             return Err(invalid("the card goes with another control queue than the saved one"));
         }
         claims.commit();
         let options = Options { poll: poll.unwrap_or(saved.options.poll), ..saved.options };
-        let (open, detached) = (saved.going.is_some(), saved.going.is_some());
+        let (pairs, agreed) = (Pairs::left(open_pairs), Agreed { features: saved.features, card_pairs });
         let SavedCard { filter, counters, going, .. } = saved;
-        let state = State { filter, control, open, detached, going, counters, lost: false };
-        Ok(Self { shared: Arc::new(Shared::of(transport, options, vectors, info, saved.features, state)) })
+        let state = State { filter, control, pairs, going, counters, lost: false };
+        Ok(Self { shared: Arc::new(Shared::of(transport, options, vectors, info, agreed, state)) })
     }
 
     /// See [`Nic::resume_queues`](ring3_class::net::Nic::resume_queues).
     pub(super) fn resume_all(&self, saved: &[Saved]) -> Result<Vec<Box<dyn Queue>>, Error> {
         self.shared.check()?;
-        let [saved] = saved else {
-            let name = self.shared.transport.device.name();
-            return Err(Error::Invalid(format!("{name}: {} saved queues, and it has one: open the card anew", saved.len())));
+        let shared = &self.shared;
+        let name = shared.transport.device.name();
+        let mut state = lock(&shared.state);
+        let going = state.going.as_ref().filter(|_| state.pairs.are_detached(saved.len()));
+        let Some(places) = going.map(|going| going.pairs().collect::<Vec<_>>()) else {
+            let what = "the saved queues are none that it has detached, or not all of them, or are resumed already";
+            return Err(Error::Invalid(format!("{name}: {what}: open the card anew")));
         };
-        Ok(vec![Box::new(PacketQueue::resume(&self.shared, self.shared.info.max_depth, saved)?)])
+        let mut claims = Claims::new(shared.transport.device.dma().arena());
+        let claim = |((index, places), saved): ((u16, [SavedPlaces; 2]), &Saved)| {
+            PacketQueue::claim(shared, index, places, saved.read(QUEUE.0, QUEUE.1)?, &mut claims)
+        };
+        let claimed = (0..).zip(places).zip(saved).map(claim).collect::<Result<Vec<_>, Error>>()?;
+        claims.commit();
+        state.pairs.open(claimed.len());
+        drop(state);
+        let resume = |(index, claimed)| Box::new(PacketQueue::resume(shared, index, claimed)) as Box<dyn Queue>;
+        Ok((0..).zip(claimed).map(resume).collect())
     }
 }

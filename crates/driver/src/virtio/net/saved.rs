@@ -39,6 +39,23 @@ pub(super) struct SavedGoing {
     pub(super) receive: SavedPlaces,
     pub(super) transmit: SavedPlaces,
     pub(super) control: Option<SavedControl>,
+    /// The pairs behind the first: receive, transmit.
+    #[serde(default)]
+    pub(super) more: Vec<[SavedPlaces; 2]>,
+}
+
+impl SavedGoing {
+    /// With `pairs`, and without a control queue; none without a pair.
+    pub(super) fn of(pairs: impl IntoIterator<Item = [SavedPlaces; 2]>) -> Option<Self> {
+        let mut pairs = pairs.into_iter();
+        let [receive, transmit] = pairs.next()?;
+        Some(Self { receive, transmit, control: None, more: pairs.collect() })
+    }
+
+    /// All pairs, in their order.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = [SavedPlaces; 2]> {
+        [[self.receive, self.transmit]].into_iter().chain(self.more.iter().copied())
+    }
 }
 
 /// The control queue.

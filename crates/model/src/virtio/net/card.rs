@@ -9,28 +9,26 @@ use super::super::function::{Asked, Function};
 use super::super::queue::Chain;
 use super::control::Filter;
 use super::handle::Misbehaviour;
+use super::steering::Steering;
 use super::{Shape, frame};
 use crate::wire::Wire;
 use crate::{Blocked, Bus, Identity, Model};
 
 /// PCI class: an Ethernet controller. [PCI appendix D]
 const CLASS: u32 = 0x02_00_00;
-/// Receive, transmit, control. [virtio 5.1.2]
-const RECEIVE: usize = 0;
-const TRANSMIT: usize = 1;
-const CONTROL: usize = 2;
-/// Vectors: the configuration's, and one for each queue but the control queue.
-const VECTORS: u16 = 3;
 const MTU: u16 = 9000;
 
 /// The shortest frame on a wire, without its check: whoever sends a shorter one fills it up. [802.3 3.2.8]
 const LEAST: usize = 60;
 
-/// A virtio network card with one pair of queues.
+/// A virtio network card. Its queues: each pair's, receive and transmit, and behind them the control queue. [virtio 5.1.2]
 pub struct VirtioNetModel {
     pub(super) function: Function,
     /// The address that it was made with.
     mac: [u8; 6],
+    /// Pairs of queues that it has.
+    pairs: u16,
+    pub(super) steering: Steering,
     pub(super) filter: Filter,
     pub(super) link: bool,
     pub(super) misbehaviour: Option<Misbehaviour>,
@@ -39,8 +37,18 @@ pub struct VirtioNetModel {
     said: bool,
     /// Frames that found no buffer.
     pub(super) missed: u64,
-    /// A buffer for reception that others have overtaken.
-    aside: Option<Chain>,
+    /// Of each pair a buffer for reception that others have overtaken.
+    aside: Vec<Option<Chain>>,
+}
+
+/// The queue that `pair` receives with. [virtio 5.1.2]
+fn receive_of(pair: u16) -> usize {
+    2 * usize::from(pair)
+}
+
+/// The queue that `pair` sends with. [virtio 5.1.2]
+fn transmit_of(pair: u16) -> usize {
+    2 * usize::from(pair) + 1
 }
 
 impl VirtioNetModel {
@@ -50,16 +58,19 @@ impl VirtioNetModel {
         let checksums = net::CSUM | net::GUEST_CSUM | net::HOST_TSO4;
         let control = net::CTRL_VQ | net::CTRL_RX | net::CTRL_VLAN | net::CTRL_MAC_ADDR;
         let packed = if shape.packed { spec::RING_PACKED } else { 0 } | if shape.events { spec::EVENT_IDX } else { 0 };
-        let offered = net::MAC | net::MTU | net::STATUS | net::MRG_RXBUF | checksums | control | packed;
+        let several = if shape.pairs > 1 { net::MQ } else { 0 };
+        let offered = net::MAC | net::MTU | net::STATUS | net::MRG_RXBUF | checksums | control | packed | several;
         Self {
-            function: Function::new(shape.places, offered, 3),
+            function: Function::new(shape.places, offered, 2 * usize::from(shape.pairs) + 1),
             mac: shape.mac,
+            pairs: shape.pairs,
+            steering: Steering::default(),
             filter: Filter::new(shape.mac),
             link: true,
             misbehaviour: None,
             wire,
             missed: 0,
-            aside: None,
+            aside: vec![None; shape.pairs.into()],
             said: true,
         }
     }
@@ -69,7 +80,7 @@ impl VirtioNetModel {
         let mut bytes = [0; net::CONFIG_LEN as usize];
         bytes[..6].copy_from_slice(&self.filter.address);
         bytes[6..8].copy_from_slice(&u16::from(self.linked()).to_le_bytes());
-        bytes[8..10].copy_from_slice(&1u16.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.pairs.to_le_bytes());
         bytes[10..12].copy_from_slice(&MTU.to_le_bytes());
         bytes
     }
@@ -77,7 +88,8 @@ impl VirtioNetModel {
     /// Back to the state after a reset; wire, link and what goes wrong stay.
     pub(super) fn restart(&mut self, bus: &Bus) {
         self.function.restart();
-        self.aside = None;
+        self.aside.fill(None);
+        self.steering = Steering::default();
         self.filter = Filter::new(self.mac);
         self.wire.attach(bus);
     }
@@ -102,9 +114,10 @@ impl VirtioNetModel {
 
     /// The driver says that there is something on queue `queue`. An access that the IOMMU blocks ends the card's work.
     fn notified(&mut self, bus: &Bus, queue: u16) {
-        let done = match usize::from(queue) {
-            TRANSMIT if self.function.runs() => self.transmit(bus),
-            CONTROL if self.function.runs() => self.control(bus),
+        let done = match queue {
+            _ if !self.function.runs() => Ok(()),
+            _ if queue == self.control_queue() => self.control(bus),
+            _ if queue % 2 == 1 && queue / 2 < self.steering.used() => self.transmit(bus, queue / 2),
             _ => Ok(()),
         };
         if done.is_err() {
@@ -112,9 +125,15 @@ impl VirtioNetModel {
         }
     }
 
-    fn transmit(&mut self, bus: &Bus) -> Result<(), Blocked> {
+    /// Behind the pairs that it has, if the driver knows of more than one. [virtio 5.1.2]
+    fn control_queue(&self) -> u16 {
+        if self.function.features & net::MQ != 0 { 2 * self.pairs } else { 2 }
+    }
+
+    fn transmit(&mut self, bus: &Bus, pair: u16) -> Result<(), Blocked> {
+        let queue = transmit_of(pair);
         let mut sent = Vec::new();
-        while let Some(chain) = self.function.queues[TRANSMIT].take(bus)? {
+        while let Some(chain) = self.function.queues[queue].take(bus)? {
             let mut bytes = Vec::new();
             for piece in chain.pieces.iter().filter(|piece| !piece.writable) {
                 let start = bytes.len();
@@ -125,6 +144,7 @@ impl VirtioNetModel {
                 let frames = frame::on_wire(&header, bytes.split_off(Header::SIZE));
                 for mut frame in frames.into_iter().filter(|frame| frame.len() >= 14) {
                     frame.resize(frame.len().max(LEAST), 0);
+                    self.steering.sent(&frame, pair);
                     self.wire.send(frame);
                 }
             }
@@ -134,12 +154,12 @@ impl VirtioNetModel {
             sent.reverse();
         }
         for chain in &sent {
-            self.function.queues[TRANSMIT].put(bus, chain, chain.id.into(), 0)?;
+            self.function.queues[queue].put(bus, chain, chain.id.into(), 0)?;
         }
         if let Some(last) = sent.last().filter(|_| self.misbehaviour == Some(Misbehaviour::UsesOneMore)) {
-            self.function.queues[TRANSMIT].put(bus, last, u32::from(last.id) + 1, 0)?;
+            self.function.queues[queue].put(bus, last, u32::from(last.id) + 1, 0)?;
         }
-        self.end(bus, TRANSMIT)?;
+        self.end(bus, queue)?;
         self.wire.flush();
         while let Some(frame) = self.wire.take_mirrored() {
             self.receive(bus, &frame);
@@ -151,20 +171,33 @@ impl VirtioNetModel {
         if self.misbehaviour == Some(Misbehaviour::IgnoresControl) {
             return Ok(());
         }
-        while let Some(chain) = self.function.queues[CONTROL].take(bus)? {
+        let queue = usize::from(self.control_queue());
+        while let Some(chain) = self.function.queues[queue].take(bus)? {
             let mut command = Vec::new();
             for piece in chain.pieces.iter().filter(|piece| !piece.writable) {
                 let start = command.len();
                 command.resize(start + piece.len as usize, 0);
                 bus.read(piece.address, &mut command[start..])?;
             }
-            let answer = if self.filter.command(&command) { net::CONTROL_OK } else { net::CONTROL_ERROR };
+            let done = self.filter.command(&command) || self.set_pairs(&command);
+            let answer = if done { net::CONTROL_OK } else { net::CONTROL_ERROR };
             if let Some(place) = chain.pieces.iter().find(|piece| piece.writable) {
                 bus.write(place.address, &[answer])?;
             }
-            self.function.queues[CONTROL].put(bus, &chain, chain.id.into(), 1)?;
+            self.function.queues[queue].put(bus, &chain, chain.id.into(), 1)?;
         }
-        self.end(bus, CONTROL)
+        self.end(bus, queue)
+    }
+
+    /// Has as many pairs used as a command says; false if it is none such. [virtio 5.1.6.5.5]
+    fn set_pairs(&mut self, command: &[u8]) -> bool {
+        let &[net::CONTROL_MQ, net::MQ_PAIRS_SET, low, high] = command else { return false };
+        let count = u16::from_le_bytes([low, high]);
+        let known = self.function.features & net::MQ != 0 && (1..=self.pairs).contains(&count);
+        if known {
+            self.steering.use_pairs(count);
+        }
+        known
     }
 
     /// Lets the driver see what was done on a queue.
@@ -186,12 +219,14 @@ impl VirtioNetModel {
     }
 
     fn deliver(&mut self, bus: &Bus, frame: &[u8]) -> Result<(), Blocked> {
-        let before = self.function.queues[RECEIVE];
+        let pair = self.steering.of(frame);
+        let queue = receive_of(pair);
+        let before = self.function.queues[queue];
         let (mut chains, mut room) = (Vec::new(), 0);
         let wanted = frame.len() + Header::SIZE;
         while room < wanted {
-            let Some(chain) = self.next_buffer(bus)? else {
-                self.function.queues[RECEIVE] = before;
+            let Some(chain) = self.next_buffer(bus, pair)? else {
+                self.function.queues[queue] = before;
                 self.missed += 1;
                 return Ok(());
             };
@@ -203,23 +238,23 @@ impl VirtioNetModel {
         header.set_buffers(chains.len() as u16).set_flags(if valid { net::DATA_VALID } else { 0 });
         self.twist(&mut header);
         let bytes = [&header.0[..], frame].concat();
-        self.scatter(bus, &chains, &bytes)?;
-        self.end(bus, RECEIVE)
+        self.scatter(bus, queue, &chains, &bytes)?;
+        self.end(bus, queue)
     }
 
-    /// The next buffer for reception.
-    fn next_buffer(&mut self, bus: &Bus) -> Result<Option<Chain>, Blocked> {
-        let queue = &mut self.function.queues[RECEIVE];
+    /// The next buffer of `pair` for reception.
+    fn next_buffer(&mut self, bus: &Bus, pair: u16) -> Result<Option<Chain>, Blocked> {
+        let (queue, aside) = (&mut self.function.queues[receive_of(pair)], &mut self.aside[usize::from(pair)]);
         if self.misbehaviour != Some(Misbehaviour::UsesOutOfOrder) {
-            return self.aside.take().map_or_else(|| queue.take(bus), |chain| Ok(Some(chain)));
+            return aside.take().map_or_else(|| queue.take(bus), |chain| Ok(Some(chain)));
         }
-        if self.aside.is_none() {
-            self.aside = queue.take(bus)?;
+        if aside.is_none() {
+            *aside = queue.take(bus)?;
         }
         queue.take(bus)
     }
 
-    fn scatter(&mut self, bus: &Bus, chains: &[Chain], mut bytes: &[u8]) -> Result<(), Blocked> {
+    fn scatter(&mut self, bus: &Bus, queue: usize, chains: &[Chain], mut bytes: &[u8]) -> Result<(), Blocked> {
         for chain in chains {
             let mut len = 0;
             for piece in chain.pieces.iter().filter(|piece| piece.writable) {
@@ -228,9 +263,9 @@ impl VirtioNetModel {
                 (bytes, len) = (later, len + now.len() as u32);
             }
             let (id, len) = self.twisted(chain.id.into(), len);
-            self.function.queues[RECEIVE].put(bus, chain, id, len)?;
+            self.function.queues[queue].put(bus, chain, id, len)?;
             if self.misbehaviour == Some(Misbehaviour::UsesTwice) {
-                self.function.queues[RECEIVE].put(bus, chain, id, len)?;
+                self.function.queues[queue].put(bus, chain, id, len)?;
             }
         }
         Ok(())
@@ -264,7 +299,8 @@ impl Model for VirtioNetModel {
     }
 
     fn identity(&self) -> Identity {
-        self.function.identity(net::DEVICE, CLASS, VECTORS)
+        // The configuration's vector, and one for each queue but the control queue.
+        self.function.identity(net::DEVICE, CLASS, 1 + 2 * self.pairs)
     }
 
     fn capabilities(&self) -> Vec<Vec<u8>> {

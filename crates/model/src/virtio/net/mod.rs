@@ -7,6 +7,7 @@ mod card;
 mod control;
 mod frame;
 mod handle;
+mod steering;
 
 pub use card::VirtioNetModel;
 pub use handle::Misbehaviour;
@@ -31,20 +32,28 @@ pub(super) struct Shape {
     wire: WireShape,
     /// Its address.
     mac: [u8; 6],
+    /// Pairs of queues.
+    pairs: u16,
     packed: bool,
     events: bool,
     places: Places,
 }
 
+/// Pairs of queues, by the word of a user.
+fn pairs(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|pairs| (1..=8).contains(pairs))
+}
+
 /// Opens `sim:virtio-net`.
 ///
 /// Options, besides those of [every model](crate), `delay=` apart: `wire=test` (a test's [handle](VirtioNetHandle); or `mirror`, or `cable/NAME`, as of [an e1000](crate::e1000::open)), `mac=52:54:00:12:34:56`,
-/// `packed=off` (offers packed virtqueues), `events=on` (offers to be told by positions), `structures=together` (in BAR 4; `apart`: each in a BAR of its own).
+/// `queues=1` (pairs of them, up to 8), `packed=off` (offers packed virtqueues), `events=on` (offers to be told by positions), `structures=together` (in BAR 4; `apart`: each in a BAR of its own).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimVirtioNet, Error> {
-    let options = Options::of(uri, "virtio-net", &["wire", "mac", "packed", "events", "structures"])?;
+    let options = Options::of(uri, "virtio-net", &["wire", "mac", "queues", "packed", "events", "structures"])?;
     let shape = Shape {
         wire: options.get("wire", "test, mirror or cable/NAME", WireShape::Test, wire::shape)?,
         mac: options.get("mac", "the address of one card, as 52:54:00:12:34:56", MAC, mac)?,
+        pairs: options.get("queues", "1 to 8 pairs of queues", 1, pairs)?,
         packed: options.switch("packed", false)?,
         events: options.switch("events", true)?,
         places: options.get("structures", "together or apart", Places::TOGETHER, Places::named)?,
