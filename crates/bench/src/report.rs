@@ -122,7 +122,7 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 58] = [
+pub const METRICS: [(&str, &str); 60] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
@@ -154,6 +154,8 @@ pub const METRICS: [(&str, &str); 58] = [
     ("user_instructions_per_op", "instructions"),
     ("switches_per_op", "1"),
     ("calls_per_op", "1"),
+    ("calls_s", "1/s"),
+    ("maps_per_op", "1"),
     ("interrupts_per_op", "1"),
     ("accesses_per_op", "1"),
     ("queue_us", "us"),
@@ -206,7 +208,7 @@ const LESS: [&str; 10] = [
 ];
 
 /// Which placements are compared with which, besides the kernel's best: (placement, baseline).
-const COMPARISONS: [(&str, &str); 24] = [
+const COMPARISONS: [(&str, &str); 26] = [
     ("kernel-none", "kernel"),
     ("kernel-nomultipath", "kernel"),
     ("kernel-passthrough", "kernel"),
@@ -230,6 +232,8 @@ const COMPARISONS: [(&str, &str); 24] = [
     ("process", "dpdk"),
     ("process-polled", "dpdk"),
     ("export-fio", "kernel-fio"),
+    ("hosted", "kernel"),
+    ("hosted", "export"),
     ("ublk-null", "kernel"),
 ];
 

@@ -1,4 +1,4 @@
-//! Counts the system calls of another process, by the kernel's trace point at their entry. [perf_event_open(2)]
+//! Counts what another process has the kernel do, by the kernel's own trace points: nobody has to say what he has called. [perf_event_open(2)]
 
 use std::fs;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -6,8 +6,10 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use crate::Error;
 use crate::trace;
 
-/// Where the trace point's number is.
-const NUMBER: &str = "events/raw_syscalls/sys_enter/id";
+/// A system call is entered. [Linux include/trace/events/syscalls.h]
+const CALLS: &[&str] = &["raw_syscalls/sys_enter"];
+/// Memory is mapped for a device, or is not mapped any more. [Linux include/trace/events/iommu.h]
+const MAPS: &[&str] = &["iommu/map", "iommu/unmap"];
 /// Events that are trace points. [perf_event_open(2), PERF_TYPE_TRACEPOINT]
 const TRACEPOINT: u32 = 2;
 
@@ -31,26 +33,35 @@ struct Attributes {
 pub struct Calls(Vec<OwnedFd>);
 
 impl Calls {
-    /// Counts those of all threads that `process` has now.
+    /// Counts the system calls of all threads that `process` has now.
     pub fn start(process: u32) -> Result<Self, Error> {
-        trace::mount()?;
-        let failed = |what: &'static str| move |error| Error::os(format!("{what}, to count system calls"), error);
-        let path = format!("{}/{NUMBER}", trace::FOLDER);
-        let number = fs::read_to_string(path).map_err(failed("reading the trace point's number"))?;
-        let config = number.trim().parse().map_err(|error| Error::format("the number of a trace point", error))?;
-        let attributes = Attributes { kind: TRACEPOINT, size: size_of::<Attributes>() as u32, config, ..Attributes::default() };
-        let tasks = fs::read_dir(format!("/proc/{process}/task")).map_err(failed("listing threads"))?;
-        let threads = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<libc::pid_t>().ok());
-        let open = |thread: libc::pid_t| {
-            // SAFETY: the kernel reads a structure of the size that it says; no group (-1), any processor (-1), closed on exec (8).
-            let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, thread, -1, -1, 8u64) };
-            // SAFETY: it was opened just now and is nobody else's.
-            if fd < 0 { Err(std::io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }) }
-        };
-        threads.map(open).collect::<Result<_, _>>().map(Self).map_err(failed("opening a counter (as root)"))
+        Self::of(CALLS, process)
     }
 
-    /// Calls since the start.
+    /// Counts how often they have the IOMMU map or unmap something.
+    pub fn maps(process: u32) -> Result<Self, Error> {
+        Self::of(MAPS, process)
+    }
+
+    fn of(events: &[&str], process: u32) -> Result<Self, Error> {
+        trace::mount()?;
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).map_err(|error| Error::os("listing threads", error))?;
+        let threads = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<libc::pid_t>().ok());
+        let threads: Vec<_> = threads.collect();
+        let mut counters = Vec::new();
+        for event in events {
+            let attributes = attributes(event)?;
+            for &thread in &threads {
+                counters.push(
+                    open(&attributes, thread)
+                        .map_err(|error| Error::os(format!("opening a counter of {event} (as root)"), error))?,
+                );
+            }
+        }
+        Ok(Self(counters))
+    }
+
+    /// Events since the start.
     pub fn count(&self) -> u64 {
         let read = |fd: &OwnedFd| {
             let mut count = [0; 8];
@@ -60,6 +71,20 @@ impl Calls {
     }
 }
 
+fn attributes(event: &str) -> Result<Attributes, Error> {
+    let path = format!("{}/events/{event}/id", trace::FOLDER);
+    let number = fs::read_to_string(&path).map_err(|error| Error::os(format!("reading {path}, to count that"), error))?;
+    let config = number.trim().parse().map_err(|error| Error::format("the number of a trace point", error))?;
+    Ok(Attributes { kind: TRACEPOINT, size: size_of::<Attributes>() as u32, config, ..Attributes::default() })
+}
+
+fn open(attributes: &Attributes, thread: libc::pid_t) -> std::io::Result<OwnedFd> {
+    // SAFETY: the kernel reads a structure of the size that it says; no group (-1), any processor (-1), closed on exec (8).
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attributes), thread, -1, -1, 8u64) };
+    // SAFETY: it was opened just now and is nobody else's.
+    if fd < 0 { Err(std::io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,7 +92,7 @@ mod tests {
     #[test]
     fn calls_of_a_process_are_counted() {
         // Mounted for nobody else's sake.
-        let is_there = std::path::Path::new(trace::FOLDER).join(NUMBER).exists();
+        let is_there = std::path::Path::new(trace::FOLDER).join("events").join(CALLS[0]).exists();
         let Some(Ok(calls)) = is_there.then(|| Calls::start(std::process::id())) else {
             eprintln!("skipped: system calls can be counted by root alone, where there are trace points");
             return;

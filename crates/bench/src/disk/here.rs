@@ -51,6 +51,8 @@ pub struct Programs<'a> {
     pub export: Option<Vec<String>>,
     /// The same by VDUSE.
     pub vduse: Option<Vec<String>>,
+    /// Arguments that export the disk of a hosted driver.
+    pub hosted: Option<Vec<String>>,
     /// A supervisor that has the disk.
     pub supervisor: Option<Supervisor>,
     /// Arguments of this program that export nothing.
@@ -182,6 +184,7 @@ impl Here<'_> {
             Driver::Process => self.process(round, first),
             Driver::Export => self.exported_by(round, turn, &self.programs.export, "a device to claim (--device)"),
             Driver::Vduse => self.exported_by(round, turn, &self.programs.vduse, "a device to claim (--device)"),
+            Driver::Hosted => self.exported_by(round, turn, &self.programs.hosted, "a device to claim (--device)"),
             Driver::Null => self.exported_by(round, turn, &self.programs.null, "the null export"),
             Driver::VduseNull => self.exported_by(round, turn, &self.programs.vduse_null, "the null export"),
             Driver::Supervised => {
@@ -278,8 +281,9 @@ impl Here<'_> {
         };
         self.facts(round, turn, &block_facts(export.device()));
         self.study(round, turn, &Way::Path(export.device(), Some(export.pid())))?;
-        // Of a supervised disk, what is said here is said of the supervisor.
-        let others = [Placement::UblkNull, Placement::VduseNull, Placement::ExportVduse, Placement::Supervised];
+        // Of a supervised disk, what is said here is said of the supervisor, and of a hosted driver's of the process that uses it.
+        let others =
+            [Placement::UblkNull, Placement::VduseNull, Placement::ExportVduse, Placement::Hosted, Placement::Supervised];
         let own = others.into_iter().find(|own| turn.contains(own));
         self.driver(round, own.unwrap_or(Placement::Export), startup, export.pid(), idle);
         Ok(())

@@ -37,6 +37,10 @@ pub enum Placement {
     ExportFio,
     /// The same as `Export`, by VDUSE in place of ublk.
     ExportVduse,
+    /// Linux's driver, unmodified, in a process of its own; exported over ublk by another one that uses its disk.
+    Hosted,
+    /// The same under fio.
+    HostedFio,
     /// The same as `Export`, started, confined and watched by the supervisor.
     Supervised,
     /// ublk with nothing behind it: the floor that ublk itself sets.
@@ -56,7 +60,9 @@ pub enum Driver {
     Export,
     /// The same, behind VDUSE.
     Vduse,
-    /// The same, held by the supervisor.
+    /// Linux's, unmodified, in a process of its own, behind ublk.
+    Hosted,
+    /// ring3's, held by the supervisor.
     Supervised,
     /// None.
     Null,
@@ -79,7 +85,7 @@ pub enum Tuning {
 
 impl Placement {
     /// All of them, in the order of their turns.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Kernel,
         Self::KernelFio,
         Self::KernelNone,
@@ -94,14 +100,17 @@ impl Placement {
         Self::Export,
         Self::ExportFio,
         Self::ExportVduse,
+        Self::Hosted,
+        Self::HostedFio,
         Self::Supervised,
         Self::UblkNull,
         Self::VduseNull,
     ];
 
-    /// The ones that ordinary loads are measured in: all but those of the papers' figures, and the second way of an export.
+    /// The ones that ordinary loads are measured in: all but those of the papers' figures, the second way of an export, and a driver of Linux's, which has to be built.
     pub fn loads() -> Vec<Self> {
-        let others = [Self::ProcessAdaptive, Self::ProcessThreads, Self::ExportVduse, Self::VduseNull];
+        let papers = [Self::ProcessAdaptive, Self::ProcessThreads];
+        let others = [&papers[..], &[Self::ExportVduse, Self::Hosted, Self::HostedFio, Self::VduseNull]].concat();
         Self::ALL.into_iter().filter(|placement| !others.contains(placement)).collect()
     }
 
@@ -122,6 +131,8 @@ impl Placement {
             Self::Export => "export",
             Self::ExportFio => "export-fio",
             Self::ExportVduse => "export-vduse",
+            Self::Hosted => "hosted",
+            Self::HostedFio => "hosted-fio",
             Self::Supervised => "supervised",
             Self::UblkNull => "ublk-null",
             Self::VduseNull => "vduse-null",
@@ -138,6 +149,7 @@ impl Placement {
             Self::Process | Self::ProcessPolled | Self::ProcessAdaptive | Self::ProcessThreads => Driver::Process,
             Self::Export | Self::ExportFio => Driver::Export,
             Self::ExportVduse => Driver::Vduse,
+            Self::Hosted | Self::HostedFio => Driver::Hosted,
             Self::Supervised => Driver::Supervised,
             Self::UblkNull => Driver::Null,
             Self::VduseNull => Driver::VduseNull,
@@ -146,7 +158,8 @@ impl Placement {
 
     /// Whether fio makes the load.
     pub fn is_fio(self) -> bool {
-        matches!(self, Self::KernelFio | Self::KernelNomultipathFio | Self::KernelPassthroughFio | Self::ExportFio)
+        let kernels = [Self::KernelFio, Self::KernelNomultipathFio, Self::KernelPassthroughFio];
+        kernels.contains(&self) || matches!(self, Self::ExportFio | Self::HostedFio)
     }
 
     /// Whether the driver goes on running from one to the other.
@@ -185,6 +198,8 @@ mod tests {
     #[test]
     fn fio_takes_its_turn_while_the_driver_of_our_own_generator_runs() {
         assert!(Placement::Export.shares_driver_with(Placement::ExportFio));
+        assert!(Placement::Hosted.shares_driver_with(Placement::HostedFio));
+        assert!(!Placement::Export.shares_driver_with(Placement::Hosted));
         assert!(!Placement::Kernel.shares_driver_with(Placement::KernelNone));
         assert!(!Placement::Process.shares_driver_with(Placement::ProcessPolled));
     }

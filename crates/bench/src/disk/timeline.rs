@@ -80,7 +80,7 @@ fn script(placement: Placement) -> &'static [Step] {
     match placement {
         Placement::Process | Placement::ProcessAdaptive => PROCESS,
         Placement::ProcessPolled => POLLED,
-        Placement::Export | Placement::ExportFio | Placement::Supervised | Placement::UblkNull => EXPORT,
+        Placement::Export | Placement::ExportFio | Placement::Hosted | Placement::Supervised | Placement::UblkNull => EXPORT,
         _ => KERNEL,
     }
 }

@@ -47,6 +47,8 @@ fn colour(placement: Placement) -> &'static str {
         (_, Placement::ExportFio) => "#e69f00",
         (_, Placement::ExportVduse) => "#f0e442",
         (_, Placement::Supervised) => "#8c510a",
+        (_, Placement::Hosted) => "#7f3b8f",
+        (_, Placement::HostedFio) => "#c2a5cf",
         (_, _) => "#dddddd",
     }
 }

@@ -4,14 +4,25 @@ use super::{align, cell, head, number};
 use crate::net::hosted::{HOSTED_PLACEMENTS, HostedLoad, Kind};
 use crate::report::Report;
 
+/// The tables behind that of latencies: their titles and metrics.
+const GRIDS: [(&str, &str); 6] = [
+    ("instructions a packet", "instructions_per_op"),
+    ("us of the processor a packet", "busy_us_per_op"),
+    ("Mb/s", "mbit_s"),
+    ("system calls a packet", "calls_per_op"),
+    ("system calls a second", "calls_s"),
+    ("(un)maps of the IOMMU a packet", "maps_per_op"),
+];
+
 /// Latencies (mean, and in parentheses the variance) and throughput in each placement, with the ratios to the kernel's driver.
 pub fn render_hosted(report: &Report) -> String {
     let mut loads: Vec<HostedLoad> = Vec::new();
     for row in &report.rows {
         loads.extend(row.workload.parse().ok().filter(|load| !loads.contains(load)));
     }
-    let tables = [latencies(report, &loads), costs(report, &loads)];
-    tables.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n") + &super::host(report)
+    let grids = GRIDS.iter().map(|&of| grid(report, &loads, of));
+    let tables = std::iter::once(latencies(report, &loads)).chain(grids);
+    tables.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n") + &super::host(report)
 }
 
 fn latencies(report: &Report, loads: &[HostedLoad]) -> String {
@@ -29,23 +40,14 @@ fn latencies(report: &Report, loads: &[HostedLoad]) -> String {
     if lines.len() > 1 { align(&lines) } else { String::new() }
 }
 
-fn costs(report: &Report, loads: &[HostedLoad]) -> String {
-    let metric = if report.lab.mode == "instructions" { "instructions_per_op" } else { "busy_us_per_op" };
-    let columns: Vec<_> = loads.iter().map(|load| (load.to_string(), metric)).collect();
-    let streams = loads.iter().filter(|load| load.kind != Kind::Ping).map(|load| (load.to_string(), "mbit_s"));
-    let calls = loads.iter().map(|load| (load.to_string(), "calls_per_op"));
-    let columns: Vec<_> = columns.into_iter().chain(streams).chain(calls).collect();
-    let unit = |metric: &str| match metric {
-        "mbit_s" => "Mb/s",
-        "calls_per_op" => "system calls",
-        "instructions_per_op" => "instructions",
-        _ => "us",
-    };
-    let heads: Vec<_> = columns.iter().map(|(load, metric)| format!("{load}, {}", unit(metric))).collect();
-    let heads: Vec<_> = heads.iter().map(|head| ("", head.as_str())).collect();
-    let mut lines = vec![head("per packet", &heads)];
+/// One metric of all loads that have it.
+fn grid(report: &Report, loads: &[HostedLoad], (title, metric): (&str, &str)) -> String {
+    let has = |load: &String| HOSTED_PLACEMENTS.iter().any(|placement| report.get(load, placement, metric).is_some());
+    let loads: Vec<_> = loads.iter().map(ToString::to_string).filter(has).collect();
+    let heads: Vec<_> = loads.iter().map(|load| ("", load.as_str())).collect();
+    let mut lines = vec![head(title, &heads)];
     for placement in HOSTED_PLACEMENTS {
-        push(&mut lines, placement, columns.iter().map(|(load, metric)| cell(report, load, placement, metric)).collect());
+        push(&mut lines, placement, loads.iter().map(|load| cell(report, load, placement, metric)).collect());
     }
     if lines.len() > 1 { align(&lines) } else { String::new() }
 }
@@ -69,5 +71,15 @@ mod tests {
         let report = Report::new("dde", Lab::default(), &[one("kernel", 100.0), one("hosted-raw", 110.0)]);
         let text = render_hosted(&report);
         assert!(text.contains("hosted-raw") && text.contains("1.10x") && text.contains("(0.50)"), "{text}");
+    }
+
+    #[test]
+    fn a_load_stands_only_in_tables_of_what_was_measured_of_it() {
+        let ping = Measurement::new(1, "icmp-56", "hosted-raw-polled").with("calls_per_op", 0.0);
+        let stream = Measurement::new(1, "tcp-1460-in", "kernel").with("mbit_s", 7.0);
+        let text = render_hosted(&Report::new("dde", Lab::default(), &[ping, stream]));
+        let calls = text.split("system calls a packet").nth(1).unwrap();
+        assert!(calls.contains("icmp-56") && !calls.contains("tcp-1460-in"), "{text}");
+        assert!(!text.contains("maps"), "{text}");
     }
 }

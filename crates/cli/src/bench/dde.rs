@@ -44,7 +44,7 @@ pub struct Args {
     /// Milliseconds of a load of datagrams, by the guest's clock; 500 if it is not given.
     #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(10..=600_000))]
     millis: Option<u64>,
-    /// A load: icmp-56 (one echo request after the other), udp-1472-echo, udp-1472-in. May be repeated; without it, all of the page.
+    /// A load: icmp-56 (one echo request after the other), udp-1472-echo, udp-1472-in, tcp-1460-in, tcp-1460-out. May be repeated; without it, all of the page.
     #[arg(long = "load", value_name = "NAME")]
     loads: Vec<HostedLoad>,
     /// A placement. May be repeated; without it, all that wait for interrupts. With one of the others, which poll, the guest has two processors: one is theirs.
@@ -180,10 +180,12 @@ fn turn(args: &Args, pinger: &mut Pinger<'_>, round: u32, placement: &str) -> Re
         "hosted-lwip-polled" => (Some(start(&["--lwip", &lwip, "--no-msix", "--poll", POLLED])?), None),
         "hosted-lwip-msi" => (Some(start(&["--lwip", &lwip, "--no-msix"])?), None),
         _ => {
-            let hosted = start(&["--socket", &path.display().to_string()])?;
-            let card = format!("remote:{}", path.display());
-            let interface = Interface::start(&["run", "net", "--json", "--name", NAME, "--device", &card], host(network, 1))?;
-            (Some(hosted), Some(interface))
+            let socket = path.display().to_string();
+            let polled = if is_polled(placement) { &["--no-msix", "--poll", POLLED][..] } else { &[] };
+            let hosted = start(&[&["--socket", &socket][..], polled].concat())?;
+            let card = format!("remote:{socket}");
+            let words = ["run", "net", "--json", "--name", NAME, "--device", &card];
+            (Some(hosted), Some(on_processor(0, || Interface::start(&words, host(network, 1)))?))
         }
     };
     let extent = Extent { driver: hosted.as_ref().map(|hosted| hosted.0.id()), ..args.extent() };
@@ -193,7 +195,7 @@ fn turn(args: &Args, pinger: &mut Pinger<'_>, round: u32, placement: &str) -> Re
         let asking = scope.spawn(|| {
             stand_back(0);
             pinger.point(host(network, 2), (guest::mac(card), host(network, 1)))?;
-            for load in args.loads() {
+            for load in args.loads().into_iter().filter(|load| load.suits(placement)) {
                 let into = Measurement::new(round, load, placement);
                 let measured = measure_hosted(pinger, &load, &extent, into).with_context(|| load.to_string())?;
                 tell(&Event::Measured(measured))?;
@@ -201,6 +203,19 @@ fn turn(args: &Args, pinger: &mut Pinger<'_>, round: u32, placement: &str) -> Re
             Ok(())
         });
         asking.join().map_err(|_| anyhow::anyhow!("the thread that asks has panicked"))?
+    })
+}
+
+/// Has whoever `starts` is started run on one processor: a process has those of the thread that starts it. With a second processor, that is the driver's alone.
+fn on_processor<T: Send>(number: usize, starts: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| {
+            let mut own = CpuSet::new();
+            own.set(number);
+            sched_setaffinity(None, &own)?;
+            starts()
+        });
+        starting.join().unwrap_or_else(|_| bail!("the thread that starts it has panicked"))
     })
 }
 
@@ -215,17 +230,8 @@ impl Hosted {
         let mut command = Command::new(&program);
         command.args(["--device", &device.to_string()]).args(words).env("LD_LIBRARY_PATH", HOSTED);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        // Whoever is started has the processors of the thread that starts it: with a second one, that is the driver's.
         let last = std::thread::available_parallelism().map_or(1, usize::from) - 1;
-        let child = std::thread::scope(|scope| {
-            let starting = scope.spawn(|| {
-                let mut own = CpuSet::new();
-                own.set(last);
-                sched_setaffinity(None, &own)?;
-                command.spawn()
-            });
-            starting.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread that starts it has panicked")))
-        });
+        let child = on_processor(last, || Ok(command.spawn()?));
         // From here on a failure ends it.
         let mut hosted = Self(child.with_context(|| format!("starting {}", program.display()))?);
         let lines = hosted.0.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);

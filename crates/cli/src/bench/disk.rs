@@ -43,6 +43,7 @@ pub struct Args {
     workloads: Vec<Workload>,
     /// A placement: kernel, kernel-none, kernel-nomultipath, kernel-passthrough, process, process-polled, process-adaptive, process-threads, export,
     /// supervised, ublk-null; and with -fio at its end kernel, kernel-nomultipath, kernel-passthrough, export. May be repeated; the usual ones if there is none.
+    /// hosted (and hosted-fio) is Linux's driver in a process, behind ublk, and is built if need be.
     /// With --here, kernel-none takes the disk's scheduler away for its turns, and only if it is named.
     #[arg(long = "placement")]
     placements: Vec<Placement>,
@@ -184,7 +185,7 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
             Driver::Kernel(tuning) if args.here => args.disk.is_some() && tuning == Tuning::AsItComes,
             Driver::Kernel(tuning) => tuning <= Tuning::NoScheduler || controller == Controller::Nvme,
             Driver::Process => !args.here || args.device.is_some(),
-            Driver::Export => !args.here || (args.device.is_some() && ublk()),
+            Driver::Export | Driver::Hosted => !args.here || (args.device.is_some() && ublk()),
             // Ports of a leased function are messages: IDE would be measured by those.
             Driver::Supervised if controller == Controller::Ide || supervisor().is_err() => false,
             Driver::Supervised => !args.here || (args.device.is_some() && ublk()),
@@ -261,6 +262,9 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         open: device.is_some().then_some(&open),
         export: device.as_ref().map(|uri| exported("ublk", uri)),
         vduse: device.as_ref().map(|uri| exported("vduse", uri)),
+        hosted: device
+            .as_ref()
+            .map(|uri| words(&format!("run disk --driver dde:{} --export ublk --json --device {uri}", linuxs(plan.controller)))),
         supervisor: device
             .as_deref()
             .zip(supervisor().ok())
@@ -272,6 +276,15 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         hand_over: args.shared.then_some(&hand_over),
     };
     Ok(run_here(plan, first, &programs, progress)?)
+}
+
+/// Linux's driver of a controller, as `ring3 dde list` has it.
+pub fn linuxs(controller: Controller) -> &'static str {
+    match controller {
+        Controller::Nvme => "nvme",
+        Controller::Ahci => "ahci",
+        Controller::Ide => "ata_piix",
+    }
 }
 
 /// A supervisor of `device`, whose manifest and socket are in `folder`.

@@ -10,7 +10,9 @@ use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, 
 
 use super::accesses::Accesses;
 use super::campaign::Machine;
+use super::disk::linuxs;
 use super::ring3d::with_supervisor;
+use crate::dde;
 
 /// Bytes of each disk.
 const SIZE: Size = Size(1 << 30);
@@ -163,6 +165,9 @@ impl Machine for Guest {
         let mut guest = with_this_program(self.lab.clone())?;
         if plan.placements.contains(&Placement::Supervised) {
             guest = with_supervisor(guest)?;
+        }
+        if plan.placements.iter().any(|placement| placement.driver() == Driver::Hosted) {
+            guest = dde::enter(guest, &[linuxs(plan.controller).to_owned()])?;
         }
         let guest = guest.step("measure", &command(plan, first));
         let outcome = guest.run(&Cache::open()?, &mut |event| match event {

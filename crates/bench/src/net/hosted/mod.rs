@@ -7,6 +7,7 @@
 //!
 //! Where the kernel's protocols are to answer, echo requests are answered by themselves, and [`Services`] are programs for UDP.
 
+mod connection;
 mod latency;
 mod pinger;
 mod services;
@@ -17,14 +18,14 @@ pub use services::Services;
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::cpu::Calls;
 use crate::report::Measurement;
 
 /// Who answers, in the order of their turns.
-pub const HOSTED_PLACEMENTS: [&str; 10] = [
+pub const HOSTED_PLACEMENTS: [&str; 11] = [
     "kernel",
     "hosted-raw",
     "hosted-raw-copy",
@@ -35,6 +36,7 @@ pub const HOSTED_PLACEMENTS: [&str; 10] = [
     "hosted-tap",
     "hosted-raw-polled",
     "hosted-lwip-polled",
+    "hosted-tap-polled",
 ];
 
 /// So many of them are usual; the others never sleep, and have a processor of their own.
@@ -49,14 +51,21 @@ pub enum Kind {
     Echo,
     /// Datagrams that are taken: of 32, the last is echoed, and the next 32 follow it.
     In,
+    /// A connection of TCP whose bytes are taken.
+    TcpIn,
+    /// One that sends as fast as they are taken.
+    TcpOut,
 }
+
+/// Bytes of a segment of TCP in a full frame, without options.
+const SEGMENT: usize = 1460;
 
 /// A load: packets of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostedLoad {
     /// What is done.
     pub kind: Kind,
-    /// Bytes behind the header of ICMP or UDP, 18 to 1472.
+    /// Bytes behind the header of ICMP or UDP, 18 to 1472; of TCP, 1460.
     pub bytes: usize,
 }
 
@@ -64,7 +73,13 @@ impl HostedLoad {
     /// Those of the thesis.
     pub fn all() -> Vec<Self> {
         let of = |kind, bytes| Self { kind, bytes };
-        vec![of(Kind::Ping, 56), of(Kind::Ping, 1472), of(Kind::Echo, 1472), of(Kind::In, 1472)]
+        let tcp = [Kind::TcpIn, Kind::TcpOut].map(|kind| of(kind, SEGMENT));
+        [&[of(Kind::Ping, 56), of(Kind::Ping, 1472), of(Kind::Echo, 1472), of(Kind::In, 1472)][..], &tcp].concat()
+    }
+
+    /// Whether it is for who answers in `placement`: without a stack, there is no TCP.
+    pub fn suits(&self, placement: &str) -> bool {
+        !matches!(self.kind, Kind::TcpIn | Kind::TcpOut) || !placement.starts_with("hosted-raw")
     }
 }
 
@@ -74,6 +89,8 @@ impl fmt::Display for HostedLoad {
             Kind::Ping => write!(f, "icmp-{}", self.bytes),
             Kind::Echo => write!(f, "udp-{}-echo", self.bytes),
             Kind::In => write!(f, "udp-{}-in", self.bytes),
+            Kind::TcpIn => write!(f, "tcp-{}-in", self.bytes),
+            Kind::TcpOut => write!(f, "tcp-{}-out", self.bytes),
         }
     }
 }
@@ -90,13 +107,17 @@ impl FromStr for HostedLoad {
                     .strip_suffix("-echo")
                     .map(|bytes| (bytes, Kind::Echo))
                     .or_else(|| Some((rest.strip_suffix("-in")?, Kind::In)))?,
+                "tcp" if rest == "1460-in" => ("1460", Kind::TcpIn),
+                "tcp" if rest == "1460-out" => ("1460", Kind::TcpOut),
                 _ => return None,
             };
             let bytes = bytes.parse().ok().filter(|bytes| (18..=1472).contains(bytes))?;
             Some(Self { kind, bytes })
         };
         parse().ok_or_else(|| {
-            format!("{text:?} is no load of hosted drivers: icmp-BYTES, udp-BYTES-echo or udp-BYTES-in, of 18 to 1472 bytes")
+            format!(
+                "{text:?} is no load of hosted drivers: icmp-BYTES, udp-BYTES-echo or udp-BYTES-in, of 18 to 1472 bytes, tcp-1460-in or tcp-1460-out"
+            )
         })
     }
 }
@@ -121,12 +142,14 @@ pub fn measure_hosted(
     extent: &Extent,
     into: Measurement,
 ) -> Result<Measurement, Error> {
-    let calls = extent.driver.map(Calls::start).transpose()?;
+    let counters = extent.driver.map(|driver| Ok::<_, Error>((Calls::start(driver)?, Calls::maps(driver)?))).transpose()?;
+    let start = Instant::now();
     let (into, packets) = measure(pinger, load, extent, into)?;
-    Ok(match calls {
-        Some(calls) => into.with("calls_per_op", calls.count() as f64 / packets.max(1) as f64),
-        None => into,
-    })
+    let Some((calls, maps)) = counters else { return Ok(into) };
+    let (calls, maps, packets) = (calls.count() as f64, maps.count() as f64, packets.max(1) as f64);
+    // What is called by the clock and not for a packet is as much a second in every load.
+    let into = into.with("calls_per_op", calls / packets).with("calls_s", calls / start.elapsed().as_secs_f64().max(1e-9));
+    Ok(into.with("maps_per_op", maps / packets))
 }
 
 fn measure(pinger: &mut Pinger<'_>, load: &HostedLoad, extent: &Extent, into: Measurement) -> Result<(Measurement, u64), Error> {
@@ -138,7 +161,10 @@ fn measure(pinger: &mut Pinger<'_>, load: &HostedLoad, extent: &Extent, into: Me
         let into = costs(into, nanos, all.saturating_sub(idle), count);
         return Ok((Latencies::new(times).fill(load, into), extent.samples as u64));
     }
-    let (packets, elapsed, idle) = pinger.stream(load, extent.time)?;
+    let (packets, elapsed, idle) = match load.kind {
+        Kind::TcpIn | Kind::TcpOut => connection::stream(pinger, load.kind, extent.time)?,
+        _ => pinger.stream(load, extent.time)?,
+    };
     let (seconds, count) = (elapsed.as_secs_f64().max(1e-9), packets.max(1) as f64);
     let into = into.with("packets_s", packets as f64 / seconds);
     let into = into.with("mbit_s", packets as f64 * load.bytes as f64 * 8.0 / 1e6 / seconds);
@@ -160,8 +186,15 @@ mod tests {
     #[test]
     fn names_are_read_as_they_are_printed_and_others_are_refused_with_what_there_is() {
         HostedLoad::all().iter().for_each(|load| assert_eq!(load.to_string().parse(), Ok(*load)));
-        for name in ["", "icmp", "icmp-17", "udp-56", "udp-1473-in", "tcp-56-echo"] {
+        for name in ["", "icmp", "icmp-17", "udp-56", "udp-1473-in", "tcp-56-echo", "tcp-1400-in"] {
             assert!(name.parse::<HostedLoad>().unwrap_err().contains("udp-BYTES-in"), "{name}");
         }
+    }
+
+    #[test]
+    fn tcp_is_for_who_has_a_stack() {
+        let suits = |name: &str, placement| name.parse::<HostedLoad>().unwrap().suits(placement);
+        assert!(suits("tcp-1460-in", "hosted-lwip-polled") && suits("tcp-1460-out", "kernel") && suits("icmp-56", "hosted-raw"));
+        assert!(!suits("tcp-1460-in", "hosted-raw-polled"));
     }
 }

@@ -84,7 +84,7 @@ impl<'a> Pinger<'a> {
     }
 
     /// How long nobody has wanted the processor, by the looks since there were so many.
-    fn idle_since(&self, looks: u64) -> Duration {
+    pub(super) fn idle_since(&self, looks: u64) -> Duration {
         Duration::from_nanos(((self.looks - looks) as f64 * self.step) as u64)
     }
 
@@ -149,13 +149,22 @@ impl<'a> Pinger<'a> {
 
     /// Sends `frame` so many times, with one write to the doorbell.
     fn send(&mut self, frame: &[u8], count: usize) -> Result<(), Error> {
+        self.send_each(count, |packet| packet.fill(frame))
+    }
+
+    /// Sends so many frames that `fill` makes, with one write to the doorbell.
+    pub(super) fn send_each(
+        &mut self,
+        count: usize,
+        mut fill: impl FnMut(&mut Packet) -> Result<(), ring3_class::Error>,
+    ) -> Result<(), Error> {
         let failed = |source| Error::Device { name: self.nic.name(), source };
         let back = self.queue.tx_return(&mut self.back).map_err(failed)?;
         self.own.extend(self.back[..back].iter_mut().map(mem::take));
         let from =
             self.own.len().checked_sub(count).ok_or_else(|| Error::Invalid(format!("{}: it sends nothing", self.nic.name())))?;
         for packet in &mut self.own[from..] {
-            packet.fill(frame).map_err(failed)?;
+            fill(packet).map_err(failed)?;
         }
         let sent = self.queue.tx_provide(&mut self.own[from..]).count;
         self.own.truncate(from);
@@ -184,6 +193,35 @@ impl<'a> Pinger<'a> {
             // QEMU looks at its devices at this hint.
             std::hint::spin_loop();
         }
+    }
+
+    /// Both ends, as they are now.
+    pub(super) fn ends(&self) -> (Host, Host) {
+        (self.me, self.to)
+    }
+
+    /// Looks once for what has come, and gives the first bytes of each frame of at least `LEN` to `look`; how many frames there were. Who asks for our address is told it.
+    pub(super) fn heads<const LEN: usize>(&mut self, mut look: impl FnMut(&[u8; LEN])) -> Result<usize, Error> {
+        let count = self.queue.rx_return(&mut self.batch).map_err(|source| Error::Device { name: self.nic.name(), source })?;
+        for at in 0..count {
+            let mut head = [0; LEN];
+            if self.batch[at].len as usize >= LEN && self.batch[at].read(0, &mut head).is_ok() {
+                look(&head);
+            }
+            self.look(at, 0)?;
+        }
+        // There is room: they are what it has returned.
+        let _ = self.queue.rx_provide(&mut self.batch[..count]);
+        self.looks += u64::from(count == 0);
+        if count == 0 {
+            std::hint::spin_loop();
+        }
+        Ok(count)
+    }
+
+    /// Looks at an empty ring so far.
+    pub(super) fn looks(&self) -> u64 {
+        self.looks
     }
 
     /// Whether a packet of the batch is an answer. Who asks for our address is told it.

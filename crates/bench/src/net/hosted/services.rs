@@ -1,6 +1,7 @@
-//! Programs with sockets of the kernel: what comes to one port is echoed, what comes to another is taken, as many packets with a call as are there. [RFC 862, 863]
+//! Programs with sockets of the kernel: what comes to one port is echoed, what comes to another is taken, as many packets with a call as are there. By TCP, one takes and one sends, 64 KiB with a call. [RFC 862 to 864]
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -11,6 +12,9 @@ use crate::Error;
 
 const ECHO: u16 = 7;
 const DISCARD: u16 = 9;
+const CHARGEN: u16 = 19;
+/// Bytes of a call by TCP.
+const PIECE: usize = 64 << 10;
 /// How often it is looked whether they shall end.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -32,6 +36,13 @@ impl Services {
             let stop = stop.clone();
             services.threads.push(std::thread::spawn(move || serve(&socket, port == ECHO, &stop)));
         }
+        for port in [DISCARD, CHARGEN] {
+            let failed = |error| Error::os(format!("opening TCP's port {port}"), error);
+            let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map_err(failed)?;
+            listener.set_nonblocking(true).map_err(failed)?;
+            let stop = stop.clone();
+            services.threads.push(std::thread::spawn(move || accept(&listener, port == CHARGEN, &stop)));
+        }
         Ok(services)
     }
 }
@@ -45,6 +56,29 @@ fn serve(socket: &UdpSocket, echo: bool, stop: &AtomicBool) {
             many.keep_lengths(count as usize);
             // What the interface has no room for is lost, as any packet may be.
             let _ = many.send(socket, count as usize);
+        }
+    }
+}
+
+/// Serves one connection after the other.
+fn accept(listener: &TcpListener, sends: bool, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        match listener.accept() {
+            Ok((stream, _)) => converse(stream, sends, stop),
+            Err(_) => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+/// Until whoever has connected goes, however he does.
+fn converse(mut stream: TcpStream, sends: bool, stop: &AtomicBool) {
+    let waits = stream.set_nonblocking(false).and(stream.set_read_timeout(Some(LOOK))).and(stream.set_write_timeout(Some(LOOK)));
+    let mut piece = vec![b' '; PIECE];
+    while waits.is_ok() && !stop.load(Ordering::Relaxed) {
+        match if sends { stream.write(&piece) } else { stream.read(&mut piece) } {
+            Ok(1..) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Ok(0) | Err(_) => return,
         }
     }
 }
