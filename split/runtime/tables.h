@@ -91,6 +91,7 @@ enum split_way {
 	SPLIT_SCALAR,
 	SPLIT_OBJECT,	/* a handle; `type` NULL: any object or symbol */
 	SPLIT_TEXT,	/* a string of the user half: copied, and kept as long as the driver */
+	SPLIT_BRIEF,	/* a string that is not kept */
 	SPLIT_RESULT,	/* the address of a pointer that the function sets */
 };
 

@@ -193,6 +193,12 @@ static long take_arguments(struct split_frame *frame, const struct split_downcal
 			text = split_text(frame->host, u64_to_user_ptr(call->arguments[i]));
 			error = PTR_ERR_OR_ZERO(text);
 			arguments[i] = (unsigned long)text;
+		} else if (argument->way == SPLIT_BRIEF && arguments[i]) {
+			cells[i] = text = strndup_user(u64_to_user_ptr(call->arguments[i]), PAGE_SIZE);
+			error = PTR_ERR_OR_ZERO(text);
+			arguments[i] = (unsigned long)text;
+			if (error)
+				cells[i] = NULL;
 		} else if (argument->way == SPLIT_RESULT && arguments[i]) {
 			arguments[i] = (unsigned long)&cells[i];
 		}
@@ -223,9 +229,12 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 		return -ENOSYS;
 	function = &driver->downcalls[call->function];
 	error = take_arguments(frame, function, call, arguments, cells);
+	result = error ? 0 : function->call(arguments);
+	for (i = 0; i < function->narguments; i++)
+		if (function->arguments[i].way == SPLIT_BRIEF)
+			kfree(cells[i]);
 	if (error)
 		return error;
-	result = function->call(arguments);
 	for (i = 0; i < function->narguments; i++)
 		if (function->arguments[i].way == SPLIT_RESULT && call->arguments[i])
 			call->arguments[i] = result_handle(frame, cells[i], function->arguments[i].type);

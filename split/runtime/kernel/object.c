@@ -160,12 +160,12 @@ static int resolve_symbol(struct split_frame *frame, u64 handle, const struct sp
 	symbol = &driver->symbols[SPLIT_INDEX(handle)];
 	if (offset && offset >= symbol->size)
 		return -ERANGE;
-	if (type && symbol->type != type) {
+	if (type && type != &split_opaque && symbol->type != type) {
 		unsigned long count = symbol->type && symbol->type->size ? symbol->size / symbol->type->size : 1;
 
 		if (!fits(symbol->type, count, offset, type))
 			return -EPROTOTYPE;
-	} else if (type && type->size && offset % type->size) {
+	} else if (type && type != &split_opaque && type->size && offset % type->size) {
 		return -EPROTOTYPE;
 	}
 	*address = symbol->address + offset;
@@ -190,7 +190,8 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 		return -EBADF;
 	if (offset && offset >= object->size)
 		return -ERANGE;
-	if (type && type != &split_opaque && !fits(object->type, object->count, offset, type)) {
+	/* A pointer that C gives no struct (char *, void *) says nothing: what it leads to is what the kernel put there. */
+	if (type && type != &split_opaque && object->type != &split_opaque && !fits(object->type, object->count, offset, type)) {
 		if (offset || object->type || !object->allocation || !give_type(frame, object, type, 1))
 			return -EPROTOTYPE;
 	}
