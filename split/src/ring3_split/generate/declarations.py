@@ -16,6 +16,7 @@ ATTRIBUTE = re.compile(
     r"\b__attribute__\s*\(\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\)\)"
     r"|\b(?:__asm__|asm)\b[^()]*\((?:[^()]|\([^()]*\))*\)|\b__extension__\b|\b_Noreturn\b"
 )
+VARIABLE = re.compile(r"\bextern\s+(?:const\s+)?struct\s+(\w+)\s+(\w+)\s*[;\[]")
 SPACE = re.compile(r"\s*")
 NAME = re.compile(r"([A-Za-z_]\w*)\s*\(")
 SPECIFIERS = re.compile(r"\b(static|extern|inline|__inline__|__inline|register)\b")
@@ -61,6 +62,7 @@ class Unit:
 
     functions: dict[str, Declared]  # a definition goes before a declaration
     structs: set[str]  # that are defined in it
+    variables: dict[str, str]  # of the kernel, that it declares -> struct
 
     def definition(self, name: str, file: str) -> Declared | None:
         """The definition of a function in a file, if the source has its text and no macro made it."""
@@ -70,7 +72,8 @@ class Unit:
 
 def read(text: str) -> Unit:
     """Reads a preprocessed unit."""
-    unit = Unit({}, set(re.findall(r"\b(?:struct|union)\s+(\w+)(?:\s+__attribute__\s*\(\(.*?\)\))?\s*\{", text)))
+    structs = set(re.findall(r"\b(?:struct|union)\s+(\w+)(?:\s+__attribute__\s*\(\(.*?\)\))?\s*\{", text))
+    unit = Unit({}, structs, {name: struct for struct, name in VARIABLE.findall(text)})
     for chunk in _chunks(text):
         found = _function(*chunk)
         if found and (found.defined or found.name not in unit.functions):

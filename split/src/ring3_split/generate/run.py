@@ -76,7 +76,7 @@ def run(kernel: Kernel, driver: str, built: Built, request: Request, show: Calla
     kind = check(driver)
     programs = (*lab.compiled(kinds()[kind].programs, kernel.folder.parent / "guest"), built.program)
     needs = tuple(need for need in Object(built.driver).needs() if plain(need) != "ring3_split")
-    one = Run(driver, device(driver), "split", request.seconds, version(kernel), (built.runtime, built.driver), needs, programs)
+    one = Run(driver, device(driver), "load", request.seconds, version(kernel), (built.runtime, built.driver), needs, programs)
     with tempfile.TemporaryDirectory(prefix="ring3-split-") as name:
         folder = Path(name)
         (folder / "scenario.toml").write_text(text(one, kind))

@@ -43,7 +43,8 @@ def add(border: Border) -> tuple[list[Hoisted], dict[str, list[str]]]:
     for name, shared in sorted(border.survey.border.variables.items()):
         if not shared.where:
             if shared.way == "handle":
-                border.table.symbols.append(Symbol(name, name, 1))
+                known = next((u.declared.variables[name] for u in border.units if name in u.declared.variables), "")
+                border.table.symbols.append(Symbol(name, name, 1, border.type_of(known) if known else ""))
             continue
         struct = STRUCT.search(shared.type)
         unit = _unit(border, shared.where.rpartition(":")[0])

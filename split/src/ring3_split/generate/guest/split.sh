@@ -26,7 +26,6 @@ split_load() {
 
 split_kill() {
     kill -9 "$(cat /tmp/user-half.pid)" || return
-    wait 2>/dev/null
     while [ -e "/proc/$(cat /tmp/user-half.pid)/status" ] && ! grep -q '^State:.Z' "/proc/$(cat /tmp/user-half.pid)/status"; do usleep 10000; done
     echo "the user half is dead"
 }
