@@ -49,3 +49,6 @@ kernel_is_well() {
     dmesg | grep -E "ring3_split|$(echo "$DRIVER" | tr - _):" | tail -n 20
     echo "the kernel is well"
 }
+
+# Upcalls that ended with their entry's error.
+failures() { dmesg | grep -c "$(echo "$DRIVER" | tr - _): .* fails: "; }
