@@ -25,6 +25,7 @@
 
 enum split_kind {
 	SPLIT_DATA,	/* bytes, copied */
+	SPLIT_BITS,	/* bytes, of which only the bits that were changed go back */
 	SPLIT_POINTER,	/* to an object of a type, or to `count` of them */
 	SPLIT_OPAQUE,	/* a pointer that the user half only hands on */
 	SPLIT_CODE,	/* a function or a static table of the driver */
@@ -42,6 +43,9 @@ struct split_type {
 	unsigned int size; /* 0: bytes, or of no known size */
 	const struct split_inside *inside;
 	unsigned int insides;
+	/* It lies behind another struct, in one allocation, and is never an object of its own. */
+	const struct split_type *outer;
+	unsigned int offset;
 };
 
 struct split_field {

@@ -55,14 +55,16 @@ extern struct split_host *split_host;
 	})
 #define pci_ioremap_bar(pdev, bar)                                       \
 	({                                                               \
-		void __iomem *split_at = pci_ioremap_bar(pdev, bar);     \
-		split_allow_io(split_host, split_at, pci_resource_len(pdev, bar)); \
+		struct pci_dev *split_pdev = pdev;                       \
+		void __iomem *split_at = pci_ioremap_bar(split_pdev, bar);     \
+		split_allow_io(split_host, split_at, pci_resource_len(split_pdev, bar)); \
 		split_at;                                                \
 	})
 #define pci_iomap(pdev, bar, size)                                       \
 	({                                                               \
-		void __iomem *split_at = pci_iomap(pdev, bar, size);     \
-		split_allow_io(split_host, split_at, pci_resource_len(pdev, bar)); \
+		struct pci_dev *split_pdev = pdev;                       \
+		void __iomem *split_at = pci_iomap(split_pdev, bar, size);     \
+		split_allow_io(split_host, split_at, pci_resource_len(split_pdev, bar)); \
 		split_at;                                                \
 	})
 

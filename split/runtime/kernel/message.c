@@ -12,6 +12,11 @@
 
 #include "runtime.h"
 
+static bool is_plain(const struct split_field *field)
+{
+	return field->kind == SPLIT_DATA || field->kind == SPLIT_BITS;
+}
+
 static bool is_bytes(const struct split_object *object)
 {
 	return object->type == &split_bytes;
@@ -61,7 +66,7 @@ static void walk(struct split_frame *frame)
 
 		for (n = 0; view && !frame->objects[i].gone && n < frame->objects[i].count; n++, base += view->type->size)
 			for (f = 0; f < view->nfields; f++)
-				if (view->fields[f].kind != SPLIT_DATA)
+				if (!is_plain(&view->fields[f]))
 					field_handle(frame, base, &view->fields[f]);
 	}
 }
@@ -114,7 +119,7 @@ static void fill_object(struct split_frame *frame, struct split_object *object, 
 		for (f = 0; f < view->nfields; f++) {
 			const struct split_field *field = &view->fields[f];
 
-			if (field->kind != SPLIT_DATA) {
+			if (!is_plain(field)) {
 				u64 handle = field_handle(frame, base, field);
 
 				memcpy(to, &handle, sizeof(handle));
@@ -184,12 +189,20 @@ int split_pack(struct split_frame *frame)
 	return 0;
 }
 
-static void apply_field(struct split_frame *frame, const struct split_field *field, void *base, const char *given)
+static void apply_field(struct split_frame *frame, const struct split_field *field, void *base, u32 at)
 {
+	const char *given = frame->given + at, *sent = frame->sent + at;
 	void *to = base + field->offset, *address;
 	u64 handle;
 	int error;
+	u32 i;
 
+	if (field->kind == SPLIT_BITS) {
+		/* The kernel may have changed the bits beside. */
+		for (i = 0; i < field->size; i++)
+			((u8 *)to)[i] ^= sent[i] ^ given[i];
+		return;
+	}
 	if (field->kind == SPLIT_DATA) {
 		memcpy(to, given, field->size);
 		return;
@@ -225,7 +238,7 @@ void split_apply(struct split_frame *frame)
 				const struct split_field *field = &object->view->fields[f];
 
 				if (field->written && memcmp(frame->sent + at, frame->given + at, field->size))
-					apply_field(frame, field, base, frame->given + at);
+					apply_field(frame, field, base, at);
 				at += field->size;
 			}
 		}

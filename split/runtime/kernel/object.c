@@ -128,6 +128,11 @@ u64 split_frame_handle(struct split_frame *frame, void *address, const struct sp
 
 	if (!address || count == 0)
 		return 0;
+	if (type->outer) {
+		u64 around = split_frame_handle(frame, address - type->offset, type->outer, 1, written);
+
+		return around == SPLIT_BAD_HANDLE ? around : around + type->offset;
+	}
 	symbol = split_symbol_at(frame->host->driver, address, &i);
 	if (symbol)
 		return SPLIT_HANDLE(SPLIT_SYMBOLS, i, (unsigned long)address - (unsigned long)symbol->address);

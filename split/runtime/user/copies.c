@@ -91,7 +91,7 @@ static void copy_in(struct split_frame *frame, const struct split_field *field, 
 	unsigned long handle;
 	void *pointer;
 
-	if (field->kind == SPLIT_DATA) {
+	if (field->kind == SPLIT_DATA || field->kind == SPLIT_BITS) {
 		memcpy(local, in_message, field->size);
 		return;
 	}
@@ -107,7 +107,7 @@ static void copy_out(struct split_frame *frame, const struct split_field *field,
 
 	if (!field->written)
 		return;
-	if (field->kind == SPLIT_DATA) {
+	if (field->kind == SPLIT_DATA || field->kind == SPLIT_BITS) {
 		memcpy(in_message, local, field->size);
 		return;
 	}

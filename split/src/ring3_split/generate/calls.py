@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ring3_split.annotate.declared import pointee
 from ring3_split.annotate.interface import Downcall
-from ring3_split.generate.border import Argument, Border, Call
+from ring3_split.generate.border import Border
 from ring3_split.generate.declarations import Declared, Parameter
+from ring3_split.generate.table import Argument, Call
 
 ARGUMENTS = 8
 # A pointer to a function that is declared by a name of its own.
@@ -55,7 +56,7 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
 
 
 def _argument(border: Border, note: str, parameter: Parameter) -> Argument | None:
-    word = note.split()[-1].partition("(")[0] if note else ""
+    word = note.rsplit(maxsplit=1)[-1].partition("(")[0] if note else ""
     if word in ("function", "operations") or parameter.type in NAMED_CODE or "(*)" in parameter.type:
         target = pointee(parameter.type)
         return Argument("OBJECT", border.type_of(target[1]) if target and target[1] else border.signature(parameter.type))

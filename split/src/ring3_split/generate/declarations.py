@@ -81,37 +81,48 @@ def read(text: str) -> Unit:
     return unit
 
 
+@dataclass
+class _Chunk:
+    """A declaration that is being read."""
+
+    start: int
+    first: int = 0  # its first line; 0 before its first word
+    body: int = -1
+    depth: int = 0
+
+    def take(self, what: str, at: int, text: str) -> bool | None:
+        """Goes over a bracket or a semicolon. At the end of the declaration: whether it has a function's body."""
+        if what in ("(", "{"):
+            if what == "{" and self.depth == 0 and self.body < 0:
+                self.body = at
+            self.depth += 1
+        elif what in (")", "}"):
+            self.depth -= 1
+            if what == "}" and self.depth == 0 and _is_head(text[self.start : self.body]):
+                return True
+        elif what == ";" and self.depth == 0:
+            return False
+        return None
+
+
 def _chunks(text: str) -> Iterator[tuple[str, str, int, int, bool]]:
     """Each declaration at file scope: text before a body, file, first and last line, whether it has a function's body."""
-    file, line, depth = "", 1, 0
-    start, first, body = 0, 0, -1
+    file, line, chunk = "", 1, _Chunk(0)
     for token in TOKEN.finditer(text):
-        what = token[0]
-        if what == "\n":
-            line += 1
-            if not first and not text[start : token.start()].strip():
-                start = token.end()
+        if token[0] == "\n" or token[1]:
+            line = int(token[1]) - 1 if token[1] else line + 1
+            file = token[2] or file
+            if not chunk.first and not text[chunk.start : token.start()].strip():
+                chunk.start = token.end()
             continue
-        if token[1]:
-            line, file = int(token[1]) - 1, token[2]
-            if not first:
-                start = token.end()
-            continue
-        if not first:
-            begin = SPACE.match(text, start)
-            first = line - text.count("\n", begin.end() if begin else start, token.start())
-        if what in "({":
-            if what == "{" and depth == 0 and body < 0:
-                body = token.start()
-            depth += 1
-        elif what in ")}":
-            depth -= 1
-            if what == "}" and depth == 0 and _is_head(text[start:body]):
-                yield text[start:body], file, first, line, True
-                start, first, body = token.end(), 0, -1
-        elif what == ";" and depth == 0:
-            yield text[start : token.start()], file, first, line, False
-            start, first, body = token.end(), 0, -1
+        if not chunk.first:
+            begin = SPACE.match(text, chunk.start)
+            chunk.first = line - text.count("\n", begin.end() if begin else chunk.start, token.start())
+        ended = chunk.take(token[0], token.start(), text)
+        if ended is not None:
+            end = chunk.body if ended else token.start()
+            yield text[chunk.start : end], file, chunk.first, line, ended
+            chunk = _Chunk(token.end())
 
 
 def _is_head(text: str) -> bool:
@@ -133,7 +144,7 @@ def _function(text: str, file: str, first: int, last: int, defined: bool) -> Dec
         return None
     inner = [part.strip() for part in split(plain[named.end() : end])]
     variadic = inner[-1:] == ["..."]
-    inner = [] if inner == ["void"] or inner == [""] else inner[: len(inner) - variadic]
+    inner = [] if inner in (["void"], [""]) else inner[: len(inner) - variadic]
     returns = " ".join(SPECIFIERS.sub("", plain[: named.start()]).split())
     parameters = tuple(_parameter(part) for part in inner)
     return Declared(named[1], returns, parameters, variadic, plain[: end + 1], file, first, last, defined)

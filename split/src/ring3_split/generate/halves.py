@@ -8,10 +8,11 @@ from pathlib import Path
 from ring3_split.annotate.survey import Survey
 from ring3_split.files import write
 from ring3_split.generate import calls, slices, symbols, tables
-from ring3_split.generate.border import Border, Call
+from ring3_split.generate.border import Border
 from ring3_split.generate.declarations import Declared
 from ring3_split.generate.slices import Slice
 from ring3_split.generate.symbols import Hoisted, alias
+from ring3_split.generate.table import Call
 from ring3_split.generate.units import Unit
 from ring3_split.kernel import Kernel
 from ring3_split.model import Function, Module
@@ -46,7 +47,9 @@ def generate(kernel: Kernel, module: Module, survey: Survey, answers: dict[str, 
     result = Generated(border, folder, units)
     write(folder / "tables.c", tables.render(border).encode())
     for unit in units:
-        writer = Writer(result, unit, [one for one in hoisted if _file(survey, one.function) == unit.source], aliases[unit.source])
+        writer = Writer(
+            result, unit, [one for one in hoisted if _file(survey, one.function) == unit.source], aliases[unit.source]
+        )
         write(folder / f"kernel/{unit.stem}.c", writer.kernel().encode())
         write(folder / f"user/{unit.stem}.c", writer.user().encode())
     _files_of_halves(result, module)
@@ -152,7 +155,14 @@ class Writer:
             for kind, fields in views.items():
                 unit = next((u for u in self.border.units if kind in u.declared.structs), None)
                 if unit is self.unit:
-                    seen |= {(kind, one.path): one.offset for one in fields if one.kind != "BITS"}
+                    seen |= {
+                        (kind, one.path): one.offset
+                        for one in fields
+                        if one.kind != "BITS"
+                        and ":" not in one.path
+                        and kind not in table.outer
+                        and kind not in self.border.behind
+                    }
         sizes = {kind for kind, _ in seen}
         out = [f'static_assert(sizeof(struct {kind}) == {table.types[kind]}, "{kind}");' for kind in sorted(sizes)]
         return out + [
@@ -187,8 +197,8 @@ class Writer:
         for begin, end, one in inside:
             # Where it stood, its name becomes the other one for the rest of the function.
             sliced.replace(begin, end, f"#define {one.name} {one.symbol}")
-            sliced.replace(last + 1, last + 1, f"#undef {one.name}")
-        sliced.before[first] = "\n".join(before)
+            sliced.put_before(last + 1, f"#undef {one.name}")
+        sliced.put_before(first, "\n".join(before))
 
     def _intercepts(self) -> list[str]:
         """Inlines that must not be taken apart are called by another name, which has a symbol."""

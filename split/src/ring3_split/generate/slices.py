@@ -34,6 +34,10 @@ class Slice:
                 raise Refusal(f"{self.path}:{first}: two functions share lines, which cannot be taken apart")
         self.replaced[first, last] = text
 
+    def put_before(self, line: int, text: str) -> None:
+        """Puts something before a line, behind what is there already."""
+        self.before[line] = f"{self.before[line]}\n{text}" if line in self.before else text
+
     def text(self) -> str:
         """The file."""
         after = self._last_include()

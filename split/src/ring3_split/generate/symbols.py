@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ring3_split.generate.border import Border, Field, Symbol
+from ring3_split.generate.border import Border
+from ring3_split.generate.table import Field, Symbol
 from ring3_split.generate.units import Unit
 
 STRUCT = re.compile(r"\bstruct (\w+)\s*(?:\[|$)")
@@ -35,9 +36,13 @@ def add(border: Border) -> tuple[list[Hoisted], dict[str, list[str]]]:
     asked: list[tuple[Unit, str, Symbol]] = []
     aliases: dict[str, list[str]] = {unit.source: [] for unit in border.units}
     for name in sorted(_functions(border)):
-        key = next(k for k, f in border.survey.halves.graph.functions.items() if f.name == name and border.survey.halves.graph.own(k))
+        key = next(
+            k for k, f in border.survey.halves.graph.functions.items() if f.name == name and border.survey.halves.graph.own(k)
+        )
         facts = border.survey.halves.graph.functions[key]
-        text = f"{facts.returns}{'' if facts.returns.endswith('*') else ' '}(*)({', '.join(p.type for p in facts.parameters) or 'void'})"
+        types = ", ".join(parameter.type for parameter in facts.parameters) or "void"
+        space = "" if facts.returns.endswith("*") else " "
+        text = f"{facts.returns}{space}(*)({types})"
         border.table.symbols.append(Symbol(name, alias(name), 0, border.signature(text)))
         aliases[_unit(border, facts.file).source].append(name)
     for name, shared in sorted(border.survey.border.variables.items()):
@@ -49,12 +54,15 @@ def add(border: Border) -> tuple[list[Hoisted], dict[str, list[str]]]:
         struct = STRUCT.search(shared.type)
         unit = _unit(border, shared.where.rpartition(":")[0])
         if "." in name:
-            if struct:
+            # What is handed to the kernel, which keeps it: tables of operations.
+            if struct and any(argument.type == struct[1] for call in border.table.calls for argument in call.arguments):
                 function, _, local = name.partition(".")
                 key = next(k for k, f in border.survey.halves.graph.functions.items() if f.name == function)
                 found = Hoisted(key, local)
                 hoisted.append(found)
-                asked.append((unit, f"sizeof(struct {struct[1]})", Symbol(name, alias(found.symbol), 0, border.type_of(struct[1]))))
+                asked.append(
+                    (unit, f"sizeof(struct {struct[1]})", Symbol(name, alias(found.symbol), 0, border.type_of(struct[1])))
+                )
                 aliases[unit.source].append(found.symbol)
             continue
         kind = border.type_of(struct[1]) if struct else f"variable {name}"
@@ -93,15 +101,23 @@ def variable_views(border: Border) -> None:
     for entry in border.table.entries:
         wanted = border.table.variables[entry.function]
         border.table.variables[entry.function] = [
-            (name, count) for name, count in wanted if name in sizes and sizes[name].type == f"variable {name}"
+            name for name in wanted if name in sizes and sizes[name].type == f"variable {name}"
         ]
-        for name, _ in border.table.variables[entry.function]:
+        for name in border.table.variables[entry.function]:
             shared = border.survey.border.variables[name]
             size = sizes[name].size
             if "*" in shared.type:
                 text = "char" in shared.type
                 fields = [
-                    Field(f"[{n}]", 8 * n, 8, "POINTER" if text else "OPAQUE", False, "bytes" if text else "", "split_string" if text else "")
+                    Field(
+                        f"[{n}]",
+                        8 * n,
+                        8,
+                        "POINTER" if text else "OPAQUE",
+                        False,
+                        "bytes" if text else "",
+                        "split_string" if text else "",
+                    )
                     for n in range(size // 8)
                 ]
             else:

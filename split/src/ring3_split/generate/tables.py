@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ring3_split.generate.border import Argument, Border, Field, Parameter, Table
+from ring3_split.generate.border import Border
+from ring3_split.generate.table import Argument, Field, Parameter, Table
 from ring3_split.stamps import digest
 
 HEAD = """\
@@ -70,7 +71,10 @@ def _types(table: Table) -> str:
         if inside:
             rows = ", ".join(f"{{ {type_name(inner)}, {offset} }}" for inner, offset in inside)
             out.append(f"static const struct split_inside inside_{plain}[] = {{ {rows} }};")
-        more = f", inside_{plain}, {len(inside)}" if inside else ""
+        more = f", .inside = inside_{plain}, .insides = {len(inside)}" if inside else ""
+        if name in table.outer:
+            around, offset = table.outer[name]
+            more += f", .outer = {type_name(around)}, .offset = {offset}"
         out.append(f'static const struct split_type type_{plain} = {{ "{name}", {table.types[name]}{more} }};')
     counts = [f"unsigned long {name}(const void *base);" for name in table.counts]
     return "\n".join([*out, "", *counts])
@@ -87,7 +91,7 @@ def _entry(table: Table, number: int) -> str:
         out.append("};")
     if table.variables[entry.function]:
         order = {symbol.name: index for index, symbol in enumerate(table.symbols)}
-        rows = ", ".join(f"{{ {order[n]}, {type_name(f'variable {n}')}, 1 }}" for n, _ in table.variables[entry.function])
+        rows = ", ".join(f"{{ {order[n]}, {type_name(f'variable {n}')}, 1 }}" for n in table.variables[entry.function])
         out.append(f"static const struct split_variable variables_{number}[] = {{ {rows} }};")
     views = table.views[entry.function]
     for kind, fields in views.items():
@@ -142,7 +146,9 @@ def _calls(table: Table) -> str:
         out.append("static const struct split_downcall calls[] = {")
         for call in table.calls:
             arguments = ", ".join(_argument(one) for one in call.arguments)
-            out.append(f'\t{{ "{call.name}", KERNEL_HALF(split_down_{call.name}), {len(call.arguments)}, {{ {arguments or "{ 0 }"} }},')
+            out.append(
+                f'\t{{ "{call.name}", KERNEL_HALF(split_down_{call.name}), {len(call.arguments)}, {{ {arguments or "{ 0 }"} }},'
+            )
             out.append(f"\t  {_argument(call.result)} }},")
         out.append("};")
     return "\n".join(out)

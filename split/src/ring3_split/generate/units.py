@@ -45,7 +45,7 @@ class Unit:
         if not expressions:
             return []
         text = f'#include "{self.source}"\nconst unsigned long split_numbers[] = {{ {", ".join(expressions)}, 1 }};\n'
-        assembly = self._clang(["-O0", "-S", "-o", "-", "-iquote", ".", "-"], text)
+        assembly = self._clang(["-O1", "-fno-pic", "-S", "-o", "-", "-iquote", ".", "-"], text)
         found = re.search(r"^split_numbers:\n((?:\s+\.(?:quad|zero)\s.*\n)+)", assembly, re.MULTILINE)
         values: list[int] = []
         for kind, value in re.findall(r"\.(quad|zero)\s+(\d+)", found[1] if found else ""):
