@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Protocol
 
-from ring3_split.commands import annotate, contexts, plan, profile, show, study
+from ring3_split.commands import annotate, contexts, generate, plan, profile, show, study
 
 
 class Command(Protocol):
@@ -15,4 +15,4 @@ class Command(Protocol):
         """Adds the command to the command line."""
 
 
-COMMANDS: tuple[Command, ...] = (study, show, profile, plan, annotate, contexts)
+COMMANDS: tuple[Command, ...] = (study, show, profile, plan, annotate, contexts, generate)

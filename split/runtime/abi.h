@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
+/* The device /dev/ring3-split: how a user half and the kernel talk. */
+#ifndef SPLIT_ABI_H
+#define SPLIT_ABI_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define SPLIT_DEVICE "ring3-split"
+#define SPLIT_ABI_VERSION 1
+#define SPLIT_MESSAGE_MAX (1U << 20)
+#define SPLIT_NAME 32
+
+/* A message: this, then `parts` times a split_part with its bytes, each padded to 8. */
+struct split_message {
+	__u32 length;
+	__u32 parts;
+	__u64 arguments[8]; /* values and handles */
+};
+
+struct split_part {
+	__u64 handle;
+	__u32 type;  /* index of the view of the entry; SPLIT_PART_BYTES of bytes */
+	__u32 size;  /* of the object in memory */
+	__u32 count; /* objects, one behind the other */
+	__u32 length; /* of what follows */
+};
+#define SPLIT_PART_BYTES 0xffffffffU
+
+struct split_attach {
+	__u32 version;
+	__u32 pad;
+	__u64 layout;
+	char driver[SPLIT_NAME];
+};
+
+/* Gives the result of `frame` (0: there is none) and waits for the next upcall. */
+struct split_next {
+	__u64 frame;
+	__s64 result;
+	__u64 buffer; /* the message: in as it came, with what the user half has changed; out the next */
+	__u32 size;   /* of the buffer */
+	__u32 entry;
+	__u32 wait_ms; /* 0: for ever */
+	__u32 pad;
+};
+
+struct split_call {
+	__u64 frame;
+	__u32 function; /* index of the table, or SPLIT_CALL_... */
+	__u32 size;
+	__u64 buffer; /* as of split_next; not looked at by calls of registers */
+	__u64 arguments[8];
+	__s64 result;
+};
+
+/* Functions that every driver has. */
+#define SPLIT_CALL_ALLOCATE 0x10000	/* bytes -> handle */
+#define SPLIT_CALL_FREE 0x10001		/* handle */
+#define SPLIT_CALL_MUTEX_INIT 0x10002	/* handle */
+#define SPLIT_CALL_MUTEX_LOCK 0x10003	/* handle */
+#define SPLIT_CALL_MUTEX_UNLOCK 0x10004 /* handle */
+#define SPLIT_CALL_PORT_READ 0x20000	/* port, bytes -> value */
+#define SPLIT_CALL_PORT_WRITE 0x20001	/* port, bytes, value */
+#define SPLIT_CALL_IO_READ 0x20002	/* handle, bytes -> value */
+#define SPLIT_CALL_IO_WRITE 0x20003	/* handle, bytes, value */
+
+#define SPLIT_IOC_ATTACH _IOW('r', 0x80, struct split_attach)
+#define SPLIT_IOC_NEXT _IOWR('r', 0x81, struct split_next)
+#define SPLIT_IOC_CALL _IOWR('r', 0x82, struct split_call)
+
+#endif

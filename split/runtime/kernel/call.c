@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Calls of the user half: functions of the driver's table, memory, mutexes, registers.
+ *
+ * # Trust
+ * A function that is not in the table cannot be called. Objects, strings and results pass through the frame; registers only where
+ * the kernel half has allowed them.
+ */
+#include <linux/delay.h>
+#include <linux/io.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "runtime.h"
+
+/* Lies in types as the struct mutex that a user half may take. */
+const struct split_type split_mutex = { .name = "mutex", .size = sizeof(struct mutex) };
+EXPORT_SYMBOL_GPL(split_mutex);
+
+bool split_is_register_call(u32 function)
+{
+	return function >= SPLIT_CALL_PORT_READ && function <= SPLIT_CALL_IO_WRITE;
+}
+
+static bool allowed(struct split_host *host, bool port, unsigned long start, unsigned long size)
+{
+	unsigned int i, n = READ_ONCE(host->nranges);
+
+	for (i = 0; i < n; i++) {
+		const struct split_range *range = &host->ranges[i];
+
+		if (range->port == port && start >= range->start && size <= range->size && start - range->start <= range->size - size)
+			return true;
+	}
+	return false;
+}
+
+static void allow(struct split_host *host, bool port, unsigned long start, unsigned long size)
+{
+	mutex_lock(&host->lock);
+	if (size && !allowed(host, port, start, size)) {
+		if (host->nranges < SPLIT_RANGES) {
+			host->ranges[host->nranges] = (struct split_range){ start, size, port };
+			WRITE_ONCE(host->nranges, host->nranges + 1);
+		} else {
+			pr_warn("%s: more than %d ranges of registers: the user half cannot use the last\n", host->driver->name, SPLIT_RANGES);
+		}
+	}
+	mutex_unlock(&host->lock);
+}
+
+void split_allow_ports(struct split_host *host, struct pci_dev *pdev)
+{
+	int bar;
+
+	for (bar = 0; host && bar < PCI_STD_NUM_BARS; bar++)
+		if (pci_resource_flags(pdev, bar) & IORESOURCE_IO)
+			allow(host, true, pci_resource_start(pdev, bar), pci_resource_len(pdev, bar));
+}
+EXPORT_SYMBOL_GPL(split_allow_ports);
+
+void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size)
+{
+	if (host && address)
+		allow(host, false, (unsigned long)address, size);
+}
+EXPORT_SYMBOL_GPL(split_allow_io);
+
+static long port_access(struct split_host *host, struct split_call *call)
+{
+	unsigned long port = call->arguments[0], size = call->arguments[1];
+	u32 value = call->arguments[2];
+	bool write = call->function == SPLIT_CALL_PORT_WRITE;
+
+	if ((size != 1 && size != 2 && size != 4) || !allowed(host, true, port, size))
+		return -EACCES;
+	if (write)
+		size == 1 ? outb(value, port) : size == 2 ? outw(value, port) : outl(value, port);
+	else
+		call->result = size == 1 ? inb(port) : size == 2 ? inw(port) : inl(port);
+	return 0;
+}
+
+static long io_access(struct split_frame *frame, struct split_call *call)
+{
+	unsigned long size = call->arguments[1];
+	u64 value = call->arguments[2];
+	bool write = call->function == SPLIT_CALL_IO_WRITE;
+	void *found;
+	void __iomem *at;
+	/* The handle is that of the mapping's begin; how long it is, only `allowed` knows. */
+	long error = split_frame_resolve(frame, call->arguments[0] & ~((1UL << SPLIT_OFFSET_BITS) - 1), NULL, &found);
+
+	if (error)
+		return error;
+	at = (void __iomem *)found + SPLIT_OFFSET(call->arguments[0]);
+	if ((size != 1 && size != 2 && size != 4) || (unsigned long)at % size || !allowed(frame->host, false, (unsigned long)at, size))
+		return -EACCES;
+	if (write)
+		size == 1 ? writeb(value, at) : size == 2 ? writew(value, at) : writel(value, at);
+	else
+		call->result = size == 1 ? readb(at) : size == 2 ? readw(at) : readl(at);
+	return 0;
+}
+
+/* Never waits for longer than the frame lives: two user threads may wait for each other. */
+static long lock(struct split_frame *frame, struct mutex *mutex)
+{
+	unsigned int i;
+
+	for (i = 0; i < frame->nheld; i++)
+		if (frame->held[i] == mutex)
+			return -EDEADLK;
+	if (frame->nheld == SPLIT_HELD)
+		return -ENOLCK;
+	while (!mutex_trylock(mutex)) {
+		if (READ_ONCE(frame->cancelled) || fatal_signal_pending(current))
+			return -ECANCELED;
+		usleep_range(50, 200);
+	}
+	frame->held[frame->nheld++] = mutex;
+	return 0;
+}
+
+static long unlock(struct split_frame *frame, struct mutex *mutex)
+{
+	unsigned int i;
+
+	for (i = 0; i < frame->nheld; i++) {
+		if (frame->held[i] == mutex) {
+			frame->held[i] = frame->held[--frame->nheld];
+			mutex_unlock(mutex);
+			return 0;
+		}
+	}
+	return -EPERM;
+}
+
+void split_unlock_all(struct split_frame *frame)
+{
+	while (frame->nheld)
+		mutex_unlock(frame->held[--frame->nheld]);
+}
+
+static long mutex_call(struct split_frame *frame, struct split_call *call)
+{
+	void *mutex;
+	long error = split_frame_resolve(frame, call->arguments[0], &split_mutex, &mutex);
+
+	if (error || !mutex)
+		return error ?: -EINVAL;
+	if (call->function == SPLIT_CALL_MUTEX_LOCK)
+		return lock(frame, mutex);
+	if (call->function == SPLIT_CALL_MUTEX_UNLOCK)
+		return unlock(frame, mutex);
+	mutex_init((struct mutex *)mutex);
+	return 0;
+}
+
+static long allocate(struct split_frame *frame, struct split_call *call)
+{
+	void *address = split_allocate(frame, call->arguments[0]);
+	u32 index;
+
+	if (IS_ERR(address))
+		return PTR_ERR(address);
+	index = split_frame_add(frame, address, NULL, 1, false);
+	if (index == U32_MAX) {
+		split_free(frame->host, address);
+		return -ENOMEM;
+	}
+	call->result = SPLIT_HANDLE(frame->id % SPLIT_SYMBOLS, index, 0);
+	return 0;
+}
+
+/* The arguments as the function gets them. `cells` take what it sets. */
+static long take_arguments(struct split_frame *frame, const struct split_downcall *function, const struct split_call *call,
+			   unsigned long *arguments, void **cells)
+{
+	unsigned int i;
+
+	for (i = 0; i < function->narguments; i++) {
+		const struct split_argument *argument = &function->arguments[i];
+		void *address = NULL;
+		char *text;
+		long error = 0;
+
+		arguments[i] = call->arguments[i];
+		if (argument->way == SPLIT_OBJECT) {
+			error = split_frame_resolve(frame, call->arguments[i], argument->type, &address);
+			arguments[i] = (unsigned long)address;
+		} else if (argument->way == SPLIT_TEXT && arguments[i]) {
+			text = split_text(frame->host, u64_to_user_ptr(call->arguments[i]));
+			error = PTR_ERR_OR_ZERO(text);
+			arguments[i] = (unsigned long)text;
+		} else if (argument->way == SPLIT_BRIEF && arguments[i]) {
+			cells[i] = text = strndup_user(u64_to_user_ptr(call->arguments[i]), PAGE_SIZE);
+			error = PTR_ERR_OR_ZERO(text);
+			arguments[i] = (unsigned long)text;
+			if (error)
+				cells[i] = NULL;
+		} else if (argument->way == SPLIT_RESULT && arguments[i]) {
+			arguments[i] = (unsigned long)&cells[i];
+		}
+		if (error) {
+			pr_warn_ratelimited("%s: %s: argument %u of %s is refused (%ld, %llx)\n", frame->host->driver->name,
+					    frame->entry->name, i, function->name, error, call->arguments[i]);
+			return error;
+		}
+	}
+	return 0;
+}
+
+static u64 result_handle(struct split_frame *frame, void *address, const struct split_type *type)
+{
+	return IS_ERR(address) ? (u64)(long)address : split_frame_handle(frame, address, type ?: &split_opaque, 1, false);
+}
+
+static long table_call(struct split_frame *frame, struct split_call *call)
+{
+	const struct split_driver *driver = frame->host->driver;
+	const struct split_downcall *function;
+	unsigned long arguments[SPLIT_ARGUMENTS] = {}, result;
+	void *cells[SPLIT_ARGUMENTS] = {};
+	unsigned int i;
+	long error;
+
+	if (call->function >= driver->ndowncalls)
+		return -ENOSYS;
+	function = &driver->downcalls[call->function];
+	error = take_arguments(frame, function, call, arguments, cells);
+	result = error ? 0 : function->call(arguments);
+	for (i = 0; i < function->narguments; i++)
+		if (function->arguments[i].way == SPLIT_BRIEF)
+			kfree(cells[i]);
+	if (error)
+		return error;
+	for (i = 0; i < function->narguments; i++)
+		if (function->arguments[i].way == SPLIT_RESULT && call->arguments[i])
+			call->arguments[i] = result_handle(frame, cells[i], function->arguments[i].type);
+	call->result = function->result.way == SPLIT_OBJECT ? result_handle(frame, (void *)result, function->result.type) : result;
+	return 0;
+}
+
+/* Runs a call in the thread of the user half. With frame->lock held; the message is in step with the objects. */
+long split_call(struct split_frame *frame, struct split_call *call)
+{
+	switch (call->function) {
+	case SPLIT_CALL_ALLOCATE:
+		return allocate(frame, call);
+	case SPLIT_CALL_FREE:
+		return split_frame_free(frame, call->arguments[0]);
+	case SPLIT_CALL_MUTEX_INIT:
+	case SPLIT_CALL_MUTEX_LOCK:
+	case SPLIT_CALL_MUTEX_UNLOCK:
+		return mutex_call(frame, call);
+	case SPLIT_CALL_PORT_READ:
+	case SPLIT_CALL_PORT_WRITE:
+		return port_access(frame->host, call);
+	case SPLIT_CALL_IO_READ:
+	case SPLIT_CALL_IO_WRITE:
+		return io_access(frame, call);
+	}
+	return table_call(frame, call);
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The objects of a frame, and the handles by which the user half names them.
+ *
+ * # Trust
+ * A handle is good for its frame only, or names a symbol of the driver. It leads to an address only if what lies there is of the
+ * type that is asked for, and lies wholly inside the object. So a user half can hand back no address that it was not given.
+ */
+#include <linux/slab.h>
+
+#include "runtime.h"
+
+const struct split_type split_bytes = { .name = "bytes" };
+EXPORT_SYMBOL_GPL(split_bytes);
+const struct split_type split_opaque = { .name = "opaque" };
+EXPORT_SYMBOL_GPL(split_opaque);
+
+unsigned long split_string(const void *address)
+{
+	return strnlen(address, PAGE_SIZE - 1) + 1;
+}
+EXPORT_SYMBOL_GPL(split_string);
+
+/* Whether an object of `type` begins at `offset` of `count` objects of `outer`. */
+static bool fits(const struct split_type *outer, unsigned long count, unsigned long offset, const struct split_type *type)
+{
+	unsigned int i;
+
+	if (!outer)
+		return false;
+	if (outer->size) {
+		if (offset / outer->size >= count)
+			return false;
+		offset %= outer->size;
+	}
+	if (outer == type)
+		return !offset || type == &split_bytes;
+	for (i = 0; i < outer->insides; i++) {
+		const struct split_inside *inside = &outer->inside[i];
+
+		if (offset >= inside->offset && fits(inside->type, 1, offset - inside->offset, type))
+			return true;
+	}
+	return false;
+}
+
+const struct split_symbol *split_symbol_at(const struct split_driver *driver, const void *address, u32 *index)
+{
+	u32 i;
+
+	for (i = 0; i < driver->nsymbols; i++) {
+		const struct split_symbol *symbol = &driver->symbols[i];
+		unsigned long offset = (unsigned long)address - (unsigned long)symbol->address;
+
+		if (offset == 0 || offset < symbol->size) {
+			*index = i;
+			return symbol;
+		}
+	}
+	return NULL;
+}
+
+static const struct split_view *view_of(struct split_frame *frame, const struct split_type *type)
+{
+	unsigned int i;
+
+	for (i = 0; i < frame->entry->nviews; i++)
+		if (frame->entry->views[i].type == type)
+			return &frame->entry->views[i];
+	return NULL;
+}
+
+/* Gives an object its type, unless its allocation is too small. What the user half has allocated has none at first. */
+static bool give_type(struct split_frame *frame, struct split_object *object, const struct split_type *type, unsigned long count)
+{
+	unsigned long size = type->size ? type->size * count : type == &split_bytes ? count : 0;
+
+	if (count > SPLIT_MESSAGE_MAX || size > SPLIT_MESSAGE_MAX)
+		return false;
+	if (object->allocation && size > object->allocation->size)
+		return false;
+	object->type = type;
+	object->count = type->size ? count : 1;
+	object->view = view_of(frame, type);
+	/* The user half's copy of an allocation is there already, in its full size. */
+	object->size = object->allocation ? object->allocation->size : size;
+	return true;
+}
+
+u32 split_frame_add(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written)
+{
+	struct split_object *object;
+
+	if (frame->nobjects == SPLIT_OBJECTS)
+		return U32_MAX;
+	if (frame->nobjects == frame->room) {
+		u32 room = frame->room ? frame->room * 2 : 16;
+		struct split_object *more = krealloc_array(frame->objects, room, sizeof(*more), GFP_KERNEL);
+
+		if (!more)
+			return U32_MAX;
+		frame->objects = more;
+		frame->room = room;
+	}
+	object = &frame->objects[frame->nobjects];
+	*object = (struct split_object){ .address = address, .written = written };
+	object->allocation = split_allocation_get(frame->host, address);
+	if (type && !give_type(frame, object, type, count)) {
+		if (object->allocation)
+			split_allocation_put(frame->host, object->allocation);
+		return U32_MAX;
+	}
+	if (!type)
+		object->size = object->allocation ? object->allocation->size : 0;
+	return frame->nobjects++;
+}
+
+static u64 handle(struct split_frame *frame, u32 index, unsigned long offset)
+{
+	return SPLIT_HANDLE(frame->id % SPLIT_SYMBOLS, index, offset);
+}
+
+/* The handle of an address of the kernel, which is made an object of the frame if it is none. */
+u64 split_frame_handle(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written)
+{
+	const struct split_symbol *symbol;
+	u32 i;
+
+	if (!address || count == 0)
+		return 0;
+	if (type->outer) {
+		u64 around = split_frame_handle(frame, address - type->offset, type->outer, 1, written);
+
+		return around == SPLIT_BAD_HANDLE ? around : around + type->offset;
+	}
+	symbol = split_symbol_at(frame->host->driver, address, &i);
+	if (symbol)
+		return SPLIT_HANDLE(SPLIT_SYMBOLS, i, (unsigned long)address - (unsigned long)symbol->address);
+	for (i = 0; i < frame->nobjects; i++) {
+		struct split_object *object = &frame->objects[i];
+		unsigned long offset = (unsigned long)address - (unsigned long)object->address;
+
+		if (object->gone || (offset && offset >= object->size))
+			continue;
+		if (type == &split_opaque || fits(object->type, object->count, offset, type))
+			return handle(frame, i, offset);
+		/* Only handed on until now. */
+		if (!offset && (!object->type || object->type == &split_opaque) && give_type(frame, object, type, count)) {
+			object->written = written;
+			return handle(frame, i, 0);
+		}
+	}
+	i = split_frame_add(frame, address, type, count, written);
+	return i == U32_MAX ? SPLIT_BAD_HANDLE : handle(frame, i, 0);
+}
+
+static int resolve_symbol(struct split_frame *frame, u64 handle, const struct split_type *type, void **address)
+{
+	const struct split_driver *driver = frame->host->driver;
+	const struct split_symbol *symbol;
+	unsigned long offset = SPLIT_OFFSET(handle);
+
+	if (SPLIT_INDEX(handle) >= driver->nsymbols)
+		return -EBADF;
+	symbol = &driver->symbols[SPLIT_INDEX(handle)];
+	if (offset && offset >= symbol->size)
+		return -ERANGE;
+	if (type && type != &split_opaque && symbol->type != type) {
+		unsigned long count = symbol->type && symbol->type->size ? symbol->size / symbol->type->size : 1;
+
+		if (!fits(symbol->type, count, offset, type))
+			return -EPROTOTYPE;
+	} else if (type && type != &split_opaque && type->size && offset % type->size) {
+		return -EPROTOTYPE;
+	}
+	*address = symbol->address + offset;
+	return 0;
+}
+
+/* The address that a handle stands for, if an object of `type` is there; of any type for NULL. */
+int split_frame_resolve(struct split_frame *frame, u64 handle, const struct split_type *type, void **address)
+{
+	struct split_object *object;
+	unsigned long offset = SPLIT_OFFSET(handle);
+
+	*address = NULL;
+	if (!handle)
+		return 0;
+	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS)
+		return resolve_symbol(frame, handle, type, address);
+	if (handle >> 60 || SPLIT_GENERATION(handle) != frame->id % SPLIT_SYMBOLS || SPLIT_INDEX(handle) >= frame->nobjects)
+		return -EBADF;
+	object = &frame->objects[SPLIT_INDEX(handle)];
+	if (object->gone)
+		return -EBADF;
+	if (offset && offset >= object->size)
+		return -ERANGE;
+	/* A pointer that C gives no struct (char *, void *) says nothing: what it leads to is what the kernel put there. */
+	if (type && type != &split_opaque && object->type != &split_opaque && !fits(object->type, object->count, offset, type)) {
+		/* The user half's own memory, of which nothing else is known yet. */
+		if (object->allocation && !object->type && type == &split_mutex && offset + type->size <= object->size)
+			;
+		else if (offset || object->type || !object->allocation || !give_type(frame, object, type, 1))
+			return -EPROTOTYPE;
+	}
+	*address = object->address + offset;
+	return 0;
+}
+
+void split_frame_forget(struct split_frame *frame)
+{
+	u32 i;
+
+	for (i = 0; i < frame->nobjects; i++)
+		if (frame->objects[i].allocation)
+			split_allocation_put(frame->host, frame->objects[i].allocation);
+	kfree(frame->objects);
+	kvfree(frame->sent);
+	kvfree(frame->given);
+}

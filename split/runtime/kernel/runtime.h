@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Inside of the run time.
+ *
+ * A host is a driver that has registered. A frame is one upcall: the objects that the user half sees of it, and the message that
+ * holds a copy of their members. The kernel's objects are the masters: what the user half has changed goes back when it calls
+ * the kernel and when it returns, and only where the entry's table says so.
+ *
+ * # Locking
+ * host->lock: lists, `file`, allocations. frame->lock: everything of a frame while the user half's calls run; who cancels a frame
+ * takes it, too, so that nothing touches its objects after the caller has gone on. frame->lock goes before host->lock.
+ */
+#ifndef RUNTIME_H
+#define RUNTIME_H
+
+#include <linux/completion.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/wait.h>
+#include <linux/xarray.h>
+
+#include "abi.h"
+#include "ring3_split.h"
+
+#define SPLIT_OBJECTS 4096   /* of a frame */
+#define SPLIT_HELD 8	     /* mutexes that a frame holds at once */
+#define SPLIT_MEMORY (16UL << 20) /* that a user half may allocate */
+#define SPLIT_TEXTS (64UL << 10)
+#define SPLIT_RANGES 16
+
+struct split_allocation {
+	void *address;
+	size_t size;
+	unsigned int frames; /* that know it */
+	bool freed;	     /* waits for them */
+};
+
+struct split_range { /* of registers */
+	unsigned long start, size;
+	bool port;
+};
+
+struct split_host {
+	struct kref references; /* of its registration, its user half and its frames */
+	const struct split_driver *driver;
+	struct list_head link;
+	struct mutex lock;
+	struct list_head waiting, running; /* frames */
+	wait_queue_head_t work, attached;
+	struct file *file; /* the user half */
+	struct xarray allocations; /* by address */
+	size_t memory;
+	struct list_head texts;
+	size_t text_bytes;
+	struct split_range ranges[SPLIT_RANGES];
+	unsigned int nranges;
+	u32 serial;
+	bool gone;
+};
+
+struct split_object {
+	void *address;
+	const struct split_type *type;
+	const struct split_view *view; /* NULL: a handle only, or bytes */
+	struct split_allocation *allocation;
+	u32 size, count;
+	u32 at;	       /* where its bytes are in the message; 0: not in it */
+	bool written;  /* of bytes */
+	bool gone;
+};
+
+enum split_state { SPLIT_WAITING, SPLIT_RUNNING, SPLIT_ENDED };
+
+struct split_frame {
+	struct kref references;
+	struct list_head link;
+	struct split_host *host;
+	const struct split_entry *entry;
+	u32 number; /* of the entry */
+	u32 id;
+	struct mutex lock;
+	enum split_state state;
+	bool cancelled; /* read without the lock by what waits in a call */
+	struct completion done;
+	long result;
+	bool failed;
+	unsigned long arguments[SPLIT_ARGUMENTS]; /* as the kernel has them */
+	struct split_object *objects;
+	u32 nobjects, room;
+	char *sent, *given; /* the message as it went out, and as it comes back */
+	u32 length;
+	struct mutex *held[SPLIT_HELD];
+	unsigned int nheld;
+};
+
+/* object.c */
+u32 split_frame_add(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written);
+u64 split_frame_handle(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written);
+int split_frame_resolve(struct split_frame *frame, u64 handle, const struct split_type *type, void **address);
+void split_frame_forget(struct split_frame *frame);
+const struct split_symbol *split_symbol_at(const struct split_driver *driver, const void *address, u32 *index);
+
+/* memory.c */
+void *split_allocate(struct split_frame *frame, size_t size);
+int split_frame_free(struct split_frame *frame, u64 handle);
+struct split_allocation *split_allocation_get(struct split_host *host, void *address);
+void split_allocation_put(struct split_host *host, struct split_allocation *allocation);
+char *split_text(struct split_host *host, const char __user *text);
+void split_memory_end(struct split_host *host);
+
+/* message.c */
+int split_pack(struct split_frame *frame);
+void split_apply(struct split_frame *frame);
+
+/* call.c */
+long split_call(struct split_frame *frame, struct split_call *call);
+bool split_is_register_call(u32 function);
+void split_unlock_all(struct split_frame *frame);
+
+/* upcall.c */
+struct split_host *split_host_find(const char *name, u64 layout);
+int split_attach(struct split_host *host, struct file *file);
+void split_detach(struct split_host *host, struct file *file);
+struct split_frame *split_frame_next(struct split_host *host, struct file *file, u32 wait_ms);
+struct split_frame *split_frame_get(struct split_host *host, struct file *file, u64 id);
+void split_frame_put(struct split_frame *frame);
+void split_frame_end(struct split_frame *frame, long result, bool failed);
+void split_host_put(struct split_host *host);
+
+#endif

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Upcalls: frames from their caller to a thread of the user half and back.
+ *
+ * # Waiting
+ * A caller waits for `grace_ms` at most until there is a user half, and for the entry's time until it answers. It goes on earlier
+ * when it is killed, and when the user half dies. Whatever ends it, no call of the user half touches its objects afterwards.
+ */
+#include <linux/hardirq.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+
+#include "runtime.h"
+
+static unsigned int grace_ms = 2000;
+module_param(grace_ms, uint, 0644);
+MODULE_PARM_DESC(grace_ms, "how long an upcall waits for a user half, when there is none");
+
+static LIST_HEAD(hosts);
+static DEFINE_MUTEX(hosts_lock);
+
+static void free_host(struct kref *kref)
+{
+	struct split_host *host = container_of(kref, struct split_host, references);
+
+	split_memory_end(host);
+	kfree(host);
+}
+
+void split_host_put(struct split_host *host)
+{
+	kref_put(&host->references, free_host);
+}
+
+static void free_frame(struct kref *kref)
+{
+	struct split_frame *frame = container_of(kref, struct split_frame, references);
+
+	split_frame_forget(frame);
+	split_host_put(frame->host);
+	kfree(frame);
+}
+
+void split_frame_put(struct split_frame *frame)
+{
+	kref_put(&frame->references, free_frame);
+}
+
+static struct split_frame *new_frame(struct split_host *host, unsigned int entry, const unsigned long *arguments)
+{
+	struct split_frame *frame = kzalloc(sizeof(*frame), GFP_KERNEL);
+
+	if (!frame)
+		return NULL;
+	kref_init(&frame->references);
+	mutex_init(&frame->lock);
+	init_completion(&frame->done);
+	kref_get(&host->references);
+	frame->host = host;
+	frame->number = entry;
+	frame->entry = &host->driver->entries[entry];
+	memcpy(frame->arguments, arguments, frame->entry->nparameters * sizeof(*arguments));
+	mutex_lock(&host->lock);
+	/* 0 stands for no frame, and the generation of symbols is never that of a frame. */
+	frame->id = ++host->serial ?: ++host->serial;
+	mutex_unlock(&host->lock);
+	return frame;
+}
+
+/* Ends a frame, once. With frame->lock held, so that no call of it is running. */
+void split_frame_end(struct split_frame *frame, long result, bool failed)
+{
+	struct split_host *host = frame->host;
+
+	if (frame->state == SPLIT_ENDED)
+		return;
+	frame->state = SPLIT_ENDED;
+	frame->result = result;
+	frame->failed = failed;
+	split_unlock_all(frame);
+	mutex_lock(&host->lock);
+	list_del_init(&frame->link);
+	mutex_unlock(&host->lock);
+	complete(&frame->done);
+}
+
+static void cancel(struct split_frame *frame)
+{
+	WRITE_ONCE(frame->cancelled, true);
+	mutex_lock(&frame->lock);
+	split_frame_end(frame, 0, true);
+	mutex_unlock(&frame->lock);
+}
+
+/* Whether a sleep is allowed where the caller stands. CONFIG_PREEMPT_COUNT makes this exact. */
+static bool may_sleep(void)
+{
+	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && !in_atomic() && !irqs_disabled() && !rcu_preempt_depth();
+}
+
+static bool enqueue(struct split_host *host, struct split_frame *frame)
+{
+	bool there;
+
+	if (!READ_ONCE(host->file))
+		wait_event_killable_timeout(host->attached, READ_ONCE(host->file) || host->gone, msecs_to_jiffies(grace_ms));
+	mutex_lock(&host->lock);
+	there = host->file && !host->gone;
+	if (there)
+		list_add_tail(&frame->link, &host->waiting);
+	mutex_unlock(&host->lock);
+	if (there)
+		wake_up(&host->work);
+	return there;
+}
+
+long split_upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments)
+{
+	struct split_frame *frame;
+	const char *why = NULL;
+	long result, left;
+
+	if (!host)
+		return -ENODEV;
+	result = host->driver->entries[entry].failure;
+	if (!may_sleep()) {
+		pr_err_ratelimited("%s: %s is called in atomic context: refused\n", host->driver->name, host->driver->entries[entry].name);
+		return result;
+	}
+	frame = new_frame(host, entry, arguments);
+	if (!frame)
+		return result;
+	INIT_LIST_HEAD(&frame->link);
+	if (split_pack(frame)) {
+		why = "its message is too long";
+	} else if (!enqueue(host, frame)) {
+		why = "there is no user half";
+	} else {
+		left = wait_for_completion_killable_timeout(&frame->done, msecs_to_jiffies(frame->entry->timeout_ms));
+		if (left <= 0)
+			cancel(frame);
+		if (!frame->failed)
+			result = frame->result;
+		else
+			why = left == 0 ? "the user half does not answer" : left < 0 ? "the caller is killed" : "the user half has died";
+	}
+	if (why)
+		pr_warn_ratelimited("%s: %s fails: %s\n", host->driver->name, frame->entry->name, why);
+	split_frame_put(frame);
+	return result;
+}
+EXPORT_SYMBOL_GPL(split_upcall);
+
+/* The next upcall of the user half, with a reference; NULL when there is none in time, or the thread has a signal. */
+struct split_frame *split_frame_next(struct split_host *host, struct file *file, u32 wait_ms)
+{
+	struct split_frame *frame = NULL;
+	long left = wait_ms ? msecs_to_jiffies(wait_ms) : MAX_SCHEDULE_TIMEOUT;
+
+	while (!frame && left > 0) {
+		left = wait_event_interruptible_timeout(host->work, !list_empty_careful(&host->waiting) || host->gone, left);
+		if (left <= 0 || host->gone)
+			break;
+		mutex_lock(&host->lock);
+		frame = host->file == file ? list_first_entry_or_null(&host->waiting, struct split_frame, link) : NULL;
+		if (frame) {
+			list_move_tail(&frame->link, &host->running);
+			kref_get(&frame->references);
+		}
+		mutex_unlock(&host->lock);
+	}
+	return frame;
+}
+
+/* A running frame of the user half, with a reference. */
+struct split_frame *split_frame_get(struct split_host *host, struct file *file, u64 id)
+{
+	struct split_frame *frame, *found = NULL;
+
+	mutex_lock(&host->lock);
+	if (host->file == file) {
+		list_for_each_entry(frame, &host->running, link) {
+			if (frame->id == id) {
+				kref_get(&frame->references);
+				found = frame;
+				break;
+			}
+		}
+	}
+	mutex_unlock(&host->lock);
+	return found;
+}
+
+int split_attach(struct split_host *host, struct file *file)
+{
+	int error = 0;
+
+	mutex_lock(&host->lock);
+	if (host->gone)
+		error = -ENODEV;
+	else if (host->file)
+		error = -EBUSY;
+	else
+		host->file = file;
+	mutex_unlock(&host->lock);
+	if (!error)
+		wake_up_all(&host->attached);
+	return error;
+}
+
+/* The user half is gone: what it had begun, and what it had not, fails now. */
+void split_detach(struct split_host *host, struct file *file)
+{
+	struct split_frame *frame;
+
+	for (;;) {
+		mutex_lock(&host->lock);
+		if (host->file == file)
+			host->file = NULL;
+		frame = list_first_entry_or_null(&host->running, struct split_frame, link)
+				?: list_first_entry_or_null(&host->waiting, struct split_frame, link);
+		if (frame)
+			kref_get(&frame->references);
+		mutex_unlock(&host->lock);
+		if (!frame)
+			break;
+		cancel(frame);
+		split_frame_put(frame);
+	}
+}
+
+/*
+ * The host of a driver, with a reference. Halves that were built apart do not fit: members would lie at other places. The driver's
+ * tables are only looked at under the lock, and while one of its entries runs: a user half must not keep its module from going.
+ */
+struct split_host *split_host_find(const char *name, u64 layout)
+{
+	struct split_host *host, *found = ERR_PTR(-ENODEV);
+
+	mutex_lock(&hosts_lock);
+	list_for_each_entry(host, &hosts, link) {
+		if (strcmp(host->driver->name, name))
+			continue;
+		found = ERR_PTR(-ESTALE);
+		if (host->driver->layout == layout) {
+			kref_get(&host->references);
+			found = host;
+		}
+		break;
+	}
+	mutex_unlock(&hosts_lock);
+	return found;
+}
+
+struct split_host *split_register(const struct split_driver *driver)
+{
+	struct split_host *host = kzalloc(sizeof(*host), GFP_KERNEL);
+
+	if (!host)
+		return NULL;
+	host->driver = driver;
+	kref_init(&host->references);
+	mutex_init(&host->lock);
+	INIT_LIST_HEAD(&host->waiting);
+	INIT_LIST_HEAD(&host->running);
+	INIT_LIST_HEAD(&host->texts);
+	init_waitqueue_head(&host->work);
+	init_waitqueue_head(&host->attached);
+	xa_init(&host->allocations);
+	mutex_lock(&hosts_lock);
+	list_add(&host->link, &hosts);
+	mutex_unlock(&hosts_lock);
+	return host;
+}
+EXPORT_SYMBOL_GPL(split_register);
+
+/* At the driver's exit: no entry is running any more. A user half that is still there is told to go. */
+void split_unregister(struct split_host *host)
+{
+	if (!host)
+		return;
+	mutex_lock(&hosts_lock);
+	list_del(&host->link);
+	mutex_unlock(&hosts_lock);
+	mutex_lock(&host->lock);
+	host->gone = true;
+	mutex_unlock(&host->lock);
+	wake_up_all(&host->work);
+	split_host_put(host);
+}
+EXPORT_SYMBOL_GPL(split_unregister);

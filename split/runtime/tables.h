@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
+/*
+ * What both halves of a split driver know: its types, entries and downcalls.
+ *
+ * The generator writes these tables once, and both halves compile them against the same headers. So offsets and sizes agree by
+ * construction; `split_driver.layout` is compared when a user half attaches, in case the two were built apart.
+ */
+#ifndef SPLIT_TABLES_H
+#define SPLIT_TABLES_H
+
+#define SPLIT_ARGUMENTS 8
+
+/* Pointers that cross are handles: generation (16 bits), index (20) and the offset into the object (24). 0 is NULL. */
+#define SPLIT_OFFSET_BITS 24
+#define SPLIT_INDEX_BITS 20
+#define SPLIT_OFFSET(handle) ((handle) & ((1UL << SPLIT_OFFSET_BITS) - 1))
+#define SPLIT_INDEX(handle) (((handle) >> SPLIT_OFFSET_BITS) & ((1UL << SPLIT_INDEX_BITS) - 1))
+#define SPLIT_GENERATION(handle) (((handle) >> (SPLIT_OFFSET_BITS + SPLIT_INDEX_BITS)) & 0xffffUL)
+#define SPLIT_HANDLE(generation, index, offset) \
+	(((unsigned long)(generation) << (SPLIT_OFFSET_BITS + SPLIT_INDEX_BITS)) | ((unsigned long)(index) << SPLIT_OFFSET_BITS) | (offset))
+/* The generation of functions and static data, which live as long as the module. */
+#define SPLIT_SYMBOLS 0xffffUL
+/* A pointer of the user half that cannot cross. */
+#define SPLIT_BAD_HANDLE (~0UL)
+
+enum split_kind {
+	SPLIT_DATA,	/* bytes, copied */
+	SPLIT_BITS,	/* bytes, of which only the bits that were changed go back */
+	SPLIT_POINTER,	/* to an object of a type, or to `count` of them */
+	SPLIT_OPAQUE,	/* a pointer that the user half only hands on */
+	SPLIT_CODE,	/* a function or a static table of the driver */
+};
+
+struct split_field;
+
+struct split_inside { /* a struct that lies in another one */
+	const struct split_type *type;
+	unsigned int offset;
+};
+
+struct split_type {
+	const char *name;
+	unsigned int size; /* 0: bytes, or of no known size */
+	const struct split_inside *inside;
+	unsigned int insides;
+	/* It lies behind another struct, in one allocation, and is never an object of its own. */
+	const struct split_type *outer;
+	unsigned int offset;
+};
+
+struct split_field {
+	const char *name;
+	unsigned int offset, size;
+	unsigned char kind;
+	unsigned char written; /* the user half may change it */
+	const struct split_type *type;
+	/* Objects at the pointer; of a parameter, `base` is the array of arguments. NULL: one. */
+	unsigned long (*count)(const void *base);
+};
+
+struct split_view { /* the fields of a type that one entry needs */
+	const struct split_type *type;
+	const struct split_field *fields;
+	unsigned int nfields;
+};
+
+struct split_parameter {
+	const char *name;
+	unsigned char kind;
+	unsigned char written; /* of bytes: the user half may change them */
+	unsigned int inside; /* the pointer leads to this offset of its object */
+	const struct split_type *type;
+	unsigned long (*count)(const void *arguments);
+};
+
+struct split_variable { /* of the driver, which the user half has as its own copy */
+	unsigned int symbol;
+	const struct split_type *type;
+	unsigned int count;
+};
+
+struct split_entry {
+	const char *name;
+	const struct split_parameter *parameters;
+	unsigned int nparameters;
+	const struct split_variable *variables; /* the first objects of its frames */
+	unsigned int nvariables;
+	const struct split_view *views;
+	unsigned int nviews;
+	long failure; /* what the caller gets when there is no answer */
+	unsigned int timeout_ms;
+};
+
+enum split_way {
+	SPLIT_SCALAR,
+	SPLIT_OBJECT,	/* a handle; `type` NULL: any object or symbol */
+	SPLIT_TEXT,	/* a string of the user half: copied, and kept as long as the driver */
+	SPLIT_BRIEF,	/* a string that is not kept */
+	SPLIT_RESULT,	/* the address of a pointer that the function sets */
+};
+
+struct split_argument {
+	unsigned char way;
+	const struct split_type *type;
+};
+
+struct split_downcall {
+	const char *name;
+	unsigned long (*call)(const unsigned long *arguments); /* NULL in the user half */
+	unsigned int narguments;
+	struct split_argument arguments[SPLIT_ARGUMENTS];
+	struct split_argument result;
+};
+
+struct split_symbol {
+	const char *name;
+	void *address;	    /* in the half that has compiled the table */
+	unsigned long size; /* 0 of a function */
+	const struct split_type *type;
+};
+
+struct split_driver {
+	const char *name;
+	unsigned long layout;
+	const struct split_entry *entries;
+	const struct split_downcall *downcalls;
+	const struct split_symbol *symbols;
+	unsigned int nentries, ndowncalls, nsymbols;
+};
+
+extern const struct split_type split_bytes, split_opaque;
+unsigned long split_string(const void *address); /* length with its zero */
+
+#endif

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * Functions of the kernel that a process can have itself, and those that become one of the run time's calls.
+ *
+ * They are declared here as the linker knows them: the kernel's headers, which the driver's code is compiled with, and the C
+ * library's cannot be included together.
+ */
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "split.h"
+
+#define HZ 250 /* CONFIG_HZ of the distribution's kernels */
+
+/* The log. */
+
+static void log_text(const char *prefix, const char *format, va_list list)
+{
+	char text[1024];
+
+	vsnprintf(text, sizeof(text), format, list);
+	split_log("%s%s", prefix, text);
+}
+
+#define LOG(name, prefix, ...) \
+	void name(__VA_ARGS__, const char *format, ...) \
+	{ \
+		va_list list; \
+		(void)device; \
+		va_start(list, format); \
+		log_text(prefix, format, list); \
+		va_end(list); \
+	}
+LOG(_dev_emerg, "", const void *device)
+LOG(_dev_alert, "", const void *device)
+LOG(_dev_crit, "", const void *device)
+LOG(_dev_err, "", const void *device)
+LOG(_dev_warn, "", const void *device)
+LOG(_dev_notice, "", const void *device)
+LOG(_dev_info, "", const void *device)
+LOG(netdev_err, "", const void *device)
+LOG(netdev_warn, "", const void *device)
+LOG(netdev_notice, "", const void *device)
+LOG(netdev_info, "", const void *device)
+
+int _printk(const char *format, ...)
+{
+	va_list list;
+
+	/* The level is a control character and a digit. */
+	if (*format == 1)
+		format += 2;
+	va_start(list, format);
+	log_text("", format, list);
+	va_end(list);
+	return 0;
+}
+
+/* Time. */
+
+static void sleep_ns(unsigned long ns)
+{
+	struct timespec time = { (time_t)(ns / 1000000000), (long)(ns % 1000000000) };
+
+	while (nanosleep(&time, &time) != 0)
+		;
+}
+
+void __udelay(unsigned long us) { sleep_ns(us * 1000); }
+void __ndelay(unsigned long ns) { sleep_ns(ns); }
+/* The argument is microseconds * 2^32 / 10^6. */
+void __const_udelay(unsigned long loops) { sleep_ns((unsigned long)((unsigned __int128)loops * 1000000000 >> 32)); }
+void msleep(unsigned int ms) { sleep_ns(ms * 1000000UL); }
+void usleep_range_state(unsigned long min, unsigned long max, unsigned int state)
+{
+	(void)max;
+	(void)state;
+	sleep_ns(min * 1000);
+}
+long schedule_timeout_uninterruptible(long jiffies)
+{
+	sleep_ns((unsigned long)jiffies * (1000000000 / HZ));
+	return 0;
+}
+unsigned long split_jiffies(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (unsigned long)now.tv_sec * HZ + (unsigned long)now.tv_nsec / (1000000000 / HZ);
+}
+
+/* Strings. */
+
+long sized_strscpy(char *to, const char *from, size_t size)
+{
+	size_t length = strnlen(from, size);
+
+	if (!size)
+		return -7; /* E2BIG */
+	memcpy(to, from, length < size ? length : size - 1);
+	to[length < size ? length : size - 1] = 0;
+	return length < size ? (long)length : -7;
+}
+
+unsigned long split_string(const void *text) { return strlen(text) + 1; }
+
+int scnprintf(char *to, size_t size, const char *format, ...)
+{
+	va_list list;
+	int length;
+
+	va_start(list, format);
+	length = vsnprintf(to, size, format, list);
+	va_end(list);
+	return !size ? 0 : length < (int)size ? length : (int)size - 1;
+}
+
+/* Memory, mutexes and registers of the kernel. */
+
+void kfree(const void *pointer)
+{
+	if (pointer)
+		split_kernel(SPLIT_CALL_FREE, split_handle(split_frame, pointer), 0, 0);
+}
+void kvfree(const void *pointer) { kfree(pointer); }
+void vfree(const void *pointer) { kfree(pointer); }
+
+static unsigned long object(const void *pointer, const char *what)
+{
+	unsigned long handle = split_handle(split_frame, pointer);
+
+	if (handle == SPLIT_BAD_HANDLE)
+		split_abandon("%s of memory that only the user half has", what);
+	return handle;
+}
+
+void __mutex_init(void *mutex, const char *name, void *key)
+{
+	(void)name;
+	(void)key;
+	split_kernel(SPLIT_CALL_MUTEX_INIT, object(mutex, "mutex_init"), 0, 0);
+}
+void mutex_lock(void *mutex) { split_kernel(SPLIT_CALL_MUTEX_LOCK, object(mutex, "mutex_lock"), 0, 0); }
+void mutex_unlock(void *mutex) { split_kernel(SPLIT_CALL_MUTEX_UNLOCK, object(mutex, "mutex_unlock"), 0, 0); }
+int mutex_lock_interruptible(void *mutex)
+{
+	mutex_lock(mutex);
+	return 0;
+}
+
+/* Spinlocks that only this half takes: one lock stands for all, for their copies tell nobody anything. */
+static pthread_mutex_t spinlocks = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+void _raw_spin_lock(void *lock) { (void)lock; pthread_mutex_lock(&spinlocks); }
+void _raw_spin_unlock(void *lock) { (void)lock; pthread_mutex_unlock(&spinlocks); }
+void _raw_spin_lock_irq(void *lock) { _raw_spin_lock(lock); }
+void _raw_spin_unlock_irq(void *lock) { _raw_spin_unlock(lock); }
+void _raw_spin_lock_bh(void *lock) { _raw_spin_lock(lock); }
+void _raw_spin_unlock_bh(void *lock) { _raw_spin_unlock(lock); }
+unsigned long _raw_spin_lock_irqsave(void *lock)
+{
+	_raw_spin_lock(lock);
+	return 0;
+}
+void _raw_spin_unlock_irqrestore(void *lock, unsigned long flags)
+{
+	(void)flags;
+	_raw_spin_unlock(lock);
+}
+
+unsigned int split_port_read(unsigned long port, unsigned long size)
+{
+	return (unsigned int)split_kernel(SPLIT_CALL_PORT_READ, port, size, 0);
+}
+void split_port_write(unsigned long port, unsigned long size, unsigned int value)
+{
+	split_kernel(SPLIT_CALL_PORT_WRITE, port, size, value);
+}
+unsigned int split_io_read(const volatile void *address, unsigned long size)
+{
+	return (unsigned int)split_kernel(SPLIT_CALL_IO_READ, object((const void *)address, "a read of a register"), size, 0);
+}
+void split_io_write(volatile void *address, unsigned long size, unsigned int value)
+{
+	split_kernel(SPLIT_CALL_IO_WRITE, object((const void *)address, "a write of a register"), size, value);
+}

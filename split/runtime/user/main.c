@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * A user half: attaches to its driver and runs upcalls, each in a thread.
+ *
+ * An upcall may call the kernel, which may call up again before it returns. So one thread is always kept waiting, up to a limit;
+ * beyond it a caller gets the entry's error when its time is over.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "split.h"
+
+#define THREADS 32
+
+int split_device = -1;
+static atomic_int waiting, threads;
+
+void split_log(const char *format, ...)
+{
+	char text[1200];
+	int length;
+	va_list list;
+
+	va_start(list, format);
+	length = snprintf(text, 64, "%s user half: ", split_driver.name);
+	vsnprintf(text + length, sizeof(text) - 66, format, list);
+	va_end(list);
+	length = (int)strlen(text);
+	if (text[length - 1] != '\n')
+		text[length++] = '\n';
+	/* In one piece, whatever other threads say. */
+	if (write(2, text, (size_t)length) < 0)
+		return;
+}
+
+static void *serve(void *unused);
+
+static void keep_one_waiting(void)
+{
+	pthread_t thread;
+
+	if (atomic_load(&waiting) > 0 || atomic_load(&threads) >= THREADS)
+		return;
+	atomic_fetch_add(&threads, 1);
+	if (pthread_create(&thread, NULL, serve, NULL) == 0)
+		pthread_detach(thread);
+	else
+		atomic_fetch_sub(&threads, 1);
+}
+
+static long run(struct split_frame *frame)
+{
+	unsigned long arguments[SPLIT_ARGUMENTS];
+	const struct split_message *message = (const struct split_message *)frame->message;
+	volatile long result = frame->entry->failure;
+
+	split_frame = frame;
+	if (setjmp(frame->abandon) == 0) {
+		split_unpack(frame);
+		for (unsigned int i = 0; i < frame->entry->nparameters; i++)
+			arguments[i] = frame->entry->parameters[i].kind == SPLIT_DATA ? message->arguments[i] :
+				       (unsigned long)split_pointer(frame, message->arguments[i]);
+		result = split_runners[frame->entry - split_driver.entries](arguments);
+		split_repack(frame);
+	}
+	split_frame = NULL;
+	split_release(frame);
+	return result;
+}
+
+static void *serve(void *unused)
+{
+	struct split_frame frame = { .message = malloc(SPLIT_MESSAGE_MAX) };
+	struct split_next next = { .buffer = (unsigned long)frame.message, .size = SPLIT_MESSAGE_MAX };
+
+	if (!frame.message)
+		abort();
+	for (;;) {
+		int error;
+
+		atomic_fetch_add(&waiting, 1);
+		error = ioctl(split_device, SPLIT_IOC_NEXT, &next) < 0 ? errno : 0;
+		atomic_fetch_sub(&waiting, 1);
+		if (error == ENODEV) {
+			split_log("the driver is unloaded");
+			exit(0);
+		}
+		if (error == EINTR || error == EAGAIN) {
+			next.frame = 0;
+			continue;
+		}
+		if (error || next.entry >= split_driver.nentries) {
+			split_log("waiting for upcalls: %s", strerror(error));
+			exit(1);
+		}
+		keep_one_waiting();
+		frame.id = next.frame;
+		frame.entry = &split_driver.entries[next.entry];
+		if (getenv("SPLIT_TRACE"))
+			split_log("upcall %s", frame.entry->name);
+		next.result = run(&frame);
+	}
+	return unused;
+}
+
+/* Until the driver is there: its module may be loaded after this program. */
+static int attach(unsigned int tries)
+{
+	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = split_driver.layout };
+
+	snprintf(attach.driver, sizeof(attach.driver), "%s", split_driver.name);
+	while (ioctl(split_device, SPLIT_IOC_ATTACH, &attach) < 0) {
+		if (errno == ESTALE)
+			split_log("the kernel half was built from other tables: build both anew");
+		else if (errno == EBUSY && tries > 100)
+			tries = 100; /* the one before may still be ending */
+		if ((errno != ENODEV && errno != EBUSY) || tries-- == 0)
+			return errno;
+		usleep(10000);
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned int seconds = argc > 1 ? (unsigned int)atoi(argv[1]) : 30;
+	int error;
+
+	split_device = open("/dev/" SPLIT_DEVICE, O_RDWR | O_CLOEXEC);
+	if (split_device < 0) {
+		split_log("/dev/" SPLIT_DEVICE ": %s: load ring3_split.ko first, and be root", strerror(errno));
+		return 1;
+	}
+	error = attach(seconds * 100);
+	if (error) {
+		split_log("attaching: %s: is its kernel half loaded, and no other user half there?", strerror(error));
+		return 1;
+	}
+	split_log("attached");
+	atomic_store(&threads, 1);
+	serve(NULL);
+	return 0;
+}

@@ -1,0 +1,126 @@
+"""`ring3 split generate`, `build` and `run`: a plan becomes two halves, which are built and tried in a guest."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import msgspec
+
+from ring3_split import source_options
+from ring3_split.annotate import file
+from ring3_split.annotate.survey import Survey, survey
+from ring3_split.errors import Refusal
+from ring3_split.generate import build as building
+from ring3_split.generate import run as running
+from ring3_split.generate.build import Built
+from ring3_split.generate.halves import generate
+from ring3_split.generate.summary import Summary, summary
+from ring3_split.indirect import Precision
+from ring3_split.kernel import Kernel
+from ring3_split.plan import load, planner, subject, weights
+
+COMMANDS = {
+    "generate": "write both halves of a driver, from its unmodified source and a plan",
+    "build": "generate, and build the modules and the program",
+    "run": "build, and run the split driver in a guest: it works, its user half dies, it works on, it comes back",
+}
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the three commands."""
+    for name, about in COMMANDS.items():
+        parser = commands.add_parser(name, help=about, description=about)
+        parser.add_argument(
+            "driver", nargs="?", metavar="DRIVER", help="module, as `modinfo` names it; with --plan it may be left out"
+        )
+        parser.add_argument(
+            "--plan",
+            metavar="FILE",
+            type=Path,
+            help="a plan, as `plan --out` writes it; default the cut that `plan DRIVER` makes",
+        )
+        parser.add_argument("--annotations", metavar="FILE", type=Path, help="answers, as `annotate` asks for them")
+        parser.add_argument("--out", metavar="FOLDER", type=Path, help="where the halves go; default DRIVER-split")
+        parser.add_argument("--json", action="store_true", help="machine-readable")
+        if name == "run":
+            parser.add_argument("--guest", action="store_true", help="in a guest, which is the only way there is")
+            parser.add_argument("--seconds", metavar="N", type=_seconds, default=0.5, help="time of each kind of transfer")
+            parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
+        source_options.add(parser)
+        parser.set_defaults(run=run, step=name)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 600:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0.1 to 600")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs one of them."""
+    plan = load(arguments.plan) if arguments.plan else None
+    name = arguments.driver or (plan.driver if plan else "")
+    if not name or (plan and plan.driver != name):
+        raise Refusal(f"the plan is for {plan.driver}, not for {name}" if plan else "name a driver, or a plan with --plan FILE")
+    if arguments.step == "run":
+        running.check(name)
+    kernel = source_options.kernel(arguments)
+    answers = file.load(_there(arguments.annotations)).answers() if arguments.annotations else {}
+    found = _survey(kernel, name, arguments, answers)
+    folder = (arguments.out or Path(f"{name}-split")).absolute()
+    generated = generate(kernel, kernel.module(name), found, answers, folder)
+    built = building.build(kernel, generated) if arguments.step != "generate" else None
+    _show(summary(generated, built), arguments.json)
+    if built and arguments.step == "run":
+        _run(kernel, name, built, arguments, folder)
+    return 0
+
+
+def _there(path: Path) -> Path:
+    if not path.exists():
+        raise Refusal(f"{path}: is not there: `ring3 split annotate DRIVER --out {path}` writes the questions")
+    return path
+
+
+def _survey(kernel: Kernel, name: str, arguments: argparse.Namespace, answers: dict[str, str]) -> Survey:
+    plan = load(arguments.plan) if arguments.plan else None
+    precision: Precision = "signature" if plan and plan.precision == "signature" else "field"
+    known = subject.Known(None, plan.contexts) if plan else subject.Known()
+    whole = subject.load(kernel, name, precision, arguments.jobs, known)
+    if plan is None:
+        plan = planner.cut(whole, weights.places(whole), Fraction(1))
+    return survey(whole.graph, plan.sides(), kernel.name, answers)
+
+
+def _run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path) -> None:
+    def show(line: str, step: bool) -> None:
+        if step or arguments.verbose:
+            print(line if step else f"    {line}", flush=True)
+
+    request = running.Request(source_options.cache(), arguments.seconds, folder / "run.log")
+    running.run(kernel, name, built, request, show)
+    print(f"{name}: it worked, its user half died, its kernel half went on, it came back; all output is in {request.log}")
+
+
+def _show(found: Summary, machine: bool) -> None:
+    if machine:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+        return
+    print(f"{found.driver}, {found.kernel}: {found.folder}")
+    print(f"  kernel half  {found.kernel_functions} functions, {found.kernel_lines:,} of {found.lines:,} lines")
+    print(f"  user half    {found.user_functions} functions, {found.lines - found.kernel_lines:,} lines")
+    print(
+        f"  border       {found.entries} entries, {found.calls} functions called down, {found.symbols} symbols, "
+        f"{found.fields} fields"
+    )
+    for name, why in found.refused.items():
+        print(f"  not crossing {name}: {why}")
+    if found.program:
+        print(f"  built        {found.modules[0]}, {found.modules[1]} ({found.module_bytes:,} bytes), {found.program}")

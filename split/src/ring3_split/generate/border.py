@@ -1,0 +1,206 @@
+"""What crosses, in the form of the run time's tables: types, views of entries, downcalls, symbols."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from ring3_split.annotate.declared import pointee
+from ring3_split.annotate.interface import Entry
+from ring3_split.annotate.survey import Survey
+from ring3_split.annotate.vocabulary import Annotation, read
+from ring3_split.generate.fields import ELEMENTS, KERNELS, Views
+from ring3_split.generate.table import Parameter, Table
+from ring3_split.generate.units import Unit
+from ring3_split.model import Access, Member
+
+ALIGNMENT = 32  # of what lies behind a net_device [linux/netdevice.h: NETDEV_ALIGN]
+
+
+class Border:
+    """Makes the table of a survey."""
+
+    def __init__(self, survey: Survey, units: list[Unit], answers: Mapping[str, str]) -> None:
+        self.survey, self.units, self.answers = survey, units, answers
+        self.layouts = survey.layouts
+        self.table = Table()
+        self.accesses: dict[str, tuple[Access, ...]] = {}
+        for data in survey.halves.graph.driver.data:
+            self.accesses = {**data.accesses, **self.accesses}
+        self._places: dict[tuple[str, str], tuple[int, int]] = {}
+        # One allocation of two structs is one object: the first one -> (the second one, its offset).
+        self.behind = self._behind()
+        self.outer = {inner for inner, _ in self.behind.values()}
+
+    def _behind(self) -> dict[str, tuple[str, int]]:
+        found = {}
+        for name, kind in self.survey.border.types.items():
+            layout = self.layouts.get(kind.behind) if kind.behind else None
+            if layout:
+                found[kind.behind] = name, -(-layout.size // ALIGNMENT) * ALIGNMENT
+        return found
+
+    # Annotations.
+
+    def annotation(self, key: str) -> Annotation | None:
+        """What a pointer stands for: what a person said, or what was inferred."""
+        if key in self.answers:
+            return read(self.answers[key]).annotation
+        found = self.survey.inferred.get(key)
+        return found.annotation if found else None
+
+    def shapes(self, code: Iterable[str], what: str, pointer: str) -> set[str]:
+        """What these functions use a pointer as."""
+        found = set()
+        for data in self.survey.halves.graph.driver.data:
+            for function in code:
+                found |= {s.detail for s in data.shapes.get(function, ()) if s.what == what and s.pointer == pointer}
+        return found
+
+    def cast(self, code: Iterable[str], name: str) -> str:
+        """The one struct that these functions use a `void *` member as."""
+        found = self.shapes(code, "cast", f"field {name}")
+        return found.pop().removeprefix("struct ") if len(found) == 1 else ""
+
+    def crossing(self) -> set[str]:
+        """Structs that cross, and those of the parameters of entries."""
+        names = set(self.survey.border.types)
+        for entry in self.survey.border.entries:
+            for parameter in entry.parameters:
+                target = pointee(parameter.type)
+                if target and target[1]:
+                    names.add(target[1])
+        return {name.split(".", maxsplit=1)[0] for name in names}
+
+    # Types.
+
+    def type_of(self, name: str) -> str:
+        """A type of the table by the name of a struct."""
+        if name and name not in self.table.types:
+            layout = self.layouts.get(name)
+            self.table.types[name] = layout.size if layout else 0
+            self.table.inside[name] = []
+            if layout:
+                self._inside(name, layout.members)
+            if name in self.behind:
+                inner, offset = self.behind[name]
+                self.table.types[name] = offset + self.table.types[self.type_of(inner)]
+                self.table.inside[name].append((inner, offset))
+                self.table.outer[inner] = name, offset
+        return name
+
+    def measure(self) -> None:
+        """Asks the compiler for the sizes of types whose layout the facts lack, once for each unit."""
+        waiting = [name for name, size in self.table.types.items() if not size and name.isidentifier()]
+        for unit in self.units:
+            names = [name for name in waiting if name in unit.declared.structs]
+            waiting = [name for name in waiting if name not in names]
+            for name, size in zip(names, unit.numbers([f"sizeof(struct {name})" for name in names]), strict=True):
+                self.table.types[name] = size
+
+    def places_of(self, tag: str, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Offset and size of members, as the compiler has them; nothing if no unit defines the struct."""
+        unit = next((unit for unit in self.units if tag in unit.declared.structs), None)
+        if unit is None:
+            return {}
+        names = sorted(path for path in paths if (tag, path) not in self._places)
+        questions = [q for path in names for q in (f"offsetof(struct {tag}, {path})", f"sizeof(((struct {tag} *)0)->{path})")]
+        numbers = unit.numbers(questions)
+        self._places |= {(tag, path): (numbers[2 * n], numbers[2 * n + 1]) for n, path in enumerate(names)}
+        return {path: self._places[tag, path] for path in paths}
+
+    def _inside(self, name: str, members: Iterable[Member]) -> None:
+        for member in members:
+            if member.struct and "." not in member.struct and (member.struct in self.layouts or member.struct == "mutex"):
+                each = member.size // (member.count or 1)
+                for number in range(min(member.count or 1, ELEMENTS)):
+                    self.table.inside[name].append((self.type_of(member.struct), member.offset + number * each))
+
+    def signature(self, declared: str) -> str:
+        """The type of functions that a pointer of this declaration leads to."""
+        if "(*)" not in declared:
+            return ""
+        text = " ".join(declared.split())
+        self.table.types.setdefault(text, 0)
+        self.table.inside.setdefault(text, [])
+        return text
+
+    # Lengths.
+
+    def count(self, name: str, length: str) -> str:
+        """A function that counts by members beside the pointer."""
+        struct = name.partition(".")[0]
+
+        def member(match: re.Match[str]) -> str:
+            return f"this->{match[0]}" if self.layouts.member(f"{struct}.{match[0]}") else match[0]
+
+        text = re.sub(r"(?<![\w.>])[A-Za-z_]\w*", member, length)
+        return self._counting(f"const struct {struct} *this = base;", text)
+
+    def _counting(self, declaration: str, expression: str) -> str:
+        for name, known in self.table.counts.items():
+            if known == (declaration, expression):
+                return name
+        name = f"split_count_{len(self.table.counts)}"
+        self.table.counts[name] = (declaration, expression)
+        return name
+
+    # Entries.
+
+    def entry(self, entry: Entry) -> None:
+        """Adds an entry."""
+        code = self.survey.halves.reachable(entry.function)
+        self.table.entries.append(entry)
+        self.table.parameters[entry.function] = [self._parameter(entry, number) for number in range(len(entry.parameters))]
+        self.table.views[entry.function] = Views(self, code).all()
+        self.table.variables[entry.function] = self._variables(code)
+
+    def _parameter(self, entry: Entry, number: int) -> Parameter:
+        one = entry.parameters[number]
+        target = pointee(one.type)
+        if target is None:
+            return Parameter(one.name)
+        said = self.annotation(f"{entry.function}({one.name})")
+        struct = (said.type if said else "") or target[1]
+        word = said.word if said else ""
+        if target[1] in KERNELS:
+            return self._container(entry, number)
+        if said and word in ("bytes", "array"):
+            kind = "bytes" if word == "bytes" or not struct else self.type_of(struct)
+            return Parameter(
+                one.name, "POINTER", kind, self._counting(_declared(entry), said.length), written=said.direction != "in"
+            )
+        if word == "string":
+            return Parameter(one.name, "POINTER", "bytes", "split_string")
+        return Parameter(one.name, "POINTER" if word == "single" and struct else "OPAQUE", self.type_of(struct))
+
+    def _container(self, entry: Entry, number: int) -> Parameter:
+        """A work item or a timer: the entry is about the object that it lies in."""
+        one = entry.parameters[number]
+        found = self.shapes([entry.function], "container", f"param {number}")
+        tag, _, path = found.pop().partition(".") if len(found) == 1 else ("", "", "")
+        place = self.places_of(tag, [path]).get(path) if path else None
+        if place is None:
+            return Parameter(one.name, "OPAQUE")
+        return Parameter(one.name, "POINTER", self.type_of(tag), inside=place[0])
+
+    def _variables(self, code: set[str]) -> list[str]:
+        """Variables of the driver that the code reads and that are no constants: parameters of the module above all."""
+        found = set()
+        for data in self.survey.halves.graph.driver.data:
+            for function in code:
+                for name in data.globals.get(function, {}):
+                    shared = self.survey.border.variables.get(name)
+                    plain = shared and shared.where and not re.search(r"\bconst\b|\bstruct\b", shared.type)
+                    if plain and "." not in name:
+                        found.add(name)
+        return sorted(found)
+
+
+def _declared(entry: Entry) -> str:
+    """The parameters of an entry by their names, out of the array of arguments."""
+    return "\n\t".join(
+        f"{p.type} {p.name} __maybe_unused = ({p.type})((const unsigned long *)base)[{n}];"
+        for n, p in enumerate(entry.parameters)
+        if "(*" not in p.type
+    )

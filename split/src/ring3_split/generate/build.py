@@ -1,0 +1,172 @@
+"""Generated sources made into two modules and a program: `ring3 split build`.
+
+The kernel half and the run time are built by the kernel's own build system, the user half by clang with the same headers. What
+the user half's code refers to and nobody has becomes a stub that stops the upcall and says its name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from ring3_split import programs
+from ring3_split.errors import Refusal
+from ring3_split.generate.border import Border
+from ring3_split.generate.halves import RUNTIME, Generated, memory
+from ring3_split.generate.units import Unit
+from ring3_split.kernel import Kernel
+from ring3_split.profile.build import LIMIT, compiler
+from ring3_split.profile.headers import headers
+
+CODE = ("-O1", "-g", "-fno-pic", "-ffunction-sections", "-fdata-sections", "-fno-asynchronous-unwind-tables")
+RUN_TIME = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-pie", "-fno-builtin", "-D_GNU_SOURCE")
+UNDEFINED = re.compile(r"undefined reference to `(\w+)'")
+FIRST_ADDRESS, STEP = 0x1000, 16
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was built."""
+
+    runtime: Path  # ring3_split.ko
+    driver: Path  # the kernel half's module
+    program: Path  # the user half
+    stops: tuple[str, ...]  # what the user half refers to and cannot have
+
+
+def build(kernel: Kernel, generated: Generated) -> Built:
+    """Builds both halves.
+
+    Raises:
+        Refusal: no compiler or make; something does not compile.
+    """
+    compiler()
+    runtime, driver = _modules(kernel, generated)
+    program, stops = _program(generated)
+    return Built(runtime, driver, program, stops)
+
+
+def _modules(kernel: Kernel, generated: Generated) -> tuple[Path, Path]:
+    folder = generated.folder / "kernel"
+    place = folder / "runtime"
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(RUNTIME, place, ignore=shutil.ignore_patterns("user"))
+    shutil.copy(generated.folder / "tables.c", folder / "tables.c")
+    runtime = place / "kernel/ring3_split.ko"
+    _make(kernel, runtime, [])
+    name = generated.border.survey.border.driver
+    driver = folder / f"{name}.ko"
+    _make(kernel, driver, [f"KBUILD_EXTRA_SYMBOLS={place / 'kernel/Module.symvers'}"])
+    return runtime, driver
+
+
+def _make(kernel: Kernel, file: Path, settings: list[str]) -> None:
+    command = ["make", "-s", "-C", str(kernel.root), f"O={headers(kernel)}", f"M={file.parent}", "CC=gcc"]
+    # No type information of the kernel's image is at hand to make the module's from, and loading needs none.
+    command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", "KBUILD_MODPOST_WARN=", *settings]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "KBUILD_", "KCFLAGS"))}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT, env=environment)
+    except subprocess.TimeoutExpired:
+        raise Refusal(f"building {file.stem} took longer than {LIMIT} s") from None
+    except OSError as error:
+        raise Refusal(f"make does not start: {error.strerror}: apt-get install make") from None
+    if done.returncode or not file.exists():
+        raise Refusal(f"{file.name} does not build: {_first(done.stderr or done.stdout)}; sources are in {file.parent}")
+
+
+def _first(text: str) -> str:
+    lines = text.strip().splitlines() or ["nothing was said"]
+    return next((line for line in lines if "error" in line.lower()), lines[-1]).strip()
+
+
+def _program(generated: Generated) -> tuple[Path, tuple[str, ...]]:
+    folder = generated.folder / "user"
+    objects = [_code(generated, unit) for unit in generated.units]
+    shutil.copy(generated.folder / "tables.c", folder / "tables.c")
+    sources = [*(RUNTIME / "user").glob("*.c"), folder / "tables.c", folder / "runners.c"]
+    objects += [
+        _gcc([*RUN_TIME, "-Wno-missing-field-initializers", "-c"], source, folder / f"rt_{source.stem}.o") for source in sources
+    ]
+    name = f"split-{generated.border.survey.border.driver}"
+    known = _stubs_of_table(generated.border)
+    # The first link says what is missing, the second one has it.
+    missing = _missing(folder, objects, known)
+    _write_stubs(generated, known, missing)
+    stubs = [
+        _gcc(["-c"], folder / "stubs.S", folder / "rt_stubs.o"),
+        _gcc([*RUN_TIME, "-c"], folder / "stub_table.c", folder / "rt_table.o"),
+    ]
+    program = folder / name
+    done = _link([*objects, *stubs], program)
+    if done.returncode:
+        raise Refusal(f"the user half does not link: {_first(done.stderr)}")
+    return program, tuple(missing)
+
+
+def _code(generated: Generated, unit: Unit) -> Path:
+    """A unit of the driver, compiled for a process."""
+    out = generated.folder / f"user/{unit.stem}.o"
+    source = generated.folder / f"user/{unit.stem}.c"
+    own = [f"-I{RUNTIME / 'user'}", f"-I{unit.kernel.root / Path(unit.source).parent}", "-D__NO_FORTIFY"]
+    command = [str(unit.kernel.compiler.program), "-x", "c", *unit.flags(), *own, *CODE, "-c", str(source), "-o", str(out)]
+    done = programs.run(command, unit.kernel.root, LIMIT)
+    if done.returncode:
+        raise Refusal(f"the user half of {unit.source} does not compile: {_first(done.stderr)}")
+    return out
+
+
+def _gcc(arguments: list[str], source: Path, out: Path) -> Path:
+    command = ["gcc", *arguments, f"-I{RUNTIME}", f"-I{RUNTIME / 'user'}", str(source), "-o", str(out)]
+    done = programs.run(command, out.parent, LIMIT)
+    if done.returncode:
+        raise Refusal(f"{source.name} does not compile: {_first(done.stderr)}")
+    return out
+
+
+def _link(objects: list[Path], program: Path) -> subprocess.CompletedProcess[str]:
+    command = ["gcc", "-static", "-no-pie", "-g", "-Wl,--gc-sections", *map(str, objects), "-o", str(program), "-lpthread"]
+    return programs.run(command, program.parent, LIMIT)
+
+
+def _stubs_of_table(border: Border) -> dict[str, str]:
+    """Stubs that lead somewhere: symbol -> its row of the table of stubs."""
+    found = {}
+    for number, call in enumerate(border.table.calls):
+        row = f'{{ "{call.name}", SPLIT_STUB_CALL, {call.format}, {number} }}'
+        found[f"split_stub_{call.name}" if call.declared.inline and not call.own else call.name] = row
+    for name, factors in memory(border).items():
+        row = f'{{ "{name}", SPLIT_STUB_MEMORY, -1, {factors} }}'
+        found[f"split_stub_{name}"] = row
+        found[name] = row
+    return found
+
+
+def _missing(folder: Path, objects: list[Path], known: dict[str, str]) -> list[str]:
+    done = _link(objects, folder / "unlinked")
+    names = set(UNDEFINED.findall(done.stderr)) - {"split_stubs"}
+    return sorted(names - known.keys())
+
+
+def _write_stubs(generated: Generated, known: dict[str, str], missing: list[str]) -> None:
+    """Functions become stubs, data addresses that nothing can be read from."""
+    functions = {name for unit in generated.units for name in unit.declared.functions}
+    # A function of the kernel half is known in this one by its stub.
+    others = {name: name.removeprefix("split_symbol_") for name in missing if name.startswith("split_symbol_")}
+    stops = sorted({name for name in missing if name in functions} | set(others.values()))
+    rows = [*known.values(), *(f'{{ "{name}", SPLIT_STUB_STOP, -1, 0 }}' for name in stops)]
+    lines = ["/* Generated by `ring3 split build`: what the user half calls and does not have. */", "\t.text"]
+    for number, name in enumerate([*known, *stops]):
+        lines.append(f"\t.weak {name}\n\t.type {name}, @function\n{name}:\n\tmov ${number}, %eax\n\tjmp split_thunk")
+    lines += [f"\t.globl {name}\n\t.set {name}, {target}" for name, target in others.items()]
+    for number, name in enumerate(one for one in missing if one not in functions and one not in others):
+        lines.append(f"\t.globl {name}\n\t.set {name}, {FIRST_ADDRESS + number * STEP:#x}")
+    lines.append('\t.section .note.GNU-stack,"",@progbits')
+    (generated.folder / "user/stubs.S").write_text("\n".join(lines) + "\n")
+    table = ",\n\t".join(rows)
+    head = '/* Generated by `ring3 split build`. */\n#include "split.h"\n\nconst struct split_stub split_stubs[] = '
+    (generated.folder / "user/stub_table.c").write_text(f"{head}{{\n\t{table},\n}};\n")

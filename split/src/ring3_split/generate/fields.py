@@ -1,0 +1,167 @@
+"""Which members an entry needs of which types: the views of its table."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ring3_split.annotate.declared import pointee
+from ring3_split.annotate.interface import Ways, ways
+from ring3_split.annotate.vocabulary import Annotation
+from ring3_split.generate.table import Field
+from ring3_split.model import Member
+
+if TYPE_CHECKING:
+    from ring3_split.generate.border import Border
+
+# What keeps the state of a lock, a queue or an object of the kernel's: it is never copied, in neither direction.
+KERNELS = frozenset(
+    {"mutex", "spinlock", "raw_spinlock", "qspinlock", "rwlock", "semaphore", "rw_semaphore", "wait_queue_head", "completion"}
+    | {"timer_list", "work_struct", "delayed_work", "tasklet_struct", "list_head", "hlist_head", "hlist_node", "llist_head"}
+    | {"kref", "refcount_struct", "atomic_t"}
+)
+ELEMENTS = 64  # of an embedded array of structs that are looked at one by one
+NOTHING: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A struct on the way from the object that is looked at."""
+
+    struct: str
+    tag: str  # the named struct that it belongs to
+    path: str  # from the object
+    offset: int
+
+
+class Views:
+    """The views of an entry."""
+
+    def __init__(self, border: Border, code: set[str]) -> None:
+        self.border, self.code = border, code
+        self.crossing = border.crossing()
+        self.groups: dict[str, dict[str, str]] = defaultdict(dict)
+        for name, way in self._touched().items():
+            tag, _, path = name.partition(".")
+            self.groups[tag][path] = way
+
+    def _touched(self) -> Ways:
+        """Members that the entry's code touches, by their names from the outermost named struct."""
+        layouts = self.border.layouts
+        found: Ways = {}
+        for function in self.code:
+            for access in self.border.accesses.get(function, ()):
+                if access.field.split(".", maxsplit=1)[0] not in self.crossing or layouts.omitted(access.field):
+                    continue
+                member = layouts.member(access.field)
+                # The address of an embedded struct says nothing; that of an array or a number is read and written by.
+                address = "" if member is not None and member.struct else "rw"
+                way = address if access.way == "a" else access.way
+                found[access.field] = ways(found.get(access.field, ""), way)
+        return {name: way for name, way in found.items() if way}
+
+    def all(self) -> dict[str, list[Field]]:
+        """The fields of each type."""
+        found = {}
+        for tag in sorted(self.crossing - KERNELS):
+            fields = self.of(tag)
+            behind = self.border.behind.get(tag)
+            if behind:
+                name, offset = behind
+                fields += [replace(one, path=f"{name}:{one.path}", offset=one.offset + offset) for one in self.of(name)]
+            if fields and tag not in self.border.outer:
+                found[self.border.type_of(tag)] = fields
+        return found
+
+    def of(self, tag: str) -> list[Field]:
+        """The fields of one struct."""
+        layout = self.border.layouts.get(tag)
+        if layout is None:
+            return disjoint(self._asked(tag, self.groups.get(tag, NOTHING)))
+        return disjoint(self._expand(Place(tag, tag, "", 0), layout.members))
+
+    def _asked(self, tag: str, paths: Mapping[str, str]) -> list[Field]:
+        """Members of a struct whose layout the facts lack: the compiler says where they are. Pointers among them do not cross."""
+        return [
+            Field(path, *place, written="w" in paths[path]) for path, place in sorted(self.border.places_of(tag, paths).items())
+        ]
+
+    def _expand(self, place: Place, members: Iterable[Member]) -> list[Field]:
+        found: list[Field] = []
+        for member in members:
+            name = f"{place.struct}.{member.name}"
+            own = f"{place.struct.partition('.')[2]}.{member.name}".lstrip(".")
+            way = self.groups.get(place.tag, NOTHING).get(own, "")
+            if member.struct in KERNELS or self.border.layouts.omitted(name):
+                continue
+            at = replace(place, path=f"{place.path}{member.name}", offset=place.offset + member.offset)
+            inner = self.border.layouts.get(member.struct) if member.struct else None
+            if inner is None:
+                found += self._field(name, member, at, "w" in way) if way and member.size else []
+            elif way and not _has_pointers(inner.members):
+                found.append(Field(at.path, at.offset, member.size, written="w" in way))
+            else:
+                found += self._embedded(member, inner.members, at)
+        return found
+
+    def _embedded(self, member: Member, members: Iterable[Member], at: Place) -> list[Field]:
+        found: list[Field] = []
+        tag = at.tag if "." in member.struct else member.struct
+        each = member.size // (member.count or 1)
+        for number in range(min(member.count or 1, ELEMENTS)):
+            path = f"{at.path}[{number}]." if member.count else f"{at.path}."
+            found += self._expand(Place(member.struct, tag, path, at.offset + number * each), members)
+        return found
+
+    def _field(self, name: str, member: Member, at: Place, written: bool) -> list[Field]:
+        plain = Field(at.path, at.offset, member.size, written=written)
+        if member.bits:
+            first, width = member.bits
+            start, end = first // 8, (first + width + 7) // 8
+            return [Field(at.path, at.offset - member.offset + start, end - start, "BITS", written)]
+        if member.pointee == "fn":
+            return [replace(plain, kind="CODE", type=self.border.signature(member.type))]
+        if "*" not in re.sub(r"(\[\w*\])+$", "", member.type):
+            return [plain]
+        if member.count:
+            self.border.table.refused[name] = "an array of pointers"
+            return []
+        return self._pointer(name, member, plain)
+
+    def _pointer(self, name: str, member: Member, plain: Field) -> list[Field]:
+        target = pointee(member.type)
+        struct = target[1] if target else ""
+        cast = self.border.cast(self.code, name) if not struct else ""
+        said = Annotation("single", type=cast) if cast else self.border.annotation(name)
+        if said is None or said.word in ("omit", "user", "dma", "list"):
+            return []
+        if said.word == "string":
+            return [replace(plain, kind="POINTER", written=False, type="bytes", count="split_string")]
+        kind = "bytes" if said.word == "bytes" else self.border.type_of(said.type or struct)
+        if said.word in ("bytes", "array"):
+            return [replace(plain, kind="POINTER", type=kind or "bytes", count=self.border.count(name, said.length))]
+        if said.word in ("function", "operations"):
+            return [replace(plain, kind="CODE", type=kind)]
+        return [replace(plain, kind="POINTER" if said.word == "single" and kind else "OPAQUE", type=kind)]
+
+
+def disjoint(fields: list[Field]) -> list[Field]:
+    """Fields in the order of their places, members of a union made one."""
+    found: list[Field] = []
+    for one in sorted(fields, key=lambda f: (f.offset, -f.size)):
+        last = found[-1] if found else None
+        if last is None or one.offset >= last.offset + last.size:
+            found.append(one)
+        elif last.kind in ("DATA", "BITS") or one.kind == "DATA":
+            # A pointer that shares its place with a number is no pointer that could be believed.
+            end = max(last.offset + last.size, one.offset + one.size)
+            kind = "BITS" if "BITS" in (last.kind, one.kind) else "DATA"
+            found[-1] = Field(last.path, last.offset, end - last.offset, kind, last.written or one.written)
+    return found
+
+
+def _has_pointers(members: Iterable[Member]) -> bool:
+    return any(member.pointee or (member.struct and member.struct in KERNELS) for member in members)

@@ -1,0 +1,33 @@
+# A split network card, after split.sh and network.sh. What `ethtool` asks is in the user half, interrupts and packets in the kernel.
+
+works() {
+    before=$(failures)
+    up || return
+    name=$(interface "$CARD")
+    ping -c 3 -i 0.2 -s 1400 $THERE && net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH" "$WINDOW" || return
+    net control "$name" || return
+    [ "$(failures)" = "$before" ] || { echo "upcalls failed"; dmesg | tail -n 5; return 1; }
+}
+
+# Packets go on while the user half is killed.
+during() {
+    ping -c 30 -i 0.1 $THERE >/tmp/pings &
+    pings=$!
+    usleep 1000000
+    split_kill
+    echo 10 >/sys/module/ring3_split/parameters/grace_ms
+    wait $pings
+    tail -n 2 /tmp/pings
+    grep -q ' 0% packet loss' /tmp/pings || return
+    echo "no packet was lost"
+}
+
+alone() {
+    name=$(interface "$CARD")
+    before=$(failures)
+    net control "$name" >/dev/null 2>&1
+    [ "$(failures)" -gt "$before" ] || { echo "ethtool works without the user half?"; return 1; }
+    echo "ethtool fails without the user half"
+    ping -c 3 -i 0.2 $THERE && net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH" "$WINDOW" || return
+    echo "packets go without the user half"
+}

@@ -1,0 +1,54 @@
+# A split driver in the guest: $DRIVER is the module's name, `split-$DRIVER` its user half.
+
+user_half() {
+    "split-$DRIVER" 30 >>/tmp/user-half.log 2>&1 &
+    echo $! >/tmp/user-half.pid
+}
+
+# The sentence of the user half that it is attached stands in its log once more.
+attached() {
+    for try in $(seq 500); do
+        [ "$(grep -c ' attached' /tmp/user-half.log)" -lt "$1" ] || return 0
+        usleep 20000
+    done
+    cat /tmp/user-half.log
+    return 1
+}
+
+split_load() {
+    : >/tmp/user-half.log
+    insmod /lib/ring3/ring3_split.ko grace_ms=1000 || return
+    user_half
+    # Its init function calls up: the user half waits for it.
+    insmod "/lib/ring3/$DRIVER.ko" || { cat /tmp/user-half.log; dmesg | tail -n 20; return 1; }
+    attached 1 && cat /tmp/user-half.log
+}
+
+split_kill() {
+    kill -9 "$(cat /tmp/user-half.pid)" || return
+    while [ -e "/proc/$(cat /tmp/user-half.pid)/status" ] && ! grep -q '^State:.Z' "/proc/$(cat /tmp/user-half.pid)/status"; do usleep 10000; done
+    echo "the user half is dead"
+}
+
+split_restart() {
+    count=$(grep -c ' attached' /tmp/user-half.log)
+    user_half
+    attached $((count + 1)) && echo "the user half is back"
+}
+
+split_unload() {
+    rmmod "$(echo "$DRIVER" | tr - _)" && rmmod ring3_split && cat /tmp/user-half.log
+}
+
+# What the kernel would say of a bug.
+kernel_is_well() {
+    if dmesg | grep -E 'BUG:|WARNING:|Oops|general protection|Call Trace|refcount_t|scheduling while atomic'; then
+        dmesg | tail -n 60
+        return 1
+    fi
+    dmesg | grep -E "ring3_split|$(echo "$DRIVER" | tr - _):" | tail -n 20
+    echo "the kernel is well"
+}
+
+# Upcalls that ended with their entry's error.
+failures() { dmesg | grep -c "$(echo "$DRIVER" | tr - _): .* fails: "; }

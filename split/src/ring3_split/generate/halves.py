@@ -1,0 +1,269 @@
+"""The sources of both halves: the driver's own, sliced, with what each half needs at the end of its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ring3_split.annotate.survey import Survey
+from ring3_split.files import write
+from ring3_split.generate import calls, slices, symbols, tables
+from ring3_split.generate.border import Border
+from ring3_split.generate.declarations import Declared
+from ring3_split.generate.slices import Slice
+from ring3_split.generate.symbols import Hoisted, alias
+from ring3_split.generate.table import Call
+from ring3_split.generate.units import Unit
+from ring3_split.kernel import Kernel
+from ring3_split.model import Function, Module
+
+RUNTIME = Path(__file__).parents[3] / "runtime"
+
+
+@dataclass
+class Generated:
+    """What was generated."""
+
+    border: Border
+    folder: Path
+    units: list[Unit]
+    removed: dict[str, list[str]] = field(default_factory=dict)  # half -> functions that it does not have
+
+
+def generate(kernel: Kernel, module: Module, survey: Survey, answers: dict[str, str], folder: Path) -> Generated:
+    """Writes both halves into `folder/kernel` and `folder/user`.
+
+    Raises:
+        Refusal: a function cannot be taken out of its file.
+    """
+    units = [Unit(kernel, module, source) for source in module.sources]
+    border = Border(survey, units, answers)
+    for entry in survey.border.entries:
+        border.entry(entry)
+    calls.add(border)
+    hoisted, aliases = symbols.add(border)
+    symbols.variable_views(border)
+    border.measure()
+    result = Generated(border, folder, units)
+    write(folder / "tables.c", tables.render(border).encode())
+    for unit in units:
+        writer = Writer(
+            result, unit, [one for one in hoisted if _file(survey, one.function) == unit.source], aliases[unit.source]
+        )
+        write(folder / f"kernel/{unit.stem}.c", writer.kernel().encode())
+        write(folder / f"user/{unit.stem}.c", writer.user().encode())
+    _files_of_halves(result, module)
+    return result
+
+
+def _file(survey: Survey, key: str) -> str:
+    return survey.halves.graph.functions[key].file
+
+
+class Writer:
+    """Makes the two forms of a unit."""
+
+    def __init__(self, result: Generated, unit: Unit, hoisted: list[Hoisted], aliases: list[str]) -> None:
+        self.result, self.unit, self.hoisted, self.aliases = result, unit, hoisted, aliases
+        self.border, self.survey = result.border, result.border.survey
+        self.functions = {
+            key: one
+            for key, one in self.survey.halves.graph.functions.items()
+            if one.file == unit.source and self.survey.halves.graph.own(key)
+        }
+        self.entries = {entry.function: n for n, entry in enumerate(self.border.table.entries)}
+        self.owned = [call for call in self.border.table.calls if self._owns(call)]
+
+    def _owns(self, call: Call) -> bool:
+        """Whether the kernel's side of a call stands in this unit: the first one that knows the function."""
+        if call.own:
+            return call.declared.file == self.unit.source
+        first = next(unit for unit in self.border.units if call.name in unit.declared.functions)
+        return first is self.unit
+
+    def _slice(self) -> Slice:
+        text = (self.unit.kernel.root / self.unit.source).read_text(errors="surrogateescape")
+        return Slice(self.unit.source, text.split("\n"))
+
+    def _definition(self, one: Function, sliced: Slice) -> Declared | None:
+        """A function's text in the file; None if a macro made it, such as module_pci_driver."""
+        found = self.unit.declared.definition(one.name, self.unit.source)
+        if found is None or not any(one.name in line for line in sliced.lines[found.first - 1 : found.last]):
+            return None
+        return found
+
+    def _without(self, half: str, key: str) -> None:
+        self.result.removed.setdefault(half, []).append(key)
+
+    def kernel(self) -> str:
+        """The file of the kernel half."""
+        sliced = self._slice()
+        sliced.behind_includes = f'#include "{self.border.survey.border.driver.replace("-", "_")}_split.h"'
+        for key, one in self.functions.items():
+            found = self._definition(one, sliced)
+            if key in self.survey.halves.kernel or found is None:
+                continue
+            stub = self._stub(one, self.entries[key], found.text) if key in self.entries else ""
+            moved = "\n".join(self._moved(h, sliced.lines, found.first, found.last)[2] for h in self.hoisted if h.function == key)
+            sliced.replace(found.first, found.last, "\n".join(filter(None, (stub, moved))))
+            self._without("kernel", key)
+        sliced.end = self._kernel_end()
+        return tables.HEAD.format(what=f"The kernel half of {self.unit.source}") + sliced.text()
+
+    def _stub(self, one: Function, number: int, text: str) -> str:
+        names = ", ".join(f"(unsigned long){p.name}" for p in one.parameters)
+        call = f"split_upcall(split_host, {number}, arguments)"
+        cast = f"({one.returns})" if "*" in one.returns else ""
+        body = f"{call};" if one.returns == "void" else f"return {cast}{call};"
+        return f"{text}\n{{\n\tconst unsigned long arguments[] = {{ {names or '0'} }};\n\n\t{body}\n}}"
+
+    def _moved(self, one: Hoisted, lines: list[str], first: int, last: int) -> tuple[int, int, str]:
+        begin, end, text = slices.local_static(lines, first, last, one.name)
+        return begin, end, text.replace(f" {one.name} ", f" {one.symbol} ", 1)
+
+    def _kernel_end(self) -> str:
+        out = [""]
+        out += [self._alias(name) for name in self.aliases]
+        for call in self.owned:
+            out.append(self._down(call))
+        if self.unit is self.border.units[0]:
+            for name, (declaration, expression) in self.border.table.counts.items():
+                out.append(f"unsigned long {name}(const void *base)\n{{\n\t{declaration}\n\n\treturn {expression};\n}}")
+        out += self._checks()
+        return "\n".join(out) + "\n"
+
+    def _alias(self, name: str) -> str:
+        return f'extern __typeof__({name}) {alias(name)} __attribute__((alias("{name}")));'
+
+    def _down(self, call: Call) -> str:
+        values = []
+        for number, (argument, parameter) in enumerate(zip(call.arguments, call.declared.parameters, strict=True)):
+            pointer = argument.way != "SCALAR"
+            values.append(f"(void *)arguments[{number}]" if pointer else f"({parameter.type})arguments[{number}]")
+        if call.format >= 0:
+            values.insert(call.format, '"%s"')
+        run = f"{call.name}({', '.join(values)})"
+        body = f"\t{run};\n\treturn 0;" if call.declared.returns == "void" else f"\treturn (unsigned long){run};"
+        name = f"split_down_{call.name}(const unsigned long *arguments)"
+        return f"unsigned long {name};\nunsigned long {name}\n{{\n{body}\n}}"
+
+    def _checks(self) -> list[str]:
+        """The compiler compares what the tables say with what it makes of the same headers."""
+        table = self.border.table
+        seen: dict[tuple[str, str], int] = {}
+        for views in table.views.values():
+            for kind, fields in views.items():
+                unit = next((u for u in self.border.units if kind in u.declared.structs), None)
+                if unit is self.unit:
+                    seen |= {
+                        (kind, one.path): one.offset
+                        for one in fields
+                        if one.kind != "BITS"
+                        and ":" not in one.path
+                        and kind not in table.outer
+                        and kind not in self.border.behind
+                    }
+        sizes = {kind for kind, _ in seen}
+        out = [f'static_assert(sizeof(struct {kind}) == {table.types[kind]}, "{kind}");' for kind in sorted(sizes)]
+        return out + [
+            f'static_assert(offsetof(struct {kind}, {path}) == {offset}, "{kind}.{path}");'
+            for (kind, path), offset in sorted(seen.items())
+        ]
+
+    def user(self) -> str:
+        """The file of the user half."""
+        sliced = self._slice()
+        sliced.behind_includes = '#include "prelude.h"\n' + "\n".join(self._intercepts())
+        for key, one in self.functions.items():
+            found = self._definition(one, sliced)
+            if found is None:
+                continue
+            if key not in self.survey.halves.user:
+                sliced.replace(found.first, found.last, found.text.replace("inline ", "") + ";")
+                self._without("user", key)
+            moved = [h for h in self.hoisted if h.function == key]
+            if moved:
+                self._hoist(sliced, moved, found.first, found.last)
+        sliced.end = self._user_end()
+        return tables.HEAD.format(what=f"The user half of {self.unit.source}") + sliced.text()
+
+    def _hoist(self, sliced: Slice, moved: list[Hoisted], first: int, last: int) -> None:
+        """Puts static variables of a function before it, where the symbol table can name them."""
+        before, inside = [], []
+        for one in moved:
+            begin, end, text = self._moved(one, sliced.lines, first, last)
+            before.append(text)
+            inside.append((begin, end, one))
+        for begin, end, one in inside:
+            # Where it stood, its name becomes the other one for the rest of the function.
+            sliced.replace(begin, end, f"#define {one.name} {one.symbol}")
+            sliced.put_before(last + 1, f"#undef {one.name}")
+        sliced.put_before(first, "\n".join(before))
+
+    def _intercepts(self) -> list[str]:
+        """Inlines that must not be taken apart are called by another name, which has a symbol."""
+        out = []
+        for name in inlined(self.border):
+            if name in self.unit.declared.functions:
+                out.append(f"extern __typeof__({name}) split_stub_{name};\n#define {name} split_stub_{name}")
+        return out
+
+    def _user_end(self) -> str:
+        out = [""]
+        present = [name for name in self.aliases if self._in_user(name)]
+        out += [self._alias(name) for name in present]
+        for key, number in self.entries.items():
+            one = self.survey.halves.graph.functions[key]
+            if one.file == self.unit.source:
+                out.append(_runner(one, number))
+        return "\n".join([*out, *self._checks()]) + "\n"
+
+    def _in_user(self, name: str) -> bool:
+        key = next((key for key, one in self.functions.items() if one.name == name), "")
+        return not key or key in self.survey.halves.user
+
+
+def _runner(one: Function, number: int) -> str:
+    values = ", ".join(f"({p.type})arguments[{n}]" for n, p in enumerate(one.parameters))
+    run = f"{one.name}({values})"
+    body = f"\t{run};\n\treturn 0;" if one.returns == "void" else f"\treturn (long){run};"
+    name = f"split_run_{number}(const unsigned long *arguments)"
+    return f"long {name};\nlong {name}\n{{\n{body}\n}}"
+
+
+def memory(border: Border) -> dict[str, int]:
+    """Allocators that the user half calls: name -> arguments that are multiplied, less one."""
+    found = {}
+    for downcall in border.survey.border.downcalls:
+        if downcall.way == "memory" and downcall.frees is None:
+            found[downcall.function] = int("arg1" in downcall.result and "*" in downcall.result)
+    return found
+
+
+def inlined(border: Border) -> list[str]:
+    """Functions of headers that are stubs in the user half."""
+    names = [call.name for call in border.table.calls if not call.own] + list(memory(border))
+    return [name for name in names if (d := calls.declaration(border, name)) is not None and d.inline]
+
+
+def _files_of_halves(result: Generated, module: Module) -> None:
+    """What a half has beside the driver's files."""
+    border, folder = result.border, result.folder
+    name = border.survey.border.driver.replace("-", "_")
+    header = tables.HEAD.format(what=f"What every file of the kernel half of {name} begins with")
+    write(folder / f"kernel/{name}_split.h", f'{header}\n#include "kernel_half.h"\n'.encode())
+    objects = " ".join(f"{unit.stem}.o" for unit in result.units)
+    kbuild = f"""# SPDX-License-Identifier: GPL-2.0
+# Generated by `ring3 split generate`, not to be edited.
+obj-m := {border.survey.border.driver}.o
+{border.survey.border.driver}-y := {objects} tables.o
+ccflags-y := -I$(src) -I$(src)/runtime -I$(src)/runtime/kernel -I$(srctree)/{module.directory} -Wno-unused-function
+"""
+    write(folder / "kernel/Kbuild", kbuild.encode())
+    runners = "".join(f"long split_run_{n}(const unsigned long *);\n" for n in range(len(border.table.entries)))
+    rows = "".join(f"\tsplit_run_{n},\n" for n in range(len(border.table.entries)))
+    head = tables.HEAD.format(what=f"The functions that run the entries of {name}")
+    write(
+        folder / "user/runners.c",
+        f"{head}\n{runners}\nlong (*const split_runners[])(const unsigned long *) = {{\n{rows}}};\n".encode(),
+    )

@@ -1,0 +1,80 @@
+"""The tables of the run time, as the generator holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ring3_split.annotate.interface import Entry
+from ring3_split.generate.declarations import Declared
+
+
+@dataclass(frozen=True)
+class Field:
+    """A member that crosses."""
+
+    path: str  # "u.es1370.ak4531"
+    offset: int
+    size: int
+    kind: str = "DATA"
+    written: bool = False
+    type: str = ""  # of the object that it points to
+    count: str = ""  # a function of `counts`
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of an entry."""
+
+    name: str
+    kind: str = "DATA"
+    type: str = ""
+    count: str = ""
+    written: bool = False
+    inside: int = 0
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument or the result of a downcall."""
+
+    way: str = "SCALAR"
+    type: str = ""
+
+
+@dataclass
+class Call:
+    """A function that the user half calls in the kernel."""
+
+    name: str
+    declared: Declared
+    arguments: list[Argument]
+    result: Argument
+    format: int = -1
+    own: bool = False  # of the driver's kernel half
+
+
+@dataclass
+class Symbol:
+    """A function or a variable that both halves know."""
+
+    name: str
+    address: str  # the linker's name
+    size: int = 0
+    type: str = ""
+
+
+@dataclass
+class Table:
+    """All of it."""
+
+    types: dict[str, int] = field(default_factory=dict)  # name -> size; a signature has none
+    inside: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    outer: dict[str, tuple[str, int]] = field(default_factory=dict)  # what lies behind another in one allocation
+    entries: list[Entry] = field(default_factory=list)
+    parameters: dict[str, list[Parameter]] = field(default_factory=dict)  # by entry
+    views: dict[str, dict[str, list[Field]]] = field(default_factory=dict)  # by entry and type
+    variables: dict[str, list[str]] = field(default_factory=dict)  # by entry
+    calls: list[Call] = field(default_factory=list)
+    symbols: list[Symbol] = field(default_factory=list)
+    counts: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> (declaration of what it counts by, expression)
+    refused: dict[str, str] = field(default_factory=dict)  # function or field -> why it cannot be had in the user half
