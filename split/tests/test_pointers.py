@@ -11,6 +11,7 @@ from ir_from_c import compile_c
 from ring3_split.ir.module import parse
 from ring3_split.ir.origin import Origins
 from ring3_split.reader.pointers import flows
+from ring3_split.reader.uses import Uses
 
 Gather = Callable[[str], set[tuple[str, str]]]
 
@@ -24,7 +25,9 @@ def flowing(clang: Path, tmp_path: Path) -> Gather:
             compile_c(clang, tmp_path, "struct s { int n; int *p; int a[4]; }; void g(int, void *);\n" + text).read_text()
         )
         body = module.functions["f"]
-        return {(shape.pointer, shape.detail) for shape in flows(body, Origins(module, body))}
+        return {
+            (shape.pointer, shape.detail) for shape in flows(body, Origins(module, body), Uses(body)) if shape.what != "interior"
+        }
 
     return gather
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-VERSION = 5
+VERSION = 6
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -100,6 +100,9 @@ class Stored(Fact, frozen=True):
     api: str = ""  # or passed to this function ...
     argument: int = -1  # ... as this argument, from 0
     object: str = ""  # the variable that is initialised, if any: "e1000_netdev_ops"
+    # The member that the object lies in which gets the function: "e1000_adapter.watchdog_task" of its work_struct.func, or of
+    # the timer that is passed as the first argument beside it.
+    owner: str = ""
 
 
 class Access(Fact, frozen=True):
@@ -110,6 +113,9 @@ class Access(Fact, frozen=True):
     lines: tuple[int, ...]
     within: str = ""  # the field of the outer struct by which an embedded struct was reached, if so
     base: str = ""  # where the object came from: "param N", "call F", "global G", "field S.M", "local T"
+    # Of an address: where it goes, "callee:N" (":N" of a call through a pointer), "field S.M", "global G", "return" or
+    # "assembly"; "" when it goes where nobody knows.
+    to: str = ""
 
 
 class Parameter(Fact, frozen=True):
@@ -134,10 +140,43 @@ class Shape(Fact, frozen=True):
     """Evidence of how a pointer is used."""
 
     # flow: it is handed on, as an argument ("callee:2"), into a field ("field S.M"), or as the result ("return")
-    what: Literal["index", "arithmetic", "list", "container", "string", "user", "cast", "handle", "flow"]
+    # interior: it is set to an address inside of what another pointer points to, or of a member ("field S.M + index")
+    what: Literal["index", "arithmetic", "list", "container", "string", "user", "cast", "handle", "flow", "interior"]
     pointer: str  # "field S.M", "param N", "global G", "call F"
     line: int
     detail: str = ""  # "< bound" or index expression, struct.member around it, struct that it is cast to, API; where it flows
+
+
+class Handed(Fact, frozen=True):
+    """The address of a global variable, and where it goes."""
+
+    variable: str
+    to: str  # as of an access
+    line: int
+
+
+class Used(Fact, frozen=True):
+    """What becomes of a number or pointer that was read."""
+
+    value: str  # "field S.M", "param N", "call F"
+    what: Literal[
+        "index", "pointer", "divisor", "shift", "length", "loop", "compared", "argument", "stored", "returned", "assembly"
+    ]
+    line: int
+    # index: "< bound", or the index itself; length, argument: "callee:N"; stored: "field S.M"; compared: with what
+    detail: str = ""
+    count: int = 0  # index: elements of the array, 0 when they are not known
+    mask: int = -1  # the value is cut to these bits on its way; -1: it is not
+
+
+class Assigned(Fact, frozen=True):
+    """What a function stores to a field: the range, as far as it is known without running it."""
+
+    field: str
+    line: int
+    low: int | None = None
+    high: int | None = None
+    text: str = ""  # where it comes from, as C would write it
 
 
 class Function(Fact, frozen=True):
@@ -147,6 +186,7 @@ class Function(Fact, frozen=True):
     file: str
     line: int
     end: int  # last line, at least `line`
+    first: int = 0  # where its declaration begins, if that is above `line`; 0: there
     static: bool = False
     inline: bool = False  # declared inline
     section: str = ""  # ".init.text"
@@ -228,6 +268,10 @@ class Data(Fact, frozen=True):
     globals: dict[str, dict[str, str]] = {}  # function id -> global variable -> "r", "w", "rw", "a"
     variables: dict[str, Variable] = {}  # those, and what the unit defines for others
     layouts: dict[str, Layout] = {}  # structs that are accessed, and what they embed
+    handed: dict[str, tuple[Handed, ...]] = {}  # addresses of variables that leave the function
+    used: dict[str, tuple[Used, ...]] = {}  # what values that are read become
+    assigned: dict[str, tuple[Assigned, ...]] = {}  # what fields are set to
+    through: dict[str, dict[str, str]] = {}  # by function id and number of a parameter: what is done to what it points to
 
 
 class Failure(Fact, frozen=True):

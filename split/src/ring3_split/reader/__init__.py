@@ -12,17 +12,19 @@ import msgspec
 from ring3_split.errors import Refusal
 from ring3_split.ir.module import IrModule, parse
 from ring3_split.ir.origin import Origins
-from ring3_split.model import VERSION, Access, Allocation, Data, Function, Shape, Stored, Unit
+from ring3_split.model import VERSION, Access, Allocation, Assigned, Data, Function, Handed, Shape, Stored, Unit, Used
 from ring3_split.reader.accesses import Accesses
 from ring3_split.reader.allocations import allocations as allocated
 from ring3_split.reader.functions import Functions
 from ring3_split.reader.layouts import Layouts
 from ring3_split.reader.pointers import flows
+from ring3_split.reader.ranges import Ranges
 from ring3_split.reader.regions import Held, regions
 from ring3_split.reader.shapes import shapes as shaped
 from ring3_split.reader.statics import Statics
 from ring3_split.reader.unit import Context
 from ring3_split.reader.uses import Uses
+from ring3_split.reader.values import Values
 from ring3_split.reader.variables import variables as known_variables
 from ring3_split.reader.within import placed
 
@@ -94,6 +96,10 @@ def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Dat
     allocations: dict[str, tuple[Allocation, ...]] = {}
     shapes: dict[str, tuple[Shape, ...]] = {}
     variables: dict[str, dict[str, str]] = {}
+    handed: dict[str, tuple[Handed, ...]] = {}
+    used: dict[str, tuple[Used, ...]] = {}
+    assigned: dict[str, tuple[Assigned, ...]] = {}
+    through: dict[str, dict[str, str]] = {}
     for body in context.module.functions.values():
         if not body.attached("dbg"):
             continue  # made by the compiler: it is in no source
@@ -102,9 +108,12 @@ def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Dat
         functions.append(msgspec.structs.replace(function, regions=placed(function.regions, touched.fields)))
         accesses[function.id] = touched.fields
         variables[function.id] = touched.globals
+        handed[function.id], through[function.id] = touched.handed, touched.through
         origins, uses = Origins.within(context.module, body), Uses(body)
         allocations[function.id] = allocated(context.module, body, origins, uses)
-        shapes[function.id] = (*shaped(context.module, body, origins, uses), *flows(body, origins))
+        shapes[function.id] = (*shaped(context.module, body, origins, uses), *flows(body, origins, uses))
+        used[function.id] = Values(body, origins, uses, context.module.types).used()
+        assigned[function.id] = Ranges(body, origins, uses, context.module.types).assigned()
     fields = {access.field for all_of_one in accesses.values() for access in all_of_one}
     data = Data(
         version=VERSION,
@@ -116,5 +125,9 @@ def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Dat
         # Sorted, because two readings of one unit are to be equal byte for byte, and sets have no order.
         variables=dict(sorted(known_variables(context, {name for ones in variables.values() for name in ones}).items())),
         layouts=dict(sorted(Layouts(context).of(fields).items())),
+        handed={name: found for name, found in handed.items() if found},
+        used={name: found for name, found in used.items() if found},
+        assigned={name: found for name, found in assigned.items() if found},
+        through={name: found for name, found in through.items() if found},
     )
     return tuple(functions), data

@@ -6,7 +6,7 @@ import re
 
 from ring3_split.ir.instruction import Instruction
 from ring3_split.ir.module import Body, plain
-from ring3_split.ir.origin import Origins
+from ring3_split.ir.origin import Origin, Origins
 from ring3_split.model import Call, Function, Indirect, Parameter, Stored
 from ring3_split.reader.regions import Held
 from ring3_split.reader.unit import Context
@@ -44,6 +44,7 @@ class Functions:
             file=self._context.sources.relative(path),
             line=line,
             end=self._end(body, line, path),
+            first=self._first(line, path),
             static=body.internal,
             inline=self._inline(body, line, path),
             section=body.section,
@@ -67,6 +68,11 @@ class Functions:
         if brace:
             return max(brace, line)
         return max((one.line for one in body.instructions), default=line) or line
+
+    def _first(self, line: int, path: str) -> int:
+        """The line that its declaration begins in, when its type or attributes stand above its name; else 0."""
+        first = self._context.sources.text(path).first(line)
+        return first if first < line else 0
 
     def _inline(self, body: Body, line: int, path: str) -> bool:
         group = re.search(r" (#\d+)(?: |$)", body.header)
@@ -132,8 +138,9 @@ class Functions:
         if instruction.opcode not in _SINKS - {"phi", "select"}:
             return []
         api = self._api(origins, instruction)
+        owner = self._owner(origins.of(instruction.operands[0])) if api and instruction.operands else ""
         return [
-            Stored(function, instruction.line, api=api, argument=position if api else -1)
+            Stored(function, instruction.line, api=api, argument=position if api else -1, owner=owner)
             for position, operand in enumerate(instruction.operands)
             for function in self._functions(origins, operand)
         ]
@@ -148,8 +155,16 @@ class Functions:
         place = origins.of(store.operands[1])
         field = origins.leaf(place, store)
         if field:
-            return Stored(function, store.line, field=field.name)
+            return Stored(function, store.line, field=field.name, owner=self._owner(field.base))
         return Stored(function, store.line, object=place.name if place.kind == "global" and place.address else "")
+
+    def _owner(self, place: Origin | None) -> str:
+        """The outermost member that an address lies in: of the driver's struct, where a work or a timer is embedded there."""
+        name = ""
+        while place is not None and place.address and place.kind in ("field", "global"):
+            name = place.name
+            place = place.base
+        return name
 
     def _api(self, origins: Origins, call: Instruction) -> str:
         """The symbol that is called, or the field that its address was loaded from; "" of assembly, and of what is no call."""

@@ -9,6 +9,9 @@ from ring3_split.ir.instruction import Instruction
 from ring3_split.ir.module import Body, plain
 from ring3_split.ir.origin import Origin, Origins
 from ring3_split.model import Shape
+from ring3_split.reader.allocations import table as allocators
+from ring3_split.reader.expressions import Expressions
+from ring3_split.reader.uses import Uses
 
 # clang has names of its own for what C calls memcpy.
 _MEMORY = re.compile(r"^@llvm\.(memcpy|memmove|memset)\b.*")
@@ -16,10 +19,13 @@ _MEMORY = re.compile(r"^@llvm\.(memcpy|memmove|memset)\b.*")
 PLACES = ("param", "call", "global", "field")
 
 
-def flows(body: Body, origins: Origins) -> tuple[Shape, ...]:
+def flows(body: Body, origins: Origins, uses: Uses) -> tuple[Shape, ...]:
     """The flows of one function, each once, in the order of lines."""
+    expressions = Expressions(body, origins, uses, allocators().arithmetic)
     found: dict[tuple[str, str, int], Shape] = {}
     for instruction in body.instructions:
+        if instruction.opcode == "store" and instruction.type == "ptr":
+            found |= {(shape.pointer, shape.detail, -2): shape for shape in _interior(instruction, origins, expressions)}
         if instruction.opcode == "getelementptr":
             found |= {(shape.pointer, shape.detail, -1): shape for shape in _uncertain(instruction, origins)}
         for value, target in _moved(instruction, origins):
@@ -46,6 +52,20 @@ def _uncertain(move: Instruction, origins: Origins) -> Iterator[Shape]:
                 yield Shape("cast", str(origin), move.line, origins.fields.metadata.name(struct))
             else:
                 yield Shape("arithmetic", str(origin), move.line, "?")
+
+
+def _interior(store: Instruction, origins: Origins, expressions: Expressions) -> Iterator[Shape]:
+    """A pointer member that is set to an address inside of something: `ring[i] = &area[i * SIZE]`, `work->owner = &nic->part`."""
+    field = _field(origins, store, store.operands[1])
+    definition = origins.definitions.get(store.operands[0])
+    if field is None or definition is None or definition.opcode != "getelementptr":
+        return
+    origin = origins.of(store.operands[0])
+    if origin.kind == "field" and origin.address and origin.name != field.name:
+        yield Shape("interior", f"field {field.name}", store.line, f"member {origin.name}")
+    elif origin.kind == "field" and not origin.address and definition.operands[1:] != ["0"]:
+        offset = expressions.of(definition.operands[-1]).text()
+        yield Shape("interior", f"field {field.name}", store.line, f"field {origin.name} + {offset}")
 
 
 def _moved(instruction: Instruction, origins: Origins) -> Iterator[tuple[str, str]]:

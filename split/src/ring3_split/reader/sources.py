@@ -70,12 +70,16 @@ class Text:
         """Whether the function that is named in line `number` is declared inline there."""
         line = self.line(number)
         head = line[: next((word.start() for word in _WORD.finditer(line) if word[0] == name), len(line))]
+        above = "".join(f"{self.line(before).rstrip()} " for before in range(self.first(number), number))
+        return bool(_INLINE.search(above + head))
+
+    def first(self, number: int) -> int:
+        """The line in which the declaration begins whose name is in line `number`: its type may stand above."""
         for before in range(number - 1, max(number - 5, 0), -1):
             text = self.line(before).rstrip()
-            if not text or text[-1] in ";}/{" or text[0] in "#/ *":
-                break
-            head = f"{text} {head}"
-        return bool(_INLINE.search(head))
+            if not text or text[-1] in ";}/{:\\" or text[0] in "#/ *":
+                return before + 1
+        return max(number - 4, 1)
 
     def words(self, number: int, column: int) -> list[str]:
         """The identifier that begins at a column, from 1, and the members that follow it with dots and arrows."""
