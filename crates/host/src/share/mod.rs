@@ -25,7 +25,7 @@ use crate::Error;
 use crate::attach::Source;
 use clients::Clients;
 use guard::Guard;
-use registered::{Registered, Registrar};
+use registered::{Disk, Registered, Registrar};
 
 /// Where clients offer memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) struct Opening {
     listener: Listener,
     guard: Guard,
     /// The disks so far.
-    disks: Vec<ublk::Sharing>,
+    disks: Vec<Disk>,
 }
 
 impl Opening {
@@ -58,7 +58,8 @@ impl Opening {
     pub fn add(&mut self, disk: ublk::Sharing) -> Result<(), ublk::Error> {
         let held = self.guard.hold(disk.id, &disk.file);
         held.map_err(|reason| ublk::Error::Guard { device: format!("/dev/ublkb{}", disk.id), reason })?;
-        self.disks.push(disk);
+        // Of the file the guard has one, and this process those that end with its threads.
+        self.disks.push(Disk { id: disk.id, regions: disk.regions, dma: disk.dma });
         Ok(())
     }
 

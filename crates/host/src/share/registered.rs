@@ -4,17 +4,27 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ring3_broker::region;
-use ring3_device::dma::Region;
-use ring3_export::ublk::{self, Memory};
+use ring3_device::dma::{Dma, Region};
+use ring3_export::ublk::{Memory, Regions};
 
 use super::clients::Register;
 use super::guard::Guard;
 use super::merges::Merges;
 
+/// A disk that memory is shared with.
+pub(super) struct Disk {
+    /// N in `/dev/ublkbN`.
+    pub id: u32,
+    /// Where its queues look.
+    pub regions: Arc<Regions>,
+    /// Its device.
+    pub dma: Dma,
+}
+
 /// Registers memory with all disks of a process.
 pub(super) struct Registrar {
     guard: Guard,
-    disks: Vec<(ublk::Sharing, Merges)>,
+    disks: Vec<(Disk, Merges)>,
     /// Regions that are registered.
     count: usize,
 }
@@ -29,8 +39,8 @@ struct Place {
 }
 
 impl Registrar {
-    pub fn new(guard: Guard, disks: Vec<ublk::Sharing>) -> Self {
-        let merges = |disk: ublk::Sharing| {
+    pub fn new(guard: Guard, disks: Vec<Disk>) -> Self {
+        let merges = |disk: Disk| {
             let merges = Merges::of(disk.id);
             (disk, merges)
         };
@@ -44,7 +54,7 @@ impl Registrar {
     }
 
     /// Mapped first: requests may come as soon as the kernel knows of it.
-    fn add(&self, disk: &ublk::Sharing, region: &Arc<Region>, (fd, bytes): (&OwnedFd, u64)) -> Result<Place, String> {
+    fn add(&self, disk: &Disk, region: &Arc<Region>, (fd, bytes): (&OwnedFd, u64)) -> Result<Place, String> {
         let memory = Arc::new(Memory::map(&disk.dma, region.clone()).map_err(|error| error.to_string())?);
         let index = self.guard.register(disk.id, fd, bytes)?;
         disk.regions.insert(index, memory.clone());
