@@ -10,6 +10,9 @@
 //! addresses of the client's own memory or of none. The memory is the server's and sealed, so that a client cannot take it away. A client that breaks the protocol is cut off, and the log says why; what
 //! it has in flight ends as anyone's, and its memory is taken from the device after that. A client does not believe the server either, as far as its own memory goes.
 //!
+//! # Memory of a client's own
+//! Of a disk that is a block device of the kernel, a client has no rings: it opens that, and hands over memory by [`region`], in which its requests need no copy.
+//!
 //! # Waiting
 //! Nobody waits for a client: a message that it does not take, and a wake-up that it does not read, are its loss.
 #![forbid(unsafe_code)]
@@ -18,5 +21,6 @@ pub mod client;
 pub mod frame;
 pub mod memory;
 pub mod protocol;
+pub mod region;
 pub mod server;
 pub mod wire;

@@ -88,6 +88,11 @@ struct ring3_disk;
 struct ring3_irq;
 
 /*
+ Memory in which O_DIRECT requests to the block devices of an export need no copy (`ring3 run --share SOCKET`).
+ */
+struct ring3_share;
+
+/*
  What a program says of its card.
  */
 struct ring3_card_info {
@@ -701,6 +706,48 @@ int64_t ring3_irq_held_ms(const struct ring3_irq *irq);
  Ends the pause of an interrupt that came too often, if it is over.
  */
 int ring3_irq_rearm(const struct ring3_irq *irq);
+
+/*
+ Makes `len` zeroed bytes, or some more, of huge pages if the system has that many free, and shares them with the export that listens at `socket`. From then on, plain reads and writes, or io_uring, with O_DIRECT on
+ its block devices and on files there move no byte twice if they lie in that memory in one piece. The process of the export, and its device, can see and change the bytes at any time.
+
+ # Safety
+ `socket` is a text, and `share` points to a place for the handle.
+ */
+int ring3_share_alloc(const char *socket, size_t len, struct ring3_share **share);
+
+/*
+ Its first byte, on a page.
+ */
+void *ring3_share_address(const struct ring3_share *share);
+
+/*
+ Bytes.
+ */
+size_t ring3_share_len(const struct ring3_share *share);
+
+/*
+ The file, for other processes that map it. It is the handle's: do not close it.
+ */
+int ring3_share_fd(const struct ring3_share *share);
+
+/*
+ Whether the export has ended, or parted. Requests that still succeed are copied then.
+ */
+bool ring3_share_is_lost(const struct ring3_share *share);
+
+/*
+ Takes the memory back: when this returns well, no request lies there any more and no device reaches it. The bytes stay until the handle is closed.
+ */
+int ring3_share_revoke(struct ring3_share *share);
+
+/*
+ Ends the handle: the bytes are gone, and the export takes them from its device.
+
+ # Safety
+ `share` was allocated and not closed, or is NULL, and no request that lies there is in flight.
+ */
+void ring3_share_close(struct ring3_share *share);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -2,7 +2,7 @@
 //!
 //! # Shape
 //! Each kind of handle has a file: [`device`], [`bar`], [`dma`], [`irq`]. A [`card`] and a [`disk`] go the other way: what the program drives, and other
-//! programs use through `remote:PATH`. Of a card, `ring3d` makes an interface when it has leased the device to the program.
+//! programs use through `remote:PATH`. [`share`] is memory in which requests to an exported disk need no copy. Of a card, `ring3d` makes an interface when it has leased the device to the program.
 //!
 //! # Errors
 //! A negative errno, by which a program decides, and a text for whoever reads it, which [`ring3_error`](error::ring3_error) gives ([`error`]).
@@ -19,3 +19,4 @@ pub mod error;
 pub mod irq;
 mod leased;
 mod log;
+pub mod share;

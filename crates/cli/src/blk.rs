@@ -4,6 +4,7 @@ mod check;
 mod copy;
 mod flow;
 mod info;
+mod lend;
 mod target;
 
 use std::process::ExitCode;
@@ -21,6 +22,8 @@ pub enum Command {
     Write(copy::WriteArgs),
     /// Show that a disk does what every disk must do. Destroys its content.
     Check(check::Args),
+    /// Share memory with who exports a disk, for programs that take a file of memory: fio --mem=mmaphuge:FILE.
+    Lend(lend::Args),
     /// Put a load on a disk and say what it did and cost.
     Bench(load::Args),
 }
@@ -32,6 +35,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Read(args) => copy::read(&args),
         Command::Write(args) => copy::write(&args),
         Command::Check(args) => check::run(&args),
+        Command::Lend(args) => lend::run(&args),
         Command::Bench(args) => load::run(&args),
     }
 }

@@ -117,6 +117,9 @@ enum Command {
     Bind(bind::BindArgs),
     /// Give a PCI function back to the driver that had it.
     Unbind(bind::UnbindArgs),
+    /// What `ring3 run --share` starts beside itself.
+    #[command(name = ring3_host::share::guard::COMMAND, hide = true)]
+    ShareGuard,
 }
 
 fn main() -> ExitCode {
@@ -186,6 +189,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Reload(args) => supervised::reload(args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),
+        Command::ShareGuard => Ok(ring3_host::share::guard::run()),
     }
 }
 

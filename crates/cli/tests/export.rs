@@ -121,6 +121,7 @@ fn without_devices() -> &'static Outcome {
             ("memory", MEMORY),
             ("recovered", RECOVERED),
             ("not recovered", NOT_RECOVERED),
+            ("no shared memory", "ring3 run null --share /tmp/share; echo exit code $?; ls /tmp/share /dev/ublkc* 2>&1; serve null && stop"),
             ("no ublk", NO_UBLK),
         ];
         let guest = Guest { vcpus: Some(4), ..guest("exports").module("loop") };
@@ -528,6 +529,13 @@ fn a_partition_with_a_file_system_on_it_is_clean_after_use() {
 #[ignore = "boots a guest"]
 fn a_kernel_without_ublk_is_an_error_that_names_the_module() {
     assert_says(without_devices().said("no ublk").unwrap(), &["modprobe ublk_drv", "exit code 1"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_kernel_that_cannot_share_memory_says_so_before_anything_is_started_and_exports_as_ever() {
+    let text = without_devices().said("no shared memory").unwrap();
+    assert_says(text, &["Linux 7.1 or later", "exit code 1", "/tmp/share: No such file", "exit code 0"]);
 }
 
 /// One guest with an NVMe controller behind an IOMMU: two namespaces, in the hands of vfio-pci.

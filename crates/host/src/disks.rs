@@ -40,6 +40,9 @@ impl Way {
     }
 }
 
+/// Hears of each disk that can share clients' memory, before it is there.
+pub type Before<'a> = dyn FnMut(ublk::Sharing) -> Result<(), ublk::Error> + 'a;
+
 /// An export of either way.
 pub enum Export {
     /// By ublk.
@@ -59,9 +62,14 @@ macro_rules! either {
 }
 
 impl Export {
-    fn start(disk: &dyn Disk, (way, place): (&Way, usize), options: &ublk::Options) -> Result<Self, ublk::Error> {
+    fn start(
+        disk: &dyn Disk,
+        (way, place): (&Way, usize),
+        options: &ublk::Options,
+        before: &mut Before<'_>,
+    ) -> Result<Self, ublk::Error> {
         match way {
-            Way::Ublk => ublk::Export::start(disk, options).map(Box::new).map(Self::Ublk),
+            Way::Ublk => ublk::Export::start_with(disk, options, before).map(Box::new).map(Self::Ublk),
             Way::Vduse(_) => vduse::Export::start(disk, way.name(place).as_deref(), options).map(Box::new).map(Self::Vduse),
         }
     }
@@ -129,7 +137,12 @@ pub struct Disks {
 impl Disks {
     /// Exports each disk; if one fails, those before it are stopped. With an id, disks get consecutive ones. They share the device's
     /// queues evenly. `since` is when the process began to claim the device.
-    pub fn export(disks: Vec<Arc<dyn Disk>>, (way, options): (&Way, &ublk::Options), since: Instant) -> Result<Self, Error> {
+    pub fn export(
+        disks: Vec<Arc<dyn Disk>>,
+        (way, options): (&Way, &ublk::Options),
+        before: &mut Before<'_>,
+        since: Instant,
+    ) -> Result<Self, Error> {
         let mut served = Self { served: Vec::new(), failed: None };
         let ids = ids(options.id, disks.len())?;
         let count = disks.len().clamp(1, usize::from(u16::MAX)) as u16;
@@ -137,7 +150,7 @@ impl Disks {
             let began = since.elapsed();
             let queues = options.queues.min(disk.max_queues() / count).max(1);
             let options = ublk::Options { id, queues, ..*options };
-            let export = Export::start(&*disk, (way, place), &options)?;
+            let export = Export::start(&*disk, (way, place), &options, before)?;
             let exported = Exported::new(&export, &*disk);
             served.served.push(Served { export, exported, began, _disk: disk });
         }

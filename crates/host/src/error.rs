@@ -14,6 +14,14 @@ pub enum Error {
     /// The export.
     #[error(transparent)]
     Export(#[from] ring3_export::ublk::Error),
+    /// The sharing of clients' memory.
+    #[error("--share {path}: {source}")]
+    Share {
+        /// The socket.
+        path: String,
+        /// Why not, and what to do.
+        source: ring3_device::Error,
+    },
     /// The export of a network card.
     #[error(transparent)]
     Interface(#[from] ring3_export::tap::Error),

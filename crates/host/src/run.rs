@@ -15,6 +15,7 @@ use crate::disks::{Disks, Way};
 use crate::open::{Attached, Driven};
 use crate::ready::write_within;
 use crate::report::{Milestones, Report};
+use crate::share::{Opening, Share, Sharing};
 use crate::{Error, Ready};
 
 /// How often a stop that was refused, because the disk was in use, is tried again.
@@ -36,6 +37,8 @@ pub struct Options {
     pub way: Way,
     /// How they are exported.
     pub ublk: ublk::Options,
+    /// Where clients may offer memory in which their requests need no copy.
+    pub share: Option<Share>,
     /// Say what is exported as JSON, one line for each disk.
     pub json: bool,
     /// Told the same as JSON once the disks are there, then closed.
@@ -85,19 +88,28 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     // What cannot go well is found before anything is changed.
     options.way.check()?;
     options.stats.as_deref().map_or(Ok(()), check_report)?;
-    let keep: Vec<_> = options.stats.iter().map(PathBuf::as_path).collect();
+    if options.share.is_some() && !ublk::Control::open()?.features().shared_memory {
+        return Err(ublk::Error::NoSharedMemory.into());
+    }
+    let keep: Vec<_> = options.stats.iter().chain(options.share.iter().map(|share| &share.path)).map(PathBuf::as_path).collect();
     let doubts = ring3_process::prepare(&keep)?;
     let since = Instant::now();
-    let exports = ublk::Options { queues: options.ublk.queues.min(processors()), ..options.ublk }.recovering()?;
+    let exports =
+        ublk::Options { queues: options.ublk.queues.min(processors()), shared_memory: options.share.is_some(), ..options.ublk };
+    let exports = exports.recovering()?;
+    let mut opening = options.share.as_ref().map(|share| Opening::new(share, source)).transpose()?;
     let Attached { disks, driven, .. } = attach(source, &exports)?;
     let attached = since.elapsed();
-    let disks = Disks::export(disks, (&options.way, &exports), since)?;
+    let mut add = |disk| opening.as_mut().map_or(Ok(()), |opening| opening.add(disk));
+    let disks = Disks::export(disks, (&options.way, &exports), &mut add, since)?;
+    let sharing = opening.map(Opening::serve).transpose()?;
     let times = Milestones { attached, ready: Some(since.elapsed()) };
-    let mut host = Host { name: source.name(), disks, driven, times, signals, options, stop: Stop::No, failure: None };
+    let mut host = Host { name: source.name(), disks, sharing, driven, times, signals, options, stop: Stop::No, failure: None };
     host.announce()?;
     doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
     let ending = host.serve();
     let reported = host.report();
+    host.part(ending.is_ok());
     ending.and_then(|ending| reported.map(|()| ending))
 }
 
@@ -132,6 +144,7 @@ struct Woken {
 struct Host {
     name: String,
     disks: Disks,
+    sharing: Option<Sharing>,
     driven: Option<Driven>,
     times: Milestones,
     signals: Signals,
@@ -280,6 +293,16 @@ impl Host {
             errors += stats.errors;
         }
         log::status(format_args!("{}: {requests} requests, {} MiB, {errors} errors", self.name, moved >> 20));
+    }
+
+    /// Parts with those who share memory, and with the disks before. What did not end well may have left requests in flight: then the guard waits for the end of this process.
+    fn part(self, well: bool) {
+        let Self { disks, sharing, driven, .. } = self;
+        drop(disks);
+        if let Some(sharing) = sharing.filter(|_| well) {
+            sharing.end();
+        }
+        drop(driven);
     }
 
     /// Writes the report, if the user wants one.

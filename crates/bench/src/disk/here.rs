@@ -1,11 +1,13 @@
 //! The rounds on this machine.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::Disk;
+use ring3_device::dma::Region;
 use ring3_device::wait::DEFAULT_POLL;
 
 use super::kernel::{KernelDisk, block_facts};
@@ -39,6 +41,12 @@ pub enum Waiting {
 /// Claims the device and gives its disk.
 pub type OpenDisk<'a> = dyn Fn(Waiting) -> Result<Arc<dyn Disk>, Error> + 'a;
 
+/// Memory of so many bytes that is lent to a driver as long as the value beside it lives.
+pub type LendMemory<'a> = dyn Fn(usize) -> Result<Lent, Error> + 'a;
+
+/// See [`LendMemory`].
+pub type Lent = (Arc<Region>, Box<dyn Any>);
+
 /// What the placements are made of.
 pub struct Programs<'a> {
     /// The disk that the kernel drives.
@@ -49,7 +57,11 @@ pub struct Programs<'a> {
     pub open: Option<&'a OpenDisk<'a>>,
     /// Arguments of this program that export the disk.
     pub export: Option<Vec<String>>,
-    /// The same by VDUSE.
+    /// The same, and clients may lend it memory.
+    pub shared: Option<Vec<String>>,
+    /// By which they do.
+    pub lend: Option<&'a LendMemory<'a>>,
+    /// The same as `export` by VDUSE.
     pub vduse: Option<Vec<String>>,
     /// Arguments that export the disk of a hosted driver.
     pub hosted: Option<Vec<String>>,
@@ -183,6 +195,7 @@ impl Here<'_> {
             Driver::Kernel(tuning) => self.kernels(round, turn, tuning),
             Driver::Process => self.process(round, first),
             Driver::Export => self.exported_by(round, turn, &self.programs.export, "a device to claim (--device)"),
+            Driver::Shared => self.exported_by(round, turn, &self.programs.shared, "a device to claim (--device)"),
             Driver::Vduse => self.exported_by(round, turn, &self.programs.vduse, "a device to claim (--device)"),
             Driver::Hosted => self.exported_by(round, turn, &self.programs.hosted, "a device to claim (--device)"),
             Driver::Null => self.exported_by(round, turn, &self.programs.null, "the null export"),
@@ -227,7 +240,10 @@ impl Here<'_> {
                 (self.progress)(&Event::Cell { round, workload: load.to_string(), placement });
                 let into = Measurement::new(round, load, placement);
                 let measured = match (&self.means, &self.plan.study) {
-                    (Means::Loads(method), _) => loads(way, load, placement, method, into)?,
+                    (Means::Loads(method), _) => {
+                        let memory = memory(self.programs, load, placement)?;
+                        loads(way, (load, placement), memory, method, into)?
+                    }
                     (Means::Leslie(gauge), Study::Leslie(leslie)) => {
                         let gauge = if matches!(placement, Placement::UblkNull | Placement::VduseNull) {
                             gauge.without_disk()
@@ -282,8 +298,14 @@ impl Here<'_> {
         self.facts(round, turn, &block_facts(export.device()));
         self.study(round, turn, &Way::Path(export.device(), Some(export.pid())))?;
         // Of a supervised disk, what is said here is said of the supervisor, and of a hosted driver's of the process that uses it.
-        let others =
-            [Placement::UblkNull, Placement::VduseNull, Placement::ExportVduse, Placement::Hosted, Placement::Supervised];
+        let others = [
+            Placement::UblkNull,
+            Placement::VduseNull,
+            Placement::ExportShared,
+            Placement::ExportVduse,
+            Placement::Hosted,
+            Placement::Supervised,
+        ];
         let own = others.into_iter().find(|own| turn.contains(own));
         self.driver(round, own.unwrap_or(Placement::Export), startup, export.pid(), idle);
         Ok(())
@@ -306,12 +328,22 @@ impl Here<'_> {
 }
 
 /// A load for a time, by our generator or by fio.
-fn loads(way: &Way, load: Workload, placement: Placement, method: &Method, into: Measurement) -> Result<Measurement, Error> {
+fn loads(
+    way: &Way,
+    (load, placement): (Workload, Placement),
+    memory: Option<Lent>,
+    method: &Method,
+    into: Measurement,
+) -> Result<Measurement, Error> {
     match way {
         Way::Path(path, _) if placement.is_fio() => fio::measure(fio::Engine::Block(path), load, method, into),
         Way::Passthrough(path) if placement.is_fio() => fio::measure(fio::Engine::Passthrough(path), load, method, into),
         Way::Path(path, driver) => {
-            let mut target = File::open(path, load.depth, load.bytes, FileOptions { write: load.writes(), direct: true })?;
+            let options = FileOptions { write: load.writes(), direct: true };
+            let mut target = match &memory {
+                Some((region, _)) => File::open_in(region.clone(), path, (load.depth, load.bytes), options)?,
+                None => File::open(path, load.depth, load.bytes, options)?,
+            };
             measure(&mut target, load, method, *driver, into)
         }
         Way::Passthrough(path) => {
@@ -321,6 +353,19 @@ fn loads(way: &Way, load: Workload, placement: Placement, method: &Method, into:
             let polled = placement == Placement::ProcessPolled;
             measure(&mut Direct::open(*disk, load.depth, load.bytes)?.polling(polled), load, method, None, into)
         }
+    }
+}
+
+/// Where the data of a load's requests lie, if not anywhere.
+fn memory(programs: &Programs, load: Workload, placement: Placement) -> Result<Option<Lent>, Error> {
+    let bytes = File::room(load.depth, load.bytes);
+    match placement {
+        Placement::ExportShared => programs.lend.ok_or_else(|| missing("memory to lend"))?(bytes).map(Some),
+        Placement::KernelNoneHuge => {
+            let region = Region::new(bytes).map_err(|error| Error::Invalid(error.to_string()))?;
+            Ok(Some((Arc::new(region), Box::new(()))))
+        }
+        _ => Ok(None),
     }
 }
 

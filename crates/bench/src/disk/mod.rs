@@ -15,7 +15,7 @@ pub mod timeline;
 pub mod work;
 
 pub use export::Export;
-pub use here::{HandOver, OpenDisk, Programs, Supervisor, Waiting, machine, run_here};
+pub use here::{HandOver, LendMemory, Lent, OpenDisk, Programs, Supervisor, Waiting, machine, run_here};
 pub use kernel::{KernelDisk, block_facts};
 pub use leslie::Leslie;
 pub use placement::{Driver, Placement, Tuning};

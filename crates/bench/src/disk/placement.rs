@@ -15,7 +15,9 @@ pub enum Placement {
     KernelFio,
     /// The kernel's driver, its disk without a scheduler; our generator over io_uring.
     KernelNone,
-    /// The same, and without the multipath head that the kernel puts before each NVMe disk.
+    /// The same, with its data in huge pages.
+    KernelNoneHuge,
+    /// The same as `KernelNone`, and without the multipath head that the kernel puts before each NVMe disk.
     KernelNomultipath,
     /// The same under fio.
     KernelNomultipathFio,
@@ -35,6 +37,8 @@ pub enum Placement {
     Export,
     /// The same under fio.
     ExportFio,
+    /// The same as `Export`, with the data of our generator in memory that it shares with the driver's process: nobody copies.
+    ExportShared,
     /// The same as `Export`, by VDUSE in place of ublk.
     ExportVduse,
     /// Linux's driver, unmodified, in a process of its own; exported over ublk by another one that uses its disk.
@@ -58,6 +62,8 @@ pub enum Driver {
     Process,
     /// ring3's, in a process of its own.
     Export,
+    /// The same, to whom clients lend their memory.
+    Shared,
     /// The same, behind VDUSE.
     Vduse,
     /// Linux's, unmodified, in a process of its own, behind ublk.
@@ -89,6 +95,7 @@ impl Placement {
         Self::Kernel,
         Self::KernelFio,
         Self::KernelNone,
+        Self::KernelNoneHuge,
         Self::KernelNomultipath,
         Self::KernelNomultipathFio,
         Self::KernelPassthrough,
@@ -99,6 +106,7 @@ impl Placement {
         Self::ProcessThreads,
         Self::Export,
         Self::ExportFio,
+        Self::ExportShared,
         Self::ExportVduse,
         Self::Hosted,
         Self::HostedFio,
@@ -107,10 +115,19 @@ impl Placement {
         Self::VduseNull,
     ];
 
-    /// The ones that ordinary loads are measured in: all but those of the papers' figures, the second way of an export, and a driver of Linux's, which has to be built.
+    /// The ones that ordinary loads are measured in: all but those of the papers' figures, those with memory of their own, the second way of an export, and a
+    /// driver of Linux's, which has to be built.
     pub fn loads() -> Vec<Self> {
-        let papers = [Self::ProcessAdaptive, Self::ProcessThreads];
-        let others = [&papers[..], &[Self::ExportVduse, Self::Hosted, Self::HostedFio, Self::VduseNull]].concat();
+        let others = [
+            Self::ProcessAdaptive,
+            Self::ProcessThreads,
+            Self::KernelNoneHuge,
+            Self::ExportShared,
+            Self::ExportVduse,
+            Self::Hosted,
+            Self::HostedFio,
+            Self::VduseNull,
+        ];
         Self::ALL.into_iter().filter(|placement| !others.contains(placement)).collect()
     }
 
@@ -120,6 +137,7 @@ impl Placement {
             Self::Kernel => "kernel",
             Self::KernelFio => "kernel-fio",
             Self::KernelNone => "kernel-none",
+            Self::KernelNoneHuge => "kernel-none-huge",
             Self::KernelNomultipath => "kernel-nomultipath",
             Self::KernelNomultipathFio => "kernel-nomultipath-fio",
             Self::KernelPassthrough => "kernel-passthrough",
@@ -130,6 +148,7 @@ impl Placement {
             Self::ProcessThreads => "process-threads",
             Self::Export => "export",
             Self::ExportFio => "export-fio",
+            Self::ExportShared => "export-shared",
             Self::ExportVduse => "export-vduse",
             Self::Hosted => "hosted",
             Self::HostedFio => "hosted-fio",
@@ -143,11 +162,12 @@ impl Placement {
     pub fn driver(self) -> Driver {
         match self {
             Self::Kernel | Self::KernelFio => Driver::Kernel(Tuning::AsItComes),
-            Self::KernelNone => Driver::Kernel(Tuning::NoScheduler),
+            Self::KernelNone | Self::KernelNoneHuge => Driver::Kernel(Tuning::NoScheduler),
             Self::KernelNomultipath | Self::KernelNomultipathFio => Driver::Kernel(Tuning::NoMultipath),
             Self::KernelPassthrough | Self::KernelPassthroughFio => Driver::Kernel(Tuning::Passthrough),
             Self::Process | Self::ProcessPolled | Self::ProcessAdaptive | Self::ProcessThreads => Driver::Process,
             Self::Export | Self::ExportFio => Driver::Export,
+            Self::ExportShared => Driver::Shared,
             Self::ExportVduse => Driver::Vduse,
             Self::Hosted | Self::HostedFio => Driver::Hosted,
             Self::Supervised => Driver::Supervised,

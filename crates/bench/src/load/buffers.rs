@@ -1,17 +1,26 @@
 //! Memory for the slots of a kernel file.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
+use ring3_device::dma::Region;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Error;
 
-/// One anonymous mapping, cut into slots that start on pages.
+/// Bytes of so many slots.
+pub(super) fn room(slots: usize, bytes: usize) -> usize {
+    slots.saturating_mul(bytes.next_multiple_of(rustix::param::page_size()))
+}
+
+/// One mapping, cut into slots that start on pages: anonymous, or somebody's who shares it.
 pub(super) struct Buffers {
     base: NonNull<u8>,
     stride: usize,
     /// Bytes that each slot's request must move.
     expected: Vec<u32>,
+    /// Whose it is, if it is not this value's.
+    region: Option<Arc<Region>>,
 }
 
 // SAFETY: the mapping belongs to this value alone and is accessed through it only.
@@ -28,7 +37,16 @@ impl Buffers {
         };
         let base = base.map_err(|error| Error::os(format!("mapping {} bytes of buffers", slots * stride), error))?;
         let base = NonNull::new(base.cast()).ok_or_else(|| Error::Invalid("buffers at address 0".into()))?;
-        Ok(Self { base, stride, expected: vec![0; slots] })
+        Ok(Self { base, stride, expected: vec![0; slots], region: None })
+    }
+
+    /// The same in memory that is there already.
+    pub(super) fn within(region: Arc<Region>, slots: usize, bytes: usize) -> Result<Self, Error> {
+        let needed = room(slots, bytes);
+        let base = NonNull::new(region.as_ptr()).filter(|_| needed <= region.len());
+        let base = base.ok_or_else(|| Error::Invalid(format!("{needed} bytes of buffers in {} of memory", region.len())))?;
+        let stride = bytes.next_multiple_of(rustix::param::page_size());
+        Ok(Self { base, stride, expected: vec![0; slots], region: Some(region) })
     }
 
     /// The start of a slot; the first one for a slot that does not exist.
@@ -55,6 +73,9 @@ impl Buffers {
     /// The first bytes of slot 0, for a call that fills them before it returns. Nothing else may be in flight.
     pub(super) fn first(&mut self, bytes: u32) -> Result<&mut [u8], Error> {
         self.check(0, bytes as usize)?;
+        if self.region.is_some() {
+            return Err(Error::Invalid("a reference to memory that others write".into()));
+        }
         // SAFETY: the range is within the slot, its bytes are initialized by the mapping, and the borrow is exclusive.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), bytes as usize) })
     }
@@ -85,6 +106,9 @@ impl Buffers {
 
 impl Drop for Buffers {
     fn drop(&mut self) {
+        if self.region.is_some() {
+            return;
+        }
         // SAFETY: the mapping was made in `new`, and its only users, the ring and this value, are gone.
         // Pages that a request in flight still needs are kept by the kernel.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.stride * self.expected.len()) };

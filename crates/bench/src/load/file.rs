@@ -3,9 +3,12 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use io_uring::{cqueue, opcode, squeue, types};
+use ring3_device::dma::Region;
 
+use super::buffers::{self, Buffers};
 use super::ring::Ring;
 use super::{Done, Target};
 use crate::Error;
@@ -30,6 +33,18 @@ impl File {
     pub fn open(path: &Path, depth: u16, bytes: u32, options: FileOptions) -> Result<Self, Error> {
         let (file, capacity) = open(path, options)?;
         Ok(Self { ring: Ring::new(file, path.display().to_string(), depth, bytes)?, capacity })
+    }
+
+    /// The same, with the data of requests in `memory`, of [`room`](Self::room) bytes at least.
+    pub fn open_in(memory: Arc<Region>, path: &Path, (depth, bytes): (u16, u32), options: FileOptions) -> Result<Self, Error> {
+        let (file, capacity) = open(path, options)?;
+        let memory = Buffers::within(memory, usize::from(depth), bytes as usize)?;
+        Ok(Self { ring: Ring::over(file, path.display().to_string(), depth, memory)?, capacity })
+    }
+
+    /// Bytes of memory for `depth` requests of up to `bytes` bytes.
+    pub fn room(depth: u16, bytes: u32) -> usize {
+        buffers::room(depth.into(), bytes as usize)
     }
 
     /// Calls of io_uring_enter so far.

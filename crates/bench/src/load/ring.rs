@@ -36,12 +36,16 @@ pub(super) struct Ring<S: squeue::EntryMarker, C: cqueue::EntryMarker> {
 impl<S: squeue::EntryMarker + From<squeue::Entry>, C: cqueue::EntryMarker> Ring<S, C> {
     /// A ring for `depth` requests of up to `bytes` bytes on `file`, which is called `name`.
     pub(super) fn new(file: File, name: String, depth: u16, bytes: u32) -> Result<Self, Error> {
+        Self::over(file, name, depth, Buffers::new(usize::from(depth), bytes as usize)?)
+    }
+
+    /// The same with these buffers, as many as requests.
+    pub(super) fn over(file: File, name: String, depth: u16, memory: Buffers) -> Result<Self, Error> {
         let failed = |what: &str, error: io::Error| Error::os(format!("{what} {name}"), error);
         let mut builder = IoUring::<S, C>::builder();
         builder.setup_single_issuer().setup_defer_taskrun();
         let ring =
             builder.build(u32::from(depth) + 1).map_err(|error| failed("making an io_uring (Linux 6.1 or later) for", error))?;
-        let memory = Buffers::new(usize::from(depth), bytes as usize)?;
         let iovecs: Vec<_> = (0..usize::from(depth)).map(|slot| memory.iovec(slot)).collect();
         // SAFETY: the buffers are a mapping that `Ring` keeps until after the ring is gone.
         unsafe { ring.submitter().register_buffers(&iovecs) }

@@ -1,5 +1,6 @@
 //! `ring3 bench disk`: what to measure, and where.
 
+use std::any::Any;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use ring3_bench::Error;
 use ring3_bench::disk::{Controller, Driver, Event, Placement, Plan, Programs, Study, Supervisor, Tuning, block_facts, run_here};
 use ring3_bench::workload::{STANDARD, Workload};
+use ring3_broker::region::SharedMemory;
 use ring3_pci::{Address, Host, Way, bind, unbind};
 
 use super::campaign::{Campaign, LOADS, Machine};
@@ -41,8 +43,8 @@ pub struct Args {
     /// A load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated; the standard four if there is none.
     #[arg(long = "workload")]
     workloads: Vec<Workload>,
-    /// A placement: kernel, kernel-none, kernel-nomultipath, kernel-passthrough, process, process-polled, process-adaptive, process-threads, export,
-    /// supervised, ublk-null; and with -fio at its end kernel, kernel-nomultipath, kernel-passthrough, export. May be repeated; the usual ones if there is none.
+    /// A placement: kernel, kernel-none, kernel-none-huge (data in huge pages), kernel-nomultipath, kernel-passthrough, process, process-polled, process-adaptive, process-threads, export,
+    /// export-shared (memory is lent to the driver, --kernel 7.2), supervised, ublk-null; and with -fio at its end kernel, kernel-nomultipath, kernel-passthrough, export. May be repeated; the usual ones if there is none.
     /// hosted (and hosted-fio) is Linux's driver in a process, behind ublk, and is built if need be.
     /// With --here, kernel-none takes the disk's scheduler away for its turns, and only if it is named.
     #[arg(long = "placement")]
@@ -185,7 +187,7 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
             Driver::Kernel(tuning) if args.here => args.disk.is_some() && tuning == Tuning::AsItComes,
             Driver::Kernel(tuning) => tuning <= Tuning::NoScheduler || controller == Controller::Nvme,
             Driver::Process => !args.here || args.device.is_some(),
-            Driver::Export | Driver::Hosted => !args.here || (args.device.is_some() && ublk()),
+            Driver::Export | Driver::Shared | Driver::Hosted => !args.here || (args.device.is_some() && ublk()),
             // Ports of a leased function are messages: IDE would be measured by those.
             Driver::Supervised if controller == Controller::Ide || supervisor().is_err() => false,
             Driver::Supervised => !args.here || (args.device.is_some() && ublk()),
@@ -253,6 +255,11 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
     let poll = if matches!(plan.study, Study::Timeline(_)) { " --poll 0" } else { "" };
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let manifest = tempfile::tempdir().context("making a folder for the supervisor's manifest")?;
+    let socket = manifest.path().join("share");
+    let lend = |bytes| {
+        let memory = SharedMemory::alloc(&socket, bytes).map_err(|error| Error::Invalid(error.to_string()))?;
+        Ok((memory.region().clone(), Box::new(memory) as Box<dyn Any>))
+    };
     let exported = |way: &str, uri: &str| {
         words(&format!("run {driver} --export {way} --json --device {uri}{}{poll}", args.protection.words()))
     };
@@ -261,6 +268,11 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         modules: args.modules.clone(),
         open: device.is_some().then_some(&open),
         export: device.as_ref().map(|uri| exported("ublk", uri)),
+        shared: device.as_ref().map(|uri| {
+            let socket = ["--share".into(), socket.display().to_string()];
+            exported("ublk", uri).into_iter().chain(socket).collect()
+        }),
+        lend: Some(&lend),
         vduse: device.as_ref().map(|uri| exported("vduse", uri)),
         hosted: device
             .as_ref()

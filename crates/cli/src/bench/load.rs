@@ -9,6 +9,7 @@ use ring3_backend::{Uri, UriError};
 use ring3_bench::cpu::{Cost, Meter, peak_memory};
 use ring3_bench::load::{Direct, File, FileOptions, Limit, Load, Outcome, Streaming, Target, run as run_load};
 use ring3_bench::workload::Workload;
+use ring3_broker::region::SharedMemory;
 use ring3_class::block::Disk;
 use ring3_device::dma::{Mode, StreamStats};
 use serde::Serialize;
@@ -48,6 +49,9 @@ pub struct Args {
     /// Go through the page cache: for files whose file system has no direct access.
     #[arg(long)]
     buffered: bool,
+    /// The data lie in memory that is shared with who exports the block device, at this socket of its --share: nobody copies.
+    #[arg(long, value_name = "SOCKET", conflicts_with = "buffered")]
+    shared: Option<PathBuf>,
     /// Allow loads that write: they destroy what is on the disk.
     #[arg(long)]
     overwrite: bool,
@@ -124,12 +128,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if path && args.dma != Dma::Arena {
         bail!("{} is driven by the kernel, which maps what it is given: --dma is for a device named by its URI", args.device);
     }
+    if !path && args.shared.is_some() {
+        bail!("--shared is for the block device of an export (/dev/ublkbN): a disk of this process needs no copy as it is");
+    }
+    let room = args.workloads.iter().map(|load| File::room(load.depth, load.bytes)).max().unwrap_or(0);
+    // Lent as long as the loads last.
+    let lent = args.shared.as_deref().map(|socket| SharedMemory::alloc(socket, room)).transpose()?;
     let disk = (!path).then(|| open_disk(&args.device, buffers(&args.workloads), LOAD, args.protection)).transpose()?;
     let mut bad = 0;
     for &workload in &args.workloads {
         let mut target: Box<dyn Target> = match &disk {
             Some(disk) => Box::new(open_direct(&**disk, workload, args)?),
-            None => open_file(Path::new(&args.device), workload, args)?,
+            None => open_file(Path::new(&args.device), workload, lent.as_ref(), args)?,
         };
         let (outcome, cost) = measure(&mut *target, workload, args)?;
         bad += outcome.errors + outcome.mismatches;
@@ -168,8 +178,11 @@ fn open_direct(disk: &dyn Disk, workload: Workload, args: &Args) -> Result<Direc
     Ok(Direct::streaming(disk, workload.depth, workload.bytes, streaming)?)
 }
 
-fn open_file(path: &Path, workload: Workload, args: &Args) -> Result<Box<dyn Target>> {
+fn open_file(path: &Path, workload: Workload, lent: Option<&SharedMemory>, args: &Args) -> Result<Box<dyn Target>> {
     let options = FileOptions { write: workload.writes(), direct: !args.buffered };
+    if let Some(memory) = lent {
+        return Ok(Box::new(File::open_in(memory.region().clone(), path, (workload.depth, workload.bytes), options)?));
+    }
     Ok(Box::new(File::open(&PathBuf::from(path), workload.depth, workload.bytes, options)?))
 }
 

@@ -11,6 +11,7 @@ use ring3_driver::{ata, nvme, virtio};
 use ring3_export::ublk;
 use ring3_host::attach::Source;
 use ring3_host::open::Claim;
+use ring3_host::share::Share;
 use ring3_host::{Ending, Options, Ready, Way};
 
 use ring3_supervisor::manifest::User;
@@ -67,6 +68,9 @@ pub struct ExportArgs {
     /// choice (keep) for a disk that turns.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     scheduler: ublk::Scheduler,
+    /// Let clients that connect to this socket hand over memory in which their O_DIRECT requests need no copy (Linux 7.1 and later; ring3 blk lend, ring3 blk bench --shared). Its file's rights are mode=600.
+    #[arg(long, value_name = "PATH[,mode=OCTAL]", value_parser = share, conflicts_with_all = ["user", "recoverable", "recover"])]
+    share: Option<Share>,
     /// Start the driver in a process of this user's, in a sandbox, which gets the device from this one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that dies takes
     /// its disks with it.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["recoverable", "recover", "scheduler", "ready_fd", "stats"])]
@@ -114,6 +118,16 @@ impl From<Recoverable> for ublk::Recovery {
 fn vduse_name(text: &str) -> Result<String, String> {
     let is_name = ring3_export::vduse::is_name(text);
     if is_name { Ok(text.into()) } else { Err("1 to 63 letters, digits, '-', '_' and '.'".into()) }
+}
+
+/// A socket, and the rights of its file.
+fn share(text: &str) -> Result<Share, String> {
+    let (path, mode) = text.split_once(',').unwrap_or((text, "mode=600"));
+    let mode = mode.strip_prefix("mode=").and_then(|octal| u32::from_str_radix(octal, 8).ok()).filter(|mode| *mode <= 0o777);
+    match mode {
+        Some(mode) if !path.is_empty() => Ok(Share { path: path.into(), mode }),
+        _ => Err("a path, and behind a comma the rights of its file, as mode=660".into()),
+    }
 }
 
 /// A block size that the kernel knows on every machine.
@@ -272,6 +286,7 @@ fn way(args: &ExportArgs) -> anyhow::Result<Way> {
         ("--recoverable", args.recoverable.is_some()),
         ("--recover", args.recover.is_some()),
         ("--user", args.user.is_some()),
+        ("--share", args.share.is_some()),
     ];
     match args.export {
         Export::Ublk if args.name.is_some() => anyhow::bail!("--name is of --export vduse: a ublk device has a number, --id"),
@@ -314,7 +329,9 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
             max_bytes: args.max_io << 10,
             poll: Duration::from_micros(args.poll),
             scheduler: args.scheduler,
+            shared_memory: args.share.is_some(),
         },
+        share: args.share,
         json: args.json,
         ready,
         stats: args.stats,

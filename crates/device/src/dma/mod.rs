@@ -156,7 +156,9 @@ impl Dma {
     /// Lets the device reach `pages`, outside of the arena, for as long as the mapping lives. Two system calls, so not
     /// for each request: [`Streams`] keeps mappings.
     pub fn map(&self, pages: Pages) -> Result<Mapping, Error> {
-        let iova = self.place(&pages, 1)?;
+        // So that the IOMMU can use large pages for what may have such.
+        let align = if pages.len() >= HUGE_PAGE { HUGE_PAGE as u64 } else { 1 };
+        let iova = self.place(&pages, align)?;
         Ok(Mapping::new(self, pages, iova))
     }
 

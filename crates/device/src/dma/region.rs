@@ -29,7 +29,7 @@ enum Backing {
     /// A file, mapped from byte `offset` on.
     File { fd: OwnedFd, offset: u64, huge: bool },
     /// The same of a file that somebody else keeps.
-    Lent,
+    Lent { huge: bool },
     /// Huge pages of a file, in another order than there.
     Shuffled(OwnedFd),
     /// Pages without a file.
@@ -112,7 +112,7 @@ impl Region {
     /// As [`part_of`](Self::part_of), without the file: who has this memory, and is not trusted, cannot shrink it or give it away.
     pub fn lent(fd: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
         let mut region = Self::part_of(fd, offset, len)?;
-        region.backing = Backing::Lent;
+        region.backing = Backing::Lent { huge: region.is_huge() };
         Ok(region)
     }
 
@@ -201,14 +201,14 @@ impl Region {
 
     /// Whether it lies in huge pages.
     pub fn is_huge(&self) -> bool {
-        matches!(self.backing, Backing::File { huge: true, .. } | Backing::Shuffled(_))
+        matches!(self.backing, Backing::File { huge: true, .. } | Backing::Lent { huge: true } | Backing::Shuffled(_))
     }
 
     /// The file that holds its pages, in whichever order; `None` if no other process can have them.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
             Backing::File { fd, .. } | Backing::Shuffled(fd) => Some(fd.as_fd()),
-            Backing::Lent | Backing::Anonymous | Backing::Boxed => None,
+            Backing::Lent { .. } | Backing::Anonymous | Backing::Boxed => None,
         }
     }
 

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use io_uring::squeue::Entry128;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
+use ring3_class::dma::Region;
 use ring3_class::{Deadline, poll_until};
 use rustix::fs::FlockOperation;
 
 use super::features::Features;
-use super::uapi::{self, Admin, AdminCommand, DeviceInfo, Parameters};
+use super::uapi::{self, Admin, AdminCommand, DeviceInfo, Parameters, SharedBuffer};
 use super::{Error, server_id as server};
 
 /// Most commands end at once; kernels that lose one never end it.
@@ -59,7 +60,7 @@ impl Control {
             _ => Error::os("opening /dev/ublk-control", source),
         })?;
         let ring = IoUring::builder().build(4).map_err(|source| Error::os("creating an io_uring for ublk commands", source))?;
-        let features = Features { encoded: true, safe_stop: false, quiesce: false };
+        let features = Features::none(true);
         let mut control = Self { file, ring, features, sequence: 0 };
         let answer = match control.exchange(uapi::GET_FEATURES, u32::MAX, 0, Box::new(0u64), 8) {
             Ok(bits) => Ok(*bits),
@@ -124,6 +125,22 @@ impl Control {
         self.plain(uapi::QUIESCE_DEV, id, limit.as_millis().max(1) as u64, (limit + QUICK, &never))
     }
 
+    /// Registers `memory`, whole pages and 4 GiB at most, with device `id`, which must have been created for that: requests that lie in it come with the index that is returned. The kernel pins the
+    /// pages until they are [unregistered](Self::unregister_memory) or the device is deleted, whatever becomes of `memory` and of this process.
+    ///
+    /// The kernel waits until all requests in flight have ended, with the device locked. So the caller must not be a queue's thread; nor its process: one that is killed meanwhile could not give
+    /// up what it serves, and the kernel would wait for ever.
+    pub fn register_memory(&mut self, id: u32, memory: &Region) -> Result<u16, Error> {
+        let buffer = SharedBuffer { addr: memory.as_ptr() as u64, len: memory.len() as u64, ..SharedBuffer::default() };
+        let (_, index) = self.exchange_within(uapi::REG_BUF, (id, 0), Box::new(buffer), size_of::<SharedBuffer>(), SLOW)?;
+        Ok(index as u16)
+    }
+
+    /// Has the kernel forget what it calls `index`: when this returns, no request lies there. As [`register_memory`](Self::register_memory), for who may wait.
+    pub fn unregister_memory(&mut self, id: u32, index: u16) -> Result<(), Error> {
+        self.plain(uapi::UNREG_BUF, id, index.into(), (SLOW, &never))
+    }
+
     /// Stops the device, whoever uses it; what is in flight ends first. `in_vain`: nobody is there to end it.
     pub(super) fn stop(&mut self, id: u32, in_vain: InVain<'_>) -> Result<(), Error> {
         self.plain(uapi::STOP_DEV, id, 0, (SLOW, in_vain))
@@ -169,30 +186,43 @@ impl Control {
         let argument = AdminCommand { dev_id: id, data, ..AdminCommand::default() };
         // SAFETY: there is no memory for the kernel to use.
         let end = unsafe { self.send(admin, argument, patience) };
-        Self::judge(admin, id, patience.0, end)
+        Self::judge(admin, id, patience.0, end).map(drop)
     }
 
     /// A command with `len` bytes of memory that the kernel reads, writes, or both.
     fn exchange<T: Copy>(&mut self, admin: Admin, id: u32, data: u64, memory: Box<T>, len: usize) -> Result<Box<T>, Error> {
+        self.exchange_within(admin, (id, data), memory, len, QUICK).map(|(memory, _)| memory)
+    }
+
+    /// The same within `limit`, and with the result.
+    fn exchange_within<T: Copy>(
+        &mut self,
+        admin: Admin,
+        (id, data): (u32, u64),
+        memory: Box<T>,
+        len: usize,
+        limit: Duration,
+    ) -> Result<(Box<T>, i32), Error> {
         debug_assert!(len <= size_of::<T>());
         let pointer = Box::into_raw(memory);
         let argument = AdminCommand { dev_id: id, len: len as u16, addr: pointer as u64, data, ..AdminCommand::default() };
         // SAFETY: the memory is `T`'s, of at least `len` bytes, and stays until the command has ended.
-        let end = unsafe { self.send(admin, argument, (QUICK, &never)) };
+        let end = unsafe { self.send(admin, argument, (limit, &never)) };
         // A command that has not ended keeps its memory: the kernel may still write there.
         let memory = matches!(end, Ok(Some(_))).then(|| {
             // SAFETY: it came out of a box above, and the kernel has done with it. `T` is plain integers, for which any bytes do.
             unsafe { Box::from_raw(pointer) }
         });
-        Self::judge(admin, id, QUICK, end)?;
-        memory.ok_or_else(|| Error::os(admin.name, io::Error::from_raw_os_error(libc::EIO)))
+        let result = Self::judge(admin, id, limit, end)?;
+        let memory = memory.ok_or_else(|| Error::os(admin.name, io::Error::from_raw_os_error(libc::EIO)))?;
+        Ok((memory, result))
     }
 
-    fn judge(admin: Admin, id: u32, waited: Duration, end: io::Result<Option<i32>>) -> Result<(), Error> {
+    fn judge(admin: Admin, id: u32, waited: Duration, end: io::Result<Option<i32>>) -> Result<i32, Error> {
         let device = if id == u32::MAX { "ublk".into() } else { format!("/dev/ublkb{id}") };
         let command = admin.name;
         match end {
-            Ok(Some(result)) if result >= 0 => Ok(()),
+            Ok(Some(result)) if result >= 0 => Ok(result),
             Ok(Some(errno)) => Err(Error::Command { command, device, cause: io::Error::from_raw_os_error(-errno) }),
             Ok(None) => Err(Error::Hung { command, device, waited }),
             Err(cause) => Err(Error::Command { command, device, cause }),

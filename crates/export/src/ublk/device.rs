@@ -52,13 +52,16 @@ impl Device {
         if let Some(id) = id.filter(|&id| id > uapi::MAX_ID) {
             return Err(Error::Id { id: id.into() });
         }
+        if shape.shared_memory && !control.features().shared_memory {
+            return Err(Error::NoSharedMemory);
+        }
         let quiesce = if control.features().quiesce && shape.recovery != Recovery::None { uapi::F_QUIESCE } else { 0 };
         let wanted = DeviceInfo {
             nr_hw_queues: shape.queues,
             queue_depth: shape.depth,
             max_io_buf_bytes: shape.buffer,
             dev_id: id.unwrap_or(u32::MAX),
-            flags: shape.recovery.flags() | quiesce,
+            flags: shape.recovery.flags() | quiesce | if shape.shared_memory { uapi::F_SHMEM_ZC } else { 0 },
             ublksrv_flags: uapi::MARK,
             ..DeviceInfo::default()
         };
@@ -166,7 +169,7 @@ impl Device {
     /// What it is: queues that it really has, and the rest as it was created.
     pub fn shape(&self) -> Shape {
         let DeviceInfo { nr_hw_queues: queues, queue_depth: depth, max_io_buf_bytes: buffer, flags, .. } = self.info;
-        Shape { queues, depth, buffer, recovery: Recovery::of(flags) }
+        Shape { queues, depth, buffer, recovery: Recovery::of(flags), shared_memory: flags & uapi::F_SHMEM_ZC != 0 }
     }
 
     /// What the kernel's ublk can do.

@@ -14,6 +14,20 @@ pub enum Error {
     /// The caller may not.
     #[error("/dev/ublk-control: permission denied: exporting a disk needs root (CAP_SYS_ADMIN)")]
     Permission,
+    /// The kernel copies, always.
+    #[error(
+        "this kernel's ublk copies the bytes of every request: sharing memory with clients (--share) needs Linux 7.1 or later; leave --share out, \
+         and all else is as it was"
+    )]
+    NoSharedMemory,
+    /// Who sees to it that clients' memory outlasts a dead server's requests does not.
+    #[error("{device}: {reason}")]
+    Guard {
+        /// `/dev/ublkbN`.
+        device: String,
+        /// Why not.
+        reason: String,
+    },
     /// The wanted identity is taken.
     #[error("/dev/ublkb{id} exists and is served by {}: choose another --id, or none to let the kernel choose", process(*pid))]
     Taken {

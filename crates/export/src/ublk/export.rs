@@ -1,5 +1,6 @@
 //! A disk that is served: the kernel's device, and a thread for each of its queues.
 
+use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use ring3_class::Deadline;
 use ring3_class::block::Disk;
+use ring3_class::dma::Dma;
 use ring3_reactor::Pool;
 use ring3_stats::Segment;
 
 use super::threads::{self, Layout, Manner, OnFailure, Threads};
 use super::uapi::Parameters;
-use super::{Control, Device, Error, Queues, Recovery, Scheduler, Shape, Stats, limits};
+use super::{Control, Device, Error, Queues, Recovery, Regions, Scheduler, Shape, Stats, limits, regions};
 
 /// How long the kernel may take to see that a device's server has died. 6.12 takes 30 s if that had all tags of a queue.
 const DEATH: Duration = Duration::from_secs(60);
@@ -47,12 +49,37 @@ pub struct Options {
     pub poll: Duration,
     /// The kernel's I/O scheduler in front of the disk.
     pub scheduler: Scheduler,
+    /// Clients' memory may be registered, so that nobody copies the bytes of requests that lie in it: see [`Sharing`].
+    pub shared_memory: bool,
+}
+
+/// What registers clients' memory with a disk that is served, beside its queues' threads.
+#[derive(Clone)]
+pub struct Sharing {
+    /// N in `/dev/ublkbN`.
+    pub id: u32,
+    /// `/dev/ublkcN`. While anybody has it open, the kernel ends nothing that a dead server has left.
+    pub file: Arc<File>,
+    /// Where the queues look for what the kernel calls by an index.
+    pub regions: Arc<Regions>,
+    /// The disk's device.
+    pub dma: Dma,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let (poll, scheduler) = (Duration::from_micros(10), Scheduler::Auto);
-        Self { id: None, recovery: Recovery::None, recover: false, queues: 1, depth: 64, max_bytes: 256 << 10, poll, scheduler }
+        Self {
+            id: None,
+            recovery: Recovery::None,
+            recover: false,
+            queues: 1,
+            depth: 64,
+            max_bytes: 256 << 10,
+            poll,
+            scheduler,
+            shared_memory: false,
+        }
     }
 }
 
@@ -91,6 +118,15 @@ impl Export {
     ///
     /// When this returns, the device exists and its partitions have been looked for.
     pub fn start(disk: &dyn Disk, options: &Options) -> Result<Self, Error> {
+        Self::start_with(disk, options, &mut |_| Ok(()))
+    }
+
+    /// The same, and `before` any request comes it is told by what clients' memory is registered, if the options ask for that.
+    pub fn start_with(
+        disk: &dyn Disk,
+        options: &Options,
+        before: &mut dyn FnMut(Sharing) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
         let (started, options) = (Instant::now(), &options.recovering()?);
         let control = Control::open()?;
         let page = rustix::param::page_size() as u32;
@@ -99,13 +135,22 @@ impl Export {
         let parameters = limits::parameters(info, buffer, page).map_err(|reason| Error::Disk { disk: disk.name(), reason })?;
         let mut queues = Queues::open(disk, count(disk, options), options.depth)?;
         let depth = queues.depth().min(options.depth);
-        let shape = Shape { queues: queues.count(), depth, buffer, recovery: options.recovery };
+        if options.shared_memory {
+            regions::check(disk).map_err(|cause| Error::Driver { disk: disk.name(), cause })?;
+        }
+        let (recovery, shared_memory) = (options.recovery, options.shared_memory);
+        let shape = Shape { queues: queues.count(), depth, buffer, recovery, shared_memory };
         let device = match options.id.filter(|_| options.recover) {
             Some(id) => recover(control, id, disk, (shape, parameters))?,
             None => create(control, options.id, shape, parameters)?,
         };
         queues.truncate(device.queues());
         queues.allocate(disk, depth, buffer)?;
+        if let Some(file) = device.file().filter(|_| options.shared_memory) {
+            let regions = Arc::new(Regions::default());
+            queues.share(regions.clone());
+            before(Sharing { id: device.id(), file, regions, dma: disk.dma().clone() })?;
+        }
         let segment = Segment::create(queues.count()).map_err(|source| Error::os("making room for statistics", source))?;
         let segment = Arc::new(segment);
         let manner =
@@ -236,6 +281,15 @@ fn create(control: Control, id: Option<u32>, shape: Shape, parameters: Parameter
 fn recover(control: Control, id: u32, disk: &dyn Disk, (shape, parameters): (Shape, Parameters)) -> Result<Device, Error> {
     let mut device = Device::find(control, id)?;
     let there = device.shape();
+    if shape.shared_memory != there.shared_memory {
+        return Err(Error::NotRecoverable {
+            id,
+            reason: match there.shared_memory {
+                true => "it was started with --share: say that again, with the same socket",
+                false => "it was started without --share: leave that out",
+            },
+        });
+    }
     // What becomes of it when its server dies is its own business.
     if (Shape { recovery: there.recovery, ..shape }) != there || !device.parameters()?.describe_the_same(parameters) {
         let reason = format!(

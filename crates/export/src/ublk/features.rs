@@ -11,6 +11,15 @@ pub struct Features {
     pub safe_stop: bool,
     /// A server that lives can be followed by another one: nothing more comes to it.
     pub quiesce: bool,
+    /// Clients' memory can be registered, so that the kernel copies nothing of requests that lie in it.
+    pub shared_memory: bool,
+}
+
+impl Features {
+    /// Those of a kernel that knows no GET_FEATURES, as far as `encoded` says.
+    pub(super) fn none(encoded: bool) -> Self {
+        Self { encoded, safe_stop: false, quiesce: false, shared_memory: false }
+    }
 }
 
 impl Features {
@@ -23,9 +32,14 @@ impl Features {
         match answer {
             Ok(bits) => {
                 let has = |flag| bits & flag != 0;
-                Ok(Self { encoded: true, safe_stop: has(uapi::F_SAFE_STOP_DEV), quiesce: has(uapi::F_QUIESCE) })
+                Ok(Self {
+                    encoded: true,
+                    safe_stop: has(uapi::F_SAFE_STOP_DEV),
+                    quiesce: has(uapi::F_QUIESCE),
+                    shared_memory: has(uapi::F_SHMEM_ZC),
+                })
             }
-            Err(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOTTY) => Ok(Self { encoded: false, safe_stop: false, quiesce: false }),
+            Err(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOTTY) => Ok(Self::none(false)),
             Err(errno) => Err(errno),
         }
     }
@@ -42,15 +56,15 @@ mod tests {
     }
 
     #[test]
-    fn linux_6_12_has_encoding_but_neither_a_safe_stop_nor_quiesce() {
+    fn linux_6_12_has_encoding_but_neither_a_safe_stop_nor_quiesce_nor_shared_memory() {
         let features = Features::decide(Ok(0x1fe)).unwrap();
-        assert_eq!(features, Features { encoded: true, safe_stop: false, quiesce: false });
+        assert_eq!(features, Features::none(true));
     }
 
     #[test]
-    fn linux_7_2_has_safe_stop_and_quiesce() {
+    fn linux_7_2_has_safe_stop_and_quiesce_and_shared_memory() {
         let features = Features::decide(Ok(0xf_ffff)).unwrap();
-        assert!(features.safe_stop && features.quiesce);
+        assert!(features.safe_stop && features.quiesce && features.shared_memory);
     }
 
     #[test]

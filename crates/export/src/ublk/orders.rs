@@ -33,6 +33,11 @@ impl Orders {
     /// Gives `order` to all queues.
     pub fn give(&self, order: Order) {
         *self.order.lock().unwrap_or_else(PoisonError::into_inner) = order;
+        self.repeat();
+    }
+
+    /// Gives the present one again, to queues that may sleep and are to look around.
+    pub fn repeat(&self) {
         let _ = rustix::io::write(&self.changed, &1u64.to_ne_bytes());
     }
 

@@ -1,16 +1,19 @@
 //! The disk's side of an export: class queues, and the buffers of their tags.
 
+use std::sync::Arc;
+
 use ring3_class::Saved;
 use ring3_class::block::{Disk, Queue};
 use ring3_class::dma::DmaBuffer;
 
-use super::{Error, uapi};
+use super::{Error, Regions, uapi};
 
 /// The queues of a disk, before the kernel's device is there.
 pub struct Queues {
     pub(crate) disk: String,
     pub(crate) class: Vec<Box<dyn Queue>>,
     pub(crate) buffers: Vec<Vec<DmaBuffer>>,
+    pub(crate) regions: Option<Arc<Regions>>,
 }
 
 impl Queues {
@@ -27,7 +30,7 @@ impl Queues {
             None => disk.open_queue(depth),
         };
         let class = (0..count).map(open).collect::<Result<_, _>>().map_err(failed)?;
-        Ok(Self { disk: disk.name(), class, buffers: Vec::new() })
+        Ok(Self { disk: disk.name(), class, buffers: Vec::new(), regions: None })
     }
 
     /// How many there are.
@@ -43,6 +46,11 @@ impl Queues {
     /// Drops all but the first `count`.
     pub fn truncate(&mut self, count: u16) {
         self.class.truncate(count.into());
+    }
+
+    /// Their requests may lie in memory of `regions`, too.
+    pub fn share(&mut self, regions: Arc<Regions>) {
+        self.regions = Some(regions);
     }
 
     /// Gives each of the `depth` tags of each queue a buffer of `bytes`, from the arena of the disk's device.

@@ -8,6 +8,7 @@
 mod ends;
 mod failure;
 mod leave;
+mod shared;
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,6 +23,7 @@ use ring3_stats::{Operation, Phase, Recorder};
 use super::OnFailure;
 use super::descriptors::Descriptors;
 use super::orders::{Order, Orders};
+use super::regions::View;
 use super::ring::Ring;
 use super::scrap::Scrap;
 use super::stats::Counters;
@@ -39,6 +41,8 @@ struct Slot {
     bytes: u32,
     /// Whether the request is ours: fetched and not committed.
     busy: bool,
+    /// The memory that the present request lies in, if it is a client's.
+    region: Option<u16>,
 }
 
 /// What becomes of requests.
@@ -78,6 +82,8 @@ pub struct Server<'a> {
     descriptors: Descriptors,
     geometry: Geometry,
     slots: Vec<Slot>,
+    /// Clients' memory that requests may lie in.
+    view: Option<View>,
     /// Requests for which the class queue had no room.
     backlog: VecDeque<Request>,
     /// Where ends come in: one place for each tag.
@@ -117,7 +123,8 @@ impl<'a> Server<'a> {
         let buffer_bytes = buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
         let geometry = Geometry::new(class.info().block_size, buffer_bytes);
         let backlog = VecDeque::with_capacity(buffers.len());
-        let slot = |buffer: DmaBuffer| Slot { addr: buffer.as_ptr() as u64, buffer: Some(buffer), bytes: 0, busy: false };
+        let slot =
+            |buffer: DmaBuffer| Slot { addr: buffer.as_ptr() as u64, buffer: Some(buffer), bytes: 0, busy: false, region: None };
         let slots: Vec<_> = buffers.into_iter().map(slot).collect();
         let live = slots.len();
         let done = slots.iter().map(|_| Completion::default()).collect();
@@ -132,6 +139,7 @@ impl<'a> Server<'a> {
             geometry,
             doubtful: Vec::with_capacity(slots.len()),
             slots,
+            view: None,
             backlog,
             done,
             counters,
@@ -217,6 +225,7 @@ impl<'a> Server<'a> {
     /// Does what is ordered now.
     #[cold]
     fn obey(&mut self) -> io::Result<()> {
+        self.look_at_regions();
         match self.orders.present() {
             Order::Serve => Ok(()),
             Order::Refuse => self.refuse(),
@@ -266,11 +275,20 @@ impl<'a> Server<'a> {
             Mode::Leaving => return Ok(()),
             Mode::Refusing | Mode::Abandoned => return self.reject(tag, IoError::Transport),
         }
-        match self.geometry.decode(&self.descriptors.read(tag)) {
+        let descriptor = self.descriptors.read(tag);
+        match self.geometry.decode(&descriptor) {
             Ok(decoded) => {
                 slot.bytes = decoded.bytes;
                 self.recorder.started(tag, recorded(decoded.operation), decoded.lba, decoded.blocks);
-                let data = if decoded.bytes > 0 { slot.buffer.take().map_or(Data::None, Data::Buffer) } else { Data::None };
+                let data = match decoded.bytes {
+                    0 => Data::None,
+                    _ if self.view.is_some() => match self.find(tag, &descriptor, decoded.bytes) {
+                        Some(data) => data,
+                        // The kernel names memory that nobody has, or bytes beyond its end.
+                        None => return self.finish(tag, Err(IoError::Transport)),
+                    },
+                    _ => slot.buffer.take().map_or(Data::None, Data::Buffer),
+                };
                 let request = Request {
                     operation: decoded.operation,
                     fua: decoded.fua,

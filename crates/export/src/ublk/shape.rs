@@ -48,6 +48,8 @@ pub struct Shape {
     pub buffer: u32,
     /// What becomes of it when its server dies.
     pub recovery: Recovery,
+    /// Whether clients' memory can be registered with it; see [`Regions`](super::Regions).
+    pub shared_memory: bool,
 }
 
 #[cfg(test)]

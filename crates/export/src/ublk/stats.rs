@@ -27,6 +27,8 @@ pub struct Counters {
     pub sleeps: Counter,
     pub polls_hit: Counter,
     pub polls_missed: Counter,
+    pub shared_hits: Counter,
+    pub shared_misses: Counter,
     /// Nanoseconds from the start of the export to the first completed request, plus one; 0: none yet.
     first: AtomicU64,
 }
@@ -63,6 +65,10 @@ pub struct Stats {
     pub polls_missed: u64,
     /// Interrupts that were waited for.
     pub interrupts: u64,
+    /// Reads and writes that lay in memory of a client's, so that nobody copied their bytes.
+    pub shared_hits: u64,
+    /// Those that did not, while there was such memory: their bytes were copied.
+    pub shared_misses: u64,
     /// Nanoseconds from the beginning of the export's start to the first completed request.
     #[serde(skip)]
     pub first_request_ns: Option<u64>,
@@ -83,6 +89,8 @@ impl Stats {
                 polls_hit: sum.polls_hit + queue.polls_hit.get(),
                 polls_missed: sum.polls_missed + queue.polls_missed.get(),
                 interrupts: sum.interrupts + recorded.interrupts,
+                shared_hits: sum.shared_hits + queue.shared_hits.get(),
+                shared_misses: sum.shared_misses + queue.shared_misses.get(),
                 first_request_ns: [sum.first_request_ns, first].into_iter().flatten().min(),
             }
         })

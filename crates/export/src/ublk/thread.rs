@@ -19,7 +19,7 @@ use super::orders::Orders;
 use super::ring::Ring;
 use super::server::{Account, Server};
 use super::stats::Counters;
-use super::{Error, OnFailure, affinity};
+use super::{Error, OnFailure, Regions, affinity};
 
 /// What a queue thread says.
 pub enum Word {
@@ -47,6 +47,8 @@ pub struct Start {
     pub class: Box<dyn Queue>,
     /// One for each tag.
     pub buffers: Vec<DmaBuffer>,
+    /// Clients' memory that requests may lie in.
+    pub regions: Option<Arc<Regions>>,
     /// How long it polls before it sleeps.
     pub poll: Duration,
     /// What becomes of requests if the driver fails.
@@ -120,7 +122,7 @@ pub fn run(start: Start, kernel: Receiver<Kernel>) -> Option<Box<dyn Queue>> {
 type Ended = (String, bool);
 
 fn serve(start: Start, kernel: &Receiver<Kernel>) -> Result<Option<Box<dyn Queue>>, Ended> {
-    let Start { queue, mut class, buffers, report, recorder, .. } = start;
+    let Start { queue, mut class, buffers, regions, report, recorder, .. } = start;
     let describe = |error: Error| (error.to_string(), false);
     let depth = buffers.len() as u16;
     // Nobody has come: the queue is given back as it is.
@@ -135,6 +137,9 @@ fn serve(start: Start, kernel: &Receiver<Kernel>) -> Result<Option<Box<dyn Queue
     let account = Account { counters, recorder: &recorder, started: start.started, report: &report };
     let server = Server::new(ring, &mut *class, (descriptors, buffers), &start.orders, start.on_failure, account);
     let mut server = server.map_err(|error| (format!("watching its interrupt: {error}"), false))?;
+    if let Some(regions) = regions {
+        server.share(regions);
+    }
     server.offer().map_err(|error| (format!("lending its buffers: {error}"), false))?;
     let _ = report.words.send(Word::Ready);
     let served = to_the_end(&mut server);

@@ -90,7 +90,7 @@ pub struct Threads {
 impl Threads {
     /// Starts them, so that they have to be told the kernel's side only.
     pub fn prepare(queues: Queues, manner: &Manner) -> Result<Self, Error> {
-        let Queues { disk, class, buffers } = queues;
+        let Queues { disk, class, buffers, regions } = queues;
         let (words, heard) = mpsc::channel();
         let counters: Arc<[Counters]> = class.iter().map(|_| Counters::default()).collect();
         let Manner { segment, first, poll, on_failure, started, rings } = manner.clone();
@@ -106,6 +106,9 @@ impl Threads {
             orders: Orders::new()?,
             abandoned: Arc::default(),
         };
+        if let Some(regions) = &regions {
+            regions.tell_by(threads.orders.clone());
+        }
         for (queue, (class, buffers)) in (0..).zip(class.into_iter().zip(buffers)) {
             let recorder = Recorder::new(&threads.segment, first.checked_add(queue)).ok_or_else(|| {
                 let reason = format!("there are statistics for {} queues, and it has more", threads.segment.queues());
@@ -114,7 +117,9 @@ impl Threads {
             let (ended, abandoned) = (threads.ended.clone(), threads.abandoned.clone());
             let report = Report { queue, words: words.clone(), ended, abandoned };
             let (counters, orders, rings) = (threads.counters.clone(), threads.orders.clone(), rings.clone());
-            let start = Start { queue, class, buffers, poll, on_failure, started, counters, recorder, orders, rings, report };
+            let regions = regions.clone();
+            let start =
+                Start { queue, class, buffers, regions, poll, on_failure, started, counters, recorder, orders, rings, report };
             let (tell, kernel) = mpsc::channel();
             let thread = thread::Builder::new().spawn(move || queue_thread::run(start, kernel));
             let thread = thread.map_err(|source| Error::os("starting a queue thread", source))?;

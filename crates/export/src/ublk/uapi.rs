@@ -55,6 +55,11 @@ pub const QUIESCE_DEV: Admin = admin("QUIESCE_DEV", 0x16, IOC_READ_WRITE);
 /// As STOP_DEV, but refused while somebody has the device open; feature [`F_SAFE_STOP_DEV`].
 pub const TRY_STOP_DEV: Admin = admin("TRY_STOP_DEV", 0x17, IOC_READ_WRITE);
 
+/// Pins memory of the calling process, so that requests that lie in it are told by its index, which is the result; feature [`F_SHMEM_ZC`]. Freezes the disk's queue.
+pub const REG_BUF: Admin = admin("REG_BUF", 0x18, IOC_READ_WRITE);
+/// Forgets an index, once no request lies in its memory. Freezes the disk's queue.
+pub const UNREG_BUF: Admin = admin("UNREG_BUF", 0x19, IOC_READ_WRITE);
+
 impl Admin {
     /// The number as the kernel wants it: since 6.4 encoded, before that bare.
     pub const fn opcode(self, encoded: bool) -> u32 {
@@ -84,6 +89,9 @@ pub const F_USER_RECOVERY_FAIL_IO: u64 = 1 << 9;
 
 /// [`QUIESCE_DEV`] is possible; from 6.16 on.
 pub const F_QUIESCE: u64 = 1 << 12;
+
+/// Requests that lie in memory that was registered come without a copy; from 7.1 on.
+pub const F_SHMEM_ZC: u64 = 1 << 19;
 
 /// Not started, or stopped.
 pub const STATE_DEAD: u16 = 0;
@@ -121,6 +129,30 @@ pub mod op {
 
 /// In [`Descriptor::op_flags`]: the write is durable when it completes.
 pub const IO_F_FUA: u32 = 1 << 13;
+
+/// In [`Descriptor::op_flags`]: the request lies in registered memory, and [`Descriptor::addr`] says where ([`shared_place`]).
+pub const IO_F_SHMEM_ZC: u32 = 1 << 19;
+
+/// Index and offset of a request in registered memory. `[UAPI UBLK_SHMEM_ZC_IDX_OFF]`
+#[inline]
+pub const fn shared_place(addr: u64) -> (u16, u32) {
+    ((addr >> 32) as u16, addr as u32)
+}
+
+/// Memory to be registered. `[UAPI ublk_shmem_buf_reg]`
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct SharedBuffer {
+    /// Its first byte in the calling process, on a page.
+    pub addr: u64,
+    /// Whole pages, 4 GiB at most.
+    pub len: u64,
+    /// Zero: it is read and written.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<SharedBuffer>() == 24);
 
 /// Argument of admin commands, in the last 80 bytes of a long submission entry.
 #[derive(Clone, Copy, Debug, Default)]
@@ -201,7 +233,7 @@ pub struct Descriptor {
     pub nr_sectors: u32,
     /// Start in units of 512 bytes.
     pub start_sector: u64,
-    /// The tag's buffer.
+    /// The tag's buffer, or with [`IO_F_SHMEM_ZC`] a place in registered memory.
     pub addr: u64,
 }
 const _: () = assert!(size_of::<Descriptor>() == 24);
@@ -316,6 +348,7 @@ mod tests {
         // Printed by a C program that uses the ioctl macros of linux-libc-dev.
         assert_eq!(ADD_DEV.opcode(true), 0xc020_7504);
         assert_eq!(GET_FEATURES.opcode(true), 0x8020_7513);
+        assert_eq!(REG_BUF.opcode(true), 0xc020_7518);
         assert_eq!(io_opcode(IO_COMMIT_AND_FETCH, true), 0xc010_7521);
     }
 

@@ -28,6 +28,9 @@ impl Server<'_> {
         let Some(slot) = slot else {
             return self.abandon(format!("the driver ended request {token:#x}, which it did not have"));
         };
+        if let Some(index) = slot.region.take() {
+            return self.complete_shared(token as u16, index, end, data);
+        }
         if let Some(buffer) = data.into_buffer() {
             slot.buffer = Some(buffer);
         }

@@ -41,7 +41,7 @@ impl Server<'_> {
     }
 
     /// Says once why this queue serves no more; or ends it with that, if another server is to come.
-    fn fail(&mut self, reason: String) -> io::Result<()> {
+    pub(super) fn fail(&mut self, reason: String) -> io::Result<()> {
         let said = std::mem::replace(&mut self.failed, true);
         match self.on_failure {
             OnFailure::Keep => return Err(io::Error::other(reason)),
@@ -84,6 +84,7 @@ impl Server<'_> {
         self.backlog.clear();
         for tag in 0..self.slots.len() {
             if self.slots[tag].busy {
+                self.cut_off(tag)?;
                 self.replace(tag)?;
                 self.finish(tag as u16, Err(IoError::Transport))?;
             }

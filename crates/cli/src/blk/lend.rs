@@ -1,0 +1,50 @@
+//! `ring3 blk lend`: memory that is shared with an export, for other programs to map.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use ring3_broker::region::SharedMemory;
+use ring3_process::Signals;
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// Options of `ring3 blk lend`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The socket that the export was started with (ring3 run --share).
+    #[arg(long, value_name = "SOCKET")]
+    share: PathBuf,
+    /// MiB of memory: of huge pages if the system has that many free.
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    size: u64,
+    /// Say what there is as a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shares memory, says by which file it is mapped, and holds it until a signal comes or the export ends.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let signals = Signals::take().context("taking signals")?;
+    let bytes = usize::try_from(args.size << 20).context("so many bytes have no addresses here")?;
+    let memory = SharedMemory::alloc(&args.share, bytes)?;
+    let file = format!("/proc/{}/fd/{}", std::process::id(), memory.as_fd().as_raw_fd());
+    if args.json {
+        let (bytes, huge) = (memory.len(), memory.is_huge());
+        outln!("{}", serde_json::json!({ "file": file, "bytes": bytes, "huge": huge, "disks": memory.disks() }));
+    } else {
+        outln!("{file} is {} MiB for {}, until this ends", memory.len() >> 20, memory.disks().join(", "));
+    }
+    let wishes = loop {
+        let mut fds = [PollFd::new(&signals, PollFlags::IN), PollFd::from_borrowed_fd(memory.socket(), PollFlags::RDHUP)];
+        let _ = poll(&mut fds, None);
+        let wishes = signals.wishes();
+        if wishes.stop || wishes.hang_up || memory.is_lost() {
+            break wishes;
+        }
+    };
+    if !(wishes.stop || wishes.hang_up) {
+        bail!("{}: the export has ended, and the memory is shared with nobody", args.share.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}

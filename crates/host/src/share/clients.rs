@@ -1,0 +1,335 @@
+//! Who shares memory: the socket, and what clients ask.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use ring3_broker::region::{Answer, Ask, VERSION};
+use ring3_broker::server::Listener;
+use ring3_lease::Channel;
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// Clients at the same time.
+const MOST: usize = 64;
+
+/// How long a client may take to take an answer, which nobody waits for: its socket has room for many.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// What is done with clients' memory.
+pub(super) trait Register {
+    /// Memory that is shared.
+    type Shared;
+    /// The block devices that it is shared with.
+    fn names(&self) -> Vec<String>;
+    /// Lets requests lie in the memory behind `fd`, or says why not; then nothing has changed.
+    fn register(&mut self, fd: &OwnedFd, bytes: u64) -> Result<Self::Shared, String>;
+    /// Takes it back. When this returns, no device reaches it, unless the log says otherwise.
+    fn revoke(&mut self, shared: Self::Shared);
+}
+
+/// See the module.
+pub(super) struct Clients<R: Register> {
+    listener: Listener,
+    registrar: R,
+    clients: Vec<Client<R::Shared>>,
+}
+
+struct Client<S> {
+    channel: Channel,
+    /// For the log.
+    who: String,
+    memory: Option<S>,
+}
+
+/// What woke the thread.
+enum Woken {
+    Stop,
+    Listener,
+    Client(usize),
+}
+
+impl<R: Register> Clients<R> {
+    pub fn new(listener: Listener, registrar: R) -> Self {
+        Self { listener, registrar, clients: Vec::new() }
+    }
+
+    /// Hears clients until `stop` is readable; then gives back what is left, with what is shared still.
+    pub fn serve(mut self, stop: BorrowedFd<'_>) -> (R, Vec<R::Shared>) {
+        loop {
+            match self.wait(stop) {
+                Woken::Stop => break,
+                Woken::Listener => self.accept(),
+                Woken::Client(place) => self.hear(place),
+            }
+        }
+        let part = |client: Client<R::Shared>| {
+            let _ = client.channel.send(&Answer::Ended { reason: "the export was stopped".into() }, &[]);
+            client.memory
+        };
+        (self.registrar, self.clients.into_iter().filter_map(part).collect())
+    }
+
+    fn wait(&self, stop: BorrowedFd<'_>) -> Woken {
+        loop {
+            let mut fds = vec![PollFd::new(&stop, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+            fds.extend(self.clients.iter().map(|client| PollFd::new(&client.channel, PollFlags::IN)));
+            // A signal is not for this thread.
+            let _ = poll(&mut fds, None);
+            match fds.iter().position(|fd| !fd.revents().is_empty()) {
+                None => {}
+                Some(0) => return Woken::Stop,
+                Some(1) => return Woken::Listener,
+                Some(place) => return Woken::Client(place - 2),
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let (socket, who) = match self.listener.accept() {
+            Ok(Some(client)) => client,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!("{error}");
+                return;
+            }
+        };
+        let channel = match Channel::new(socket, PATIENCE, true) {
+            Ok(channel) => channel,
+            Err(error) => {
+                tracing::warn!(%error, "{who} cannot be heard");
+                return;
+            }
+        };
+        if self.clients.len() >= MOST {
+            let reason = format!("{MOST} clients share memory already: let one go first");
+            let _ = channel.send(&Answer::Ended { reason }, &[]);
+            return;
+        }
+        self.clients.push(Client { channel, who, memory: None });
+    }
+
+    /// Does what a client asks. One that says nonsense, does not take its answer or has gone is parted with.
+    fn hear(&mut self, place: usize) {
+        let answer = match self.clients[place].channel.receive::<Ask>() {
+            Ok(Some((ask, fds))) => self.answer(place, ask, fds),
+            Ok(None) => None,
+            Err(error) => {
+                tracing::warn!("{} is cut off: no message: {error}", self.clients[place].who);
+                None
+            }
+        };
+        let told = answer.is_some_and(|answer| self.clients[place].channel.send(&answer, &[]).is_ok());
+        if !told {
+            let Client { memory, .. } = self.clients.swap_remove(place);
+            memory.into_iter().for_each(|memory| self.registrar.revoke(memory));
+        }
+    }
+
+    /// `None` for nonsense.
+    fn answer(&mut self, place: usize, ask: Ask, mut fds: Vec<OwnedFd>) -> Option<Answer> {
+        let refused = |reason: String| Some(Answer::Refused { reason });
+        let client = &mut self.clients[place];
+        match (ask, fds.pop(), fds.is_empty()) {
+            (Ask::Offer { version, .. }, ..) if version != VERSION => {
+                refused(format!("it speaks version {version}, and this export {VERSION}: both must be of one release of ring3"))
+            }
+            (Ask::Offer { .. }, Some(_), true) if client.memory.is_some() => {
+                refused("it shares a region already, and a connection has one: revoke it, or connect once more".into())
+            }
+            (Ask::Offer { bytes, .. }, Some(fd), true) => match self.registrar.register(&fd, bytes) {
+                Ok(memory) => {
+                    client.memory = Some(memory);
+                    Some(Answer::Shared { disks: self.registrar.names() })
+                }
+                Err(reason) => refused(reason),
+            },
+            (Ask::Revoke, None, _) => match client.memory.take() {
+                Some(memory) => {
+                    self.registrar.revoke(memory);
+                    Some(Answer::Revoked)
+                }
+                None => refused("there is nothing to revoke".into()),
+            },
+            _ => {
+                tracing::warn!("{} is cut off: an offer comes with one descriptor, and nothing else with any", client.who);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::path::{Path, PathBuf};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
+
+    use super::*;
+    use ring3_broker::region::{SharedMemory, check};
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with};
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Checks as the real one does, and says what it has done.
+    struct Recorder(Sender<&'static str>);
+
+    impl Register for Recorder {
+        type Shared = u64;
+        fn names(&self) -> Vec<String> {
+            vec!["/dev/ublkb7".into()]
+        }
+        fn register(&mut self, fd: &OwnedFd, bytes: u64) -> Result<u64, String> {
+            check(fd, bytes).map_err(|error| error.to_string())?;
+            let _ = self.0.send("shared");
+            Ok(bytes)
+        }
+        fn revoke(&mut self, _: u64) {
+            let _ = self.0.send("revoked");
+        }
+    }
+
+    /// A thread that hears clients, and what it has done. It ends with this value.
+    struct Served {
+        _folder: tempfile::TempDir,
+        path: PathBuf,
+        done: Receiver<&'static str>,
+        stop: OwnedFd,
+        thread: Option<thread::JoinHandle<usize>>,
+    }
+
+    fn served() -> Served {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("share");
+        let (tell, done) = channel();
+        let clients = Clients::new(Listener::bind(&path, 0o600).unwrap(), Recorder(tell));
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let heard = stop.try_clone().unwrap();
+        let thread = Some(thread::spawn(move || clients.serve(heard.as_fd()).1.len()));
+        Served { _folder: folder, path, done, stop, thread }
+    }
+
+    impl Served {
+        fn did(&self) -> &'static str {
+            self.done.recv_timeout(LONG).expect("something is done")
+        }
+
+        /// Ends it, and says how many regions were shared still.
+        fn end(mut self) -> usize {
+            rustix::io::write(&self.stop, &1u64.to_ne_bytes()).unwrap();
+            self.thread.take().unwrap().join().unwrap()
+        }
+    }
+
+    fn raw(path: &Path) -> OwnedFd {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        socket
+    }
+
+    fn channel_to(path: &Path) -> Channel {
+        Channel::new(raw(path), LONG, true).unwrap()
+    }
+
+    fn answer(channel: &Channel) -> Option<Answer> {
+        channel.receive().unwrap().map(|(answer, _)| answer)
+    }
+
+    #[test]
+    fn memory_is_shared_until_its_client_revokes_it_and_another_region_may_follow() {
+        let served = served();
+        let mut memory = SharedMemory::alloc(&served.path, 8192).unwrap();
+        assert_eq!((served.did(), memory.disks()), ("shared", &["/dev/ublkb7".to_owned()][..]));
+        memory.revoke().unwrap();
+        assert_eq!(served.did(), "revoked");
+        assert!(memory.revoke().unwrap_err().to_string().contains("nothing to revoke"));
+        let channel = channel_to(&served.path);
+        let offer = Ask::Offer { version: VERSION, bytes: memory.len() as u64 };
+        channel.send(&offer, &[memory.as_fd()]).unwrap();
+        assert!(matches!(answer(&channel), Some(Answer::Shared { .. })));
+        assert_eq!((served.did(), served.end()), ("shared", 1));
+    }
+
+    #[test]
+    fn memory_of_a_client_that_has_gone_is_taken_back() {
+        let served = served();
+        drop(SharedMemory::alloc(&served.path, 8192).unwrap());
+        assert_eq!((served.did(), served.did(), served.end()), ("shared", "revoked", 0));
+    }
+
+    #[test]
+    fn a_client_hears_that_the_export_has_ended() {
+        let served = served();
+        let mut memory = SharedMemory::alloc(&served.path, 8192).unwrap();
+        assert!(!memory.is_lost());
+        assert_eq!(served.end(), 1);
+        assert!(memory.is_lost());
+        assert!(memory.revoke().unwrap_err().to_string().contains("was stopped"));
+    }
+
+    #[test]
+    fn a_second_region_of_a_client_and_another_version_are_refused_and_the_first_stays() {
+        let served = served();
+        let (memory, channel) = (SharedMemory::alloc(&served.path, 8192).unwrap(), channel_to(&served.path));
+        for version in [VERSION, VERSION + 1] {
+            channel.send(&Ask::Offer { version, bytes: memory.len() as u64 }, &[memory.as_fd()]).unwrap();
+            assert_eq!(matches!(answer(&channel), Some(Answer::Refused { .. })), version != VERSION);
+        }
+        channel.send(&Ask::Offer { version: VERSION, bytes: memory.len() as u64 }, &[memory.as_fd()]).unwrap();
+        let Some(Answer::Refused { reason }) = answer(&channel) else { panic!("a second region") };
+        assert!(reason.contains("connection has one"), "{reason}");
+        assert_eq!(served.end(), 2);
+    }
+
+    #[test]
+    fn memory_that_is_not_what_it_should_be_is_refused_and_the_client_may_try_again() {
+        let served = served();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[0; 4096]).unwrap();
+        let channel = channel_to(&served.path);
+        for _ in 0..2 {
+            channel.send(&Ask::Offer { version: VERSION, bytes: 4096 }, &[file.as_fd()]).unwrap();
+            let Some(Answer::Refused { reason }) = answer(&channel) else { panic!("a file of a disk") };
+            assert!(reason.contains("memory file"), "{reason}");
+        }
+        assert_eq!(served.end(), 0);
+    }
+
+    #[test]
+    fn nonsense_ends_its_client_and_nobody_else() {
+        let served = served();
+        let memory = SharedMemory::alloc(&served.path, 8192).unwrap();
+        let fd = memory.as_fd();
+        for (ask, fds) in [
+            (Ask::Offer { version: VERSION, bytes: 4096 }, vec![]),
+            (Ask::Offer { version: VERSION, bytes: 4096 }, vec![fd, fd]),
+            (Ask::Revoke, vec![fd]),
+        ] {
+            let channel = channel_to(&served.path);
+            channel.send(&ask, &fds).unwrap();
+            assert_eq!(answer(&channel), None, "{ask:?}");
+        }
+        for bytes in [&b"{"[..], b"{\"offer\":{}}", &[0xff; 300], b"[]"] {
+            let socket = raw(&served.path);
+            send(&socket, bytes, SendFlags::NOSIGNAL).unwrap();
+            assert_eq!(answer(&Channel::new(socket, LONG, true).unwrap()), None);
+        }
+        assert!(!memory.is_lost());
+        assert_eq!(served.end(), 1);
+    }
+
+    #[test]
+    fn more_clients_than_there_are_places_are_told_so() {
+        let served = served();
+        let clients: Vec<_> = (0..MOST).map(|_| channel_to(&served.path)).collect();
+        // Each is heard, so that it has its place.
+        for client in &clients {
+            client.send(&Ask::Revoke, &[]).unwrap();
+            assert!(matches!(answer(client), Some(Answer::Refused { .. })));
+        }
+        assert!(matches!(answer(&channel_to(&served.path)), Some(Answer::Ended { .. })));
+        drop(clients);
+        assert_eq!(served.end(), 0);
+    }
+}

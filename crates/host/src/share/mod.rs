@@ -1,0 +1,93 @@
+//! Clients' memory in which requests of exported disks need no copy: `ring3 run --share SOCKET`.
+//!
+//! # Shape
+//! A thread hears clients on a socket (`clients`). What one offers is checked, mapped for the disks' device, registered with the kernel for each disk, and told to the disks' queues
+//! ([`Regions`](ring3_export::ublk::Regions)); backwards when the client goes. The commands that register are given by another process, the [`guard`], which outlives this one by a moment.
+//!
+//! # When this process dies
+//! The kernel ends what it had as soon as `/dev/ublkcN` is closed, and lets clients' pages go; the device may be writing there still. So the guard has that file open, too, and closes it when the device can write nothing
+//! any more: a request whose memory a device may write has not ended.
+
+mod clients;
+pub mod guard;
+mod merges;
+mod registered;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
+
+use ring3_broker::server::Listener;
+use ring3_export::ublk;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::Error;
+use crate::attach::Source;
+use clients::Clients;
+use guard::Guard;
+use registered::{Disk, Registered, Registrar};
+
+/// Where clients offer memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The socket.
+    pub path: PathBuf,
+    /// Its file's rights.
+    pub mode: u32,
+}
+
+/// What is needed before the disks are there.
+pub(crate) struct Opening {
+    listener: Listener,
+    guard: Guard,
+    /// The disks so far.
+    disks: Vec<Disk>,
+}
+
+impl Opening {
+    /// Listens, and starts the guard of the device of `source`.
+    pub fn new(share: &Share, source: &Source) -> Result<Self, Error> {
+        let failed = |source| Error::Share { path: share.path.display().to_string(), source };
+        let function = guard::function(source).map_err(failed)?;
+        let listener = Listener::bind(&share.path, share.mode).map_err(failed)?;
+        let guard = Guard::start(function).map_err(|source| Error::os("starting the guard of clients' memory", source))?;
+        Ok(Self { listener, guard, disks: Vec::new() })
+    }
+
+    /// A disk is about to be there.
+    pub fn add(&mut self, disk: ublk::Sharing) -> Result<(), ublk::Error> {
+        let held = self.guard.hold(disk.id, &disk.file);
+        held.map_err(|reason| ublk::Error::Guard { device: format!("/dev/ublkb{}", disk.id), reason })?;
+        // Of the file the guard has one, and this process those that end with its threads.
+        self.disks.push(Disk { id: disk.id, regions: disk.regions, dma: disk.dma });
+        Ok(())
+    }
+
+    /// Hears clients from now on.
+    pub fn serve(self) -> Result<Sharing, Error> {
+        let failed = |source: std::io::Error| Error::os("hearing clients that share memory", source);
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
+        let heard = stop.try_clone().map_err(failed)?;
+        let Self { listener, guard, disks } = self;
+        let clients = Clients::new(listener, Registrar::new(guard, disks));
+        let thread = thread::Builder::new().name("ring3-share".into());
+        let thread = thread.spawn(move || clients.serve(heard.as_fd())).map_err(failed)?;
+        Ok(Sharing { stop, thread: Some(thread) })
+    }
+}
+
+/// The thread that hears clients. Dropping it leaves their memory to the end of this process.
+pub(crate) struct Sharing {
+    stop: OwnedFd,
+    thread: Option<JoinHandle<(Registrar, Vec<Registered>)>>,
+}
+
+impl Sharing {
+    /// Parts with the clients, after the disks have gone in good order: nothing is in flight any more.
+    pub fn end(mut self) {
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some((registrar, shared)) = self.thread.take().and_then(|thread| thread.join().ok()) {
+            registrar.end(shared).release();
+        }
+    }
+}
