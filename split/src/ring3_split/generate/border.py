@@ -135,14 +135,16 @@ class Border:
             return f"this->{match[0]}" if self.layouts.member(f"{struct}.{match[0]}") else match[0]
 
         text = re.sub(r"(?<![\w.>])[A-Za-z_]\w*", member, length)
-        return self._counting(f"const struct {struct} *this = base;", text)
+        unit = next((unit for unit in self.units if struct in unit.declared.structs), self.units[0])
+        return self._counting(f"const struct {struct} *this = base;", text, unit.source)
 
-    def _counting(self, declaration: str, expression: str) -> str:
+    def _counting(self, declaration: str, expression: str, source: str) -> str:
+        """A function in the unit that knows what the expression speaks of."""
         for name, known in self.table.counts.items():
-            if known == (declaration, expression):
+            if known == (declaration, expression, source):
                 return name
         name = f"split_count_{len(self.table.counts)}"
-        self.table.counts[name] = (declaration, expression)
+        self.table.counts[name] = (declaration, expression, source)
         return name
 
     # Entries.
@@ -167,9 +169,8 @@ class Border:
             return self._container(entry, number)
         if said and word in ("bytes", "array"):
             kind = "bytes" if word == "bytes" or not struct else self.type_of(struct)
-            return Parameter(
-                one.name, "POINTER", kind, self._counting(_declared(entry), said.length), written=said.direction != "in"
-            )
+            count = self._counting(_declared(entry), said.length, entry.function.rpartition(":")[0])
+            return Parameter(one.name, "POINTER", kind, count, written=said.direction != "in")
         if word == "string":
             return Parameter(one.name, "POINTER", "bytes", "split_string")
         return Parameter(one.name, "POINTER" if word == "single" and struct else "OPAQUE", self.type_of(struct))

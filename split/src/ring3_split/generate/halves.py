@@ -126,9 +126,10 @@ class Writer:
         out += [self._alias(name) for name in self.aliases]
         for call in self.owned:
             out.append(self._down(call))
-        if self.unit is self.border.units[0]:
-            for name, (declaration, expression) in self.border.table.counts.items():
-                out.append(f"unsigned long {name}(const void *base)\n{{\n\t{declaration}\n\n\treturn {expression};\n}}")
+        for name, (declaration, expression, source) in self.border.table.counts.items():
+            if source == self.unit.source:
+                head = f"unsigned long {name}(const void *base)"
+                out.append(f"{head};\n{head}\n{{\n\t{declaration}\n\n\treturn {expression};\n}}")
         out += self._checks()
         return "\n".join(out) + "\n"
 

@@ -76,5 +76,5 @@ class Table:
     variables: dict[str, list[str]] = field(default_factory=dict)  # by entry
     calls: list[Call] = field(default_factory=list)
     symbols: list[Symbol] = field(default_factory=list)
-    counts: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> (declaration of what it counts by, expression)
+    counts: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # name -> what it counts by, expression, unit
     refused: dict[str, str] = field(default_factory=dict)  # function or field -> why it cannot be had in the user half

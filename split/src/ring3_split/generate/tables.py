@@ -28,11 +28,21 @@ def type_name(name: str) -> str:
     return f"&split_{name}" if name in ("bytes", "opaque", "mutex") else f"&type_{identifier(name)}"
 
 
+def layout(border: Border) -> str:
+    """The number that halves of the same tables share, in hexadecimal."""
+    return digest(_body(border.table))
+
+
+def _body(table: Table) -> str:
+    return "\n".join(
+        [_types(table), *(_entry(table, number) for number in range(len(table.entries))), _calls(table), _symbols(table)]
+    )
+
+
 def render(border: Border) -> str:
     """The file."""
     table = border.table
-    body = [_types(table), *(_entry(table, number) for number in range(len(table.entries))), _calls(table), _symbols(table)]
-    text = "\n".join(body)
+    text = _body(table)
     name = border.survey.border.driver.replace("-", "_")
     head = HEAD.format(what=f"What crosses between the halves of {name}")
     return f"""{head}
@@ -51,7 +61,7 @@ static const struct split_entry entries[] = {{
 
 const struct split_driver split_driver = {{
 	.name = "{name}",
-	.layout = 0x{digest(text)}UL,
+	.layout = 0x{layout(border)}UL,
 	.entries = entries,
 	.downcalls = {"calls" if table.calls else "0"},
 	.symbols = symbols,
