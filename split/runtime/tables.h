@@ -87,6 +87,10 @@ struct split_entry {
 	unsigned int nvariables;
 	const struct split_view *views;
 	unsigned int nviews;
+	/* Functions of the table that it may call, and whether it may free what the user half has allocated. */
+	const unsigned short *calls;
+	unsigned int ncalls;
+	unsigned char frees;
 	long failure; /* what the caller gets when there is no answer */
 	unsigned int timeout_ms;
 };

@@ -93,3 +93,13 @@ def test_generating_twice_gives_the_same(sound: Generated, kernel: Kernel, tmp_p
     again = generate(kernel, kernel.module("snd-ens1370"), sound.border.survey, {}, tmp_path)
     for name in ("tables.c", "kernel/ens1370.c", "user/ens1370.c"):
         assert (again.folder / name).read_bytes() == (sound.folder / name).read_bytes(), name
+
+
+@pytest.mark.kernel
+def test_an_entry_may_call_what_its_own_code_calls(sound: Generated) -> None:
+    table = sound.border.table
+    mixer = "sound/pci/ak4531_codec.c:snd_ak4531_put_single"
+    assert not {call.name for call in table.calls} & table.reach[mixer]
+    assert {"snd_devm_card_new", "snd_card_register", "devm_request_irq"} <= table.reach[PROBE]
+    assert mixer not in table.freeing
+    assert "sound/pci/ak4531_codec.c:snd_ak4531_dev_free" in table.freeing

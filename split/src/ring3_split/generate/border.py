@@ -156,6 +156,18 @@ class Border:
         self.table.parameters[entry.function] = [self._parameter(entry, number) for number in range(len(entry.parameters))]
         self.table.views[entry.function] = Views(self, code).all()
         self.table.variables[entry.function] = self._variables(code)
+        self.table.reach[entry.function] = called = self._called(code)
+        if any((api := self.survey.halves.apis.of(name)) is not None and api.frees is not None for name in called):
+            self.table.freeing.add(entry.function)
+
+    def _called(self, code: set[str]) -> set[str]:
+        """What the code of an entry calls that is not in it, by name."""
+        graph = self.survey.halves.graph
+        found: set[str] = set()
+        for function in code:
+            found |= graph.external.get(function, {}).keys()
+            found |= {graph.functions[callee].name for callee in graph.calls.get(function, {}) if callee not in code}
+        return found
 
     def _parameter(self, entry: Entry, number: int) -> Parameter:
         one = entry.parameters[number]

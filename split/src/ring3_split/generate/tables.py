@@ -103,6 +103,9 @@ def _entry(table: Table, number: int) -> str:
         order = {symbol.name: index for index, symbol in enumerate(table.symbols)}
         rows = ", ".join(f"{{ {order[n]}, {type_name(f'variable {n}')}, 1 }}" for n in table.variables[entry.function])
         out.append(f"static const struct split_variable variables_{number}[] = {{ {rows} }};")
+    allowed = [str(n) for n, call in enumerate(table.calls) if call.name in table.reach[entry.function]]
+    if allowed:
+        out.append(f"static const unsigned short allowed_{number}[] = {{ {', '.join(allowed)} }};")
     views = table.views[entry.function]
     for kind, fields in views.items():
         out.append(f"static const struct split_field fields_{number}_{identifier(kind)}[] = {{")
@@ -140,9 +143,11 @@ def _entry_line(table: Table, number: int) -> str:
         ("parameters", "parameters", len(table.parameters[entry.function])),
         ("variables", "variables", len(table.variables[entry.function])),
         ("views", "views", len(table.views[entry.function])),
+        ("calls", "allowed", sum(call.name in table.reach[entry.function] for call in table.calls)),
     ):
         if count:
             rows += [f".{field} = {what}_{number}", f".n{field} = {count}"]
+    rows += [".frees = 1"] if entry.function in table.freeing else []
     failure = f"-{EIO}" if entry.returns in ("int", "long", "ssize_t") else "0"
     time = PROBE_MS if any(by.endswith((".probe", ".remove")) for by in entry.called_by) else USUAL_MS
     rows += [f".failure = {failure}", f".timeout_ms = {time}"]
