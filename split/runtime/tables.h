@@ -100,12 +100,14 @@ enum split_way {
 	SPLIT_OBJECT,	/* a handle; `type` NULL: any object or symbol */
 	SPLIT_TEXT,	/* a string of the user half: copied, and kept as long as the driver */
 	SPLIT_BRIEF,	/* a string that is not kept */
+	SPLIT_NUMBER,	/* the address of one number of `size` bytes, which the function reads or sets */
 	SPLIT_RESULT,	/* the address of a pointer that the function sets */
 };
 
 struct split_argument {
 	unsigned char way;
 	const struct split_type *type;
+	unsigned char size;
 };
 
 struct split_downcall {

@@ -199,6 +199,9 @@ static long take_arguments(struct split_frame *frame, const struct split_downcal
 			arguments[i] = (unsigned long)text;
 			if (error)
 				cells[i] = NULL;
+		} else if (argument->way == SPLIT_NUMBER) {
+			cells[i] = (void *)arguments[i];
+			arguments[i] = (unsigned long)&cells[i];
 		} else if (argument->way == SPLIT_RESULT && arguments[i]) {
 			arguments[i] = (unsigned long)&cells[i];
 		}
@@ -249,7 +252,9 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	if (error)
 		return error;
 	for (i = 0; i < function->narguments; i++)
-		if (function->arguments[i].way == SPLIT_RESULT && call->arguments[i])
+		if (function->arguments[i].way == SPLIT_NUMBER)
+			call->arguments[i] = (unsigned long)cells[i];
+		else if (function->arguments[i].way == SPLIT_RESULT && call->arguments[i])
 			call->arguments[i] = result_handle(frame, cells[i], function->arguments[i].type);
 	call->result = function->result.way == SPLIT_OBJECT ? result_handle(frame, (void *)result, function->result.type) : result;
 	return 0;

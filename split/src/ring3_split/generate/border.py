@@ -30,7 +30,24 @@ class Border:
         self._places: dict[tuple[str, str], tuple[int, int]] = {}
         # One allocation of two structs is one object: the first one -> (the second one, its offset).
         self.behind = self._behind()
-        self.outer = {inner for inner, _ in self.behind.values()}
+        # A struct of the driver's that only ever lies in one other: a pointer to it leads into that one.
+        self.embedded = self._embedded()
+        self.outer = {inner for inner, _ in self.behind.values()} | self.embedded.keys()
+
+    def _embedded(self) -> dict[str, tuple[str, int]]:
+        graph = self.survey.halves.graph
+        own = {part.module.directory for part in graph.driver.modules}
+        allocated = {
+            one.type.removeprefix("struct ") for d in graph.driver.data for each in d.allocations.values() for one in each
+        }
+        found: dict[str, list[tuple[str, int]]] = {}
+        for name, layout in self.layouts.structs.items():
+            for member in layout.members:
+                inner = self.layouts.get(member.struct) if member.struct else None
+                if inner and "." not in member.struct and inner.file.rpartition("/")[0] in own:
+                    found.setdefault(member.struct, []).append((name, -1 if member.count else member.offset))
+        alone = {name: places[0] for name, places in found.items() if len(places) == 1 and name not in allocated}
+        return {name: place for name, place in alone.items() if place[1] >= 0 and "." not in place[0]}
 
     def _behind(self) -> dict[str, tuple[str, int]]:
         found = {}
@@ -82,6 +99,9 @@ class Border:
             self.table.inside[name] = []
             if layout:
                 self._inside(name, layout.members)
+            if name in self.embedded:
+                around, place = self.embedded[name]
+                self.table.outer[name] = self.type_of(around), place
             if name in self.behind:
                 inner, offset = self.behind[name]
                 self.table.types[name] = offset + self.table.types[self.type_of(inner)]

@@ -237,7 +237,8 @@ def memory(border: Border) -> dict[str, int]:
     found = {}
     for downcall in border.survey.border.downcalls:
         if downcall.way == "memory" and downcall.frees is None:
-            found[downcall.function] = int("arg1" in downcall.result and "*" in downcall.result)
+            array = "array" in downcall.function or "calloc" in downcall.function
+            found[downcall.function] = int(array or ("arg1" in downcall.result and "*" in downcall.result))
     return found
 
 

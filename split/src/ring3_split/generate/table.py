@@ -39,6 +39,7 @@ class Argument:
 
     way: str = "SCALAR"
     type: str = ""
+    size: int = 0  # of a number
 
 
 @dataclass

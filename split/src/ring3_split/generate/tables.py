@@ -170,7 +170,7 @@ def _calls(table: Table) -> str:
 
 
 def _argument(one: Argument) -> str:
-    return f"{{ SPLIT_{one.way}, {type_name(one.type)} }}"
+    return f"{{ SPLIT_{one.way}, {type_name(one.type)}{f', {one.size}' if one.size else ''} }}"
 
 
 def _symbols(table: Table) -> str:
