@@ -87,6 +87,10 @@ struct split_entry {
 	unsigned int nvariables;
 	const struct split_view *views;
 	unsigned int nviews;
+	/* Functions of the table that it may call, and whether it may free what the user half has allocated. */
+	const unsigned short *calls;
+	unsigned int ncalls;
+	unsigned char frees;
 	long failure; /* what the caller gets when there is no answer */
 	unsigned int timeout_ms;
 };
@@ -96,12 +100,14 @@ enum split_way {
 	SPLIT_OBJECT,	/* a handle; `type` NULL: any object or symbol */
 	SPLIT_TEXT,	/* a string of the user half: copied, and kept as long as the driver */
 	SPLIT_BRIEF,	/* a string that is not kept */
+	SPLIT_NUMBER,	/* the address of one number of `size` bytes, which the function reads or sets */
 	SPLIT_RESULT,	/* the address of a pointer that the function sets */
 };
 
 struct split_argument {
 	unsigned char way;
 	const struct split_type *type;
+	unsigned char size;
 };
 
 struct split_downcall {

@@ -199,6 +199,9 @@ static long take_arguments(struct split_frame *frame, const struct split_downcal
 			arguments[i] = (unsigned long)text;
 			if (error)
 				cells[i] = NULL;
+		} else if (argument->way == SPLIT_NUMBER) {
+			cells[i] = (void *)arguments[i];
+			arguments[i] = (unsigned long)&cells[i];
 		} else if (argument->way == SPLIT_RESULT && arguments[i]) {
 			arguments[i] = (unsigned long)&cells[i];
 		}
@@ -216,6 +219,17 @@ static u64 result_handle(struct split_frame *frame, void *address, const struct 
 	return IS_ERR(address) ? (u64)(long)address : split_frame_handle(frame, address, type ?: &split_opaque, 1, false);
 }
 
+/* What the entry's own code calls: a user half that answers for a mixer frees no card. */
+static bool may_call(const struct split_entry *entry, u32 function)
+{
+	unsigned int i;
+
+	for (i = 0; i < entry->ncalls; i++)
+		if (entry->calls[i] == function)
+			return true;
+	return false;
+}
+
 static long table_call(struct split_frame *frame, struct split_call *call)
 {
 	const struct split_driver *driver = frame->host->driver;
@@ -227,6 +241,8 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 
 	if (call->function >= driver->ndowncalls)
 		return -ENOSYS;
+	if (!may_call(frame->entry, call->function))
+		return -EPERM;
 	function = &driver->downcalls[call->function];
 	error = take_arguments(frame, function, call, arguments, cells);
 	result = error ? 0 : function->call(arguments);
@@ -236,7 +252,9 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	if (error)
 		return error;
 	for (i = 0; i < function->narguments; i++)
-		if (function->arguments[i].way == SPLIT_RESULT && call->arguments[i])
+		if (function->arguments[i].way == SPLIT_NUMBER)
+			call->arguments[i] = (unsigned long)cells[i];
+		else if (function->arguments[i].way == SPLIT_RESULT && call->arguments[i])
 			call->arguments[i] = result_handle(frame, cells[i], function->arguments[i].type);
 	call->result = function->result.way == SPLIT_OBJECT ? result_handle(frame, (void *)result, function->result.type) : result;
 	return 0;
@@ -249,7 +267,7 @@ long split_call(struct split_frame *frame, struct split_call *call)
 	case SPLIT_CALL_ALLOCATE:
 		return allocate(frame, call);
 	case SPLIT_CALL_FREE:
-		return split_frame_free(frame, call->arguments[0]);
+		return frame->entry->frees ? split_frame_free(frame, call->arguments[0]) : -EPERM;
 	case SPLIT_CALL_MUTEX_INIT:
 	case SPLIT_CALL_MUTEX_LOCK:
 	case SPLIT_CALL_MUTEX_UNLOCK:

@@ -136,6 +136,7 @@ static u64 argument_handle(struct split_frame *frame, u32 i)
 	const struct split_parameter *parameter = &frame->entry->parameters[i];
 	void *pointer = (void *)frame->arguments[i];
 	unsigned long count = 1;
+	u64 handle;
 
 	if (parameter->kind == SPLIT_DATA)
 		return frame->arguments[i];
@@ -145,7 +146,8 @@ static u64 argument_handle(struct split_frame *frame, u32 i)
 		return split_frame_handle(frame, pointer, &split_opaque, 1, false);
 	if (parameter->count)
 		count = parameter->count(parameter->count == split_string ? pointer : (void *)frame->arguments);
-	return split_frame_handle(frame, pointer - parameter->inside, parameter->type, count, parameter->written) + parameter->inside;
+	handle = split_frame_handle(frame, pointer - parameter->inside, parameter->type, count, parameter->written);
+	return handle == SPLIT_BAD_HANDLE ? handle : handle + parameter->inside;
 }
 
 /* Makes the message, or makes it anew with what the kernel's objects hold now. */

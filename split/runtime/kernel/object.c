@@ -80,6 +80,9 @@ static bool give_type(struct split_frame *frame, struct split_object *object, co
 	if (object->allocation && size > object->allocation->size)
 		return false;
 	object->type = type;
+	/* Memory that it has asked for as numbers is its own to write. */
+	if (object->allocation && type == &split_bytes)
+		object->written = true;
 	object->count = type->size ? count : 1;
 	object->view = view_of(frame, type);
 	/* The user half's copy of an allocation is there already, in its full size. */

@@ -56,7 +56,8 @@ struct split_host {
 	struct split_range ranges[SPLIT_RANGES];
 	unsigned int nranges;
 	u32 serial;
-	bool gone;
+	bool gone;    /* the driver is unloaded */
+	bool leaving; /* the user half has closed the device, and its frames are being ended */
 };
 
 struct split_object {

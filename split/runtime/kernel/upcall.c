@@ -105,7 +105,7 @@ static bool enqueue(struct split_host *host, struct split_frame *frame)
 	if (!READ_ONCE(host->file))
 		wait_event_killable_timeout(host->attached, READ_ONCE(host->file) || host->gone, msecs_to_jiffies(grace_ms));
 	mutex_lock(&host->lock);
-	there = host->file && !host->gone;
+	there = host->file && !host->gone && !host->leaving;
 	if (there)
 		list_add_tail(&frame->link, &host->waiting);
 	mutex_unlock(&host->lock);
@@ -208,25 +208,28 @@ int split_attach(struct split_host *host, struct file *file)
 	return error;
 }
 
-/* The user half is gone: what it had begun, and what it had not, fails now. */
+/* The user half is gone: what it had begun, and what it had not, fails now. Only then can another one attach. */
 void split_detach(struct split_host *host, struct file *file)
 {
 	struct split_frame *frame;
 
-	for (;;) {
+	do {
 		mutex_lock(&host->lock);
-		if (host->file == file)
-			host->file = NULL;
+		host->leaving = true;
 		frame = list_first_entry_or_null(&host->running, struct split_frame, link)
 				?: list_first_entry_or_null(&host->waiting, struct split_frame, link);
-		if (frame)
+		if (frame) {
 			kref_get(&frame->references);
+		} else {
+			host->leaving = false;
+			host->file = NULL;
+		}
 		mutex_unlock(&host->lock);
-		if (!frame)
-			break;
-		cancel(frame);
-		split_frame_put(frame);
-	}
+		if (frame) {
+			cancel(frame);
+			split_frame_put(frame);
+		}
+	} while (frame);
 }
 
 /*

@@ -101,6 +101,9 @@ static unsigned long call_table(const struct split_stub *stub, unsigned long *sa
 			if (call.arguments[i] == SPLIT_BAD_HANDLE)
 				split_abandon("%s: argument %u of %s is memory that only the user half has", split_frame->entry->name, i,
 					      function->name);
+		} else if (function->arguments[i].way == SPLIT_NUMBER) {
+			if (value)
+				memcpy(&call.arguments[i], (void *)value, function->arguments[i].size);
 		} else if (function->arguments[i].way == SPLIT_RESULT) {
 			cells[i] = (void **)value;
 			call.arguments[i] = value != 0;
@@ -117,7 +120,9 @@ static unsigned long call_table(const struct split_stub *stub, unsigned long *sa
 	if (error)
 		split_abandon("%s: the call of %s is refused: %s", split_frame->entry->name, function->name, strerror((int)-error));
 	for (unsigned int i = 0; i < function->narguments; i++)
-		if (cells[i])
+		if (function->arguments[i].way == SPLIT_NUMBER && argument(i, saved, stack))
+			memcpy((void *)argument(i, saved, stack), &call.arguments[i], function->arguments[i].size);
+		else if (cells[i])
 			*cells[i] = split_pointer(split_frame, call.arguments[i]);
 	if (function->result.way != SPLIT_OBJECT || (unsigned long)call.result >= -ERRORS)
 		return (unsigned long)call.result;

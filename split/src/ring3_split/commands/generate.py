@@ -48,6 +48,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         if name == "run":
             parser.add_argument("--guest", action="store_true", help="in a guest, which is the only way there is")
             parser.add_argument("--seconds", metavar="N", type=_seconds, default=0.5, help="time of each kind of transfer")
+            parser.add_argument(
+                "--lies", metavar="N", type=_messages, default=0, help="messages of a user half that lies; default none"
+            )
             parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
         source_options.add(parser)
         parser.set_defaults(run=run, step=name)
@@ -61,6 +64,12 @@ def _seconds(text: str) -> float:
     if not 0.1 <= value <= 600:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0.1 to 600")
     return value
+
+
+def _messages(text: str) -> int:
+    if not text.isdigit() or int(text) > 10_000_000:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of messages from 0 to 10000000")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -104,7 +113,7 @@ def _run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace,
         if step or arguments.verbose:
             print(line if step else f"    {line}", flush=True)
 
-    request = running.Request(source_options.cache(), arguments.seconds, folder / "run.log")
+    request = running.Request(source_options.cache(), arguments.seconds, arguments.lies, folder / "run.log")
     running.run(kernel, name, built, request, show)
     print(f"{name}: it worked, its user half died, its kernel half went on, it came back; all output is in {request.log}")
 

@@ -30,7 +30,24 @@ class Border:
         self._places: dict[tuple[str, str], tuple[int, int]] = {}
         # One allocation of two structs is one object: the first one -> (the second one, its offset).
         self.behind = self._behind()
-        self.outer = {inner for inner, _ in self.behind.values()}
+        # A struct of the driver's that only ever lies in one other: a pointer to it leads into that one.
+        self.embedded = self._embedded()
+        self.outer = {inner for inner, _ in self.behind.values()} | self.embedded.keys()
+
+    def _embedded(self) -> dict[str, tuple[str, int]]:
+        graph = self.survey.halves.graph
+        own = {part.module.directory for part in graph.driver.modules}
+        allocated = {
+            one.type.removeprefix("struct ") for d in graph.driver.data for each in d.allocations.values() for one in each
+        }
+        found: dict[str, list[tuple[str, int]]] = {}
+        for name, layout in self.layouts.structs.items():
+            for member in layout.members:
+                inner = self.layouts.get(member.struct) if member.struct else None
+                if inner and "." not in member.struct and inner.file.rpartition("/")[0] in own:
+                    found.setdefault(member.struct, []).append((name, -1 if member.count else member.offset))
+        alone = {name: places[0] for name, places in found.items() if len(places) == 1 and name not in allocated}
+        return {name: place for name, place in alone.items() if place[1] >= 0 and "." not in place[0]}
 
     def _behind(self) -> dict[str, tuple[str, int]]:
         found = {}
@@ -82,6 +99,9 @@ class Border:
             self.table.inside[name] = []
             if layout:
                 self._inside(name, layout.members)
+            if name in self.embedded:
+                around, place = self.embedded[name]
+                self.table.outer[name] = self.type_of(around), place
             if name in self.behind:
                 inner, offset = self.behind[name]
                 self.table.types[name] = offset + self.table.types[self.type_of(inner)]
@@ -135,14 +155,16 @@ class Border:
             return f"this->{match[0]}" if self.layouts.member(f"{struct}.{match[0]}") else match[0]
 
         text = re.sub(r"(?<![\w.>])[A-Za-z_]\w*", member, length)
-        return self._counting(f"const struct {struct} *this = base;", text)
+        unit = next((unit for unit in self.units if struct in unit.declared.structs), self.units[0])
+        return self._counting(f"const struct {struct} *this = base;", text, unit.source)
 
-    def _counting(self, declaration: str, expression: str) -> str:
+    def _counting(self, declaration: str, expression: str, source: str) -> str:
+        """A function in the unit that knows what the expression speaks of."""
         for name, known in self.table.counts.items():
-            if known == (declaration, expression):
+            if known == (declaration, expression, source):
                 return name
         name = f"split_count_{len(self.table.counts)}"
-        self.table.counts[name] = (declaration, expression)
+        self.table.counts[name] = (declaration, expression, source)
         return name
 
     # Entries.
@@ -154,6 +176,18 @@ class Border:
         self.table.parameters[entry.function] = [self._parameter(entry, number) for number in range(len(entry.parameters))]
         self.table.views[entry.function] = Views(self, code).all()
         self.table.variables[entry.function] = self._variables(code)
+        self.table.reach[entry.function] = called = self._called(code)
+        if any((api := self.survey.halves.apis.of(name)) is not None and api.frees is not None for name in called):
+            self.table.freeing.add(entry.function)
+
+    def _called(self, code: set[str]) -> set[str]:
+        """What the code of an entry calls that is not in it, by name."""
+        graph = self.survey.halves.graph
+        found: set[str] = set()
+        for function in code:
+            found |= graph.external.get(function, {}).keys()
+            found |= {graph.functions[callee].name for callee in graph.calls.get(function, {}) if callee not in code}
+        return found
 
     def _parameter(self, entry: Entry, number: int) -> Parameter:
         one = entry.parameters[number]
@@ -167,9 +201,8 @@ class Border:
             return self._container(entry, number)
         if said and word in ("bytes", "array"):
             kind = "bytes" if word == "bytes" or not struct else self.type_of(struct)
-            return Parameter(
-                one.name, "POINTER", kind, self._counting(_declared(entry), said.length), written=said.direction != "in"
-            )
+            count = self._counting(_declared(entry), said.length, entry.function.rpartition(":")[0])
+            return Parameter(one.name, "POINTER", kind, count, written=said.direction != "in")
         if word == "string":
             return Parameter(one.name, "POINTER", "bytes", "split_string")
         return Parameter(one.name, "POINTER" if word == "single" and struct else "OPAQUE", self.type_of(struct))

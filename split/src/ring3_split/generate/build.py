@@ -15,12 +15,14 @@ from pathlib import Path
 
 from ring3_split import programs
 from ring3_split.errors import Refusal
+from ring3_split.generate import tables
 from ring3_split.generate.border import Border
 from ring3_split.generate.halves import RUNTIME, Generated, memory
 from ring3_split.generate.units import Unit
 from ring3_split.kernel import Kernel
-from ring3_split.profile.build import LIMIT, compiler
+from ring3_split.profile.build import LIMIT, alone, compiler
 from ring3_split.profile.headers import headers
+from ring3_split.stamps import digest
 
 CODE = ("-O1", "-g", "-fno-pic", "-ffunction-sections", "-fdata-sections", "-fno-asynchronous-unwind-tables")
 RUN_TIME = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-pie", "-fno-builtin", "-D_GNU_SOURCE")
@@ -35,6 +37,7 @@ class Built:
     runtime: Path  # ring3_split.ko
     driver: Path  # the kernel half's module
     program: Path  # the user half
+    layout: str  # by which the halves know that they fit
     stops: tuple[str, ...]  # what the user half refers to and cannot have
 
 
@@ -47,21 +50,33 @@ def build(kernel: Kernel, generated: Generated) -> Built:
     compiler()
     runtime, driver = _modules(kernel, generated)
     program, stops = _program(generated)
-    return Built(runtime, driver, program, stops)
+    return Built(runtime, driver, program, tables.layout(generated.border), stops)
 
 
 def _modules(kernel: Kernel, generated: Generated) -> tuple[Path, Path]:
+    runtime = _runtime(kernel)
     folder = generated.folder / "kernel"
-    place = folder / "runtime"
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(RUNTIME, place, ignore=shutil.ignore_patterns("user"))
+    shutil.copytree(
+        runtime.parents[1], folder / "runtime", ignore=shutil.ignore_patterns("*.ko", "*.o", ".*"), dirs_exist_ok=True
+    )
     shutil.copy(generated.folder / "tables.c", folder / "tables.c")
-    runtime = place / "kernel/ring3_split.ko"
-    _make(kernel, runtime, [])
-    name = generated.border.survey.border.driver
-    driver = folder / f"{name}.ko"
-    _make(kernel, driver, [f"KBUILD_EXTRA_SYMBOLS={place / 'kernel/Module.symvers'}"])
+    driver = folder / f"{generated.border.survey.border.driver}.ko"
+    _make(kernel, driver, [f"KBUILD_EXTRA_SYMBOLS={runtime.parent / 'Module.symvers'}"])
     return runtime, driver
+
+
+def _runtime(kernel: Kernel) -> Path:
+    """The run time's module, the same for all drivers: built now or found in the cache."""
+    sources = sorted(path for path in (*RUNTIME.glob("*.h"), *(RUNTIME / "kernel").iterdir()) if path.is_file())
+    name = digest(kernel.name, compiler(), *(path.read_text() for path in sources))
+    place = kernel.folder / "modules" / f"ring3_split-{name}"
+    file = place / "kernel/ring3_split.ko"
+    with alone(place):
+        if not file.exists():
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(RUNTIME, place, ignore=shutil.ignore_patterns("user"))
+            _make(kernel, file, [])
+    return file
 
 
 def _make(kernel: Kernel, file: Path, settings: list[str]) -> None:

@@ -40,7 +40,9 @@ def declaration(border: Border, name: str) -> Declared | None:
 def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
     arguments = []
     for number, parameter in enumerate(declared.parameters):
-        argument = _argument(border, downcall.arguments.get(number, ""), parameter)
+        said = border.annotation(f"{downcall.function}({parameter.name})") if downcall.way == "driver" else None
+        note = downcall.arguments.get(number, str(said) if said else "")
+        argument = _argument(border, note, parameter)
         if argument is None:
             border.table.refused[declared.name] = f"what its argument {number} ({parameter.type}) points to is not known"
             return
@@ -67,11 +69,26 @@ def _argument(border: Border, note: str, parameter: Parameter) -> Argument | Non
         return Argument("RESULT", border.type_of(inner[1]) if inner and inner[1] else "")
     if word == "string" or any(parameter.type.startswith(one) for one in ALIKE):
         return Argument("TEXT")
+    return _object(border, word, parameter)
+
+
+def _object(border: Border, word: str, parameter: Parameter) -> Argument | None:
     target = pointee(parameter.type)
-    if target is None or target[0] in ("char", "number", "pointer"):
+    if target and target[0] == "number":
+        return _numbers(border, word, parameter)
+    if target is None or target[0] in ("char", "pointer"):
         # Where it is only handed on, nobody looks what it is.
         return Argument("OBJECT") if word == "handle" else None
     return Argument("OBJECT", border.type_of(target[1]) if target[1] else "")
+
+
+def _numbers(border: Border, word: str, parameter: Parameter) -> Argument | None:
+    """One number, or memory with several, which the user half must have allocated."""
+    if word in ("array", "bytes"):
+        return Argument("OBJECT", border.type_of("bytes"))
+    plain = parameter.type.replace("*", "").replace("const", "").strip()
+    size = border.units[0].numbers([f"sizeof({plain})"])[0] if word == "single" else 0
+    return Argument("NUMBER", size=size) if 0 < size <= 8 else None
 
 
 def _result(border: Border, declared: Declared) -> Argument:

@@ -126,9 +126,10 @@ class Writer:
         out += [self._alias(name) for name in self.aliases]
         for call in self.owned:
             out.append(self._down(call))
-        if self.unit is self.border.units[0]:
-            for name, (declaration, expression) in self.border.table.counts.items():
-                out.append(f"unsigned long {name}(const void *base)\n{{\n\t{declaration}\n\n\treturn {expression};\n}}")
+        for name, (declaration, expression, source) in self.border.table.counts.items():
+            if source == self.unit.source:
+                head = f"unsigned long {name}(const void *base)"
+                out.append(f"{head};\n{head}\n{{\n\t{declaration}\n\n\treturn {expression};\n}}")
         out += self._checks()
         return "\n".join(out) + "\n"
 
@@ -236,7 +237,8 @@ def memory(border: Border) -> dict[str, int]:
     found = {}
     for downcall in border.survey.border.downcalls:
         if downcall.way == "memory" and downcall.frees is None:
-            found[downcall.function] = int("arg1" in downcall.result and "*" in downcall.result)
+            array = "array" in downcall.function or "calloc" in downcall.function
+            found[downcall.function] = int(array or ("arg1" in downcall.result and "*" in downcall.result))
     return found
 
 

@@ -12,6 +12,7 @@ import tomlkit
 
 from ring3_split.errors import Refusal
 from ring3_split.generate.build import Built
+from ring3_split.generate.halves import RUNTIME
 from ring3_split.kernel import Kernel
 from ring3_split.profile import lab, scenario
 from ring3_split.profile.devices import device, kinds
@@ -21,29 +22,23 @@ from ring3_split.profile.run import plain
 from ring3_split.profile.scenario import Run
 
 GUEST = Path(__file__).parent / "guest"
-# By kind of device: (what it is, shell).
-STEPS: dict[str, tuple[tuple[str, str], ...]] = {
-    "sound": (
-        ("the halves meet", "split_load"),
-        ("it works by its user half", "works"),
-        ("the user half is killed while it plays", "during"),
-        ("what is in the kernel goes on, what is not fails", "alone"),
-        ("the user half comes back", "split_restart"),
-        ("it works again", "works"),
-        ("it is unloaded", "split_unload"),
-        ("the kernel has nothing to say", "kernel_is_well"),
-    ),
-    "network": (
-        ("the halves meet", "prepare && split_load"),
-        ("it works by its user half", "works"),
-        ("the user half is killed during traffic", "during"),
-        ("what is in the kernel goes on, what is not fails", "alone"),
-        ("the user half comes back", "split_restart"),
-        ("it works again", "works"),
-        ("it is unloaded", "split_unload"),
-        ("the kernel has nothing to say", "kernel_is_well"),
-    ),
-}
+# (what it is, shell): functions of guest/split.sh and guest/KIND-split.sh.
+STEPS = (
+    ("the halves meet", "prepare && split_load"),
+    ("it works by its user half", "works"),
+    ("the user half dies while it works", "during"),
+    ("what is in the kernel goes on, what is not fails", "alone"),
+    ("the user half comes back", "split_restart"),
+    ("it works again", "works"),
+)
+LIES = (
+    ("the user half dies again", "split_kill"),
+    ("messages that no user half would send", "lies"),
+    ("an honest one comes back", "split_restart"),
+    ("it works once more", "works"),
+)
+END = (("it is unloaded", "split_unload"), ("the kernel has nothing to say", "kernel_is_well"))
+KINDS = ("sound", "network")
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,8 @@ class Request:
     """What is asked for."""
 
     cache: Path  # ring3's, with the lab's kernels
-    seconds: float = 1.0  # of each kind of transfer
+    seconds: float = 0.5  # of each kind of transfer
+    lies: int = 0  # messages of a user half that lies
     log: Path = Path("split-run.log")
 
 
@@ -62,8 +58,8 @@ def check(driver: str) -> str:
         Refusal: no device of QEMU's is known for it, or nothing is known to be done with it.
     """
     kind = device(driver).kind
-    if kind not in STEPS:
-        raise Refusal(f"nothing is known to be done with a split driver of kind {kind}: there is {', '.join(STEPS)}")
+    if kind not in KINDS:
+        raise Refusal(f"nothing is known to be done with a split driver of kind {kind}: there is {', '.join(KINDS)}")
     return kind
 
 
@@ -74,22 +70,25 @@ def run(kernel: Kernel, driver: str, built: Built, request: Request, show: Calla
         Refusal: the lab or a step failed; its output is in the log.
     """
     kind = check(driver)
-    programs = (*lab.compiled(kinds()[kind].programs, kernel.folder.parent / "guest"), built.program)
+    guest = kernel.folder.parent / "guest"
+    programs = (*lab.compiled(kinds()[kind].programs, guest), lab.compiled_file(GUEST / "fuzz.c", guest, RUNTIME), built.program)
     needs = tuple(need for need in Object(built.driver).needs() if plain(need) != "ring3_split")
     one = Run(driver, device(driver), "load", request.seconds, version(kernel), (built.runtime, built.driver), needs, programs)
     with tempfile.TemporaryDirectory(prefix="ring3-split-") as name:
         folder = Path(name)
-        (folder / "scenario.toml").write_text(text(one, kind))
+        (folder / "scenario.toml").write_text(text(one, kind, built.layout, request.lies))
         lab.run(folder / "scenario.toml", request.cache, folder / "out", request.log, show)
 
 
-def text(run: Run, kind: str) -> str:
+def text(run: Run, kind: str, layout: str, lies: int) -> str:
     """The scenario's file: the one of a profile with other steps."""
     document: dict[str, Any] = tomlkit.parse(scenario.text(run)).unwrap()
     files = [GUEST / "split.sh", scenario.GUEST / f"{kind}.sh", GUEST / f"{kind}-split.sh"]
     shell = "".join(f". /lib/ring3/{file.name}; " for file in files)
     document["about"] = f"{run.driver} as a split driver: its user half works, dies and comes back"
     document["files"] |= {f"/lib/ring3/{file.name}": str(file) for file in files}
-    document["variables"]["DRIVER"] = run.driver
-    document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in STEPS[kind]]
+    document["variables"] |= {"DRIVER": run.driver, "LAYOUT": layout, "MESSAGES": str(lies)}
+    steps = (*STEPS, *(LIES if lies else ()), *END)
+    document["time_limit"] = int(document["time_limit"] + len(steps) * 20 + lies / 500)
+    document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in steps]
     return tomlkit.dumps(document)

@@ -39,6 +39,7 @@ class Argument:
 
     way: str = "SCALAR"
     type: str = ""
+    size: int = 0  # of a number
 
 
 @dataclass
@@ -74,7 +75,9 @@ class Table:
     parameters: dict[str, list[Parameter]] = field(default_factory=dict)  # by entry
     views: dict[str, dict[str, list[Field]]] = field(default_factory=dict)  # by entry and type
     variables: dict[str, list[str]] = field(default_factory=dict)  # by entry
+    reach: dict[str, set[str]] = field(default_factory=dict)  # by entry: names of all that its code calls
+    freeing: set[str] = field(default_factory=set)  # entries that free what the user half has allocated
     calls: list[Call] = field(default_factory=list)
     symbols: list[Symbol] = field(default_factory=list)
-    counts: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> (declaration of what it counts by, expression)
+    counts: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # name -> what it counts by, expression, unit
     refused: dict[str, str] = field(default_factory=dict)  # function or field -> why it cannot be had in the user half

@@ -28,11 +28,21 @@ def type_name(name: str) -> str:
     return f"&split_{name}" if name in ("bytes", "opaque", "mutex") else f"&type_{identifier(name)}"
 
 
+def layout(border: Border) -> str:
+    """The number that halves of the same tables share, in hexadecimal."""
+    return digest(_body(border.table))
+
+
+def _body(table: Table) -> str:
+    return "\n".join(
+        [_types(table), *(_entry(table, number) for number in range(len(table.entries))), _calls(table), _symbols(table)]
+    )
+
+
 def render(border: Border) -> str:
     """The file."""
     table = border.table
-    body = [_types(table), *(_entry(table, number) for number in range(len(table.entries))), _calls(table), _symbols(table)]
-    text = "\n".join(body)
+    text = _body(table)
     name = border.survey.border.driver.replace("-", "_")
     head = HEAD.format(what=f"What crosses between the halves of {name}")
     return f"""{head}
@@ -51,7 +61,7 @@ static const struct split_entry entries[] = {{
 
 const struct split_driver split_driver = {{
 	.name = "{name}",
-	.layout = 0x{digest(text)}UL,
+	.layout = 0x{layout(border)}UL,
 	.entries = entries,
 	.downcalls = {"calls" if table.calls else "0"},
 	.symbols = symbols,
@@ -93,6 +103,9 @@ def _entry(table: Table, number: int) -> str:
         order = {symbol.name: index for index, symbol in enumerate(table.symbols)}
         rows = ", ".join(f"{{ {order[n]}, {type_name(f'variable {n}')}, 1 }}" for n in table.variables[entry.function])
         out.append(f"static const struct split_variable variables_{number}[] = {{ {rows} }};")
+    allowed = [str(n) for n, call in enumerate(table.calls) if call.name in table.reach[entry.function]]
+    if allowed:
+        out.append(f"static const unsigned short allowed_{number}[] = {{ {', '.join(allowed)} }};")
     views = table.views[entry.function]
     for kind, fields in views.items():
         out.append(f"static const struct split_field fields_{number}_{identifier(kind)}[] = {{")
@@ -130,9 +143,11 @@ def _entry_line(table: Table, number: int) -> str:
         ("parameters", "parameters", len(table.parameters[entry.function])),
         ("variables", "variables", len(table.variables[entry.function])),
         ("views", "views", len(table.views[entry.function])),
+        ("calls", "allowed", sum(call.name in table.reach[entry.function] for call in table.calls)),
     ):
         if count:
             rows += [f".{field} = {what}_{number}", f".n{field} = {count}"]
+    rows += [".frees = 1"] if entry.function in table.freeing else []
     failure = f"-{EIO}" if entry.returns in ("int", "long", "ssize_t") else "0"
     time = PROBE_MS if any(by.endswith((".probe", ".remove")) for by in entry.called_by) else USUAL_MS
     rows += [f".failure = {failure}", f".timeout_ms = {time}"]
@@ -155,7 +170,7 @@ def _calls(table: Table) -> str:
 
 
 def _argument(one: Argument) -> str:
-    return f"{{ SPLIT_{one.way}, {type_name(one.type)} }}"
+    return f"{{ SPLIT_{one.way}, {type_name(one.type)}{f', {one.size}' if one.size else ''} }}"
 
 
 def _symbols(table: Table) -> str:

@@ -43,7 +43,7 @@ def build(kernel: Kernel, module: Module) -> Path:
         Refusal: no compiler or make; the module does not compile.
     """
     folder = kernel.folder / "modules" / f"{module.name}-{digest(kernel.name, module, compiler(), *VISIBLE)}"
-    with _alone(folder):
+    with alone(folder):
         file = folder / module.directory / f"{module.name}.ko"
         if not file.exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -57,7 +57,7 @@ def build_own(kernel: Kernel, source: Path) -> Path:
     text = source.read_text()
     folder = kernel.folder / "modules" / f"{source.stem}-{digest(kernel.name, text, compiler())}"
     file = folder / f"{source.stem}.ko"
-    with _alone(folder):
+    with alone(folder):
         if not file.exists():
             folder.mkdir(exist_ok=True)
             (folder / source.name).write_text(text)
@@ -80,7 +80,8 @@ def compiler() -> str:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
+    """Keeps others from a folder of the cache while it is made."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_name(folder.name + ".lock").open("w") as lock:

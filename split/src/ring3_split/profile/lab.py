@@ -42,11 +42,17 @@ def compiled(names: tuple[str, ...], folder: Path) -> tuple[Path, ...]:
     Raises:
         Refusal: no compiler, or no static C library.
     """
-    return tuple(_compiled(HERE / "guest" / f"{name}.c", folder) for name in names)
+    return tuple(compiled_file(HERE / "guest" / f"{name}.c", folder) for name in names)
 
 
-def _compiled(source: Path, folder: Path) -> Path:
-    file = folder / digest(source.read_text(), *FLAGS) / source.stem
+def compiled_file(source: Path, folder: Path, headers: Path | None = None) -> Path:
+    """A program for the guest; `headers` is a folder of headers of ours.
+
+    Raises:
+        Refusal: no compiler, or no static C library.
+    """
+    texts = [path.read_text() for path in sorted(headers.glob("*.h"))] if headers else []
+    file = folder / digest(source.read_text(), *texts, *FLAGS) / source.stem
     if file.exists():
         return file
     gcc = shutil.which("gcc")
@@ -56,7 +62,11 @@ def _compiled(source: Path, folder: Path) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_suffix(f".{os.getpid()}")
         done = subprocess.run(
-            [gcc, *FLAGS, "-o", str(new), str(source)], capture_output=True, text=True, check=False, timeout=120
+            [gcc, *FLAGS, *([f"-I{headers}"] if headers else []), "-o", str(new), str(source)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
         if done.returncode:
             raise Refusal(f"{source.name} does not build (apt-get install gcc libc6-dev): {done.stderr.strip().splitlines()[-1]}")

@@ -31,3 +31,5 @@ alone() {
     ping -c 3 -i 0.2 $THERE && net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH" "$WINDOW" || return
     echo "packets go without the user half"
 }
+
+lies() { fuzzed net control "$(interface "$CARD")"; }

@@ -39,3 +39,5 @@ alone() {
     sound play "/dev/snd/pcmC${number}D0p" "$SECONDS_EACH" || return
     echo "it plays without its user half"
 }
+
+lies() { fuzzed sound mixer "/dev/snd/controlC$(card)"; }
