@@ -208,7 +208,7 @@ def test_a_call_through_a_local_that_can_only_be_known_functions_is_direct(unit:
 def test_an_address_stored_by_code_names_its_field(unit: Read) -> None:
     text = "struct w { void (*func)(struct w *); };\nstruct d { int n; struct w work; };\nstatic void h(struct w *w) {}\n"
     text += "void f(struct d *d) {\n  d->work.func = h;\n}\n"
-    assert named(unit(text), "f").stored == (Stored("h", 5, field="w.func"),)
+    assert named(unit(text), "f").stored == (Stored("h", 5, field="w.func", owner="d.work"),)
 
 
 def test_an_address_that_is_passed_names_function_and_position(unit: Read) -> None:

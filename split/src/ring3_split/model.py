@@ -166,7 +166,8 @@ class Used(Fact, frozen=True):
     # index: "< bound", or the index itself; length, argument: "callee:N"; stored: "field S.M"; compared: with what
     detail: str = ""
     count: int = 0  # index: elements of the array, 0 when they are not known
-    mask: int = -1  # the value is cut to these bits on its way; -1: it is not
+    mask: int = -1  # the most that is left of the value on its way, by a mask or a remainder; -1: it is not cut
+    derived: bool = False  # it was computed with on its way: the use is not of the number that was read
 
 
 class Assigned(Fact, frozen=True):

@@ -27,6 +27,11 @@ class Api:
     frees: int | None = None
     lock: str = ""  # what a lock becomes
     reason: str = ""
+    word: int | None = None  # of an atomic operation: the argument that points to the word
+    publishes: bool = False  # from then on other code may run on what the user half has set
+    enters: tuple[str, ...] = ()  # patterns of the operations that the kernel calls before it returns
+    task: bool = False  # means the task of the entry's caller
+    allocates: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def symbols(self) -> bool:
@@ -82,7 +87,7 @@ def known() -> Apis:
 
 
 def _api(name: str, way: str, line: dict[str, object]) -> Api:
-    frees = line.get("frees")
+    frees, word, enters, allocates = (line.get(key) for key in ("frees", "word", "enters", "allocates"))
     return Api(
         name=name,
         way=way,
@@ -93,6 +98,11 @@ def _api(name: str, way: str, line: dict[str, object]) -> Api:
         frees=frees if isinstance(frees, int) else None,
         lock=str(line.get("as", "")),
         reason=str(line.get("reason", "")),
+        word=word if isinstance(word, int) else None,
+        publishes=bool(line.get("publishes", False)),
+        enters=tuple(str(one) for one in enters) if isinstance(enters, list) else (),
+        task=bool(line.get("task", False)),
+        allocates={str(key): str(value) for key, value in allocates.items()} if isinstance(allocates, dict) else {},
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ring3_split.annotate.border import Shared
 from ring3_split.annotate.case import Case
 from ring3_split.annotate.declared import Pointee
 from ring3_split.annotate.halves import Halves, Site
-from ring3_split.annotate.interface import Shared, place
+from ring3_split.annotate.interface import place
 from ring3_split.annotate.vocabulary import VARIABLE_WAYS, WAYS, usage
 
 SHOWN = 4  # places of a kind that a question names; the rest is counted

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field
 
 from ring3_split.annotate.api import Apis
+from ring3_split.annotate.border import Interface
 from ring3_split.annotate.flow import UNKNOWN, Flows, Seen, Trace
 from ring3_split.annotate.halves import Halves
-from ring3_split.annotate.interface import Interface
 from ring3_split.annotate.items import Item
 from ring3_split.annotate.layouts import Layouts
 from ring3_split.annotate.vocabulary import Annotation

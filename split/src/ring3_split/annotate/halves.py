@@ -9,6 +9,7 @@ from functools import cached_property
 from ring3_split.annotate.api import Apis
 from ring3_split.graph import Graph
 from ring3_split.model import Indirect
+from ring3_split.prototypes import Prototype
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Halves:
     apis: Apis
     user: set[str]  # the driver's own functions that run in the user half
     kernel: set[str]  # ... in the kernel half; a replicated function is in both
+    prototypes: Mapping[str, Prototype] = field(default_factory=dict)  # of functions of the kernel
     _closures: dict[str, tuple[set[str], set[str]]] = field(default_factory=dict)
 
     @cached_property
@@ -109,7 +111,13 @@ def _pointer(call: Indirect) -> str:
     )
 
 
-def halves(graph: Graph, apis: Apis, sides: Mapping[str, str], keep: Iterable[str] = ()) -> Halves:
+def halves(
+    graph: Graph,
+    apis: Apis,
+    sides: Mapping[str, str],
+    keep: Iterable[str] = (),
+    prototypes: Mapping[str, Prototype] | None = None,
+) -> Halves:
     """The halves of a placement ("kernel", "user" or "both" for each function id).
 
     A function that the placement does not name is of the kernel half, and so are those in `keep`, whatever the placement says.
@@ -122,4 +130,5 @@ def halves(graph: Graph, apis: Apis, sides: Mapping[str, str], keep: Iterable[st
         apis,
         user={function for function, side in placed.items() if side in ("user", "both")},
         kernel={function for function, side in placed.items() if side in ("kernel", "both")},
+        prototypes=prototypes or {},
     )

@@ -6,118 +6,65 @@ Everything here is stored as JSON for the code generator; docs/split.md says wha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-import msgspec
-
+from ring3_split.annotate import entered
+from ring3_split.annotate.addresses import Addresses
+from ring3_split.annotate.border import Allocated, Downcall, Entry, Interface, Parameter, Shared, Type, Use, Ways, Word
 from ring3_split.annotate.crossing import crossing
 from ring3_split.annotate.halves import Halves
+from ring3_split.annotate.kept import interior, kept
 from ring3_split.annotate.layouts import Layouts
+from ring3_split.annotate.touched import Touched
+from ring3_split.annotate.validate import checks
+from ring3_split.annotate.visible import Visible
 from ring3_split.annotate.whole import whole
 from ring3_split.graph import Graph
-from ring3_split.model import Access, Data, Stored, Variable
-
-Ways = dict[str, str]  # field or global -> "r", "w" or "rw"
-
-
-class Parameter(msgspec.Struct, omit_defaults=True):
-    """A parameter of a function at the border."""
-
-    name: str
-    type: str
-
-
-class Entry(msgspec.Struct, omit_defaults=True):
-    """A user function that the kernel or the kernel half calls: an upcall."""
-
-    function: str
-    where: str  # path:line
-    returns: str
-    parameters: list[Parameter]
-    called_by: list[str]  # "net_device_ops.ndo_open", "request_irq:1", or the id of a function of the kernel half
-    functions: int  # user functions of the driver that it may run, itself included
-    reads: list[str]  # fields
-    writes: list[str]
-    copy_in: dict[str, list[tuple[int, int]]] = {}  # by struct: bytes to copy to the user half, (offset, size)
-    copy_out: dict[str, list[tuple[int, int]]] = {}  # by struct: bytes that may come back
-    whole: list[str] = []  # structs of which it reads members by computed offsets: no list of fields is complete
-
-
-class Downcall(msgspec.Struct, omit_defaults=True):
-    """A function that the user half calls and that runs in the kernel."""
-
-    function: str  # id of a driver's function, or symbol of the kernel
-    way: str  # "driver", one of api.toml, or "?"
-    sites: list[str]  # path:line
-    reason: str = ""
-    rtnl: bool = False
-    waits: str = ""
-    symbols: bool = False  # functions of the driver are handed to it
-    arguments: dict[int, str] = {}  # notes of api.toml on pointers; one without is an object that the tracker knows
-    result: str = ""
-    frees: int | None = None  # the argument whose object is gone afterwards
-
-
-class Use(msgspec.Struct, omit_defaults=True):
-    """A member that the user half touches."""
-
-    type: str
-    offset: int
-    size: int
-    user: str  # "r", "w", "rw"
-    kernel: str = ""  # the same, of the driver's kernel half
-    bits: tuple[int, int] | None = None
-    struct: str = ""  # an embedded struct, which has uses of its own
-
-
-class Type(msgspec.Struct, omit_defaults=True):
-    """A struct of which the user half touches members."""
-
-    where: str
-    size: int
-    count: int  # members
-    members: dict[str, Use]
-    behind: str = ""  # the struct behind which it lies in one allocation: "net_device"
-    by: str = ""  # the function that leads here from there: "netdev_priv"
-
-
-class Shared(msgspec.Struct, omit_defaults=True):
-    """A global variable that the user half touches."""
-
-    user: str  # "r", "w", "rw"
-    kernel: str = ""  # the same, of the driver's kernel half
-    type: str = ""
-    where: str = ""  # "" of a variable of the kernel
-    way: str = ""  # of a variable of the kernel: one of api.toml, or "?"
-    users: list[str] = []  # of a variable of the kernel: the functions that touch it
-
-
-class Interface(msgspec.Struct):
-    """The border of a plan."""
-
-    driver: str
-    kernel: str
-    entries: list[Entry]
-    downcalls: list[Downcall]
-    types: dict[str, Type]
-    variables: dict[str, Shared]
+from ring3_split.indirect import is_header
+from ring3_split.model import Data, Stored, Variable
 
 
 def interface(halves: Halves, data: Iterable[Data], layouts: Layouts, driver: str, kernel: str) -> Interface:
     """The border of a driver's halves."""
     data = tuple(data)
-    touched = Touched(data, layouts)
+    touched = Touched(data, layouts, Addresses(halves, data, layouts))
     touched.whole = whole(halves.graph, data, layouts)
     up, down = entries(halves), _downcalls(halves)
     touched.crossing = crossing(halves, data, layouts, [*up, *(one.function for one in down if one.way == "driver")])
+    visible = Visible(halves, touched, {key: list(map(caller, places)) for key, places in halves.graph.entries.items()})
+    types, words = _types(visible.user, visible.kernel, layouts), _words(halves, touched)
+    _mark(types, words)
     return Interface(
         driver=driver,
         kernel=kernel,
-        entries=[_entry(halves, touched, function, by) for function, by in sorted(up.items())],
-        downcalls=down,
-        types=_behind(halves, data, _types(touched.fields(halves.user_code), touched.fields(halves.kernel_code), layouts)),
+        entries=[entered.complete(_entry(halves, touched, key, by), halves, touched) for key, by in sorted(up.items())],
+        downcalls=[visible.complete(one) for one in down],
+        types=_behind(halves, data, types),
         variables=_variables(touched, halves, data),
+        words=words,
+        kept=kept(halves, data, touched),
+        interior=interior(halves, data, types),
+        checks=checks(halves, data, touched, types),
     )
+
+
+def _words(halves: Halves, touched: Touched) -> dict[str, Word]:
+    """The words that user functions change by atomic operations. One of the kernel's structs, or of both halves, is shared."""
+    kernel = touched.fields(halves.kernel_code)
+    found = {}
+    for name, sites in touched.words(halves.user_code).items():
+        layout = touched.layouts.get(name.rpartition(".")[0])
+        shared = name in kernel or layout is None or is_header(layout.file)
+        at = sorted(place(halves.graph, function, line) for function, line in sites)
+        found[name] = Word("shared" if shared else "local", sorted(set(sites.values())), at)
+    return found
+
+
+def _mark(types: dict[str, Type], words: dict[str, Word]) -> None:
+    for name, word in words.items():
+        struct, _, member = name.rpartition(".")
+        if word.place == "shared" and struct in types and member in types[struct].members:
+            types[struct].members[member].atomic = True
 
 
 def entries(halves: Halves) -> dict[str, list[str]]:
@@ -139,60 +86,6 @@ def caller(stored: Stored) -> str:
     return stored.field or (f"{stored.api}:{stored.argument}" if stored.api else stored.object or "address taken")
 
 
-class Touched:
-    """Which fields and globals functions touch."""
-
-    def __init__(self, data: tuple[Data, ...], layouts: Layouts) -> None:
-        self.layouts = layouts
-        self.whole: dict[str, set[str]] = {}  # by function: structs that it reaches into by computed offsets
-        self.crossing: set[str] = set()  # structs that cross; all others are private to a half
-        self.accesses: dict[str, tuple[Access, ...]] = {}
-        self.variables: dict[str, dict[str, str]] = {}
-        for unit in data:
-            # An inline of a header is seen in every unit; once is enough.
-            self.accesses = {**unit.accesses, **self.accesses}
-            self.variables = {**unit.globals, **self.variables}
-
-    def fields(self, functions: Iterable[str]) -> Ways:
-        """Fields that these functions touch."""
-        found: Ways = {}
-        for function in functions:
-            for access in self.accesses.get(function, ()):
-                if access.field.rpartition(".")[0] in self.crossing and not self.layouts.omitted(access.field):
-                    found[access.field] = ways(found.get(access.field, ""), self._way(access))
-                    # Embedded structs on the way there: their own members say how they are touched.
-                    for outer in (*around(access.within), *around(access.field.rpartition(".")[0])):
-                        found.setdefault(outer, "")
-        return dict(sorted(found.items()))
-
-    def globals(self, functions: Iterable[str]) -> Ways:
-        """Global variables that these functions touch."""
-        found: Ways = {}
-        for function in functions:
-            for name, way in self.variables.get(function, {}).items():
-                found[name] = ways(found.get(name, ""), way.replace("a", "rw"))
-        return dict(sorted(found.items()))
-
-    def _way(self, access: Access) -> str:
-        """The address of an embedded struct says nothing: its own members do. Any other address may be read and written."""
-        if access.way != "a":
-            return access.way
-        member = self.layouts.member(access.field)
-        return "" if member is not None and member.struct and member.struct in self.layouts else "rw"
-
-
-def around(field: str) -> Iterator[str]:
-    """A field, and the fields of unnamed structs that it lies in: `S.u.v.m`, `S.u.v`, `S.u`."""
-    while "." in field:
-        yield field
-        field = field.rpartition(".")[0]
-
-
-def ways(one: str, other: str) -> str:
-    """The union of two ways."""
-    return "".join(way for way in "rw" if way in one + other)
-
-
 def _entry(halves: Halves, touched: Touched, function: str, by: list[str]) -> Entry:
     code = halves.reachable(function)
     fields = touched.fields(code)
@@ -208,8 +101,8 @@ def _entry(halves: Halves, touched: Touched, function: str, by: list[str]) -> En
         functions=sum(halves.graph.own(one) for one in code),
         reads=reads,
         writes=writes,
-        copy_in=touched.layouts.ranges(reads),
-        copy_out=touched.layouts.ranges(writes),
+        copy_in=touched.layouts.ranges((*reads, *writes)),
+        copy_out=touched.layouts.members(writes),
         whole=sorted(touched.crossing & set().union(*(touched.whole.get(one, set()) for one in code))),
     )
 
@@ -229,7 +122,8 @@ def _downcalls(halves: Halves) -> list[Downcall]:
             downcalls.append(Downcall(symbol, "?", at))
         else:
             known = (api.reason, api.rtnl, api.waits, api.symbols, api.arguments, api.result, api.frees)
-            downcalls.append(Downcall(symbol, api.way, at, *known))
+            made = Allocated(**api.allocates) if api.allocates else None
+            downcalls.append(Downcall(symbol, api.way, at, *known, allocates=made, task=api.task, word=api.word))
     return downcalls
 
 

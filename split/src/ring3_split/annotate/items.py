@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from ring3_split.annotate.border import Interface
 from ring3_split.annotate.declared import LISTS, Pointee, pointee
 from ring3_split.annotate.flow import parameter
 from ring3_split.annotate.halves import Halves
-from ring3_split.annotate.interface import Interface
 from ring3_split.annotate.layouts import Layouts
 from ring3_split.model import Member
 

@@ -49,6 +49,15 @@ class Layouts:
                 taken.setdefault(field.rpartition(".")[0], []).append((member.offset, member.size))
         return {struct: joined(sorted(ranges)) for struct, ranges in taken.items()}
 
+    def members(self, fields: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
+        """By struct: the bytes of these fields as (offset, size), one range for each place, in order."""
+        taken: dict[str, set[tuple[int, int]]] = {}
+        for field in fields:
+            member = self.member(field)
+            if member and member.size:
+                taken.setdefault(field.rpartition(".")[0], set()).add((member.offset, member.size))
+        return {struct: sorted(ranges) for struct, ranges in taken.items()}
+
     def where(self, field: str) -> str:
         """The place of a member, or of its struct where the line is not known."""
         struct, _, _ = field.rpartition(".")

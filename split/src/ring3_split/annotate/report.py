@@ -6,8 +6,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from ring3_split.annotate.border import Interface
 from ring3_split.annotate.file import File
-from ring3_split.annotate.interface import Interface
 from ring3_split.annotate.survey import Survey
 
 

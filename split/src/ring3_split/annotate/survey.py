@@ -9,16 +9,18 @@ from dataclasses import dataclass, field
 from ring3_split.annotate import ask
 from ring3_split.annotate.api import Apis, known
 from ring3_split.annotate.ask import Question
+from ring3_split.annotate.border import Interface
 from ring3_split.annotate.case import Inferred, Knowledge, case
 from ring3_split.annotate.flow import flows, parameter
 from ring3_split.annotate.halves import Halves, halves
 from ring3_split.annotate.infer import infer
-from ring3_split.annotate.interface import Interface, interface
+from ring3_split.annotate.interface import interface
 from ring3_split.annotate.items import Item, items
 from ring3_split.annotate.layouts import Layouts
 from ring3_split.annotate.misplaced import misplaced
 from ring3_split.graph import Graph, lines
 from ring3_split.model import Allocation, Data
+from ring3_split.prototypes import Prototype
 
 
 @dataclass
@@ -43,7 +45,13 @@ class Survey:
         return sum(lines(function) for _, function in self.halves.graph.owned())
 
 
-def survey(graph: Graph, sides: Mapping[str, str], kernel: str, answers: Mapping[str, str] | None = None) -> Survey:
+def survey(
+    graph: Graph,
+    sides: Mapping[str, str],
+    kernel: str,
+    answers: Mapping[str, str] | None = None,
+    prototypes: Mapping[str, Prototype] | None = None,
+) -> Survey:
     """Looks at the border of a plan.
 
     `answers` are those that were given before: a function that a person keeps in the kernel half is moved there, and a function
@@ -53,7 +61,8 @@ def survey(graph: Graph, sides: Mapping[str, str], kernel: str, answers: Mapping
     apis = known().told(answers)
     planned = halves(graph, apis, sides)
     asked = {key: ask.half(key, needs, planned) for key, needs in misplaced(planned, graph.driver.data).items()}
-    split = halves(graph, apis, sides, keep=[key for key, answer in answers.items() if answer == "kernel"])
+    kept = [key for key, answer in answers.items() if answer == "kernel"]
+    split = halves(graph, apis, sides, kept, prototypes)
     layouts = Layouts(graph.driver.data, apis.omitted)
     border = interface(split, graph.driver.data, layouts, graph.driver.name, kernel)
     result = Survey(split, layouts, border, questions=asked)

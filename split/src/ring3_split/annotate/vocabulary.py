@@ -41,7 +41,7 @@ WORDS: dict[str, Word] = {
 }
 
 # Answers to what is not a pointer.
-WAYS = ("local", "memory", "mmio", "downcall", "lock", "never")
+WAYS = ("local", "memory", "mmio", "downcall", "lock", "atomic", "never")
 VARIABLE_WAYS = ("read", "copy", "handle", "never")
 
 SHAPE = re.compile(r"^\s*(?:(in|out|inout)\s+)?([a-z]+)\s*(?:\((.*)\))?\s*$", re.S)

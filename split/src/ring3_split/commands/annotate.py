@@ -21,6 +21,7 @@ from ring3_split.annotate.survey import Survey, survey
 from ring3_split.errors import Refusal
 from ring3_split.kernel import Kernel
 from ring3_split.plan import Plan, load, planner, subject, weights
+from ring3_split.prototypes import prototypes
 
 WIDE = 10_000  # columns of what is not a terminal: nothing is folded
 
@@ -79,7 +80,8 @@ def look(kernel: Kernel, name: str, plan: Plan | None, answers: Mapping[str, str
     if strange:
         raise Refusal(f"the plan places {strange}, which {name} of {kernel.name} does not have: make the plan anew")
     described = f"{plan.method}, {plan.totals.kernel_percent:.1f} % of the lines in the kernel"
-    return survey(whole.graph, plan.sides(), kernel.name, answers), described
+    declared = prototypes(kernel, whole.graph.driver.modules)
+    return survey(whole.graph, plan.sides(), kernel.name, answers, declared), described
 
 
 def definitions(kernel: Kernel, found: Survey) -> Definitions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ring3_split.ir.instruction import Instruction
 from ring3_split.ir.module import Body, plain
@@ -138,7 +139,7 @@ class Functions:
         if instruction.opcode not in _SINKS - {"phi", "select"}:
             return []
         api = self._api(origins, instruction)
-        owner = self._owner(origins.of(instruction.operands[0])) if api and instruction.operands else ""
+        owner = self._owner(origins.every(instruction.operands[0])) if api and instruction.operands else ""
         return [
             Stored(function, instruction.line, api=api, argument=position if api else -1, owner=owner)
             for position, operand in enumerate(instruction.operands)
@@ -155,16 +156,22 @@ class Functions:
         place = origins.of(store.operands[1])
         field = origins.leaf(place, store)
         if field:
-            return Stored(function, store.line, field=field.name, owner=self._owner(field.base))
+            places = [leaf.base for one in origins.every(store.operands[1]) if (leaf := origins.leaf(one, store))]
+            return Stored(function, store.line, field=field.name, owner=self._owner(places))
         return Stored(function, store.line, object=place.name if place.kind == "global" and place.address else "")
 
-    def _owner(self, place: Origin | None) -> str:
-        """The outermost member that an address lies in: of the driver's struct, where a work or a timer is embedded there."""
-        name = ""
-        while place is not None and place.address and place.kind in ("field", "global"):
-            name = place.name
-            place = place.base
-        return name
+    def _owner(self, places: Iterable[Origin | None]) -> str:
+        """The outermost member that an address lies in: of the driver's struct, where a work or a timer is embedded there.
+
+        A pointer may have come from several places (it began as null): they must agree.
+        """
+        names = set()
+        for place in places:
+            name, inner = "", place
+            while inner is not None and inner.address and inner.kind in ("field", "global"):
+                name, inner = inner.name, inner.base
+            names.add(name)
+        return names.pop() if len(names) == 1 else ""
 
     def _api(self, origins: Origins, call: Instruction) -> str:
         """The symbol that is called, or the field that its address was loaded from; "" of assembly, and of what is no call."""

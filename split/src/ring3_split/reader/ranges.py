@@ -37,6 +37,7 @@ class Ranges:
         self._uses = uses
         self._types = types
         self._expressions = Expressions(body, origins, uses, allocators().arithmetic)
+        self._variables: dict[str, Range | None] = {}
 
     def assigned(self) -> tuple[Assigned, ...]:
         """What fields are set to."""
@@ -112,8 +113,14 @@ class Ranges:
 
     def _variable(self, slot: str, way: tuple[str, ...]) -> Range | None:
         """All that is ever stored to a local variable whose address nobody has."""
+        if slot not in self._variables:
+            self._variables[slot] = None  # while it is on the way to itself
+            self._variables[slot] = self._held(slot, way)
+        return self._variables[slot]
+
+    def _held(self, slot: str, way: tuple[str, ...]) -> Range | None:
         variable = self._body.variables.get(slot)
-        if variable is None or variable.argument >= 0 or slot in way:
+        if variable is None or variable.argument >= 0:
             return None
         users = self._uses.of(slot)
         if any(user.opcode not in ("load", "store") or (user.opcode == "store" and user.operands[0] == slot) for user in users):

@@ -7,6 +7,7 @@ end of a loop, a pointer. Values are followed forwards through casts, arithmetic
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -31,15 +32,16 @@ _MANY = 400  # instructions that one value is followed through
 
 
 class Value(NamedTuple):
-    """A value on its way: its name in the IR, the bits that it was cut to, and where it was read from."""
+    """A value on its way: its name in the IR, what it was cut to, where it was read from, and whether it was computed with."""
 
     name: str
     mask: int
     source: str
+    derived: bool = False
 
     def used(self, what: str, line: int, detail: str = "", count: int = 0) -> Used:
         """The end of its way."""
-        return Used(self.source, what, line, detail, count, self.mask)  # type: ignore[arg-type]
+        return Used(self.source, what, line, detail, count, self.mask, self.derived)  # type: ignore[arg-type]
 
 
 class Values:
@@ -51,6 +53,8 @@ class Values:
         self._uses = uses
         self._types = types
         self._expressions = Expressions(body, origins, uses, allocators().arithmetic)
+        self._steps: dict[str, bool] = {}
+        self._order: dict[str, tuple[list[Instruction], list[int], list[int]]] = {}
 
     def used(self) -> tuple[Used, ...]:
         """What becomes of each field, parameter and result that is read; each use once, at its first line."""
@@ -100,14 +104,15 @@ class Values:
         if user.opcode in _SAME:
             yield value._replace(name=user.result)
         elif user.opcode in _ARITHMETIC:
-            mask = value.mask
-            if user.opcode == "and" and (constant := number(user.operands[1])) is not None and constant >= 0:
-                mask = constant if mask < 0 else mask & constant
+            mask, derived, constant = value.mask, True, number(user.operands[1])
+            if user.opcode in ("and", "urem") and constant is not None and constant > 0:
+                limit = constant if user.opcode == "and" else constant - 1
+                mask, derived = limit if mask < 0 else min(mask, limit), value.derived
             elif user.opcode not in ("and", "lshr", "udiv", "urem"):
                 mask = -1
-            yield value._replace(name=user.result, mask=mask)
+            yield value._replace(name=user.result, mask=mask, derived=derived)
         elif user.opcode == "store" and user.operands[0] == value.name and user.operands[1] in self._uses.slots:
-            yield from (value._replace(name=load.result) for load in self._uses.loads(user))
+            yield from (value._replace(name=load.result) for load in self._seen_by(user))
         elif user.opcode == "call" and user.callee.startswith("@llvm.expect"):
             yield value._replace(name=user.result)
 
@@ -174,12 +179,27 @@ class Values:
 
     def _stepped(self, slot: str) -> bool:
         """Whether a variable is set to itself and something."""
-        own = {user.result for user in self._uses.of(slot) if user.opcode == "load"}
-        for store in self._uses.stores(slot):
-            definition = self._origins.definitions.get(store.operands[0])
-            if definition is not None and definition.opcode in ("add", "sub") and own.intersection(definition.operands):
-                return True
-        return False
+        if slot not in self._steps:
+            own = {user.result for user in self._uses.of(slot) if user.opcode == "load"}
+            made = (self._origins.definitions.get(store.operands[0]) for store in self._uses.stores(slot))
+            self._steps[slot] = any(
+                one is not None and one.opcode in ("add", "sub") and not own.isdisjoint(one.operands) for one in made
+            )
+        return self._steps[slot]
+
+    def _seen_by(self, store: Instruction) -> list[Instruction]:
+        """The loads that may see a store, as `Uses.loads` has them, but quick where a variable is set thousands of times."""
+        slot = store.operands[1]
+        if slot not in self._order:
+            users = self._uses.of(slot)
+            loads = [user for user in users if user.opcode == "load"]
+            stores = [user.index for user in users if user.opcode == "store" and user.operands[1] == slot]
+            self._order[slot] = (loads, [load.index for load in loads], stores)
+        loads, places, stores = self._order[slot]
+        first, after = bisect_right(places, store.index), bisect_right(stores, store.index)
+        if after == len(stores):
+            return loads[first:]
+        return loads[first : bisect_right(places, stores[after])] or loads[first:]
 
     def _elements(self, move: Instruction) -> int:
         match = _LENGTH.match(move.type)
