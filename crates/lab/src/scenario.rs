@@ -25,6 +25,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("nvme", include_str!("../../../lab/scenarios/nvme.toml")),
     ("pc-ide", include_str!("../../../lab/scenarios/pc-ide.toml")),
     ("queues", include_str!("../../../lab/scenarios/queues.toml")),
+    ("shared-memory", include_str!("../../../lab/scenarios/shared-memory.toml")),
     ("two-disks", include_str!("../../../lab/scenarios/two-disks.toml")),
     ("ublk-null", include_str!("../../../lab/scenarios/ublk-null.toml")),
     ("uio", include_str!("../../../lab/scenarios/uio.toml")),
