@@ -19,3 +19,4 @@ pub mod error;
 pub mod irq;
 mod leased;
 mod log;
+mod signal;
