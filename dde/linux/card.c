@@ -7,7 +7,7 @@
  * Or it has the card to itself, in place of --socket: --reflect sends back what comes, --lwip 10.0.0.2/24 is a host with that address. Either way, --dma copy copies each buffer of the
  * driver's, --poll US polls for so long after a packet, and --no-msix takes MSI-X away. A sound card plays --play FILE.wav, and the program ends.
  *
- * It says what it does on standard output, a JSON object a line. With --device lease:3 it is a driver process of ring3d's, which gives it its device and takes its card.
+ * It says what it does on standard output, a JSON object a line. With --device lease:3 it is a driver process of ring3d's, which gives it its device and takes its card or its disk.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -246,11 +246,20 @@ void dde_net_closed(void)
 	exit(wanted_back ? WANTED_BACK : 0);
 }
 
+/* All ones where each function has its maker's number. [PCI 6.1] */
+static bool is_gone(void)
+{
+	return (uint16_t)ddekit_cfg_read(dde_device, 0, sizeof(uint16_t)) == 0xffff;
+}
+
 static void give_back(void *arg)
 {
 	(void)arg;
 	wanted_back = true;
-	fprintf(stderr, "%s: the system wants the device back; whoever uses the card loses it\n", options.device);
+	if (is_gone())
+		fprintf(stderr, "%s: the device is gone; whoever uses it loses it\n", options.device);
+	else
+		fprintf(stderr, "%s: the system wants the device back; whoever uses it loses it\n", options.device);
 	alarm(LAST_WORDS);
 	dde_net_stop();
 }
@@ -258,7 +267,11 @@ static void give_back(void *arg)
 const char *dde_block_access(void)
 {
 	static char access[PATH_ROOM];
-	int len = snprintf(access, sizeof(access), "%s%s%s", options.socket, options.terms ? "," : "", options.terms ? options.terms : "");
+	int len;
+
+	if (options.leased)
+		return NULL;
+	len = snprintf(access, sizeof(access), "%s%s%s", options.socket, options.terms ? "," : "", options.terms ? options.terms : "");
 
 	if (len < 0 || (size_t)len >= sizeof(access))
 		dde_net_failed("the socket's path is too long");
@@ -275,6 +288,8 @@ static void say_text(const char *text)
 
 void dde_block_served(const char *driver, const char *model, uint64_t blocks, uint32_t block_size)
 {
+	if (options.leased)
+		return;
 	printf("{\"served\":true,\"driver\":\"%s\",\"disk\":\"", driver);
 	say_text(model);
 	printf("\",\"blocks\":%" PRIu64 ",\"block_size\":%" PRIu32 ",\"pid\":%d}\n", blocks, block_size, getpid());

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A network card's unmodified driver of Linux as a program that is run over a recorded device and an input of bytes, and ends: under a fuzzer, or to see one run again.
+ * An unmodified driver of Linux, of a network card or a disk, as a program that is run over a recorded device and an input of bytes, and ends: under a fuzzer, or to see one run again.
  *
  *	dde-e1000e --recording FILE [--input FILE] [--seconds N] [--verbose]
  *
- * It ends with 0 when the driver has closed its card, or has not taken the device; by SIGABRT, or with a report of AddressSanitizer's and 99, where something is wrong; with 98, and
+ * It ends with 0 when the driver has closed its device, or has not taken the device; by SIGABRT, or with a report of AddressSanitizer's and 99, where something is wrong; with 98, and
  * where it was, when N seconds have passed.
  */
 #include <getopt.h>
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "../ddekit/fuzz/fuzz.h"
+#include "dde_disk.h"
 #include "dde_net.h"
 #include "ddekit/check.h"
 #include "ddekit/context.h"
@@ -24,7 +25,7 @@
 #include "ddekit/log.h"
 
 #define ARENA (48ul << 20)
-/* What the driver has after the input's end, of its own time, until it is told to close its card; ns. */
+/* What the driver has after the input's end, of its own time, until it is told to close its device; ns. */
 #define AFTERWARDS 2000000000ull
 #define HANGS 98
 
@@ -59,6 +60,16 @@ void dde_net_served(const char *driver, const uint8_t *mac)
 void dde_net_link(bool up, uint32_t mbits)
 {
 	(void)up, (void)mbits;
+}
+
+const char *dde_block_access(void)
+{
+	return "fuzz";
+}
+
+void dde_block_served(const char *driver, const char *model, uint64_t blocks, uint32_t block_size)
+{
+	(void)driver, (void)model, (void)blocks, (void)block_size;
 }
 
 /* Not to take a device that is broken is no fault. */

@@ -552,6 +552,13 @@ int ring3_disk_serve(struct ring3_disk *disk,
                      const char *access);
 
 /*
+ Gives the disk to ring3d, which has leased `device` to this program, the disk's, and makes a block device of it. From now on the program calls ring3_disk_turn; when ring3d wants the
+ driver to end, that says -ESHUTDOWN: the program closes the disk, then the device, and ends. A program that has lost the disk calls ring3_disk_stop.
+ */
+int ring3_disk_lend(const struct ring3_disk *disk,
+                    const struct ring3_device *device);
+
+/*
  Ends the handle, and takes the disk from whoever uses it. Requests that have not ended are lost to their clients.
 
  # Safety

@@ -1,8 +1,8 @@
 //! A device that ring3d holds and leases to this process: the program drives it, confined, and what it makes of the device goes to ring3d.
 //!
 //! # Shape
-//! The program opens its device by `lease:3`, which waits until there is one, and lends its card, which starts a thread that takes ring3d's orders. When ring3d wants the driver to end, the
-//! card says so to the program, and the thread waits until the program has closed its device.
+//! The program opens its device by `lease:3`, which waits until there is one, and lends its card or its disk, which starts a thread that takes ring3d's orders. When ring3d wants the driver
+//! to end, the card or the disk says so to the program, and the thread waits until the program has closed its device.
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ring3_class::net::Nic;
 use ring3_device::Error;
-use ring3_driver::registry::Controller;
+use ring3_driver::registry::{Controller, Offer};
 use ring3_host::drive::Hosted;
 
 /// How long a program may take to close its device when it is asked to.
@@ -21,7 +20,7 @@ const FAREWELL: Duration = Duration::from_secs(10);
 
 /// The lease of a device.
 pub(crate) struct Leased {
-    /// Until the card is lent.
+    /// Until the card or the disk is lent.
     hosted: Mutex<Option<Hosted>>,
     orders: Mutex<Option<Orders>>,
 }
@@ -65,14 +64,14 @@ impl Leased {
         }
     }
 
-    /// Gives `nic` to ring3d. `stop` is called, by a thread of the library's, when the program shall close its device.
-    pub(crate) fn lend(&self, nic: Arc<dyn Nic>, stop: Box<dyn Fn() + Send>) -> Result<(), Error> {
+    /// Gives what is made of the device to ring3d. `stop` is called, by a thread of the library's, when the program shall close its device.
+    pub(crate) fn lend(&self, offer: Offer, stop: Box<dyn Fn() + Send>) -> Result<(), Error> {
         let taken = self.hosted.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let hosted = taken.ok_or_else(|| Error::Busy("the device has a card already".into()))?;
+        let hosted = taken.ok_or_else(|| Error::Busy("the device has a card or a disk already".into()))?;
         let (closed, hear) = channel();
         let asked = Arc::new(AtomicBool::new(false));
         let program = Box::new(Program { stop, asked: asked.clone(), closed: hear });
-        let thread = std::thread::Builder::new().name("ring3-orders".into()).spawn(move || take_orders(hosted, nic, program));
+        let thread = std::thread::Builder::new().name("ring3-orders".into()).spawn(move || take_orders(hosted, offer, program));
         let thread = thread.map_err(|error| Error::os("starting the thread that takes orders", error))?;
         *self.orders.lock().unwrap_or_else(PoisonError::into_inner) = Some(Orders { closed, asked, thread });
         Ok(())
@@ -92,8 +91,8 @@ impl Drop for Leased {
 }
 
 /// Until the end, and that of the process: nobody else would hear of it.
-fn take_orders(hosted: Hosted, nic: Arc<dyn Nic>, program: Box<Program>) {
-    let Err(error) = hosted.drive(nic, program) else { return };
+fn take_orders(hosted: Hosted, offer: Offer, program: Box<Program>) {
+    let Err(error) = hosted.drive(offer, program) else { return };
     tracing::error!(%error, "the device is not driven any more");
     // SAFETY: nothing of the process is used any more, and what would run at its end belongs to another thread.
     unsafe { libc::_exit(1) };

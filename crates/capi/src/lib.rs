@@ -20,3 +20,4 @@ pub mod irq;
 mod leased;
 mod log;
 pub mod share;
+mod signal;

@@ -13,7 +13,7 @@
  * 0xc0 to 0xcf are all ones, 0xd0 to 0xdf zero; 0xe0 to 0xff have a vector fire, and give what was recorded.
  *
  * When the process would sleep: 0x80 to 0x9f have a vector fire; 0xa0 to 0xcf write bytes of the input, one more than the low bits, to memory that was mapped for the device;
- * 0xd0 to 0xef have a user send a frame; 0xf0 to 0xff have one change the filter.
+ * 0xd0 to 0xef have a user send a frame, or ask for something of the disk; 0xf0 to 0xff have one change the filter.
  */
 #include "ddekit/device.h"
 
@@ -404,6 +404,8 @@ void fuzz_event(void)
 		fire(byte & 0x1f);
 	else if (byte < 0xd0)
 		write_memory(1 + (byte & 0x1f));
+	else if (byte < 0xf0 && fuzz_disk_served())
+		fuzz_disk_request(byte & 0x1f);
 	else if (byte < 0xf0)
 		send_frame(byte & 0x1f);
 	else

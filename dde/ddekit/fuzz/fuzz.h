@@ -41,6 +41,12 @@ bool fuzz_ended(void);
 /** fuzz_event() - what the device and its users do at a time when the process would sleep */
 void fuzz_event(void);
 
+/** fuzz_disk_served() - whether the driver has made a disk, and not closed it */
+bool fuzz_disk_served(void);
+
+/** fuzz_disk_request() - a user asks the disk for something: the operation is @kind's, the blocks are the input's */
+void fuzz_disk_request(unsigned int kind);
+
 /** fuzz_load() - take a recording that ddekit_dev_open() has written: false, and errno, if there is none */
 bool fuzz_load(const char *path);
 

@@ -28,6 +28,7 @@ static void ready(void *arg)
 /* A call on the host's stack: the server is the host's. */
 struct call {
 	struct ddekit_disk *disk;
+	const struct ring3_device *device;
 	const char *access;
 	int result;
 };
@@ -35,8 +36,9 @@ struct call {
 static void serve(void *arg)
 {
 	struct call *call = arg;
+	struct ring3_disk *disk = call->disk->disk;
 
-	call->result = ring3_disk_serve(call->disk->disk, call->access);
+	call->result = call->access ? ring3_disk_serve(disk, call->access) : ring3_disk_lend(disk, call->device);
 }
 
 static void turn(void *arg)
@@ -73,7 +75,7 @@ int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_inf
 	};
 	const size_t offset = (size_t)((unsigned char *)memory - device->arena.base);
 	struct ddekit_disk *made = calloc(1, sizeof(*made));
-	struct call call = { .disk = made, .access = access };
+	struct call call = { .disk = made, .device = device->device, .access = access };
 	int result;
 
 	if (!made)

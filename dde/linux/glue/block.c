@@ -34,6 +34,8 @@ struct slot {
 
 static struct block_device *disk_of_ours;
 static struct ddekit_disk *disk;
+static struct pci_dev *controller;
+static struct work_struct lost_work;
 static struct task_struct *server;
 static struct slot *slots, **spare;
 static unsigned int spare_count;
@@ -207,10 +209,10 @@ static unsigned int blocks_of(unsigned int sectors)
 	return min_t(u64, (u64)sectors << SECTOR_SHIFT, round_down(UINT_MAX, size)) / size;
 }
 
-/* Memory for the data of requests, beside what they are kept in. */
-static bool make_room(const struct ddekit_disk_info *info, void **memory, size_t *len)
+/* Memory for the data of requests, beside what they are kept in. Who takes all of the disk may keep more requests than the driver takes at once. */
+static bool make_room(const struct ddekit_disk_info *info, bool lent, void **memory, size_t *len)
 {
-	*len = PAGE_SIZE << get_order((info->depth + 1) * info->max_transfer);
+	*len = PAGE_SIZE << get_order(((lent ? DEPTH_MAX : info->depth) + 1) * info->max_transfer);
 	*memory = alloc_pages_exact(*len, GFP_KERNEL | __GFP_COMP | __GFP_NOWARN);
 	slots = kcalloc(info->depth, sizeof(*slots), GFP_KERNEL);
 	spare = kcalloc(info->depth, sizeof(*spare), GFP_KERNEL);
@@ -273,42 +275,53 @@ static struct pci_dev *device_of(struct gendisk *gendisk)
 	return dev ? to_pci_dev(dev) : NULL;
 }
 
+/* A driver without its device ends its requests at once, and not when each has taken too long. */
+static void lose(struct work_struct *work)
+{
+	controller->error_state = pci_channel_io_perm_failure;
+	device_release_driver(&controller->dev);
+}
+
 /* In the thread that has called the drivers' initialisation. */
 void dde_run(void)
 {
 	struct dde_identity identity = { 0 };
 	struct ddekit_disk_info info;
-	struct pci_dev *pci;
+	const char *access;
 	size_t len;
 	void *memory;
 	int result;
 
 	wait_for_disk();
-	pci = device_of(disk_of_ours->bd_disk);
+	INIT_WORK(&lost_work, lose);
+	controller = device_of(disk_of_ours->bd_disk);
 	dde_block_identify(disk_of_ours->bd_disk, &identity);
 	describe(&identity, &info);
-	if (!make_room(&info, &memory, &len))
+	access = dde_block_access();
+	if (!make_room(&info, !access, &memory, &len))
 		dde_net_failed("no memory for requests: give the process a larger --arena");
 	server = current;
-	result = ddekit_disk_serve(dde_device, &info, memory, len, call, dde_block_access(), &disk);
+	result = ddekit_disk_serve(dde_device, &info, memory, len, call, access, &disk);
 	if (result < 0)
 		dde_net_failed(ddekit_error());
-	dde_block_served(pci ? dev_driver_string(&pci->dev) : "", info.model, info.blocks, info.block_size);
+	dde_block_served(controller ? dev_driver_string(&controller->dev) : "", info.model, info.blocks, info.block_size);
 	result = serve();
-	if (gone)
+	if (gone && !stopping)
 		dde_net_failed("the driver has given the disk up");
 	if (result != -ESHUTDOWN)
 		dde_net_failed(ddekit_error());
 	server = NULL;
 	ddekit_disk_close(disk);
 	/* So that it leaves the device as it was found. */
-	if (pci)
-		device_release_driver(&pci->dev);
+	if (controller)
+		device_release_driver(&controller->dev);
 	dde_net_closed();
 }
 
 void dde_net_stop(void)
 {
 	stopping = true;
+	if (controller && !pci_device_is_present(controller))
+		schedule_work(&lost_work);
 	call();
 }

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* The program's: where the disk is to be served, PATH[,KEY=VALUE]... */
+/* The program's: where the disk is to be served, PATH[,KEY=VALUE]...; NULL if whoever has leased the device takes the disk. */
 const char *dde_block_access(void);
 /* It is served. */
 void dde_block_served(const char *driver, const char *model, uint64_t blocks, uint32_t block_size);

@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 use ring3_broker::server::card::{Access, Options, Server};
 use ring3_class::Error;
 use ring3_class::net::{Checksum, Kind, Link, Mac, Multicast};
+use ring3_driver::registry::Offer;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::Device;
@@ -152,7 +153,7 @@ pub extern "C" fn ring3_card_lend(card: &Card, device: &Device) -> c_int {
         return fail(libc::EINVAL, "the device is this program's own: ring3_card_serve shares its card".into());
     };
     let shared = card.shared.clone();
-    done(leased.lend(card.nic.clone(), Box::new(move || shared.stop())))
+    done(leased.lend(Offer::Nic(card.nic.clone()), Box::new(move || shared.stop())))
 }
 
 /// Takes the card from whoever uses it, and ends the handle.

@@ -1,17 +1,20 @@
 //! A disk whose driver is this program, for other programs: served on a socket, it is `remote:PATH` there.
 //!
 //! # Shape
-//! [`queue`] is the disk as the server of `ring3_broker` has it, with its one queue; [`lane`] what lies between that and the program, which calls what is here. The server has no
-//! thread: it takes turns in the program's own loop, so that nobody is woken between a request and the driver.
+//! [`queue`] is the disk as the server of `ring3_broker` has it, with its one queue; [`shared`] and its [`lane`]s what lies between that and the program, which calls what is here. The
+//! server has no thread: it takes turns in the program's own loop, so that nobody is woken between a request and the driver. A disk that ring3d takes is used by threads of the
+//! library's, and [`lent`] is what these and the program wake each other by.
 //!
 //! # Copies
-//! Bytes are copied once between a client's memory and the program's, which its device reaches. A request costs no lock, no allocation and, while clients and program are busy, no system call.
+//! Bytes are copied once between a client's memory and the program's, which its device reaches; of a disk that is lent, the kernel copies them there. A request costs no lock, no allocation and, while clients and program are busy, no system call.
 //!
 //! # Trust
 //! The program is trusted, as whoever loads a library is; other programs are not, and the server does not trust them.
 
 mod lane;
+mod lent;
 mod queue;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -23,11 +26,16 @@ use ring3_broker::server::{Access, Nested, Options, Server};
 use ring3_class::Error;
 use ring3_class::block::{Discard, Info, Operation};
 use ring3_class::dma::SegmentRules;
+use ring3_driver::registry::Offer;
 
+use crate::device::Device;
 use crate::dma::Buffer;
 use crate::error::{done, fail, failed, hand_out, take_back};
+use crate::leased::Leased;
 use crate::log;
-use queue::{HostedDisk, Shared, Wanted};
+use lent::Lent;
+use queue::HostedDisk;
+use shared::{Shared, Wanted};
 
 /// A disk that this program drives.
 pub struct Disk {
@@ -153,6 +161,16 @@ pub unsafe extern "C" fn ring3_disk_serve(disk: &mut Disk, access: *const c_char
     }
 }
 
+/// Gives the disk to ring3d, which has leased `device` to this program, the disk's, and makes a block device of it. From now on the program calls ring3_disk_turn; when ring3d wants the
+/// driver to end, that says -ESHUTDOWN: the program closes the disk, then the device, and ends. A program that has lost the disk calls ring3_disk_stop.
+#[unsafe(no_mangle)]
+pub extern "C" fn ring3_disk_lend(disk: &Disk, device: &Device) -> c_int {
+    let Some(leased) = &device.leased else {
+        return fail(libc::EINVAL, "the device is this program's own: ring3_disk_serve shares its disk".into());
+    };
+    done(disk.lend(leased))
+}
+
 /// Ends the handle, and takes the disk from whoever uses it. Requests that have not ended are lost to their clients.
 ///
 /// # Safety
@@ -166,9 +184,10 @@ pub unsafe extern "C" fn ring3_disk_close(disk: *mut Disk) {
 /// What is readable, for poll and epoll, when ring3_disk_turn has something to do: a sleep on it may also end with EINTR then. -ENOTCONN if the disk is not served.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_disk_fd(disk: &Disk) -> c_int {
-    match &disk.server {
-        Some(server) => server.descriptor().as_raw_fd(),
-        None => fail(libc::ENOTCONN, "the disk is not served".into()),
+    match (&disk.server, disk.shared.lent.get()) {
+        (Some(server), _) => server.descriptor().as_raw_fd(),
+        (None, Some(lent)) => lent.fd(),
+        (None, None) => fail(libc::ENOTCONN, "the disk is not served".into()),
     }
 }
 
@@ -176,6 +195,9 @@ pub extern "C" fn ring3_disk_fd(disk: &Disk) -> c_int {
 /// it has ended a request; -ESHUTDOWN after ring3_disk_stop, once the last has ended; or what has ended the server, which ring3_error() says.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_disk_turn(disk: &mut Disk) -> c_int {
+    if let Some(lent) = disk.shared.lent.get() {
+        return disk.lent_turn(lent);
+    }
     let Some(server) = &mut disk.server else { return fail(libc::ENOTCONN, "the disk is not served".into()) };
     match server.turn() {
         Ok(_) if disk.stopping && server.left() == 0 => fail(libc::ESHUTDOWN, "the disk was stopped".into()),
@@ -220,6 +242,8 @@ pub extern "C" fn ring3_disk_stop(disk: &mut Disk) {
     if let Some(server) = &mut disk.server {
         server.stop();
     }
+    // ring3d has not asked for it: the program has no disk any more.
+    disk.shared.lent.get().filter(|lent| !lent.is_stopped()).into_iter().for_each(Lent::lose);
 }
 
 impl Disk {
@@ -228,8 +252,36 @@ impl Disk {
         Ok(Self { shared: disk.shared().clone(), disk, server: None, stopping: false })
     }
 
+    fn is_taken(&self) -> bool {
+        self.server.is_some() || self.shared.lent.get().is_some()
+    }
+
+    fn lend(&self, leased: &Leased) -> Result<(), Error> {
+        let taken = || Error::Busy("the disk is served already".into());
+        if self.is_taken() {
+            return Err(taken());
+        }
+        // Before anybody opens its queue.
+        self.shared.lent.set(Lent::new()?).map_err(|_| taken())?;
+        let shared = self.shared.clone();
+        let stop = move || shared.lent.get().into_iter().for_each(Lent::stop);
+        leased.lend(Offer::Disk(self.disk.clone()), Box::new(stop))
+    }
+
+    /// A turn with ring3d's threads, which take and give by themselves.
+    fn lent_turn(&self, lent: &Lent) -> c_int {
+        if self.shared.ended.len() > 0 {
+            lent.tell();
+        }
+        lent.heard();
+        if lent.is_stopped() || self.stopping {
+            return fail(libc::ESHUTDOWN, "the disk was stopped".into());
+        }
+        0
+    }
+
     fn serve(&mut self, access: Access) -> Result<(), Error> {
-        if self.server.is_some() {
+        if self.is_taken() {
             return Err(Error::Busy("the disk is served already".into()));
         }
         self.server = Some(Server::bind(self.disk.clone(), vec![access], Options::default())?.nested()?);

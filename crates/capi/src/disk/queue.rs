@@ -3,55 +3,17 @@
 use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 use ring3_class::block::{Completion, Data, Disk, Info, IoError, Operation, Queue, Rejected, Request};
 use ring3_class::dma::{Arena, Dma, DmaBuffer, Iommu, Pages};
 use ring3_class::irq::Irq;
-use ring3_class::wait::Source;
+use ring3_class::wait::{Source, WaitStats, Waiter};
 use ring3_class::{Deadline, Error};
 
-use super::lane::Lane;
-
-/// What the program and the queue say to each other.
-pub(super) struct Shared {
-    /// Requests for the program: see [`Wanted`].
-    pub(super) wanted: Lane<4>,
-    /// Ends of its: tag and errno.
-    pub(super) ended: Lane<2>,
-    /// The queue was opened: once, so that no end of a request is taken for that of a later one.
-    opened: AtomicBool,
-}
-
-/// A request as the program gets it.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted {
-    pub(super) tag: u64,
-    pub(super) operation: Operation,
-    pub(super) fua: bool,
-    pub(super) blocks: u32,
-    pub(super) lba: u64,
-    /// Where its bytes lie in this process; 0 if there are none.
-    pub(super) address: u64,
-}
-
-const OPERATIONS: [Operation; 5] =
-    [Operation::Read, Operation::Write, Operation::Flush, Operation::WriteZeroes, Operation::Discard];
-const FUA: u64 = 1 << 8;
-
-impl Wanted {
-    fn encode(self) -> [u64; 4] {
-        let operation = OPERATIONS.iter().position(|&operation| operation == self.operation).unwrap_or_default() as u64;
-        let flags = if self.fua { FUA } else { 0 };
-        [self.tag, operation | flags | u64::from(self.blocks) << 32, self.lba, self.address]
-    }
-
-    pub(super) fn decode([tag, word, lba, address]: [u64; 4]) -> Option<Self> {
-        let operation = *OPERATIONS.get(word as usize & 0xff)?;
-        Some(Self { tag, operation, fua: word & FUA != 0, blocks: (word >> 32) as u32, lba, address })
-    }
-}
+use super::lent::Lent;
+use super::shared::{Shared, Wanted};
 
 pub(super) struct HostedDisk {
     info: Info,
@@ -75,9 +37,7 @@ impl HostedDisk {
         if memory.free_bytes() < wanted {
             return Err(Error::NoMemory { wanted, free: memory.free_bytes(), total: memory.len() });
         }
-        let (wanted, ended) = (Lane::new(depth.into()), Lane::new(depth.into()));
-        let shared = Arc::new(Shared { wanted, ended, opened: AtomicBool::new(false) });
-        Ok(Self { info, dma: Dma::new(memory, Arc::new(Copied)), depth, shared })
+        Ok(Self { info, dma: Dma::new(memory, Arc::new(Copied)), depth, shared: Arc::new(Shared::new(depth)) })
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -105,14 +65,18 @@ impl Disk for HostedDisk {
     fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
         let depth = depth.clamp(1, self.depth);
         let bytes = self.info.max_transfer as usize;
-        let slot = || Ok(Slot { buffer: self.dma.arena().alloc_stale(bytes)?, held: None, generation: 0 });
+        let lent = self.shared.lent.get();
+        let buffer = || self.dma.arena().alloc_stale(bytes);
+        // Whoever has it lent brings memory of the device's: the export's buffers.
+        let slot = || Ok(Slot { buffer: lent.is_none().then(buffer).transpose()?, held: None, generation: 0 });
         let slots = (0..depth).map(|_| slot()).collect::<Result<_, Error>>()?;
         if self.shared.opened.swap(true, Ordering::AcqRel) {
             return Err(Error::Busy("the disk's queue was opened before: a hosted disk has one".into()));
         }
+        let waiter = lent.map(|lent| lent.ended.waiter());
         let free = (0..depth).rev().collect();
         let waiting = Vec::with_capacity(depth.into());
-        Ok(Box::new(HostedQueue { info: self.info.clone(), shared: self.shared.clone(), slots, free, waiting }))
+        Ok(Box::new(HostedQueue { info: self.info.clone(), shared: self.shared.clone(), slots, free, waiting, waiter }))
     }
 }
 
@@ -125,8 +89,8 @@ struct Held {
 }
 
 struct Slot {
-    /// Where the device finds the bytes of clients, which it does not reach.
-    buffer: DmaBuffer,
+    /// Where the device finds the bytes of clients, which it does not reach; `None` if there are no such clients.
+    buffer: Option<DmaBuffer>,
     held: Option<Held>,
     /// How often it was used, so that an end which came twice is found.
     generation: u32,
@@ -139,18 +103,26 @@ struct HostedQueue {
     free: Vec<u16>,
     /// Submitted and not rung.
     waiting: Vec<Wanted>,
+    /// Of a disk that is lent.
+    waiter: Option<Waiter>,
 }
 
 impl HostedQueue {
     /// Where the program finds the first `len` bytes of `data`, in slot `index`: written there, if it `writes`.
     fn place(&self, index: u16, data: &Data, len: usize, writes: bool) -> Result<u64, Error> {
-        let buffer = &self.slots[usize::from(index)].buffer;
+        let buffer = || {
+            let buffer = self.slots[usize::from(index)].buffer.as_ref();
+            buffer.ok_or_else(|| Error::Invalid("memory that is not of the device's".into()))
+        };
         match data {
             Data::None => Ok(0),
             // Its own memory, which only this process allocates.
             Data::Buffer(own) => Ok(own.as_ptr() as u64),
-            Data::Segments(list) if writes => list.copy_to(buffer, len).map(|()| buffer.as_ptr() as u64),
-            Data::Segments(_) => Ok(buffer.as_ptr() as u64),
+            Data::Segments(list) if writes => {
+                let buffer = buffer()?;
+                list.copy_to(buffer, len).map(|()| buffer.as_ptr() as u64)
+            }
+            Data::Segments(_) => Ok(buffer()?.as_ptr() as u64),
             Data::Foreign(_) => Err(Error::Invalid("foreign memory that was not copied".into())),
         }
     }
@@ -164,10 +136,13 @@ impl HostedQueue {
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(index as u16);
         let mut result = if errno == 0 { Ok(()) } else { Err(error(errno as i32)) };
-        if let (Ok(()), Data::Segments(list)) = (&result, &data)
+        if let (Ok(()), Data::Segments(list), Some(buffer)) = (&result, &data, &slot.buffer)
             && reads > 0
         {
-            result = list.copy_from(&slot.buffer, reads).map_err(|_| IoError::Transport);
+            result = list.copy_from(buffer, reads).map_err(|_| IoError::Transport);
+        }
+        if let (Err(IoError::Gone), Some(lent)) = (&result, self.shared.lent.get()) {
+            lent.lose();
         }
         done.become_end_of(token, result, &mut data);
         Ok(())
@@ -230,6 +205,7 @@ impl Queue for HostedQueue {
             // There is room for all that the queue holds.
             let _ = self.shared.wanted.push(wanted.encode());
         }
+        self.shared.lent.get().into_iter().for_each(Lent::call);
     }
 
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
@@ -252,19 +228,25 @@ impl Drop for HostedQueue {
         // What the program has it may still move; clients' own memory it never did.
         for slot in &mut self.slots {
             if let Some(Held { data, .. }) = slot.held.take() {
-                slot.buffer.abandon();
+                slot.buffer.iter_mut().for_each(DmaBuffer::abandon);
                 if matches!(data, Data::Buffer(_)) {
                     mem::forget(data);
                 }
             }
         }
-        while self.shared.wanted.pop().is_some() {}
+        // Of a disk that is lent the program pops, in another thread, and the process ends.
+        if self.shared.lent.get().is_none() {
+            while self.shared.wanted.pop().is_some() {}
+        }
+        if self.free.len() == self.slots.len() {
+            self.shared.opened.store(false, Ordering::Release);
+        }
     }
 }
 
 impl Source for HostedQueue {
     fn irq(&self) -> Option<&Irq> {
-        None
+        self.waiter.as_ref()?.irq()
     }
 
     fn pending(&self) -> bool {
@@ -272,21 +254,39 @@ impl Source for HostedQueue {
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
-        Ok(!self.pending())
+        let (Some(lent), Some(waiter)) = (self.shared.lent.get(), &mut self.waiter) else { return Ok(!self.pending()) };
+        lent.ended.arm(true);
+        // Between that and the look: see [`Lent::tell`].
+        fence(Ordering::SeqCst);
+        let ended = &self.shared.ended;
+        waiter.arm(|| ended.len() > 0)
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
-        Ok(())
+        let (Some(lent), Some(waiter)) = (self.shared.lent.get(), &mut self.waiter) else { return Ok(()) };
+        lent.ended.arm(false);
+        waiter.disarm()
     }
 
     /// The driver below has time-outs of its own.
     fn tick(&mut self, _: Instant) -> Result<Option<Instant>, Error> {
-        Ok(None)
+        match self.shared.lent.get() {
+            Some(lent) if lent.is_gone() => Err(Error::Gone),
+            _ => Ok(None),
+        }
     }
 
-    fn wait(&mut self, _: Deadline) -> Result<bool, Error> {
-        // Who ends requests is the caller.
-        Ok(self.pending())
+    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        // Who ends requests of a disk that is not lent is the caller.
+        let (Some(lent), Some(waiter)) = (self.shared.lent.get(), &mut self.waiter) else { return Ok(self.pending()) };
+        lent.ended.arm(true);
+        fence(Ordering::SeqCst);
+        let ended = &self.shared.ended;
+        waiter.wait(deadline, || ended.len() > 0)
+    }
+
+    fn wait_stats(&self) -> WaitStats {
+        self.waiter.as_ref().map(Waiter::stats).unwrap_or_default()
     }
 }
 

@@ -279,3 +279,75 @@ fn terms_that_are_none_are_refused_and_what_is_not_served_has_no_turn() {
     assert_eq!(unsafe { ring3_disk_serve(&mut disk, c"/nowhere,colour=red".as_ptr()) }, -libc::EINVAL);
     assert!(said().contains("there are: mode"), "{}", said());
 }
+
+/// A disk that ring3d's threads use, and its program's loop until it is told to end.
+fn lent(run: impl FnOnce(&HostedDisk, &Arc<Shared>) + Send) {
+    let (disk, _memory) = made(|_| {});
+    let mut disk = disk.unwrap();
+    disk.shared.lent.set(Lent::new().unwrap()).ok().unwrap();
+    let (hosted, shared) = (disk.disk.clone(), disk.shared.clone());
+    std::thread::scope(|scope| {
+        let user = scope.spawn(move || {
+            run(&hosted, &shared);
+            shared.lent.get().unwrap().stop();
+        });
+        assert_eq!(drive(&mut disk, well, &AtomicBool::new(false)), -libc::ESHUTDOWN);
+        user.join().unwrap();
+    });
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(20))
+}
+
+#[test]
+fn a_disk_that_is_lent_wakes_its_program_and_who_waits_for_it() {
+    lent(|disk, _| {
+        let mut queue = disk.open_queue(DEPTH).unwrap();
+        let begin = std::time::Instant::now();
+        for round in 0..2000u64 {
+            let mut data = disk.dma().arena().alloc_pages(BLOCK).unwrap();
+            data.write(0, &[round as u8; BLOCK]).unwrap();
+            execute(&mut *queue, Request::write(round, round % 100, 1, data), soon()).unwrap().result.unwrap();
+            let data = disk.dma().arena().alloc_pages(BLOCK).unwrap();
+            let read = execute(&mut *queue, Request::read(round, round % 100, 1, data), soon()).unwrap();
+            read.result.unwrap();
+            let Data::Buffer(data) = read.data else { panic!("another memory has come back") };
+            let mut bytes = [0; BLOCK];
+            data.read(0, &mut bytes).unwrap();
+            assert_eq!(bytes, [round as u8; BLOCK]);
+        }
+        // The loop looks by itself 50 times a second: that is not what has ended 4,000 requests.
+        assert!(begin.elapsed() < Duration::from_secs(20), "nobody was woken: {:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn the_queue_of_a_disk_that_is_lent_is_opened_again_once_nothing_is_in_flight() {
+    lent(|disk, _| {
+        let queue = disk.open_queue(DEPTH).unwrap();
+        assert!(matches!(disk.open_queue(DEPTH).err(), Some(Error::Busy(_))));
+        drop(queue);
+        let mut queue = disk.open_queue(4).unwrap();
+        execute(&mut *queue, Request::flush(1), soon()).unwrap().result.unwrap();
+    });
+}
+
+#[test]
+fn a_disk_that_is_lent_takes_no_memory_that_its_device_does_not_reach() {
+    lent(|disk, _| {
+        let mut queue = disk.open_queue(4).unwrap();
+        let rejected = queue.submit(Request::read(1, 0, 1, Foreign::from(vec![0; BLOCK]))).unwrap_err();
+        assert_eq!(rejected.error, Some(IoError::Invalid));
+    });
+}
+
+#[test]
+fn a_program_that_has_lost_its_disk_says_so_to_who_looks_after_the_queue() {
+    lent(|disk, shared| {
+        let mut queue = disk.open_queue(4).unwrap();
+        assert_eq!(queue.tick(std::time::Instant::now()).unwrap(), None);
+        shared.lent.get().unwrap().lose();
+        assert!(matches!(queue.tick(std::time::Instant::now()), Err(Error::Gone)));
+    });
+}

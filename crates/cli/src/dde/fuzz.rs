@@ -133,8 +133,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 impl Target {
     fn of(args: &Args) -> Result<Self> {
-        if catalogue::class(&catalogue::root()?, &args.driver)? != Class::Net {
-            bail!("dde:{} drives no network card: the devices of other classes are not fuzzed yet", args.driver);
+        if !matches!(catalogue::class(&catalogue::root()?, &args.driver)?, Class::Net | Class::Block) {
+            bail!("dde:{} drives no network card and no disk: the devices of other classes are not fuzzed yet", args.driver);
         }
         let form = Form { fuzz: true, overlay: args.overlay.clone(), ..Form::default() };
         let built = build_as(&args.driver, &form, true)?;

@@ -3,7 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ring3_class::net::Nic;
 use ring3_device::Device;
 use ring3_driver::registry::{Controller, Offer, Opened};
 
@@ -35,11 +34,11 @@ impl Hosted {
         &self.device
     }
 
-    /// Offers `nic`, which the driver makes of the device, and does what the supervisor orders until it is told to end. Dropping `controller` ends the driver: it is dropped before the
+    /// Offers what the driver makes of the device, and does what the supervisor orders until it is told to end. Dropping `controller` ends the driver: it is dropped before the
     /// supervisor hears that the device is stopped. The error was reported; the process ends then at once.
-    pub fn drive(self, nic: Arc<dyn Nic>, controller: Box<dyn Controller>) -> Result<(), Error> {
+    pub fn drive(self, offer: Offer, controller: Box<dyn Controller>) -> Result<(), Error> {
         let Self { mut process, standby, device } = self;
-        let opened = Opened { offers: vec![Offer::Nic(nic)], refused: Vec::new(), controller };
+        let opened = Opened { offers: vec![offer], refused: Vec::new(), controller };
         let driven = Driven::of(standby, device, opened, Vec::new());
         driven.and_then(|driven| process.drive(driven)).inspect_err(|error| process.fail(error))
     }

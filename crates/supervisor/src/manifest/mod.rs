@@ -99,6 +99,8 @@ pub enum Match {
 
 /// Before the name of a driver of Linux that ring3 hosts.
 const HOSTED: &str = "dde:";
+/// As many requests of 128 KiB as it has set memory aside for.
+const HOSTED_DEPTH: u16 = 128;
 
 impl Device {
     /// The driver of Linux that drives it, if one does.
@@ -118,8 +120,18 @@ impl Device {
         )?;
         range(
             "export.kind",
-            self.export.kind == Kind::Tap,
-            "\"tap\" with driver = \"dde:...\": of drivers of Linux, those of network cards are supervised",
+            matches!(self.export.kind, Kind::Tap | Kind::Ublk),
+            "\"tap\" or \"ublk\" with driver = \"dde:...\": a driver of Linux makes an interface of its card, or a block device of its disk",
+        )?;
+        range(
+            "export.depth",
+            self.export.depth <= HOSTED_DEPTH,
+            "128 at most with driver = \"dde:...\": for more requests a driver of Linux has no memory",
+        )?;
+        range(
+            "part",
+            self.part.is_none(),
+            "left out with driver = \"dde:...\": of its disks, a driver of Linux serves the first",
         )?;
         range("restart.adopt", !self.restart.adopt, "false with driver = \"dde:...\": a driver of Linux starts its device")
     }

@@ -125,3 +125,20 @@ fn a_folder_has_several_files_and_an_empty_one_says_what_to_write() {
     let error = read(&folder.path().join("none.toml")).unwrap_err().to_string();
     assert!(error.contains("none.toml") && error.contains("--config"), "{error}");
 }
+
+#[test]
+fn a_driver_of_linux_has_a_card_or_a_disk_and_is_told_nothing_that_it_would_not_hear() {
+    let device = |more: &str, export: &str| {
+        parse(&format!("[device.a]\nmatch = {{ class = \"nvme\" }}\ndriver = \"dde:nvme\"\n{more}\n[device.a.export]\n{export}"))
+    };
+    assert_eq!(device("", "").unwrap()[0].export.kind, Kind::Ublk);
+    assert!(device("", "depth = 128").is_ok() && device("", "kind = \"tap\"").is_ok());
+    for (more, export, wanted) in [
+        ("", "depth = 129", "128 at most"),
+        ("part = 1", "", "part must be left out"),
+        ("interrupts = \"msi\"", "", "chooses itself"),
+        ("restart = { adopt = true }", "", "starts its device"),
+    ] {
+        assert!(device(more, export).unwrap_err().contains(wanted), "{more} {export}");
+    }
+}

@@ -66,13 +66,13 @@ struct ddekit_disk_request {
 };
 
 /**
- * ddekit_disk_serve() - serve the disk at @access, PATH[,KEY=VALUE]... as ring3 serve disk takes it
+ * ddekit_disk_serve() - give the disk to other processes, or to whoever has leased the device
  * @device: whose disk it is
  * @info: what it is
  * @memory: where data lies, in the device's arena, page by page; @info->depth + 1 times @info->max_transfer at least
  * @len: its bytes
  * @ready: called from the event loop when ddekit_disk_turn() has something to do
- * @access: where
+ * @access: where it is served, PATH[,KEY=VALUE]... as ring3 serve disk takes it; NULL if it goes to ring3d, which has leased @device
  * @disk: where the handle is put
  *
  * Return: 0 or a negative errno; ddekit_error() says more.
@@ -85,7 +85,7 @@ int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_inf
  *
  * Take what they want afterwards, until there is nothing.
  *
- * Return: 1 if there is more to do at once, 0 if not; -ESHUTDOWN once a disk that was stopped has nothing left; another negative errno for
+ * Return: 1 if there is more to do at once, 0 if not; -ESHUTDOWN once a disk that was stopped, or that ring3d wants back, has nothing left; another negative errno for
  * the end of the server, of which ddekit_error() says more.
  */
 int ddekit_disk_turn(struct ddekit_disk *disk);

@@ -1,0 +1,89 @@
+//! Devices of hosted drivers that vanish without having been asked for: QEMU is killed, and with it the device. Each driver ends with the reason, and soon.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A driver that has not let go of its device within ten seconds ends without.
+const SOON: Duration = Duration::from_secs(20);
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
+    command.env("RING3_WERROR", "1").env("RING3_DDE", concat!(env!("CARGO_MANIFEST_DIR"), "/../../dde"));
+    command
+}
+
+fn can_build() -> bool {
+    let there = ring3_lab::Need::Hosting.is_met(&ring3_lab::Cache::open().unwrap());
+    if !there {
+        eprintln!("skipped: what hosted drivers are built of is not in the cache; lab/setup.sh hosting fetches it");
+    }
+    there
+}
+
+/// The process that `parent` has started for its device.
+fn qemu_of(parent: u32) -> rustix::process::Pid {
+    let threads = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap().map(|thread| thread.unwrap().path());
+    let children: String = threads.map(|thread| std::fs::read_to_string(thread.join("children")).unwrap_or_default()).collect();
+    let is_qemu = |pid: &&str| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("qemu"));
+    let pid = children.split_whitespace().find(is_qemu).unwrap_or_else(|| panic!("no QEMU among {children:?}"));
+    rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap()
+}
+
+/// How it has ended, and what it has said; killed if it has not.
+fn end_of(mut child: Child) -> (Option<i32>, String) {
+    let deadline = Instant::now() + SOON;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    (child.wait().unwrap().code(), said)
+}
+
+/// `driver` on `device`, which vanishes while `load` uses it.
+fn vanishes(driver: &str, device: &str, ready: &str, load: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let mut hosted = program();
+    hosted.args(["dde", "run", driver, "--device", device, "--socket"]).arg(&socket);
+    let mut hosted = hosted.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(hosted.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains(ready)), "{}", end_of(hosted).1);
+    let remote = format!("remote:{}", socket.display());
+    let user = (!load.is_empty()).then(|| {
+        let mut user = program();
+        user.args(load).args(["--device", &remote]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let user = user.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        user
+    });
+    rustix::process::kill_process(qemu_of(hosted.id()), rustix::process::Signal::KILL).unwrap();
+    let (code, said) = end_of(hosted);
+    assert!(code == Some(3) && said.contains("the device is gone"), "{driver} {load:?}: {code:?}\n{said}");
+    if let Some(user) = user {
+        let (code, said) = end_of(user);
+        assert!(code.is_some_and(|code| code != 0) && !said.is_empty(), "{driver} {load:?}: {code:?}\n{said}");
+    }
+}
+
+#[test]
+fn a_card_that_vanishes_ends_its_driver_with_the_reason() {
+    if can_build() {
+        vanishes("e1000e", "qtest:e1000e", r#""link":true"#, &[]);
+        vanishes("virtio-net", "qtest:virtio-net-pci,iommu_platform=on", r#""link":true"#, &[]);
+    }
+}
+
+#[test]
+fn a_disk_that_vanishes_ends_its_driver_and_fails_its_users() {
+    if can_build() {
+        let load = ["blk", "check", "--destroy", "--requests", "1000000"];
+        vanishes("nvme", "qtest:nvme", r#""served":true"#, &[]);
+        vanishes("nvme", "qtest:nvme", r#""served":true"#, &load);
+        vanishes("xhci", "qtest:qemu-xhci", r#""served":true"#, &load);
+    }
+}
