@@ -91,7 +91,7 @@ pub enum Tuning {
 
 impl Placement {
     /// All of them, in the order of their turns.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Kernel,
         Self::KernelFio,
         Self::KernelNone,
