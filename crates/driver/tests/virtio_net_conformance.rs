@@ -87,6 +87,13 @@ fn a_card_with_split_virtqueues_that_is_told_by_flags_alone_conforms() {
 }
 
 #[test]
+fn a_card_with_four_pairs_of_queues_conforms_by_one_of_them() {
+    for packed in ["off", "on"] {
+        conforms(&format!(",queues=4,packed={packed}"), Options::default());
+    }
+}
+
+#[test]
 fn a_card_whose_structures_lie_in_four_bars_conforms() {
     conforms(",structures=apart", Options::default());
 }

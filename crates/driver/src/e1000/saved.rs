@@ -136,3 +136,20 @@ impl SavedRing {
 pub(super) fn claim_all(saved: &[SavedPacket], claims: &mut Claims) -> Result<Vec<Packet>, Error> {
     saved.iter().map(|packet| packet.claim(claims)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use ring3_class::Saved;
+
+    use super::*;
+
+    #[test]
+    fn what_the_first_version_has_left_is_still_read() {
+        let read = |text| serde_json::from_str::<Saved>(text).unwrap();
+        let card: SavedCard = read(include_str!("../../tests/saved/e1000_card.json")).read(CARD.0, CARD.1).unwrap();
+        assert_eq!((card.model.as_str(), card.vectors, card.spread, card.queues.len()), ("82574L", 2, 1, 1));
+        let queue: SavedQueue = read(include_str!("../../tests/saved/e1000_queue.json")).read(QUEUE.0, QUEUE.1).unwrap();
+        assert_eq!((queue.receive.held.len(), queue.transmit.held.len(), queue.transmit.held[0].packet.token), (16, 1, 5));
+        assert_eq!((card.queues[0].index, card.mac), (queue.index, queue.mac));
+    }
+}
