@@ -218,7 +218,7 @@ fn a_driver_that_was_put_beside_an_installed_ring3_needs_no_source() {
 }
 
 /// Linux's drivers of network cards, and what each is tried with: by MSI-X, MSI and the pin.
-const CARDS: [(&str, &str); 7] = [
+const CARDS: [(&str, &str); 8] = [
     ("e1000e", "qtest:e1000e"),
     ("e1000e", "qtest:e1000e,msix=off"),
     ("e1000e", "qtest:e1000e,msix=off,msi=off"),
@@ -226,6 +226,8 @@ const CARDS: [(&str, &str); 7] = [
     ("igb", "qtest:igb"),
     ("8139cp", "qtest:rtl8139"),
     ("virtio-net", "qtest:virtio-net-pci,iommu_platform=on"),
+    // QEMU's packed rings by event numbers lose one: docs/hosting.md.
+    ("virtio-net", "qtest:virtio-net-pci,iommu_platform=on,packed=on,event_idx=off"),
 ];
 
 #[test]
