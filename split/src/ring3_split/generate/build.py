@@ -80,7 +80,16 @@ def _runtime(kernel: Kernel) -> Path:
 
 
 def _make(kernel: Kernel, file: Path, settings: list[str]) -> None:
-    command = ["make", "-s", "-C", str(kernel.root), f"O={headers(kernel)}", f"M={file.parent}", "CC=gcc"]
+    command = [
+        "make",
+        "-s",
+        f"-j{2 * (os.cpu_count() or 1)}",
+        "-C",
+        str(kernel.root),
+        f"O={headers(kernel)}",
+        f"M={file.parent}",
+        "CC=gcc",
+    ]
     # No type information of the kernel's image is at hand to make the module's from, and loading needs none.
     command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", "KBUILD_MODPOST_WARN=", *settings]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "KBUILD_", "KCFLAGS"))}
