@@ -13,6 +13,7 @@ from ring3_split.model import (
     Call,
     Data,
     Handed,
+    Layout,
     Member,
     Module,
     ModuleFacts,
@@ -202,3 +203,23 @@ def test_a_call_that_makes_an_object_says_where_it_is_found() -> None:
     made = found.downcalls[0].allocates
     assert made is not None
     assert (made.struct, made.at, made.private) == ("snd_card", "argument 5", "snd_card.private_data")
+
+
+def test_a_member_of_an_unnamed_struct_crosses_with_the_struct_around_it() -> None:
+    border = Border(number("a", 0))
+    border.layouts["nic.u"] = Layout("nic.u", "d/nic.h", 20, 4, (number("low"),))
+    border.accesses = {OPEN: (writes("nic.u.low"),)}
+    assert border.look().border.entries[0].writes == ["nic.u.low"]
+
+
+def test_the_address_of_a_lock_is_no_data() -> None:
+    border = Border(Member("lock", "spinlock_t", 0, 4, struct="spinlock"))
+    border.accesses = {OPEN: (gives("nic.lock", "somewhere:0"),)}
+    assert border.look().border.entries[0].writes == []
+
+
+def test_an_entry_lists_what_its_code_calls_and_which_variables_it_touches() -> None:
+    border = Border(number("a", 0)).calls("nic_open", Call("kfree", 11))
+    border.variables, border.touched = {"debug": Variable("int", "d/a.c", 3)}, {OPEN: {"debug": "r"}}
+    (entry,) = border.look().border.entries
+    assert (entry.calls, entry.variables) == (["kfree"], {"debug": "r"})

@@ -105,6 +105,8 @@ def _entry(halves: Halves, touched: Touched, function: str, by: list[str]) -> En
         writes=writes,
         copy_in=touched.layouts.ranges((*reads, *writes)),
         copy_out=touched.layouts.members(writes),
+        calls=halves.called(code),
+        variables={name: way for name, way in touched.globals(code).items() if not touched.layouts.omitted(name)},
         whole=sorted(touched.crossing & set().union(*(touched.whole.get(one, set()) for one in code))),
     )
 
