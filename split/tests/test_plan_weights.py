@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+
 import pytest
 
-from by_hand import Made, key
+from by_hand import FILE, Made, key
+from facts import linked, module, unit
 from ring3_split.errors import Refusal
-from ring3_split.plan.weights import measured, places
+from ring3_split.model import Call, Function
+from ring3_split.plan.cut import problem
+from ring3_split.plan.outside import outside
+from ring3_split.plan.weights import Weights, measured, places
 from ring3_split.profile.record import VERSION, Pair, Profile
 
 
@@ -65,3 +73,18 @@ def test_a_profile_of_another_driver_is_refused() -> None:
 
 def test_the_source_of_the_counts_is_said() -> None:
     assert measured(Made().call("f", "g").subject(), profile("f g 5")).source == "usual workload, 9 s, kernel 6.12"
+
+
+def test_a_call_of_the_kernel_and_a_register_access_are_counted_where_they_stand() -> None:
+    function = Function(
+        "f", FILE, 1, 9, calls=(Call("readl", 2), Call("writel", 3), Call("pci_set_master", 4), Call("strlen", 5))
+    )
+    downcalls, registers = outside(linked(module(unit(function))))
+    assert (downcalls, registers) == ({f"{FILE}:f": 1}, {f"{FILE}:f": 2})
+
+
+def test_a_call_of_the_kernel_weighs_in_a_cut_only_if_it_is_asked_for() -> None:
+    made = Made().function("f", 10).entry("f", "process").subject()
+    counts = Weights(entries=Counter({key("f"): 1}), downcalls=Counter({key("f"): 20}))
+    assert problem(made, counts, critical=False).cut(Fraction(1)).kernel == frozenset()
+    assert problem(made, replace(counts, whole=True), critical=False).cut(Fraction(1)).kernel == {key("f")}

@@ -177,7 +177,7 @@ class Assigned(Fact, frozen=True):
     line: int
     low: int | None = None
     high: int | None = None
-    text: str = ""  # where it comes from, as C would write it
+    text: str = ""  # the number, or where it came from: "param 1", "field S.M", "call F"
 
 
 class Function(Fact, frozen=True):

@@ -20,6 +20,10 @@ BOTH = "rw"
 # Of a note of api.toml: which way it is copied, for the kernel; and what is no address of a member at all.
 DIRECTIONS = {"in": "r", "out": "w", "inout": BOTH}
 UNTOUCHED = ("handle", "io", "user", "function", "operations")
+# What the kernel's functions alone look into: it is where it is, and its bytes mean nothing elsewhere.
+OBJECTS = frozenset(
+    ["spinlock", "spinlock_t", "raw_spinlock", "rwlock_t", "mutex", "semaphore", "rw_semaphore", "completion", "list_head", "wait_queue_head", "work_struct", "delayed_work", "timer_list", "hrtimer", "tasklet_struct", "napi_struct", "kref"]
+)
 CONSTANT = re.compile(r"^[^*]*\bconst\b[^*]*\*$")
 
 
@@ -48,8 +52,8 @@ class Addresses:
         if api is not None and api.way == ATOMIC and api.word == int(number):
             return ATOMIC
         member = self._layouts.member(access.field)
-        if member is not None and member.struct and member.struct in self._layouts:
-            return ""  # of an embedded struct its own members say how they are touched
+        if member is not None and member.struct and (member.struct in self._layouts or member.struct in OBJECTS):
+            return ""  # of an embedded struct its own members say how they are touched; a lock is no data at all
         return self._to(function, access.to)
 
     def ends(self, function: str, to: str) -> list[str]:

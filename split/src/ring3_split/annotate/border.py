@@ -33,6 +33,8 @@ class Entry(msgspec.Struct, omit_defaults=True):
     # By struct: bytes that may come back, a range for each member: one that is as it was sent does not go back.
     copy_out: dict[str, list[tuple[int, int]]] = {}
     whole: list[str] = []  # structs of which it reads members by computed offsets: no list of fields is complete
+    calls: list[str] = []  # functions of the kernel that its code may call in the user half
+    variables: Ways = {}  # the driver's and the kernel's variables that its code touches
     frozen: str = ""  # why the kernel calls it when no process can run; "" when it does not
     boot: bool = False  # it may be called before any process runs, when the driver is not a module or is loaded early
     failure: str = ""  # what it returns when the user half cannot be asked; "" of void

@@ -66,12 +66,7 @@ def _rearm(function: str, code: Iterable[str], halves: Halves, touched: Touched)
 
 def _task(code: Iterable[str], halves: Halves) -> list[str]:
     """The functions of the kernel that an entry may call and that mean the task of its caller."""
-    graph = halves.graph
-    called: set[str] = set()
-    for key in code:
-        called |= graph.external.get(key, {}).keys()
-        called |= {graph.functions[callee].name for callee in graph.calls.get(key, {})}
-    return sorted(name for name in called if (api := halves.apis.of(name)) and api.task)
+    return [name for name in halves.called(code) if (api := halves.apis.of(name)) and api.task]
 
 
 @cache

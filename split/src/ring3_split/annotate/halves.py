@@ -60,6 +60,16 @@ class Halves:
         """Whether a function is an inline of a header that is taken apart, and not one that api.toml names."""
         return not self.graph.own(function) and self.apis.of(self.graph.functions[function].name) is None
 
+    def called(self, code: Iterable[str]) -> list[str]:
+        """The functions of the kernel, inlines that api.toml names included, that code calls."""
+        found: set[str] = set()
+        for one in code:
+            found |= self.graph.external.get(one, {}).keys()
+            found |= {_pointer(pointer) for pointer in self.graph.leaving.get(one, ())}
+            inlines = (callee for callee in self.graph.calls.get(one, {}) if not self.graph.own(callee))
+            found |= {self.graph.functions[callee].name for callee in inlines if not self.inlined(callee)}
+        return sorted(found)
+
     def callees(self) -> int:
         """Distinct functions of the kernel, inlines of its headers included, that user functions call themselves."""
         inlines = {callee for one in self.user for callee in self.graph.calls.get(one, {}) if not self.graph.own(callee)}

@@ -15,6 +15,7 @@ from ring3_split.annotate.crossing import crossing
 from ring3_split.annotate.halves import Halves
 from ring3_split.annotate.kept import interior, kept
 from ring3_split.annotate.layouts import Layouts
+from ring3_split.annotate.locks import locks
 from ring3_split.annotate.touched import Touched
 from ring3_split.annotate.validate import checks
 from ring3_split.annotate.visible import Visible
@@ -44,6 +45,7 @@ def interface(halves: Halves, data: Iterable[Data], layouts: Layouts, driver: st
         words=words,
         kept=kept(halves, data, touched),
         interior=interior(halves, data, types),
+        locks=locks(halves),
         checks=checks(halves, data, touched, types),
     )
 
@@ -103,6 +105,8 @@ def _entry(halves: Halves, touched: Touched, function: str, by: list[str]) -> En
         writes=writes,
         copy_in=touched.layouts.ranges((*reads, *writes)),
         copy_out=touched.layouts.members(writes),
+        calls=halves.called(code),
+        variables={name: way for name, way in touched.globals(code).items() if not touched.layouts.omitted(name)},
         whole=sorted(touched.crossing & set().union(*(touched.whole.get(one, set()) for one in code))),
     )
 

@@ -61,7 +61,10 @@ class Touched:
 
     def _crossing(self, function: str) -> Iterator[Access]:
         for access in self.accesses.get(function, ()):
-            if access.field.rpartition(".")[0] in self.crossing and not self.layouts.omitted(access.field):
+            struct = access.field.rpartition(".")[0]
+            # A member of an unnamed struct crosses with the struct around it that has a name.
+            crosses = struct in self.crossing or struct.partition(".")[0] in self.crossing
+            if crosses and not self.layouts.omitted(access.field):
                 yield access
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="PLAN",
         help="an earlier plan whose [contexts], which a person has stated, hold for this one",
     )
+    parser.add_argument(
+        "--whole", action="store_true", help="calls of the kernel's functions and accesses to registers are crossings, too"
+    )
+    parser.add_argument(
+        "--combolocks", action="store_true", help="let both halves take a spinlock, if what takes it atomically can be held off"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable")
     source_options.add(parser)
     parser.set_defaults(run=run)
@@ -109,7 +116,11 @@ def _plan(arguments: argparse.Namespace) -> int:
     stated = plan.load(arguments.contexts).contexts if arguments.contexts else {}
     known = subject.Known(profile, stated)
     whole = subject.load(kernel, arguments.driver, arguments.precision or "field", arguments.jobs, known)
+    if arguments.combolocks:
+        _show_locks(whole)
+        whole = replace(whole, combolocks=frozenset(lock for lock, one in whole.locks.items() if not one.obstacle))
     counted = weights.measured(whole, profile) if profile else weights.places(whole)
+    counted = replace(counted, whole=arguments.whole)
     propagated = planner.propagate(whole, counted)
     made = propagated if arguments.method == "propagation" else planner.cut(whole, counted, arguments.cost)
     corners = curve(problem(whole, counted, critical=False)) if arguments.curve else []
@@ -131,6 +142,14 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _show_locks(whole: subject.Subject) -> None:
+    """Which spinlocks can be combolocks, on the side: standard output may be JSON."""
+    for lock, one in whole.locks.items():
+        held = ", ".join(f"{by} ({how})" for by, how in sorted(one.hold_off.items()))
+        says = f"no combolock: {one.obstacle}" if one.obstacle else f"combolock; held off meanwhile: {held or 'nothing'}"
+        print(f"{lock}: {says}", file=sys.stderr)
+
+
 def _check(arguments: argparse.Namespace) -> int:
     """Judges a plan."""
     if arguments.driver or arguments.out or arguments.curve or arguments.contexts:
@@ -140,6 +159,7 @@ def _check(arguments: argparse.Namespace) -> int:
     profile = record.load(arguments.profile) if arguments.profile else None
     known = subject.Known(profile, made.contexts)
     whole = subject.load(kernel, made.driver, arguments.precision or made.precision, arguments.jobs, known)
+    whole = replace(whole, combolocks=frozenset(made.combolocks))
     counted = weights.measured(whole, profile) if profile else weights.places(whole)
     verdict = check(whole, made)
     if verdict.read:
@@ -183,6 +203,8 @@ def _summary(made: Plan) -> None:
     print(f"  {_half(made)}")
     print(f"  interface    {_count(sums.upcalled, 'function')} called up, {sums.downcalled} called down")
     print(f"  crossings    {sums.crossings:,} {_unit(made)}: {sums.upcalls:,} up, {sums.downcalls:,} down")
+    kernel = f"{sums.kernel_downcalls:,} of the kernel's functions, {sums.register_accesses:,} of registers"
+    print(f"  user half    {kernel}, {_unit(made)}")
     rules = Counter[str]()
     sizes = Counter[str]()
     for placed in made.functions.values():

@@ -82,6 +82,10 @@ class _Judge:
         yield from self._atomic()
         yield from self._sections()
         yield from self._seen()
+        for lock in sorted(self.subject.combolocks):
+            facts = self.subject.locks.get(lock)
+            if facts is None or facts.obstacle:
+                yield Finding("combolock", lock, f"can be no combolock: {facts.obstacle if facts else 'no function takes it'}")
 
     def assumptions(self) -> Iterator[Finding]:
         """What the plan rests on and nobody has proved."""
@@ -102,6 +106,10 @@ class _Judge:
                     yield Finding(
                         "stated", key, f"is called by {entry.by}: that it may sleep there is what the plan says: {entry.why}"
                     )
+        for lock in sorted(subject.combolocks):
+            if (facts := subject.locks.get(lock)) and facts.hold_off:
+                ways = ", ".join(f"{by} ({how})" for by, how in sorted(facts.hold_off.items()))
+                yield Finding("combolock", lock, f"while the user half holds it, these must not run: {ways}")
         for key in subject.placed:
             if self.sides[key] is Side.BOTH:
                 yield Finding("copy", key, "runs in both halves: it must keep no state of its own, such as a static variable")
@@ -152,6 +160,8 @@ class _Judge:
     def _locks(self) -> Iterator[Finding]:
         """Spinlocks that both halves would take."""
         for lock, takers in sorted(self.subject.takers.items()):
+            if lock in self.subject.combolocks:
+                continue
             inside = [key for key in takers if self.sides[key] is not Side.USER]
             outside = [key for key in takers if self.sides[key] is not Side.KERNEL]
             if inside and outside:
@@ -201,7 +211,8 @@ class _Judge:
             state = todo.popleft()
             for callee, edges in self.subject.graph.calls.get(state.function, {}).items():
                 for edge in edges:
-                    after = _State(callee, state.bound or any(region.kind.atomic for region in edge.held))
+                    free = self.subject.combolocks if there is Side.KERNEL else frozenset()
+                    after = _State(callee, state.bound or any(one.kind.atomic and one.lock not in free for one in edge.held))
                     if self._side(callee) is there:
                         if after.bound and callee not in found:
                             found.add(callee)

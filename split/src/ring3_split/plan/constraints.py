@@ -105,7 +105,7 @@ def constraints(subject: Subject, critical: bool) -> Constraints:
     rules = Constraints()
     _pins(rules, subject, critical)
     for step in subject.steps:
-        _call(rules, step)
+        _call(rules, step, subject.combolocks)
         if critical:
             rules.arc(Node(step.caller, State.CRITICAL), Node(step.callee, State.CRITICAL), step)
     for key in subject.placed:
@@ -117,7 +117,7 @@ def constraints(subject: Subject, critical: bool) -> Constraints:
         for inline, line in inlines.items():
             rules.arc(Node(user, State.PLACED), Node(inline, State.PLACED), Step(user, inline, line))
     for lock, takers in subject.takers.items():
-        for key in takers:
+        for key in takers if lock not in subject.combolocks else ():
             rules.arc(Node(key, State.PLACED), Node(lock, State.LOCK))
             rules.arc(Node(lock, State.LOCK), Node(key, State.PLACED))
     return rules
@@ -142,13 +142,14 @@ def _pins(rules: Constraints, subject: Subject, critical: bool) -> None:
         rules.pins.setdefault(Node(key, State.ATOMIC), Pin("unknown", words))
 
 
-def _call(rules: Constraints, step: Step) -> None:
-    """The arcs of one call."""
+def _call(rules: Constraints, step: Step, combolocks: frozenset[str]) -> None:
+    """The arcs of one call. Who holds nothing but combolocks may go to a process with what it calls: there one may sleep."""
     caller, callee = step.caller, step.callee
     rules.arc(Node(caller, State.ATOMIC), Node(callee, State.ATOMIC), step)
     rules.arc(Node(callee, State.REACHING), Node(caller, State.REACHING), step)
     if step.held:
         rules.arc(Node(caller, State.PLACED), Node(callee, State.ATOMIC), step)
+    if any(held.region.lock not in combolocks for held in step.held):
         rules.arc(Node(callee, State.REACHING), Node(caller, State.PLACED), step)
 
 

@@ -35,7 +35,8 @@ def problem(subject: Subject, weights: Weights, critical: bool) -> Problem:
 def crossings(kernel: Set[str], weights: Weights) -> int:
     """Calls that change sides, with those of the kernel into the user half."""
     between = sum(count for (one, other), count in weights.calls.items() if (one in kernel) != (other in kernel))
-    return between + sum(count for key, count in weights.entries.items() if key not in kernel)
+    alone = weights.entries.keys() | (weights.downcalls.keys() | weights.registers.keys() if weights.whole else set())
+    return between + sum(weights.alone(key) for key in alone if key not in kernel)
 
 
 def placed(key: str) -> Node:
@@ -83,7 +84,9 @@ class Problem:
 
     def fewest_lines(self) -> Point:
         """The placement with the fewest lines, and of those the one with the fewest crossings."""
-        return self._weigh(1 + self.weights.calls.total() + self.weights.entries.total(), 1, self.forced, None)
+        return self._weigh(
+            1 + self.weights.calls.total() + sum(self.weights.alone(key) for key in self.sizes), 1, self.forced, None
+        )
 
     def fewest_crossings(self) -> Point:
         """The placement with the fewest crossings, and of those the one with the fewest lines."""
@@ -114,7 +117,7 @@ class Problem:
             capacities[nodes[one], nodes[other]] += crossing * count
             capacities[nodes[other], nodes[one]] += crossing * count
         for key, end in nodes.items():
-            capacities[SOURCE, end] += crossing * self.weights.entries[key]
+            capacities[SOURCE, end] += crossing * self.weights.alone(key)
             capacities[end, SINK] += line * self.sizes[key]
         return capacities
 

@@ -58,7 +58,9 @@ class Totals(msgspec.Struct, frozen=True):
     downcalled: int  # functions of the kernel half that the user half calls
     upcalls: int
     downcalls: int
-    crossings: int  # upcalls and downcalls
+    crossings: int  # upcalls and downcalls; with --whole, the two below as well
+    kernel_downcalls: int = 0  # of the kernel's own functions, from the user half
+    register_accesses: int = 0  # from the user half: downcalls, unless the registers are mapped there
 
 
 class Plan(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,6 +77,7 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     functions: dict[str, Placed]
     # What a person says of the kernel: "my_ops.poll" or "request_foo:1" -> the context in which it calls, and why.
     contexts: dict[str, Stated] = {}
+    combolocks: list[str] = []  # spinlocks that both halves may take: a process sleeps for them
 
     def sides(self) -> dict[str, Side]:
         """Function id -> side."""
@@ -122,7 +125,7 @@ def text(plan: Plan) -> str:
     for line in HEADER.splitlines():
         document.add(tomlkit.comment(line))
     for key, value in msgspec.to_builtins(plan).items():
-        if key not in ("totals", "functions", "contexts"):
+        if key not in ("totals", "functions", "contexts") and (value or key != "combolocks"):
             document.add(key, value)
     document.add("totals", _table(msgspec.to_builtins(plan.totals)))
     if plan.contexts:

@@ -53,4 +53,5 @@ def _plan(subject: Subject, network: Problem, point: Point, cost: str) -> Plan:
         totals=totals(subject, network.weights, placement),
         functions=functions,
         contexts=dict(subject.stated),
+        combolocks=sorted(subject.combolocks),
     )

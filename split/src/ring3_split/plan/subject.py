@@ -22,7 +22,7 @@ from ring3_split.graph import Graph, link
 from ring3_split.indirect import Precision
 from ring3_split.kernel import Kernel
 from ring3_split.model import Function, Kind, Region, Stored
-from ring3_split.plan import seen
+from ring3_split.plan import locks, seen
 from ring3_split.plan.fixed import fixed
 from ring3_split.profile.record import Profile
 from ring3_split.roots import Root
@@ -65,6 +65,12 @@ class Subject:
     fixed: Mapping[str, str]  # functions that no process can run, and why
     seen: Mapping[tuple[str, str], int] = field(default_factory=dict)  # calls that a profile saw in atomic context
     stated: Mapping[str, Stated] = field(default_factory=dict)  # contexts that a person has stated
+    combolocks: frozenset[str] = frozenset()  # spinlocks that a process may take, too
+
+    @cached_property
+    def locks(self) -> dict[str, locks.Facts]:
+        """The facts of each spinlock."""
+        return locks.facts(self.graph, self.contexts, self.unknown)
 
     @cached_property
     def inlines(self) -> frozenset[str]:

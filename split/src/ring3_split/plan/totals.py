@@ -41,6 +41,10 @@ def totals(subject: Subject, weights: Weights, sides: Mapping[str, Side]) -> Tot
     ups = sum(count for key, count in weights.entries.items() if sides[key] is Side.USER)
     ups += sum(count for (one, other), count in weights.calls.items() if goes_up(sides[one], sides[other]))
     downs = sum(count for (one, other), count in weights.calls.items() if goes_down(sides[one], sides[other]))
+    inside, registers = (
+        sum(count for key, count in counts.items() if sides.get(key) is Side.USER)
+        for counts in (weights.downcalls, weights.registers)
+    )
     return Totals(
         functions=len(sizes),
         lines=whole,
@@ -51,5 +55,7 @@ def totals(subject: Subject, weights: Weights, sides: Mapping[str, Side]) -> Tot
         downcalled=len({step.callee for step in subject.steps if goes_down(sides[step.caller], sides[step.callee])}),
         upcalls=ups,
         downcalls=downs,
-        crossings=ups + downs,
+        crossings=ups + downs + (inside + registers if weights.whole else 0),
+        kernel_downcalls=inside,
+        register_accesses=registers,
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ring3_split.errors import Refusal
+from ring3_split.plan.outside import outside
 from ring3_split.plan.subject import Subject
 from ring3_split.profile.record import Pair, Profile
 
@@ -29,6 +30,13 @@ class Weights:
     entries: Counter[str] = field(default_factory=Counter)
     source: str = ""  # the profile in words; empty when these are places of the code
     missing: tuple[tuple[str, str], ...] = ()  # measured, but not in the graph
+    downcalls: Counter[str] = field(default_factory=Counter)  # of the kernel's functions, if the function is in the user half
+    registers: Counter[str] = field(default_factory=Counter)  # accesses, if it is
+    whole: bool = False  # these two are weighed in a cut, too
+
+    def alone(self, key: str) -> int:
+        """What crosses when a function is in the user half, whoever else is there."""
+        return self.entries[key] + (self.downcalls[key] + self.registers[key] if self.whole else 0)
 
     def between(self, one: str, other: str) -> int:
         """Calls either way."""
@@ -39,7 +47,9 @@ def places(subject: Subject) -> Weights:
     """What is known without a profile."""
     sites = {(step.caller, step.callee, step.line) for step in subject.steps if step.caller != step.callee}
     calls = Counter((caller, callee) for caller, callee, _ in sites)
-    return Weights(calls, Counter(key for key in subject.placed if subject.entered(key)))
+    downcalls, registers = outside(subject.graph)
+    entries = Counter(key for key in subject.placed if subject.entered(key))
+    return Weights(calls, entries, downcalls=downcalls, registers=registers)
 
 
 def measured(subject: Subject, profile: Profile) -> Weights:
@@ -89,7 +99,13 @@ class _Measured:
                     if hop[0] != hop[1]:
                         calls[hop] += count
         source = f"{self.profile.workload} workload, {self.profile.seconds:.0f} s, kernel {self.profile.kernel}"
-        return Weights(calls, entries, source, tuple(missing))
+        ran = entries + Counter({callee: 0 for _, callee in calls})
+        for (caller, callee), count in calls.items():
+            ran[callee] += count if caller != callee else 0
+        downcalls, registers = (
+            Counter({key: count * ran[key] for key, count in one.items()}) for one in outside(self.subject.graph)
+        )
+        return Weights(calls, entries, source, tuple(missing), downcalls, registers)
 
     def _callers(self, pair: Pair) -> list[tuple[str, int]]:
         """The caller; of an inline that stands out of line, its callers in even parts."""

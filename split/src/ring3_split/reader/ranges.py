@@ -11,8 +11,6 @@ from ring3_split.ir.module import Body
 from ring3_split.ir.origin import Origins
 from ring3_split.ir.types import Types
 from ring3_split.model import Assigned
-from ring3_split.reader.allocations import table as allocators
-from ring3_split.reader.expressions import Expressions
 from ring3_split.reader.uses import Uses
 
 _DEEP = 24
@@ -36,7 +34,6 @@ class Ranges:
         self._origins = origins
         self._uses = uses
         self._types = types
-        self._expressions = Expressions(body, origins, uses, allocators().arithmetic)
         self._variables: dict[str, Range | None] = {}
 
     def assigned(self) -> tuple[Assigned, ...]:
@@ -46,7 +43,7 @@ class Ranges:
             if store.opcode != "store" or store.operands[1] in self._uses.slots or not store.type.startswith("i"):
                 continue
             low, high = self.of(store.operands[0]) or (None, None)
-            text = str(low) if low is not None and low == high else self._expressions.of(store.operands[0]).text()
+            text = str(low) if low is not None and low == high else str(self._origins.of(store.operands[0]))
             for origin in self._origins.every(store.operands[1]):
                 field = self._origins.leaf(origin, store)
                 if field is not None:
