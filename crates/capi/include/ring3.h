@@ -370,7 +370,7 @@ int ring3_card_new(const struct ring3_card_info *info, struct ring3_card **card)
 
 /*
  Serves the card to other programs at the socket `access`: a path, and behind it terms, `PATH,mac=52:54:00:12:34:56,memory=32M`, as `ring3 serve net` takes them. From now on
- a thread of the library calls nothing of the program's, but takes and gives frames through the card.
+ the program calls ring3_card_turn: when ring3_card_fd is readable, when it has received or sent frames, and after it has said anything of the card.
 
  # Safety
  `access` is a text.
@@ -417,17 +417,24 @@ int ring3_card_receive(const struct ring3_card *card,
                        bool checked);
 
 /*
- What is readable, for poll and epoll, when there are frames to send or another filter to set. Reading it is ring3_card_heard's.
+ What is readable, for poll and epoll, when there are frames to send or another filter to set: of a card that is served or lent. A sleep on it may also end with EINTR then. Reading it is
+ ring3_card_heard's, or ring3_card_turn's.
  */
 int ring3_card_fd(const struct ring3_card *card);
 
 /*
- Ends the readability of the descriptor. Then look, by ring3_card_take and ring3_card_filter, until there is nothing.
+ Of a card that is served: hears its users, gives them what was received, and takes what they send. Then look, by ring3_card_take and ring3_card_filter, until there is nothing. 1 if there is more to do at once,
+ 0 if the program may sleep until the descriptor is readable or it has something for the card's users; or what has ended the server, which ring3_error() says. Of a card that is lent it does nothing.
+ */
+int ring3_card_turn(struct ring3_card *card);
+
+/*
+ Of a card that is lent: ends the readability of the descriptor. Then look, by ring3_card_take and ring3_card_filter, until there is nothing.
  */
 void ring3_card_heard(const struct ring3_card *card);
 
 /*
- What is to be sent next, which stays where it is: 1 and `frame`, 0 if there is nothing, or -EPIPE or -ESHUTDOWN as ring3_card_take.
+ What is to be sent next, which stays where it is: 1 and `frame`, 0 if there is nothing, or -ESHUTDOWN as ring3_card_take.
 
  # Safety
  `frame` points to a place for it.
@@ -441,8 +448,8 @@ int ring3_card_next(const struct ring3_card *card,
 void ring3_card_lose(const struct ring3_card *card);
 
 /*
- Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, -EMSGSIZE if it is longer than `room`: it is lost then; -EPIPE if
- the card is not served any more, for the reason that ring3_error() says; or -ESHUTDOWN if the program is to end.
+ Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, -EMSGSIZE if it is longer than `room`: it is lost then;
+ or -ESHUTDOWN if the program is to end.
 
  # Safety
  `frame` points to `room` bytes.
@@ -452,7 +459,7 @@ int ring3_card_take(const struct ring3_card *card,
                     size_t room);
 
 /*
- What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if not, -EPIPE as ring3_card_take. Who uses the card waits until ring3_card_filtered says that it is set.
+ What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if not. Who uses the card waits until ring3_card_filtered says that it is set.
 
  # Safety
  `filter` points to a place for it.

@@ -67,7 +67,9 @@ tests! {
         a_timer_that_sets_itself_to_now_does_not_keep_the_loop
         a_descriptor_is_served_while_it_is_readable
         a_watch_that_another_one_has_ended_is_not_called
-        polling_ends_at_its_time;
+        polling_ends_at_its_time
+        who_polls_for_less_than_before_wakes_up_in_time
+        who_polls_for_more_than_before_sleeps_on;
     device:
         an_address_and_what_the_device_is_told_are_one_addition_apart
         registers_of_the_backend_are_not_written

@@ -442,6 +442,11 @@ void ddekit_card_close(struct ddekit_card *closed)
 	served = false;
 }
 
+void ddekit_card_flush(struct ddekit_card *flushed)
+{
+	(void)flushed;
+}
+
 void ddekit_card_missed(struct ddekit_card *served, uint64_t frames)
 {
 	(void)served, (void)frames;

@@ -6,17 +6,50 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ddekit/context.h"
 #include "ddekit/event.h"
 #include "device.h"
 
 /* Frames that are handed on together. */
 #define BATCH 64
+/* Turns of the server's before the device is heard again. */
+#define TURNS 8
 
 struct ddekit_card {
 	struct ring3_card *card;
 	struct ddekit_card_ops ops;
 	struct ddekit_watch *watch;
+	/* It has a server in this loop, for which there is something. */
+	bool served, due;
+	/* Has that take a turn soon. */
+	struct ddekit_timer soon;
 };
+
+/* A call on the host's stack: the server is the host's. */
+struct call {
+	struct ddekit_card *card;
+	const char *access;
+	int result;
+};
+
+static void call_serve(void *arg)
+{
+	struct call *call = arg;
+
+	call->result = ring3_card_serve(call->card->card, call->access);
+}
+
+static void call_turn(void *arg)
+{
+	struct call *call = arg;
+
+	call->result = ring3_card_turn(call->card->card);
+}
+
+static void call_close(void *arg)
+{
+	ring3_card_close(arg);
+}
 
 /* Gives the driver what is to be sent, up to a batch; true if there may be more that it has room for. */
 static bool pump_batch(struct ddekit_card *card)
@@ -53,30 +86,66 @@ static bool pump_batch(struct ddekit_card *card)
 			count++;
 		}
 	}
-	if (count > 0)
+	if (count > 0) {
 		card->ops.flush();
+		/* Their buffers are to go back. */
+		card->due = card->served;
+	}
 	return count == BATCH;
 }
 
+/* Gives the driver what is wanted of it. */
 static void pump(struct ddekit_card *card)
 {
+	struct ring3_card_filter filter;
+
+	if (ring3_card_filter(card->card, &filter) == 1)
+		card->ops.filter(filter.promiscuous, filter.all_groups, filter.unicast, filter.unicast_count, filter.groups,
+				 filter.group_count);
 	while (pump_batch(card))
 		;
+}
+
+/* The server takes what was received and gives what is to be sent, until neither has anything. */
+static void serve(struct ddekit_card *card)
+{
+	for (int turns = 0; turns < TURNS; turns++) {
+		struct call call = { .card = card };
+
+		card->due = false;
+		if (card->served)
+			ddekit_ctx_call_host(call_turn, &call);
+		if (call.result < 0)
+			card->ops.ended(ring3_error());
+		pump(card);
+		if (call.result <= 0 && !card->due)
+			return;
+	}
+	/* Its users are fast, and the device is not to wait for them. */
+	ddekit_ev_timer_set(&card->soon, 1);
+}
+
+static void serve_soon(void *arg)
+{
+	serve(arg);
+}
+
+/* What was said of the card is heard by its users at the next turn. */
+static void say(struct ddekit_card *card)
+{
+	if (card->served)
+		ddekit_ev_timer_set(&card->soon, 1);
 }
 
 static void wanted(void *arg)
 {
 	struct ddekit_card *card = arg;
-	struct ring3_card_filter filter;
 
 	ring3_card_heard(card->card);
-	if (ring3_card_filter(card->card, &filter) == 1)
-		card->ops.filter(filter.promiscuous, filter.all_groups, filter.unicast, filter.unicast_count, filter.groups,
-				 filter.group_count);
-	pump(card);
+	serve(card);
 }
 
-/* Makes the card, and hears what is wanted of it. */
+/* Makes the card. */
 static int make(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, struct ddekit_card **card)
 {
 	struct ring3_card_info said = { .model = info->model, .mtu_min = info->mtu_min, .mtu_max = info->mtu_max,
@@ -88,7 +157,18 @@ static int make(const struct ddekit_card_info *info, const struct ddekit_card_op
 		return -ENOMEM;
 	made->ops = *ops;
 	memcpy(said.mac, info->mac, sizeof(said.mac));
+	made->soon = (struct ddekit_timer){ .function = serve_soon, .arg = made };
 	result = ring3_card_new(&said, &made->card);
+	if (result < 0)
+		free(made);
+	else
+		*card = made;
+	return result;
+}
+
+/* Hears what is wanted of the card and hands it out, unless nobody has got it. */
+static int give(struct ddekit_card *made, int result, struct ddekit_card **card)
+{
 	if (result == 0) {
 		made->watch = ddekit_ev_watch(ring3_card_fd(made->card), wanted, made);
 		result = made->watch ? 0 : -errno;
@@ -100,23 +180,17 @@ static int make(const struct ddekit_card_info *info, const struct ddekit_card_op
 	return result;
 }
 
-/* Hands the card out, unless nobody has got it. */
-static int give(struct ddekit_card *made, int result, struct ddekit_card **card)
-{
-	if (result < 0)
-		ddekit_card_close(made);
-	else
-		*card = made;
-	return result;
-}
-
 int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, const char *access,
 		      struct ddekit_card **card)
 {
-	struct ddekit_card *made;
-	const int result = make(info, ops, &made);
+	struct call call = { .access = access };
+	const int result = make(info, ops, &call.card);
 
-	return result < 0 ? result : give(made, ring3_card_serve(made->card, access), card);
+	if (result < 0)
+		return result;
+	ddekit_ctx_call_host(call_serve, &call);
+	call.card->served = call.result == 0;
+	return give(call.card, call.result, card);
 }
 
 int ddekit_card_lend(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, const struct ddekit_device *device,
@@ -131,6 +205,7 @@ int ddekit_card_lend(const struct ddekit_card_info *info, const struct ddekit_ca
 void ddekit_card_filtered(struct ddekit_card *card)
 {
 	ring3_card_filtered(card->card);
+	say(card);
 }
 
 void ddekit_card_close(struct ddekit_card *card)
@@ -138,26 +213,36 @@ void ddekit_card_close(struct ddekit_card *card)
 	if (!card)
 		return;
 	ddekit_ev_unwatch(card->watch);
-	ring3_card_close(card->card);
+	ddekit_ev_timer_cancel(&card->soon);
+	ddekit_ctx_call_host(call_close, card->card);
 	free(card);
 }
 
 void ddekit_card_link(struct ddekit_card *card, bool up, uint32_t mbits, bool full_duplex)
 {
 	ring3_card_set_link(card->card, up, mbits, full_duplex);
+	say(card);
 }
 
 void ddekit_card_missed(struct ddekit_card *card, uint64_t frames)
 {
 	ring3_card_set_missed(card->card, frames);
+	say(card);
 }
 
 bool ddekit_card_receive(struct ddekit_card *card, const void *frame, size_t len, bool checked)
 {
+	card->due = card->served;
 	return ring3_card_receive(card->card, frame, len, checked) == 0;
+}
+
+void ddekit_card_flush(struct ddekit_card *card)
+{
+	if (card->due)
+		serve(card);
 }
 
 void ddekit_card_resume(struct ddekit_card *card)
 {
-	pump(card);
+	serve(card);
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -122,41 +123,95 @@ static int expire(void)
 	return called;
 }
 
+/*
+ * The host's timer by which the loop wakes up: set for a time and left alone until that has come. To give each wait its own end would have the host set and cancel a timer of its own
+ * with every interrupt; so it wakes up in vain now and then instead. Its edges are watched: nobody reads it.
+ */
+static int alarm_fd = -1;
+/* For when it is set and has not been heard; 0 if it is not. */
+static uint64_t alarm_at;
+
+static int open_alarm(void)
+{
+	/* Nobody else's watch: it has no function. */
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = NULL };
+
+	alarm_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (alarm_fd < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, alarm_fd, &event) != 0)
+		return -errno;
+	return 0;
+}
+
+/* Has the loop wake up at `when` or before. */
+static int set_alarm(uint64_t when)
+{
+	const struct itimerspec at = {
+		.it_value = { .tv_sec = (time_t)(when / SECOND), .tv_nsec = (long)(when % SECOND) },
+	};
+	int result = 0;
+
+	if (alarm_at != 0 && alarm_at <= when)
+		return 0;
+	if (alarm_fd < 0)
+		result = open_alarm();
+	if (result == 0 && timerfd_settime(alarm_fd, TFD_TIMER_ABSTIME, &at, NULL) != 0)
+		result = -errno;
+	if (result == 0)
+		alarm_at = when;
+	return result;
+}
+
+/* What has come, after sleeping until `until` at most: perhaps for less. */
 static int wait_for(uint64_t until, struct epoll_event *events)
 {
-	/* Without timers nobody waits for a moment: a clock that is read without a system call on every host is good enough. */
-	const uint64_t now = until == 0 ? 0 : timers ? ddekit_now() : ddekit_now_coarse();
-	const uint64_t left = until > now ? until - now : 0;
-	struct timespec timeout = { .tv_sec = (time_t)(left / SECOND), .tv_nsec = (long)(left % SECOND) };
+	static const struct timespec at_once;
+	int result = 0;
 
 	if (epoll < 0)
 		epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (epoll < 0)
 		return -errno;
-	return epoll_pwait2(epoll, events, BATCH, until == UINT64_MAX ? NULL : &timeout, NULL);
+	if (until != 0 && until != UINT64_MAX)
+		result = set_alarm(until);
+	if (result < 0)
+		return result;
+	result = epoll_pwait2(epoll, events, BATCH, until == 0 ? &at_once : NULL, NULL);
+	return result < 0 ? -errno : result;
+}
+
+/* Calls the functions of what has come. */
+static int serve(const struct epoll_event *events, int count)
+{
+	int called = 0;
+
+	for (int i = 0; i < count; i++) {
+		struct ddekit_watch *watch = events[i].data.ptr;
+
+		if (!watch)
+			alarm_at = 0;
+		else if (!watch->dead) {
+			watch->function(watch->arg);
+			called++;
+		}
+	}
+	bury();
+	return called;
 }
 
 int ddekit_ev_poll(uint64_t until)
 {
 	struct epoll_event events[BATCH];
-	int called = expire();
-	int count;
 
-	if (called > 0)
-		until = 0;
-	else if (timers && timers->at < until)
-		until = timers->at;
-	count = wait_for(until, events);
-	if (count < 0 && errno != EINTR)
-		return -errno;
-	for (int i = 0; i < count; i++) {
-		struct ddekit_watch *watch = events[i].data.ptr;
+	for (;;) {
+		int called = expire();
+		const uint64_t wake = called > 0 ? 0 : timers && timers->at < until ? timers->at : until;
+		const int count = wait_for(wake, events);
 
-		if (watch->dead)
-			continue;
-		watch->function(watch->arg);
-		called++;
+		if (count < 0 && count != -EINTR)
+			return count;
+		called += serve(events, count) + expire();
+		/* A signal ends it, too. */
+		if (called > 0 || count < 0 || until == 0 || (until != UINT64_MAX && ddekit_now() >= until))
+			return called;
 	}
-	bury();
-	return called + expire();
 }

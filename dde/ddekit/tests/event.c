@@ -113,6 +113,29 @@ static void polling_ends_at_its_time(void)
 	CHECK(ddekit_ev_poll(until) == 0 && ddekit_now() >= until);
 }
 
+static void who_polls_for_less_than_before_wakes_up_in_time(void)
+{
+	const uint64_t now = ddekit_now();
+
+	CHECK(pipe(pipes) == 0);
+	watch = ddekit_ev_watch(pipes[0], take, &pipes[0]);
+	CHECK(write(pipes[1], "a", 1) == 1);
+	/* The host was told of a time that nobody waits for any more. */
+	CHECK(ddekit_ev_poll(now + 3600000ull * MS) == 1);
+	CHECK(ddekit_ev_poll(now + 5 * MS) == 0 && ddekit_now() < now + 60000ull * MS);
+}
+
+static void who_polls_for_more_than_before_sleeps_on(void)
+{
+	const uint64_t now = ddekit_now();
+
+	CHECK(pipe(pipes) == 0);
+	watch = ddekit_ev_watch(pipes[0], take, &pipes[0]);
+	CHECK(write(pipes[1], "a", 1) == 1);
+	CHECK(ddekit_ev_poll(now + 5 * MS) == 1);
+	CHECK(ddekit_ev_poll(now + 20 * MS) == 0 && ddekit_now() >= now + 20 * MS);
+}
+
 static const struct test tests[] = {
 	TEST(timers_are_called_by_their_time_and_once),
 	TEST(a_timer_that_is_cancelled_by_another_one_of_its_time_is_not_called),
@@ -120,6 +143,8 @@ static const struct test tests[] = {
 	TEST(a_descriptor_is_served_while_it_is_readable),
 	TEST(a_watch_that_another_one_has_ended_is_not_called),
 	TEST(polling_ends_at_its_time),
+	TEST(who_polls_for_less_than_before_wakes_up_in_time),
+	TEST(who_polls_for_more_than_before_sleeps_on),
 };
 
 MAIN(tests)

@@ -111,6 +111,8 @@ void dde_glue_idle(void)
 {
 	if (top && device)
 		top->idle();
+	if (card)
+		ddekit_card_flush(card);
 	if (!card || !full || netif_tx_queue_stopped(netdev_get_tx_queue(device, 0)))
 		return;
 	full = !dde_transmit(device, &out);

@@ -9,7 +9,7 @@ use crate::table::rounded;
 /// Draws the medians over rounds of what each placement has as its mean, and of its throughput.
 pub fn draw(report: &Report) -> String {
     let bars = Bars {
-        title: "A card by Linux's driver, in the kernel and in a process: instructions per round trip (icmp) and per datagram (udp)",
+        title: "A card by Linux's driver, in the kernel and in a process: instructions per round trip (icmp), datagram (udp) and segment (tcp)",
         source: "after Weisbach 2011; medians",
         metric: if report.lab.mode == "instructions" { "instructions_per_op" } else { "latency_us_mean" },
         name: |row| format!("{}, {}", row.workload, row.placement),

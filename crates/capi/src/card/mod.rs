@@ -2,14 +2,14 @@
 //!
 //! # Shape
 //! [`nic`] is the card as the server of `ring3_broker` has it, [`queue`] its one queue, [`state`] what lies between them and the program, which calls what is here.
-//! The server has a thread of its own, so that the program's loop stays the program's.
+//! The server has no thread: it takes turns in the program's own loop, so that nobody is woken between a frame and the driver. A card that is lent to ring3d is used by a thread of the library's.
 //!
 //! # Copies
 //! What is sent is copied once: from the client's memory to wherever the program wants it, but for the first bytes, which the server has looked at. What is received is copied once to the server's memory,
 //! because nobody knows before whose it is, and by the server to its client's.
 //!
 //! # Waking
-//! The program's descriptor is raised once until the program has said that it has heard; one that polls says nothing, and no system call is made for it.
+//! A card that is served has its clients' descriptor. Of one that is lent, the program's is raised once until the program has said that it has heard; one that polls says nothing, and no system call is made for it.
 //!
 //! # Trust
 //! The program is trusted, as whoever loads a library is; other programs are not, and the server does not trust them.
@@ -21,15 +21,13 @@ mod state;
 mod tests;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use ring3_broker::server::card::{Access, Options, Server};
+use ring3_broker::server::card::{Access, Nested, Options, Server};
 use ring3_class::Error;
 use ring3_class::net::{Checksum, Kind, Link, Mac, Multicast};
 use ring3_driver::registry::Offer;
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::Device;
 use crate::error::{done, fail, failed, hand_out, take_back};
@@ -41,13 +39,8 @@ use state::Shared;
 pub struct Card {
     shared: Arc<Shared>,
     nic: Arc<HostedNic>,
-    server: Option<Serving>,
+    server: Option<Nested>,
     filter: Kept,
-}
-
-struct Serving {
-    stop: OwnedFd,
-    thread: JoinHandle<Result<(), Error>>,
 }
 
 /// What a program says of its card.
@@ -132,7 +125,7 @@ pub unsafe extern "C" fn ring3_card_new(info: &CardInfo, card: *mut *mut Card) -
 }
 
 /// Serves the card to other programs at the socket `access`: a path, and behind it terms, `PATH,mac=52:54:00:12:34:56,memory=32M`, as `ring3 serve net` takes them. From now on
-/// a thread of the library calls nothing of the program's, but takes and gives frames through the card.
+/// the program calls ring3_card_turn: when ring3_card_fd is readable, when it has received or sent frames, and after it has said anything of the card.
 ///
 /// # Safety
 /// `access` is a text.
@@ -190,27 +183,39 @@ pub unsafe extern "C" fn ring3_card_receive(card: &Card, frame: *const c_void, l
     if card.shared.receive(frame, checked) { 0 } else { -libc::ENOBUFS }
 }
 
-/// What is readable, for poll and epoll, when there are frames to send or another filter to set. Reading it is ring3_card_heard's.
+/// What is readable, for poll and epoll, when there are frames to send or another filter to set: of a card that is served or lent. A sleep on it may also end with EINTR then. Reading it is
+/// ring3_card_heard's, or ring3_card_turn's.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_fd(card: &Card) -> c_int {
-    card.shared.wanted().as_fd().as_raw_fd()
+    match &card.server {
+        Some(server) => server.descriptor().as_raw_fd(),
+        None => card.shared.wanted().as_fd().as_raw_fd(),
+    }
 }
 
-/// Ends the readability of the descriptor. Then look, by ring3_card_take and ring3_card_filter, until there is nothing.
+/// Of a card that is served: hears its users, gives them what was received, and takes what they send. Then look, by ring3_card_take and ring3_card_filter, until there is nothing. 1 if there is more to do at once,
+/// 0 if the program may sleep until the descriptor is readable or it has something for the card's users; or what has ended the server, which ring3_error() says. Of a card that is lent it does nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn ring3_card_turn(card: &mut Card) -> c_int {
+    match card.server.as_mut().map(Nested::turn) {
+        Some(Ok(more)) => more.into(),
+        Some(Err(error)) => failed(&error),
+        None => 0,
+    }
+}
+
+/// Of a card that is lent: ends the readability of the descriptor. Then look, by ring3_card_take and ring3_card_filter, until there is nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_heard(card: &Card) {
     card.shared.heard();
 }
 
-/// What is to be sent next, which stays where it is: 1 and `frame`, 0 if there is nothing, or -EPIPE or -ESHUTDOWN as ring3_card_take.
+/// What is to be sent next, which stays where it is: 1 and `frame`, 0 if there is nothing, or -ESHUTDOWN as ring3_card_take.
 ///
 /// # Safety
 /// `frame` points to a place for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_card_next(card: &Card, frame: *mut CardFrame) -> c_int {
-    if let Some(why) = card.shared.ended() {
-        return fail(libc::EPIPE, why.into());
-    }
     if card.shared.is_stopped() {
         return fail(libc::ESHUTDOWN, "the driver is asked to end".into());
     }
@@ -233,16 +238,13 @@ pub extern "C" fn ring3_card_lose(card: &Card) {
     card.shared.lose();
 }
 
-/// Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, -EMSGSIZE if it is longer than `room`: it is lost then; -EPIPE if
-/// the card is not served any more, for the reason that ring3_error() says; or -ESHUTDOWN if the program is to end.
+/// Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, -EMSGSIZE if it is longer than `room`: it is lost then;
+/// or -ESHUTDOWN if the program is to end.
 ///
 /// # Safety
 /// `frame` points to `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_card_take(card: &Card, frame: *mut c_void, room: usize) -> c_int {
-    if let Some(why) = card.shared.ended() {
-        return fail(libc::EPIPE, why.into());
-    }
     if card.shared.is_stopped() {
         return fail(libc::ESHUTDOWN, "the driver is asked to end".into());
     }
@@ -257,15 +259,12 @@ pub unsafe extern "C" fn ring3_card_take(card: &Card, frame: *mut c_void, room: 
     }
 }
 
-/// What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if not, -EPIPE as ring3_card_take. Who uses the card waits until ring3_card_filtered says that it is set.
+/// What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if not. Who uses the card waits until ring3_card_filtered says that it is set.
 ///
 /// # Safety
 /// `filter` points to a place for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_card_filter(card: &mut Card, filter: *mut CardFilter) -> c_int {
-    if let Some(why) = card.shared.ended() {
-        return fail(libc::EPIPE, why.into());
-    }
     let Some(wish) = card.shared.filter() else { return 0 };
     let bytes = |addresses: &[Mac]| addresses.iter().map(|mac| mac.0).collect();
     let groups: &[Mac] = match &wish.multicast {
@@ -304,32 +303,15 @@ impl Card {
         if self.server.is_some() {
             return Err(Error::Busy("the card is served already".into()));
         }
-        let server = Server::bind(self.nic.clone(), vec![access], Options::default())?;
-        let failed = |error| Error::os("creating an eventfd", error);
-        let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(failed)?;
-        let call = stop.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
-        let shared = self.shared.clone();
-        let thread = std::thread::Builder::new().name("ring3-serve".into());
-        let thread = thread
-            .spawn(move || {
-                let ended = server.run(&[call.as_fd()], || true);
-                if let Err(error) = &ended {
-                    tracing::error!(%error, "the card is not served any more");
-                    shared.end(error);
-                }
-                ended
-            })
-            .map_err(|error| Error::os("starting the server's thread", error))?;
-        self.server = Some(Serving { stop, thread });
+        self.server = Some(Server::bind(self.nic.clone(), vec![access], Options::default())?.nested()?);
+        // Only now: to be bound, the server has set no filter.
+        self.shared.nest();
         Ok(())
     }
 }
 
 impl Drop for Card {
     fn drop(&mut self) {
-        let Some(Serving { stop, thread }) = self.server.take() else { return };
         self.shared.close();
-        let _ = rustix::io::write(&stop, &1u64.to_ne_bytes());
-        let _ = thread.join();
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ring3_class::Error;
@@ -33,8 +33,8 @@ pub(super) struct Shared {
     pub(super) link: Signal,
     /// There is somebody who watches it.
     pub(super) watched: AtomicBool,
-    /// Why nobody is served any more.
-    ended: OnceLock<String>,
+    /// The server takes turns in the program's own loop: nobody has to be woken, and nobody waits for the program.
+    nested: AtomicBool,
     /// The program shall end.
     stopped: AtomicBool,
 }
@@ -92,7 +92,7 @@ impl Shared {
             returned: Arc::default(),
             link: Signal::new()?,
             watched: AtomicBool::new(false),
-            ended: OnceLock::new(),
+            nested: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
         })
     }
@@ -105,15 +105,27 @@ impl Shared {
         &self.wanted
     }
 
+    /// The server is in the program's loop from now on.
+    pub(super) fn nest(&self) {
+        self.nested.store(true, Ordering::Release);
+    }
+
+    fn is_nested(&self) -> bool {
+        self.nested.load(Ordering::Relaxed)
+    }
+
     /// Has the program look.
     pub(super) fn want(&self) {
-        if !self.raised.swap(true, Ordering::AcqRel) {
+        if !self.is_nested() && !self.raised.swap(true, Ordering::AcqRel) {
             // Full means that it is readable.
             let _ = rustix::io::write(&self.wanted, &1u64.to_ne_bytes());
         }
     }
 
     pub(super) fn heard(&self) {
+        if self.is_nested() {
+            return;
+        }
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.wanted, &mut count);
         self.raised.store(false, Ordering::Release);
@@ -143,9 +155,19 @@ impl Shared {
         Counters { rx_missed: state.counters.rx_missed + state.missed, ..state.counters }
     }
 
-    /// Has the program set a filter, and waits until it has.
+    /// Has the program set a filter, and waits until it has. In its own loop nobody can wait for it: it is busy until the same filter is asked for once more and set.
     pub(super) fn set_filter(&self, filter: &Filter) -> Result<(), Error> {
         let mut state = self.lock();
+        if self.is_nested() {
+            if state.filter != *filter {
+                (state.filter, state.refiltered, state.filtering) = (filter.clone(), true, true);
+            }
+            return if state.filtering && !state.closed {
+                Err(Error::Busy("the card's filter is being set".into()))
+            } else {
+                Ok(())
+            };
+        }
         (state.filter, state.refiltered, state.filtering) = (filter.clone(), true, true);
         self.want();
         let set = self.filtered.wait_timeout_while(state, FILTERING, |state| state.filtering && !state.closed);
@@ -170,12 +192,6 @@ impl Shared {
         self.filtered.notify_all();
     }
 
-    /// The server has ended, and has the program look why.
-    pub(super) fn end(&self, why: &Error) {
-        let _ = self.ended.set(format!("the card is not served any more: {why}"));
-        self.want();
-    }
-
     /// Has the program end, and nobody wait for it any more.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
@@ -186,11 +202,6 @@ impl Shared {
     /// Whether the program shall end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
-    }
-
-    /// Why the server has ended, if it has.
-    pub(super) fn ended(&self) -> Option<&str> {
-        self.ended.get().map(String::as_str)
     }
 
     /// The filter, if it is another one since it was last asked for.

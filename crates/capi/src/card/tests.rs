@@ -1,8 +1,8 @@
 //! A card whose driver is this program and another program's, over the socket.
 
-use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ring3_broker::client::RemoteCard;
@@ -15,44 +15,89 @@ use super::*;
 struct Program {
     folder: tempfile::TempDir,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     other: ring3_class::net::End,
 }
 
-impl Program {
-    fn start() -> Self {
-        Self::start_busy(Duration::ZERO)
-    }
+/// Who serves the program's card.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Serves {
+    /// Its own loop.
+    Program,
+    /// Somebody else with a thread of his own, as ring3d does with a card that is lent; the program does not look at its card for a while first.
+    Other(Duration),
+}
 
-    /// One that does not look at its card for a while.
-    fn start_busy(busy: Duration) -> Self {
+impl Program {
+    fn start(serves: Serves) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (_cable, end, other) = Cable::new(16 << 20).unwrap();
-        let mac = end.info().mac;
-        let model = CString::new("a program's card").unwrap();
-        let info = CardInfo { model: model.as_ptr(), mac: mac.0, mtu_min: 68, mtu_max: 1500, checksums: false, segmented_max: 0 };
-        let mut card = std::ptr::null_mut();
-        // SAFETY: all of it is valid.
-        assert_eq!(unsafe { ring3_card_new(&info, &mut card) }, 0);
-        // SAFETY: it was handed out just now.
-        let mut card = unsafe { Box::from_raw(card) };
-        ring3_card_set_link(&card, true, 1000, true);
-        card.serve(Access { mac: Some(mac), ..Access::new(folder.path().join("card")) }).unwrap();
+        let access = Access { mac: Some(end.info().mac), ..Access::new(folder.path().join("card")) };
         let stop = Arc::new(AtomicBool::new(false));
         let asked = stop.clone();
+        let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            std::thread::sleep(busy);
+            let mut card = made(end.info().mac);
+            ring3_card_set_link(&card, true, 1000, true);
+            match serves {
+                Serves::Program => {
+                    card.serve(access).unwrap();
+                    ready.send(None).unwrap();
+                }
+                Serves::Other(busy) => {
+                    let server = Server::bind(card.nic.clone(), vec![access], Options::default()).unwrap();
+                    let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+                    ready.send(Some((server, stop))).unwrap();
+                    std::thread::sleep(busy);
+                }
+            }
             drive(&mut card, &end, &asked);
         });
-        Self { folder, stop, thread: Some(thread), other }
+        let mut threads = vec![thread];
+        if let Some((server, call)) = is_ready.recv().unwrap() {
+            let asked = stop.clone();
+            threads.push(std::thread::spawn(move || {
+                let stopping = std::thread::spawn({
+                    let call = call.try_clone().unwrap();
+                    move || {
+                        while !asked.load(Ordering::Relaxed) {
+                            std::thread::sleep(Duration::from_millis(5));
+                        }
+                        rustix::io::write(&call, &1u64.to_ne_bytes()).unwrap();
+                    }
+                });
+                server.run(&[call.as_fd()], || true).unwrap();
+                stopping.join().unwrap();
+            }));
+        }
+        Self { folder, stop, threads, other }
     }
+}
+
+/// A card of a program's.
+fn made(mac: Mac) -> Box<Card> {
+    let info = CardInfo {
+        model: c"a program's card".as_ptr(),
+        mac: mac.0,
+        mtu_min: 68,
+        mtu_max: 1500,
+        checksums: false,
+        segmented_max: 0,
+    };
+    let mut card = std::ptr::null_mut();
+    // SAFETY: all of it is valid.
+    assert_eq!(unsafe { ring3_card_new(&info, &mut card) }, 0);
+    // SAFETY: it was handed out just now.
+    unsafe { Box::from_raw(card) }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().map(JoinHandle::join);
-        assert!(std::thread::panicking() || ended.is_some_and(|ended| ended.is_ok()));
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            assert!(std::thread::panicking() || ended.is_ok());
+        }
     }
 }
 
@@ -73,6 +118,7 @@ fn drive(card: &mut Card, end: &ring3_class::net::End, asked: &AtomicBool) {
             group_count: 0,
         };
         ring3_card_heard(card);
+        assert!(ring3_card_turn(card) >= 0);
         // SAFETY: it is a place for one.
         if unsafe { ring3_card_filter(card, &mut filter) } == 1 {
             let groups = match filter.group_count {
@@ -113,71 +159,61 @@ fn drive(card: &mut Card, end: &ring3_class::net::End, asked: &AtomicBool) {
     }
 }
 
-#[test]
-fn another_program_finds_a_card_that_conforms() {
-    let program = Program::start();
+fn conforms(serves: Serves, packets: u32) {
+    let program = Program::start(serves);
     let card = RemoteCard::connect(&program.folder.path().join("card"), 4 << 20).unwrap();
     let mut peer = Peer::new(&program.other, None).unwrap();
-    let options = conformance::Options { packets: 500, ..conformance::Options::default() };
+    let options = conformance::Options { packets, ..conformance::Options::default() };
     let report = conformance::run(&card, &mut peer, &options);
     assert!(report.passed(), "{report}");
+}
+
+#[test]
+fn another_program_finds_a_card_that_conforms_in_the_loop_of_its_program() {
+    conforms(Serves::Program, 500);
+}
+
+#[test]
+fn a_card_that_is_lent_conforms() {
+    conforms(Serves::Other(Duration::ZERO), 200);
 }
 
 #[test]
 fn a_program_that_is_busy_for_long_keeps_its_users() {
-    let program = Program::start_busy(state::FILTERING + Duration::from_secs(1));
-    let card = RemoteCard::connect(&program.folder.path().join("card"), 4 << 20).unwrap();
-    let mut peer = Peer::new(&program.other, None).unwrap();
-    let options = conformance::Options { packets: 10, ..conformance::Options::default() };
-    let report = conformance::run(&card, &mut peer, &options);
-    assert!(report.passed(), "{report}");
+    conforms(Serves::Other(state::FILTERING + Duration::from_secs(1)), 10);
 }
 
 #[test]
-fn a_card_that_is_not_served_any_more_says_so_to_its_program() {
-    let info = CardInfo {
-        model: c"card".as_ptr(),
-        mac: [2, 0, 0, 0, 0, 1],
-        mtu_min: 68,
-        mtu_max: 1500,
-        checksums: false,
-        segmented_max: 0,
-    };
-    let mut card = std::ptr::null_mut();
-    // SAFETY: all of it is valid.
-    assert_eq!(unsafe { ring3_card_new(&info, &mut card) }, 0);
-    // SAFETY: it was handed out just now.
-    let card = unsafe { Box::from_raw(card) };
-    card.shared.end(&Error::Protocol("the queue makes no sense".into()));
+fn a_program_that_is_to_end_hears_it() {
+    let card = made(Mac([2, 0, 0, 0, 0, 1]));
+    card.shared.stop();
     assert_eq!(rustix::io::read(card.shared.wanted(), &mut [0; 8]), Ok(8));
     let mut frame = [0u8; 64];
     // SAFETY: the room is as it is said.
-    assert_eq!(unsafe { ring3_card_take(&card, frame.as_mut_ptr().cast(), frame.len()) }, -libc::EPIPE);
-    // SAFETY: it points to the text that this thread keeps.
-    let text = unsafe { CStr::from_ptr(crate::error::ring3_error()) }.to_str().unwrap();
-    assert!(text.contains("makes no sense"), "{text}");
+    assert_eq!(unsafe { ring3_card_take(&card, frame.as_mut_ptr().cast(), frame.len()) }, -libc::ESHUTDOWN);
+}
+
+#[test]
+fn in_the_programs_loop_a_filter_is_set_when_the_program_has_set_it() {
+    let shared = Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap();
+    shared.nest();
+    let wanted = ring3_class::net::Filter { multicast: Multicast::All, ..ring3_class::net::Filter::own(Mac([2, 0, 0, 0, 0, 1])) };
+    assert!(matches!(shared.set_filter(&wanted), Err(Error::Busy(_))));
+    assert_eq!(shared.filter(), Some(wanted.clone()));
+    assert!(matches!(shared.set_filter(&wanted), Err(Error::Busy(_))));
+    assert_eq!(shared.filter(), None, "it is asked for once");
+    shared.filter_set();
+    assert!(shared.set_filter(&wanted).is_ok());
 }
 
 #[test]
 fn terms_that_are_none_are_refused_with_what_there_is() {
-    let info = CardInfo {
-        model: c"card".as_ptr(),
-        mac: [2, 0, 0, 0, 0, 1],
-        mtu_min: 68,
-        mtu_max: 1500,
-        checksums: false,
-        segmented_max: 0,
-    };
-    let mut card = std::ptr::null_mut();
-    // SAFETY: all of it is valid.
-    assert_eq!(unsafe { ring3_card_new(&info, &mut card) }, 0);
+    let mut card = made(Mac([2, 0, 0, 0, 0, 1]));
     // SAFETY: it was handed out just now, and the text is one.
-    assert_eq!(unsafe { ring3_card_serve(&mut *card, c"/nowhere,colour=red".as_ptr()) }, -libc::EINVAL);
+    assert_eq!(unsafe { ring3_card_serve(&mut card, c"/nowhere,colour=red".as_ptr()) }, -libc::EINVAL);
     // SAFETY: it points to the text that this thread keeps.
     let text = unsafe { CStr::from_ptr(crate::error::ring3_error()) }.to_str().unwrap();
     assert!(text.contains("memory"), "{text}");
-    // SAFETY: it was handed out and not ended.
-    unsafe { ring3_card_close(card) };
 }
 
 #[test]

@@ -102,6 +102,9 @@ void ddekit_card_link(struct ddekit_card *card, bool up, uint32_t mbits, bool fu
 /** ddekit_card_receive() - a frame has come, without its check sequence, @checked if the card has found its checksum right; false if its users have no room for it */
 bool ddekit_card_receive(struct ddekit_card *card, const void *frame, size_t len, bool checked);
 
+/** ddekit_card_flush() - all frames that have come were received: its users have them from now on */
+void ddekit_card_flush(struct ddekit_card *card);
+
 /** ddekit_card_resume() - the driver has room again, or somebody polls: what is to be sent is looked for, without a system call */
 void ddekit_card_resume(struct ddekit_card *card);
 

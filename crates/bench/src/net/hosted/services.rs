@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::super::many::{Many, ROOM};
 use crate::Error;
 
@@ -62,10 +64,12 @@ fn serve(socket: &UdpSocket, echo: bool, stop: &AtomicBool) {
 
 /// Serves one connection after the other.
 fn accept(listener: &TcpListener, sends: bool, stop: &AtomicBool) {
+    let limit = Timespec { tv_sec: 0, tv_nsec: LOOK.as_nanos() as i64 };
     while !stop.load(Ordering::Relaxed) {
-        match listener.accept() {
-            Ok((stream, _)) => converse(stream, sends, stop),
-            Err(_) => std::thread::sleep(LOOK),
+        // Who connects is not to wait for a look: what he measures has begun.
+        let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&limit));
+        if let Ok((stream, _)) = listener.accept() {
+            converse(stream, sends, stop);
         }
     }
 }

@@ -13,6 +13,7 @@
 
 mod access;
 mod client;
+mod nested;
 mod packet;
 mod pass;
 mod port;
@@ -27,6 +28,7 @@ use std::time::{Duration, Instant};
 pub use access::Access;
 use access::Grant;
 use client::Client;
+pub use nested::Nested;
 use ring3_class::Error;
 use ring3_class::dma::{DmaBuffer, Region};
 use ring3_class::net::{Filter, Limits, Link, Mac, Nic, QueueSettings, VLAN_TAG};
@@ -107,7 +109,13 @@ impl Server {
 
     /// The same in a thread that has its ring of `rings`.
     pub fn run_with(self, rings: &Pool, calls: &[BorrowedFd<'_>], asked: impl FnMut() -> bool) -> Result<(), Error> {
-        Hub::new(self, rings, calls)?.serve(asked)
+        let poll = self.options.poll;
+        Hub::new(self, |listeners| Lobby::new(listeners, calls, (rings, poll)))?.serve(asked)
+    }
+
+    /// Serves by turns, in a loop of another kind: that of whoever drives the card.
+    pub fn nested(self) -> Result<Nested, Error> {
+        Hub::new(self, Lobby::nested).map(Nested)
     }
 }
 
@@ -140,6 +148,8 @@ struct Hub {
     filter: Filter,
     /// It has not done so in time.
     unset: bool,
+    /// Whoever drives it does so between two turns; until then, nobody is answered.
+    setting: bool,
     /// Whose turn it is.
     cursor: usize,
     thaw: Thaw,
@@ -155,12 +165,12 @@ struct Inside {
 }
 
 impl Hub {
-    fn new(server: Server, rings: &Pool, calls: &[BorrowedFd<'_>]) -> Result<Self, Error> {
-        let Server { nic, doors, options, mtu, mapped } = server;
+    fn new(server: Server, lobby: impl FnOnce(Vec<(Listener, u16)>) -> Result<Lobby<Client>, Error>) -> Result<Self, Error> {
+        let Server { nic, doors, mtu, mapped, .. } = server;
         let failed = |error| Error::os("serving a card", error);
         let (listeners, grants): (Vec<_>, Vec<_>) =
             doors.into_iter().map(|(listener, grant)| ((listener, grant.access.places()), grant)).unzip();
-        let mut lobby = Lobby::new(listeners, calls, (rings, options.poll))?;
+        let mut lobby = lobby(listeners)?;
         let wire = Wire::open(&nic, mtu, mapped, &mut lobby.reactor)?;
         let link = nic.link_watch()?;
         let link_registration = Registration::new(&mut lobby.reactor, &*link).map_err(failed)?;
@@ -183,6 +193,7 @@ impl Hub {
             limits: Limits::new(&info, &settings, u16::MAX),
             filter: Filter::default(),
             unset: false,
+            setting: false,
             cursor: 0,
             thaw: Thaw::default(),
         })
@@ -231,8 +242,11 @@ impl Hub {
         wire.receive(|pieces| inside.take(pieces))?;
         wire.returned(|flight, memory| give_back(&mut inside.lobby.seats, flight, memory))?;
         self.hear();
+        self.inside.stale |= std::mem::take(&mut self.setting);
         self.refresh()?;
-        self.answer();
+        if !self.setting {
+            self.answer();
+        }
         self.look()?;
         self.deal();
         self.inside.lobby.seats.iter_mut().flatten().for_each(Client::flush);
@@ -303,6 +317,7 @@ impl Hub {
         if filter != self.filter {
             match self.nic.set_filter(&filter) {
                 Ok(()) => self.filter = filter,
+                Err(Error::Busy(_)) => self.setting = true,
                 // Who sets it is busy, and lets through what he did before.
                 Err(error @ Error::Timeout { .. }) => {
                     tracing::warn!(%error, "the card's filter is not set; it is tried again");
