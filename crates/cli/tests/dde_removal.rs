@@ -1,4 +1,4 @@
-//! Devices of hosted drivers that vanish without having been asked for: QEMU is killed, and with it the device. Each driver ends with the reason, and soon.
+//! A hosted driver's device that vanishes without having been asked for: QEMU is killed, and with it the device. The driver ends with the reason, and soon.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -45,14 +45,14 @@ fn end_of(mut child: Child) -> (Option<i32>, String) {
 }
 
 /// `driver` on `device`, which vanishes while `load` uses it.
-fn vanishes(driver: &str, device: &str, ready: &str, load: &[&str]) {
+fn vanishes(driver: &str, device: &str, load: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let mut hosted = program();
     hosted.args(["dde", "run", driver, "--device", device, "--socket"]).arg(&socket);
     let mut hosted = hosted.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(hosted.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.contains(ready)), "{}", end_of(hosted).1);
+    assert!(lines.any(|line| line.contains(r#""served":true"#)), "{}", end_of(hosted).1);
     let remote = format!("remote:{}", socket.display());
     let user = (!load.is_empty()).then(|| {
         let mut user = program();
@@ -66,15 +66,7 @@ fn vanishes(driver: &str, device: &str, ready: &str, load: &[&str]) {
     assert!(code == Some(3) && said.contains("the device is gone"), "{driver} {load:?}: {code:?}\n{said}");
     if let Some(user) = user {
         let (code, said) = end_of(user);
-        assert!(code.is_some_and(|code| code != 0) && !said.is_empty(), "{driver} {load:?}: {code:?}\n{said}");
-    }
-}
-
-#[test]
-fn a_card_that_vanishes_ends_its_driver_with_the_reason() {
-    if can_build() {
-        vanishes("e1000e", "qtest:e1000e", r#""link":true"#, &[]);
-        vanishes("virtio-net", "qtest:virtio-net-pci,iommu_platform=on", r#""link":true"#, &[]);
+        assert!(code.is_some_and(|code| code != 0), "{driver} {load:?}: {code:?}\n{said}");
     }
 }
 
@@ -82,8 +74,7 @@ fn a_card_that_vanishes_ends_its_driver_with_the_reason() {
 fn a_disk_that_vanishes_ends_its_driver_and_fails_its_users() {
     if can_build() {
         let load = ["blk", "check", "--destroy", "--requests", "1000000"];
-        vanishes("nvme", "qtest:nvme", r#""served":true"#, &[]);
-        vanishes("nvme", "qtest:nvme", r#""served":true"#, &load);
-        vanishes("xhci", "qtest:qemu-xhci", r#""served":true"#, &load);
+        vanishes("nvme", "qtest:nvme", &[]);
+        vanishes("nvme", "qtest:nvme", &load);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ring3_broker::client::RemoteDisk;
 use ring3_class::Deadline;
-use ring3_class::block::{Disk as _, ForeignAccess, IoError, Queue, Request, execute, next, open};
+use ring3_class::block::{Data, Disk as _, ForeignAccess, IoError, Queue, Request, execute, next, open};
 use ring3_class::dma::{Arena, Foreign, Region};
 use ring3_conformance::block as conformance;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -306,7 +306,7 @@ fn a_disk_that_is_lent_wakes_its_program_and_who_waits_for_it() {
         let mut queue = disk.open_queue(DEPTH).unwrap();
         let begin = std::time::Instant::now();
         for round in 0..2000u64 {
-            let mut data = disk.dma().arena().alloc_pages(BLOCK).unwrap();
+            let data = disk.dma().arena().alloc_pages(BLOCK).unwrap();
             data.write(0, &[round as u8; BLOCK]).unwrap();
             execute(&mut *queue, Request::write(round, round % 100, 1, data), soon()).unwrap().result.unwrap();
             let data = disk.dma().arena().alloc_pages(BLOCK).unwrap();
