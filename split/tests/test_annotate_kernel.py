@@ -130,3 +130,64 @@ def test_the_answers_of_the_example_are_accepted(answered: Survey, kernel: Kerne
     judge = Judge(answered, definitions(kernel, answered))
     answers = file.load(EXAMPLE).answers()
     assert {key: wrong for key, answer in answers.items() if (wrong := judge.complaint(key, answer))} == {}
+
+
+def writers(found: Survey, name: str) -> list[str]:
+    return [entry.function for entry in found.border.entries if name in entry.writes]
+
+
+@pytest.mark.parametrize("word", ["net_device.state", "e1000_adapter.flags"])
+def test_no_entry_writes_back_a_word_that_the_kernel_changes_by_atomic_operations(e1000: Survey, word: str) -> None:
+    assert writers(e1000, word) == []
+
+
+def test_the_flags_of_e1000_are_one_word_for_both_halves(e1000: Survey) -> None:
+    assert e1000.border.words["e1000_adapter.flags"].place == "shared"
+
+
+def test_the_operations_of_the_device_are_there_before_it_is_registered(e1000: Survey) -> None:
+    (register,) = [downcall for downcall in e1000.border.downcalls if downcall.function == "register_netdev"]
+    assert {"net_device.netdev_ops", "net_device.ethtool_ops", "e1000_adapter.tx_ring"} <= set(register.reads)
+
+
+def test_the_watchdog_of_e1000_is_rearmed_by_the_kernel_half(e1000: Survey) -> None:
+    (watchdog,) = [entry for entry in e1000.border.entries if entry.function.endswith(":e1000_watchdog")]
+    assert [(one.by, one.object) for one in watchdog.rearm] == [("schedule_delayed_work", "e1000_adapter.watchdog_task")]
+
+
+def test_suspend_resume_and_shutdown_of_e1000_are_called_when_no_process_can_run(e1000: Survey) -> None:
+    found = {entry.function.rpartition(":")[2] for entry in e1000.border.entries if entry.frozen}
+    assert found == {"e1000_suspend", "e1000_resume", "e1000_shutdown"}
+
+
+def test_what_no_check_covers_are_lengths_of_e1000(e1000: Survey) -> None:
+    assert {name for name, check in e1000.border.checks.items() if check.remains} == {
+        "e1000_hw.max_frame_size",
+        "e1000_rx_ring.count",
+        "e1000_rx_ring.size",
+        "e1000_tx_buffer.length",
+        "e1000_tx_ring.count",
+        "e1000_tx_ring.size",
+    }
+
+
+def test_every_function_of_the_kernel_that_e1000_calls_has_a_prototype(e1000: Survey) -> None:
+    assert [downcall.function for downcall in e1000.border.downcalls if not downcall.returns] == []
+
+
+def test_a_variadic_function_says_so(e1000: Survey) -> None:
+    assert next(downcall for downcall in e1000.border.downcalls if downcall.function == "_printk").variadic
+
+
+def test_the_constraints_of_ens1370_are_kept_by_the_kernel(kernel: Kernel) -> None:
+    border = look(kernel, "snd-ens1370", None, {})[0].border
+    assert border.kept["snd_es1370_hw_constraints_clock"].to == ["snd_pcm_hw_constraint_ratnums:3"]
+    (new,) = [downcall for downcall in border.downcalls if downcall.function == "snd_devm_card_new"]
+    assert new.allocates is not None
+    assert (new.allocates.struct, new.allocates.private) == ("snd_card", "snd_card.private_data")
+
+
+def test_the_buffers_of_8139too_lie_inside_of_one(kernel: Kernel) -> None:
+    border = look(kernel, "8139too", None, {})[0].border
+    (found,) = border.interior["rtl8139_private.tx_buf"]
+    assert (found.inside, found.offset) == ("field rtl8139_private.tx_bufs", "local i * 1792")

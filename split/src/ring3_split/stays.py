@@ -17,11 +17,10 @@ from ring3_split import context, critical, roots
 from ring3_split.critical import Chain
 from ring3_split.graph import Graph
 from ring3_split.model import Function, Region
-from ring3_split.model import Kind as Held
 from ring3_split.plan.fixed import fixed
+from ring3_split.plan.locks import SPINNING
 
 Kind = Literal["atomic", "unknown", "region", "fixed", "lock", "called"]
-SPINNING = (Held.SPIN, Held.SPIN_BH, Held.SPIN_IRQ)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,25 @@ DIRECTIONS = {"in": "r", "out": "w", "inout": BOTH}
 UNTOUCHED = ("handle", "io", "user", "function", "operations")
 # What the kernel's functions alone look into: it is where it is, and its bytes mean nothing elsewhere.
 OBJECTS = frozenset(
-    ["spinlock", "spinlock_t", "raw_spinlock", "rwlock_t", "mutex", "semaphore", "rw_semaphore", "completion", "list_head", "wait_queue_head", "work_struct", "delayed_work", "timer_list", "hrtimer", "tasklet_struct", "napi_struct", "kref"]
+    [
+        "spinlock",
+        "spinlock_t",
+        "raw_spinlock",
+        "rwlock_t",
+        "mutex",
+        "semaphore",
+        "rw_semaphore",
+        "completion",
+        "list_head",
+        "wait_queue_head",
+        "work_struct",
+        "delayed_work",
+        "timer_list",
+        "hrtimer",
+        "tasklet_struct",
+        "napi_struct",
+        "kref",
+    ]
 )
 CONSTANT = re.compile(r"^[^*]*\bconst\b[^*]*\*$")
 

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from ring3_split.annotate.border import Interface
 from ring3_split.annotate.file import File
+from ring3_split.annotate.outline import Piece
 from ring3_split.annotate.survey import Survey
 
 
@@ -50,6 +51,7 @@ class Report(msgspec.Struct):
     counts: Counts
     interface: Interface
     notes: list[Note]
+    sources: dict[str, list[Piece]] = {}  # the driver's files, in pieces at file scope
 
 
 def report(survey: Survey, file: File, plan: str) -> Report:

@@ -16,9 +16,11 @@ from ring3_split.annotate import file
 from ring3_split.annotate.check import Judge
 from ring3_split.annotate.definitions import Definitions
 from ring3_split.annotate.file import File
+from ring3_split.annotate.outline import outline
 from ring3_split.annotate.report import report, show
 from ring3_split.annotate.survey import Survey, survey
 from ring3_split.errors import Refusal
+from ring3_split.indirect import is_header
 from ring3_split.kernel import Kernel
 from ring3_split.plan import Plan, load, planner, subject, weights
 from ring3_split.prototypes import prototypes
@@ -64,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _check(questions, found, Judge(found, definitions(kernel, found)))
     result = report(found, questions, described)
     if arguments.json:
+        result.sources = outline(kernel.root, _files(found))
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
         return 0
     questions.save()
@@ -88,6 +91,12 @@ def definitions(kernel: Kernel, found: Survey) -> Definitions:
     """Where names in answers are looked up: the folders of the driver, then the kernel's headers."""
     modules = found.halves.graph.driver.modules
     return Definitions(kernel.root, tuple(dict.fromkeys(facts.module.directory for facts in modules)))
+
+
+def _files(found: Survey) -> list[str]:
+    """The files of the driver that have code or structs of its own."""
+    code = {function.file for _, function in found.halves.graph.owned()}
+    return sorted(code | {layout.file for layout in found.layouts.structs.values() if not is_header(layout.file)})
 
 
 def _check(questions: File, found: Survey, judge: Judge) -> int:

@@ -19,6 +19,7 @@ from ring3_split.context import Entry
 from ring3_split.graph import Edge, Graph
 from ring3_split.model import Kind, Region
 
+# Regions of a lock that one spins on; the other atomic regions have nothing that could move to a process.
 SPINNING = frozenset({Kind.SPIN, Kind.SPIN_BH, Kind.SPIN_IRQ})
 
 

@@ -21,14 +21,11 @@ from ring3_split.errors import Refusal
 from ring3_split.graph import Graph, link
 from ring3_split.indirect import Precision
 from ring3_split.kernel import Kernel
-from ring3_split.model import Function, Kind, Region, Stored
+from ring3_split.model import Function, Region, Stored
 from ring3_split.plan import locks, seen
 from ring3_split.plan.fixed import fixed
 from ring3_split.profile.record import Profile
 from ring3_split.roots import Root
-
-# Regions of a lock that one spins on; the other atomic regions have nothing that could move to a process.
-SPINNING = frozenset({Kind.SPIN, Kind.SPIN_BH, Kind.SPIN_IRQ})
 
 # The paper's rule, and the places by which the kernel knows a root for certain.
 ROOTS = "signature+binding"
@@ -98,7 +95,7 @@ class Subject:
         found: dict[str, dict[str, int]] = defaultdict(dict)
         for key in self.placed:
             for region in self.graph.functions[key].regions:
-                if region.kind in SPINNING and region.lock != "?":
+                if region.kind in locks.SPINNING and region.lock != "?":
                     found[region.lock].setdefault(key, region.line)
         return dict(found)
 
