@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -249,21 +249,14 @@ fn await_quiet(config: &Config) {
     }
 }
 
-/// Gives back what nobody serves any more, and with that clients' pages, which the kernel pins as long as the device is there.
+/// Gives back what nobody serves any more, and with that clients' pages, which the kernel pins as long as the device is there. One that another process has begun to serve meanwhile stays.
 fn delete(ids: &[u32]) -> io::Result<()> {
     let since = Instant::now();
     let mut left = ids.to_vec();
     while !left.is_empty() && since.elapsed() < ORPHANED {
-        let there = ublk::identities::list().map_err(io::Error::other)?;
-        left.retain(|id| there.iter().any(|device| device.id == *id && device.ring3));
-        let orphans: Vec<u32> = there
-            .iter()
-            .filter(|device| left.contains(&device.id) && device.state == ublk::identities::State::Orphan)
-            .map(|device| device.id)
-            .collect();
-        if !orphans.is_empty() {
-            ublk::identities::delete(&orphans).map_err(io::Error::other)?;
-        }
+        // As every start does: who looked before whether it is one would have it open for a moment.
+        let deleted = ublk::identities::delete(&[]).map_err(io::Error::other)?;
+        left.retain(|id| !deleted.contains(id) && Path::new(&format!("/sys/class/ublk-char/ublkc{id}")).exists());
         thread::sleep(LOOK * 10);
     }
     Ok(())
