@@ -45,6 +45,8 @@ pub struct Options {
     pub max_bytes: u32,
     /// How long a queue polls before it sleeps; see [`Budget`](ring3_class::wait::Budget).
     pub poll: Duration,
+    /// How long a queue looks for the next request before it sleeps, where a processor is spare for that; zero does not.
+    pub idle_poll: Duration,
     /// The kernel's I/O scheduler in front of the disk.
     pub scheduler: Scheduler,
 }
@@ -52,7 +54,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (poll, scheduler) = (Duration::from_micros(10), Scheduler::Auto);
-        Self { id: None, recovery: Recovery::None, recover: false, queues: 1, depth: 64, max_bytes: 256 << 10, poll, scheduler }
+        let (recovery, idle_poll) = (Recovery::None, Duration::ZERO);
+        Self { id: None, recovery, recover: false, queues: 1, depth: 64, max_bytes: 256 << 10, poll, idle_poll, scheduler }
     }
 }
 
@@ -108,8 +111,15 @@ impl Export {
         queues.allocate(disk, depth, buffer)?;
         let segment = Segment::create(queues.count()).map_err(|source| Error::os("making room for statistics", source))?;
         let segment = Arc::new(segment);
-        let manner =
-            Manner { segment, first: 0, poll: options.poll, on_failure: OnFailure::Refuse, started, rings: Pool::default() };
+        let manner = Manner {
+            segment,
+            first: 0,
+            poll: options.poll,
+            idle_poll: options.idle_poll,
+            on_failure: OnFailure::Refuse,
+            started,
+            rings: Pool::default(),
+        };
         let threads = Threads::prepare(queues, &manner)?;
         let mut export = Self { device, disk: disk.name(), threads, refused: None };
         export.serve()?;
