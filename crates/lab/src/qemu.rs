@@ -143,8 +143,10 @@ fn machine_arguments(guest: &Guest) -> Vec<String> {
     let clock = guest.instruction_shift.map_or("shift=0,sleep=off".into(), |shift| format!("shift={shift},sleep=on"));
     arguments.extend(match guest.mode {
         Mode::Wall => line(&format!("-accel tcg,thread=multi -smp {}", guest.vcpus.unwrap_or(2))),
-        // One processor by nature: instruction counting is not parallel. The clock starts at a fixed date.
-        Mode::Instructions => line(&format!("-accel tcg -smp 1 -icount {clock} -rtc base=2024-01-01,clock=vm -seed 1")),
+        // Instruction counting is not parallel: of several processors, one runs at a time, and the clock counts what all do. It starts at a fixed date.
+        Mode::Instructions => {
+            line(&format!("-accel tcg -smp {} -icount {clock} -rtc base=2024-01-01,clock=vm -seed 1", guest.vcpus.unwrap_or(1)))
+        }
     });
     arguments
 }
@@ -207,10 +209,10 @@ mod tests {
     use crate::disk::{Backing, Size};
 
     #[test]
-    fn instruction_time_has_one_processor_whatever_is_asked() {
-        let guest = Guest { mode: Mode::Instructions, vcpus: Some(4), ..Guest::new("t") };
-        let line = machine_arguments(&guest).join(" ");
-        assert!(line.contains("-smp 1 -icount shift=0,sleep=off"), "{line}");
+    fn instruction_time_has_one_processor_unless_more_are_asked_for() {
+        let line = |vcpus| machine_arguments(&Guest { mode: Mode::Instructions, vcpus, ..Guest::new("t") }).join(" ");
+        assert!(line(None).contains("-smp 1 -icount shift=0,sleep=off"), "{}", line(None));
+        assert!(line(Some(2)).contains("-smp 2 -icount shift=0,sleep=off"), "{}", line(Some(2)));
     }
 
     #[test]

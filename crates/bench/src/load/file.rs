@@ -32,6 +32,12 @@ impl File {
         Ok(Self { ring: Ring::new(file, path.display().to_string(), depth, bytes)?, capacity })
     }
 
+    /// The same, past the page cache, for a device that the kernel polls for completions: its driver needs queues for that (nvme.poll_queues).
+    pub fn polled(path: &Path, depth: u16, bytes: u32, write: bool) -> Result<Self, Error> {
+        let (file, capacity) = open(path, FileOptions { write, direct: true })?;
+        Ok(Self { ring: Ring::waiting(file, path.display().to_string(), (depth, bytes), true)?, capacity })
+    }
+
     /// Calls of io_uring_enter so far.
     pub fn enters(&self) -> u64 {
         self.ring.enters()
