@@ -203,6 +203,7 @@ mod tests {
             pace: None,
         };
         assert!(of(true).sleeps() && !of(false).sleeps());
+        assert!(Plan { placements: vec![Placement::ExportPolled], ..of(false) }.sleeps());
         assert_eq!((of(true).total_millis(), of(false).total_millis()), (300, 400));
         assert_eq!((of(true).instruction_ns(), of(false).instruction_ns()), (1, 1));
     }
