@@ -21,6 +21,7 @@
 #   lab/setup.sh databases        sqlite and PostgreSQL, with all that they need, as one archive
 #   lab/setup.sh systemd          systemd and udev of Debian 13, with all that they need, as one archive
 #   lab/setup.sh dpdk             DPDK's testpmd of Debian 13, with its drivers of these cards, as one archive
+#   lab/setup.sh rivals           qemu-img and qemu-storage-daemon of Debian 13, with QEMU's own NVMe driver, as one archive
 #   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's source package
 #   lab/setup.sh verify           looks at all that is in the cache, and fetches anew what is damaged
 #
@@ -502,6 +503,23 @@ fetch_dpdk() {
     pack dpdk "$work/kept"
 }
 
+# QEMU's tools, whose own NVMe driver disks are measured beside. They bring their C library, as everything that a guest changes its root to.
+fetch_rivals() {
+    asked "$cache/rivals" "" [ -s "$cache/rivals/rivals.tar" ] || return 0
+    gather rivals "qemu-img and qemu-storage-daemon (about 15 MB)" qemu-utils
+    put_together
+    lib=usr/lib/x86_64-linux-gnu
+    mkdir -p "$work/kept/$lib" "$work/kept/usr/lib64" "$work/kept/usr/bin"
+    (cd "$work/root.new" && cp usr/bin/qemu-img usr/bin/qemu-storage-daemon "$work/kept/usr/bin" &&
+        cp -L usr/lib64/ld-linux-x86-64.so.2 "$work/kept/usr/lib64" &&
+        for program in usr/bin/qemu-img usr/bin/qemu-storage-daemon; do
+            usr/lib64/ld-linux-x86-64.so.2 --library-path "$lib" --list "$program" || exit
+        done | awk '$3 ~ /^usr/ { print $3 }' | sort -u | while read -r library; do cp -L "$library" "$work/kept/$lib" || exit; done) >"$cache/setup.log" 2>&1 ||
+        { tail -n 5 "$cache/setup.log" >&2; die "the libraries of QEMU's tools cannot be found"; }
+    (cd "$work/kept" && merge_usr)
+    pack rivals "$work/kept"
+}
+
 # Where /usr is not merged in a package, the rest expects that it is.
 merge_usr() {
     for folder in bin sbin lib lib64; do
@@ -737,7 +755,7 @@ fetch_source() {
 verify() {
     [ "$writable" = no ] || find "$cache" -maxdepth 1 -type d ! -perm -a+rx -exec chmod a+rx {} +
     for made in initramfs snapshots vmlinux; do [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"; done
-    for part in tools fio btrfs network tree alpha vfio-user databases systemd dpdk clang kbuild lwip afl cloc; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
+    for part in tools fio btrfs network tree alpha vfio-user databases systemd dpdk rivals clang kbuild lwip afl cloc; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
     for part in "$cache"/kernels/*/; do [ ! -d "$part" ] || fetch_kernel "$(basename "$part")"; done
     for part in "$cache"/sources/*/; do [ ! -d "$part" ] || fetch_source "$(basename "$part")"; done
     [ ! -e "$cache/python/requirements.lock" ] || fetch_python "$cache/python/requirements.lock"
@@ -765,6 +783,7 @@ case "${1:-all}" in
     btrfs) fetch_btrfs ;;
     network) fetch_network ;;
     dpdk) fetch_dpdk ;;
+    rivals) fetch_rivals ;;
     alpha) fetch_alpha ;;
     vfio-user) fetch_vfio_user ;;
     clang) fetch_clang ;;
@@ -787,5 +806,5 @@ case "${1:-all}" in
     tree) fetch_tree ;;
     verify) verify ;;
     kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
-    *) sed -n '2,27s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,28s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -22,6 +22,8 @@ pub fn present() -> bool {
 pub enum Engine<'a> {
     /// Reads and writes of a block device.
     Block(&'a Path),
+    /// The same, with the kernel polling the device.
+    Polled(&'a Path),
     /// NVMe commands for the disk that has this block device.
     Passthrough(&'a Path),
 }
@@ -70,6 +72,7 @@ fn arguments(engine: Engine, workload: Workload, (time, seed, latency): Pass) ->
         ["--name=ring3", "--clocksource=clock_gettime", "--thread", "--time_based", "--norandommap", "--output-format=json"];
     let (path, way): (_, &[&str]) = match engine {
         Engine::Block(path) => (path.to_owned(), &["--ioengine=io_uring", "--direct=1"]),
+        Engine::Polled(path) => (path.to_owned(), &["--ioengine=io_uring", "--direct=1", "--hipri=1"]),
         Engine::Passthrough(path) => (generic_device(path), &["--ioengine=io_uring_cmd", "--cmd_type=nvme"]),
     };
     let timed: &[&str] = if latency { &["--lat_percentiles=1", "--clat_percentiles=0"] } else { &["--gtod_reduce=1"] };
@@ -194,6 +197,12 @@ mod tests {
             assert!(arguments.iter().any(|argument| argument == word), "{word}");
         }
         assert!(!words(Engine::Block(Path::new("/dev/nvme0n1")), true).contains(&"--gtod_reduce=1".to_owned()));
+    }
+
+    #[test]
+    fn only_a_disk_that_is_to_be_polled_is_polled() {
+        let polled = |engine| words(engine, false).contains(&"--hipri=1".to_owned());
+        assert!(polled(Engine::Polled(Path::new("/dev/nvme0n1"))) && !polled(Engine::Block(Path::new("/dev/nvme0n1"))));
     }
 
     #[test]

@@ -208,7 +208,7 @@ const LESS: [&str; 10] = [
 ];
 
 /// Which placements are compared with which, besides the kernel's best: (placement, baseline).
-const COMPARISONS: [(&str, &str); 26] = [
+const COMPARISONS: [(&str, &str); 33] = [
     ("kernel-none", "kernel"),
     ("kernel-nomultipath", "kernel"),
     ("kernel-passthrough", "kernel"),
@@ -227,6 +227,13 @@ const COMPARISONS: [(&str, &str); 26] = [
     ("export-vduse", "export-tap"),
     ("export-vduse", "vduse-null"),
     ("vduse-null", "ublk-null"),
+    ("export-polled", "ublk-null-polled"),
+    ("export-polled", "ublk-null"),
+    ("export-polled", "export"),
+    ("ublk-null-polled", "ublk-null"),
+    ("qemu-vduse", "export-vduse"),
+    ("qemu-vduse", "export"),
+    ("qemu-img", "process"),
     ("export", "ublk-null"),
     ("export", "tap-null"),
     ("process", "dpdk"),

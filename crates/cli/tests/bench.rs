@@ -62,6 +62,37 @@ fn a_brief_round_by_instructions_counts_loads_and_nothing_that_sleeps() {
 
 #[test]
 #[ignore = "boots a guest"]
+fn rivals_are_measured_in_the_same_guest_and_an_export_that_looks_has_a_processor_for_it() {
+    let out = folder("rivals");
+    let rivals = ["kernel-iopoll", "kernel-passthrough-iopoll", "export-polled", "qemu-vduse", "qemu-img"];
+    let placements: Vec<&str> = rivals.iter().flat_map(|name| ["--placement", *name]).collect();
+    let options = ["--quick", "--brief", "--rounds", "1", "--millis", "50", "--workload", "randread-4k-qd32", "--out", &out];
+    let output = ring3(&[&["bench", "disk"][..], &options, &placements].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/disk.json")).unwrap()).unwrap();
+    for placement in rivals {
+        let get = |metric| report.get("randread-4k-qd32", placement, metric).unwrap_or_else(|| panic!("{placement} {metric}"));
+        assert!(get("iops").min > 0.0 && get("cpu_us_per_op").min > 0.0 && get("errors").max == 0.0, "{placement}");
+    }
+    for (placement, fact, value) in [
+        ("kernel-iopoll", "polled", "Y"),
+        ("kernel-iopoll", "scheduler", "none"),
+        ("kernel-passthrough-iopoll", "device", "/dev/ng0n1"),
+        ("qemu-vduse", "scheduler", "none"),
+    ] {
+        assert_eq!(report.fact(placement, fact), Some(value), "{placement} {fact}");
+    }
+}
+
+#[test]
+fn what_a_rivals_run_measures_cannot_be_named_one_by_one_too() {
+    let output = ring3(&["bench", "disk", "--rivals", "--placement", "qemu-img"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("--rivals"), "{}", said(&output));
+}
+
+#[test]
+#[ignore = "boots a guest"]
 fn the_quick_form_measures_every_placement_and_writes_report_and_figure() {
     let out = folder("quick");
     let output = ring3(&["bench", "disk", "--quick", "--out", &out]);

@@ -95,6 +95,8 @@ fn without_devices() -> &'static Outcome {
             ("limits", "serve null --size 64 --max-io 128 && cat /tmp/ready && limit max_sectors_kb && limit logical_block_size && stop; ls /dev/ublk*"),
             ("blocks of 4096", "serve null --block-size 4096 && limit logical_block_size && stop"),
             ("idle", IDLE),
+            ("idle poll", IDLE_POLL),
+            ("idle poll alone", IDLE_POLL_ALONE),
             ("mounted", MOUNTED),
             ("taken away", TAKEN_AWAY),
             ("under a loop device", UNDER_A_LOOP_DEVICE),
@@ -140,6 +142,24 @@ for try in 1 2 3 4 5; do
     [ \"$before\" = \"$(used)\" ] && echo 'used nothing' && break || echo \"$before then $(used)\"
 done
 stop";
+
+/// Under a load of one request after the other it is found by looking; afterwards nobody looks.
+const IDLE_POLL: &str = "
+used() { cut -d' ' -f14,15 /proc/$PID/stat; cat /proc/$PID/task/*/status | grep ctxt_switches; }
+serve null --idle-poll 1000
+dd if=/dev/ublkb0 of=/dev/null bs=4k count=5000 iflag=direct 2>/dev/null
+for try in 1 2 3 4 5; do
+    before=$(used); sleep 3
+    [ \"$before\" = \"$(used)\" ] && echo 'used nothing' && break || echo \"$before then $(used)\"
+done
+stop; grep -o '\"polls_hit\":[0-9]*' /tmp/stats | tr -d '\"' | tr : ' '; cat /tmp/log";
+
+/// A thread that looks would take the processor from who is to make the next request.
+const IDLE_POLL_ALONE: &str = "
+taskset 1 ring3 run null --idle-poll 1000 --json --stats /tmp/stats >/tmp/ready 2>/tmp/log & PID=$!
+for try in $(seq 300); do grep -q ublkb /tmp/ready && break; sleep 0.05; done
+dd if=/dev/ublkb0 of=/dev/null bs=4k count=1000 iflag=direct 2>/dev/null
+stop; grep -o '\"polls_hit\":[0-9]*' /tmp/stats | tr -d '\"' | tr : ' '";
 
 const MOUNTED: &str = "
 serve nvme --device sim:nvme,size=64M && mkfs.ext4 -q /dev/ublkb0 && mount /dev/ublkb0 /mnt || exit
@@ -278,6 +298,27 @@ fn a_disk_of_4096_byte_blocks_is_exported_as_one() {
 #[ignore = "boots a guest"]
 fn an_idle_disk_uses_no_processor_time_at_all() {
     assert_says(without_devices().said("idle").unwrap(), &["used nothing", "exit code 0"]);
+}
+
+/// The number after `polls_hit`.
+fn polls_hit(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("polls_hit "))?.parse().ok()
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_queue_that_looks_for_the_next_request_finds_it_and_uses_nothing_once_there_are_none() {
+    let text = without_devices().said("idle poll").unwrap();
+    assert_says(text, &["used nothing", "exit code 0"]);
+    assert!(polls_hit(text).is_some_and(|found| found > 100) && !text.contains("is left out"), "{text}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_queue_without_a_spare_processor_never_looks_and_says_so() {
+    let text = without_devices().said("idle poll alone").unwrap();
+    assert_says(text, &["--idle-poll is left out", "exit code 0"]);
+    assert_eq!(polls_hit(text), Some(0), "{text}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub enum Mode {
     /// Real time, two processors on threads of their own.
     #[default]
     Wall,
-    /// Instruction time: one processor, one instruction is one nanosecond, runs repeat to about 1 %.
+    /// Instruction time: one processor (of more, if there are, one runs at a time), one instruction is one nanosecond, runs repeat to about 1 %.
     Instructions,
 }
 

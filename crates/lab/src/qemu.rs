@@ -143,7 +143,7 @@ fn machine_arguments(guest: &Guest) -> Vec<String> {
     let clock = guest.instruction_shift.map_or("shift=0,sleep=off".into(), |shift| format!("shift={shift},sleep=on"));
     arguments.extend(match guest.mode {
         Mode::Wall => line(&format!("-accel tcg,thread=multi -smp {}", guest.vcpus.unwrap_or(2))),
-        // Several processors take turns, and the clock counts what all of them have done: instruction counting is not parallel. The clock starts at a fixed date.
+        // Instruction counting is not parallel: of several processors, one runs at a time, and the clock counts what all do. It starts at a fixed date.
         Mode::Instructions => {
             line(&format!("-accel tcg -smp {} -icount {clock} -rtc base=2024-01-01,clock=vm -seed 1", guest.vcpus.unwrap_or(1)))
         }

@@ -34,6 +34,8 @@ pub enum Need {
     Databases,
     /// DPDK's `testpmd`, `dpdk/dpdk.tar`.
     Dpdk,
+    /// QEMU's `qemu-img` and `qemu-storage-daemon` with its own NVMe driver, `rivals/rivals.tar`.
+    Rivals,
     /// systemd as a guest's first process, `systemd/systemd.tar`.
     Systemd,
     /// A guest kernel by version prefix, for example `6.12`.
@@ -63,6 +65,7 @@ impl Need {
             Self::Tree => ("tree", None),
             Self::Databases => ("databases", None),
             Self::Dpdk => ("dpdk", None),
+            Self::Rivals => ("rivals", None),
             Self::Systemd => ("systemd", None),
             Self::Kernel(version) => ("kernel", Some(version.as_ref())),
             Self::Clang => ("clang", None),
@@ -84,6 +87,7 @@ impl Need {
             Self::Tree => "tree".into(),
             Self::Databases => "databases".into(),
             Self::Dpdk => "dpdk".into(),
+            Self::Rivals => "rivals".into(),
             Self::Systemd => "systemd".into(),
             Self::Kernel(version) => format!("kernels/{version}"),
             Self::Clang => "clang".into(),
@@ -105,6 +109,7 @@ impl Need {
             Self::Tree => "a source tree".into(),
             Self::Databases => "sqlite and PostgreSQL".into(),
             Self::Dpdk => "DPDK's testpmd".into(),
+            Self::Rivals => "QEMU's disk tools".into(),
             Self::Systemd => "systemd".into(),
             Self::Kernel(version) => format!("kernel {version}"),
             Self::Clang => "clang".into(),
@@ -126,6 +131,7 @@ impl Need {
             | Self::Tree
             | Self::Databases
             | Self::Dpdk
+            | Self::Rivals
             | Self::Systemd
             | Self::Kernel(_) => PREPARE,
             Self::Clang | Self::Source(_) | Self::Python(_) | Self::Hosting | Self::Afl | Self::Cloc => "the same command again",

@@ -17,6 +17,11 @@ pub(crate) const NAPS: (Duration, Duration) = (Duration::from_micros(20), Durati
 /// a pause takes the processor from its other thread, or from the device where that is emulated.
 const PAUSES_PER_LOOK: u32 = 4;
 
+#[inline]
+fn pause() {
+    (0..PAUSES_PER_LOOK).for_each(|_| std::hint::spin_loop());
+}
+
 /// When a tick that has failed is repeated.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -76,6 +81,20 @@ impl Registration {
 }
 
 impl Reactor {
+    /// Looks for events for at most `most`, at no system call's cost: whether there are some, and how long it has looked. What was pushed must have been sent.
+    pub fn look_for_events(&mut self, most: Duration) -> (bool, Duration) {
+        let start = Instant::now();
+        let (found, end) = poll_for(start, most, &mut || {
+            let found = self.has_events();
+            if !found {
+                pause();
+            }
+            found
+        });
+        self.polled += end - start;
+        (found, end - start)
+    }
+
     /// Sends what was pushed, and returns when one of `sources` may have something to take, when there are events, or after `limit`: polls while
     /// that has paid lately, then sleeps.
     pub fn wait(&mut self, sources: &mut [Registered<'_>], limit: Option<Duration>) -> io::Result<Turn> {
@@ -110,7 +129,7 @@ impl Reactor {
             pending = sources.iter().any(|(_, source)| source.pending());
             let found = pending || self.has_events();
             if !found {
-                (0..PAUSES_PER_LOOK).for_each(|_| std::hint::spin_loop());
+                pause();
             }
             found
         });

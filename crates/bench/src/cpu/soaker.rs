@@ -31,6 +31,8 @@ pub struct Soaker {
     threads: Vec<JoinHandle<()>>,
     /// Nanoseconds of one step of one thread.
     step: f64,
+    /// Processors whose time passes at once: the instruction clock counts what all of them do, one after the other.
+    parallel: u32,
 }
 
 #[derive(Default)]
@@ -42,24 +44,24 @@ struct Shared {
 impl Soaker {
     /// Starts one thread on each of `cpus` processors; a step takes `step` nanoseconds.
     pub fn start(cpus: usize, step: f64) -> Self {
-        Self::with(cpus, step, soak)
+        Self::with(cpus, (step, 1), soak)
     }
 
     /// Starts one thread on each of `cpus` processors, which count nanoseconds by the clock.
     pub fn timed(cpus: usize) -> Self {
-        Self::with(cpus, 1.0, soak_by_clock)
+        Self::with(cpus, (1.0, cpus as u32), soak_by_clock)
     }
 
-    fn with(cpus: usize, step: f64, soak: fn(&Shared, usize)) -> Self {
+    fn with(cpus: usize, (step, parallel): (f64, u32), soak: fn(&Shared, usize)) -> Self {
         let shared = Arc::new(Shared { counts: (0..cpus).map(|_| AtomicU64::new(0)).collect(), stop: AtomicBool::new(false) });
         let threads = (0..cpus).map(|cpu| {
             let shared = shared.clone();
             thread::spawn(move || soak(&shared, cpu))
         });
-        Self { threads: threads.collect(), shared, step }
+        Self { threads: threads.collect(), shared, step, parallel }
     }
 
-    /// Nanoseconds of a step on a machine of `cpus` processors. Nothing else should run for the 50 ms that it takes.
+    /// Nanoseconds of a step by the instruction clock, on a machine of `cpus` processors. Nothing else should run for the 50 ms that it takes.
     pub fn calibrate(cpus: usize) -> Result<f64, Error> {
         let soaker = Self::start(cpus, 0.0);
         thread::sleep(CALIBRATION / 5);
@@ -68,7 +70,7 @@ impl Soaker {
         let (elapsed, steps) = (start.elapsed(), soaker.count() - before);
         match steps {
             0 => Err(Error::Invalid("the soaker did not run: no processor time was left while nothing else ran".into())),
-            _ => Ok(elapsed.as_nanos() as f64 * cpus as f64 / steps as f64),
+            _ => Ok(elapsed.as_nanos() as f64 / steps as f64),
         }
     }
 
@@ -79,7 +81,7 @@ impl Soaker {
 
     /// Busy time of all processors in `elapsed`, in which `steps` were counted.
     pub fn busy(&self, elapsed: Duration, steps: u64) -> Duration {
-        busy(elapsed * self.threads.len() as u32, steps, self.step)
+        busy(elapsed * self.parallel, steps, self.step)
     }
 }
 

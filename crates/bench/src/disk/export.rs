@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Export {
     child: Child,
     device: PathBuf,
+    /// Takes the device from its bus.
+    detach: Option<Box<dyn FnOnce() -> Result<(), Error>>>,
 }
 
 impl Export {
@@ -29,6 +31,20 @@ impl Export {
     /// Starts a supervisor, `program` with `arguments`, and waits for its `link` to the block device.
     pub fn supervised(program: &Path, arguments: &[String], link: &Path) -> Result<Self, Error> {
         Self::spawn(program, arguments, |_, what| appeared(link.to_owned(), PATIENCE, what))
+    }
+
+    /// Starts `program` with `arguments`, and `ready` waits for its device and puts it on a bus, from which `detach` takes it before the program is asked to end.
+    pub(super) fn on_a_bus(
+        program: &Path,
+        arguments: &[String],
+        ready: impl FnOnce(&mut Child, &str) -> Result<PathBuf, Error>,
+        detach: Box<dyn FnOnce() -> Result<(), Error>>,
+    ) -> Result<Self, Error> {
+        let mut export = Self::spawn(program, arguments, |_, _| Ok(PathBuf::new()))?;
+        export.detach = Some(detach);
+        let what = format!("{} {}", program.display(), arguments.join(" "));
+        export.device = ready(&mut export.child, &what)?;
+        Ok(export)
     }
 
     fn spawn(
@@ -45,7 +61,7 @@ impl Export {
             .map_err(|error| Error::os(format!("starting {what}"), error))?;
         let device = shown(&mut child, &what);
         // From here on a failure stops the child.
-        let mut export = Self { child, device: PathBuf::new() };
+        let mut export = Self { child, device: PathBuf::new(), detach: None };
         export.device = device?;
         Ok(export)
     }
@@ -74,6 +90,9 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
+        if let Some(Err(error)) = self.detach.take().map(|detach| detach()) {
+            eprintln!("ring3: {error}");
+        }
         if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
             // Fails only if it has ended already, which is what is wanted.
             let _ = kill_process(pid, Signal::TERM);
@@ -155,7 +174,7 @@ mod tests {
         let script = format!("trap 'touch {0}; exit 0' TERM; while :; do sleep 0.01; done", mark.display());
         let child = Command::new("/bin/sh").args(["-c", &script]).spawn().unwrap();
         thread::sleep(Duration::from_millis(300));
-        drop(Export { child, device: PathBuf::new() });
+        drop(Export { child, device: PathBuf::new(), detach: None });
         assert!(mark.exists());
         std::fs::remove_file(mark).unwrap();
     }

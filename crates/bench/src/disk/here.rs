@@ -12,6 +12,7 @@ use ring3_device::wait::DEFAULT_POLL;
 
 use super::kernel::{KernelDisk, block_facts};
 use super::leslie::Gauge;
+use super::qemu::{self, Qemu};
 use super::{Driver, Event, Export, Placement, Plan, Progress, Study, Tuning};
 use crate::cpu::{Soaker, peak_memory, process_time};
 use crate::load::{Direct, File, FileOptions, Limit, Load, Passthrough, Target, run};
@@ -61,6 +62,8 @@ pub struct Programs<'a> {
     pub shared: Option<Vec<String>>,
     /// By which they do.
     pub lend: Option<&'a LendMemory<'a>>,
+    /// The same, where its process looks for the next request before it sleeps.
+    pub export_polled: Option<Vec<String>>,
     /// The same as `export` by VDUSE.
     pub vduse: Option<Vec<String>>,
     /// Arguments that export the disk of a hosted driver.
@@ -69,8 +72,12 @@ pub struct Programs<'a> {
     pub supervisor: Option<Supervisor>,
     /// Arguments of this program that export nothing.
     pub null: Option<Vec<String>>,
-    /// The same by VDUSE.
+    /// The same, where its process looks for the next request.
+    pub null_polled: Option<Vec<String>>,
+    /// The same as `null` by VDUSE.
     pub vduse_null: Option<Vec<String>>,
+    /// QEMU's programs with the disk.
+    pub qemu: Option<Qemu>,
     /// This program.
     pub program: PathBuf,
     /// If both drive the same device: hands it to ring3 (true) or to the kernel.
@@ -100,6 +107,8 @@ pub(super) enum Way<'a> {
     Passthrough(&'a Path),
     /// A disk of this process.
     Disk(&'a dyn Disk),
+    /// A disk of QEMU's own generator.
+    Qemu(&'a Qemu),
 }
 
 impl Way<'_> {
@@ -107,13 +116,13 @@ impl Way<'_> {
     pub(super) fn driver(&self) -> Option<u32> {
         match self {
             Self::Path(_, driver) => *driver,
-            Self::Passthrough(_) | Self::Disk(_) => None,
+            Self::Passthrough(_) | Self::Disk(_) | Self::Qemu(_) => None,
         }
     }
 
-    /// Commands past the block layer are for loads alone.
-    pub(super) fn no_passthrough() -> Error {
-        Error::Invalid("kernel-passthrough is for loads: a figure reads block devices".into())
+    /// Commands past the block layer are for loads alone, and so is what QEMU's own generator does.
+    pub(super) fn no_figure() -> Error {
+        Error::Invalid("kernel-passthrough and qemu-img are for loads: a figure reads block devices".into())
     }
 }
 
@@ -188,7 +197,7 @@ impl Here<'_> {
     fn turn(&mut self, round: u32, turn: &[Placement]) -> Result<(), Error> {
         let Some(&first) = turn.first() else { return Ok(()) };
         let driver = first.driver();
-        if let Some(hand_over) = self.programs.hand_over.filter(|_| !matches!(driver, Driver::Null | Driver::VduseNull)) {
+        if let Some(hand_over) = self.programs.hand_over.filter(|_| !first.is_null()) {
             hand_over(!matches!(driver, Driver::Kernel(_)))?;
         }
         match driver {
@@ -196,10 +205,22 @@ impl Here<'_> {
             Driver::Process => self.process(round, first),
             Driver::Export => self.exported_by(round, turn, &self.programs.export, "a device to claim (--device)"),
             Driver::Shared => self.exported_by(round, turn, &self.programs.shared, "a device to claim (--device)"),
+            Driver::ExportPolled => self.exported_by(round, turn, &self.programs.export_polled, "a device to claim (--device)"),
             Driver::Vduse => self.exported_by(round, turn, &self.programs.vduse, "a device to claim (--device)"),
             Driver::Hosted => self.exported_by(round, turn, &self.programs.hosted, "a device to claim (--device)"),
             Driver::Null => self.exported_by(round, turn, &self.programs.null, "the null export"),
+            Driver::NullPolled => self.exported_by(round, turn, &self.programs.null_polled, "the null export"),
             Driver::VduseNull => self.exported_by(round, turn, &self.programs.vduse_null, "the null export"),
+            Driver::QemuVduse => {
+                let programs = self.programs;
+                let qemu = programs.qemu.as_ref().ok_or_else(|| missing(qemu::WANTED))?;
+                self.exported(round, turn, || qemu.export(), &|| Ok(()))
+            }
+            Driver::QemuImg => {
+                let programs = self.programs;
+                let qemu = programs.qemu.as_ref().ok_or_else(|| missing(qemu::WANTED))?;
+                self.study(round, turn, &Way::Qemu(qemu))
+            }
             Driver::Supervised => {
                 let programs = self.programs;
                 let supervisor = programs.supervisor.as_ref();
@@ -221,7 +242,7 @@ impl Here<'_> {
         disk.tune(tuning)?;
         let (path, facts) = (disk.path().to_owned(), disk.facts(tuning));
         self.facts(round, turn, &facts);
-        let way = if tuning == Tuning::Passthrough { Way::Passthrough(&path) } else { Way::Path(&path, None) };
+        let way = if tuning.is_past_the_block_layer() { Way::Passthrough(&path) } else { Way::Path(&path, None) };
         self.study(round, turn, &way)
     }
 
@@ -245,11 +266,7 @@ impl Here<'_> {
                         loads(way, (load, placement), memory, method, into)?
                     }
                     (Means::Leslie(gauge), Study::Leslie(leslie)) => {
-                        let gauge = if matches!(placement, Placement::UblkNull | Placement::VduseNull) {
-                            gauge.without_disk()
-                        } else {
-                            *gauge
-                        };
+                        let gauge = if placement.is_null() { gauge.without_disk() } else { *gauge };
                         leslie.measure(way, load, gauge, into)?
                     }
                     (_, Study::Timeline(timeline)) => timeline.measure(way, load, placement, into, self.progress)?,
@@ -298,15 +315,7 @@ impl Here<'_> {
         self.facts(round, turn, &block_facts(export.device()));
         self.study(round, turn, &Way::Path(export.device(), Some(export.pid())))?;
         // Of a supervised disk, what is said here is said of the supervisor, and of a hosted driver's of the process that uses it.
-        let others = [
-            Placement::UblkNull,
-            Placement::VduseNull,
-            Placement::ExportShared,
-            Placement::ExportVduse,
-            Placement::Hosted,
-            Placement::Supervised,
-        ];
-        let own = others.into_iter().find(|own| turn.contains(own));
+        let own = turn.iter().copied().find(|placement| !placement.is_fio());
         self.driver(round, own.unwrap_or(Placement::Export), startup, export.pid(), idle);
         Ok(())
     }
@@ -336,8 +345,14 @@ fn loads(
     into: Measurement,
 ) -> Result<Measurement, Error> {
     match way {
-        Way::Path(path, _) if placement.is_fio() => fio::measure(fio::Engine::Block(path), load, method, into),
+        Way::Path(path, _) if placement.is_fio() => {
+            let engine = if placement.is_iopoll() { fio::Engine::Polled(path) } else { fio::Engine::Block(path) };
+            fio::measure(engine, load, method, into)
+        }
         Way::Passthrough(path) if placement.is_fio() => fio::measure(fio::Engine::Passthrough(path), load, method, into),
+        Way::Path(path, _) if placement.is_iopoll() => {
+            measure(&mut File::polled(path, load.depth, load.bytes, load.writes())?, load, method, None, into)
+        }
         Way::Path(path, driver) => {
             let options = FileOptions { write: load.writes(), direct: true };
             let mut target = match &memory {
@@ -347,8 +362,10 @@ fn loads(
             measure(&mut target, load, method, *driver, into)
         }
         Way::Passthrough(path) => {
-            measure(&mut Passthrough::open(path, load.depth, load.bytes, load.writes())?, load, method, None, into)
+            let open = if placement.is_iopoll() { Passthrough::polled } else { Passthrough::open };
+            measure(&mut open(path, load.depth, load.bytes, load.writes())?, load, method, None, into)
         }
+        Way::Qemu(qemu) => qemu.measure(load, method, into),
         Way::Disk(disk) => {
             let polled = placement == Placement::ProcessPolled;
             measure(&mut Direct::open(*disk, load.depth, load.bytes)?.polling(polled), load, method, None, into)

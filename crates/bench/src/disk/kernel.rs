@@ -3,7 +3,7 @@
 //! A disk with one queue gets a scheduler from the kernel, and an NVMe disk a multipath head before it, whether or not there is a second
 //! path. Both cost thousands of instructions for each request, and who wants speed has neither.
 //!
-//! The scheduler is set by sysfs and put back when the value is dropped. Multipath heads are a matter of loading: in the lab the
+//! The scheduler is set by sysfs and put back when the value is dropped. Multipath heads, and a queue that is polled, are matters of loading: in the lab the
 //! driver's modules are loaded anew from a folder. On any other machine that is left to its owner.
 
 use std::collections::BTreeMap;
@@ -24,8 +24,34 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Whether the NVMe driver puts a multipath head before each disk: `Y` or `N`, set when it is loaded.
 const MULTIPATH: &str = "/sys/module/nvme_core/parameters/multipath";
 
+/// How many of the NVMe driver's queues have no interrupt and are polled.
+const POLL_QUEUES: &str = "/sys/module/nvme/parameters/poll_queues";
+
 /// The driver's modules, in the order of unloading.
 const MODULES: [&str; 2] = ["nvme", "nvme_core"];
+
+/// How the NVMe driver was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Loaded {
+    /// It puts a multipath head before each disk.
+    heads: bool,
+    /// It has a queue that is polled.
+    polled: bool,
+}
+
+impl Loaded {
+    /// As it is; `None` if it is not loaded.
+    fn now() -> Option<Self> {
+        let heads = fs::read_to_string(MULTIPATH).ok()?.trim() == "Y";
+        let polled = fs::read_to_string(POLL_QUEUES).ok().and_then(|text| text.trim().parse().ok());
+        Some(Self { heads, polled: polled.is_some_and(|queues: u32| queues > 0) })
+    }
+
+    /// As `tuning` wants it.
+    fn wanted(tuning: Tuning) -> Self {
+        Self { heads: tuning < Tuning::NoMultipath, polled: tuning.is_polled() }
+    }
+}
 
 /// A disk that the kernel drives.
 pub struct KernelDisk {
@@ -49,31 +75,41 @@ impl KernelDisk {
 
     /// Puts the disk into the state that `tuning` names.
     pub fn tune(&mut self, tuning: Tuning) -> Result<(), Error> {
-        let heads = tuning < Tuning::NoMultipath;
-        match (&self.modules, multipath()) {
-            (Some(folder), Some(now)) if now != heads => {
-                load_anew(folder, heads)?;
+        let wanted = Loaded::wanted(tuning);
+        match (&self.modules, Loaded::now()) {
+            (Some(folder), Some(now)) if now != wanted => {
+                load_anew(folder, wanted)?;
                 // The new disk has the scheduler that it comes with.
                 self.found.clear();
                 self.appeared()?;
             }
-            (None, Some(true)) if tuning == Tuning::NoMultipath => return Err(self.has_head()),
-            (_, None) if tuning == Tuning::NoMultipath => return Err(self.is_no_nvme()),
+            (None, Some(Loaded { polled: false, .. })) if wanted.polled => return Err(self.has_no_queue_to_poll()),
+            (None, Some(Loaded { heads: true, .. })) if matches!(tuning, Tuning::NoMultipath | Tuning::Polled) => {
+                return Err(self.has_head());
+            }
+            (_, None) if matches!(tuning, Tuning::NoMultipath | Tuning::Polled | Tuning::PassthroughPolled) => {
+                return Err(self.is_no_nvme());
+            }
             _ => {}
         }
         match tuning {
-            Tuning::NoScheduler | Tuning::NoMultipath => self.without_scheduler(),
-            Tuning::AsItComes | Tuning::Passthrough => self.put_back(),
+            Tuning::NoScheduler | Tuning::NoMultipath | Tuning::Polled => self.without_scheduler(),
+            Tuning::AsItComes | Tuning::Passthrough | Tuning::PassthroughPolled => self.put_back(),
         }
     }
 
     /// What is so of the disk now.
     pub fn facts(&self, tuning: Tuning) -> BTreeMap<String, String> {
-        let mut facts = match tuning {
-            Tuning::Passthrough => BTreeMap::from([("device".to_owned(), generic_device(&self.path).display().to_string())]),
-            _ => block_facts(&self.path),
+        let mut facts = match tuning.is_past_the_block_layer() {
+            true => BTreeMap::from([("device".to_owned(), generic_device(&self.path).display().to_string())]),
+            false => block_facts(&self.path),
         };
-        facts.extend(multipath().map(|heads| ("multipath".to_owned(), if heads { "Y" } else { "N" }.to_owned())));
+        if let Some(now) = Loaded::now() {
+            facts.insert("multipath".to_owned(), if now.heads { "Y" } else { "N" }.to_owned());
+            if now.polled {
+                facts.insert("polled".to_owned(), "Y".to_owned());
+            }
+        }
         facts
     }
 
@@ -81,12 +117,23 @@ impl KernelDisk {
         let disk = self.path.display();
         Error::Invalid(format!(
             "{disk}: its driver was loaded with multipath heads, and a benchmark does not load a machine's driver anew. \
-             Next: leave kernel-nomultipath out, or boot with nvme_core.multipath=N"
+             Next: leave kernel-nomultipath and kernel-iopoll out, or boot with nvme_core.multipath=N"
+        ))
+    }
+
+    fn has_no_queue_to_poll(&self) -> Error {
+        let disk = self.path.display();
+        Error::Invalid(format!(
+            "{disk}: its driver was loaded without queues that are polled, and a benchmark does not load a machine's driver anew. \
+             Next: leave kernel-iopoll and kernel-passthrough-iopoll out, or boot with nvme.poll_queues=1"
         ))
     }
 
     fn is_no_nvme(&self) -> Error {
-        Error::Invalid(format!("{}: kernel-nomultipath is for a disk that the kernel's NVMe driver has", self.path.display()))
+        Error::Invalid(format!(
+            "{}: kernel-nomultipath and -iopoll are for a disk that the kernel's NVMe driver has",
+            self.path.display()
+        ))
     }
 
     fn without_scheduler(&mut self) -> Result<(), Error> {
@@ -162,24 +209,25 @@ fn chosen(text: &str) -> String {
     bracketed.unwrap_or(text.trim()).to_owned()
 }
 
+/// Takes the scheduler from a disk that goes with its server, so that nothing needs to be put back.
+pub(super) fn without_scheduler(disk: &Path) -> Result<(), Error> {
+    scheduler_files(disk).iter().try_for_each(|file| set(file, "none"))
+}
+
 fn set(file: &Path, scheduler: &str) -> Result<(), Error> {
     fs::write(file, scheduler).map_err(|error| Error::os(format!("setting {} to {scheduler}", file.display()), error))
 }
 
-/// Whether the NVMe driver makes multipath heads; `None` if it is not loaded.
-fn multipath() -> Option<bool> {
-    fs::read_to_string(MULTIPATH).ok().map(|text| text.trim() == "Y")
-}
-
-fn load_anew(folder: &Path, heads: bool) -> Result<(), Error> {
+fn load_anew(folder: &Path, wanted: Loaded) -> Result<(), Error> {
     for name in MODULES {
         let module = CString::new(name).map_err(|error| Error::format("a module's name", error))?;
         patiently(&format!("unloading {name}"), || Ok(delete_module(&module, libc::O_NONBLOCK)?))?;
     }
     for name in MODULES.iter().rev() {
         let file = folder.join(format!("{name}.ko"));
-        let parameters = match (*name, heads) {
-            ("nvme_core", false) => c"multipath=N",
+        let parameters = match (*name, wanted) {
+            ("nvme_core", Loaded { heads: false, .. }) => c"multipath=N",
+            ("nvme", Loaded { polled: true, .. }) => c"poll_queues=1",
             _ => c"",
         };
         let loaded = File::open(&file).and_then(|opened| Ok(finit_module(&opened, parameters, 0)?));
@@ -218,6 +266,16 @@ mod tests {
             assert!(!is_path_of(other, "nvme0n1"), "{other}");
         }
         assert!(!is_path_of("nvme0c0n1", "sda"));
+    }
+
+    #[test]
+    fn only_what_is_polled_wants_a_queue_without_interrupts_and_nothing_that_is_tuned_a_head() {
+        assert_eq!(Loaded::wanted(Tuning::NoScheduler), Loaded { heads: true, polled: false });
+        assert_eq!(Loaded::wanted(Tuning::NoMultipath), Loaded { heads: false, polled: false });
+        assert_eq!(Loaded::wanted(Tuning::Passthrough), Loaded { heads: false, polled: false });
+        for tuning in [Tuning::Polled, Tuning::PassthroughPolled] {
+            assert_eq!(Loaded::wanted(tuning), Loaded { heads: false, polled: true });
+        }
     }
 
     #[test]

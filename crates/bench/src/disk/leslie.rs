@@ -115,7 +115,7 @@ impl Leslie {
         let mut target: Box<dyn Target> = match way {
             Way::Path(path, _) => Box::new(Pread::open(path, load.bytes, true)?),
             Way::Disk(disk) => Box::new(Direct::open(*disk, 1, load.bytes)?),
-            Way::Passthrough(_) => return Err(Way::no_passthrough()),
+            Way::Passthrough(_) | Way::Qemu(_) => return Err(Way::no_figure()),
         };
         run(&mut *target, &Load::new(load, Limit::Time(gauge.warm_up)), &mut || {})?;
         let requests = self.requests(load);

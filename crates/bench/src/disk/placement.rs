@@ -25,6 +25,12 @@ pub enum Placement {
     KernelPassthrough,
     /// The same under fio.
     KernelPassthroughFio,
+    /// The kernel's driver without a scheduler and without heads, polled: its queue has no interrupt.
+    KernelIopoll,
+    /// The same under fio.
+    KernelIopollFio,
+    /// The same past the block layer: NVMe commands of our generator over io_uring.
+    KernelPassthroughIopoll,
     /// ring3's driver in the process of our generator, which sleeps until the interrupt.
     Process,
     /// The same, never sleeping.
@@ -39,6 +45,8 @@ pub enum Placement {
     ExportFio,
     /// The same as `Export`, with the data of our generator in memory that it shares with the driver's process: nobody copies.
     ExportShared,
+    /// The same as `Export`, where the driver's process looks for the next request before it sleeps.
+    ExportPolled,
     /// The same as `Export`, by VDUSE in place of ublk.
     ExportVduse,
     /// Linux's driver, unmodified, in a process of its own; exported over ublk by another one that uses its disk.
@@ -49,8 +57,14 @@ pub enum Placement {
     Supervised,
     /// ublk with nothing behind it: the floor that ublk itself sets.
     UblkNull,
+    /// The same, which looks for the next request before it sleeps.
+    UblkNullPolled,
     /// The same of VDUSE.
     VduseNull,
+    /// QEMU's driver in a process of its own, exported over VDUSE by qemu-storage-daemon; our generator over io_uring.
+    QemuVduse,
+    /// QEMU's driver in the process of its own generator, `qemu-img bench`.
+    QemuImg,
 }
 
 /// Whose driver it is, and where it runs.
@@ -64,7 +78,9 @@ pub enum Driver {
     Export,
     /// The same, to whom clients lend their memory.
     Shared,
-    /// The same, behind VDUSE.
+    /// The same as `Export`, which looks for the next request.
+    ExportPolled,
+    /// The same as `Export`, behind VDUSE.
     Vduse,
     /// Linux's, unmodified, in a process of its own, behind ublk.
     Hosted,
@@ -72,8 +88,14 @@ pub enum Driver {
     Supervised,
     /// None.
     Null,
+    /// None, which looks for the next request.
+    NullPolled,
     /// None, behind VDUSE.
     VduseNull,
+    /// QEMU's, in qemu-storage-daemon.
+    QemuVduse,
+    /// QEMU's, in qemu-img.
+    QemuImg,
 }
 
 /// What is done to the kernel's disk before it is measured. Each includes those before it.
@@ -85,13 +107,29 @@ pub enum Tuning {
     NoScheduler,
     /// Its driver was loaded without multipath heads.
     NoMultipath,
-    /// It is reached past the block layer.
+    /// Its driver was loaded with a queue that is polled.
+    Polled,
+    /// It is reached past the block layer, by interrupt.
     Passthrough,
+    /// The same, on a queue that is polled.
+    PassthroughPolled,
+}
+
+impl Tuning {
+    /// Whether it is reached past the block layer.
+    pub fn is_past_the_block_layer(self) -> bool {
+        matches!(self, Self::Passthrough | Self::PassthroughPolled)
+    }
+
+    /// Whether its queue is polled.
+    pub fn is_polled(self) -> bool {
+        matches!(self, Self::Polled | Self::PassthroughPolled)
+    }
 }
 
 impl Placement {
     /// All of them, in the order of their turns.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 28] = [
         Self::Kernel,
         Self::KernelFio,
         Self::KernelNone,
@@ -100,6 +138,9 @@ impl Placement {
         Self::KernelNomultipathFio,
         Self::KernelPassthrough,
         Self::KernelPassthroughFio,
+        Self::KernelIopoll,
+        Self::KernelIopollFio,
+        Self::KernelPassthroughIopoll,
         Self::Process,
         Self::ProcessPolled,
         Self::ProcessAdaptive,
@@ -107,28 +148,40 @@ impl Placement {
         Self::Export,
         Self::ExportFio,
         Self::ExportShared,
+        Self::ExportPolled,
         Self::ExportVduse,
         Self::Hosted,
         Self::HostedFio,
         Self::Supervised,
         Self::UblkNull,
+        Self::UblkNullPolled,
         Self::VduseNull,
+        Self::QemuVduse,
+        Self::QemuImg,
     ];
 
     /// The ones that ordinary loads are measured in: all but those of the papers' figures, those with memory of their own, the second way of an export, and a
     /// driver of Linux's, which has to be built.
     pub fn loads() -> Vec<Self> {
-        let others = [
-            Self::ProcessAdaptive,
-            Self::ProcessThreads,
-            Self::KernelNoneHuge,
-            Self::ExportShared,
-            Self::ExportVduse,
-            Self::Hosted,
-            Self::HostedFio,
-            Self::VduseNull,
-        ];
-        Self::ALL.into_iter().filter(|placement| !others.contains(placement)).collect()
+        let of_figures = [Self::ProcessAdaptive, Self::ProcessThreads, Self::ExportPolled, Self::UblkNullPolled];
+        let lent = [Self::KernelNoneHuge, Self::ExportShared];
+        let others = [Self::ExportVduse, Self::VduseNull, Self::QemuVduse, Self::QemuImg, Self::Hosted, Self::HostedFio];
+        let usual = |placement: &Self| {
+            !of_figures.contains(placement) && !lent.contains(placement) && !others.contains(placement) && !placement.is_iopoll()
+        };
+        Self::ALL.into_iter().filter(usual).collect()
+    }
+
+    /// The kernel's driver at its best, QEMU's, and ring3's, each in process and exported, with the floors of either export.
+    pub fn rivals() -> Vec<Self> {
+        let best = |placement: &Self| match placement.driver() {
+            Driver::Kernel(tuning) => tuning >= Tuning::NoMultipath,
+            Driver::Process => *placement == Self::Process,
+            Driver::Export => *placement == Self::Export,
+            Driver::Vduse | Driver::Null | Driver::VduseNull | Driver::QemuVduse | Driver::QemuImg => true,
+            Driver::Shared | Driver::Hosted | Driver::ExportPolled | Driver::NullPolled | Driver::Supervised => false,
+        };
+        Self::ALL.into_iter().filter(best).collect()
     }
 
     /// Its name.
@@ -142,6 +195,9 @@ impl Placement {
             Self::KernelNomultipathFio => "kernel-nomultipath-fio",
             Self::KernelPassthrough => "kernel-passthrough",
             Self::KernelPassthroughFio => "kernel-passthrough-fio",
+            Self::KernelIopoll => "kernel-iopoll",
+            Self::KernelIopollFio => "kernel-iopoll-fio",
+            Self::KernelPassthroughIopoll => "kernel-passthrough-iopoll",
             Self::Process => "process",
             Self::ProcessPolled => "process-polled",
             Self::ProcessAdaptive => "process-adaptive",
@@ -149,12 +205,16 @@ impl Placement {
             Self::Export => "export",
             Self::ExportFio => "export-fio",
             Self::ExportShared => "export-shared",
+            Self::ExportPolled => "export-polled",
             Self::ExportVduse => "export-vduse",
             Self::Hosted => "hosted",
             Self::HostedFio => "hosted-fio",
             Self::Supervised => "supervised",
             Self::UblkNull => "ublk-null",
+            Self::UblkNullPolled => "ublk-null-polled",
             Self::VduseNull => "vduse-null",
+            Self::QemuVduse => "qemu-vduse",
+            Self::QemuImg => "qemu-img",
         }
     }
 
@@ -165,21 +225,52 @@ impl Placement {
             Self::KernelNone | Self::KernelNoneHuge => Driver::Kernel(Tuning::NoScheduler),
             Self::KernelNomultipath | Self::KernelNomultipathFio => Driver::Kernel(Tuning::NoMultipath),
             Self::KernelPassthrough | Self::KernelPassthroughFio => Driver::Kernel(Tuning::Passthrough),
+            Self::KernelIopoll | Self::KernelIopollFio => Driver::Kernel(Tuning::Polled),
+            Self::KernelPassthroughIopoll => Driver::Kernel(Tuning::PassthroughPolled),
             Self::Process | Self::ProcessPolled | Self::ProcessAdaptive | Self::ProcessThreads => Driver::Process,
             Self::Export | Self::ExportFio => Driver::Export,
             Self::ExportShared => Driver::Shared,
+            Self::ExportPolled => Driver::ExportPolled,
             Self::ExportVduse => Driver::Vduse,
             Self::Hosted | Self::HostedFio => Driver::Hosted,
             Self::Supervised => Driver::Supervised,
             Self::UblkNull => Driver::Null,
+            Self::UblkNullPolled => Driver::NullPolled,
             Self::VduseNull => Driver::VduseNull,
+            Self::QemuVduse => Driver::QemuVduse,
+            Self::QemuImg => Driver::QemuImg,
         }
     }
 
     /// Whether fio makes the load.
     pub fn is_fio(self) -> bool {
-        let kernels = [Self::KernelFio, Self::KernelNomultipathFio, Self::KernelPassthroughFio];
+        let kernels = [Self::KernelFio, Self::KernelNomultipathFio, Self::KernelPassthroughFio, Self::KernelIopollFio];
         kernels.contains(&self) || matches!(self, Self::ExportFio | Self::HostedFio)
+    }
+
+    /// Whether the kernel polls its device for completions.
+    pub fn is_iopoll(self) -> bool {
+        matches!(self.driver(), Driver::Kernel(tuning) if tuning.is_polled())
+    }
+
+    /// Whether it is QEMU's driver, whose programs must be there.
+    pub fn is_qemus(self) -> bool {
+        matches!(self.driver(), Driver::QemuVduse | Driver::QemuImg)
+    }
+
+    /// Whether the driver's process takes a second processor.
+    pub fn takes_a_processor(self) -> bool {
+        matches!(self.driver(), Driver::ExportPolled | Driver::NullPolled)
+    }
+
+    /// Whether a VDUSE device is made.
+    pub fn is_by_vduse(self) -> bool {
+        matches!(self.driver(), Driver::Vduse | Driver::VduseNull | Driver::QemuVduse)
+    }
+
+    /// Whether there is no device behind it.
+    pub fn is_null(self) -> bool {
+        matches!(self.driver(), Driver::Null | Driver::NullPolled | Driver::VduseNull)
     }
 
     /// Whether the driver goes on running from one to the other.
@@ -213,6 +304,18 @@ mod tests {
             assert_eq!(placement.name().parse(), Ok(placement));
             assert_eq!(serde_json::to_string(&placement).unwrap(), format!("{:?}", placement.name()));
         }
+    }
+
+    #[test]
+    fn the_rivals_are_the_kernel_at_its_best_and_qemus_driver_beside_ring3s_and_the_usual_loads_have_neither() {
+        let (rivals, usual) = (Placement::rivals(), Placement::loads());
+        let names: Vec<&str> = rivals.iter().map(|placement| placement.name()).collect();
+        for name in ["kernel-nomultipath", "kernel-passthrough", "kernel-iopoll", "qemu-vduse", "qemu-img", "export", "ublk-null"]
+        {
+            assert!(names.contains(&name), "{name}");
+        }
+        assert!(!names.contains(&"kernel") && !names.contains(&"kernel-none"), "{names:?}");
+        assert!(usual.iter().all(|placement| !placement.is_iopoll() && !placement.is_qemus() && !placement.takes_a_processor()));
     }
 
     #[test]

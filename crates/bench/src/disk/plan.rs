@@ -125,7 +125,9 @@ impl Plan {
     /// Whether the instruction clock follows the host's while the guest sleeps: for a disk that takes real time, where idle time is
     /// measured, and where nothing is measured that sleeps. A guest that spins instead takes its host ten seconds for one.
     pub fn sleeps(&self) -> bool {
-        self.instructions && (self.pace.is_some() || self.is_brief() || matches!(self.study, Study::Work(_)))
+        // A processor that spins instead of sleeping is not woken: what looking for the next request spares would not be seen.
+        let wakes = self.placements.iter().any(|placement| placement.takes_a_processor());
+        self.instructions && (self.pace.is_some() || self.is_brief() || wakes || matches!(self.study, Study::Work(_)))
     }
 
     /// Nanoseconds of an instruction by the instruction clock. Utilisation of a disk that takes real time needs a processor about as fast
@@ -201,6 +203,7 @@ mod tests {
             pace: None,
         };
         assert!(of(true).sleeps() && !of(false).sleeps());
+        assert!(Plan { placements: vec![Placement::ExportPolled], ..of(false) }.sleeps());
         assert_eq!((of(true).total_millis(), of(false).total_millis()), (300, 400));
         assert_eq!((of(true).instruction_ns(), of(false).instruction_ns()), (1, 1));
     }

@@ -80,7 +80,13 @@ fn script(placement: Placement) -> &'static [Step] {
     match placement {
         Placement::Process | Placement::ProcessAdaptive => PROCESS,
         Placement::ProcessPolled => POLLED,
-        Placement::Export | Placement::ExportFio | Placement::Hosted | Placement::Supervised | Placement::UblkNull => EXPORT,
+        Placement::Export
+        | Placement::ExportFio
+        | Placement::ExportPolled
+        | Placement::Hosted
+        | Placement::Supervised
+        | Placement::UblkNull
+        | Placement::UblkNullPolled => EXPORT,
         _ => KERNEL,
     }
 }
@@ -113,7 +119,7 @@ impl Session<'_, '_, '_> {
         let mut reader: Reader = match self.way {
             Way::Path(path, _) => by_read(path, self.load.bytes)?,
             Way::Disk(disk) => by_queue(*disk, self.load.bytes, self.polled)?,
-            Way::Passthrough(_) => return Err(Way::no_passthrough()),
+            Way::Passthrough(_) | Way::Qemu(_) => return Err(Way::no_figure()),
         };
         let (requests, mut marks) = (u64::from(self.requests), Vec::with_capacity(self.requests as usize));
         let (events, tick) = self.record(WARM_UP + requests, &mut || {
@@ -129,7 +135,7 @@ impl Session<'_, '_, '_> {
         let mut target: Box<dyn Target> = match self.way {
             Way::Path(path, _) => Box::new(File::open(path, load.depth, load.bytes, FileOptions { write: false, direct: true })?),
             Way::Disk(disk) => Box::new(Direct::open(*disk, load.depth, load.bytes)?.polling(self.polled)),
-            Way::Passthrough(_) => return Err(Way::no_passthrough()),
+            Way::Passthrough(_) | Way::Qemu(_) => return Err(Way::no_figure()),
         };
         let mut marks = Vec::with_capacity(2);
         let (events, tick) = self.record(requests, &mut || {

@@ -35,11 +35,18 @@ impl File {
         Ok(Self { ring: Ring::new(file, path.display().to_string(), depth, bytes)?, capacity })
     }
 
-    /// The same, with the data of requests in `memory`, of [`room`](Self::room) bytes at least.
+    /// The same, past the page cache, for a device that the kernel polls for completions: its driver needs queues for that (nvme.poll_queues).
+    pub fn polled(path: &Path, depth: u16, bytes: u32, write: bool) -> Result<Self, Error> {
+        let (file, capacity) = open(path, FileOptions { write, direct: true })?;
+        let memory = Buffers::new(usize::from(depth), bytes as usize)?;
+        Ok(Self { ring: Ring::over(file, path.display().to_string(), (depth, memory), true)?, capacity })
+    }
+
+    /// The same as `open`, with the data of requests in `memory`, of [`room`](Self::room) bytes at least.
     pub fn open_in(memory: Arc<Region>, path: &Path, (depth, bytes): (u16, u32), options: FileOptions) -> Result<Self, Error> {
         let (file, capacity) = open(path, options)?;
         let memory = Buffers::within(memory, usize::from(depth), bytes as usize)?;
-        Ok(Self { ring: Ring::over(file, path.display().to_string(), depth, memory)?, capacity })
+        Ok(Self { ring: Ring::over(file, path.display().to_string(), (depth, memory), false)?, capacity })
     }
 
     /// Bytes of memory for `depth` requests of up to `bytes` bytes.

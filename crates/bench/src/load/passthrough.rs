@@ -70,6 +70,15 @@ impl Passthrough {
     /// Opens the namespace whose block device is `block` for `depth` requests of up to `bytes` bytes. One that is mounted is refused if
     /// it is to be written: what is open here is past the kernel's own check.
     pub fn open(block: &Path, depth: u16, bytes: u32, write: bool) -> Result<Self, Error> {
+        Self::waiting(block, (depth, bytes), write, false)
+    }
+
+    /// The same, with the kernel polling the device for completions: its driver needs queues for that (nvme.poll_queues).
+    pub fn polled(block: &Path, depth: u16, bytes: u32, write: bool) -> Result<Self, Error> {
+        Self::waiting(block, (depth, bytes), write, true)
+    }
+
+    fn waiting(block: &Path, (depth, bytes): (u16, u32), write: bool, polls: bool) -> Result<Self, Error> {
         let path = generic_device(block);
         let name = path.display().to_string();
         let (guard, capacity) = open(block, FileOptions { write, direct: true })?;
@@ -80,7 +89,7 @@ impl Passthrough {
         let namespace =
             u32::try_from(namespace).map_err(|_| Error::os(format!("number of {name}"), std::io::Error::last_os_error()))?;
         let block_shift = block_size(block)?.trailing_zeros();
-        Ok(Self { ring: Ring::new(file, name, depth, bytes)?, _block: guard, capacity, namespace, block_shift })
+        Ok(Self { ring: Ring::waiting(file, name, (depth, bytes), polls)?, _block: guard, capacity, namespace, block_shift })
     }
 }
 

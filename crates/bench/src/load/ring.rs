@@ -4,7 +4,8 @@
 //! one system call per turn. What the comparison shows is then the driver's place, not a lazy generator.
 //!
 //! # Waiting
-//! A timeout operation of one second is always in flight, so that no wait is unbounded and none pays for a timer of its own.
+//! A timeout operation of one second is always in flight, so that no wait is unbounded and none pays for a timer of its own. A ring that polls takes none: the kernel looks for the device's completions itself
+//! (IORING_SETUP_IOPOLL), on a queue without interrupts, and its driver's own time-out bounds that.
 
 use std::fs::File;
 use std::io;
@@ -27,6 +28,8 @@ pub(super) struct Ring<S: squeue::EntryMarker, C: cqueue::EntryMarker> {
     /// Where the kernel reads the timeout's length while it is submitted.
     second: Box<types::Timespec>,
     timer_armed: bool,
+    /// Polls the device: there is no timeout operation.
+    polls: bool,
     name: String,
     depth: u16,
     /// Calls of io_uring_enter.
@@ -36,14 +39,17 @@ pub(super) struct Ring<S: squeue::EntryMarker, C: cqueue::EntryMarker> {
 impl<S: squeue::EntryMarker + From<squeue::Entry>, C: cqueue::EntryMarker> Ring<S, C> {
     /// A ring for `depth` requests of up to `bytes` bytes on `file`, which is called `name`.
     pub(super) fn new(file: File, name: String, depth: u16, bytes: u32) -> Result<Self, Error> {
-        Self::over(file, name, depth, Buffers::new(usize::from(depth), bytes as usize)?)
+        Self::over(file, name, (depth, Buffers::new(usize::from(depth), bytes as usize)?), false)
     }
 
-    /// The same with these buffers, as many as requests.
-    pub(super) fn over(file: File, name: String, depth: u16, memory: Buffers) -> Result<Self, Error> {
+    /// The same with these buffers, as many as requests; if it `polls`, the kernel polls the device for completions.
+    pub(super) fn over(file: File, name: String, (depth, memory): (u16, Buffers), polls: bool) -> Result<Self, Error> {
         let failed = |what: &str, error: io::Error| Error::os(format!("{what} {name}"), error);
         let mut builder = IoUring::<S, C>::builder();
         builder.setup_single_issuer().setup_defer_taskrun();
+        if polls {
+            builder.setup_iopoll();
+        }
         let ring =
             builder.build(u32::from(depth) + 1).map_err(|error| failed("making an io_uring (Linux 6.1 or later) for", error))?;
         let iovecs: Vec<_> = (0..usize::from(depth)).map(|slot| memory.iovec(slot)).collect();
@@ -52,7 +58,7 @@ impl<S: squeue::EntryMarker + From<squeue::Entry>, C: cqueue::EntryMarker> Ring<
             .map_err(|error| failed("registering buffers (enough locked memory? ulimit -l) for", error))?;
         ring.submitter().register_files(&[file.as_raw_fd()]).map_err(|error| failed("registering", error))?;
         let second = Box::new(types::Timespec::new().sec(1));
-        Ok(Self { ring, _file: file, memory, second, timer_armed: false, name, depth, enters: 0 })
+        Ok(Self { ring, _file: file, memory, second, timer_armed: false, polls, name, depth, enters: 0 })
     }
 
     pub(super) fn depth(&self) -> u16 {
@@ -80,7 +86,7 @@ impl<S: squeue::EntryMarker + From<squeue::Entry>, C: cqueue::EntryMarker> Ring<
     /// Submits what is queued and waits for one completion.
     #[inline]
     pub(super) fn proceed(&mut self) -> Result<(), Error> {
-        if !self.timer_armed {
+        if !self.timer_armed && !self.polls {
             self.arm_timer()?;
         }
         self.enters += 1;

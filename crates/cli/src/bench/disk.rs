@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ring3_bench::Error;
-use ring3_bench::disk::{Controller, Driver, Event, Placement, Plan, Programs, Study, Supervisor, Tuning, block_facts, run_here};
+use ring3_bench::disk::{
+    Controller, Driver, Event, Placement, Plan, Programs, Qemu, Study, Supervisor, Tuning, block_facts, run_here,
+};
 use ring3_bench::workload::{STANDARD, Workload};
 use ring3_broker::region::SharedMemory;
+use ring3_export::vduse::devices as vduse;
 use ring3_pci::{Address, Host, Way, bind, unbind};
 
 use super::campaign::{Campaign, LOADS, Machine};
@@ -26,6 +29,9 @@ use crate::leave;
 
 /// How long the kernel may take to find the disk of a device that it was given back.
 const HAND_OVER: Duration = Duration::from_secs(20);
+
+/// How an export looks for what comes next that has a processor for that: longer than its device and its user take.
+const LOOKING: &str = "--poll 50 --idle-poll 100";
 
 /// Options of `ring3 bench disk`.
 #[derive(clap::Args, Clone)]
@@ -43,12 +49,20 @@ pub struct Args {
     /// A load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated; the standard four if there is none.
     #[arg(long = "workload")]
     workloads: Vec<Workload>,
-    /// A placement: kernel, kernel-none, kernel-none-huge (data in huge pages), kernel-nomultipath, kernel-passthrough, process, process-polled, process-adaptive, process-threads, export,
-    /// export-shared (memory is lent to the driver, --kernel 7.2), supervised, ublk-null; and with -fio at its end kernel, kernel-nomultipath, kernel-passthrough, export. May be repeated; the usual ones if there is none.
-    /// hosted (and hosted-fio) is Linux's driver in a process, behind ublk, and is built if need be.
+    /// A placement: kernel, kernel-none, kernel-none-huge (data in huge pages), kernel-nomultipath, kernel-passthrough, kernel-iopoll,
+    /// kernel-passthrough-iopoll, process, process-polled, process-adaptive, process-threads, export, export-polled, export-shared (memory is lent to the
+    /// driver, --kernel 7.2), export-vduse, hosted, supervised, ublk-null, ublk-null-polled, vduse-null, qemu-vduse, qemu-img; and with -fio at its end
+    /// kernel, kernel-nomultipath, kernel-passthrough, kernel-iopoll, export, hosted. May be repeated; the usual ones if there is none.
+    /// hosted is Linux's driver in a process, behind ublk, and is built if need be.
     /// With --here, kernel-none takes the disk's scheduler away for its turns, and only if it is named.
     #[arg(long = "placement")]
     placements: Vec<Placement>,
+    /// The kernel at its best and others' drivers beside ring3: QEMU's, in process and exported, from the distribution's packages; with --here from this machine's.
+    #[arg(long, conflicts_with_all = ["placements", "figure", "timeline", "work"])]
+    rivals: bool,
+    /// A folder in which QEMU's programs are, with all that they need: in the lab's guest.
+    #[arg(long, requires = "events", hide = true)]
+    qemu_root: Option<PathBuf>,
     #[command(flatten)]
     paper: paper::Options,
     /// The guest's kernel, by version prefix.
@@ -150,6 +164,7 @@ fn clocks(args: &Args) -> Result<&'static [bool]> {
 fn plan(args: &Args, instructions: bool, controller: Controller) -> Result<Plan> {
     let (study, usual_rounds, usual) = match args.paper.study(args.quick, args.millis) {
         Some((study, rounds, placements)) => (study, rounds, placements.to_vec()),
+        None if args.rivals => (loads(args, instructions)?, 5, Placement::rivals()),
         None => (loads(args, instructions)?, 5, Placement::loads()),
     };
     Ok(Plan {
@@ -187,13 +202,16 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
             Driver::Kernel(tuning) if args.here => args.disk.is_some() && tuning == Tuning::AsItComes,
             Driver::Kernel(tuning) => tuning <= Tuning::NoScheduler || controller == Controller::Nvme,
             Driver::Process => !args.here || args.device.is_some(),
-            Driver::Export | Driver::Shared | Driver::Hosted => !args.here || (args.device.is_some() && ublk()),
+            Driver::Export | Driver::ExportPolled | Driver::Shared | Driver::Hosted => !args.here || (args.device.is_some() && ublk()),
             // Ports of a leased function are messages: IDE would be measured by those.
             Driver::Supervised if controller == Controller::Ide || supervisor().is_err() => false,
             Driver::Supervised => !args.here || (args.device.is_some() && ublk()),
-            Driver::Null => !args.here || ublk(),
-            Driver::Vduse => !args.here || (args.device.is_some() && vduse()),
-            Driver::VduseNull => !args.here || vduse(),
+            Driver::Null | Driver::NullPolled => !args.here || ublk(),
+            Driver::Vduse => !args.here || (args.device.is_some() && by_vduse()),
+            Driver::VduseNull => !args.here || by_vduse(),
+            Driver::QemuVduse | Driver::QemuImg if controller != Controller::Nvme => false,
+            Driver::QemuVduse => !args.here || (function(args).is_some() && by_vduse()),
+            Driver::QemuImg => !args.here || function(args).is_some(),
         };
         needs && !(placement.is_fio() && (args.quick || (args.here && !ring3_bench::fio::present())))
     };
@@ -208,11 +226,17 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
     Ok(chosen)
 }
 
+/// The address of the function that --device names, if it is behind VFIO, as QEMU's driver wants it.
+fn function(args: &Args) -> Option<String> {
+    let address = args.device.as_deref()?.strip_prefix("vfio:")?.split(',').next()?;
+    address.parse::<Address>().ok().map(|address| address.to_string())
+}
+
 fn ublk() -> bool {
     Path::new("/dev/ublk-control").exists()
 }
 
-fn vduse() -> bool {
+fn by_vduse() -> bool {
     Path::new("/dev/vduse/control").exists()
 }
 
@@ -273,6 +297,7 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
             exported("ublk", uri).into_iter().chain(socket).collect()
         }),
         lend: Some(&lend),
+        export_polled: device.as_ref().map(|uri| [exported("ublk", uri), words(LOOKING)].concat()),
         vduse: device.as_ref().map(|uri| exported("vduse", uri)),
         hosted: device
             .as_ref()
@@ -283,7 +308,14 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
             .map(|(uri, program)| supervised(uri, program, manifest.path()))
             .transpose()?,
         null: Some(words("run null --export ublk --json")),
+        null_polled: Some([words("run null --export ublk --json"), words(LOOKING)].concat()),
         vduse_null: Some(words("run null --export vduse --json")),
+        qemu: function(args).map(|device| Qemu {
+            root: args.qemu_root.clone(),
+            device,
+            attach: attach_disk,
+            detach: detach_disk,
+        }),
         program: std::env::current_exe().context("finding this program, which serves the exports")?,
         hand_over: args.shared.then_some(&hand_over),
     };
@@ -297,6 +329,14 @@ pub fn linuxs(controller: Controller) -> &'static str {
         Controller::Ahci => "ahci",
         Controller::Ide => "ata_piix",
     }
+}
+
+fn attach_disk(name: &str) -> Result<PathBuf, Error> {
+    vduse::attach_disk(name).map_err(|error| Error::Invalid(error.to_string()))
+}
+
+fn detach_disk(name: &str) -> Result<(), Error> {
+    vduse::detach(name).map_err(|error| Error::Invalid(error.to_string()))
 }
 
 /// A supervisor of `device`, whose manifest and socket are in `folder`.

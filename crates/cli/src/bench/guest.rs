@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ring3_bench::cpu::Others;
-use ring3_bench::disk::{Controller, Driver, Event, Pace, Placement, Plan, Study};
+use ring3_bench::disk::{Controller, Event, Pace, Placement, Plan, Study};
 use ring3_bench::report::Measurement;
-use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, Machine as Model, Mode, Size};
+use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, Machine as Model, Mode, Need, Size, prepare};
 
 use super::accesses::Accesses;
 use super::campaign::Machine;
@@ -16,6 +16,9 @@ use crate::dde;
 
 /// Bytes of each disk.
 const SIZE: Size = Size(1 << 30);
+
+/// MiB of a guest that has QEMU's programs twice: as they came, and where they run.
+const QEMU_MEMORY: u32 = 1024;
 
 /// Huge pages of a guest: more than the largest arena of a plan.
 const HUGE_PAGES: u32 = 64;
@@ -41,7 +44,7 @@ impl Guest {
             lab.iommu = Some(Iommu::Virtio);
             lab.devices.remove(0);
         }
-        let vduse = plan.placements.iter().any(|placement| matches!(placement.driver(), Driver::Vduse | Driver::VduseNull));
+        let vduse = plan.placements.iter().any(|placement| placement.is_by_vduse());
         let exports: &[&str] = if vduse { &["ublk_drv", "vduse", "virtio_vdpa", "virtio_blk"] } else { &["ublk_drv"] };
         lab.modules = [modules(plan.controller), exports].concat().into_iter().map(Into::into).collect();
         if !plan.translated {
@@ -51,6 +54,9 @@ impl Guest {
         if !matches!(plan.study, Study::Loads { .. }) {
             // As in the papers, and so that utilisation means one thing: all that others do is done by this processor.
             lab.vcpus = Some(1);
+        }
+        if plan.placements.iter().any(|placement| placement.takes_a_processor()) {
+            lab.vcpus = Some(2);
         }
         if plan.instructions && !plan.sleeps() {
             // For every controller: the lab by itself knows it of those that answer late.
@@ -99,7 +105,9 @@ fn with_pace(mut device: Device, rate: Option<Size>, commands: Option<u64>) -> D
 /// Some times what it should take on an idle host.
 fn time_limit(plan: &Plan) -> Duration {
     let measuring = Duration::from_millis(plan.total_millis());
-    let between = Duration::from_secs(1) * plan.cells() as u32;
+    // A driver that is loaded anew and QEMU's programs, which open the device for each load, take their time.
+    let prepares = plan.placements.iter().any(|placement| placement.is_qemus() || placement.is_iopoll());
+    let between = Duration::from_secs(if prepares { 4 } else { 1 }) * plan.cells() as u32;
     let slower = if plan.instructions && !plan.sleeps() { 30 } else { 4 };
     Duration::from_secs(180) + (measuring + between) * slower
 }
@@ -107,6 +115,23 @@ fn time_limit(plan: &Plan) -> Duration {
 /// Makes this program be called ring3 in the guest, whatever its file is called here.
 pub const NAME: &str = r#"[ -e /usr/local/bin/ring3 ] || ln -s "$(command -v "$PROGRAM")" /usr/local/bin/ring3
 "#;
+
+/// Where the guest has QEMU's programs.
+const QEMU_ROOT: &str = "/rivals";
+
+/// Makes that a root in which they run, and has a driver killed in the middle of its work.
+///
+/// QEMU's own driver enables messages after the controller. QEMU's model of one gives no interrupts then for the queue that was there before, so that the driver waits for its first command for ever; but a message that another
+/// driver has used, and not given back, is taken for used from then on.
+const QEMU_TOOLS: &str = r"
+mkdir -p /rivals
+tar -xf /rivals.tar -C /rivals && rm /rivals.tar
+for folder in dev proc sys; do mkdir -p /rivals/$folder; mount -o bind /$folder /rivals/$folder; done
+mkdir -p /rivals/tmp /rivals/var/tmp
+ring3 blk bench --device vfio:$RING3 --seconds 600 >/dev/null 2>&1 & KILLED=$!
+for try in $(seq 200); do grep -q vfio-msix /proc/interrupts && break; sleep 0.05; done
+sleep 0.3; kill -9 $KILLED; wait $KILLED 2>/dev/null
+";
 
 /// Puts this program into the guest; a step that calls it begins with [`NAME`].
 pub fn with_this_program(guest: Lab) -> Result<Lab> {
@@ -143,7 +168,13 @@ fn command(plan: &Plan, first: u32) -> String {
         Study::Timeline(timeline) => words += &format!(" --timeline --requests {}", timeline.requests),
     }
     plan.placements.iter().for_each(|placement| words += &format!(" --placement {placement}"));
-    format!("{NAME}{words}")
+    let root = if plan.placements.iter().any(|placement| placement.is_qemus()) {
+        words += &format!(" --qemu-root {QEMU_ROOT}");
+        QEMU_TOOLS
+    } else {
+        ""
+    };
+    format!("{NAME}{root}{words}")
 }
 
 /// What others took of the host in the round that `event` ends.
@@ -166,11 +197,17 @@ impl Machine for Guest {
         if plan.placements.contains(&Placement::Supervised) {
             guest = with_supervisor(guest)?;
         }
+        let cache = Cache::open()?;
         if plan.placements.iter().any(|placement| placement.driver() == Driver::Hosted) {
             guest = dde::enter(guest, &[linuxs(plan.controller).to_owned()])?;
         }
+        if plan.placements.iter().any(|placement| placement.is_qemus()) {
+            prepare(&cache, &[Need::Rivals], &mut |line| errln!("{line}"))?;
+            guest = guest.file("/rivals.tar", &cache.path("rivals/rivals.tar"));
+            guest.memory_mib = guest.memory_mib.max(QEMU_MEMORY);
+        }
         let guest = guest.step("measure", &command(plan, first));
-        let outcome = guest.run(&Cache::open()?, &mut |event| match event {
+        let outcome = guest.run(&cache, &mut |event| match event {
             LabEvent::Progress(line) => errln!("{line}"),
             LabEvent::Line(line) => {
                 if let Ok(event) = serde_json::from_str(line) {

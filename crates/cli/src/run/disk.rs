@@ -64,6 +64,10 @@ pub struct ExportArgs {
     /// Microseconds for which a queue polls before it sleeps, as long as that pays; 0 never polls.
     #[arg(long, value_name = "US", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000))]
     poll: u64,
+    /// Microseconds for which a queue looks for the next request before it sleeps, as long as they come that soon. It takes a processor meanwhile: without a spare one
+    /// it is left out, with a warning.
+    #[arg(long, value_name = "US", default_value_t = 0, conflicts_with = "user", value_parser = clap::value_parser!(u64).range(0..=1000))]
+    idle_poll: u64,
     /// The kernel's I/O scheduler in front of each disk: auto, keep, none, mq-deadline, kyber or bfq. auto is none, but the kernel's
     /// choice (keep) for a disk that turns.
     #[arg(long, value_name = "NAME", default_value = "auto")]
@@ -287,6 +291,7 @@ fn way(args: &ExportArgs) -> anyhow::Result<Way> {
         ("--recover", args.recover.is_some()),
         ("--user", args.user.is_some()),
         ("--share", args.share.is_some()),
+        ("--idle-poll", args.idle_poll > 0),
     ];
     match args.export {
         Export::Ublk if args.name.is_some() => anyhow::bail!("--name is of --export vduse: a ublk device has a number, --id"),
@@ -328,6 +333,7 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
             depth: args.depth,
             max_bytes: args.max_io << 10,
             poll: Duration::from_micros(args.poll),
+            idle_poll: Duration::from_micros(args.idle_poll),
             scheduler: args.scheduler,
             shared_memory: args.share.is_some(),
         },

@@ -47,6 +47,8 @@ pub struct Options {
     pub max_bytes: u32,
     /// How long a queue polls before it sleeps; see [`Budget`](ring3_class::wait::Budget).
     pub poll: Duration,
+    /// How long a queue looks for the next request before it sleeps, where a processor is spare for that; zero does not.
+    pub idle_poll: Duration,
     /// The kernel's I/O scheduler in front of the disk.
     pub scheduler: Scheduler,
     /// Clients' memory may be registered, so that nobody copies the bytes of requests that lie in it: see [`Sharing`].
@@ -77,6 +79,7 @@ impl Default for Options {
             depth: 64,
             max_bytes: 256 << 10,
             poll,
+            idle_poll: Duration::ZERO,
             scheduler,
             shared_memory: false,
         }
@@ -153,8 +156,15 @@ impl Export {
         }
         let segment = Segment::create(queues.count()).map_err(|source| Error::os("making room for statistics", source))?;
         let segment = Arc::new(segment);
-        let manner =
-            Manner { segment, first: 0, poll: options.poll, on_failure: OnFailure::Refuse, started, rings: Pool::default() };
+        let manner = Manner {
+            segment,
+            first: 0,
+            poll: options.poll,
+            idle_poll: options.idle_poll,
+            on_failure: OnFailure::Refuse,
+            started,
+            rings: Pool::default(),
+        };
         let threads = Threads::prepare(queues, &manner)?;
         let mut export = Self { device, disk: disk.name(), threads, refused: None };
         export.serve()?;

@@ -29,6 +29,7 @@ mod error;
 pub(crate) mod export;
 pub mod features;
 pub mod identities;
+mod idle;
 pub mod limits;
 pub(crate) mod orders;
 mod queues;

@@ -22,6 +22,7 @@ use ring3_stats::{Operation, Phase, Recorder};
 
 use super::OnFailure;
 use super::descriptors::Descriptors;
+use super::idle::{self, IdlePoll};
 use super::orders::{Order, Orders};
 use super::regions::View;
 use super::ring::Ring;
@@ -104,6 +105,7 @@ pub struct Server<'a> {
     /// Requests whose ends are no news of the disk if the driver is about to fail: they wait for what it says of its device.
     doubtful: Vec<(u16, IoError)>,
     scrap: Option<Scrap>,
+    idle: IdlePoll,
     /// Tags that the kernel has not aborted.
     live: usize,
     submitted: bool,
@@ -152,9 +154,15 @@ impl<'a> Server<'a> {
             gone: false,
             suspicious: false,
             scrap: None,
+            idle: IdlePoll::new(Duration::ZERO, 0),
             live,
             submitted: false,
         })
+    }
+
+    /// Looks for the next request when there is none, as `idle` says.
+    pub fn poll_when_idle(&mut self, idle: IdlePoll) {
+        self.idle = idle;
     }
 
     /// Lends every buffer to the kernel. The device can be started when all queues have done it.
@@ -244,7 +252,7 @@ impl<'a> Server<'a> {
     fn wait(&mut self) -> io::Result<()> {
         let Turn { calls, slept, polled } = if self.in_flight() == 0 && self.backlog.is_empty() {
             self.recorder.phase(Phase::Idle);
-            self.ring.reactor.step(None)?
+            self.rest_or_look()?
         } else {
             if self.registration.timer().is_none() {
                 self.look_after(Instant::now())?;
@@ -258,6 +266,22 @@ impl<'a> Server<'a> {
         self.counters.polls_hit.add((polled == Some(true)).into());
         self.counters.polls_missed.add((polled == Some(false)).into());
         Ok(())
+    }
+
+    /// With nothing in flight: sends what was pushed, and returns when there is something. It looks for the next request as long as that pays, then it sleeps.
+    #[inline]
+    fn rest_or_look(&mut self) -> io::Result<Turn> {
+        let most = self.idle.poll_for();
+        if most.is_zero() || self.mode != Mode::Serving {
+            self.idle.slept();
+            return self.ring.reactor.step(None);
+        }
+        let reactor = &mut self.ring.reactor;
+        let sent = if reactor.has_unsent() { reactor.step(Some(Duration::ZERO))?.calls } else { 0 };
+        let (found, looked) = reactor.look_for_events(most);
+        self.idle.looked(looked, found, idle::preemptions);
+        let turn = reactor.step(if found { Some(Duration::ZERO) } else { None })?;
+        Ok(Turn { calls: sent + turn.calls, polled: Some(found), ..turn })
     }
 
     /// Requests in the driver's hands.

@@ -15,6 +15,7 @@ use ring3_reactor::Pool;
 use ring3_stats::{Phase, Recorder};
 
 use super::descriptors::Descriptors;
+use super::idle::{self, IdlePoll};
 use super::orders::Orders;
 use super::ring::Ring;
 use super::server::{Account, Server};
@@ -51,6 +52,8 @@ pub struct Start {
     pub regions: Option<Arc<Regions>>,
     /// How long it polls before it sleeps.
     pub poll: Duration,
+    /// How long it looks for the next request before it sleeps.
+    pub idle_poll: Duration,
     /// What becomes of requests if the driver fails.
     pub on_failure: OnFailure,
     /// When the export began to start.
@@ -130,6 +133,7 @@ fn serve(start: Start, kernel: &Receiver<Kernel>) -> Result<Option<Box<dyn Queue
     let reactor = start.rings.reactor(depth.into(), start.poll);
     let reactor = reactor.map_err(|error| (format!("creating its io_uring: {error}"), false))?;
     name(id, queue);
+    let idle_poll = idle::allowed(start.idle_poll, (queue, start.counters.len()), &cpus);
     affinity::pin(&cpus);
     let descriptors = Descriptors::map(&*file, queue, depth).map_err(describe)?;
     let ring = Ring::new(reactor, (file, queue), encoded);
@@ -140,6 +144,7 @@ fn serve(start: Start, kernel: &Receiver<Kernel>) -> Result<Option<Box<dyn Queue
     if let Some(regions) = regions {
         server.share(regions);
     }
+    server.poll_when_idle(IdlePoll::of_this_thread(idle_poll));
     server.offer().map_err(|error| (format!("lending its buffers: {error}"), false))?;
     let _ = report.words.send(Word::Ready);
     let served = to_the_end(&mut server);

@@ -57,6 +57,8 @@ pub struct Manner {
     pub first: u16,
     /// How long a queue polls before it sleeps; see [`Budget`](ring3_class::wait::Budget).
     pub poll: Duration,
+    /// How long a queue looks for the next request before it sleeps, where a processor is spare for that; zero does not.
+    pub idle_poll: Duration,
     /// What becomes of requests if the driver fails.
     pub on_failure: OnFailure,
     /// When the export began to start.
@@ -93,7 +95,7 @@ impl Threads {
         let Queues { disk, class, buffers, regions } = queues;
         let (words, heard) = mpsc::channel();
         let counters: Arc<[Counters]> = class.iter().map(|_| Counters::default()).collect();
-        let Manner { segment, first, poll, on_failure, started, rings } = manner.clone();
+        let Manner { segment, first, poll, idle_poll, on_failure, started, rings } = manner.clone();
         let mut threads = Self {
             name: disk.clone(),
             disk,
@@ -118,8 +120,21 @@ impl Threads {
             let report = Report { queue, words: words.clone(), ended, abandoned };
             let (counters, orders, rings) = (threads.counters.clone(), threads.orders.clone(), rings.clone());
             let regions = regions.clone();
-            let start =
-                Start { queue, class, buffers, regions, poll, on_failure, started, counters, recorder, orders, rings, report };
+            let start = Start {
+                queue,
+                class,
+                buffers,
+                regions,
+                poll,
+                idle_poll,
+                on_failure,
+                started,
+                counters,
+                recorder,
+                orders,
+                rings,
+                report,
+            };
             let (tell, kernel) = mpsc::channel();
             let thread = thread::Builder::new().spawn(move || queue_thread::run(start, kernel));
             let thread = thread.map_err(|source| Error::os("starting a queue thread", source))?;

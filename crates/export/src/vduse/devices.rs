@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ring3_spec::virtio::{blk, net};
@@ -74,6 +75,9 @@ pub enum Error {
         /// By whom, or by what.
         by: String,
     },
+    /// No driver has made a disk of it.
+    #[error("the kernel has made no disk of /dev/vduse/{0}: modprobe -a virtio_vdpa virtio_blk")]
+    NoDisk(String),
     /// VDUSE itself.
     #[error(transparent)]
     Vduse(#[from] ring3_vduse::Error),
@@ -83,6 +87,20 @@ pub enum Error {
 pub fn list() -> Result<Vec<Identity>, Error> {
     Control::open()?;
     Ok(Device::names().into_iter().filter_map(identity).collect())
+}
+
+/// Puts another program's device, which it serves, on the vDPA bus, and gives the path of the disk that the kernel makes of it.
+pub fn attach_disk(name: &str) -> Result<PathBuf, Error> {
+    if !vdpa::is_attached(name) {
+        vdpa::attach(name)?;
+    }
+    let node = vdpa::found_as(name, "block").ok_or_else(|| Error::NoDisk(name.into()))?;
+    Ok(Path::new("/dev").join(node))
+}
+
+/// Takes a device from its driver and from the bus. Who serves it must do so until this returns.
+pub fn detach(name: &str) -> Result<(), Error> {
+    Ok(vdpa::detach(name)?)
 }
 
 /// Deletes the devices of these names, or all orphans of ring3 that nobody uses if there are none; returns what was deleted. One that is served is refused, and one that is in use unless by `force`, and then nothing is deleted.

@@ -183,7 +183,8 @@ impl Driven {
         let disk = &*served.disk;
         let mut queues = Queues::resume(disk, &std::mem::take(&mut served.saved), count, depth)?;
         queues.allocate(disk, depth, buffer)?;
-        let manner = Manner { segment, first, poll, on_failure: OnFailure::Keep, started: self.began, rings };
+        let manner =
+            Manner { segment, first, poll, idle_poll: Duration::ZERO, on_failure: OnFailure::Keep, started: self.began, rings };
         served.threads = Some(Threads::prepare(queues, &manner)?);
         served.prepared = prepared;
         Ok(())
