@@ -119,6 +119,9 @@ int scnprintf(char *to, size_t size, const char *format, ...)
 	return !size ? 0 : length < (int)size ? length : (int)size - 1;
 }
 
+/* The first 32 link modes have the numbers that they always had; what follows is zero in what the core hands to a driver. */
+void ethtool_convert_legacy_u32_to_link_mode(unsigned long *modes, unsigned int legacy) { modes[0] = legacy; }
+
 /* Memory, mutexes and registers of the kernel. */
 
 void kfree(const void *pointer)

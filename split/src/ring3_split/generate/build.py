@@ -114,7 +114,12 @@ def _program(generated: Generated) -> tuple[Path, tuple[str, ...]]:
     shutil.copy(generated.folder / "tables.c", folder / "tables.c")
     sources = [*(RUNTIME / "user").glob("*.c"), folder / "tables.c", folder / "runners.c"]
     objects += [
-        _gcc([*RUN_TIME, "-Wno-missing-field-initializers", "-Wno-unused-const-variable", "-c"], source, folder / f"rt_{source.stem}.o") for source in sources
+        _gcc(
+            [*RUN_TIME, "-Wno-missing-field-initializers", "-Wno-unused-const-variable", "-c"],
+            source,
+            folder / f"rt_{source.stem}.o",
+        )
+        for source in sources
     ]
     name = f"split-{generated.border.survey.border.driver}"
     known = _stubs_of_table(generated.border)
