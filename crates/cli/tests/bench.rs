@@ -64,7 +64,7 @@ fn a_brief_round_by_instructions_counts_loads_and_nothing_that_sleeps() {
 #[ignore = "boots a guest"]
 fn rivals_are_measured_in_the_same_guest_and_an_export_that_looks_has_a_processor_for_it() {
     let out = folder("rivals");
-    let rivals = ["kernel-iopoll", "kernel-passthrough-iopoll", "export-polled", "qemu-vduse", "qemu-img"];
+    let rivals = ["kernel-iopoll", "kernel-passthrough-iopoll", "export-polled", "qemu-vduse"];
     let placements: Vec<&str> = rivals.iter().flat_map(|name| ["--placement", *name]).collect();
     let options = ["--quick", "--brief", "--rounds", "1", "--millis", "50", "--workload", "randread-4k-qd32", "--out", &out];
     let output = ring3(&[&["bench", "disk"][..], &options, &placements].concat());

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use io_uring::{cqueue, opcode, squeue, types};
 
+use super::buffers::Buffers;
 use super::file::{FileOptions, open};
 use super::ring::Ring;
 use super::{Done, Target};
@@ -89,7 +90,7 @@ impl Passthrough {
         let namespace =
             u32::try_from(namespace).map_err(|_| Error::os(format!("number of {name}"), std::io::Error::last_os_error()))?;
         let block_shift = block_size(block)?.trailing_zeros();
-        Ok(Self { ring: Ring::waiting(file, name, (depth, bytes), polls)?, _block: guard, capacity, namespace, block_shift })
+        Ok(Self { ring: Ring::over(file, name, (depth, Buffers::new(usize::from(depth), bytes as usize)?), polls)?, _block: guard, capacity, namespace, block_shift })
     }
 }
 
