@@ -179,7 +179,12 @@ impl Placement {
             Driver::Process => *placement == Self::Process,
             Driver::Export => *placement == Self::Export,
             Driver::Vduse | Driver::Null | Driver::VduseNull | Driver::QemuVduse => true,
-            Driver::Shared | Driver::Hosted | Driver::ExportPolled | Driver::NullPolled | Driver::Supervised | Driver::QemuImg => false,
+            Driver::Shared
+            | Driver::Hosted
+            | Driver::ExportPolled
+            | Driver::NullPolled
+            | Driver::Supervised
+            | Driver::QemuImg => false,
         };
         Self::ALL.into_iter().filter(best).collect()
     }

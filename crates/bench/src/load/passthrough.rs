@@ -90,7 +90,13 @@ impl Passthrough {
         let namespace =
             u32::try_from(namespace).map_err(|_| Error::os(format!("number of {name}"), std::io::Error::last_os_error()))?;
         let block_shift = block_size(block)?.trailing_zeros();
-        Ok(Self { ring: Ring::over(file, name, (depth, Buffers::new(usize::from(depth), bytes as usize)?), polls)?, _block: guard, capacity, namespace, block_shift })
+        Ok(Self {
+            ring: Ring::over(file, name, (depth, Buffers::new(usize::from(depth), bytes as usize)?), polls)?,
+            _block: guard,
+            capacity,
+            namespace,
+            block_shift,
+        })
     }
 }
 

@@ -202,7 +202,9 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
             Driver::Kernel(tuning) if args.here => args.disk.is_some() && tuning == Tuning::AsItComes,
             Driver::Kernel(tuning) => tuning <= Tuning::NoScheduler || controller == Controller::Nvme,
             Driver::Process => !args.here || args.device.is_some(),
-            Driver::Export | Driver::ExportPolled | Driver::Shared | Driver::Hosted => !args.here || (args.device.is_some() && ublk()),
+            Driver::Export | Driver::ExportPolled | Driver::Shared | Driver::Hosted => {
+                !args.here || (args.device.is_some() && ublk())
+            }
             // Ports of a leased function are messages: IDE would be measured by those.
             Driver::Supervised if controller == Controller::Ide || supervisor().is_err() => false,
             Driver::Supervised => !args.here || (args.device.is_some() && ublk()),

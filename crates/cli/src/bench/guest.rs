@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ring3_bench::cpu::Others;
-use ring3_bench::disk::{Controller, Event, Pace, Placement, Plan, Study};
+use ring3_bench::disk::{Controller, Driver, Event, Pace, Placement, Plan, Study};
 use ring3_bench::report::Measurement;
 use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, Machine as Model, Mode, Need, Size, prepare};
 

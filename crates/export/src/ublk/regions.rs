@@ -108,7 +108,8 @@ pub struct View {
 
 struct Known {
     memory: Arc<Memory>,
-    /// Lists that no request has.
+    /// Lists that no request has, in the boxes in which requests carry them: none is allocated for a request.
+    #[expect(clippy::vec_box)]
     spare: Vec<Box<SegmentList>>,
 }
 
