@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from ring3_split.annotate.border import Entry
 from ring3_split.annotate.declared import pointee
-from ring3_split.annotate.interface import Entry
 from ring3_split.annotate.survey import Survey
 from ring3_split.annotate.vocabulary import Annotation, read
 from ring3_split.generate.fields import ELEMENTS, KERNELS, Views

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ring3_split.annotate.border import Downcall
 from ring3_split.annotate.declared import pointee
-from ring3_split.annotate.interface import Downcall
 from ring3_split.generate.border import Border
 from ring3_split.generate.declarations import Declared, Parameter
 from ring3_split.generate.table import Argument, Call

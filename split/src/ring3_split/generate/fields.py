@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ring3_split.annotate.border import Ways
 from ring3_split.annotate.declared import pointee
-from ring3_split.annotate.interface import Ways, ways
+from ring3_split.annotate.touched import ways
 from ring3_split.annotate.vocabulary import Annotation
 from ring3_split.generate.table import Field
 from ring3_split.model import Member

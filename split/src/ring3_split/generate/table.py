@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ring3_split.annotate.interface import Entry
+from ring3_split.annotate.border import Entry
 from ring3_split.generate.declarations import Declared
 
 
