@@ -10,7 +10,7 @@ use ring3_broker::protocol::{Answer, Ask, Port, VERSION, Welcome};
 use ring3_broker::wire::{COMPLETION, SUBMISSION, Submission, completion};
 use ring3_class::block::{self, Completion, Data, Disk, Operation, Request};
 use ring3_class::dma::{DmaBuffer, SegmentRules};
-use ring3_class::net::{Cable, Nic, Packet, QueueSettings};
+use ring3_class::net::{Cable, Nic, Packet, Queue, QueueSettings};
 use ring3_class::{Deadline, Error};
 use ring3_device::ring::{Consumer, Producer};
 use ring3_lease::Channel;
@@ -212,24 +212,64 @@ fn every_queue_is_told_why_the_server_has_parted() {
     });
 }
 
+/// Bytes of memory that a client of a card has.
+const CARD_MEMORY: usize = 1 << 16;
+
+impl Server {
+    /// Makes the client welcome to a card's part, and opens its queue.
+    fn port(&mut self) {
+        assert!(matches!(self.asked(), Some(Ask::Hello { .. })));
+        let info = Cable::new(4096).unwrap().1.info().clone();
+        let info = ring3_class::net::Info { max_queues: 1, shared: true, ..info };
+        let [board, _, woken] = self.descriptors(Board::BYTES);
+        let port = Port { version: VERSION, card: "none".into(), info, memory: CARD_MEMORY as u64, mapped: false };
+        self.answer(&Answer::Port(Box::new(port)), &[&memory::make(CARD_MEMORY).unwrap(), &board, &woken]);
+        assert!(matches!(self.asked(), Some(Ask::OpenPort(_))));
+        let fds = self.descriptors(memory::port(DEPTH, DEPTH).bytes());
+        self.answer(&Answer::PortOpened { rx_depth: DEPTH, tx_depth: DEPTH }, &fds.each_ref());
+    }
+}
+
+fn card(path: &Path) -> (RemoteCard, Box<dyn Queue>) {
+    let card = RemoteCard::connect(path, CARD_MEMORY).unwrap();
+    let settings = QueueSettings { rx_depth: DEPTH, tx_depth: DEPTH, ..QueueSettings::default() };
+    let queue = card.open_queues(1, &settings).unwrap().remove(0);
+    (card, queue)
+}
+
+/// Whether all of a client's memory can be had after a queue that has a buffer to receive into is dropped, whose end the server answers so.
+fn room_after_receiving(answer: Answer) -> bool {
+    let mut room = false;
+    let serve = |server: &mut Server| {
+        server.port();
+        assert!(matches!(server.asked(), Some(Ask::Close { queue: 0 })));
+        server.answer(&answer, &[]);
+        while server.asked().is_some() {}
+    };
+    served(serve, |path| {
+        let (card, mut queue) = card(path);
+        let mut buffer = [Packet::new(card.dma().arena().alloc(4096, 4096).unwrap(), 0)];
+        assert_eq!(queue.rx_provide(&mut buffer).count, 1);
+        drop(queue);
+        room = card.dma().arena().alloc(CARD_MEMORY, 4096).is_ok();
+    });
+    room
+}
+
+#[test]
+fn only_the_answer_that_a_cards_queue_is_closed_gives_back_what_it_may_receive_into() {
+    assert!(room_after_receiving(Answer::Closed { queue: 0 }));
+    assert!(!room_after_receiving(Answer::Refused { reason: "no".into() }));
+}
+
 #[test]
 fn a_card_whose_server_has_died_says_so_at_once() {
     let serve = |server: &mut Server| {
-        assert!(matches!(server.asked(), Some(Ask::Hello { .. })));
-        let info = Cable::new(4096).unwrap().1.info().clone();
-        let info = ring3_class::net::Info { max_queues: 1, shared: true, ..info };
-        let [board, _, woken] = server.descriptors(Board::BYTES);
-        let port = Port { version: VERSION, card: "none".into(), info, memory: 1 << 16, mapped: false };
-        server.answer(&Answer::Port(Box::new(port)), &[&memory::make(1 << 16).unwrap(), &board, &woken]);
-        assert!(matches!(server.asked(), Some(Ask::OpenPort(_))));
-        let fds = server.descriptors(memory::port(DEPTH, DEPTH).bytes());
-        server.answer(&Answer::PortOpened { rx_depth: DEPTH, tx_depth: DEPTH }, &fds.each_ref());
+        server.port();
         std::thread::sleep(Duration::from_millis(50));
     };
     served(serve, |path| {
-        let card = RemoteCard::connect(path, 1 << 16).unwrap();
-        let settings = QueueSettings { rx_depth: DEPTH, tx_depth: DEPTH, ..QueueSettings::default() };
-        let mut queue = card.open_queues(1, &settings).unwrap().remove(0);
+        let (_card, mut queue) = card(path);
         let since = Instant::now();
         assert!(queue.wait(Deadline::after(LONG)).unwrap(), "there is something to be told");
         assert!(since.elapsed() < LONG / 2, "{:?}", since.elapsed());

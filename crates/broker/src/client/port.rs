@@ -273,8 +273,11 @@ impl Rung for RemotePort {
 impl Drop for RemotePort {
     fn drop(&mut self) {
         if !self.bell.close(NUMBER) {
-            // The card may still read there.
+            // The card may still read there, and the server write.
             while let Some(packet) = self.tx.end_any() {
+                mem::take(packet).abandon();
+            }
+            while let Some(packet) = self.rx.end_any() {
                 mem::take(packet).abandon();
             }
         }
