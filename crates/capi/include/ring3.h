@@ -88,7 +88,7 @@ struct ring3_disk;
 struct ring3_irq;
 
 /*
- Memory in which O_DIRECT requests to the block devices of an export need no copy (`ring3 run --share SOCKET`).
+ A disk that ring3d takes.
  */
 struct ring3_share;
 
@@ -728,7 +728,9 @@ int ring3_irq_rearm(const struct ring3_irq *irq);
  # Safety
  `socket` is a text, and `share` points to a place for the handle.
  */
-int ring3_share_alloc(const char *socket, size_t len, struct ring3_share **share);
+int ring3_share_alloc(const char *socket,
+                      size_t len,
+                      struct ring3_share **share);
 
 /*
  Its first byte, on a page.
