@@ -88,7 +88,7 @@ struct ring3_disk;
 struct ring3_irq;
 
 /*
- A disk that ring3d takes.
+ Memory in which O_DIRECT requests to the block devices of an export need no copy (`ring3 run --share SOCKET`).
  */
 struct ring3_share;
 

@@ -11,7 +11,7 @@ use crate::error::{done, hand_out, take_back};
 use crate::log;
 
 /// Memory in which O_DIRECT requests to the block devices of an export need no copy (`ring3 run --share SOCKET`).
-pub struct Lent(SharedMemory);
+pub struct Share(SharedMemory);
 
 /// Makes `len` zeroed bytes, or some more, of huge pages if the system has that many free, and shares them with the export that listens at `socket`. From then on, plain reads and writes, or io_uring, with O_DIRECT on
 /// its block devices and on files there move no byte twice if they lie in that memory in one piece. The process of the export, and its device, can see and change the bytes at any time.
@@ -19,41 +19,41 @@ pub struct Lent(SharedMemory);
 /// # Safety
 /// `socket` is a text, and `share` points to a place for the handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ring3_share_alloc(socket: *const c_char, len: usize, share: *mut *mut Lent) -> c_int {
+pub unsafe extern "C" fn ring3_share_alloc(socket: *const c_char, len: usize, share: *mut *mut Share) -> c_int {
     log::start();
     // SAFETY: the caller's.
     let socket = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(socket) }.to_bytes()));
     // SAFETY: the caller's.
-    unsafe { hand_out(SharedMemory::alloc(socket, len).map(Lent), share) }
+    unsafe { hand_out(SharedMemory::alloc(socket, len).map(Share), share) }
 }
 
 /// Its first byte, on a page.
 #[unsafe(no_mangle)]
-pub extern "C" fn ring3_share_address(share: &Lent) -> *mut c_void {
+pub extern "C" fn ring3_share_address(share: &Share) -> *mut c_void {
     share.0.as_ptr().cast()
 }
 
 /// Bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn ring3_share_len(share: &Lent) -> usize {
+pub extern "C" fn ring3_share_len(share: &Share) -> usize {
     share.0.len()
 }
 
 /// The file, for other processes that map it. It is the handle's: do not close it.
 #[unsafe(no_mangle)]
-pub extern "C" fn ring3_share_fd(share: &Lent) -> c_int {
+pub extern "C" fn ring3_share_fd(share: &Share) -> c_int {
     share.0.as_fd().as_raw_fd()
 }
 
 /// Whether the export has ended, or parted. Requests that still succeed are copied then.
 #[unsafe(no_mangle)]
-pub extern "C" fn ring3_share_is_lost(share: &Lent) -> bool {
+pub extern "C" fn ring3_share_is_lost(share: &Share) -> bool {
     share.0.is_lost()
 }
 
 /// Takes the memory back: when this returns well, no request lies there any more and no device reaches it. The bytes stay until the handle is closed.
 #[unsafe(no_mangle)]
-pub extern "C" fn ring3_share_revoke(share: &mut Lent) -> c_int {
+pub extern "C" fn ring3_share_revoke(share: &mut Share) -> c_int {
     done(share.0.revoke())
 }
 
@@ -62,7 +62,7 @@ pub extern "C" fn ring3_share_revoke(share: &mut Lent) -> c_int {
 /// # Safety
 /// `share` was allocated and not closed, or is NULL, and no request that lies there is in flight.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ring3_share_close(share: *mut Lent) {
+pub unsafe extern "C" fn ring3_share_close(share: *mut Share) {
     // SAFETY: the caller's.
     unsafe { take_back(share) };
 }
