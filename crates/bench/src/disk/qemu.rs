@@ -75,15 +75,22 @@ impl Qemu {
         let (program, arguments) = self.words("qemu-img", bench(&self.device, load, count)?);
         let soaker = method.soaker_step.map(|step| Soaker::start(method.cpus, step));
         let (start, steps, before) = (Instant::now(), soaker.as_ref().map_or(0, Soaker::count), children());
-        let output = Command::new(&program).args(&arguments).output();
-        let output = output.map_err(|error| Error::os(format!("starting {}", program.display()), error))?;
+        // QEMU's driver waits for its device without an end.
+        let output = Command::new("timeout").arg(LONGEST.as_secs().to_string()).arg(&program).args(&arguments).output();
+        let output = output.map_err(|error| Error::os(format!("starting timeout {}", program.display()), error))?;
         let (elapsed, cpu) = (start.elapsed(), children().saturating_sub(before));
         let busy = soaker.as_ref().map_or(cpu, |soaker| soaker.busy(elapsed, soaker.count() - steps));
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         match requesting(&said).filter(|_| output.status.success()) {
             Some(requesting) => Ok(Run { count, requesting, busy }),
             None => {
-                let why = String::from_utf8_lossy(&output.stderr);
+                let why = match start.elapsed() >= LONGEST {
+                    true => {
+                        format!("ended after {} s: the device does not answer it, or the host is too busy", LONGEST.as_secs())
+                            .into()
+                    }
+                    false => String::from_utf8_lossy(&output.stderr),
+                };
                 Err(Error::format(format!("qemu-img {}", arguments.join(" ")), format!("{said} {}", why.trim()).trim()))
             }
         }
@@ -100,6 +107,9 @@ impl Qemu {
         }
     }
 }
+
+/// How long a run of qemu-img may take.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// One run of qemu-img.
 #[derive(Debug, PartialEq)]
