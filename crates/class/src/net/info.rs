@@ -111,7 +111,7 @@ pub struct Counters {
     pub rx_packets: u64,
     /// Their bytes.
     pub rx_bytes: u64,
-    /// Packets for which there was no buffer.
+    /// Packets for which there was no buffer. A card that another process drives may count them up to 0.2 s later.
     pub rx_missed: u64,
     /// Packets that were damaged, or too long, or that the card has described in a way that cannot be.
     pub rx_errors: u64,

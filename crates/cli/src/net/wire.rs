@@ -50,19 +50,30 @@ impl Wire for Socket {
     fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
         let failed = |error| Error::os("sending to QEMU's card", error);
         self.socket.set_write_timeout(Some(if self.stalled { IMPATIENCE } else { PATIENCE })).map_err(failed)?;
-        match self.socket.send_to(frame, &self.card) {
-            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(failed(error)),
-            sent => {
-                self.stalled = sent.is_err();
-                Ok(())
+        loop {
+            match self.socket.send_to(frame, &self.card) {
+                // A call with a time limit ends so when the process was stopped for a moment. [signal(7)]
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(failed(error)),
+                sent => {
+                    self.stalled = sent.is_err();
+                    return Ok(());
+                }
             }
         }
     }
 
     fn receive(&mut self, deadline: Deadline) -> Result<Option<Vec<u8>>, Error> {
         let failed = |error| Error::os("receiving from QEMU's card", error);
-        let left = deadline.remaining().max(Duration::from_millis(1));
-        self.socket.set_read_timeout(Some(left)).map_err(failed)?;
-        Ok(self.socket.recv(&mut self.frame).ok().map(|len| self.frame[..len].to_vec()))
+        loop {
+            let left = deadline.remaining().max(Duration::from_millis(1));
+            self.socket.set_read_timeout(Some(left)).map_err(failed)?;
+            match self.socket.recv(&mut self.frame) {
+                Ok(len) => return Ok(Some(self.frame[..len].to_vec())),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(failed(error)),
+            }
+        }
     }
 }
