@@ -173,6 +173,8 @@ impl Server<'_> {
             if received || sent {
                 self.recorder.beat();
                 self.recorder.passed(1);
+            }
+            if (received || sent) && self.has_more() {
                 // The kernel says that packets wait by work that it leaves to this thread: a call, and of no use while they are read anyway.
                 if (!self.sender.readable || self.turns.is_multiple_of(LOOK)) && self.reactor.has_events() {
                     self.reactor.step(Some(Duration::ZERO))?;
@@ -190,6 +192,12 @@ impl Server<'_> {
             return Ok((self.receiver.turn(self.queue, None)?, self.sender.turn(self.queue)?));
         };
         Ok((self.receiver.turn(self.queue, Some(vhost))?, self.sender.turn_vhost(self.queue, vhost)?))
+    }
+
+    /// Whether the next turn would move something. Behind vhost-net, that is found by another turn.
+    #[inline]
+    fn has_more(&self) -> bool {
+        self.vhost.is_some() || self.sender.readable || self.queue.pending()
     }
 
     /// Takes the engine that pays for what has come lately.
