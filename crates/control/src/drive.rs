@@ -187,6 +187,12 @@ pub enum Report {
         nic: u16,
         /// There is somebody at the other end of the wire.
         up: bool,
+        /// Megabits per second, if the card knows.
+        #[serde(default)]
+        speed: Option<u32>,
+        /// Whether both ends may send at once, if the card knows.
+        #[serde(default)]
+        full_duplex: Option<bool>,
     },
     /// The device has reported something.
     Event {

@@ -6,6 +6,7 @@ mod namespace;
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -276,6 +277,16 @@ fn the_interface_has_the_cards_address_and_gets_a_carrier_when_the_cable_is_plug
         cable.plug(true);
         sides[0].wait_for("LOWER_UP");
         echo(sides, 100);
+    });
+}
+
+#[test]
+fn the_interface_says_how_fast_the_cards_link_is() {
+    on(cards("e1000", "speed"), |sides| {
+        // Another namespace's interfaces are in a sysfs of its own.
+        let script = "mount -t sysfs sysfs /sys && cat /sys/class/net/card/speed";
+        let speed = || sides[0].namespace.within(|| Command::new("unshare").args(["-m", "sh", "-c", script]).output().unwrap());
+        eventually("1000 Mb/s", || speed().stdout == b"1000\n");
     });
 }
 

@@ -68,7 +68,9 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
                 match manner {
                     "talks garbage" => drop(rustix::net::send(control, b"{garbage", rustix::net::SendFlags::NOSIGNAL)),
                     "says what makes no sense" => drop(say(&Report::Standby)),
-                    "tells of a link" => drop(say(&Report::Link { nic: 0, up: true })),
+                    "tells of a link" => {
+                        drop(say(&Report::Link { nic: 0, up: true, speed: Some(1000), full_duplex: Some(true) }))
+                    }
                     "records" | "records what it cannot adopt" => record(control, 1)?,
                     "records twice" => record(control, 2)?,
                     // No signal but SIGKILL comes to it from outside: it is the first of its namespace.

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_class::net::{Filter, Info, Multicast, Nic};
+use ring3_class::net::{Filter, Info, Link, Multicast, Nic};
 use ring3_class::wait::Source;
 use ring3_reactor::{Event, Reactor, Registration, Token};
 use ring3_stats::{Phase, Recorder};
@@ -41,7 +41,7 @@ pub struct Control {
     /// The MTU that the queues were opened with.
     mtu: u32,
     /// What was last said upwards.
-    carrier: Option<bool>,
+    told: Option<Link>,
     workers: Vec<Worker>,
     rings: ring3_reactor::Pool,
     /// Has the open queues end.
@@ -79,24 +79,10 @@ impl Control {
         let spawn = |number| Worker::spawn(format!("{}q{number}", interface.name()), (manner.poll, &manner.rings), bell);
         let workers = (0..counters.len()).map(spawn).collect::<Result<_, _>>();
         let workers = workers.map_err(|error| Error::os(format!("{}: starting a thread", interface.name()), error))?;
-        let (rings, carrier, stop, failed) = (manner.rings.clone(), None, None, None);
+        let (rings, told, stop, failed) = (manner.rings.clone(), None, None, None);
         let (engine, joins) = (manner.engine.clone(), manner.joins);
-        let mut control = Self {
-            nic,
-            interface,
-            plane,
-            counters,
-            recorders,
-            engine,
-            joins,
-            wishes,
-            mtu,
-            carrier,
-            workers,
-            rings,
-            stop,
-            failed,
-        };
+        let mut control =
+            Self { nic, interface, plane, counters, recorders, engine, joins, wishes, mtu, told, workers, rings, stop, failed };
         control.set_filter()?;
         control.tell_link()?;
         control.open()?;
@@ -164,9 +150,9 @@ impl Control {
     /// Says upwards how the link is.
     fn tell_link(&mut self) -> Result<(), Error> {
         let link = self.nic.link().map_err(|cause| self.driver(cause))?;
-        if self.carrier != Some(link.up) {
-            self.plane.set_carrier(link.up)?;
-            self.carrier = Some(link.up);
+        if self.told != Some(link) {
+            self.plane.set_link(link)?;
+            self.told = Some(link);
         }
         Ok(())
     }

@@ -10,11 +10,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use ring3_class::Deadline;
-use ring3_class::net::{Info, Mac, Offloads};
+use ring3_class::net::{self, Info, Mac, Offloads};
 
 use super::layout::cuts;
 use super::netlink::Netlink;
-use super::{Error, header};
+use super::{Error, ethtool, header};
 use crate::vduse::Link;
 
 /// Where the kernel makes them.
@@ -169,6 +169,14 @@ impl Interface {
             return Ok(link.set_carrier(up)?);
         }
         set(&self.files[0], libc::TUNSETCARRIER, &libc::c_int::from(up), "TUNSETCARRIER")
+    }
+
+    /// What the interface says of its link's speed, to whoever asks. Nothing that is sent depends on it, so that an interface that has been moved to another namespace says what it said before.
+    pub fn set_speed(&self, link: &net::Link) {
+        let own = index(&self.name).is_ok_and(|index| index == self.index);
+        if let Err(error) = if own { ethtool::set_speed(&self.name, link) } else { Err(io::ErrorKind::NotFound.into()) } {
+            tracing::debug!(%error, "{}: its speed is not told", self.name);
+        }
     }
 
     /// What the kernel leaves to the card when it sends.

@@ -24,6 +24,7 @@
 mod coalesce;
 mod control;
 mod error;
+mod ethtool;
 mod export;
 mod header;
 mod interface;

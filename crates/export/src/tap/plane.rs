@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ring3_class::net::Link;
+
 use super::control::{event, ring};
 use super::netlink::{Changes, Netlink, Wishes};
 use super::{Error, Interface};
@@ -20,8 +22,8 @@ pub const LOOK: Duration = Duration::from_secs(2);
 pub trait ControlPlane: Send {
     /// What is wanted of the interface.
     fn wishes(&self) -> Result<Wishes, Error>;
-    /// Whether there is somebody at the other end of the card's wire.
-    fn set_carrier(&self, up: bool) -> Result<(), Error>;
+    /// Whether there is somebody at the other end of the card's wire, and how fast that is.
+    fn set_link(&self, link: Link) -> Result<(), Error>;
     /// Sets the interface's MTU back to one that the card takes.
     fn set_mtu(&self, mtu: u32) -> io::Result<()>;
     /// Readable when the wishes may be others.
@@ -54,8 +56,10 @@ impl ControlPlane for Rtnetlink {
         })
     }
 
-    fn set_carrier(&self, up: bool) -> Result<(), Error> {
-        self.interface.set_carrier(up)
+    fn set_link(&self, link: Link) -> Result<(), Error> {
+        // Who is told of a carrier may ask for its speed at once.
+        self.interface.set_speed(&link);
+        self.interface.set_carrier(link.up)
     }
 
     fn set_mtu(&self, mtu: u32) -> io::Result<()> {
@@ -83,7 +87,7 @@ struct Inner {
     wishes: Mutex<Wishes>,
     changed: OwnedFd,
     /// What the holder has not been told yet.
-    link: Mutex<Option<bool>>,
+    link: Mutex<Option<Link>>,
     linked: OwnedFd,
 }
 
@@ -106,7 +110,7 @@ impl Relay {
     }
 
     /// How the link is, if that has not been said yet.
-    pub fn take_link(&self) -> Option<bool> {
+    pub fn take_link(&self) -> Option<Link> {
         let _ = rustix::io::read(&self.0.linked, &mut [0; 8]);
         lock(&self.0.link).take()
     }
@@ -121,8 +125,8 @@ impl ControlPlane for Relay {
         Ok(lock(&self.0.wishes).clone())
     }
 
-    fn set_carrier(&self, up: bool) -> Result<(), Error> {
-        *lock(&self.0.link) = Some(up);
+    fn set_link(&self, link: Link) -> Result<(), Error> {
+        *lock(&self.0.link) = Some(link);
         ring(&self.0.linked);
         Ok(())
     }
@@ -167,9 +171,10 @@ mod tests {
     #[test]
     fn of_a_link_that_flaps_the_last_state_is_told_once() {
         let relay = Relay::new(Wishes::default()).unwrap();
-        [true, false, true].into_iter().for_each(|up| relay.set_carrier(up).unwrap());
+        let link = |up| Link { up, ..Link::default() };
+        [true, false, true].into_iter().for_each(|up| relay.set_link(link(up)).unwrap());
         assert!(is_readable(relay.linked()));
-        assert_eq!((relay.take_link(), relay.take_link()), (Some(true), None));
+        assert_eq!((relay.take_link(), relay.take_link()), (Some(link(true)), None));
         assert!(!is_readable(relay.linked()));
     }
 }

@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_class::net::{Mac, Nic};
+use ring3_class::net::{Link, Mac, Nic};
 use ring3_control::drive::{Connect, NicFacts, Wishes};
 use ring3_export::tap::{self, Export, Interface, Manner, Relay};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -96,7 +96,7 @@ impl Card {
     }
 
     /// How the link is, if the supervisor has not been told.
-    pub fn take_link(&mut self) -> Option<bool> {
+    pub fn take_link(&mut self) -> Option<Link> {
         let served = self.served.as_ref().filter(|_| Instant::now() >= self.next)?;
         let link = served.relay.take_link()?;
         self.next = Instant::now() + FLAP;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ring3_class::Saved;
 use ring3_class::block::{Disk, Queue, detach};
+use ring3_class::net::Link;
 use ring3_control::drive::{Connect, DiskFacts, Report, SHARED_ARENA, Serve, Share, Wishes};
 use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
@@ -250,7 +251,9 @@ impl Driven {
 
     /// The links of cards that have changed since the last call.
     pub fn links(&mut self) -> Vec<Report> {
-        let link = |(nic, card): (u16, &mut Card)| card.take_link().map(|up| Report::Link { nic, up });
+        let link = |(nic, card): (u16, &mut Card)| {
+            card.take_link().map(|Link { up, speed, full_duplex }| Report::Link { nic, up, speed, full_duplex })
+        };
         (0..).zip(&mut self.cards).filter_map(link).collect()
     }
 

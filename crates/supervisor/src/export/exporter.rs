@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
+use ring3_class::net::Link;
 use ring3_control::drive::{Offered, Order};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -26,8 +27,8 @@ pub enum Job {
     Link {
         /// The card's place.
         nic: u16,
-        /// There is somebody at the other end.
-        up: bool,
+        /// How it is.
+        link: Link,
     },
     /// [`Export::hear_shared`].
     Shared {
@@ -133,8 +134,8 @@ fn work(mut export: Box<dyn Export>, jobs: &Receiver<Job>, vain: &Vain, voice: &
             Job::Create(offered) => Done::Prepared(export.create(&offered, vain)),
             Job::Recover => Done::Prepared(export.recover(vain)),
             Job::Serve(offered) => Done::Served(export.serve(&offered)),
-            Job::Link { nic, up } => {
-                export.hear_link(nic, up);
+            Job::Link { nic, link } => {
+                export.hear_link(nic, &link);
                 continue;
             }
             Job::Shared { mapped, addresses } => {

@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ring3_class::net::Link;
 use ring3_control::drive::{Offered, Order};
 use ring3_control::status::{DiskStatus, InterfaceStatus};
 
@@ -77,7 +78,7 @@ pub trait Export: Send {
     /// Gives it to users: the driver serves. How it does is seen by what is returned.
     fn start(&mut self) -> Result<Arc<dyn Look>, String>;
     /// The driver says how the link of a card is.
-    fn hear_link(&mut self, _nic: u16, _up: bool) {}
+    fn hear_link(&mut self, _nic: u16, _link: &Link) {}
     /// The driver has begun to share it with clients: by their own memory, if the device reaches that; of a card, with the addresses of all their places.
     fn hear_shared(&mut self, _mapped: bool, _addresses: Vec<[u8; 6]>) {}
     /// Has the driver hear, where that can be, that nothing more comes to it: it leaves.

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use ring3_class::net::Link;
 use ring3_control::drive::{Offered, Report};
 use ring3_control::status::State;
 use ring3_stats::{Entry, Segment};
@@ -102,10 +103,10 @@ impl Keeper {
                 Event::Serving
             }
             Report::Shared { mapped, addresses } => return self.exporter.order(Job::Shared { mapped, addresses }),
-            Report::Link { nic, up } => {
-                let link = if up { "up" } else { "down" };
-                self.note(&format!("the card's link is {link}"));
-                return self.exporter.order(Job::Link { nic, up });
+            Report::Link { nic, up, speed, full_duplex } => {
+                let word = if up { "up" } else { "down" };
+                self.note(&format!("the card's link is {word}"));
+                return self.exporter.order(Job::Link { nic, link: Link { up, speed, full_duplex } });
             }
             Report::Adoptable => return self.adoptable = fds.into_iter().next(),
             Report::Event { text } => return self.note(&format!("the device reports: {text}")),

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ring3_class::net::{FilterLimits, Info, Mac, Offloads};
+use ring3_class::net::{FilterLimits, Info, Link, Mac, Offloads};
 use ring3_control::drive::{Connect, NicFacts, Offered, Order};
 use ring3_control::status::{DiskStatus, InterfaceStatus};
 use ring3_export::tap::{Error, Figures, Interface, Netlink, Shape, Wishes};
@@ -192,9 +192,13 @@ impl Export for Tap {
         Ok(made)
     }
 
-    fn hear_link(&mut self, _: u16, up: bool) {
+    fn hear_link(&mut self, _: u16, link: &Link) {
         let Some(made) = &self.made else { return };
-        made.state().carrier.hear(up);
+        // A link that is gone may be negotiated anew by a driver that has just begun.
+        if link.up {
+            made.interface.set_speed(link);
+        }
+        made.state().carrier.hear(link.up);
         if let Err(error) = made.set_carrier() {
             tracing::warn!("{error}");
         }
