@@ -147,8 +147,8 @@ class Border:
 
     # Lengths.
 
-    def count(self, name: str, length: str) -> str:
-        """A function that counts by members beside the pointer."""
+    def count(self, name: str, length: str, base: int) -> str:
+        """A function that counts by members beside the pointer, in a struct that lies at `base` of the object."""
         struct = name.partition(".")[0]
 
         def member(match: re.Match[str]) -> str:
@@ -156,7 +156,7 @@ class Border:
 
         text = re.sub(r"(?<![\w.>])[A-Za-z_]\w*", member, length)
         unit = next((unit for unit in self.units if struct in unit.declared.structs), self.units[0])
-        return self._counting(f"const struct {struct} *this = base;", text, unit.source)
+        return self._counting(f"const struct {struct} *this = base + {base};" if base else f"const struct {struct} *this = base;", text, unit.source)
 
     def _counting(self, declaration: str, expression: str, source: str) -> str:
         """A function in the unit that knows what the expression speaks of."""
