@@ -93,6 +93,9 @@ unsigned long split_jiffies(void)
 	return (unsigned long)now.tv_sec * HZ + (unsigned long)now.tv_nsec / (1000000000 / HZ);
 }
 
+/* What is called through a trampoline of the kernel's (static_call): nobody waits for this thread's processor. */
+int __SCT__cond_resched(void) { return 0; }
+
 /* Strings. */
 
 long sized_strscpy(char *to, const char *from, size_t size)

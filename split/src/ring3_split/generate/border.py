@@ -147,14 +147,19 @@ class Border:
 
     # Lengths.
 
-    def count(self, name: str, length: str, base: int) -> str:
-        """A function that counts by members beside the pointer, in a struct that lies at `base` of the object."""
+    def count(self, name: str, length: str, base: int, *, numbers: bool) -> str:
+        """A function that counts by members beside the pointer, in a struct that lies at `base` of the object.
+
+        Memory of numbers crosses as bytes: of those it counts the bytes.
+        """
         struct = name.partition(".")[0]
 
         def member(match: re.Match[str]) -> str:
             return f"this->{match[0]}" if self.layouts.member(f"{struct}.{match[0]}") else match[0]
 
         text = re.sub(r"(?<![\w.>])[A-Za-z_]\w*", member, length)
+        if numbers:
+            text = f"({text}) * sizeof(*this->{name.partition('.')[2]})"
         unit = next((unit for unit in self.units if struct in unit.declared.structs), self.units[0])
         return self._counting(f"const struct {struct} *this = base + {base};" if base else f"const struct {struct} *this = base;", text, unit.source)
 
@@ -201,7 +206,10 @@ class Border:
             return self._container(entry, number)
         if said and word in ("bytes", "array"):
             kind = "bytes" if word == "bytes" or not struct else self.type_of(struct)
-            count = self._counting(_declared(entry), said.length, entry.function.rpartition(":")[0])
+            # Memory of numbers crosses as bytes.
+            each = f" * sizeof(*{one.name})" if word == "array" and kind == "bytes" else ""
+            length = f"({said.length}){each}" if each else said.length
+            count = self._counting(_declared(entry), length, entry.function.rpartition(":")[0])
             return Parameter(one.name, "POINTER", kind, count, written=said.direction != "in")
         if word == "string":
             return Parameter(one.name, "POINTER", "bytes", "split_string")

@@ -160,7 +160,8 @@ class Views:
             return [replace(plain, kind="POINTER", written=False, type="bytes", count="split_string")]
         kind = "bytes" if said.word == "bytes" else self.border.type_of(said.type or struct)
         if said.word in ("bytes", "array"):
-            return [replace(plain, kind="POINTER", type=kind or "bytes", count=self.border.count(name, said.length, base))]
+            count = self.border.count(name, said.length, base, numbers=said.word == "array" and not kind)
+            return [replace(plain, kind="POINTER", type=kind or "bytes", count=count)]
         if said.word in ("function", "operations"):
             return [replace(plain, kind="CODE", type=kind)]
         return [replace(plain, kind="POINTER" if said.word == "single" and kind else "OPAQUE", type=kind)]
