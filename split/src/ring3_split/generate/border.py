@@ -161,7 +161,9 @@ class Border:
         if numbers:
             text = f"({text}) * sizeof(*this->{name.partition('.')[2]})"
         unit = next((unit for unit in self.units if struct in unit.declared.structs), self.units[0])
-        return self._counting(f"const struct {struct} *this = base + {base};" if base else f"const struct {struct} *this = base;", text, unit.source)
+        return self._counting(
+            f"const struct {struct} *this = base + {base};" if base else f"const struct {struct} *this = base;", text, unit.source
+        )
 
     def _counting(self, declaration: str, expression: str, source: str) -> str:
         """A function in the unit that knows what the expression speaks of."""
