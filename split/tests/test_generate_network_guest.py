@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("split")
     plan = ["--plan", str(EXAMPLES / "e1000.plan.toml"), "--annotations", str(EXAMPLES / "e1000.annotations.toml")]
-    assert cli.main(["run", "e1000", "--guest", *plan, "--seconds", "0.2", "--lies", "2000", "--out", str(folder)]) == 0
+    assert cli.main(["run", "e1000", "--guest", *plan, "--seconds", "0.2", "--out", str(folder)]) == 0
     return Path(folder / "run.log").read_text()
 
 
@@ -43,12 +43,6 @@ def test_packets_go_without_the_user_half_and_ethtool_fails(log: str) -> None:
 
 def test_a_restarted_user_half_takes_over(log: str) -> None:
     assert re.search(r"pause\n\s+written back\n", part(log, "it works again"))
-
-
-def test_the_kernel_survives_messages_that_no_user_half_would_send(log: str) -> None:
-    messages = re.search(r"(\d+) messages, \d+ calls taken", part(log, "messages that no user half would send"))
-    assert messages
-    assert int(messages[1]) >= 2000
 
 
 def test_the_kernel_says_nothing_of_a_bug(log: str) -> None:

@@ -181,7 +181,7 @@ class Border:
         code = self.survey.halves.reachable(entry.function)
         self.table.entries.append(entry)
         self.table.parameters[entry.function] = [self._parameter(entry, number) for number in range(len(entry.parameters))]
-        self.table.views[entry.function] = Views(self, code).all()
+        self.table.views[entry.function] = Views(self, code, entry.writes).all()
         self.table.variables[entry.function] = self._variables(code)
         self.table.reach[entry.function] = called = self._called(code)
         if any((api := self.survey.halves.apis.of(name)) is not None and api.frees is not None for name in called):

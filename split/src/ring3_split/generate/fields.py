@@ -43,8 +43,8 @@ class Place:
 class Views:
     """The views of an entry."""
 
-    def __init__(self, border: Border, code: set[str]) -> None:
-        self.border, self.code = border, code
+    def __init__(self, border: Border, code: set[str], writes: Iterable[str]) -> None:
+        self.border, self.code, self.writes = border, code, frozenset(writes)
         self.crossing = border.crossing()
         self.groups: dict[str, dict[str, str]] = defaultdict(dict)
         for name, way in self._touched().items():
@@ -60,8 +60,10 @@ class Views:
                 if access.field.split(".", maxsplit=1)[0] not in self.crossing or layouts.omitted(access.field):
                     continue
                 member = layouts.member(access.field)
-                # The address of an embedded struct says nothing; that of an array or a number is read and written by.
-                address = "" if member is not None and member.struct else "rw"
+                # The address of an embedded struct says nothing; that of an array or a number is read by, and written by if
+                # what it is handed to may do so: a name that is only printed never comes back.
+                through = "rw" if access.field in self.writes else "r"
+                address = "" if member is not None and member.struct else through
                 way = address if access.way == "a" else access.way
                 found[access.field] = ways(found.get(access.field, ""), way)
         return {name: way for name, way in found.items() if way}
