@@ -81,9 +81,3 @@ def test_a_buffer_that_is_called_down_with_is_as_long_as_another_argument_says(n
 def test_what_the_user_half_writes_is_kept_in_the_range_of_its_own_code(network: Generated) -> None:
     (found,) = view(network, f"{PARAM}:e1000_check_options")["e1000_adapter:hw.forced_speed_duplex"].bounds
     assert (found.low, found.high) == (0, 3)
-
-
-@pytest.mark.kernel
-def test_a_member_that_is_only_read_by_its_address_does_not_come_back(network: Generated) -> None:
-    found = view(network, f"{ETHTOOL}:e1000_get_ethtool_stats")
-    assert found["name"].written is False
