@@ -48,6 +48,12 @@ struct split_type {
 	unsigned int offset;
 };
 
+struct split_bound { /* what a number of a field may be, or each of `count` of them */
+	unsigned int offset, size, count;
+	long low, high;
+	unsigned char is_signed, nonzero;
+};
+
 struct split_field {
 	const char *name;
 	unsigned int offset, size;
@@ -56,6 +62,8 @@ struct split_field {
 	const struct split_type *type;
 	/* Objects at the pointer; of a parameter, `base` is the array of arguments. NULL: one. */
 	unsigned long (*count)(const void *base);
+	const struct split_bound *bounds; /* of data that the user half may change */
+	unsigned int nbounds;
 };
 
 struct split_view { /* the fields of a type that one entry needs */
@@ -100,6 +108,7 @@ enum split_way {
 	SPLIT_OBJECT,	/* a handle; `type` NULL: any object or symbol */
 	SPLIT_TEXT,	/* a string of the user half: copied, and kept as long as the driver */
 	SPLIT_BRIEF,	/* a string that is not kept */
+	SPLIT_COUNTED,	/* `size` bytes for each that argument `counted` says: an object's, or copied in and out of the user half */
 	SPLIT_NUMBER,	/* the address of one number of `size` bytes, which the function reads or sets */
 	SPLIT_RESULT,	/* the address of a pointer that the function sets */
 };
@@ -108,7 +117,10 @@ struct split_argument {
 	unsigned char way;
 	const struct split_type *type;
 	unsigned char size;
+	unsigned char counted;
 };
+/* What an argument of SPLIT_COUNTED begins with when it is an address of the user half and no handle. */
+#define SPLIT_OWN_MEMORY (1UL << 63)
 
 struct split_downcall {
 	const char *name;

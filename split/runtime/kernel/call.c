@@ -8,6 +8,7 @@
  */
 #include <linux/delay.h>
 #include <linux/io.h>
+#include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -173,6 +174,40 @@ static long allocate(struct split_frame *frame, struct split_call *call)
 	return 0;
 }
 
+/*
+ * Memory as long as another argument says: an object that is long enough, or the user half's own, on its stack perhaps. Of that the
+ * function works on a copy, which `copy` gets and `give_memory` brings back.
+ */
+static long take_memory(struct split_frame *frame, const struct split_argument *argument, const struct split_call *call, u64 value,
+			unsigned long *address, void **copy)
+{
+	unsigned long count = call->arguments[argument->counted];
+	void *memory = NULL;
+	long error = 0;
+
+	if (count > SPLIT_MESSAGE_MAX / argument->size)
+		return -EMSGSIZE;
+	if (value & SPLIT_OWN_MEMORY) {
+		memory = vmemdup_user(u64_to_user_ptr(value & ~SPLIT_OWN_MEMORY), count * argument->size);
+		error = PTR_ERR_OR_ZERO(memory);
+		if (!error)
+			*copy = memory;
+	} else if (value && count * argument->size > split_frame_room(frame, value)) {
+		error = -ERANGE;
+	} else {
+		error = split_frame_resolve(frame, value, &split_bytes, &memory);
+	}
+	*address = (unsigned long)memory;
+	return error;
+}
+
+static long give_memory(const struct split_argument *argument, const struct split_call *call, u64 value, const void *copy)
+{
+	unsigned long size = call->arguments[argument->counted] * argument->size;
+
+	return copy_to_user(u64_to_user_ptr(value & ~SPLIT_OWN_MEMORY), copy, size) ? -EFAULT : 0;
+}
+
 /* The arguments as the function gets them. `cells` take what it sets. */
 static long take_arguments(struct split_frame *frame, const struct split_downcall *function, const struct split_call *call,
 			   unsigned long *arguments, void **cells)
@@ -199,6 +234,8 @@ static long take_arguments(struct split_frame *frame, const struct split_downcal
 			arguments[i] = (unsigned long)text;
 			if (error)
 				cells[i] = NULL;
+		} else if (argument->way == SPLIT_COUNTED) {
+			error = take_memory(frame, argument, call, call->arguments[i], &arguments[i], &cells[i]);
 		} else if (argument->way == SPLIT_NUMBER) {
 			cells[i] = (void *)arguments[i];
 			arguments[i] = (unsigned long)&cells[i];
@@ -246,9 +283,12 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	function = &driver->downcalls[call->function];
 	error = take_arguments(frame, function, call, arguments, cells);
 	result = error ? 0 : function->call(arguments);
-	for (i = 0; i < function->narguments; i++)
-		if (function->arguments[i].way == SPLIT_BRIEF)
-			kfree(cells[i]);
+	for (i = 0; i < function->narguments; i++) {
+		if (!error && function->arguments[i].way == SPLIT_COUNTED && cells[i])
+			error = give_memory(&function->arguments[i], call, call->arguments[i], cells[i]);
+		if (function->arguments[i].way == SPLIT_BRIEF || function->arguments[i].way == SPLIT_COUNTED)
+			kvfree(cells[i]);
+	}
 	if (error)
 		return error;
 	for (i = 0; i < function->narguments; i++)

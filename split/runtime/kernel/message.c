@@ -191,6 +191,32 @@ int split_pack(struct split_frame *frame)
 	return 0;
 }
 
+static long number_at(const char *at, unsigned int size, bool is_signed)
+{
+	u64 value = 0;
+
+	memcpy(&value, at, size);
+	return is_signed ? sign_extend64(value, 8 * size - 1) : (long)value;
+}
+
+/* Whether the numbers in a field are such as the kernel half can use. */
+static bool in_bounds(const struct split_field *field, const char *given)
+{
+	u32 i, n;
+
+	for (i = 0; i < field->nbounds; i++) {
+		const struct split_bound *bound = &field->bounds[i];
+
+		for (n = 0; n < bound->count; n++) {
+			long value = number_at(given + bound->offset + n * bound->size, bound->size, bound->is_signed);
+
+			if (value < bound->low || value > bound->high || (bound->nonzero && !value))
+				return false;
+		}
+	}
+	return true;
+}
+
 static void apply_field(struct split_frame *frame, const struct split_field *field, void *base, u32 at)
 {
 	const char *given = frame->given + at, *sent = frame->sent + at;
@@ -206,7 +232,11 @@ static void apply_field(struct split_frame *frame, const struct split_field *fie
 		return;
 	}
 	if (field->kind == SPLIT_DATA) {
-		memcpy(to, given, field->size);
+		if (in_bounds(field, given))
+			memcpy(to, given, field->size);
+		else
+			pr_warn_ratelimited("%s: %s: the user half's %s is refused: its value is none that it may have\n",
+					    frame->host->driver->name, frame->entry->name, field->name);
 		return;
 	}
 	memcpy(&handle, given, sizeof(handle));

@@ -210,6 +210,18 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 	return 0;
 }
 
+/* Bytes from a handle to the end of its object: what a function may be told to fill. Of the driver's own tables, none. */
+unsigned long split_frame_room(struct split_frame *frame, u64 handle)
+{
+	struct split_object *object;
+	unsigned long offset = SPLIT_OFFSET(handle);
+
+	if (handle >> 60 || SPLIT_GENERATION(handle) != frame->id % SPLIT_SYMBOLS || SPLIT_INDEX(handle) >= frame->nobjects)
+		return 0;
+	object = &frame->objects[SPLIT_INDEX(handle)];
+	return offset < object->size ? object->size - offset : 0;
+}
+
 void split_frame_forget(struct split_frame *frame)
 {
 	u32 i;

@@ -99,6 +99,7 @@ struct split_frame {
 u32 split_frame_add(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written);
 u64 split_frame_handle(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written);
 int split_frame_resolve(struct split_frame *frame, u64 handle, const struct split_type *type, void **address);
+unsigned long split_frame_room(struct split_frame *frame, u64 handle);
 void split_frame_forget(struct split_frame *frame);
 const struct split_symbol *split_symbol_at(const struct split_driver *driver, const void *address, u32 *index);
 

@@ -93,6 +93,9 @@ unsigned long split_jiffies(void)
 	return (unsigned long)now.tv_sec * HZ + (unsigned long)now.tv_nsec / (1000000000 / HZ);
 }
 
+/* What is called through a trampoline of the kernel's (static_call): nobody waits for this thread's processor. */
+int __SCT__cond_resched(void) { return 0; }
+
 /* Strings. */
 
 long sized_strscpy(char *to, const char *from, size_t size)
@@ -121,6 +124,12 @@ int scnprintf(char *to, size_t size, const char *format, ...)
 
 /* The first 32 link modes have the numbers that they always had; what follows is zero in what the core hands to a driver. */
 void ethtool_convert_legacy_u32_to_link_mode(unsigned long *modes, unsigned int legacy) { modes[0] = legacy; }
+_Bool ethtool_convert_link_mode_to_legacy_u32(unsigned int *legacy, const unsigned long *modes)
+{
+	/* There have been more than 64 and fewer than 129 modes since 5.7. */
+	*legacy = (unsigned int)modes[0];
+	return !(modes[0] >> 32) && !modes[1];
+}
 
 /* Memory, mutexes and registers of the kernel. */
 

@@ -101,6 +101,10 @@ static unsigned long call_table(const struct split_stub *stub, unsigned long *sa
 			if (call.arguments[i] == SPLIT_BAD_HANDLE)
 				split_abandon("%s: argument %u of %s is memory that only the user half has", split_frame->entry->name, i,
 					      function->name);
+		} else if (function->arguments[i].way == SPLIT_COUNTED) {
+			call.arguments[i] = split_handle(split_frame, (void *)value);
+			if (call.arguments[i] == SPLIT_BAD_HANDLE)
+				call.arguments[i] = value | SPLIT_OWN_MEMORY;
 		} else if (function->arguments[i].way == SPLIT_NUMBER) {
 			if (value)
 				memcpy(&call.arguments[i], (void *)value, function->arguments[i].size);

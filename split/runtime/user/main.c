@@ -8,12 +8,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "split.h"
@@ -111,6 +113,25 @@ static void *serve(void *unused)
 	return unused;
 }
 
+/* Says where it dies, for `addr2line -e`, and dies: what it has changed since its last call is lost, as the kernel believes. */
+static void fault(int number, siginfo_t *info, void *context)
+{
+	const ucontext_t *at = context;
+
+	split_log("%s at address %p, code at %#llx, in %s", strsignal(number), info->si_addr,
+		  (unsigned long long)at->uc_mcontext.gregs[REG_RIP], split_frame ? split_frame->entry->name : "no upcall");
+	/* SA_RESETHAND: the instruction faults again, and the parent sees the signal. */
+}
+
+static void watch_faults(void)
+{
+	static const int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT };
+	struct sigaction action = { .sa_sigaction = fault, .sa_flags = (int)(SA_SIGINFO | SA_RESETHAND) };
+
+	for (unsigned int i = 0; i < sizeof(signals) / sizeof(*signals); i++)
+		sigaction(signals[i], &action, NULL);
+}
+
 /* Until the driver is there: its module may be loaded after this program. */
 static int attach(unsigned int tries)
 {
@@ -134,6 +155,7 @@ int main(int argc, char **argv)
 	unsigned int seconds = argc > 1 ? (unsigned int)atoi(argv[1]) : 30;
 	int error;
 
+	watch_faults();
 	split_device = open("/dev/" SPLIT_DEVICE, O_RDWR | O_CLOEXEC);
 	if (split_device < 0) {
 		split_log("/dev/" SPLIT_DEVICE ": %s: load ring3_split.ko first, and be root", strerror(errno));

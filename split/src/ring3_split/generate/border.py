@@ -147,16 +147,23 @@ class Border:
 
     # Lengths.
 
-    def count(self, name: str, length: str) -> str:
-        """A function that counts by members beside the pointer."""
+    def count(self, name: str, length: str, base: int, *, numbers: bool) -> str:
+        """A function that counts by members beside the pointer, in a struct that lies at `base` of the object.
+
+        Memory of numbers crosses as bytes: of those it counts the bytes.
+        """
         struct = name.partition(".")[0]
 
         def member(match: re.Match[str]) -> str:
             return f"this->{match[0]}" if self.layouts.member(f"{struct}.{match[0]}") else match[0]
 
         text = re.sub(r"(?<![\w.>])[A-Za-z_]\w*", member, length)
+        if numbers:
+            text = f"({text}) * sizeof(*this->{name.partition('.')[2]})"
         unit = next((unit for unit in self.units if struct in unit.declared.structs), self.units[0])
-        return self._counting(f"const struct {struct} *this = base;", text, unit.source)
+        return self._counting(
+            f"const struct {struct} *this = base + {base};" if base else f"const struct {struct} *this = base;", text, unit.source
+        )
 
     def _counting(self, declaration: str, expression: str, source: str) -> str:
         """A function in the unit that knows what the expression speaks of."""
@@ -174,7 +181,7 @@ class Border:
         code = self.survey.halves.reachable(entry.function)
         self.table.entries.append(entry)
         self.table.parameters[entry.function] = [self._parameter(entry, number) for number in range(len(entry.parameters))]
-        self.table.views[entry.function] = Views(self, code).all()
+        self.table.views[entry.function] = Views(self, code, entry.writes).all()
         self.table.variables[entry.function] = self._variables(code)
         self.table.reach[entry.function] = called = self._called(code)
         if any((api := self.survey.halves.apis.of(name)) is not None and api.frees is not None for name in called):
@@ -201,7 +208,10 @@ class Border:
             return self._container(entry, number)
         if said and word in ("bytes", "array"):
             kind = "bytes" if word == "bytes" or not struct else self.type_of(struct)
-            count = self._counting(_declared(entry), said.length, entry.function.rpartition(":")[0])
+            # Memory of numbers crosses as bytes.
+            each = f" * sizeof(*{one.name})" if word == "array" and kind == "bytes" else ""
+            length = f"({said.length}){each}" if each else said.length
+            count = self._counting(_declared(entry), length, entry.function.rpartition(":")[0])
             return Parameter(one.name, "POINTER", kind, count, written=said.direction != "in")
         if word == "string":
             return Parameter(one.name, "POINTER", "bytes", "split_string")

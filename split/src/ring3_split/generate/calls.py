@@ -42,7 +42,7 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
     for number, parameter in enumerate(declared.parameters):
         said = border.annotation(f"{downcall.function}({parameter.name})") if downcall.way == "driver" else None
         note = downcall.arguments.get(number, str(said) if said else "")
-        argument = _argument(border, note, parameter)
+        argument = _argument(border, note, parameter, declared)
         if argument is None:
             border.table.refused[declared.name] = f"what its argument {number} ({parameter.type}) points to is not known"
             return
@@ -57,7 +57,7 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
     border.table.calls.append(call)
 
 
-def _argument(border: Border, note: str, parameter: Parameter) -> Argument | None:
+def _argument(border: Border, note: str, parameter: Parameter, declared: Declared) -> Argument | None:
     word = note.rsplit(maxsplit=1)[-1].partition("(")[0] if note else ""
     if word in ("function", "operations") or parameter.type in NAMED_CODE or "(*)" in parameter.type:
         target = pointee(parameter.type)
@@ -69,24 +69,30 @@ def _argument(border: Border, note: str, parameter: Parameter) -> Argument | Non
         return Argument("RESULT", border.type_of(inner[1]) if inner and inner[1] else "")
     if word == "string" or any(parameter.type.startswith(one) for one in ALIKE):
         return Argument("TEXT")
-    return _object(border, word, parameter)
+    return _object(border, note, parameter, declared)
 
 
-def _object(border: Border, word: str, parameter: Parameter) -> Argument | None:
+def _object(border: Border, note: str, parameter: Parameter, declared: Declared) -> Argument | None:
+    word = note.rsplit(maxsplit=1)[-1].partition("(")[0] if note else ""
     target = pointee(parameter.type)
     if target and target[0] == "number":
-        return _numbers(border, word, parameter)
+        return _numbers(border, note, parameter, declared)
     if target is None or target[0] in ("char", "pointer"):
         # Where it is only handed on, nobody looks what it is.
         return Argument("OBJECT") if word == "handle" else None
     return Argument("OBJECT", border.type_of(target[1]) if target[1] else "")
 
 
-def _numbers(border: Border, word: str, parameter: Parameter) -> Argument | None:
-    """One number, or memory with several, which the user half must have allocated."""
-    if word in ("array", "bytes"):
-        return Argument("OBJECT", border.type_of("bytes"))
+def _numbers(border: Border, note: str, parameter: Parameter, declared: Declared) -> Argument | None:
+    """One number, or memory with several: as many as another argument says, or what the user half has allocated."""
+    word, _, length = note.rsplit(maxsplit=1)[-1].rstrip(")").partition("(") if note else ("", "", "")
     plain = parameter.type.replace("*", "").replace("const", "").strip()
+    if word in ("array", "bytes"):
+        counted = next((n for n, one in enumerate(declared.parameters) if one.name == length and not one.pointer), None)
+        if counted is None:
+            return Argument("OBJECT", border.type_of("bytes"))
+        size = border.units[0].numbers([f"sizeof({plain})"])[0] if word == "array" else 1
+        return Argument("COUNTED", border.type_of("bytes"), size, counted)
     size = border.units[0].numbers([f"sizeof({plain})"])[0] if word == "single" else 0
     return Argument("NUMBER", size=size) if 0 < size <= 8 else None
 

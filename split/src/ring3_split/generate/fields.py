@@ -12,7 +12,8 @@ from ring3_split.annotate.border import Ways
 from ring3_split.annotate.declared import pointee
 from ring3_split.annotate.touched import ways
 from ring3_split.annotate.vocabulary import Annotation
-from ring3_split.generate.table import Field
+from ring3_split.generate.bounds import bounds
+from ring3_split.generate.table import Bound, Field
 from ring3_split.model import Member
 
 if TYPE_CHECKING:
@@ -36,13 +37,14 @@ class Place:
     tag: str  # the named struct that it belongs to
     path: str  # from the object
     offset: int
+    base: int = 0  # offset of `tag` in the object
 
 
 class Views:
     """The views of an entry."""
 
-    def __init__(self, border: Border, code: set[str]) -> None:
-        self.border, self.code = border, code
+    def __init__(self, border: Border, code: set[str], writes: Iterable[str]) -> None:
+        self.border, self.code, self.writes = border, code, frozenset(writes)
         self.crossing = border.crossing()
         self.groups: dict[str, dict[str, str]] = defaultdict(dict)
         for name, way in self._touched().items():
@@ -58,8 +60,10 @@ class Views:
                 if access.field.split(".", maxsplit=1)[0] not in self.crossing or layouts.omitted(access.field):
                     continue
                 member = layouts.member(access.field)
-                # The address of an embedded struct says nothing; that of an array or a number is read and written by.
-                address = "" if member is not None and member.struct else "rw"
+                # The address of an embedded struct says nothing; that of an array or a number is read by, and written by if
+                # what it is handed to may do so: a name that is only printed never comes back.
+                through = "rw" if access.field in self.writes else "r"
+                address = "" if member is not None and member.struct else through
                 way = address if access.way == "a" else access.way
                 found[access.field] = ways(found.get(access.field, ""), way)
         return {name: way for name, way in found.items() if way}
@@ -72,17 +76,18 @@ class Views:
             behind = self.border.behind.get(tag)
             if behind:
                 name, offset = behind
-                fields += [replace(one, path=f"{name}:{one.path}", offset=one.offset + offset) for one in self.of(name)]
+                fields += [replace(one, path=f"{name}:{one.path}") for one in self.of(name, offset)]
             if fields and tag not in self.border.outer:
                 found[self.border.type_of(tag)] = fields
         return found
 
-    def of(self, tag: str) -> list[Field]:
-        """The fields of one struct."""
+    def of(self, tag: str, offset: int = 0) -> list[Field]:
+        """The fields of one struct that lies at an offset of its object."""
         layout = self.border.layouts.get(tag)
         if layout is None:
-            return disjoint(self._asked(tag, self.groups.get(tag, NOTHING)))
-        return disjoint(self._expand(Place(tag, tag, "", 0), layout.members))
+            asked = self._asked(tag, self.groups.get(tag, NOTHING))
+            return disjoint([replace(one, offset=one.offset + offset) for one in asked])
+        return disjoint(self._expand(Place(tag, tag, "", offset, offset), layout.members))
 
     def _asked(self, tag: str, paths: Mapping[str, str]) -> list[Field]:
         """Members of a struct whose layout the facts lack: the compiler says where they are. Pointers among them do not cross."""
@@ -103,7 +108,8 @@ class Views:
             if inner is None:
                 found += self._field(name, member, at, "w" in way) if way and member.size else []
             elif way and not _has_pointers(inner.members):
-                found.append(Field(at.path, at.offset, member.size, written="w" in way))
+                limits = self._within(member, inner.members) if "w" in way else ()
+                found.append(Field(at.path, at.offset, member.size, written="w" in way, bounds=limits))
             else:
                 found += self._embedded(member, inner.members, at)
         return found
@@ -114,8 +120,21 @@ class Views:
         each = member.size // (member.count or 1)
         for number in range(min(member.count or 1, ELEMENTS)):
             path = f"{at.path}[{number}]." if member.count else f"{at.path}."
-            found += self._expand(Place(member.struct, tag, path, at.offset + number * each), members)
+            offset = at.offset + number * each
+            found += self._expand(Place(member.struct, tag, path, offset, at.base if tag == at.tag else offset), members)
         return found
+
+    def _within(self, outer: Member, members: Iterable[Member]) -> tuple[Bound, ...]:
+        """The bounds of the members of a struct that is copied as a whole, and of each of an array of structs."""
+        members, checks = tuple(members), self.border.survey.border.checks
+        each = outer.size // (outer.count or 1)
+        return tuple(
+            replace(one, offset=one.offset + number * each + member.offset)
+            for number in range(outer.count or 1)
+            for member in members
+            if not member.bits
+            for one in bounds(checks.get(f"{outer.struct}.{member.name}"), member)
+        )
 
     def _field(self, name: str, member: Member, at: Place, written: bool) -> list[Field]:
         plain = Field(at.path, at.offset, member.size, written=written)
@@ -126,13 +145,13 @@ class Views:
         if member.pointee == "fn":
             return [replace(plain, kind="CODE", type=self.border.signature(member.type))]
         if "*" not in re.sub(r"(\[\w*\])+$", "", member.type):
-            return [plain]
+            return [replace(plain, bounds=bounds(self.border.survey.border.checks.get(name), member) if written else ())]
         if member.count:
             self.border.table.refused[name] = "an array of pointers"
             return []
-        return self._pointer(name, member, plain)
+        return self._pointer(name, member, plain, at.base)
 
-    def _pointer(self, name: str, member: Member, plain: Field) -> list[Field]:
+    def _pointer(self, name: str, member: Member, plain: Field, base: int) -> list[Field]:
         target = pointee(member.type)
         struct = target[1] if target else ""
         cast = self.border.cast(self.code, name) if not struct else ""
@@ -143,7 +162,8 @@ class Views:
             return [replace(plain, kind="POINTER", written=False, type="bytes", count="split_string")]
         kind = "bytes" if said.word == "bytes" else self.border.type_of(said.type or struct)
         if said.word in ("bytes", "array"):
-            return [replace(plain, kind="POINTER", type=kind or "bytes", count=self.border.count(name, said.length))]
+            count = self.border.count(name, said.length, base, numbers=said.word == "array" and not kind)
+            return [replace(plain, kind="POINTER", type=kind or "bytes", count=count)]
         if said.word in ("function", "operations"):
             return [replace(plain, kind="CODE", type=kind)]
         return [replace(plain, kind="POINTER" if said.word == "single" and kind else "OPAQUE", type=kind)]

@@ -9,6 +9,19 @@ from ring3_split.generate.declarations import Declared
 
 
 @dataclass(frozen=True)
+class Bound:
+    """The values that a number, or each of an array of them, may have when the user half hands it back."""
+
+    offset: int  # in its field
+    size: int
+    count: int
+    low: int
+    high: int
+    signed: bool
+    nonzero: bool = False
+
+
+@dataclass(frozen=True)
 class Field:
     """A member that crosses."""
 
@@ -19,6 +32,7 @@ class Field:
     written: bool = False
     type: str = ""  # of the object that it points to
     count: str = ""  # a function of `counts`
+    bounds: tuple[Bound, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,7 @@ class Argument:
     way: str = "SCALAR"
     type: str = ""
     size: int = 0  # of a number
+    counted: int = 0  # of COUNTED: the argument that says how many numbers there are
 
 
 @dataclass

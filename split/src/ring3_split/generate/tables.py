@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ring3_split.generate.border import Border
-from ring3_split.generate.table import Argument, Field, Parameter, Table
+from ring3_split.generate.table import Argument, Bound, Field, Parameter, Table
 from ring3_split.stamps import digest
 
 HEAD = """\
@@ -126,7 +126,16 @@ def _count(name: str) -> str:
 def _field(one: Field) -> str:
     place = f'"{one.path}", {one.offset}, {one.size}, SPLIT_{one.kind}, {int(one.written)}'
     more = f", {type_name(one.type)}, {_count(one.count)}" if one.kind in ("POINTER", "OPAQUE", "CODE") else ""
+    if one.bounds:
+        rows = ", ".join(_bound(bound) for bound in one.bounds)
+        more += f", .bounds = (const struct split_bound[]){{ {rows} }}, .nbounds = {len(one.bounds)}"
     return f"\t{{ {place}{more} }},"
+
+
+def _bound(one: Bound) -> str:
+    # The least number of 64 bits is no constant of C.
+    low = f"{one.low}L" if one.low > -(2**63) else "-9223372036854775807L - 1"
+    return f"{{ {one.offset}, {one.size}, {one.count}, {low}, {one.high}L, {int(one.signed)}, {int(one.nonzero)} }}"
 
 
 def _parameter(one: Parameter) -> str:
@@ -170,7 +179,9 @@ def _calls(table: Table) -> str:
 
 
 def _argument(one: Argument) -> str:
-    return f"{{ SPLIT_{one.way}, {type_name(one.type)}{f', {one.size}' if one.size else ''} }}"
+    size = f", {one.size}" if one.size else ""
+    counted = f", {one.counted}" if one.way == "COUNTED" else ""
+    return f"{{ SPLIT_{one.way}, {type_name(one.type)}{size}{counted} }}"
 
 
 def _symbols(table: Table) -> str:

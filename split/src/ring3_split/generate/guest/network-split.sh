@@ -6,7 +6,7 @@ works() {
     name=$(interface "$CARD")
     ping -c 3 -i 0.2 -s 1400 $THERE && net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH" "$WINDOW" || return
     net control "$name" || return
-    [ "$(failures)" = "$before" ] || { echo "upcalls failed"; dmesg | tail -n 5; return 1; }
+    [ "$(failures)" = "$before" ] || { echo "upcalls failed"; cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
 }
 
 # Packets go on while the user half is killed.
