@@ -34,6 +34,8 @@
 #define PATH_ROOM 1024
 /* Seconds that a driver has to close its card. */
 #define LAST_WORDS 10
+/* The same where the device is gone: there is nothing to close, and users wait to be told. */
+#define LAST_WORDS_GONE 2
 /* Exit code of a driver whose device was wanted back. */
 #define WANTED_BACK 3
 
@@ -252,15 +254,27 @@ static bool is_gone(void)
 	return (uint16_t)ddekit_cfg_read(dde_device, 0, sizeof(uint16_t)) == 0xffff;
 }
 
+static void give_up(int signal)
+{
+	(void)signal;
+	_exit(WANTED_BACK);
+}
+
+/* Drivers may wait for their device without end, as those of virtio do for what their control queue and their reset answer: they end with the reason all the same. */
 static void give_back(void *arg)
 {
+	struct sigaction action = { .sa_handler = give_up, .sa_flags = SA_ONSTACK };
+	bool gone = is_gone();
+
 	(void)arg;
 	wanted_back = true;
-	if (is_gone())
+	if (gone)
 		fprintf(stderr, "%s: the device is gone; whoever uses it loses it\n", options.device);
 	else
 		fprintf(stderr, "%s: the system wants the device back; whoever uses it loses it\n", options.device);
-	alarm(LAST_WORDS);
+	/* It is a known signal and a function: this does not fail. */
+	sigaction(SIGALRM, &action, NULL);
+	alarm(gone ? LAST_WORDS_GONE : LAST_WORDS);
 	dde_net_stop();
 }
 
@@ -308,7 +322,7 @@ static void stop(void *arg)
 		dde_net_stop();
 }
 
-/* Whoever hangs, in a probe or in what closes the card, never looks at the descriptor: SIGALRM, which nobody takes, ends him. */
+/* Whoever hangs, in a probe or in what closes the card, never looks at the descriptor: SIGALRM ends him. */
 static void tell(int signal)
 {
 	static volatile sig_atomic_t warned;

@@ -78,3 +78,10 @@ fn a_disk_that_vanishes_ends_its_driver_and_fails_its_users() {
         vanishes("nvme", "qtest:nvme", &load);
     }
 }
+
+#[test]
+fn a_card_whose_driver_waits_for_a_device_that_is_gone_ends_with_the_reason_all_the_same() {
+    if can_build() {
+        vanishes("virtio-net", "qtest:virtio-net-pci,iommu_platform=on", &[]);
+    }
+}

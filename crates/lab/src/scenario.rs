@@ -20,6 +20,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("edu", include_str!("../../../lab/scenarios/edu.toml")),
     ("edu-driver", include_str!("../../../lab/scenarios/edu-driver.toml")),
     ("hosted", include_str!("../../../lab/scenarios/hosted.toml")),
+    ("hosted-devices", include_str!("../../../lab/scenarios/hosted-devices.toml")),
     ("hosted-disk", include_str!("../../../lab/scenarios/hosted-disk.toml")),
     ("no-iommu", include_str!("../../../lab/scenarios/no-iommu.toml")),
     ("nvme", include_str!("../../../lab/scenarios/nvme.toml")),
