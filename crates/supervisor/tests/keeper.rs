@@ -68,9 +68,7 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
                 match manner {
                     "talks garbage" => drop(rustix::net::send(control, b"{garbage", rustix::net::SendFlags::NOSIGNAL)),
                     "says what makes no sense" => drop(say(&Report::Standby)),
-                    "tells of a link" => {
-                        drop(say(&Report::Link { nic: 0, up: true, speed: Some(1000), full_duplex: Some(true) }))
-                    }
+                    "tells of a link" => drop(say(&linked())),
                     "records" | "records what it cannot adopt" => record(control, 1)?,
                     "records twice" => record(control, 2)?,
                     // No signal but SIGKILL comes to it from outside: it is the first of its namespace.
@@ -110,6 +108,11 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
 fn record(control: &Channel, times: usize) -> Option<()> {
     let file = rustix::fs::memfd_create("record", MemfdFlags::CLOEXEC).ok()?;
     (0..times).try_for_each(|_| control.send(&Report::Adoptable, &[file.as_fd()]).ok())
+}
+
+/// A card's link is there.
+fn linked() -> Report {
+    Report::Link { nic: 0, up: true, speed: Some(1000), full_duplex: Some(true) }
 }
 
 fn disk() -> DiskFacts {
