@@ -81,3 +81,18 @@ def test_a_buffer_that_is_called_down_with_is_as_long_as_another_argument_says(n
 def test_what_the_user_half_writes_is_kept_in_the_range_of_its_own_code(network: Generated) -> None:
     (found,) = view(network, f"{PARAM}:e1000_check_options")["e1000_adapter:hw.forced_speed_duplex"].bounds
     assert (found.low, found.high) == (0, 3)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("entry", ["e1000_get_ethtool_stats", "e1000_diag_test"])
+def test_the_name_of_an_interface_which_is_only_printed_does_not_come_back(network: Generated, entry: str) -> None:
+    table = network.border.table
+    views = [table.views[key] for key in table.views if key.endswith(f":{entry}")]
+    assert not [one.path for each in views for one in each["net_device"] if one.path == "name" and one.written]
+
+
+@pytest.mark.kernel
+def test_of_an_interface_no_member_comes_back_that_finds_it(network: Generated) -> None:
+    views = network.border.table.views.values()
+    written = {one.path for each in views for one in each.get("net_device", ()) if one.written and ":" not in one.path}
+    assert not written & {"name", "state", "ifindex", "reg_state"}, written

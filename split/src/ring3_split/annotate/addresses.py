@@ -117,7 +117,9 @@ class Addresses:
         types = [one.type for one in self._halves.graph.functions[inner].parameters] if inner is not None else []
         prototype = self._halves.prototypes.get(callee)
         types = types or list(prototype.parameters if prototype else ())
-        return _constant(types[index]) if index < len(types) else BOTH
+        if index < len(types):
+            return _constant(types[index])
+        return "r" if api is not None and api.prints else BOTH
 
     def _callees(self, function: str) -> dict[str, str]:
         if function not in self._names:

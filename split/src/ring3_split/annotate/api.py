@@ -31,6 +31,7 @@ class Api:
     publishes: bool = False  # from then on other code may run on what the user half has set
     enters: tuple[str, ...] = ()  # patterns of the operations that the kernel calls before it returns
     task: bool = False  # means the task of the entry's caller
+    prints: bool = False  # what goes beyond its parameters is only read, as a format has it
     allocates: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -102,6 +103,7 @@ def _api(name: str, way: str, line: dict[str, object]) -> Api:
         publishes=bool(line.get("publishes", False)),
         enters=tuple(str(one) for one in enters) if isinstance(enters, list) else (),
         task=bool(line.get("task", False)),
+        prints=bool(line.get("prints", False)),
         allocates={str(key): str(value) for key, value in allocates.items()} if isinstance(allocates, dict) else {},
     )
 
