@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use namespace::Namespace;
 use ring3_backend::OpenOptions;
-use ring3_class::net::{Cable, Nic};
+use ring3_class::net::{Cable, Link, Nic};
 use ring3_driver::registry::{Driver, Offer, Opened, Settings};
-use ring3_export::tap::{Engine, Error, Export, Limits, Options, Stats, arena_bytes};
+use ring3_export::tap::{Engine, Error, Export, Interface, Limits, Options, Shape, Stats, arena_bytes};
 use ring3_lab::{Cache, Guest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -283,11 +283,32 @@ fn the_interface_has_the_cards_address_and_gets_a_carrier_when_the_cable_is_plug
 #[test]
 fn the_interface_says_how_fast_the_cards_link_is() {
     on(cards("e1000", "speed"), |sides| {
-        // Another namespace's interfaces are in a sysfs of its own.
-        let script = "mount -t sysfs sysfs /sys && cat /sys/class/net/card/speed";
-        let speed = || sides[0].namespace.within(|| Command::new("unshare").args(["-m", "sh", "-c", script]).output().unwrap());
-        eventually("1000 Mb/s", || speed().stdout == b"1000\n");
+        eventually("1000 Mb/s", || speed(&sides[0].namespace, "card") == "1000\n");
     });
+}
+
+#[test]
+fn an_interface_that_was_renamed_says_its_speed_and_another_one_of_its_old_name_does_not() {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let shape = |name: &str| Shape { name: Some(name.into()), queues: 1, owner: None, persist: false };
+    let own = namespace.within(|| Interface::open(&shape("card"))).unwrap();
+    namespace.ip("link set card name other");
+    let _foreign = namespace.within(|| Interface::open(&shape("card"))).unwrap();
+    namespace.within(|| own.set_speed(&Link { up: true, speed: Some(2500), full_duplex: Some(true) }));
+    namespace.ip("link set other up");
+    namespace.ip("link set card up");
+    assert_eq!(speed(&namespace, "other"), "2500\n");
+    assert_ne!(speed(&namespace, "card"), "2500\n");
+}
+
+/// What the kernel says of an interface; another namespace's are in a sysfs of its own.
+fn speed(namespace: &Namespace, name: &str) -> String {
+    let script = format!("mount -t sysfs sysfs /sys && cat /sys/class/net/{name}/speed");
+    let output = namespace.within(|| Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap());
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]

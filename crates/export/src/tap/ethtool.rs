@@ -38,7 +38,6 @@ pub fn set_speed(name: &str, link: &Link) -> io::Result<()> {
     // SAFETY: all zeroes are an `ifreq`: numbers, and a union of numbers, addresses and a pointer.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)).for_each(|(to, from)| *to = from as libc::c_char);
-    request.ifr_ifru.ifru_data = (&raw mut settings).cast();
     let mut ask = |settings: *mut Settings| {
         request.ifr_ifru.ifru_data = settings.cast();
         // SAFETY: the kernel reads the request, and reads and writes one `ethtool_cmd` behind its pointer; both outlive the call.

@@ -173,9 +173,13 @@ impl Interface {
 
     /// What the interface says of its link's speed, to whoever asks. Nothing that is sent depends on it, so that an interface that has been moved to another namespace says what it said before.
     pub fn set_speed(&self, link: &net::Link) {
-        let own = index(&self.name).is_ok_and(|index| index == self.index);
-        if let Err(error) = if own { ethtool::set_speed(&self.name, link) } else { Err(io::ErrorKind::NotFound.into()) } {
-            tracing::debug!(%error, "{}: its speed is not told", self.name);
+        // It may have been renamed, and a virtio card has no descriptor that knows.
+        let name = self.present().unwrap_or_else(|_| self.name.clone());
+        // Here, another one may be called so.
+        let is_here = index(&name).is_ok_and(|index| index == self.index);
+        let told = if is_here { ethtool::set_speed(&name, link) } else { Err(io::ErrorKind::NotFound.into()) };
+        if let Err(error) = told {
+            tracing::debug!(%error, "{name}: its speed is not told");
         }
     }
 
