@@ -1,9 +1,11 @@
 //! How a device is driven, as the user says it: what protects memory, how it signals, how its data move.
 
 use ring3_backend::OpenOptions;
+use ring3_class::net::Throttle;
 use ring3_device::irq::IrqKind;
 use ring3_driver::Interrupts;
 use ring3_driver::ata::Level;
+use ring3_driver::registry::Settings;
 
 /// Options of every command that takes a device.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
@@ -40,13 +42,6 @@ pub enum Interrupt {
     Poll,
 }
 
-impl Interrupt {
-    /// Whether the user has said one.
-    pub fn is_chosen(self) -> bool {
-        !matches!(self, Self::Auto)
-    }
-}
-
 impl From<Interrupt> for Interrupts {
     fn from(irq: Interrupt) -> Self {
         match irq {
@@ -56,6 +51,33 @@ impl From<Interrupt> for Interrupts {
             Interrupt::Intx => Self::Only(IrqKind::Intx),
             Interrupt::Poll => Self::Polled,
         }
+    }
+}
+
+/// How a network card signals.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Signals {
+    /// How the card signals.
+    #[arg(long, value_enum, default_value = "auto")]
+    irq: Interrupt,
+    /// Shortest time between two interrupts of a queue: off, microseconds (1 to 8191), or adaptive, which learns from the traffic what pays. Usual: off. Cards of the e1000 family have it.
+    #[arg(long, value_name = "US")]
+    throttle: Option<Throttle>,
+}
+
+impl Signals {
+    /// What of it the user has chosen, which no driver of Linux can be told.
+    pub fn chosen(self) -> Option<&'static str> {
+        match self {
+            Self { throttle: Some(_), .. } => Some("--throttle"),
+            Self { irq: Interrupt::Auto, .. } => None,
+            Self { .. } => Some("--irq"),
+        }
+    }
+
+    /// `settings` with it.
+    pub fn apply(self, settings: Settings) -> Settings {
+        Settings { interrupts: self.irq.into(), throttle: self.throttle, ..settings }
     }
 }
 

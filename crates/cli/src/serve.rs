@@ -18,7 +18,7 @@ use ring3_supervisor::manifest::User;
 use share::Share;
 
 use crate::dde::Choice;
-use crate::driving::{Interrupt, Protection, Transfer};
+use crate::driving::{Interrupt, Protection, Signals, Transfer};
 use crate::run::confined;
 
 /// Exit code of a server whose device was taken away.
@@ -41,9 +41,6 @@ struct Common {
     /// Where clients connect, and on which terms. May be there several times.
     #[arg(long = "socket", value_name = "PATH[,KEY=VALUE]...", required = true)]
     sockets: Vec<String>,
-    /// How the device signals.
-    #[arg(long, value_enum, default_value = "auto")]
-    irq: Interrupt,
     /// Microseconds for which the server polls before it sleeps, as long as that pays; 0 never polls.
     #[arg(long, value_name = "US", default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=1000))]
     poll: u64,
@@ -83,6 +80,9 @@ pub struct DiskArgs {
     /// The best way in which an ATA drive's data may move.
     #[arg(long, value_enum, default_value = "queued")]
     transfer: Transfer,
+    /// How the device signals.
+    #[arg(long, value_enum, default_value = "auto")]
+    irq: Interrupt,
     /// Requests of all clients together that the disk has at once.
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: u16,
@@ -104,6 +104,8 @@ pub struct NetArgs {
     #[command(flatten)]
     choice: Choice,
     #[command(flatten)]
+    signals: Signals,
+    #[command(flatten)]
     protection: Protection,
     #[command(flatten)]
     common: Common,
@@ -114,13 +116,15 @@ pub fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Disk(args) => {
             let accesses: Vec<server::Access> = accesses(&args.common, |access: &server::Access| access.clients)?;
-            let settings = Settings { part: args.namespace.or(args.drive), level: args.transfer.into(), ..Settings::default() };
+            let part = args.namespace.or(args.drive);
+            let settings = Settings { interrupts: args.irq.into(), part, level: args.transfer.into(), ..Settings::default() };
             serve((args.device, &args.protection, settings), Shares::Disk { accesses, depth: args.depth }, &args.common)
         }
         Command::Net(args) => {
             let accesses = accesses(&args.common, card::Access::places)?;
-            let place = args.choice.place(&args.device, args.protection.unprotected, args.common.irq.is_chosen())?;
-            serve((place.device().clone(), &args.protection, Settings::default()), Shares::Card { accesses }, &args.common)
+            let place = args.choice.place(&args.device, args.protection.unprotected, args.signals.chosen())?;
+            let settings = args.signals.apply(Settings::default());
+            serve((place.device().clone(), &args.protection, settings), Shares::Card { accesses }, &args.common)
         }
     }
 }
@@ -135,7 +139,6 @@ fn accesses<A: FromStr<Err = String>>(common: &Common, places: impl Fn(&A) -> u1
 }
 
 fn serve((device, protection, settings): (Uri, &Protection, Settings), shares: Shares, common: &Common) -> Result<ExitCode> {
-    let settings = Settings { interrupts: common.irq.into(), ..settings };
     let claim = Claim { unprotected: protection.unprotected, settings, ..Claim::new(device) };
     if let Some(user) = common.user {
         ensure!(claim.device.scheme != "remote", "--user: the driver is a process already, which serves it: leave --user out");

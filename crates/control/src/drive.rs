@@ -26,6 +26,9 @@ pub struct Prepare {
     pub part: Option<u32>,
     /// How the device signals: `auto`, `msix`, `msi`, `intx` or `poll`.
     pub interrupts: String,
+    /// How often a network card may interrupt; as its driver thinks best if `None`.
+    #[serde(default)]
+    pub throttle: Option<String>,
     /// Queues of each disk.
     pub queues: u16,
     /// Requests of each queue.

@@ -10,6 +10,7 @@ pub mod nvme;
 pub mod registry;
 #[cfg(test)]
 mod scattered;
+mod throttle;
 mod timeouts;
 pub mod virtio;
 mod write_cache;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ring3_class::Saved;
 use ring3_class::block::Disk;
-use ring3_class::net::Nic;
+use ring3_class::net::{Nic, Throttle};
 use ring3_device::{Device, Error};
 use ring3_spec::{pci, virtio as virtio_spec};
 
@@ -32,6 +32,8 @@ pub struct Driver {
     pub matches: Match,
     /// Address lines that its devices drive, at least: the arena must lie below 2 to the power of that.
     pub address_bits: u32,
+    /// Its devices have interrupt throttles ([`Settings::throttle`]).
+    pub throttles: bool,
     /// The manifest, a TOML document.
     pub manifest: &'static str,
     /// Takes a function over and starts it; `None` for a driver that offers nothing to others.
@@ -102,6 +104,8 @@ pub struct Settings {
     pub max_transfer: Option<u32>,
     /// How long a wait polls at most before it sleeps; the driver's usual time if `None`.
     pub poll: Option<Duration>,
+    /// How often each queue of a network card may interrupt; as the driver thinks best if `None`.
+    pub throttle: Option<Throttle>,
     /// The best way in which an ATA drive may move its data.
     pub level: ata::Level,
     /// The one offer that is wanted, by its number; all if `None`.
@@ -112,7 +116,7 @@ impl Default for Settings {
     /// Everything that there is, as fast as it goes.
     fn default() -> Self {
         let (interrupts, level) = (Interrupts::Auto, ata::Level::Queued);
-        Self { interrupts, queues: 1, max_transfer: None, poll: None, level, part: None }
+        Self { interrupts, queues: 1, max_transfer: None, poll: None, throttle: None, level, part: None }
     }
 }
 
@@ -175,8 +179,12 @@ impl Driver {
 
     /// Takes `device` over and starts it, by the driver of `family`, if one is named, that fits it and offers something.
     pub fn open(device: Arc<dyn Device>, family: Option<&str>, settings: &Settings) -> Result<Opened, Error> {
-        let open = Self::of(&*device, family)?.open;
-        match open {
+        let driver = Self::of(&*device, family)?;
+        if settings.throttle.is_some() && !driver.throttles {
+            let (name, driver) = (device.name(), driver.name);
+            return Err(Error::Unsupported(format!("{name}: the driver {driver} knows no throttle (--throttle): leave it out")));
+        }
+        match driver.open {
             Some(open) => open(device, settings),
             None => Err(misfit(device.name(), Identity::read(&*device)?)),
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_backend::OpenOptions;
-use ring3_class::net::{Nic, Packet, Queue, QueueSettings};
+use ring3_class::net::{Nic, Packet, Queue, QueueSettings, Throttle};
 use ring3_conformance::net::{self as conformance, Peer, Report, Wire};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
@@ -82,6 +82,13 @@ fn the_simulated_card_conforms_by_one_message_by_the_pin_and_by_looking() {
     conforms("", by(Interrupts::Only(IrqKind::Msi)));
     conforms(",vectors=0", by(Interrupts::Only(IrqKind::Intx)));
     conforms("", by(Interrupts::Polled));
+}
+
+#[test]
+fn the_simulated_card_conforms_with_each_throttle() {
+    for throttle in [Throttle::Fixed(Duration::from_micros(500)), Throttle::Adaptive] {
+        conforms("", Options { throttle, poll: Duration::ZERO, ..Options::default() });
+    }
 }
 
 #[test]
@@ -202,7 +209,8 @@ fn qemus_82540_and_82545_conform() {
 
 #[test]
 fn qemus_82576_conforms() {
-    for how in [Options::default(), by(Interrupts::Polled)] {
+    let throttled = Options { throttle: Throttle::Adaptive, poll: Duration::ZERO, ..Options::default() };
+    for how in [Options::default(), by(Interrupts::Polled), throttled] {
         Qemu::new("igb", how).conforms(patient(100));
     }
 }

@@ -120,6 +120,11 @@ impl Claim {
         if let Some(family) = self.family {
             return Err(ring3_device::Error::Unsupported(format!("driving it by {family}: its server's process drives it")));
         }
+        if self.settings.throttle.is_some() {
+            return Err(ring3_device::Error::Unsupported(
+                "--throttle: its server's process was told how often it interrupts".into(),
+            ));
+        }
         let mut attached = Attached { disks: Vec::new(), nics: Vec::new(), driven: None, refused: Vec::new() };
         match Remote::connect(Path::new(&self.device.target), needs.arena)? {
             Remote::Disk(disk) => attached.disks.push(Arc::new(disk)),

@@ -117,6 +117,7 @@ fn prepare() -> Prepare {
         family,
         part,
         interrupts,
+        throttle: None,
         queues: 2,
         depth: 64,
         max_bytes: 1 << 18,

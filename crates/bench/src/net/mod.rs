@@ -44,8 +44,8 @@ use std::time::Duration;
 use crate::Error;
 
 /// The placements in the order of their turns: the [usual](USUAL) ones, and the export with one engine at any load, or by VDUSE.
-pub const PLACEMENTS: [&str; 8] =
-    ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost", "export-vduse", "dpdk"];
+pub const PLACEMENTS: [&str; 9] =
+    ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost", "export-vduse", "export-adaptive", "dpdk"];
 
 /// Those of `bench tcp`.
 pub const STREAM_PLACEMENTS: [&str; 8] =

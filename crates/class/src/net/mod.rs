@@ -44,6 +44,7 @@ mod mac;
 mod meta;
 mod packet;
 mod saved;
+mod throttle;
 
 pub use cable::{Cable, End};
 pub use check::{Limits, Refused};
@@ -54,6 +55,7 @@ pub use mac::Mac;
 pub use meta::Meta;
 pub use packet::{Checksum, ETHERNET_HEADER, Kind, Packet, Segmentation, VLAN_TAG};
 pub use saved::SavedPacket;
+pub use throttle::Throttle;
 
 use ring3_device::Error;
 use ring3_device::dma::Dma;

@@ -35,7 +35,7 @@ pub struct Args {
     /// A load: udp-64-out, udp-64-in, udp-64-echo-qd1, udp-1024-echo-at60 (Mb/s). May be repeated; without it, all of the figure.
     #[arg(long = "load", value_name = "NAME")]
     loads: Vec<Load>,
-    /// A placement. May be repeated; without it, all but export-tap and export-vhost, which are export with one of its engines, export-vduse, and dpdk (testpmd).
+    /// A placement. May be repeated; without it, all but export-tap and export-vhost, which are export with one of its engines, export-vduse, export-adaptive (interrupts throttled as the traffic is), and dpdk (testpmd).
     #[arg(long = "placement", value_name = "NAME", value_parser = PLACEMENTS)]
     placements: Vec<String>,
     /// Be an interface that answers itself, of this name, until it is killed.

@@ -43,14 +43,14 @@ impl Choice {
         self.driver.as_ref()
     }
 
-    /// `device`, as it is driven: itself, or the card that a driver of Linux serves, which is started now. `chosen` says whether the user has said how the card signals. A signal that comes
+    /// `device`, as it is driven: itself, or the card that a driver of Linux serves, which is started now. `chosen` is the option by which the user has said how the card signals, if there is one. A signal that comes
     /// while the driver starts ends this program; those that come later are held back, for whoever takes them.
-    pub fn place(&self, device: &Uri, unprotected: bool, chosen: bool) -> Result<Place> {
+    pub fn place(&self, device: &Uri, unprotected: bool, chosen: Option<&str>) -> Result<Place> {
         self.place_with(device, unprotected, chosen, &Tools::default())
     }
 
     /// The same; the driver of Linux is looked at with `tools`.
-    pub fn place_with(&self, device: &Uri, unprotected: bool, chosen: bool, tools: &Tools) -> Result<Place> {
+    pub fn place_with(&self, device: &Uri, unprotected: bool, chosen: Option<&str>, tools: &Tools) -> Result<Place> {
         let Some(name) = &self.driver else { return Ok(Place { device: device.clone(), hosted: None }) };
         check(name, device, chosen)?;
         let _watch = Watch::start()?;
@@ -60,10 +60,10 @@ impl Choice {
 }
 
 /// Refuses what no driver of Linux can be told.
-pub fn check(name: &Name, device: &Uri, chosen: bool) -> Result<()> {
-    if chosen {
+pub fn check(name: &Name, device: &Uri, chosen: Option<&str>) -> Result<()> {
+    if let Some(option) = chosen {
         bail!(
-            "--irq is for ring3's drivers: a driver of Linux chooses itself among what the device has; {device},msix=off has no MSI-X, where the backend has that option"
+            "{option} is for ring3's drivers: a driver of Linux chooses itself among what the device has; {device},msix=off has no MSI-X, where the backend has that option"
         );
     }
     if device.scheme == "remote" {

@@ -9,7 +9,7 @@ use ring3_driver::registry::Settings;
 use ring3_host::open::{Claim, Requirements};
 
 use crate::dde::{Choice, Place, Tools};
-use crate::driving::{Interrupt, Protection};
+use crate::driving::{Protection, Signals};
 
 /// How a card is driven.
 #[derive(clap::Args)]
@@ -18,9 +18,8 @@ pub struct Target {
     choice: Choice,
     #[command(flatten)]
     protection: Protection,
-    /// How the card signals.
-    #[arg(long, value_enum, default_value = "auto")]
-    irq: Interrupt,
+    #[command(flatten)]
+    signals: Signals,
 }
 
 /// Bytes of the arena: buffers both ways for the longest packets, and rings.
@@ -29,12 +28,12 @@ const ARENA: usize = 16 << 20;
 impl Target {
     /// Where the card is that `device` is, with its driver if that is one of Linux.
     pub fn place(&self, device: &Uri) -> Result<Place> {
-        self.choice.place(device, self.protection.unprotected, self.irq.is_chosen())
+        self.choice.place(device, self.protection.unprotected, self.signals.chosen())
     }
 
     /// The same; a driver of Linux is looked at with `tools`.
     pub fn place_with(&self, device: &Uri, tools: &Tools) -> Result<Place> {
-        self.choice.place_with(device, self.protection.unprotected, self.irq.is_chosen(), tools)
+        self.choice.place_with(device, self.protection.unprotected, self.signals.chosen(), tools)
     }
 
     /// Whether a driver of Linux drives the card.
@@ -46,7 +45,7 @@ impl Target {
     pub fn open(&self, device: &Uri) -> Result<Arc<dyn Nic>> {
         let claim = Claim {
             unprotected: self.protection.unprotected,
-            settings: Settings { interrupts: self.irq.into(), ..Settings::default() },
+            settings: self.signals.apply(Settings::default()),
             ..Claim::new(device.clone())
         };
         let attached = claim.open(&Requirements { queues: 1, arena: ARENA, max_transfer: None, poll: None })?;

@@ -73,6 +73,7 @@ fn device(claim: &Claim, driver: Option<String>, user: User, export: Export) -> 
         part: claim.settings.part,
         bind: false,
         interrupts: interrupts.into(),
+        throttle: claim.settings.throttle,
         export,
         // Who wants it restarted has a supervisor, and nobody's I/O waits for what does not come.
         restart: Restart { burst: 0, deadline_s: 0, ..Restart::default() },

@@ -16,7 +16,7 @@ use ring3_supervisor::manifest::User;
 use super::confined;
 use super::disk::{FORCED, LOST};
 use crate::dde::{self, Choice, Name};
-use crate::driving::{Interrupt, Protection};
+use crate::driving::{Protection, Signals};
 
 /// Options of `ring3 run net`.
 #[derive(clap::Args)]
@@ -31,9 +31,8 @@ pub struct Args {
     choice: Choice,
     #[command(flatten)]
     protection: Protection,
-    /// How the card signals.
-    #[arg(long, value_enum, default_value = "auto")]
-    irq: Interrupt,
+    #[command(flatten)]
+    signals: Signals,
     /// What the card becomes.
     #[arg(long, value_enum, default_value = "tap")]
     export: Export,
@@ -141,8 +140,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
-    let place = args.choice.place(&args.device, args.protection.unprotected, args.irq.is_chosen())?;
-    let claim = claim(place.device().clone(), args.protection, args.irq);
+    let place = args.choice.place(&args.device, args.protection.unprotected, args.signals.chosen())?;
+    let claim = claim(place.device().clone(), args.protection, args.signals);
     let tap = tap::Options {
         name: args.name,
         owner: args.owner.map(|owner| owner.user),
@@ -165,12 +164,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn claim(device: Uri, protection: Protection, irq: Interrupt) -> Claim {
-    Claim {
-        unprotected: protection.unprotected,
-        settings: Settings { interrupts: irq.into(), ..Settings::default() },
-        ..Claim::new(device)
-    }
+fn claim(device: Uri, protection: Protection, signals: Signals) -> Claim {
+    Claim { unprotected: protection.unprotected, settings: signals.apply(Settings::default()), ..Claim::new(device) }
 }
 
 /// The same by a driver of its own, confined.
@@ -183,7 +178,7 @@ fn run_as(user: User, args: Args) -> anyhow::Result<ExitCode> {
         tap::Workers::check()?;
     }
     let driver = args.choice.hosted();
-    driver.map_or(Ok(()), |name| dde::check(name, &args.device, args.irq.is_chosen()))?;
+    driver.map_or(Ok(()), |name| dde::check(name, &args.device, args.signals.chosen()))?;
     let driver = driver.map(ToString::to_string);
     let export = confined::Export {
         kind: confined::Kind::Tap,
@@ -195,5 +190,5 @@ fn run_as(user: User, args: Args) -> anyhow::Result<ExitCode> {
         mtu: args.mtu,
         ..confined::Export::default()
     };
-    confined::run(&claim(args.device, args.protection, args.irq), driver, (user, export), args.json)
+    confined::run(&claim(args.device, args.protection, args.signals), driver, (user, export), args.json)
 }

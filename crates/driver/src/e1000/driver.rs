@@ -19,6 +19,7 @@ pub static DRIVER: Driver = Driver {
     commands: "ring3 net check, ring3 net info",
     matches: Match::AnyOf { vendor: VENDOR, devices: &DEVICES },
     address_bits: 64,
+    throttles: true,
     manifest: include_str!("manifest.toml"),
     open: Some(open),
     resume: Some(resume),
@@ -27,7 +28,12 @@ pub static DRIVER: Driver = Driver {
 
 fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
     let usual = Options::default();
-    let options = Options { interrupts: settings.interrupts, poll: settings.poll.unwrap_or(usual.poll), ..usual };
+    let options = Options {
+        interrupts: settings.interrupts,
+        poll: settings.poll.unwrap_or(usual.poll),
+        throttle: settings.throttle.unwrap_or(usual.throttle),
+        ..usual
+    };
     Ok(opened(E1000::open(device, options)?))
 }
 

@@ -4,11 +4,13 @@
 //! [`FanOut`], and reading ICR clears all causes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use ring3_class::net::Throttle;
 use ring3_device::irq::{FanOut, Irq, IrqKind};
 use ring3_device::{Bar, Device, Error, Registers};
 use ring3_spec::e1000::advanced::{self, Messages, OtherVector, QueueVectors};
-use ring3_spec::e1000::interrupt::{self, Causes, Throttle};
+use ring3_spec::e1000::interrupt::{self, Causes};
 
 use super::options::Options;
 use super::variant::{Family, Variant};
@@ -96,22 +98,47 @@ impl Vectors {
                 registers.write(advanced::VECTOR_AUTO_CLEAR, all);
                 registers.write(advanced::OTHER_VECTOR, OtherVector(0).with_other(QueueVectors::VALID | link));
                 registers.write(advanced::VECTOR_MASK_SET, 1 << link);
-                (0..link).for_each(|vector| registers.write(advanced::vector_throttle(vector), advanced_throttle(options)));
             }
             (_, Family::I82576) => {
                 registers.write(advanced::MESSAGES, Messages(0).with_clear_on_read(1));
-                registers.write(advanced::vector_throttle(0), advanced_throttle(options));
             }
             (Lines::Own(_), _) => {
                 let vector = |number: u32| interrupt::Vectors::VALID | number;
                 let vectors = interrupt::Vectors(0).with_receive0(vector(0)).with_transmit0(vector(0)).with_other(vector(1));
                 registers.write(interrupt::VECTORS, vectors.with_each_write_back(1));
                 registers.write(interrupt::AUTO_CLEAR, Causes::NONE.with_receive_queues(1).with_transmit_queues(1).with_other(1));
-                registers.write(interrupt::vector_throttle(0), throttle(options));
             }
-            _ => registers.write(interrupt::THROTTLE, throttle(options)),
+            _ => {}
         }
+        let interval = match options.throttle {
+            Throttle::Off | Throttle::Adaptive => Duration::ZERO,
+            Throttle::Fixed(interval) => interval,
+        };
+        (0..self.throttles()).for_each(|index| self.throttle(registers, index, interval));
         self.open(registers, self.link());
+    }
+
+    /// Queues that have a throttle of their own.
+    pub(super) fn throttles(&self) -> u32 {
+        match &self.lines {
+            Lines::Polled => 0,
+            Lines::Own(vectors) => vectors.len() as u32 - 1,
+            Lines::Shared(_) => 1,
+        }
+    }
+
+    /// From now on the vector of queue `index` interrupts once in `interval`; as long as its register can say, if that is longer. [82574 10.2.4, ITR and EITR; 82576 8.8.14]
+    pub(super) fn throttle(&self, registers: &Registers, index: u32, interval: Duration) {
+        let units = interval.as_nanos().div_ceil(interrupt::Throttle::UNIT_NANOS.into()).min(0xffff) as u32;
+        let throttle = interrupt::Throttle(0).with_interval(units);
+        match (&self.lines, self.family) {
+            (_, Family::I82576) => {
+                let throttle = advanced::Throttle(0).with_interval(interval.as_micros().min(0x1fff) as u32);
+                registers.write(advanced::vector_throttle(index), throttle);
+            }
+            (Lines::Own(_), _) => registers.write(interrupt::vector_throttle(index), throttle),
+            _ => registers.write(interrupt::THROTTLE, throttle),
+        }
     }
 
     /// Lets the causes of queue `index` come: of what is received, and with `wake_on_tx` of what was sent.
@@ -183,15 +210,4 @@ impl Vectors {
             _ => Causes::NONE.with_sent(1),
         }
     }
-}
-
-/// [82574 10.2.4, ITR]
-fn throttle(options: &Options) -> Throttle {
-    let interval = options.throttle.as_nanos().div_ceil(Throttle::UNIT_NANOS.into()).min(0xffff);
-    Throttle(0).with_interval(interval as u32)
-}
-
-/// [82576 8.8.14, EITR]
-fn advanced_throttle(options: &Options) -> advanced::Throttle {
-    advanced::Throttle(0).with_interval(options.throttle.as_micros().min(0x1fff) as u32)
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ring3_class::net::{Limits, Packet, QueueSettings};
+use ring3_class::net::{Limits, Packet, QueueSettings, Throttle};
 use ring3_device::Error;
 use ring3_device::ring::DescriptorRing;
 use ring3_device::wait::Waiter;
@@ -20,6 +20,7 @@ use super::rings::Rings;
 use super::transmitter::{SENT_BIT, Transmitter};
 use super::variant::Family;
 use crate::lifetime::{DETACHED, Unstopped, lock};
+use crate::throttle::Adaptive;
 
 /// Sizes of buffers that the card has, largest first. [82574 10.2.5, RCTL.BSIZE]
 const BUFFERS: [u32; 7] = [16384, 8192, 4096, 2048, 1024, 512, 256];
@@ -100,6 +101,7 @@ impl CardQueue {
             wake_on_tx: false,
             watch: Watch::default(),
             waiter,
+            adaptive: adaptive(shared, index),
             shared: shared.clone(),
         })
     }
@@ -117,6 +119,11 @@ impl CardQueue {
             detached: false,
         }
     }
+}
+
+/// What chooses the throttle of queue `index`: of queues that share one, the first does.
+pub(super) fn adaptive(shared: &Shared, index: u32) -> Option<Adaptive> {
+    (shared.options.throttle == Throttle::Adaptive && index < shared.vectors.throttles()).then(Adaptive::default)
 }
 
 /// Bytes that the card takes a buffer to be.

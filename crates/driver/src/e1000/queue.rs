@@ -18,6 +18,7 @@ use super::receiver::{Receiver, SHORTEST, UNUSUAL, checksum, written_back};
 use super::recovery::Watch;
 use super::transmitter::Transmitter;
 use crate::lifetime::lock;
+use crate::throttle::Adaptive;
 
 /// Buffers of one doorbell, where the card is in no need of them: as many as the kernel's drivers of these cards wait for.
 const PROVIDED: u32 = 16;
@@ -41,6 +42,8 @@ pub(super) struct CardQueue {
     pub(super) wake_on_tx: bool,
     pub(super) watch: Watch,
     pub(super) waiter: Waiter,
+    /// Chooses the throttle of its vector, if that is wanted.
+    pub(super) adaptive: Option<Adaptive>,
     pub(super) shared: Arc<Shared>,
 }
 

@@ -7,6 +7,7 @@ use ring3_class::net::Packet;
 use ring3_device::Error;
 
 use super::card::Card;
+use super::open::adaptive;
 use super::queue::CardQueue;
 use crate::lifetime::{DETACHED, Unstopped, lock};
 
@@ -113,6 +114,8 @@ impl CardQueue {
             return Err(error);
         }
         self.watch = Watch { next: self.watch.next, ..Watch::default() };
+        // The reset has ended the throttle.
+        self.adaptive = adaptive(shared, self.index);
         self.take_sends_back();
         for buffer in &mut self.take_buffers_back() {
             self.rx.push(buffer);

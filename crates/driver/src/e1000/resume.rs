@@ -24,6 +24,7 @@ use super::rings::Rings;
 use super::saved::{CARD, QUEUE, SavedCard, SavedQueue, SavedRing, SavedRings, claim_all};
 use super::transmitter::{SENT_BIT, SILENT, Transmitter};
 use crate::lifetime::{DETACHED, Lifetime, lock};
+use crate::throttle::Adaptive;
 
 impl CardQueue {
     /// See [`Queue::detach`](ring3_class::net::Queue::detach).
@@ -117,6 +118,7 @@ impl CardQueue {
         let mut buffers = queue.rx.slots.iter().filter(|packet| packet.buffer.is_some());
         let fits = buffers.all(|packet| queue.limits.check_buffer(packet).is_ok());
         queue.wake_on_tx = state.wake_on_tx;
+        queue.adaptive = queue.adaptive.as_ref().map(|_| Adaptive::of_unknown());
         if !fits || !rings.is_same(&queue.rings()) {
             return Err(invalid("the saved queue has other rings than the card, or smaller buffers"));
         }

@@ -12,6 +12,7 @@ pub static DRIVER: Driver = Driver {
     commands: "ring3 run edu",
     matches: Match::Ids { vendor: spec::VENDOR, device: spec::DEVICE },
     address_bits: 28,
+    throttles: false,
     manifest: include_str!("manifest.toml"),
     open: None,
     resume: None,

@@ -17,6 +17,7 @@ pub static DRIVER: Driver = Driver {
     commands: "ring3 run nvme, ring3 nvme id",
     matches: Match::Class { code: CLASS, mask: 0xff_ff_ff },
     address_bits: 64,
+    throttles: false,
     manifest: include_str!("manifest.toml"),
     open: Some(open),
     resume: Some(resume),

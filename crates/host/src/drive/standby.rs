@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ring3_class::net::Throttle;
 use ring3_control::drive::{Prepare, VERSION};
 use ring3_device::irq::IrqKind;
 use ring3_driver::Interrupts;
@@ -64,6 +65,7 @@ impl Standby {
             Drivers::Hosted => None,
         };
         let interrupts = interrupts(&prepare.interrupts)?;
+        let throttle = prepare.throttle.as_deref().map(str::parse::<Throttle>).transpose().map_err(Error::protocol)?;
         let mut doubts = ring3_process::stay_in_memory();
         let mut rings = Pool::default();
         // As rings: what is opened is opened before.
@@ -81,6 +83,7 @@ impl Standby {
         doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
         let settings = Settings {
             interrupts,
+            throttle,
             part: prepare.part,
             max_transfer: (!prepare.shared).then_some(wanted.max_bytes),
             ..Settings::default()
@@ -170,6 +173,7 @@ mod tests {
             family,
             part,
             interrupts,
+            throttle: None,
             queues: 1,
             depth: 64,
             max_bytes: 1 << 18,

@@ -100,6 +100,7 @@ impl Keeper {
             family: self.held.as_ref().map(|held| held.family().to_owned()).or_else(|| device.driver.clone()),
             part: device.part,
             interrupts: device.interrupts.clone(),
+            throttle: device.throttle.map(|throttle| throttle.to_string()),
             queues: device.export.queues.min(crate::processors()),
             depth: device.export.depth,
             max_bytes: device.max_bytes(),

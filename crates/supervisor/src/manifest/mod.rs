@@ -11,6 +11,7 @@ mod user;
 
 use std::path::PathBuf;
 
+use ring3_class::net::Throttle;
 use ring3_device::Uri;
 use ring3_pci::Address;
 use serde::Deserialize;
@@ -66,6 +67,9 @@ pub struct Device {
     /// How it signals.
     #[serde(default = "auto")]
     pub interrupts: String,
+    /// How often it may interrupt, a network card; as its driver thinks best if `None`.
+    #[serde(default)]
+    pub throttle: Option<Throttle>,
     /// What its disks become.
     #[serde(default)]
     pub export: Export,
@@ -119,6 +123,11 @@ impl Device {
             "auto with driver = \"dde:...\": a driver of Linux chooses itself among what the device has",
         )?;
         range(
+            "throttle",
+            self.throttle.is_none(),
+            "left out with driver = \"dde:...\": a driver of Linux chooses itself how often its card interrupts",
+        )?;
+        range(
             "export.kind",
             matches!(self.export.kind, Kind::Tap | Kind::Ublk),
             "\"tap\" or \"ublk\" with driver = \"dde:...\": a driver of Linux makes an interface of its card, or a block device of its disk",
@@ -142,6 +151,11 @@ impl Device {
         self.check_hosted()?;
         self.restart.check()?;
         self.limits.check()?;
+        range(
+            "throttle",
+            self.throttle.is_none() || self.export.kind.is_card(),
+            "left out with a disk: it is a network card's (export.kind = \"tap\")",
+        )?;
         let interrupts = ["auto", "msix", "msi", "intx", "poll"];
         range("interrupts", interrupts.contains(&&*self.interrupts), "auto, msix, msi, intx or poll")?;
         match &self.r#match {

@@ -113,6 +113,25 @@ fn a_driver_is_of_a_user_who_is_there_and_not_roots() {
 }
 
 #[test]
+fn a_throttle_is_a_network_cards_and_has_a_range() {
+    let with = |kind: &str, throttle: &str| {
+        let text = format!("[device.a]\nmatch = {{ class = \"ethernet\" }}\nthrottle = {throttle}\nexport.kind = \"{kind}\"");
+        parse(&text).map(|devices| devices[0].throttle)
+    };
+    assert_eq!(with("tap", "\"adaptive\""), Ok(Some(Throttle::Adaptive)));
+    assert_eq!(with("tap", "50"), Ok(Some(Throttle::Fixed(Duration::from_micros(50)))));
+    for (kind, throttle, why) in [
+        ("ublk", "50", "left out with a disk"),
+        ("tap", "0", "1 to 8191 microseconds"),
+        ("tap", "\"8192\"", "1 to 8191 microseconds"),
+        ("tap", "-1", "throttle"),
+    ] {
+        let error = with(kind, throttle).unwrap_err();
+        assert!(error.contains(why), "{throttle}: {error}");
+    }
+}
+
+#[test]
 fn a_folder_has_several_files_and_an_empty_one_says_what_to_write() {
     let folder = tempfile::tempdir().unwrap();
     assert!(read(folder.path()).unwrap_err().to_string().contains("[device.NAME]"));
@@ -137,6 +156,7 @@ fn a_driver_of_linux_has_a_card_or_a_disk_and_is_told_nothing_that_it_would_not_
         ("", "depth = 129", "128 at most"),
         ("part = 1", "", "part must be left out"),
         ("interrupts = \"msi\"", "", "chooses itself"),
+        ("throttle = \"off\"", "kind = \"tap\"", "chooses itself"),
         ("restart = { adopt = true }", "", "starts its device"),
     ] {
         assert!(device(more, export).unwrap_err().contains(wanted), "{more} {export}");

@@ -72,6 +72,7 @@ fn ip(words: &[&str]) -> Result<()> {
 pub fn export(placement: &str) -> Option<&'static [&'static str]> {
     Some(match placement {
         "export" => &[],
+        "export-adaptive" => &["--throttle", "adaptive"],
         "export-tap" => &["--engine", "tap"],
         "export-vhost" => &["--engine", "vhost"],
         "export-vduse" => &["--export", "vduse"],

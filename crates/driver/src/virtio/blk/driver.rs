@@ -17,6 +17,7 @@ pub static DRIVER: Driver = Driver {
     commands: "ring3 run virtio, ring3 blk info",
     matches: Match::Ids { vendor: VENDOR, device: blk::DEVICE },
     address_bits: 64,
+    throttles: false,
     manifest: include_str!("manifest.toml"),
     open: Some(open),
     resume: Some(resume),

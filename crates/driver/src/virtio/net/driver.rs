@@ -17,6 +17,7 @@ pub static DRIVER: Driver = Driver {
     commands: "ring3 net info, ring3 net check",
     matches: Match::Ids { vendor: VENDOR, device: net::DEVICE },
     address_bits: 64,
+    throttles: false,
     manifest: include_str!("manifest.toml"),
     open: Some(open),
     resume: Some(resume),
