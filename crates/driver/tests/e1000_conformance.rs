@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_backend::OpenOptions;
-use ring3_class::net::{Nic, Packet, Queue, QueueSettings, Throttle};
+use ring3_class::net::{Meta, Nic, Packet, Queue, QueueSettings, Throttle};
 use ring3_conformance::net::{self as conformance, Peer, Report, Wire};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
@@ -235,7 +235,9 @@ fn an_82576_spreads_flows_over_its_queues_and_each_has_one() {
     for round in 0..2 {
         for (flow, of_flow) in (0..).zip(&mut of_flow) {
             qemu.wire.send(&datagram(mac, 1000 + flow)).unwrap();
-            let queue = receiver(&mut queues);
+            let (queue, known) = receiver(&mut queues);
+            let hash = known.hash().expect("a packet came to its queue by no hash");
+            assert_eq!(hash as usize % 128 % 4, queue, "the hash is not the one by which the queue was chosen");
             assert!(round == 0 || *of_flow == Some(queue), "flow {flow} went to queue {queue} after {of_flow:?}");
             *of_flow = Some(queue);
         }
@@ -287,15 +289,16 @@ fn open_with_buffers(qemu: &Qemu, count: u16) -> Vec<Box<dyn Queue>> {
     queues
 }
 
-/// The queue that has received a packet, within a time; its buffer goes to the card again.
-fn receiver(queues: &mut [Box<dyn Queue>]) -> usize {
+/// The queue that has received a packet, within a time, and what is known of that; its buffer goes to the card again.
+fn receiver(queues: &mut [Box<dyn Queue>]) -> (usize, Meta) {
     let deadline = Deadline::after(Duration::from_secs(10));
     loop {
         for (number, queue) in queues.iter_mut().enumerate() {
             let mut batch = [Packet::default()];
             if queue.rx_return(&mut batch).unwrap() == 1 {
+                let meta = batch[0].meta;
                 assert_eq!(queue.rx_provide(&mut batch).count, 1);
-                return number;
+                return (number, meta);
             }
         }
         assert!(!deadline.expired(), "nothing comes");

@@ -58,7 +58,7 @@ pub struct Offloads {
     pub vlan_insert: bool,
     /// Taking tags out of what is received; otherwise they stay in the bytes.
     pub vlan_strip: bool,
-    /// A hash of what is received, by which queues are chosen.
+    /// A hash of what is received, by which queues are chosen, where several are open: packets of a flow have the same ([`Meta::hash`](super::Meta::hash)).
     pub hash: bool,
 }
 

@@ -112,6 +112,7 @@ fn info(variant: Variant, mac: Mac, max_queues: u16) -> Info {
             tso6: true,
             vlan_insert: true,
             vlan_strip: true,
+            hash: max_queues > 1,
             ..Offloads::default()
         },
         filters: FilterLimits { unicast: UNICAST as u16, multicast: GROUPS as u16, vlan: true },

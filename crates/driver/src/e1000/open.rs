@@ -46,6 +46,7 @@ impl CardQueue {
         card.program_spread();
         for queue in &mut queues {
             queue.generation = shared.lifetime.generation();
+            queue.rx.hashed = card.is_hashing();
             card.rings[queue.index as usize] = Some(queue.rings());
         }
         let started = queues.iter().try_for_each(|queue| card.start_queue(queue.index, &shared.vectors));

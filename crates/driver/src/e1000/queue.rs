@@ -148,7 +148,7 @@ impl Queue for CardQueue {
         }
         let span = u64::from(self.rx.buffer_bytes.min(self.limits.max_frame()) - SHORTEST);
         let legacy = self.rx.legacy;
-        let mut bytes = 0;
+        let (first, mut bytes) = (self.rx.ring.oldest(), 0);
         let count = self.rx.ring.pop_into(batch, &mut self.rx.slots, |word, packet, place| {
             let word = written_back(legacy, word);
             let length = word.length();
@@ -166,6 +166,9 @@ impl Queue for CardQueue {
         self.counters.rx_bytes += bytes;
         if count == 0 {
             return if self.rx.ring.ready() || self.is_stale() { self.return_unusual(batch) } else { Ok(0) };
+        }
+        if self.rx.hashed {
+            self.rx.tell_hashes(first, &mut batch[..count]);
         }
         if let Some(tally) = self.shared.tallies.get(self.index as usize) {
             let (before, counters) = (&self.before, &self.counters);

@@ -22,7 +22,7 @@ impl CardQueue {
             && let Some((slot, word)) = self.rx.ring.pop()
         {
             let packet = mem::take(&mut self.rx.slots[slot as usize]);
-            trouble = self.take_part(packet, written_back(self.rx.legacy, word)).err();
+            trouble = self.take_part(packet, slot, written_back(self.rx.legacy, word)).err();
         }
         self.publish_received();
         let count = self.rx.whole.len().min(batch.len());
@@ -44,8 +44,8 @@ impl CardQueue {
         }
     }
 
-    /// One buffer of a packet.
-    fn take_part(&mut self, mut packet: Packet, word: Extended) -> Result<(), Error> {
+    /// One buffer of a packet, and what the descriptor in `slot` says of it.
+    fn take_part(&mut self, mut packet: Packet, slot: u32, word: Extended) -> Result<(), Error> {
         let length = word.length() as u32;
         let ends = word.status() & status::END != 0;
         if self.rx.skipping {
@@ -75,12 +75,13 @@ impl CardQueue {
             self.give_up_parts();
             return Ok(());
         }
-        self.finish(word);
+        self.finish(slot, word);
         Ok(())
     }
 
     /// The packet is whole: what is known about it stands in its first piece.
-    fn finish(&mut self, word: Extended) {
+    fn finish(&mut self, slot: u32, word: Extended) {
+        let hash = self.rx.hash(slot);
         let (what, good) = (word.status(), word.status() & (error::TRANSPORT | error::IP) == 0);
         if let Some(last) = self.rx.parts.last_mut() {
             last.meta.set_more(false);
@@ -88,6 +89,7 @@ impl CardQueue {
         if let Some(first) = self.rx.parts.first_mut() {
             first.meta = first.meta.with_checksum(if good { checksum(what) } else { Default::default() });
             first.meta = first.meta.with_vlan((what & status::VLAN != 0).then(|| word.vlan() as u16));
+            first.meta = first.meta.with_hash(hash);
         }
         self.rx.whole.extend(self.rx.parts.drain(..));
     }

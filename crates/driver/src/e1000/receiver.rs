@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use ring3_class::net::{Checksum, Packet};
 use ring3_device::dma::DmaBuffer;
-use ring3_device::ring::DescriptorRing;
+use ring3_device::ring::{DescriptorRing, Words};
+use ring3_spec::e1000::advanced::Flow;
 use ring3_spec::e1000::receive::{Extended, error, status};
 
 use super::variant::Family;
@@ -27,6 +28,8 @@ pub(super) struct Receiver {
     pub(super) buffer_bytes: u32,
     /// Descriptors have the legacy form.
     pub(super) legacy: bool,
+    /// They say by which hash a packet came to its queue: the card spreads them.
+    pub(super) hashed: bool,
     /// Buffers of a packet whose last has not come.
     pub(super) parts: Vec<Packet>,
     /// What comes up to the next end belongs to a packet that was too long.
@@ -39,11 +42,25 @@ impl Receiver {
     pub(super) fn new(ring: ReceiveRing, family: Family, depth: u16, buffer_bytes: u32) -> Self {
         let slots = (0..ring.size()).map(|_| Packet::default()).collect();
         let (legacy, parts, whole) = (family == Family::I8254x, Vec::new(), VecDeque::new());
-        Self { ring, slots, depth, buffer_bytes, legacy, parts, skipping: false, whole }
+        Self { ring, slots, depth, buffer_bytes, legacy, hashed: false, parts, skipping: false, whole }
     }
 
     pub(super) fn held(&self) -> usize {
         self.ring.held() as usize + self.parts.len() + self.whole.len()
+    }
+
+    /// The hash of the packet whose descriptor was the one in `slot`, if it has one. A descriptor stays as the card has written it until the next buffer is provided.
+    pub(super) fn hash(&self, slot: u32) -> Option<u32> {
+        let flow = Flow(self.ring.words().load(slot as usize * 2));
+        (self.hashed && flow.hashed() != 0).then(|| flow.hash() as u32)
+    }
+
+    /// Tells the `packets` in descriptors from the one in slot `first` on their hashes.
+    #[cold]
+    pub(super) fn tell_hashes(&self, first: u32, packets: &mut [Packet]) {
+        for (slot, packet) in (first..).zip(packets) {
+            packet.meta = packet.meta.with_hash(self.hash(slot & (self.ring.size() - 1)));
+        }
     }
 
     /// Hands a buffer to the card. There is room, as the ring is larger than the depth.

@@ -123,6 +123,7 @@ impl CardQueue {
             return Err(invalid("the saved queue has other rings than the card, or smaller buffers"));
         }
         (queue.counters, queue.before) = (state.counters, state.before);
+        queue.rx.hashed = card.is_hashing();
         Ok(queue)
     }
 

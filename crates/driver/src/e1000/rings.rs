@@ -181,6 +181,11 @@ impl Card {
         registers.write(transmit::CONTROL, control);
     }
 
+    /// Whether packets come to their queues by a hash.
+    pub(super) fn is_hashing(&self) -> bool {
+        self.family == Family::I82576 && self.spread > 1
+    }
+
     /// Spreads what is received among the first queues by flows. [82576 7.1.1.7]
     pub(super) fn program_spread(&self) {
         if self.family != Family::I82576 {
@@ -192,9 +197,9 @@ impl Card {
             let queues = [0, 1, 2, 3].map(|place| ((4 * index + place) % self.spread.max(1)) as u8);
             registers.write(advanced::spread_queues(index), u32::from_le_bytes(queues));
         }
-        let spread = match self.spread {
-            0 | 1 => Spread(0),
-            _ => Spread(0).with_queues(Spread::HASHED).with_fields(Spread::FLOWS),
+        let spread = match self.is_hashing() {
+            false => Spread(0),
+            true => Spread(0).with_queues(Spread::HASHED).with_fields(Spread::FLOWS),
         };
         registers.write(advanced::SPREAD, spread);
     }

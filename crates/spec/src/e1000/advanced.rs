@@ -123,6 +123,16 @@ fields! {
 }
 
 fields! {
+    /// First word of a receive descriptor as it is written back, with RXCSUM.PCSD set. [82576 7.1.5.2]
+    pub struct Flow(u64) {
+        /// RSS type: what was hashed; 0 is nothing.
+        hashed, with_hashed: 3..=0;
+        /// RSS hash.
+        hash, with_hash: 63..=32;
+    }
+}
+
+fields! {
     /// EITR. [82576 8.8.14]
     pub struct Throttle(u32) {
         /// Interval in microseconds; 0 is none.
