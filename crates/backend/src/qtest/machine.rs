@@ -14,17 +14,16 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ring3_device::Error;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 /// How much of QEMU's error output is kept.
 const WORDS_LIMIT: usize = 64 << 10;
@@ -35,7 +34,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A running QEMU.
 pub(super) struct Machine {
-    process: OwnedFd,
+    process: Arc<Process>,
     process_id: u32,
     keeper: Option<JoinHandle<()>>,
     words: File,
@@ -43,6 +42,41 @@ pub(super) struct Machine {
     watched: Arc<AtomicBool>,
     /// Whether it is asked to end before it is killed.
     asked: bool,
+}
+
+/// A process that was started, until it is reaped: which happens under the lock, so that a signal is never for another one.
+///
+/// A pidfd would do as well, but Debian 12's valgrind knows none.
+#[derive(Default)]
+struct Process {
+    lives: Mutex<Option<Pid>>,
+    ended: Condvar,
+}
+
+impl Process {
+    fn lives(&self) -> MutexGuard<'_, Option<Pid>> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it was there to be told.
+    fn signal(&self, signal: Signal) -> bool {
+        self.lives().is_some_and(|pid| rustix::process::kill_process(pid, signal).is_ok())
+    }
+
+    /// Waits until it has ended, for a time.
+    fn await_end(&self, limit: Duration) {
+        drop(self.ended.wait_timeout_while(self.lives(), limit, |lives| lives.is_some()));
+    }
+
+    /// Waits until it ends, and reaps it.
+    fn reap(&self, child: &mut Child) -> io::Result<ExitStatus> {
+        let id = WaitId::Pid(Pid::from_child(child));
+        while let Err(Errno::INTR) = rustix::process::waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {}
+        let mut lives = self.lives();
+        *lives = None;
+        self.ended.notify_all();
+        child.wait()
+    }
 }
 
 impl Machine {
@@ -64,16 +98,19 @@ impl Machine {
         let (news, last) = (watched.clone(), duplicate(&words)?);
         let failed = |error| Error::os(format!("starting {}", program.display()), error);
         let (send, receive) = mpsc::channel();
+        let process = Arc::new(Process::default());
+        let kept = process.clone();
         let keeper = std::thread::Builder::new()
             .name("ring3-qtest-qemu".into())
             .spawn(move || {
-                let started = command.spawn().and_then(handle);
+                let started = command.spawn();
                 // QEMU has its own copies now. Ours must go: the socket ends when both are closed.
                 drop((command, inherited));
                 match started {
-                    Ok((process, mut child)) => {
-                        let _ = send.send(Ok(process));
-                        let status = child.wait();
+                    Ok(mut child) => {
+                        *kept.lives() = Some(Pid::from_child(&child));
+                        let _ = send.send(Ok(child.id()));
+                        let status = kept.reap(&mut child);
                         at_exit();
                         if let (true, Ok(status)) = (news.load(Ordering::Acquire), status) {
                             tracing::warn!("QEMU ended, {status}. {}", read(&last));
@@ -83,7 +120,7 @@ impl Machine {
                 }
             })
             .map_err(failed)?;
-        let (process, process_id) = receive.recv().map_err(|_| failed(io::ErrorKind::BrokenPipe.into()))?.map_err(failed)?;
+        let process_id = receive.recv().map_err(|_| failed(io::ErrorKind::BrokenPipe.into()))?.map_err(failed)?;
         Ok(Self { process, process_id, keeper: Some(keeper), words, watched, asked: false })
     }
 
@@ -110,11 +147,10 @@ impl Machine {
     /// Ends the process, if it has not ended by itself, and returns what it said on its error output.
     pub(super) fn stop(&mut self) -> String {
         self.watched.store(false, Ordering::Release);
-        if std::mem::take(&mut self.asked) && rustix::process::pidfd_send_signal(&self.process, Signal::TERM).is_ok() {
-            let timeout = Timespec::try_from(FAREWELL).ok();
-            let _ = poll(&mut [PollFd::new(&self.process, PollFlags::IN)], timeout.as_ref());
+        if std::mem::take(&mut self.asked) && self.process.signal(Signal::TERM) {
+            self.process.await_end(FAREWELL);
         }
-        let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
+        self.process.signal(Signal::KILL);
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();
         }
@@ -166,20 +202,6 @@ fn read(words: &File) -> String {
     let mut bytes = vec![0; WORDS_LIMIT];
     let n = words.read_at(&mut bytes, 0).unwrap_or(0);
     String::from_utf8_lossy(&bytes[..n]).trim_matches('\0').trim().to_owned()
-}
-
-/// The process, and a handle of it that can never mean another one.
-fn handle(mut child: Child) -> io::Result<((OwnedFd, u32), Child)> {
-    let id = child.id();
-    let pid = i32::try_from(id).ok().and_then(Pid::from_raw).ok_or(Errno::INVAL);
-    match pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
-        Ok(process) => Ok(((process, id), child)),
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(error.into())
-        }
-    }
 }
 
 /// Lets the child keep `descriptors`, and die with the thread that started it.
