@@ -34,6 +34,45 @@ fn can_build() -> bool {
     there
 }
 
+/// Whether valgrind is there, which is the distribution's.
+fn has_valgrind() -> bool {
+    let there =
+        Command::new("valgrind").arg("--version").output().is_ok() && Path::new("/usr/include/valgrind/memcheck.h").exists();
+    if !there {
+        eprintln!("skipped: there is no valgrind: apt-get install valgrind");
+    }
+    there
+}
+
+/// The suite on Linux's e1000e, with `tool`.
+fn check_with(tool: &str) -> Output {
+    let device = ["--driver", "dde:e1000e", "--device", "qtest:e1000e"];
+    ring3(&[&["net", "check", "--packets", "50"], &device[..], &[tool]].concat())
+}
+
+#[test]
+fn memcheck_finds_nothing_in_a_driver_of_linux_that_conforms() {
+    if !can_build() || !has_valgrind() {
+        return;
+    }
+    let output = check_with("--valgrind");
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.contains("ERROR SUMMARY: 0 errors"), "{} {said}", text(&output.stdout));
+}
+
+#[test]
+fn callgrind_counts_the_instructions_of_a_driver_of_linux_by_function() {
+    if !can_build() || !has_valgrind() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("counts");
+    let output = check_with(&format!("--callgrind={}", file.display()));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let counts = std::fs::read_to_string(file).unwrap();
+    assert!(counts.contains("e1000_xmit_frame") && counts.contains("e1000_clean_rx_irq"), "the driver's functions are not there");
+}
+
 #[test]
 fn hosted_drivers_are_listed_with_what_they_were_tried_with() {
     let output = ring3(&["dde", "list", "--json"]);

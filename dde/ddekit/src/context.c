@@ -165,6 +165,7 @@ void ddekit_ctx_call_host(void (*function)(void *arg), void *arg)
 	stack = ((uintptr_t)host.saved - RED_ZONE) & ~(uintptr_t)15;
 	on_host = true;
 	stack_check_leave(&self->check, &host.check);
+	stack_check_call((void *)stack);
 	ddekit_stack_call((void *)stack, run_call, &call);
 	stack_check_arrive(&self->check, &host.check);
 	on_host = false;

@@ -74,4 +74,19 @@ static inline void stack_check_unregister(struct stack_check *stack)
 }
 #endif
 
+/* A call begins at `stack`, another one than that on which it is made. memcheck sees switch and call as one step, and the return address below what it knows to be in use. */
+#if defined(DDEKIT_VALGRIND)
+#include <valgrind/memcheck.h>
+
+static inline void stack_check_call(void *stack)
+{
+	VALGRIND_MAKE_MEM_UNDEFINED((char *)stack - sizeof(void *), sizeof(void *));
+}
+#else
+static inline void stack_check_call(void *stack)
+{
+	(void)stack;
+}
+#endif
+
 #endif

@@ -111,6 +111,11 @@ impl Tools {
             }
             None if self.valgrind => {
                 command.args(["--tool=memcheck", "--error-exitcode=99", "--read-var-info=no"]);
+                if let Ok(root) = super::catalogue::root() {
+                    let mut suppressions = OsString::from("--suppressions=");
+                    suppressions.push(root.join("ddekit/valgrind.supp"));
+                    command.arg(suppressions);
+                }
             }
             None => command = Command::new(program),
         }
