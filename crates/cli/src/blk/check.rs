@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use ring3_conformance::block::{self as conformance, Options};
 
 use super::target::Target;
-use crate::dde::Name;
+use crate::dde::{Hosted, Name, Tools};
 use crate::findings;
 
 /// Arguments of `ring3 blk check`.
@@ -33,6 +33,8 @@ pub struct Args {
     /// Print one JSON object for each check, and one with the result.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    tools: Tools,
 }
 
 /// Bytes of the arena for the suite's buffers.
@@ -46,10 +48,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("the suite destroys the content of the disk: add --destroy if that is meant");
     }
     let mut target = args.target.clone();
-    // Ends after the disk.
-    let _hosted = args.driver.as_ref().map(|name| target.hosted(name)).transpose()?;
+    let hosted = args.driver.as_ref().map(|name| target.hosted(name, &args.tools)).transpose()?;
     let disk = target.open(QUEUES, BUFFERS)?;
     let options = Options { requests: args.requests, depth: args.depth.max(1), patience: Duration::from_secs(args.patience) };
     let report = conformance::run_with(&*disk, &options, |finding| findings::show(finding, args.json));
-    Ok(findings::conclude(&report, "disk", args.json))
+    let verdict = findings::conclude(&report, "disk", args.json);
+    drop(disk);
+    // Of a driver that fails when it lets go of its disk, not all is well.
+    let coverage = hosted.map(Hosted::end).transpose()?.flatten();
+    coverage.zip(args.tools.coverage()).map(|(coverage, path)| coverage.tell(path, args.json)).transpose()?;
+    Ok(verdict)
 }

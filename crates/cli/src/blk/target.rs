@@ -9,7 +9,7 @@ use ring3_class::block::{Disk, Info};
 use ring3_driver::registry::Settings;
 use ring3_host::open::{Attached, Claim, Requirements};
 
-use crate::dde::{Class, Hosted, Name};
+use crate::dde::{Class, Hosted, Name, Tools};
 use crate::driving::Interrupt;
 use crate::driving::Protection;
 use crate::driving::Transfer;
@@ -37,8 +37,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// The same disk, driven by another process.
-    pub fn hosted(&mut self, name: &Name) -> Result<Hosted> {
+    /// The same disk, driven by another process, which is looked at with `tools`.
+    pub fn hosted(&mut self, name: &Name, tools: &Tools) -> Result<Hosted> {
         ensure!(
             self.irq == Interrupt::Auto && self.transfer == Transfer::Queued,
             "--irq and --transfer are for ring3's drivers: a driver of Linux chooses itself among what the device has; {},msix=off has no MSI-X",
@@ -48,7 +48,7 @@ impl Target {
             self.namespace.or(self.drive).is_none(),
             "a driver of Linux serves the first disk that it finds: leave --namespace and --drive out"
         );
-        let hosted = Hosted::start(name, Class::Block, &self.device, self.protection.unprotected)?;
+        let hosted = Hosted::start_with(name, Class::Block, &self.device, self.protection.unprotected, tools)?;
         self.device = hosted.device().clone();
         Ok(hosted)
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use ring3_lab::{Cache, DEFAULT_KERNEL, Guest, Need, prepare};
+use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
 use sha2::{Digest, Sha256};
 
 use super::catalogue;
@@ -16,7 +16,7 @@ use super::catalogue;
 /// What its host's side includes.
 const HEADER: &str = "ring3.h";
 /// What a hosted driver is linked with.
-const LIBRARY: &str = "libring3.so";
+pub(super) const LIBRARY: &str = "libring3.so";
 
 /// Arguments of `ring3 dde build`.
 #[derive(clap::Args)]
@@ -105,16 +105,6 @@ pub struct Built {
     pub library: PathBuf,
     /// Whether nothing had to be done.
     pub cached: bool,
-}
-
-impl Built {
-    /// Adds it to a guest, with the library.
-    pub fn enter(&self, mut guest: Guest) -> Guest {
-        if !guest.libraries.contains(&self.library) {
-            guest = guest.libraries(&self.library);
-        }
-        guest.program(&self.program)
-    }
 }
 
 /// Builds it.

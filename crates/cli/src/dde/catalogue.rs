@@ -184,6 +184,15 @@ mod tests {
     }
 
     #[test]
+    fn every_driver_has_files_of_its_own_of_which_is_counted_and_fuzzed_what_was_reached() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dde");
+        for name in names(&root).unwrap() {
+            let list = std::fs::read_to_string(root.join("linux/drivers").join(&name).join("driver.list")).unwrap();
+            assert!(list.lines().any(|line| line.ends_with(".o")), "{name}: {list}");
+        }
+    }
+
+    #[test]
     fn every_driver_of_the_source_says_what_it_is_and_of_which_files() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dde");
         let names = names(&root).unwrap();

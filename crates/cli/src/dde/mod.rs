@@ -25,9 +25,9 @@ pub use coverage::Coverage;
 pub use hosted::Hosted;
 pub use tools::Tools;
 
-/// `guest` with the programs of drivers of Linux, by the names of [`Command::List`]: each is built if need be.
+/// `guest` with the programs of drivers of Linux, by the names of [`Command::List`]: each lies beside this one, or is built if need be.
 pub fn enter(guest: Guest, drivers: &[String]) -> Result<Guest> {
-    drivers.iter().try_fold(guest, |guest, driver| Ok(build::build(driver, true)?.enter(guest)))
+    drivers.iter().try_fold(guest, |guest, driver| program::Program::of(&Name(driver.clone()), None)?.enter(guest))
 }
 
 /// What `ring3 dde` does.

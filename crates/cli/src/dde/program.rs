@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use ring3_lab::Guest;
 
 use super::build;
 use super::catalogue::is_name;
@@ -12,6 +13,8 @@ use super::{Class, Name};
 
 /// Folders in which a hosted driver's program may lie, from that of this program.
 const PLACES: [&str; 2] = [".", "../lib/ring3"];
+/// Folders in which the library may lie, from that of such a program, as its linker was told.
+const LIBRARIES: [&str; 3] = [".", "..", "../lib"];
 
 /// A hosted driver's program, which can be started.
 pub struct Program {
@@ -41,6 +44,18 @@ impl Program {
         wanted.map_or(Ok(()), |class| name.check(class))?;
         let built = build::build_as(&name.0, &tools.form(), true)?;
         Ok(Self { path: built.program, library: Some(built.library) })
+    }
+
+    /// Adds it to a guest, with the library.
+    pub fn enter(&self, guest: Guest) -> Result<Guest> {
+        let beside = || {
+            let folder = self.path.parent().unwrap_or(Path::new("/"));
+            LIBRARIES.map(|place| folder.join(place)).into_iter().find(|folder| folder.join(build::LIBRARY).is_file())
+        };
+        let library = self.library.clone().or_else(beside);
+        let library = library.with_context(|| format!("{} is not near {}", build::LIBRARY, self.path.display()))?;
+        let has_it = guest.libraries.contains(&library);
+        Ok(if has_it { guest } else { guest.libraries(&library) }.program(&self.path))
     }
 
     /// Where it is.
@@ -77,5 +92,18 @@ mod tests {
         std::fs::write(bin.join("dde-e1000e"), "").unwrap();
         assert!(installed(&bin, "e1000e").unwrap().ends_with("bin/./dde-e1000e"));
         assert_eq!(installed(&bin, "../bin/dde-e1000e"), None);
+    }
+
+    #[test]
+    fn a_driver_that_lies_beside_the_program_goes_into_a_guest_with_the_library_near_it_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = |name: &str| Program { path: folder.path().join("lib/ring3").join(name), library: None };
+        let error = program("dde-a").enter(Guest::new("g")).err().unwrap().to_string();
+        assert!(error.contains("libring3.so is not near"), "{error}");
+        std::fs::create_dir_all(folder.path().join("lib/ring3")).unwrap();
+        std::fs::write(folder.path().join("lib").join(build::LIBRARY), "").unwrap();
+        let guest = program("dde-b").enter(program("dde-a").enter(Guest::new("g")).unwrap()).unwrap();
+        assert_eq!((guest.programs.len(), guest.libraries.len()), (2, 1));
+        assert!(guest.libraries[0].join(build::LIBRARY).is_file());
     }
 }
