@@ -22,11 +22,14 @@ pub fn buffer_bytes(info: &Info, wanted: u32, page: u32) -> u32 {
 
 /// The parameters that tell the kernel what `info` says, for buffers of `buffer` bytes.
 ///
-/// Fails with a reason if the kernel cannot express it: a block size that is no power of two from 512 to `page`.
+/// Fails with a reason if the kernel cannot express it: a block size that is no power of two from 512 to `page`, or a disk that moves less than a block at once.
 pub fn parameters(info: &Info, buffer: u32, page: u32) -> Result<Parameters, String> {
     let block = info.block_size;
     if !block.is_power_of_two() || block < SECTOR || block > page {
         return Err(format!("blocks of {block} bytes: the kernel takes powers of two from {SECTOR} to {page}"));
+    }
+    if info.max_transfer < block {
+        return Err(format!("it says that it moves {} bytes at once, and has blocks of {block}", info.max_transfer));
     }
     let optimal = if info.optimal_io.is_power_of_two() { info.optimal_io.max(block) } else { block };
     let mut attrs = 0;
@@ -129,6 +132,12 @@ mod tests {
         let info = Info { max_transfer: 1024, ..info(512) };
         assert_eq!(buffer_bytes(&info, 256 << 10, 4096), 4096);
         assert_eq!(of(&info).max_sectors, 2);
+    }
+
+    #[test]
+    fn a_disk_that_moves_less_than_a_block_is_refused() {
+        let why = parameters(&Info { max_transfer: 511, ..info(512) }, 4096, 4096).unwrap_err();
+        assert!(why.contains("511"), "{why}");
     }
 
     #[test]
