@@ -39,6 +39,7 @@ LIES = (
 )
 END = (("it is unloaded", "split_unload"), ("the kernel has nothing to say", "kernel_is_well"))
 KINDS = ("sound", "network")
+LIES_A_SECOND = 50  # at least: what is done between them takes its time
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,6 @@ def text(run: Run, kind: str, layout: str, lies: int) -> str:
     document["files"] |= {f"/lib/ring3/{file.name}": str(file) for file in files}
     document["variables"] |= {"DRIVER": run.driver, "LAYOUT": layout, "MESSAGES": str(lies)}
     steps = (*STEPS, *(LIES if lies else ()), *END)
-    document["time_limit"] = int(document["time_limit"] + len(steps) * 20 + lies / 500)
+    document["time_limit"] = int(document["time_limit"] + len(steps) * 20 + lies / LIES_A_SECOND)
     document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in steps]
     return tomlkit.dumps(document)
