@@ -42,7 +42,7 @@ struct split_next {
 	__u32 size;   /* of the buffer */
 	__u32 entry;
 	__u32 wait_ms; /* 0: for ever */
-	__u32 pad;
+	__u32 failed;  /* `frame` was given up */
 };
 
 struct split_call {
@@ -60,10 +60,19 @@ struct split_call {
 #define SPLIT_CALL_MUTEX_INIT 0x10002	/* handle */
 #define SPLIT_CALL_MUTEX_LOCK 0x10003	/* handle */
 #define SPLIT_CALL_MUTEX_UNLOCK 0x10004 /* handle */
+#define SPLIT_CALL_WORD 0x10005		/* handle, enum split_operation, operand -> what was there */
+#define SPLIT_CALL_STEP 0x10006		/* nothing but that the copies are brought into step */
 #define SPLIT_CALL_PORT_READ 0x20000	/* port, bytes -> value */
 #define SPLIT_CALL_PORT_WRITE 0x20001	/* port, bytes, value */
 #define SPLIT_CALL_IO_READ 0x20002	/* handle, bytes -> value */
 #define SPLIT_CALL_IO_WRITE 0x20003	/* handle, bytes, value */
+
+/* On a word that both halves change. */
+enum split_operation {
+	SPLIT_SET_BIT,
+	SPLIT_CLEAR_BIT,
+	SPLIT_STORE, /* of an atomic_t */
+};
 
 #define SPLIT_IOC_ATTACH _IOW('r', 0x80, struct split_attach)
 #define SPLIT_IOC_NEXT _IOWR('r', 0x81, struct split_next)

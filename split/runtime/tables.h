@@ -29,6 +29,7 @@ enum split_kind {
 	SPLIT_POINTER,	/* to an object of a type, or to `count` of them */
 	SPLIT_OPAQUE,	/* a pointer that the user half only hands on */
 	SPLIT_CODE,	/* a function or a static table of the driver */
+	SPLIT_WORD,	/* bytes that never go back: both halves change them, by atomic operations on the kernel's */
 };
 
 struct split_field;
@@ -108,7 +109,7 @@ enum split_way {
 	SPLIT_OBJECT,	/* a handle; `type` NULL: any object or symbol */
 	SPLIT_TEXT,	/* a string of the user half: copied, and kept as long as the driver */
 	SPLIT_BRIEF,	/* a string that is not kept */
-	SPLIT_COUNTED,	/* `size` bytes for each that argument `counted` says: an object's, or copied in and out of the user half */
+	SPLIT_COUNTED,	/* `size` bytes, once or as often as argument `counted` says: an object's, or copied in and out of the user half */
 	SPLIT_NUMBER,	/* the address of one number of `size` bytes, which the function reads or sets */
 	SPLIT_RESULT,	/* the address of a pointer that the function sets */
 };
@@ -118,6 +119,7 @@ struct split_argument {
 	const struct split_type *type;
 	unsigned char size;
 	unsigned char counted;
+	unsigned char reads; /* SPLIT_COUNTED: the function does not write it */
 };
 /* What an argument of SPLIT_COUNTED begins with when it is an address of the user half and no handle. */
 #define SPLIT_OWN_MEMORY (1UL << 63)
@@ -128,6 +130,13 @@ struct split_downcall {
 	unsigned int narguments;
 	struct split_argument arguments[SPLIT_ARGUMENTS];
 	struct split_argument result;
+	/*
+	 * What it takes is given back when the entry fails before the user half has done so by `undone_by` (a number of the table and 1):
+	 * argument `key` of this function, SPLIT_ARGUMENTS for its result, is then argument `undone_key` of that one.
+	 */
+	void (*undo)(const unsigned long *arguments, unsigned long result); /* NULL in the user half, and if nothing is to be done */
+	unsigned short undone_by;
+	unsigned char key, undone_key;
 };
 
 struct split_symbol {

@@ -10,6 +10,7 @@ import pytest
 
 from ring3_split.annotate.survey import Survey, survey
 from ring3_split.generate import fields
+from ring3_split.generate.border import Wishes
 from ring3_split.generate.halves import Generated, generate
 from ring3_split.generate.table import Field
 from ring3_split.kernel import Kernel
@@ -33,7 +34,7 @@ def sound(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Generated
     whole = subject.load(kernel, "snd-ens1370", "field")
     plan = planner.cut(whole, weights.places(whole), Fraction(1))
     found: Survey = survey(whole.graph, plan.sides(), kernel.name)
-    return generate(kernel, kernel.module("snd-ens1370"), found, {}, tmp_path_factory.mktemp("sound"))
+    return generate(kernel, kernel.module("snd-ens1370"), found, Wishes(), tmp_path_factory.mktemp("sound"))
 
 
 def view(generated: Generated, entry: str, kind: str) -> dict[str, Field]:
@@ -90,7 +91,7 @@ def test_the_kernel_half_has_a_stub_for_each_entry_and_no_other_function_of_the_
 
 @pytest.mark.kernel
 def test_generating_twice_gives_the_same(sound: Generated, kernel: Kernel, tmp_path: Path) -> None:
-    again = generate(kernel, kernel.module("snd-ens1370"), sound.border.survey, {}, tmp_path)
+    again = generate(kernel, kernel.module("snd-ens1370"), sound.border.survey, Wishes(), tmp_path)
     for name in ("tables.c", "kernel/ens1370.c", "user/ens1370.c"):
         assert (again.folder / name).read_bytes() == (sound.folder / name).read_bytes(), name
 

@@ -50,12 +50,12 @@ static void allow(struct split_host *host, bool port, unsigned long start, unsig
 	mutex_unlock(&host->lock);
 }
 
-void split_allow_ports(struct split_host *host, struct pci_dev *pdev)
+void split_allow_ports(struct split_host *host, struct pci_dev *pdev, int bars)
 {
 	int bar;
 
 	for (bar = 0; host && bar < PCI_STD_NUM_BARS; bar++)
-		if (pci_resource_flags(pdev, bar) & IORESOURCE_IO)
+		if (bars & 1 << bar && pci_resource_flags(pdev, bar) & IORESOURCE_IO)
 			allow(host, true, pci_resource_start(pdev, bar), pci_resource_len(pdev, bar));
 }
 EXPORT_SYMBOL_GPL(split_allow_ports);
@@ -104,43 +104,110 @@ static long io_access(struct split_frame *frame, struct split_call *call)
 	return 0;
 }
 
+static long taken(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result)
+{
+	struct split_taken *one = &frame->taken[frame->ntaken++];
+
+	one->function = function;
+	one->result = result;
+	memcpy(one->arguments, arguments, sizeof(one->arguments));
+	return 0;
+}
+
+static void given_back(struct split_frame *frame, struct split_taken *one)
+{
+	memmove(one, one + 1, (char *)&frame->taken[--frame->ntaken] - (char *)one);
+}
+
+/* The last thing of a kind that was taken, if it was this one. */
+static struct split_taken *find_taken(struct split_frame *frame, u32 function, unsigned long first, unsigned long second)
+{
+	struct split_taken *one = &frame->taken[frame->ntaken];
+
+	while (one-- != frame->taken)
+		if (one->function == function && one->arguments[0] == first && one->arguments[1] == second)
+			return one;
+	return NULL;
+}
+
 /* Never waits for longer than the frame lives: two user threads may wait for each other. */
 static long lock(struct split_frame *frame, struct mutex *mutex)
 {
-	unsigned int i;
-
-	for (i = 0; i < frame->nheld; i++)
-		if (frame->held[i] == mutex)
-			return -EDEADLK;
-	if (frame->nheld == SPLIT_HELD)
-		return -ENOLCK;
+	if (find_taken(frame, SPLIT_CALL_MUTEX_LOCK, (unsigned long)mutex, 0))
+		return -EDEADLK;
 	while (!mutex_trylock(mutex)) {
 		if (READ_ONCE(frame->cancelled) || fatal_signal_pending(current))
 			return -ECANCELED;
 		usleep_range(50, 200);
 	}
-	frame->held[frame->nheld++] = mutex;
-	return 0;
+	return taken(frame, SPLIT_CALL_MUTEX_LOCK, (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)mutex }, 0);
 }
 
 static long unlock(struct split_frame *frame, struct mutex *mutex)
 {
-	unsigned int i;
+	struct split_taken *one = find_taken(frame, SPLIT_CALL_MUTEX_LOCK, (unsigned long)mutex, 0);
 
-	for (i = 0; i < frame->nheld; i++) {
-		if (frame->held[i] == mutex) {
-			frame->held[i] = frame->held[--frame->nheld];
-			mutex_unlock(mutex);
-			return 0;
-		}
-	}
-	return -EPERM;
+	if (!one)
+		return -EPERM;
+	given_back(frame, one);
+	mutex_unlock(mutex);
+	return 0;
 }
 
 void split_unlock_all(struct split_frame *frame)
 {
-	while (frame->nheld)
-		mutex_unlock(frame->held[--frame->nheld]);
+	struct split_taken *one = &frame->taken[frame->ntaken];
+
+	while (one-- != frame->taken) {
+		if (one->function == SPLIT_CALL_MUTEX_LOCK) {
+			mutex_unlock((struct mutex *)one->arguments[0]);
+			given_back(frame, one);
+		}
+	}
+}
+
+/* After a frame that has failed: gives back what it took, the last first. No call of it is running any more. */
+void split_undo(struct split_frame *frame)
+{
+	while (frame->ntaken) {
+		struct split_taken *one = &frame->taken[--frame->ntaken];
+
+		if (one->function == SPLIT_CALL_WORD)
+			clear_bit(one->arguments[1], (unsigned long *)one->arguments[0]);
+		else
+			frame->host->driver->downcalls[one->function].undo(one->arguments, one->result);
+	}
+}
+
+/* Bits are of words of 64 bits, as the kernel's set_bit has them. A bit that was set here is cleared if the entry fails. */
+static long word_call(struct split_frame *frame, struct split_call *call)
+{
+	unsigned long operand = call->arguments[2];
+	struct split_taken *one;
+	void *address;
+	int size = split_frame_word(frame, call->arguments[0], &address);
+
+	if (size < 0)
+		return size;
+	if (call->arguments[1] == SPLIT_STORE) {
+		if (size != sizeof(atomic_t))
+			return -EINVAL;
+		atomic_set(address, operand);
+		return 0;
+	}
+	if (size % sizeof(long) || operand / 8 >= size || call->arguments[1] > SPLIT_CLEAR_BIT)
+		return -ERANGE;
+	if (call->arguments[1] == SPLIT_SET_BIT) {
+		call->result = test_and_set_bit(operand, address);
+		if (!call->result)
+			taken(frame, SPLIT_CALL_WORD, (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)address, operand }, 0);
+		return 0;
+	}
+	call->result = test_and_clear_bit(operand, address);
+	one = find_taken(frame, SPLIT_CALL_WORD, (unsigned long)address, operand);
+	if (one)
+		given_back(frame, one);
+	return 0;
 }
 
 static long mutex_call(struct split_frame *frame, struct split_call *call)
@@ -174,6 +241,11 @@ static long allocate(struct split_frame *frame, struct split_call *call)
 	return 0;
 }
 
+static unsigned long counted(const struct split_argument *argument, const struct split_call *call)
+{
+	return argument->counted < SPLIT_ARGUMENTS ? call->arguments[argument->counted] : 1;
+}
+
 /*
  * Memory as long as another argument says: an object that is long enough, or the user half's own, on its stack perhaps. Of that the
  * function works on a copy, which `copy` gets and `give_memory` brings back.
@@ -181,7 +253,7 @@ static long allocate(struct split_frame *frame, struct split_call *call)
 static long take_memory(struct split_frame *frame, const struct split_argument *argument, const struct split_call *call, u64 value,
 			unsigned long *address, void **copy)
 {
-	unsigned long count = call->arguments[argument->counted];
+	unsigned long count = counted(argument, call);
 	void *memory = NULL;
 	long error = 0;
 
@@ -192,10 +264,8 @@ static long take_memory(struct split_frame *frame, const struct split_argument *
 		error = PTR_ERR_OR_ZERO(memory);
 		if (!error)
 			*copy = memory;
-	} else if (value && count * argument->size > split_frame_room(frame, value)) {
-		error = -ERANGE;
 	} else {
-		error = split_frame_resolve(frame, value, &split_bytes, &memory);
+		error = split_frame_bytes(frame, value, count * argument->size, argument->reads, &memory);
 	}
 	*address = (unsigned long)memory;
 	return error;
@@ -203,7 +273,7 @@ static long take_memory(struct split_frame *frame, const struct split_argument *
 
 static long give_memory(const struct split_argument *argument, const struct split_call *call, u64 value, const void *copy)
 {
-	unsigned long size = call->arguments[argument->counted] * argument->size;
+	unsigned long size = counted(argument, call) * argument->size;
 
 	return copy_to_user(u64_to_user_ptr(value & ~SPLIT_OWN_MEMORY), copy, size) ? -EFAULT : 0;
 }
@@ -267,6 +337,26 @@ static bool may_call(const struct split_entry *entry, u32 function)
 	return false;
 }
 
+/* Keeps account of what a function of the table has taken, or given back. */
+static void note(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result)
+{
+	const struct split_downcall *calls = frame->host->driver->downcalls;
+	struct split_taken *one = &frame->taken[frame->ntaken];
+	bool done = calls[function].result.way == SPLIT_OBJECT ? !IS_ERR_OR_NULL((void *)result) : !(int)result;
+
+	if (calls[function].undo && done)
+		taken(frame, function, arguments, result);
+	while (one-- != frame->taken) {
+		const struct split_downcall *by = one->function < SPLIT_CALL_ALLOCATE ? &calls[one->function] : NULL;
+
+		if (by && by->undone_by == function + 1 &&
+		    arguments[by->undone_key] == (by->key == SPLIT_ARGUMENTS ? one->result : one->arguments[by->key])) {
+			given_back(frame, one);
+			break;
+		}
+	}
+}
+
 static long table_call(struct split_frame *frame, struct split_call *call)
 {
 	const struct split_driver *driver = frame->host->driver;
@@ -283,6 +373,8 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	function = &driver->downcalls[call->function];
 	error = take_arguments(frame, function, call, arguments, cells);
 	result = error ? 0 : function->call(arguments);
+	if (!error)
+		note(frame, call->function, arguments, result);
 	for (i = 0; i < function->narguments; i++) {
 		if (!error && function->arguments[i].way == SPLIT_COUNTED && cells[i])
 			error = give_memory(&function->arguments[i], call, call->arguments[i], cells[i]);
@@ -303,6 +395,9 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 /* Runs a call in the thread of the user half. With frame->lock held; the message is in step with the objects. */
 long split_call(struct split_frame *frame, struct split_call *call)
 {
+	/* Whatever it takes must find room. */
+	if (frame->ntaken == SPLIT_TAKEN)
+		return -ENOLCK;
 	switch (call->function) {
 	case SPLIT_CALL_ALLOCATE:
 		return allocate(frame, call);
@@ -312,6 +407,10 @@ long split_call(struct split_frame *frame, struct split_call *call)
 	case SPLIT_CALL_MUTEX_LOCK:
 	case SPLIT_CALL_MUTEX_UNLOCK:
 		return mutex_call(frame, call);
+	case SPLIT_CALL_STEP:
+		return 0;
+	case SPLIT_CALL_WORD:
+		return word_call(frame, call);
 	case SPLIT_CALL_PORT_READ:
 	case SPLIT_CALL_PORT_WRITE:
 		return port_access(frame->host, call);

@@ -61,7 +61,7 @@ static void finish(struct split_host *host, struct file *file, const struct spli
 	if (!frame)
 		return;
 	mutex_lock(&frame->lock);
-	split_frame_end(frame, next->result, take(frame, next->buffer) != 0);
+	split_frame_end(frame, next->result, next->failed || take(frame, next->buffer) != 0);
 	mutex_unlock(&frame->lock);
 	split_frame_put(frame);
 }

@@ -6,9 +6,11 @@
 #ifndef KERNEL_HALF_H
 #define KERNEL_HALF_H
 
+#include <linux/delay.h>
 #include <linux/init.h>
 #include <linux/io.h>
 #include <linux/slab.h>
+#include <linux/workqueue.h>
 
 #include "ring3_split.h"
 
@@ -43,27 +45,56 @@ extern struct split_host *split_host;
 	void cleanup_module(void) __copy(split_exit) __attribute__((alias("split_exit"))); \
 	___ADDRESSABLE(cleanup_module, __exitdata)
 
+/* A work item whose upcall has failed runs again until it is done, or cancelled: what is periodic goes on with the next user half. */
+static inline void split_again(struct work_struct *work)
+{
+	msleep(1000);
+	schedule_work(work);
+}
+
+static inline void split_again_delayed(struct work_struct *work)
+{
+	schedule_delayed_work(to_delayed_work(work), HZ);
+}
+
+/* What the kernel half could not have done, `work` does anew; but one that fails by itself is not tried again and again. */
+static inline void split_recover(struct split_host *host, struct work_struct *work)
+{
+	if (work && (current_work() != work || !split_asks(host)))
+		schedule_work(work);
+}
+
+/* What the user half calls for the macros of that name. */
+static inline void split_init_work(struct work_struct *work, work_func_t function)
+{
+	INIT_WORK(work, function);
+}
+
+static inline void split_init_delayed_work(struct delayed_work *work, work_func_t function)
+{
+	INIT_DELAYED_WORK(work, function);
+}
+
 /* What the user half has allocated is freed as such. */
 #define kfree(address) split_free(split_host, address)
 
-#define pci_request_regions(pdev, name)                                  \
+#define pci_request_regions(pdev, name) SPLIT_PORTS(pdev, (1 << PCI_STD_NUM_BARS) - 1, pci_request_regions(split_pdev, name))
+#define pci_request_selected_regions(pdev, bars, name) SPLIT_PORTS(pdev, bars, pci_request_selected_regions(split_pdev, bars, name))
+#define SPLIT_PORTS(pdev, bars, request)                                 \
 	({                                                               \
-		int split_error = pci_request_regions(pdev, name);       \
+		struct pci_dev *split_pdev = pdev;                       \
+		int split_error = request;                               \
 		if (!split_error)                                        \
-			split_allow_ports(split_host, pdev);             \
+			split_allow_ports(split_host, split_pdev, bars); \
 		split_error;                                             \
 	})
-#define pci_ioremap_bar(pdev, bar)                                       \
+
+#define pci_ioremap_bar(pdev, bar) SPLIT_IO(pdev, bar, pci_ioremap_bar(split_pdev, bar))
+#define pci_iomap(pdev, bar, size) SPLIT_IO(pdev, bar, pci_iomap(split_pdev, bar, size))
+#define SPLIT_IO(pdev, bar, map)                                         \
 	({                                                               \
 		struct pci_dev *split_pdev = pdev;                       \
-		void __iomem *split_at = pci_ioremap_bar(split_pdev, bar);     \
-		split_allow_io(split_host, split_at, pci_resource_len(split_pdev, bar)); \
-		split_at;                                                \
-	})
-#define pci_iomap(pdev, bar, size)                                       \
-	({                                                               \
-		struct pci_dev *split_pdev = pdev;                       \
-		void __iomem *split_at = pci_iomap(split_pdev, bar, size);     \
+		void __iomem *split_at = map;                            \
 		split_allow_io(split_host, split_at, pci_resource_len(split_pdev, bar)); \
 		split_at;                                                \
 	})

@@ -14,7 +14,7 @@
 
 static bool is_plain(const struct split_field *field)
 {
-	return field->kind == SPLIT_DATA || field->kind == SPLIT_BITS;
+	return field->kind == SPLIT_DATA || field->kind == SPLIT_BITS || field->kind == SPLIT_WORD;
 }
 
 static bool is_bytes(const struct split_object *object)

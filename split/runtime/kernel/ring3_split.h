@@ -24,8 +24,11 @@ void split_unregister(struct split_host *host);
  */
 long split_upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments);
 
-/* Registers that the user half may touch from now on: the port ranges of a function, and a mapping. */
-void split_allow_ports(struct split_host *host, struct pci_dev *pdev);
+/* Whether an upcall from here would reach a user half. */
+bool split_asks(struct split_host *host);
+
+/* Registers that the user half may touch from now on: the port ranges of a function, of those in a mask, and a mapping. */
+void split_allow_ports(struct split_host *host, struct pci_dev *pdev, int bars);
 void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size);
 
 /* Frees what the user half has allocated, or what the kernel half has. */

@@ -24,7 +24,7 @@
 #include "ring3_split.h"
 
 #define SPLIT_OBJECTS 4096   /* of a frame */
-#define SPLIT_HELD 8	     /* mutexes that a frame holds at once */
+#define SPLIT_TAKEN 32	     /* mutexes, bits and results of calls that a frame is answerable for at once */
 #define SPLIT_MEMORY (16UL << 20) /* that a user half may allocate */
 #define SPLIT_TEXTS (64UL << 10)
 #define SPLIT_RANGES 16
@@ -71,6 +71,12 @@ struct split_object {
 	bool gone;
 };
 
+/* What a frame gives back if the user half does not: a mutex at its end, all else only when it fails. */
+struct split_taken {
+	u32 function; /* of the table, SPLIT_CALL_MUTEX_LOCK or SPLIT_CALL_WORD */
+	unsigned long arguments[SPLIT_ARGUMENTS], result;
+};
+
 enum split_state { SPLIT_WAITING, SPLIT_RUNNING, SPLIT_ENDED };
 
 struct split_frame {
@@ -91,15 +97,16 @@ struct split_frame {
 	u32 nobjects, room;
 	char *sent, *given; /* the message as it went out, and as it comes back */
 	u32 length;
-	struct mutex *held[SPLIT_HELD];
-	unsigned int nheld;
+	struct split_taken taken[SPLIT_TAKEN];
+	unsigned int ntaken;
 };
 
 /* object.c */
 u32 split_frame_add(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written);
 u64 split_frame_handle(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written);
 int split_frame_resolve(struct split_frame *frame, u64 handle, const struct split_type *type, void **address);
-unsigned long split_frame_room(struct split_frame *frame, u64 handle);
+int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size, bool reads, void **address);
+int split_frame_word(struct split_frame *frame, u64 handle, void **address);
 void split_frame_forget(struct split_frame *frame);
 const struct split_symbol *split_symbol_at(const struct split_driver *driver, const void *address, u32 *index);
 
@@ -119,6 +126,7 @@ void split_apply(struct split_frame *frame);
 long split_call(struct split_frame *frame, struct split_call *call);
 bool split_is_register_call(u32 function);
 void split_unlock_all(struct split_frame *frame);
+void split_undo(struct split_frame *frame);
 
 /* upcall.c */
 struct split_host *split_host_find(const char *name, u64 layout);

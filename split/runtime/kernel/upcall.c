@@ -98,6 +98,12 @@ static bool may_sleep(void)
 	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && !in_atomic() && !irqs_disabled() && !rcu_preempt_depth();
 }
 
+bool split_asks(struct split_host *host)
+{
+	return host && may_sleep() && READ_ONCE(host->file) && !READ_ONCE(host->leaving);
+}
+EXPORT_SYMBOL_GPL(split_asks);
+
 static bool enqueue(struct split_host *host, struct split_frame *frame)
 {
 	bool there;
@@ -142,8 +148,10 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 		if (!frame->failed)
 			result = frame->result;
 		else
-			why = left == 0 ? "the user half does not answer" : left < 0 ? "the caller is killed" : "the user half has died";
+			why = left == 0 ? "the user half does not answer" : left < 0 ? "the caller is killed" : "the user half has died, or gave it up";
 	}
+	if (frame->failed)
+		split_undo(frame);
 	if (why)
 		pr_warn_ratelimited("%s: %s fails: %s\n", host->driver->name, frame->entry->name, why);
 	split_frame_put(frame);

@@ -46,6 +46,39 @@ LOG(netdev_warn, "", const void *device)
 LOG(netdev_notice, "", const void *device)
 LOG(netdev_info, "", const void *device)
 
+/* Debug messages are off where nobody has turned them on. */
+void __dynamic_netdev_dbg(void *descriptor, const void *device, const char *format, ...)
+{
+	(void)descriptor;
+	(void)device;
+	(void)format;
+}
+
+void __warn_printk(const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	log_text("", format, list);
+	va_end(list);
+}
+
+void print_hex_dump(const char *level, const char *prefix, int kind, int width, int group, const unsigned char *bytes, size_t length,
+		    _Bool text)
+{
+	(void)level;
+	(void)kind;
+	(void)group;
+	(void)text;
+	for (size_t at = 0; at < length; at += (size_t)width) {
+		char line[3 * 32 + 1] = "";
+
+		for (size_t i = 0; i < (size_t)width && i < 32 && at + i < length; i++)
+			snprintf(line + 3 * i, 4, " %02x", bytes[at + i]);
+		split_log("%s%08zx:%s", prefix, at, line);
+	}
+}
+
 int _printk(const char *format, ...)
 {
 	va_list list;
@@ -73,16 +106,29 @@ void __udelay(unsigned long us) { sleep_ns(us * 1000); }
 void __ndelay(unsigned long ns) { sleep_ns(ns); }
 /* The argument is microseconds * 2^32 / 10^6. */
 void __const_udelay(unsigned long loops) { sleep_ns((unsigned long)((unsigned __int128)loops * 1000000000 >> 32)); }
-void msleep(unsigned int ms) { sleep_ns(ms * 1000000UL); }
+/* Who sleeps may wait for what others do meanwhile. */
+static void sleep_in_step(unsigned long ns)
+{
+	sleep_ns(ns);
+	if (split_frame)
+		split_kernel(SPLIT_CALL_STEP, 0, 0, 0);
+}
+
+void msleep(unsigned int ms) { sleep_in_step(ms * 1000000UL); }
+unsigned long msleep_interruptible(unsigned int ms)
+{
+	msleep(ms);
+	return 0;
+}
 void usleep_range_state(unsigned long min, unsigned long max, unsigned int state)
 {
 	(void)max;
 	(void)state;
-	sleep_ns(min * 1000);
+	sleep_in_step(min * 1000);
 }
 long schedule_timeout_uninterruptible(long jiffies)
 {
-	sleep_ns((unsigned long)jiffies * (1000000000 / HZ));
+	sleep_in_step((unsigned long)jiffies * (1000000000 / HZ));
 	return 0;
 }
 unsigned long split_jiffies(void)
@@ -96,7 +142,14 @@ unsigned long split_jiffies(void)
 /* What is called through a trampoline of the kernel's (static_call): nobody waits for this thread's processor. */
 int __SCT__cond_resched(void) { return 0; }
 
-/* Strings. */
+/* Bits and strings. */
+
+unsigned long _find_next_bit(const unsigned long *words, unsigned long bits, unsigned long start)
+{
+	while (start < bits && !(words[start / 64] >> start % 64 & 1))
+		start++;
+	return start < bits ? start : bits;
+}
 
 long sized_strscpy(char *to, const char *from, size_t size)
 {
@@ -162,6 +215,28 @@ int mutex_lock_interruptible(void *mutex)
 {
 	mutex_lock(mutex);
 	return 0;
+}
+
+_Bool split_bit(unsigned int operation, unsigned long number, unsigned long *words)
+{
+	unsigned long handle = split_handle(split_frame, words);
+	unsigned long *word = words + number / 64, bit = 1UL << number % 64;
+	_Bool was = *word & bit;
+
+	if (handle != SPLIT_BAD_HANDLE && SPLIT_GENERATION(handle) != SPLIT_SYMBOLS)
+		return split_kernel(SPLIT_CALL_WORD, handle, operation, number);
+	*word = operation == SPLIT_SET_BIT ? *word | bit : *word & ~bit;
+	return was;
+}
+
+void split_store(int *word, int value)
+{
+	unsigned long handle = split_handle(split_frame, word);
+
+	if (handle != SPLIT_BAD_HANDLE && SPLIT_GENERATION(handle) != SPLIT_SYMBOLS)
+		split_kernel(SPLIT_CALL_WORD, handle, SPLIT_STORE, (unsigned int)value);
+	else
+		*word = value;
 }
 
 /* Spinlocks that only this half takes: one lock stands for all, for their copies tell nobody anything. */

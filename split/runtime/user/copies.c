@@ -84,6 +84,11 @@ void split_add_copy(struct split_frame *frame, unsigned long handle, unsigned in
 		abort();
 }
 
+static int is_plain(const struct split_field *field)
+{
+	return field->kind == SPLIT_DATA || field->kind == SPLIT_BITS || field->kind == SPLIT_WORD;
+}
+
 typedef void each_field(struct split_frame *frame, const struct split_field *field, char *local, char *in_message);
 
 static void copy_in(struct split_frame *frame, const struct split_field *field, char *local, char *in_message)
@@ -91,7 +96,7 @@ static void copy_in(struct split_frame *frame, const struct split_field *field, 
 	unsigned long handle;
 	void *pointer;
 
-	if (field->kind == SPLIT_DATA || field->kind == SPLIT_BITS) {
+	if (is_plain(field)) {
 		memcpy(local, in_message, field->size);
 		return;
 	}
@@ -107,7 +112,7 @@ static void copy_out(struct split_frame *frame, const struct split_field *field,
 
 	if (!field->written)
 		return;
-	if (field->kind == SPLIT_DATA || field->kind == SPLIT_BITS) {
+	if (is_plain(field)) {
 		memcpy(in_message, local, field->size);
 		return;
 	}

@@ -58,11 +58,12 @@ static void keep_one_waiting(void)
 		atomic_fetch_sub(&threads, 1);
 }
 
-static long run(struct split_frame *frame)
+/* Whether the entry came to its end: one that was given up fails. */
+static int run(struct split_frame *frame, __s64 *result)
 {
 	unsigned long arguments[SPLIT_ARGUMENTS];
 	const struct split_message *message = (const struct split_message *)frame->message;
-	volatile long result = frame->entry->failure;
+	volatile int done = 0;
 
 	split_frame = frame;
 	if (setjmp(frame->abandon) == 0) {
@@ -70,12 +71,13 @@ static long run(struct split_frame *frame)
 		for (unsigned int i = 0; i < frame->entry->nparameters; i++)
 			arguments[i] = frame->entry->parameters[i].kind == SPLIT_DATA ? message->arguments[i] :
 				       (unsigned long)split_pointer(frame, message->arguments[i]);
-		result = split_runners[frame->entry - split_driver.entries](arguments);
+		*result = split_runners[frame->entry - split_driver.entries](arguments);
 		split_repack(frame);
+		done = 1;
 	}
 	split_frame = NULL;
 	split_release(frame);
-	return result;
+	return done;
 }
 
 static void *serve(void *unused)
@@ -108,7 +110,7 @@ static void *serve(void *unused)
 		frame.entry = &split_driver.entries[next.entry];
 		if (getenv("SPLIT_TRACE"))
 			split_log("upcall %s", frame.entry->name);
-		next.result = run(&frame);
+		next.failed = !run(&frame, &next.result);
 	}
 	return unused;
 }

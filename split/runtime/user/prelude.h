@@ -13,6 +13,7 @@
 #include <linux/mutex.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/workqueue.h>
 
 unsigned int split_port_read(unsigned long port, unsigned long size);
 void split_port_write(unsigned long port, unsigned long size, unsigned int value);
@@ -57,6 +58,28 @@ unsigned long split_jiffies(void);
 #define iowrite8 writeb
 #define iowrite16 writew
 #define iowrite32 writel
+
+/* Words that both halves change are the kernel's, and so is what was there; those of this half alone stay here. */
+bool split_bit(unsigned int operation, unsigned long number, volatile unsigned long *words);
+void split_store(atomic_t *word, int value);
+#undef set_bit
+#undef clear_bit
+#undef test_and_set_bit
+#undef test_and_clear_bit
+#undef atomic_set
+#define set_bit(number, words) ((void)split_bit(0, number, words))
+#define clear_bit(number, words) ((void)split_bit(1, number, words))
+#define test_and_set_bit(number, words) split_bit(0, number, words)
+#define test_and_clear_bit(number, words) split_bit(1, number, words)
+#define atomic_set(word, value) split_store(word, value)
+
+/* Work items are the kernel's, and run what the kernel half has under that name. */
+void split_init_work(struct work_struct *work, work_func_t function);
+void split_init_delayed_work(struct delayed_work *work, work_func_t function);
+#undef INIT_WORK
+#undef INIT_DELAYED_WORK
+#define INIT_WORK(work, function) split_init_work(work, function)
+#define INIT_DELAYED_WORK(work, function) split_init_delayed_work(work, function)
 
 #undef jiffies
 #define jiffies split_jiffies()

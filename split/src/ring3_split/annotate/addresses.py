@@ -107,7 +107,7 @@ class Addresses:
         """What a callee does to what an argument points to."""
         inner = self._callees(function).get(callee)
         if inner is not None and (self._halves.graph.own(inner) or self._halves.inlined(inner)):
-            return self._parameter(inner, index)
+            return self.parameter(inner, index)
         api = self._halves.apis.of(callee)
         note = api.arguments.get(index, "").split() if api else []
         if note and note[0] in DIRECTIONS:
@@ -127,7 +127,7 @@ class Addresses:
             self._names[function] = {self._halves.graph.functions[callee].name: callee for callee in calls}
         return self._names[function]
 
-    def _parameter(self, function: str, index: int) -> str:
+    def parameter(self, function: str, index: int) -> str:
         """What a function does to what a parameter points to, by itself and by what it calls."""
         key = (function, index)
         if key not in self._known:

@@ -15,12 +15,13 @@ from ring3_split.annotate.survey import Survey, survey
 from ring3_split.errors import Refusal
 from ring3_split.generate import build as building
 from ring3_split.generate import run as running
+from ring3_split.generate.border import Wishes
 from ring3_split.generate.build import Built
 from ring3_split.generate.halves import generate
 from ring3_split.generate.summary import Summary, summary
 from ring3_split.indirect import Precision
 from ring3_split.kernel import Kernel
-from ring3_split.plan import load, planner, subject, weights
+from ring3_split.plan import Plan, load, planner, subject, weights
 
 COMMANDS = {
     "generate": "write both halves of a driver, from its unmodified source and a plan",
@@ -82,9 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
         running.check(name)
     kernel = source_options.kernel(arguments)
     answers = file.load(_there(arguments.annotations)).answers() if arguments.annotations else {}
-    found = _survey(kernel, name, arguments, answers)
+    found, plan = _survey(kernel, name, arguments, answers)
     folder = (arguments.out or Path(f"{name}-split")).absolute()
-    generated = generate(kernel, kernel.module(name), found, answers, folder)
+    generated = generate(kernel, kernel.module(name), found, Wishes.of(plan, answers), folder)
     built = building.build(kernel, generated) if arguments.step != "generate" else None
     _show(summary(generated, built), arguments.json)
     if built and arguments.step == "run":
@@ -98,14 +99,14 @@ def _there(path: Path) -> Path:
     return path
 
 
-def _survey(kernel: Kernel, name: str, arguments: argparse.Namespace, answers: dict[str, str]) -> Survey:
+def _survey(kernel: Kernel, name: str, arguments: argparse.Namespace, answers: dict[str, str]) -> tuple[Survey, Plan]:
     plan = load(arguments.plan) if arguments.plan else None
     precision: Precision = "signature" if plan and plan.precision == "signature" else "field"
     known = subject.Known(None, plan.contexts) if plan else subject.Known()
     whole = subject.load(kernel, name, precision, arguments.jobs, known)
     if plan is None:
         plan = planner.cut(whole, weights.places(whole), Fraction(1))
-    return survey(whole.graph, plan.sides(), kernel.name, answers)
+    return survey(whole.graph, plan.sides(), kernel.name, answers), plan
 
 
 def _run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path) -> None:

@@ -35,11 +35,12 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     despite: str = ""  # why a call in atomic context that the reader sees in the kernel is none; else the test fails
 
 
-class Stated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Stated(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a person says of a field or an argument, for one driver: it goes before the tables, and is never taken for proved."""
 
     context: Context
     why: str
+    instead: str = ""  # a function of the kernel that answers when the caller may not sleep, and without a user half
 
 
 @dataclass(frozen=True)

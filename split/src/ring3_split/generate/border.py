@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from ring3_split.annotate.border import Entry
+from ring3_split.annotate.addresses import Addresses
+from ring3_split.annotate.border import Check, Entry
 from ring3_split.annotate.declared import pointee
 from ring3_split.annotate.survey import Survey
 from ring3_split.annotate.vocabulary import Annotation, read
@@ -13,16 +15,44 @@ from ring3_split.generate.fields import ELEMENTS, KERNELS, Views
 from ring3_split.generate.table import Parameter, Table
 from ring3_split.generate.units import Unit
 from ring3_split.model import Access, Member
+from ring3_split.plan.file import Plan, Recovery
 
 ALIGNMENT = 32  # of what lies behind a net_device [linux/netdevice.h: NETDEV_ALIGN]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a person says: answers to questions, and what a plan says of single functions beside their places."""
+
+    answers: Mapping[str, str] = field(default_factory=dict)
+    instead: Mapping[str, str] = field(default_factory=dict)  # "my_ops.poll" -> who answers where nobody may be asked
+    limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # member -> least and most
+    without: Mapping[str, str] = field(default_factory=dict)  # function id -> "refuse" or "later"
+    undo: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)  # function -> statement
+    recovery: Mapping[str, Recovery] = field(default_factory=dict)  # by struct
+
+    @staticmethod
+    def of(plan: Plan, answers: Mapping[str, str]) -> Wishes:
+        """Those of a plan."""
+        return Wishes(
+            answers,
+            {name: one.instead for name, one in plan.contexts.items() if one.instead},
+            plan.limits,
+            {key: one.without for key, one in plan.functions.items() if one.without},
+            plan.undo,
+            plan.failed,
+            plan.recovery,
+        )
 
 
 class Border:
     """Makes the table of a survey."""
 
-    def __init__(self, survey: Survey, units: list[Unit], answers: Mapping[str, str]) -> None:
-        self.survey, self.units, self.answers = survey, units, answers
+    def __init__(self, survey: Survey, units: list[Unit], wishes: Wishes) -> None:
+        self.survey, self.units, self.wishes = survey, units, wishes
         self.layouts = survey.layouts
+        self.addresses = Addresses(survey.halves, survey.halves.graph.driver.data, survey.layouts)
         self.table = Table()
         self.accesses: dict[str, tuple[Access, ...]] = {}
         for data in survey.halves.graph.driver.data:
@@ -61,8 +91,8 @@ class Border:
 
     def annotation(self, key: str) -> Annotation | None:
         """What a pointer stands for: what a person said, or what was inferred."""
-        if key in self.answers:
-            return read(self.answers[key]).annotation
+        if key in self.wishes.answers:
+            return read(self.wishes.answers[key]).annotation
         found = self.survey.inferred.get(key)
         return found.annotation if found else None
 
@@ -74,10 +104,27 @@ class Border:
                 found |= {s.detail for s in data.shapes.get(function, ()) if s.what == what and s.pointer == pointer}
         return found
 
+    def through(self, function: str, number: int) -> str:
+        """What a function of the driver does to what one of its parameters points to: "r", "w", "rw"."""
+        return self.addresses.parameter(function, number)
+
     def cast(self, code: Iterable[str], name: str) -> str:
         """The one struct that these functions use a `void *` member as."""
         found = self.shapes(code, "cast", f"field {name}")
         return found.pop().removeprefix("struct ") if len(found) == 1 else ""
+
+    def check(self, name: str) -> Check | None:
+        """What is to be checked of a member that comes back: what a person says goes before what was derived."""
+        if name in self.wishes.limits:
+            low, high = self.wishes.limits[name]
+            return Check([], [], "range", low, high)
+        return self.survey.border.checks.get(name)
+
+    def shared_word(self, name: str) -> bool:
+        """Whether a member is a word of the driver's own that the user half changes by atomic operations."""
+        word, layout = self.survey.border.words.get(name), self.layouts.get(name.partition(".")[0])
+        own = {part.module.directory for part in self.survey.halves.graph.driver.modules}
+        return word is not None and layout is not None and layout.file.rpartition("/")[0] in own
 
     def crossing(self) -> set[str]:
         """Structs that cross, and those of the parameters of entries."""
@@ -184,6 +231,8 @@ class Border:
         self.table.views[entry.function] = Views(self, code, entry.writes).all()
         self.table.variables[entry.function] = self._variables(code)
         self.table.reach[entry.function] = called = self._called(code)
+        if any(stored.field == "work_struct.func" for one in code for stored in self.survey.halves.graph.functions[one].stored):
+            self.table.working.add(entry.function)
         if any((api := self.survey.halves.apis.of(name)) is not None and api.frees is not None for name in called):
             self.table.freeing.add(entry.function)
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import resources
+
+import msgspec
+
 from ring3_split.annotate.border import Downcall
 from ring3_split.annotate.declared import pointee
+from ring3_split.errors import Refusal
+from ring3_split.generate import symbols
 from ring3_split.generate.border import Border
 from ring3_split.generate.declarations import Declared, Parameter
-from ring3_split.generate.table import Argument, Call
+from ring3_split.generate.table import Argument, Call, Undo
 
 ARGUMENTS = 8
 # A pointer to a function that is declared by a name of its own.
-NAMED_CODE = ("irq_handler_t", "work_func_t", "irqreturn_t (*)(int, void *)")
+NAMED_CODE = {"irq_handler_t": "irqreturn_t (*)(int, void *)", "work_func_t": "void (*)(struct work_struct *)"}
+# Macros of the kernel's that set members of its own structs: the user half calls functions of kernel_half.h instead.
+WORK_ITEMS = {"split_init_work": "work_struct", "split_init_delayed_work": "delayed_work"}
 ALIKE = ("const char *", "char const *")
 
 
 def add(border: Border) -> None:
     """Adds all calls of a border, and what of them cannot be had."""
+    _work_items(border)
     for downcall in border.survey.border.downcalls:
         name = downcall.function.rpartition(":")[2]
         if downcall.way == "never":
@@ -31,6 +41,19 @@ def add(border: Border) -> None:
             _add(border, downcall, declared)
 
 
+def _work_items(border: Border) -> None:
+    """INIT_WORK and INIT_DELAYED_WORK: the kernel's work item gets the kernel half's function of that name."""
+    if not border.table.working:
+        return
+    for name, struct in WORK_ITEMS.items():
+        parameters = (Parameter(f"struct {struct} *", "work"), Parameter("work_func_t", "function"))
+        declared = Declared(name, "void", parameters, False, f"void {name}()", "", 0, 0, False)
+        arguments = [Argument("OBJECT", border.type_of(struct)), Argument("OBJECT", border.signature(NAMED_CODE["work_func_t"]))]
+        border.table.calls.append(Call(name, declared, arguments, Argument()))
+    for key in border.table.working:
+        border.table.reach[key] |= WORK_ITEMS.keys()
+
+
 def declaration(border: Border, name: str) -> Declared | None:
     """How a function is declared: its definition, where there is one in a header."""
     found = [unit.declared.functions[name] for unit in border.units if name in unit.declared.functions]
@@ -42,11 +65,14 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
     for number, parameter in enumerate(declared.parameters):
         said = border.annotation(f"{downcall.function}({parameter.name})") if downcall.way == "driver" else None
         note = downcall.arguments.get(number, str(said) if said else "")
+        if downcall.way == "driver" and border.through(downcall.function, number) == "r":
+            note = f"in {note}"
         argument = _argument(border, note, parameter, declared)
         if argument is None:
             border.table.refused[declared.name] = f"what its argument {number} ({parameter.type}) points to is not known"
             return
         arguments.append(argument)
+    _cookie(border, declared, arguments)
     call = Call(declared.name, declared, arguments, _result(border, declared), own=downcall.way == "driver")
     if declared.variadic:
         if not arguments or arguments[-1].way != "TEXT":
@@ -54,17 +80,62 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
             return
         call.format = len(arguments) - 1
         arguments[-1] = Argument("BRIEF")
+    call.undo = _undo(border, call)
     border.table.calls.append(call)
+
+
+def _undo(border: Border, call: Call) -> Undo | None:
+    """What gives back what a call takes: as the plan says of the driver's own, as undo.toml says of the kernel's."""
+    if call.name in border.wishes.undo:
+        said = border.wishes.undo[call.name]
+        if "(" in said:
+            return Undo("", (0,), 0, said)
+        by = declaration(border, said)
+        if by is None:
+            raise Refusal(f"undo: {border.wishes.undo[call.name]}, which is to undo {call.name}, is no function of the driver")
+        return Undo(by.name, tuple(range(len(by.parameters))), len(by.parameters) - 1)
+    row = undone().get(call.name)
+    if row is None or declaration(border, row.by) is None:
+        return None
+    return Undo(row.by, tuple(row.arguments), row.key)
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of undo.toml."""
+
+    by: str
+    arguments: list[int]
+    key: int = 0
+
+
+@cache
+def undone() -> dict[str, Row]:
+    """Functions of the kernel that take something, and what gives it back."""
+    return msgspec.toml.decode(resources.files(__package__).joinpath("undo.toml").read_bytes(), type=dict[str, Row])
+
+
+def _cookie(border: Border, declared: Declared, arguments: list[Argument]) -> None:
+    """What is handed over with an interrupt handler (`void *`) is what all of the driver's handlers take it for."""
+    handed = [n for n, parameter in enumerate(declared.parameters) if parameter.type == "irq_handler_t"]
+    graph = border.survey.halves.graph
+    named = NAMED_CODE["irq_handler_t"]
+    handlers = [key for key, one in graph.owned() if symbols.signature(one) == named and key in graph.stored]
+    casts = border.shapes(handlers, "cast", "param 1")
+    for number in [n for n, parameter in enumerate(declared.parameters) if handed and parameter.type == "void *"]:
+        if len(casts) == 1:
+            arguments[number] = Argument("OBJECT", border.type_of(next(iter(casts)).removeprefix("struct ")))
 
 
 def _argument(border: Border, note: str, parameter: Parameter, declared: Declared) -> Argument | None:
     word = note.rsplit(maxsplit=1)[-1].partition("(")[0] if note else ""
     if word in ("function", "operations") or parameter.type in NAMED_CODE or "(*)" in parameter.type:
         target = pointee(parameter.type)
-        return Argument("OBJECT", border.type_of(target[1]) if target and target[1] else border.signature(parameter.type))
+        code = NAMED_CODE.get(parameter.type, parameter.type)
+        return Argument("OBJECT", border.type_of(target[1]) if target and target[1] else border.signature(code))
     if not parameter.pointer:
         return Argument()
-    if note.endswith("out single"):
+    target = pointee(parameter.type)
+    if note.endswith("out single") and (target is None or target[0] != "number"):
         inner = pointee(parameter.type.rstrip()[:-1].strip())
         return Argument("RESULT", border.type_of(inner[1]) if inner and inner[1] else "")
     if word == "string" or any(parameter.type.startswith(one) for one in ALIKE):
@@ -75,7 +146,7 @@ def _argument(border: Border, note: str, parameter: Parameter, declared: Declare
 def _object(border: Border, note: str, parameter: Parameter, declared: Declared) -> Argument | None:
     word = note.rsplit(maxsplit=1)[-1].partition("(")[0] if note else ""
     target = pointee(parameter.type)
-    if target and target[0] == "number":
+    if (target and target[0] == "number") or word == "bytes":
         return _numbers(border, note, parameter, declared)
     if target is None or target[0] in ("char", "pointer"):
         # Where it is only handed on, nobody looks what it is.
@@ -88,11 +159,15 @@ def _numbers(border: Border, note: str, parameter: Parameter, declared: Declared
     word, _, length = note.rsplit(maxsplit=1)[-1].rstrip(")").partition("(") if note else ("", "", "")
     plain = parameter.type.replace("*", "").replace("const", "").strip()
     if word in ("array", "bytes"):
-        counted = next((n for n, one in enumerate(declared.parameters) if one.name == length and not one.pointer), None)
-        if counted is None:
+        counted = next(
+            (n for n, one in enumerate(declared.parameters) if length in (one.name, f"arg{n}") and not one.pointer), None
+        )
+        if counted is None and not length.isdigit():
             return Argument("OBJECT", border.type_of("bytes"))
         size = border.units[0].numbers([f"sizeof({plain})"])[0] if word == "array" else 1
-        return Argument("COUNTED", border.type_of("bytes"), size, counted)
+        fixed = size * int(length) if counted is None else 0
+        reads = note.startswith("in ") or "const" in parameter.type
+        return Argument("COUNTED", border.type_of("bytes"), fixed or size, ARGUMENTS if fixed else counted or 0, reads)
     size = border.units[0].numbers([f"sizeof({plain})"])[0] if word == "single" else 0
     return Argument("NUMBER", size=size) if 0 < size <= 8 else None
 

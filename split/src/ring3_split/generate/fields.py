@@ -63,7 +63,8 @@ class Views:
                 # The address of an embedded struct says nothing; that of an array or a number is read by, and written by if
                 # what it is handed to may do so: a name that is only printed never comes back.
                 through = "rw" if access.field in self.writes else "r"
-                address = "" if member is not None and member.struct else through
+                embedded = member is not None and member.struct and not self.border.shared_word(access.field)
+                address = "" if embedded else through
                 way = address if access.way == "a" else access.way
                 found[access.field] = ways(found.get(access.field, ""), way)
         return {name: way for name, way in found.items() if way}
@@ -101,11 +102,14 @@ class Views:
             name = f"{place.struct}.{member.name}"
             own = f"{place.struct.partition('.')[2]}.{member.name}".lstrip(".")
             way = self.groups.get(place.tag, NOTHING).get(own, "")
-            if member.struct in KERNELS or self.border.layouts.omitted(name):
+            word = self.border.shared_word(name)
+            if (member.struct in KERNELS and not word) or self.border.layouts.omitted(name):
                 continue
             at = replace(place, path=f"{place.path}{member.name}", offset=place.offset + member.offset)
-            inner = self.border.layouts.get(member.struct) if member.struct else None
-            if inner is None:
+            inner = self.border.layouts.get(member.struct) if member.struct and not word else None
+            if word and way:
+                found.append(Field(at.path, at.offset, member.size, "WORD"))
+            elif inner is None:
                 found += self._field(name, member, at, "w" in way) if way and member.size else []
             elif way and not _has_pointers(inner.members):
                 limits = self._within(member, inner.members) if "w" in way else ()
@@ -126,14 +130,14 @@ class Views:
 
     def _within(self, outer: Member, members: Iterable[Member]) -> tuple[Bound, ...]:
         """The bounds of the members of a struct that is copied as a whole, and of each of an array of structs."""
-        members, checks = tuple(members), self.border.survey.border.checks
+        members = tuple(members)
         each = outer.size // (outer.count or 1)
         return tuple(
             replace(one, offset=one.offset + number * each + member.offset)
             for number in range(outer.count or 1)
             for member in members
             if not member.bits
-            for one in bounds(checks.get(f"{outer.struct}.{member.name}"), member)
+            for one in bounds(self.border.check(f"{outer.struct}.{member.name}"), member)
         )
 
     def _field(self, name: str, member: Member, at: Place, written: bool) -> list[Field]:
@@ -145,7 +149,7 @@ class Views:
         if member.pointee == "fn":
             return [replace(plain, kind="CODE", type=self.border.signature(member.type))]
         if "*" not in re.sub(r"(\[\w*\])+$", "", member.type):
-            return [replace(plain, bounds=bounds(self.border.survey.border.checks.get(name), member) if written else ())]
+            return [replace(plain, bounds=bounds(self.border.check(name), member) if written else ())]
         if member.count:
             self.border.table.refused[name] = "an array of pointers"
             return []

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ring3_split.annotate.survey import Survey
 from ring3_split.files import write
 from ring3_split.generate import calls, slices, symbols, tables
-from ring3_split.generate.border import Border
+from ring3_split.generate.border import Border, Wishes
 from ring3_split.generate.declarations import Declared
 from ring3_split.generate.slices import Slice
 from ring3_split.generate.symbols import Hoisted, alias
-from ring3_split.generate.table import Call
+from ring3_split.generate.table import Call, Undo
 from ring3_split.generate.units import Unit
 from ring3_split.kernel import Kernel
 from ring3_split.model import Function, Module
@@ -30,14 +31,14 @@ class Generated:
     removed: dict[str, list[str]] = field(default_factory=dict)  # half -> functions that it does not have
 
 
-def generate(kernel: Kernel, module: Module, survey: Survey, answers: dict[str, str], folder: Path) -> Generated:
+def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, folder: Path) -> Generated:
     """Writes both halves into `folder/kernel` and `folder/user`.
 
     Raises:
         Refusal: a function cannot be taken out of its file.
     """
     units = [Unit(kernel, module, source) for source in module.sources]
-    border = Border(survey, units, answers)
+    border = Border(survey, units, wishes)
     for entry in survey.border.entries:
         border.entry(entry)
     calls.add(border)
@@ -78,7 +79,7 @@ class Writer:
         """Whether the kernel's side of a call stands in this unit: the first one that knows the function."""
         if call.own:
             return call.declared.file == self.unit.source
-        first = next(unit for unit in self.border.units if call.name in unit.declared.functions)
+        first = next((unit for unit in self.border.units if call.name in unit.declared.functions), self.border.units[0])
         return first is self.unit
 
     def _slice(self) -> Slice:
@@ -101,6 +102,10 @@ class Writer:
         sliced.behind_includes = f'#include "{self.border.survey.border.driver.replace("-", "_")}_split.h"'
         for key, one in self.functions.items():
             found = self._definition(one, sliced)
+            if found is not None and key in self.survey.halves.kernel and key in self.border.wishes.without:
+                sliced.put_before(
+                    slices.body(sliced.lines, found.first, found.last), self._guard(one, self.border.wishes.without[key])
+                )
             if key in self.survey.halves.kernel or found is None:
                 continue
             stub = self._stub(one, self.entries[key], found.text) if key in self.entries else ""
@@ -114,8 +119,47 @@ class Writer:
         names = ", ".join(f"(unsigned long){p.name}" for p in one.parameters)
         call = f"split_upcall(split_host, {number}, arguments)"
         cast = f"({one.returns})" if "*" in one.returns else ""
-        body = f"{call};" if one.returns == "void" else f"return {cast}{call};"
-        return f"{text}\n{{\n\tconst unsigned long arguments[] = {{ {names or '0'} }};\n\n\t{body}\n}}"
+        failed = self._failed(number)
+        body = f"return {cast}{call};" if one.returns != "void" else f"if ({call})\n\t\t{failed};" if failed else f"{call};"
+        return (
+            f"{text}\n{{\n\tconst unsigned long arguments[] = {{ {names or '0'} }};\n\n{self._instead(one, number)}\t{body}\n}}"
+        )
+
+    def _instead(self, one: Function, number: int) -> str:
+        """What answers where the user half cannot be asked."""
+        by = self.border.table.entries[number].called_by
+        name = next((self.border.wishes.instead[place] for place in by if place in self.border.wishes.instead), "")
+        run = f"{name}({', '.join(p.name for p in one.parameters)})"
+        return f"\tif (!split_asks(split_host))\n\t\treturn {run};\n" if name else ""
+
+    def _failed(self, number: int) -> str:
+        """What a stub without a result does when its upcall has failed."""
+        entry = self.border.table.entries[number]
+        first = entry.parameters[0] if entry.parameters else None
+        if first is None:
+            return ""
+        if first.type == "struct work_struct *":
+            return f"{self._again(entry.function)}({first.name})"
+        wishes, graph = self.border.wishes, self.survey.halves.graph
+        name = graph.functions[entry.function].name
+        if name in wishes.failed:
+            return wishes.failed[name]
+        recovery = wishes.recovery.get(first.type.removeprefix("struct ").removesuffix(" *"))
+        if recovery is None or not any(by in graph.functions for by in entry.called_by):
+            return ""
+        when = re.sub(r"\bobject\b", first.name, recovery.when)
+        return f"split_recover(split_host, {when} ? &{first.name}->{recovery.work} : NULL)"
+
+    def _again(self, key: str) -> str:
+        """What queues the work item of a function again."""
+        found = self.border.shapes([key], "container", "param 0")
+        member = self.border.layouts.member(found.pop().removesuffix(".work")) if len(found) == 1 else None
+        return "split_again_delayed" if member is not None and member.struct == "delayed_work" else "split_again"
+
+    def _guard(self, one: Function, without: str) -> str:
+        """The first statement of a function that must not begin without a user half."""
+        then = "return -EIO;" if without == "refuse" else f"return {self._again(one.id)}({one.parameters[0].name});"
+        return f"\tif (!split_asks(split_host))\n\t\t{then}"
 
     def _moved(self, one: Hoisted, lines: list[str], first: int, last: int) -> tuple[int, int, str]:
         begin, end, text = slices.local_static(lines, first, last, one.name)
@@ -126,6 +170,8 @@ class Writer:
         out += [self._alias(name) for name in self.aliases]
         for call in self.owned:
             out.append(self._down(call))
+            if call.undo:
+                out.append(self._undo(call, call.undo))
         for name, (declaration, expression, source) in self.border.table.counts.items():
             if source == self.unit.source:
                 head = f"unsigned long {name}(const void *base)"
@@ -147,6 +193,17 @@ class Writer:
         body = f"\t{run};\n\treturn 0;" if call.declared.returns == "void" else f"\treturn (unsigned long){run};"
         name = f"split_down_{call.name}(const unsigned long *arguments)"
         return f"unsigned long {name};\nunsigned long {name}\n{{\n{body}\n}}"
+
+    def _undo(self, call: Call, undo: Undo) -> str:
+        name = f"split_undo_{call.name}(const unsigned long *arguments, unsigned long result)"
+        if undo.statement:
+            names = "".join(f"\t{p.type} {p.name} = ({p.type})arguments[{n}];\n" for n, p in enumerate(call.declared.parameters))
+            return f"void {name};\nvoid {name}\n{{\n{names}\n\t{undo.statement};\n}}"
+        declared = calls.declaration(self.border, undo.by)
+        types = [parameter.type for parameter in declared.parameters] if declared else []
+        places = ["result" if number < 0 else f"arguments[{number}]" for number in undo.arguments]
+        values = [f"({'void *' if '*' in kind else kind}){place}" for kind, place in zip(types, places, strict=True)]
+        return f"void {name};\nvoid {name}\n{{\n\t{undo.by}({', '.join(values)});\n}}"
 
     def _checks(self) -> list[str]:
         """The compiler compares what the tables say with what it makes of the same headers."""

@@ -34,7 +34,7 @@ STEPS = (
 LIES = (
     ("the user half dies again", "split_kill"),
     ("messages that no user half would send", "lies"),
-    ("an honest one comes back", "split_restart"),
+    ("an honest one comes back", "honest"),
     ("it works once more", "works"),
 )
 END = (("it is unloaded", "split_unload"), ("the kernel has nothing to say", "kernel_is_well"))

@@ -16,6 +16,11 @@ CONDITION = re.compile(r"\s*#\s*(if|ifdef|ifndef|endif)\b")
 DEFINE = re.compile(r"\s*#\s*(define|undef)\b")
 
 
+def body(lines: list[str], first: int, last: int) -> int:
+    """The line behind the brace that opens a function's body."""
+    return next(number for number in range(first, last + 1) if lines[number - 1].startswith("{")) + 1
+
+
 @dataclass
 class Slice:
     """A source file in the making."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ring3_split.generate.border import Border
 from ring3_split.generate.table import Field, Symbol
 from ring3_split.generate.units import Unit
+from ring3_split.model import Function
 
 STRUCT = re.compile(r"\bstruct (\w+)\s*(?:\[|$)")
 
@@ -30,6 +31,13 @@ def alias(name: str) -> str:
     return f"split_symbol_{name}"
 
 
+def signature(facts: Function) -> str:
+    """The type of pointers to a function, as declarations write it."""
+    types = ", ".join(parameter.type for parameter in facts.parameters) or "void"
+    space = "" if facts.returns.endswith("*") else " "
+    return f"{facts.returns}{space}(*)({types})"
+
+
 def add(border: Border) -> tuple[list[Hoisted], dict[str, list[str]]]:
     """Adds all symbols; gives what must be moved to file scope, and by unit the names that need a global one."""
     hoisted: list[Hoisted] = []
@@ -40,10 +48,7 @@ def add(border: Border) -> tuple[list[Hoisted], dict[str, list[str]]]:
             k for k, f in border.survey.halves.graph.functions.items() if f.name == name and border.survey.halves.graph.own(k)
         )
         facts = border.survey.halves.graph.functions[key]
-        types = ", ".join(parameter.type for parameter in facts.parameters) or "void"
-        space = "" if facts.returns.endswith("*") else " "
-        text = f"{facts.returns}{space}(*)({types})"
-        border.table.symbols.append(Symbol(name, alias(name), 0, border.signature(text)))
+        border.table.symbols.append(Symbol(name, alias(name), 0, border.signature(signature(facts))))
         aliases[_unit(border, facts.file).source].append(name)
     for name, shared in sorted(border.survey.border.variables.items()):
         if not shared.where:
@@ -73,13 +78,19 @@ def add(border: Border) -> tuple[list[Hoisted], dict[str, list[str]]]:
 
 
 def _functions(border: Border) -> set[str]:
-    """Entries, and what the user half's code takes the address of."""
+    """Entries, and functions of the kernel half that the user half's code takes the address of or calls through a pointer."""
     graph, halves = border.survey.halves.graph, border.survey.halves
     entries = {entry.function for entry in border.survey.border.entries}
     taken = {stored.function for key in halves.user for stored in graph.functions[key].stored}
     found = {graph.functions[key].name for key in entries}
+    pointed = {
+        callee
+        for key in halves.user
+        for callee, edges in graph.calls.get(key, {}).items()
+        if any(edge.how != "direct" for edge in edges)
+    }
     for key in halves.kernel:
-        if graph.functions[key].name in taken:
+        if graph.functions[key].name in taken or key in pointed:
             found.add(graph.functions[key].name)
     return found
 

@@ -55,6 +55,7 @@ class Argument:
     type: str = ""
     size: int = 0  # of a number
     counted: int = 0  # of COUNTED: the argument that says how many numbers there are
+    reads: bool = False  # of COUNTED: the function does not write them
 
 
 @dataclass
@@ -67,6 +68,17 @@ class Call:
     result: Argument
     format: int = -1
     own: bool = False  # of the driver's kernel half
+    undo: Undo | None = None
+
+
+@dataclass(frozen=True)
+class Undo:
+    """How what a function takes is given back: by another one, whose arguments are arguments of the first or, -1, its result."""
+
+    by: str
+    arguments: tuple[int, ...]
+    key: int  # of these arguments, the one by which the two belong together
+    statement: str = ""  # in place of all this, C in which the first function's parameters have their names
 
 
 @dataclass
@@ -91,6 +103,7 @@ class Table:
     views: dict[str, dict[str, list[Field]]] = field(default_factory=dict)  # by entry and type
     variables: dict[str, list[str]] = field(default_factory=dict)  # by entry
     reach: dict[str, set[str]] = field(default_factory=dict)  # by entry: names of all that its code calls
+    working: set[str] = field(default_factory=set)  # entries that say what a work item runs
     freeing: set[str] = field(default_factory=set)  # entries that free what the user half has allocated
     calls: list[Call] = field(default_factory=list)
     symbols: list[Symbol] = field(default_factory=list)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import tomlkit
@@ -44,6 +44,8 @@ class Placed(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     rule: str = ""
     reason: str = ""
     called_by: list[str] = []  # user half only: how the kernel or the kernel half calls it; each function with one is an upcall
+    # Kernel half only, of what must not begin without a user half: "refuse" it fails then, "later" it is a work item and waits.
+    without: Literal["", "refuse", "later"] = ""
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -63,6 +65,13 @@ class Totals(msgspec.Struct, frozen=True):
     register_accesses: int = 0  # from the user half: downcalls, unless the registers are mapped there
 
 
+class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A work item of an object, and the condition under which it is queued: C, in which `object` is a pointer to it."""
+
+    work: str
+    when: str = "true"
+
+
 class Plan(msgspec.Struct, forbid_unknown_fields=True):
     """A plan, as its file has it."""
 
@@ -77,6 +86,15 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     functions: dict[str, Placed]
     # What a person says of the kernel: "my_ops.poll" or "request_foo:1" -> the context in which it calls, and why.
     contexts: dict[str, Stated] = {}
+    # Member -> the least and the most that the user half may set it to, where the code does not tell.
+    limits: dict[str, tuple[int, int]] = {}
+    # A function of the kernel half -> what ends what the user half has begun by calling it, when that dies before it has done so:
+    # another function, with the same arguments, or a statement.
+    undo: dict[str, str] = {}
+    # A function of the user half that returns nothing -> the statement with which the kernel half goes on when it has failed.
+    failed: dict[str, str] = {}
+    # Struct -> what puts the device right after any other such upcall that the kernel half's own code has made.
+    recovery: dict[str, Recovery] = {}
     combolocks: list[str] = []  # spinlocks that both halves may take: a process sleeps for them
 
     def sides(self) -> dict[str, Side]:
@@ -125,9 +143,19 @@ def text(plan: Plan) -> str:
     for line in HEADER.splitlines():
         document.add(tomlkit.comment(line))
     for key, value in msgspec.to_builtins(plan).items():
-        if key not in ("totals", "functions", "contexts") and (value or key != "combolocks"):
+        if key not in ("totals", "functions", "contexts", "limits", "undo", "failed", "recovery") and (
+            value or key != "combolocks"
+        ):
             document.add(key, value)
     document.add("totals", _table(msgspec.to_builtins(plan.totals)))
+    for key, table in (
+        ("limits", {n: list(pair) for n, pair in plan.limits.items()}),
+        ("undo", plan.undo),
+        ("failed", plan.failed),
+        ("recovery", msgspec.to_builtins(plan.recovery)),
+    ):
+        if table:
+            document.add(key, tomlkit.item(table))
     if plan.contexts:
         contexts = tomlkit.table(is_super_table=True)
         for name in sorted(plan.contexts):

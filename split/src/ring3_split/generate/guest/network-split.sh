@@ -2,7 +2,7 @@
 
 works() {
     before=$(failures)
-    up || return
+    up || { cat /tmp/user-half.log; return 1; }
     name=$(interface "$CARD")
     ping -c 3 -i 0.2 -s 1400 $THERE && net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH" "$WINDOW" || return
     net control "$name" || return
@@ -33,3 +33,6 @@ alone() {
 }
 
 lies() { fuzzed net control "$(interface "$CARD")"; }
+
+# A card and its structs may be in any state after the lies: they can break the device, and a reload must mend it.
+honest() { split_reload; }

@@ -41,3 +41,5 @@ alone() {
 }
 
 lies() { fuzzed sound mixer "/dev/snd/controlC$(card)"; }
+
+honest() { split_restart; }

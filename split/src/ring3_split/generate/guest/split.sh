@@ -36,6 +36,15 @@ split_restart() {
     attached $((count + 1)) && echo "the user half is back"
 }
 
+# What a user half that lied has left in the driver's structs goes with its module, which is unloaded while there is no user half.
+split_reload() {
+    rmmod "$(echo "$DRIVER" | tr - _)" || return
+    echo "it is unloaded without a user half"
+    count=$(grep -c ' attached' /tmp/user-half.log)
+    user_half
+    insmod "/lib/ring3/$DRIVER.ko" && attached $((count + 1)) && echo "an honest user half has loaded it"
+}
+
 split_unload() {
     rmmod "$(echo "$DRIVER" | tr - _)" && rmmod ring3_split && cat /tmp/user-half.log
 }
