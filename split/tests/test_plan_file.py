@@ -12,7 +12,7 @@ from ring3_split.errors import Refusal
 from ring3_split.model import Kind
 from ring3_split.plan import Plan, Side, load, planner, save
 from ring3_split.plan.check import check
-from ring3_split.plan.file import text
+from ring3_split.plan.file import Recovery, text
 from ring3_split.plan.weights import Weights
 
 
@@ -32,6 +32,17 @@ def reason(made: Plan, name: str) -> str:
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     save(plan(), tmp_path / "p.toml")
     assert load(tmp_path / "p.toml") == plan()
+
+
+def test_what_a_person_says_of_single_functions_is_written_again(tmp_path: Path) -> None:
+    made = plan()
+    made.limits = {"own.count": (48, 4096)}
+    made.undo = {"down": "up"}
+    made.failed = {"clean": "clean_one(own)"}
+    made.recovery = {"own": Recovery("reset_task", "object->running")}
+    next(iter(made.functions.values())).without = "refuse"
+    save(made, tmp_path / "plan.toml")
+    assert load(tmp_path / "plan.toml") == made
 
 
 def test_a_file_of_annotations_is_told_from_a_plan(tmp_path: Path) -> None:

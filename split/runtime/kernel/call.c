@@ -344,7 +344,8 @@ static void note(struct split_frame *frame, u32 function, const unsigned long *a
 	struct split_taken *one = &frame->taken[frame->ntaken];
 	bool done = calls[function].result.way == SPLIT_OBJECT ? !IS_ERR_OR_NULL((void *)result) : !(int)result;
 
-	if (calls[function].undo && done)
+	/* What nothing ends is begun once, however often it is called. */
+	if (calls[function].undo && done && (calls[function].undone_by || !find_taken(frame, function, arguments[0], arguments[1])))
 		taken(frame, function, arguments, result);
 	while (one-- != frame->taken) {
 		const struct split_downcall *by = one->function < SPLIT_CALL_ALLOCATE ? &calls[one->function] : NULL;

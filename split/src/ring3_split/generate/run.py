@@ -31,6 +31,8 @@ STEPS = (
     ("the user half comes back", "split_restart"),
     ("it works again", "works"),
 )
+# The same of one kind only.
+MORE = {"network": (("the user half dies in the middle of resets, opening and probing", "often"),)}
 LIES = (
     ("the user half dies again", "split_kill"),
     ("messages that no user half would send", "lies"),
@@ -89,7 +91,7 @@ def text(run: Run, kind: str, layout: str, lies: int) -> str:
     document["about"] = f"{run.driver} as a split driver: its user half works, dies and comes back"
     document["files"] |= {f"/lib/ring3/{file.name}": str(file) for file in files}
     document["variables"] |= {"DRIVER": run.driver, "LAYOUT": layout, "MESSAGES": str(lies)}
-    steps = (*STEPS, *(LIES if lies else ()), *END)
+    steps = (*STEPS, *MORE.get(kind, ()), *(LIES if lies else ()), *END)
     document["time_limit"] = int(document["time_limit"] + len(steps) * 20 + lies / LIES_A_SECOND)
     document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in steps]
     return tomlkit.dumps(document)

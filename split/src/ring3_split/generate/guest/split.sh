@@ -26,7 +26,7 @@ split_load() {
 
 split_kill() {
     kill -9 "$(cat /tmp/user-half.pid)" || return
-    while [ -e "/proc/$(cat /tmp/user-half.pid)/status" ] && ! grep -q '^State:.Z' "/proc/$(cat /tmp/user-half.pid)/status"; do usleep 10000; done
+    while [ -e "/proc/$(cat /tmp/user-half.pid)/status" ] && ! grep -qs '^State:.Z' "/proc/$(cat /tmp/user-half.pid)/status"; do usleep 10000; done
     echo "the user half is dead"
 }
 
