@@ -100,6 +100,8 @@ struct split_entry {
 	const unsigned short *calls;
 	unsigned int ncalls;
 	unsigned char frees;
+	/* Whether what a success means is so: one that only says so has failed. NULL: it is believed, and in the user half. */
+	int (*ensures)(const unsigned long *arguments);
 	long failure; /* what the caller gets when there is no answer */
 	unsigned int timeout_ms;
 };
@@ -137,6 +139,7 @@ struct split_downcall {
 	void (*undo)(const unsigned long *arguments, unsigned long result); /* NULL in the user half, and if nothing is to be done */
 	unsigned short undone_by;
 	unsigned char key, undone_key;
+	int (*requires)(const unsigned long *arguments); /* whether it may be called now; NULL: always, and in the user half */
 };
 
 struct split_symbol {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from ring3_split.annotate import file
 from ring3_split.annotate.border import Check
 from ring3_split.annotate.survey import survey
+from ring3_split.errors import Refusal
 from ring3_split.generate.border import Wishes
 from ring3_split.generate.bounds import bounds
 from ring3_split.generate.halves import Generated, generate
@@ -207,6 +209,33 @@ def test_a_limit_that_a_person_gives_bounds_what_comes_back(network: Generated) 
     views = network.border.table.views[f"{MAIN}:e1000_probe"]
     (count,) = next(one for one in views["e1000_tx_ring"] if one.path == "count").bounds
     assert (count.low, count.high) == (48, 4096)
+
+
+@pytest.mark.kernel
+def test_what_must_be_so_before_a_call_is_asked_of_the_kernels_objects(network: Generated) -> None:
+    asked = function(half(network, "kernel", "e1000_main"), "split_requires_napi_enable")
+    assert "test_bit(NAPI_STATE_NPSVC, &n->state)" in asked  # of any driver
+    assert "adapter->tx_ring->buffer_info" in asked  # of this one
+    assert asked.count("return n && ") == 1
+    assert ".requires = KERNEL_HALF(split_requires_napi_enable)" in (network.folder / "tables.c").read_text()
+
+
+@pytest.mark.kernel
+def test_an_entry_that_says_it_has_made_rings_is_asked_for_them(network: Generated) -> None:
+    asked = function(half(network, "kernel", "e1000_main"), "split_ensures_e1000_setup_all_tx_resources")
+    assert "struct e1000_adapter * adapter" in asked.replace("*adapter", "* adapter")
+    assert "adapter->tx_ring->buffer_info" in asked
+    assert ".ensures = KERNEL_HALF(split_ensures_e1000_open)" in (network.folder / "tables.c").read_text()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("requires", "ensures"), [({"e1000_nothing": "1"}, {}), ({}, {"e1000_xmit_frame": "1"})])
+def test_a_condition_of_what_is_no_call_or_no_entry_is_refused(
+    network: Generated, kernel: Kernel, tmp_path: Path, requires: dict[str, str], ensures: dict[str, str]
+) -> None:
+    wishes = replace(network.border.wishes, requires=requires, ensures=ensures)
+    with pytest.raises(Refusal, match=r"is no (function that the user half calls|entry of the user half)"):
+        generate(kernel, kernel.module("e1000"), network.border.survey, wishes, tmp_path)
 
 
 @pytest.mark.kernel

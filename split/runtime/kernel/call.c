@@ -373,6 +373,8 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 		return -EPERM;
 	function = &driver->downcalls[call->function];
 	error = take_arguments(frame, function, call, arguments, cells);
+	if (!error && function->requires && !function->requires(arguments))
+		error = -EPERM;
 	result = error ? 0 : function->call(arguments);
 	if (!error)
 		note(frame, call->function, arguments, result);

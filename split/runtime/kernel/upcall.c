@@ -145,7 +145,10 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 		left = wait_for_completion_killable_timeout(&frame->done, msecs_to_jiffies(frame->entry->timeout_ms));
 		if (left <= 0)
 			cancel(frame);
-		if (!frame->failed)
+		if (!frame->failed && frame->result == 0 && frame->entry->ensures && !frame->entry->ensures(arguments)) {
+			frame->failed = true;
+			why = "it has not done what it says";
+		} else if (!frame->failed)
 			result = frame->result;
 		else
 			why = left == 0 ? "the user half does not answer" : left < 0 ? "the caller is killed" : "the user half has died, or gave it up";

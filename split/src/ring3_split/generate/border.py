@@ -29,6 +29,8 @@ class Wishes:
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # member -> least and most
     without: Mapping[str, str] = field(default_factory=dict)  # function id -> "refuse" or "later"
     undo: Mapping[str, str] = field(default_factory=dict)
+    requires: Mapping[str, str] = field(default_factory=dict)  # function -> condition, before it is called
+    ensures: Mapping[str, str] = field(default_factory=dict)  # entry -> condition, when it has succeeded
     failed: Mapping[str, str] = field(default_factory=dict)  # function -> statement
     recovery: Mapping[str, Recovery] = field(default_factory=dict)  # by struct
 
@@ -41,6 +43,8 @@ class Wishes:
             plan.limits,
             {key: one.without for key, one in plan.functions.items() if one.without},
             plan.undo,
+            plan.requires,
+            plan.ensures,
             plan.failed,
             plan.recovery,
         )

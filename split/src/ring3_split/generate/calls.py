@@ -24,7 +24,11 @@ ALIKE = ("const char *", "char const *")
 
 
 def add(border: Border) -> None:
-    """Adds all calls of a border, and what of them cannot be had."""
+    """Adds all calls of a border, and what of them cannot be had.
+
+    Raises:
+        Refusal: the plan speaks of a function that is not called.
+    """
     _work_items(border)
     for downcall in border.survey.border.downcalls:
         name = downcall.function.rpartition(":")[2]
@@ -39,6 +43,9 @@ def add(border: Border) -> None:
             border.table.refused[name] = f"it has more than {ARGUMENTS} arguments"
         else:
             _add(border, downcall, declared)
+    called = {call.name for call in border.table.calls}
+    for name in border.wishes.requires.keys() - called:
+        raise Refusal(f"requires: {name} is no function that the user half calls")
 
 
 def _work_items(border: Border) -> None:
@@ -49,7 +56,7 @@ def _work_items(border: Border) -> None:
         parameters = (Parameter(f"struct {struct} *", "work"), Parameter("work_func_t", "function"))
         declared = Declared(name, "void", parameters, False, f"void {name}()", "", 0, 0, False)
         arguments = [Argument("OBJECT", border.type_of(struct)), Argument("OBJECT", border.signature(NAMED_CODE["work_func_t"]))]
-        border.table.calls.append(Call(name, declared, arguments, Argument()))
+        border.table.calls.append(Call(name, declared, arguments, Argument(), requires=required().get(name, "")))
     for key in border.table.working:
         border.table.reach[key] |= WORK_ITEMS.keys()
 
@@ -81,6 +88,7 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
         call.format = len(arguments) - 1
         arguments[-1] = Argument("BRIEF")
     call.undo = _undo(border, call)
+    call.requires = " && ".join(f"({one})" for one in (required().get(call.name), border.wishes.requires.get(call.name)) if one)
     border.table.calls.append(call)
 
 
@@ -98,6 +106,12 @@ def _undo(border: Border, call: Call) -> Undo | None:
     if row is None or declaration(border, row.by) is None:
         return None
     return Undo(row.by, tuple(row.arguments), row.key)
+
+
+@cache
+def required() -> dict[str, str]:
+    """Functions of the kernel that must not be called in each state of an object, and the condition."""
+    return msgspec.toml.decode(resources.files(__package__).joinpath("requires.toml").read_bytes(), type=dict[str, str])
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

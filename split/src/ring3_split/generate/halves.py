@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ring3_split.annotate.survey import Survey
+from ring3_split.errors import Refusal
 from ring3_split.files import write
 from ring3_split.generate import calls, slices, symbols, tables
 from ring3_split.generate.border import Border, Wishes
 from ring3_split.generate.declarations import Declared
+from ring3_split.generate.declarations import Parameter as Declaration
 from ring3_split.generate.slices import Slice
 from ring3_split.generate.symbols import Hoisted, alias
 from ring3_split.generate.table import Call, Undo
 from ring3_split.generate.units import Unit
 from ring3_split.kernel import Kernel
-from ring3_split.model import Function, Module
+from ring3_split.model import Function, Module, Parameter
 
 RUNTIME = Path(__file__).parents[3] / "runtime"
 
@@ -42,6 +45,9 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
     for entry in survey.border.entries:
         border.entry(entry)
     calls.add(border)
+    border.table.ensures = dict(wishes.ensures)
+    for name in wishes.ensures.keys() - {entry.function.rpartition(":")[2] for entry in border.table.entries}:
+        raise Refusal(f"ensures: {name} is no entry of the user half")
     hoisted, aliases = symbols.add(border)
     symbols.variable_views(border)
     border.measure()
@@ -172,6 +178,12 @@ class Writer:
             out.append(self._down(call))
             if call.undo:
                 out.append(self._undo(call, call.undo))
+            if call.requires:
+                out.append(_condition(f"split_requires_{call.name}", call.declared.parameters, call.requires))
+        for key in self.entries.keys() & self.functions.keys():
+            one = self.functions[key]
+            if one.name in self.border.table.ensures:
+                out.append(_condition(f"split_ensures_{one.name}", one.parameters, self.border.table.ensures[one.name]))
         for name, (declaration, expression, source) in self.border.table.counts.items():
             if source == self.unit.source:
                 head = f"unsigned long {name}(const void *base)"
@@ -279,6 +291,21 @@ class Writer:
     def _in_user(self, name: str) -> bool:
         key = next((key for key, one in self.functions.items() if one.name == name), "")
         return not key or key in self.survey.halves.user
+
+
+def _declared(kind: str, name: str) -> str:
+    """A variable; the name of one that points to a function would stand in the middle of its type."""
+    return f"__typeof__({kind}) {name}" if "(*)" in kind else f"{kind}{'' if kind.endswith('*') else ' '}{name}"
+
+
+def _condition(function: str, parameters: Iterable[Parameter | Declaration], condition: str) -> str:
+    """A function of the kernel half that says whether a condition holds of arguments, of which no pointer is NULL."""
+    named = [(p.type, p.name) for p in parameters]
+    names = "".join(f"\t{_declared(kind, name)} = ({kind})arguments[{n}];\n" for n, (kind, name) in enumerate(named))
+    there = "".join(f"{name} && " for kind, name in named if "*" in kind)
+    unused = "".join(f"\t(void){name};\n" for _, name in named)
+    head = f"int {function}(const unsigned long *arguments)"
+    return f"{head};\n{head}\n{{\n{names}\n{unused}\treturn {there}({condition});\n}}"
 
 
 def _runner(one: Function, number: int) -> str:

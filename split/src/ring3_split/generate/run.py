@@ -73,14 +73,23 @@ def run(kernel: Kernel, driver: str, built: Built, request: Request, show: Calla
         Refusal: the lab or a step failed; its output is in the log.
     """
     kind = check(driver)
-    guest = kernel.folder.parent / "guest"
-    programs = (*lab.compiled(kinds()[kind].programs, guest), lab.compiled_file(GUEST / "fuzz.c", guest, RUNTIME), built.program)
-    needs = tuple(need for need in Object(built.driver).needs() if plain(need) != "ring3_split")
-    one = Run(driver, device(driver), "load", request.seconds, version(kernel), (built.runtime, built.driver), needs, programs)
+    one = guest_run(kernel, driver, built, request.seconds)
     with tempfile.TemporaryDirectory(prefix="ring3-split-") as name:
         folder = Path(name)
         (folder / "scenario.toml").write_text(text(one, kind, built.layout, request.lies))
         lab.run(folder / "scenario.toml", request.cache, folder / "out", request.log, show)
+
+
+def guest_run(kernel: Kernel, driver: str, built: Built, seconds: float) -> Run:
+    """What a guest with a split driver is made of.
+
+    Raises:
+        Refusal: the guest's programs cannot be built.
+    """
+    kind, guest = check(driver), kernel.folder.parent / "guest"
+    programs = (*lab.compiled(kinds()[kind].programs, guest), lab.compiled_file(GUEST / "fuzz.c", guest, RUNTIME), built.program)
+    needs = tuple(need for need in Object(built.driver).needs() if plain(need) != "ring3_split")
+    return Run(driver, device(driver), "load", seconds, version(kernel), (built.runtime, built.driver), needs, programs)
 
 
 def text(run: Run, kind: str, layout: str, lies: int) -> str:

@@ -69,6 +69,7 @@ class Call:
     format: int = -1
     own: bool = False  # of the driver's kernel half
     undo: Undo | None = None
+    requires: str = ""  # in C, of its parameters: what must be so before it is called
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,9 @@ class Table:
     variables: dict[str, list[str]] = field(default_factory=dict)  # by entry
     reach: dict[str, set[str]] = field(default_factory=dict)  # by entry: names of all that its code calls
     working: set[str] = field(default_factory=set)  # entries that say what a work item runs
+    ensures: dict[str, str] = field(
+        default_factory=dict
+    )  # by the name of an entry's function: in C, what is so when it has succeeded
     freeing: set[str] = field(default_factory=set)  # entries that free what the user half has allocated
     calls: list[Call] = field(default_factory=list)
     symbols: list[Symbol] = field(default_factory=list)

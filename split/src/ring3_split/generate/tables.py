@@ -94,7 +94,8 @@ def _types(table: Table) -> str:
 def _entry(table: Table, number: int) -> str:
     entry = table.entries[number]
     name = entry.function.rpartition(":")[2]
-    out = ["", f"/* {name}, {entry.where}: called by {', '.join(entry.called_by)} */", ""]
+    ensures = [f"int split_ensures_{name}(const unsigned long *arguments);", ""] if name in table.ensures else []
+    out = ["", *ensures, f"/* {name}, {entry.where}: called by {', '.join(entry.called_by)} */", ""]
     parameters = table.parameters[entry.function]
     if parameters:
         out.append(f"static const struct split_parameter parameters_{number}[] = {{")
@@ -157,6 +158,7 @@ def _entry_line(table: Table, number: int) -> str:
     ):
         if count:
             rows += [f".{field} = {what}_{number}", f".n{field} = {count}"]
+    rows += [f".ensures = KERNEL_HALF(split_ensures_{name})"] if name in table.ensures else []
     rows += [".frees = 1"] if entry.function in table.freeing else []
     # Of what returns nothing, the kernel half's stub is told so.
     failure = f"-{EIO}" if entry.returns in ("int", "long", "ssize_t", "void") else "0"
@@ -168,6 +170,7 @@ def _entry_line(table: Table, number: int) -> str:
 def _calls(table: Table) -> str:
     out = ["", "/* Functions that the user half calls */", ""]
     out += [f"unsigned long split_down_{call.name}(const unsigned long *arguments);" for call in table.calls]
+    out += [f"int split_requires_{call.name}(const unsigned long *arguments);" for call in table.calls if call.requires]
     undone = [call.name for call in table.calls if call.undo]
     out += [f"void split_undo_{name}(const unsigned long *arguments, unsigned long result);" for name in undone]
     if table.calls:
@@ -177,7 +180,8 @@ def _calls(table: Table) -> str:
             out.append(
                 f'\t{{ "{call.name}", KERNEL_HALF(split_down_{call.name}), {len(call.arguments)}, {{ {arguments or "{ 0 }"} }},'
             )
-            out.append(f"\t  {_argument(call.result)}{_undo(table, call)} }},")
+            required = f", .requires = KERNEL_HALF(split_requires_{call.name})" if call.requires else ""
+            out.append(f"\t  {_argument(call.result)}{_undo(table, call)}{required} }},")
         out.append("};")
     return "\n".join(out)
 

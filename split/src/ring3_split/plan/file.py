@@ -91,6 +91,10 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     # A function of the kernel half -> what ends what the user half has begun by calling it, when that dies before it has done so:
     # another function, with the same arguments, or a statement.
     undo: dict[str, str] = {}
+    # In C, of the parameters: a function that the user half calls -> what must be so before,
+    # an entry -> what must be so when it has succeeded.
+    requires: dict[str, str] = {}
+    ensures: dict[str, str] = {}
     # A function of the user half that returns nothing -> the statement with which the kernel half goes on when it has failed.
     failed: dict[str, str] = {}
     # Struct -> what puts the device right after any other such upcall that the kernel half's own code has made.
@@ -143,7 +147,7 @@ def text(plan: Plan) -> str:
     for line in HEADER.splitlines():
         document.add(tomlkit.comment(line))
     for key, value in msgspec.to_builtins(plan).items():
-        if key not in ("totals", "functions", "contexts", "limits", "undo", "failed", "recovery") and (
+        if key not in ("totals", "functions", "contexts", "limits", "undo", "requires", "ensures", "failed", "recovery") and (
             value or key != "combolocks"
         ):
             document.add(key, value)
@@ -151,6 +155,8 @@ def text(plan: Plan) -> str:
     for key, table in (
         ("limits", {n: list(pair) for n, pair in plan.limits.items()}),
         ("undo", plan.undo),
+        ("requires", plan.requires),
+        ("ensures", plan.ensures),
         ("failed", plan.failed),
         ("recovery", msgspec.to_builtins(plan.recovery)),
     ):

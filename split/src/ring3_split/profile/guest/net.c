@@ -151,7 +151,7 @@ static int stream(const char *host, double seconds, int sends, int window)
 			die(sends ? "sending" : "receiving");
 		total += (uint64_t)size;
 	}
-	printf("%s %.1f MB in %.1f s\n", sends ? "sent" : "received", (double)total / 1e6, now() - start);
+	printf("%s %.6f MB in %.3f s\n", sends ? "sent" : "received", (double)total / 1e6, now() - start);
 	return 0;
 }
 
