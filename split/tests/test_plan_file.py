@@ -38,6 +38,8 @@ def test_what_a_person_says_of_single_functions_is_written_again(tmp_path: Path)
     made = plan()
     made.limits = {"own.count": (48, 4096)}
     made.undo = {"down": "up"}
+    made.requires = {"start": "own->rings"}
+    made.ensures = {"open": "own->rings"}
     made.failed = {"clean": "clean_one(own)"}
     made.recovery = {"own": Recovery("reset_task", "object->running")}
     next(iter(made.functions.values())).without = "refuse"
