@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// The longest interval that all cards have a register for.
-pub const LONGEST: Duration = Duration::from_micros(8191);
+const LONGEST: Duration = Duration::from_micros(8191);
 
 /// Shortest time between two interrupts of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub enum Throttle {
     /// None: each packet that finds its queue asleep wakes it.
     #[default]
     Off,
-    /// This, up to [`LONGEST`].
+    /// This: 1 to 8191 microseconds.
     Fixed(Duration),
     /// As the traffic is: none for who asks and waits, longer ones for a stream.
     Adaptive,
