@@ -8,7 +8,7 @@
 
 #include "dde.h"
 
-struct cpuinfo_um boot_cpu_data = { .loops_per_jiffy = 1 << 20, .ipi_pipe = { -1, -1 }, .cache_alignment = L1_CACHE_BYTES };
+struct cpuinfo_um boot_cpu_data = { .loops_per_jiffy = 1 << 20, .cache_alignment = L1_CACHE_BYTES };
 
 struct cpumask __cpu_possible_mask = { { 1 } };
 struct cpumask __cpu_online_mask = { { 1 } };

@@ -116,6 +116,18 @@ void dma_unmap_page_attrs(struct device *dev, dma_addr_t address, size_t size, e
 	unmap(address, size, dir, attrs);
 }
 
+#if DDE_LINUX_7
+dma_addr_t dma_map_phys(struct device *dev, phys_addr_t address, size_t size, enum dma_data_direction dir, unsigned long attrs)
+{
+	return map(address, size, dir, attrs);
+}
+
+void dma_unmap_phys(struct device *dev, dma_addr_t address, size_t size, enum dma_data_direction dir, unsigned long attrs)
+{
+	unmap(address, size, dir, attrs);
+}
+#endif
+
 unsigned int dma_map_sg_attrs(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir,
 			      unsigned long attrs)
 {
@@ -169,7 +181,11 @@ int dma_set_mask(struct device *dev, u64 mask)
 	if (dev->dma_mask)
 		*dev->dma_mask = mask;
 	/* Nobody is asked where nothing is copied. */
+#if DDE_LINUX_7
+	dev_assign_dma_skip_sync(dev, !dde_options.dma_copies);
+#else
 	dev->dma_skip_sync = !dde_options.dma_copies;
+#endif
 	return 0;
 }
 

@@ -30,6 +30,16 @@ void unblock_signals(void)
 	signals_enabled = 1;
 }
 
+#if DDE_LINUX_7
+/* Counts, which nobody reads. */
+DEFINE_PER_CPU_SHARED_ALIGNED(irq_cpustat_t, irq_stat);
+
+int um_get_signals(void)
+{
+	return signals_enabled;
+}
+#endif
+
 static void mask(struct irq_data *data)
 {
 	ddekit_irq_mask(dde_device, data->irq - base);
@@ -79,6 +89,10 @@ int dde_irq_use_pin(void)
 
 void dde_irq_init(void)
 {
+#if DDE_LINUX_7
+	/* Numbers have descriptors when somebody has asked for them. */
+	irq_alloc_descs(DDE_IRQ_IDE, DDE_IRQ_IDE, DDE_IRQ_MESSAGES + DDE_MESSAGES_MAX - DDE_IRQ_IDE, 0);
+#endif
 	irq_set_chip_and_handler(DDE_IRQ_PIN, &chip, handle_level_irq);
 	for (unsigned int i = 0; i < DDE_IRQ_IDE_COUNT; i++)
 		irq_set_chip_and_handler(DDE_IRQ_IDE + i, &chip, handle_level_irq);

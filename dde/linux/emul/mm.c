@@ -93,6 +93,12 @@ void dde_mm_init(void)
 	ddekit_check_close(page_address(pfn_to_page(map + 1)), (pages - map - 1) << PAGE_SHIFT);
 }
 
+/* A number, or one in a structure. */
+static void clear_flags(struct page *page)
+{
+	memset(&page->flags, 0, sizeof(page->flags));
+}
+
 static void make_compound(struct page *page, unsigned int order)
 {
 	struct folio *folio = (struct folio *)page;
@@ -101,10 +107,16 @@ static void make_compound(struct page *page, unsigned int order)
 		return;
 	__SetPageHead(page);
 	for (unsigned long i = 1; i < 1ul << order; i++)
+#if DDE_LINUX_7
+		set_compound_head(page + i, page, order);
+#else
 		set_compound_head(page + i, page);
+#endif
 	folio->_flags_1 = (folio->_flags_1 & ~0xfful) | order;
-#ifdef CONFIG_64BIT
+#if !DDE_LINUX_7
 	folio->_folio_nr_pages = 1u << order;
+#elif defined(NR_PAGES_IN_LARGE_FOLIO)
+	folio->_nr_pages = 1u << order;
 #endif
 }
 
@@ -119,10 +131,10 @@ struct page *__alloc_pages_noprof(gfp_t gfp, unsigned int order, int nid, nodema
 		return NULL;
 	}
 	for (unsigned long i = 0; i < 1ul << order; i++) {
-		page[i].flags = 0;
+		clear_flags(&page[i]);
 		page[i].mapping = NULL;
 		page[i].private = 0;
-		page[i].compound_head = 0;
+		clear_compound_head(&page[i]);
 		set_page_count(&page[i], 0);
 		atomic_set(&page[i]._mapcount, -1);
 	}
@@ -141,7 +153,7 @@ static void free_block(struct page *page)
 
 	if (order & FREE)
 		ddekit_panic("dde: page %lu is freed twice", page_to_pfn(page));
-	page->flags = 0;
+	clear_flags(page);
 	ddekit_check_returned(page_address(page), PAGE_SIZE << order);
 	give(page, order);
 }
@@ -180,9 +192,15 @@ struct folio *__folio_alloc_noprof(gfp_t gfp, unsigned int order, int nid, nodem
 	return (struct folio *)__alloc_pages_noprof(gfp | __GFP_COMP, order, nid, mask);
 }
 
+#if DDE_LINUX_7
+unsigned long alloc_pages_bulk_noprof(gfp_t gfp, int nid, nodemask_t *mask, int count, struct page **array)
+{
+	struct list_head *list = NULL;
+#else
 unsigned long alloc_pages_bulk_noprof(gfp_t gfp, int nid, nodemask_t *mask, int count, struct list_head *list,
 				      struct page **array)
 {
+#endif
 	unsigned long got = 0;
 
 	for (int i = 0; i < count; i++) {
@@ -225,28 +243,53 @@ static void *fragment_of_its_own(unsigned int size, gfp_t gfp)
 	return piece;
 }
 
+/* Where the pages of a cache of fragments are: 7.x keeps what it knows of them in the low bits, where an address of pages has none. */
+#if DDE_LINUX_7
+static void *pages_of(const struct page_frag_cache *cache)
+{
+	return (void *)cache->encoded_page;
+}
+
+static void set_pages(struct page_frag_cache *cache, void *pages)
+{
+	cache->encoded_page = (unsigned long)pages;
+}
+#else
+static void *pages_of(const struct page_frag_cache *cache)
+{
+	return cache->va;
+}
+
+static void set_pages(struct page_frag_cache *cache, void *pages)
+{
+	cache->va = pages;
+}
+#endif
+
 /* Pieces of a page, each of which holds it: networking's small buffers. */
 void *__page_frag_alloc_align(struct page_frag_cache *cache, unsigned int size, gfp_t gfp, unsigned int align_mask)
 {
 	const unsigned int room = PAGE_FRAG_CACHE_MAX_SIZE;
+	void *pages = pages_of(cache);
 	int offset;
 
 	if (size > room)
 		return NULL;
 	if (DDEKIT_CHECKED)
 		return fragment_of_its_own(size, gfp);
-	offset = cache->va ? (int)((cache->offset - size) & align_mask) : -1;
-	if (!cache->va || (int)cache->offset < (int)size || offset < 0) {
-		if (cache->va)
-			free_pages((unsigned long)cache->va, 0);
-		cache->va = (void *)get_free_pages_noprof(gfp | __GFP_COMP, get_order(room));
-		if (!cache->va)
+	offset = pages ? (int)((cache->offset - size) & align_mask) : -1;
+	if (!pages || (int)cache->offset < (int)size || offset < 0) {
+		if (pages)
+			free_pages((unsigned long)pages, 0);
+		pages = (void *)get_free_pages_noprof(gfp | __GFP_COMP, get_order(room));
+		set_pages(cache, pages);
+		if (!pages)
 			return NULL;
 		offset = (room - size) & align_mask;
 	}
 	cache->offset = offset;
-	page_ref_inc(virt_to_page(cache->va));
-	return cache->va + offset;
+	page_ref_inc(virt_to_page(pages));
+	return pages + offset;
 }
 
 void __page_frag_cache_drain(struct page *page, unsigned int count)
@@ -257,9 +300,8 @@ void __page_frag_cache_drain(struct page *page, unsigned int count)
 
 void page_frag_cache_drain(struct page_frag_cache *cache)
 {
-	if (cache->va)
-		free_pages((unsigned long)cache->va, 0);
-	cache->va = NULL;
+	free_pages((unsigned long)pages_of(cache), 0);
+	set_pages(cache, NULL);
 }
 
 void page_frag_free(void *address)

@@ -16,7 +16,11 @@ void pci_msix_init(struct pci_dev *dev)
 	dev->msix_cap = pci_find_capability(dev, PCI_CAP_ID_MSIX);
 }
 
+#if DDE_LINUX_7
+bool pci_msi_enabled(void)
+#else
 int pci_msi_enabled(void)
+#endif
 {
 	return 1;
 }

@@ -59,6 +59,25 @@ static struct thread *thread_of(struct task_struct *task)
 	return task == &init_task ? &idle : container_of(task, struct thread, task);
 }
 
+#if DDE_LINUX_7
+/* Who runs on the one processor: `current`. */
+struct task_struct *cpu_tasks[NR_CPUS] = { &init_task };
+
+static void make_current(struct task_struct *task)
+{
+	cpu_tasks[0] = task;
+}
+
+static void give_stack(struct task_struct *task, struct ddekit_ctx *ctx)
+{
+	task->stack = ddekit_ctx_stack(ctx);
+}
+#else
+/* `current` is whose stack is used. */
+static void make_current(struct task_struct *task)
+{
+}
+
 static void give_stack(struct task_struct *task, struct ddekit_ctx *ctx)
 {
 	struct thread_info *info = ddekit_ctx_stack(ctx);
@@ -66,6 +85,7 @@ static void give_stack(struct task_struct *task, struct ddekit_ctx *ctx)
 	*info = (struct thread_info){ .task = task };
 	task->stack = info;
 }
+#endif
 
 void dde_sched_init(void)
 {
@@ -100,6 +120,7 @@ static void switch_to_thread(struct thread *next)
 	if (next == running)
 		return;
 	running = next;
+	make_current(next == &idle ? &init_task : &next->task);
 	ddekit_ctx_switch(next->ctx);
 	bury();
 }
@@ -338,6 +359,22 @@ int sched_setattr_nocheck(struct task_struct *task, const struct sched_attr *att
 {
 	return 0;
 }
+
+#if DDE_LINUX_7
+int set_cpus_allowed_ptr(struct task_struct *task, const struct cpumask *mask)
+{
+	return 0;
+}
+
+void set_cpus_allowed_force(struct task_struct *task, const struct cpumask *mask)
+{
+}
+
+bool cpus_share_cache(int one, int other)
+{
+	return true;
+}
+#endif
 
 void sched_set_fifo(struct task_struct *task)
 {

@@ -246,8 +246,13 @@ size_t kmalloc_size_roundup(size_t size)
 	return size ? PAGE_SIZE << get_order(size) : 0;
 }
 
+#if DDE_LINUX_7
+void *krealloc_node_align_noprof(const void *object, size_t size, unsigned long align, gfp_t gfp, int node)
+{
+#else
 void *krealloc_noprof(const void *object, size_t size, gfp_t gfp)
 {
+#endif
 	size_t had = __ksize(object);
 	void *new;
 
@@ -264,6 +269,43 @@ void *krealloc_noprof(const void *object, size_t size, gfp_t gfp)
 	}
 	return new;
 }
+
+#if DDE_LINUX_7
+/* What mm/util.c and RCU have before: memory of either kind is one here. */
+void *__kvmalloc_node_noprof(DECL_KMALLOC_PARAMS(size, b, token), unsigned long align, gfp_t gfp, int node)
+{
+	return alloc_size(size, gfp);
+}
+
+void *kvrealloc_node_align_noprof(const void *object, DECL_TOKEN_PARAMS(size, token), unsigned long align, gfp_t gfp, int node)
+{
+	return krealloc_node_align_noprof(object, size, align, gfp, node);
+}
+
+void kvfree(const void *object)
+{
+	kfree(object);
+}
+
+/* Of the object, only the head is known, which lies somewhere in it. */
+static void free_later(struct rcu_head *head)
+{
+	struct kmem_cache *cache = dde_slab_of(head);
+	void *block = page_address(virt_to_head_page(head));
+
+	kfree(cache ? block + rounddown((unsigned long)((void *)head - block), cache->stride) : block);
+}
+
+void kvfree_call_rcu(struct rcu_head *head, void *object)
+{
+	if (head) {
+		call_rcu(head, free_later);
+		return;
+	}
+	synchronize_rcu();
+	kvfree(object);
+}
+#endif
 
 struct kmem_cache *__kmem_cache_create_args(const char *name, unsigned int size, struct kmem_cache_args *args,
 					    slab_flags_t flags)
@@ -325,17 +367,83 @@ void kmem_cache_free(struct kmem_cache *cache, void *object)
 		release(cache, object);
 }
 
-int kmem_cache_alloc_bulk_noprof(struct kmem_cache *cache, gfp_t gfp, size_t count, void **objects)
+static bool alloc_bulk(struct kmem_cache *cache, gfp_t gfp, size_t count, void **objects)
 {
 	for (size_t i = 0; i < count; i++) {
 		objects[i] = alloc(cache, cache->size, gfp);
 		if (!objects[i]) {
 			kmem_cache_free_bulk(cache, i, objects);
-			return 0;
+			return false;
 		}
 	}
-	return count;
+	return true;
 }
+
+#if DDE_LINUX_7
+bool kmem_cache_alloc_bulk_noprof(struct kmem_cache *cache, gfp_t gfp, size_t count, void **objects)
+{
+	return alloc_bulk(cache, gfp, count, objects);
+}
+
+/* Objects that are set aside, so that who may not sleep later finds them. */
+struct slab_sheaf {
+	unsigned int count;
+	void *objects[];
+};
+
+struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cache, gfp_t gfp, unsigned int count)
+{
+	struct slab_sheaf *sheaf = kmalloc(struct_size(sheaf, objects, count), gfp);
+
+	if (!sheaf)
+		return NULL;
+	sheaf->count = count;
+	if (!alloc_bulk(cache, gfp, count, sheaf->objects)) {
+		kfree(sheaf);
+		return NULL;
+	}
+	return sheaf;
+}
+
+void kmem_cache_return_sheaf(struct kmem_cache *cache, gfp_t gfp, struct slab_sheaf *sheaf)
+{
+	kmem_cache_free_bulk(cache, sheaf->count, sheaf->objects);
+	kfree(sheaf);
+}
+
+int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t gfp, struct slab_sheaf **sheaf, unsigned int count)
+{
+	struct slab_sheaf *full;
+
+	if ((*sheaf)->count >= count)
+		return 0;
+	full = kmem_cache_prefill_sheaf(cache, gfp, count);
+	if (!full)
+		return -ENOMEM;
+	kmem_cache_return_sheaf(cache, gfp, *sheaf);
+	*sheaf = full;
+	return 0;
+}
+
+void *kmem_cache_alloc_from_sheaf_noprof(struct kmem_cache *cache, gfp_t gfp, struct slab_sheaf *sheaf)
+{
+	void *object = sheaf->count ? sheaf->objects[--sheaf->count] : NULL;
+
+	if (object && gfp & __GFP_ZERO)
+		memset(object, 0, cache->size);
+	return object;
+}
+
+unsigned int kmem_cache_sheaf_size(struct slab_sheaf *sheaf)
+{
+	return sheaf->count;
+}
+#else
+int kmem_cache_alloc_bulk_noprof(struct kmem_cache *cache, gfp_t gfp, size_t count, void **objects)
+{
+	return alloc_bulk(cache, gfp, count, objects) ? count : 0;
+}
+#endif
 
 void kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects)
 {

@@ -94,7 +94,11 @@ void dde_start_kernel(void)
 	rcu_init();
 	early_irq_init();
 	dde_irq_init();
+#if DDE_LINUX_7
+	timers_init();
+#else
 	init_timers();
+#endif
 	srcu_init();
 	hrtimers_init();
 	softirq_init();

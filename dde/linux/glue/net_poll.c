@@ -85,7 +85,11 @@ bool dde_poll_once(struct net_device *device)
 		polled = true;
 		local_bh_disable();
 		work += napi->poll(napi, BUDGET);
+#if DDE_LINUX_7
+		gro_normal_list(&napi->gro);
+#else
 		gro_normal_list(napi);
+#endif
 		local_bh_enable();
 	}
 	if (polled && !work)

@@ -17,6 +17,8 @@
 #include "ddekit/random.h"
 #include "ddekit/time.h"
 
+#include "dde_version.h"
+
 /* The one device of this process. */
 extern struct ddekit_device *dde_device;
 
