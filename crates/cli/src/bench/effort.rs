@@ -89,7 +89,11 @@ const OTHERS: [Other; 12] = [
 const PARTS: [(&str, &str, &[&str]); 10] = [
     ("ddekit", "MIT OR Apache-2.0", &["dde/ddekit/src", "dde/ddekit/include"]),
     ("ddekit's tests", "MIT OR Apache-2.0", &["dde/ddekit/tests"]),
-    ("emulation of the kernel", "GPL-2.0-only", &["dde/linux/emul", "dde/linux/include/dde.h"]),
+    (
+        "emulation of the kernel",
+        "GPL-2.0-only",
+        &["dde/linux/emul", "dde/linux/include/dde.h", "dde/linux/include/dde_version.h"],
+    ),
     ("glue between classes", "GPL-2.0-only", &["dde/linux/glue", "dde/linux/include/dde_net.h"]),
     ("programs", "GPL-2.0-only", &["dde/linux"]),
     ("build", "GPL-2.0-only", &["dde/linux/Makefile", "dde/linux/stubs.awk", "dde/linux/order.lds"]),
@@ -134,13 +138,12 @@ fn measure(top: &Path, cache: &Cache) -> Result<Effort> {
         let written = entries(&folder.join("driver.list"))?.len()
             + entries(&folder.join("driver.config"))?.len()
             + entries(&folder.join("driver.toml"))?.len();
-        let kernel = counter.kernel(&source, &entries(&folder.join("driver.list"))?)?;
+        let kernel = counter.kernel(&source, &objects(&folder.join("driver.list"))?)?;
         drivers.push(Driver { driver, written: written as u64, kernel_files: kernel.len(), kernel_lines: kernel.values().sum() });
     }
     let mut below = Vec::new();
     for list in fs::read_dir(linux.join("lists")).context("reading the lists of the kernel's files")? {
-        let entries = entries(&list?.path())?;
-        below.extend(entries.into_iter().filter(|line| line.ends_with(".o")));
+        below.extend(objects(&list?.path())?);
     }
     below.sort();
     below.dedup();
@@ -185,6 +188,16 @@ fn entries(list: &Path) -> Result<Vec<String>> {
     let text = fs::read_to_string(list).with_context(|| format!("reading {}", list.display()))?;
     let said = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
     Ok(said.filter(|line| !line.is_empty() && !line.starts_with('@')).map(str::to_owned).collect())
+}
+
+/// The files of the usual kernel's that a list has: a line may say of which kernel its file is.
+fn objects(list: &Path) -> Result<Vec<String>> {
+    let entries = entries(list)?;
+    let of_kernel = entries.iter().filter_map(|line| match *line.split_whitespace().collect::<Vec<_>>() {
+        [object] | [object, DEFAULT_KERNEL] if object.ends_with(".o") => Some(object.to_owned()),
+        _ => None,
+    });
+    Ok(of_kernel.collect())
 }
 
 /// cloc.

@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
+use ring3_lab::{Cache, Need, prepare};
 use sha2::{Digest, Sha256};
 
 use super::catalogue;
+use super::kernel::Kernel;
 
 /// What its host's side includes.
 const HEADER: &str = "ring3.h";
@@ -36,6 +37,9 @@ pub struct Args {
 /// How a driver is built, if not as usual.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Form {
+    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh source 7.2 fetches. Usual: 6.12.
+    #[arg(long, value_name = "VERSION")]
+    pub kernel: Option<Kernel>,
     /// Build everything with AddressSanitizer, and have it know the kernel's objects and pages.
     #[arg(long)]
     pub asan: bool,
@@ -155,11 +159,13 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
     let library = library()?;
     let cache = Cache::open()?;
     prepare(&cache, &[Need::Hosting], &mut |line| errln!("{line}"))?;
+    let kernel = form.kernel.unwrap_or_default();
+    kernel.check(&cache)?;
     let root = fs::canonicalize(&root).with_context(|| format!("opening {}", root.display()))?;
     // Another class has a kernel that is configured otherwise.
     let class = catalogue::class(&root, driver)?.folder();
-    let out = cache.built("dde").join(DEFAULT_KERNEL).join(place(&root, &cache)?).join(class);
-    let source = cache.path(format!("sources/{DEFAULT_KERNEL}/source"));
+    let out = cache.built("dde").join(kernel.to_string()).join(place(&root, &cache, kernel)?).join(class);
+    let source = kernel.source(&cache);
     let lwip = cache.path("lwip");
     for (path, next) in [
         (&root, "name another place of ring3's source by RING3_DDE"),
@@ -182,7 +188,7 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
     }
     fs::create_dir_all(&work).with_context(|| format!("creating {}", work.display()))?;
     let program = work.join(format!("dde-{driver}"));
-    let (stamp, key) = (work.join(format!("dde-{driver}.key")), key(&root, &cache, overlay.as_ref())?);
+    let (stamp, key) = (work.join(format!("dde-{driver}.key")), key(&root, &cache, kernel, overlay.as_ref())?);
     if program.exists() && fs::read_to_string(&stamp).is_ok_and(|built| built == key) {
         return Ok(Built { program, library, cached: true });
     }
@@ -203,8 +209,8 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
 }
 
 /// The name of the folder to build in. Makefiles compare times of files, so that each source tree, each kernel and each compiler has its own.
-fn place(root: &Path, cache: &Cache) -> Result<String> {
-    let release = cache.path(format!("sources/{DEFAULT_KERNEL}/release"));
+fn place(root: &Path, cache: &Cache, kernel: Kernel) -> Result<String> {
+    let release = kernel.release(cache);
     let mut hash = Sha256::new();
     hash.update(root.as_os_str().as_encoded_bytes());
     hash.update([0]);
@@ -271,12 +277,12 @@ fn files(mut folders: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
 }
 
 /// What the program depends on: our files, those of an overlay, the kernel's version, and the compiler with the header files that may be there or not.
-fn key(root: &Path, cache: &Cache, overlay: Option<&(PathBuf, Vec<PathBuf>)>) -> Result<String> {
+fn key(root: &Path, cache: &Cache, kernel: Kernel, overlay: Option<&(PathBuf, Vec<PathBuf>)>) -> Result<String> {
     let mut hash = Sha256::new();
     let mut files = files(vec![root.join("ddekit"), root.join("linux"), root.join("lwip")])?;
     files.extend(overlay.iter().flat_map(|(_, overlaid)| overlaid.clone()));
     files.push(include(root)?.join(HEADER));
-    files.extend([cache.path(format!("sources/{DEFAULT_KERNEL}/release")), cache.path("lwip/release")]);
+    files.extend([kernel.release(cache), cache.path("lwip/release")]);
     for file in files {
         hash.update(file.as_os_str().as_encoded_bytes());
         let mut bytes = Vec::new();

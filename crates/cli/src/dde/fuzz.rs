@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ring3_backend::Uri;
-use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
+use ring3_lab::{Cache, Need, prepare};
 use ring3_process::{Signals, Wishes};
 use serde::Serialize;
 
-use super::build::{Form, build, build_as};
+use super::build::{Form, build_as};
+use super::kernel::Kernel;
 use super::{Class, catalogue};
 
 /// Arguments of `ring3 dde fuzz`.
@@ -45,6 +46,9 @@ pub struct Args {
     /// A folder with changed files of the driver, by their paths in the kernel's source.
     #[arg(long, value_name = "DIR")]
     overlay: Option<PathBuf>,
+    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh source 7.2 fetches. Usual: 6.12.
+    #[arg(long, value_name = "VERSION")]
+    kernel: Option<Kernel>,
     /// Print one JSON object with the result.
     #[arg(long)]
     json: bool,
@@ -113,10 +117,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let stats = stats(&corpus);
     let number = |name: &str| stats.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
     let (findings, unconfirmed) = confirm(&target, &corpus)?;
-    let release = cache.path(format!("sources/{DEFAULT_KERNEL}/release"));
     let result = Campaign {
         driver: args.driver.clone(),
-        kernel: fs::read_to_string(&release).with_context(|| format!("reading {}", release.display()))?.trim().into(),
+        kernel: args.kernel.unwrap_or_default().full_version(&cache)?,
         runs: number("execs_done"),
         seconds: start.elapsed().as_secs(),
         edges: number("edges_found"),
@@ -136,7 +139,7 @@ impl Target {
         if !matches!(catalogue::class(&catalogue::root()?, &args.driver)?, Class::Net | Class::Block) {
             bail!("dde:{} drives no network card and no disk: the devices of other classes are not fuzzed yet", args.driver);
         }
-        let form = Form { fuzz: true, overlay: args.overlay.clone(), ..Form::default() };
+        let form = Form { kernel: args.kernel, fuzz: true, overlay: args.overlay.clone(), ..Form::default() };
         let built = build_as(&args.driver, &form, true)?;
         let recording = built.program.with_extension("recording");
         let target = Self { program: built.program, library: built.library, recording };
@@ -152,7 +155,7 @@ impl Target {
             Some(device) => device.to_string(),
             None => catalogue::device(&catalogue::root()?, &args.driver)?,
         };
-        let built = build(&args.driver, true)?;
+        let built = build_as(&args.driver, &Form { kernel: args.kernel, ..Form::default() }, true)?;
         let folder = tempfile::tempdir().context("creating a folder for a socket")?;
         let part = self.recording.with_extension("recording.new");
         let mut command = Command::new(&built.program);

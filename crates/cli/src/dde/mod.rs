@@ -9,6 +9,7 @@ mod choice;
 mod coverage;
 mod fuzz;
 mod hosted;
+mod kernel;
 mod program;
 mod tools;
 

@@ -7,11 +7,15 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use super::build::Form;
+use super::kernel::Kernel;
 
 /// Arguments of commands that start a hosted driver.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "To look at the driver")]
 pub struct Tools {
+    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh source 7.2 fetches. Usual: 6.12.
+    #[arg(long, requires = "driver", value_name = "VERSION")]
+    kernel: Option<Kernel>,
     /// Start it under gdb, with the kernel's source; what follows -- goes to gdb: --gdb -- -batch -ex 'break e1000_probe' -ex run -ex bt
     #[arg(long, requires = "driver", conflicts_with_all = ["valgrind", "callgrind"])]
     gdb: bool,
@@ -42,6 +46,7 @@ impl Tools {
     /// What has to be built for that.
     pub fn form(&self) -> Form {
         Form {
+            kernel: self.kernel,
             asan: self.asan,
             coverage: self.coverage.is_some(),
             valgrind: self.valgrind,
@@ -52,7 +57,7 @@ impl Tools {
 
     /// Whether a program that is there already is none of these.
     pub fn wants_a_build(&self) -> bool {
-        self.asan || self.valgrind || self.coverage.is_some() || self.overlay.is_some()
+        self.kernel.is_some() || self.asan || self.valgrind || self.coverage.is_some() || self.overlay.is_some()
     }
 
     /// Whether the driver's lines are counted, and the file that gets all of it: an empty path is none.
@@ -187,6 +192,16 @@ mod tests {
         assert_eq!(tools(&["--coverage"]).unwrap().coverage(), Some(Path::new("")));
         assert_eq!(tools(&["--coverage=a.info"]).unwrap().coverage(), Some(Path::new("a.info")));
         assert_eq!(tools(&[]).unwrap().coverage(), None);
+    }
+
+    #[test]
+    fn a_driver_of_another_kernel_is_built_and_none_that_lies_there_is_taken_for_it() {
+        let other = tools(&["--kernel", "7.2"]).unwrap();
+        assert!(other.wants_a_build());
+        assert_eq!(other.form().kernel, "7.2".parse().ok());
+        assert!(!tools(&[]).unwrap().wants_a_build());
+        let error = tools(&["--kernel", "7.1"]).unwrap_err().to_string();
+        assert!(error.contains("6.12 and 7.2"), "{error}");
     }
 
     #[test]
