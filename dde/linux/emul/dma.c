@@ -126,6 +126,12 @@ void dma_unmap_phys(struct device *dev, dma_addr_t address, size_t size, enum dm
 {
 	unmap(address, size, dir, attrs);
 }
+
+/* Where buffers are copied, what the device has written comes with that. */
+bool dma_need_unmap(struct device *dev)
+{
+	return true;
+}
 #endif
 
 unsigned int dma_map_sg_attrs(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir,

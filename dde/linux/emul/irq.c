@@ -4,6 +4,7 @@
  * interrupts off is never interrupted: the flag only keeps dde_poll() from being called there.
  */
 #include <linux/interrupt.h>
+#include <linux/irq_work.h>
 #include <linux/irq.h>
 #include <linux/irqdesc.h>
 
@@ -106,3 +107,14 @@ int arch_show_interrupts(struct seq_file *file, int precision)
 {
 	return 0;
 }
+
+#if DDE_LINUX_7
+/* What must not run where it is queued: of the kernel below a driver SRCU has such work, and it only queues a work item. */
+bool irq_work_queue(struct irq_work *work)
+{
+	work->func(work);
+	return true;
+}
+
+void irq_work_sync(struct irq_work *work) { }
+#endif

@@ -299,6 +299,13 @@ void __put_task_struct(struct task_struct *task)
 		kfree(thread);
 }
 
+#if DDE_LINUX_7
+void __put_task_struct_rcu_cb(struct rcu_head *head)
+{
+	__put_task_struct(container_of(head, struct task_struct, rcu));
+}
+#endif
+
 static pid_t numbers;
 
 pid_t kernel_thread(int (*function)(void *), void *arg, const char *name, unsigned long flags)

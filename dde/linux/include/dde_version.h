@@ -8,4 +8,8 @@
 /* Hosted drivers are built of 6.12 and of 7.2: what came between them counts as new here. */
 #define DDE_LINUX_7 (LINUX_VERSION_CODE >= KERNEL_VERSION(7, 0, 0))
 
+#if DDE_LINUX_7
+#define bdev_nonrot(disk) (!bdev_rot(disk))
+#endif
+
 #endif
