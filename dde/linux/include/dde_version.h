@@ -10,6 +10,9 @@
 
 #if DDE_LINUX_7
 #define bdev_nonrot(disk) (!bdev_rot(disk))
+#define dde_namespace struct ns_common
+#else
+#define dde_namespace void
 #endif
 
 #endif
