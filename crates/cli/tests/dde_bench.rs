@@ -34,6 +34,28 @@ fn linuxs_e1000e_passes_the_suite_under_addresssanitizer() {
 
 #[test]
 #[ignore = "builds a kernel's files: make test"]
+fn drivers_of_linux_7_2_pass_their_suites() {
+    let cache = ring3_lab::Cache::open().unwrap();
+    if !cache.path("sources/7.2/release").is_file() {
+        eprintln!("skipped: the source of Linux 7.2 is not in the cache; lab/setup.sh source 7.2 fetches it");
+        return;
+    }
+    let disk = ["blk", "check", "--destroy", "--requests", "100", "--driver", "dde:nvme", "--device", "qtest:nvme"];
+    for check in [&CHECK[..], &disk] {
+        let output = ring3(&[check, &["--kernel", "7.2", "--json"]].concat());
+        assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+        assert_eq!(last_object(&output)["failed"], 0);
+    }
+}
+
+#[test]
+fn a_kernel_whose_drivers_are_not_hosted_is_refused_with_those_that_are() {
+    let output = ring3(&[&CHECK[..], &["--kernel", "7.1"]].concat());
+    assert!(!output.status.success() && text(&output.stderr).contains("6.12 and 7.2"), "{}", text(&output.stderr));
+}
+
+#[test]
+#[ignore = "builds a kernel's files: make test"]
 fn what_the_suite_reaches_of_a_driver_is_counted_for_people_programs_and_lcov() {
     let folder = tempfile::tempdir().unwrap();
     let info = folder.path().join("e1000e.info");
