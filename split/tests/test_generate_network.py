@@ -212,6 +212,13 @@ def test_a_limit_that_a_person_gives_bounds_what_comes_back(network: Generated) 
 
 
 @pytest.mark.kernel
+def test_a_mutex_by_which_the_kernel_guards_its_own_structs_is_not_the_user_halfs_to_take(network: Generated) -> None:
+    inside = {name: [inner for inner, _ in rows] for name, rows in network.border.table.inside.items()}
+    assert "kobject" in inside["device"]
+    assert "mutex" not in inside["device"]
+
+
+@pytest.mark.kernel
 def test_what_must_be_so_before_a_call_is_asked_of_the_kernels_objects(network: Generated) -> None:
     asked = function(half(network, "kernel", "e1000_main"), "split_requires_napi_enable")
     assert "test_bit(NAPI_STATE_NPSVC, &n->state)" in asked  # of any driver

@@ -221,6 +221,9 @@ static long mutex_call(struct split_frame *frame, struct split_call *call)
 		return lock(frame, mutex);
 	if (call->function == SPLIT_CALL_MUTEX_UNLOCK)
 		return unlock(frame, mutex);
+	/* One that is held has waiters, perhaps, which would wait for ever. */
+	if (!mutex_trylock(mutex))
+		return -EBUSY;
 	mutex_init((struct mutex *)mutex);
 	return 0;
 }

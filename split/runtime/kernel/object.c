@@ -90,6 +90,20 @@ static bool give_type(struct split_frame *frame, struct split_object *object, co
 	return true;
 }
 
+/* The same, one of the entry's types that have a `type` at `offset`. */
+static bool give_type_with(struct split_frame *frame, struct split_object *object, unsigned long offset, const struct split_type *type)
+{
+	unsigned int i;
+
+	for (i = 0; i < frame->entry->nviews; i++) {
+		const struct split_type *outer = frame->entry->views[i].type;
+
+		if (fits(outer, 1, offset, type) && give_type(frame, object, outer, 1))
+			return true;
+	}
+	return false;
+}
+
 u32 split_frame_add(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written)
 {
 	struct split_object *object;
@@ -200,10 +214,10 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 		return -ERANGE;
 	/* A pointer that C gives no struct (char *, void *) says nothing: what it leads to is what the kernel put there. */
 	if (type && type != &split_opaque && object->type != &split_opaque && !fits(object->type, object->count, offset, type)) {
-		/* The user half's own memory, of which nothing else is known yet. */
-		if (object->allocation && !object->type && type == &split_mutex && offset + type->size <= object->size)
-			;
-		else if (offset || object->type || !object->allocation || !give_type(frame, object, type, 1))
+		/* The user half's own memory, of which nothing is known yet: a lock says which struct it is, so that no two of them overlap. */
+		if (object->type || !object->allocation)
+			return -EPROTOTYPE;
+		if (type == &split_mutex ? !give_type_with(frame, object, offset, type) : offset || !give_type(frame, object, type, 1))
 			return -EPROTOTYPE;
 	}
 	*address = object->address + offset;

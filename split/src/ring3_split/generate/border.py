@@ -14,7 +14,7 @@ from ring3_split.annotate.vocabulary import Annotation, read
 from ring3_split.generate.fields import ELEMENTS, KERNELS, Views
 from ring3_split.generate.table import Parameter, Table
 from ring3_split.generate.units import Unit
-from ring3_split.model import Access, Member
+from ring3_split.model import Access, Layout, Member
 from ring3_split.plan.file import Plan, Recovery
 
 ALIGNMENT = 32  # of what lies behind a net_device [linux/netdevice.h: NETDEV_ALIGN]
@@ -61,6 +61,7 @@ class Border:
         self.accesses: dict[str, tuple[Access, ...]] = {}
         for data in survey.halves.graph.driver.data:
             self.accesses = {**data.accesses, **self.accesses}
+        self.mutexes = {region.lock for _, one in survey.halves.graph.owned() for region in one.regions}
         self._places: dict[tuple[str, str], tuple[int, int]] = {}
         # One allocation of two structs is one object: the first one -> (the second one, its offset).
         self.behind = self._behind()
@@ -68,9 +69,12 @@ class Border:
         self.embedded = self._embedded()
         self.outer = {inner for inner, _ in self.behind.values()} | self.embedded.keys()
 
+    def _owns(self, layout: Layout) -> bool:
+        """Whether a struct is defined beside the driver."""
+        return layout.file.rpartition("/")[0] in {part.module.directory for part in self.survey.halves.graph.driver.modules}
+
     def _embedded(self) -> dict[str, tuple[str, int]]:
         graph = self.survey.halves.graph
-        own = {part.module.directory for part in graph.driver.modules}
         allocated = {
             one.type.removeprefix("struct ") for d in graph.driver.data for each in d.allocations.values() for one in each
         }
@@ -78,7 +82,7 @@ class Border:
         for name, layout in self.layouts.structs.items():
             for member in layout.members:
                 inner = self.layouts.get(member.struct) if member.struct else None
-                if inner and "." not in member.struct and inner.file.rpartition("/")[0] in own:
+                if inner and "." not in member.struct and self._owns(inner):
                     found.setdefault(member.struct, []).append((name, -1 if member.count else member.offset))
         alone = {name: places[0] for name, places in found.items() if len(places) == 1 and name not in allocated}
         return {name: place for name, place in alone.items() if place[1] >= 0 and "." not in place[0]}
@@ -180,9 +184,19 @@ class Border:
         self._places |= {(tag, path): (numbers[2 * n], numbers[2 * n + 1]) for n, path in enumerate(names)}
         return {path: self._places[tag, path] for path in paths}
 
+    def _takes(self, name: str, member: Member) -> bool:
+        """Whether a mutex is the driver's, and none by which the kernel guards its own, such as device.mutex."""
+        layout = self.layouts.get(name)
+        return f"{name}.{member.name}" in self.mutexes or bool(layout and self._owns(layout))
+
     def _inside(self, name: str, members: Iterable[Member]) -> None:
         for member in members:
-            if member.struct and "." not in member.struct and (member.struct in self.layouts or member.struct == "mutex"):
+            mutex = member.struct == "mutex" and self._takes(name, member)
+            if (
+                member.struct
+                and "." not in member.struct
+                and (mutex or (member.struct in self.layouts and member.struct != "mutex"))
+            ):
                 each = member.size // (member.count or 1)
                 for number in range(min(member.count or 1, ELEMENTS)):
                     self.table.inside[name].append((self.type_of(member.struct), member.offset + number * each))
