@@ -212,8 +212,9 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 		return -EBADF;
 	if (offset && offset >= object->size)
 		return -ERANGE;
-	/* A pointer that C gives no struct (char *, void *) says nothing: what it leads to is what the kernel put there. */
-	if (type && type != &split_opaque && object->type != &split_opaque && !fits(object->type, object->count, offset, type)) {
+	/* A pointer that C gives no struct (char *, void *) says nothing: what it leads to is what the kernel put there, and never a lock. */
+	if (type && type != &split_opaque && (object->type != &split_opaque || type == &split_mutex) &&
+	    !fits(object->type, object->count, offset, type)) {
 		/* The user half's own memory, of which nothing is known yet: a lock says which struct it is, so that no two of them overlap. */
 		if (object->type || !object->allocation)
 			return -EPROTOTYPE;
