@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ def rows(samples: list[Sample]) -> list[Row]:
     return [row(placement, load) for load in LOADS for placement in PLACEMENTS]
 
 
-def spread(values: Any) -> Spread:
+def spread(values: Iterable[float]) -> Spread:
     """Of some values, one at least."""
     all_of_them = sorted(values)
     return Spread(all_of_them[0], statistics.median(all_of_them), all_of_them[-1])

@@ -131,8 +131,7 @@ class Border:
     def shared_word(self, name: str) -> bool:
         """Whether a member is a word of the driver's own that the user half changes by atomic operations."""
         word, layout = self.survey.border.words.get(name), self.layouts.get(name.partition(".")[0])
-        own = {part.module.directory for part in self.survey.halves.graph.driver.modules}
-        return word is not None and layout is not None and layout.file.rpartition("/")[0] in own
+        return word is not None and layout is not None and self._owns(layout)
 
     def crossing(self) -> set[str]:
         """Structs that cross, and those of the parameters of entries."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -209,8 +209,7 @@ class Writer:
     def _undo(self, call: Call, undo: Undo) -> str:
         name = f"split_undo_{call.name}(const unsigned long *arguments, unsigned long result)"
         if undo.statement:
-            names = "".join(f"\t{p.type} {p.name} = ({p.type})arguments[{n}];\n" for n, p in enumerate(call.declared.parameters))
-            return f"void {name};\nvoid {name}\n{{\n{names}\n\t{undo.statement};\n}}"
+            return f"void {name};\nvoid {name}\n{{\n{_named(call.declared.parameters)}\n\t{undo.statement};\n}}"
         declared = calls.declaration(self.border, undo.by)
         types = [parameter.type for parameter in declared.parameters] if declared else []
         places = ["result" if number < 0 else f"arguments[{number}]" for number in undo.arguments]
@@ -298,14 +297,18 @@ def _declared(kind: str, name: str) -> str:
     return f"__typeof__({kind}) {name}" if "(*)" in kind else f"{kind}{'' if kind.endswith('*') else ' '}{name}"
 
 
-def _condition(function: str, parameters: Iterable[Parameter | Declaration], condition: str) -> str:
+def _named(parameters: Iterable[Parameter | Declaration]) -> str:
+    """Variables of a function that gets its arguments in an array."""
+    return "".join(f"\t{_declared(p.type, p.name)} = ({p.type})arguments[{n}];\n" for n, p in enumerate(parameters))
+
+
+def _condition(function: str, parameters: Collection[Parameter | Declaration], condition: str) -> str:
     """A function of the kernel half that says whether a condition holds of arguments, of which no pointer is NULL."""
     named = [(p.type, p.name) for p in parameters]
-    names = "".join(f"\t{_declared(kind, name)} = ({kind})arguments[{n}];\n" for n, (kind, name) in enumerate(named))
     there = "".join(f"{name} && " for kind, name in named if "*" in kind)
     unused = "".join(f"\t(void){name};\n" for _, name in named)
     head = f"int {function}(const unsigned long *arguments)"
-    return f"{head};\n{head}\n{{\n{names}\n{unused}\treturn {there}({condition});\n}}"
+    return f"{head};\n{head}\n{{\n{_named(parameters)}\n{unused}\treturn {there}({condition});\n}}"
 
 
 def _runner(one: Function, number: int) -> str:
