@@ -71,6 +71,7 @@ impl Process {
     /// Waits until it ends, and reaps it.
     fn reap(&self, child: &mut Child) -> io::Result<ExitStatus> {
         let id = WaitId::Pid(Pid::from_child(child));
+        // Of a child that nobody else reaps it fails by a signal alone; the lock is not held while the process lives.
         while let Err(Errno::INTR) = rustix::process::waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {}
         let mut lives = self.lives();
         *lives = None;
