@@ -112,7 +112,9 @@ impl Queue {
         let mut chain = Chain { id: 0, pieces: Vec::new(), descriptors: 0 };
         loop {
             let (at, lap) = self.place(self.taken.wrapping_add(chain.descriptors.into()));
-            let (address, (len, id, flags)) = (bus.load(at)?, parts_packed(bus.load(at + 8)?));
+            // The marks come first: an address that was loaded before them may be that of the lap before.
+            let (len, id, flags) = parts_packed(bus.load(at + 8)?);
+            let address = bus.load(at)?;
             let available = (flags & PACKED_AVAILABLE != 0) == lap && (flags & PACKED_USED != 0) != lap;
             if chain.descriptors == 0 && !available || chain.descriptors >= self.size {
                 return Ok(None);
@@ -226,4 +228,71 @@ fn load16(bus: &Bus, at: u64) -> Result<u16, Blocked> {
     let mut bytes = [0; 2];
     bus.read(at, &mut bytes)?;
     Ok(u16::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ring3_device::dma::{Iommu, Region};
+    use ring3_spec::pci;
+
+    use super::*;
+    use crate::iommu::SimIommu;
+    use crate::model::Identity;
+    use crate::timer::Timer;
+
+    const MEMORY: u64 = 1 << 20;
+
+    /// A bus with a page at [`MEMORY`].
+    fn bus() -> Bus {
+        let identity = Identity {
+            vendor: 0x1af4,
+            device: 0x1042,
+            revision: 1,
+            class: 0,
+            bars: Vec::new(),
+            pins: 0,
+            msi: 0,
+            msix: None,
+            express: false,
+            dma_bits: 64,
+        };
+        let iommu = Arc::new(SimIommu::new(64, &[]));
+        iommu.map(&Arc::new(Region::new(4096).unwrap()).pages().unwrap(), MEMORY).unwrap();
+        let bus = Bus::new(&identity, &[], iommu, Timer::new(|_| ()));
+        bus.set_command(pci::COMMAND_BUS_MASTER, true);
+        bus
+    }
+
+    #[test]
+    fn a_packed_descriptor_that_is_written_while_the_device_looks_is_taken_whole() {
+        const CHAINS: u64 = 100_000;
+        let bus = bus();
+        let mut queue = Queue { size: 1, enabled: true, packed: true, table: MEMORY, device: MEMORY + 16, ..Queue::default() };
+        queue.driver = queue.device;
+        let until = |chain: u64, marks: [u16; 2]| {
+            while (bus.load(MEMORY + 8).unwrap() >> 48) as u16 & (PACKED_AVAILABLE | PACKED_USED) != marks[chain as usize % 2] {
+                std::hint::spin_loop();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for chain in 0..CHAINS {
+                    bus.store(MEMORY, chain).unwrap();
+                    bus.store(MEMORY + 8, packed(64, 0, [PACKED_AVAILABLE, PACKED_USED][chain as usize % 2])).unwrap();
+                    until(chain, [PACKED_AVAILABLE | PACKED_USED, 0]);
+                }
+            });
+            let taken = (0..CHAINS).map(|_| {
+                let chain = std::iter::repeat_with(|| queue.take(&bus).unwrap()).flatten().next().unwrap();
+                queue.put(&bus, &chain, 0, 0).unwrap();
+                queue.publish(&bus).unwrap();
+                chain.pieces[0].address
+            });
+            // All are taken, or the driver would wait for ever.
+            let torn = taken.zip(0..).filter(|(address, chain)| address != chain).count();
+            assert_eq!(torn, 0);
+        });
+    }
 }
