@@ -28,8 +28,9 @@ class Unit:
 
     @property
     def stem(self) -> str:
-        """Its name in the generated folder."""
-        return Path(self.source).stem
+        """Its name in the generated folder: never the module's, of whose object the kernel's build makes the module's from all."""
+        stem = Path(self.source).stem
+        return f"{stem}_main" if stem == self.module.name else stem
 
     @cached_property
     def declared(self) -> declarations.Unit:
