@@ -15,6 +15,6 @@ pytestmark = pytest.mark.kernel
 @pytest.mark.parametrize(("driver", "stem"), [("8139cp", "8139cp_main"), ("snd-ens1370", "ens1370")])
 def test_no_object_of_a_half_has_the_name_of_its_module(kernel: Kernel, driver: str, stem: str) -> None:
     module = kernel.module(driver)
-    assert [Unit(kernel, module, source).stem for source in module.sources if Path(source).stem == stem.removesuffix("_main")] == [
-        stem
-    ]
+    assert [
+        Unit(kernel, module, source).stem for source in module.sources if Path(source).stem == stem.removesuffix("_main")
+    ] == [stem]

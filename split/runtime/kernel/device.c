@@ -117,6 +117,7 @@ static long call(struct split_host *host, struct file *file, void __user *at)
 
 	if (copy_from_user(&call, at, sizeof(call)))
 		return -EFAULT;
+	split_cross(false);
 	frame = split_frame_get(host, file, call.frame);
 	if (!frame)
 		return -ECANCELED;

@@ -101,6 +101,9 @@ struct split_frame {
 	unsigned int ntaken;
 };
 
+/* crossing.c */
+void split_cross(bool up);
+
 /* object.c */
 u32 split_frame_add(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written);
 u64 split_frame_handle(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written);

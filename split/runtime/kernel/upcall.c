@@ -137,6 +137,7 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 	if (!frame)
 		return result;
 	INIT_LIST_HEAD(&frame->link);
+	split_cross(true);
 	if (split_pack(frame)) {
 		why = "its message is too long";
 	} else if (!enqueue(host, frame)) {

@@ -12,8 +12,8 @@ import msgspec
 from ring3_split import source_options
 from ring3_split.annotate import file
 from ring3_split.annotate.survey import Survey, survey
+from ring3_split.commands import bench
 from ring3_split.errors import Refusal
-from ring3_split.generate import bench as benching
 from ring3_split.generate import build as building
 from ring3_split.generate import run as running
 from ring3_split.generate.border import Wishes
@@ -27,7 +27,7 @@ from ring3_split.plan import Plan, load, planner, subject, weights
 COMMANDS = {
     "generate": "write both halves of a driver, from its unmodified source and a plan",
     "build": "generate, and build the modules and the program",
-    "bench": "build, and measure the split driver beside the distribution's in a guest, its user half alive, killed and dead",
+    "bench": "build, and measure the split driver beside the distribution's in a guest: TCP, crossings, what `ethtool` asks",
     "run": "build, and run the split driver in a guest: it works, its user half dies, it works on, it comes back",
 }
 
@@ -49,34 +49,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         parser.add_argument("--out", metavar="FOLDER", type=Path, help="where the halves go; default DRIVER-split")
         parser.add_argument("--json", action="store_true", help="machine-readable")
         if name == "bench":
-            parser.add_argument("--seconds", metavar="N", type=_seconds, default=4.0, help="time of each load; default 4")
-            parser.add_argument("--rounds", metavar="N", type=_rounds, default=3, help="of all placements; default 3")
-            parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
+            bench.add(parser)
         if name == "run":
             parser.add_argument("--guest", action="store_true", help="in a guest, which is the only way there is")
-            parser.add_argument("--seconds", metavar="N", type=_seconds, default=0.5, help="time of each kind of transfer")
+            parser.add_argument("--seconds", metavar="N", type=bench.seconds, default=0.5, help="time of each kind of transfer")
             parser.add_argument(
                 "--lies", metavar="N", type=_messages, default=0, help="messages of a user half that lies; default none"
             )
             parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
         source_options.add(parser)
         parser.set_defaults(run=run, step=name)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 600:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0.1 to 600")
-    return value
-
-
-def _rounds(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 100:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of rounds from 1 to 100")
-    return int(text)
 
 
 def _messages(text: str) -> int:
@@ -94,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.step == "run":
         running.check(name)
     if arguments.step == "bench":
-        benching.check(name)
+        bench.check(name, arguments)
     kernel = source_options.kernel(arguments)
     answers = file.load(_there(arguments.annotations)).answers() if arguments.annotations else {}
     found, plan = _survey(kernel, name, arguments, answers)
@@ -102,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     generated = generate(kernel, kernel.module(name), found, Wishes.of(plan, answers), folder)
     built = building.build(kernel, generated) if arguments.step != "generate" else None
     if built and arguments.step == "bench":
-        _bench(kernel, name, built, arguments, folder)
+        bench.run(kernel, name, built, arguments, folder)
         return 0
     _show(summary(generated, built), arguments.json)
     if built and arguments.step == "run":
@@ -134,19 +116,6 @@ def _run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace,
     request = running.Request(source_options.cache(), arguments.seconds, arguments.lies, folder / "run.log")
     running.run(kernel, name, built, request, show)
     print(f"{name}: it worked, its user half died, its kernel half went on, it came back; all output is in {request.log}")
-
-
-def _bench(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path) -> None:
-    def show(line: str, step: bool) -> None:
-        if step or arguments.verbose:
-            print(line if step else f"    {line}", file=sys.stderr, flush=True)
-
-    request = benching.Request(source_options.cache(), arguments.seconds, log=folder / "bench.log", rounds=arguments.rounds)
-    report = benching.bench(kernel, name, built, request, show)
-    if arguments.json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
-    else:
-        print(benching.show(report))
 
 
 def _show(found: Summary, machine: bool) -> None:

@@ -55,18 +55,18 @@ def build(kernel: Kernel, generated: Generated) -> Built:
 
 
 def _modules(kernel: Kernel, generated: Generated) -> tuple[Path, Path]:
-    runtime = _runtime(kernel)
+    runtime = runtime_module(kernel)
     folder = generated.folder / "kernel"
     shutil.copytree(
         runtime.parents[1], folder / "runtime", ignore=shutil.ignore_patterns("*.ko", "*.o", ".*"), dirs_exist_ok=True
     )
     shutil.copy(generated.folder / "tables.c", folder / "tables.c")
     driver = folder / f"{generated.border.survey.border.driver}.ko"
-    _make(kernel, driver, [f"KBUILD_EXTRA_SYMBOLS={runtime.parent / 'Module.symvers'}"])
+    make(kernel, driver, [f"KBUILD_EXTRA_SYMBOLS={runtime.parent / 'Module.symvers'}"])
     return runtime, driver
 
 
-def _runtime(kernel: Kernel) -> Path:
+def runtime_module(kernel: Kernel) -> Path:
     """The run time's module, the same for all drivers: built now or found in the cache."""
     sources = sorted(path for path in (*RUNTIME.glob("*.h"), *(RUNTIME / "kernel").iterdir()) if path.is_file())
     name = digest(kernel.name, compiler(), *(path.read_text() for path in sources))
@@ -75,12 +75,17 @@ def _runtime(kernel: Kernel) -> Path:
     with alone(place):
         if not file.exists():
             shutil.rmtree(place, ignore_errors=True)
-            shutil.copytree(RUNTIME, place, ignore=shutil.ignore_patterns("user"))
-            _make(kernel, file, [])
+            shutil.copytree(RUNTIME, place, ignore=shutil.ignore_patterns("user", "empty"))
+            make(kernel, file, [])
     return file
 
 
-def _make(kernel: Kernel, file: Path, settings: list[str]) -> None:
+def make(kernel: Kernel, file: Path, settings: list[str]) -> None:
+    """Builds a module by the kernel's build system, from what lies beside it.
+
+    Raises:
+        Refusal: no make; it does not compile.
+    """
     command = [
         "make",
         "-s",
@@ -115,7 +120,7 @@ def _program(generated: Generated) -> tuple[Path, tuple[str, ...]]:
     shutil.copy(generated.folder / "tables.c", folder / "tables.c")
     sources = [*(RUNTIME / "user").glob("*.c"), folder / "tables.c", folder / "runners.c"]
     objects += [
-        _gcc(
+        gcc(
             [*RUN_TIME, "-Wno-missing-field-initializers", "-Wno-unused-const-variable", "-c"],
             source,
             folder / f"rt_{source.stem}.o",
@@ -128,11 +133,11 @@ def _program(generated: Generated) -> tuple[Path, tuple[str, ...]]:
     missing = _missing(folder, objects, known)
     _write_stubs(generated, known, missing)
     stubs = [
-        _gcc(["-c"], folder / "stubs.S", folder / "rt_stubs.o"),
-        _gcc([*RUN_TIME, "-c"], folder / "stub_table.c", folder / "rt_table.o"),
+        gcc(["-c"], folder / "stubs.S", folder / "rt_stubs.o"),
+        gcc([*RUN_TIME, "-c"], folder / "stub_table.c", folder / "rt_table.o"),
     ]
     program = folder / name
-    done = _link([*objects, *stubs], program)
+    done = link([*objects, *stubs], program)
     if done.returncode:
         raise Refusal(f"the user half does not link: {_first(done.stderr)}")
     return program, tuple(missing)
@@ -150,7 +155,12 @@ def _code(generated: Generated, unit: Unit) -> Path:
     return out
 
 
-def _gcc(arguments: list[str], source: Path, out: Path) -> Path:
+def gcc(arguments: list[str], source: Path, out: Path) -> Path:
+    """Compiles a file against the run time's headers.
+
+    Raises:
+        Refusal: no compiler; it does not compile.
+    """
     command = ["gcc", *arguments, f"-I{RUNTIME}", f"-I{RUNTIME / 'user'}", str(source), "-o", str(out)]
     done = programs.run(command, out.parent, LIMIT)
     if done.returncode:
@@ -158,7 +168,8 @@ def _gcc(arguments: list[str], source: Path, out: Path) -> Path:
     return out
 
 
-def _link(objects: list[Path], program: Path) -> subprocess.CompletedProcess[str]:
+def link(objects: list[Path], program: Path) -> subprocess.CompletedProcess[str]:
+    """Makes a program of objects, or tells why not."""
     command = ["gcc", "-static", "-no-pie", "-g", "-Wl,--gc-sections", *map(str, objects), "-o", str(program), "-lpthread"]
     return programs.run(command, program.parent, LIMIT)
 
@@ -177,7 +188,7 @@ def _stubs_of_table(border: Border) -> dict[str, str]:
 
 
 def _missing(folder: Path, objects: list[Path], known: dict[str, str]) -> list[str]:
-    done = _link(objects, folder / "unlinked")
+    done = link(objects, folder / "unlinked")
     names = set(UNDEFINED.findall(done.stderr)) - {"split_stubs"}
     return sorted(names - known.keys())
 

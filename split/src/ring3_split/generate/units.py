@@ -28,7 +28,7 @@ class Unit:
 
     @property
     def stem(self) -> str:
-        """Its name in the generated folder: never the module's, of whose object the kernel's build makes the module's from all."""
+        """Its name in the generated folder: never the module's, whose object is made of all others."""
         stem = Path(self.source).stem
         return f"{stem}_main" if stem == self.module.name else stem
 

@@ -1,27 +1,36 @@
 # Beside split.sh and network.sh: a driver as the distribution has it, and split, under the same load. $ORIGINAL is the distribution's module.
+RUNTIME=/sys/module/ring3_split/parameters
+PACE=50 # Mbit/s, at which the processor has time left
 
 # Hundredths of a second in which the processor had nothing to do.
 idle() { awk '/^cpu /{ print $5 + $6 }' /proc/stat; }
-packets() { cat "/sys/class/net/$name/statistics/tx_packets" "/sys/class/net/$name/statistics/rx_packets" | awk '{ sum += $1 } END { print sum }'; }
+packets() { cat "/sys/class/net/$name/statistics/tx_packets" "/sys/class/net/$name/statistics/rx_packets" | sum; }
+sum() { awk '{ sum += $1 } END { print sum + 0 }'; }
+crossed() { cat $RUNTIME/upcalls $RUNTIME/calls 2>/dev/null | sum; }
+driver_module() { echo "$DRIVER" | tr - _; }
 
-# once PLACEMENT LOAD: a line `measured PLACEMENT LOAD BYTES SECONDS IDLE PACKETS`.
+# once PLACEMENT LOAD: a line `measured PLACEMENT LOAD BYTES SECONDS` and, before and after, `IDLE PACKETS CROSSINGS`.
 once() {
-    before="$(idle) $(packets)"
+    before="$(idle) $(packets) $(crossed)"
     case $2 in
         out) told=$(net send $THERE "$SECONDS_EACH") ;;
         in) told=$(net receive $THERE "$SECONDS_EACH" "$WINDOW") ;;
+        paced) told=$(bench pace $THERE "$SECONDS_EACH" $PACE) ;;
     esac || return
-    after="$(idle) $(packets)"
+    after="$(idle) $(packets) $(crossed)"
     echo "measured $1 $2 $(echo "$told" | awk '{ print $2 * 1e6, $5 }') $before $after"
 }
 
+# loads PLACEMENT LOAD...
 loads() {
+    placement=$1
+    shift
     name=$(interface "$CARD")
-    once "$1" out && once "$1" in
+    for load; do once "$placement" "$load" || return; done
 }
 
 original() {
-    insmod "$ORIGINAL" && up && loads original && rmmod "$(echo "$DRIVER" | tr - _)"
+    insmod "$ORIGINAL" && up && loads original out in && rmmod "$(driver_module)"
 }
 
 # Until the file goes: the user half lives for two seconds, is killed, and is there again.
@@ -36,12 +45,57 @@ killed() {
     : >/tmp/mortal
     mortal &
     killer=$!
-    loads killed || return
+    loads killed out in || return
     rm /tmp/mortal
     wait $killer || { cat /tmp/deaths; return 1; }
     echo "it died $(grep -c 'is dead' /tmp/deaths) times"
 }
 
 split() {
-    split_load && up && loads split && killed && split_kill && loads dead && split_restart && split_unload
+    split_load && up && loads split out in && killed && split_kill && loads dead out in && split_restart && split_unload
+}
+
+undelayed() {
+    insmod "$ORIGINAL" && up && loads undelayed out in paced && rmmod "$(driver_module)"
+}
+
+# delayed MICROSECONDS...: only what crosses while the card works is delayed, not its start and its end.
+delayed() {
+    split_load && up || return
+    for delay; do
+        echo "$delay" >$RUNTIME/delay_us
+        loads "delay-$delay" out in paced || return
+    done
+    echo 0 >$RUNTIME/delay_us
+    split_unload
+}
+
+# asked COUNT PLACEMENT: lines `took PLACEMENT WHAT NANOSECONDS`, of insmod until the netdev is there, and of what `ethtool` asks.
+asked() {
+    if [ "$2" = split ]; then
+        : >/tmp/user-half.log
+        insmod /lib/ring3/ring3_split.ko && user_half || return
+        module=/lib/ring3/$DRIVER.ko
+    else
+        module=$ORIGINAL
+    fi
+    took=$(bench time insmod "$module") && [ -e "/sys/bus/pci/devices/$CARD/net" ] || { dmesg | tail -n 5; return 1; }
+    echo "took $2 init $took"
+    up || return
+    bench ethtool "$(interface "$CARD")" "$1" >/tmp/answers || return
+    while read -r what ns; do echo "took $2 $what $ns"; done </tmp/answers
+    if [ "$2" = split ]; then split_unload; else rmmod "$(driver_module)"; fi
+}
+
+# crossings COUNT: lines `cost WHAT NANOSECONDS COUNT`, by a driver that does nothing.
+crossings() {
+    : >/tmp/user-half.log
+    insmod /lib/ring3/ring3_split.ko && insmod /lib/ring3/split_empty.ko || return
+    split-empty 30 >>/tmp/user-half.log 2>&1 &
+    attached 1 || return
+    for what in upcall call register getppid; do
+        echo "$1" >"/sys/module/split_empty/parameters/$what" || { cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
+        echo "cost $what $(cat "/sys/module/split_empty/parameters/$what") $1"
+    done
+    rmmod split_empty && rmmod ring3_split
 }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The kernel half of the empty driver.
+ *
+ * Whoever writes a count to `upcall`, `call`, `register` or `getppid` has so many of these done one after the other, and reads from it
+ * the nanoseconds that they took. An upcall is timed here. What the user half does is timed there, in one upcall: an empty call down,
+ * a read of a register (of a page of memory, so that no device is in it) and a system call that does nothing.
+ */
+#include <linux/ktime.h>
+
+#include "kernel_half.h"
+
+enum { REPEAT_CALL, REPEAT_REGISTER, REPEAT_GETPPID, UPCALL }; /* the first three as user.c has them */
+
+struct cost {
+	int what;
+	u64 ns;
+};
+static struct cost costs[] = { { UPCALL }, { REPEAT_CALL }, { REPEAT_REGISTER }, { REPEAT_GETPPID } };
+static unsigned long page;
+
+unsigned long split_down_nothing(const unsigned long *arguments);
+unsigned long split_down_nothing(const unsigned long *arguments)
+{
+	return 0;
+}
+
+static long upcalls(unsigned int count)
+{
+	u64 start = ktime_get_ns();
+
+	while (count--)
+		if (split_upcall(split_host, 0, NULL))
+			return -EIO;
+	return ktime_get_ns() - start;
+}
+
+static int measure(const char *text, const struct kernel_param *parameter)
+{
+	struct cost *cost = parameter->arg;
+	unsigned int count;
+	long ns = kstrtouint(text, 0, &count);
+
+	if (ns)
+		return ns;
+	if (cost->what == UPCALL)
+		ns = upcalls(count);
+	else
+		ns = split_upcall(split_host, 1, (unsigned long[]){ cost->what, count, page });
+	if (ns < 0)
+		return ns;
+	cost->ns = ns;
+	return 0;
+}
+
+static int tell(char *text, const struct kernel_param *parameter)
+{
+	const struct cost *cost = parameter->arg;
+
+	return sysfs_emit(text, "%llu\n", cost->ns);
+}
+
+static const struct kernel_param_ops operations = { .set = measure, .get = tell };
+module_param_cb(upcall, &operations, &costs[0], 0600);
+module_param_cb(call, &operations, &costs[1], 0600);
+module_param_cb(register, &operations, &costs[2], 0600);
+module_param_cb(getppid, &operations, &costs[3], 0600);
+
+static int __init begin(void)
+{
+	page = get_zeroed_page(GFP_KERNEL);
+	if (!page)
+		return -ENOMEM;
+	split_allow_io(split_host, (void __iomem *)page, PAGE_SIZE);
+	return 0;
+}
+module_init(begin);
+
+static void __exit end(void)
+{
+	free_page(page);
+}
+module_exit(end);
+MODULE_DESCRIPTION("A split driver that does nothing, to measure crossings");
+MODULE_LICENSE("GPL");
