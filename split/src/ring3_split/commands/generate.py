@@ -56,6 +56,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             parser.add_argument(
                 "--lies", metavar="N", type=_messages, default=0, help="messages of a user half that lies; default none"
             )
+            parser.add_argument(
+                "--work",
+                metavar="SCRIPT",
+                type=Path,
+                help="shell functions of what this driver is put to, in place of those of its kind",
+            )
             parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
         source_options.add(parser)
         parser.set_defaults(run=run, step=name)
@@ -74,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not name or (plan and plan.driver != name):
         raise Refusal(f"the plan is for {plan.driver}, not for {name}" if plan else "name a driver, or a plan with --plan FILE")
     if arguments.step == "run":
-        running.check(name)
+        running.check(name, arguments.work)
     if arguments.step == "bench":
         bench.check(name, arguments)
     kernel = source_options.kernel(arguments)
@@ -113,7 +119,7 @@ def _run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace,
         if step or arguments.verbose:
             print(line if step else f"    {line}", flush=True)
 
-    request = running.Request(source_options.cache(), arguments.seconds, arguments.lies, folder / "run.log")
+    request = running.Request(source_options.cache(), arguments.seconds, arguments.lies, folder / "run.log", arguments.work)
     running.run(kernel, name, built, request, show)
     print(f"{name}: it worked, its user half died, its kernel half went on, it came back; all output is in {request.log}")
 

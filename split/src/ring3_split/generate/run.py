@@ -41,6 +41,7 @@ LIES = (
 )
 END = (("it is unloaded", "split_unload"), ("the kernel has nothing to say", "kernel_is_well"))
 KINDS = ("sound", "network")
+FUNCTIONS = ("works", "during", "alone", "lies", "honest")
 LIES_A_SECOND = 50  # at least: what is done between them takes its time
 
 
@@ -52,17 +53,25 @@ class Request:
     seconds: float = 0.5  # of each kind of transfer
     lies: int = 0  # messages of a user half that lies
     log: Path = Path("split-run.log")
+    work: Path | None = (
+        None  # what this driver is put to, if not what its kind is: functions in place of those of guest/KIND-split.sh
+    )
 
 
-def check(driver: str) -> str:
+def check(driver: str, work: Path | None = None) -> str:
     """The kind of a driver's device.
 
     Raises:
         Refusal: no device of QEMU's is known for it, or nothing is known to be done with it.
     """
     kind = device(driver).kind
-    if kind not in KINDS:
-        raise Refusal(f"nothing is known to be done with a split driver of kind {kind}: there is {', '.join(KINDS)}")
+    if work is not None and not work.is_file():
+        raise Refusal(f"{work}: is not there: it is a shell script with the functions {', '.join(FUNCTIONS)}")
+    if kind not in KINDS and work is None:
+        raise Refusal(
+            f"nothing is known to be done with a split driver of kind {kind}: there is {', '.join(KINDS)}; "
+            "write it as a script and name that with --work (docs/splitting-a-driver.md)"
+        )
     return kind
 
 
@@ -72,11 +81,11 @@ def run(kernel: Kernel, driver: str, built: Built, request: Request, show: Calla
     Raises:
         Refusal: the lab or a step failed; its output is in the log.
     """
-    kind = check(driver)
+    kind = check(driver, request.work)
     one = guest_run(kernel, driver, built, request.seconds)
     with tempfile.TemporaryDirectory(prefix="ring3-split-") as name:
         folder = Path(name)
-        (folder / "scenario.toml").write_text(text(one, kind, built.layout, request.lies))
+        (folder / "scenario.toml").write_text(text(one, kind, built.layout, request.lies, request.work))
         lab.run(folder / "scenario.toml", request.cache, folder / "out", request.log, show)
 
 
@@ -86,16 +95,18 @@ def guest_run(kernel: Kernel, driver: str, built: Built, seconds: float) -> Run:
     Raises:
         Refusal: the guest's programs cannot be built.
     """
-    kind, guest = check(driver), kernel.folder.parent / "guest"
+    kind, guest = device(driver).kind, kernel.folder.parent / "guest"
     programs = (*lab.compiled(kinds()[kind].programs, guest), lab.compiled_file(GUEST / "fuzz.c", guest, RUNTIME), built.program)
     needs = tuple(need for need in Object(built.driver).needs() if plain(need) != "ring3_split")
     return Run(driver, device(driver), "load", seconds, version(kernel), (built.runtime, built.driver), needs, programs)
 
 
-def text(run: Run, kind: str, layout: str, lies: int) -> str:
-    """The scenario's file: the one of a profile with other steps."""
+def text(run: Run, kind: str, layout: str, lies: int, work: Path | None = None) -> str:
+    """The scenario's file: the one of a profile with other steps. What a later script has replaces what an earlier one has."""
     document: dict[str, Any] = tomlkit.parse(scenario.text(run)).unwrap()
-    files = [GUEST / "split.sh", scenario.GUEST / f"{kind}.sh", GUEST / f"{kind}-split.sh"]
+    files = [GUEST / "split.sh", scenario.GUEST / f"{kind}.sh"]
+    files += [GUEST / f"{kind}-split.sh"] if kind in KINDS else []
+    files += [work.absolute()] if work else []
     shell = "".join(f". /lib/ring3/{file.name}; " for file in files)
     document["about"] = f"{run.driver} as a split driver: its user half works, dies and comes back"
     document["files"] |= {f"/lib/ring3/{file.name}": str(file) for file in files}

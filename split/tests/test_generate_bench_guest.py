@@ -1,0 +1,70 @@
+"""`ring3 split bench --quick` in a guest: all that Figure 4 needs is measured and drawn."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ring3_split import cli
+
+pytestmark = [pytest.mark.guest, pytest.mark.kernel]
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+class Standard(io.TextIOWrapper):
+    """Standard output that is read afterwards."""
+
+    def __init__(self) -> None:
+        self.bytes = io.BytesIO()
+        super().__init__(self.bytes, write_through=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bench")
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path) -> Any:
+    plan = ["--plan", str(EXAMPLES / "e1000.plan.toml"), "--annotations", str(EXAMPLES / "e1000.annotations.toml")]
+    out = Standard()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", out)
+        assert cli.main(["bench", *plan, "--quick", "--json", "--plot", str(folder / "bench.svg"), "--out", str(folder)]) == 0
+    return json.loads(out.bytes.getvalue())
+
+
+def test_each_delay_has_every_load_and_so_has_the_original(report: Any) -> None:
+    assert {(row["delay_us"], row["load"]) for row in report["delays"]} == {
+        (delay, load) for delay in (None, 0, 20000) for load in ("out", "in", "paced")
+    }
+
+
+def test_an_upcall_is_more_than_a_call_down_and_that_more_than_a_system_call(report: Any) -> None:
+    upcall, call, register, getppid = (row["us"]["median"] for row in report["crossings"])
+    assert upcall > call > register > getppid > 0
+
+
+def test_the_empty_drivers_system_call_is_the_measure(report: Any) -> None:
+    assert report["crossings"][-1] | {"us": None, "instructions": None} == {
+        "what": "getppid",
+        "rounds": 1,
+        "us": None,
+        "instructions": None,
+        "multiple": {"min": 1.0, "median": 1.0, "max": 1.0},
+    }
+
+
+def test_loading_and_every_question_of_ethtool_has_a_time_of_both_drivers(report: Any) -> None:
+    assert [row["what"] for row in report["times"]] == ["init", "-i", "-S", "-d", "-e", "-k", "link", "settings"]
+    assert all(row["original_us"]["min"] > 0 and row["split_us"]["min"] > 0 for row in report["times"])
+
+
+def test_the_delays_are_drawn(report: Any, folder: Path) -> None:
+    assert report["delays"]
+    assert "delay of each crossing" in (folder / "bench.svg").read_text()

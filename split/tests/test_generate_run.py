@@ -1,0 +1,45 @@
+"""The scenario in which a split driver is tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomlkit
+
+from ring3_split.errors import Refusal
+from ring3_split.generate.run import check, text
+from ring3_split.profile.devices import device
+from ring3_split.profile.scenario import Run
+
+
+def scenario(driver: str, work: Path | None = None) -> dict[str, Any]:
+    found = device(driver)
+    run = Run(driver, found, "load", 0.5, "6.12", (Path("/r.ko"), Path("/d.ko")), (), ())
+    return tomlkit.parse(text(run, found.kind, "1", 0, work)).unwrap()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.sh"
+    file.write_text("works() { :; }\n")
+    return file
+
+
+def test_a_script_of_the_drivers_own_comes_last_so_that_its_functions_are_taken(script: Path) -> None:
+    found = scenario("8139cp", script)
+    assert found["files"]["/lib/ring3/mine.sh"] == str(script)
+    assert ". /lib/ring3/network-split.sh; . /lib/ring3/mine.sh; works" in found["step"][1]["run"]
+
+
+def test_a_kind_for_which_nothing_is_known_needs_a_script(script: Path) -> None:
+    with pytest.raises(Refusal, match="--work"):
+        check("nvme")
+    assert check("nvme", script) == "disk"
+    assert not any("-split.sh" in name for name in scenario("nvme", script)["files"])
+
+
+def test_a_script_that_is_not_there_is_told_before_anything_is_built(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=r"none\.sh: is not there"):
+        check("8139cp", tmp_path / "none.sh")
