@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from ring3_split.annotate.survey import survey
+from ring3_split.errors import Refusal
+from ring3_split.generate.border import Wishes
+from ring3_split.generate.halves import Generated, generate
+from ring3_split.generate.summary import summary
 from ring3_split.generate.units import Unit
 from ring3_split.kernel import Kernel
+from ring3_split.plan import planner, subject, weights
 
 pytestmark = pytest.mark.kernel
 
@@ -18,3 +25,27 @@ def test_no_object_of_a_half_has_the_name_of_its_module(kernel: Kernel, driver: 
     assert [
         Unit(kernel, module, source).stem for source in module.sources if Path(source).stem == stem.removesuffix("_main")
     ] == [stem]
+
+
+def cut(kernel: Kernel, driver: str, folder: Path) -> Generated:
+    """As `generate DRIVER` does without a plan."""
+    whole = subject.load(kernel, driver, "field", None, subject.Known())
+    plan = planner.cut(whole, weights.places(whole), Fraction(1))
+    found = survey(whole.graph, plan.sides(), kernel.name, {})
+    return generate(kernel, kernel.module(driver), found, Wishes.of(plan, {}), folder)
+
+
+@pytest.fixture(scope="module")
+def card(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Generated:
+    return cut(kernel, "8139cp", tmp_path_factory.mktemp("card"))
+
+
+def test_a_pointer_to_memory_of_the_cards_that_the_user_half_sets_is_named_for_nobody_would_set_it(card: Generated) -> None:
+    assert "what sets it belongs into the kernel half" in summary(card, None).refused["cp_private.rx_ring"]
+
+
+def test_a_function_of_the_user_half_that_a_table_names_and_nobody_calls_is_refused_by_name(
+    kernel: Kernel, tmp_path: Path
+) -> None:
+    with pytest.raises(Refusal, match=r"pcnet32_wio_read_rap: the table pcnet32_wio .* place it in the kernel half"):
+        cut(kernel, "pcnet32", tmp_path)

@@ -161,6 +161,10 @@ class Views:
         cast = self.border.cast(self.code, name) if not struct else ""
         said = Annotation("single", type=cast) if cast else self.border.annotation(name)
         if said is None or said.word in ("omit", "user", "dma", "list"):
+            if plain.written and said and said.word == "dma":
+                self.border.table.refused[name] = (
+                    "memory that a device reads and writes: what sets it belongs into the kernel half"
+                )
             return []
         if said.word == "string":
             return [replace(plain, kind="POINTER", written=False, type="bytes", count="split_string")]

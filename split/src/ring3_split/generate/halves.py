@@ -114,12 +114,22 @@ class Writer:
                 )
             if key in self.survey.halves.kernel or found is None:
                 continue
+            if key not in self.entries:
+                self._refuse_named(key, one)
             stub = self._stub(one, self.entries[key], found.text) if key in self.entries else ""
             moved = "\n".join(self._moved(h, sliced.lines, found.first, found.last)[2] for h in self.hoisted if h.function == key)
             sliced.replace(found.first, found.last, "\n".join(filter(None, (stub, moved))))
             self._without("kernel", key)
         sliced.end = self._kernel_end()
         return tables.HEAD.format(what=f"The kernel half of {self.unit.source}") + sliced.text()
+
+    def _refuse_named(self, key: str, one: Function) -> None:
+        """A table of the kernel half cannot have what is neither there nor called up."""
+        table = next((place.object for place in self.survey.halves.graph.stored.get(key, ()) if place.object), "")
+        if table:
+            raise Refusal(
+                f"{one.name}: the table {table} has it, and nothing that is known calls it: place it in the kernel half"
+            )
 
     def _stub(self, one: Function, number: int, text: str) -> str:
         names = ", ".join(f"(unsigned long){p.name}" for p in one.parameters)
