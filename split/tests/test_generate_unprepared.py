@@ -49,3 +49,8 @@ def test_a_function_of_the_user_half_that_a_table_names_and_nobody_calls_is_refu
 ) -> None:
     with pytest.raises(Refusal, match=r"pcnet32_wio_read_rap: the table pcnet32_wio .* place it in the kernel half"):
         cut(kernel, "pcnet32", tmp_path)
+
+
+def test_the_user_half_has_only_registers_of_the_drivers_own_cards_mapped(card: Generated) -> None:
+    (found,) = (call for call in card.border.table.calls if call.name == "ioremap")
+    assert found.requires == "(split_is_own_memory(offset, size))"

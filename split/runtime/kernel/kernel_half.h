@@ -99,4 +99,37 @@ static inline void split_init_delayed_work(struct delayed_work *work, work_func_
 		split_at;                                                \
 	})
 
+/* Whether bus addresses are registers of a function that this driver drives, or is about to. */
+static inline bool split_is_own_memory(resource_size_t start, unsigned long size)
+{
+	struct pci_dev *pdev = NULL;
+	int bar;
+
+	if (!size || start + size - 1 < start)
+		return false;
+	for_each_pci_dev(pdev) {
+		if (!pdev->driver || pdev->driver->driver.owner != THIS_MODULE)
+			continue;
+		for (bar = 0; bar < PCI_STD_NUM_BARS; bar++) {
+			if (pci_resource_flags(pdev, bar) & IORESOURCE_MEM && start >= pci_resource_start(pdev, bar) &&
+			    start + size - 1 <= pci_resource_end(pdev, bar)) {
+				pci_dev_put(pdev);
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+#undef ioremap
+#define ioremap(start, size)                                             \
+	({                                                               \
+		resource_size_t split_start = start;                     \
+		unsigned long split_size = size;                         \
+		void __iomem *split_at = (ioremap)(split_start, split_size); \
+		if (split_is_own_memory(split_start, split_size))        \
+			split_allow_io(split_host, split_at, split_size); \
+		split_at;                                                \
+	})
+
 #endif
