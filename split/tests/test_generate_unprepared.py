@@ -27,11 +27,13 @@ def test_no_object_of_a_half_has_the_name_of_its_module(kernel: Kernel, driver: 
     ] == [stem]
 
 
-def cut(kernel: Kernel, driver: str, folder: Path) -> Generated:
-    """As `generate DRIVER` does without a plan."""
+def cut(kernel: Kernel, driver: str, folder: Path, moved: tuple[str, ...] = ()) -> Generated:
+    """As `generate DRIVER` does without a plan; some functions are moved into the kernel half."""
     whole = subject.load(kernel, driver, "field", None, subject.Known())
     plan = planner.cut(whole, weights.places(whole), Fraction(1))
-    found = survey(whole.graph, plan.sides(), kernel.name, {})
+    sides = plan.sides()
+    sides |= {key: "kernel" for key in sides if key.rpartition(":")[2] in moved}
+    found = survey(whole.graph, sides, kernel.name, {})
     return generate(kernel, kernel.module(driver), found, Wishes.of(plan, {}), folder)
 
 
@@ -54,3 +56,8 @@ def test_a_function_of_the_user_half_that_a_table_names_and_nobody_calls_is_refu
 def test_the_user_half_has_only_registers_of_the_drivers_own_cards_mapped(card: Generated) -> None:
     (found,) = (call for call in card.border.table.calls if call.name == "ioremap")
     assert found.requires == "(split_is_own_memory(offset, size))"
+
+
+def test_a_pointer_of_which_nobody_says_what_it_leads_to_is_named_for_it_is_not_set(kernel: Kernel, tmp_path: Path) -> None:
+    # What reads it, and would tell its type, is in the kernel half.
+    assert "annotate" in summary(cut(kernel, "8139cp", tmp_path, ("cp_remove_one",)), None).refused["device.driver_data"]

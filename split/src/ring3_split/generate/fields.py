@@ -160,8 +160,11 @@ class Views:
         struct = target[1] if target else ""
         cast = self.border.cast(self.code, name) if not struct else ""
         said = Annotation("single", type=cast) if cast else self.border.annotation(name)
-        if said is None or said.word in ("omit", "user", "dma", "list"):
-            if plain.written and said and said.word == "dma":
+        if said is None:
+            self.border.table.refused[name] = "nothing says what it points to: `ring3 split annotate` asks, --annotations answers"
+            return []
+        if said.word in ("omit", "user", "dma", "list"):
+            if plain.written and said.word == "dma":
                 self.border.table.refused[name] = (
                     "memory that a device reads and writes: what sets it belongs into the kernel half"
                 )
