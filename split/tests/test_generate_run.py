@@ -16,7 +16,8 @@ from ring3_split.profile.scenario import Run
 
 def scenario(driver: str, work: Path | None = None) -> dict[str, Any]:
     found = device(driver)
-    run = Run(driver, found, "load", 0.5, "6.12", (Path("/r.ko"), Path("/d.ko")), (), ())
+    revision = Path("/revision.ko") if found.revision is not None else None
+    run = Run(driver, found, "load", 0.5, "6.12", (Path("/r.ko"), Path("/d.ko")), (), (), revision)
     return tomlkit.parse(text(run, found.kind, "1", 0, work)).unwrap()
 
 
@@ -43,3 +44,8 @@ def test_a_kind_for_which_nothing_is_known_needs_a_script(script: Path) -> None:
 def test_a_script_that_is_not_there_is_told_before_anything_is_built(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match=r"none\.sh: is not there"):
         check("8139cp", tmp_path / "none.sh")
+
+
+def test_a_device_is_shown_with_the_revision_that_the_driver_wants_before_it_is_loaded() -> None:
+    assert "revision=16 && prepare && split_load" in scenario("8139too")["step"][0]["run"]
+    assert "revision" not in scenario("8139cp")["step"][0]["run"]

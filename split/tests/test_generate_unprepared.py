@@ -32,7 +32,8 @@ def cut(kernel: Kernel, driver: str, folder: Path, moved: tuple[str, ...] = ()) 
     whole = subject.load(kernel, driver, "field", None, subject.Known())
     plan = planner.cut(whole, weights.places(whole), Fraction(1))
     sides = plan.sides()
-    sides |= {key: "kernel" for key in sides if key.rpartition(":")[2] in moved}
+    for key in [key for key in sides if key.rpartition(":")[2] in moved]:
+        sides[key] = "kernel"
     found = survey(whole.graph, sides, kernel.name, {})
     return generate(kernel, kernel.module(driver), found, Wishes.of(plan, {}), folder)
 

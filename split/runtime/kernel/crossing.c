@@ -5,11 +5,12 @@
  * # Delay
  * `delay_us` stands for a slower change of protection domain, as in Figure 4 of [Microdrivers]. It is spun, not slept: a change of
  * domain keeps the processor busy, and a delay that sleeps would leave it to the packets and cost them nothing. The processor
- * changes hands between slices, as it does between the instructions of a process. No lock is held.
+ * changes hands between slices, as it does between the instructions of a process. No lock of the run time is held, and who is killed
+ * goes.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
-#include <linux/sched.h>
+#include <linux/sched/signal.h>
 
 #include "runtime.h"
 
@@ -37,7 +38,7 @@ void split_cross(bool up)
 	unsigned int slice, left = READ_ONCE(delay_us);
 
 	atomic_long_inc(up ? &upcalls : &calls);
-	for (; left; left -= slice) {
+	for (; left && !fatal_signal_pending(current); left -= slice) {
 		slice = min(left, SLICE_US);
 		udelay(slice);
 		cond_resched();

@@ -133,7 +133,11 @@ def text(run: scenario.Run, layout: str, added: list[Path], programs: list[Path]
     document["programs"] += map(str, programs)
     document["variables"] |= {"ORIGINAL": original}
     shell = "".join(f". /lib/ring3/{name}.sh; " for name in ("split", "network", "bench"))
-    all_steps = [("the peer is there", "prepare"), *steps(request), ("the kernel has nothing to say", "kernel_is_well")]
+    all_steps = [
+        ("the peer is there", scenario.prepare(run)),
+        *steps(request),
+        ("the kernel has nothing to say", "kernel_is_well"),
+    ]
     loads = len(request.delays) * len(delays.LOADS) + placements.LOADS_OF_TURN
     document["time_limit"] = int(scenario.SETUP + len(all_steps) * (240 + 20 * loads * run.seconds))
     document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in all_steps]

@@ -15,6 +15,7 @@ from ring3_split.generate.build import Built
 from ring3_split.generate.halves import RUNTIME
 from ring3_split.kernel import Kernel
 from ring3_split.profile import lab, scenario
+from ring3_split.profile.build import build_own
 from ring3_split.profile.devices import device, kinds
 from ring3_split.profile.elf import Object
 from ring3_split.profile.headers import version
@@ -24,7 +25,7 @@ from ring3_split.profile.scenario import Run
 GUEST = Path(__file__).parent / "guest"
 # (what it is, shell): functions of guest/split.sh and guest/KIND-split.sh.
 STEPS = (
-    ("the halves meet", "prepare && split_load"),
+    ("the halves meet", "split_load"),
     ("it works by its user half", "works"),
     ("the user half dies while it works", "during"),
     ("what is in the kernel goes on, what is not fails", "alone"),
@@ -98,7 +99,8 @@ def guest_run(kernel: Kernel, driver: str, built: Built, seconds: float) -> Run:
     kind, guest = device(driver).kind, kernel.folder.parent / "guest"
     programs = (*lab.compiled(kinds()[kind].programs, guest), lab.compiled_file(GUEST / "fuzz.c", guest, RUNTIME), built.program)
     needs = tuple(need for need in Object(built.driver).needs() if plain(need) != "ring3_split")
-    return Run(driver, device(driver), "load", seconds, version(kernel), (built.runtime, built.driver), needs, programs)
+    revision = build_own(kernel, scenario.GUEST / "revision.c") if device(driver).revision is not None else None
+    return Run(driver, device(driver), "load", seconds, version(kernel), (built.runtime, built.driver), needs, programs, revision)
 
 
 def text(run: Run, kind: str, layout: str, lies: int, work: Path | None = None) -> str:
@@ -113,5 +115,6 @@ def text(run: Run, kind: str, layout: str, lies: int, work: Path | None = None) 
     document["variables"] |= {"DRIVER": run.driver, "LAYOUT": layout, "MESSAGES": str(lies)}
     steps = (*STEPS, *MORE.get(kind, ()), *(LIES if lies else ()), *END)
     document["time_limit"] = int(document["time_limit"] + len(steps) * 20 + lies / LIES_A_SECOND)
+    steps = ((steps[0][0], f"{scenario.prepare(run)} && {steps[0][1]}"), *steps[1:])
     document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in steps]
     return tomlkit.dumps(document)

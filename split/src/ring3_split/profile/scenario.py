@@ -35,9 +35,14 @@ class Run:
 def steps_of(run: Run) -> list[tuple[str, str]]:
     """(what it is, shell) of every step."""
     work = [(name, name) for name in steps(run.device.kind, run.workload)]
-    revision = f"insmod /lib/ring3/revision.ko device=$CARD revision={run.device.revision} && " if run.revision else ""
-    before = [("tracing begins", f"{revision}prepare && trace_begin"), (f"{run.driver} is loaded", "load")]
+    before = [("tracing begins", f"{prepare(run)} && trace_begin"), (f"{run.driver} is loaded", "load")]
     return [*before, *work, (f"{run.driver} is unloaded", "unload && trace_end")]
+
+
+def prepare(run: Run) -> str:
+    """What goes before the driver: its device is shown with the revision that it wants."""
+    revision = f"insmod /lib/ring3/revision.ko device=$CARD revision={run.device.revision} && " if run.revision else ""
+    return f"{revision}prepare"
 
 
 def text(run: Run) -> str:
