@@ -15,6 +15,7 @@ from ring3_split.generate.summary import summary
 from ring3_split.generate.units import Unit
 from ring3_split.kernel import Kernel
 from ring3_split.plan import planner, subject, weights
+from ring3_split.plan.file import Side
 
 pytestmark = pytest.mark.kernel
 
@@ -33,7 +34,7 @@ def cut(kernel: Kernel, driver: str, folder: Path, moved: tuple[str, ...] = ()) 
     plan = planner.cut(whole, weights.places(whole), Fraction(1))
     sides = plan.sides()
     for key in [key for key in sides if key.rpartition(":")[2] in moved]:
-        sides[key] = "kernel"
+        sides[key] = Side.KERNEL
     found = survey(whole.graph, sides, kernel.name, {})
     return generate(kernel, kernel.module(driver), found, Wishes.of(plan, {}), folder)
 
