@@ -1,0 +1,55 @@
+"""The options of `ring3 split bench`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from ring3_split import cli
+from ring3_split.commands import bench
+from ring3_split.errors import Refusal
+from ring3_split.generate import delays
+
+LOG = Path("bench.log")
+
+
+def arguments(*options: str) -> argparse.Namespace:
+    return cli.parser().parse_args(["bench", "e1000", *options])
+
+
+def test_without_an_option_the_placements_are_measured() -> None:
+    asked = bench.request(arguments(), LOG)
+    assert (asked.placements, asked.delays, asked.crossings, asked.ethtool) == (True, (), 0, 0)
+    assert (asked.seconds, asked.rounds, asked.mode) == (4.0, 3, "instructions")
+
+
+def test_delays_without_a_list_are_those_of_the_paper() -> None:
+    asked = bench.request(arguments("--delays"), LOG)
+    assert asked.delays == delays.USUAL
+    assert not asked.placements
+
+
+@pytest.mark.parametrize("text", ["fast", "1,", "1,1", "-1", "10000000"])
+def test_a_list_that_is_none_is_wrong_usage(text: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        arguments(f"--delays={text}")
+    assert ended.value.code == 2
+
+
+def test_quick_does_each_of_the_three_once_and_yields_to_what_is_said() -> None:
+    asked = bench.request(arguments("--quick", "--rounds", "2", "--delays", "5"), LOG)
+    assert (asked.delays, asked.rounds, asked.seconds) == ((5,), 2, 0.5)
+    assert asked.crossings
+    assert asked.ethtool
+
+
+def test_a_picture_of_nothing_is_refused_before_anything_is_built() -> None:
+    with pytest.raises(Refusal, match="add --delays"):
+        bench.check("e1000", arguments("--plot", "x.svg"))
+
+
+def test_a_picture_has_a_known_form() -> None:
+    with pytest.raises(Refusal, match=r"\.svg or \.png"):
+        bench.check("e1000", arguments("--delays", "--plot", "x.docx"))
