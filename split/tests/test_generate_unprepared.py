@@ -55,9 +55,18 @@ def test_a_function_of_the_user_half_that_a_table_names_and_nobody_calls_is_refu
         cut(kernel, "pcnet32", tmp_path)
 
 
+def required(generated: Generated, name: str) -> str:
+    (found,) = (call for call in generated.border.table.calls if call.name == name)
+    return found.requires
+
+
 def test_the_user_half_has_only_registers_of_the_drivers_own_cards_mapped(card: Generated) -> None:
-    (found,) = (call for call in card.border.table.calls if call.name == "ioremap")
-    assert found.requires == "(split_is_own_memory(offset, size))"
+    assert required(card, "ioremap") == "(split_is_own_memory(offset, size))"
+
+
+def test_what_takes_registers_takes_a_mapping_of_the_drivers_and_no_other_object(card: Generated) -> None:
+    assert required(card, "read_eeprom") == "(split_is_mapped(split_host, ioaddr))"
+    assert required(card, "iounmap") == "(split_is_mapped(split_host, addr))"
 
 
 def test_a_pointer_of_which_nobody_says_what_it_leads_to_is_named_for_it_is_not_set(kernel: Kernel, tmp_path: Path) -> None:

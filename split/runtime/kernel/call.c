@@ -36,11 +36,27 @@ static bool allowed(struct split_host *host, bool port, unsigned long start, uns
 	return false;
 }
 
+/* The mapping that begins there; a place that none has any more is one of no size, at 0. */
+static struct split_range *mapping(struct split_host *host, unsigned long start)
+{
+	unsigned int i, n = READ_ONCE(host->nranges);
+
+	for (i = 0; i < n; i++)
+		if (!host->ranges[i].port && READ_ONCE(host->ranges[i].start) == start)
+			return &host->ranges[i];
+	return NULL;
+}
+
 static void allow(struct split_host *host, bool port, unsigned long start, unsigned long size)
 {
 	mutex_lock(&host->lock);
 	if (size && !allowed(host, port, start, size)) {
-		if (host->nranges < SPLIT_RANGES) {
+		struct split_range *free = port ? NULL : mapping(host, 0);
+
+		if (free) {
+			free->size = size;
+			smp_store_release(&free->start, start);
+		} else if (host->nranges < SPLIT_RANGES) {
 			host->ranges[host->nranges] = (struct split_range){ start, size, port };
 			WRITE_ONCE(host->nranges, host->nranges + 1);
 		} else {
@@ -66,6 +82,28 @@ void split_allow_io(struct split_host *host, void __iomem *address, unsigned lon
 		allow(host, false, (unsigned long)address, size);
 }
 EXPORT_SYMBOL_GPL(split_allow_io);
+
+void split_deny_io(struct split_host *host, const volatile void __iomem *address)
+{
+	struct split_range *found;
+
+	if (!host || !address)
+		return;
+	mutex_lock(&host->lock);
+	found = mapping(host, (unsigned long)address);
+	if (found) {
+		WRITE_ONCE(found->size, 0);
+		WRITE_ONCE(found->start, 0);
+	}
+	mutex_unlock(&host->lock);
+}
+EXPORT_SYMBOL_GPL(split_deny_io);
+
+bool split_is_mapped(struct split_host *host, const volatile void __iomem *address)
+{
+	return host && address && mapping(host, (unsigned long)address);
+}
+EXPORT_SYMBOL_GPL(split_is_mapped);
 
 static long port_access(struct split_host *host, struct split_call *call)
 {

@@ -132,4 +132,19 @@ static inline bool split_is_own_memory(resource_size_t start, unsigned long size
 		split_at;                                                \
 	})
 
+#undef iounmap
+#define iounmap(address)                                                 \
+	({                                                               \
+		volatile void __iomem *split_at = address;               \
+		split_deny_io(split_host, split_at);                     \
+		(iounmap)(split_at);                                     \
+	})
+#undef pci_iounmap
+#define pci_iounmap(pdev, address)                                       \
+	({                                                               \
+		void __iomem *split_at = address;                        \
+		split_deny_io(split_host, split_at);                     \
+		(pci_iounmap)(pdev, split_at);                           \
+	})
+
 #endif

@@ -68,12 +68,14 @@ def declaration(border: Border, name: str) -> Declared | None:
 
 
 def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
-    arguments = []
+    arguments, mapped = [], []
     for number, parameter in enumerate(declared.parameters):
         said = border.annotation(f"{downcall.function}({parameter.name})") if downcall.way == "driver" else None
         note = downcall.arguments.get(number, str(said) if said else "")
         if downcall.way == "driver" and border.through(downcall.function, number) == "r":
             note = f"in {note}"
+        if note.endswith("io") and parameter.pointer:
+            mapped.append(f"split_is_mapped(split_host, {parameter.name})")
         argument = _argument(border, note, parameter, declared)
         if argument is None:
             border.table.refused[declared.name] = f"what its argument {number} ({parameter.type}) points to is not known"
@@ -88,7 +90,8 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
         call.format = len(arguments) - 1
         arguments[-1] = Argument("BRIEF")
     call.undo = _undo(border, call)
-    call.requires = " && ".join(f"({one})" for one in (required().get(call.name), border.wishes.requires.get(call.name)) if one)
+    conditions = [required().get(call.name), *mapped, border.wishes.requires.get(call.name)]
+    call.requires = " && ".join(f"({one})" for one in conditions if one)
     border.table.calls.append(call)
 
 
