@@ -55,7 +55,7 @@ kernel_is_well() {
         dmesg | tail -n 60
         return 1
     fi
-    dmesg | grep -E "ring3_split|$(echo "$DRIVER" | tr - _):" | tail -n 20
+    dmesg | grep -E "ring3_split|$(echo "$DRIVER" | tr - _):" | tail -n 60
     echo "the kernel is well"
 }
 
