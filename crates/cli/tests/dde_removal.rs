@@ -1,25 +1,15 @@
 //! A hosted driver's device that vanishes without having been asked for: QEMU is killed, and with it the device. The driver ends with the reason, and soon.
 
+mod hosted;
+
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use hosted::{can_build, program};
+
 /// A driver that has not let go of its device within ten seconds ends without.
 const SOON: Duration = Duration::from_secs(20);
-
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
-    command.env("RING3_WERROR", "1").env("RING3_DDE", concat!(env!("CARGO_MANIFEST_DIR"), "/../../dde"));
-    command
-}
-
-fn can_build() -> bool {
-    let there = ring3_lab::Need::Hosting.is_met(&ring3_lab::Cache::open().unwrap());
-    if !there {
-        eprintln!("skipped: what hosted drivers are built of is not in the cache; lab/setup.sh hosting fetches it");
-    }
-    there
-}
 
 /// The process that `parent` has started for its device.
 fn qemu_of(parent: u32) -> rustix::process::Pid {
