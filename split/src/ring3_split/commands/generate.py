@@ -1,9 +1,10 @@
-"""`ring3 split generate`, `build`, `bench` and `run`: two halves of a plan, which are built, measured and tried in a guest."""
+"""`ring3 split generate`, `build`, `bench`, `campaign` and `run`: two halves of a plan, built, measured and tried in a guest."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from ring3_split.annotate.survey import Survey, survey
 from ring3_split.errors import Refusal
 from ring3_split.generate import bench as benching
 from ring3_split.generate import build as building
+from ring3_split.generate import campaign as campaigning
 from ring3_split.generate import run as running
 from ring3_split.generate.border import Wishes
 from ring3_split.generate.build import Built
-from ring3_split.generate.halves import generate
+from ring3_split.generate.halves import Generated, generate
 from ring3_split.generate.summary import Summary, summary
 from ring3_split.indirect import Precision
 from ring3_split.kernel import Kernel
@@ -28,6 +30,7 @@ COMMANDS = {
     "generate": "write both halves of a driver, from its unmodified source and a plan",
     "build": "generate, and build the modules and the program",
     "bench": "build, and measure the split driver beside the distribution's in a guest, its user half alive, killed and dead",
+    "campaign": "build, and count in guests what the kernel survives: faults in the user half, and messages that none would send",
     "run": "build, and run the split driver in a guest: it works, its user half dies, it works on, it comes back",
 }
 
@@ -52,11 +55,20 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             parser.add_argument("--seconds", metavar="N", type=_seconds, default=4.0, help="time of each load; default 4")
             parser.add_argument("--rounds", metavar="N", type=_rounds, default=3, help="of all placements; default 3")
             parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
+        if name == "campaign":
+            parser.add_argument("--faults", metavar="N", type=_count, help="into the user half; default 1000")
+            parser.add_argument(
+                "--messages", metavar="N", type=_count, help="of a user half that lies, and as many of strangers; default 100000"
+            )
+            parser.add_argument("--seed", metavar="S", type=_count, default=1, help="which faults and messages; default 1")
+            parser.add_argument("--quick", action="store_true", help="a fault of each kind and 1,000 messages, in one guest")
+            parser.add_argument("--resume", metavar="FILE", type=Path, help="keep what guests have shown, and go on from there")
+            parser.add_argument("--verbose", action="store_true", help="show all that the guests say")
         if name == "run":
             parser.add_argument("--guest", action="store_true", help="in a guest, which is the only way there is")
             parser.add_argument("--seconds", metavar="N", type=_seconds, default=0.5, help="time of each kind of transfer")
             parser.add_argument(
-                "--lies", metavar="N", type=_messages, default=0, help="messages of a user half that lies; default none"
+                "--lies", metavar="N", type=_count, default=0, help="messages of a user half that lies; default none"
             )
             parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
         source_options.add(parser)
@@ -79,9 +91,9 @@ def _rounds(text: str) -> int:
     return int(text)
 
 
-def _messages(text: str) -> int:
+def _count(text: str) -> int:
     if not text.isdigit() or int(text) > 10_000_000:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of messages from 0 to 10000000")
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 10000000")
     return int(text)
 
 
@@ -93,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise Refusal(f"the plan is for {plan.driver}, not for {name}" if plan else "name a driver, or a plan with --plan FILE")
     if arguments.step == "run":
         running.check(name)
-    if arguments.step == "bench":
+    if arguments.step in ("bench", "campaign"):
         benching.check(name)
     kernel = source_options.kernel(arguments)
     answers = file.load(_there(arguments.annotations)).answers() if arguments.annotations else {}
@@ -104,6 +116,8 @@ def run(arguments: argparse.Namespace) -> int:
     if built and arguments.step == "bench":
         _bench(kernel, name, built, arguments, folder)
         return 0
+    if built and arguments.step == "campaign":
+        return _campaign(kernel, built, generated, arguments)
     _show(summary(generated, built), arguments.json)
     if built and arguments.step == "run":
         _run(kernel, name, built, arguments, folder)
@@ -136,17 +150,42 @@ def _run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace,
     print(f"{name}: it worked, its user half died, its kernel half went on, it came back; all output is in {request.log}")
 
 
-def _bench(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path) -> None:
+def _heard(verbose: bool) -> Callable[[str, bool], None]:
+    """Shows what a guest says where it disturbs no result."""
+
     def show(line: str, step: bool) -> None:
-        if step or arguments.verbose:
+        if step or verbose:
             print(line if step else f"    {line}", file=sys.stderr, flush=True)
 
-    request = benching.Request(source_options.cache(), arguments.seconds, log=folder / "bench.log", rounds=arguments.rounds)
-    report = benching.bench(kernel, name, built, request, show)
-    if arguments.json:
+    return show
+
+
+def _print(report: msgspec.Struct, machine: bool, show: str) -> None:
+    if machine:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
     else:
-        print(benching.show(report))
+        print(show)
+
+
+def _campaign(kernel: Kernel, built: Built, generated: Generated, arguments: argparse.Namespace) -> int:
+    wanted = {key: value for key in campaigning.QUICK if (value := getattr(arguments, key)) is not None}
+    request = campaigning.Request(
+        source_options.cache(),
+        log=generated.folder / "campaign.log",
+        seed=arguments.seed,
+        resume=arguments.resume,
+        entries=tuple(entry.function.rpartition(":")[2] for entry in generated.border.table.entries),
+        **(campaigning.QUICK if arguments.quick else {}) | wanted,
+    )
+    report = campaigning.campaign(kernel, generated.border.survey.border.driver, built, request, _heard(arguments.verbose))
+    _print(report, arguments.json, campaigning.show(report))
+    return 0 if report.well else 1
+
+
+def _bench(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path) -> None:
+    request = benching.Request(source_options.cache(), arguments.seconds, log=folder / "bench.log", rounds=arguments.rounds)
+    report = benching.bench(kernel, name, built, request, _heard(arguments.verbose))
+    _print(report, arguments.json, benching.show(report))
 
 
 def _show(found: Summary, machine: bool) -> None:
