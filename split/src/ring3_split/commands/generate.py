@@ -58,7 +58,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         if name == "campaign":
             parser.add_argument("--faults", metavar="N", type=_count, help="into the user half; default 1000")
             parser.add_argument(
-                "--messages", metavar="N", type=_count, help="of a user half that lies, and as many of strangers; default 100000"
+                "--messages",
+                metavar="N",
+                type=_count,
+                help="of a user half that lies, and ten times as many of strangers; default 100000",
             )
             parser.add_argument("--seed", metavar="S", type=_count, default=1, help="which faults and messages; default 1")
             parser.add_argument("--quick", action="store_true", help="a fault of each kind and 1,000 messages, in one guest")

@@ -41,11 +41,12 @@ WORK = {
     "watchdog": 3,
     "probe": 6,
 }
-FAULTS_A_GUEST = 60  # so that a guest that is lost costs little
+FAULTS_A_GUEST = 100  # so that a guest that is lost costs little
 SECONDS_A_FAULT = 30  # at most, on a busy host
 # The debugging that the distribution's kernel has: poisoned slabs with red zones, and guard pages around some allocations, show
 # the use of freed memory and writing beyond an end; and any place of the kernel can lose the processor.
 KERNEL_ARGUMENTS = ("slub_debug=FZPU", "kfence.sample_interval=20", "preempt=full")
+STRANGERS = 10  # they are told off at once, mostly
 QUICK = {"faults": len(KINDS), "messages": 1000}
 
 
@@ -54,7 +55,7 @@ class Request(running.Request):
     """What is asked for."""
 
     faults: int = 1000
-    messages: int = 100_000  # of a user half that lies, and as many of strangers at the device
+    messages: int = 100_000  # of a user half that lies, and STRANGERS times as many of strangers at the device
     seed: int = 1
     resume: Path | None = None  # keeps what guests have shown
     entries: tuple[str, ...] = ()  # of the user half, by their number in the tables
@@ -229,7 +230,7 @@ def text(run: Run, layout: str, share: Share, faults: Path) -> str:
     document["about"] = f"{run.driver} as a split driver, whose user half has faults"
     document["kernel_arguments"] = list(KERNEL_ARGUMENTS)
     document["files"] |= {"/lib/ring3/campaign.sh": str(GUEST / "campaign.sh"), "/lib/ring3/faults": str(faults)}
-    document["variables"] |= {"SEED": str(share.seed)}
+    document["variables"] |= {"SEED": str(share.seed), "STRANGERS": str(STRANGERS * share.messages)}
     document["time_limit"] = int(
         document["time_limit"] + len(share.faults) * SECONDS_A_FAULT + share.messages / running.LIES_A_SECOND
     )

@@ -105,22 +105,35 @@ mended() {
     kernel_said
 }
 
+# What a user half that lies is asked for, and what the kernel does by itself with what it answers.
+asked() {
+    for part in dumps parameters settings phy; do net control "$(interface "$CARD")" $part; done
+    resets
+}
+
 lying() {
-    split_kill && lies && mended
+    split_kill && fuzzed asked && mended
 }
 
 # Others use the device while an honest user half serves, dies and comes back.
 strangers() {
-    ioctls "$(echo "$DRIVER" | tr - _)" "$LAYOUT" "$SEED" "$MESSAGES" >/tmp/strangers 2>&1 &
+    ioctls "$(echo "$DRIVER" | tr - _)" "$LAYOUT" "$SEED" "$STRANGERS" >/tmp/strangers 2>&1 &
     stranger=$!
-    while kill -0 $stranger 2>/dev/null; do
-        net control "$(interface "$CARD")" answers
-        ping -c 2 -i 0.1 -W 1 $THERE
+    while ! dead $stranger; do asked; done >/dev/null 2>&1 &
+    asking=$!
+    while ! dead $stranger; do
+        usleep 300000
         split_kill
+        # A moment in which another one can take its place.
+        usleep 200000
         user_half
     done >/dev/null 2>&1
+    wait $asking
     wait $stranger || { cat /tmp/strangers; return 1; }
     cat /tmp/strangers
+    # One that attached may have answered anything.
+    split_kill
+    ! { split_restart && works_again; } || { kernel_said; return; }
     split_kill
     mended
 }

@@ -107,7 +107,7 @@ int main(int argc, char **argv)
 		}
 		quiet = 0;
 		length = head->length;
-		for (long n = any() % 200; n >= 0; n--, sent++) {
+		for (long n = any() % 40; n >= 0; n--, sent++) {
 			// What comes back is random where the kernel reads it, in places and in pointers.
 			for (uint64_t i = any() % 8; i; i--) {
 				uint64_t value = odd(next.frame);

@@ -78,26 +78,6 @@ static int request(int file, unsigned long command, void *argument)
 	return done;
 }
 
-static void attach(int file)
-{
-	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = layout };
-
-	snprintf(attach.driver, sizeof(attach.driver), "%s", driver);
-	switch (any() % 6) {
-	case 0:
-		fill(&attach, sizeof(attach));
-		break;
-	case 1:
-		attach.layout ^= 1ULL << any() % 64;
-		break;
-	case 2:
-		memset(attach.driver, 'e', sizeof(attach.driver)); // no end
-		break;
-	}
-	if (request(file, SPLIT_IOC_ATTACH, anywhere(&attach)) >= 0)
-		atomic_fetch_add(&attached, 1);
-}
-
 // As a user half would; but without having attached, or with an answer that is none.
 static void serve(int file)
 {
@@ -125,6 +105,29 @@ static void serve(int file)
 	next.result = (int64_t)any() % 4096;
 	next.failed = any() % 4 == 0;
 	request(file, SPLIT_IOC_NEXT, &next);
+}
+
+static void attach(int file)
+{
+	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = layout };
+
+	snprintf(attach.driver, sizeof(attach.driver), "%s", driver);
+	switch (any() % 6) {
+	case 0:
+		fill(&attach, sizeof(attach));
+		break;
+	case 1:
+		attach.layout ^= 1ULL << any() % 64;
+		break;
+	case 2:
+		memset(attach.driver, 'e', sizeof(attach.driver)); // no end
+		break;
+	}
+	if (request(file, SPLIT_IOC_ATTACH, anywhere(&attach)) < 0)
+		return;
+	atomic_fetch_add(&attached, 1);
+	for (uint64_t n = any() % 32; n; n--)
+		serve(file);
 }
 
 static void other(int file)
