@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import tomlkit
@@ -72,7 +72,7 @@ class Fault(msgspec.Struct, frozen=True):
     died: int
     failed: int  # upcalls that ended with their entry's error
     refused: int  # values and calls, of those that the kernel's log has
-    state: str  # back; reloaded: only the module loaded anew made it work; lost
+    state: Literal["back", "reloaded", "lost"]  # reloaded: only the module loaded anew made it work
     back_ms: float  # from its death until the card and the new user half work
 
 
@@ -244,11 +244,19 @@ def text(run: Run, layout: str, share: Share, faults: Path) -> str:
 
 
 def take(guest: Guest, line: str) -> bool:
-    """Notes what a line of the guest says; whether it is a fault."""
+    """Notes what a line of the guest says; whether it is a fault.
+
+    Raises:
+        Refusal: it begins as one, and is none.
+    """
     words = line.split()
     match words:
         case ["fault", *fields]:
-            guest.faults.append(msgspec.convert(dict(zip(Fault.__struct_fields__, fields, strict=True)), Fault, strict=False))
+            try:
+                values = dict(zip(Fault.__struct_fields__, fields, strict=True))
+                guest.faults.append(msgspec.convert(values, Fault, strict=False))
+            except ValueError:
+                raise Refusal(f"the guest says {line!r}, which is no fault") from None
             return True
         case [count, "messages,", taken, "calls", "taken"]:
             guest.told = msgspec.structs.replace(guest.told, lies=int(count), lies_taken=int(taken))
