@@ -44,8 +44,8 @@ def test_the_same_seed_gives_the_same_campaign_and_another_one_another(tmp_path:
 
 
 def test_all_faults_and_messages_are_shared_out_among_the_guests(tmp_path: Path) -> None:
-    found = list(shares(Request(tmp_path, faults=250, messages=1000)))
-    assert [len(share.faults) for share in found] == [100, 100, 50]
+    found = list(shares(Request(tmp_path, faults=125, messages=1000)))
+    assert [len(share.faults) for share in found] == [50, 50, 25]
     assert sum(share.messages for share in found) == 1000
 
 
@@ -139,13 +139,13 @@ def test_a_guest_that_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pyte
     def cut(number: int) -> list[str]:
         if number == 2:
             raise KeyboardInterrupt
-        return [BACK] * 100
+        return [BACK] * 50
 
-    request = Request(tmp_path, faults=101, messages=0, resume=tmp_path / "kept.json")
+    request = Request(tmp_path, faults=51, messages=0, resume=tmp_path / "kept.json")
     with pytest.raises(KeyboardInterrupt):
         tried(monkeypatch, request, Labs(cut))
     labs = Labs(lambda _: [BACK])
-    assert tried(monkeypatch, request, labs).faults == 101
+    assert tried(monkeypatch, request, labs).faults == 51
     assert labs.runs == 1
 
 

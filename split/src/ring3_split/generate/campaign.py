@@ -41,7 +41,7 @@ WORK = {
     "watchdog": 3,
     "probe": 6,
 }
-FAULTS_A_GUEST = 100  # so that a guest that is lost costs little
+FAULTS_A_GUEST = 50  # so that a guest that is lost costs little
 SECONDS_A_FAULT = 30  # at most, on a busy host
 # The debugging that the distribution's kernel has: poisoned slabs with red zones, and guard pages around some allocations, show
 # the use of freed memory and writing beyond an end; and any place of the kernel can lose the processor.

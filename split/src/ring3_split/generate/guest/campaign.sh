@@ -72,6 +72,9 @@ fault() {
         usleep 50000
     done
     begin=$(milliseconds)
+    # An upcall may have failed because it dies, a moment before it is dead.
+    usleep 20000
+    ! dead "$process" || died=1
     [ $died = 1 ] || split_kill >/dev/null
     split_restart >/dev/null || state=lost
     wait $acting

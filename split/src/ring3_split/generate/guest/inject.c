@@ -349,6 +349,8 @@ int main(int argc, char **argv)
 		kill(process, SIGKILL);
 	} else {
 		inject(kind, at->id);
+		// Not left to our end, which would let it go on by single instructions, into SIGTRAP.
+		ptrace(PTRACE_DETACH, at->id, 0, 0);
 	}
 	printf("injected %s %s %ld %ld %ld\n", kind, place, at->entry, crossings, steps);
 	// Who traces ends, and all threads go on untraced.
