@@ -14,8 +14,9 @@ from ring3_split.errors import Refusal
 from ring3_split.generate import campaign as campaigning
 from ring3_split.generate import run as running
 from ring3_split.generate.build import Built
-from ring3_split.generate.campaign import KINDS, Guest, Kept, Report, Request, campaign, report, shares, show, take
+from ring3_split.generate.campaign import Request, campaign, shares
 from ring3_split.generate.run import GUEST
+from ring3_split.generate.tally import KINDS, Guest, Kept, Report, report, show, take
 from ring3_split.kernel import Kernel
 from ring3_split.profile import lab
 
@@ -30,7 +31,7 @@ def guest(*lines: str) -> Guest:
 
 
 def reported(*guests: Guest) -> Report:
-    return report(Kept("e1000", "6.12", "1", ("e1000_open", "e1000_change_mtu"), 1, 9, 0, list(guests)))
+    return report(Kept("e1000", "6.12", (), "1", ("e1000_open", "e1000_change_mtu"), 1, 9, 0, 0, list(guests)))
 
 
 def test_every_kind_of_fault_is_injected_as_often_as_any_other(tmp_path: Path) -> None:
@@ -70,8 +71,18 @@ def test_a_fault_that_nothing_came_of_has_no_effect() -> None:
 
 @pytest.mark.parametrize("line", ["fault 0 null mtu code", BACK.replace("3000", "x"), BACK.replace("back", "perhaps")])
 def test_a_line_that_is_no_fault_is_refused(line: str) -> None:
-    with pytest.raises(Refusal, match="no fault"):
+    with pytest.raises(Refusal, match="none of its reports"):
         guest(line)
+
+
+def test_tcp_while_it_dies_has_a_guest_of_its_own(tmp_path: Path) -> None:
+    found = list(shares(Request(tmp_path, faults=1, messages=5, minutes=0.5)))
+    assert [(len(share.faults), share.messages, share.seconds) for share in found] == [(1, 5, 0), (0, 0, 30)]
+
+
+def test_the_table_says_how_much_went_both_ways_while_it_died() -> None:
+    text = show(reported(guest("endured 600 100.25 90.5 250")))
+    assert "600 s both ways at once, 100.2 Mbit/s sent and 90.5 received, while the user half died 250 times" in text
 
 
 def test_messages_are_those_of_all_guests_together() -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from ring3_split import cli
-from ring3_split.generate.campaign import KINDS, STRANGERS, Report
+from ring3_split.generate.campaign import STRANGERS
+from ring3_split.generate.tally import KINDS, Report
 
 pytestmark = [pytest.mark.guest, pytest.mark.kernel]
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -18,6 +18,7 @@ from ring3_split.generate import bench as benching
 from ring3_split.generate import build as building
 from ring3_split.generate import campaign as campaigning
 from ring3_split.generate import run as running
+from ring3_split.generate import tally
 from ring3_split.generate.border import Wishes
 from ring3_split.generate.build import Built
 from ring3_split.generate.halves import Generated, generate
@@ -63,6 +64,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                 type=_count,
                 help="of a user half that lies, and ten times as many of strangers; default 100000",
             )
+            parser.add_argument(
+                "--minutes", metavar="N", type=_minutes, default=0, help="of TCP both ways, while the user half is killed"
+            )
             parser.add_argument("--seed", metavar="S", type=_count, default=1, help="which faults and messages; default 1")
             parser.add_argument("--quick", action="store_true", help="a fault of each kind and 1,000 messages, in one guest")
             parser.add_argument("--resume", metavar="FILE", type=Path, help="keep what guests have shown, and go on from there")
@@ -85,6 +89,16 @@ def _seconds(text: str) -> float:
         value = 0.0
     if not 0.1 <= value <= 600:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0.1 to 600")
+    return value
+
+
+def _minutes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1440:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of minutes from 0 to 1440")
     return value
 
 
@@ -176,12 +190,13 @@ def _campaign(kernel: Kernel, built: Built, generated: Generated, arguments: arg
         source_options.cache(),
         log=generated.folder / "campaign.log",
         seed=arguments.seed,
+        minutes=arguments.minutes,
         resume=arguments.resume,
         entries=tuple(entry.function.rpartition(":")[2] for entry in generated.border.table.entries),
         **(campaigning.QUICK if arguments.quick else {}) | wanted,
     )
     report = campaigning.campaign(kernel, generated.border.survey.border.driver, built, request, _heard(arguments.verbose))
-    _print(report, arguments.json, campaigning.show(report))
+    _print(report, arguments.json, tally.show(report))
     return 0 if report.well else 1
 
 
