@@ -189,7 +189,7 @@ def show(report: Report) -> str:
         f"{report.driver}, {report.kernel}: {report.faults:,} faults in {report.guests} guests, seed {report.seed}",
         f"  {'':9}{''.join(f'{name:>11}' for name in columns)}{'back after ms':>24}",
     ]
-    for row in report.rows:
+    for row in report.rows if report.faults else []:
         numbers = (row.injected, row.upcall, row.effect, row.died, row.failed, row.back, row.reloaded, row.lost)
         time = f"{row.back_ms.median:.0f} ({row.back_ms.min:.0f}-{row.back_ms.max:.0f})" if row.back_ms else ""
         lines.append(f"  {row.kind:9}{''.join(f'{number:11}' for number in numbers)}{time:>24}")
