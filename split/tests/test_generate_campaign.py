@@ -82,7 +82,10 @@ def test_tcp_while_it_dies_has_a_guest_of_its_own(tmp_path: Path) -> None:
 
 def test_the_table_says_how_much_went_both_ways_while_it_died() -> None:
     text = show(reported(guest("endured 600 100.25 90.5 250")))
-    assert "600 s both ways at once, 100.2 Mbit/s sent and 90.5 received, while the user half died 250 times" in text
+    assert (
+        "600 s by the guest's clock both ways at once, 100.2 Mbit/s sent and 90.5 received, while the user half died 250 times"
+        in text
+    )
 
 
 def test_messages_are_those_of_all_guests_together() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +77,7 @@ def shares(request: Request) -> Iterator[Share]:
         (number, KINDS[number % len(KINDS)], chosen.choices(list(WORK), list(WORK.values()))[0], chosen.randrange(1 << 31))
         for number in range(request.faults)
     ]
-    count = -(-request.faults // FAULTS_A_GUEST) or bool(request.messages)
+    count = -(-request.faults // FAULTS_A_GUEST) or int(request.messages > 0)
     for number in range(count):
         part = listed[number * FAULTS_A_GUEST : (number + 1) * FAULTS_A_GUEST]
         messages = request.messages * (number + 1) // count - request.messages * number // count
@@ -131,10 +132,12 @@ def _guest(run: Run, layout: str, share: Share, request: Request, hear: Callable
         folder = Path(name)
         (folder / "faults").write_text("".join(f"{' '.join(map(str, fault))}\n" for fault in share.faults))
         (folder / "scenario.toml").write_text(text(run, layout, share, folder / "faults"))
+        start = time.monotonic()
         try:
             lab.run(folder / "scenario.toml", request.cache, folder / "out", log, partial(hear, found))
         except Refusal as refusal:
             found.failed = str(refusal)
+        found.host_seconds = round(time.monotonic() - start, 1)
     if not found.failed and len(found.faults) != len(share.faults):
         found.failed = f"{len(found.faults)} of {len(share.faults)} faults were reported; all output is in {log}"
     return found

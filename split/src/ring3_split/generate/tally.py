@@ -41,7 +41,7 @@ class Told(msgspec.Struct, frozen=True):
 class Endured(msgspec.Struct, frozen=True):
     """TCP both ways at once, while the user half was killed again and again."""
 
-    seconds: float
+    seconds: float  # by the guest's clock, as the rates are
     sent_mbit_s: float
     received_mbit_s: float
     deaths: int
@@ -57,6 +57,7 @@ class Guest(msgspec.Struct):
     atomic: int = 0  # upcalls from where nothing may sleep, which were refused
     complaints: list[str] = []  # of the kernel
     failed: str = ""  # why it did not come to its end
+    host_seconds: float = 0.0  # a guest's own clock may run at another speed than the host's, if that is busy when it boots
 
 
 class Kept(msgspec.Struct):
@@ -97,6 +98,7 @@ class Report(msgspec.Struct, frozen=True):
     kernel_arguments: tuple[str, ...]
     seed: int
     guests: int
+    host_seconds: float  # all of them took
     faults: int
     rows: list[Row]
     entries: dict[str, int]  # entry -> faults while it ran
@@ -154,6 +156,7 @@ def report(kept: Kept) -> Report:
         kept.kernel_arguments,
         kept.seed,
         len(kept.guests),
+        round(sum(guest.host_seconds for guest in kept.guests), 1),
         len(faults),
         [_row(kind, [fault for fault in faults if fault.kind == kind]) for kind in KINDS],
         dict(ran.most_common()),
@@ -186,7 +189,7 @@ def show(report: Report) -> str:
     """For people."""
     columns = ("injected", "in upcall", "effect", "died", "failed", "back", "reloaded", "lost")
     lines = [
-        f"{report.driver}, {report.kernel}: {report.faults:,} faults in {report.guests} guests, seed {report.seed}",
+        f"{report.driver}, {report.kernel}: {report.faults:,} faults, {report.guests} guests in {report.host_seconds:.0f} s, seed {report.seed}",
         f"  {'':9}{''.join(f'{name:>11}' for name in columns)}{'back after ms':>24}",
     ]
     for row in report.rows if report.faults else []:
@@ -209,6 +212,6 @@ def _endured(found: Endured | None) -> list[str]:
     if not found:
         return []
     return [
-        f"  TCP        {found.seconds:.0f} s both ways at once, {found.sent_mbit_s:.1f} Mbit/s sent and "
+        f"  TCP        {found.seconds:.0f} s by the guest's clock both ways at once, {found.sent_mbit_s:.1f} Mbit/s sent and "
         f"{found.received_mbit_s:.1f} received, while the user half died {found.deaths} times"
     ]
