@@ -189,7 +189,8 @@ def show(report: Report) -> str:
     """For people."""
     columns = ("injected", "in upcall", "effect", "died", "failed", "back", "reloaded", "lost")
     lines = [
-        f"{report.driver}, {report.kernel}: {report.faults:,} faults, {report.guests} guests in {report.host_seconds:.0f} s, seed {report.seed}",
+        f"{report.driver}, {report.kernel}: {report.faults:,} faults, {report.guests} guests in {report.host_seconds:.0f} s, "
+        f"seed {report.seed}",
         f"  {'':9}{''.join(f'{name:>11}' for name in columns)}{'back after ms':>24}",
     ]
     for row in report.rows if report.faults else []:

@@ -141,15 +141,15 @@ static struct thread *wait_stop(void)
 	return NULL;
 }
 
-// Until one is at its crossing, which is the last of `crossings`.
-static struct thread *wait_crossing(long *crossings, int *enters)
+// Until one is at its crossing, which is the last of `crossings`: of those that enter the kernel alone, if that is wanted.
+static struct thread *wait_crossing(long *crossings, int *enters, int calls)
 {
 	long left = *crossings;
 	struct thread *at;
 
 	*crossings = 0;
 	while ((at = wait_stop())) {
-		if (crossing(at, enters)) {
+		if (crossing(at, enters) && (*enters || !calls)) {
 			++*crossings;
 			if (--left <= 0)
 				return at;
@@ -330,7 +330,7 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	sigaction(SIGALRM, &action, NULL);
 	setitimer(ITIMER_REAL, &limit, NULL);
-	at = wait_crossing(&crossings, &enters);
+	at = wait_crossing(&crossings, &enters, in_call);
 	if (at && enters && !in_call)
 		// Behind the call it is the process's own code again.
 		at = wait_exit(at);
