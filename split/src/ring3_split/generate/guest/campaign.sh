@@ -73,8 +73,10 @@ fault() {
     done
     begin=$(milliseconds)
     # An upcall may have failed because it dies, a moment before it is dead.
-    usleep 20000
-    ! dead "$process" || died=1
+    for try in $(seq 10); do
+        ! dead "$process" || { died=1; break; }
+        usleep 20000
+    done
     [ $died = 1 ] || split_kill >/dev/null
     split_restart >/dev/null || state=lost
     wait $acting
