@@ -77,7 +77,7 @@ fault() {
         ! dead "$process" || { died=1; break; }
         usleep 20000
     done
-    [ $died = 1 ] || split_kill >/dev/null
+    [ $died = 1 ] || { begin=$(milliseconds); split_kill >/dev/null; }
     split_restart >/dev/null || state=lost
     wait $acting
     echo 0 >"$(parameter deadline_ms)"
