@@ -8,8 +8,10 @@
 #include <lwip/inet_chksum.h>
 #include <lwip/init.h>
 #include <lwip/ip.h>
+#include <lwip/ip4_frag.h>
 #include <lwip/netif.h>
 #include <lwip/pbuf.h>
+#include <lwip/priv/tcp_priv.h>
 #include <lwip/tcp.h>
 #include <lwip/timeouts.h>
 #include <lwip/udp.h>
@@ -31,8 +33,12 @@
 #define MILLISECOND 1000000u
 #define ETHERNET 14
 #define LEAST_IP 20
+/* lwIP puts options into no segment with data. */
+#define HEADERS (ETHERNET + LEAST_IP + TCP_HLEN)
 #define TCP_SUM 16
 #define UDP_SUM 6
+/* Segments in what a card gets to cut: it must fit into an IP packet, and twice into the window of who does not scale his. */
+#define SEGMENTS 22
 
 /* A received packet, in the room before its frame. */
 struct received {
@@ -43,10 +49,11 @@ _Static_assert(sizeof(struct received) <= DDE_STACK_ROOM, "a description does no
 
 static struct netif interface;
 static ip4_addr_t address, mask;
-static bool card_sums;
+static u16_t mtu;
+static bool card_sums, card_segments;
 static struct dde_lwip_counts counts;
 /* What is sent without end. */
-static unsigned char text[TCP_MSS * 4];
+static unsigned char text[TCP_MSS * SEGMENTS];
 
 u32_t sys_now(void)
 {
@@ -116,11 +123,40 @@ static u16_t leave_sum(unsigned char *frame, u16_t len, u16_t *offset)
 	return (u16_t)start;
 }
 
+/*
+ * Bytes of a segment with these headers that its receiver has. lwIP sends a segment again as a whole, which of so many frames might never come as a whole: what has come needs not be in it.
+ */
+static u16_t acknowledged(const unsigned char *headers)
+{
+	const struct ip_hdr *ip = (const struct ip_hdr *)(headers + ETHERNET);
+	const struct tcp_hdr *tcp = (const struct tcp_hdr *)(headers + ETHERNET + LEAST_IP);
+	const struct tcp_pcb *pcb = tcp_active_pcbs;
+	const s32_t len = lwip_ntohs(IPH_LEN(ip)) - LEAST_IP - TCP_HLEN;
+	s32_t known;
+
+	while (pcb && (lwip_htons(pcb->local_port) != tcp->src || lwip_htons(pcb->remote_port) != tcp->dest || ip4_addr_get_u32(ip_2_ip4(&pcb->remote_ip)) != ip->dest.addr))
+		pcb = pcb->next;
+	known = pcb ? (s32_t)(pcb->lastack - lwip_ntohl(tcp->seqno)) : 0;
+	return known > 0 && known < len ? (u16_t)known : 0;
+}
+
+/* The segment in this frame of @len bytes begins so many bytes later than its headers say. */
+static void begin_later(unsigned char *frame, u16_t len, u16_t bytes)
+{
+	struct ip_hdr *ip = (struct ip_hdr *)(frame + ETHERNET);
+	struct tcp_hdr *tcp = (struct tcp_hdr *)(frame + ETHERNET + LEAST_IP);
+
+	tcp->seqno = lwip_htonl(lwip_ntohl(tcp->seqno) + bytes);
+	IPH_LEN_SET(ip, lwip_htons(len - ETHERNET));
+	IPH_CHKSUM_SET(ip, 0);
+	IPH_CHKSUM_SET(ip, inet_chksum(ip, LEAST_IP));
+}
+
 /* A frame goes out: the packet that it came in, if it is all of one and nobody else has it; otherwise a copy. */
 static err_t output(struct netif *netif, struct pbuf *pbuf)
 {
 	void *packet, *data;
-	u16_t start = 0, offset = 0;
+	u16_t start = 0, offset = 0, known = 0, len;
 
 	(void)netif;
 	if (is_received(pbuf) && !pbuf->next && pbuf->ref == 1) {
@@ -131,21 +167,42 @@ static err_t output(struct netif *netif, struct pbuf *pbuf)
 		received->packet = NULL;
 		return ERR_OK;
 	}
-	packet = dde_stack_frame(pbuf->tot_len, &data);
+	if (pbuf->tot_len > mtu + ETHERNET)
+		known = acknowledged(pbuf->payload);
+	len = pbuf->tot_len - known;
+	packet = dde_stack_frame(len, &data);
 	if (!packet)
 		return ERR_MEM;
-	pbuf_copy_partial(pbuf, data, pbuf->tot_len, 0);
+	pbuf_copy_partial(pbuf, data, known ? HEADERS : len, 0);
+	if (known) {
+		pbuf_copy_partial(pbuf, (unsigned char *)data + HEADERS, len - HEADERS, HEADERS + known);
+		begin_later(data, len, known);
+	}
 	if (card_sums)
-		start = leave_sum(data, pbuf->tot_len, &offset);
-	dde_stack_send(packet, start, offset);
+		start = leave_sum(data, len, &offset);
+	/* No other is longer: see output_ip(). */
+	dde_stack_send(packet, start, offset, len > mtu + ETHERNET ? TCP_MSS : 0);
 	return ERR_OK;
+}
+
+/* What is longer than the wire takes: segments of TCP are the card's to cut, and the rest is fragmented here, as lwIP was told of no MTU. */
+static err_t output_ip(struct netif *netif, struct pbuf *pbuf, const ip4_addr_t *to)
+{
+	err_t result;
+
+	if (pbuf->tot_len <= mtu || IPH_PROTO((struct ip_hdr *)pbuf->payload) == IP_PROTO_TCP)
+		return etharp_output(netif, pbuf, to);
+	netif->mtu = mtu;
+	result = ip4_frag(pbuf, netif, to);
+	netif->mtu = 0;
+	return result;
 }
 
 static err_t begin(struct netif *netif)
 {
 	netif->name[0] = 'd';
 	netif->name[1] = 'e';
-	netif->output = etharp_output;
+	netif->output = card_segments ? output_ip : etharp_output;
 	netif->linkoutput = output;
 	netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP;
 	netif->hwaddr_len = ETH_HWADDR_LEN;
@@ -220,9 +277,20 @@ static err_t echo_bytes(void *arg, struct tcp_pcb *pcb, struct pbuf *pbuf, err_t
 	return ERR_OK;
 }
 
+/*
+ * From now on what this connection sends in one go is one segment to lwIP, for the card to cut. lwIP never lets less out than a segment, and its shortest congestion window is one: so not before
+ * the window has grown to two, and not with a peer who takes shorter frames than all others.
+ */
+static void let_card_cut(struct tcp_pcb *pcb)
+{
+	if (card_segments && pcb->mss == TCP_MSS && pcb->cwnd >= 2 * sizeof(text))
+		pcb->mss = sizeof(text);
+}
+
 static err_t send_more(void *arg, struct tcp_pcb *pcb, u16_t acknowledged)
 {
 	(void)arg, (void)acknowledged;
+	let_card_cut(pcb);
 	/* What is sent never changes, so that nobody copies it before the packet. */
 	while (tcp_sndbuf(pcb) >= sizeof(text) && tcp_write(pcb, text, sizeof(text), 0) == ERR_OK)
 		counts.tcp_sent += sizeof(text);
@@ -266,16 +334,19 @@ static void serve_tcp(u16_t port)
 
 /* ---- what the glue calls ---- */
 
-void dde_lwip_open(const uint8_t mac[6], uint16_t mtu, bool sums)
+void dde_lwip_open(const uint8_t mac[6], uint16_t longest, bool sums, bool segments)
 {
 	static const ip4_addr_t none;
 
 	lwip_init();
+	mtu = longest;
 	card_sums = sums;
+	/* A segment of a shorter MTU is not TCP_MSS long. */
+	card_segments = segments && sums && mtu >= TCP_MSS + 40;
 	if (!netif_add(&interface, &address, &mask, &none, NULL, begin, ethernet_input))
 		ddekit_panic("lwIP: it takes no interface");
 	memcpy(interface.hwaddr, mac, ETH_HWADDR_LEN);
-	interface.mtu = mtu;
+	interface.mtu = card_segments ? 0 : mtu;
 	choose_sums(false);
 	netif_set_default(&interface);
 	netif_set_up(&interface);

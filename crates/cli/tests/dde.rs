@@ -1,4 +1,6 @@
-//! Unmodified drivers of Linux in a process, on QEMU's cards. Where what they are built of is not in the cache, a test that builds one is skipped, and says so: nothing is fetched for it.
+//! Unmodified drivers of Linux in a process, on QEMU's devices.
+
+mod hosted;
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::net::UnixDatagram;
@@ -7,14 +9,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hosted::{can_build, program};
 use serde_json::Value;
-
-/// The program, which cargo may have put anywhere: the source is named.
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
-    command.env("RING3_WERROR", "1").env("RING3_DDE", concat!(env!("CARGO_MANIFEST_DIR"), "/../../dde"));
-    command
-}
 
 fn ring3(words: &[&str]) -> Output {
     program().args(words).output().unwrap()
@@ -22,16 +18,6 @@ fn ring3(words: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Whether there is what drivers are built of.
-fn can_build() -> bool {
-    let cache = ring3_lab::Cache::open().unwrap();
-    let there = ring3_lab::Need::Hosting.is_met(&cache);
-    if !there {
-        eprintln!("skipped: what hosted drivers are built of is not in the cache; lab/setup.sh hosting fetches it");
-    }
-    there
 }
 
 /// Whether valgrind is there, which is the distribution's.
@@ -439,139 +425,4 @@ fn what_a_sound_card_cannot_play_is_refused_with_what_it_can() {
     assert!(text(&output.stderr).contains("--play"), "{}", text(&output.stderr));
     let output = ring3(&["dde", "run", "snd-ens1370", "--device", "qtest:ES1370", "--socket", "/nowhere/card"]);
     assert!(text(&output.stderr).contains("--play FILE.wav"), "{}", text(&output.stderr));
-}
-
-/// A driver of Linux that has QEMU's card to itself, whose cable ends in this test.
-struct Alone {
-    driver: std::process::Child,
-    wire: UnixDatagram,
-    card: String,
-    mac: [u8; 6],
-    _folder: tempfile::TempDir,
-}
-
-/// Who is at this end of the cable.
-const HERE: [u8; 6] = [2, 0, 0, 0, 0, 9];
-
-impl Alone {
-    fn start(words: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        let wire = UnixDatagram::bind(path("wire")).unwrap();
-        wire.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-        let device = format!("qtest:e1000e,wire={}", path("wire"));
-        let mut driver =
-            program().args(["dde", "run", "e1000e", "--device", &device]).args(words).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let served: Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
-        let mac = served["mac"].as_str().unwrap().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap());
-        let mac = mac.collect::<Vec<_>>().try_into().unwrap();
-        assert!(lines.any(|line| line.contains(r#""link":true"#)));
-        Self { driver, wire, card: path("wire.card"), mac, _folder: folder }
-    }
-
-    /// What comes back for a frame, if something does.
-    fn ask(&self, frame: &[u8]) -> Option<Vec<u8>> {
-        self.wire.send_to(frame, &self.card).unwrap();
-        let mut answer = vec![0; 2000];
-        let length = self.wire.recv(&mut answer).ok()?;
-        answer.truncate(length);
-        Some(answer)
-    }
-
-    /// A frame of IPv4 with `payload` in it from 10.9.0.2 to 10.9.0.1.
-    fn ip(&self, protocol: u8, payload: &[u8]) -> Vec<u8> {
-        let length = (20 + payload.len() as u16).to_be_bytes();
-        let mut header = [0x45, 0, length[0], length[1], 0, 0, 0x40, 0, 64, protocol, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1];
-        let check = (!sum(&header)).to_be_bytes();
-        header[10..12].copy_from_slice(&check);
-        [&self.mac[..], &HERE, &[8, 0], &header, payload].concat()
-    }
-
-    fn end(mut self) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.driver), rustix::process::Signal::TERM).unwrap();
-        let status = self.driver.wait().unwrap();
-        assert!(status.success(), "{status}");
-    }
-}
-
-/// The sum of the Internet's protocols. [RFC 1071]
-fn sum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
-    let mut total: u32 = words.sum();
-    while total > 0xffff {
-        total = (total & 0xffff) + (total >> 16);
-    }
-    total as u16
-}
-
-/// An echo request of ICMP with so many bytes behind its header.
-fn echo_request(number: u16, bytes: usize) -> Vec<u8> {
-    let number = number.to_be_bytes();
-    let data = (0..bytes).map(|at| at as u8 ^ number[1]);
-    let mut request: Vec<u8> = [8, 0, 0, 0, 0, 7, number[0], number[1]].into_iter().chain(data).collect();
-    let check = (!sum(&request)).to_be_bytes();
-    request[2..4].copy_from_slice(&check);
-    request
-}
-
-/// What is asked, and answered, of whoever has the card: the answer has the same bytes, its sum is right, and its ends are swapped.
-fn must_answer_echo_requests(card: &Alone, count: u16) {
-    for number in 0..count {
-        let asked = card.ip(1, &echo_request(number, if number % 2 == 0 { 56 } else { 1472 }));
-        let answer = card.ask(&asked).unwrap_or_else(|| panic!("no answer to request {number}"));
-        assert_eq!((&answer[..6], &answer[6..12]), (&HERE[..], &card.mac[..]));
-        assert_eq!((&answer[26..30], &answer[30..34]), (&[10, 9, 0, 1][..], &[10, 9, 0, 2][..]));
-        assert_eq!((answer[34], sum(&answer[14..34]), sum(&answer[34..])), (0, 0xffff, 0xffff), "request {number}");
-        assert!(answer[38..] == asked[38..], "request {number}");
-    }
-}
-
-#[test]
-fn frames_come_back_from_the_reflector_with_their_ends_swapped_whether_buffers_are_copied_or_polled() {
-    if !can_build() {
-        return;
-    }
-    for words in [&["--reflect"][..], &["--reflect", "--dma", "copy"], &["--reflect", "--poll", "2000", "--no-msix"]] {
-        let card = Alone::start(words);
-        must_answer_echo_requests(&card, 300);
-        let datagram = |port: u8| card.ip(17, &[0x30, 0x39, 0, port, 0, 12, 0, 0, 1, 2, 3, 4]);
-        let answer = card.ask(&datagram(7)).unwrap();
-        assert_eq!((&answer[34..38], &answer[42..46]), (&[0, 7, 0x30, 0x39][..], &[1, 2, 3, 4][..]), "{words:?}");
-        assert_eq!(card.ask(&datagram(9)), None, "the port that discards has answered");
-        let mut others = datagram(7);
-        others[..6].copy_from_slice(&[0xff; 6]);
-        assert_eq!(card.ask(&others), None, "what was for everybody was sent back");
-        card.end();
-    }
-}
-
-#[test]
-fn lwip_in_the_drivers_process_answers_arp_echo_requests_udp_and_tcp() {
-    if !can_build() {
-        return;
-    }
-    for words in [&["--lwip", "10.9.0.1/24"][..], &["--lwip", "10.9.0.1/24", "--dma", "copy"]] {
-        let card = Alone::start(words);
-        let asked =
-            [&[0xff; 6][..], &HERE, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &HERE, &[10, 9, 0, 2, 0, 0, 0, 0, 0, 0, 10, 9, 0, 1]];
-        let is_arp = |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[20..22] == [0, 2];
-        // What it says of itself by itself comes before.
-        let answer = (0..10).filter_map(|_| card.ask(&asked.concat())).find(is_arp).expect("no answer of ARP's");
-        assert_eq!((&answer[22..28], &answer[28..32]), (&card.mac[..], &[10, 9, 0, 1][..]));
-        while card.wire.recv(&mut [0; 2000]).is_ok() {}
-        must_answer_echo_requests(&card, 300);
-        let answer = card.ask(&card.ip(17, &[0x30, 0x39, 0, 7, 0, 12, 0, 0, 1, 2, 3, 4])).unwrap();
-        assert_eq!((&answer[34..38], &answer[42..46]), (&[0, 7, 0x30, 0x39][..], &[1, 2, 3, 4][..]));
-        // A segment that begins a connection, with the sum of its header that is not in it.
-        let mut segment = [0x30, 0x39, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0];
-        let beside = [&[10, 9, 0, 2, 10, 9, 0, 1, 0, 6, 0, 20][..], &segment].concat();
-        segment[16..18].copy_from_slice(&(!sum(&beside)).to_be_bytes());
-        let answer = card.ask(&card.ip(6, &segment)).unwrap();
-        assert_eq!((answer[47] & 0x3f, &answer[42..46]), (0x12, &[0, 0, 0, 2][..]), "SYN and ACK");
-        let length = usize::from(u16::from_be_bytes([answer[16], answer[17]])) - 20;
-        let beside = [&answer[26..34], &[0, 6], &(length as u16).to_be_bytes(), &answer[34..34 + length]].concat();
-        assert_eq!(sum(&beside), 0xffff, "the sum that the card makes");
-        card.end();
-    }
 }

@@ -1,25 +1,16 @@
 //! A hosted driver's device that vanishes without having been asked for: QEMU is killed, and with it the device. The driver ends with the reason, and soon.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+mod hosted;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
+
+use hosted::{can_build, program};
 
 /// A driver that has not let go of its device within ten seconds ends without.
 const SOON: Duration = Duration::from_secs(20);
-
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
-    command.env("RING3_WERROR", "1").env("RING3_DDE", concat!(env!("CARGO_MANIFEST_DIR"), "/../../dde"));
-    command
-}
-
-fn can_build() -> bool {
-    let there = ring3_lab::Need::Hosting.is_met(&ring3_lab::Cache::open().unwrap());
-    if !there {
-        eprintln!("skipped: what hosted drivers are built of is not in the cache; lab/setup.sh hosting fetches it");
-    }
-    there
-}
 
 /// The process that `parent` has started for its device.
 fn qemu_of(parent: u32) -> rustix::process::Pid {
@@ -44,8 +35,8 @@ fn end_of(mut child: Child) -> (Option<i32>, String) {
     (child.wait().unwrap().code(), said)
 }
 
-/// `driver` on `device`, which vanishes while `load` uses it.
-fn vanishes(driver: &str, device: &str, load: &[&str]) {
+/// `driver` on `device`, which `vanishes` while `load` uses it. The driver ends with `code` and the reason.
+fn ends(driver: &str, device: &str, load: &[&str], vanishes: impl FnOnce(&Child), code: i32, reason: &str) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let mut hosted = program();
@@ -61,13 +52,19 @@ fn vanishes(driver: &str, device: &str, load: &[&str]) {
         std::thread::sleep(Duration::from_millis(500));
         user
     });
-    rustix::process::kill_process(qemu_of(hosted.id()), rustix::process::Signal::KILL).unwrap();
-    let (code, said) = end_of(hosted);
-    assert!(code == Some(3) && said.contains("the device is gone"), "{driver} {load:?}: {code:?}\n{said}");
+    vanishes(&hosted);
+    let (ended, said) = end_of(hosted);
+    assert!(ended == Some(code) && said.contains(reason), "{driver} {load:?}: {ended:?}\n{said}");
     if let Some(user) = user {
         let (code, said) = end_of(user);
         assert!(code.is_some_and(|code| code != 0), "{driver} {load:?}: {code:?}\n{said}");
     }
+}
+
+/// `driver` on a device of a QEMU that is killed while `load` uses it.
+fn vanishes(driver: &str, device: &str, load: &[&str]) {
+    let kill = |hosted: &Child| rustix::process::kill_process(qemu_of(hosted.id()), rustix::process::Signal::KILL).unwrap();
+    ends(driver, device, load, kill, 3, "the device is gone");
 }
 
 #[test]
@@ -83,5 +80,24 @@ fn a_disk_that_vanishes_ends_its_driver_and_fails_its_users() {
 fn a_card_whose_driver_waits_for_a_device_that_is_gone_ends_with_the_reason_all_the_same() {
     if can_build() {
         vanishes("virtio-net", "qtest:virtio-net-pci,iommu_platform=on", &[]);
+    }
+}
+
+#[test]
+fn a_disk_of_usb_that_is_pulled_out_ends_its_driver_and_fails_its_users() {
+    if !can_build() {
+        return;
+    }
+    for load in [&[][..], &["blk", "check", "--destroy", "--requests", "1000000"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let monitor = folder.path().join("monitor");
+        let pull = |_: &Child| {
+            let mut qemu = UnixStream::connect(&monitor).unwrap();
+            let words = r#"{"execute": "qmp_capabilities"} {"execute": "device_del", "arguments": {"id": "disk0"}}"#;
+            qemu.write_all(words.as_bytes()).unwrap();
+            let answers = BufReader::new(qemu).lines().map_while(Result::ok);
+            assert_eq!(answers.filter(|answer| answer.contains("return")).take(2).count(), 2);
+        };
+        ends("xhci", &format!("qtest:qemu-xhci,monitor={}", monitor.display()), load, pull, 1, "the disk is gone");
     }
 }

@@ -193,9 +193,18 @@ uint32_t ddekit_cfg_read(const struct ddekit_device *of, uint32_t offset, uint32
 	return value;
 }
 
+/* Command, cache line size, latency timer and interrupt line keep what is written; the rest is as it was recorded. A driver may ask whether its cache line size was taken. [PCI 6.2] */
+static bool is_kept(uint32_t offset)
+{
+	return offset == 0x04 || offset == 0x05 || offset == 0x0c || offset == 0x0d || offset == 0x3c;
+}
+
 int ddekit_cfg_write(const struct ddekit_device *of, uint32_t offset, uint32_t width, uint32_t value)
 {
-	(void)of, (void)offset, (void)width, (void)value;
+	(void)of;
+	for (uint32_t i = 0; i < width; i++)
+		if (is_kept(offset + i))
+			config[offset + i] = (unsigned char)(value >> (8 * i));
 	return 0;
 }
 

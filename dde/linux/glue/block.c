@@ -307,7 +307,7 @@ void dde_run(void)
 	dde_block_served(controller ? dev_driver_string(&controller->dev) : "", info.model, info.blocks, info.block_size);
 	result = serve();
 	if (gone && !stopping)
-		dde_net_failed("the driver has given the disk up");
+		dde_net_failed("the disk is gone: it was pulled out, or the driver has given it up");
 	if (result != -ESHUTDOWN)
 		dde_net_failed(ddekit_error());
 	server = NULL;

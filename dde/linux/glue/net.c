@@ -264,10 +264,18 @@ void dde_run(void)
 	struct ddekit_card_info info;
 	struct net_device *found = find();
 	const char *access;
-	int result;
+	int result = 0;
 
 	if (!found) {
 		dde_net_failed(dde_pci_misfit());
+		return;
+	}
+	rtnl_lock();
+	if (dde_net_options.mtu)
+		result = dev_set_mtu(found, dde_net_options.mtu);
+	rtnl_unlock();
+	if (result < 0) {
+		dde_net_failed("the driver does not take this MTU");
 		return;
 	}
 	top = choose_top();
@@ -291,14 +299,11 @@ void dde_run(void)
 	ether_addr_copy(info.mac, device->dev_addr);
 	rtnl_lock();
 	result = netdev_rx_handler_register(device, receive, NULL);
-	if (result == 0 && dde_net_options.mtu)
-		result = dev_set_mtu(device, dde_net_options.mtu);
-	info.mtu_max = device->mtu;
 	if (result == 0)
 		result = dev_open(device, NULL);
 	rtnl_unlock();
 	if (result < 0) {
-		dde_net_failed("the driver cannot open the card, or not with this MTU");
+		dde_net_failed("the driver cannot open the card");
 		return;
 	}
 	dde_poll_begin(device);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The kernel's packets for lwIP, and lwIP's frames for the driver: the stack is in this process, and so is its memory. */
 #include <linux/etherdevice.h>
+#include <linux/tcp.h>
 
 #include "dde_stack.h"
 #include "dde_top.h"
@@ -15,7 +16,7 @@ static void open(struct net_device *opened)
 {
 	device = opened;
 	__skb_queue_head_init(&out);
-	dde_lwip_open(device->dev_addr, device->mtu, device->features & (NETIF_F_HW_CSUM | NETIF_F_IP_CSUM));
+	dde_lwip_open(device->dev_addr, device->mtu, device->features & (NETIF_F_HW_CSUM | NETIF_F_IP_CSUM), device->features & NETIF_F_TSO);
 }
 
 static void receive(struct sk_buff *skb)
@@ -82,7 +83,7 @@ void *dde_stack_frame(size_t len, void **data)
 	return skb;
 }
 
-void dde_stack_send(void *packet, uint16_t start, uint16_t offset)
+void dde_stack_send(void *packet, uint16_t start, uint16_t offset, uint16_t segment)
 {
 	struct sk_buff *skb = packet;
 
@@ -91,6 +92,11 @@ void dde_stack_send(void *packet, uint16_t start, uint16_t offset)
 		skb_set_network_header(skb, ETH_HLEN);
 		/* False is for a sum that lies outside of the packet, which was made here. */
 		skb_partial_csum_set(skb, start, offset);
+	}
+	if (segment) {
+		skb_shinfo(skb)->gso_size = segment;
+		skb_shinfo(skb)->gso_type = SKB_GSO_TCPV4;
+		skb_shinfo(skb)->gso_segs = DIV_ROUND_UP(skb->len - start - sizeof(struct tcphdr), segment);
 	}
 	queue(skb);
 }

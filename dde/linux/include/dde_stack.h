@@ -17,8 +17,8 @@
  */
 bool dde_lwip_parse(const char *text);
 
-/** dde_lwip_open() - begin as a host with this Ethernet address; @sums says that the card makes and checks sums of TCP and UDP */
-void dde_lwip_open(const uint8_t mac[6], uint16_t mtu, bool sums);
+/** dde_lwip_open() - begin as a host with this Ethernet address; @sums says that the card makes and checks sums of TCP and UDP, @segments that it cuts what TCP sends over IPv4 */
+void dde_lwip_open(const uint8_t mac[6], uint16_t longest, bool sums, bool segments);
 
 /** dde_lwip_link() - the link has changed */
 void dde_lwip_link(bool up);
@@ -55,7 +55,11 @@ void dde_stack_return(void *packet, void *data, size_t len);
 /** dde_stack_frame() - a packet of @len bytes to fill in at *@data and to send; NULL if there is no memory */
 void *dde_stack_frame(size_t len, void **data);
 
-/** dde_stack_send() - send it; the card puts in the sum that begins at byte @start and belongs to byte @start + @offset, if @start is not 0 */
-void dde_stack_send(void *packet, uint16_t start, uint16_t offset);
+/**
+ * dde_stack_send() - send it
+ * @start: the card puts in the sum that begins at this byte and belongs to byte @start + @offset; 0 for none
+ * @segment: the card cuts it into frames with so many bytes of TCP's each; 0 for a frame as it is
+ */
+void dde_stack_send(void *packet, uint16_t start, uint16_t offset, uint16_t segment);
 
 #endif

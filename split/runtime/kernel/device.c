@@ -10,10 +10,30 @@
 
 #include "runtime.h"
 
+/* Two threads of one file must not attach to two drivers: it would be given back to one of them only. */
+static DEFINE_MUTEX(attaching);
+
+static long attach_file(struct file *file, const struct split_attach *attach)
+{
+	struct split_host *host;
+	long error;
+
+	if (file->private_data)
+		return -EALREADY;
+	host = split_host_find(attach->driver, attach->layout);
+	if (IS_ERR(host))
+		return PTR_ERR(host);
+	error = split_attach(host, file);
+	if (error)
+		split_host_put(host);
+	else
+		smp_store_release(&file->private_data, host);
+	return error;
+}
+
 static long attach(struct file *file, void __user *from)
 {
 	struct split_attach attach;
-	struct split_host *host;
 	long error;
 
 	if (copy_from_user(&attach, from, sizeof(attach)))
@@ -21,17 +41,9 @@ static long attach(struct file *file, void __user *from)
 	attach.driver[SPLIT_NAME - 1] = 0;
 	if (attach.version != SPLIT_ABI_VERSION)
 		return -EPROTONOSUPPORT;
-	if (file->private_data)
-		return -EALREADY;
-	host = split_host_find(attach.driver, attach.layout);
-	if (IS_ERR(host))
-		return PTR_ERR(host);
-	error = split_attach(host, file);
-	/* Two threads of one file: the second one finds the host taken. */
-	if (error)
-		split_host_put(host);
-	else
-		smp_store_release(&file->private_data, host);
+	mutex_lock(&attaching);
+	error = attach_file(file, &attach);
+	mutex_unlock(&attaching);
 	return error;
 }
 

@@ -16,6 +16,23 @@ static unsigned int grace_ms = 2000;
 module_param(grace_ms, uint, 0644);
 MODULE_PARM_DESC(grace_ms, "how long an upcall waits for a user half, when there is none");
 
+static unsigned int deadline_ms;
+module_param(deadline_ms, uint, 0644);
+MODULE_PARM_DESC(deadline_ms, "how long a user half may take to answer, where its entry allows more; 0: what the entry allows");
+
+static atomic_t failed, atomic;
+
+static int get_count(char *buffer, const struct kernel_param *parameter)
+{
+	return sysfs_emit(buffer, "%d\n", atomic_read((atomic_t *)parameter->arg));
+}
+
+static const struct kernel_param_ops count = { .get = get_count };
+module_param_cb(failed, &count, &failed, 0444);
+MODULE_PARM_DESC(failed, "upcalls that have ended with their entry's error");
+module_param_cb(atomic, &count, &atomic, 0444);
+MODULE_PARM_DESC(atomic, "upcalls that were refused because their caller may not sleep");
+
 static LIST_HEAD(hosts);
 static DEFINE_MUTEX(hosts_lock);
 
@@ -123,13 +140,16 @@ static bool enqueue(struct split_host *host, struct split_frame *frame)
 long split_upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments)
 {
 	struct split_frame *frame;
+	unsigned int limit_ms;
 	const char *why = NULL;
 	long result, left;
 
 	if (!host)
 		return -ENODEV;
 	result = host->driver->entries[entry].failure;
+	limit_ms = min_not_zero(host->driver->entries[entry].timeout_ms, READ_ONCE(deadline_ms));
 	if (!may_sleep()) {
+		atomic_inc(&atomic);
 		pr_err_ratelimited("%s: %s is called in atomic context: refused\n", host->driver->name, host->driver->entries[entry].name);
 		return result;
 	}
@@ -143,7 +163,7 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 	} else if (!enqueue(host, frame)) {
 		why = "there is no user half";
 	} else {
-		left = wait_for_completion_killable_timeout(&frame->done, msecs_to_jiffies(frame->entry->timeout_ms));
+		left = wait_for_completion_killable_timeout(&frame->done, msecs_to_jiffies(limit_ms));
 		if (left <= 0)
 			cancel(frame);
 		if (!frame->failed && frame->result == 0 && frame->entry->ensures && !frame->entry->ensures(arguments)) {
@@ -156,8 +176,10 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 	}
 	if (frame->failed)
 		split_undo(frame);
-	if (why)
+	if (why) {
+		atomic_inc(&failed);
 		pr_warn_ratelimited("%s: %s fails: %s\n", host->driver->name, frame->entry->name, why);
+	}
 	split_frame_put(frame);
 	return result;
 }

@@ -21,7 +21,7 @@ static void log_text(const char *prefix, const char *format, va_list list)
 {
 	char text[1024];
 
-	vsnprintf(text, sizeof(text), format, list);
+	split_format(text, sizeof(text), format, list);
 	split_log("%s%s", prefix, text);
 }
 
@@ -170,7 +170,7 @@ int scnprintf(char *to, size_t size, const char *format, ...)
 	int length;
 
 	va_start(list, format);
-	length = vsnprintf(to, size, format, list);
+	length = split_format(to, size, format, list);
 	va_end(list);
 	return !size ? 0 : length < (int)size ? length : (int)size - 1;
 }

@@ -77,7 +77,7 @@ static char *formatted(const char *format, unsigned int behind, unsigned long *s
 	static __thread char text[TEXT];
 
 	u.registers = (struct registers){ behind < 6 ? behind * 8 : 48, 48, stack, saved };
-	vsnprintf(text, sizeof(text), format, u.list);
+	split_format(text, sizeof(text), format, u.list);
 	return text;
 }
 

@@ -4,6 +4,7 @@
 #define SPLIT_H
 
 #include <setjmp.h>
+#include <stdarg.h>
 #include <stddef.h>
 
 #include "../abi.h"
@@ -59,6 +60,9 @@ unsigned long split_handle(struct split_frame *frame, const void *pointer);
 long split_kernel(unsigned int function, unsigned long first, unsigned long second, unsigned long third);
 long split_ioctl_call(struct split_call *call);
 void split_abandon(const char *why, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+/* format.c */
+int split_format(char *to, size_t size, const char *format, va_list list);
 
 /* main.c */
 extern int split_device;

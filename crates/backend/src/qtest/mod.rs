@@ -11,7 +11,7 @@
 //!
 //! # Options
 //! For every device: `arena`, `below` (see [`OpenOptions`](crate::OpenOptions)), `msi=off`, `msix=off`, `trace=EVENT` (QEMU reports it each time on
-//! its error output, see [`Qtest::said`]; several with colons, `*` for any letters). For every disk controller what its disks
+//! its error output, see [`Qtest::said`]; several with colons, `*` for any letters), `monitor=PATH` (QEMU's monitor protocol listens at that socket). For every disk controller what its disks
 //! are: `size` (1G), `file=PATH`, `null=on`, `bad=BLOCK` (a medium error there; `bad=8:write:16:read` in one direction), `rate` (bytes a second) and
 //! `commands` (a second); with `rate=1` a disk hangs, NVMe's from the second command on.
 //!

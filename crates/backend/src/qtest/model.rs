@@ -15,7 +15,7 @@ const DEVICE: &str = "dut";
 /// Vectors that a device gets unless its model says otherwise; more than a network card of QEMU has.
 const VECTORS: u16 = 32;
 /// Options that mean the same for every device. All that is not known here or by the model is a property of QEMU's device.
-const COMMON: [&str; 3] = ["msi", "msix", "trace"];
+const COMMON: [&str; 4] = ["msi", "msix", "trace", "monitor"];
 /// Options of the drives at a controller, beside those of their disks.
 const DRIVES: [&str; 4] = ["disks", "cdrom", "rotation", "physical"];
 /// Ports of a USB controller of QEMU's, unless it is told otherwise.
@@ -51,6 +51,11 @@ impl Model {
         }
         let events = uri.options.get("trace").into_iter().flat_map(|events| events.split(':'));
         model.args.extend(events.flat_map(|event| ["-trace".into(), format!("enable={event}")]));
+        match uri.options.get("monitor").map(String::as_str) {
+            Some("") => return Err(Error::Invalid(format!("{uri}: monitor names the socket of QEMU's monitor"))),
+            Some(path) => model.args.extend(["-qmp".into(), format!("unix:{path},server=on,wait=off")]),
+            None => {}
+        }
         match uri.target.as_str() {
             "nvme" => model.nvme(uri)?,
             "ich9-ahci" => {
@@ -145,7 +150,7 @@ impl Model {
         let disks = bounded(uri, "disks", 1, 0..=places)? as usize;
         self.disks(uri, disks)?;
         for i in 0..disks {
-            self.args.extend(["-device".into(), format!("{},drive=disk{i},serial={}", at(i), serial(i))]);
+            self.args.extend(["-device".into(), format!("{},id=disk{i},drive=disk{i},serial={}", at(i), serial(i))]);
         }
         Ok(())
     }
@@ -292,9 +297,9 @@ mod tests {
     #[test]
     fn disks_of_usb_and_scsi_are_devices_on_their_controllers_bus() {
         let of = |uri| model(uri).unwrap().args.into_iter().filter(|arg| arg.contains(",bus=dut.0,")).collect::<Vec<_>>();
-        assert_eq!(of("qtest:qemu-xhci,null=on"), ["usb-storage,bus=dut.0,port=1,drive=disk0,serial=RING3"]);
+        assert_eq!(of("qtest:qemu-xhci,null=on"), ["usb-storage,bus=dut.0,port=1,id=disk0,drive=disk0,serial=RING3"]);
         assert_eq!(of("qtest:qemu-xhci,disks=0"), [""; 0]);
-        assert_eq!(of("qtest:pvscsi,disks=2,null=on")[1], "scsi-hd,bus=dut.0,scsi-id=1,drive=disk1,serial=RING3-1");
+        assert_eq!(of("qtest:pvscsi,disks=2,null=on")[1], "scsi-hd,bus=dut.0,scsi-id=1,id=disk1,drive=disk1,serial=RING3-1");
         assert!(model("qtest:qemu-xhci,disks=5").err().unwrap().to_string().contains("from 0 to 4"));
     }
 

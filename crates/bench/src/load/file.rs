@@ -1,9 +1,12 @@
 //! A kernel block device, or a file, through io_uring as the target.
 
 use std::fs::OpenOptions;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use io_uring::{cqueue, opcode, squeue, types};
 use ring3_device::dma::Region;
@@ -12,6 +15,9 @@ use super::buffers::{self, Buffers};
 use super::ring::Ring;
 use super::{Done, Target};
 use crate::Error;
+
+/// How long a device may be somebody else's before it is in use.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +66,17 @@ impl File {
     }
 }
 
+/// What `open` gives, once nobody else has the device for himself. A ring of io_uring that was closed lets go of its files a little later, so the load before may still have it.
+fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let begin = Instant::now();
+    loop {
+        match open() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begin.elapsed() < GRACE => sleep(GRACE / 100),
+            opened => return opened,
+        }
+    }
+}
+
 /// The file and its size in bytes.
 pub(super) fn open(path: &Path, options: FileOptions) -> Result<(std::fs::File, u64), Error> {
     let name = path.display();
@@ -69,7 +86,7 @@ pub(super) fn open(path: &Path, options: FileOptions) -> Result<(std::fs::File, 
     if block && options.write {
         flags |= libc::O_EXCL;
     }
-    let opened = OpenOptions::new().read(true).write(options.write).custom_flags(flags).open(path);
+    let opened = once_free(|| OpenOptions::new().read(true).write(options.write).custom_flags(flags).open(path));
     let file = opened.map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => Error::os(format!("{name} is in use: unmount it before it is overwritten"), error),
         _ => Error::os(format!("opening {name}"), error),
@@ -117,5 +134,21 @@ impl Target for File {
 
     fn copy_out(&self, slot: u16, bytes: &mut [u8]) -> Result<(), Error> {
         self.ring.memory.copy_out(slot, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_let_go_of_a_little_later_is_opened_and_one_that_is_not_is_in_use() {
+        let busy = || io::Error::from_raw_os_error(libc::EBUSY);
+        let left = Cell::new(3);
+        let freed = once_free(|| if left.replace(left.get() - 1) > 0 { Err(busy()) } else { Ok(()) });
+        assert!(freed.is_ok() && left.get() == -1);
+        assert_eq!(once_free(|| Err::<(), _>(busy())).unwrap_err().raw_os_error(), Some(libc::EBUSY));
     }
 }

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-import msgspec
-
 from ring3_split import source_options
+from ring3_split.commands import report
 from ring3_split.errors import Refusal
 from ring3_split.generate import bench as benching
 from ring3_split.generate import delays
@@ -115,17 +113,9 @@ def request(arguments: argparse.Namespace, log: Path) -> benching.Request:
 
 def run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path) -> None:
     """Measures, prints and draws."""
-
-    def show(line: str, step: bool) -> None:
-        if step or arguments.verbose:
-            print(line if step else f"    {line}", file=sys.stderr, flush=True)
-
-    report = benching.bench(kernel, name, built, request(arguments, folder / "bench.log"), show)
-    if arguments.json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
-    else:
-        print(benching.show(report))
+    found = benching.bench(kernel, name, built, request(arguments, folder / "bench.log"), report.heard(arguments.verbose))
+    report.show(found, benching.show(found), arguments.json)
     if arguments.plot:
         from ring3_split.generate import picture  # noqa: PLC0415 - matplotlib takes half a second to load
 
-        picture.draw(arguments.plot, report)
+        picture.draw(arguments.plot, found)

@@ -12,8 +12,9 @@ import msgspec
 from ring3_split import source_options
 from ring3_split.annotate import file
 from ring3_split.annotate.survey import Survey, survey
-from ring3_split.commands import bench
+from ring3_split.commands import bench, campaign
 from ring3_split.errors import Refusal
+from ring3_split.generate import bench as benching
 from ring3_split.generate import build as building
 from ring3_split.generate import run as running
 from ring3_split.generate.border import Wishes
@@ -28,6 +29,7 @@ COMMANDS = {
     "generate": "write both halves of a driver, from its unmodified source and a plan",
     "build": "generate, and build the modules and the program",
     "bench": "build, and measure the split driver beside the distribution's in a guest: TCP, crossings, what `ethtool` asks",
+    "campaign": "build, and count in guests what the kernel survives: faults in the user half, and messages that none would send",
     "run": "build, and run the split driver in a guest: it works, its user half dies, it works on, it comes back",
 }
 
@@ -50,11 +52,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         parser.add_argument("--json", action="store_true", help="machine-readable")
         if name == "bench":
             bench.add(parser)
+        if name == "campaign":
+            campaign.add(parser)
         if name == "run":
             parser.add_argument("--guest", action="store_true", help="in a guest, which is the only way there is")
             parser.add_argument("--seconds", metavar="N", type=bench.seconds, default=0.5, help="time of each kind of transfer")
             parser.add_argument(
-                "--lies", metavar="N", type=_messages, default=0, help="messages of a user half that lies; default none"
+                "--lies", metavar="N", type=campaign.count, default=0, help="messages of a user half that lies; default none"
             )
             parser.add_argument(
                 "--work",
@@ -67,12 +71,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         parser.set_defaults(run=run, step=name)
 
 
-def _messages(text: str) -> int:
-    if not text.isdigit() or int(text) > 10_000_000:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of messages from 0 to 10000000")
-    return int(text)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Runs one of them."""
     plan = load(arguments.plan) if arguments.plan else None
@@ -83,6 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
         running.check(name, arguments.work)
     if arguments.step == "bench":
         bench.check(name, arguments)
+    if arguments.step == "campaign":
+        benching.check(name)
     kernel = source_options.kernel(arguments)
     answers = file.load(_there(arguments.annotations)).answers() if arguments.annotations else {}
     found, plan = _survey(kernel, name, arguments, answers)
@@ -92,6 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
     if built and arguments.step == "bench":
         bench.run(kernel, name, built, arguments, folder)
         return 0
+    if built and arguments.step == "campaign":
+        return campaign.run(kernel, built, generated, arguments)
     _show(summary(generated, built), arguments.json)
     if built and arguments.step == "run":
         _run(kernel, name, built, arguments, folder)

@@ -163,8 +163,9 @@ class Writer:
         recovery = wishes.recovery.get(first.type.removeprefix("struct ").removesuffix(" *"))
         if recovery is None or not any(by in graph.functions for by in entry.called_by):
             return ""
-        when = re.sub(r"\bobject\b", first.name, recovery.when)
-        return f"split_recover(split_host, {when} ? &{first.name}->{recovery.work} : NULL)"
+        before, when = (re.sub(r"\bobject\b", first.name, text) for text in (recovery.first, recovery.when))
+        queued = f"split_recover(split_host, {when} ? &{first.name}->{recovery.work} : NULL)"
+        return f"({{ {before}; {queued}; }})" if before else queued
 
     def _again(self, key: str) -> str:
         """What queues the work item of a function again."""

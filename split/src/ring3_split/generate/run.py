@@ -43,6 +43,7 @@ LIES = (
 END = (("it is unloaded", "split_unload"), ("the kernel has nothing to say", "kernel_is_well"))
 KINDS = ("sound", "network")
 FUNCTIONS = ("works", "during", "alone", "lies", "honest")
+PROGRAMS = ("fuzz.c", "inject.c", "ioctls.c")
 LIES_A_SECOND = 50  # at least: what is done between them takes its time
 
 
@@ -97,7 +98,8 @@ def guest_run(kernel: Kernel, driver: str, built: Built, seconds: float) -> Run:
         Refusal: the guest's programs cannot be built.
     """
     kind, guest = device(driver).kind, kernel.folder.parent / "guest"
-    programs = (*lab.compiled(kinds()[kind].programs, guest), lab.compiled_file(GUEST / "fuzz.c", guest, RUNTIME), built.program)
+    fuzzers = (lab.compiled_file(GUEST / name, guest, RUNTIME, GUEST) for name in PROGRAMS)
+    programs = (*lab.compiled(kinds()[kind].programs, guest), *fuzzers, built.program)
     needs = tuple(need for need in Object(built.driver).needs() if plain(need) != "ring3_split")
     revision = build_own(kernel, scenario.GUEST / "revision.c") if device(driver).revision is not None else None
     return Run(driver, device(driver), "load", seconds, version(kernel), (built.runtime, built.driver), needs, programs, revision)

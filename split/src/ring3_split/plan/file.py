@@ -66,10 +66,11 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A work item of an object, and the condition under which it is queued: C, in which `object` is a pointer to it."""
+    """A work item of an object, when it is queued, and what is done before: C, in which `object` is a pointer to it."""
 
     work: str
     when: str = "true"
+    first: str = ""  # statements; whatever the condition
 
 
 class Plan(msgspec.Struct, forbid_unknown_fields=True):

@@ -45,13 +45,13 @@ def compiled(names: tuple[str, ...], folder: Path) -> tuple[Path, ...]:
     return tuple(compiled_file(HERE / "guest" / f"{name}.c", folder) for name in names)
 
 
-def compiled_file(source: Path, folder: Path, headers: Path | None = None) -> Path:
-    """A program for the guest; `headers` is a folder of headers of ours.
+def compiled_file(source: Path, folder: Path, *headers: Path) -> Path:
+    """A program for the guest; `headers` are folders of headers of ours.
 
     Raises:
         Refusal: no compiler, or no static C library.
     """
-    texts = [path.read_text() for path in sorted(headers.glob("*.h"))] if headers else []
+    texts = [path.read_text() for one in headers for path in sorted(one.glob("*.h"))]
     file = folder / digest(source.read_text(), *texts, *FLAGS) / source.stem
     if file.exists():
         return file
@@ -62,7 +62,7 @@ def compiled_file(source: Path, folder: Path, headers: Path | None = None) -> Pa
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_suffix(f".{os.getpid()}")
         done = subprocess.run(
-            [gcc, *FLAGS, *([f"-I{headers}"] if headers else []), "-o", str(new), str(source)],
+            [gcc, *FLAGS, *(f"-I{one}" for one in headers), "-o", str(new), str(source)],
             capture_output=True,
             text=True,
             check=False,

@@ -17,21 +17,12 @@
 #include <unistd.h>
 
 #include "abi.h"
+#include "random.h"
 
 #define WAIT_MS 2000
 #define QUIET 30
 
-static uint64_t state;
 static char *message;
-
-static uint64_t any(void)
-{
-	// xorshift64*
-	state ^= state >> 12;
-	state ^= state << 25;
-	state ^= state >> 27;
-	return state * 2685821657736338717ULL;
-}
 
 // Mostly what is nearly right: a handle of this frame, a small number, a pointer of the kernel's or of ours.
 static uint64_t odd(uint64_t frame)
@@ -87,7 +78,7 @@ int main(int argc, char **argv)
 	}
 	snprintf(attach.driver, sizeof(attach.driver), "%s", argv[1]);
 	attach.layout = strtoull(argv[2], NULL, 16);
-	state = strtoull(argv[3], NULL, 0) | 1;
+	begin(strtoull(argv[3], NULL, 0));
 	messages = atol(argv[4]);
 	message = malloc(1 << 20);
 	next.buffer = (uintptr_t)message;
@@ -116,7 +107,7 @@ int main(int argc, char **argv)
 		}
 		quiet = 0;
 		length = head->length;
-		for (long n = any() % 200; n >= 0; n--, sent++) {
+		for (long n = any() % 40; n >= 0; n--, sent++) {
 			// What comes back is random where the kernel reads it, in places and in pointers.
 			for (uint64_t i = any() % 8; i; i--) {
 				uint64_t value = odd(next.frame);

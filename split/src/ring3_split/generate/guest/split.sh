@@ -24,9 +24,12 @@ split_load() {
     attached 1 && cat /tmp/user-half.log
 }
 
+# dead PROCESS: it is gone, or nobody has asked for its end yet.
+dead() { [ ! -e "/proc/$1/status" ] || grep -qs '^State:.Z' "/proc/$1/status"; }
+
 split_kill() {
     kill -9 "$(cat /tmp/user-half.pid)" || return
-    while [ -e "/proc/$(cat /tmp/user-half.pid)/status" ] && ! grep -qs '^State:.Z' "/proc/$(cat /tmp/user-half.pid)/status"; do usleep 10000; done
+    while ! dead "$(cat /tmp/user-half.pid)"; do usleep 10000; done
     echo "the user half is dead"
 }
 
@@ -49,9 +52,13 @@ split_unload() {
     rmmod "$(echo "$DRIVER" | tr - _)" && rmmod ring3_split && cat /tmp/user-half.log
 }
 
-# What the kernel would say of a bug.
+# Of the kernel's log, what it would say of a bug; a process that faults is none of its own.
+complaints() {
+    grep -E 'BUG|WARNING|Oops|general protection fault[:,]|Call Trace|refcount_t|scheduling while atomic|corruption|INFO: task|INFO: rcu|possible .* locking|stack guard|lockup|bad page'
+}
+
 kernel_is_well() {
-    if dmesg | grep -E 'BUG:|WARNING:|Oops|general protection|Call Trace|refcount_t|scheduling while atomic'; then
+    if dmesg | complaints; then
         dmesg | tail -n 60
         return 1
     fi
@@ -60,11 +67,11 @@ kernel_is_well() {
 }
 
 # Upcalls that ended with their entry's error.
-failures() { dmesg | grep -c "$(echo "$DRIVER" | tr - _): .* fails: "; }
+failures() { cat /sys/module/ring3_split/parameters/failed; }
 
 # fuzzed WORK: a user half that lies answers while WORK is done again and again, until all lies are told.
 fuzzed() {
-    fuzz "$(echo "$DRIVER" | tr - _)" "$LAYOUT" 1 "$MESSAGES" >/tmp/fuzz 2>&1 &
+    fuzz "$(echo "$DRIVER" | tr - _)" "$LAYOUT" "${SEED:-1}" "$MESSAGES" >/tmp/fuzz 2>&1 &
     fuzzer=$!
     while kill -0 $fuzzer 2>/dev/null; do "$@" >/dev/null 2>&1; done
     wait $fuzzer

@@ -7,7 +7,8 @@
 //     net receive HOST SECONDS WINDOW
 //                                 WINDOW: bytes that may be on their way at a time; 0 for what the kernel takes
 //     net echo HOST COUNT BYTES   one datagram after the other; a lost one is waited for 100 ms
-//     net control INTERFACE       what ethtool and mii-tool do, and a multicast group
+//     net control INTERFACE [PART]
+//                                 what ethtool and mii-tool do, and a multicast group; PART: one of `parts` alone
 //
 // What a card does not support is no failure: control says what each request came to.
 
@@ -218,13 +219,29 @@ static void link_settings(const struct ifreq *interface)
 	}
 }
 
+static void statistics(const struct ifreq *interface, const struct ethtool_drvinfo *driver)
+{
+	struct ethtool_stats *statistics = command(ETHTOOL_GSTATS);
+
+	statistics->n_stats = driver->n_stats;
+	ask(interface, "statistics", SIOCETHTOOL, statistics);
+}
+
+// The least that says whether the driver answers.
+static void answers(const struct ifreq *interface)
+{
+	struct ethtool_drvinfo driver = { .cmd = ETHTOOL_GDRVINFO };
+
+	if (ask(interface, "driver", SIOCETHTOOL, &driver) == 0)
+		statistics(interface, &driver);
+}
+
 static void dumps(const struct ifreq *interface)
 {
 	struct ethtool_drvinfo driver = { .cmd = ETHTOOL_GDRVINFO };
 	struct ethtool_regs *registers;
 	struct ethtool_eeprom *eeprom;
 	struct ethtool_gstrings *strings;
-	struct ethtool_stats *statistics;
 
 	if (ask(interface, "driver", SIOCETHTOOL, &driver))
 		return;
@@ -243,9 +260,7 @@ static void dumps(const struct ifreq *interface)
 		strings->string_set = set;
 		ask(interface, "strings", SIOCETHTOOL, strings);
 	}
-	statistics = command(ETHTOOL_GSTATS);
-	statistics->n_stats = driver.n_stats;
-	ask(interface, "statistics", SIOCETHTOOL, statistics);
+	statistics(interface, &driver);
 }
 
 static void parameters(const struct ifreq *interface)
@@ -275,14 +290,19 @@ static void parameters(const struct ifreq *interface)
 	}
 }
 
-static void actions(const struct ifreq *interface)
+static void blink(const struct ifreq *interface)
 {
 	struct ethtool_value *value = command(ETHTOOL_PHYS_ID);
-	struct ethtool_test *test;
 
 	value->data = 1;
 	ask(interface, "blinking for a second", SIOCETHTOOL, value);
 	ask(interface, "negotiating again", SIOCETHTOOL, command(ETHTOOL_NWAY_RST));
+}
+
+static void test(const struct ifreq *interface)
+{
+	struct ethtool_test *test;
+
 	for (uint32_t flags = 0; flags <= ETH_TEST_FL_OFFLINE; flags++) {
 		test = command(ETHTOOL_TEST);
 		test->flags = flags;
@@ -326,18 +346,32 @@ static void group(const char *name)
 	close(fd); // leaves them
 }
 
-static int control(const char *name)
+static int control(const char *name, const char *part)
 {
+	static const struct {
+		const char *name;
+		void (*ask)(const struct ifreq *);
+		void (*call)(const char *);
+		int alone; // part of another one
+	} parts[] = {
+		{ "dumps", dumps, NULL, 0 }, { "answers", answers, NULL, 1 }, { "parameters", parameters, NULL, 0 },
+		{ "settings", link_settings, NULL, 0 }, { "phy", NULL, phy, 0 }, { "group", NULL, group, 0 },
+		{ "blink", blink, NULL, 0 }, { "test", test, NULL, 0 },
+	};
 	struct ifreq interface = { 0 };
+	int done = 0;
 
 	strncpy(interface.ifr_name, name, IFNAMSIZ - 1);
-	dumps(&interface);
-	parameters(&interface);
-	link_settings(&interface);
-	phy(name);
-	group(name);
-	actions(&interface);
-	return 0;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+		if (part ? strcmp(part, parts[i].name) : parts[i].alone)
+			continue;
+		done = 1;
+		if (parts[i].ask)
+			parts[i].ask(&interface);
+		else
+			parts[i].call(name);
+	}
+	return !done;
 }
 
 int main(int argc, char **argv)
@@ -353,8 +387,8 @@ int main(int argc, char **argv)
 		return stream(argv[2], atof(argv[3]), 0, atoi(argv[4]));
 	if (!strcmp(what, "echo") && argc == 5)
 		return echo(argv[2], atoi(argv[3]), (size_t)atoi(argv[4]));
-	if (!strcmp(what, "control") && argc == 3)
-		return control(argv[2]);
-	fprintf(stderr, "usage: net serve | send HOST SECONDS | receive HOST SECONDS WINDOW | echo HOST COUNT BYTES | control INTERFACE\n");
+	if (!strcmp(what, "control") && (argc == 3 || argc == 4))
+		return control(argv[2], argc == 4 ? argv[3] : NULL);
+	fprintf(stderr, "usage: net serve | send HOST SECONDS | receive HOST SECONDS WINDOW | echo HOST COUNT BYTES | control INTERFACE [PART]\n");
 	return 2;
 }
