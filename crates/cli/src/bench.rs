@@ -26,6 +26,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::split;
+
 /// What `ring3 bench` does.
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -43,6 +45,9 @@ pub enum Command {
     Kill(kill::Args),
     /// Kill and replace the driver of a supervised disk under load: how long applications wait, and what they lose.
     Restart(Box<restart::Args>),
+    /// A split driver beside the distribution's in a guest: the same as `ring3 split bench`.
+    #[command(disable_help_flag = true)]
+    Split(split::Args),
     /// Forwarding through a network card, by ring3 and by DPDK's testpmd, side by side.
     Forward(forward::Args),
     /// Two network cards cabled together, with their drivers in the kernel and in the measuring process, and DPDK's: throughput and latency, with and without other tasks.
@@ -63,6 +68,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::IrqDelay(args) => irq_delay::run(&args),
         Command::Kill(args) => kill::run(&args),
         Command::Restart(args) => restart::run(&args),
+        Command::Split(args) => split::run(split::Args::of("bench", args)),
         Command::Forward(args) => forward::run(&args),
         Command::Loopback(args) => loopback::run(&args),
         Command::Tcp(args) => tcp::run(&args),

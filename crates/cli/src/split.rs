@@ -20,6 +20,13 @@ pub struct Args {
     words: Vec<OsString>,
 }
 
+impl Args {
+    /// The same behind `command`.
+    pub fn of(command: &str, args: Self) -> Self {
+        Self { words: std::iter::once(command.into()).chain(args.words).collect() }
+    }
+}
+
 /// Becomes the splitter.
 pub fn run(args: Args) -> Result<ExitCode> {
     let program = std::env::current_exe().context("finding this program")?;
@@ -111,6 +118,12 @@ mod tests {
 
     fn needs(words: &str) -> Vec<Need> {
         reading(&words.split_whitespace().map(OsString::from).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn a_command_stands_before_its_words() {
+        let args = Args::of("bench", Args { words: vec!["e1000".into(), "--json".into()] });
+        assert_eq!(args.words, ["bench", "e1000", "--json"]);
     }
 
     #[test]
