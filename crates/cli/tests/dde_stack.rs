@@ -257,7 +257,7 @@ fn a_datagram_that_is_longer_than_the_wire_takes_is_echoed_in_fragments() {
         for (at, more) in [(0, true), (1000, false)] {
             let piece = &datagram[at..if more { 1000 } else { datagram.len() }];
             let mut frame = card.ip(17, piece);
-            frame[20..22].copy_from_slice(&(at as u16 / 8 | u16::from(more) << 13).to_be_bytes());
+            frame[20..22].copy_from_slice(&((at as u16 / 8) | (u16::from(more) << 13)).to_be_bytes());
             frame[24..26].fill(0);
             let check = (!sum(&frame[14..34])).to_be_bytes();
             frame[24..26].copy_from_slice(&check);
