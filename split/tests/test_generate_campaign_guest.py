@@ -21,7 +21,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     plan = ["--plan", str(EXAMPLES / "e1000.plan.toml"), "--annotations", str(EXAMPLES / "e1000.annotations.toml")]
     with pytest.MonkeyPatch.context() as patch:
         printed: list[bytes] = []
-        patch.setattr("ring3_split.commands.generate._print", lambda found, *_: printed.append(msgspec.json.encode(found)))
+        patch.setattr("ring3_split.commands.report.show", lambda found, *_: printed.append(msgspec.json.encode(found)))
         assert cli.main(["campaign", "e1000", "--quick", *plan, "--out", str(kept), "--json"]) == 0
     return msgspec.json.decode(printed[0], type=Report)
 
