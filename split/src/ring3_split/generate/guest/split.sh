@@ -52,9 +52,9 @@ split_unload() {
     rmmod "$(echo "$DRIVER" | tr - _)" && rmmod ring3_split && cat /tmp/user-half.log
 }
 
-# Of the kernel's log, what it would say of a bug; a process that faults is none of its own.
+# Of the kernel's log, what it would say of a bug, and what the run time says of a plan that does not hold; a process that faults is none of its own.
 complaints() {
-    grep -E 'BUG|WARNING|Oops|general protection fault[:,]|Call Trace|refcount_t|scheduling while atomic|corruption|INFO: task|INFO: rcu|possible .* locking|stack guard|lockup|bad page'
+    grep -E 'is called in atomic context|BUG|WARNING|Oops|general protection fault[:,]|Call Trace|refcount_t|scheduling while atomic|corruption|INFO: task|INFO: rcu|possible .* locking|stack guard|lockup|bad page'
 }
 
 kernel_is_well() {
