@@ -53,3 +53,14 @@ def test_a_picture_of_nothing_is_refused_before_anything_is_built() -> None:
 def test_a_picture_has_a_known_form() -> None:
     with pytest.raises(Refusal, match=r"\.svg or \.png"):
         bench.check("e1000", arguments("--delays", "--plot", "x.docx"))
+
+
+def test_everywhere_is_for_cards_that_ring3_drives() -> None:
+    bench.check("e1000", arguments("--everywhere"))
+    with pytest.raises(Refusal, match="in a process"):
+        bench.check("8139cp", arguments("--everywhere"))
+
+
+def test_everywhere_is_refused_where_no_placement_is_measured() -> None:
+    with pytest.raises(Refusal, match="leave out"):
+        bench.check("e1000", arguments("--everywhere", "--crossings"))

@@ -8,7 +8,7 @@ from ring3_split.errors import Refusal
 from ring3_split.generate import costs, delays
 from ring3_split.generate.bench import INSTRUCTION_US, Report, Request, check, show, steps
 from ring3_split.generate.measured import Cost, Sample, Took, parse
-from ring3_split.generate.placements import LOADS, PLACEMENTS, rows
+from ring3_split.generate.placements import LOADS, PLACEMENTS, PROCESSES, rows, turns
 
 
 def samples(slower: float = 1.0) -> list[Sample]:
@@ -63,7 +63,8 @@ def test_a_round_that_is_not_whole_is_an_error() -> None:
 
 def test_the_table_has_each_load_of_each_placement() -> None:
     text = show(Report("e1000", "6.12", "instructions", 4, rows(samples(), INSTRUCTION_US)))
-    assert text.count("1.000 (1.000-1.000)") == 2 * len(PLACEMENTS) * len(LOADS)
+    in_processes = len(PROCESSES) * len(LOADS)
+    assert text.count("1.000 (1.000-1.000)") == 2 * len(PLACEMENTS) * len(LOADS) - in_processes
 
 
 def test_a_driver_that_is_no_network_cards_is_refused() -> None:
@@ -112,3 +113,19 @@ def test_only_what_is_asked_for_is_done(tmp_path: Path) -> None:
     asked = [turn for _, turn in steps(Request(tmp_path, rounds=1, placements=False, crossings=5))]
     assert asked == ["crossings 5"]
     assert [turn for _, turn in steps(Request(tmp_path, rounds=1))] == ["original", "split"]
+
+
+def test_every_other_round_goes_backwards_through_all_placements() -> None:
+    assert turns(2, everywhere=True) == ["original", "split", "native", "hosted", "hosted", "native", "split", "original"]
+    assert turns(1) == ["original", "split"]
+
+
+def test_processes_have_a_throughput_and_nothing_per_packet() -> None:
+    row = next(row for row in rows(samples(), INSTRUCTION_US) if row.placement == "hosted")
+    assert row.mbit_s_ratio.median == 1.0
+    assert (row.packets_s, row.cpu_us_per_packet, row.cpu_ratio, row.instructions_per_packet) == (None, None, None, None)
+
+
+def test_without_processes_their_rows_are_not_there() -> None:
+    kernel = [sample for sample in samples() if sample.placement not in PROCESSES]
+    assert {row.placement for row in rows(kernel, None)} == {"original", "split", "killed", "dead"}

@@ -9,7 +9,7 @@ from ring3_split import source_options
 from ring3_split.commands import report
 from ring3_split.errors import Refusal
 from ring3_split.generate import bench as benching
-from ring3_split.generate import delays
+from ring3_split.generate import delays, placements
 from ring3_split.generate.build import Built
 from ring3_split.kernel import Kernel
 
@@ -36,6 +36,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ethtool", action="store_true", help="instead, how long loading the driver and the questions of `ethtool` take"
+    )
+    parser.add_argument(
+        "--everywhere",
+        action="store_true",
+        help="beside them, the card driven by a process: by ring3's own driver, and by Linux's, unmodified",
     )
     parser.add_argument(
         "--mode", choices=("instructions", "wall"), default="instructions", help="the guest's clock; default instructions"
@@ -86,6 +91,12 @@ def check(driver: str, arguments: argparse.Namespace) -> None:
         Refusal: it cannot.
     """
     benching.check(driver)
+    if arguments.everywhere and driver not in placements.EVERYWHERE:
+        raise Refusal(
+            f"--everywhere: ring3 drives the cards of {', '.join(placements.EVERYWHERE)} in a process, not those of {driver}"
+        )
+    if arguments.everywhere and (arguments.delays or arguments.crossings or arguments.ethtool or arguments.quick):
+        raise Refusal("--everywhere is of the placements, which --delays, --crossings, --ethtool and --quick leave out")
     if arguments.plot and not (arguments.delays or arguments.quick):
         raise Refusal("--plot draws what --delays measures: add --delays")
     if arguments.plot and arguments.plot.suffix not in (".svg", ".png"):
@@ -105,6 +116,7 @@ def request(arguments: argparse.Namespace, log: Path) -> benching.Request:
         rounds=arguments.rounds or ROUNDS[quick],
         mode=arguments.mode,
         placements=not (asked or crossings or questions),
+        everywhere=arguments.everywhere,
         delays=asked,
         crossings=crossings,
         ethtool=questions,

@@ -34,6 +34,7 @@ class Request(running.Request):
     rounds: int = 3
     mode: Mode = "instructions"
     placements: bool = True
+    everywhere: bool = False  # in processes, too
     delays: tuple[int, ...] = ()  # microseconds that each crossing costs in addition
     crossings: int = 0  # of each kind
     ethtool: int = 0  # questions of each kind
@@ -116,7 +117,7 @@ def steps(request: Request) -> list[Step]:
     if request.ethtool:
         turns += [f"asked {request.ethtool} {turn}" for turn in placements.turns(request.rounds)]
     if request.placements:
-        turns += placements.turns(request.rounds)
+        turns += placements.turns(request.rounds, request.everywhere)
     turns += delays.turns(request.delays, request.rounds) if request.delays else []
     return [(f"{turn}, {number} of {len(turns)}", turn) for number, turn in enumerate(turns, 1)]
 
@@ -126,6 +127,10 @@ def text(run: scenario.Run, layout: str, added: list[Path], programs: list[Path]
     document: dict[str, Any] = tomlkit.parse(running.text(run, "network", layout, 0)).unwrap()
     document["about"] = f"{run.driver} as the distribution has it, and split, under the same load"
     document |= {"mode": request.mode, "vcpus": 1}
+    if request.everywhere:
+        # A process needs the IOMMU, which the others then have as well.
+        document |= {"iommu": "intel", "hosted": [run.driver]}
+        document["modules"] += ["vfio-pci", "vfio_iommu_type1", "tun", "vhost_net"]
     if request.mode == "instructions":
         document["instruction_shift"] = INSTRUCTION_SHIFT
     original = f"/lib/ring3/original/{added[0].name}"

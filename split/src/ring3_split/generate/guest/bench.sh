@@ -55,6 +55,23 @@ split() {
     split_load && up && loads split out in && killed && split_kill && loads dead out in && split_restart && split_unload
 }
 
+# process PLACEMENT OPTION...: a process drives the card behind the IOMMU, and its interface is a TAP.
+process() (
+    placement=$1
+    shift
+    interface() { echo wire0; }
+    ring3 bind "$CARD" >/dev/null || exit
+    ring3 run net --device "vfio:$CARD" --name wire0 "$@" >/tmp/process 2>&1 &
+    process=$!
+    for try in $(seq 500); do [ ! -e /sys/class/net/wire0 ] || break; usleep 20000; done
+    up && loads "$placement" out in || { cat /tmp/process; exit 1; }
+    kill $process
+    wait $process && ring3 unbind "$CARD" >/dev/null
+)
+
+native() { process native; }
+hosted() { process hosted --driver "dde:$DRIVER"; }
+
 undelayed() {
     insmod "$ORIGINAL" && up && loads undelayed out in paced && rmmod "$(driver_module)"
 }
