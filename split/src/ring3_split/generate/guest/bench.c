@@ -6,6 +6,8 @@
 //     bench ethtool INTERFACE TIMES what the program ethtool asks a driver for, each so many times
 //     bench pace HOST SECONDS MBIT_S
 //                                   sends messages of 32 KiB over TCP to the port 7001 of `net serve`, so many megabits a second
+//     bench mortal FILE COMMAND...  while FILE is there, kills the command every two seconds and starts it again; then says who is left,
+//                                   and how many were killed. A shell would take more for that than the command's own start
 //
 // Times are nanoseconds.
 
@@ -14,6 +16,8 @@
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,6 +198,36 @@ static int pace(const char *host, double seconds, double mbit_s)
 	return 0;
 }
 
+static int mortal(const char *file, char **command)
+{
+	extern char **environ;
+	posix_spawn_file_actions_t actions;
+	pid_t child;
+
+	// Its words go where those of others go: standard output is for the result.
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, 2, 1);
+	for (int deaths = 0;; deaths++) {
+		int error = posix_spawnp(&child, command[0], &actions, NULL, command, environ), status;
+
+		if (error) {
+			errno = error;
+			return die(command[0]);
+		}
+		sleep(2);
+		if (access(file, F_OK)) {
+			printf("%d %d\n", child, deaths);
+			return 0;
+		}
+		if (kill(child, SIGKILL) || waitpid(child, &status, 0) != child)
+			return die(command[0]);
+		if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
+			fprintf(stderr, "bench: %s ended by itself\n", command[0]);
+			return 1;
+		}
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -204,6 +238,8 @@ int main(int argc, char **argv)
 		return ethtool(argv[2], atoi(argv[3]));
 	if (!strcmp(what, "pace") && argc == 5 && atof(argv[4]) > 0)
 		return pace(argv[2], atof(argv[3]), atof(argv[4]));
-	fprintf(stderr, "usage: bench time COMMAND... | ethtool INTERFACE TIMES | pace HOST SECONDS MBIT_S\n");
+	if (!strcmp(what, "mortal") && argc > 3)
+		return mortal(argv[2], argv + 3);
+	fprintf(stderr, "usage: bench time COMMAND... | ethtool INTERFACE TIMES | pace HOST SECONDS MBIT_S | mortal FILE COMMAND...\n");
 	return 2;
 }

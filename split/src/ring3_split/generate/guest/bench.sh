@@ -33,22 +33,17 @@ original() {
     insmod "$ORIGINAL" && up && loads original out in && rmmod "$(driver_module)"
 }
 
-# Until the file goes: the user half lives for two seconds, is killed, and is there again.
-mortal() {
-    while [ -e /tmp/mortal ]; do
-        usleep 2000000
-        split_kill && split_restart || { echo "no user half comes back"; return 1; }
-    done >/tmp/deaths
-}
-
 killed() {
+    count=$(grep -c ' attached' /tmp/user-half.log)
+    split_kill >/dev/null || return
     : >/tmp/mortal
-    mortal &
+    bench mortal /tmp/mortal "split-$DRIVER" 30 >/tmp/deaths 2>>/tmp/user-half.log &
     killer=$!
-    loads killed out in || return
+    attached $((count + 1)) && loads killed out in || return
     rm /tmp/mortal
-    wait $killer || { cat /tmp/deaths; return 1; }
-    echo "it died $(grep -c 'is dead' /tmp/deaths) times"
+    wait $killer && read -r process deaths </tmp/deaths && attached $((count + 1 + deaths)) || return
+    echo "$process" >/tmp/user-half.pid
+    echo "it died $deaths times"
 }
 
 split() {
