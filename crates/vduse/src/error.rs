@@ -27,6 +27,9 @@ pub enum Error {
     /// There is no device of that name.
     #[error("there is no VDUSE device '{0}': `ls /dev/vduse` says which there are")]
     Absent(String),
+    /// Its server is not done with it.
+    #[error("/dev/vduse/{0} is not ready: its server has not set its queues up yet; try again")]
+    NotReady(String),
     /// There is nobody on the bus who takes such devices.
     #[error("the kernel has no management device 'vduse' on its vDPA bus: load it with `modprobe vduse`")]
     NoManagement,

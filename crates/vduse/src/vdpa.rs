@@ -27,13 +27,14 @@ const DEV_DEL: u8 = 4;
 const MGMTDEV_DEV_NAME: u16 = 2;
 const DEV_NAME: u16 = 4;
 
-/// Attaches the device of that name, which is served: its driver asks for its status and for more before this returns.
+/// Attaches the device of that name, which is served: its driver asks for its status and for more before this returns. [`Error::NotReady`] of one whose queues are not set up yet.
 pub fn attach(name: &str) -> Result<(), Error> {
     check_name(name)?;
     let attributes = [text(MGMTDEV_DEV_NAME, "vduse"), text(DEV_NAME, name)];
     ask(DEV_NEW, &attributes).map_err(|error| match error {
         Asked::NoBus => Error::NoBus,
         Asked::Failed(error) if error.raw_os_error() == Some(libc::ENODEV) => Error::NoManagement,
+        Asked::Failed(error) if error.raw_os_error() == Some(libc::EINVAL) => Error::NotReady(name.into()),
         Asked::Failed(error) => Error::os(format!("attaching {name} to the vDPA bus"), error),
     })
 }

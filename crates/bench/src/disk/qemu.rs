@@ -42,8 +42,8 @@ pub struct Qemu {
     pub root: Option<PathBuf>,
     /// The function's address.
     pub device: String,
-    /// Puts a VDUSE device that is served on the bus, and gives the path of its disk.
-    pub attach: fn(&str) -> Result<PathBuf, Error>,
+    /// Puts a VDUSE device that is served on the bus, and gives the path of its disk; `None` if its server has not set it up yet.
+    pub attach: fn(&str) -> Result<Option<PathBuf>, Error>,
     /// Takes it from the bus.
     pub detach: fn(&str) -> Result<(), Error>,
 }
@@ -54,8 +54,7 @@ impl Qemu {
         let (program, arguments) = self.words("qemu-storage-daemon", storage_daemon(&self.device));
         let (attach, detach) = (self.attach, self.detach);
         let ready = |child: &mut Child, what: &str| {
-            served(child, what)?;
-            let disk = attach(NAME)?;
+            let disk = attached(child, what, attach)?;
             without_scheduler(&disk)?;
             Ok(disk)
         };
@@ -185,19 +184,23 @@ fn requesting(said: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// Waits until the daemon serves its device.
-fn served(child: &mut Child, what: &str) -> Result<(), Error> {
+/// The disk, once the daemon serves its device: that is there before its queues are.
+fn attached(child: &mut Child, what: &str, attach: fn(&str) -> Result<Option<PathBuf>, Error>) -> Result<PathBuf, Error> {
     let (device, start) = (Path::new("/dev/vduse").join(NAME), Instant::now());
-    while !device.exists() {
+    loop {
+        if device.exists()
+            && let Some(disk) = attach(NAME)?
+        {
+            return Ok(disk);
+        }
         if let Ok(Some(status)) = child.try_wait() {
             return Err(Error::format(what, format!("it ended ({status}) without a device; its own words are above")));
         }
         if start.elapsed() > PATIENCE {
-            return Err(Error::format(what, format!("{} did not appear", device.display())));
+            return Err(Error::format(what, format!("{} did not appear, or is not set up", device.display())));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok(())
 }
 
 #[cfg(test)]

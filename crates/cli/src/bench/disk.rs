@@ -333,7 +333,7 @@ pub fn linuxs(controller: Controller) -> &'static str {
     }
 }
 
-fn attach_disk(name: &str) -> Result<PathBuf, Error> {
+fn attach_disk(name: &str) -> Result<Option<PathBuf>, Error> {
     vduse::attach_disk(name).map_err(|error| Error::Invalid(error.to_string()))
 }
 

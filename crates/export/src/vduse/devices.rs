@@ -89,13 +89,17 @@ pub fn list() -> Result<Vec<Identity>, Error> {
     Ok(Device::names().into_iter().filter_map(identity).collect())
 }
 
-/// Puts another program's device, which it serves, on the vDPA bus, and gives the path of the disk that the kernel makes of it.
-pub fn attach_disk(name: &str) -> Result<PathBuf, Error> {
+/// Puts another program's device, which it serves, on the vDPA bus, and gives the path of the disk that the kernel makes of it;
+/// `None` as long as its program has not set its queues up.
+pub fn attach_disk(name: &str) -> Result<Option<PathBuf>, Error> {
     if !vdpa::is_attached(name) {
-        vdpa::attach(name)?;
+        match vdpa::attach(name) {
+            Err(ring3_vduse::Error::NotReady(_)) => return Ok(None),
+            attached => attached?,
+        }
     }
     let node = vdpa::found_as(name, "block").ok_or_else(|| Error::NoDisk(name.into()))?;
-    Ok(Path::new("/dev").join(node))
+    Ok(Some(Path::new("/dev").join(node)))
 }
 
 /// Takes a device from its driver and from the bus. Who serves it must do so until this returns.
