@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ring3_split import source_options
-from ring3_split.commands import report
+from ring3_split.commands import numbers, report
 from ring3_split.errors import Refusal
 from ring3_split.generate import bench as benching
 from ring3_split.generate import delays, placements
@@ -45,34 +45,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mode", choices=("instructions", "wall"), default="instructions", help="the guest's clock; default instructions"
     )
-    parser.add_argument("--seconds", metavar="N", type=seconds, help=f"time of each load; default {SECONDS[0]:g}")
-    parser.add_argument("--rounds", metavar="N", type=_rounds, help=f"of all turns; default {ROUNDS[0]}")
+    parser.add_argument("--seconds", metavar="N", type=numbers.seconds, help=f"time of each load; default {SECONDS[0]:g}")
+    parser.add_argument("--rounds", metavar="N", type=numbers.rounds, help=f"of all turns; default {ROUNDS[0]}")
     parser.add_argument(
         "--quick", action="store_true", help="--delays, --crossings and --ethtool in a minute or two: that they work"
     )
     parser.add_argument("--plot", metavar="FILE", type=Path, help="with --delays: draws them there, .svg or .png")
     parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
-
-
-def seconds(text: str) -> float:
-    """A time.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 600:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0.1 to 600")
-    return value
-
-
-def _rounds(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 100:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of rounds from 1 to 100")
-    return int(text)
 
 
 def _delays(text: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ring3_split import source_options
-from ring3_split.commands import report
+from ring3_split.commands import numbers, report
 from ring3_split.generate import campaign as campaigning
 from ring3_split.generate import tally
 from ring3_split.generate.build import Built
@@ -16,41 +16,20 @@ from ring3_split.kernel import Kernel
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--faults", metavar="N", type=count, help="into the user half; default 1000")
+    parser.add_argument("--faults", metavar="N", type=numbers.count, help="into the user half; default 1000")
     parser.add_argument(
         "--messages",
         metavar="N",
-        type=count,
+        type=numbers.count,
         help="of a user half that lies, and ten times as many of strangers; default 100000",
     )
     parser.add_argument(
-        "--minutes", metavar="N", type=_minutes, default=0, help="of TCP both ways, while the user half is killed"
+        "--minutes", metavar="N", type=numbers.minutes, default=0, help="of TCP both ways, while the user half is killed"
     )
-    parser.add_argument("--seed", metavar="S", type=count, default=1, help="which faults and messages; default 1")
+    parser.add_argument("--seed", metavar="S", type=numbers.count, default=1, help="which faults and messages; default 1")
     parser.add_argument("--quick", action="store_true", help="a fault of each kind and 1,000 messages, in one guest")
     parser.add_argument("--resume", metavar="FILE", type=Path, help="keep what guests have shown, and go on from there")
     parser.add_argument("--verbose", action="store_true", help="show all that the guests say")
-
-
-def count(text: str) -> int:
-    """How many.
-
-    Raises:
-        ArgumentTypeError: it is no number, or too large.
-    """
-    if not text.isdigit() or int(text) > 10_000_000:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 10000000")
-    return int(text)
-
-
-def _minutes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1440:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of minutes from 0 to 1440")
-    return value
 
 
 def run(kernel: Kernel, built: Built, generated: Generated, arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ import msgspec
 from ring3_split import source_options
 from ring3_split.annotate import file
 from ring3_split.annotate.survey import Survey, survey
-from ring3_split.commands import bench, campaign
+from ring3_split.commands import bench, campaign, numbers
 from ring3_split.errors import Refusal
 from ring3_split.generate import bench as benching
 from ring3_split.generate import build as building
@@ -56,9 +56,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             campaign.add(parser)
         if name == "run":
             parser.add_argument("--guest", action="store_true", help="in a guest, which is the only way there is")
-            parser.add_argument("--seconds", metavar="N", type=bench.seconds, default=0.5, help="time of each kind of transfer")
+            parser.add_argument("--seconds", metavar="N", type=numbers.seconds, default=0.5, help="time of each kind of transfer")
             parser.add_argument(
-                "--lies", metavar="N", type=campaign.count, default=0, help="messages of a user half that lies; default none"
+                "--lies", metavar="N", type=numbers.count, default=0, help="messages of a user half that lies; default none"
             )
             parser.add_argument(
                 "--work",

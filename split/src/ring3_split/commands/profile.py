@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ring3_split import driver as drivers
 from ring3_split import source_options
+from ring3_split.commands import numbers, report
 from ring3_split.profile import record
 from ring3_split.profile.record import Pair, Profile
 from ring3_split.profile.run import Request, check, profile
@@ -28,23 +29,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("driver", metavar="DRIVER", help="a module's name: e1000")
     parser.add_argument("--workload", metavar="NAME", default="usual", help="what it is made to do; default all that is known")
-    parser.add_argument("--seconds", metavar="N", type=_seconds, default=2.0, help="time of each kind of transfer; default 2")
+    parser.add_argument(
+        "--seconds", metavar="N", type=numbers.seconds, default=2.0, help="time of each kind of transfer; default 2"
+    )
     parser.add_argument("--stock", action="store_true", help="run the distribution's own binary, in which much is inlined")
     parser.add_argument("--out", metavar="FILE", type=Path, help="where the profile goes; default a file in the cache")
     parser.add_argument("--json", action="store_true", help="print the profile as JSON")
     parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
     source_options.add(parser)
     parser.set_defaults(run=run)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 600:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0.1 to 600")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,11 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     check(kernel, arguments.driver, request)
     driver = drivers.load(kernel, arguments.driver, jobs=arguments.jobs)
 
-    def show(line: str, step: bool) -> None:
-        if step or arguments.verbose:
-            print(line if step else f"    {line}", file=sys.stderr, flush=True)
-
-    seen = profile(kernel, driver, request, show)
+    seen = profile(kernel, driver, request, report.heard(arguments.verbose))
     file = arguments.out or record.place(kernel.folder, driver.name, request.workload, stock=request.stock)
     seen.write(file)
     if arguments.json:
