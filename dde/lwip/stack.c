@@ -140,6 +140,12 @@ static u16_t acknowledged(const unsigned char *headers)
 	return known > 0 && known < len ? (u16_t)known : 0;
 }
 
+/* Whether it is several segments to its receiver, whatever the MTU is: no connection has longer ones. */
+static bool is_to_be_cut(const struct pbuf *pbuf)
+{
+	return pbuf->tot_len > HEADERS + TCP_MSS && IPH_PROTO((const struct ip_hdr *)((const unsigned char *)pbuf->payload + ETHERNET)) == IP_PROTO_TCP;
+}
+
 /* The segment in this frame of @len bytes begins so many bytes later than its headers say. */
 static void begin_later(unsigned char *frame, u16_t len, u16_t bytes)
 {
@@ -157,6 +163,7 @@ static err_t output(struct netif *netif, struct pbuf *pbuf)
 {
 	void *packet, *data;
 	u16_t start = 0, offset = 0, known = 0, len;
+	const bool cut = is_to_be_cut(pbuf);
 
 	(void)netif;
 	if (is_received(pbuf) && !pbuf->next && pbuf->ref == 1) {
@@ -167,7 +174,7 @@ static err_t output(struct netif *netif, struct pbuf *pbuf)
 		received->packet = NULL;
 		return ERR_OK;
 	}
-	if (pbuf->tot_len > mtu + ETHERNET)
+	if (cut)
 		known = acknowledged(pbuf->payload);
 	len = pbuf->tot_len - known;
 	packet = dde_stack_frame(len, &data);
@@ -180,8 +187,7 @@ static err_t output(struct netif *netif, struct pbuf *pbuf)
 	}
 	if (card_sums)
 		start = leave_sum(data, len, &offset);
-	/* No other is longer: see output_ip(). */
-	dde_stack_send(packet, start, offset, len > mtu + ETHERNET ? TCP_MSS : 0);
+	dde_stack_send(packet, start, offset, cut && len > HEADERS + TCP_MSS ? TCP_MSS : 0);
 	return ERR_OK;
 }
 
