@@ -9,6 +9,7 @@
 #include <linux/delay.h>
 #include <linux/io.h>
 #include <linux/mm.h>
+#include <linux/rwsem.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -35,6 +36,9 @@ static bool allowed(struct split_host *host, bool port, unsigned long start, uns
 	}
 	return false;
 }
+
+/* Read: registers are reached, and stay mapped. Written: a mapping is about to go, and nobody is in it. */
+static DECLARE_RWSEM(registers);
 
 /* The mapping that begins there; a place that none has any more is one of no size, at 0. */
 static struct split_range *mapping(struct split_host *host, unsigned long start)
@@ -89,6 +93,7 @@ void split_deny_io(struct split_host *host, const volatile void __iomem *address
 
 	if (!host || !address)
 		return;
+	down_write(&registers);
 	mutex_lock(&host->lock);
 	found = mapping(host, (unsigned long)address);
 	if (found) {
@@ -96,6 +101,7 @@ void split_deny_io(struct split_host *host, const volatile void __iomem *address
 		WRITE_ONCE(found->start, 0);
 	}
 	mutex_unlock(&host->lock);
+	up_write(&registers);
 }
 EXPORT_SYMBOL_GPL(split_deny_io);
 
@@ -133,13 +139,17 @@ static long io_access(struct split_frame *frame, struct split_call *call)
 	if (error)
 		return error;
 	at = (void __iomem *)found + SPLIT_OFFSET(call->arguments[0]);
-	if ((size != 1 && size != 2 && size != 4) || (unsigned long)at % size || !allowed(frame->host, false, (unsigned long)at, size))
+	if ((size != 1 && size != 2 && size != 4) || (unsigned long)at % size)
 		return -EACCES;
-	if (write)
+	down_read(&registers);
+	if (!allowed(frame->host, false, (unsigned long)at, size))
+		error = -EACCES;
+	else if (write)
 		size == 1 ? writeb(value, at) : size == 2 ? writew(value, at) : writel(value, at);
 	else
 		call->result = size == 1 ? readb(at) : size == 2 ? readw(at) : readl(at);
-	return 0;
+	up_read(&registers);
+	return error;
 }
 
 static long taken(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result)
