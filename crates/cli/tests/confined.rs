@@ -12,7 +12,7 @@ use supervised::with_programs;
 
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
-serve() { ring3 run nvme --device "vfio:$DISK" --id 0 --json --user 1000 "$@" >/tmp/ready 2>/tmp/log & RUN=$!
+serve() { : >/tmp/ready; ring3 run nvme --device "vfio:$DISK" --id 0 --json --user 1000 "$@" >/tmp/ready 2>/tmp/log & RUN=$!
     for try in $(seq 600); do grep -q ublkb /tmp/ready && return; [ -d /proc/$RUN ] || break; sleep 0.05; done; cat /tmp/ready /tmp/log; return 1; }
 driver() { sed -n 's/.*"pid":\([0-9]*\).*/\1/p' /tmp/ready; }
 verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
@@ -42,7 +42,7 @@ ring3 run null --user 1000 2>&1; echo "null $?"
 const UNLIMITED: &str = r#"
 cd /sys/fs/cgroup; echo -cpu -memory -pids >cgroup.subtree_control 2>/dev/null; rmdir ring3-*; mkdir part; echo +memory >cgroup.subtree_control
 sh -c 'echo $$ >part/cgroup.procs; cat' </dev/null; ls -d /sys/fs/cgroup/*/
-start() { sh -c 'echo $$ >/sys/fs/cgroup/part/cgroup.procs; exec ring3 run nvme --device "vfio:$DISK" --id 0 --json --user 1000' >/tmp/ready 2>/tmp/log & RUN=$!
+start() { : >/tmp/ready; sh -c 'echo $$ >/sys/fs/cgroup/part/cgroup.procs; exec ring3 run nvme --device "vfio:$DISK" --id 0 --json --user 1000' >/tmp/ready 2>/tmp/log & RUN=$!
     for try in $(seq 600); do grep -q ublkb /tmp/ready && break; [ -d /proc/$RUN ] || break; sleep 0.05; done; kill $RUN; wait $RUN; echo "ended $?"; cat /tmp/log; }
 start; cd /; umount /sys/fs/cgroup; serve; kill $RUN; wait $RUN; echo "ended $?"; cat /tmp/log
 "#;

@@ -156,7 +156,7 @@ stop; grep -o 'polls_hit.*[0-9]' /tmp/stats; cat /tmp/log";
 
 /// A thread that looks would take the processor from who is to make the next request.
 const IDLE_POLL_ALONE: &str = "
-taskset 1 ring3 run null --idle-poll 1000 --json --stats /tmp/stats >/tmp/ready 2>/tmp/log & PID=$!
+: >/tmp/ready; taskset 1 ring3 run null --idle-poll 1000 --json --stats /tmp/stats >/tmp/ready 2>/tmp/log & PID=$!
 for try in $(seq 300); do grep -q ublkb /tmp/ready && break; sleep 0.05; done
 dd if=/dev/ublkb0 of=/dev/null bs=4k count=1000 iflag=direct 2>/dev/null
 stop; grep -o 'polls_hit.*[0-9]' /tmp/stats";
@@ -187,7 +187,7 @@ ended; ls /dev/ublkb0 2>&1; true";
 /// Each read leaves a line in the log. The pipe is full, and who could read it does not.
 const SILENT_READER: &str = "
 mkfifo /tmp/full; exec 9<>/tmp/full; dd if=/dev/zero of=/tmp/full bs=4096 count=16 2>/dev/null
-ring3 run nvme --device sim:nvme,fault=stray-dma:read:1:all --json >/tmp/ready 2>&9 & PID=$!
+: >/tmp/ready; ring3 run nvme --device sim:nvme,fault=stray-dma:read:1:all --json >/tmp/ready 2>&9 & PID=$!
 for try in $(seq 300); do grep -q ublkb /tmp/ready && break; sleep 0.05; done
 timeout 60 dd if=/dev/ublkb0 of=/dev/null bs=4k count=3000 iflag=direct 2>/dev/null && echo 'read all'
 kill $PID; wait $PID; echo \"exit code $?\"";
@@ -196,7 +196,7 @@ kill $PID; wait $PID; echo \"exit code $?\"";
 const NO_REPORT: &str = "
 ring3 run null --stats /no/such/folder; echo start $?
 mkdir /tmp/small && mount -t tmpfs -o size=4k none /tmp/small || exit
-ring3 run null --json --stats /tmp/small/stats >/tmp/ready 2>/tmp/log & PID=$!
+: >/tmp/ready; ring3 run null --json --stats /tmp/small/stats >/tmp/ready 2>/tmp/log & PID=$!
 for try in $(seq 300); do grep -q ublkb /tmp/ready && break; sleep 0.05; done
 dd if=/dev/zero of=/tmp/small/other bs=4k count=1 2>/dev/null; stop; umount /tmp/small";
 
@@ -247,7 +247,7 @@ for round in 1 2 3 4 5; do
 done";
 
 const CLOSED_READER: &str = "
-sh -c 'echo $$ >/tmp/pid; exec ring3 run null --ready-fd 7 7>&1 >/tmp/ready 2>/tmp/log' | true &
+: >/tmp/ready; sh -c 'echo $$ >/tmp/pid; exec ring3 run null --ready-fd 7 7>&1 >/tmp/ready 2>/tmp/log' | true &
 for try in $(seq 200); do grep -q ublkb0 /tmp/ready && break; sleep 0.05; done; sleep 0.5
 [ -b /dev/ublkb0 ] && echo 'still there'; kill $(cat /tmp/pid); wait; cat /tmp/log";
 

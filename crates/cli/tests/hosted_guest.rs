@@ -15,6 +15,7 @@ use supervised::with_programs;
 /// Shell functions of every step. `serve` starts the driver and its interface, 10.7.0.1, and returns when it is up; `there COMMAND...` is done where the kernel's card is, 10.7.0.2.
 const PRELUDE: &str = r#"
 serve() {
+    : >/tmp/said
     ring3 dde run e1000e --device vfio:$HERE --socket /tmp/card >/tmp/said 2>/tmp/log & DRIVER=$!
     for try in $(seq 300); do grep -q '"link":true' /tmp/said && break; sleep 0.1; done
     ring3 run net --device remote:/tmp/card --name net0 >/tmp/ready 2>>/tmp/log & PID=$!
