@@ -118,6 +118,8 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
     assert_eq!((output.status.code(), number(&report(&output), "injected")), (Some(0), 60));
     let other = faults(&["--count", "61", "--resume", state.to_str().unwrap()]);
     assert!(String::from_utf8_lossy(&other.stderr).contains("of another campaign"));
+    let hosted = faults(&["--guest", "--hosted", "--count", "12", "--seed", "1", "--resume", state.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&hosted.stderr).contains("of another campaign"));
 }
 
 #[test]
@@ -194,11 +196,23 @@ fn a_campaign_in_a_guest_breaks_no_promise_and_goes_on_where_it_was() {
 }
 
 #[test]
+#[ignore = "boots a guest: make test"]
+fn drivers_of_linux_in_processes_break_no_promise_either() {
+    let output = faults(&["--guest", "--hosted", "--count", "8", "--seed", "1", "--json"]);
+    let whole = report(&output);
+    assert!(output.status.success(), "{whole}");
+    assert_eq!(["injected", "recovered", "under_ring3d"].map(|name| number(&whole, name)), [8; 3], "{whole}");
+    assert_eq!(["mismatches", "damage", "hangs", "supervisor_deaths"].map(|name| number(&whole, name)), [0; 4], "{whole}");
+    assert_eq!(whole["hosted"], true);
+}
+
+#[test]
 fn a_campaign_in_a_guest_has_no_faults_of_devices_and_no_parts() {
     let output = faults(&["--guest", "--only", "dma", "--count", "1"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("fault of a device's own"), "{output:?}");
     assert_eq!(faults(&["--guest", "--shard", "1/2"]).status.code(), Some(2));
     assert_eq!(faults(&["--kernel", "7.2", "--count", "1"]).status.code(), Some(2));
+    assert_eq!(faults(&["--hosted", "--count", "1"]).status.code(), Some(2));
 }
 
 #[test]

@@ -119,6 +119,9 @@ pub struct Report {
     /// The kernel of the guest that it ran in, as its user named it; `None` if it ran on models.
     #[serde(default)]
     pub guest: Option<String>,
+    /// Whether its drivers were Linux's own, in processes.
+    #[serde(default)]
+    pub hosted: bool,
     /// Of the faults, how many met a driver of ring3d's.
     #[serde(default)]
     pub under_ring3d: u64,
@@ -187,7 +190,7 @@ impl Report {
     pub fn merge(&mut self, other: &Self, name: &str) -> Result<(), Error> {
         let refuse = |why: &str| Err(Error::Other(name.into(), why.into()));
         if !self.is_of(other) {
-            return refuse("seed, count, kind, number of shards and guest must be the same");
+            return refuse("seed, count, kind, number of shards, guest and drivers must be the same");
         }
         if let Some(shard) = other.done.keys().find(|shard| self.done.contains_key(shard)) {
             return refuse(&format!("shard {shard} is there twice"));
@@ -199,7 +202,7 @@ impl Report {
 
     /// Whether both are of one campaign.
     pub fn is_of(&self, other: &Self) -> bool {
-        let identity = |report: &Self| (report.seed, report.count, report.only, report.shards, report.guest.clone());
+        let identity = |report: &Self| (report.seed, report.count, report.only, report.shards, report.guest.clone(), report.hosted);
         identity(self) == identity(other)
     }
 

@@ -28,7 +28,12 @@ pub use tools::Tools;
 
 /// `guest` with the programs of drivers of Linux, by the names of [`Command::List`]: each lies beside this one, or is built if need be.
 pub fn enter(guest: Guest, drivers: &[String]) -> Result<Guest> {
-    drivers.iter().try_fold(guest, |guest, driver| program::Program::of(&Name(driver.clone()), None)?.enter(guest))
+    drivers.iter().try_fold(guest, |guest, driver| program(driver)?.enter(guest))
+}
+
+/// The program of the driver of Linux of that name, which lies beside this one, or is built if need be.
+pub fn program(driver: &str) -> Result<program::Program> {
+    program::Program::of(&Name(driver.into()), None)
 }
 
 /// What `ring3 dde` does.

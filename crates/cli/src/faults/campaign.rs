@@ -131,7 +131,7 @@ pub fn resumed(new: Report, shard: u64, path: Option<&Path>) -> Result<Report> {
     let old = Report::read(path)?;
     ensure!(
         old.is_of(&new) && old.done.keys().eq([&shard]),
-        "{} is of another campaign or part: say another file, or the same seed, count, kind, shard and guest",
+        "{} is of another campaign or part: say another file, or the same seed, count, kind, shard, guest and drivers",
         path.display()
     );
     Ok(old)

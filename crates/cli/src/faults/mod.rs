@@ -45,6 +45,9 @@ pub struct Args {
     /// Boot a guest, and do it from outside to the drivers that ring3d has there, in their sandbox, of an NVMe and an AHCI disk by turns, under fio's verification. Kinds that are a device's own are left out.
     #[arg(long, conflicts_with_all = ["shard", "jobs", "out", "ring3d", "record"])]
     guest: bool,
+    /// The disks' drivers are Linux's own, in processes: dde:nvme and dde:ahci, which are built if need be.
+    #[arg(long, requires = "guest")]
+    hosted: bool,
     /// The guest's kernel, by version prefix.
     #[arg(long, requires = "guest", default_value = DEFAULT_KERNEL)]
     kernel: String,
@@ -154,7 +157,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     if let Some(Fault(seed, index)) = args.reproduce {
         return match &args.record {
-            None if args.guest => guest::reproduce(Spec::in_guest(seed, index, args.only), args.kernel.clone()),
+            None if args.guest => guest::reproduce(Spec::in_guest(seed, index, args.only), args.kernel.clone(), args.hosted),
             Some(file) => hunt::record(seed, index, args.only, file),
             None => campaign::reproduce(seed, index, args.only, args.ring3d.is_some_and(|percent| percent > 0)),
         };
@@ -164,7 +167,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     ensure!(count >= args.shard.of, "{count} faults in {} parts: give each part one at least", args.shard.of);
     let mut new = Report::new(args.seed, count, args.only, args.shard.of);
     if args.guest {
-        new.guest = Some(args.kernel.clone());
+        (new.guest, new.hosted) = (Some(args.kernel.clone()), args.hosted);
         return guest::run(new, args.resume.clone(), args.form);
     }
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) * 6);

@@ -37,6 +37,7 @@ fn in_json(report: &Report) -> Value {
     all.insert("by_kind".into(), Value::Object(kinds.collect()));
     all.insert("seed".into(), report.seed.into());
     all.insert("guest".into(), json!(report.guest));
+    all.insert("hosted".into(), report.hosted.into());
     all.insert("under_ring3d".into(), report.under_ring3d.into());
     all.insert("count".into(), report.count.into());
     all.insert("failures".into(), json!(report.failures));

@@ -8,14 +8,14 @@ mod fio;
 mod here;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use ring3_faults::symbols::Symbols;
-use ring3_faults::{Kind, Report, Spec, mutate};
+use ring3_faults::{Kind, Model, Report, Spec, mutate};
 use ring3_lab::{Backing, Cache, Device, Event, Guest, Outcome, Size};
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ use super::life::Orders;
 use super::show;
 use crate::bench::guest::{NAME, with_this_program};
 use crate::bench::ring3d::{DRIVERS, RING3D, beside, with_supervisor};
-use crate::leave;
+use crate::{dde, leave};
 
 pub use here::run as in_guest;
 
@@ -40,10 +40,13 @@ const PLAN: &str = "/plan.json";
 const TERMS: &str = "burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nbackoff_max_ms = 50\\ndeadline_s = 50\\nheartbeat_ms = 5000\\nrecovery_ms = 6000";
 /// What the guest does.
 const STEP: &str = r#"
-describe ahci $AHCI '' "$TERMS"
-supervise nvme $NVME '' "$TERMS" || exit 1
+describe ahci $AHCI '' "$TERMS" ${HOSTED:+dde:ahci}
+supervise nvme $NVME '' "$TERMS" ${HOSTED:+dde:nvme} || exit 1
 ring3 faults --in-guest /plan.json || { tail -n 40 /tmp/ring3d.log; exit 1; }
 end_supervisor"#;
+/// Linux's drivers of the two disks; so begin the names of their functions, too.
+const NVME: &str = "nvme";
+const AHCI: &str = "ahci";
 /// Guests in a row in which no fault was done, before it is given up.
 const TRIES: u32 = 2;
 /// A guest's time: until its first fault, and for each, on a busy host.
@@ -72,34 +75,46 @@ struct Campaign {
 
 /// Does what of `new` is not in the file at `path` yet, and prints the report.
 pub fn run(new: Report, path: Option<PathBuf>, form: show::Form) -> Result<ExitCode> {
-    let phases = phases((0..new.count).map(|index| Spec::in_guest(new.seed, index, new.only)))?;
+    let phases = phases((0..new.count).map(|index| Spec::in_guest(new.seed, index, new.only)), new.hosted)?;
     let report = resumed(new, 1, path.as_deref())?;
     show::show(&Campaign::new(report, phases, path).run()?, form)
 }
 
 /// Does one fault again, in a guest of its own.
-pub fn reproduce(spec: Spec, kernel: String) -> Result<ExitCode> {
+pub fn reproduce(spec: Spec, kernel: String, hosted: bool) -> Result<ExitCode> {
     outln!("{spec}");
     let mut report = Report::new(spec.seed, 1, Some(spec.kind), 1);
-    report.guest = Some(kernel);
-    show::show(&Campaign::new(report, phases([spec].into_iter())?, None).run()?, show::Form::default())
+    (report.guest, report.hosted) = (Some(kernel), hosted);
+    show::show(&Campaign::new(report, phases([spec].into_iter(), hosted)?, None).run()?, show::Form::default())
 }
 
 /// What is to be done for `specs`. Where code changes is looked up here: the lab takes the symbols away from programs that it puts into a guest.
-fn phases(specs: impl Iterator<Item = Spec>) -> Result<Phases> {
-    let program = beside(DRIVERS)?;
-    let symbols = Symbols::read(&program, DRIVER).with_context(|| format!("reading the symbols of {}", program.display()))?;
+fn phases(specs: impl Iterator<Item = Spec>, hosted: bool) -> Result<Phases> {
+    let [nvme, ahci] = if hosted {
+        let symbols = |driver| symbols(dde::program(driver)?.path(), driver);
+        [symbols(NVME)?, symbols(AHCI)?]
+    } else {
+        let own = symbols(&beside(DRIVERS)?, DRIVER)?;
+        [own.clone(), own]
+    };
+    let code = |spec: &Spec| {
+        let symbols = if spec.model == Model::Nvme { &nvme } else { &ahci };
+        mutate::code_addresses(spec, |word| symbols.pick(word))
+    };
+    let orders = |spec: Spec| Orders { spec, code: if spec.kind == Kind::Code { code(&spec) } else { Vec::new() } };
+    let (promised, others) = specs.map(orders).partition(|orders| orders.spec.kind.is_promised());
+    Ok([promised, others])
+}
+
+/// Where the functions of `program` are whose names contain `part`.
+fn symbols(program: &Path, part: &str) -> Result<Symbols> {
+    let symbols = Symbols::read(program, part).with_context(|| format!("reading the symbols of {}", program.display()))?;
     ensure!(
         symbols.bytes() > 0,
         "{} has no symbols, so that no fault of a driver's code can be placed: do not strip it",
         program.display()
     );
-    let orders = |spec: Spec| {
-        let is_code = spec.kind == Kind::Code;
-        Orders { spec, code: if is_code { mutate::code_addresses(&spec, |word| symbols.pick(word)) } else { Vec::new() } }
-    };
-    let (promised, others) = specs.map(orders).partition(|orders| orders.spec.kind.is_promised());
-    Ok([promised, others])
+    Ok(symbols)
 }
 
 impl Campaign {
@@ -145,6 +160,9 @@ impl Campaign {
         guest.kernel = self.report.guest.clone().unwrap_or(guest.kernel);
         guest.memory_mib = 1024;
         guest.modules = vec!["ublk_drv".into()];
+        if self.report.hosted {
+            guest = dde::enter(guest.variable("HOSTED", "yes"), &[NVME, AHCI].map(String::from))?;
+        }
         guest.time_limit = START + EACH * left.iter().map(Vec::len).sum::<usize>() as u32;
         let guest = guest.step("faults", &format!("{NAME}{RING3D}{STEP}"));
         let mut kept = Ok(());
