@@ -244,7 +244,14 @@ static bool wanted_back;
 
 void dde_net_closed(void)
 {
+	const char *verdict;
+
 	ddekit_dev_close(dde_device);
+	verdict = ddekit_dev_verdict();
+	if (verdict) {
+		fprintf(stderr, "%s\n", verdict);
+		exit(1);
+	}
 	exit(wanted_back ? WANTED_BACK : 0);
 }
 
@@ -318,7 +325,8 @@ static void stop(void *arg)
 	uint64_t count;
 
 	(void)arg;
-	if (read(told, &count, sizeof(count)) == (ssize_t)sizeof(count))
+	/* In a replay nobody has told it now. */
+	if (read(told, &count, sizeof(count)) == (ssize_t)sizeof(count) || dde_options.journaled)
 		dde_net_stop();
 }
 
@@ -386,6 +394,9 @@ int main(int argc, char **argv)
 	struct ddekit_ctx *kernel;
 
 	parse(argc, argv);
+	/* What a driver leaves in memory that the device has may be pointers. */
+	if (strstr(options.device, ",record=") || strncmp(options.device, "replay:", strlen("replay:")) == 0)
+		dde_stand_still(argv);
 	ddekit_log_limit(options.verbose ? DDEKIT_NOTE : DDEKIT_WARN);
 	/* Who leases the device closes what was opened before, and ends this process by other ways. */
 	if (options.leased)
@@ -401,6 +412,13 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s: %s\n", options.device, ddekit_error());
 		return 1;
 	}
+	dde_options.journaled = ddekit_dev_journaled();
+	if (dde_options.journaled && dde_options.poll_ns > 0) {
+		fprintf(stderr, "%s: a device that is recorded or replayed is not polled: leave --poll out\n", options.device);
+		return 1;
+	}
+	dde_options.dma_copies |= dde_options.journaled;
+	dde_two_memories = dde_options.journaled;
 	/* Of a device that somebody else holds, that hears of it. */
 	if (!options.leased)
 		ddekit_dev_wanted_back(dde_device, give_back, NULL);

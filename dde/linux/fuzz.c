@@ -12,13 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/personality.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "../ddekit/fuzz/fuzz.h"
 #include "dde_disk.h"
 #include "dde_net.h"
+#include "dde_options.h"
 #include "ddekit/check.h"
 #include "ddekit/context.h"
 #include "ddekit/device.h"
@@ -100,15 +100,6 @@ static void start(void *arg)
 	dde_start_kernel();
 }
 
-/* Where something lies shall not be another place the next time. */
-static void stand_still(char **argv)
-{
-	const int was = personality(0xffffffff);
-
-	if (was >= 0 && !(was & ADDR_NO_RANDOMIZE) && personality((unsigned long)was | ADDR_NO_RANDOMIZE) >= 0)
-		execv("/proc/self/exe", argv);
-}
-
 int main(int argc, char **argv)
 {
 	const struct ddekit_device_options wanted = { .arena = ARENA };
@@ -118,7 +109,7 @@ int main(int argc, char **argv)
 	unsigned int seconds = 0;
 	int name;
 
-	stand_still(argv);
+	dde_stand_still(argv);
 	ddekit_log_limit(DDEKIT_ERROR);
 	while ((name = getopt_long(argc, argv, "", names, NULL)) != -1) {
 		if (name == 'r')

@@ -46,8 +46,23 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
     let Some(path) = uri.options.remove("record") else { return open_wrong(uri, options) };
     let file = File::options().write(true).create_new(true).open(&path);
     let file = file.map_err(|error| Error::os(format!("making the recording {path}"), error))?;
-    let command = std::env::args().skip(1).collect();
-    Ok(Arc::new(Record::new(open_wrong(uri, options)?, file, command)?))
+    Ok(Arc::new(Record::new(open_wrong(uri, options)?, file, command(std::env::args().collect()))?))
+}
+
+/// The command of `ring3` that stands for a process with these arguments: `dde-NAME` is what `ring3 dde run NAME` starts. With whose parent it ends is of no use to another time.
+fn command(arguments: Vec<String>) -> Vec<String> {
+    let mut arguments = arguments.into_iter();
+    let program = arguments.next().unwrap_or_default();
+    let driver = Path::new(&program).file_name().and_then(|name| name.to_str()?.strip_prefix("dde-"));
+    let Some(driver) = driver else { return arguments.collect() };
+    let mut words = ["dde", "run", driver].map(str::to_owned).to_vec();
+    while let Some(word) = arguments.next() {
+        match word.as_str() {
+            "--with-parent" => drop(arguments.next()),
+            _ => words.push(word),
+        }
+    }
+    words
 }
 
 fn open_wrong(mut uri: Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
@@ -73,4 +88,20 @@ fn open_backend(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Erro
         }
         _ => return Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(arguments: &str) -> String {
+        command(arguments.split(' ').map(str::to_owned).collect()).join(" ")
+    }
+
+    #[test]
+    fn a_recording_names_the_command_that_drives_its_device_again() {
+        assert_eq!(words("/usr/bin/ring3 blk info --device sim:nvme"), "blk info --device sim:nvme");
+        let hosted = "/lib/ring3/dde-e1000e --device qtest:e1000e --socket /tmp/card --with-parent 17 --no-msix";
+        assert_eq!(words(hosted), "dde run e1000e --device qtest:e1000e --socket /tmp/card --no-msix");
+    }
 }

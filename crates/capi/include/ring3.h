@@ -58,6 +58,31 @@
 #define RING3_MSIX 2
 
 /*
+ Of a device: what passes is written down.
+ */
+#define RING3_RECORDED 1
+
+/*
+ Of a device: it is one of a recording.
+ */
+#define RING3_REPLAYED 2
+
+/*
+ Of a sleep: its time is over.
+ */
+#define RING3_ELAPSED 0
+
+/*
+ Of a sleep: an interrupt came.
+ */
+#define RING3_INTERRUPT 1
+
+/*
+ Of a sleep: the descriptor is readable.
+ */
+#define RING3_WOKEN 2
+
+/*
  The range of one base address register, memory or ports.
  */
 struct ring3_bar;
@@ -720,6 +745,62 @@ int64_t ring3_irq_held_ms(const struct ring3_irq *irq);
  Ends the pause of an interrupt that came too often, if it is over.
  */
 int ring3_irq_rearm(const struct ring3_irq *irq);
+
+/*
+ Begins, before anything else is done with the device: 0 if it is neither recorded nor replayed, RING3_RECORDED or RING3_REPLAYED. With one of these, what the device has written to memory, and its
+ interrupts, come with the answer of a register, behind ring3_journal_sync and with ring3_journal_wait, and at no other time, and memory is the device's only where ring3_journal_share has said so.
+ */
+int ring3_journal_begin(const struct ring3_device *device);
+
+/*
+ The device reaches `len` bytes from its address `iova` on; they are zero.
+ */
+int ring3_journal_share(const struct ring3_device *device, uint64_t iova, size_t len);
+
+/*
+ The device reaches what was shared from `iova` on no more.
+ */
+int ring3_journal_unshare(const struct ring3_device *device, uint64_t iova);
+
+/*
+ A full barrier between the driver's memory and the device's: each has what the other one has written. -ENODEV as of ring3_journal_wait.
+ */
+int ring3_journal_sync(const struct ring3_device *device);
+
+/*
+ Sleeps until an interrupt comes, whose number `vector` gets and which can be taken, or `fd` is readable, `ns` at most (UINT64_MAX: without an end); RING3_ELAPSED, RING3_INTERRUPT or RING3_WOKEN. Of a
+ recording it says the same at once. -ENODEV where the recording ends, or the driver has left it.
+
+ # Safety
+ `vector` points to a number, and `fd` is open.
+ */
+int ring3_journal_wait(const struct ring3_device *device,
+                       int fd,
+                       uint64_t ns,
+                       uint16_t *vector);
+
+/*
+ Writes down `len` bytes that the world outside has given the driver.
+
+ # Safety
+ `bytes` points to as many.
+ */
+int ring3_journal_note(const struct ring3_device *device, const uint8_t *bytes, size_t len);
+
+/*
+ Puts what was written down next into `bytes`: as many as it was then, which is `len`. -EPROTO if it was not, -ENODEV as of ring3_journal_wait.
+
+ # Safety
+ `bytes` points to room for them.
+ */
+int ring3_journal_answer(const struct ring3_device *device,
+                         uint8_t *bytes,
+                         size_t len);
+
+/*
+ What a recording or a replay has found when its device was closed: that it is not whole, or where the driver has left it; NULL if nothing. Valid until the next call.
+ */
+const char *ring3_journal_verdict(void);
 
 /*
  Makes `len` zeroed bytes, or some more, of huge pages if the system has that many free, and shares them with the export that listens at `socket`. From then on, plain reads and writes, or io_uring, with O_DIRECT on

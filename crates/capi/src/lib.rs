@@ -17,6 +17,7 @@ pub mod disk;
 pub mod dma;
 pub mod error;
 pub mod irq;
+pub mod journal;
 mod leased;
 mod log;
 pub mod share;

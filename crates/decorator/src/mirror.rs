@@ -3,12 +3,15 @@
 //! The driver has an arena of its own. What it has written goes to the device's memory when it makes a call, and what the device has written comes to the driver's when
 //! somebody [fetches](Mirror::fetch) it; a third copy says what both had last. Only what buffers have now is looked at.
 
+use std::collections::BTreeMap;
+
 use ring3_device::Error;
 use ring3_device::dma::{Dma, DmaBuffer};
 
 use crate::recording::Bytes;
 
 const PAGE: usize = 4096;
+static ZEROES: [u8; PAGE] = [0; PAGE];
 /// Equal bytes between two differences that are not worth a difference of their own.
 const GAP: usize = 16;
 /// A page that changes while it is read is read again, so often.
@@ -21,14 +24,45 @@ pub(crate) struct Mirror {
     device: Option<DmaBuffer>,
     iova: u64,
     both: Vec<u8>,
+    /// Ranges that are looked at: where each starts, its bytes, and a number of its own.
     taken: Vec<(u64, u64, u64)>,
+    /// Those that the driver has named, if it does; else all that its buffers have.
+    named: Option<Named>,
+}
+
+/// Ranges by where they start: bytes and number.
+#[derive(Default)]
+struct Named {
+    ranges: BTreeMap<u64, (u64, u64)>,
+    count: u64,
 }
 
 impl Mirror {
     /// The driver has the arena of `driver`, and `device` are as many bytes at the same device addresses.
     pub(crate) fn new(driver: Dma, device: Option<DmaBuffer>) -> Self {
         let (iova, len) = (driver.arena().iova(), driver.arena().len());
-        Self { driver, device, iova, both: vec![0; len], taken: Vec::new() }
+        Self { driver, device, iova, both: vec![0; len], taken: Vec::new(), named: None }
+    }
+
+    /// From now on only what is [shared](Self::share) is looked at.
+    pub(crate) fn look_at_shared(&mut self) {
+        self.named.get_or_insert_default();
+    }
+
+    /// `len` bytes at `iova` are looked at, as a new buffer is; nothing happens where they are not of the arena.
+    pub(crate) fn share(&mut self, iova: u64, len: usize) {
+        let (Some(named), Some(at)) = (&mut self.named, iova.checked_sub(self.iova)) else { return };
+        if at.checked_add(len as u64).is_some_and(|end| end <= self.both.len() as u64) {
+            named.count += 1;
+            named.ranges.insert(at, (len as u64, named.count));
+        }
+    }
+
+    /// What was shared at `iova` is looked at no more.
+    pub(crate) fn unshare(&mut self, iova: u64) {
+        if let Some(named) = &mut self.named {
+            named.ranges.remove(&iova.wrapping_sub(self.iova));
+        }
     }
 
     /// What the driver has written since the last time, which the device has from now on.
@@ -40,7 +74,7 @@ impl Mirror {
             self.both[*at..at + bytes.len()].copy_from_slice(bytes);
             self.device.as_ref().map_or(Ok(()), |device| device.write(*at, bytes))?;
         }
-        Ok(self.named(written))
+        Ok(self.placed(written))
     }
 
     /// What the device has written since the last time, which the driver has from now on.
@@ -48,7 +82,7 @@ impl Mirror {
         self.follow()?;
         let Some(device) = &self.device else { return Ok(Vec::new()) };
         let written = differences(&self.taken, &self.both, |at, bytes| device.read(at, bytes))?;
-        let written = self.named(written);
+        let written = self.placed(written);
         written.iter().try_for_each(|bytes| self.deliver(bytes))?;
         Ok(written)
     }
@@ -74,12 +108,15 @@ impl Mirror {
 
     /// Ranges that were not taken the last time are zero for both, as a new buffer is.
     fn follow(&mut self) -> Result<(), Error> {
-        let taken = self.driver.arena().taken();
+        let taken = match &self.named {
+            Some(named) => named.ranges.iter().map(|(&at, &(len, number))| (at, len, number)).collect(),
+            None => self.driver.arena().taken(),
+        };
         for &(at, len, _) in taken.iter().filter(|range| self.taken.binary_search(range).is_err()) {
             let range = at as usize..(at + len) as usize;
             for page in range.clone().step_by(PAGE) {
                 let len = PAGE.min(range.end - page);
-                self.device.as_ref().map_or(Ok(()), |device| device.write(page, &[0; PAGE][..len]))?;
+                self.device.as_ref().map_or(Ok(()), |device| device.write(page, &ZEROES[..len]))?;
             }
             self.both[range].fill(0);
         }
@@ -87,7 +124,7 @@ impl Mirror {
         Ok(())
     }
 
-    fn named(&self, written: Vec<(usize, Vec<u8>)>) -> Vec<Bytes> {
+    fn placed(&self, written: Vec<(usize, Vec<u8>)>) -> Vec<Bytes> {
         written.into_iter().map(|(at, bytes)| Bytes { iova: self.iova + at as u64, bytes }).collect()
     }
 }
@@ -98,7 +135,8 @@ fn differences(
     both: &[u8],
     read: impl Fn(usize, &mut [u8]) -> Result<(), Error>,
 ) -> Result<Vec<(usize, Vec<u8>)>, Error> {
-    let (mut found, mut page, mut again) = (Vec::new(), [0; PAGE], [0; PAGE]);
+    // Not on the stack: a thread of a kernel in a process has little of that.
+    let (mut found, mut page, mut again) = (Vec::new(), vec![0; PAGE], vec![0; PAGE]);
     for &(start, len, _) in ranges {
         let end = (start + len) as usize;
         for at in (start as usize..end).step_by(PAGE) {

@@ -339,7 +339,7 @@ fn what_is_no_recording_or_not_whole_is_refused_with_the_reason() {
         (vec![], "it is empty".to_owned()),
         (b"{\"ring3-recording\":1}".to_vec(), "this is no recording".into()),
         (whole[..7].to_vec(), "this is no recording".into()),
-        (changed(8, 9), "version 9; this program reads versions 2 to 3".into()),
+        (changed(8, 9), "version 9; this program reads versions 2 to 4".into()),
         (whole[..len - 1].to_vec(), "cut off in the block".into()),
         (whole[..20].to_vec(), "cut off here".into()),
         (whole[..12].to_vec(), "before its header".into()),

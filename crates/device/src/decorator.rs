@@ -2,6 +2,7 @@
 
 use crate::dma::Dma;
 use crate::irq::{Irq, IrqKind, IrqLimits};
+use crate::journal::Journal;
 use crate::{Bar, BarInfo, Device, Error};
 
 /// A device that is another one with something changed: implement [`inner`](Self::inner) and what differs.
@@ -59,6 +60,10 @@ pub trait Decorator: Send + Sync + 'static {
     fn bus_errors(&self) -> Option<&Irq> {
         self.inner().bus_errors()
     }
+    /// See [`Device::journal`].
+    fn journal(&self) -> Option<&dyn Journal> {
+        self.inner().journal()
+    }
 }
 
 impl<T: Decorator> Device for T {
@@ -97,5 +102,8 @@ impl<T: Decorator> Device for T {
     }
     fn bus_errors(&self) -> Option<&Irq> {
         Decorator::bus_errors(self)
+    }
+    fn journal(&self) -> Option<&dyn Journal> {
+        Decorator::journal(self)
     }
 }

@@ -20,6 +20,7 @@ mod decorator;
 pub mod dma;
 mod error;
 pub mod irq;
+pub mod journal;
 mod options;
 pub mod ring;
 mod uri;
@@ -34,6 +35,7 @@ pub use uri::{Uri, UriError};
 
 use dma::Dma;
 use irq::{Irq, IrqKind, IrqLimits};
+use journal::Journal;
 
 /// One PCI function, claimed exclusively.
 ///
@@ -83,6 +85,11 @@ pub trait Device: Send + Sync + 'static {
     /// Signalled when the bus reports an error of the function that it cannot correct: what it transferred since may be lost or wrong.
     /// `None` where the backend cannot know. [PCIe 6.2.2]
     fn bus_errors(&self) -> Option<&Irq> {
+        None
+    }
+
+    /// What the device has for a driver that can be repeated; `None` if it is neither recorded nor replayed.
+    fn journal(&self) -> Option<&dyn Journal> {
         None
     }
 }

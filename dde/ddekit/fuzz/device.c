@@ -346,6 +346,21 @@ const struct ddekit_arena *ddekit_dma_arena(const struct ddekit_device *of)
 	return &of->arena;
 }
 
+void ddekit_dma_share(const struct ddekit_device *of, const void *memory, size_t len)
+{
+	(void)of, (void)memory, (void)len;
+}
+
+void ddekit_dma_unshare(const struct ddekit_device *of, const void *memory)
+{
+	(void)of, (void)memory;
+}
+
+void ddekit_dma_sync(const struct ddekit_device *of)
+{
+	(void)of;
+}
+
 void ddekit_check_device_writes(const void *memory, size_t len)
 {
 	if (mapped_count < MAPPED && len > 0)

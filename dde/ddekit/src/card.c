@@ -8,7 +8,9 @@
 
 #include "ddekit/context.h"
 #include "ddekit/event.h"
+#include "ddekit/log.h"
 #include "device.h"
+#include "journal.h"
 
 /* Frames that are handed on together. */
 #define BATCH 64
@@ -23,6 +25,8 @@ struct ddekit_card {
 	bool served, due;
 	/* Has that take a turn soon. */
 	struct ddekit_timer soon;
+	/* Of the filter, where there is a recording. */
+	void *addresses[2];
 };
 
 /* A call on the host's stack: the server is the host's. */
@@ -36,19 +40,67 @@ static void call_serve(void *arg)
 {
 	struct call *call = arg;
 
-	call->result = ring3_card_serve(call->card->card, call->access);
+	call->result = journal_is_replayed() ? 0 : ring3_card_serve(call->card->card, call->access);
+	call->result = journal_answer(call->result, NULL, 0);
 }
 
 static void call_turn(void *arg)
 {
 	struct call *call = arg;
 
-	call->result = ring3_card_turn(call->card->card);
+	call->result = journal_is_replayed() ? 0 : ring3_card_turn(call->card->card);
+	call->result = journal_answer(call->result, NULL, 0);
 }
 
 static void call_close(void *arg)
 {
 	ring3_card_close(arg);
+}
+
+/* The next frame that is to be sent: 1 if there is one. */
+static int next_frame(const struct ddekit_card *card, struct ring3_card_frame *next)
+{
+	*next = (struct ring3_card_frame){ 0 };
+	return journal_answer(journal_is_replayed() ? 0 : ring3_card_next(card->card, next), next, sizeof(*next));
+}
+
+/* Its bytes: false if they are gone. */
+static bool take_frame(const struct ddekit_card *card, void *room, uint32_t len)
+{
+	const int taken = journal_is_replayed() ? 0 : ring3_card_take(card->card, room, len);
+
+	return journal_answer(taken, room, len) == (int)len;
+}
+
+/* `count` addresses, which lie at `there`, or in `kept` where there is a recording. */
+static const void *take_addresses(const void *there, size_t count, void **kept)
+{
+	const size_t len = count * 6;
+
+	if (!journal_is_on() || len == 0)
+		return there;
+	free(*kept);
+	*kept = malloc(len);
+	if (!*kept)
+		ddekit_panic("no memory for a card's addresses");
+	if (!journal_is_replayed())
+		memcpy(*kept, there, len);
+	journal_answer(0, *kept, len);
+	return *kept;
+}
+
+/* The filter, if another one is wanted: 1 if it is. */
+static int next_filter(struct ddekit_card *card, struct ring3_card_filter *filter)
+{
+	int result;
+
+	*filter = (struct ring3_card_filter){ 0 };
+	result = journal_answer(journal_is_replayed() ? 0 : ring3_card_filter(card->card, filter), filter, sizeof(*filter));
+	if (result == 1) {
+		filter->unicast = take_addresses(filter->unicast, filter->unicast_count, &card->addresses[0]);
+		filter->groups = take_addresses(filter->groups, filter->group_count, &card->addresses[1]);
+	}
+	return result;
 }
 
 /* Gives the driver what is to be sent, up to a batch; true if there may be more that it has room for. */
@@ -61,7 +113,7 @@ static bool pump_batch(struct ddekit_card *card)
 		struct ring3_card_frame next;
 		struct ddekit_frame frame;
 		void *room = NULL;
-		const int found = ring3_card_next(card->card, &next);
+		const int found = next_frame(card, &next);
 
 		if (found == -ESHUTDOWN)
 			card->ops.stop();
@@ -82,7 +134,7 @@ static bool pump_batch(struct ddekit_card *card)
 			ring3_card_lose(card->card);
 		if (answer == DDEKIT_HERE) {
 			/* A user whose memory is gone meanwhile has lost what was in it. */
-			card->ops.end(ring3_card_take(card->card, room, frame.len) == (int)frame.len);
+			card->ops.end(take_frame(card, room, frame.len));
 			count++;
 		}
 	}
@@ -99,7 +151,7 @@ static void pump(struct ddekit_card *card)
 {
 	struct ring3_card_filter filter;
 
-	if (ring3_card_filter(card->card, &filter) == 1)
+	if (next_filter(card, &filter) == 1)
 		card->ops.filter(filter.promiscuous, filter.all_groups, filter.unicast, filter.unicast_count, filter.groups,
 				 filter.group_count);
 	while (pump_batch(card))
@@ -141,7 +193,8 @@ static void wanted(void *arg)
 {
 	struct ddekit_card *card = arg;
 
-	ring3_card_heard(card->card);
+	if (!journal_is_replayed())
+		ring3_card_heard(card->card);
 	serve(card);
 }
 
@@ -215,6 +268,8 @@ void ddekit_card_close(struct ddekit_card *card)
 	ddekit_ev_unwatch(card->watch);
 	ddekit_ev_timer_cancel(&card->soon);
 	ddekit_ctx_call_host(call_close, card->card);
+	free(card->addresses[0]);
+	free(card->addresses[1]);
 	free(card);
 }
 
@@ -233,7 +288,7 @@ void ddekit_card_missed(struct ddekit_card *card, uint64_t frames)
 bool ddekit_card_receive(struct ddekit_card *card, const void *frame, size_t len, bool checked)
 {
 	card->due = card->served;
-	return ring3_card_receive(card->card, frame, len, checked) == 0;
+	return journal_answer(journal_is_replayed() ? 0 : ring3_card_receive(card->card, frame, len, checked), NULL, 0) == 0;
 }
 
 void ddekit_card_flush(struct ddekit_card *card)

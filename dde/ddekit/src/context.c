@@ -61,6 +61,24 @@ static void run_entry(void *arg)
 	ctx->entry(ctx->arg);
 }
 
+/* Where stacks lie, one behind the other, if they are to lie at the same places each time. */
+static uintptr_t place;
+
+void ddekit_ctx_stand_still(void)
+{
+	place = 0x210000000000;
+}
+
+/* Where the next one is to lie; NULL leaves it to the host. */
+static void *next_place(size_t len)
+{
+	const uintptr_t here = place;
+
+	if (place != 0)
+		place += len;
+	return (void *)here;
+}
+
 struct ddekit_ctx *ddekit_ctx_create(size_t stack, void (*entry)(void *arg), void *arg)
 {
 	struct ddekit_ctx *ctx;
@@ -74,7 +92,7 @@ struct ddekit_ctx *ddekit_ctx_create(size_t stack, void (*entry)(void *arg), voi
 		return NULL;
 	/* Room for the multiple of its size, and for the guard before it. */
 	ctx->mapped = 2 * stack + GUARD;
-	ctx->mapping = mmap(NULL, ctx->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	ctx->mapping = mmap(next_place(ctx->mapped), ctx->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (ctx->mapping == MAP_FAILED) {
 		free(ctx);
 		return NULL;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "journal.h"
 #include "record.h"
 
 /* So that an IOMMU can use large pages, and a driver's own pages begin at multiples of theirs. */
@@ -35,6 +36,8 @@ int ddekit_dev_open(const char *uri, const struct ddekit_device_options *options
 	if (!opened)
 		return -ENOMEM;
 	result = ring3_open(uri, &wanted, &opened->device);
+	if (result == 0)
+		journal_begin(opened);
 	if (result == 0)
 		result = take_memory(opened, options->arena);
 	if (result == 0)
@@ -103,7 +106,8 @@ int ddekit_dev_wanted_back(struct ddekit_device *device, void (*function)(void *
 {
 	const int fd = ring3_removal_fd(device->device);
 
-	if (fd < 0)
+	/* Where there is a recording, watches are numbered. */
+	if (fd < 0 && !journal_is_on())
 		return fd;
 	device->wanted_back = function;
 	device->wanted_back_arg = arg;

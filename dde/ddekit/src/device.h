@@ -37,6 +37,9 @@ struct ddekit_device {
 	void *wanted_back_arg;
 };
 
+/* Has the interrupt heard that a recording has. */
+void ddekit_irq_raise(struct ddekit_device *device, unsigned int vector);
+
 /* Disables all interrupts. */
 void ddekit_irq_end(struct ddekit_device *device);
 

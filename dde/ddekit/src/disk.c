@@ -7,6 +7,7 @@
 #include "ddekit/context.h"
 #include "ddekit/event.h"
 #include "device.h"
+#include "journal.h"
 
 /* The numbers of both interfaces. */
 _Static_assert(DDEKIT_DISK_READ == RING3_READ && DDEKIT_DISK_WRITE == RING3_WRITE && DDEKIT_DISK_FLUSH == RING3_FLUSH &&
@@ -16,6 +17,9 @@ struct ddekit_disk {
 	struct ring3_disk *disk;
 	struct ddekit_watch *watch;
 	void (*ready)(void);
+	/* Where requests' bytes lie, and how many a block has. */
+	unsigned char *memory;
+	uint32_t block_size;
 };
 
 static void ready(void *arg)
@@ -38,14 +42,17 @@ static void serve(void *arg)
 	struct call *call = arg;
 	struct ring3_disk *disk = call->disk->disk;
 
-	call->result = call->access ? ring3_disk_serve(disk, call->access) : ring3_disk_lend(disk, call->device);
+	if (!journal_is_replayed())
+		call->result = call->access ? ring3_disk_serve(disk, call->access) : ring3_disk_lend(disk, call->device);
+	call->result = journal_answer(call->result, NULL, 0);
 }
 
 static void turn(void *arg)
 {
 	struct call *call = arg;
 
-	call->result = ring3_disk_turn(call->disk->disk);
+	call->result = journal_is_replayed() ? 0 : ring3_disk_turn(call->disk->disk);
+	call->result = journal_answer(call->result, NULL, 0);
 }
 
 static void end(void *arg)
@@ -81,6 +88,8 @@ int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_inf
 	if (!made)
 		return -ENOMEM;
 	made->ready = function;
+	made->memory = memory;
+	made->block_size = info->block_size;
 	result = ring3_disk_new(&said, device->memory, offset, len, &made->disk);
 	if (result == 0) {
 		ddekit_ctx_call_host(serve, &call);
@@ -106,11 +115,27 @@ int ddekit_disk_turn(struct ddekit_disk *disk)
 	return call.result;
 }
 
+/* As ring3_disk_take(), with the bytes that are to be written. In a recording a place is counted from the memory's beginning. */
+static int take(const struct ddekit_disk *disk, struct ring3_disk_request *taken)
+{
+	int result = journal_is_replayed() ? 0 : ring3_disk_take(disk->disk, taken);
+	uint64_t place = result == 1 && taken->data ? (uint64_t)((unsigned char *)taken->data - disk->memory) : UINT64_MAX;
+
+	result = journal_answer(result, taken, sizeof(*taken));
+	if (!journal_is_on() || result != 1)
+		return result;
+	journal_answer(0, &place, sizeof(place));
+	taken->data = place == UINT64_MAX ? NULL : disk->memory + place;
+	if (taken->data && taken->operation == RING3_WRITE)
+		journal_answer(0, taken->data, (size_t)taken->blocks * disk->block_size);
+	return result;
+}
+
 bool ddekit_disk_take(struct ddekit_disk *disk, struct ddekit_disk_request *request)
 {
-	struct ring3_disk_request taken;
+	struct ring3_disk_request taken = { 0 };
 
-	if (ring3_disk_take(disk->disk, &taken) != 1)
+	if (take(disk, &taken) != 1)
 		return false;
 	*request = (struct ddekit_disk_request){
 		.tag = taken.tag,
@@ -125,12 +150,14 @@ bool ddekit_disk_take(struct ddekit_disk *disk, struct ddekit_disk_request *requ
 
 void ddekit_disk_end(struct ddekit_disk *disk, uint64_t tag, int error)
 {
-	ring3_disk_end(disk->disk, tag, error);
+	if (!journal_is_replayed())
+		ring3_disk_end(disk->disk, tag, error);
 }
 
 void ddekit_disk_stop(struct ddekit_disk *disk)
 {
-	ring3_disk_stop(disk->disk);
+	if (!journal_is_replayed())
+		ring3_disk_stop(disk->disk);
 }
 
 void ddekit_disk_close(struct ddekit_disk *disk)

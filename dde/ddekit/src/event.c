@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "ddekit/time.h"
+#include "device.h"
+#include "journal.h"
 
 /* Descriptors that are served before timers are looked at again. */
 #define BATCH 16
@@ -16,17 +18,21 @@
 
 struct ddekit_watch {
 	int fd;
+	/* By which a recording names it. */
+	uint32_t number;
 	/* Ended; its memory is taken back when nothing that epoll has said can name it. */
 	bool dead;
 	void (*function)(void *arg);
 	void *arg;
+	/* The next one that lives, or of the dead. */
 	struct ddekit_watch *next;
 };
 
 static int epoll = -1;
 /* By time, the soonest first. */
 static struct ddekit_timer *timers;
-static struct ddekit_watch *dead;
+static struct ddekit_watch *alive, *dead;
+static uint32_t last_number;
 
 static struct ddekit_watch *watch_for(int fd, uint32_t events, void (*function)(void *arg), void *arg)
 {
@@ -39,13 +45,17 @@ static struct ddekit_watch *watch_for(int fd, uint32_t events, void (*function)(
 	if (!watch)
 		return NULL;
 	watch->fd = fd;
+	watch->number = ++last_number;
 	watch->function = function;
 	watch->arg = arg;
 	event.data.ptr = watch;
-	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+	/* Who is not there has nothing to say, but a number; and who is outside of a recording has nothing to say to it. */
+	if (!(journal_is_on() && (fd < 0 || journal_is_replayed())) && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
 		free(watch);
 		return NULL;
 	}
+	watch->next = alive;
+	alive = watch;
 	return watch;
 }
 
@@ -61,9 +71,14 @@ struct ddekit_watch *ddekit_ev_watch_edges(int fd, void (*function)(void *arg), 
 
 void ddekit_ev_unwatch(struct ddekit_watch *watch)
 {
+	struct ddekit_watch **at = &alive;
+
 	if (!watch)
 		return;
 	epoll_ctl(epoll, EPOLL_CTL_DEL, watch->fd, NULL);
+	while (*at != watch)
+		at = &(*at)->next;
+	*at = watch->next;
 	watch->dead = true;
 	watch->next = dead;
 	dead = watch;
@@ -198,10 +213,67 @@ static int serve(const struct epoll_event *events, int count)
 	return called;
 }
 
+static struct ddekit_watch *watch_of(uint32_t number)
+{
+	struct ddekit_watch *watch = alive;
+
+	while (watch && watch->number != number)
+		watch = watch->next;
+	return watch;
+}
+
+/* The same of those of whom a recording says that they were there. */
+static int serve_woken(void)
+{
+	struct epoll_event events[BATCH];
+	uint32_t numbers[BATCH] = { 0 };
+	int count = journal_is_replayed() ? 0 : epoll_pwait(epoll, events, BATCH, 0, NULL);
+	int called = 0;
+
+	for (int i = 0; i < count; i++)
+		numbers[i] = ((const struct ddekit_watch *)events[i].data.ptr)->number;
+	count = journal_answer(count, numbers, sizeof(numbers));
+	for (int i = 0; i < count; i++) {
+		struct ddekit_watch *watch = watch_of(numbers[i]);
+
+		if (watch) {
+			watch->function(watch->arg);
+			called++;
+		}
+	}
+	bury();
+	return called;
+}
+
+/* Where the device is recorded or replayed, interrupts, descriptors and the end of a sleep come in the recording's order. */
+static int poll_by_journal(uint64_t until)
+{
+	const int called = expire();
+	const uint64_t wake = called > 0 ? 0 : timers && timers->at < until ? timers->at : until;
+	struct ddekit_device *device;
+	uint16_t vector;
+
+	if (epoll < 0)
+		epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (epoll < 0)
+		return -errno;
+	switch (journal_wait(epoll, wake, &device, &vector)) {
+	case RING3_INTERRUPT:
+		ddekit_irq_raise(device, vector);
+		return called + 1;
+	case RING3_WOKEN:
+		return called + serve_woken();
+	default:
+		return called + expire();
+	}
+}
+
 int ddekit_ev_poll(uint64_t until)
 {
 	struct epoll_event events[BATCH];
 
+	if (journal_is_on())
+		return poll_by_journal(until);
 	for (;;) {
 		int called = expire();
 		const uint64_t wake = called > 0 ? 0 : timers && timers->at < until ? timers->at : until;

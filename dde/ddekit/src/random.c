@@ -6,11 +6,16 @@
 #include <sys/types.h>
 
 #include "ddekit/log.h"
+#include "journal.h"
 
 void ddekit_random(void *bytes, size_t len)
 {
 	unsigned char *at = bytes;
 
+	if (journal_is_on()) {
+		journal_random(bytes, len);
+		return;
+	}
 	while (len > 0) {
 		ssize_t got = getrandom(at, len, 0);
 

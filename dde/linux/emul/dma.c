@@ -3,7 +3,7 @@
  * DMA: all memory of the kernel is the device's arena, so that mapping is adding. Nothing is looked up, and no system call is made; what lies elsewhere, a
  * driver's own static data perhaps, is refused.
  *
- * For comparison, each buffer can be copied instead (dde_options.dma_copies): mapped is a copy in pages of its own, at the same offset in its first page, and what a driver says of when
+ * For comparison, and where the device is recorded, which is told of pages that nobody else writes to, each buffer can be copied instead (dde_options.dma_copies): mapped is a copy in pages of its own, at the same offset in its first page, and what a driver says of when
  * it and the device look at it (dma_sync_...) is when bytes move. What is allocated for both at once is one memory in either way.
  */
 #include <linux/dma-mapping.h>
@@ -13,6 +13,14 @@
 #include "dde.h"
 #include "ddekit/check.h"
 #include "dde_options.h"
+
+bool dde_two_memories;
+
+/* The driver says in memory what it wants, and looks behind a barrier what the device wants (include/dde_barrier.h). */
+void dde_barrier(void)
+{
+	ddekit_dma_sync(dde_device);
+}
 
 static dma_addr_t dma_of(phys_addr_t address)
 {
@@ -67,10 +75,13 @@ static void *bytes_at(dma_addr_t address)
 static dma_addr_t map_copy(phys_addr_t address, size_t size, enum dma_data_direction dir, bool synced)
 {
 	unsigned int offset = offset_in_page(address);
-	struct page *copy = alloc_pages(GFP_ATOMIC | __GFP_COMP, get_order(offset + size));
+	unsigned int order = get_order(offset + size);
+	/* What was there before is nothing that can be repeated. */
+	struct page *copy = alloc_pages(GFP_ATOMIC | __GFP_COMP | (dde_options.journaled ? __GFP_ZERO : 0), order);
 
 	if (!copy)
 		return DMA_MAPPING_ERROR;
+	ddekit_dma_share(dde_device, page_address(copy), PAGE_SIZE << order);
 	copy->private = (unsigned long)__va(address);
 	if (synced && to_device(dir))
 		memcpy(page_address(copy) + offset, __va(address), size);
@@ -83,6 +94,7 @@ static void unmap_copy(dma_addr_t address, size_t size, enum dma_data_direction 
 
 	if (synced && from_device(dir))
 		memcpy(original_of(copy, address), bytes_at(address), size);
+	ddekit_dma_unshare(dde_device, page_address(copy));
 	__free_pages(copy, compound_order(copy));
 }
 
@@ -167,6 +179,7 @@ void *dma_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t
 
 	if (memory) {
 		*handle = dma_of(__pa(memory));
+		ddekit_dma_share(dde_device, memory, PAGE_ALIGN(size));
 		ddekit_check_device_writes(memory, size);
 	}
 	return memory;
@@ -175,6 +188,7 @@ void *dma_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t
 void dma_free_attrs(struct device *dev, size_t size, void *memory, dma_addr_t handle, unsigned long attrs)
 {
 	ddekit_check_device_done(memory);
+	ddekit_dma_unshare(dde_device, memory);
 	free_pages_exact(memory, size);
 }
 

@@ -14,6 +14,7 @@
 #include "dde_block.h"
 #include "dde_disk.h"
 #include "dde_net.h"
+#include "dde_options.h"
 
 /* Most bytes of one request: more come as several. */
 #define TRANSFER_MAX (128u << 10)
@@ -157,7 +158,8 @@ static bool poll(void)
 {
 	u64 end = ddekit_now() + POLL_NS;
 
-	if (!may_poll())
+	/* Each look would be one of a recording's. */
+	if (dde_options.journaled || !may_poll())
 		return false;
 	do
 		dde_poll(0);

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ring3_backend::Uri;
 use ring3_process::log;
 use ring3_process::{Signals, Wishes};
@@ -67,14 +67,14 @@ fn add_arguments(command: &mut Command, device: &Uri, unprotected: bool) {
     }
 }
 
-/// A recording holds what the driver has written before each access: of a hosted one that would be all of its memory, the kernel's own objects included, whose addresses and times differ from run to run.
-fn refuse_recording(device: &Uri) -> Result<()> {
-    match device.options.contains_key("record") || device.scheme == "replay" {
-        true => bail!(
-            "{device}: a driver of Linux is neither recorded nor replayed: all memory of its kernel is one buffer of the device's, and differs from run to run. Leave --driver out to record ring3's own, or look at this one with --gdb, --coverage or ring3 dde fuzz --replay"
-        ),
-        false => Ok(()),
-    }
+/// A replay needs nobody who uses what the driver drives: what its users have asked for is in the recording.
+fn refuse_replay(device: &Uri) -> Result<()> {
+    ensure!(
+        device.scheme != "replay",
+        "{device}: what a driver of Linux's users have asked for is in its recording, so that nobody else can use the device: ring3 replay {} goes through it",
+        device.target
+    );
+    Ok(())
 }
 
 impl Hosted {
@@ -85,7 +85,7 @@ impl Hosted {
 
     /// The same, looked at with `tools`.
     pub fn start_with(name: &Name, class: Class, device: &Uri, unprotected: bool, tools: &Tools) -> Result<Self> {
-        refuse_recording(device)?;
+        refuse_replay(device)?;
         let (mut command, counts) = command(name, Some(class), tools, true)?;
         let folder = tempfile::tempdir().context("creating a folder for a socket")?;
         let socket = folder.path().join(SOCKET);
@@ -203,7 +203,6 @@ fn is_wrong(status: ExitStatus) -> bool {
 
 /// Becomes the driver; one whose lines are counted is waited for.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    refuse_recording(&args.device)?;
     let (mut command, counts) = command(&Name(args.driver.clone()), None, &args.tools, false)?;
     add_arguments(&mut command, &args.device, args.unprotected);
     for (option, wanted) in [("--verbose", args.verbose), ("--reflect", args.reflect), ("--no-msix", args.no_msix)] {

@@ -11,7 +11,7 @@ use super::{End, Header, Stamped};
 
 pub(super) const MAGIC: [u8; 8] = *b"R3RECORD";
 /// The version that is written, and the oldest that is read.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 pub(super) const OLDEST: u32 = 2;
 /// Bytes of events after which a block is full; the event that fills it is whole.
 const FULL: usize = 1 << 16;

@@ -1,10 +1,10 @@
 //! What a recording is made of, and its file.
 //!
-//! # Format, version 3
+//! # Format, version 4
 //! Eight bytes `R3RECORD`, the version in four (little endian), then blocks: kind (one byte), bytes of its packed content (four), CRC-32 of these (four), and the
 //! content, packed by zstd. The first block is the [`Header`], the last says how many events there were and how many were lost, and those between hold
 //! events, each with the nanoseconds since the one before; all in postcard's encoding. A register is BAR (7 for configuration space, as VFIO
-//! numbers regions), offset and width in bytes. A later version may add events; a reader refuses versions that it does not know. Version 2, which is read, too, has no [`Event::Look`].
+//! numbers regions), offset and width in bytes. A later version may add events; a reader refuses versions that it does not know. Of those before, which are read, too, version 3 has nothing of [`Journal`](ring3_device::journal::Journal), and version 2 no [`Event::Look`] either.
 //!
 //! A recording without its last block is one whose process was killed: it is whole up to its end. Anything else that is cut off or changed is refused when it is opened.
 //!
@@ -67,18 +67,27 @@ pub enum Event {
     Device(Bytes),
     /// What the device wrote before this came to a driver that did not ask, and not with the read behind it.
     Look,
+    /// Driver and device have had what the other one has written.
+    Synced,
+    /// The driver's sleep was over.
+    Elapsed,
+    /// Somebody outside wanted something of the driver.
+    Woken,
+    /// What the outside has answered to the driver.
+    Answer(Vec<u8>),
 }
 
 impl Event {
     /// Whether the driver chose it, so that a replay can check it.
     pub(crate) fn is_call(&self) -> bool {
-        matches!(self, Self::Write(..) | Self::Irqs(..) | Self::BusMaster(_) | Self::Reset)
+        matches!(self, Self::Write(..) | Self::Irqs(..) | Self::BusMaster(_) | Self::Reset | Self::Synced | Self::Elapsed | Self::Woken)
     }
 
     /// Bytes that it has beside itself.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Driver(memory) | Self::Device(memory) => memory.bytes.len(),
+            Self::Answer(bytes) => bytes.len(),
             _ => 0,
         }
     }

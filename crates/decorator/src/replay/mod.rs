@@ -1,6 +1,7 @@
 //! A device made of a recording.
 
 mod divergence;
+mod journal;
 mod script;
 
 use std::os::fd::OwnedFd;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use ring3_device::dma::Dma;
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
+use ring3_device::journal::Journal;
 use ring3_device::{Access, Bar, BarInfo, Device, Error};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -50,6 +52,8 @@ struct Shared {
     threads: Threads,
     script: Mutex<Script>,
     has_irqs: AtomicBool,
+    /// The driver has what comes from the device when it asks, and at no other time.
+    is_journaled: AtomicBool,
     over: AtomicBool,
 }
 
@@ -70,8 +74,8 @@ impl Replay {
         let header = recording.header.clone();
         let dma = arena_at(header.arena, false)?;
         let script = Mutex::new(Script::new(recording, Mirror::new(dma.clone(), None))?);
-        let (has_irqs, over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Arc::new(Shared { threads: Threads::default(), script, has_irqs, over });
+        let [has_irqs, is_journaled, over] = [false; 3].map(AtomicBool::new);
+        let shared = Arc::new(Shared { threads: Threads::default(), script, has_irqs, is_journaled, over });
         let for_deliverer = Arc::clone(&shared);
         let deliverer = std::thread::Builder::new().name("ring3-replay".into()).spawn(move || for_deliverer.deliver());
         let deliverer = deliverer.map_err(|error| Error::os("starting the thread that stands for a device", error))?;
@@ -121,7 +125,7 @@ impl Shared {
     /// Brings what the device did by itself to a driver that waits, until the device is dropped.
     fn deliver(&self) {
         let (mut seen, mut since) = (0, Instant::now());
-        while !self.over.load(Ordering::Acquire) {
+        while !self.over.load(Ordering::Acquire) && !self.is_journaled.load(Ordering::Acquire) {
             std::thread::park_timeout(POLL);
             let (next, calls) = (self.script().next(), self.threads.calls());
             if calls != seen || next != Next::BehindReads {
@@ -129,8 +133,9 @@ impl Shared {
             }
             if next == Next::Now || (next == Next::BehindReads && since.elapsed() >= PATIENCE) {
                 self.threads.wait_until_quiet(if self.has_irqs.load(Ordering::Acquire) { BUSY } else { POLL });
-                if self.script().next() == next {
-                    self.script().deliver_next();
+                let mut script = self.script();
+                if !self.is_journaled.load(Ordering::Acquire) && script.next() == next {
+                    script.deliver_next();
                 }
             }
         }
@@ -192,5 +197,8 @@ impl Device for Replay {
     }
     fn reset(&self) -> Result<(), Error> {
         self.shared.call(Event::Reset)
+    }
+    fn journal(&self) -> Option<&dyn Journal> {
+        Some(self)
     }
 }

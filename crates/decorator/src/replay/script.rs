@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 use ring3_device::Error;
+use ring3_device::journal::Wake;
 
 use super::Divergence;
 use crate::mirror::Mirror;
@@ -19,7 +20,7 @@ const MOST_BYTES: usize = 256 << 20;
 /// It is read from one call of the driver to the next. What is between them, a window, is what the device did meanwhile.
 pub(super) struct Script {
     recording: Recording,
-    mirror: Mirror,
+    pub(super) mirror: Mirror,
     /// Where a driver that waits is told.
     pub(super) signals: Vec<OwnedFd>,
     /// The number of the window's first event.
@@ -33,6 +34,8 @@ pub(super) struct Script {
     memory: Vec<Bytes>,
     call: Option<Event>,
     divergence: Option<Divergence>,
+    /// Interrupts and answers come when the driver asks for them, so that it must have asked for all of a window before its next call.
+    is_journaled: bool,
 }
 
 /// What a device does while its driver makes no call.
@@ -57,6 +60,7 @@ impl Script {
             memory: Vec::new(),
             call: None,
             divergence: None,
+            is_journaled: false,
         };
         script.load()?;
         Ok(script)
@@ -123,12 +127,12 @@ impl Script {
 
     /// Does what the driver chose, if it is what comes next.
     pub(super) fn call(&mut self, event: Event) -> Result<(), Error> {
+        let (at, expected) = self.due();
         self.deliver_until(self.window.len());
         if self.divergence.is_none() {
             self.check_memory()?;
         }
-        if self.divergence.is_some() || self.call.as_ref() != Some(&event) {
-            let (at, expected) = (self.next_call(), self.call.clone());
+        if self.divergence.is_some() || expected.as_ref() != Some(&event) {
             self.diverge(at, expected, Some(event));
             return Err(Error::Gone);
         }
@@ -142,6 +146,57 @@ impl Script {
             return Err(Error::Unsupported("it was refused when it was recorded".into()));
         }
         Ok(())
+    }
+
+    /// From now on the driver asks, and says what it shares.
+    pub(super) fn begin_journal(&mut self) {
+        self.is_journaled = true;
+        self.mirror.look_at_shared();
+    }
+
+    /// What has ended the driver's sleep, which has come to it now.
+    pub(super) fn wait(&mut self) -> Result<Wake, Error> {
+        if self.call == Some(Event::Synced) && self.next_outside().is_none() {
+            self.call(Event::Synced)?;
+        }
+        if let Some((at, Event::Interrupt(vector))) = self.next_outside() {
+            let vector = *vector;
+            self.deliver_until(at + 1);
+            return Ok(Wake::Interrupt(vector));
+        }
+        match self.call {
+            None if self.divergence.is_none() && self.next_outside().is_none() => Err(Error::Gone),
+            Some(Event::Woken) => self.call(Event::Woken).map(|()| Wake::Other),
+            _ => self.call(Event::Elapsed).map(|()| Wake::Elapsed),
+        }
+    }
+
+    /// What the outside answers to the driver.
+    pub(super) fn answer(&mut self) -> Result<Vec<u8>, Error> {
+        if let Some((at, Event::Answer(bytes))) = self.next_outside() {
+            let bytes = bytes.clone();
+            self.deliver_until(at + 1);
+            return Ok(bytes);
+        }
+        let (at, expected) = self.due();
+        if expected.is_some() {
+            self.diverge(at, expected, Some(Event::Answer(Vec::new())));
+        }
+        Err(Error::Gone)
+    }
+
+    /// What the driver must do next, and where that stands.
+    fn due(&self) -> (u64, Option<Event>) {
+        match self.next_outside().filter(|_| self.is_journaled) {
+            Some((at, event)) => (self.first + at as u64, Some(event.clone())),
+            None => (self.next_call(), self.call.clone()),
+        }
+    }
+
+    /// What comes next in the window that is neither the device's answer nor its memory, and where it stands.
+    fn next_outside(&self) -> Option<(usize, &Event)> {
+        let rest = self.window.iter().enumerate().skip(self.delivered);
+        rest.into_iter().find(|(_, event)| matches!(event, Event::Interrupt(_) | Event::Answer(_)))
     }
 
     /// Compares what the driver has written to memory since its last call with what it wrote then.

@@ -57,6 +57,14 @@ impl Region {
         })
     }
 
+    /// As [`new`](Self::new), of small pages, and at the address `near` of this process if nothing is there: for a process whose memory shall hold the same pointers each time.
+    pub fn new_near(len: usize, near: usize) -> Result<Self, Error> {
+        let len = len.checked_next_multiple_of(rustix::param::page_size());
+        let len = len.ok_or_else(|| Error::Invalid("more DMA memory than there are addresses".into()))?;
+        admit(len)?;
+        Self::map_near(memfd(len, MemfdFlags::empty())?, 0, len, near)
+    }
+
     /// As [`new`](Self::new), for memory that a device has as a whole and for long, and that one process after the other maps: of huge pages, too, where nobody has set such aside, if the
     /// machine has free memory in such pieces and this process may mount. Each saves 511 faults and as many entries to take down, for which the users of a driver that dies wait.
     pub fn pinned(len: usize) -> Result<Self, Error> {
@@ -121,7 +129,7 @@ impl Region {
     pub fn from_huge_pages(fd: OwnedFd, pages: &[u64]) -> Result<Self, Error> {
         let len = pages.len().max(1) * HUGE_PAGE;
         let failed = |error| Error::os(format!("mapping {len} bytes of huge pages"), error);
-        let base = room(len).map_err(failed)?;
+        let base = room(len, 0).map_err(failed)?;
         // From here on, dropping it unmaps the whole range, whatever was put into it.
         let region = Self::own(not_null(base.cast())?, len, Backing::Shuffled(fd));
         let Backing::Shuffled(fd) = &region.backing else { return Ok(region) };
@@ -149,21 +157,21 @@ impl Region {
     }
 
     fn create(len: usize, flags: MemfdFlags) -> Result<Self, Error> {
-        let fd = rustix::fs::memfd_create("ring3-dma", flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(|error| Error::os("creating DMA memory (memfd)", error))?;
-        rustix::fs::ftruncate(&fd, len as u64).map_err(|error| Error::os(format!("sizing DMA memory to {len} bytes"), error))?;
-        // Whoever gets the descriptor knows by this that the pages stay where they are.
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(|error| Error::os("sealing DMA memory", error))?;
-        Self::map(fd, 0, len)
+        Self::map(memfd(len, flags)?, 0, len)
     }
 
     fn map(fd: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
+        Self::map_near(fd, offset, len, 0)
+    }
+
+    /// Where the kernel chooses if `near` is 0.
+    fn map_near(fd: OwnedFd, offset: u64, len: usize, near: usize) -> Result<Self, Error> {
         // Huge pages are reserved by populating: without it a missing one would be a SIGBUS at first touch.
         let huge = is_huge(&fd);
         let populate = if huge { MapFlags::POPULATE } else { MapFlags::empty() };
         // Where a huge page of the file, if it has such, is one entry of the page table.
         let fits = !huge && len >= HUGE_PAGE && offset.is_multiple_of(HUGE_PAGE as u64);
-        let at = if fits { room(len).unwrap_or(std::ptr::null_mut()) } else { std::ptr::null_mut() };
+        let at = if fits { room(len, near).unwrap_or(std::ptr::null_mut()) } else { std::ptr::null_mut() };
         let fixed = if at.is_null() { MapFlags::empty() } else { MapFlags::FIXED };
         // SAFETY: a fresh mapping aliases nothing: at an address that the kernel chooses, or in `room`, which is ours and which nobody has seen yet.
         let base = unsafe {
@@ -265,12 +273,22 @@ impl From<Box<[u8]>> for Region {
     }
 }
 
-/// Addresses for `len` bytes, from a multiple of [`HUGE_PAGE`] on, at which there is nothing.
-fn room(len: usize) -> Result<*mut u8, Errno> {
+/// A file in memory whose pages stay where they are.
+fn memfd(len: usize, flags: MemfdFlags) -> Result<OwnedFd, Error> {
+    let fd = rustix::fs::memfd_create("ring3-dma", flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(|error| Error::os("creating DMA memory (memfd)", error))?;
+    rustix::fs::ftruncate(&fd, len as u64).map_err(|error| Error::os(format!("sizing DMA memory to {len} bytes"), error))?;
+    // Whoever gets the descriptor knows by this that the pages stay where they are.
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(|error| Error::os("sealing DMA memory", error))?;
+    Ok(fd)
+}
+
+/// Addresses for `len` bytes, from a multiple of [`HUGE_PAGE`] on, at which there is nothing: from `near` on if it is so there.
+fn room(len: usize, near: usize) -> Result<*mut u8, Errno> {
     let whole = len.checked_add(HUGE_PAGE).ok_or(Errno::NOMEM)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
-    let room = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags) }?.cast::<u8>();
+    let room = unsafe { rustix::mm::mmap_anonymous(std::ptr::without_provenance_mut(near), whole, ProtFlags::empty(), flags) }?.cast::<u8>();
     let before = room.align_offset(HUGE_PAGE);
     let base = room.wrapping_add(before);
     let give_back = |start: *mut u8, len: usize| {

@@ -14,6 +14,11 @@ pub struct StormLimit {
     pub hold: Duration,
 }
 
+impl StormLimit {
+    /// Nothing is a storm.
+    pub const NONE: Self = Self { count: u64::MAX, window: Duration::ZERO, hold: Duration::ZERO };
+}
+
 impl Default for StormLimit {
     /// 250,000 a second, about twice what a vector reaches that is served by sleeping and waking; then 10 ms of silence.
     fn default() -> Self {

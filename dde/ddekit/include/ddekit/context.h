@@ -14,6 +14,9 @@
 
 struct ddekit_ctx;
 
+/** ddekit_ctx_stand_still() - have the stacks of all that are made from now on lie at the same places each time */
+void ddekit_ctx_stand_still(void);
+
 /**
  * ddekit_ctx_create() - make a context that has not run yet
  * @stack: bytes of its stack, a power of two of at least 8192

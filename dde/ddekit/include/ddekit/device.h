@@ -48,6 +48,16 @@ int ddekit_dev_open(const char *uri, const struct ddekit_device_options *options
  */
 void ddekit_dev_close(struct ddekit_device *device);
 
+/**
+ * ddekit_dev_journaled() - whether the device that is open is recorded (`record=FILE` behind its name) or one of a recording (`replay:FILE`)
+ *
+ * What the driver is told of the time and of the world outside is in the recording then, too.
+ */
+bool ddekit_dev_journaled(void);
+
+/** ddekit_dev_verdict() - what a recording has found when its device was closed: it is not whole, or the driver has left it; NULL if nothing */
+const char *ddekit_dev_verdict(void);
+
 /** ddekit_error() - what the last call that failed has to say; valid until the next one fails */
 const char *ddekit_error(void);
 

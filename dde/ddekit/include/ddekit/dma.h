@@ -31,6 +31,20 @@ struct ddekit_arena {
  */
 const struct ddekit_arena *ddekit_dma_arena(const struct ddekit_device *device);
 
+/**
+ * ddekit_dma_share() - say what of the arena the device reaches from now on, for a recording, which has nothing else of it
+ * @device: the device
+ * @memory: the first byte, at the beginning of a page
+ * @len: bytes, which are all zero as far as the driver has not written them since
+ */
+void ddekit_dma_share(const struct ddekit_device *device, const void *memory, size_t len);
+
+/** ddekit_dma_unshare() - say that it does not reach what was shared from @memory on */
+void ddekit_dma_unshare(const struct ddekit_device *device, const void *memory);
+
+/** ddekit_dma_sync() - a full barrier between the memory of the driver and that of a device that is recorded or replayed, which are two; nothing for others, whose processor does it */
+void ddekit_dma_sync(const struct ddekit_device *device);
+
 /** ddekit_dma_iova() - where the device finds the byte that lies at @address; UINT64_MAX if that is not in the arena */
 uint64_t ddekit_dma_iova(const struct ddekit_arena *arena, const void *address);
 

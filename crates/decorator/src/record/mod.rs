@@ -1,5 +1,7 @@
 //! A device that writes down what passes between it and its driver.
 
+mod journal;
+
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +10,10 @@ use std::time::Duration;
 
 use ring3_device::dma::{Arena, Dma, DmaBuffer, Region, StaticIommu};
 use ring3_device::irq::{FanOut, Irq, IrqKind};
+use ring3_device::journal::Journal;
 use ring3_device::{Access, Bar, Decorator, Device, Error};
 
+use self::journal::Lines;
 use crate::mirror::Mirror;
 use crate::recording::{Bytes, CONFIG, Event, Header, Register};
 use crate::tape::Tape;
@@ -18,6 +22,8 @@ use crate::threads::Threads;
 const PAGE: usize = 4096;
 /// The arena of a recorded driver, at most.
 const LARGEST_ARENA: usize = 1 << 30;
+/// Where a driver finds its memory, recorded and replayed: a pointer to it that it leaves in memory that the device has is the same again.
+const NEAR: usize = 0x2000_0000_0000;
 /// How long a driver may run before an interrupt comes that waits for it to sleep; its polling is far shorter.
 pub(crate) const BUSY: Duration = Duration::from_millis(20);
 /// How often memory is looked at for a driver with interrupts, in case that one is lost.
@@ -38,6 +44,7 @@ pub(crate) const POLL: Duration = Duration::from_micros(200);
 /// The file is complete when the device, its BARs and its interrupts are dropped.
 pub struct Record {
     irqs: Mutex<Vec<FanOut>>,
+    lines: Mutex<Lines>,
     looks: Option<JoinHandle<()>>,
     dma: Dma,
     session: Arc<Session>,
@@ -56,6 +63,8 @@ struct Session {
     mirror: Mutex<Mirror>,
     tape: Tape,
     has_irqs: AtomicBool,
+    /// The driver has what comes from the device when it asks, and at no other time.
+    is_journaled: AtomicBool,
     over: AtomicBool,
 }
 
@@ -67,12 +76,12 @@ impl Record {
         let dma = arena_at(place, inner.dma().iommu().is_bypassable())?;
         let tape = Tape::start(Header::of(&*inner, place, command), file)?;
         let mirror = Mutex::new(Mirror::new(dma.clone(), Some(memory)));
-        let (has_irqs, over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let session = Arc::new(Session { threads: Threads::default(), mirror, tape, has_irqs, over });
+        let [has_irqs, is_journaled, over] = [false; 3].map(AtomicBool::new);
+        let session = Arc::new(Session { threads: Threads::default(), mirror, tape, has_irqs, is_journaled, over });
         let for_looks = Arc::clone(&session);
         let looks = std::thread::Builder::new().name("ring3-record".into()).spawn(move || for_looks.look());
         let looks = looks.map_err(|error| Error::os("starting the thread that looks at a recorded device's memory", error))?;
-        Ok(Self { irqs: Mutex::default(), looks: Some(looks), dma, session, inner })
+        Ok(Self { irqs: Mutex::default(), lines: Mutex::default(), looks: Some(looks), dma, session, inner })
     }
 
     /// Events that could not be written.
@@ -93,7 +102,7 @@ impl Drop for Record {
 
 /// Memory for a driver at the device addresses of `place`: where the first address is, and bytes. `bypassable`: see [`Iommu::is_bypassable`](ring3_device::dma::Iommu::is_bypassable).
 pub(crate) fn arena_at((iova, len): (u64, u64), bypassable: bool) -> Result<Dma, Error> {
-    let arena = Arena::with_range(Region::new(len as usize)?, iova, 0, len as usize);
+    let arena = Arena::with_range(Region::new_near(len as usize, NEAR)?, iova, 0, len as usize);
     Ok(Dma::new(arena, Arc::new(StaticIommu { range: iova..=iova + (len - 1), bypassable })))
 }
 
@@ -159,7 +168,7 @@ impl Session {
     /// Until the device is dropped.
     fn look(&self) {
         let mut seen = 0;
-        while !self.over.load(Ordering::Acquire) {
+        while !self.over.load(Ordering::Acquire) && !self.is_journaled.load(Ordering::Acquire) {
             let has_irqs = self.has_irqs.load(Ordering::Acquire);
             std::thread::park_timeout(if has_irqs { LOOK } else { POLL });
             if !has_irqs {
@@ -169,7 +178,7 @@ impl Session {
             let calls = std::mem::replace(&mut seen, self.threads.calls());
             if calls == seen && (!has_irqs || self.threads.are_quiet()) {
                 let mut mirror = self.mirror();
-                if self.fetch(&mut mirror) {
+                if !self.is_journaled.load(Ordering::Acquire) && self.fetch(&mut mirror) {
                     self.tape.note(Event::Look);
                 }
             }
@@ -219,8 +228,13 @@ impl Decorator for Record {
         let mut listening = self.irqs.lock().unwrap_or_else(PoisonError::into_inner);
         // Before the call, whose lock their threads may wait for.
         listening.clear();
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.replace(Vec::new())?;
         let irqs = self.session.call(Event::Irqs(kind, count), || self.inner.irqs(kind, count))?;
         self.session.has_irqs.store(count > 0, Ordering::Release);
+        if self.session.is_journaled.load(Ordering::Acquire) {
+            return lines.replace(irqs);
+        }
         for irq in irqs {
             let (vector, session) = (irq.vector(), Arc::clone(&self.session));
             listening.push(FanOut::new(irq, move || session.interrupt(vector))?);
@@ -232,5 +246,8 @@ impl Decorator for Record {
     }
     fn reset(&self) -> Result<(), Error> {
         self.session.call(Event::Reset, || self.inner.reset())
+    }
+    fn journal(&self) -> Option<&dyn Journal> {
+        Some(self)
     }
 }

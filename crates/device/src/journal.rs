@@ -1,0 +1,57 @@
+//! A driver that can be repeated, and what it says and asks while it is recorded.
+//!
+//! Most drivers are driven by threads of this process, and a recording is what passes between them and the device. One whose whole world is its own, such as a kernel's driver in a process, with its
+//! clock, its timers and its random numbers, can be repeated exactly, if what comes from outside of that world is in the recording, too: the moments at which it has slept,
+//! and what its users have asked for.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use crate::Error;
+
+/// Whose world it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Journaled {
+    /// The device's: what happens is written down.
+    Recorded,
+    /// The recording's: nothing happens but what was written down.
+    Replayed,
+}
+
+/// What has ended a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Its time is over.
+    Elapsed,
+    /// The interrupt of this vector came, and can be taken.
+    Interrupt(u16),
+    /// Somebody else wants something.
+    Other,
+}
+
+/// What a recorded or replayed device has for a driver that [begins](Self::begin) with it before it does anything else with the device. One thread uses it.
+pub trait Journal {
+    /// From now on the driver has what the device wrote, and interrupts, only with the answer of a register, behind a [barrier](Self::sync) and when it [waits](Self::wait), and shares the memory that it [says](Self::share), and no other.
+    fn begin(&self) -> Journaled;
+
+    /// The device reaches `len` bytes at `iova` from now on. They are zero.
+    fn share(&self, iova: u64, len: usize);
+
+    /// It reaches what was shared at `iova` no more.
+    fn unshare(&self, iova: u64);
+
+    /// A full barrier: the device has what the driver has written, and the driver what the device has, as with memory that both have. A driver that says in memory whether it wants to be told of
+    /// something, and looks once more behind a barrier, needs it. Errors as of [`wait`](Self::wait).
+    fn sync(&self) -> Result<(), Error>;
+
+    /// Sleeps until an interrupt comes, `other` is readable or `limit` is over. In a replay none of this takes time.
+    ///
+    /// [`Error::Gone`] where a driver that is replayed has left its recording, or that has ended.
+    fn wait(&self, other: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Wake, Error>;
+
+    /// Writes down what the world outside has answered to the driver.
+    fn note(&self, answer: &[u8]);
+
+    /// What it has answered when this was recorded. Errors as of [`wait`](Self::wait).
+    fn answer(&self) -> Result<Vec<u8>, Error>;
+}
