@@ -202,7 +202,8 @@ impl Report {
 
     /// Whether both are of one campaign.
     pub fn is_of(&self, other: &Self) -> bool {
-        let identity = |report: &Self| (report.seed, report.count, report.only, report.shards, report.guest.clone(), report.hosted);
+        let identity =
+            |report: &Self| (report.seed, report.count, report.only, report.shards, report.guest.clone(), report.hosted);
         identity(self) == identity(other)
     }
 

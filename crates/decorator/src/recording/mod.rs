@@ -80,7 +80,10 @@ pub enum Event {
 impl Event {
     /// Whether the driver chose it, so that a replay can check it.
     pub(crate) fn is_call(&self) -> bool {
-        matches!(self, Self::Write(..) | Self::Irqs(..) | Self::BusMaster(_) | Self::Reset | Self::Synced | Self::Elapsed | Self::Woken)
+        matches!(
+            self,
+            Self::Write(..) | Self::Irqs(..) | Self::BusMaster(_) | Self::Reset | Self::Synced | Self::Elapsed | Self::Woken
+        )
     }
 
     /// Bytes that it has beside itself.

@@ -288,7 +288,8 @@ fn room(len: usize, near: usize) -> Result<*mut u8, Errno> {
     let whole = len.checked_add(HUGE_PAGE).ok_or(Errno::NOMEM)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
-    let room = unsafe { rustix::mm::mmap_anonymous(std::ptr::without_provenance_mut(near), whole, ProtFlags::empty(), flags) }?.cast::<u8>();
+    let room = unsafe { rustix::mm::mmap_anonymous(std::ptr::without_provenance_mut(near), whole, ProtFlags::empty(), flags) }?
+        .cast::<u8>();
     let before = room.align_offset(HUGE_PAGE);
     let base = room.wrapping_add(before);
     let give_back = |start: *mut u8, len: usize| {
