@@ -20,6 +20,10 @@ static unsigned int deadline_ms;
 module_param(deadline_ms, uint, 0644);
 MODULE_PARM_DESC(deadline_ms, "how long a user half may take to answer, where its entry allows more; 0: what the entry allows");
 
+static unsigned int timeout_factor = 1;
+module_param(timeout_factor, uint, 0644);
+MODULE_PARM_DESC(timeout_factor, "times as long as its entry allows may a user half take, for one that a debugger stops or a checker slows down; default 1");
+
 static atomic_t failed, atomic;
 
 static int get_count(char *buffer, const struct kernel_param *parameter)
@@ -115,6 +119,14 @@ static bool may_sleep(void)
 	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && !in_atomic() && !irqs_disabled() && !rcu_preempt_depth();
 }
 
+/* How long the user half may take. */
+static unsigned long limit(const struct split_entry *entry)
+{
+	unsigned long ms = min_not_zero(entry->timeout_ms, READ_ONCE(deadline_ms));
+
+	return msecs_to_jiffies(min(ms * READ_ONCE(timeout_factor), (unsigned long)INT_MAX));
+}
+
 bool split_asks(struct split_host *host)
 {
 	return host && may_sleep() && READ_ONCE(host->file) && !READ_ONCE(host->leaving);
@@ -140,14 +152,12 @@ static bool enqueue(struct split_host *host, struct split_frame *frame)
 long split_upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments)
 {
 	struct split_frame *frame;
-	unsigned int limit_ms;
 	const char *why = NULL;
 	long result, left;
 
 	if (!host)
 		return -ENODEV;
 	result = host->driver->entries[entry].failure;
-	limit_ms = min_not_zero(host->driver->entries[entry].timeout_ms, READ_ONCE(deadline_ms));
 	if (!may_sleep()) {
 		atomic_inc(&atomic);
 		pr_err_ratelimited("%s: %s is called in atomic context: refused\n", host->driver->name, host->driver->entries[entry].name);
@@ -163,7 +173,7 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 	} else if (!enqueue(host, frame)) {
 		why = "there is no user half";
 	} else {
-		left = wait_for_completion_killable_timeout(&frame->done, msecs_to_jiffies(limit_ms));
+		left = wait_for_completion_killable_timeout(&frame->done, limit(frame->entry));
 		if (left <= 0)
 			cancel(frame);
 		if (!frame->failed && frame->result == 0 && frame->entry->ensures && !frame->entry->ensures(arguments)) {

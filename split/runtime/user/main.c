@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,6 +22,8 @@
 #include "split.h"
 
 #define THREADS 32
+#define STACK (256UL << 10) /* of a thread; the kernel's have 16 KiB */
+#define NOBODY 65534
 
 int split_device = -1;
 static atomic_int waiting, threads;
@@ -47,15 +50,18 @@ static void *serve(void *unused);
 
 static void keep_one_waiting(void)
 {
+	pthread_attr_t attributes;
 	pthread_t thread;
 
 	if (atomic_load(&waiting) > 0 || atomic_load(&threads) >= THREADS)
 		return;
 	atomic_fetch_add(&threads, 1);
-	if (pthread_create(&thread, NULL, serve, NULL) == 0)
-		pthread_detach(thread);
-	else
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, STACK);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &attributes, serve, NULL) != 0)
 		atomic_fetch_sub(&threads, 1);
+	pthread_attr_destroy(&attributes);
 }
 
 /* Whether the entry came to its end: one that was given up fails. */
@@ -82,7 +88,8 @@ static int run(struct split_frame *frame, __s64 *result)
 
 static void *serve(void *unused)
 {
-	struct split_frame frame = { .message = malloc(SPLIT_MESSAGE_MAX) };
+	/* Zeroed, for the kernel writes it, and who looks for what was never written sees nothing of that. */
+	struct split_frame frame = { .message = calloc(1, SPLIT_MESSAGE_MAX) };
 	struct split_next next = { .buffer = (unsigned long)frame.message, .size = SPLIT_MESSAGE_MAX };
 
 	if (!frame.message)
@@ -138,6 +145,7 @@ static void watch_faults(void)
 static int attach(unsigned int tries)
 {
 	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = split_driver.layout };
+	int told = 0;
 
 	snprintf(attach.driver, sizeof(attach.driver), "%s", split_driver.name);
 	while (ioctl(split_device, SPLIT_IOC_ATTACH, &attach) < 0) {
@@ -147,23 +155,83 @@ static int attach(unsigned int tries)
 			tries = 100; /* the one before may still be ending */
 		if ((errno != ENODEV && errno != EBUSY) || tries-- == 0)
 			return errno;
+		if (!told++)
+			split_log("waits for its kernel half: %s", strerror(errno));
 		usleep(10000);
 	}
 	return 0;
 }
 
+struct options {
+	unsigned int seconds, user;
+	int device, unconfined, unpinned;
+};
+
+static int usage(const char *program)
+{
+	fprintf(stderr,
+		"usage: %s [SECONDS] [--user NUMBER] [--device FD] [--unpinned] [--unconfined]\n"
+		"the user half of the driver %s: waits so long for its kernel half (usual: 30), and answers it\n"
+		"  --user NUMBER  whose process it becomes; usual: %u\n"
+		"  --device FD    /dev/" SPLIT_DEVICE ", which somebody has opened for it\n"
+		"  --unpinned     its memory may be swapped out\n"
+		"  --unconfined   it keeps its rights: for debuggers\n",
+		program, split_driver.name, NOBODY);
+	return 2;
+}
+
+static int number(const char *text, unsigned int *to)
+{
+	char *end;
+	unsigned long value = strtoul(text, &end, 10);
+
+	*to = (unsigned int)value;
+	return *text && !*end && value <= 0x7fffffff;
+}
+
+static int parse(int argc, char **argv, struct options *options)
+{
+	static const struct option known[] = { { "user", required_argument, NULL, 'u' },	 { "device", required_argument, NULL, 'd' },
+					       { "unpinned", no_argument, NULL, 'p' }, { "unconfined", no_argument, NULL, 'c' },
+					       { 0 } };
+	unsigned int device;
+	int one;
+
+	while ((one = getopt_long(argc, argv, "", known, NULL)) != -1) {
+		if (one == 'p')
+			options->unpinned = 1;
+		else if (one == 'c')
+			options->unconfined = 1;
+		else if (one == 'u' && number(optarg, &options->user) && options->user > 0)
+			continue;
+		else if (one == 'd' && number(optarg, &device))
+			options->device = (int)device;
+		else
+			return 0;
+	}
+	return optind == argc || (optind == argc - 1 && number(argv[optind], &options->seconds));
+}
+
 int main(int argc, char **argv)
 {
-	unsigned int seconds = argc > 1 ? (unsigned int)atoi(argv[1]) : 30;
+	struct options options = { .seconds = 30, .user = NOBODY, .device = -1 };
 	int error;
 
-	watch_faults();
-	split_device = open("/dev/" SPLIT_DEVICE, O_RDWR | O_CLOEXEC);
+	if (!parse(argc, argv, &options))
+		return usage(argv[0]);
+	/* AddressSanitizer tells more of a fault. */
+	if (!SPLIT_ASAN)
+		watch_faults();
+	split_device = options.device >= 0 ? options.device : open("/dev/" SPLIT_DEVICE, O_RDWR | O_CLOEXEC);
 	if (split_device < 0) {
 		split_log("/dev/" SPLIT_DEVICE ": %s: load ring3_split.ko first, and be root", strerror(errno));
 		return 1;
 	}
-	error = attach(seconds * 100);
+	if (!options.unpinned)
+		split_pin();
+	if (!options.unconfined && split_confine(options.user))
+		return 1;
+	error = attach(options.seconds * 100);
 	if (error) {
 		split_log("attaching: %s: is its kernel half loaded, and no other user half there?", strerror(error));
 		return 1;

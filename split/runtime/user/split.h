@@ -64,6 +64,16 @@ void split_abandon(const char *why, ...) __attribute__((noreturn, format(printf,
 /* format.c */
 int split_format(char *to, size_t size, const char *format, va_list list);
 
+/* confine.c, pin.c */
+int split_confine(unsigned int user);
+void split_pin(void);
+
+#ifdef __SANITIZE_ADDRESS__
+#define SPLIT_ASAN 1
+#else
+#define SPLIT_ASAN 0
+#endif
+
 /* main.c */
 extern int split_device;
 void split_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
