@@ -40,6 +40,24 @@ MODULE_PARM_DESC(atomic, "upcalls that were refused because their caller may not
 static LIST_HEAD(hosts);
 static DEFINE_MUTEX(hosts_lock);
 
+/* A line for each driver: its name, whether it has a user half, and how many upcalls that one has left unanswered. */
+static int get_halves(char *buffer, const struct kernel_param *parameter)
+{
+	struct split_host *host;
+	int length = 0;
+
+	mutex_lock(&hosts_lock);
+	list_for_each_entry(host, &hosts, link)
+		length += sysfs_emit_at(buffer, length, "%s %d %d\n", host->driver->name, !!READ_ONCE(host->file),
+					atomic_read(&host->unanswered));
+	mutex_unlock(&hosts_lock);
+	return length;
+}
+
+static const struct kernel_param_ops halves = { .get = get_halves };
+module_param_cb(halves, &halves, NULL, 0444);
+MODULE_PARM_DESC(halves, "drivers: name, whether there is a user half, upcalls that it has not answered in time");
+
 static void free_host(struct kref *kref)
 {
 	struct split_host *host = container_of(kref, struct split_host, references);
@@ -174,6 +192,8 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 		why = "there is no user half";
 	} else {
 		left = wait_for_completion_killable_timeout(&frame->done, limit(frame->entry));
+		if (left == 0)
+			atomic_inc(&host->unanswered);
 		if (left <= 0)
 			cancel(frame);
 		if (!frame->failed && frame->result == 0 && frame->entry->ensures && !frame->entry->ensures(arguments)) {
@@ -246,6 +266,8 @@ int split_attach(struct split_host *host, struct file *file)
 		error = -EBUSY;
 	else
 		host->file = file;
+	if (!error)
+		atomic_set(&host->unanswered, 0);
 	mutex_unlock(&host->lock);
 	if (!error)
 		wake_up_all(&host->attached);

@@ -13,6 +13,7 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
@@ -104,9 +105,9 @@ static int empty_root(void)
 	return 0;
 }
 
-static int change_user(unsigned int user)
+static int change_user(unsigned int user, unsigned int group)
 {
-	if (setgroups(0, NULL) < 0 || setresgid(user, user, user) < 0 || setresuid(user, user, user) < 0)
+	if (setgroups(0, NULL) < 0 || setresgid(group, group, group) < 0 || setresuid(user, user, user) < 0)
 		return failed("another user");
 	return 0;
 }
@@ -249,8 +250,21 @@ static int filter_calls(void)
 	return 0;
 }
 
-/* Confines this process, which has one thread and the device open, as one of `user`. After an error it must end. */
-int split_confine(unsigned int user)
+/* Whoever has opened the device for it is to end it, and does so when he ends himself. He reads the log, and may have ended already. */
+static int tie_to_parent(void)
+{
+	struct pollfd log = { .fd = 2 };
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+		return failed("its end with its parent");
+	return poll(&log, 1, 0) > 0 && log.revents & POLLERR ? -1 : 0;
+}
+
+/*
+ * Confines this process, which has one thread and the device open, as one of `user`; `tied`: it ends with its parent. After an error it
+ * must end.
+ */
+int split_confine(unsigned int user, unsigned int group, int tied)
 {
 	int rights = geteuid() == 0;
 
@@ -260,7 +274,7 @@ int split_confine(unsigned int user)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return failed("no new privileges");
-	if ((rights && change_user(user)) || restrict_files() || drop_capabilities())
+	if ((rights && change_user(user, group)) || (tied && tie_to_parent()) || restrict_files() || drop_capabilities())
 		return -1;
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return failed("hiding its memory");

@@ -24,6 +24,7 @@
 #define THREADS 32
 #define STACK (256UL << 10) /* of a thread; the kernel's have 16 KiB */
 #define NOBODY 65534
+#define PROMPT 6000UL /* tries, of 10 ms */
 
 int split_device = -1;
 static atomic_int waiting, threads;
@@ -142,8 +143,10 @@ static void watch_faults(void)
 }
 
 /* Until the driver is there: its module may be loaded after this program. */
-static int attach(unsigned int tries)
+static int attach(unsigned int seconds)
 {
+	unsigned long tries = seconds ? seconds * 100UL : ~0UL, waited = 0;
+
 	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = split_driver.layout };
 	int told = 0;
 
@@ -157,25 +160,26 @@ static int attach(unsigned int tries)
 			return errno;
 		if (!told++)
 			split_log("waits for its kernel half: %s", strerror(errno));
-		usleep(10000);
+		/* Whoever waits for long need not be there at once. */
+		usleep(waited++ < PROMPT ? 10000 : 200000);
 	}
 	return 0;
 }
 
 struct options {
-	unsigned int seconds, user;
+	unsigned int seconds, user, group;
 	int device, unconfined, unpinned;
 };
 
 static int usage(const char *program)
 {
 	fprintf(stderr,
-		"usage: %s [SECONDS] [--user NUMBER] [--device FD] [--unpinned] [--unconfined]\n"
-		"the user half of the driver %s: waits so long for its kernel half (usual: 30), and answers it\n"
-		"  --user NUMBER  whose process it becomes; usual: %u\n"
-		"  --device FD    /dev/" SPLIT_DEVICE ", which somebody has opened for it\n"
-		"  --unpinned     its memory may be swapped out\n"
-		"  --unconfined   it keeps its rights: for debuggers\n",
+		"usage: %s [SECONDS] [--user NUMBER[:GROUP]] [--device FD] [--unpinned] [--unconfined]\n"
+		"the user half of the driver %s: waits so long for its kernel half (usual: 30; 0: for ever), and answers it\n"
+		"  --user NUMBER[:GROUP]  whose process it becomes; usual: %u\n"
+		"  --device FD            /dev/" SPLIT_DEVICE ", which somebody has opened for it, without whom it ends\n"
+		"  --unpinned             its memory may be swapped out\n"
+		"  --unconfined           it keeps its rights: for debuggers\n",
 		program, split_driver.name, NOBODY);
 	return 2;
 }
@@ -187,6 +191,18 @@ static int number(const char *text, unsigned int *to)
 
 	*to = (unsigned int)value;
 	return *text && !*end && value <= 0x7fffffff;
+}
+
+static int owner(const char *text, struct options *options)
+{
+	int read = 0, whole = 0;
+
+	sscanf(text, "%u%n:%u%n", &options->user, &read, &options->group, &whole);
+	if (read && !text[read])
+		options->group = options->user;
+	else if (!whole || text[whole])
+		return 0;
+	return options->user > 0 && options->group > 0;
 }
 
 static int parse(int argc, char **argv, struct options *options)
@@ -202,7 +218,7 @@ static int parse(int argc, char **argv, struct options *options)
 			options->unpinned = 1;
 		else if (one == 'c')
 			options->unconfined = 1;
-		else if (one == 'u' && number(optarg, &options->user) && options->user > 0)
+		else if (one == 'u' && owner(optarg, options))
 			continue;
 		else if (one == 'd' && number(optarg, &device))
 			options->device = (int)device;
@@ -214,7 +230,7 @@ static int parse(int argc, char **argv, struct options *options)
 
 int main(int argc, char **argv)
 {
-	struct options options = { .seconds = 30, .user = NOBODY, .device = -1 };
+	struct options options = { .seconds = 30, .user = NOBODY, .group = NOBODY, .device = -1 };
 	int error;
 
 	if (!parse(argc, argv, &options))
@@ -229,9 +245,9 @@ int main(int argc, char **argv)
 	}
 	if (!options.unpinned)
 		split_pin();
-	if (!options.unconfined && split_confine(options.user))
+	if (!options.unconfined && split_confine(options.user, options.group, options.device >= 0))
 		return 1;
-	error = attach(options.seconds * 100);
+	error = attach(options.seconds);
 	if (error) {
 		split_log("attaching: %s: is its kernel half loaded, and no other user half there?", strerror(error));
 		return 1;

@@ -65,7 +65,7 @@ void split_abandon(const char *why, ...) __attribute__((noreturn, format(printf,
 int split_format(char *to, size_t size, const char *format, va_list list);
 
 /* confine.c, pin.c */
-int split_confine(unsigned int user);
+int split_confine(unsigned int user, unsigned int group, int tied);
 void split_pin(void);
 
 #ifdef __SANITIZE_ADDRESS__

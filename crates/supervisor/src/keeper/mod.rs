@@ -21,7 +21,7 @@ mod survive;
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -43,6 +43,7 @@ use crate::rcu::Expedited;
 use crate::store::Store;
 use device::Held;
 pub use device::Taken;
+pub(crate) use hear::word_of;
 use outage::Record;
 pub use shared::Shared;
 pub(crate) use survive::named;
@@ -117,6 +118,20 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// A thread that keeps `name` by what is made of what it is asked.
+    pub(crate) fn start<K: Send + 'static>(
+        name: &str,
+        shared: Arc<Shared>,
+        make: impl FnOnce(Asked) -> io::Result<K>,
+        live: impl FnOnce(K) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (asks, inbox) = channel();
+        let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let keeper = make(Asked { inbox, raised: raised.clone() })?;
+        let thread = std::thread::Builder::new().name(format!("keep-{name}")).spawn(move || live(keeper))?;
+        Ok(Self { name: name.to_owned(), shared, asks, raised, thread })
+    }
+
     /// Asks it for something. Whoever asks a keeper that has ended hears nothing.
     pub fn ask(&self, ask: Ask) {
         let _ = self.asks.send(ask);
@@ -129,6 +144,27 @@ impl Handle {
     }
 }
 
+/// What a keeper is asked, as its thread has it.
+pub(crate) struct Asked {
+    inbox: Receiver<Ask>,
+    raised: Arc<OwnedFd>,
+}
+
+impl Asked {
+    /// What it was asked since the last call.
+    pub(crate) fn take(&self) -> Vec<Ask> {
+        let _ = rustix::io::read(&*self.raised, &mut [0; 8]);
+        self.inbox.try_iter().collect()
+    }
+}
+
+impl AsFd for Asked {
+    /// Readable when there is something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.raised.as_fd()
+    }
+}
+
 /// The thread's own.
 struct Keeper {
     setup: Setup,
@@ -137,8 +173,7 @@ struct Keeper {
     left: bool,
     machine: Machine,
     shared: Arc<Shared>,
-    asks: Receiver<Ask>,
-    raised: Arc<OwnedFd>,
+    asked: Asked,
     queue: VecDeque<Event>,
     held: Option<Held>,
     driver: Option<Process>,
@@ -183,47 +218,17 @@ pub fn start(setup: Setup, export: Box<dyn Export>) -> io::Result<Handle> {
 /// As [`start`]; it goes on with what was `adopted` of the device, and what it does survives by `survival`.
 pub fn go_on(setup: Setup, export: Box<dyn Export>, mut survival: Survival, adopted: Option<Adopted>) -> io::Result<Handle> {
     survival.begin(adopted.as_ref());
-    let (asks, inbox) = channel();
-    let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let name = setup.device.name.clone();
-    let shared = Arc::new(Shared::new(&setup.device));
-    let mut keeper = Keeper {
-        survival,
-        left: false,
-        machine: Machine::new(setup.device.restart.terms()),
-        shared: shared.clone(),
-        asks: inbox,
-        raised: raised.clone(),
-        queue: VecDeque::new(),
-        held: None,
-        driver: None,
-        standby: None,
-        dismissed: Vec::new(),
-        candidate: None,
-        exporter: Exporter::start(&name, export)?,
-        facts: Offered::default(),
-        given: false,
-        awaited: BTreeSet::new(),
-        saved: None,
-        adoptable: None,
-        adopting: false,
-        record: Record::default(),
-        watch: None,
-        looked: Instant::now(),
-        words: 0,
-        messages: 0,
-        answer: None,
-        reason: String::new(),
-        ending: false,
-        news: (0, 0),
-        expedited: None,
-        setup,
+    let shared = Arc::new(Shared::new(&name, setup.device.driver.as_deref().unwrap_or_default()));
+    let state = shared.clone();
+    let make = |asked| {
+        let exporter = Exporter::start(&setup.device.name, export)?;
+        let mut keeper = Keeper::new(setup, survival, (asked, state), exporter);
+        adopted.into_iter().for_each(|adopted| keeper.take_over(adopted));
+        Ok(keeper)
     };
-    adopted.into_iter().for_each(|adopted| keeper.take_over(adopted));
-    let thread = std::thread::Builder::new().name(format!("keep-{name}")).spawn(move || keeper.live())?;
-    Ok(Handle { name, shared, asks, raised, thread })
+    Handle::start(&name, shared, make, Keeper::live)
 }
-
 /// What a wait ended for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
@@ -239,6 +244,40 @@ enum Source {
 }
 
 impl Keeper {
+    fn new(setup: Setup, survival: Survival, (asked, shared): (Asked, Arc<Shared>), exporter: Exporter) -> Self {
+        Self {
+            survival,
+            left: false,
+            machine: Machine::new(setup.device.restart.terms()),
+            shared,
+            asked,
+            queue: VecDeque::new(),
+            held: None,
+            driver: None,
+            standby: None,
+            dismissed: Vec::new(),
+            candidate: None,
+            exporter,
+            facts: Offered::default(),
+            given: false,
+            awaited: BTreeSet::new(),
+            saved: None,
+            adoptable: None,
+            adopting: false,
+            record: Record::default(),
+            watch: None,
+            looked: Instant::now(),
+            words: 0,
+            messages: 0,
+            answer: None,
+            reason: String::new(),
+            ending: false,
+            news: (0, 0),
+            expedited: None,
+            setup,
+        }
+    }
+
     fn live(mut self) {
         self.happen(Event::Timer);
         while !self.ending {
@@ -276,7 +315,7 @@ impl Keeper {
 
     /// Sleeps until something happens.
     fn wait(&self) -> Vec<Source> {
-        let mut sources = vec![(Source::Asked, self.raised.as_fd()), (Source::Exported, self.exporter.as_fd())];
+        let mut sources = vec![(Source::Asked, self.asked.as_fd()), (Source::Exported, self.exporter.as_fd())];
         sources.extend(self.held.as_ref().and_then(Held::removal).map(|fd| (Source::Removal, fd)));
         let driver = (&self.driver, [Source::DriverEnd, Source::DriverReport, Source::DriverWords]);
         let standby = (&self.standby, [Source::StandbyEnd, Source::StandbyReport, Source::StandbyWords]);

@@ -27,6 +27,7 @@ from ring3_split.stamps import digest
 CODE = ("-O1", "-g", "-fno-pic", "-ffunction-sections", "-fdata-sections", "-fno-asynchronous-unwind-tables")
 RUN_TIME = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-pie", "-fno-builtin", "-D_GNU_SOURCE")
 ASAN = ("-fsanitize=address", "-fno-omit-frame-pointer")
+MEMCHECK = ("-gdwarf-4",)  # Debian 12's valgrind ends at clang's DWARF 5
 CHECKED = "-DSPLIT_CHECKED"
 UNDEFINED = re.compile(r"undefined reference to `(\w+)'")
 TRAMPOLINE = "__SCT__"  # what a static call of the kernel's jumps to: a function that is declared as one nowhere
@@ -52,9 +53,9 @@ class Form:
     valgrind: bool = False  # memcheck sees its heap
 
     @property
-    def checked(self) -> bool:
-        """Whether errors of memory are looked for."""
-        return self.asan or self.valgrind
+    def flags(self) -> tuple[str, ...]:
+        """How everything is compiled for that."""
+        return ASAN if self.asan else MEMCHECK if self.valgrind else ()
 
 
 USUAL = Form()
@@ -135,7 +136,7 @@ def _first(text: str) -> str:
 def _program(generated: Generated, form: Form) -> tuple[Path, tuple[str, ...]]:
     folder = generated.folder / "user"
     objects = [_code(generated, unit, form) for unit in generated.units]
-    own = [*RUN_TIME, *(ASAN if form.asan else ()), *([CHECKED] if form.checked else ())]
+    own = [*RUN_TIME, *form.flags, *([CHECKED] if form.flags else ())]
     shutil.copy(generated.folder / "tables.c", folder / "tables.c")
     sources = [*(RUNTIME / "user").glob("*.c"), folder / "tables.c", folder / "runners.c"]
     objects += [
@@ -167,7 +168,7 @@ def _code(generated: Generated, unit: Unit, form: Form) -> Path:
     out = generated.folder / f"user/{unit.stem}.o"
     source = generated.folder / f"user/{unit.stem}.c"
     own = [f"-I{RUNTIME / 'user'}", f"-I{unit.kernel.root / Path(unit.source).parent}", "-D__NO_FORTIFY"]
-    command = [str(unit.kernel.compiler.program), "-x", "c", *unit.flags(), *own, *CODE, *(ASAN if form.asan else ())]
+    command = [str(unit.kernel.compiler.program), "-x", "c", *unit.flags(), *own, *CODE, *form.flags]
     command += ["-c", str(source), "-o", str(out)]
     done = programs.run(command, unit.kernel.root, LIMIT)
     if done.returncode:

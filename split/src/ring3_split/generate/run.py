@@ -120,10 +120,12 @@ def guest_run(kernel: Kernel, driver: str, built: Built, seconds: float) -> Run:
 
 
 def steps(kind: str, wanted: Wanted) -> list[tuple[str, str]]:
-    """(what it is, shell) of every step. One that is looked at is slow, and dies as seldom as can be."""
+    """(what it is, shell) of every step. One that is looked at is slow and dies seldom, under a debugger of itself alone."""
     tools = wanted.tools
+    if tools.gdb:
+        return [*STEPS[:2], *(CHECKED if tools.asan else ()), *END]
     if tools.debugs:
-        return [*STEPS, *(CHECKED if tools.form.checked else ()), *END]
+        return [*STEPS, *CHECKED, *END]
     confined = () if tools.unconfined else CONFINED
     return [*STEPS, *confined, *MORE.get(kind, ()), *(LIES if wanted.lies else ()), *END]
 
@@ -149,6 +151,8 @@ def text(run: Run, kind: str, layout: str, wanted: Wanted) -> str:
     }
     if tools.debugs:
         document["memory"] = "1G"
+        # With its line numbers, of which the lab strips programs; among those it is for its libraries.
+        document["files"][f"/usr/local/bin/{run.programs[-1].name}"] = str(run.programs[-1])
     all_steps = steps(kind, wanted)
     document["time_limit"] = int((document["time_limit"] + len(all_steps) * 20) * tools.slowness + wanted.lies / LIES_A_SECOND)
     all_steps = [(all_steps[0][0], f"{scenario.prepare(run)} && {all_steps[0][1]}"), *all_steps[1:]]

@@ -11,11 +11,22 @@ from ring3_split import programs
 from ring3_split.errors import Refusal
 from ring3_split.generate.build import Form
 
-GDB = ("gdb", "-q", "-nx", "-iex", "set startup-with-shell off", "-iex", "set pagination off")
+GDB = (
+    "gdb",
+    "-q",
+    "-nx",
+    "-iex",
+    "set startup-with-shell off",
+    "-iex",
+    "set pagination off",
+    "-iex",
+    "handle SIGSTOP nostop noprint",
+)
 # What gdb does unless it is told: in a guest nobody talks to it.
 BATCH = ("-batch", "-ex", "run", "-ex", "bt")
 MARKER = "ring3-error"  # around what memcheck finds
-VALGRIND = ("valgrind", "--tool=memcheck", "--error-exitcode=99", f"--error-markers={MARKER},{MARKER}-end", "--leak-check=no")
+MEMCHECK = "memcheck-amd64-linux"
+VALGRIND = ("--tool=memcheck", "--error-exitcode=99", f"--error-markers={MARKER},{MARKER}-end", "--leak-check=no")
 # Folders in which distributions have the parts of valgrind that its program starts.
 PARTS = ("/usr/libexec/valgrind", "/usr/lib/x86_64-linux-gnu/valgrind", "/usr/lib/valgrind", "/usr/local/libexec/valgrind")
 MODULES = "import sys; print('\\n'.join({m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)}))"
@@ -44,9 +55,10 @@ class Tools:
             )
         if self.words and not self.gdb:
             raise Refusal("what follows -- goes to gdb: say --gdb, too")
-        for name, wanted in (("gdb", self.gdb), ("valgrind", self.valgrind)):
-            if wanted and not shutil.which(name):
-                raise Refusal(f"{name} is not installed: as root, apt-get install {name}")
+        if self.gdb and not shutil.which("gdb"):
+            raise Refusal("gdb is not installed: as root, apt-get install gdb")
+        if self.valgrind:
+            _parts()
 
     @property
     def form(self) -> Form:
@@ -67,7 +79,11 @@ class Tools:
         """What stands before the name of the user half in the guest's shell."""
         if self.gdb:
             return shlex.join([*GDB, *(self.words or BATCH), "--args"])
-        return shlex.join(VALGRIND) if self.valgrind else ""
+        if not self.valgrind:
+            return ""
+        # Without its launcher, which distributions put a script around.
+        folder = _parts()
+        return shlex.join(["env", f"VALGRIND_LIB={folder}", "VALGRIND_LAUNCHER=valgrind", f"{folder}/{MEMCHECK}", *VALGRIND])
 
     def options(self) -> str:
         """What stands behind it."""
@@ -76,8 +92,8 @@ class Tools:
 
     def programs(self) -> list[Path]:
         """What the guest must have, beside what `files` says."""
-        found = [shutil.which(name) for name, wanted in (("gdb", self.gdb), ("valgrind", self.valgrind)) if wanted]
-        return [Path(program) for program in found if program]
+        gdb = shutil.which("gdb") if self.gdb else None
+        return [Path(gdb)] if gdb else []
 
     def files(self) -> dict[str, Path]:
         """Files that these programs open: path in the guest -> file."""
@@ -96,11 +112,15 @@ def _of_gdb() -> list[Path]:
     return [file for file in (*modules, CONVERSIONS / "UTF-32.so", CONVERSIONS / "gconv-modules") if file.is_file()]
 
 
-def _of_valgrind() -> list[Path]:
-    """Its parts, and the symbols of the dynamic linker, without which it does not begin."""
-    folder = next((Path(one) for one in PARTS if (Path(one) / "memcheck-amd64-linux").is_file()), None)
+def _parts() -> Path:
+    folder = next((Path(one) for one in PARTS if (Path(one) / MEMCHECK).is_file()), None)
     if folder is None:
         raise Refusal(f"valgrind's memcheck is in none of {', '.join(PARTS)}: as root, apt-get install valgrind")
+    return folder
+
+
+def _of_valgrind() -> list[Path]:
+    """Its parts, and the symbols of the dynamic linker, without which it does not begin."""
     done = programs.run(["readelf", "-n", str(LINKER)], Path("/"), LIMIT)
     identity = (done.stdout.partition("Build ID: ")[2].split() or ["none"])[0]
     symbols = SYMBOLS / identity[:2] / f"{identity[2:]}.debug"
@@ -108,5 +128,6 @@ def _of_valgrind() -> list[Path]:
         raise Refusal(
             f"valgrind needs the symbols of {LINKER}, which are not there ({symbols}): as root, apt-get install libc6-dbg"
         )
-    names = ("memcheck-amd64-linux", "default.supp", "vgpreload_core-amd64-linux.so", "vgpreload_memcheck-amd64-linux.so")
+    folder = _parts()
+    names = (MEMCHECK, "default.supp", "vgpreload_core-amd64-linux.so", "vgpreload_memcheck-amd64-linux.so")
     return [*(folder / name for name in names), symbols]

@@ -2,7 +2,7 @@
 # $SLOWNESS how many times the usual time it may take.
 
 user_half() {
-    eval "exec $TOOL split-$DRIVER 30 $OPTIONS" >>/tmp/user-half.log 2>&1 &
+    eval "exec $TOOL $(command -v "split-$DRIVER") 30 $OPTIONS" >>/tmp/user-half.log 2>&1 &
     echo $! >/tmp/user-half.pid
 }
 
@@ -10,13 +10,20 @@ user_half() {
 said() {
     for try in $(seq $((500 * ${SLOWNESS:-1}))); do
         [ "$(grep -c " $1" /tmp/user-half.log)" -lt "$2" ] || return 0
+        ! dead "$(cat /tmp/user-half.pid)" || break
         usleep 20000
     done
     cat /tmp/user-half.log
     return 1
 }
 
-attached() { said attached "$1"; }
+# It has attached so often. Under gdb it is a child.
+attached() {
+    said attached "$1" || return
+    process=$(cat /tmp/user-half.pid)
+    child=$(cat "/proc/$process/task/$process/children")
+    [ -z "$child" ] || echo $child >/tmp/user-half.pid
+}
 
 split_load() {
     : >/tmp/user-half.log
@@ -76,7 +83,10 @@ checked() {
 }
 
 split_unload() {
-    rmmod "$(echo "$DRIVER" | tr - _)" && rmmod ring3_split && cat /tmp/user-half.log
+    rmmod "$(echo "$DRIVER" | tr - _)" || return
+    # It ends by itself, and holds the run time till then.
+    for try in $(seq $((100 * ${SLOWNESS:-1}))); do ! dead "$(cat /tmp/user-half.pid)" || break; usleep 20000; done
+    rmmod ring3_split && cat /tmp/user-half.log
 }
 
 # Of the kernel's log, what it would say of a bug, and what the run time says of a plan that does not hold; a process that faults is none of its own.
