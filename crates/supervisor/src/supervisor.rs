@@ -103,7 +103,7 @@ impl Supervisor {
     }
 
     fn reserve(&self, wanted: &Wanted) {
-        let Wanted::Device(device) = wanted else { return };
+        let Some(device) = wanted.device() else { return };
         if let manifest::Match::Address(address) = &device.r#match {
             self.taken.set(&device.name, address.parse().ok());
         }
@@ -214,7 +214,7 @@ impl Supervisor {
         let superfluous = |(_, wanted): &&(Handle, Wanted)| !all.contains(wanted);
         let going: Vec<_> = self.keepers.iter().filter(superfluous).map(|(keeper, _)| keeper.name.clone()).collect();
         let is_used = |wanted: &&Wanted| {
-            let changed = |old: &Wanted| matches!(old, Wanted::Device(_)) && old.name() == wanted.name() && old != *wanted;
+            let changed = |old: &Wanted| old.device().is_some() && old.name() == wanted.name() && old != *wanted;
             self.keepers.iter().any(|(keeper, old)| changed(old) && !is_free(keeper))
         };
         if let Some(name) = all.iter().find(is_used).map(Wanted::name) {

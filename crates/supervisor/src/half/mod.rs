@@ -37,6 +37,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const WORDS: usize = 256 << 10;
 /// How long one that was killed may take to end.
 const END: Duration = Duration::from_secs(5);
+/// Between two looks at one that is waited for.
+const PROMPT: Duration = Duration::from_millis(5);
 
 /// What its user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,28 +237,52 @@ impl Keeper {
     }
 
     fn start_anew(&mut self) {
-        // Not a death: it is wanted.
-        self.stop();
+        self.end();
         (self.goal, self.budget) = (Goal::Run, Budget::default());
         self.begin();
     }
 
     fn stop(&mut self) {
-        self.goal = Goal::Stop;
-        self.kill();
-        self.reap();
+        self.end();
         self.show();
     }
 
+    /// Ends the process. That is no death: it is wanted.
+    fn end(&mut self) {
+        self.goal = Goal::Stop;
+        self.kill();
+        self.reap();
+    }
+
     fn upgrade(&mut self, program: Option<PathBuf>) -> Reply {
-        let path = program.unwrap_or_else(|| self.program.path().to_owned());
-        match Program::open(&path) {
-            Ok(program) => self.program = program,
-            Err(error) => return Reply::Refused(format!("{}: {error}", path.display())),
+        if self.state() != State::Running {
+            return Reply::Refused("it does not run: ring3 restart starts it, ring3 logs says why it does not".into());
         }
-        self.shared.status().upgrades += 1;
+        let path = program.unwrap_or_else(|| self.program.path().to_owned());
+        let new = match Program::open(&path) {
+            Ok(new) => new,
+            Err(error) => return Reply::Refused(format!("{}: {error}", path.display())),
+        };
+        let old = std::mem::replace(&mut self.program, new);
+        let begin = Instant::now();
         self.start_anew();
-        Reply::Done
+        if self.attaches(begin + END) {
+            self.shared.status().upgrades += 1;
+            return Reply::Upgraded { stall_ms: begin.elapsed().as_secs_f64() * 1000.0 };
+        }
+        self.program = old;
+        self.start_anew();
+        Reply::Refused(format!("{} does not attach, ring3 logs says why; the old program is started again", path.display()))
+    }
+
+    /// Whether the process attaches before `limit`.
+    fn attaches(&mut self, limit: Instant) -> bool {
+        while Instant::now() < limit && self.process.as_ref().is_some_and(|process| !process.has_ended_within(PROMPT)) {
+            if kernel::half_of(&self.half.name).is_some_and(|half| half.attached) {
+                return true;
+            }
+        }
+        false
     }
 
     fn state(&self) -> State {

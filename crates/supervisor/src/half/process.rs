@@ -90,6 +90,11 @@ impl Process {
     /// Ends it, whatever it does, and waits for that; false if it takes longer than `limit`.
     pub fn kill(&self, limit: Duration) -> bool {
         kill(self.end());
+        self.has_ended_within(limit)
+    }
+
+    /// Waits for its end; false if it takes longer than `limit`.
+    pub fn has_ended_within(&self, limit: Duration) -> bool {
         let limit = Timespec::try_from(limit).ok();
         poll(&mut [PollFd::new(&self.end(), PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
     }

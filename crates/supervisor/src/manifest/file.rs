@@ -85,11 +85,7 @@ pub fn parse(text: &str) -> Result<Vec<Device>, String> {
 }
 
 fn devices(all: &[Wanted]) -> Vec<&Device> {
-    let device = |wanted: &'_ Wanted| match wanted {
-        Wanted::Device(device) => Some(&**device),
-        Wanted::Half(_) => None,
-    };
-    all.iter().filter_map(device).collect()
+    all.iter().filter_map(Wanted::device).collect()
 }
 
 /// All that one document wants.

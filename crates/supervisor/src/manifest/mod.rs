@@ -67,6 +67,14 @@ impl Wanted {
             Self::Half(half) => &half.name,
         }
     }
+
+    /// The device that it is, if it is one.
+    pub fn device(&self) -> Option<&Device> {
+        match self {
+            Self::Device(device) => Some(device),
+            Self::Half(_) => None,
+        }
+    }
 }
 
 /// A device that is to be supervised.

@@ -185,7 +185,12 @@ fn a_user_half_and_a_device_of_one_name_are_an_error() {
 
 #[test]
 fn what_makes_no_sense_for_a_user_half_is_an_error() {
-    for text in ["[split.\"a/b\"]", "[split.e1000]\nmatch = { class = \"nvme\" }", "[split.e1000]\nuser = \"0\"", "[split.e1000.limits]\npids = 1"] {
+    for text in [
+        "[split.\"a/b\"]",
+        "[split.e1000]\nmatch = { class = \"nvme\" }",
+        "[split.e1000]\nuser = \"0\"",
+        "[split.e1000.limits]\npids = 1",
+    ] {
         assert!(read_all(text).is_err(), "{text}");
     }
 }
