@@ -56,7 +56,7 @@ def test_gdb_shows_who_calls_a_function_of_the_driver_with_its_file_and_line(ker
     log = looked_at(kernel, tmp_path, cache, Tools(gdb=True, words=words))
     assert "#0  snd_ensoniq_proc_read (" in log
     assert "at sound/pci/ens1370.c:" in log
-    assert "in split_run_" in log
+    assert "in serve (" in log
 
 
 def test_address_sanitizer_finds_a_write_beyond_a_struct_of_the_drivers(kernel: Kernel, tmp_path: Path, cache: Path) -> None:

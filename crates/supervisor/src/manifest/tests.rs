@@ -139,7 +139,7 @@ fn a_folder_has_several_files_and_an_empty_one_says_what_to_write() {
     let other = SCRATCH.replace("scratch", "other").replace("01:00", "02:00").replace("id = 0", "id = 1");
     fs::write(folder.path().join("b.toml"), other).unwrap();
     fs::write(folder.path().join("note.txt"), "no TOML").unwrap();
-    let names: Vec<_> = read(folder.path()).unwrap().into_iter().map(|device| device.name).collect();
+    let names: Vec<_> = read(folder.path()).unwrap().into_iter().map(|wanted| wanted.name().to_owned()).collect();
     assert_eq!(names, ["other", "scratch"]);
     let error = read(&folder.path().join("none.toml")).unwrap_err().to_string();
     assert!(error.contains("none.toml") && error.contains("--config"), "{error}");
