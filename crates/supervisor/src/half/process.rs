@@ -28,7 +28,7 @@ fn beside(own: &Program, driver: &str) -> io::Result<PathBuf> {
     let folder = own.path().parent().unwrap_or(Path::new("/"));
     let places = PLACES.map(|place| folder.join(place).join(format!("split-{driver}")));
     places.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
-        let places = places.each_ref().map(|place| place.display().to_string()).join(" or ");
+        let places = places.each_ref().map(|place| place.display().to_string()).join(" nor ");
         io::Error::other(format!(
             "the user half of {driver} is neither {places}: ring3 split build {driver} makes it; put it there, or name it with program = \"...\""
         ))
