@@ -25,6 +25,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         file.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr("ring3_split.generate.tools.PARTS", (str(tmp_path),))
+    monkeypatch.setattr("ring3_split.generate.tools.HEADER", tmp_path / "gdb")
 
 
 def scenario(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

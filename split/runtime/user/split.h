@@ -68,10 +68,17 @@ int split_format(char *to, size_t size, const char *format, va_list list);
 int split_confine(unsigned int user, unsigned int group, int tied);
 void split_pin(void);
 
+/* Who looks for errors: see `build` of ring3_split. */
 #ifdef __SANITIZE_ADDRESS__
 #define SPLIT_ASAN 1
 #else
 #define SPLIT_ASAN 0
+#endif
+#ifdef SPLIT_MEMCHECK
+#include <valgrind/memcheck.h>
+#define SPLIT_DEFINED(memory, size) VALGRIND_MAKE_MEM_DEFINED(memory, size)
+#else
+#define SPLIT_DEFINED(memory, size) ((void)0)
 #endif
 
 /* main.c */

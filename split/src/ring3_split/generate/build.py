@@ -27,7 +27,7 @@ from ring3_split.stamps import digest
 CODE = ("-O1", "-g", "-fno-pic", "-ffunction-sections", "-fdata-sections", "-fno-asynchronous-unwind-tables")
 RUN_TIME = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-pie", "-fno-builtin", "-D_GNU_SOURCE")
 ASAN = ("-fsanitize=address", "-fno-omit-frame-pointer")
-MEMCHECK = ("-gdwarf-4",)  # Debian 12's valgrind ends at clang's DWARF 5
+MEMCHECK = ("-gdwarf-4", "-DSPLIT_MEMCHECK")  # Debian 12's valgrind ends at clang's DWARF 5
 CHECKED = "-DSPLIT_CHECKED"
 UNDEFINED = re.compile(r"undefined reference to `(\w+)'")
 TRAMPOLINE = "__SCT__"  # what a static call of the kernel's jumps to: a function that is declared as one nowhere

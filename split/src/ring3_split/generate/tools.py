@@ -29,6 +29,7 @@ MEMCHECK = "memcheck-amd64-linux"
 VALGRIND = ("--tool=memcheck", "--error-exitcode=99", f"--error-markers={MARKER},{MARKER}-end", "--leak-check=no")
 # Folders in which distributions have the parts of valgrind that its program starts.
 PARTS = ("/usr/libexec/valgrind", "/usr/lib/x86_64-linux-gnu/valgrind", "/usr/lib/valgrind", "/usr/local/libexec/valgrind")
+HEADER = Path("/usr/include/valgrind/memcheck.h")
 MODULES = "import sys; print('\\n'.join({m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)}))"
 CONVERSIONS = Path("/usr/lib/x86_64-linux-gnu/gconv")
 LINKER = Path("/lib64/ld-linux-x86-64.so.2")
@@ -113,6 +114,8 @@ def _of_gdb() -> list[Path]:
 
 
 def _parts() -> Path:
+    if not HEADER.is_file():
+        raise Refusal(f"{HEADER} is missing, by which the run time talks to memcheck: as root, apt-get install valgrind")
     folder = next((Path(one) for one in PARTS if (Path(one) / MEMCHECK).is_file()), None)
     if folder is None:
         raise Refusal(f"valgrind's memcheck is in none of {', '.join(PARTS)}: as root, apt-get install valgrind")
