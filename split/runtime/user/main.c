@@ -101,9 +101,10 @@ static void *serve(void *unused)
 		atomic_fetch_add(&waiting, 1);
 		error = ioctl(split_device, SPLIT_IOC_NEXT, &next) < 0 ? errno : 0;
 		atomic_fetch_sub(&waiting, 1);
+		/* At once: other threads hear the same at the same time. */
 		if (error == ENODEV) {
 			split_log("the driver is unloaded");
-			exit(0);
+			_exit(0);
 		}
 		if (error == EINTR || error == EAGAIN) {
 			next.frame = 0;
@@ -111,7 +112,7 @@ static void *serve(void *unused)
 		}
 		if (error || next.entry >= split_driver.nentries) {
 			split_log("waiting for upcalls: %s", strerror(error));
-			exit(1);
+			_exit(1);
 		}
 		keep_one_waiting();
 		frame.id = next.frame;

@@ -84,9 +84,10 @@ checked() {
 
 split_unload() {
     rmmod "$(echo "$DRIVER" | tr - _)" || return
-    # It ends by itself, and holds the run time till then.
-    for try in $(seq $((100 * ${SLOWNESS:-1}))); do ! dead "$(cat /tmp/user-half.pid)" || break; usleep 20000; done
-    rmmod ring3_split && cat /tmp/user-half.log
+    # The user half ends by itself, and holds the run time till then.
+    for try in $(seq $((100 * ${SLOWNESS:-1}))); do [ "$(cat /sys/module/ring3_split/refcnt)" != 0 ] || break; usleep 20000; done
+    rmmod ring3_split || return
+    cat /tmp/user-half.log
 }
 
 # Of the kernel's log, what it would say of a bug, and what the run time says of a plan that does not hold; a process that faults is none of its own.
