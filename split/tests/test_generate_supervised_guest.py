@@ -88,7 +88,7 @@ ends() {
     rmmod e1000 && is absent && insmod /lib/ring3/e1000.ko && another || return
     kill "$(cat /tmp/ring3d.pid)" && wait "$(cat /tmp/ring3d.pid)" 2>/dev/null
     for try in $(seq 100); do ! dead "$(cat /tmp/ring3d.pid)" || break; usleep 100000; done
-    dead "$(cat /tmp/user-half.pid)" && rmmod e1000 && rmmod ring3_split && cat /tmp/ring3d && kernel_is_well
+    dead "$(cat /tmp/user-half.pid)" && rmmod e1000 && runtime_unload && cat /tmp/ring3d && kernel_is_well
 }
 """
 STEPS = ("begins", "is_killed", "hangs", "confined", "stops", "is_upgraded", "ring3d_dies", "ends")

@@ -82,11 +82,14 @@ checked() {
     ! grep -A 60 -E "ERROR: AddressSanitizer|$MARKER" /tmp/user-half.log
 }
 
-split_unload() {
-    rmmod "$(echo "$DRIVER" | tr - _)" || return
-    # The user half ends by itself, and holds the run time till then.
+# The run time goes when the user half has ended, which it does by itself.
+runtime_unload() {
     for try in $(seq $((100 * ${SLOWNESS:-1}))); do [ "$(cat /sys/module/ring3_split/refcnt)" != 0 ] || break; usleep 20000; done
-    rmmod ring3_split || return
+    rmmod ring3_split
+}
+
+split_unload() {
+    rmmod "$(echo "$DRIVER" | tr - _)" && runtime_unload || return
     cat /tmp/user-half.log
 }
 
