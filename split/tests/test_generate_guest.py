@@ -40,6 +40,21 @@ def test_a_restarted_user_half_takes_over(log: str) -> None:
     assert "Recording source   : mixer" in again
 
 
+def test_it_is_ended_for_any_call_but_those_of_its_device_and_opens_no_file(log: str) -> None:
+    confined = log.partition("== the user half can do nothing but answer")[2].partition("\n==")[0]
+    assert "user 65534, capabilities 0000000000000000" in confined
+    assert "its files: 0" in confined
+    assert "file: refused: Permission denied" in confined
+    for call in ("device", "socket", "fork", "exec", "code"):
+        assert f"{call}: ended by signal 31" in confined
+
+
+def test_its_pages_are_pinned(log: str) -> None:
+    pinned = re.search(r"pinned (\d+) of (\d+) KiB", log)
+    assert pinned
+    assert int(pinned[1]) > int(pinned[2]) * 0.9
+
+
 def test_the_kernel_survives_messages_that_no_user_half_would_send(log: str) -> None:
     fuzzed = log.partition("== messages that no user half would send")[2].partition("\n==")[0]
     messages = re.search(r"(\d+) messages, \d+ calls taken", fuzzed)

@@ -9,7 +9,7 @@ import pytest
 import tomlkit
 
 from ring3_split.errors import Refusal
-from ring3_split.generate.run import check, text
+from ring3_split.generate.run import Wanted, check, text
 from ring3_split.profile.devices import device
 from ring3_split.profile.scenario import Run
 
@@ -18,7 +18,7 @@ def scenario(driver: str, work: Path | None = None) -> dict[str, Any]:
     found = device(driver)
     revision = Path("/revision.ko") if found.revision is not None else None
     run = Run(driver, found, "load", 0.5, "6.12", (Path("/r.ko"), Path("/d.ko")), (), (), revision)
-    return tomlkit.parse(text(run, found.kind, "1", 0, work)).unwrap()
+    return tomlkit.parse(text(run, found.kind, "1", Wanted(work=work))).unwrap()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 //! # Shape
 //! A [`manifest`] says which devices, and on what terms. Each has a [`keeper`], a thread that holds its claim and its disks' identities, and does what the [`policy`] decides: a
 //! state machine without I/O. What the disks become is behind [`export::Export`], so that the keeper runs on models, too. [`supervisor`] is all of them together, and [`admin`] the
-//! users' way to it.
+//! users' way to it. A [`half`] is the user half of a split driver, which has no device of its own and is kept alive likewise.
 //!
 //! [`store`] is what survives ring3d itself, with systemd or with [`hold`]; [`notify`] and [`listen`] are the ways to and from who started it. [`hotplug`] sees devices come and
 //! go, [`faults`] counts what the IOMMU has refused them, [`metrics`] and [`scrape`] tell Prometheus.
@@ -15,6 +15,7 @@ pub mod admin;
 pub mod export;
 pub mod faults;
 mod find;
+pub mod half;
 pub mod health;
 pub mod hold;
 mod hosted;

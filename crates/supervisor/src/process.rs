@@ -144,23 +144,12 @@ impl Process {
 
     /// Ends it, whatever it does.
     pub fn kill(&self) {
-        if let Err(error) = pidfd_send_signal(self.end(), Signal::KILL) {
-            tracing::debug!(%error, "a process that has ended already");
-        }
+        kill(self.end());
     }
 
     /// How it has ended, in words; `None` if it has not.
     pub fn ended(&self) -> Option<String> {
-        match waitid(WaitId::PidFd(self.end()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
-            Ok(Some(status)) => Some(match (status.terminating_signal(), status.exit_status()) {
-                (Some(signal), _) => format!("was ended by signal {signal}{}", name(signal)),
-                (_, Some(code)) => format!("ended with exit code {code}"),
-                _ => "ended".into(),
-            }),
-            Ok(None) => None,
-            // Not ours to wait for: another supervisor has started it.
-            Err(_) => Some("ended".into()),
-        }
+        ended(self.end())
     }
 
     /// Whether somebody else has ended it, and not its own fault; before [`ended`](Self::ended) was asked. Of the signals that others send, SIGKILL alone ends the first process of a
@@ -169,6 +158,27 @@ impl Process {
         let ended = waitid(WaitId::PidFd(self.end()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT);
         let signal = ended.ok().flatten().and_then(|status| status.terminating_signal());
         signal == Some(Signal::KILL.as_raw())
+    }
+}
+
+/// Ends a process, whatever it does.
+pub(crate) fn kill(process: BorrowedFd<'_>) {
+    if let Err(error) = pidfd_send_signal(process, Signal::KILL) {
+        tracing::debug!(%error, "a process that has ended already");
+    }
+}
+
+/// How a process has ended, in words; `None` if it has not.
+pub(crate) fn ended(process: BorrowedFd<'_>) -> Option<String> {
+    match waitid(WaitId::PidFd(process), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+        Ok(Some(status)) => Some(match (status.terminating_signal(), status.exit_status()) {
+            (Some(signal), _) => format!("was ended by signal {signal}{}", name(signal)),
+            (_, Some(code)) => format!("ended with exit code {code}"),
+            _ => "ended".into(),
+        }),
+        Ok(None) => None,
+        // Not ours to wait for: another supervisor has started it.
+        Err(_) => Some("ended".into()),
     }
 }
 

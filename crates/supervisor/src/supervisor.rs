@@ -16,9 +16,10 @@ use crate::export::Export;
 use crate::export::tap::Tap;
 use crate::export::ublk::Ublk;
 use crate::faults::Faults;
+use crate::half;
 use crate::hosted;
 use crate::keeper::{self, Ask, Handle, Records, Setup, Shared, Survival, Taken};
-use crate::manifest::{self, Device, Kind};
+use crate::manifest::{self, Device, Kind, Wanted};
 use crate::notify::Notifier;
 use crate::store::Store;
 
@@ -33,11 +34,11 @@ pub struct Supervisor {
     /// What survives this process.
     store: Arc<Store>,
     seen: Seen,
-    keepers: Vec<(Handle, Device)>,
+    keepers: Vec<(Handle, Wanted)>,
     /// Devices that are being stopped for good, and what came of it.
     ending: BTreeSet<String>,
     /// Devices that follow those of the same names.
-    coming: Vec<Device>,
+    coming: Vec<Wanted>,
     ended: (Sender<Ended>, Receiver<Ended>),
 }
 
@@ -75,11 +76,11 @@ impl Supervisor {
     /// Starts a keeper for each device of `config`, with drivers of `program`; it goes on with what `records` have of it. What survives, `store` keeps.
     pub fn start(config: &Path, program: Arc<Program>, store: Arc<Store>, mut records: Records) -> anyhow::Result<Self> {
         let mut supervisor = Self::empty(config.to_owned(), program, store);
-        let devices = manifest::read(config)?;
+        let all = manifest::read(config)?;
         // Before anybody looks for a class: these are somebody's.
-        devices.iter().for_each(|device| supervisor.reserve(device));
-        for device in devices {
-            supervisor.keep(device, &mut records, None)?;
+        all.iter().for_each(|wanted| supervisor.reserve(wanted));
+        for wanted in all {
+            supervisor.keep(wanted, &mut records)?;
         }
         keeper::abandon(records, &supervisor.store);
         Ok(supervisor)
@@ -89,8 +90,9 @@ impl Supervisor {
     pub fn of(device: Device, program: Arc<Program>, export: Option<Box<dyn Export>>) -> io::Result<Self> {
         let (store, mut records, _) = Store::open(Notifier::silent(), Vec::new());
         let mut supervisor = Self::empty(PathBuf::new(), program, Arc::new(store));
-        supervisor.reserve(&device);
-        supervisor.keep(device, &mut records, export)?;
+        let wanted = Wanted::Device(Box::new(device.clone()));
+        supervisor.reserve(&wanted);
+        supervisor.keep_device(device, &mut records, export)?;
         Ok(supervisor)
     }
 
@@ -100,13 +102,30 @@ impl Supervisor {
         Self { config, program, taken: Taken::default(), store, seen, keepers, ending, coming: Vec::new(), ended }
     }
 
-    fn reserve(&self, device: &Device) {
+    fn reserve(&self, wanted: &Wanted) {
+        let Some(device) = wanted.device() else { return };
         if let manifest::Match::Address(address) = &device.r#match {
             self.taken.set(&device.name, address.parse().ok());
         }
     }
 
-    fn keep(&mut self, mut device: Device, records: &mut Records, export: Option<Box<dyn Export>>) -> io::Result<()> {
+    fn keep(&mut self, wanted: Wanted, records: &mut Records) -> io::Result<()> {
+        match wanted {
+            Wanted::Device(device) => self.keep_device(*device, records, None),
+            Wanted::Half(half) => {
+                let keeper = half::start(half.clone(), &self.program)?;
+                self.add(keeper, Wanted::Half(half));
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&mut self, keeper: Handle, wanted: Wanted) {
+        self.seen.lock().push(keeper.shared.clone());
+        self.keepers.push((keeper, wanted));
+    }
+
+    fn keep_device(&mut self, mut device: Device, records: &mut Records, export: Option<Box<dyn Export>>) -> io::Result<()> {
         keeper::keep_shape(&mut device, records);
         let (program, argv) = match device.hosted() {
             Some(driver) => hosted::program(&self.program, driver)?,
@@ -126,8 +145,7 @@ impl Supervisor {
         let survival = Survival::new(&self.store, &device.name);
         let setup = Setup { device: device.clone(), program, argv, unconfined: false, taken };
         let keeper = keeper::go_on(setup, export, survival, adopted)?;
-        self.seen.lock().push(keeper.shared.clone());
-        self.keepers.push((keeper, device));
+        self.add(keeper, Wanted::Device(Box::new(device)));
         Ok(())
     }
 
@@ -148,8 +166,8 @@ impl Supervisor {
 
     /// Leaves all devices, with their drivers and their users, to the next ring3d. The error says why that one could not go on with them.
     pub fn leave(&self) -> Result<(), String> {
-        let devices = manifest::read(&self.config).map_err(|error| error.to_string())?;
-        let is_named = |name: &str| devices.iter().any(|device| device.name == name);
+        let all = manifest::read(&self.config).map_err(|error| error.to_string())?;
+        let is_named = |name: &str| all.iter().any(|wanted| wanted.name() == name);
         if let Some((keeper, _)) = self.keepers.iter().find(|(keeper, _)| !is_named(&keeper.name)) {
             return Err(format!("no manifest names {} any more, which is kept: ring3 reload first, or put it back", keeper.name));
         }
@@ -189,22 +207,23 @@ impl Supervisor {
     /// Starts what the manifests have now and had not, and ends what they had and have not. What has changed is ended and follows itself, unless somebody may use it.
     fn reload(&mut self) -> Reply {
         self.reap();
-        let devices = match manifest::read(&self.config) {
-            Ok(devices) => devices,
+        let all = match manifest::read(&self.config) {
+            Ok(all) => all,
             Err(error) => return Reply::Refused(format!("{error}; everything goes on as it was")),
         };
-        let superfluous = |(_, device): &&(Handle, Device)| !devices.contains(device);
+        let superfluous = |(_, wanted): &&(Handle, Wanted)| !all.contains(wanted);
         let going: Vec<_> = self.keepers.iter().filter(superfluous).map(|(keeper, _)| keeper.name.clone()).collect();
-        let is_used = |device: &&Device| {
-            self.keepers.iter().any(|(keeper, old)| old.name == device.name && old != *device && !is_free(keeper))
+        let is_used = |wanted: &&Wanted| {
+            let changed = |old: &Wanted| old.device().is_some() && old.name() == wanted.name() && old != *wanted;
+            self.keepers.iter().any(|(keeper, old)| changed(old) && !is_free(keeper))
         };
-        if let Some(Device { name, .. }) = devices.iter().find(is_used) {
+        if let Some(name) = all.iter().find(is_used).map(Wanted::name) {
             return Reply::Refused(format!(
                 "{name} has changed, and is driven as it was: ring3 stop {name}, and reload then; everything goes on as it was"
             ));
         }
         going.iter().for_each(|name| self.end_one(name, false));
-        self.coming = devices.into_iter().filter(|device| self.keepers.iter().all(|(_, old)| old != device)).collect();
+        self.coming = all.into_iter().filter(|wanted| self.keepers.iter().all(|(_, old)| old != wanted)).collect();
         match self.follow() {
             None => Reply::Done,
             Some(why) => Reply::Refused(why),
@@ -213,12 +232,12 @@ impl Supervisor {
 
     /// Starts what comes in the place of what has ended. The error of the last that could not be started.
     fn follow(&mut self) -> Option<String> {
-        let is_waiting = |device: &Device| self.keepers.iter().any(|(keeper, _)| keeper.name == device.name);
+        let is_waiting = |wanted: &Wanted| self.keepers.iter().any(|(keeper, _)| keeper.name == wanted.name());
         let (waiting, coming) = std::mem::take(&mut self.coming).into_iter().partition(is_waiting);
         self.coming = waiting;
-        let start = |device: Device| {
-            self.reserve(&device);
-            self.keep(device, &mut Records::new(), None).err().map(|error| format!("a keeper could not be started: {error}"))
+        let start = |wanted: Wanted| {
+            self.reserve(&wanted);
+            self.keep(wanted, &mut Records::new()).err().map(|error| format!("a keeper could not be started: {error}"))
         };
         Vec::into_iter(coming).filter_map(start).last()
     }
@@ -243,7 +262,7 @@ impl Supervisor {
         while let Ok(Ended { name, reply }) = self.ended.1.try_recv() {
             self.ending.remove(&name);
             if let Reply::Refused(why) = reply {
-                self.coming.retain(|device| device.name != name);
+                self.coming.retain(|wanted| wanted.name() != name);
                 refused.push(why);
             }
         }

@@ -56,6 +56,7 @@ struct split_host {
 	struct split_range ranges[SPLIT_RANGES];
 	unsigned int nranges;
 	u32 serial;
+	atomic_t unanswered; /* upcalls, by the user half that there is */
 	bool gone;    /* the driver is unloaded */
 	bool leaving; /* the user half has closed the device, and its frames are being ended */
 };

@@ -20,6 +20,10 @@ static unsigned int deadline_ms;
 module_param(deadline_ms, uint, 0644);
 MODULE_PARM_DESC(deadline_ms, "how long a user half may take to answer, where its entry allows more; 0: what the entry allows");
 
+static unsigned int timeout_factor = 1;
+module_param(timeout_factor, uint, 0644);
+MODULE_PARM_DESC(timeout_factor, "times as long as its entry allows may a user half take, for one that a debugger stops or a checker slows down; default 1");
+
 static atomic_t failed, atomic;
 
 static int get_count(char *buffer, const struct kernel_param *parameter)
@@ -35,6 +39,24 @@ MODULE_PARM_DESC(atomic, "upcalls that were refused because their caller may not
 
 static LIST_HEAD(hosts);
 static DEFINE_MUTEX(hosts_lock);
+
+/* A line for each driver: its name, whether it has a user half, and how many upcalls that one has left unanswered. */
+static int get_halves(char *buffer, const struct kernel_param *parameter)
+{
+	struct split_host *host;
+	int length = 0;
+
+	mutex_lock(&hosts_lock);
+	list_for_each_entry(host, &hosts, link)
+		length += sysfs_emit_at(buffer, length, "%s %d %d\n", host->driver->name, !!READ_ONCE(host->file),
+					atomic_read(&host->unanswered));
+	mutex_unlock(&hosts_lock);
+	return length;
+}
+
+static const struct kernel_param_ops halves = { .get = get_halves };
+module_param_cb(halves, &halves, NULL, 0444);
+MODULE_PARM_DESC(halves, "drivers: name, whether there is a user half, upcalls that it has not answered in time");
 
 static void free_host(struct kref *kref)
 {
@@ -115,6 +137,14 @@ static bool may_sleep(void)
 	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && !in_atomic() && !irqs_disabled() && !rcu_preempt_depth();
 }
 
+/* How long the user half may take. */
+static unsigned long limit(const struct split_entry *entry)
+{
+	unsigned long ms = min_not_zero(entry->timeout_ms, READ_ONCE(deadline_ms));
+
+	return msecs_to_jiffies(min(ms * READ_ONCE(timeout_factor), (unsigned long)INT_MAX));
+}
+
 bool split_asks(struct split_host *host)
 {
 	return host && may_sleep() && READ_ONCE(host->file) && !READ_ONCE(host->leaving);
@@ -140,14 +170,12 @@ static bool enqueue(struct split_host *host, struct split_frame *frame)
 long split_upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments)
 {
 	struct split_frame *frame;
-	unsigned int limit_ms;
 	const char *why = NULL;
 	long result, left;
 
 	if (!host)
 		return -ENODEV;
 	result = host->driver->entries[entry].failure;
-	limit_ms = min_not_zero(host->driver->entries[entry].timeout_ms, READ_ONCE(deadline_ms));
 	if (!may_sleep()) {
 		atomic_inc(&atomic);
 		pr_err_ratelimited("%s: %s is called in atomic context: refused\n", host->driver->name, host->driver->entries[entry].name);
@@ -163,7 +191,9 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 	} else if (!enqueue(host, frame)) {
 		why = "there is no user half";
 	} else {
-		left = wait_for_completion_killable_timeout(&frame->done, msecs_to_jiffies(limit_ms));
+		left = wait_for_completion_killable_timeout(&frame->done, limit(frame->entry));
+		if (left == 0)
+			atomic_inc(&host->unanswered);
 		if (left <= 0)
 			cancel(frame);
 		if (!frame->failed && frame->result == 0 && frame->entry->ensures && !frame->entry->ensures(arguments)) {
@@ -236,6 +266,8 @@ int split_attach(struct split_host *host, struct file *file)
 		error = -EBUSY;
 	else
 		host->file = file;
+	if (!error)
+		atomic_set(&host->unanswered, 0);
 	mutex_unlock(&host->lock);
 	if (!error)
 		wake_up_all(&host->attached);

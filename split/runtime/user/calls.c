@@ -108,6 +108,8 @@ static unsigned long call_table(const struct split_stub *stub, unsigned long *sa
 		} else if (function->arguments[i].way == SPLIT_NUMBER) {
 			if (value)
 				memcpy(&call.arguments[i], (void *)value, function->arguments[i].size);
+			/* Many functions only write it. */
+			SPLIT_DEFINED(&call.arguments[i], function->arguments[i].size);
 		} else if (function->arguments[i].way == SPLIT_RESULT) {
 			cells[i] = (void **)value;
 			call.arguments[i] = value != 0;
@@ -161,11 +163,16 @@ unsigned long split_dispatch(unsigned int number, unsigned long *saved, unsigned
 __asm__(".globl split_thunk\n"
 	".type split_thunk, @function\n"
 	"split_thunk:\n"
+	"	.cfi_startproc\n"
 	"	push %r9\n	push %r8\n	push %rcx\n	push %rdx\n	push %rsi\n	push %rdi\n"
+	"	.cfi_def_cfa_offset 56\n"
 	"	mov %eax, %edi\n"
 	"	mov %rsp, %rsi\n"
 	"	lea 56(%rsp), %rdx\n"
 	"	sub $8, %rsp\n"
+	"	.cfi_def_cfa_offset 64\n"
 	"	call split_dispatch\n"
 	"	add $56, %rsp\n"
-	"	ret\n");
+	"	.cfi_def_cfa_offset 8\n"
+	"	ret\n"
+	"	.cfi_endproc\n");

@@ -75,13 +75,25 @@ static struct split_copy *new_copy(struct split_frame *frame)
 	return memset(&frame->copies[frame->ncopies++], 0, sizeof(*frame->copies));
 }
 
+/* Where a copy begins. Whoever looks for errors sees it end where the kernel's object ends. */
+static char *new_local(unsigned int size)
+{
+#ifdef SPLIT_CHECKED
+	char *local = calloc(1, size);
+#else
+	char *local = calloc(1, size + 8UL);
+#endif
+
+	if (!local)
+		abort();
+	return local;
+}
+
 void split_add_copy(struct split_frame *frame, unsigned long handle, unsigned int size)
 {
 	struct split_copy *copy = new_copy(frame);
 
-	*copy = (struct split_copy){ .local = calloc(1, size + 8), .handle = handle, .size = size, .view = -2, .own = 1 };
-	if (!copy->local)
-		abort();
+	*copy = (struct split_copy){ .local = new_local(size), .handle = handle, .size = size, .view = -2, .own = 1 };
 }
 
 static int is_plain(const struct split_field *field)
@@ -152,10 +164,8 @@ static struct split_copy *take_part(struct split_frame *frame, const struct spli
 		copy->local = split_driver.symbols[frame->entry->variables[number].symbol].address;
 	} else if (!copy) {
 		copy = new_copy(frame);
-		copy->local = calloc(1, part->size + 8);
+		copy->local = new_local(part->size);
 		copy->own = 1;
-		if (!copy->local)
-			abort();
 	}
 	copy->handle = part->handle;
 	copy->size = part->size;

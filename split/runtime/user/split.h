@@ -64,6 +64,23 @@ void split_abandon(const char *why, ...) __attribute__((noreturn, format(printf,
 /* format.c */
 int split_format(char *to, size_t size, const char *format, va_list list);
 
+/* confine.c, pin.c */
+int split_confine(unsigned int user, unsigned int group, int tied);
+void split_pin(void);
+
+/* Who looks for errors: see `build` of ring3_split. */
+#ifdef __SANITIZE_ADDRESS__
+#define SPLIT_ASAN 1
+#else
+#define SPLIT_ASAN 0
+#endif
+#ifdef SPLIT_MEMCHECK
+#include <valgrind/memcheck.h>
+#define SPLIT_DEFINED(memory, size) VALGRIND_MAKE_MEM_DEFINED(memory, size)
+#else
+#define SPLIT_DEFINED(memory, size) ((void)0)
+#endif
+
 /* main.c */
 extern int split_device;
 void split_log(const char *format, ...) __attribute__((format(printf, 1, 2)));

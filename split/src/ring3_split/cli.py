@@ -22,7 +22,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; its exit code. 1: refused or failed, 2: wrong usage, 130: interrupted."""
-    arguments = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    # What follows -- is for a program that the command starts.
+    mark = words.index("--") if "--" in words else len(words)
+    arguments = parser().parse_args(words[:mark], argparse.Namespace(words=words[mark + 1 :]))
     try:
         return int(arguments.run(arguments))
     except Refusal as refusal:

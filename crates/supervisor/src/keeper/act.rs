@@ -276,8 +276,7 @@ impl Keeper {
     }
 
     pub(super) fn take_asks(&mut self) {
-        let _ = rustix::io::read(&*self.raised, &mut [0; 8]);
-        while let Ok(ask) = self.asks.try_recv() {
+        for ask in self.asked.take() {
             let (event, answer) = match ask {
                 Ask::Look => {
                     match &self.held {

@@ -334,7 +334,7 @@ impl Keeper {
 }
 
 /// As `--json` has it.
-fn word_of(state: State) -> String {
+pub(crate) fn word_of(state: State) -> String {
     serde_json::to_value(state).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 

@@ -13,6 +13,7 @@
 
 mod act;
 mod device;
+mod handle;
 mod hear;
 mod outage;
 mod shared;
@@ -22,16 +23,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ring3_control::admin::Reply;
 use ring3_control::drive::Offered;
 use ring3_sandbox::Program;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::export::{Export, Exporter};
 use crate::health::Watch;
@@ -43,6 +40,9 @@ use crate::rcu::Expedited;
 use crate::store::Store;
 use device::Held;
 pub use device::Taken;
+pub(crate) use handle::Asked;
+pub use handle::{Answer, Ask, Handle};
+pub(crate) use hear::word_of;
 use outage::Record;
 pub use shared::Shared;
 pub(crate) use survive::named;
@@ -71,64 +71,6 @@ pub struct Setup {
     pub taken: Taken,
 }
 
-/// Hears what became of what a user has asked for.
-pub type Answer = Box<dyn FnOnce(Reply) + Send>;
-
-/// What a keeper is asked.
-pub enum Ask {
-    /// Another process, or another try.
-    Restart(Answer),
-    /// Stopped, the claim kept.
-    Stop {
-        /// Whoever uses it.
-        force: bool,
-        /// Hears of it.
-        answer: Answer,
-    },
-    /// Another program; what lies at the old one's path now, if `None`.
-    Upgrade {
-        /// Where it is.
-        program: Option<PathBuf>,
-        /// Hears of it.
-        answer: Answer,
-    },
-    /// A device may have come, or gone.
-    Look,
-    /// The end of this ring3d, and not of the device: the next one adopts it.
-    Leave,
-    /// The end: it is stopped and given back, unless somebody uses it and not `force`.
-    End {
-        /// Whoever uses it.
-        force: bool,
-        /// Hears of it; the keeper is gone after [`Reply::Done`].
-        answer: Answer,
-    },
-}
-
-/// A keeper, as others have it.
-pub struct Handle {
-    /// What its user calls the device.
-    pub name: String,
-    /// What is known of it.
-    pub shared: Arc<Shared>,
-    asks: Sender<Ask>,
-    raised: Arc<OwnedFd>,
-    thread: JoinHandle<()>,
-}
-
-impl Handle {
-    /// Asks it for something. Whoever asks a keeper that has ended hears nothing.
-    pub fn ask(&self, ask: Ask) {
-        let _ = self.asks.send(ask);
-        let _ = rustix::io::write(&*self.raised, &1u64.to_ne_bytes());
-    }
-
-    /// Whether it has ended.
-    pub fn has_ended(&self) -> bool {
-        self.thread.is_finished()
-    }
-}
-
 /// The thread's own.
 struct Keeper {
     setup: Setup,
@@ -137,8 +79,7 @@ struct Keeper {
     left: bool,
     machine: Machine,
     shared: Arc<Shared>,
-    asks: Receiver<Ask>,
-    raised: Arc<OwnedFd>,
+    asked: Asked,
     queue: VecDeque<Event>,
     held: Option<Held>,
     driver: Option<Process>,
@@ -183,47 +124,17 @@ pub fn start(setup: Setup, export: Box<dyn Export>) -> io::Result<Handle> {
 /// As [`start`]; it goes on with what was `adopted` of the device, and what it does survives by `survival`.
 pub fn go_on(setup: Setup, export: Box<dyn Export>, mut survival: Survival, adopted: Option<Adopted>) -> io::Result<Handle> {
     survival.begin(adopted.as_ref());
-    let (asks, inbox) = channel();
-    let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let name = setup.device.name.clone();
-    let shared = Arc::new(Shared::new(&setup.device));
-    let mut keeper = Keeper {
-        survival,
-        left: false,
-        machine: Machine::new(setup.device.restart.terms()),
-        shared: shared.clone(),
-        asks: inbox,
-        raised: raised.clone(),
-        queue: VecDeque::new(),
-        held: None,
-        driver: None,
-        standby: None,
-        dismissed: Vec::new(),
-        candidate: None,
-        exporter: Exporter::start(&name, export)?,
-        facts: Offered::default(),
-        given: false,
-        awaited: BTreeSet::new(),
-        saved: None,
-        adoptable: None,
-        adopting: false,
-        record: Record::default(),
-        watch: None,
-        looked: Instant::now(),
-        words: 0,
-        messages: 0,
-        answer: None,
-        reason: String::new(),
-        ending: false,
-        news: (0, 0),
-        expedited: None,
-        setup,
+    let shared = Arc::new(Shared::new(&name, setup.device.driver.as_deref().unwrap_or_default()));
+    let state = shared.clone();
+    let make = |asked| {
+        let exporter = Exporter::start(&setup.device.name, export)?;
+        let mut keeper = Keeper::new(setup, survival, (asked, state), exporter);
+        adopted.into_iter().for_each(|adopted| keeper.take_over(adopted));
+        Ok(keeper)
     };
-    adopted.into_iter().for_each(|adopted| keeper.take_over(adopted));
-    let thread = std::thread::Builder::new().name(format!("keep-{name}")).spawn(move || keeper.live())?;
-    Ok(Handle { name, shared, asks, raised, thread })
+    Handle::start(&name, shared, make, Keeper::live)
 }
-
 /// What a wait ended for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
@@ -239,6 +150,40 @@ enum Source {
 }
 
 impl Keeper {
+    fn new(setup: Setup, survival: Survival, (asked, shared): (Asked, Arc<Shared>), exporter: Exporter) -> Self {
+        Self {
+            survival,
+            left: false,
+            machine: Machine::new(setup.device.restart.terms()),
+            shared,
+            asked,
+            queue: VecDeque::new(),
+            held: None,
+            driver: None,
+            standby: None,
+            dismissed: Vec::new(),
+            candidate: None,
+            exporter,
+            facts: Offered::default(),
+            given: false,
+            awaited: BTreeSet::new(),
+            saved: None,
+            adoptable: None,
+            adopting: false,
+            record: Record::default(),
+            watch: None,
+            looked: Instant::now(),
+            words: 0,
+            messages: 0,
+            answer: None,
+            reason: String::new(),
+            ending: false,
+            news: (0, 0),
+            expedited: None,
+            setup,
+        }
+    }
+
     fn live(mut self) {
         self.happen(Event::Timer);
         while !self.ending {
@@ -276,7 +221,7 @@ impl Keeper {
 
     /// Sleeps until something happens.
     fn wait(&self) -> Vec<Source> {
-        let mut sources = vec![(Source::Asked, self.raised.as_fd()), (Source::Exported, self.exporter.as_fd())];
+        let mut sources = vec![(Source::Asked, self.asked.as_fd()), (Source::Exported, self.exporter.as_fd())];
         sources.extend(self.held.as_ref().and_then(Held::removal).map(|fd| (Source::Removal, fd)));
         let driver = (&self.driver, [Source::DriverEnd, Source::DriverReport, Source::DriverWords]);
         let standby = (&self.standby, [Source::StandbyEnd, Source::StandbyReport, Source::StandbyWords]);

@@ -11,7 +11,6 @@ use ring3_stats::Segment;
 
 use crate::export::Look;
 use crate::journal::{Journal, seconds};
-use crate::manifest;
 use crate::process::QUEUES;
 
 /// Of one device. No lock is held while anything is waited for.
@@ -24,11 +23,11 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(device: &manifest::Device) -> Self {
+    pub(crate) fn new(name: &str, driver: &str) -> Self {
         let status = DeviceStatus {
-            name: device.name.clone(),
+            name: name.to_owned(),
             device: String::new(),
-            driver: device.driver.clone().unwrap_or_default(),
+            driver: driver.to_owned(),
             state: State::Absent,
             since: seconds(SystemTime::now()),
             pid: 0,
@@ -76,7 +75,7 @@ impl Shared {
         held(&self.journal)
     }
 
-    pub(super) fn status(&self) -> MutexGuard<'_, DeviceStatus> {
+    pub(crate) fn status(&self) -> MutexGuard<'_, DeviceStatus> {
         held(&self.status)
     }
 

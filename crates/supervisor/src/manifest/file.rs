@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{Device, Error, Kind, Match};
+use super::{Device, Error, Half, Kind, Match, Wanted};
 use crate::scrape::Endpoint;
 
 /// Where Prometheus finds the metrics of all devices, if `path` says so: `[metrics] listen = "127.0.0.1:9123"`.
@@ -37,25 +37,26 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// All devices of `path`, a file or a folder, by name.
-pub fn read(path: &Path) -> Result<Vec<Device>, Error> {
-    let mut devices: BTreeMap<String, (Device, PathBuf)> = BTreeMap::new();
+/// All that `path`, a file or a folder, wants, by name.
+pub fn read(path: &Path) -> Result<Vec<Wanted>, Error> {
+    let mut all: BTreeMap<String, (Wanted, PathBuf)> = BTreeMap::new();
     for file in files(path)? {
         let text = fs::read_to_string(&file).map_err(unreadable(&file))?;
-        for device in parse(&text).map_err(|reason| Error::Wrong { path: file.clone(), reason })? {
-            if let Some((_, other)) = devices.get(&device.name) {
-                let reason = format!("[device.{}] is in {}, too: name one of them otherwise", device.name, other.display());
+        for wanted in wanted(&text).map_err(|reason| Error::Wrong { path: file.clone(), reason })? {
+            let name = wanted.name().to_owned();
+            if let Some((_, other)) = all.get(&name) {
+                let reason = format!("{name} is in {}, too: name one of them otherwise", other.display());
                 return Err(Error::Wrong { path: file, reason });
             }
-            devices.insert(device.name.clone(), (device, file.clone()));
+            all.insert(name, (wanted, file.clone()));
         }
     }
-    let devices: Vec<_> = devices.into_values().map(|(device, _)| device).collect();
-    twice(&devices).map_or(Ok(()), |reason| Err(Error::Wrong { path: path.to_owned(), reason }))?;
-    if devices.is_empty() {
+    let all: Vec<_> = all.into_values().map(|(wanted, _)| wanted).collect();
+    twice(&devices(&all)).map_or(Ok(()), |reason| Err(Error::Wrong { path: path.to_owned(), reason }))?;
+    if all.is_empty() {
         return Err(Error::Empty { path: path.to_owned() });
     }
-    Ok(devices)
+    Ok(all)
 }
 
 #[derive(Deserialize)]
@@ -63,6 +64,8 @@ pub fn read(path: &Path) -> Result<Vec<Device>, Error> {
 struct File {
     #[serde(default)]
     device: BTreeMap<String, Device>,
+    #[serde(default)]
+    split: BTreeMap<String, Half>,
     metrics: Option<Metrics>,
 }
 
@@ -78,16 +81,30 @@ fn document(text: &str) -> Result<File, String> {
 
 /// The devices of one document.
 pub fn parse(text: &str) -> Result<Vec<Device>, String> {
+    Ok(devices(&wanted(text)?).into_iter().cloned().collect())
+}
+
+fn devices(all: &[Wanted]) -> Vec<&Device> {
+    all.iter().filter_map(Wanted::device).collect()
+}
+
+/// All that one document wants.
+fn wanted(text: &str) -> Result<Vec<Wanted>, String> {
     let file = document(text)?;
-    let named = |(name, device)| {
+    let device = |(name, device)| {
         let device = Device { name, ..device };
-        device.check().map_err(|reason| format!("[device.{}]: {reason}", device.name)).map(|()| device)
+        device.check().map_err(|reason| format!("[device.{}]: {reason}", device.name))?;
+        Ok(Wanted::Device(Box::new(device)))
     };
-    file.device.into_iter().map(named).collect()
+    let half = |(name, half)| {
+        let half = Half { name, ..half };
+        half.check().map_err(|reason| format!("[split.{}]: {reason}", half.name)).map(|()| Wanted::Half(half))
+    };
+    file.device.into_iter().map(device).chain(file.split.into_iter().map(half)).collect()
 }
 
 /// Why two devices cannot be had at the same time.
-fn twice(devices: &[Device]) -> Option<String> {
+fn twice(devices: &[&Device]) -> Option<String> {
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
     for device in devices {
         let matched = (!matches!(device.r#match, Match::Class(_))).then(|| format!("{:?}", device.r#match));

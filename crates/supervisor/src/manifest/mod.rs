@@ -4,6 +4,7 @@
 
 mod export;
 mod file;
+mod half;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use serde::Deserialize;
 
 pub use export::{Export, Kind};
 pub use file::{metrics, parse, read};
+pub use half::Half;
 pub use terms::{Limits, Restart};
 pub use user::User;
 
@@ -41,11 +43,38 @@ pub enum Error {
         reason: String,
     },
     /// It asks for nothing.
-    #[error("{path} names no device: write [device.NAME] with match = {{ address = \"0000:01:00.0\" }} (ring3 devices lists addresses)", path = path.display())]
+    #[error("{path} names no device: write [device.NAME] with match = {{ address = \"0000:01:00.0\" }} (ring3 devices lists addresses), or [split.DRIVER]", path = path.display())]
     Empty {
         /// Which.
         path: PathBuf,
     },
+}
+
+/// What is to be supervised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A device, by a driver in a process.
+    Device(Box<Device>),
+    /// The user half of a split driver.
+    Half(Half),
+}
+
+impl Wanted {
+    /// What its user calls it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Device(device) => &device.name,
+            Self::Half(half) => &half.name,
+        }
+    }
+
+    /// The device that it is, if it is one.
+    pub fn device(&self) -> Option<&Device> {
+        match self {
+            Self::Device(device) => Some(device),
+            Self::Half(_) => None,
+        }
+    }
 }
 
 /// A device that is to be supervised.

@@ -139,7 +139,7 @@ fn a_folder_has_several_files_and_an_empty_one_says_what_to_write() {
     let other = SCRATCH.replace("scratch", "other").replace("01:00", "02:00").replace("id = 0", "id = 1");
     fs::write(folder.path().join("b.toml"), other).unwrap();
     fs::write(folder.path().join("note.txt"), "no TOML").unwrap();
-    let names: Vec<_> = read(folder.path()).unwrap().into_iter().map(|device| device.name).collect();
+    let names: Vec<_> = read(folder.path()).unwrap().into_iter().map(|wanted| wanted.name().to_owned()).collect();
     assert_eq!(names, ["other", "scratch"]);
     let error = read(&folder.path().join("none.toml")).unwrap_err().to_string();
     assert!(error.contains("none.toml") && error.contains("--config"), "{error}");
@@ -160,5 +160,37 @@ fn a_driver_of_linux_has_a_card_or_a_disk_and_is_told_nothing_that_it_would_not_
         ("restart = { adopt = true }", "", "starts its device"),
     ] {
         assert!(device(more, export).unwrap_err().contains(wanted), "{more} {export}");
+    }
+}
+
+fn read_all(text: &str) -> Result<Vec<Wanted>, Error> {
+    let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+    std::fs::write(&file, text).unwrap();
+    read(file.path())
+}
+
+#[test]
+fn the_user_half_of_a_split_driver_needs_no_device_and_has_the_usual_terms() {
+    let all = read_all("[split.e1000]\n[split.snd-ens1370]\nunpinned = true\n[split.snd-ens1370.restart]\nburst = 9\n").unwrap();
+    let [Wanted::Half(card), Wanted::Half(sound)] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((&*card.name, card.unpinned, &card.restart), ("e1000", false, &Restart::default()));
+    assert_eq!((&*sound.name, sound.unpinned, sound.restart.burst), ("snd-ens1370", true, 9));
+}
+
+#[test]
+fn a_user_half_and_a_device_of_one_name_are_an_error() {
+    let error = read_all("[split.e1000]\n[device.e1000]\nmatch = { class = \"nvme\" }\n").unwrap_err().to_string();
+    assert!(error.contains("name one of them otherwise"), "{error}");
+}
+
+#[test]
+fn what_makes_no_sense_for_a_user_half_is_an_error() {
+    for text in [
+        "[split.\"a/b\"]",
+        "[split.e1000]\nmatch = { class = \"nvme\" }",
+        "[split.e1000]\nuser = \"0\"",
+        "[split.e1000.limits]\npids = 1",
+    ] {
+        assert!(read_all(text).is_err(), "{text}");
     }
 }

@@ -22,7 +22,7 @@ pub struct Terms {
 
 /// What is left of it.
 #[derive(Debug, Default)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     deaths: VecDeque<Instant>,
     exhausted: bool,
     /// Starts that have failed since one has succeeded.

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use ring3_control::status::State;
 
-use budget::Budget;
+pub(crate) use budget::Budget;
 pub use budget::Terms;
 
 /// What has happened.

@@ -21,6 +21,7 @@ from ring3_split.generate.border import Wishes
 from ring3_split.generate.build import Built
 from ring3_split.generate.halves import generate
 from ring3_split.generate.summary import Summary, summary
+from ring3_split.generate.tools import Tools
 from ring3_split.indirect import Precision
 from ring3_split.kernel import Kernel
 from ring3_split.plan import Plan, load, planner, subject, weights
@@ -54,7 +55,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             bench.add(parser)
         if name == "campaign":
             campaign.add(parser)
+        if name in ("build", "run"):
+            _add_checkers(parser)
         if name == "run":
+            _add_start(parser)
             parser.add_argument("--guest", action="store_true", help="in a guest, which is the only way there is")
             parser.add_argument("--seconds", metavar="N", type=numbers.seconds, default=0.5, help="time of each kind of transfer")
             parser.add_argument(
@@ -71,8 +75,35 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         parser.set_defaults(run=run, step=name)
 
 
+def _add_checkers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--asan", action="store_true", help="have AddressSanitizer watch the user half")
+    parser.add_argument(
+        "--valgrind", action="store_true", help="the user half is for valgrind's memcheck, under which `run` starts it"
+    )
+
+
+def _add_start(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--gdb",
+        action="store_true",
+        help="start the user half under gdb; what follows -- goes to gdb: --gdb -- -batch -ex 'break FUNCTION' -ex run -ex bt",
+    )
+    parser.add_argument(
+        "--unconfined", action="store_true", help="the user half keeps its rights; so it does under each of the three"
+    )
+    parser.add_argument("--unpinned", action="store_true", help="the user half's memory may be swapped out; the same")
+
+
+def _tools(arguments: argparse.Namespace) -> Tools:
+    """What the user half is looked at with."""
+    given = vars(arguments)
+    wanted = {name: given.get(name, False) for name in ("gdb", "asan", "valgrind", "unconfined", "unpinned")}
+    return Tools(words=tuple(given.get("words", ())), **wanted)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Runs one of them."""
+    tools = _tools(arguments)
     plan = load(arguments.plan) if arguments.plan else None
     name = arguments.driver or (plan.driver if plan else "")
     if not name or (plan and plan.driver != name):
@@ -88,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     found, plan = _survey(kernel, name, arguments, answers)
     folder = (arguments.out or Path(f"{name}-split")).absolute()
     generated = generate(kernel, kernel.module(name), found, Wishes.of(plan, answers), folder)
-    built = building.build(kernel, generated) if arguments.step != "generate" else None
+    built = building.build(kernel, generated, tools.form) if arguments.step != "generate" else None
     if built and arguments.step == "bench":
         bench.run(kernel, name, built, arguments, folder)
         return 0
@@ -121,7 +152,8 @@ def _run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace,
         if step or arguments.verbose:
             print(line if step else f"    {line}", flush=True)
 
-    request = running.Request(source_options.cache(), arguments.seconds, arguments.lies, folder / "run.log", arguments.work)
+    wanted = running.Wanted(arguments.lies, arguments.work, _tools(arguments))
+    request = running.Request(source_options.cache(), arguments.seconds, folder / "run.log", wanted)
     running.run(kernel, name, built, request, show)
     print(f"{name}: it worked, its user half died, its kernel half went on, it came back; all output is in {request.log}")
 

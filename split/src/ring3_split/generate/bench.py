@@ -124,7 +124,7 @@ def steps(request: Request) -> list[Step]:
 
 def text(run: scenario.Run, layout: str, added: list[Path], programs: list[Path], request: Request) -> str:
     """The scenario's file: the one of a split driver's run with other steps. `added[0]` is the distribution's module."""
-    document: dict[str, Any] = tomlkit.parse(running.text(run, "network", layout, 0)).unwrap()
+    document: dict[str, Any] = tomlkit.parse(running.text(run, "network", layout, running.Wanted())).unwrap()
     document["about"] = f"{run.driver} as the distribution has it, and split, under the same load"
     document |= {"mode": request.mode, "vcpus": 1}
     if request.everywhere:

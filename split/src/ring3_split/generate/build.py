@@ -26,6 +26,9 @@ from ring3_split.stamps import digest
 
 CODE = ("-O1", "-g", "-fno-pic", "-ffunction-sections", "-fdata-sections", "-fno-asynchronous-unwind-tables")
 RUN_TIME = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-pie", "-fno-builtin", "-D_GNU_SOURCE")
+ASAN = ("-fsanitize=address", "-fno-omit-frame-pointer")
+MEMCHECK = ("-gdwarf-4", "-DSPLIT_MEMCHECK")  # Debian 12's valgrind ends at clang's DWARF 5
+CHECKED = "-DSPLIT_CHECKED"
 UNDEFINED = re.compile(r"undefined reference to `(\w+)'")
 TRAMPOLINE = "__SCT__"  # what a static call of the kernel's jumps to: a function that is declared as one nowhere
 FIRST_ADDRESS, STEP = 0x1000, 16
@@ -42,7 +45,23 @@ class Built:
     stops: tuple[str, ...]  # what the user half refers to and cannot have
 
 
-def build(kernel: Kernel, generated: Generated) -> Built:
+@dataclass(frozen=True)
+class Form:
+    """What the user half is built for."""
+
+    asan: bool = False  # AddressSanitizer is in it
+    valgrind: bool = False  # memcheck sees its heap
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """How everything is compiled for that."""
+        return ASAN if self.asan else MEMCHECK if self.valgrind else ()
+
+
+USUAL = Form()
+
+
+def build(kernel: Kernel, generated: Generated, form: Form = USUAL) -> Built:
     """Builds both halves.
 
     Raises:
@@ -50,7 +69,7 @@ def build(kernel: Kernel, generated: Generated) -> Built:
     """
     compiler()
     runtime, driver = _modules(kernel, generated)
-    program, stops = _program(generated)
+    program, stops = _program(generated, form)
     return Built(runtime, driver, program, tables.layout(generated.border), stops)
 
 
@@ -114,14 +133,15 @@ def _first(text: str) -> str:
     return next((line for line in lines if "error" in line.lower()), lines[-1]).strip()
 
 
-def _program(generated: Generated) -> tuple[Path, tuple[str, ...]]:
+def _program(generated: Generated, form: Form) -> tuple[Path, tuple[str, ...]]:
     folder = generated.folder / "user"
-    objects = [_code(generated, unit) for unit in generated.units]
+    objects = [_code(generated, unit, form) for unit in generated.units]
+    own = [*RUN_TIME, *form.flags, *([CHECKED] if form.flags else ())]
     shutil.copy(generated.folder / "tables.c", folder / "tables.c")
     sources = [*(RUNTIME / "user").glob("*.c"), folder / "tables.c", folder / "runners.c"]
     objects += [
         gcc(
-            [*RUN_TIME, "-Wno-missing-field-initializers", "-Wno-unused-const-variable", "-c"],
+            [*own, "-Wno-missing-field-initializers", "-Wno-unused-const-variable", "-c"],
             source,
             folder / f"rt_{source.stem}.o",
         )
@@ -130,25 +150,26 @@ def _program(generated: Generated) -> tuple[Path, tuple[str, ...]]:
     name = f"split-{generated.border.survey.border.driver}"
     known = _stubs_of_table(generated.border)
     # The first link says what is missing, the second one has it.
-    missing = _missing(folder, objects, known)
+    missing = _missing(folder, objects, known, form)
     _write_stubs(generated, known, missing)
     stubs = [
         gcc(["-c"], folder / "stubs.S", folder / "rt_stubs.o"),
-        gcc([*RUN_TIME, "-c"], folder / "stub_table.c", folder / "rt_table.o"),
+        gcc([*own, "-c"], folder / "stub_table.c", folder / "rt_table.o"),
     ]
     program = folder / name
-    done = link([*objects, *stubs], program)
+    done = link([*objects, *stubs], program, form)
     if done.returncode:
         raise Refusal(f"the user half does not link: {_first(done.stderr)}")
     return program, tuple(missing)
 
 
-def _code(generated: Generated, unit: Unit) -> Path:
+def _code(generated: Generated, unit: Unit, form: Form) -> Path:
     """A unit of the driver, compiled for a process."""
     out = generated.folder / f"user/{unit.stem}.o"
     source = generated.folder / f"user/{unit.stem}.c"
     own = [f"-I{RUNTIME / 'user'}", f"-I{unit.kernel.root / Path(unit.source).parent}", "-D__NO_FORTIFY"]
-    command = [str(unit.kernel.compiler.program), "-x", "c", *unit.flags(), *own, *CODE, "-c", str(source), "-o", str(out)]
+    command = [str(unit.kernel.compiler.program), "-x", "c", *unit.flags(), *own, *CODE, *form.flags]
+    command += ["-c", str(source), "-o", str(out)]
     done = programs.run(command, unit.kernel.root, LIMIT)
     if done.returncode:
         raise Refusal(f"the user half of {unit.source} does not compile: {_first(done.stderr)}")
@@ -168,9 +189,10 @@ def gcc(arguments: list[str], source: Path, out: Path) -> Path:
     return out
 
 
-def link(objects: list[Path], program: Path) -> subprocess.CompletedProcess[str]:
-    """Makes a program of objects, or tells why not."""
-    command = ["gcc", "-static", "-no-pie", "-g", "-Wl,--gc-sections", *map(str, objects), "-o", str(program), "-lpthread"]
+def link(objects: list[Path], program: Path, form: Form = USUAL) -> subprocess.CompletedProcess[str]:
+    """Makes a program of objects, or tells why not. A checker takes the place of its heap, which is in a library then."""
+    kind = ["-fsanitize=address"] if form.asan else [] if form.valgrind else ["-static"]
+    command = ["gcc", *kind, "-no-pie", "-g", "-Wl,--gc-sections", *map(str, objects), "-o", str(program), "-lpthread"]
     return programs.run(command, program.parent, LIMIT)
 
 
@@ -187,8 +209,8 @@ def _stubs_of_table(border: Border) -> dict[str, str]:
     return found
 
 
-def _missing(folder: Path, objects: list[Path], known: dict[str, str]) -> list[str]:
-    done = link(objects, folder / "unlinked")
+def _missing(folder: Path, objects: list[Path], known: dict[str, str], form: Form) -> list[str]:
+    done = link(objects, folder / "unlinked", form)
     names = set(UNDEFINED.findall(done.stderr)) - {"split_stubs"}
     return sorted(names - known.keys())
 

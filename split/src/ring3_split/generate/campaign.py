@@ -145,7 +145,7 @@ def _guest(run: Run, layout: str, share: Share, request: Request, hear: Callable
 
 def text(run: Run, layout: str, share: Share, faults: Path) -> str:
     """The scenario's file: the one of a split driver's run with other steps."""
-    document: dict[str, Any] = tomlkit.parse(running.text(run, "network", layout, share.messages)).unwrap()
+    document: dict[str, Any] = tomlkit.parse(running.text(run, "network", layout, running.Wanted(share.messages))).unwrap()
     document["about"] = f"{run.driver} as a split driver, whose user half has faults"
     document["kernel_arguments"] = list(KERNEL_ARGUMENTS)
     document["files"] |= {"/lib/ring3/faults": str(faults)}

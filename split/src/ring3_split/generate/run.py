@@ -13,6 +13,7 @@ import tomlkit
 from ring3_split.errors import Refusal
 from ring3_split.generate.build import Built
 from ring3_split.generate.halves import RUNTIME
+from ring3_split.generate.tools import MARKER, USUAL, Tools
 from ring3_split.kernel import Kernel
 from ring3_split.profile import lab, scenario
 from ring3_split.profile.build import build_own
@@ -32,6 +33,8 @@ STEPS = (
     ("the user half comes back", "split_restart"),
     ("it works again", "works"),
 )
+# What needs the user half as everyone runs it, and many deaths.
+CONFINED = (("the user half can do nothing but answer", "confined"),)
 # The same of one kind only.
 MORE = {"network": (("the user half dies in the middle of resets, opening and probing", "often"),)}
 LIES = (
@@ -40,11 +43,25 @@ LIES = (
     ("an honest one comes back", "honest"),
     ("it works once more", "works"),
 )
+CHECKED = (("the checker has found nothing", "checked"),)
 END = (("it is unloaded", "split_unload"), ("the kernel has nothing to say", "kernel_is_well"))
 KINDS = ("sound", "network")
 FUNCTIONS = ("works", "during", "alone", "lies", "honest")
-PROGRAMS = ("fuzz.c", "inject.c", "ioctls.c")
+PROGRAMS = ("fuzz.c", "inject.c", "ioctls.c", "tries.c")
 LIES_A_SECOND = 50  # at least: what is done between them takes its time
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is done with it."""
+
+    lies: int = 0  # messages of a user half that lies
+    # What this driver is put to, if not what its kind is: functions in place of those of guest/KIND-split.sh.
+    work: Path | None = None
+    tools: Tools = USUAL  # what the user half is looked at with
+
+
+NOTHING_ELSE = Wanted()
 
 
 @dataclass(frozen=True)
@@ -53,11 +70,8 @@ class Request:
 
     cache: Path  # ring3's, with the lab's kernels
     seconds: float = 0.5  # of each kind of transfer
-    lies: int = 0  # messages of a user half that lies
     log: Path = Path("split-run.log")
-    work: Path | None = (
-        None  # what this driver is put to, if not what its kind is: functions in place of those of guest/KIND-split.sh
-    )
+    wanted: Wanted = NOTHING_ELSE
 
 
 def check(driver: str, work: Path | None = None) -> str:
@@ -83,11 +97,11 @@ def run(kernel: Kernel, driver: str, built: Built, request: Request, show: Calla
     Raises:
         Refusal: the lab or a step failed; its output is in the log.
     """
-    kind = check(driver, request.work)
+    kind = check(driver, request.wanted.work)
     one = guest_run(kernel, driver, built, request.seconds)
     with tempfile.TemporaryDirectory(prefix="ring3-split-") as name:
         folder = Path(name)
-        (folder / "scenario.toml").write_text(text(one, kind, built.layout, request.lies, request.work))
+        (folder / "scenario.toml").write_text(text(one, kind, built.layout, request.wanted))
         lab.run(folder / "scenario.toml", request.cache, folder / "out", request.log, show)
 
 
@@ -105,18 +119,42 @@ def guest_run(kernel: Kernel, driver: str, built: Built, seconds: float) -> Run:
     return Run(driver, device(driver), "load", seconds, version(kernel), (built.runtime, built.driver), needs, programs, revision)
 
 
-def text(run: Run, kind: str, layout: str, lies: int, work: Path | None = None) -> str:
+def steps(kind: str, wanted: Wanted) -> list[tuple[str, str]]:
+    """(what it is, shell) of every step. One that is looked at is slow and dies seldom, under a debugger of itself alone."""
+    tools = wanted.tools
+    if tools.gdb:
+        return [*STEPS[:2], *(CHECKED if tools.asan else ()), *END]
+    if tools.debugs:
+        return [*STEPS, *CHECKED, *END]
+    confined = () if tools.unconfined else CONFINED
+    return [*STEPS, *confined, *MORE.get(kind, ()), *(LIES if wanted.lies else ()), *END]
+
+
+def text(run: Run, kind: str, layout: str, wanted: Wanted) -> str:
     """The scenario's file: the one of a profile with other steps. What a later script has replaces what an earlier one has."""
     document: dict[str, Any] = tomlkit.parse(scenario.text(run)).unwrap()
+    tools, work = wanted.tools, wanted.work
     files = [GUEST / "split.sh", scenario.GUEST / f"{kind}.sh"]
     files += [GUEST / f"{kind}-split.sh"] if kind in KINDS else []
     files += [work.absolute()] if work else []
     shell = "".join(f". /lib/ring3/{file.name}; " for file in files)
     document["about"] = f"{run.driver} as a split driver: its user half works, dies and comes back"
     document["files"] |= {f"/lib/ring3/{file.name}": str(file) for file in files}
-    document["variables"] |= {"DRIVER": run.driver, "LAYOUT": layout, "MESSAGES": str(lies)}
-    steps = (*STEPS, *MORE.get(kind, ()), *(LIES if lies else ()), *END)
-    document["time_limit"] = int(document["time_limit"] + len(steps) * 20 + lies / LIES_A_SECOND)
-    steps = ((steps[0][0], f"{scenario.prepare(run)} && {steps[0][1]}"), *steps[1:])
-    document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in steps]
+    document["files"] |= {place: str(file) for place, file in tools.files().items()}
+    document["programs"] += [str(program) for program in tools.programs()]
+    document["variables"] |= {"DRIVER": run.driver, "LAYOUT": layout, "MESSAGES": str(wanted.lies)}
+    document["variables"] |= {
+        "TOOL": tools.command(),
+        "OPTIONS": tools.options(),
+        "SLOWNESS": str(tools.slowness),
+        "MARKER": MARKER,
+    }
+    if tools.debugs:
+        document["memory"] = "1G"
+        # With its line numbers, of which the lab strips programs; among those it is for its libraries.
+        document["files"][f"/usr/local/bin/{run.programs[-1].name}"] = str(run.programs[-1])
+    all_steps = steps(kind, wanted)
+    document["time_limit"] = int((document["time_limit"] + len(all_steps) * 20) * tools.slowness + wanted.lies / LIES_A_SECOND)
+    all_steps = [(all_steps[0][0], f"{scenario.prepare(run)} && {all_steps[0][1]}"), *all_steps[1:]]
+    document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in all_steps]
     return tomlkit.dumps(document)

@@ -1,25 +1,36 @@
-# A split driver in the guest: $DRIVER is the module's name, `split-$DRIVER` its user half.
+# A split driver in the guest: $DRIVER is the module's name, `split-$DRIVER` its user half, $TOOL what starts it, $OPTIONS its own,
+# $SLOWNESS how many times the usual time it may take.
 
 user_half() {
-    "split-$DRIVER" 30 >>/tmp/user-half.log 2>&1 &
+    eval "exec $TOOL $(command -v "split-$DRIVER") 30 $OPTIONS" >>/tmp/user-half.log 2>&1 &
     echo $! >/tmp/user-half.pid
 }
 
-# The sentence of the user half that it is attached stands in its log once more.
-attached() {
-    for try in $(seq 500); do
-        [ "$(grep -c ' attached' /tmp/user-half.log)" -lt "$1" ] || return 0
+# said SENTENCE TIMES: the user half has said so, so often.
+said() {
+    for try in $(seq $((500 * ${SLOWNESS:-1}))); do
+        [ "$(grep -c " $1" /tmp/user-half.log)" -lt "$2" ] || return 0
+        ! dead "$(cat /tmp/user-half.pid)" || break
         usleep 20000
     done
     cat /tmp/user-half.log
     return 1
 }
 
+# It has attached so often. Under gdb it is a child.
+attached() {
+    said attached "$1" || return
+    process=$(cat /tmp/user-half.pid)
+    child=$(cat "/proc/$process/task/$process/children")
+    [ -z "$child" ] || echo $child >/tmp/user-half.pid
+}
+
 split_load() {
     : >/tmp/user-half.log
-    insmod /lib/ring3/ring3_split.ko grace_ms=1000 || return
+    insmod /lib/ring3/ring3_split.ko grace_ms=1000 timeout_factor="${SLOWNESS:-1}" || return
     user_half
     # Its init function calls up: the user half waits for it.
+    said "waits for its kernel half" 1 || return
     insmod "/lib/ring3/$DRIVER.ko" || { cat /tmp/user-half.log; dmesg | tail -n 20; return 1; }
     attached 1 && cat /tmp/user-half.log
 }
@@ -48,8 +59,38 @@ split_reload() {
     insmod "/lib/ring3/$DRIVER.ko" && attached $((count + 1)) && echo "an honest user half has loaded it"
 }
 
+# state WORD: of the user half, as the kernel has it.
+state() { awk -v word="$1:" '$1 == word { print $2 }' "/proc/$(cat /tmp/user-half.pid)/status"; }
+
+# What a user half that was taken over could do beside answering: a call that it must not make ends it.
+confined() {
+    process=$(cat /tmp/user-half.pid)
+    echo "user $(state Uid), capabilities $(state CapEff), bounding $(state CapBnd), no new privileges $(state NoNewPrivs), filter $(state Seccomp)"
+    [ "$(state Uid) $(state CapEff) $(state CapBnd) $(state NoNewPrivs) $(state Seccomp)" = "65534 0000000000000000 0000000000000000 1 2" ] || return
+    echo "its files: $(ls "/proc/$process/root/" | wc -l), its descriptors: $(ls "/proc/$process/fd" | tr '\n' ' ')"
+    [ -z "$(ls "/proc/$process/root/")" ] && [ "$(ls "/proc/$process/fd" | tail -n 1)" = 3 ] || return
+    [ "$(awk '/:/ { n++ } END { print n }' "/proc/$process/net/dev")" = 1 ] || { cat "/proc/$process/net/dev"; return 1; }
+    for call in file device socket fork exec code; do
+        tries "$(cat /tmp/user-half.pid)" $call || return
+        ! dead "$(cat /tmp/user-half.pid)" || split_restart >/dev/null || return
+    done
+    echo "pinned $(state VmLck) of $(state VmRSS) KiB"
+}
+
+# What a checker has found.
+checked() {
+    ! grep -A 60 -E "ERROR: AddressSanitizer|$MARKER" /tmp/user-half.log
+}
+
+# The run time goes when the user half has ended, which it does by itself.
+runtime_unload() {
+    for try in $(seq $((100 * ${SLOWNESS:-1}))); do [ "$(cat /sys/module/ring3_split/refcnt)" != 0 ] || break; usleep 20000; done
+    rmmod ring3_split
+}
+
 split_unload() {
-    rmmod "$(echo "$DRIVER" | tr - _)" && rmmod ring3_split && cat /tmp/user-half.log
+    rmmod "$(echo "$DRIVER" | tr - _)" && runtime_unload || return
+    cat /tmp/user-half.log
 }
 
 # Of the kernel's log, what it would say of a bug, and what the run time says of a plan that does not hold; a process that faults is none of its own.
