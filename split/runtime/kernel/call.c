@@ -70,13 +70,10 @@ static void allow(struct split_host *host, bool port, unsigned long start, unsig
 	mutex_unlock(&host->lock);
 }
 
-void split_allow_ports(struct split_host *host, struct pci_dev *pdev, int bars)
+void split_allow_ports(struct split_host *host, unsigned long start, unsigned long size)
 {
-	int bar;
-
-	for (bar = 0; host && bar < PCI_STD_NUM_BARS; bar++)
-		if (bars & 1 << bar && pci_resource_flags(pdev, bar) & IORESOURCE_IO)
-			allow(host, true, pci_resource_start(pdev, bar), pci_resource_len(pdev, bar));
+	if (host)
+		allow(host, true, start, size);
 }
 EXPORT_SYMBOL_GPL(split_allow_ports);
 
@@ -144,10 +141,10 @@ static long io_access(struct split_frame *frame, struct split_call *call)
 	down_read(&registers);
 	if (!allowed(frame->host, false, (unsigned long)at, size))
 		error = -EACCES;
-	else if (write)
-		size == 1 ? writeb(value, at) : size == 2 ? writew(value, at) : writel(value, at);
+	else if (write) /* pci_iomap maps ports, too */
+		size == 1 ? iowrite8(value, at) : size == 2 ? iowrite16(value, at) : iowrite32(value, at);
 	else
-		call->result = size == 1 ? readb(at) : size == 2 ? readw(at) : readl(at);
+		call->result = size == 1 ? ioread8(at) : size == 2 ? ioread16(at) : ioread32(at);
 	up_read(&registers);
 	return error;
 }
@@ -427,6 +424,10 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	if (!error && function->requires && !function->requires(arguments))
 		error = -EPERM;
 	result = error ? 0 : function->call(arguments);
+	/* What was set is known by its value from here on: the cell goes, what undoes the call may need it. */
+	for (i = 0; i < function->narguments; i++)
+		if (function->arguments[i].way == SPLIT_NUMBER)
+			arguments[i] = (unsigned long)cells[i];
 	if (!error)
 		note(frame, call->function, arguments, result);
 	for (i = 0; i < function->narguments; i++) {

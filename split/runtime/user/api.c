@@ -54,6 +54,30 @@ void __dynamic_netdev_dbg(void *descriptor, const void *device, const char *form
 	(void)format;
 }
 
+void __dynamic_dev_dbg(void *descriptor, const void *device, const char *format, ...)
+{
+	(void)descriptor;
+	(void)device;
+	(void)format;
+}
+
+void __dynamic_pr_debug(void *descriptor, const char *format, ...)
+{
+	(void)descriptor;
+	(void)format;
+}
+
+void netdev_printk(const char *level, const void *device, const char *format, ...)
+{
+	va_list list;
+
+	(void)level;
+	(void)device;
+	va_start(list, format);
+	log_text("", format, list);
+	va_end(list);
+}
+
 void __warn_printk(const char *format, ...)
 {
 	va_list list;

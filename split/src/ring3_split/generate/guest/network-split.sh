@@ -1,11 +1,14 @@
 # A split network card, after split.sh and network.sh. What `ethtool` asks is in the user half, interrupts and packets in the kernel.
 
+# controls INTERFACE: all that `ethtool` asks and sets.
+controls() { net control "$1"; }
+
 works() {
     before=$(failures)
     up || { cat /tmp/user-half.log; return 1; }
     name=$(interface "$CARD")
     ping -c 3 -i 0.2 -s 1400 $THERE && net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH" "$WINDOW" || return
-    net control "$name" || return
+    controls "$name" || return
     [ "$(failures)" = "$before" ] || { echo "upcalls failed"; cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
 }
 
@@ -25,7 +28,7 @@ during() {
 alone() {
     name=$(interface "$CARD")
     before=$(failures)
-    net control "$name" >/dev/null 2>&1
+    controls "$name" >/dev/null 2>&1
     [ "$(failures)" -gt "$before" ] || { echo "ethtool works without the user half?"; return 1; }
     echo "ethtool fails without the user half"
     ping -c 3 -i 0.2 $THERE && net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH" "$WINDOW" || return
@@ -62,7 +65,7 @@ often() {
     dmesg | grep " fails: the user half has died" | sed 's/.*: \(.*\) fails: .*/it died in \1/' | sort | uniq -c
 }
 
-lies() { fuzzed net control "$(interface "$CARD")"; }
+lies() { fuzzed controls "$(interface "$CARD")"; }
 
 # A card and its structs may be in any state after the lies: they can break the device, and a reload must mend it.
 honest() { split_reload; }
