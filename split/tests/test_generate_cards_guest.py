@@ -62,8 +62,9 @@ def test_the_kernel_says_nothing_of_a_bug_after_the_lies(log: str) -> None:
     assert "the kernel is well" in log
 
 
-def test_a_user_half_dies_in_the_midst_of_probing_8139too(realtek: str) -> None:
+def test_user_halves_die_in_the_midst_of_probing(realtek: str, lance: str) -> None:
     assert "it died in rtl8139_init_one" in realtek
+    assert "it died in pcnet32_probe_pci" in lance
 
 
 def test_registers_that_pci_iomap_has_found_in_ports_are_reached_as_ports(realtek: str) -> None:

@@ -98,13 +98,16 @@ static inline void split_allow_bars(struct pci_dev *pdev, int bars)
 		split_error;                                             \
 	})
 
-#define pci_ioremap_bar(pdev, bar) SPLIT_IO(pdev, bar, pci_ioremap_bar(split_pdev, bar))
-#define pci_iomap(pdev, bar, size) SPLIT_IO(pdev, bar, pci_iomap(split_pdev, bar, size))
-#define SPLIT_IO(pdev, bar, map)                                         \
+#define pci_ioremap_bar(pdev, bar) SPLIT_IO(pdev, bar, 0UL, pci_ioremap_bar(split_pdev, bar))
+#define pci_iomap(pdev, bar, size) SPLIT_IO(pdev, bar, (unsigned long)(size), pci_iomap(split_pdev, bar, size))
+#define SPLIT_IO(pdev, bar, most, map)                                   \
 	({                                                               \
 		struct pci_dev *split_pdev = pdev;                       \
 		void __iomem *split_at = map;                            \
-		split_allow_io(split_host, split_at, pci_resource_len(split_pdev, bar)); \
+		bool split_memory = pci_resource_flags(split_pdev, bar) & IORESOURCE_MEM; \
+		unsigned long split_length = pci_resource_len(split_pdev, bar); \
+		split_allow_io(split_host, split_at, most ? min(most, split_length) : split_length, \
+			       split_memory ? pci_resource_start(split_pdev, bar) : 0); \
 		split_at;                                                \
 	})
 
@@ -137,7 +140,7 @@ static inline bool split_is_own(unsigned long kind, resource_size_t start, resou
 		unsigned long split_size = size;                         \
 		void __iomem *split_at = (ioremap)(split_start, split_size); \
 		if (split_is_own(IORESOURCE_MEM, split_start, split_size)) \
-			split_allow_io(split_host, split_at, split_size); \
+			split_allow_io(split_host, split_at, split_size, split_start); \
 		split_at;                                                \
 	})
 

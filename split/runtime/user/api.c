@@ -208,7 +208,7 @@ _Bool ethtool_convert_link_mode_to_legacy_u32(unsigned int *legacy, const unsign
 	return !(modes[0] >> 32) && !modes[1];
 }
 
-/* Memory, mutexes and registers of the kernel. */
+/* Memory and mutexes of the kernel. */
 
 void kfree(const void *pointer)
 {
@@ -281,21 +281,4 @@ void _raw_spin_unlock_irqrestore(void *lock, unsigned long flags)
 {
 	(void)flags;
 	_raw_spin_unlock(lock);
-}
-
-unsigned int split_port_read(unsigned long port, unsigned long size)
-{
-	return (unsigned int)split_kernel(SPLIT_CALL_PORT_READ, port, size, 0);
-}
-void split_port_write(unsigned long port, unsigned long size, unsigned int value)
-{
-	split_kernel(SPLIT_CALL_PORT_WRITE, port, size, value);
-}
-unsigned int split_io_read(const volatile void *address, unsigned long size)
-{
-	return (unsigned int)split_kernel(SPLIT_CALL_IO_READ, object((const void *)address, "a read of a register"), size, 0);
-}
-void split_io_write(volatile void *address, unsigned long size, unsigned int value)
-{
-	split_kernel(SPLIT_CALL_IO_WRITE, object((const void *)address, "a write of a register"), size, value);
 }

@@ -220,4 +220,5 @@ void split_release(struct split_frame *frame)
 	free(frame->copies);
 	frame->copies = NULL;
 	frame->ncopies = frame->room = 0;
+	frame->registers = 0;
 }

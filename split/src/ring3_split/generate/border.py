@@ -34,6 +34,7 @@ class Wishes:
     ensures: Mapping[str, str] = field(default_factory=dict)  # entry -> condition, when it has succeeded
     failed: Mapping[str, str] = field(default_factory=dict)  # function -> statement
     recovery: Mapping[str, Recovery] = field(default_factory=dict)  # by struct
+    maps: bool = False  # registers are mapped into the user half
 
     @staticmethod
     def of(plan: Plan, answers: Mapping[str, str]) -> Wishes:
@@ -48,6 +49,7 @@ class Wishes:
             plan.ensures,
             plan.failed,
             plan.recovery,
+            plan.mmio.map,
         )
 
 

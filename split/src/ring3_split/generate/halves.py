@@ -43,8 +43,8 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
     others = [part.module.name for part in survey.halves.graph.driver.modules if part.module.name != module.name]
     if others:
         raise Refusal(
-            f"{module.name} has code of its own in {', '.join(others)}, a module beside it, and halves are made of one module only: "
-            "take a driver of one module (`ring3 split show DRIVER` lists them); `plan` and `annotate` know this one"
+            f"{module.name} has code of its own in {', '.join(others)}, a module beside it, and halves are made of one module: "
+            "take such a driver (`ring3 split show DRIVER` lists them); `plan` and `annotate` know this one"
         )
     units = [Unit(kernel, module, source) for source in module.sources]
     border = Border(survey, units, wishes)

@@ -69,6 +69,7 @@ const struct split_driver split_driver = {{
 	.nentries = {len(table.entries)},
 	.ndowncalls = {len(table.calls)},
 	.nsymbols = {len(table.symbols)},
+	.maps = {int(border.wishes.maps)},
 }};
 """
 
