@@ -159,7 +159,7 @@ struct split_driver {
 	unsigned char maps; /* registers are mapped into the user half, where they are whole pages */
 };
 
-extern const struct split_type split_bytes, split_opaque;
+extern const struct split_type split_bytes, split_opaque, split_io; /* split_io: registers that are mapped */
 unsigned long split_string(const void *address); /* length with its zero */
 
 #endif

@@ -11,7 +11,10 @@ from ring3_split import cli
 pytestmark = [pytest.mark.guest, pytest.mark.kernel]
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # After the lies the driver is loaded so that its registers are those of the other window.
-PORTS = "honest() { split_reload use_io=1; }\n"
+PORTS = """
+mapped() { grep -q "phys=$(sed -n 2p "/sys/bus/pci/devices/$CARD/resource" | cut -d' ' -f1)" /proc/vmallocinfo; }
+honest() { mapped && split_reload use_io=1 && ! mapped && echo "its registers are ports"; }
+"""
 
 
 def ran(driver: str, folder: Path, *more: str) -> str:
@@ -68,5 +71,5 @@ def test_user_halves_die_in_the_midst_of_probing(realtek: str, lance: str) -> No
 
 
 def test_registers_that_pci_iomap_has_found_in_ports_are_reached_as_ports(realtek: str) -> None:
+    assert "its registers are ports" in part(realtek, "an honest one comes back")
     assert "eth0 is up" in part(realtek, "it works once more")
-    assert "registers: " in part(realtek, "it works once more")  # there are none to dump of ports

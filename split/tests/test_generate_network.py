@@ -264,3 +264,9 @@ def test_registers_are_mapped_only_where_the_plan_says_so(
     plan.mmio = Mmio(maps) if maps else plan.mmio
     monkeypatch.setattr(network.border, "wishes", Wishes.of(plan, {}))
     assert f".maps = {int(maps)}," in tables.render(network.border)
+
+
+@pytest.mark.kernel
+def test_where_the_kernel_half_has_its_registers_the_user_half_can_set_to_mapped_registers_only(network: Generated) -> None:
+    registers = view(network, f"{MAIN}:e1000_probe")["e1000_adapter:hw.hw_addr"]
+    assert (registers.kind, registers.type, registers.written) == ("OPAQUE", "io", True)

@@ -126,10 +126,31 @@ static void sleep_ns(unsigned long ns)
 		;
 }
 
-void __udelay(unsigned long us) { sleep_ns(us * 1000); }
-void __ndelay(unsigned long ns) { sleep_ns(ns); }
+static unsigned long now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (unsigned long)now.tv_sec * 1000000000 + (unsigned long)now.tv_nsec;
+}
+
+/* As the kernel does: to sleep for less than this takes several times as long. */
+#define SPIN_NS 200000
+
+static void delay_ns(unsigned long ns)
+{
+	unsigned long start = now_ns();
+
+	if (ns > SPIN_NS)
+		sleep_ns(ns);
+	while (now_ns() - start < ns)
+		;
+}
+
+void __udelay(unsigned long us) { delay_ns(us * 1000); }
+void __ndelay(unsigned long ns) { delay_ns(ns); }
 /* The argument is microseconds * 2^32 / 10^6. */
-void __const_udelay(unsigned long loops) { sleep_ns((unsigned long)((unsigned __int128)loops * 1000000000 >> 32)); }
+void __const_udelay(unsigned long loops) { delay_ns((unsigned long)((unsigned __int128)loops * 1000000000 >> 32)); }
 /* Who sleeps may wait for what others do meanwhile. */
 static void sleep_in_step(unsigned long ns)
 {
@@ -155,13 +176,7 @@ long schedule_timeout_uninterruptible(long jiffies)
 	sleep_in_step((unsigned long)jiffies * (1000000000 / HZ));
 	return 0;
 }
-unsigned long split_jiffies(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (unsigned long)now.tv_sec * HZ + (unsigned long)now.tv_nsec / (1000000000 / HZ);
-}
+unsigned long split_jiffies(void) { return now_ns() / (1000000000 / HZ); }
 
 /* What is called through a trampoline of the kernel's (static_call): nobody waits for this thread's processor. */
 int __SCT__cond_resched(void) { return 0; }

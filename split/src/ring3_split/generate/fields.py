@@ -173,6 +173,8 @@ class Views:
             return []
         if said.word == "string":
             return [replace(plain, kind="POINTER", written=False, type="bytes", count="split_string")]
+        if said.word == "io":
+            return [replace(plain, kind="OPAQUE", type="io")]
         kind = "bytes" if said.word == "bytes" else self.border.type_of(said.type or struct)
         if said.word in ("bytes", "array"):
             count = self.border.count(name, said.length, base, numbers=said.word == "array" and not kind)
