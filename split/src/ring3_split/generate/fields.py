@@ -173,14 +173,13 @@ class Views:
             return []
         if said.word == "string":
             return [replace(plain, kind="POINTER", written=False, type="bytes", count="split_string")]
-        if said.word == "io":
-            return [replace(plain, kind="OPAQUE", type="io")]
         kind = "bytes" if said.word == "bytes" else self.border.type_of(said.type or struct)
         if said.word in ("bytes", "array"):
             count = self.border.count(name, said.length, base, numbers=said.word == "array" and not kind)
             return [replace(plain, kind="POINTER", type=kind or "bytes", count=count)]
         if said.word in ("function", "operations"):
             return [replace(plain, kind="CODE", type=kind)]
+        kind = "io" if said.word == "io" else kind
         return [replace(plain, kind="POINTER" if said.word == "single" and kind else "OPAQUE", type=kind)]
 
 
