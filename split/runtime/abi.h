@@ -66,6 +66,9 @@ struct split_call {
 #define SPLIT_CALL_PORT_WRITE 0x20001	/* port, bytes, value */
 #define SPLIT_CALL_IO_READ 0x20002	/* handle, bytes -> value */
 #define SPLIT_CALL_IO_WRITE 0x20003	/* handle, bytes, value */
+#define SPLIT_CALL_WINDOW 0x20004	/* handle of registers -> offset at which the device has them for mmap, and bytes of them in arguments[1] */
+#define SPLIT_WINDOW_BITS 28		/* of an offset: the place in a window; above is its number */
+#define SPLIT_WINDOW_MAX (1UL << SPLIT_WINDOW_BITS)
 
 /* On a word that both halves change. */
 enum split_operation {

@@ -156,9 +156,10 @@ struct split_driver {
 	const struct split_downcall *downcalls;
 	const struct split_symbol *symbols;
 	unsigned int nentries, ndowncalls, nsymbols;
+	unsigned char maps; /* registers are mapped into the user half, where they are whole pages */
 };
 
-extern const struct split_type split_bytes, split_opaque;
+extern const struct split_type split_bytes, split_opaque, split_io; /* split_io: registers that are mapped */
 unsigned long split_string(const void *address); /* length with its zero */
 
 #endif

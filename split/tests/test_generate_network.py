@@ -12,6 +12,7 @@ from ring3_split.annotate import file
 from ring3_split.annotate.border import Check
 from ring3_split.annotate.survey import survey
 from ring3_split.errors import Refusal
+from ring3_split.generate import tables
 from ring3_split.generate.border import Wishes
 from ring3_split.generate.bounds import bounds
 from ring3_split.generate.halves import Generated, generate
@@ -20,6 +21,7 @@ from ring3_split.generate.table import Bound, Call, Field, Undo
 from ring3_split.kernel import Kernel
 from ring3_split.model import Member
 from ring3_split.plan import load, subject
+from ring3_split.plan.file import Mmio
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MAIN = "drivers/net/ethernet/intel/e1000/e1000_main.c"
@@ -251,3 +253,20 @@ def test_a_condition_of_what_is_no_call_or_no_entry_is_refused(
 def test_seven_tenths_of_the_lines_are_in_the_user_half(network: Generated) -> None:
     found = summary(network, None)
     assert found.kernel_lines <= 0.3 * found.lines
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("maps", [False, True])
+def test_registers_are_mapped_only_where_the_plan_says_so(
+    network: Generated, monkeypatch: pytest.MonkeyPatch, *, maps: bool
+) -> None:
+    plan = load(EXAMPLES / "e1000.plan.toml")
+    plan.mmio = Mmio(maps) if maps else plan.mmio
+    monkeypatch.setattr(network.border, "wishes", Wishes.of(plan, {}))
+    assert f".maps = {int(maps)}," in tables.render(network.border)
+
+
+@pytest.mark.kernel
+def test_where_the_kernel_half_has_its_registers_the_user_half_can_set_to_mapped_registers_only(network: Generated) -> None:
+    registers = view(network, f"{MAIN}:e1000_probe")["e1000_adapter:hw.hw_addr"]
+    assert (registers.kind, registers.type, registers.written) == ("OPAQUE", "io", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -28,13 +29,15 @@ def test_no_object_of_a_half_has_the_name_of_its_module(kernel: Kernel, driver: 
     ] == [stem]
 
 
-def cut(kernel: Kernel, driver: str, folder: Path, moved: tuple[str, ...] = ()) -> Generated:
-    """As `generate DRIVER` does without a plan; some functions are moved into the kernel half."""
+def cut(kernel: Kernel, driver: str, folder: Path, moved: tuple[str, ...] = (), both: str = "-") -> Generated:
+    """As `generate DRIVER` does without a plan; some functions are moved into the kernel half, some are in both."""
     whole = subject.load(kernel, driver, "field", None, subject.Known())
     plan = planner.cut(whole, weights.places(whole), Fraction(1))
     sides = plan.sides()
     for key in [key for key in sides if key.rpartition(":")[2] in moved]:
         sides[key] = Side.KERNEL
+    for key in [key for key in sides if re.search(both, key.rpartition(":")[2])]:
+        sides[key] = Side.BOTH
     found = survey(whole.graph, sides, kernel.name, {})
     return generate(kernel, kernel.module(driver), found, Wishes.of(plan, {}), folder)
 
@@ -60,8 +63,43 @@ def required(generated: Generated, name: str) -> str:
     return found.requires
 
 
+ACCESS = "^pcnet32_d?wio_"
+
+
+@pytest.fixture(scope="module")
+def ports(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Generated:
+    return cut(kernel, "pcnet32", tmp_path_factory.mktemp("ports"), both=ACCESS)
+
+
+def test_a_function_that_only_a_table_names_may_be_in_both_halves(ports: Generated) -> None:
+    for half in ("kernel", "user"):
+        text = (ports.folder / f"{half}/pcnet32_main.c").read_text()
+        assert "#if 0\nstatic u16 pcnet32_wio_read_rap" not in text
+
+
+def test_the_user_half_has_only_ports_of_the_drivers_own_cards_reserved_and_let_go(ports: Generated) -> None:
+    own = "split_is_own(arg0 == &ioport_resource ? IORESOURCE_IO : IORESOURCE_MEM"
+    assert required(ports, "__request_region") == f"({own}, start, n))"
+    assert required(ports, "__release_region") == f"({own}, arg1, arg2))"
+
+
+def test_a_timer_that_runs_is_not_made_anew_by_the_user_half_and_needs_no_name(ports: Generated) -> None:
+    text = (ports.folder / "kernel/pcnet32_main.c").read_text()
+    assert "return timer && func && ((!timer_pending(timer)));" in text
+
+
+def test_a_parameter_that_its_prototype_does_not_name_is_called_by_its_place(ports: Generated) -> None:
+    (call,) = (one for one in ports.border.table.calls if one.name == "__release_region")
+    assert [one.name for one in call.declared.parameters] == ["arg0", "arg1", "arg2"]
+
+
+def test_memory_of_the_cards_that_an_upcall_has_taken_is_given_back_by_its_bus_address_when_it_fails(ports: Generated) -> None:
+    text = (ports.folder / "kernel/pcnet32_main.c").read_text()
+    assert "dma_free_coherent((void *)arguments[0], (size_t)arguments[1], (void *)result, (dma_addr_t)arguments[2]);" in text
+
+
 def test_the_user_half_has_only_registers_of_the_drivers_own_cards_mapped(card: Generated) -> None:
-    assert required(card, "ioremap") == "(split_is_own_memory(offset, size))"
+    assert required(card, "ioremap") == "(split_is_own(IORESOURCE_MEM, offset, size))"
 
 
 def test_what_takes_registers_takes_a_mapping_of_the_drivers_and_no_other_object(card: Generated) -> None:
@@ -72,3 +110,14 @@ def test_what_takes_registers_takes_a_mapping_of_the_drivers_and_no_other_object
 def test_a_pointer_of_which_nobody_says_what_it_leads_to_is_named_for_it_is_not_set(kernel: Kernel, tmp_path: Path) -> None:
     # What reads it, and would tell its type, is in the kernel half.
     assert "annotate" in summary(cut(kernel, "8139cp", tmp_path, ("cp_remove_one",)), None).refused["device.driver_data"]
+
+
+def test_a_member_of_structs_in_an_array_crosses_from_each_of_them(kernel: Kernel, tmp_path: Path) -> None:
+    made = cut(kernel, "virtio_net", tmp_path)
+    fields = [field.path for views in made.border.table.views.values() for kind in views.values() for field in kind]
+    assert any(re.fullmatch(r".*stats\[0\]\.vq_index", path) for path in fields)
+
+
+def test_a_driver_with_code_in_a_module_of_its_own_is_refused_by_the_name_of_that(kernel: Kernel, tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=r"am53c974 has code of its own in esp_scsi, .* take such a driver"):
+        cut(kernel, "am53c974", tmp_path)

@@ -2,9 +2,10 @@
 /*
  * The kernel half of the empty driver.
  *
- * Whoever writes a count to `upcall`, `call`, `register` or `getppid` has so many of these done one after the other, and reads from it
+ * Whoever writes a count to `upcall`, `call`, `register`, `mapped` or `getppid` has so many of these done one after the other, and reads from it
  * the nanoseconds that they took. An upcall is timed here. What the user half does is timed there, in one upcall: an empty call down,
- * a read of a register (of a page of memory, so that no device is in it) and a system call that does nothing.
+ * a read of a register by a call and one by a load (of a page of memory, so that no device is in it), and a system call that does
+ * nothing.
  */
 #include <linux/ktime.h>
 
@@ -14,10 +15,11 @@ enum { REPEAT_CALL, REPEAT_REGISTER, REPEAT_GETPPID, UPCALL }; /* the first thre
 
 struct cost {
 	int what;
+	int page;
 	u64 ns;
 };
-static struct cost costs[] = { { UPCALL }, { REPEAT_CALL }, { REPEAT_REGISTER }, { REPEAT_GETPPID } };
-static unsigned long page;
+static struct cost costs[] = { { UPCALL }, { REPEAT_CALL }, { REPEAT_REGISTER }, { REPEAT_REGISTER, 1 }, { REPEAT_GETPPID } };
+static unsigned long pages[2]; /* the second can be mapped */
 
 unsigned long split_down_nothing(const unsigned long *arguments);
 unsigned long split_down_nothing(const unsigned long *arguments)
@@ -46,7 +48,7 @@ static int measure(const char *text, const struct kernel_param *parameter)
 	if (cost->what == UPCALL)
 		ns = upcalls(count);
 	else
-		ns = split_upcall(split_host, 1, (unsigned long[]){ cost->what, count, page });
+		ns = split_upcall(split_host, 1, (unsigned long[]){ cost->what, count, pages[cost->page] });
 	if (ns < 0)
 		return ns;
 	cost->ns = ns;
@@ -64,21 +66,38 @@ static const struct kernel_param_ops operations = { .set = measure, .get = tell 
 module_param_cb(upcall, &operations, &costs[0], 0600);
 module_param_cb(call, &operations, &costs[1], 0600);
 module_param_cb(register, &operations, &costs[2], 0600);
-module_param_cb(getppid, &operations, &costs[3], 0600);
+module_param_cb(mapped, &operations, &costs[3], 0600);
+module_param_cb(getppid, &operations, &costs[4], 0600);
+
+static void give_pages_back(void)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(pages); i++) {
+		split_deny_io(split_host, (void __iomem *)pages[i]);
+		free_page(pages[i]);
+	}
+}
 
 static int __init begin(void)
 {
-	page = get_zeroed_page(GFP_KERNEL);
-	if (!page)
-		return -ENOMEM;
-	split_allow_io(split_host, (void __iomem *)page, PAGE_SIZE);
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(pages); i++) {
+		pages[i] = get_zeroed_page(GFP_KERNEL);
+		if (!pages[i]) {
+			give_pages_back();
+			return -ENOMEM;
+		}
+		split_allow_io(split_host, (void __iomem *)pages[i], PAGE_SIZE, i ? virt_to_phys((void *)pages[i]) : 0);
+	}
 	return 0;
 }
 module_init(begin);
 
 static void __exit end(void)
 {
-	free_page(page);
+	give_pages_back();
 }
 module_exit(end);
 MODULE_DESCRIPTION("A split driver that does nothing, to measure crossings");

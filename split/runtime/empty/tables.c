@@ -32,4 +32,5 @@ const struct split_driver split_driver = {
 	.downcalls = calls,
 	.nentries = 2,
 	.ndowncalls = 1,
+	.maps = 1,
 };

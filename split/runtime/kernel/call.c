@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Calls of the user half: functions of the driver's table, memory, mutexes, registers.
+ * Calls of the user half: functions of the driver's table, memory, mutexes; registers are in registers.c.
  *
  * # Trust
- * A function that is not in the table cannot be called. Objects, strings and results pass through the frame; registers only where
- * the kernel half has allowed them.
+ * A function that is not in the table cannot be called. Objects, strings and results pass through the frame.
  */
 #include <linux/delay.h>
-#include <linux/io.h>
 #include <linux/mm.h>
-#include <linux/rwsem.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -18,139 +15,6 @@
 /* Lies in types as the struct mutex that a user half may take. */
 const struct split_type split_mutex = { .name = "mutex", .size = sizeof(struct mutex) };
 EXPORT_SYMBOL_GPL(split_mutex);
-
-bool split_is_register_call(u32 function)
-{
-	return function >= SPLIT_CALL_PORT_READ && function <= SPLIT_CALL_IO_WRITE;
-}
-
-static bool allowed(struct split_host *host, bool port, unsigned long start, unsigned long size)
-{
-	unsigned int i, n = READ_ONCE(host->nranges);
-
-	for (i = 0; i < n; i++) {
-		const struct split_range *range = &host->ranges[i];
-
-		if (range->port == port && start >= range->start && size <= range->size && start - range->start <= range->size - size)
-			return true;
-	}
-	return false;
-}
-
-/* Read: registers are reached, and stay mapped. Written: a mapping is about to go, and nobody is in it. */
-static DECLARE_RWSEM(registers);
-
-/* The mapping that begins there; a place that none has any more is one of no size, at 0. */
-static struct split_range *mapping(struct split_host *host, unsigned long start)
-{
-	unsigned int i, n = READ_ONCE(host->nranges);
-
-	for (i = 0; i < n; i++)
-		if (!host->ranges[i].port && READ_ONCE(host->ranges[i].start) == start)
-			return &host->ranges[i];
-	return NULL;
-}
-
-static void allow(struct split_host *host, bool port, unsigned long start, unsigned long size)
-{
-	mutex_lock(&host->lock);
-	if (size && !allowed(host, port, start, size)) {
-		struct split_range *free = port ? NULL : mapping(host, 0);
-
-		if (free) {
-			free->size = size;
-			smp_store_release(&free->start, start);
-		} else if (host->nranges < SPLIT_RANGES) {
-			host->ranges[host->nranges] = (struct split_range){ start, size, port };
-			WRITE_ONCE(host->nranges, host->nranges + 1);
-		} else {
-			pr_warn("%s: more than %d ranges of registers: the user half cannot use the last\n", host->driver->name, SPLIT_RANGES);
-		}
-	}
-	mutex_unlock(&host->lock);
-}
-
-void split_allow_ports(struct split_host *host, struct pci_dev *pdev, int bars)
-{
-	int bar;
-
-	for (bar = 0; host && bar < PCI_STD_NUM_BARS; bar++)
-		if (bars & 1 << bar && pci_resource_flags(pdev, bar) & IORESOURCE_IO)
-			allow(host, true, pci_resource_start(pdev, bar), pci_resource_len(pdev, bar));
-}
-EXPORT_SYMBOL_GPL(split_allow_ports);
-
-void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size)
-{
-	if (host && address)
-		allow(host, false, (unsigned long)address, size);
-}
-EXPORT_SYMBOL_GPL(split_allow_io);
-
-void split_deny_io(struct split_host *host, const volatile void __iomem *address)
-{
-	struct split_range *found;
-
-	if (!host || !address)
-		return;
-	down_write(&registers);
-	mutex_lock(&host->lock);
-	found = mapping(host, (unsigned long)address);
-	if (found) {
-		WRITE_ONCE(found->size, 0);
-		WRITE_ONCE(found->start, 0);
-	}
-	mutex_unlock(&host->lock);
-	up_write(&registers);
-}
-EXPORT_SYMBOL_GPL(split_deny_io);
-
-bool split_is_mapped(struct split_host *host, const volatile void __iomem *address)
-{
-	return host && address && mapping(host, (unsigned long)address);
-}
-EXPORT_SYMBOL_GPL(split_is_mapped);
-
-static long port_access(struct split_host *host, struct split_call *call)
-{
-	unsigned long port = call->arguments[0], size = call->arguments[1];
-	u32 value = call->arguments[2];
-	bool write = call->function == SPLIT_CALL_PORT_WRITE;
-
-	if ((size != 1 && size != 2 && size != 4) || !allowed(host, true, port, size))
-		return -EACCES;
-	if (write)
-		size == 1 ? outb(value, port) : size == 2 ? outw(value, port) : outl(value, port);
-	else
-		call->result = size == 1 ? inb(port) : size == 2 ? inw(port) : inl(port);
-	return 0;
-}
-
-static long io_access(struct split_frame *frame, struct split_call *call)
-{
-	unsigned long size = call->arguments[1];
-	u64 value = call->arguments[2];
-	bool write = call->function == SPLIT_CALL_IO_WRITE;
-	void *found;
-	void __iomem *at;
-	/* The handle is that of the mapping's begin; how long it is, only `allowed` knows. */
-	long error = split_frame_resolve(frame, call->arguments[0] & ~((1UL << SPLIT_OFFSET_BITS) - 1), NULL, &found);
-
-	if (error)
-		return error;
-	at = (void __iomem *)found + SPLIT_OFFSET(call->arguments[0]);
-	if ((size != 1 && size != 2 && size != 4) || (unsigned long)at % size)
-		return -EACCES;
-	down_read(&registers);
-	if (!allowed(frame->host, false, (unsigned long)at, size))
-		error = -EACCES;
-	else if (write)
-		size == 1 ? writeb(value, at) : size == 2 ? writew(value, at) : writel(value, at);
-	else
-		call->result = size == 1 ? readb(at) : size == 2 ? readw(at) : readl(at);
-	up_read(&registers);
-	return error;
-}
 
 static long taken(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result)
 {
@@ -427,6 +291,10 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	if (!error && function->requires && !function->requires(arguments))
 		error = -EPERM;
 	result = error ? 0 : function->call(arguments);
+	/* What was set is known by its value from here on: the cell goes, what undoes the call may need it. */
+	for (i = 0; i < function->narguments; i++)
+		if (function->arguments[i].way == SPLIT_NUMBER)
+			arguments[i] = (unsigned long)cells[i];
 	if (!error)
 		note(frame, call->function, arguments, result);
 	for (i = 0; i < function->narguments; i++) {
@@ -465,12 +333,6 @@ long split_call(struct split_frame *frame, struct split_call *call)
 		return 0;
 	case SPLIT_CALL_WORD:
 		return word_call(frame, call);
-	case SPLIT_CALL_PORT_READ:
-	case SPLIT_CALL_PORT_WRITE:
-		return port_access(frame->host, call);
-	case SPLIT_CALL_IO_READ:
-	case SPLIT_CALL_IO_WRITE:
-		return io_access(frame, call);
 	}
-	return table_call(frame, call);
+	return split_is_register_call(call->function) ? split_register_call(frame, call) : table_call(frame, call);
 }

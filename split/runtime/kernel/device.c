@@ -179,6 +179,7 @@ static const struct file_operations operations = {
 	.open = open,
 	.release = release,
 	.unlocked_ioctl = control,
+	.mmap = split_map_window,
 };
 
 static struct miscdevice device = { .minor = MISC_DYNAMIC_MINOR, .name = SPLIT_DEVICE, .fops = &operations, .mode = 0600 };

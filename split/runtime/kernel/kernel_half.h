@@ -78,6 +78,15 @@ static inline void split_init_delayed_work(struct delayed_work *work, work_func_
 /* What the user half has allocated is freed as such. */
 #define kfree(address) split_free(split_host, address)
 
+static inline void split_allow_bars(struct pci_dev *pdev, int bars)
+{
+	int bar;
+
+	for (bar = 0; bar < PCI_STD_NUM_BARS; bar++)
+		if (bars & 1 << bar && pci_resource_flags(pdev, bar) & IORESOURCE_IO)
+			split_allow_ports(split_host, pci_resource_start(pdev, bar), pci_resource_len(pdev, bar));
+}
+
 #define pci_request_regions(pdev, name) SPLIT_PORTS(pdev, (1 << PCI_STD_NUM_BARS) - 1, pci_request_regions(split_pdev, name))
 #define pci_request_selected_regions(pdev, bars, name) SPLIT_PORTS(pdev, bars, pci_request_selected_regions(split_pdev, bars, name))
 #define SPLIT_PORTS(pdev, bars, request)                                 \
@@ -85,22 +94,25 @@ static inline void split_init_delayed_work(struct delayed_work *work, work_func_
 		struct pci_dev *split_pdev = pdev;                       \
 		int split_error = request;                               \
 		if (!split_error)                                        \
-			split_allow_ports(split_host, split_pdev, bars); \
+			split_allow_bars(split_pdev, bars);              \
 		split_error;                                             \
 	})
 
-#define pci_ioremap_bar(pdev, bar) SPLIT_IO(pdev, bar, pci_ioremap_bar(split_pdev, bar))
-#define pci_iomap(pdev, bar, size) SPLIT_IO(pdev, bar, pci_iomap(split_pdev, bar, size))
-#define SPLIT_IO(pdev, bar, map)                                         \
+#define pci_ioremap_bar(pdev, bar) SPLIT_IO(pdev, bar, 0UL, pci_ioremap_bar(split_pdev, bar))
+#define pci_iomap(pdev, bar, size) SPLIT_IO(pdev, bar, (unsigned long)(size), pci_iomap(split_pdev, bar, size))
+#define SPLIT_IO(pdev, bar, most, map)                                   \
 	({                                                               \
 		struct pci_dev *split_pdev = pdev;                       \
 		void __iomem *split_at = map;                            \
-		split_allow_io(split_host, split_at, pci_resource_len(split_pdev, bar)); \
+		bool split_memory = pci_resource_flags(split_pdev, bar) & IORESOURCE_MEM; \
+		unsigned long split_length = pci_resource_len(split_pdev, bar); \
+		split_allow_io(split_host, split_at, most ? min(most, split_length) : split_length, \
+			       split_memory ? pci_resource_start(split_pdev, bar) : 0); \
 		split_at;                                                \
 	})
 
-/* Whether bus addresses are registers of a function that this driver drives, or is about to. */
-static inline bool split_is_own_memory(resource_size_t start, unsigned long size)
+/* Whether ports (IORESOURCE_IO) or bus addresses (IORESOURCE_MEM) are registers of a function that this driver drives, or is about to. */
+static inline bool split_is_own(unsigned long kind, resource_size_t start, resource_size_t size)
 {
 	struct pci_dev *pdev = NULL;
 	int bar;
@@ -111,7 +123,7 @@ static inline bool split_is_own_memory(resource_size_t start, unsigned long size
 		if (!pdev->driver || pdev->driver->driver.owner != THIS_MODULE)
 			continue;
 		for (bar = 0; bar < PCI_STD_NUM_BARS; bar++) {
-			if (pci_resource_flags(pdev, bar) & IORESOURCE_MEM && start >= pci_resource_start(pdev, bar) &&
+			if (pci_resource_flags(pdev, bar) & kind && start >= pci_resource_start(pdev, bar) &&
 			    start + size - 1 <= pci_resource_end(pdev, bar)) {
 				pci_dev_put(pdev);
 				return true;
@@ -127,9 +139,20 @@ static inline bool split_is_own_memory(resource_size_t start, unsigned long size
 		resource_size_t split_start = start;                     \
 		unsigned long split_size = size;                         \
 		void __iomem *split_at = (ioremap)(split_start, split_size); \
-		if (split_is_own_memory(split_start, split_size))        \
-			split_allow_io(split_host, split_at, split_size); \
+		if (split_is_own(IORESOURCE_MEM, split_start, split_size)) \
+			split_allow_io(split_host, split_at, split_size, split_start); \
 		split_at;                                                \
+	})
+
+/* What request_region comes to. */
+#define __request_region(parent, start, n, name, flags)                  \
+	({                                                               \
+		struct resource *split_parent = parent, *split_region;   \
+		resource_size_t split_start = start, split_size = n;     \
+		split_region = (__request_region)(split_parent, split_start, split_size, name, flags); \
+		if (split_region && split_parent == &ioport_resource && split_is_own(IORESOURCE_IO, split_start, split_size)) \
+			split_allow_ports(split_host, split_start, split_size); \
+		split_region;                                            \
 	})
 
 #undef iounmap

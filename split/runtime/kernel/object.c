@@ -14,6 +14,8 @@ const struct split_type split_bytes = { .name = "bytes" };
 EXPORT_SYMBOL_GPL(split_bytes);
 const struct split_type split_opaque = { .name = "opaque" };
 EXPORT_SYMBOL_GPL(split_opaque);
+const struct split_type split_io = { .name = "io" };
+EXPORT_SYMBOL_GPL(split_io);
 
 unsigned long split_string(const void *address)
 {
@@ -221,6 +223,8 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 		if (type == &split_mutex ? !give_type_with(frame, object, offset, type) : offset || !give_type(frame, object, type, 1))
 			return -EPROTOTYPE;
 	}
+	if (type == &split_io && !split_is_mapped(frame->host, object->address + offset))
+		return -EACCES;
 	*address = object->address + offset;
 	return 0;
 }

@@ -28,11 +28,12 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 bool split_asks(struct split_host *host);
 
 /*
- * Registers that the user half may touch from now on: the port ranges of a function, of those in a mask, and a mapping, until it goes.
+ * Registers that the user half may touch from now on: ports, and a mapping, until it goes. `bus` is where it is on the bus, 0 if it
+ * is not to be mapped.
  * `split_is_mapped`: whether such a mapping begins there.
  */
-void split_allow_ports(struct split_host *host, struct pci_dev *pdev, int bars);
-void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size);
+void split_allow_ports(struct split_host *host, unsigned long start, unsigned long size);
+void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size, phys_addr_t bus);
 void split_deny_io(struct split_host *host, const volatile void __iomem *address);
 bool split_is_mapped(struct split_host *host, const volatile void __iomem *address);
 

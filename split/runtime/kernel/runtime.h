@@ -38,6 +38,8 @@ struct split_allocation {
 
 struct split_range { /* of registers */
 	unsigned long start, size;
+	phys_addr_t bus; /* of a mapping, if known */
+	u32 window;	 /* 0: it cannot be mapped */
 	bool port;
 };
 
@@ -55,6 +57,8 @@ struct split_host {
 	size_t text_bytes;
 	struct split_range ranges[SPLIT_RANGES];
 	unsigned int nranges;
+	u32 windows; /* numbers that were given */
+	bool maps;
 	u32 serial;
 	atomic_t unanswered; /* upcalls, by the user half that there is */
 	bool gone;    /* the driver is unloaded */
@@ -128,9 +132,14 @@ void split_apply(struct split_frame *frame);
 
 /* call.c */
 long split_call(struct split_frame *frame, struct split_call *call);
-bool split_is_register_call(u32 function);
 void split_unlock_all(struct split_frame *frame);
 void split_undo(struct split_frame *frame);
+
+/* registers.c */
+bool split_is_register_call(u32 function);
+long split_register_call(struct split_frame *frame, struct split_call *call);
+int split_map_window(struct file *file, struct vm_area_struct *vma);
+void split_close_windows(struct split_host *host);
 
 /* upcall.c */
 struct split_host *split_host_find(const char *name, u64 layout);

@@ -328,6 +328,7 @@ struct split_host *split_register(const struct split_driver *driver)
 	if (!host)
 		return NULL;
 	host->driver = driver;
+	host->maps = driver->maps;
 	kref_init(&host->references);
 	mutex_init(&host->lock);
 	INIT_LIST_HEAD(&host->waiting);
@@ -353,6 +354,7 @@ void split_unregister(struct split_host *host)
 	mutex_unlock(&hosts_lock);
 	mutex_lock(&host->lock);
 	host->gone = true;
+	split_close_windows(host);
 	mutex_unlock(&host->lock);
 	wake_up_all(&host->work);
 	split_host_put(host);

@@ -54,6 +54,30 @@ void __dynamic_netdev_dbg(void *descriptor, const void *device, const char *form
 	(void)format;
 }
 
+void __dynamic_dev_dbg(void *descriptor, const void *device, const char *format, ...)
+{
+	(void)descriptor;
+	(void)device;
+	(void)format;
+}
+
+void __dynamic_pr_debug(void *descriptor, const char *format, ...)
+{
+	(void)descriptor;
+	(void)format;
+}
+
+void netdev_printk(const char *level, const void *device, const char *format, ...)
+{
+	va_list list;
+
+	(void)level;
+	(void)device;
+	va_start(list, format);
+	log_text("", format, list);
+	va_end(list);
+}
+
 void __warn_printk(const char *format, ...)
 {
 	va_list list;
@@ -102,10 +126,31 @@ static void sleep_ns(unsigned long ns)
 		;
 }
 
-void __udelay(unsigned long us) { sleep_ns(us * 1000); }
-void __ndelay(unsigned long ns) { sleep_ns(ns); }
+static unsigned long now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (unsigned long)now.tv_sec * 1000000000 + (unsigned long)now.tv_nsec;
+}
+
+/* As the kernel does: to sleep for less than this takes several times as long. */
+#define SPIN_NS 200000
+
+static void delay_ns(unsigned long ns)
+{
+	unsigned long start = now_ns();
+
+	if (ns > SPIN_NS)
+		sleep_ns(ns);
+	while (now_ns() - start < ns)
+		;
+}
+
+void __udelay(unsigned long us) { delay_ns(us * 1000); }
+void __ndelay(unsigned long ns) { delay_ns(ns); }
 /* The argument is microseconds * 2^32 / 10^6. */
-void __const_udelay(unsigned long loops) { sleep_ns((unsigned long)((unsigned __int128)loops * 1000000000 >> 32)); }
+void __const_udelay(unsigned long loops) { delay_ns((unsigned long)((unsigned __int128)loops * 1000000000 >> 32)); }
 /* Who sleeps may wait for what others do meanwhile. */
 static void sleep_in_step(unsigned long ns)
 {
@@ -131,13 +176,7 @@ long schedule_timeout_uninterruptible(long jiffies)
 	sleep_in_step((unsigned long)jiffies * (1000000000 / HZ));
 	return 0;
 }
-unsigned long split_jiffies(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (unsigned long)now.tv_sec * HZ + (unsigned long)now.tv_nsec / (1000000000 / HZ);
-}
+unsigned long split_jiffies(void) { return now_ns() / (1000000000 / HZ); }
 
 /* What is called through a trampoline of the kernel's (static_call): nobody waits for this thread's processor. */
 int __SCT__cond_resched(void) { return 0; }
@@ -184,7 +223,7 @@ _Bool ethtool_convert_link_mode_to_legacy_u32(unsigned int *legacy, const unsign
 	return !(modes[0] >> 32) && !modes[1];
 }
 
-/* Memory, mutexes and registers of the kernel. */
+/* Memory and mutexes of the kernel. */
 
 void kfree(const void *pointer)
 {
@@ -257,21 +296,4 @@ void _raw_spin_unlock_irqrestore(void *lock, unsigned long flags)
 {
 	(void)flags;
 	_raw_spin_unlock(lock);
-}
-
-unsigned int split_port_read(unsigned long port, unsigned long size)
-{
-	return (unsigned int)split_kernel(SPLIT_CALL_PORT_READ, port, size, 0);
-}
-void split_port_write(unsigned long port, unsigned long size, unsigned int value)
-{
-	split_kernel(SPLIT_CALL_PORT_WRITE, port, size, value);
-}
-unsigned int split_io_read(const volatile void *address, unsigned long size)
-{
-	return (unsigned int)split_kernel(SPLIT_CALL_IO_READ, object((const void *)address, "a read of a register"), size, 0);
-}
-void split_io_write(volatile void *address, unsigned long size, unsigned int value)
-{
-	split_kernel(SPLIT_CALL_IO_WRITE, object((const void *)address, "a write of a register"), size, value);
 }

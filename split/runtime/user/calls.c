@@ -43,8 +43,10 @@ long split_ioctl_call(struct split_call *call)
 	call->frame = frame->id;
 	call->buffer = (unsigned long)frame->message;
 	call->size = SPLIT_MESSAGE_MAX;
-	if (!registers)
+	if (!registers) {
+		frame->registers = 0;
 		split_repack(frame);
+	}
 	if (ioctl(split_device, SPLIT_IOC_CALL, call) < 0)
 		return -errno;
 	if (!registers)

@@ -15,6 +15,7 @@
 
 const struct split_type split_bytes = { .name = "bytes" };
 const struct split_type split_opaque = { .name = "opaque" };
+const struct split_type split_io = { .name = "io" };
 const struct split_type split_mutex = { .name = "mutex" };
 
 static struct split_copy *copy_of(struct split_frame *frame, unsigned long handle)
@@ -230,4 +231,5 @@ void split_release(struct split_frame *frame)
 	free(frame->copies);
 	frame->copies = NULL;
 	frame->ncopies = frame->room = 0;
+	frame->registers = 0;
 }

@@ -37,6 +37,8 @@ struct split_copy {
 	int own;		      /* `local` goes with the frame */
 };
 
+struct split_window;
+
 /* One upcall that a thread runs. */
 struct split_frame {
 	unsigned long id;
@@ -45,6 +47,9 @@ struct split_frame {
 	struct split_copy *copies;
 	unsigned int ncopies, room;
 	jmp_buf abandon;
+	/* Registers that were reached last, and their window; 0: none yet. */
+	unsigned long registers;
+	const struct split_window *window;
 };
 extern __thread struct split_frame *split_frame;
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ring3_split.annotate.addresses import Addresses
@@ -11,6 +11,7 @@ from ring3_split.annotate.border import Check, Entry
 from ring3_split.annotate.declared import pointee
 from ring3_split.annotate.survey import Survey
 from ring3_split.annotate.vocabulary import Annotation, read
+from ring3_split.errors import Refusal
 from ring3_split.generate.fields import ELEMENTS, KERNELS, Views
 from ring3_split.generate.table import Parameter, Table
 from ring3_split.generate.units import Unit
@@ -33,6 +34,7 @@ class Wishes:
     ensures: Mapping[str, str] = field(default_factory=dict)  # entry -> condition, when it has succeeded
     failed: Mapping[str, str] = field(default_factory=dict)  # function -> statement
     recovery: Mapping[str, Recovery] = field(default_factory=dict)  # by struct
+    maps: bool = False  # registers are mapped into the user half
 
     @staticmethod
     def of(plan: Plan, answers: Mapping[str, str]) -> Wishes:
@@ -47,6 +49,7 @@ class Wishes:
             plan.ensures,
             plan.failed,
             plan.recovery,
+            plan.mmio.map,
         )
 
 
@@ -62,7 +65,7 @@ class Border:
         for data in survey.halves.graph.driver.data:
             self.accesses = {**data.accesses, **self.accesses}
         self.mutexes = {region.lock for _, one in survey.halves.graph.owned() for region in one.regions}
-        self._places: dict[tuple[str, str], tuple[int, int]] = {}
+        self._places: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         # One allocation of two structs is one object: the first one -> (the second one, its offset).
         self.behind = self._behind()
         # A struct of the driver's that only ever lies in one other: a pointer to it leads into that one.
@@ -173,15 +176,28 @@ class Border:
                 self.table.types[name] = size
 
     def places_of(self, tag: str, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Offset and size of members, as the compiler has them; nothing if no unit defines the struct."""
+        """Offset and size of members, as the compiler has them; nothing if no unit defines the struct.
+
+        A member of the structs in an array has a place in each: `stats.index` is at `stats[0].index`, `stats[1].index` ...
+        """
         unit = next((unit for unit in self.units if tag in unit.declared.structs), None)
         if unit is None:
             return {}
-        names = sorted(path for path in paths if (tag, path) not in self._places)
-        questions = [q for path in names for q in (f"offsetof(struct {tag}, {path})", f"sizeof(((struct {tag} *)0)->{path})")]
-        numbers = unit.numbers(questions)
-        self._places |= {(tag, path): (numbers[2 * n], numbers[2 * n + 1]) for n, path in enumerate(names)}
-        return {path: self._places[tag, path] for path in paths}
+        asked = sorted(path for path in paths if (tag, path) not in self._places)
+        try:
+            found = {path: {path: place} for path, place in _places(unit, tag, asked).items()}
+        except Refusal:
+            # An array of structs is on the way of one of them.
+            found = {path: self._element_places(unit, tag, path) for path in asked}
+        self._places |= {(tag, path): places for path, places in found.items()}
+        return {name: place for path in paths for name, place in self._places[tag, path].items()}
+
+    def _element_places(self, unit: Unit, tag: str, path: str) -> dict[str, tuple[int, int]]:
+        try:
+            return _places(unit, tag, _elements(unit, tag, path))
+        except Refusal:
+            self.table.refused[f"{tag}.{path}"] = "the compiler gives it no offset: what uses it belongs into the kernel half"
+            return {}
 
     def _takes(self, name: str, member: Member) -> bool:
         """Whether a mutex is the driver's, and none by which the kernel guards its own, such as device.mutex."""
@@ -304,6 +320,27 @@ class Border:
                     if plain and "." not in name:
                         found.add(name)
         return sorted(found)
+
+
+def _places(unit: Unit, tag: str, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    questions = [q for name in names for q in (f"offsetof(struct {tag}, {name})", f"sizeof(((struct {tag} *)0)->{name})")]
+    numbers = unit.numbers(questions)
+    return {name: (numbers[2 * n], numbers[2 * n + 1]) for n, name in enumerate(names)}
+
+
+def _elements(unit: Unit, tag: str, path: str) -> list[str]:
+    """The names of a member in each of the structs of arrays on its way."""
+    names = [""]
+    for part in path.split(".")[:-1]:
+        names = [f"{name}{part}" for name in names]
+        array = f"((struct {tag} *)0)->{names[0]}"
+        try:
+            (count,) = unit.numbers([f"sizeof({array}) / sizeof({array}[0])"])
+            names = [f"{name}[{number}]" for name in names for number in range(min(count, ELEMENTS))]
+        except Refusal:
+            pass  # no array
+        names = [f"{name}." for name in names]
+    return [f"{name}{path.rpartition('.')[2]}" for name in names]
 
 
 def _declared(entry: Entry) -> str:

@@ -56,7 +56,7 @@ def _work_items(border: Border) -> None:
         parameters = (Parameter(f"struct {struct} *", "work"), Parameter("work_func_t", "function"))
         declared = Declared(name, "void", parameters, False, f"void {name}()", "", 0, 0, False)
         arguments = [Argument("OBJECT", border.type_of(struct)), Argument("OBJECT", border.signature(NAMED_CODE["work_func_t"]))]
-        border.table.calls.append(Call(name, declared, arguments, Argument(), requires=required().get(name, "")))
+        border.table.calls.append(Call(name, declared, arguments, Argument(), requires=required()[name].holds))
     for key in border.table.working:
         border.table.reach[key] |= WORK_ITEMS.keys()
 
@@ -90,8 +90,10 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
         call.format = len(arguments) - 1
         arguments[-1] = Argument("BRIEF")
     call.undo = _undo(border, call)
-    conditions = [required().get(call.name), *mapped, border.wishes.requires.get(call.name)]
+    known = required().get(call.name, Condition(""))
+    conditions = [known.holds, *mapped, border.wishes.requires.get(call.name)]
     call.requires = " && ".join(f"({one})" for one in conditions if one)
+    call.nullable = tuple(known.nullable)
     border.table.calls.append(call)
 
 
@@ -111,10 +113,19 @@ def _undo(border: Border, call: Call) -> Undo | None:
     return Undo(row.by, tuple(row.arguments), row.key)
 
 
+class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of requires.toml."""
+
+    holds: str
+    nullable: list[str] = []
+
+
 @cache
-def required() -> dict[str, str]:
+def required() -> dict[str, Condition]:
     """Functions of the kernel that must not be called in each state of an object, and the condition."""
-    return msgspec.toml.decode(resources.files(__package__).joinpath("requires.toml").read_bytes(), type=dict[str, str])
+    text = resources.files(__package__).joinpath("requires.toml").read_bytes()
+    lines = msgspec.toml.decode(text, type=dict[str, str | Condition])
+    return {name: Condition(line) if isinstance(line, str) else line for name, line in lines.items()}
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

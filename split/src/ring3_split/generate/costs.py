@@ -9,7 +9,13 @@ import msgspec
 from ring3_split.generate.measured import Cost, Spread, Took, ratios, spread
 
 SYSTEM_CALL = "getppid"
-CROSSINGS = {"upcall": "an upcall", "call": "a call down", "register": "a read of a register", SYSTEM_CALL: "getppid"}
+CROSSINGS = {
+    "upcall": "an upcall",
+    "call": "a call down",
+    "register": "a read of a register",
+    "mapped": "a read of a mapped register",
+    SYSTEM_CALL: "getppid",
+}
 QUESTIONS = ("init", "-i", "-S", "-d", "-e", "-k", "link", "settings")
 
 
@@ -67,7 +73,7 @@ def table_of_crossings(rows: Iterable[Crossing]) -> list[str]:
     lines = [f"  {'':24}{'us':>26}{'instructions':>14}{'system calls':>22}"]
     for row in rows:
         instructions = f"{row.instructions.median:,.0f}" if row.instructions else "-"
-        lines.append(f"  {CROSSINGS[row.what]:24}{_told(row.us, 2):>26}{instructions:>14}{_told(row.multiple, 1):>22}")
+        lines.append(f"  {CROSSINGS[row.what]:28}{_told(row.us, 2):>26}{instructions:>14}{_told(row.multiple, 1):>22}")
     return lines
 
 

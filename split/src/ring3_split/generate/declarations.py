@@ -146,7 +146,9 @@ def _function(text: str, file: str, first: int, last: int, defined: bool) -> Dec
     variadic = inner[-1:] == ["..."]
     inner = [] if inner in (["void"], [""]) else inner[: len(inner) - variadic]
     returns = " ".join(SPECIFIERS.sub("", plain[: named.start()]).split())
-    parameters = tuple(_parameter(part) for part in inner)
+    read = (_parameter(part) for part in inner)
+    # A prototype need not name them.
+    parameters = tuple(one if one.name else Parameter(one.type, f"arg{n}") for n, one in enumerate(read))
     return Declared(named[1], returns, parameters, variadic, plain[: end + 1], file, first, last, defined)
 
 

@@ -26,6 +26,7 @@ KERNELS = frozenset(
     | {"kref", "refcount_struct", "atomic_t"}
 )
 ELEMENTS = 64  # of an embedded array of structs that are looked at one by one
+ELEMENT = re.compile(r"\[\d+\]")
 NOTHING: Mapping[str, str] = {}
 
 
@@ -93,7 +94,8 @@ class Views:
     def _asked(self, tag: str, paths: Mapping[str, str]) -> list[Field]:
         """Members of a struct whose layout the facts lack: the compiler says where they are. Pointers among them do not cross."""
         return [
-            Field(path, *place, written="w" in paths[path]) for path, place in sorted(self.border.places_of(tag, paths).items())
+            Field(name, *place, written="w" in paths[ELEMENT.sub("", name)])
+            for name, place in sorted(self.border.places_of(tag, paths).items())
         ]
 
     def _expand(self, place: Place, members: Iterable[Member]) -> list[Field]:
@@ -177,6 +179,7 @@ class Views:
             return [replace(plain, kind="POINTER", type=kind or "bytes", count=count)]
         if said.word in ("function", "operations"):
             return [replace(plain, kind="CODE", type=kind)]
+        kind = "io" if said.word == "io" else kind
         return [replace(plain, kind="POINTER" if said.word == "single" and kind else "OPAQUE", type=kind)]
 
 

@@ -38,8 +38,14 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
     """Writes both halves into `folder/kernel` and `folder/user`.
 
     Raises:
-        Refusal: a function cannot be taken out of its file.
+        Refusal: a function cannot be taken out of its file; the driver has code in another module.
     """
+    others = [part.module.name for part in survey.halves.graph.driver.modules if part.module.name != module.name]
+    if others:
+        raise Refusal(
+            f"{module.name} has code of its own in {', '.join(others)}, a module beside it, and halves are made of one module: "
+            "take such a driver (`ring3 split show DRIVER` lists them); `plan` and `annotate` know this one"
+        )
     units = [Unit(kernel, module, source) for source in module.sources]
     border = Border(survey, units, wishes)
     for entry in survey.border.entries:
@@ -128,7 +134,8 @@ class Writer:
         table = next((place.object for place in self.survey.halves.graph.stored.get(key, ()) if place.object), "")
         if table:
             raise Refusal(
-                f"{one.name}: the table {table} has it, and nothing that is known calls it: place it in the kernel half"
+                f"{one.name}: the table {table} has it, and nothing that is known calls it: place it in the kernel half, "
+                "or in both if it keeps no state"
             )
 
     def _stub(self, one: Function, number: int, text: str) -> str:
@@ -190,7 +197,8 @@ class Writer:
             if call.undo:
                 out.append(self._undo(call, call.undo))
             if call.requires:
-                out.append(_condition(f"split_requires_{call.name}", call.declared.parameters, call.requires))
+                name = f"split_requires_{call.name}"
+                out.append(_condition(name, call.declared.parameters, call.requires, call.nullable))
         for key in self.entries.keys() & self.functions.keys():
             one = self.functions[key]
             if one.name in self.border.table.ensures:
@@ -313,10 +321,12 @@ def _named(parameters: Iterable[Parameter | Declaration]) -> str:
     return "".join(f"\t{_declared(p.type, p.name)} = ({p.type})arguments[{n}];\n" for n, p in enumerate(parameters))
 
 
-def _condition(function: str, parameters: Collection[Parameter | Declaration], condition: str) -> str:
-    """A function of the kernel half that says whether a condition holds of arguments, of which no pointer is NULL."""
+def _condition(
+    function: str, parameters: Collection[Parameter | Declaration], condition: str, nullable: Collection[str] = ()
+) -> str:
+    """A function of the kernel half that says whether a condition holds of arguments, of which no other pointer is NULL."""
     named = [(p.type, p.name) for p in parameters]
-    there = "".join(f"{name} && " for kind, name in named if "*" in kind)
+    there = "".join(f"{name} && " for kind, name in named if "*" in kind and name not in nullable)
     unused = "".join(f"\t(void){name};\n" for _, name in named)
     head = f"int {function}(const unsigned long *arguments)"
     return f"{head};\n{head}\n{{\n{_named(parameters)}\n{unused}\treturn {there}({condition});\n}}"

@@ -22,11 +22,14 @@ def identifier(name: str) -> str:
     return re.sub(r"_+", "_", re.sub(r"\W", "_", name.replace("*", "p"))).strip("_")
 
 
+SPECIAL = ("bytes", "opaque", "mutex", "io")  # types of the run time
+
+
 def type_name(name: str) -> str:
     """The table's name of a type, as an address."""
     if not name:
         return "0"
-    return f"&split_{name}" if name in ("bytes", "opaque", "mutex") else f"&type_{identifier(name)}"
+    return f"&split_{name}" if name in SPECIAL else f"&type_{identifier(name)}"
 
 
 def layout(border: Border) -> str:
@@ -69,12 +72,13 @@ const struct split_driver split_driver = {{
 	.nentries = {len(table.entries)},
 	.ndowncalls = {len(table.calls)},
 	.nsymbols = {len(table.symbols)},
+	.maps = {int(border.wishes.maps)},
 }};
 """
 
 
 def _types(table: Table) -> str:
-    names = [name for name in sorted(table.types) if name not in ("bytes", "opaque", "mutex")]
+    names = [name for name in sorted(table.types) if name not in SPECIAL]
     out = ["/* Types */", "", *(f"static const struct split_type {type_name(name)[1:]};" for name in names), ""]
     for name in names:
         inside = table.inside.get(name, [])

@@ -73,6 +73,12 @@ class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: str = ""  # statements; whatever the condition
 
 
+class Mmio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the user half reaches registers in memory."""
+
+    map: bool = False  # by loads and stores to the BAR, not by calls that the kernel half checks
+
+
 class Plan(msgspec.Struct, forbid_unknown_fields=True):
     """A plan, as its file has it."""
 
@@ -100,6 +106,7 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     failed: dict[str, str] = {}
     # Struct -> what puts the device right after any other such upcall that the kernel half's own code has made.
     recovery: dict[str, Recovery] = {}
+    mmio: Mmio = Mmio()
     combolocks: list[str] = []  # spinlocks that both halves may take: a process sleeps for them
 
     def sides(self) -> dict[str, Side]:
@@ -148,9 +155,18 @@ def text(plan: Plan) -> str:
     for line in HEADER.splitlines():
         document.add(tomlkit.comment(line))
     for key, value in msgspec.to_builtins(plan).items():
-        if key not in ("totals", "functions", "contexts", "limits", "undo", "requires", "ensures", "failed", "recovery") and (
-            value or key != "combolocks"
-        ):
+        if key not in (
+            "totals",
+            "functions",
+            "contexts",
+            "limits",
+            "undo",
+            "requires",
+            "ensures",
+            "failed",
+            "recovery",
+            "mmio",
+        ) and (value or key != "combolocks"):
             document.add(key, value)
     document.add("totals", _table(msgspec.to_builtins(plan.totals)))
     for key, table in (
@@ -160,6 +176,7 @@ def text(plan: Plan) -> str:
         ("ensures", plan.ensures),
         ("failed", plan.failed),
         ("recovery", msgspec.to_builtins(plan.recovery)),
+        ("mmio", {"map": True} if plan.mmio.map else {}),
     ):
         if table:
             document.add(key, tomlkit.item(table))

@@ -107,7 +107,7 @@ crossings() {
     split-empty 30 --unconfined >>/tmp/user-half.log 2>&1 &
     echo $! >/tmp/user-half.pid
     attached 1 || return
-    for what in upcall call register getppid; do
+    for what in upcall call register mapped getppid; do
         echo "$1" >"/sys/module/split_empty/parameters/$what" || { cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
         echo "cost $what $(cat "/sys/module/split_empty/parameters/$what") $1"
     done

@@ -52,9 +52,10 @@ static int call(int device, uint64_t frame)
 	struct split_call call = { .frame = any() % 16 ? frame : odd(frame), .size = 1 << 20, .buffer = (uintptr_t)message };
 	// No function of the table: what those do with good arguments is the driver's right.
 	static const uint32_t functions[] = { SPLIT_CALL_ALLOCATE,  SPLIT_CALL_FREE,	    SPLIT_CALL_MUTEX_INIT + 1, SPLIT_CALL_MUTEX_UNLOCK,
-					      SPLIT_CALL_PORT_READ, SPLIT_CALL_IO_READ, SPLIT_CALL_IO_WRITE,	       0xffff };
+					      SPLIT_CALL_PORT_READ, SPLIT_CALL_IO_READ, SPLIT_CALL_IO_WRITE,	       SPLIT_CALL_WINDOW,
+					      0xffff };
 
-	call.function = any() % 64 ? functions[any() % 8] : (uint32_t)any() | 0x8000;
+	call.function = any() % 64 ? functions[any() % 9] : (uint32_t)any() | 0x8000;
 	if (any() % 32 == 0)
 		call.buffer = odd(frame);
 	for (int i = 0; i < 8; i++)

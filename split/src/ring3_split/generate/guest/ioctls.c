@@ -140,7 +140,8 @@ static void other(int file)
 
 	switch (any() % 10) {
 	case 0:
-		mapped = mmap(NULL, PAGE, any() % 8, any() % 2 ? MAP_SHARED : MAP_PRIVATE, file, (off_t)(any() % 16 * PAGE));
+		mapped = mmap(NULL, PAGE, any() % 8, any() % 2 ? MAP_SHARED : MAP_PRIVATE, file,
+			      (off_t)(any() % 4 * SPLIT_WINDOW_MAX + any() % 16 * PAGE));
 		if (mapped != MAP_FAILED)
 			munmap(mapped, PAGE);
 		break;

@@ -51,12 +51,13 @@ split_restart() {
 }
 
 # What a user half that lied has left in the driver's structs goes with its module, which is unloaded while there is no user half.
+# Parameters are the module's.
 split_reload() {
     rmmod "$(echo "$DRIVER" | tr - _)" || return
     echo "it is unloaded without a user half"
     count=$(grep -c ' attached' /tmp/user-half.log)
     user_half
-    insmod "/lib/ring3/$DRIVER.ko" && attached $((count + 1)) && echo "an honest user half has loaded it"
+    insmod "/lib/ring3/$DRIVER.ko" "$@" && attached $((count + 1)) && echo "an honest user half has loaded it"
 }
 
 # state WORD: of the user half, as the kernel has it.

@@ -263,10 +263,8 @@ static void dumps(const struct ifreq *interface)
 	statistics(interface, &driver);
 }
 
-static void parameters(const struct ifreq *interface)
+static void levels(const struct ifreq *interface)
 {
-	struct ethtool_ringparam *rings;
-
 	both(interface, "message level", ETHTOOL_GMSGLVL, ETHTOOL_SMSGLVL);
 	both(interface, "wake on LAN", ETHTOOL_GWOL, ETHTOOL_SWOL);
 	both(interface, "coalescing", ETHTOOL_GCOALESCE, ETHTOOL_SCOALESCE);
@@ -278,7 +276,14 @@ static void parameters(const struct ifreq *interface)
 	ask(interface, "flow hash", SIOCETHTOOL, command(ETHTOOL_GRXFH));
 	ask(interface, "receive rules", SIOCETHTOOL, command(ETHTOOL_GRXRINGS));
 	ask(interface, "time stamping", SIOCETHTOOL, command(ETHTOOL_GET_TS_INFO));
-	rings = command(ETHTOOL_GRINGPARAM);
+	ask(interface, "rings", SIOCETHTOOL, command(ETHTOOL_GRINGPARAM));
+}
+
+static void parameters(const struct ifreq *interface)
+{
+	struct ethtool_ringparam *rings = command(ETHTOOL_GRINGPARAM);
+
+	levels(interface);
 	if (ask(interface, "rings", SIOCETHTOOL, rings) == 0) {
 		uint32_t pending = rings->rx_pending;
 
@@ -355,6 +360,7 @@ static int control(const char *name, const char *part)
 		int alone; // part of another one
 	} parts[] = {
 		{ "dumps", dumps, NULL, 0 }, { "answers", answers, NULL, 1 }, { "parameters", parameters, NULL, 0 },
+		{ "levels", levels, NULL, 1 },
 		{ "settings", link_settings, NULL, 0 }, { "phy", NULL, phy, 0 }, { "group", NULL, group, 0 },
 		{ "blink", blink, NULL, 0 }, { "test", test, NULL, 0 },
 	};
