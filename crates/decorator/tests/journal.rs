@@ -1,12 +1,14 @@
 //! A driver that can be repeated, over our model of the teaching device: what came to it, and when, comes to it again.
 
-use std::io::{Cursor, Write};
+mod paper;
+
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use paper::{Paper, recording};
 use ring3_backend::OpenOptions;
-use ring3_decorator::recording::{Event, Recording};
+use ring3_decorator::recording::Event;
 use ring3_decorator::{Record, Replay};
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::journal::{Journal, Journaled, Wake};
@@ -17,24 +19,6 @@ use rustix::event::{EventfdFlags, eventfd};
 
 const LEN: usize = 4096;
 const SHORT: Duration = Duration::from_millis(2);
-
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Paper {
-    fn recording(&self) -> Recording {
-        Recording::read(Cursor::new(self.0.lock().unwrap().clone())).unwrap()
-    }
-}
 
 /// A driver and its world.
 struct Life {
@@ -87,7 +71,7 @@ fn recorded<T>(life: impl FnOnce(Life) -> T) -> (Paper, T) {
 }
 
 fn replayed<T>(paper: &Paper, life: impl FnOnce(Life) -> T) -> (Arc<Replay>, T) {
-    let replay = Arc::new(Replay::new(paper.recording()).unwrap());
+    let replay = Arc::new(Replay::new(recording(&paper.text())).unwrap());
     let result = life(Life::begin(replay.clone()));
     (replay, result)
 }
@@ -114,7 +98,7 @@ fn sleeps(life: Life, somebody: impl Fn(&Life)) -> Vec<Wake> {
 
 #[test]
 fn sleeps_end_in_a_replay_by_what_they_ended_by() {
-    let wake = |life: &Life| drop(rustix::io::write(&life.outside, &1u64.to_ne_bytes()).unwrap());
+    let wake = |life: &Life| assert_eq!(rustix::io::write(&life.outside, &1u64.to_ne_bytes()), Ok(8));
     let nobody = |_: &Life| {};
     let (paper, wakes) = recorded(|life| {
         let mut wakes = sleeps(life, wake);
@@ -221,7 +205,7 @@ fn memory_that_is_not_shared_is_neither_the_devices_nor_in_the_recording() {
         }
     };
     let (paper, ()) = recorded(life(0xaa));
-    let mut recording = paper.recording();
+    let mut recording = recording(&paper.text());
     while let Some(event) = recording.next_event().unwrap() {
         assert!(!matches!(event, Event::Driver(_)), "{event:?}");
     }
@@ -239,7 +223,7 @@ fn behind_a_barrier_the_device_has_what_was_written_and_the_driver_what_it_wrote
         life.transfer(memory.iova(), 4, 0);
     };
     let (paper, ()) = recorded(life);
-    let mut recording = paper.recording();
+    let mut recording = recording(&paper.text());
     let events: Vec<Event> = std::iter::from_fn(|| recording.next_event().unwrap()).collect();
     let synced = events.iter().position(|event| *event == Event::Synced).unwrap();
     assert!(matches!(&events[synced - 1], Event::Driver(memory) if memory.bytes == b"word"), "{events:?}");

@@ -1,9 +1,12 @@
 //! Recordings and what is made of them, over our models and over QEMU's.
 
+mod paper;
+
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use paper::{Paper, recording};
 use proptest::prelude::*;
 use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::{Data, Disk, Request, next};
@@ -19,34 +22,12 @@ use ring3_spec::{edu, pci};
 
 const EDU: [&str; 2] = ["sim:edu", "qtest:edu"];
 
-/// A file that a test can read.
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Paper {
-    fn text(&self) -> Vec<u8> {
-        self.0.lock().unwrap().clone()
-    }
-    fn recording(&self) -> Tape {
-        Tape(self.text())
-    }
-}
-
 /// A recording that was made.
 struct Tape(Vec<u8>);
 
 impl Tape {
     fn open(&self) -> Recording {
-        Recording::read(Cursor::new(self.0.clone())).unwrap()
+        recording(&self.0)
     }
     fn header(&self) -> Header {
         self.open().header
@@ -80,7 +61,7 @@ fn soon() -> Deadline {
 fn record<T>(device: Arc<dyn Device>, job: impl FnOnce(Arc<dyn Device>) -> T) -> (Tape, T) {
     let paper = Paper::default();
     let result = job(Arc::new(Record::new(device, paper.clone(), Vec::new()).unwrap()));
-    (paper.recording(), result)
+    (Tape(paper.text()), result)
 }
 
 fn replay<T>(recording: &Tape, job: impl FnOnce(Arc<dyn Device>) -> T) -> (Arc<Replay>, T) {
@@ -246,7 +227,7 @@ fn decorators_stand_around_each_other_in_any_order() {
         assert!(driver.check_liveness(1).is_err());
         device.config_write(pci::BAR0, 4, u32::MAX).unwrap();
         drop((driver, device));
-        let recording = paper.recording();
+        let recording = Tape(paper.text());
         assert!(recording.events().contains(&Event::Read(Register(0, 0, 4), 0x10ed)));
         assert!(recording.events().contains(&Event::Write(Register(7, 0x10, 4), u32::MAX.into())));
         assert!(

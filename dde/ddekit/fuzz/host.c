@@ -7,6 +7,7 @@
 
 #include "ddekit/random.h"
 #include "ddekit/time.h"
+#include "../src/xorshift.h"
 #include "fuzz.h"
 
 #define SECOND 1000000000ull
@@ -19,7 +20,6 @@ static uint64_t now = SECOND;
 static struct ddekit_timer *timers;
 static uint64_t limit, ended_at;
 static void (*at_limit)(void);
-static uint64_t state = 0x9e3779b97f4a7c15u;
 
 uint64_t ddekit_now(void)
 {
@@ -49,15 +49,7 @@ void ddekit_delay(uint64_t ns)
 
 void ddekit_random(void *bytes, size_t len)
 {
-	unsigned char *to = bytes;
-
-	for (size_t i = 0; i < len; i++) {
-		/* xorshift64 */
-		state ^= state << 13;
-		state ^= state >> 7;
-		state ^= state << 17;
-		to[i] = (unsigned char)(state >> 32);
-	}
+	xorshift(bytes, len);
 }
 
 void fuzz_on_limit(uint64_t ns, void (*stop)(void))

@@ -18,7 +18,6 @@
 int journal_state;
 static struct ddekit_device *recorded;
 static uint64_t now = SECOND;
-static uint64_t seed = 0x9e3779b97f4a7c15u;
 
 void journal_begin(struct ddekit_device *device)
 {
@@ -49,19 +48,6 @@ void journal_delay(uint64_t ns)
 	now += ns;
 	if (!journal_is_replayed())
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &span, NULL);
-}
-
-void journal_random(void *bytes, size_t len)
-{
-	unsigned char *to = bytes;
-
-	for (size_t i = 0; i < len; i++) {
-		/* xorshift64 */
-		seed ^= seed << 13;
-		seed ^= seed >> 7;
-		seed ^= seed << 17;
-		to[i] = (unsigned char)(seed >> 32);
-	}
 }
 
 int journal_wait(int fd, uint64_t until, struct ddekit_device **device, uint16_t *vector)

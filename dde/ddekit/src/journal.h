@@ -34,7 +34,6 @@ void journal_begin(struct ddekit_device *device);
 uint64_t journal_now(void);
 /* Time passes, of the host's, too, where there is a device. */
 void journal_delay(uint64_t ns);
-void journal_random(void *bytes, size_t len);
 
 /*
  * Sleeps until an interrupt comes, `fd` is readable or it is `until`, to which the clock is put then: RING3_INTERRUPT, of which `device` and `vector` tell, RING3_WOKEN or RING3_ELAPSED. Ends the program where

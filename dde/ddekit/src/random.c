@@ -7,13 +7,14 @@
 
 #include "ddekit/log.h"
 #include "journal.h"
+#include "xorshift.h"
 
 void ddekit_random(void *bytes, size_t len)
 {
 	unsigned char *at = bytes;
 
 	if (journal_is_on()) {
-		journal_random(bytes, len);
+		xorshift(bytes, len);
 		return;
 	}
 	while (len > 0) {
