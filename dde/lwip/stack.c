@@ -158,12 +158,42 @@ static void begin_later(unsigned char *frame, u16_t len, u16_t bytes)
 	IPH_CHKSUM_SET(ip, inet_chksum(ip, LEAST_IP));
 }
 
+/* The last frame that only acknowledges, while it waits for the driver; NULL for none. */
+static unsigned char *waiting;
+
+/* Whether it is a segment without data and options that says nothing but how far its sender has come. */
+static bool only_acknowledges(const struct pbuf *pbuf)
+{
+	const unsigned char *frame = pbuf->payload;
+	const struct tcp_hdr *tcp = (const struct tcp_hdr *)(frame + ETHERNET + LEAST_IP);
+
+	return pbuf->len == HEADERS && pbuf->tot_len == HEADERS && frame[12] == 8 && frame[13] == 0 &&
+	       IPH_PROTO((const struct ip_hdr *)(frame + ETHERNET)) == IP_PROTO_TCP && TCPH_FLAGS(tcp) == TCP_ACK;
+}
+
+/*
+ * Whether @later says more than @earlier of the same connection. The same once more says that something is missing, and has to be heard as often as it is said. [RFC 5681 3.2]
+ */
+static bool supersedes(const unsigned char *later, const unsigned char *earlier)
+{
+	const struct tcp_hdr *now = (const struct tcp_hdr *)(later + ETHERNET + LEAST_IP), *before = (const struct tcp_hdr *)(earlier + ETHERNET + LEAST_IP);
+
+	/* Addresses of both ends, ports, and what was sent: no data lie between. */
+	return memcmp(later, earlier, ETHERNET) == 0 && memcmp(later + ETHERNET + 12, earlier + ETHERNET + 12, 12) == 0 && now->seqno == before->seqno &&
+	       (s32_t)(lwip_ntohl(now->ackno) - lwip_ntohl(before->ackno)) > 0;
+}
+
+void dde_lwip_flushed(void)
+{
+	waiting = NULL;
+}
+
 /* A frame goes out: the packet that it came in, if it is all of one and nobody else has it; otherwise a copy. */
 static err_t output(struct netif *netif, struct pbuf *pbuf)
 {
 	void *packet, *data;
 	u16_t start = 0, offset = 0, known = 0, len;
-	const bool cut = is_to_be_cut(pbuf);
+	const bool cut = is_to_be_cut(pbuf), only = only_acknowledges(pbuf);
 
 	(void)netif;
 	if (is_received(pbuf) && !pbuf->next && pbuf->ref == 1) {
@@ -172,6 +202,13 @@ static err_t output(struct netif *netif, struct pbuf *pbuf)
 		/* It is an answer in place: lwIP has seen to its sums, or it has none. */
 		dde_stack_return(received->packet, pbuf->payload, pbuf->len);
 		received->packet = NULL;
+		return ERR_OK;
+	}
+	if (only && waiting && supersedes(pbuf->payload, waiting)) {
+		/* What has come together is acknowledged at once, as by the kernel, which puts it together first (GRO). */
+		memcpy(waiting, pbuf->payload, HEADERS);
+		if (card_sums)
+			leave_sum(waiting, HEADERS, &offset);
 		return ERR_OK;
 	}
 	if (cut)
@@ -187,7 +224,8 @@ static err_t output(struct netif *netif, struct pbuf *pbuf)
 	}
 	if (card_sums)
 		start = leave_sum(data, len, &offset);
-	dde_stack_send(packet, start, offset, cut && len > HEADERS + TCP_MSS ? TCP_MSS : 0);
+	if (dde_stack_send(packet, start, offset, cut && len > HEADERS + TCP_MSS ? TCP_MSS : 0) && only)
+		waiting = data;
 	return ERR_OK;
 }
 

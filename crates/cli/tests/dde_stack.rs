@@ -176,6 +176,57 @@ fn lwip_in_the_drivers_process_answers_arp_echo_requests_udp_and_tcp() {
     }
 }
 
+/// The acknowledgements that come for `segments` of 1460 bytes to the port that discards, which the driver finds all at once.
+fn acknowledged(card: &Alone, segments: impl Iterator<Item = u32>) -> Vec<u32> {
+    const BYTES: u32 = 1460;
+    card.wire.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let answer = card.ask(&card.ip(6, &segment(9, 1, 0, SYN))).unwrap();
+    let word = |frame: &[u8], at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap());
+    let first = word(&answer, 38) + 1;
+    card.wire.send_to(&card.ip(6, &segment(9, 2, first, ACK)), &card.card).unwrap();
+    let driver = rustix::process::Pid::from_child(&card.driver);
+    std::thread::sleep(Duration::from_millis(200));
+    rustix::process::kill_process(driver, rustix::process::Signal::STOP).unwrap();
+    for number in segments {
+        let mut whole = segment(9, 2 + number * BYTES, first, ACK);
+        whole[16..18].fill(0);
+        whole.resize(20 + BYTES as usize, 7);
+        let check = (!sum_of_tcp(&[10, 9, 0, 2, 10, 9, 0, 1], &whole)).to_be_bytes();
+        whole[16..18].copy_from_slice(&check);
+        card.wire.send_to(&card.ip(6, &whole), &card.card).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    rustix::process::kill_process(driver, rustix::process::Signal::CONT).unwrap();
+    card.wire.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let mut frame = [0; 2000];
+    std::iter::from_fn(|| {
+        card.wire.recv(&mut frame).ok()?;
+        assert_eq!((frame[47], sum(&frame[14..34]), sum_of_tcp(&frame[26..34], &frame[34..54])), (ACK, 0xffff, 0xffff));
+        Some((word(&frame, 42) - 2) / BYTES)
+    })
+    .collect()
+}
+
+#[test]
+fn what_came_together_is_acknowledged_together_and_what_is_missing_as_often_as_it_is_missed() {
+    if !can_build() {
+        return;
+    }
+    for words in [&["--lwip", "10.9.0.1/24"][..], &["--lwip", "10.9.0.1/24", "--dma", "copy"]] {
+        let card = Alone::start(words);
+        card.meet();
+        let together = acknowledged(&card, 0..16);
+        assert!(together.last() == Some(&16) && together.len() <= 4, "{words:?}: {together:?}");
+        card.end();
+        let card = Alone::start(words);
+        card.meet();
+        // The second one is missing: each that comes behind it says so.
+        let missing = acknowledged(&card, (0..8).filter(|number| *number != 1));
+        assert_eq!(missing, [1; 6], "{words:?}");
+        card.end();
+    }
+}
+
 /// Begins a connection with the port that sends without end, and acknowledges what comes until `bytes` have. What comes in one go after the first `whole` bytes is seen up to the twentieth frame.
 /// Returns the bytes, and the longest frame.
 fn take_text(card: &Alone, whole: usize, bytes: usize) -> (Vec<u8>, usize) {

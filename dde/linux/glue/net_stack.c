@@ -38,19 +38,21 @@ static void receive(struct sk_buff *skb)
 static void idle(void)
 {
 	dde_lwip_tick();
+	dde_lwip_flushed();
 	dde_transmit(device, &out);
 }
 
-static void queue(struct sk_buff *skb)
+static bool queue(struct sk_buff *skb)
 {
 	if (skb_queue_len(&out) >= HELD) {
 		kfree_skb(skb);
-		return;
+		return false;
 	}
 	skb->dev = device;
 	skb_reset_mac_header(skb);
 	skb_set_queue_mapping(skb, 0);
 	__skb_queue_tail(&out, skb);
+	return true;
 }
 
 void dde_stack_free(void *packet)
@@ -83,7 +85,7 @@ void *dde_stack_frame(size_t len, void **data)
 	return skb;
 }
 
-void dde_stack_send(void *packet, uint16_t start, uint16_t offset, uint16_t segment)
+bool dde_stack_send(void *packet, uint16_t start, uint16_t offset, uint16_t segment)
 {
 	struct sk_buff *skb = packet;
 
@@ -98,7 +100,7 @@ void dde_stack_send(void *packet, uint16_t start, uint16_t offset, uint16_t segm
 		skb_shinfo(skb)->gso_type = SKB_GSO_TCPV4;
 		skb_shinfo(skb)->gso_segs = DIV_ROUND_UP(skb->len - start - sizeof(struct tcphdr), segment);
 	}
-	queue(skb);
+	return queue(skb);
 }
 
 const struct dde_top dde_stack = { .open = open, .receive = receive, .idle = idle, .link = dde_lwip_link };

@@ -36,6 +36,9 @@ void dde_lwip_input(void *packet, void *room, void *data, uint16_t len, bool che
 /** dde_lwip_tick() - time has passed: what lwIP has timers for is done */
 void dde_lwip_tick(void);
 
+/** dde_lwip_flushed() - frames that were sent are the driver's from now on, and not written to any more */
+void dde_lwip_flushed(void);
+
 /** struct dde_lwip_counts - what its services have seen */
 struct dde_lwip_counts {
 	uint64_t udp_packets, udp_bytes, tcp_received, tcp_sent;
@@ -56,10 +59,12 @@ void dde_stack_return(void *packet, void *data, size_t len);
 void *dde_stack_frame(size_t len, void **data);
 
 /**
- * dde_stack_send() - send it
+ * dde_stack_send() - send it, when what has come was dealt with; until dde_lwip_flushed() it may still be written to
  * @start: the card puts in the sum that begins at this byte and belongs to byte @start + @offset; 0 for none
  * @segment: the card cuts it into frames with so many bytes of TCP's each; 0 for a frame as it is
+ *
+ * Return: false if it is lost, as too many wait.
  */
-void dde_stack_send(void *packet, uint16_t start, uint16_t offset, uint16_t segment);
+bool dde_stack_send(void *packet, uint16_t start, uint16_t offset, uint16_t segment);
 
 #endif
