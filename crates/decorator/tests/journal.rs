@@ -117,11 +117,10 @@ fn sleeps_end_in_a_replay_by_what_they_ended_by() {
 
 #[test]
 fn a_sleep_of_a_replay_takes_no_time() {
-    let long = Duration::from_millis(300);
-    let (paper, _) = recorded(|life| life.wait(long).unwrap());
-    let since = Instant::now();
-    let (_, wake) = replayed(&paper, |life| life.wait(Duration::from_secs(1000)).unwrap());
-    assert!(wake == Wake::Elapsed && since.elapsed() < long);
+    let (paper, _) = recorded(|life| life.wait(SHORT).unwrap());
+    let (since, limit) = (Instant::now(), Duration::from_secs(1000));
+    let (_, wake) = replayed(&paper, |life| life.wait(limit).unwrap());
+    assert!(wake == Wake::Elapsed && since.elapsed() < limit);
 }
 
 #[test]
