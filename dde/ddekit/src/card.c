@@ -14,6 +14,8 @@
 
 /* Frames that are handed on together. */
 #define BATCH 64
+/* Addresses of a filter, in a recording. */
+#define ADDRESSES 65536u
 /* Turns of the server's before the device is heard again. */
 #define TURNS 8
 
@@ -77,8 +79,10 @@ static const void *take_addresses(const void *there, size_t count, void **kept)
 {
 	const size_t len = count * 6;
 
-	if (!journal_is_on() || len == 0)
+	if (!journal_is_on() || count == 0)
 		return there;
+	if (count > ADDRESSES)
+		journal_refuse("more addresses than a card has");
 	free(*kept);
 	*kept = malloc(len);
 	if (!*kept)

@@ -19,6 +19,7 @@ struct ddekit_disk {
 	void (*ready)(void);
 	/* Where requests' bytes lie, and how many a block has. */
 	unsigned char *memory;
+	size_t len;
 	uint32_t block_size;
 };
 
@@ -89,6 +90,7 @@ int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_inf
 		return -ENOMEM;
 	made->ready = function;
 	made->memory = memory;
+	made->len = len;
 	made->block_size = info->block_size;
 	result = ring3_disk_new(&said, device->memory, offset, len, &made->disk);
 	if (result == 0) {
@@ -119,15 +121,25 @@ int ddekit_disk_turn(struct ddekit_disk *disk)
 static int take(const struct ddekit_disk *disk, struct ring3_disk_request *taken)
 {
 	int result = journal_is_replayed() ? 0 : ring3_disk_take(disk->disk, taken);
+	uint64_t bytes;
 	uint64_t place = result == 1 && taken->data ? (uint64_t)((unsigned char *)taken->data - disk->memory) : UINT64_MAX;
 
 	result = journal_answer(result, taken, sizeof(*taken));
 	if (!journal_is_on() || result != 1)
 		return result;
 	journal_answer(0, &place, sizeof(place));
-	taken->data = place == UINT64_MAX ? NULL : disk->memory + place;
-	if (taken->data && taken->operation == RING3_WRITE)
-		journal_answer(0, taken->data, (size_t)taken->blocks * disk->block_size);
+	bytes = (uint64_t)taken->blocks * disk->block_size;
+	taken->data = NULL;
+	if (place == UINT64_MAX) {
+		if (taken->operation == RING3_READ || taken->operation == RING3_WRITE)
+			journal_refuse("a request without a place for its bytes");
+		return result;
+	}
+	if (place > disk->len || bytes > disk->len - place)
+		journal_refuse("a request beyond the memory that there is for them");
+	taken->data = disk->memory + place;
+	if (taken->operation == RING3_WRITE)
+		journal_answer(0, taken->data, bytes);
 	return result;
 }
 

@@ -233,6 +233,8 @@ static int serve_woken(void)
 	for (int i = 0; i < count; i++)
 		numbers[i] = ((const struct ddekit_watch *)events[i].data.ptr)->number;
 	count = journal_answer(count, numbers, sizeof(numbers));
+	if (count > BATCH)
+		journal_refuse("more descriptors than are heard at once");
 	for (int i = 0; i < count; i++) {
 		struct ddekit_watch *watch = watch_of(numbers[i]);
 

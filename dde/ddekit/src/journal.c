@@ -27,13 +27,20 @@ void journal_begin(struct ddekit_device *device)
 		ddekit_ctx_stand_still();
 }
 
-/* The recording has nothing more, or the driver has left it, which is then known. */
-static void end(void)
+/* What `result` is an error of ends the program: the device's own, that the driver has left its recording, which is known then, or that this has nothing more. */
+static void end(int result)
 {
-	const char *verdict = ring3_journal_verdict();
+	const bool is_over = journal_is_replayed() && result == -ENODEV;
+	const char *verdict = is_over ? ring3_journal_verdict() : ring3_error();
 
 	fprintf(stderr, "%s: %s\n", ddekit_dev_name(recorded), verdict ? verdict : "the recording ends here: whoever made it was killed");
 	exit(verdict ? 1 : 0);
+}
+
+void journal_refuse(const char *what)
+{
+	fprintf(stderr, "%s: the recording is none of this driver's: %s\n", ddekit_dev_name(recorded), what);
+	exit(1);
 }
 
 uint64_t journal_now(void)
@@ -56,7 +63,7 @@ int journal_wait(int fd, uint64_t until, struct ddekit_device **device, uint16_t
 	const int result = ring3_journal_wait(recorded->device, fd, left, vector);
 
 	if (result < 0)
-		end();
+		end(result);
 	if (result == RING3_ELAPSED)
 		now += left;
 	*device = recorded;
@@ -75,10 +82,8 @@ int journal_answer(int result, void *out, size_t len)
 		ddekit_panic("no memory for a recording");
 	if (journal_is_replayed()) {
 		failed = ring3_journal_answer(recorded->device, all, sizeof(result) + len);
-		if (failed == -EPROTO)
-			ddekit_panic(ring3_error());
 		if (failed < 0)
-			end();
+			end(failed);
 		memcpy(&result, all, sizeof(result));
 		if (len > 0)
 			memcpy(out, all + sizeof(result), len);
@@ -107,8 +112,10 @@ void ddekit_dma_unshare(const struct ddekit_device *device, const void *memory)
 
 void ddekit_dma_sync(const struct ddekit_device *device)
 {
-	if (journal_is_on() && ring3_journal_sync(device->device) < 0)
-		end();
+	const int result = journal_is_on() ? ring3_journal_sync(device->device) : 0;
+
+	if (result < 0)
+		end(result);
 }
 
 bool ddekit_dev_journaled(void)

@@ -30,6 +30,9 @@ static inline bool journal_is_replayed(void)
 /* Begins, if the device is one of these. */
 void journal_begin(struct ddekit_device *device);
 
+/* Ends the program: what a recording says cannot be. It is a file, and need not be what it was. */
+void journal_refuse(const char *what) __attribute__((noreturn));
+
 /* The clock, which a look moves a little, so that who waits for it to move does not wait for ever. */
 uint64_t journal_now(void);
 /* Time passes, of the host's, too, where there is a device. */
