@@ -80,20 +80,6 @@ fn an_overlay_without_a_file_of_the_kernel_is_refused_with_where_one_would_lie()
 }
 
 #[test]
-fn a_recording_of_a_hosted_driver_is_refused_with_what_can_be_had_instead() {
-    for words in [["dde", "run", "e1000e", "--reflect"], ["net", "info", "--driver", "dde:e1000e"]] {
-        let folder = tempfile::tempdir().unwrap();
-        let device = format!("qtest:e1000e,record={}", folder.path().join("it.rec").display());
-        let output = ring3(&[&words[..], &["--device", &device]].concat());
-        let said = text(&output.stderr);
-        assert!(
-            !output.status.success() && said.contains("neither recorded nor replayed") && said.contains("--coverage"),
-            "{said}"
-        );
-    }
-}
-
-#[test]
 fn what_looks_at_a_driver_wants_one() {
     for tool in ["--asan", "--gdb", "--coverage"] {
         let output = ring3(&["net", "check", "--device", "qtest:e1000e", tool]);
