@@ -84,7 +84,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         ],
     ),
     // The device layer for C, for drivers that ring3 has not written: as ring3d's, their process is the host's.
-    ("capi", &["backend", "broker", "class", "device", "driver", "host"]),
+    ("capi", &["backend", "broker", "class", "decorator", "device", "driver", "host"]),
     // Tools beside the way of the data.
     ("conformance", &["class", "device"]),
     ("bench", &["class", "device", "spec"]),

@@ -119,7 +119,11 @@ impl Transmitter {
     /// Whether there is more to take, behind descriptors without a buffer or from the start of the memory on.
     #[inline]
     fn goes_on(&mut self) -> bool {
-        self.empty > 0 && self.skip_empty() || self.is_buffer_done()
+        if self.empty > 0 {
+            self.skip_empty();
+        }
+        // Behind those that were skipped may be another one, which is done since.
+        self.is_buffer_done()
     }
 
     #[inline]
@@ -134,17 +138,15 @@ impl Transmitter {
         self.ring.held() > 0 && slot.buffer.is_none() && self.ring.is_back(u32::from(slot.token == SILENT))
     }
 
-    /// Takes descriptors without a buffer of their own that are done; whether there were any.
+    /// Takes descriptors without a buffer of their own that are done.
     #[cold]
-    fn skip_empty(&mut self) -> bool {
-        let before = self.empty;
+    fn skip_empty(&mut self) {
         while self.empty > 0 && self.is_empty_done() {
             if let Some(slot) = self.ring.withdraw() {
                 self.slots[slot as usize] = Packet::default();
             }
             self.empty -= 1;
         }
-        self.empty < before
     }
 
     /// Buffers that come back without having been sent.
@@ -207,6 +209,21 @@ mod tests {
         tx.ring.words().store(1, u64::MAX);
         assert!(!tx.ready() && !tx.goes_on());
         assert_eq!((tx.empty, tx.held), (1, 1));
+    }
+
+    #[test]
+    fn a_descriptor_without_a_buffer_that_is_done_behind_one_that_was_skipped_is_no_packet() {
+        let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000);
+        let ring = TransmitRing::new(arena.alloc(8 * 16, 128).unwrap(), 8, SENT_BIT).unwrap();
+        let mut tx = Transmitter::new(ring, Family::I82576, 4);
+        tx.push_empty(&[0, 0], false);
+        tx.push_empty(&[0, 0], true);
+        tx.ring.publish();
+        // The second one is none that the card writes back: it may look done while it is not, as one may become so between two looks.
+        tx.ring.words().store(1, DONE);
+        tx.ring.words().store(3, DONE);
+        assert!(tx.take_sent().is_none());
+        assert_eq!((tx.empty, tx.ring.oldest()), (1, 1));
     }
 
     #[test]
