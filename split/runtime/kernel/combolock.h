@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a kernel half has whose plan names combolocks: each spinlock that it takes may be one that the user half holds, and interrupts
- * are requested so that they can be disabled meanwhile.
+ * What a kernel half has whose plan names combolocks: each spinlock that it takes may be one that the user half holds, and an interrupt
+ * is requested so that it can be disabled meanwhile.
  */
 #ifndef COMBOLOCK_H
 #define COMBOLOCK_H
@@ -30,7 +30,10 @@
 #define spin_lock_irqsave(lock, flags)                                   \
 	SPLIT_TAKE(lock, raw_spin_lock_irqsave(spinlock_check(split_lock), flags), spin_unlock_irqrestore(split_lock, flags))
 
+/* Of a driver whose interrupt handler takes a combolock. */
+#ifdef SPLIT_HOLDS_IRQS
 #define request_irq(irq, handler, flags, name, dev) split_request_irq(split_host, irq, handler, flags, name, dev)
 #define free_irq(irq, dev) split_free_irq(split_host, irq, dev)
+#endif
 
 #endif

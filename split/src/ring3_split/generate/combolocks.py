@@ -74,6 +74,14 @@ class Combolocks:
         return locks.facts(self.graph, self._contexts, unknown)
 
     @cached_property
+    def header(self) -> str:
+        """What the files of the kernel half include, too."""
+        if not self.names:
+            return ""
+        interrupts = any(INTERRUPT in self.facts[name].hold_off for name in self.names)
+        return ("#define SPLIT_HOLDS_IRQS\n" if interrupts else "") + '#include "combolock.h"\n'
+
+    @cached_property
     def doors(self) -> dict[str, str]:
         """Function that takes a combolock in atomic context -> the statement that sends it away.
 

@@ -1,0 +1,145 @@
+"""Combolocks in guests: a driver by hand that counts under one, and 8139too's rx_lock, which its poll takes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tomlkit
+
+from ring3_split.generate import empty
+from ring3_split.generate.build import make, runtime_module
+from ring3_split.generate.halves import RUNTIME
+from ring3_split.kernel import Kernel
+from ring3_split.profile import lab
+from ring3_split.profile.headers import version
+
+pytestmark = [pytest.mark.guest, pytest.mark.kernel]
+COUNTER = Path(__file__).parent / "combolock"
+PREPARE = """
+at=/proc/split_counter
+user_half() { split-split_counter 30 >>/tmp/user-half 2>&1 & process=$!; }
+begin() {
+    insmod /lib/ring3/ring3_split.ko grace_ms=3000 && insmod /lib/ring3/split_counter.ko && user_half || exit 1
+    echo 0 >$at/hold || { cat /tmp/user-half; dmesg | tail; exit 1; }
+}
+end() {
+    cat /tmp/user-half
+    rmmod split_counter && wait $process; rmmod ring3_split || exit 1
+    dmesg | grep -E 'split_counter|ring3_split'
+    ! dmesg | grep -E 'BUG|WARNING|Oops|Call Trace|INFO:'
+}
+begin
+"""
+STEPS = {
+    "held": """
+        ticks=$(cat $at/ticks) away=$(cat $at/sent_away) interrupts=$(cat $at/interrupts)
+        echo 2000 >$at/hold & holding=$!
+        usleep 500000
+        ticks=$(cat $at/ticks); echo 1 >$at/inject; usleep 500000
+        echo "while it is held: $(($(cat $at/ticks) - ticks)) ticks, $(($(cat $at/interrupts) - interrupts)) interrupts"
+        [ "$(cat $at/sent_away)" -gt "$away" ] && echo "the timer comes later"
+        [ "$(cat $at/take)" -gt 500 ] && echo "a process sleeps for it"
+        wait $holding && echo "nobody has counted meanwhile"
+        usleep 200000
+        [ "$(cat $at/ticks)" -gt "$ticks" ] && echo "the timer goes on"
+        echo "afterwards: $(($(cat $at/interrupts) - interrupts)) interrupts"
+        for i in 1 2 3 4; do echo 100 >$at/hold & done
+        for job in $(jobs -p); do [ $job = $process ] || wait $job || echo "one of four has failed"; done
+        echo "four have held it"
+    """,
+    "killed": """
+        echo 8000 >$at/hold & holding=$!
+        usleep 500000
+        { usleep 500000; kill -9 $process; } &
+        waited=$(cat $at/take)
+        [ "$waited" -gt 200 ] && [ "$waited" -lt 4000 ] && echo "it is given back when its holder is killed"
+        wait $holding || echo "the upcall has failed"
+        ticks=$(cat $at/ticks); usleep 200000
+        [ "$(cat $at/ticks)" -gt "$ticks" ] && echo "the timer goes on"
+        user_half
+        echo 10 >$at/hold && echo "the next one has it"
+    """,
+    "deadlock": """
+        echo 0 >$at/deadlock || echo "the upcall has failed"
+        echo "the lock is free after $(cat $at/take) ms"
+        ticks=$(cat $at/ticks); usleep 200000
+        [ "$(cat $at/ticks)" -gt "$ticks" ] && echo "the timer goes on"
+        echo 10 >$at/hold && echo "the user half has it again"
+    """,
+    "intruded": """
+        echo 1000 >$at/hold & holding=$!
+        usleep 500000
+        echo 1 >$at/intrude && echo "it has not waited"
+        wait $holding || echo "the upcall has failed"
+        echo 10 >$at/hold && echo "the user half has it again"
+    """,
+}
+
+
+@pytest.fixture(scope="module")
+def counter(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("counter")
+    runtime, module, program = runtime_module(kernel), folder / "runtime/counter/split_counter.ko", folder / "split-split_counter"
+    shutil.copytree(RUNTIME, folder / "runtime")
+    shutil.copytree(COUNTER, module.parent)
+    make(kernel, module, [f"KBUILD_EXTRA_SYMBOLS={runtime.parent / 'Module.symvers'}"])
+    empty.link_program(program, COUNTER)
+    scenario = {
+        "about": "a driver that counts under a combolock",
+        "kernel": version(kernel),
+        "iommu": "none",
+        "time_limit": 240,
+        "programs": [str(program)],
+        "files": {f"/lib/ring3/{file.name}": str(file) for file in (runtime, module)},
+        "step": [{"name": name, "run": f"{PREPARE}{text}\nend"} for name, text in STEPS.items()],
+    }
+    (folder / "scenario.toml").write_text(tomlkit.dumps(scenario))
+    lab.run(folder / "scenario.toml", cache, folder / "out", folder / "run.log", lambda _line, _step: None)
+    return (folder / "run.log").read_text()
+
+
+def part(log: str, step: str) -> str:
+    return log.partition(f"== {step}")[2].partition("\n==")[0]
+
+
+def test_nobody_takes_a_lock_that_the_user_half_holds(counter: str) -> None:
+    assert "nobody has counted meanwhile" in part(counter, "held")
+
+
+def test_who_can_sleep_sleeps_for_it(counter: str) -> None:
+    assert "a process sleeps for it" in part(counter, "held")
+
+
+def test_a_timer_comes_later(counter: str) -> None:
+    assert "while it is held: 0 ticks" in part(counter, "held")
+    assert "the timer comes later" in part(counter, "held")
+    assert "the timer goes on" in part(counter, "held")
+
+
+def test_an_interrupt_waits_until_it_is_given_back(counter: str) -> None:
+    assert "while it is held: 0 ticks, 0 interrupts" in part(counter, "held")
+    assert "afterwards: 1 interrupts" in part(counter, "held")
+
+
+def test_upcalls_take_it_one_after_the_other(counter: str) -> None:
+    assert "four have held it" in part(counter, "held")
+    assert "one of four has failed" not in part(counter, "held")
+
+
+def test_it_is_given_back_and_all_is_let_go_when_its_holder_is_killed(counter: str) -> None:
+    for line in ("it is given back when its holder is killed", "the timer goes on", "the next one has it"):
+        assert line in part(counter, "killed")
+
+
+def test_a_user_half_that_has_the_kernel_wait_for_itself_loses_it(counter: str) -> None:
+    assert "taken from it: its upcall has ended" in part(counter, "deadlock")
+    for line in ("the upcall has failed", "the timer goes on", "the user half has it again"):
+        assert line in part(counter, "deadlock")
+
+
+def test_what_cannot_sleep_never_waits_and_the_upcall_fails(counter: str) -> None:
+    assert "taken from it: what takes it is called in atomic context" in part(counter, "intruded")
+    for line in ("it has not waited", "the upcall has failed", "the user half has it again"):
+        assert line in part(counter, "intruded")
