@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import tomlkit
 
-from ring3_split.generate import empty
+from ring3_split.annotate import file
+from ring3_split.annotate.survey import survey
+from ring3_split.generate import build, empty, run
+from ring3_split.generate.border import Wishes
 from ring3_split.generate.build import make, runtime_module
-from ring3_split.generate.halves import RUNTIME
+from ring3_split.generate.halves import RUNTIME, generate
 from ring3_split.kernel import Kernel
-from ring3_split.profile import lab
+from ring3_split.plan import load, subject
+from ring3_split.profile import lab, scenario
 from ring3_split.profile.headers import version
 
 pytestmark = [pytest.mark.guest, pytest.mark.kernel]
 COUNTER = Path(__file__).parent / "combolock"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 PREPARE = """
 at=/proc/split_counter
 user_half() { split-split_counter 30 >>/tmp/user-half 2>&1 & process=$!; }
@@ -86,7 +93,7 @@ def counter(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactor
     shutil.copytree(COUNTER, module.parent)
     make(kernel, module, [f"KBUILD_EXTRA_SYMBOLS={runtime.parent / 'Module.symvers'}"])
     empty.link_program(program, COUNTER)
-    scenario = {
+    document = {
         "about": "a driver that counts under a combolock",
         "kernel": version(kernel),
         "iommu": "none",
@@ -95,7 +102,7 @@ def counter(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactor
         "files": {f"/lib/ring3/{file.name}": str(file) for file in (runtime, module)},
         "step": [{"name": name, "run": f"{PREPARE}{text}\nend"} for name, text in STEPS.items()],
     }
-    (folder / "scenario.toml").write_text(tomlkit.dumps(scenario))
+    (folder / "scenario.toml").write_text(tomlkit.dumps(document))
     lab.run(folder / "scenario.toml", cache, folder / "out", folder / "run.log", lambda _line, _step: None)
     return (folder / "run.log").read_text()
 
@@ -143,3 +150,97 @@ def test_what_cannot_sleep_never_waits_and_the_upcall_fails(counter: str) -> Non
     assert "taken from it: what takes it is called in atomic context" in part(counter, "intruded")
     for line in ("it has not waited", "the upcall has failed", "the user half has it again"):
         assert line in part(counter, "intruded")
+
+
+HELD = """
+begins() { split_load && works && split_kill; }
+liar() {
+    holder 8139too "$LAYOUT" $COMBOLOCK $SPINLOCK 1500 >/tmp/holder 2>&1 &
+    echo $! >/tmp/user-half.pid
+    usleep 200000
+    name=$(interface "$CARD")
+    net control "$name" levels >/dev/null &
+    usleep 500000
+    ping -c 10 -i 0.1 -W 5 $THERE >/tmp/pings; tail -n 2 /tmp/pings
+    ! grep -q ' 0% packet loss' /tmp/pings || echo "its packets come when it is given back"
+    for try in $(seq 100); do
+        ! grep -q 'upcall 2' /tmp/holder || break
+        net control "$name" levels >/dev/null & usleep 100000
+    done
+    cat /tmp/holder
+    ping -c 1 -W 1 $THERE >/dev/null && { echo "packets come while it is held"; return 1; }
+    echo "no packet comes while it is held"
+    split_kill && ping -c 3 -i 0.2 $THERE && echo "packets come after its death"
+}
+again() { split_restart && works; }
+dies() { split_kill && lies; }
+mended() { honest && works && split_unload && kernel_is_well; }
+"""
+
+
+@pytest.fixture(scope="module")
+def realtek(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("rx_lock")
+    plan, answers = load(EXAMPLES / "8139too.plan.toml"), file.load(EXAMPLES / "8139too.annotations.toml").answers()
+    plan.combolocks = ["rtl8139_private.rx_lock"]
+    whole = subject.load(kernel, "8139too", "field", None, subject.Known(None, plan.contexts))
+    found = survey(whole.graph, plan.sides(), kernel.name, answers)
+    generated = generate(kernel, kernel.module("8139too"), found, Wishes.of(plan, answers), folder / "out")
+    built = build.build(kernel, generated)
+    behind = generated.border.behind["net_device"][1]
+    places = generated.border.places_of("rtl8139_private", ["rx_lock", "lock"])
+    variables = {"COMBOLOCK": str(behind + places["rx_lock"][0]), "SPINLOCK": str(behind + places["lock"][0])}
+    (folder / "held.sh").write_text(HELD)
+    one = run.guest_run(kernel, "8139too", built, 0.2)
+    holder = lab.compiled_file(Path(__file__).parent / "holder.c", kernel.folder.parent / "guest", RUNTIME)
+    with_holder = dataclasses.replace(one, programs=(holder, *one.programs))
+    document = tomlkit.parse(
+        run.text(with_holder, "network", built.layout, run.Wanted(lies=3000, work=folder / "held.sh"))
+    ).unwrap()
+    document["variables"] |= variables
+    shell = "".join(f". /lib/ring3/{name}.sh; " for name in ("split", "network", "network-split", "held"))
+    steps = {"begins": f"{scenario.prepare(one)} && begins"} | {name: name for name in ("liar", "again", "dies", "mended")}
+    document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in steps.items()]
+    (folder / "scenario.toml").write_text(tomlkit.dumps(document))
+    lab.run(folder / "scenario.toml", cache, folder / "files", folder / "run.log", lambda _line, _step: None)
+    return (folder / "run.log").read_text()
+
+
+def test_a_card_whose_poll_takes_a_combolock_works(realtek: str) -> None:
+    for step in ("begins", "again", "mended"):
+        assert "eth0 is up" in part(realtek, step)
+    assert "the kernel is well" in part(realtek, "mended")
+
+
+def test_packets_wait_while_the_user_half_holds_the_lock_of_the_poll(realtek: str) -> None:
+    text = part(realtek, "liar")
+    assert "its packets come when it is given back" in text
+    found = re.search(r"round-trip min/avg/max = [\d.]+/[\d.]+/([\d.]+) ms", text)
+    assert found and float(found[1]) > 300
+    assert "no packet comes while it is held" in text
+    assert "packets come after its death" in text
+
+
+def test_only_a_lock_that_the_plan_names_can_be_taken_and_only_what_is_held_given_back(realtek: str) -> None:
+    text = part(realtek, "liar")
+    for what, answer in (
+        ("unlock before lock", "Operation not permitted"),
+        ("a spinlock that the plan does not name", "Protocol wrong type for socket"),
+        ("beside it", "Protocol wrong type for socket"),
+        ("as a mutex", "Protocol wrong type for socket"),
+        ("an address", "Bad file descriptor"),
+        ("nothing", "Invalid argument"),
+        ("lock", "done"),
+        ("lock again", "Resource deadlock avoided"),
+        ("unlock", "done"),
+        ("unlock again", "Operation not permitted"),
+    ):
+        assert f"\n{what}: {answer}\n" in text
+
+
+def test_an_upcall_that_ends_with_the_lock_has_given_it_back(realtek: str) -> None:
+    assert "upcall 1 takes it: done\nupcall 2 takes it: done" in part(realtek, "liar")
+
+
+def test_the_card_lives_through_lies_about_locks(realtek: str) -> None:
+    assert "messages, " in part(realtek, "dies")

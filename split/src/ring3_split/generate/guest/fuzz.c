@@ -53,9 +53,9 @@ static int call(int device, uint64_t frame)
 	// No function of the table: what those do with good arguments is the driver's right.
 	static const uint32_t functions[] = { SPLIT_CALL_ALLOCATE,  SPLIT_CALL_FREE,	    SPLIT_CALL_MUTEX_INIT + 1, SPLIT_CALL_MUTEX_UNLOCK,
 					      SPLIT_CALL_PORT_READ, SPLIT_CALL_IO_READ, SPLIT_CALL_IO_WRITE,	       SPLIT_CALL_WINDOW,
-					      0xffff };
+					      SPLIT_CALL_SPIN_LOCK, SPLIT_CALL_SPIN_UNLOCK, 0xffff };
 
-	call.function = any() % 64 ? functions[any() % 9] : (uint32_t)any() | 0x8000;
+	call.function = any() % 64 ? functions[any() % (sizeof(functions) / sizeof(*functions))] : (uint32_t)any() | 0x8000;
 	if (any() % 32 == 0)
 		call.buffer = odd(frame);
 	for (int i = 0; i < 8; i++)
