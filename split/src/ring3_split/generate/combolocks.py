@@ -1,8 +1,8 @@
 """Combolocks of a plan in the kernel half: its takers, and what is kept from taking them while the user half has one.
 
-Each spinlock of the kernel half is taken by a macro of `runtime/kernel/combolock.h` then. What takes a combolock in atomic context
-is sent away by its first statement, to come later, in such a way that nothing must be remembered of it: a poll stays scheduled, a
-packet in its queue, a timer is set anew. Interrupts are requested through the run time, which disables them.
+Each spinlock of the kernel half is taken by a macro of `runtime/kernel/combolock.h` then. What takes a combolock in atomic
+context is sent away by its first statement, to come later, in such a way that nothing must be remembered of it: a poll stays
+scheduled, a packet in its queue, a timer is set anew. An interrupt is requested through the run time, which disables it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Combolocks:
             if not TAKEN.search(self._line(one, region)):
                 raise Refusal(
                     f"combolocks: {one.name} takes {region.lock} at {one.file}:{region.line} by something else than spin_lock, "
-                    "spin_lock_bh, spin_lock_irq or spin_lock_irqsave of the driver's own .c files: take it out of the plan's combolocks"
+                    "spin_lock_bh, spin_lock_irq or spin_lock_irqsave in one of the driver's .c files: take it out of the plan's "
+                    "combolocks"
                 )
 
     def _takers(self) -> Iterator[tuple[Function, Region]]:
@@ -118,7 +119,9 @@ class Combolocks:
         if by == INTERRUPT:
             return ""
         if any(one.id in callees for callees in self.graph.calls.values()):
-            raise Refusal(f"combolocks: {one.name} is to be sent away when {by} comes to it, and the driver's own code calls it, too")
+            raise Refusal(
+                f"combolocks: {one.name} is to be sent away when {by} comes to it, and the driver's own code calls it, too"
+            )
         then = ""
         if way == "napi_disable" and len(parameters) == 2:
             then = f"return {parameters[1].name};"
@@ -132,7 +135,7 @@ class Combolocks:
             then = f"{{\n\t\ttasklet_schedule({first.name});\n\t\treturn;\n\t}}"
         if not then:
             raise Refusal(
-                f"combolocks: {one.name} would have to wait until the user half gives its lock back, and the run time has no {way} for "
-                f"{by}: take the lock out of the plan's combolocks"
+                f"combolocks: {one.name} would have to wait until the user half gives its lock back, and the run time has no "
+                f"{way} for {by}: take the lock out of the plan's combolocks"
             )
         return f"\tif (split_is_held_off(split_host))\n\t\t{then}"
