@@ -85,8 +85,13 @@ unsigned long split_combolock_handle(struct split_frame *frame, const void *lock
 	unsigned long handle = frame && split_driver.combolocks ? split_handle(frame, lock) : 0;
 	const struct split_copy *copy;
 
-	if (!handle || handle == SPLIT_BAD_HANDLE || SPLIT_GENERATION(handle) == SPLIT_SYMBOLS)
+	if (!handle || handle == SPLIT_BAD_HANDLE)
 		return 0;
+	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS) {
+		const struct split_type *type = split_driver.symbols[SPLIT_INDEX(handle)].type;
+
+		return type && has_combolock(type, SPLIT_OFFSET(handle)) ? handle : 0;
+	}
 	copy = copy_of(frame, handle);
 	/* Of what this half has no copy of, only the kernel's lock can be meant. */
 	if (!copy)

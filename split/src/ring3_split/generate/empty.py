@@ -41,14 +41,14 @@ def build(kernel: Kernel, runtime: Path) -> Empty:
     return found
 
 
-def link_program(program: Path, folder: Path = RUNTIME / "empty") -> None:
-    """Makes the user half of a driver that was written by hand, which needs no kernel.
+def link_program(program: Path) -> None:
+    """Makes the user half, which needs no kernel.
 
     Raises:
         Refusal: it does not compile.
     """
-    sources = [*sorted((RUNTIME / "user").glob("*.c")), folder / "tables.c", folder / "user.c"]
+    sources = [*sorted((RUNTIME / "user").glob("*.c")), RUNTIME / "empty/tables.c", RUNTIME / "empty/user.c"]
     flags = [*RUN_TIME, "-Wno-missing-field-initializers", "-Wno-unused-const-variable", "-c"]
     done = link([gcc(flags, source, program.parent / f"{source.stem}.o") for source in sources], program)
     if done.returncode:
-        raise Refusal(f"{program.name} does not link: {done.stderr.strip().splitlines()[-1]}")
+        raise Refusal(f"the user half of the empty driver does not link: {done.stderr.strip().splitlines()[-1]}")
