@@ -30,6 +30,8 @@ static const char *called(unsigned int function, __u64 handle)
 static void answer(int number, __u64 object, __u64 combolock, __u64 spinlock, unsigned int ms)
 {
 	if (number > 0) {
+		// What has waited comes in.
+		sleep(3);
 		printf("upcall %d takes it: %s\n", number, called(SPLIT_CALL_SPIN_LOCK, object + combolock));
 		fflush(stdout);
 		if (number > 1)

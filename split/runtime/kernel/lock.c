@@ -109,7 +109,8 @@ static bool try_combolock(struct split_frame *frame, spinlock_t *lock)
 	bool free;
 
 	mutex_lock(&host->lock);
-	free = !host->holder;
+	/* Who sleeps for it goes first: a user half could take it again and again. */
+	free = !host->holder && !waitqueue_active(&host->given_back);
 	if (free) {
 		WRITE_ONCE(host->holder, frame);
 		each_irq(host, disable_irq_nosync);

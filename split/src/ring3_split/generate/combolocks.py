@@ -122,7 +122,7 @@ class Combolocks:
             raise Refusal(
                 f"combolocks: {one.name} is to be sent away when {by} comes to it, and the driver's own code calls it, too"
             )
-        then = ""
+        then = before = ""
         if way == "napi_disable" and len(parameters) == 2:
             then = f"return {parameters[1].name};"
         elif by == XMIT:
@@ -130,12 +130,14 @@ class Combolocks:
         elif by == TIMEOUT:
             then = "return;"
         elif first and first.type == "struct timer_list *":
-            then = f"{{\n\t\tmod_timer({first.name}, jiffies + 1);\n\t\treturn;\n\t}}"
+            then, before = "return;", f"mod_timer({first.name}, jiffies + 1);"
         elif first and first.type == "struct tasklet_struct *":
-            then = f"{{\n\t\ttasklet_schedule({first.name});\n\t\treturn;\n\t}}"
+            then, before = "return;", f"tasklet_schedule({first.name});"
         if not then:
             raise Refusal(
                 f"combolocks: {one.name} would have to wait until the user half gives its lock back, and the run time has no "
                 f"{way} for {by}: take the lock out of the plan's combolocks"
             )
+        if before:
+            return f"\tif (split_is_held_off(split_host)) {{\n\t\t{before}\n\t\t{then}\n\t}}"
         return f"\tif (split_is_held_off(split_host))\n\t\t{then}"
