@@ -19,9 +19,9 @@ static int device;
 static char message[SPLIT_MESSAGE_MAX] __attribute__((aligned(8)));
 static __u64 frame;
 
-static const char *called(unsigned int function, __u64 handle)
+static const char *called(unsigned int function, __u64 handle, __u64 spins)
 {
-	struct split_call call = { .frame = frame, .function = function, .size = sizeof(message), .arguments = { handle } };
+	struct split_call call = { .frame = frame, .function = function, .size = sizeof(message), .arguments = { handle, spins } };
 
 	call.buffer = (unsigned long)message;
 	return ioctl(device, SPLIT_IOC_CALL, &call) < 0 ? strerror(errno) : "done";
@@ -32,24 +32,24 @@ static void answer(int number, __u64 object, __u64 combolock, __u64 spinlock, un
 	if (number > 0) {
 		// What has waited comes in.
 		sleep(3);
-		printf("upcall %d takes it: %s\n", number, called(SPLIT_CALL_SPIN_LOCK, object + combolock));
+		printf("upcall %d takes it: %s\n", number, called(SPLIT_CALL_LOCK, object + combolock, 1));
 		fflush(stdout);
 		if (number > 1)
 			pause();
 		return;
 	}
-	printf("unlock before lock: %s\n", called(SPLIT_CALL_SPIN_UNLOCK, object + combolock));
-	printf("a spinlock that the plan does not name: %s\n", called(SPLIT_CALL_SPIN_LOCK, object + spinlock));
-	printf("beside it: %s\n", called(SPLIT_CALL_SPIN_LOCK, object + combolock + 1));
-	printf("as a mutex: %s\n", called(SPLIT_CALL_MUTEX_LOCK, object + combolock));
-	printf("an address: %s\n", called(SPLIT_CALL_SPIN_LOCK, 0xffff888000000000ULL));
-	printf("nothing: %s\n", called(SPLIT_CALL_SPIN_LOCK, 0));
-	printf("lock: %s\n", called(SPLIT_CALL_SPIN_LOCK, object + combolock));
-	printf("lock again: %s\n", called(SPLIT_CALL_SPIN_LOCK, object + combolock));
+	printf("unlock before lock: %s\n", called(SPLIT_CALL_UNLOCK, object + combolock, 1));
+	printf("a spinlock that the plan does not name: %s\n", called(SPLIT_CALL_LOCK, object + spinlock, 1));
+	printf("beside it: %s\n", called(SPLIT_CALL_LOCK, object + combolock + 1, 1));
+	printf("as a mutex: %s\n", called(SPLIT_CALL_LOCK, object + combolock, 0));
+	printf("an address: %s\n", called(SPLIT_CALL_LOCK, 0xffff888000000000ULL, 1));
+	printf("nothing: %s\n", called(SPLIT_CALL_LOCK, 0, 1));
+	printf("lock: %s\n", called(SPLIT_CALL_LOCK, object + combolock, 1));
+	printf("lock again: %s\n", called(SPLIT_CALL_LOCK, object + combolock, 1));
 	fflush(stdout);
 	usleep(ms * 1000);
-	printf("unlock: %s\n", called(SPLIT_CALL_SPIN_UNLOCK, object + combolock));
-	printf("unlock again: %s\n", called(SPLIT_CALL_SPIN_UNLOCK, object + combolock));
+	printf("unlock: %s\n", called(SPLIT_CALL_UNLOCK, object + combolock, 1));
+	printf("unlock again: %s\n", called(SPLIT_CALL_UNLOCK, object + combolock, 1));
 	fflush(stdout);
 }
 

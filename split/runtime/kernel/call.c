@@ -266,10 +266,8 @@ long split_call(struct split_frame *frame, struct split_call *call)
 	case SPLIT_CALL_FREE:
 		return frame->entry->frees ? split_frame_free(frame, call->arguments[0]) : -EPERM;
 	case SPLIT_CALL_MUTEX_INIT:
-	case SPLIT_CALL_MUTEX_LOCK:
-	case SPLIT_CALL_MUTEX_UNLOCK:
-	case SPLIT_CALL_SPIN_LOCK:
-	case SPLIT_CALL_SPIN_UNLOCK:
+	case SPLIT_CALL_LOCK:
+	case SPLIT_CALL_UNLOCK:
 		return split_lock_call(frame, call);
 	case SPLIT_CALL_STEP:
 		return 0;

@@ -139,56 +139,51 @@ static void give_combolock(struct split_host *host)
 
 static void give(struct split_frame *frame, struct split_taken *one)
 {
-	u32 function = one->function;
-	void *lock = (void *)one->arguments[0];
+	struct mutex *mutex = one->arguments[1] ? NULL : (struct mutex *)one->arguments[0];
 
 	split_given_back(frame, one);
-	if (function == SPLIT_CALL_MUTEX_LOCK)
-		mutex_unlock(lock);
+	if (mutex)
+		mutex_unlock(mutex);
 	else
 		give_combolock(frame->host);
 }
 
 /* Never waits for longer than the frame lives: two user threads may wait for each other. */
-static long take(struct split_frame *frame, u32 function, void *lock)
+static long take(struct split_frame *frame, void *lock, bool spins)
 {
-	bool spins = function == SPLIT_CALL_SPIN_LOCK;
-
-	if (split_find_taken(frame, function, (unsigned long)lock, 0) || (spins && READ_ONCE(frame->host->holder) == frame))
+	if (spins && READ_ONCE(frame->host->holder) == frame)
 		return -EDEADLK;
 	while (!(spins ? try_combolock(frame, lock) : mutex_trylock(lock))) {
 		if (READ_ONCE(frame->cancelled) || fatal_signal_pending(current))
 			return -ECANCELED;
 		usleep_range(50, 200);
 	}
-	split_take(frame, function, (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)lock }, 0);
+	split_take(frame, SPLIT_CALL_LOCK, (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)lock, spins }, 0);
 	return 0;
 }
 
 long split_lock_call(struct split_frame *frame, const struct split_call *call)
 {
-	bool spins = call->function == SPLIT_CALL_SPIN_LOCK || call->function == SPLIT_CALL_SPIN_UNLOCK;
+	bool spins = call->arguments[1];
 	struct split_taken *one;
 	void *lock;
 	long error = split_frame_resolve(frame, call->arguments[0], spins ? &split_combolock : &split_mutex, &lock);
 
 	if (error || !lock)
 		return error ?: -EINVAL;
-	switch (call->function) {
-	case SPLIT_CALL_MUTEX_LOCK:
-	case SPLIT_CALL_SPIN_LOCK:
-		return take(frame, call->function, lock);
-	case SPLIT_CALL_MUTEX_INIT:
-		/* One that is held has waiters, perhaps, which would wait for ever. */
-		if (!mutex_trylock(lock))
-			return -EBUSY;
-		mutex_init((struct mutex *)lock);
+	one = split_find_taken(frame, SPLIT_CALL_LOCK, (unsigned long)lock, spins);
+	if (call->function == SPLIT_CALL_LOCK)
+		return one ? -EDEADLK : take(frame, lock, spins);
+	if (call->function == SPLIT_CALL_UNLOCK) {
+		if (!one)
+			return -EPERM;
+		give(frame, one);
 		return 0;
 	}
-	one = split_find_taken(frame, spins ? SPLIT_CALL_SPIN_LOCK : SPLIT_CALL_MUTEX_LOCK, (unsigned long)lock, 0);
-	if (!one)
-		return -EPERM;
-	give(frame, one);
+	/* A mutex that is held has waiters, perhaps, which would wait for ever. A combolock is unlocked when it is zeroed. */
+	if (spins || !mutex_trylock(lock))
+		return -EBUSY;
+	mutex_init((struct mutex *)lock);
 	return 0;
 }
 
@@ -197,6 +192,6 @@ void split_unlock_all(struct split_frame *frame)
 	struct split_taken *one = &frame->taken[frame->ntaken];
 
 	while (one-- != frame->taken)
-		if (one->function == SPLIT_CALL_MUTEX_LOCK || one->function == SPLIT_CALL_SPIN_LOCK)
+		if (one->function == SPLIT_CALL_LOCK)
 			give(frame, one);
 }

@@ -85,7 +85,7 @@ struct split_object {
 
 /* What a frame gives back if the user half does not: a lock at its end, all else only when it fails. */
 struct split_taken {
-	u32 function; /* of the table, SPLIT_CALL_MUTEX_LOCK, SPLIT_CALL_SPIN_LOCK or SPLIT_CALL_WORD */
+	u32 function; /* of the table, SPLIT_CALL_LOCK or SPLIT_CALL_WORD */
 	unsigned long arguments[SPLIT_ARGUMENTS], result;
 };
 

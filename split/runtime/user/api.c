@@ -248,8 +248,8 @@ void __mutex_init(void *mutex, const char *name, void *key)
 	(void)key;
 	split_kernel(SPLIT_CALL_MUTEX_INIT, object(mutex, "mutex_init"), 0, 0);
 }
-void mutex_lock(void *mutex) { split_kernel(SPLIT_CALL_MUTEX_LOCK, object(mutex, "mutex_lock"), 0, 0); }
-void mutex_unlock(void *mutex) { split_kernel(SPLIT_CALL_MUTEX_UNLOCK, object(mutex, "mutex_unlock"), 0, 0); }
+void mutex_lock(void *mutex) { split_kernel(SPLIT_CALL_LOCK, object(mutex, "mutex_lock"), 0, 0); }
+void mutex_unlock(void *mutex) { split_kernel(SPLIT_CALL_UNLOCK, object(mutex, "mutex_unlock"), 0, 0); }
 int mutex_lock_interruptible(void *mutex)
 {
 	mutex_lock(mutex);
@@ -289,7 +289,7 @@ void _raw_spin_lock(void *lock)
 	unsigned long handle = split_combolock_handle(split_frame, lock);
 
 	if (handle)
-		split_kernel(SPLIT_CALL_SPIN_LOCK, handle, 0, 0);
+		split_kernel(SPLIT_CALL_LOCK, handle, 1, 0);
 	else
 		pthread_mutex_lock(&spinlocks);
 }
@@ -298,7 +298,7 @@ void _raw_spin_unlock(void *lock)
 	unsigned long handle = split_combolock_handle(split_frame, lock);
 
 	if (handle)
-		split_kernel(SPLIT_CALL_SPIN_UNLOCK, handle, 0, 0);
+		split_kernel(SPLIT_CALL_UNLOCK, handle, 1, 0);
 	else
 		pthread_mutex_unlock(&spinlocks);
 }
