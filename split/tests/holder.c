@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "abi.h"
@@ -25,6 +26,29 @@ static const char *called(unsigned int function, __u64 handle, __u64 spins)
 
 	call.buffer = (unsigned long)message;
 	return ioctl(device, SPLIT_IOC_CALL, &call) < 0 ? strerror(errno) : "done";
+}
+
+static long now_us(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000000L + time.tv_nsec / 1000;
+}
+
+// What it costs whom.
+static void measure(__u64 combolock)
+{
+	for (int i = 0; i < 20; i++) {
+		long start = now_us(), taken, given;
+
+		called(SPLIT_CALL_LOCK, combolock, 1);
+		taken = now_us();
+		called(SPLIT_CALL_UNLOCK, combolock, 1);
+		given = now_us();
+		called(SPLIT_CALL_STEP, 0, 0);
+		printf("lock %ld us, unlock %ld us, an empty call %ld us\n", taken - start, given - taken, now_us() - given);
+	}
 }
 
 static void answer(int number, __u64 object, __u64 combolock, __u64 spinlock, unsigned int ms)
@@ -44,6 +68,7 @@ static void answer(int number, __u64 object, __u64 combolock, __u64 spinlock, un
 	printf("as a mutex: %s\n", called(SPLIT_CALL_LOCK, object + combolock, 0));
 	printf("an address: %s\n", called(SPLIT_CALL_LOCK, 0xffff888000000000ULL, 1));
 	printf("nothing: %s\n", called(SPLIT_CALL_LOCK, 0, 1));
+	measure(object + combolock);
 	printf("lock: %s\n", called(SPLIT_CALL_LOCK, object + combolock, 1));
 	printf("lock again: %s\n", called(SPLIT_CALL_LOCK, object + combolock, 1));
 	fflush(stdout);
