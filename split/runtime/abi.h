@@ -58,8 +58,8 @@ struct split_call {
 #define SPLIT_CALL_ALLOCATE 0x10000	/* bytes -> handle */
 #define SPLIT_CALL_FREE 0x10001		/* handle */
 #define SPLIT_CALL_MUTEX_INIT 0x10002	/* handle */
-#define SPLIT_CALL_MUTEX_LOCK 0x10003	/* handle */
-#define SPLIT_CALL_MUTEX_UNLOCK 0x10004 /* handle */
+#define SPLIT_CALL_LOCK 0x10003		/* handle of a mutex; of a combolock, and 1 */
+#define SPLIT_CALL_UNLOCK 0x10004	/* the same */
 #define SPLIT_CALL_WORD 0x10005		/* handle, enum split_operation, operand -> what was there */
 #define SPLIT_CALL_STEP 0x10006		/* nothing but that the copies are brought into step */
 #define SPLIT_CALL_PORT_READ 0x20000	/* port, bytes -> value */

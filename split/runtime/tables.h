@@ -157,9 +157,11 @@ struct split_driver {
 	const struct split_symbol *symbols;
 	unsigned int nentries, ndowncalls, nsymbols;
 	unsigned char maps; /* registers are mapped into the user half, where they are whole pages */
+	unsigned char combolocks; /* there are spinlocks that the user half takes by calls */
 };
 
 extern const struct split_type split_bytes, split_opaque, split_io; /* split_io: registers that are mapped */
+extern const struct split_type split_combolock; /* a spinlock that the user half may take */
 unsigned long split_string(const void *address); /* length with its zero */
 
 #endif

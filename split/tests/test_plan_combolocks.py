@@ -7,7 +7,8 @@ from fractions import Fraction
 
 from by_hand import Made, key, names
 from ring3_split.context import Entry
-from ring3_split.plan import planner
+from ring3_split.model import Data, Layout
+from ring3_split.plan import locks, planner
 from ring3_split.plan.check import check
 from ring3_split.plan.cut import problem
 from ring3_split.plan.subject import Subject
@@ -40,6 +41,13 @@ def test_a_lock_of_an_entry_that_cannot_be_held_off_stays_a_spinlock() -> None:
 def test_a_lock_that_is_taken_under_another_stays_a_spinlock() -> None:
     made = Made().entry("open", "process").call("open", "inner", "own.b").call("inner", "leaf", LOCK)
     assert "under own.b" in made.subject().locks[LOCK].obstacle
+
+
+def test_a_lock_in_a_struct_of_the_kernels_stays_a_spinlock() -> None:
+    graph = shared().graph
+    layout = Layout(name="own", file="include/linux/own.h", line=1, size=8, members=())
+    graph.driver = replace(graph.driver, data=(Data(version=1, source="d/a.c", layouts={"own": layout}),))
+    assert "struct own is the kernel's" in locks.facts(graph, {}, {})[LOCK].obstacle
 
 
 def test_a_combolock_lets_its_takers_go_that_may_sleep() -> None:

@@ -1,38 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Calls of the user half: functions of the driver's table, memory, mutexes; registers are in registers.c.
+ * Calls of the user half: functions of the driver's table, memory, words; locks are in lock.c, registers in registers.c.
  *
  * # Trust
  * A function that is not in the table cannot be called. Objects, strings and results pass through the frame.
  */
-#include <linux/delay.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "runtime.h"
 
-/* Lies in types as the struct mutex that a user half may take. */
-const struct split_type split_mutex = { .name = "mutex", .size = sizeof(struct mutex) };
-EXPORT_SYMBOL_GPL(split_mutex);
-
-static long taken(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result)
+void split_take(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result)
 {
 	struct split_taken *one = &frame->taken[frame->ntaken++];
 
 	one->function = function;
 	one->result = result;
 	memcpy(one->arguments, arguments, sizeof(one->arguments));
-	return 0;
 }
 
-static void given_back(struct split_frame *frame, struct split_taken *one)
+void split_given_back(struct split_frame *frame, struct split_taken *one)
 {
 	memmove(one, one + 1, (char *)&frame->taken[--frame->ntaken] - (char *)one);
 }
 
 /* The last thing of a kind that was taken, if it was this one. */
-static struct split_taken *find_taken(struct split_frame *frame, u32 function, unsigned long first, unsigned long second)
+struct split_taken *split_find_taken(struct split_frame *frame, u32 function, unsigned long first, unsigned long second)
 {
 	struct split_taken *one = &frame->taken[frame->ntaken];
 
@@ -40,42 +34,6 @@ static struct split_taken *find_taken(struct split_frame *frame, u32 function, u
 		if (one->function == function && one->arguments[0] == first && one->arguments[1] == second)
 			return one;
 	return NULL;
-}
-
-/* Never waits for longer than the frame lives: two user threads may wait for each other. */
-static long lock(struct split_frame *frame, struct mutex *mutex)
-{
-	if (find_taken(frame, SPLIT_CALL_MUTEX_LOCK, (unsigned long)mutex, 0))
-		return -EDEADLK;
-	while (!mutex_trylock(mutex)) {
-		if (READ_ONCE(frame->cancelled) || fatal_signal_pending(current))
-			return -ECANCELED;
-		usleep_range(50, 200);
-	}
-	return taken(frame, SPLIT_CALL_MUTEX_LOCK, (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)mutex }, 0);
-}
-
-static long unlock(struct split_frame *frame, struct mutex *mutex)
-{
-	struct split_taken *one = find_taken(frame, SPLIT_CALL_MUTEX_LOCK, (unsigned long)mutex, 0);
-
-	if (!one)
-		return -EPERM;
-	given_back(frame, one);
-	mutex_unlock(mutex);
-	return 0;
-}
-
-void split_unlock_all(struct split_frame *frame)
-{
-	struct split_taken *one = &frame->taken[frame->ntaken];
-
-	while (one-- != frame->taken) {
-		if (one->function == SPLIT_CALL_MUTEX_LOCK) {
-			mutex_unlock((struct mutex *)one->arguments[0]);
-			given_back(frame, one);
-		}
-	}
 }
 
 /* After a frame that has failed: gives back what it took, the last first. No call of it is running any more. */
@@ -112,31 +70,13 @@ static long word_call(struct split_frame *frame, struct split_call *call)
 	if (call->arguments[1] == SPLIT_SET_BIT) {
 		call->result = test_and_set_bit(operand, address);
 		if (!call->result)
-			taken(frame, SPLIT_CALL_WORD, (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)address, operand }, 0);
+			split_take(frame, SPLIT_CALL_WORD, (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)address, operand }, 0);
 		return 0;
 	}
 	call->result = test_and_clear_bit(operand, address);
-	one = find_taken(frame, SPLIT_CALL_WORD, (unsigned long)address, operand);
+	one = split_find_taken(frame, SPLIT_CALL_WORD, (unsigned long)address, operand);
 	if (one)
-		given_back(frame, one);
-	return 0;
-}
-
-static long mutex_call(struct split_frame *frame, struct split_call *call)
-{
-	void *mutex;
-	long error = split_frame_resolve(frame, call->arguments[0], &split_mutex, &mutex);
-
-	if (error || !mutex)
-		return error ?: -EINVAL;
-	if (call->function == SPLIT_CALL_MUTEX_LOCK)
-		return lock(frame, mutex);
-	if (call->function == SPLIT_CALL_MUTEX_UNLOCK)
-		return unlock(frame, mutex);
-	/* One that is held has waiters, perhaps, which would wait for ever. */
-	if (!mutex_trylock(mutex))
-		return -EBUSY;
-	mutex_init((struct mutex *)mutex);
+		split_given_back(frame, one);
 	return 0;
 }
 
@@ -260,14 +200,14 @@ static void note(struct split_frame *frame, u32 function, const unsigned long *a
 	bool done = calls[function].result.way == SPLIT_OBJECT ? !IS_ERR_OR_NULL((void *)result) : !(int)result;
 
 	/* What nothing ends is begun once, however often it is called. */
-	if (calls[function].undo && done && (calls[function].undone_by || !find_taken(frame, function, arguments[0], arguments[1])))
-		taken(frame, function, arguments, result);
+	if (calls[function].undo && done && (calls[function].undone_by || !split_find_taken(frame, function, arguments[0], arguments[1])))
+		split_take(frame, function, arguments, result);
 	while (one-- != frame->taken) {
 		const struct split_downcall *by = one->function < SPLIT_CALL_ALLOCATE ? &calls[one->function] : NULL;
 
 		if (by && by->undone_by == function + 1 &&
 		    arguments[by->undone_key] == (by->key == SPLIT_ARGUMENTS ? one->result : one->arguments[by->key])) {
-			given_back(frame, one);
+			split_given_back(frame, one);
 			break;
 		}
 	}
@@ -326,9 +266,9 @@ long split_call(struct split_frame *frame, struct split_call *call)
 	case SPLIT_CALL_FREE:
 		return frame->entry->frees ? split_frame_free(frame, call->arguments[0]) : -EPERM;
 	case SPLIT_CALL_MUTEX_INIT:
-	case SPLIT_CALL_MUTEX_LOCK:
-	case SPLIT_CALL_MUTEX_UNLOCK:
-		return mutex_call(frame, call);
+	case SPLIT_CALL_LOCK:
+	case SPLIT_CALL_UNLOCK:
+		return split_lock_call(frame, call);
 	case SPLIT_CALL_STEP:
 		return 0;
 	case SPLIT_CALL_WORD:

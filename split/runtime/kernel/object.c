@@ -196,6 +196,11 @@ static int resolve_symbol(struct split_frame *frame, u64 handle, const struct sp
 	return 0;
 }
 
+static bool is_lock(const struct split_type *type)
+{
+	return type == &split_mutex || type == &split_combolock;
+}
+
 /* The address that a handle stands for, if an object of `type` is there; of any type for NULL. */
 int split_frame_resolve(struct split_frame *frame, u64 handle, const struct split_type *type, void **address)
 {
@@ -215,12 +220,12 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 	if (offset && offset >= object->size)
 		return -ERANGE;
 	/* A pointer that C gives no struct (char *, void *) says nothing: what it leads to is what the kernel put there, and never a lock. */
-	if (type && type != &split_opaque && (object->type != &split_opaque || type == &split_mutex) &&
+	if (type && type != &split_opaque && (object->type != &split_opaque || is_lock(type)) &&
 	    !fits(object->type, object->count, offset, type)) {
 		/* The user half's own memory, of which nothing is known yet: a lock says which struct it is, so that no two of them overlap. */
 		if (object->type || !object->allocation)
 			return -EPROTOTYPE;
-		if (type == &split_mutex ? !give_type_with(frame, object, offset, type) : offset || !give_type(frame, object, type, 1))
+		if (is_lock(type) ? !give_type_with(frame, object, offset, type) : offset || !give_type(frame, object, type, 1))
 			return -EPROTOTYPE;
 	}
 	if (type == &split_io && !split_is_mapped(frame->host, object->address + offset))

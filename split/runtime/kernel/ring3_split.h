@@ -3,6 +3,7 @@
 #ifndef RING3_SPLIT_H
 #define RING3_SPLIT_H
 
+#include <linux/interrupt.h>
 #include <linux/module.h>
 #include <linux/pci.h>
 
@@ -36,6 +37,18 @@ void split_allow_ports(struct split_host *host, unsigned long start, unsigned lo
 void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size, phys_addr_t bus);
 void split_deny_io(struct split_host *host, const volatile void __iomem *address);
 bool split_is_mapped(struct split_host *host, const volatile void __iomem *address);
+
+/*
+ * Combolocks. `split_is_held_off`: the user half has one, or is about to, and what takes one in atomic context has to come later.
+ * `split_is_held`: this one is the user half's; asked by who has just taken it as a spinlock, who then lets go of it and waits.
+ */
+bool split_is_held_off(struct split_host *host);
+bool split_is_held(struct split_host *host, const spinlock_t *lock);
+void split_wait_for(struct split_host *host, const spinlock_t *lock);
+
+/* Interrupts that are disabled while the user half has a combolock. */
+int split_request_irq(struct split_host *host, unsigned int irq, irq_handler_t handler, unsigned long flags, const char *name, void *dev);
+const void *split_free_irq(struct split_host *host, unsigned int irq, void *dev);
 
 /* Frees what the user half has allocated, or what the kernel half has. */
 void split_free(struct split_host *host, const void *address);

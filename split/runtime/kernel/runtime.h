@@ -24,10 +24,11 @@
 #include "ring3_split.h"
 
 #define SPLIT_OBJECTS 4096   /* of a frame */
-#define SPLIT_TAKEN 32	     /* mutexes, bits and results of calls that a frame is answerable for at once */
+#define SPLIT_TAKEN 32	     /* locks, bits and results of calls that a frame is answerable for at once */
 #define SPLIT_MEMORY (16UL << 20) /* that a user half may allocate */
 #define SPLIT_TEXTS (64UL << 10)
 #define SPLIT_RANGES 16
+#define SPLIT_IRQS 8 /* that a driver with combolocks may have */
 
 struct split_allocation {
 	void *address;
@@ -59,6 +60,12 @@ struct split_host {
 	unsigned int nranges;
 	u32 windows; /* numbers that were given */
 	bool maps;
+	/* Combolocks: see lock.c. `held`, and what `holder` leads to, are the user half's as long as `holding` is. */
+	struct split_frame *holder;
+	const spinlock_t *held;
+	spinlock_t holding;
+	wait_queue_head_t given_back;
+	unsigned int irqs[SPLIT_IRQS], nirqs;
 	u32 serial;
 	atomic_t unanswered; /* upcalls, by the user half that there is */
 	bool gone;    /* the driver is unloaded */
@@ -76,9 +83,9 @@ struct split_object {
 	bool gone;
 };
 
-/* What a frame gives back if the user half does not: a mutex at its end, all else only when it fails. */
+/* What a frame gives back if the user half does not: a lock at its end, all else only when it fails. */
 struct split_taken {
-	u32 function; /* of the table, SPLIT_CALL_MUTEX_LOCK or SPLIT_CALL_WORD */
+	u32 function; /* of the table, SPLIT_CALL_LOCK or SPLIT_CALL_WORD */
 	unsigned long arguments[SPLIT_ARGUMENTS], result;
 };
 
@@ -132,8 +139,14 @@ void split_apply(struct split_frame *frame);
 
 /* call.c */
 long split_call(struct split_frame *frame, struct split_call *call);
-void split_unlock_all(struct split_frame *frame);
 void split_undo(struct split_frame *frame);
+void split_take(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result);
+void split_given_back(struct split_frame *frame, struct split_taken *one);
+struct split_taken *split_find_taken(struct split_frame *frame, u32 function, unsigned long first, unsigned long second);
+
+/* lock.c */
+long split_lock_call(struct split_frame *frame, const struct split_call *call);
+void split_unlock_all(struct split_frame *frame);
 
 /* registers.c */
 bool split_is_register_call(u32 function);
@@ -142,6 +155,7 @@ int split_map_window(struct file *file, struct vm_area_struct *vma);
 void split_close_windows(struct split_host *host);
 
 /* upcall.c */
+bool split_may_sleep(void);
 struct split_host *split_host_find(const char *name, u64 layout);
 int split_attach(struct split_host *host, struct file *file);
 void split_detach(struct split_host *host, struct file *file);

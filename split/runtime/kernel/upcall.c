@@ -132,7 +132,7 @@ static void cancel(struct split_frame *frame)
 }
 
 /* Whether a sleep is allowed where the caller stands. CONFIG_PREEMPT_COUNT makes this exact. */
-static bool may_sleep(void)
+bool split_may_sleep(void)
 {
 	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && !in_atomic() && !irqs_disabled() && !rcu_preempt_depth();
 }
@@ -147,7 +147,7 @@ static unsigned long limit(const struct split_entry *entry)
 
 bool split_asks(struct split_host *host)
 {
-	return host && may_sleep() && READ_ONCE(host->file) && !READ_ONCE(host->leaving);
+	return host && split_may_sleep() && READ_ONCE(host->file) && !READ_ONCE(host->leaving);
 }
 EXPORT_SYMBOL_GPL(split_asks);
 
@@ -176,7 +176,7 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 	if (!host)
 		return -ENODEV;
 	result = host->driver->entries[entry].failure;
-	if (!may_sleep()) {
+	if (!split_may_sleep()) {
 		atomic_inc(&atomic);
 		pr_err_ratelimited("%s: %s is called in atomic context: refused\n", host->driver->name, host->driver->entries[entry].name);
 		return result;
@@ -336,6 +336,8 @@ struct split_host *split_register(const struct split_driver *driver)
 	INIT_LIST_HEAD(&host->texts);
 	init_waitqueue_head(&host->work);
 	init_waitqueue_head(&host->attached);
+	init_waitqueue_head(&host->given_back);
+	spin_lock_init(&host->holding);
 	xa_init(&host->allocations);
 	mutex_lock(&hosts_lock);
 	list_add(&host->link, &hosts);

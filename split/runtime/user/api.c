@@ -223,7 +223,7 @@ _Bool ethtool_convert_link_mode_to_legacy_u32(unsigned int *legacy, const unsign
 	return !(modes[0] >> 32) && !modes[1];
 }
 
-/* Memory and mutexes of the kernel. */
+/* Memory and locks of the kernel. */
 
 void kfree(const void *pointer)
 {
@@ -248,8 +248,8 @@ void __mutex_init(void *mutex, const char *name, void *key)
 	(void)key;
 	split_kernel(SPLIT_CALL_MUTEX_INIT, object(mutex, "mutex_init"), 0, 0);
 }
-void mutex_lock(void *mutex) { split_kernel(SPLIT_CALL_MUTEX_LOCK, object(mutex, "mutex_lock"), 0, 0); }
-void mutex_unlock(void *mutex) { split_kernel(SPLIT_CALL_MUTEX_UNLOCK, object(mutex, "mutex_unlock"), 0, 0); }
+void mutex_lock(void *mutex) { split_kernel(SPLIT_CALL_LOCK, object(mutex, "mutex_lock"), 0, 0); }
+void mutex_unlock(void *mutex) { split_kernel(SPLIT_CALL_UNLOCK, object(mutex, "mutex_unlock"), 0, 0); }
 int mutex_lock_interruptible(void *mutex)
 {
 	mutex_lock(mutex);
@@ -278,11 +278,30 @@ void split_store(int *word, int value)
 		*word = value;
 }
 
-/* Spinlocks that only this half takes: one lock stands for all, for their copies tell nobody anything. */
+/*
+ * Spinlocks. Combolocks are the kernel's. For those that only this half takes one lock stands for all, for their copies tell nobody
+ * anything.
+ */
 static pthread_mutex_t spinlocks = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
-void _raw_spin_lock(void *lock) { (void)lock; pthread_mutex_lock(&spinlocks); }
-void _raw_spin_unlock(void *lock) { (void)lock; pthread_mutex_unlock(&spinlocks); }
+void _raw_spin_lock(void *lock)
+{
+	unsigned long handle = split_combolock_handle(split_frame, lock);
+
+	if (handle)
+		split_kernel(SPLIT_CALL_LOCK, handle, 1, 0);
+	else
+		pthread_mutex_lock(&spinlocks);
+}
+void _raw_spin_unlock(void *lock)
+{
+	unsigned long handle = split_combolock_handle(split_frame, lock);
+
+	if (handle)
+		split_kernel(SPLIT_CALL_UNLOCK, handle, 1, 0);
+	else
+		pthread_mutex_unlock(&spinlocks);
+}
 void _raw_spin_lock_irq(void *lock) { _raw_spin_lock(lock); }
 void _raw_spin_unlock_irq(void *lock) { _raw_spin_unlock(lock); }
 void _raw_spin_lock_bh(void *lock) { _raw_spin_lock(lock); }

@@ -17,6 +17,7 @@ const struct split_type split_bytes = { .name = "bytes" };
 const struct split_type split_opaque = { .name = "opaque" };
 const struct split_type split_io = { .name = "io" };
 const struct split_type split_mutex = { .name = "mutex" };
+const struct split_type split_combolock = { .name = "combolock" };
 
 static struct split_copy *copy_of(struct split_frame *frame, unsigned long handle)
 {
@@ -63,6 +64,41 @@ unsigned long split_handle(struct split_frame *frame, const void *pointer)
 			return SPLIT_HANDLE(SPLIT_SYMBOLS, i, offset);
 	}
 	return SPLIT_BAD_HANDLE;
+}
+
+static int has_combolock(const struct split_type *type, unsigned long offset)
+{
+	for (unsigned int i = 0; i < type->insides; i++) {
+		const struct split_inside *inside = &type->inside[i];
+
+		if (offset < inside->offset)
+			continue;
+		if (inside->type == &split_combolock ? offset == inside->offset : has_combolock(inside->type, offset - inside->offset))
+			return 1;
+	}
+	return 0;
+}
+
+/* The handle of a spinlock that the kernel half takes, too; 0 of one that is this half's alone. */
+unsigned long split_combolock_handle(struct split_frame *frame, const void *lock)
+{
+	unsigned long handle = frame && split_driver.combolocks ? split_handle(frame, lock) : 0;
+	const struct split_copy *copy;
+
+	if (!handle || handle == SPLIT_BAD_HANDLE)
+		return 0;
+	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS) {
+		const struct split_type *type = split_driver.symbols[SPLIT_INDEX(handle)].type;
+
+		return type && has_combolock(type, SPLIT_OFFSET(handle)) ? handle : 0;
+	}
+	copy = copy_of(frame, handle);
+	/* Of what this half has no copy of, only the kernel's lock can be meant. */
+	if (!copy)
+		return handle;
+	if (copy->view < 0)
+		return 0;
+	return has_combolock(frame->entry->views[copy->view].type, SPLIT_OFFSET(handle)) ? handle : 0;
 }
 
 static struct split_copy *new_copy(struct split_frame *frame)

@@ -60,6 +60,7 @@ void split_release(struct split_frame *frame);
 void split_add_copy(struct split_frame *frame, unsigned long handle, unsigned int size);
 void *split_pointer(struct split_frame *frame, unsigned long handle);
 unsigned long split_handle(struct split_frame *frame, const void *pointer);
+unsigned long split_combolock_handle(struct split_frame *frame, const void *lock);
 
 /* calls.c */
 long split_kernel(unsigned int function, unsigned long first, unsigned long second, unsigned long third);

@@ -11,6 +11,7 @@ from ring3_split.annotate.border import Check, Entry
 from ring3_split.annotate.declared import pointee
 from ring3_split.annotate.survey import Survey
 from ring3_split.annotate.vocabulary import Annotation, read
+from ring3_split.context import Stated
 from ring3_split.errors import Refusal
 from ring3_split.generate.fields import ELEMENTS, KERNELS, Views
 from ring3_split.generate.table import Parameter, Table
@@ -35,6 +36,8 @@ class Wishes:
     failed: Mapping[str, str] = field(default_factory=dict)  # function -> statement
     recovery: Mapping[str, Recovery] = field(default_factory=dict)  # by struct
     maps: bool = False  # registers are mapped into the user half
+    combolocks: frozenset[str] = frozenset()  # spinlocks that both halves take
+    contexts: Mapping[str, Stated] = field(default_factory=dict)
 
     @staticmethod
     def of(plan: Plan, answers: Mapping[str, str]) -> Wishes:
@@ -50,6 +53,8 @@ class Wishes:
             plan.failed,
             plan.recovery,
             plan.mmio.map,
+            frozenset(plan.combolocks),
+            plan.contexts,
         )
 
 
@@ -206,6 +211,10 @@ class Border:
 
     def _inside(self, name: str, members: Iterable[Member]) -> None:
         for member in members:
+            if f"{name}.{member.name}" in self.wishes.combolocks:
+                self.table.types.setdefault("combolock", 0)
+                self.table.inside[name].append(("combolock", member.offset))
+                continue
             mutex = member.struct == "mutex" and self._takes(name, member)
             if (
                 member.struct

@@ -22,7 +22,7 @@ def identifier(name: str) -> str:
     return re.sub(r"_+", "_", re.sub(r"\W", "_", name.replace("*", "p"))).strip("_")
 
 
-SPECIAL = ("bytes", "opaque", "mutex", "io")  # types of the run time
+SPECIAL = ("bytes", "opaque", "mutex", "combolock", "io")  # types of the run time
 
 
 def type_name(name: str) -> str:
@@ -49,6 +49,7 @@ def render(border: Border) -> str:
     text = _body(table)
     name = border.survey.border.driver.replace("-", "_")
     head = HEAD.format(what=f"What crosses between the halves of {name}")
+    combolocks = "\t.combolocks = 1,\n" if border.wishes.combolocks else ""
     return f"""{head}
 #include "tables.h"
 
@@ -73,7 +74,7 @@ const struct split_driver split_driver = {{
 	.ndowncalls = {len(table.calls)},
 	.nsymbols = {len(table.symbols)},
 	.maps = {int(border.wishes.maps)},
-}};
+{combolocks}}};
 """
 
 

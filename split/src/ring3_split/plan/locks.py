@@ -17,6 +17,7 @@ from importlib import resources
 
 from ring3_split.context import Entry
 from ring3_split.graph import Edge, Graph
+from ring3_split.indirect import is_header
 from ring3_split.model import Kind, Region
 
 # Regions of a lock that one spins on; the other atomic regions have nothing that could move to a process.
@@ -47,12 +48,20 @@ def facts(graph: Graph, contexts: Mapping[str, tuple[Entry, ...]], unknown: Mapp
                 if outer:
                     found[region.lock].obstacle = f"{function.name} takes it while it holds {outer[0] or 'an atomic section'}"
     callers = graph.callers()
-    for one in found.values():
+    for name, one in found.items():
+        one.obstacle = one.obstacle or _kernels(graph, name)
         for taker in one.takers:
             one.contexts[taker] = _contexts(taker, callers, contexts, unknown)
             one.obstacle = one.obstacle or _nested(graph, taker, callers)
         _judge(one)
     return dict(sorted(found.items()))
+
+
+def _kernels(graph: Graph, lock: str) -> str:
+    """Why a lock is not the driver's to give to another half; "" if it is."""
+    struct = lock.partition(".")[0]
+    files = [data.layouts[struct].file for data in graph.driver.data if struct in data.layouts]
+    return f"struct {struct} is the kernel's, whose own code may take it" if any(map(is_header, files)) else ""
 
 
 def _around(outer: Region, inner: Region) -> bool:

@@ -51,7 +51,7 @@ static int call(int device, uint64_t frame)
 {
 	struct split_call call = { .frame = any() % 16 ? frame : odd(frame), .size = 1 << 20, .buffer = (uintptr_t)message };
 	// No function of the table: what those do with good arguments is the driver's right.
-	static const uint32_t functions[] = { SPLIT_CALL_ALLOCATE,  SPLIT_CALL_FREE,	    SPLIT_CALL_MUTEX_INIT + 1, SPLIT_CALL_MUTEX_UNLOCK,
+	static const uint32_t functions[] = { SPLIT_CALL_ALLOCATE,  SPLIT_CALL_FREE,	    SPLIT_CALL_LOCK, SPLIT_CALL_UNLOCK,
 					      SPLIT_CALL_PORT_READ, SPLIT_CALL_IO_READ, SPLIT_CALL_IO_WRITE,	       SPLIT_CALL_WINDOW,
 					      0xffff };
 
@@ -62,6 +62,8 @@ static int call(int device, uint64_t frame)
 		call.arguments[i] = odd(frame);
 	if (call.function == SPLIT_CALL_ALLOCATE && any() % 4)
 		call.arguments[0] %= 5000;
+	if (call.function == SPLIT_CALL_LOCK || call.function == SPLIT_CALL_UNLOCK)
+		call.arguments[1] %= 2;
 	return ioctl(device, SPLIT_IOC_CALL, &call) == 0;
 }
 
