@@ -85,7 +85,7 @@ def _read_all(store: Store, tasks: list[Task], jobs: int | None, read: Read) -> 
                 raise outcome
             if reason := str(outcome):
                 failures[task] = Failure(task.source, reason)
-            progress.advance(task.source)
+            progress.did(task.source)
     return failures
 
 

@@ -67,7 +67,7 @@ def every(kernel: Kernel, families: Sequence[Family], method: Method, jobs: int 
             module = facts[place].module
             # A failure of ours is an answer too: a thousand plans do not end at one.
             yield _broken(module, result) if isinstance(result, Exception) else result
-            progress.advance(module.name)
+            progress.did(module.name)
 
 
 def _broken(module: Module, error: Exception) -> Made:

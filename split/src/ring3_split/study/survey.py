@@ -133,5 +133,5 @@ def _evaluate(drivers: Drivers, facts: Sequence[ModuleFacts], jobs: int | None) 
         for place, result in results:
             # A failure of ours is an answer too: a study of a thousand drivers does not end at one.
             found[place] = failed(result) if isinstance(result, Exception) else result
-            progress.advance(facts[place].module.name)
+            progress.did(facts[place].module.name)
     return [found[place] for place in range(len(facts))]
