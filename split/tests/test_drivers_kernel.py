@@ -149,7 +149,7 @@ def test_show_says_the_same_in_json(cache: Path, capsys: pytest.CaptureFixture[s
     assert one["side"] == "critical"
     assert one["chain"][0]["field"] == "e1000_adapter.clean_rx"
     kept = next(one for one in found["functions"] if one["name"] == "e1000_set_rx_mode")
-    assert kept["reasons"][0]["kind"] == "atomic"
+    assert kept["reasons"][0]["kind"] == "entry"
 
 
 def test_show_gives_one_function_with_its_callers(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

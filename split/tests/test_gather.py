@@ -112,7 +112,7 @@ def test_a_file_that_was_cut_off_is_read_again(kernel: Kernel) -> None:
 def test_a_process_that_dies_costs_its_unit_alone(kernel: Kernel) -> None:
     (card,) = gather(kernel, [kernel.module("card")], jobs=1, read=deadly)
     assert [unit.source[-5:] for unit in card.units] == ["ain.c", "wol.c"]
-    assert [f.reason for f in card.failures] == ["the process that read it ended"]
+    assert [f.reason for f in card.failures] == ["its process ended"]
 
 
 def test_a_defect_of_the_reader_is_said_with_its_place(kernel: Kernel) -> None:

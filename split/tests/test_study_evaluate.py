@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from ring3_split import workers
 from ring3_split.driver import Driver
 from ring3_split.model import VERSION, Call, Function, Indirect, Module, ModuleFacts, Stored, Unit
-from ring3_split.study import detail, parallel
+from ring3_split.study import detail
 from ring3_split.study.evaluate import Evaluated, Work, evaluate, failed
 from ring3_split.study.rules import BASE, Rule, bit
 
@@ -135,13 +136,7 @@ def test_a_function_reached_by_a_rule_that_its_caller_is_not_critical_under_is_l
 
 def test_a_driver_that_makes_the_analysis_fail_says_so() -> None:
     broken = driver(ModuleFacts(DRIVER.module, (None,)))  # type: ignore[arg-type]
-    ((item, result),) = parallel.each(evaluate, [Work(broken, None)], 2)
+    ((item, result),) = workers.run(evaluate, [Work(broken, None)], 2, start="fork")
     assert item.alone.name == "nic"
     assert isinstance(result, Exception)
     assert failed(result).error.startswith("the analysis failed: ")
-
-
-def test_processes_share_the_work_and_lose_none() -> None:
-    assert sorted(parallel.each(lambda number: number * number, range(7), 3)) == [
-        (number, number * number) for number in range(7)
-    ]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+import msgspec
+
 from ring3_split.errors import Refusal
+from ring3_split.files import write
 from ring3_split.gather import gather, gather_data
 from ring3_split.kernel import Kernel
 from ring3_split.libraries import libraries
 from ring3_split.model import Data, Failure, Module, ModuleFacts
 from ring3_split.roots import OTHER, families, family_of
 from ring3_split.roots.signatures import signatures
+from ring3_split.stamps import digest, digest_of_files
 
 EXPORT = re.compile(rb"^\s*EXPORT_SYMBOL(?:_GPL|_NS|_NS_GPL)?\s*\(\s*(\w+)", re.MULTILINE)
 
@@ -55,7 +60,7 @@ def load(kernel: Kernel, name: str, data: bool = False, jobs: int | None = None)
     def facts(names: Iterable[str]) -> list[ModuleFacts]:
         return gather(kernel, [near[name] for name in names], jobs)
 
-    modules = (own, *libraries(own, _exporters(kernel, near.values()), facts))
+    modules = (own, *libraries(own, exporters(kernel, near.values()), facts))
     hashes = signatures(kernel, family).hashes
     read = tuple(chain.from_iterable(gather_data(kernel, part.module, jobs) for part in modules)) if data else ()
     return Driver(module.name, modules, family, read, hashes)
@@ -69,15 +74,20 @@ def _family(kernel: Kernel, module: Module, family: str) -> dict[str, Module]:
     return {other.name: other for other in others if other.builtin == module.builtin and family_of(other.directory) == family}
 
 
-def _exporters(kernel: Kernel, modules: Iterable[Module]) -> dict[str, str]:
-    """The module that exports a symbol, by the text of the sources: reading the facts of a family would take minutes."""
+def exporters(kernel: Kernel, modules: Iterable[Module]) -> dict[str, str]:
+    """The module that exports a symbol, by the text of the sources: reading the facts of a family would take minutes.
+
+    Kept in the cache, under a name that says the state of the sources.
+    """
+    sources = {source: module.name for module in modules for source in module.sources}
+    state = digest(EXPORT.pattern, sources, digest_of_files(kernel.root, sources))
+    file = kernel.folder / f"exporters-{state}.json"
+    with contextlib.suppress(OSError, msgspec.DecodeError):  # not there, or not whole
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, str])
     found: dict[str, str] = {}
-    for module in modules:
-        for source in module.sources:
-            try:
-                text = (kernel.root / source).read_bytes()
-            except OSError:
-                continue  # it is said where the module is read
-            if b"EXPORT_SYMBOL" in text:
-                found |= dict.fromkeys((symbol.decode() for symbol in EXPORT.findall(text)), module.name)
+    for source, module in sources.items():
+        with contextlib.suppress(OSError):  # it is said where the module is read
+            text = (kernel.root / source).read_bytes()
+            found |= dict.fromkeys(map(bytes.decode, EXPORT.findall(text)), module)
+    write(file, msgspec.json.encode(found))
     return found

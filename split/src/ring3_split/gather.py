@@ -81,12 +81,11 @@ def _read_all(store: Store, tasks: list[Task], jobs: int | None, read: Read) -> 
     with _scratch(store.kernel.folder) as scratch, Progress(f"reading {store.kernel.name}", len(tasks)) as progress:
         work = partial(_work, Reading(store, scratch, read))
         for task, outcome in workers.run(work, tasks, jobs, TIME_LIMIT):
-            reason = outcome.reason if isinstance(outcome, workers.Lost) else outcome
-            if isinstance(reason, Refusal):
-                raise reason
-            if reason:
+            if isinstance(outcome, Refusal):
+                raise outcome
+            if reason := str(outcome):
                 failures[task] = Failure(task.source, reason)
-            progress.advance(task.source)
+            progress.did(task.source)
     return failures
 
 
@@ -99,15 +98,17 @@ class Reading:
     read: Read
 
 
-def _work(reading: Reading, task: Task) -> str | Refusal:
+def _work(reading: Reading, task: Task) -> str:
     """Reads one unit into the store; why not, or ""."""
     try:
         with tempfile.TemporaryDirectory(dir=reading.scratch) as folder:
             return _read(reading, task, Path(folder))
-    except Refusal as refusal:
-        return refusal
+    except Refusal:
+        raise
     except OSError as error:
-        return refused(error, reading.scratch) if error.errno in FULL else str(error)
+        if error.errno in FULL:
+            raise refused(error, reading.scratch) from None
+        return str(error)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"the reader failed: {type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"

@@ -1,18 +1,23 @@
-"""Work in several processes, one task each at a time. A process that dies or hangs costs its task, and nothing else."""
+"""Work in several processes, one task each at a time. A process that dies or hangs costs its task, and nothing else.
+
+This is why it is no pool of a library: of 41 tasks, one of which kills its process, concurrent.futures loses 32, and so does
+pebble, after two minutes, if the process dies while it writes to the pipe that all share. Here each process has its own.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from ring3_split.errors import Refusal
 
@@ -20,12 +25,13 @@ STILLBORN = (
     "a process ended before it could begin: is there memory left? "
     "A Python script that reads drivers must do so under `if __name__ == '__main__':`, because each process imports it"
 )
+DAY = 86400.0  # seconds
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Lost:
+@dataclass
+class Lost(Exception):  # noqa: N818 - no error of the program
     """What became of a task that came to no result."""
 
     reason: str
@@ -41,22 +47,34 @@ class _Worker(Generic[Task]):
 
 
 def run(
-    work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int | None, time_limit: float
-) -> Iterator[tuple[Task, Result | Lost]]:
-    """Does all tasks, and gives each back with its result as soon as it is done, in no order.
+    work: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    jobs: int | None,
+    time_limit: float = DAY,
+    start: Literal["spawn", "fork"] = "spawn",
+) -> Iterator[tuple[Task, Result | Exception]]:
+    """Begins tasks in their order, and gives each back as soon as it is done, with its result or what it raised, or `Lost`.
 
-    `work` is a function that another process can import, or a partial of one. When the caller stops asking, or is
-    interrupted, the processes are ended; a result that was given is not lost by it.
+    A process is a fresh interpreter, because a fork of a process with threads, such as a progress bar's, may hang; `work` is a
+    function that it can import, or a partial of one. A "fork" has all that `work` refers to without a copy: the call itself
+    starts it, before its caller has threads. When the caller stops asking, or is interrupted, the processes are ended; a result
+    that was given is not lost by it.
 
     Raises:
         Refusal: a process ended before it began.
     """
-    waiting = list(reversed(tasks))
     workers: list[_Worker[Task]] = []
+    for _ in range(min(len(tasks), jobs or len(os.sched_getaffinity(0)))):
+        workers.append(_start(work, start, workers))
+    return _results(work, list(reversed(tasks)), workers, time_limit, start)
+
+
+def _results(
+    work: Callable[[Task], Result], waiting: list[Task], workers: list[_Worker[Task]], time_limit: float, start: str
+) -> Iterator[tuple[Task, Any]]:
     try:
-        for _ in range(min(len(tasks), jobs or len(os.sched_getaffinity(0)))):
-            workers.append(_start(work))
-            _give(workers[-1], waiting, time_limit)
+        for worker in workers:
+            _give(worker, waiting, time_limit)
         while any(w.task is not None for w in workers):
             for i, worker in enumerate(workers):
                 outcome = _outcome(worker)
@@ -65,7 +83,7 @@ def run(
                 task, worker.task = worker.task, None
                 if isinstance(outcome, Lost):
                     _end(worker)
-                    worker = workers[i] = _start(work) if waiting else worker  # noqa: PLW2901 - it takes the dead one's place
+                    worker = workers[i] = _start(work, start, workers) if waiting else worker  # noqa: PLW2901 - in its place
                 _give(worker, waiting, time_limit)
                 yield task, outcome
             busy = [w for w in workers if w.task is not None]
@@ -76,8 +94,8 @@ def run(
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Keeps Ctrl-C back, also from processes that are started meanwhile, until they `ignore_interrupts`."""
+def _uninterrupted() -> Iterator[None]:
+    """Keeps Ctrl-C back, also from processes that are started meanwhile."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -85,20 +103,17 @@ def uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def ignore_interrupts() -> None:
-    """Leaves Ctrl-C to the process that started this one, and will end it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def _start(work: Callable[[Task], Result]) -> _Worker[Task]:
-    # A fresh interpreter: a fork of a process with threads, such as a progress bar's, may hang.
-    context = multiprocessing.get_context("spawn")
+def _start(work: Callable[[Task], Result], start: str, others: Iterable[_Worker[Task]]) -> _Worker[Task]:
+    context = multiprocessing.get_context(start)
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+    # A fork has the ends that are ours, too, and would not see them closed.
+    copies = [ours, *(other.pipe for other in others)] if start == "fork" else []
+    process: BaseProcess = context.Process(target=_serve, args=(theirs, work, copies), daemon=True)  # type: ignore[attr-defined]
     resource_tracker.ensure_running()  # it would let Ctrl-C through again when it is started
-    with uninterrupted():
+    gc.freeze()  # a collection in a fork would touch, and so copy, every page
+    with _uninterrupted():
         process.start()
+    gc.unfreeze()
     theirs.close()
     return _Worker(process, ours)
 
@@ -126,9 +141,7 @@ def _outcome(worker: _Worker[Task]) -> Any:
             # Another one would fare no better, and this is no fault of the task.
             raise Refusal(STILLBORN) from None
         code = worker.process.exitcode
-        return Lost(
-            f"the process that read it was ended by signal {-code}" if code and code < 0 else "the process that read it ended"
-        )
+        return Lost(f"its process was ended by signal {-code}" if code and code < 0 else "its process ended")
     return Lost("it took too long") if time.monotonic() > worker.deadline else None
 
 
@@ -139,13 +152,21 @@ def _end(worker: _Worker[Task]) -> None:
     worker.process.join(5)
 
 
-def _serve(pipe: Connection, work: Callable[[Task], Result]) -> None:
+def _serve(pipe: Connection, work: Callable[[Any], object], copies: Iterable[Connection]) -> None:
     """What a process does: tasks, until nobody is there who gives any."""
     # The one who gives them is interrupted too, and ends us.
-    ignore_interrupts()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for copy in copies:
+        copy.close()
     try:
         pipe.send(None)
         while True:
-            pipe.send(work(pipe.recv()))
+            task = pipe.recv()
+            try:
+                result = work(task)
+            except Exception as error:
+                result = error
+            pipe.send(result)
     except (EOFError, OSError):
         return

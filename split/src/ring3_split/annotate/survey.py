@@ -16,8 +16,8 @@ from ring3_split.annotate.halves import Halves, halves
 from ring3_split.annotate.infer import infer
 from ring3_split.annotate.interface import interface
 from ring3_split.annotate.items import Item, items
+from ring3_split.annotate.kernel_only import kernel_only
 from ring3_split.annotate.layouts import Layouts
-from ring3_split.annotate.misplaced import misplaced
 from ring3_split.graph import Graph, lines
 from ring3_split.model import Allocation, Data
 from ring3_split.prototypes import Prototype
@@ -60,7 +60,7 @@ def survey(
     answers = answers or {}
     apis = known().told(answers)
     planned = halves(graph, apis, sides)
-    asked = {key: ask.half(key, needs, planned) for key, needs in misplaced(planned, graph.driver.data).items()}
+    asked = {key: ask.half(key, needs, planned) for key, needs in kernel_only(planned, graph.driver.data).items()}
     kept = [key for key, answer in answers.items() if answer == "kernel"]
     split = halves(graph, apis, sides, kept, prototypes)
     layouts = Layouts(graph.driver.data, apis.omitted)

@@ -102,7 +102,7 @@ def campaign(kernel: Kernel, driver: str, built: Built, request: Request, show: 
 
         def hear(guest: Guest, line: str, step: bool) -> None:
             if take(guest, line):
-                bar.advance(guest.faults[-1].kind)
+                bar.did(guest.faults[-1].kind)
             show(line, step)
 
         for share in left:

@@ -81,7 +81,7 @@ class _Judge:
         yield from self._copies()
         yield from self._atomic()
         yield from self._sections()
-        yield from self._seen()
+        yield from self._observed()
         for lock in sorted(self.subject.combolocks):
             facts = self.subject.locks.get(lock)
             if facts is None or facts.obstacle:
@@ -195,9 +195,9 @@ class _Judge:
         seeds = {_State(key, False): _Came(None) for key, side in self.sides.items() if side is not Side.KERNEL}
         yield from self._crossings(seeds, Side.KERNEL, "section", "is called from the user half inside a critical section")
 
-    def _seen(self) -> Iterator[Finding]:
+    def _observed(self) -> Iterator[Finding]:
         """Functions of the user half that a profile saw called by the kernel half in atomic context."""
-        for (caller, callee), count in sorted(self.subject.seen.items()):
+        for (caller, callee), count in sorted(self.subject.observed.items()):
             if self._side(caller) is not Side.USER and self._side(callee) is Side.USER:
                 text = f"was called {count} times in atomic context by {self.subject.name(caller)}, as the profile saw"
                 yield Finding("seen", callee, text)

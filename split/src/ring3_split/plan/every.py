@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 
+from ring3_split import workers
 from ring3_split.driver import Driver
 from ring3_split.gather import gather
 from ring3_split.indirect import Precision
@@ -18,7 +18,6 @@ from ring3_split.plan.check import check
 from ring3_split.plan.file import Plan, Side
 from ring3_split.progress import Progress
 from ring3_split.store import Store, open_store
-from ring3_split.study import parallel
 from ring3_split.study.families import Family
 from ring3_split.study.survey import Drivers, chosen
 
@@ -62,13 +61,13 @@ def every(kernel: Kernel, families: Sequence[Family], method: Method, jobs: int 
         return _made(kernel.name, drivers, facts[place], store, method)
 
     order = sorted(range(len(facts)), key=lambda place: -sum(len(unit.functions) for unit in facts[place].units))
-    results = parallel.each(one, order, jobs or len(os.sched_getaffinity(0)))
+    results = workers.run(one, order, jobs, start="fork")
     with Progress("planning", len(order), "drivers") as progress:
         for place, result in results:
             module = facts[place].module
             # A failure of ours is an answer too: a thousand plans do not end at one.
             yield _broken(module, result) if isinstance(result, Exception) else result
-            progress.advance(module.name)
+            progress.did(module.name)
 
 
 def _broken(module: Module, error: Exception) -> Made:

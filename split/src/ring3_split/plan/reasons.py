@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ring3_split.model import Kind, Region
@@ -25,8 +25,13 @@ def kernel(subject: Subject, problem: Problem, chosen: frozenset[str]) -> dict[s
     rules = problem.rules
     forced = rules.closure()
     bought = {placed(key): Pin("cost", words) for key in sorted(chosen) if (words := _saving(subject, problem, chosen, key))}
-    found = _Words(subject, rules.closure(bought, known=forced))
-    return {key: found.of(placed(key)) for key in chosen}
+    return explain(subject, rules.closure(bought, known=forced), chosen)
+
+
+def explain(subject: Subject, links: Mapping[Node, Link], functions: Iterable[str]) -> dict[str, Reason]:
+    """Reasons for some functions by the links of a closure."""
+    found = _Words(subject, links)
+    return {key: found.of(placed(key)) for key in functions}
 
 
 def user(problem: Problem, chosen: frozenset[str], key: str) -> str:

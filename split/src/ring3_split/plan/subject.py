@@ -22,7 +22,7 @@ from ring3_split.graph import Graph, link
 from ring3_split.indirect import Precision
 from ring3_split.kernel import Kernel
 from ring3_split.model import Function, Region, Stored
-from ring3_split.plan import locks, seen
+from ring3_split.plan import locks, observed
 from ring3_split.plan.fixed import fixed
 from ring3_split.profile.record import Profile
 from ring3_split.roots import Root
@@ -60,7 +60,7 @@ class Subject:
     contexts: Mapping[str, tuple[Entry, ...]]  # of entries, as far as they are known
     unknown: Mapping[str, str]  # entries that the kernel also calls in a context that nobody knows, and how it does
     fixed: Mapping[str, str]  # functions that no process can run, and why
-    seen: Mapping[tuple[str, str], int] = field(default_factory=dict)  # calls that a profile saw in atomic context
+    observed: Mapping[tuple[str, str], int] = field(default_factory=dict)  # calls that a profile saw in atomic context
     stated: Mapping[str, Stated] = field(default_factory=dict)  # contexts that a person has stated
     combolocks: frozenset[str] = frozenset()  # spinlocks that a process may take, too
 
@@ -197,7 +197,7 @@ def of(kernel: str, loaded: Driver, precision: Precision, known: Known | None = 
     _check_stated(graph, stated)
     contexts = context.of(graph, stated)
     if profile:
-        graph, contexts = seen.graph_of(graph, profile), seen.contexts_of(contexts, profile)
+        graph, contexts = observed.graph_of(graph, profile), observed.contexts_of(contexts, profile)
     structs = {key: layout.file for data in loaded.data for key, layout in data.layouts.items()}
     return Subject(
         kernel=kernel,
@@ -206,7 +206,7 @@ def of(kernel: str, loaded: Driver, precision: Precision, known: Known | None = 
         contexts=contexts,
         unknown={key: ", ".join(dict.fromkeys(map(_by, places))) for key, places in context.unknown(graph, stated).items()},
         fixed=fixed(graph, structs),
-        seen=seen.atomic_calls(profile) if profile else {},
+        observed=observed.atomic_calls(profile) if profile else {},
         stated=stated,
     )
 

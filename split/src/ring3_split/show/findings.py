@@ -1,8 +1,12 @@
-"""All that `show` says of a driver, as it is printed with --json. The fields are described in docs/split.md."""
+"""All that `show` says of a driver, as it is printed with --json. The fields are described in docs/split.md.
+
+What stays in the kernel besides the critical functions is what the planner's rules bring there before anything is weighed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -10,11 +14,13 @@ import msgspec
 from ring3_split import context, critical, roots
 from ring3_split.critical import Chain
 from ring3_split.driver import Driver
-from ring3_split.graph import Graph, lines, link
+from ring3_split.graph import Graph, lines
 from ring3_split.indirect import Precision
 from ring3_split.model import Failure, Region
+from ring3_split.plan import subject
+from ring3_split.plan.constraints import constraints, functions
+from ring3_split.plan.reasons import Reason, explain
 from ring3_split.roots import Root
-from ring3_split.stays import Kind, Reason, stays
 
 Side = Literal["critical", "stays", "free"]
 
@@ -29,12 +35,11 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     field: str = ""
 
 
-class Why(msgspec.Struct, frozen=True, omit_defaults=True):
+class Why(msgspec.Struct, frozen=True):
     """Why a function stays."""
 
-    kind: Kind
+    kind: str  # the planner's rule
     text: str
-    chain: tuple[Step, ...] = ()
 
 
 class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -91,11 +96,10 @@ class Findings(msgspec.Struct, frozen=True):
 
 def find(kernel: str, driver: Driver, rule: str, precision: Precision) -> tuple[Findings, Graph]:
     """Looks at a driver, whose data must have been loaded."""
-    graph = link(driver, precision)
-    found = roots.of(graph, driver, rule)
+    planned = subject.of(kernel, driver, precision)
+    graph, found = planned.graph, roots.of(planned.graph, driver, rule)
     chains = critical.propagate(graph, found)
-    structs = {name: layout.file for data in driver.data for name, layout in data.layouts.items()}
-    kept = stays(graph, found, structs)
+    kept = stays(replace(planned, roots=found), chains.keys())
     entries = context.of(graph)
     shown = tuple(
         Shown(
@@ -108,7 +112,7 @@ def find(kernel: str, driver: Driver, rule: str, precision: Precision) -> tuple[
             section=function.section,
             roots=found.get(key, ()),
             chain=steps(chains[key]) if key in chains else (),
-            reasons=tuple(_why(reason) for reason in kept.get(key, ())),
+            reasons=(Why(*kept[key]),) if key in kept else (),
             entries=entries.get(key, ()),
             regions=function.regions,
         )
@@ -125,8 +129,10 @@ def steps(chain: Chain) -> tuple[Step, ...]:
     return tuple(Step(caller, callee, edge.line, edge.how, edge.field) for caller, callee, edge in pairs)
 
 
-def _why(reason: Reason) -> Why:
-    return Why(reason.kind, reason.text, steps(reason.chain) if reason.chain else ())
+def stays(planned: subject.Subject, is_critical: Collection[str]) -> dict[str, Reason]:
+    """The driver's functions that stay though no root calls them, each with the nearest reason."""
+    links = constraints(planned, critical=True).closure()
+    return explain(planned, links, functions(links).difference(is_critical))
 
 
 def _count(shown: Iterable[Shown], side: Side | None = None) -> Count:

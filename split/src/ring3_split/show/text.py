@@ -9,18 +9,20 @@ from rich.console import Console
 from rich.markup import escape
 
 from ring3_split.graph import Edge, Graph, lines
+from ring3_split.model import Region
 from ring3_split.show.findings import Count, Findings, Shown, Step
-from ring3_split.stays import holds
 
 INDENT = "    "
 MANY = 8  # lines of calls of one kind
 KINDS = {
-    "atomic": "entered where it must not sleep",
-    "unknown": "entered, and whether it may sleep is not known",
+    "critical": "called by a critical function that has it run where it must not sleep",
+    "entry": "entered where it must not sleep, or called from there",
+    "unknown": "entered, and whether it may sleep is not known, or called from there",
     "region": "called where the caller must not sleep",
     "fixed": "no process can run it",
     "lock": "shares a spinlock with what stays",
-    "called": "called by one of these",
+    "section": "holds a spinlock while it calls what stays",
+    "inline": "an inline that what stays uses",
 }
 
 
@@ -45,8 +47,8 @@ def driver(found: Findings, graph: Graph, console: Console) -> None:
             console.print(f"\nStays: {title}", style="bold")
         for one in groups[kind]:
             _line(one, console)
-            for text in dict.fromkeys(_reason(why.text, why.chain, graph) for why in one.reasons):
-                console.print(f"{INDENT}{escape(text)}", style="dim", soft_wrap=True)
+            for why in one.reasons:
+                console.print(f"{INDENT}{escape(why.text)}", style="dim", soft_wrap=True)
 
 
 def _head(found: Findings, console: Console) -> None:
@@ -84,10 +86,6 @@ def _because(one: Shown, graph: Graph) -> Iterator[str]:
         yield _chain(one.chain, graph)
 
 
-def _reason(text: str, chain: Iterable[Step], graph: Graph) -> str:
-    return _chain(chain, graph) if chain else text
-
-
 def _chain(chain: Iterable[Step], graph: Graph) -> str:
     """Calls in a row: "e1000_clean > 3817 > e1000_update_itr"; numbers are the lines of the calls."""
     text = ""
@@ -108,7 +106,7 @@ def function(one: Shown | None, key: str, graph: Graph, console: Console) -> Non
     parameters = ", ".join(f"{parameter.type} {parameter.name}" for parameter in facts.parameters) or "void"
     console.print(f"  {escape(f'{facts.returns} {facts.name}({parameters})')}", soft_wrap=True)
     if one:
-        for text in (*_because(one, graph), *(_reason(why.text, why.chain, graph) for why in one.reasons)):
+        for text in (*_because(one, graph), *(why.text for why in one.reasons)):
             console.print(f"  {escape(text)}", soft_wrap=True)
         for entry in one.entries:
             lock = ", with rtnl held" if entry.rtnl else ""
@@ -116,7 +114,7 @@ def function(one: Shown | None, key: str, graph: Graph, console: Console) -> Non
                 f"  entered by {entry.by}, {entry.context} context{lock} [dim]{escape(entry.source)}[/dim]", soft_wrap=True
             )
     for region in facts.regions:
-        console.print(f"  from line {region.line} it {escape(holds(region).rpartition(' (')[0])}", soft_wrap=True)
+        console.print(f"  from line {region.line} it {escape(_holds(region).rpartition(' (')[0])}", soft_wrap=True)
     _callers(graph.callers().get(key, {}), graph, console)
     callees = graph.calls.get(key, {})
     _callees("calls", {other: edges for other, edges in callees.items() if graph.own(other)}, graph, console)
@@ -154,7 +152,7 @@ def _alike(edges: Iterable[Edge]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     for edge in edges:
         by = "" if edge.how == "direct" else f", through {edge.field or 'a pointer'} ({edge.how})"
-        found[by + "".join(f", {holds(region)}" for region in edge.held)].append(edge.line)
+        found[by + "".join(f", {_holds(region)}" for region in edge.held)].append(edge.line)
     return found
 
 
@@ -171,3 +169,15 @@ def _some(count: int, what: str) -> str:
 
 def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _holds(region: Region) -> str:
+    """What a region is, in words."""
+    what = {
+        "irq-off": "has interrupts off",
+        "bh-off": "has softirqs off",
+        "preempt-off": "has preemption off",
+        "rcu": "reads under RCU",
+        "rtnl": "holds rtnl",
+    }.get(region.kind, f"holds {region.name if region.lock != '?' else 'a lock'}")
+    return f"{what} (since line {region.line})"

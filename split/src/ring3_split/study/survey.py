@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ring3_split import workers
 from ring3_split.driver import Driver, load
 from ring3_split.errors import Refusal
 from ring3_split.gather import gather
@@ -16,7 +16,7 @@ from ring3_split.model import Module, ModuleFacts
 from ring3_split.progress import Progress
 from ring3_split.roots import family_of
 from ring3_split.roots.signatures import signatures
-from ring3_split.study import assemble, parallel
+from ring3_split.study import assemble
 from ring3_split.study.assemble import Looked
 from ring3_split.study.evaluate import Evaluated, Work, evaluate, failed
 from ring3_split.study.families import Family
@@ -70,7 +70,7 @@ def survey(
     try:
         facts = gather(kernel, modules, jobs)
         drivers = Drivers.of(kernel, _with_libraries(kernel, facts, jobs) if quick else facts)
-        found = _evaluate(drivers, facts, jobs or len(os.sched_getaffinity(0)))
+        found = _evaluate(drivers, facts, jobs)
     finally:
         gc.enable()
     used = {(part.directory, part.name) for one in found for part in one.libraries}
@@ -120,7 +120,7 @@ def _with_libraries(kernel: Kernel, facts: Sequence[ModuleFacts], jobs: int | No
     return list(found.values())
 
 
-def _evaluate(drivers: Drivers, facts: Sequence[ModuleFacts], jobs: int) -> list[Evaluated]:
+def _evaluate(drivers: Drivers, facts: Sequence[ModuleFacts], jobs: int | None) -> list[Evaluated]:
     """Looks at each module, the largest first so that no processor is left with it at the end."""
     order = sorted(range(len(facts)), key=lambda place: -sum(len(unit.functions) for unit in facts[place].units))
     found: dict[int, Evaluated] = {}
@@ -128,10 +128,10 @@ def _evaluate(drivers: Drivers, facts: Sequence[ModuleFacts], jobs: int) -> list
     def one(place: int) -> Evaluated:
         return evaluate(drivers.work(facts[place]))
 
-    results = parallel.each(one, order, jobs)
+    results = workers.run(one, order, jobs, start="fork")
     with Progress("looking at drivers", len(order), "drivers") as progress:
         for place, result in results:
             # A failure of ours is an answer too: a study of a thousand drivers does not end at one.
             found[place] = failed(result) if isinstance(result, Exception) else result
-            progress.advance(facts[place].module.name)
+            progress.did(facts[place].module.name)
     return [found[place] for place in range(len(facts))]

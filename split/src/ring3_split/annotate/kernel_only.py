@@ -9,7 +9,7 @@ from ring3_split.annotate.interface import place
 from ring3_split.model import Data
 
 
-def misplaced(halves: Halves, data: tuple[Data, ...]) -> dict[str, list[str]]:
+def kernel_only(halves: Halves, data: tuple[Data, ...]) -> dict[str, list[str]]:
     """Function -> what it needs, each with its place."""
     found: dict[str, dict[str, None]] = {}
     for needs in (_calls(halves), _packets(halves, data), _variables(halves, data)):
