@@ -18,7 +18,7 @@ await() { for try in $(seq ${2:-600}); do [ "$(state)" = $1 ] && return; sleep 0
 # Serving, and the next one waits.
 ready() { for try in $(seq 600); do ring3 status scratch --json >/tmp/status; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status; ring3 logs scratch; return 1; }
 driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
-begin() { mkdir -p /etc/ring3; printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\ndepth = 32\n[device.scratch.restart]\n%b\n' $DISK "$1" >/etc/ring3/scratch.toml; ring3d >/tmp/ring3d 2>&1 & RING3D=$!; sleep 1; ready || cat /tmp/ring3d; }
+begin() { mkdir -p /etc/ring3; printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\ndepth = 32\n[device.scratch.restart]\n%b\n' $DISK "$1" >/etc/ring3/scratch.toml; ring3d >/tmp/ring3d 2>&1 & RING3D=$!; sleep 1; ready || cat /tmp/ring3d; for try in $(seq 200); do [ -b /dev/ring3/scratch ] && break; sleep 0.05; done; }
 end() { kill $RING3D; wait $RING3D; echo "ring3d ended with $?"; tail -n 3 /tmp/ring3d; }
 kills() { for kill in $(seq $1); do ready || return; kill -9 $(driver); sleep ${2:-0.7}; done; ready; }
 verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }

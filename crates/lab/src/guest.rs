@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const LOST_MAP: &str = "iotlb_to_section";
 /// What the guest's kernel says when a processor's timer does not come any more.
 const LOST_TIMER: &str = "Possible timer handling issue";
+/// How often a guest is run again whose emulator has failed.
+const RETRIES: u32 = 3;
 
 /// The guest's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -218,22 +220,22 @@ impl Guest {
     ///
     /// QEMU 10.0 sometimes aborts (`iotlb_to_section: Assertion`), when one processor changes the memory map while another walks it,
     /// and with several processors it sometimes loses the timer of one, so that the guest stands still. Neither says anything about
-    /// the job, and a guest keeps nothing: it is run once more, from its first step, with fresh disks. `watch` and
+    /// the job, and a guest keeps nothing: it is run again, three times at most, from its first step, with fresh disks. `watch` and
     /// [`Outcome::retried`] are told. Not if one of its disks is an image, in which a job that began may have written.
     pub fn run(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
-        let mut began = false;
-        let first = self.attempt(cache, &mut |event| {
-            began |= event == Event::Started;
-            watch(event);
-        });
-        let fault = first.as_ref().err().and_then(emulator_fault).filter(|_| !(began && self.writes_images()));
-        let outcome = match fault {
-            None => first,
-            Some(fault) => {
-                watch(Event::Progress(&format!("{fault}; the guest is run again, from the start")));
-                self.attempt(cache, watch).map(|outcome| Outcome { retried: Some(fault), ..outcome })
-            }
+        let (mut began, mut left, mut retried) = (false, RETRIES, None);
+        let outcome = loop {
+            let outcome = self.attempt(cache, &mut |event| {
+                began |= event == Event::Started;
+                watch(event);
+            });
+            let may_retry = left > 0 && !(began && self.writes_images());
+            let Some(fault) = outcome.as_ref().err().and_then(emulator_fault).filter(|_| may_retry) else { break outcome };
+            watch(Event::Progress(&format!("{fault}; the guest is run again, from the start")));
+            left -= 1;
+            retried = Some(fault);
         };
+        let outcome = outcome.map(|outcome| Outcome { retried, ..outcome });
         outcome.map_err(|error| error.advise(cache))
     }
 
