@@ -394,9 +394,14 @@ int main(int argc, char **argv)
 	struct ddekit_ctx *kernel;
 
 	parse(argc, argv);
-	/* What a driver leaves in memory that the device has may be pointers. */
-	if (strstr(options.device, ",record=") || strncmp(options.device, "replay:", strlen("replay:")) == 0)
+	if (strstr(options.device, ",record=") || strncmp(options.device, "replay:", strlen("replay:")) == 0) {
+		if (dde_options.poll_ns > 0) {
+			fprintf(stderr, "%s: a device that is recorded or replayed is not polled: leave --poll out\n", options.device);
+			return 1;
+		}
+		/* What a driver leaves in memory that the device has may be pointers. */
 		dde_stand_still(argv);
+	}
 	ddekit_log_limit(options.verbose ? DDEKIT_NOTE : DDEKIT_WARN);
 	/* Who leases the device closes what was opened before, and ends this process by other ways. */
 	if (options.leased)
@@ -413,10 +418,6 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	dde_options.journaled = ddekit_dev_journaled();
-	if (dde_options.journaled && dde_options.poll_ns > 0) {
-		fprintf(stderr, "%s: a device that is recorded or replayed is not polled: leave --poll out\n", options.device);
-		return 1;
-	}
 	dde_options.dma_copies |= dde_options.journaled;
 	dde_two_memories = dde_options.journaled;
 	/* Of a device that somebody else holds, that hears of it. */

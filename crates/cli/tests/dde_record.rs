@@ -98,8 +98,10 @@ fn a_device_that_is_recorded_is_not_polled() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let device = format!("qtest:e1000e,record={}", folder.path().join("recording").display());
+    let file = folder.path().join("recording");
+    let device = format!("qtest:e1000e,record={}", file.display());
     let output = program().args(["dde", "run", "e1000e", "--reflect", "--poll", "50", "--device", &device]).output().unwrap();
+    assert!(!file.exists(), "a recording of nothing is left");
     assert_eq!(output.status.code(), Some(1), "{}", says(&output));
     assert!(says(&output).contains("leave --poll out"), "{}", says(&output));
 }
