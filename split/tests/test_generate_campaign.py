@@ -149,6 +149,12 @@ def test_a_guest_that_reports_fewer_faults_than_it_was_given_has_failed(tmp_path
     assert "1 of 2 faults were reported" in found.failed[0]
 
 
+def test_what_a_guest_has_said_whose_emulator_failed_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = [BACK, "complaint BUG: none of ours", f"QEMU aborted{lab.AGAIN}", BACK, BACK]
+    found = tried(monkeypatch, Request(tmp_path, faults=2, messages=0), Labs(lambda _: said))
+    assert (found.failed, found.complaints, found.faults) == ([], [], 2)
+
+
 def test_a_guest_that_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(number: int) -> list[str]:
         if number == 2:

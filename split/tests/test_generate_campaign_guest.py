@@ -17,12 +17,15 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """What a card that is lost says is in the log of its guest, which is shown by a test that fails."""
     kept = tmp_path_factory.mktemp("split")
     plan = ["--plan", str(EXAMPLES / "e1000.plan.toml"), "--annotations", str(EXAMPLES / "e1000.annotations.toml")]
     with pytest.MonkeyPatch.context() as patch:
         printed: list[bytes] = []
         patch.setattr("ring3_split.commands.report.show", lambda found, *_: printed.append(msgspec.json.encode(found)))
-        assert cli.main(["campaign", "e1000", "--quick", *plan, "--out", str(kept), "--json"]) == 0
+        code = cli.main(["campaign", "e1000", "--quick", *plan, "--out", str(kept), "--json"])
+    print(*(log.read_text() for log in sorted(kept.glob("campaign.*.log"))), sep="\n")
+    assert code == 0, printed
     return msgspec.json.decode(printed[0], type=Report)
 
 

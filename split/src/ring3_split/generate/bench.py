@@ -84,6 +84,8 @@ def bench(kernel: Kernel, driver: str, built: Built, request: Request, show: Cal
         lines: list[Line] = []
 
         def hear(line: str, step: bool) -> None:
+            if line.endswith(lab.AGAIN):
+                lines.clear()
             found = None if step else parse(line)
             if found:
                 lines.append(found)

@@ -9,6 +9,7 @@ import msgspec
 
 from ring3_split.errors import Refusal
 from ring3_split.generate.measured import Spread, spread
+from ring3_split.profile import lab
 
 KINDS = ("null", "jump", "illegal", "flip", "write", "loop", "stop", "kill", "call")  # as guest/inject.c has them
 Read = TypeVar("Read", bound=msgspec.Struct)
@@ -121,6 +122,8 @@ def take(guest: Guest, line: str) -> bool:
         Refusal: it begins as one, and is none.
     """
     words = line.split()
+    if line.endswith(lab.AGAIN):
+        _forget(guest)
     match words:
         case ["fault", *fields]:
             guest.faults.append(_read(Fault, fields, line))
@@ -136,6 +139,10 @@ def take(guest: Guest, line: str) -> bool:
         case ["complaint", *_]:
             guest.complaints.append(line.removeprefix("complaint "))
     return False
+
+
+def _forget(guest: Guest) -> None:
+    guest.faults, guest.told, guest.endured, guest.atomic, guest.complaints = [], Told(), None, 0, []
 
 
 def _read(kind: type[Read], words: list[str], line: str) -> Read:

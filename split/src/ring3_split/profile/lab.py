@@ -14,6 +14,7 @@ from ring3_split.profile.devices import HERE
 from ring3_split.stamps import digest
 
 STEP = "== "
+AGAIN = "; the guest is run again, from the start"  # ends the line by which the lab says it: what was said before does not count
 FLAGS = ("-static", "-O2", "-s")
 
 
