@@ -208,7 +208,7 @@ const LESS: [&str; 10] = [
 ];
 
 /// Which placements are compared with which, besides the kernel's best: (placement, baseline).
-const COMPARISONS: [(&str, &str); 33] = [
+const COMPARISONS: [(&str, &str); 36] = [
     ("kernel-none", "kernel"),
     ("kernel-nomultipath", "kernel"),
     ("kernel-passthrough", "kernel"),
@@ -231,6 +231,9 @@ const COMPARISONS: [(&str, &str); 33] = [
     ("export-polled", "ublk-null"),
     ("export-polled", "export"),
     ("ublk-null-polled", "ublk-null"),
+    ("export-batch", "export"),
+    ("export-batch", "kernel-none"),
+    ("export-shared-batch", "export-shared"),
     ("qemu-vduse", "export-vduse"),
     ("qemu-vduse", "export"),
     ("qemu-img", "process"),

@@ -124,6 +124,7 @@ fn without_devices() -> &'static Outcome {
             ("recovered", RECOVERED),
             ("not recovered", NOT_RECOVERED),
             ("no shared memory", "ring3 run null --share /tmp/share; echo exit code $?; ls /tmp/share /dev/ublkc* 2>&1; serve null && stop"),
+            ("no batches", "ring3 run null --batch; echo exit code $?; ls /dev/ublkc* 2>&1; serve null && stop"),
             ("no ublk", NO_UBLK),
         ];
         let guest = Guest { vcpus: Some(4), ..guest("exports").module("loop") };
@@ -578,6 +579,13 @@ fn a_kernel_without_ublk_is_an_error_that_names_the_module() {
 fn a_kernel_that_cannot_share_memory_says_so_before_anything_is_started_and_exports_as_ever() {
     let text = without_devices().said("no shared memory").unwrap();
     assert_says(text, &["Linux 7.1 or later", "exit code 1", "/tmp/share: No such file", "exit code 0"]);
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn batches_are_refused_where_the_kernel_has_none_and_without_them_all_is_as_it_was() {
+    let text = without_devices().said("no batches").unwrap();
+    assert_says(text, &["takes a command for each request", "exit code 1", "/dev/ublkc*: No such file", "exit code 0"]);
 }
 
 /// One guest with an NVMe controller behind an IOMMU: two namespaces, in the hands of vfio-pci.

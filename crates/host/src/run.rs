@@ -91,6 +91,9 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     if options.share.is_some() && !ublk::Control::open()?.features().shared_memory {
         return Err(ublk::Error::NoSharedMemory.into());
     }
+    if options.ublk.batches && !ublk::Control::open()?.features().batches {
+        return Err(ublk::Error::NoBatches.into());
+    }
     let keep: Vec<_> = options.stats.iter().chain(options.share.iter().map(|share| &share.path)).map(PathBuf::as_path).collect();
     let doubts = ring3_process::prepare(&keep)?;
     let since = Instant::now();

@@ -16,6 +16,7 @@ use toml::{Table, Value};
 /// The scenarios that come with ring3.
 const SHIPPED: &[(&str, &str)] = &[
     ("ahci", include_str!("../../../lab/scenarios/ahci.toml")),
+    ("batch", include_str!("../../../lab/scenarios/batch.toml")),
     ("cards", include_str!("../../../lab/scenarios/cards.toml")),
     ("edu", include_str!("../../../lab/scenarios/edu.toml")),
     ("edu-driver", include_str!("../../../lab/scenarios/edu-driver.toml")),

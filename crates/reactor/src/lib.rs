@@ -18,6 +18,7 @@
 //! Without timers, and with nothing to happen, it sleeps and costs no CPU. The kernel has one timer of a reactor's, for the earliest of all; the
 //! clock is read when that runs out, and around polling.
 
+mod buffers;
 mod pool;
 mod reactor;
 mod registration;

@@ -12,6 +12,7 @@ use io_uring::types::{SubmitArgs, TimeoutFlags, Timespec};
 use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, opcode};
 use ring3_device::wait::Budget;
 
+use crate::buffers::Buffers;
 use crate::timers::{Timer, Timers};
 pub use watch::Token;
 use watch::Watch;
@@ -35,6 +36,8 @@ pub enum Event {
         name: u64,
         /// What the kernel says of it.
         result: i32,
+        /// What else it says, for [`Reactor::more`] and [`Reactor::provided`].
+        flags: u32,
     },
     /// A descriptor was raised. It is said once each time, whether it was read since or not.
     Ready(Token),
@@ -60,7 +63,7 @@ struct Owner(NonNull<IoUring>);
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // SAFETY: it came out of a box, and is the reactor's last field: what borrows the ring is gone.
+        // SAFETY: it came out of a box, and stands in the reactor after what borrows the ring, which is gone.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -83,8 +86,10 @@ pub struct Reactor {
     pub(crate) budget: Budget,
     pub(crate) nap: Duration,
     pub(crate) polled: Duration,
-    // The last one: see `Owner`.
+    // After all that borrows it: see `Owner`.
     ring: Owner,
+    // After the ring, which is closed before the kernel loses them.
+    buffers: Option<Buffers>,
 }
 
 impl Reactor {
@@ -124,6 +129,29 @@ impl Reactor {
             nap: crate::registration::NAPS.0,
             polled: Duration::ZERO,
             ring,
+            buffers: None,
+        }
+    }
+
+    /// Gives the kernel `count` (a power of two) buffers of `bytes` to choose from, as group 0, for commands that say so. Once for a reactor. An error where the kernel has no
+    /// such buffers (5.19 and later have), or the ring's [restrictions](crate::Pool) forbid it.
+    pub fn provide(&mut self, count: u16, bytes: u32) -> io::Result<()> {
+        let buffers = self.buffers.insert(Buffers::new(count, bytes)?);
+        let (ring, entries) = buffers.ring();
+        // SAFETY: the memory is this value's until the io_uring is closed.
+        unsafe { self.submitter.register_buf_ring_with_flags(ring, entries, 0, 0) }
+    }
+
+    /// Whether a command goes on that has said something, by its [flags](Event::Command).
+    pub fn more(flags: u32) -> bool {
+        cqueue::more(flags)
+    }
+
+    /// Has `read` look at the first `len` bytes of the [provided](Self::provide) buffer that a command has filled, by its [flags](Event::Command); the buffer is the kernel's again then.
+    pub fn provided(&mut self, flags: u32, len: u32, read: impl FnOnce(&[u8])) {
+        if let (Some(buffers), Some(id)) = (&mut self.buffers, cqueue::buffer_select(flags)) {
+            read(buffers.filled(id, len));
+            buffers.give(id);
         }
     }
 
@@ -220,7 +248,7 @@ impl Reactor {
         while let Some(entry) = self.completions.next() {
             let (name, result) = (entry.user_data(), entry.result());
             if name & OWN == 0 {
-                return Some(Event::Command { name, result });
+                return Some(Event::Command { name, result, flags: entry.flags() });
             }
             if let Some(event) = self.own_event(name, result, cqueue::more(entry.flags())) {
                 return Some(event);

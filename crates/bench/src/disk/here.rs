@@ -62,7 +62,11 @@ pub struct Programs<'a> {
     pub shared: Option<Vec<String>>,
     /// By which they do.
     pub lend: Option<&'a LendMemory<'a>>,
-    /// The same, where its process looks for the next request before it sleeps.
+    /// The same as `export`, with commands for many requests at once.
+    pub batch: Option<Vec<String>>,
+    /// Both.
+    pub shared_batch: Option<Vec<String>>,
+    /// The same as `export`, where its process looks for the next request before it sleeps.
     pub export_polled: Option<Vec<String>>,
     /// The same as `export` by VDUSE.
     pub vduse: Option<Vec<String>>,
@@ -205,6 +209,8 @@ impl Here<'_> {
             Driver::Process => self.process(round, first),
             Driver::Export => self.exported_by(round, turn, &self.programs.export, "a device to claim (--device)"),
             Driver::Shared => self.exported_by(round, turn, &self.programs.shared, "a device to claim (--device)"),
+            Driver::Batch => self.exported_by(round, turn, &self.programs.batch, "a device to claim (--device)"),
+            Driver::SharedBatch => self.exported_by(round, turn, &self.programs.shared_batch, "a device to claim (--device)"),
             Driver::ExportPolled => self.exported_by(round, turn, &self.programs.export_polled, "a device to claim (--device)"),
             Driver::Vduse => self.exported_by(round, turn, &self.programs.vduse, "a device to claim (--device)"),
             Driver::Hosted => self.exported_by(round, turn, &self.programs.hosted, "a device to claim (--device)"),
@@ -377,7 +383,9 @@ fn loads(
 fn memory(programs: &Programs, load: Workload, placement: Placement) -> Result<Option<Lent>, Error> {
     let bytes = File::room(load.depth, load.bytes);
     match placement {
-        Placement::ExportShared => programs.lend.ok_or_else(|| missing("memory to lend"))?(bytes).map(Some),
+        Placement::ExportShared | Placement::ExportSharedBatch => {
+            programs.lend.ok_or_else(|| missing("memory to lend"))?(bytes).map(Some)
+        }
         Placement::KernelNoneHuge => {
             let region = Region::new(bytes).map_err(|error| Error::Invalid(error.to_string()))?;
             Ok(Some((Arc::new(region), Box::new(()))))

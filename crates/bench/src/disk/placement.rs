@@ -45,6 +45,10 @@ pub enum Placement {
     ExportFio,
     /// The same as `Export`, with the data of our generator in memory that it shares with the driver's process: nobody copies.
     ExportShared,
+    /// The same as `Export`, with commands of ublk for many requests at once.
+    ExportBatch,
+    /// Both.
+    ExportSharedBatch,
     /// The same as `Export`, where the driver's process looks for the next request before it sleeps.
     ExportPolled,
     /// The same as `Export`, by VDUSE in place of ublk.
@@ -78,6 +82,10 @@ pub enum Driver {
     Export,
     /// The same, to whom clients lend their memory.
     Shared,
+    /// The same as `Export`, with commands for many requests at once.
+    Batch,
+    /// Both.
+    SharedBatch,
     /// The same as `Export`, which looks for the next request.
     ExportPolled,
     /// The same as `Export`, behind VDUSE.
@@ -129,7 +137,7 @@ impl Tuning {
 
 impl Placement {
     /// All of them, in the order of their turns.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::Kernel,
         Self::KernelFio,
         Self::KernelNone,
@@ -148,6 +156,8 @@ impl Placement {
         Self::Export,
         Self::ExportFio,
         Self::ExportShared,
+        Self::ExportBatch,
+        Self::ExportSharedBatch,
         Self::ExportPolled,
         Self::ExportVduse,
         Self::Hosted,
@@ -160,14 +170,14 @@ impl Placement {
         Self::QemuImg,
     ];
 
-    /// The ones that ordinary loads are measured in: all but those of the papers' figures, those with memory of their own, the second way of an export, and a
+    /// The ones that ordinary loads are measured in: all but those of the papers' figures, those with memory of their own or that only newer kernels have, the second way of an export, and a
     /// driver of Linux's, which has to be built.
     pub fn loads() -> Vec<Self> {
         let of_figures = [Self::ProcessAdaptive, Self::ProcessThreads, Self::ExportPolled, Self::UblkNullPolled];
-        let lent = [Self::KernelNoneHuge, Self::ExportShared];
+        let newer = [Self::KernelNoneHuge, Self::ExportShared, Self::ExportBatch, Self::ExportSharedBatch];
         let others = [Self::ExportVduse, Self::VduseNull, Self::QemuVduse, Self::QemuImg, Self::Hosted, Self::HostedFio];
         let usual = |placement: &Self| {
-            !of_figures.contains(placement) && !lent.contains(placement) && !others.contains(placement) && !placement.is_iopoll()
+            !of_figures.contains(placement) && !newer.contains(placement) && !others.contains(placement) && !placement.is_iopoll()
         };
         Self::ALL.into_iter().filter(usual).collect()
     }
@@ -180,6 +190,8 @@ impl Placement {
             Driver::Export => *placement == Self::Export,
             Driver::Vduse | Driver::Null | Driver::VduseNull | Driver::QemuVduse => true,
             Driver::Shared
+            | Driver::Batch
+            | Driver::SharedBatch
             | Driver::Hosted
             | Driver::ExportPolled
             | Driver::NullPolled
@@ -210,6 +222,8 @@ impl Placement {
             Self::Export => "export",
             Self::ExportFio => "export-fio",
             Self::ExportShared => "export-shared",
+            Self::ExportBatch => "export-batch",
+            Self::ExportSharedBatch => "export-shared-batch",
             Self::ExportPolled => "export-polled",
             Self::ExportVduse => "export-vduse",
             Self::Hosted => "hosted",
@@ -235,6 +249,8 @@ impl Placement {
             Self::Process | Self::ProcessPolled | Self::ProcessAdaptive | Self::ProcessThreads => Driver::Process,
             Self::Export | Self::ExportFio => Driver::Export,
             Self::ExportShared => Driver::Shared,
+            Self::ExportBatch => Driver::Batch,
+            Self::ExportSharedBatch => Driver::SharedBatch,
             Self::ExportPolled => Driver::ExportPolled,
             Self::ExportVduse => Driver::Vduse,
             Self::Hosted | Self::HostedFio => Driver::Hosted,

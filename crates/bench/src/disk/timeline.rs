@@ -82,6 +82,7 @@ fn script(placement: Placement) -> &'static [Step] {
         Placement::ProcessPolled => POLLED,
         Placement::Export
         | Placement::ExportFio
+        | Placement::ExportBatch
         | Placement::ExportPolled
         | Placement::Hosted
         | Placement::Supervised

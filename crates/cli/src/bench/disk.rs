@@ -51,7 +51,7 @@ pub struct Args {
     workloads: Vec<Workload>,
     /// A placement: kernel, kernel-none, kernel-none-huge (data in huge pages), kernel-nomultipath, kernel-passthrough, kernel-iopoll,
     /// kernel-passthrough-iopoll, process, process-polled, process-adaptive, process-threads, export, export-polled, export-shared (memory is lent to the
-    /// driver, --kernel 7.2), export-vduse, hosted, supervised, ublk-null, ublk-null-polled, vduse-null, qemu-vduse, qemu-img; and with -fio at its end
+    /// driver, --kernel 7.2), export-batch and export-shared-batch (commands of ublk for many requests at once, --kernel 7.2), export-vduse, hosted, supervised, ublk-null, ublk-null-polled, vduse-null, qemu-vduse, qemu-img; and with -fio at its end
     /// kernel, kernel-nomultipath, kernel-passthrough, kernel-iopoll, export, hosted. May be repeated; the usual ones if there is none.
     /// hosted is Linux's driver in a process, behind ublk, and is built if need be.
     /// With --here, kernel-none takes the disk's scheduler away for its turns, and only if it is named.
@@ -202,7 +202,7 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
             Driver::Kernel(tuning) if args.here => args.disk.is_some() && tuning == Tuning::AsItComes,
             Driver::Kernel(tuning) => tuning <= Tuning::NoScheduler || controller == Controller::Nvme,
             Driver::Process => !args.here || args.device.is_some(),
-            Driver::Export | Driver::ExportPolled | Driver::Shared | Driver::Hosted => {
+            Driver::Export | Driver::ExportPolled | Driver::Shared | Driver::Batch | Driver::SharedBatch | Driver::Hosted => {
                 !args.here || (args.device.is_some() && ublk())
             }
             // Ports of a leased function are messages: IDE would be measured by those.
@@ -289,15 +289,15 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
     let exported = |way: &str, uri: &str| {
         words(&format!("run {driver} --export {way} --json --device {uri}{}{poll}", args.protection.words()))
     };
+    let share = ["--share".to_string(), socket.display().to_string()];
     let programs = Programs {
         kernel: args.disk.clone(),
         modules: args.modules.clone(),
         open: device.is_some().then_some(&open),
         export: device.as_ref().map(|uri| exported("ublk", uri)),
-        shared: device.as_ref().map(|uri| {
-            let socket = ["--share".into(), socket.display().to_string()];
-            exported("ublk", uri).into_iter().chain(socket).collect()
-        }),
+        shared: device.as_ref().map(|uri| [exported("ublk", uri), share.to_vec()].concat()),
+        batch: device.as_ref().map(|uri| [exported("ublk", uri), words("--batch")].concat()),
+        shared_batch: device.as_ref().map(|uri| [exported("ublk", uri), words("--batch"), share.to_vec()].concat()),
         lend: Some(&lend),
         export_polled: device.as_ref().map(|uri| [exported("ublk", uri), words(LOOKING)].concat()),
         vduse: device.as_ref().map(|uri| exported("vduse", uri)),

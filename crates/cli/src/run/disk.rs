@@ -68,6 +68,9 @@ pub struct ExportArgs {
     /// it is left out, with a warning.
     #[arg(long, value_name = "US", default_value_t = 0, conflicts_with = "user", value_parser = clap::value_parser!(u64).range(0..=1000))]
     idle_poll: u64,
+    /// Take requests from the kernel and give their ends by commands for many at once, where the kernel has them (Linux 7.2 has): less work where many are in flight, a little more where one is.
+    #[arg(long, conflicts_with = "user")]
+    batch: bool,
     /// The kernel's I/O scheduler in front of each disk: auto, keep, none, mq-deadline, kyber or bfq. auto is none, but the kernel's
     /// choice (keep) for a disk that turns.
     #[arg(long, value_name = "NAME", default_value = "auto")]
@@ -292,6 +295,7 @@ fn way(args: &ExportArgs) -> anyhow::Result<Way> {
         ("--user", args.user.is_some()),
         ("--share", args.share.is_some()),
         ("--idle-poll", args.idle_poll > 0),
+        ("--batch", args.batch),
     ];
     match args.export {
         Export::Ublk if args.name.is_some() => anyhow::bail!("--name is of --export vduse: a ublk device has a number, --id"),
@@ -336,6 +340,7 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
             idle_poll: Duration::from_micros(args.idle_poll),
             scheduler: args.scheduler,
             shared_memory: args.share.is_some(),
+            batches: args.batch,
         },
         share: args.share,
         json: args.json,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ring3_class::{Deadline, poll_until};
 
 use super::control::Control;
-use super::features::Features;
+use super::features::{Commands, Features};
 use super::shape::{Recovery, Shape};
 use super::uapi::{self, Admin, DeviceInfo, Parameters};
 use super::{Error, identities, users};
@@ -55,13 +55,16 @@ impl Device {
         if shape.shared_memory && !control.features().shared_memory {
             return Err(Error::NoSharedMemory);
         }
+        if shape.batches && !control.features().batches {
+            return Err(Error::NoBatches);
+        }
         let quiesce = if control.features().quiesce && shape.recovery != Recovery::None { uapi::F_QUIESCE } else { 0 };
         let wanted = DeviceInfo {
             nr_hw_queues: shape.queues,
             queue_depth: shape.depth,
             max_io_buf_bytes: shape.buffer,
             dev_id: id.unwrap_or(u32::MAX),
-            flags: shape.recovery.flags() | quiesce | if shape.shared_memory { uapi::F_SHMEM_ZC } else { 0 },
+            flags: shape.recovery.flags() | quiesce | shape.of_requests(),
             ublksrv_flags: uapi::MARK,
             ..DeviceInfo::default()
         };
@@ -169,12 +172,19 @@ impl Device {
     /// What it is: queues that it really has, and the rest as it was created.
     pub fn shape(&self) -> Shape {
         let DeviceInfo { nr_hw_queues: queues, queue_depth: depth, max_io_buf_bytes: buffer, flags, .. } = self.info;
-        Shape { queues, depth, buffer, recovery: Recovery::of(flags), shared_memory: flags & uapi::F_SHMEM_ZC != 0 }
+        let has = |flag| flags & flag != 0;
+        let (shared_memory, batches) = (has(uapi::F_SHMEM_ZC), has(uapi::F_BATCH_IO));
+        Shape { queues, depth, buffer, recovery: Recovery::of(flags), shared_memory, batches }
     }
 
     /// What the kernel's ublk can do.
     pub fn features(&self) -> Features {
         self.control.features()
+    }
+
+    /// How it is served.
+    pub fn commands(&self) -> Commands {
+        if self.shape().batches { Commands::Batched } else { Commands::single(self.features().encoded) }
     }
 
     /// Whether a process can be seen that has the number of the one that served it last.

@@ -20,6 +20,11 @@ pub enum Error {
          and all else is as it was"
     )]
     NoSharedMemory,
+    /// The kernel wants a command for each request.
+    #[error(
+        "this kernel's ublk takes a command for each request: --batch needs a newer one, such as Linux 7.2; leave it out, and all else is as it was"
+    )]
+    NoBatches,
     /// Who sees to it that clients' memory outlasts a dead server's requests does not.
     #[error("{device}: {reason}")]
     Guard {

@@ -53,6 +53,8 @@ pub struct Options {
     pub scheduler: Scheduler,
     /// Clients' memory may be registered, so that nobody copies the bytes of requests that lie in it: see [`Sharing`].
     pub shared_memory: bool,
+    /// Commands are for many requests at once, where the kernel can; see [`Device::commands`]. One that is recovered stays as it was created.
+    pub batches: bool,
 }
 
 /// What registers clients' memory with a disk that is served, beside its queues' threads.
@@ -82,6 +84,7 @@ impl Default for Options {
             idle_poll: Duration::ZERO,
             scheduler,
             shared_memory: false,
+            batches: false,
         }
     }
 }
@@ -90,8 +93,8 @@ impl Options {
     /// The same with what the device has that is to be recovered, if one is.
     pub fn recovering(self) -> Result<Self, Error> {
         let Some(id) = self.id.filter(|_| self.recover) else { return Ok(self) };
-        let Shape { queues, depth, buffer, .. } = Device::find(Control::open()?, id)?.shape();
-        Ok(Self { queues, depth, max_bytes: buffer, ..self })
+        let Shape { queues, depth, buffer, batches, .. } = Device::find(Control::open()?, id)?.shape();
+        Ok(Self { queues, depth, max_bytes: buffer, batches, ..self })
     }
 
     /// Bytes of buffers that an export of these options takes from the arena at most.
@@ -141,8 +144,10 @@ impl Export {
         if options.shared_memory {
             regions::check(disk).map_err(|cause| Error::Driver { disk: disk.name(), cause })?;
         }
-        let (recovery, shared_memory) = (options.recovery, options.shared_memory);
-        let shape = Shape { queues: queues.count(), depth, buffer, recovery, shared_memory };
+        let Options { recovery, shared_memory, .. } = *options;
+        // The kernel refuses batches of one, and there is nothing to gather.
+        let batches = options.batches && depth > 1;
+        let shape = Shape { queues: queues.count(), depth, buffer, recovery, shared_memory, batches };
         let device = match options.id.filter(|_| options.recover) {
             Some(id) => recover(control, id, disk, (shape, parameters))?,
             None => create(control, options.id, shape, parameters)?,
@@ -182,7 +187,7 @@ impl Export {
         let Self { device, threads, .. } = self;
         device.served_by(threads.abandoned());
         let cpus = (0..device.queues()).map(|queue| device.affinity(queue)).collect::<Result<_, _>>()?;
-        let layout = Layout { id: device.id(), cpus, encoded: device.features().encoded };
+        let layout = Layout { id: device.id(), cpus, commands: device.commands() };
         if let Some(file) = device.file() {
             threads.serve(file, layout)?;
         }

@@ -13,12 +13,32 @@ pub struct Features {
     pub quiesce: bool,
     /// Clients' memory can be registered, so that the kernel copies nothing of requests that lie in it.
     pub shared_memory: bool,
+    /// Commands can be for many requests at once.
+    pub batches: bool,
+}
+
+/// How the kernel is told of requests and their ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commands {
+    /// One command for each, with bare numbers.
+    Bare,
+    /// One command for each.
+    Encoded,
+    /// Many with one command.
+    Batched,
+}
+
+impl Commands {
+    /// One for each request, by [`Features::encoded`].
+    pub fn single(encoded: bool) -> Self {
+        if encoded { Self::Encoded } else { Self::Bare }
+    }
 }
 
 impl Features {
     /// Those of a kernel that knows no GET_FEATURES, as far as `encoded` says.
     pub(super) fn none(encoded: bool) -> Self {
-        Self { encoded, safe_stop: false, quiesce: false, shared_memory: false }
+        Self { encoded, safe_stop: false, quiesce: false, shared_memory: false, batches: false }
     }
 }
 
@@ -37,6 +57,7 @@ impl Features {
                     safe_stop: has(uapi::F_SAFE_STOP_DEV),
                     quiesce: has(uapi::F_QUIESCE),
                     shared_memory: has(uapi::F_SHMEM_ZC),
+                    batches: has(uapi::F_BATCH_IO),
                 })
             }
             Err(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOTTY) => Ok(Self::none(false)),
@@ -56,15 +77,15 @@ mod tests {
     }
 
     #[test]
-    fn linux_6_12_has_encoding_but_neither_a_safe_stop_nor_quiesce_nor_shared_memory() {
+    fn linux_6_12_has_encoding_and_nothing_else() {
         let features = Features::decide(Ok(0x1fe)).unwrap();
         assert_eq!(features, Features::none(true));
     }
 
     #[test]
-    fn linux_7_2_has_safe_stop_and_quiesce_and_shared_memory() {
+    fn linux_7_2_has_safe_stop_and_quiesce_and_shared_memory_and_batches() {
         let features = Features::decide(Ok(0xf_ffff)).unwrap();
-        assert!(features.safe_stop && features.quiesce && features.shared_memory);
+        assert!(features.safe_stop && features.quiesce && features.shared_memory && features.batches);
     }
 
     #[test]

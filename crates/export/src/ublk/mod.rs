@@ -22,6 +22,7 @@
 //! with an errno. The kernel hands on whatever applications ask for; range checks against the disk are the driver's.
 
 mod affinity;
+mod batches;
 mod control;
 mod descriptors;
 mod device;

@@ -6,9 +6,12 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use io_uring::opcode::UringCmd16;
+use io_uring::squeue::{Entry, Flags};
 use io_uring::types::Fd;
 use ring3_reactor::{Pool, Reactor};
 
+use super::batches::{self, Batches, Heard};
+use super::features::Commands;
 use super::uapi::{self, IoCommand};
 
 /// Rings for `count` queues of `depth` requests, for a process that will not be able to make one. They take commands of ublk, and of other operations nothing but what a reactor needs.
@@ -16,7 +19,7 @@ pub fn rings(count: u16, depth: u16) -> io::Result<Pool> {
     Pool::filled(count, depth.into(), &[UringCmd16::CODE])
 }
 
-/// The ublk half of a queue's reactor. A command is named by its tag.
+/// The ublk half of a queue's reactor. A command for one tag is named by that.
 pub struct Ring {
     pub reactor: Reactor,
     /// Not registered with the io_uring, which would close it a grace period of RCU after the process has died: so long nobody else could serve.
@@ -25,13 +28,20 @@ pub struct Ring {
     queue: u16,
     fetch: u32,
     commit: u32,
+    /// Of a device whose commands are for many tags.
+    batches: Option<Batches>,
 }
 
 impl Ring {
-    /// Of `queue` of the device `file`, in `reactor`, for the thread that calls. `encoded` is [`super::features::Features::encoded`].
-    pub fn new(reactor: Reactor, (file, queue): (Arc<File>, u16), encoded: bool) -> Self {
+    /// Of `queue` of the device `file`, which has so many tags, in `reactor`, for the thread that calls.
+    pub fn new(mut reactor: Reactor, (file, queue): (Arc<File>, u16), depth: u16, commands: Commands) -> io::Result<Self> {
+        let encoded = commands != Commands::Bare;
         let (fetch, commit) = (uapi::io_opcode(uapi::IO_FETCH, encoded), uapi::io_opcode(uapi::IO_COMMIT_AND_FETCH, encoded));
-        Self { reactor, file, queue, fetch, commit }
+        let batches = (commands == Commands::Batched).then(|| Batches::new(queue, depth));
+        if batches.is_some() {
+            reactor.provide(batches::BUFFERS, u32::from(depth) * size_of::<u16>() as u32)?;
+        }
+        Ok(Self { reactor, file, queue, fetch, commit, batches })
     }
 
     /// Lends `tag`'s buffer at `addr` to the kernel, for the first request.
@@ -57,8 +67,68 @@ impl Ring {
     /// As [`fetch`](Ring::fetch).
     #[inline]
     unsafe fn push(&mut self, operation: u32, command: IoCommand) -> io::Result<()> {
+        if let Some(batches) = &mut self.batches {
+            batches.gather(command.tag, command.result, command.addr);
+            return Ok(());
+        }
         let entry = UringCmd16::new(Fd(self.file.as_raw_fd()), operation).cmd(command.to_bytes()).build();
         // SAFETY: passed on: the command's only memory is the buffer.
         unsafe { self.reactor.push(&entry.user_data(command.tag.into())) }
     }
+
+    /// Pushes what was gathered for one command: before each turn of the reactor.
+    #[inline]
+    pub fn push_gathered(&mut self) -> io::Result<()> {
+        match self.batches.as_mut().and_then(Batches::send) {
+            Some(command) => self.push_batch(command),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether commands are for many tags, and to be [heard](Self::hear).
+    #[inline]
+    pub fn is_batched(&self) -> bool {
+        self.batches.is_some()
+    }
+
+    /// Takes what a command for many tags has said: how many tags will have no request any more. Others may have one now: see [`next`](Self::next).
+    pub fn hear(&mut self, name: u64, result: i32, flags: u32) -> io::Result<usize> {
+        let Self { reactor, batches: Some(batches), .. } = self else { return Ok(0) };
+        let more = Reactor::more(flags);
+        let mut heard = None;
+        reactor.provided(flags, result.max(0) as u32, |tags| heard = Some(batches.hear(name, result, more, tags)));
+        match heard.unwrap_or_else(|| batches.hear(name, result, more, &[]))? {
+            Heard::Aborted(tags) => Ok(tags),
+            Heard::Requests { fetch: false } => Ok(0),
+            Heard::Requests { fetch: true } => {
+                let command = batches.fetch();
+                self.push_batch(command).map(|()| 0)
+            }
+        }
+    }
+
+    /// A tag that has a request, of those that were [heard](Self::hear) of.
+    #[inline]
+    pub fn next(&mut self) -> Option<u16> {
+        self.batches.as_mut()?.next()
+    }
+
+    fn push_batch(&mut self, command: batches::Command) -> io::Result<()> {
+        let operation = uapi::batch_opcode(command.operation);
+        let entry = UringCmd16::new(Fd(self.file.as_raw_fd()), operation).cmd(command.header.to_bytes());
+        let entry = match command.elements {
+            Some(addr) => entry.addr(Some(addr)).build(),
+            None => multishot(entry.build()),
+        };
+        // SAFETY: elements are in a list that is not touched before the command has ended; what they lend was promised to `fetch` and `commit`.
+        unsafe { self.reactor.push(&entry.user_data(command.name)) }
+    }
+}
+
+/// Makes a command go on, and say what it has to say in the buffers of group 0.
+fn multishot(mut entry: Entry) -> Entry {
+    const _: () = assert!(size_of::<Entry>() == 64);
+    // SAFETY: an entry is the kernel's structure (`repr(C)`), all of it plain bytes, in which this field has its place by the kernel's ABI.
+    unsafe { (&raw mut entry).cast::<u32>().add(uapi::SQE_COMMAND_FLAGS / 4).write(uapi::COMMAND_MULTISHOT) };
+    entry.flags(Flags::BUFFER_SELECT)
 }

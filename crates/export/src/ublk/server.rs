@@ -172,6 +172,7 @@ impl<'a> Server<'a> {
             // until this value is dropped, and the kernel only touches it from calls that this thread makes.
             unsafe { self.ring.fetch(tag as u16, self.slots[tag].addr)? };
         }
+        self.ring.push_gathered()?;
         self.ring.reactor.step(Some(Duration::ZERO)).map(drop)
     }
 
@@ -213,7 +214,8 @@ impl<'a> Server<'a> {
     fn take_events(&mut self) -> io::Result<()> {
         while let Some(event) = self.ring.reactor.next_event() {
             match event {
-                Event::Command { name, result: uapi::RES_OK } => self.dispatch(name as u16)?,
+                Event::Command { name, result, flags } if self.ring.is_batched() => self.hear(name, result, flags)?,
+                Event::Command { name, result: uapi::RES_OK, .. } => self.dispatch(name as u16)?,
                 Event::Command { result: uapi::RES_ABORT, .. } => self.live -= 1,
                 Event::Command { result, .. } => return Err(io::Error::from_raw_os_error(-result)),
                 Event::Ready(token) if token == self.ordered => self.obey()?,
@@ -226,6 +228,15 @@ impl<'a> Server<'a> {
                 Event::Timer(..) => self.rest(),
                 Event::Lost(_, error) => return Err(error),
             }
+        }
+        Ok(())
+    }
+
+    /// A command of many tags has said something.
+    fn hear(&mut self, name: u64, result: i32, flags: u32) -> io::Result<()> {
+        self.live -= self.ring.hear(name, result, flags)?;
+        while let Some(tag) = self.ring.next() {
+            self.dispatch(tag)?;
         }
         Ok(())
     }
@@ -250,6 +261,7 @@ impl<'a> Server<'a> {
 
     /// Sends what was pushed, and returns when there may be something to do.
     fn wait(&mut self) -> io::Result<()> {
+        self.ring.push_gathered()?;
         let Turn { calls, slept, polled } = if self.in_flight() == 0 && self.backlog.is_empty() {
             self.recorder.phase(Phase::Idle);
             self.rest_or_look()?

@@ -50,6 +50,16 @@ pub struct Shape {
     pub recovery: Recovery,
     /// Whether clients' memory can be registered with it; see [`Regions`](super::Regions).
     pub shared_memory: bool,
+    /// Whether its commands are for many requests at once.
+    pub batches: bool,
+}
+
+impl Shape {
+    /// The kernel's flags for how requests come.
+    pub(super) fn of_requests(self) -> u64 {
+        let flag = |wanted, flag| if wanted { flag } else { 0 };
+        flag(self.shared_memory, uapi::F_SHMEM_ZC) | flag(self.batches, uapi::F_BATCH_IO)
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use ring3_reactor::Pool;
 use ring3_stats::{Phase, Recorder};
 
 use super::descriptors::Descriptors;
+use super::features::Commands;
 use super::idle::{self, IdlePoll};
 use super::orders::Orders;
 use super::ring::Ring;
@@ -78,8 +79,8 @@ pub struct Kernel {
     pub id: u32,
     /// The CPUs that submit to the queue.
     pub cpus: Vec<usize>,
-    /// [`super::features::Features::encoded`].
-    pub encoded: bool,
+    /// How the kernel is told of requests.
+    pub commands: Commands,
 }
 
 /// How a queue thread is heard.
@@ -129,14 +130,15 @@ fn serve(start: Start, kernel: &Receiver<Kernel>) -> Result<Option<Box<dyn Queue
     let describe = |error: Error| (error.to_string(), false);
     let depth = buffers.len() as u16;
     // Nobody has come: the queue is given back as it is.
-    let Ok(Kernel { file, id, cpus, encoded }) = kernel.recv() else { return Ok(Some(class)) };
+    let Ok(Kernel { file, id, cpus, commands }) = kernel.recv() else { return Ok(Some(class)) };
     let reactor = start.rings.reactor(depth.into(), start.poll);
     let reactor = reactor.map_err(|error| (format!("creating its io_uring: {error}"), false))?;
     name(id, queue);
     let idle_poll = idle::allowed(start.idle_poll, (queue, start.counters.len()), &cpus);
     affinity::pin(&cpus);
     let descriptors = Descriptors::map(&*file, queue, depth).map_err(describe)?;
-    let ring = Ring::new(reactor, (file, queue), encoded);
+    let ring = Ring::new(reactor, (file, queue), depth, commands);
+    let ring = ring.map_err(|error| (format!("lending memory to its io_uring: {error}"), false))?;
     let counters = &start.counters[usize::from(queue)];
     let account = Account { counters, recorder: &recorder, started: start.started, report: &report };
     let server = Server::new(ring, &mut *class, (descriptors, buffers), &start.orders, start.on_failure, account);

@@ -14,6 +14,7 @@ use ring3_reactor::Pool;
 use ring3_stats::{Recorder, Segment};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::features::Commands;
 use super::orders::{self, Order, Orders};
 use super::stats::Counters;
 use super::thread::{self as queue_thread, Failure, Kernel, Report, Start, Word};
@@ -44,8 +45,8 @@ pub struct Layout {
     pub id: u32,
     /// The CPUs that submit to each queue; as many as there are queues.
     pub cpus: Vec<Vec<usize>>,
-    /// [`Features::encoded`](super::features::Features::encoded).
-    pub encoded: bool,
+    /// How the kernel is told of requests.
+    pub commands: Commands,
 }
 
 /// How the queues of a disk are watched, and how they wait.
@@ -145,14 +146,14 @@ impl Threads {
 
     /// Serves the device `file`, `/dev/ublkcN`. When this returns, every queue waits for requests, and the device can be started.
     pub fn serve(&mut self, file: Arc<File>, layout: Layout) -> Result<(), Error> {
-        let Layout { id, cpus, encoded } = layout;
+        let Layout { id, cpus, commands } = layout;
         self.name = format!("/dev/ublkb{id}");
         if cpus.len() != self.threads.len() {
             let reason = format!("{} has {} queues, and {} are prepared", self.name, cpus.len(), self.threads.len());
             return Err(Error::Disk { disk: self.disk.clone(), reason });
         }
         for (tell, cpus) in self.threads.iter_mut().zip(cpus).filter_map(|(waiting, cpus)| Some((waiting.tell.take()?, cpus))) {
-            let _ = tell.send(Kernel { file: file.clone(), id, cpus, encoded });
+            let _ = tell.send(Kernel { file: file.clone(), id, cpus, commands });
         }
         drop(file);
         let deadline = Deadline::after(READY);

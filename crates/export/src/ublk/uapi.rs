@@ -72,6 +72,23 @@ pub const IO_FETCH: u8 = 0x20;
 /// The same, with the result of the tag's request before. `[UAPI UBLK_IO_COMMIT_AND_FETCH_REQ]`
 pub const IO_COMMIT_AND_FETCH: u8 = 0x21;
 
+/// Lends the buffers of many tags. `[UAPI UBLK_U_IO_PREP_IO_CMDS]`
+pub const IO_PREPARE_BATCH: u8 = 0x25;
+/// Gives the results of many requests. `[UAPI UBLK_U_IO_COMMIT_IO_CMDS]`
+pub const IO_COMMIT_BATCH: u8 = 0x26;
+/// Stays, and says which tags have a request. `[UAPI UBLK_U_IO_FETCH_IO_CMDS]`
+pub const IO_FETCH_BATCH: u8 = 0x27;
+
+/// The number of a command for many tags: kernels that have them want numbers encoded.
+pub const fn batch_opcode(number: u8) -> u32 {
+    encode(IOC_READ_WRITE, number, size_of::<BatchHeader>())
+}
+
+/// Where a submission entry has the flags of a command, in bytes. `[UAPI io_uring_sqe.uring_cmd_flags]`
+pub const SQE_COMMAND_FLAGS: usize = 28;
+/// A command that goes on after it has said something. `[UAPI IORING_URING_CMD_MULTISHOT]`
+pub const COMMAND_MULTISHOT: u32 = 1 << 1;
+
 /// The number of an I/O command as the kernel wants it.
 pub const fn io_opcode(number: u8, encoded: bool) -> u32 {
     if encoded { encode(IOC_READ_WRITE, number, size_of::<IoCommand>()) } else { number as u32 }
@@ -89,6 +106,9 @@ pub const F_USER_RECOVERY_FAIL_IO: u64 = 1 << 9;
 
 /// [`QUIESCE_DEV`] is possible; from 6.16 on.
 pub const F_QUIESCE: u64 = 1 << 12;
+
+/// Commands are for many tags at once, and no others are taken; 7.2 has it.
+pub const F_BATCH_IO: u64 = 1 << 15;
 
 /// Requests that lie in memory that was registered come without a copy; from 7.1 on.
 pub const F_SHMEM_ZC: u64 = 1 << 19;
@@ -261,6 +281,61 @@ impl IoCommand {
         (u128::from(low.to_le()) | u128::from(self.addr.to_le()) << 64).to_le_bytes()
     }
 }
+
+/// Argument of commands for many tags. `[UAPI ublk_batch_io]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BatchHeader {
+    /// Queue.
+    pub queue: u16,
+    /// What each element has.
+    pub flags: u16,
+    /// How many there are.
+    pub elements: u16,
+    /// Bytes of each.
+    pub element_bytes: u8,
+    reserved: u8,
+    reserved2: u64,
+}
+const _: () = assert!(size_of::<BatchHeader>() == 16);
+
+/// [`BatchHeader::flags`]: elements have the address of a buffer. `[UAPI UBLK_BATCH_F_HAS_BUF_ADDR]`
+const BATCH_HAS_ADDR: u16 = 1 << 1;
+
+impl BatchHeader {
+    /// Of so many [`BatchElement`]s.
+    #[inline]
+    pub fn of(queue: u16, elements: u16) -> Self {
+        Self { queue, flags: BATCH_HAS_ADDR, elements, element_bytes: size_of::<BatchElement>() as u8, ..Self::default() }
+    }
+
+    /// Of a command that says tags.
+    pub fn of_tags(queue: u16) -> Self {
+        Self { queue, element_bytes: size_of::<u16>() as u8, ..Self::default() }
+    }
+
+    /// As the bytes of a submission entry.
+    #[inline]
+    pub fn to_bytes(self) -> [u8; 16] {
+        let [queue, flags, elements] = [self.queue, self.flags, self.elements].map(u64::from);
+        u128::from(queue | flags << 16 | elements << 32 | u64::from(self.element_bytes) << 48).to_le_bytes()
+    }
+}
+
+/// One tag of a command for many: what its request has come to, and its buffer. `[UAPI ublk_elem_header, with an address]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BatchElement {
+    /// Tag.
+    pub tag: u16,
+    /// An io_uring's buffer; not used.
+    pub buffer: u16,
+    /// Bytes done, or a negative errno.
+    pub result: i32,
+    /// The tag's buffer.
+    pub addr: u64,
+}
+const _: () = assert!(size_of::<BatchElement>() == 16);
 
 /// [`Parameters::types`]: the basic part counts.
 pub const PARAM_BASIC: u32 = 1 << 0;

@@ -214,7 +214,7 @@ impl Driven {
         let served = &mut self.disks[place];
         served.id = Some(id);
         let threads = served.threads.as_mut().ok_or_else(|| Error::protocol("nothing is prepared"))?;
-        Ok(threads.serve(Arc::new(File::from(file)), Layout { id, cpus, encoded })?)
+        Ok(threads.serve(Arc::new(File::from(file)), Layout { id, cpus, commands: ublk::features::Commands::single(encoded) })?)
     }
 
     /// Moves packets between a card and the `queues` of its interface.

@@ -262,7 +262,7 @@ fn commands_end_by_their_names_and_more_than_the_ring_holds_are_not_lost() {
     while seen.len() < 1000 {
         reactor.step(LONG).unwrap();
         while let Some(event) = reactor.next_event() {
-            let Event::Command { name, result: 0 } = event else { panic!("{event:?}") };
+            let Event::Command { name, result: 0, .. } = event else { panic!("{event:?}") };
             seen.push(name);
         }
     }
@@ -322,4 +322,41 @@ fn only_what_the_next_turn_mends_is_forgiven() {
     for errno in [libc::EBADF, libc::EINVAL, libc::EEXIST, libc::ENXIO] {
         assert_eq!(forgive(io::Error::from_raw_os_error(errno)).unwrap_err().raw_os_error(), Some(errno));
     }
+}
+
+#[test]
+fn a_command_fills_a_buffer_that_the_kernel_chooses_and_finds_them_all_again_when_they_were_looked_at() {
+    let (mut reactor, (reader, writer)) = (reactor(), std::io::pipe().unwrap());
+    reactor.provide(2, 8).unwrap();
+    let read =
+        || io_uring::opcode::Read::new(io_uring::types::Fd(reader.as_raw_fd()), std::ptr::null_mut(), 8).buf_group(0).build();
+    for turn in 0..5u8 {
+        rustix::io::write(&writer, &[turn, turn + 1]).unwrap();
+        // SAFETY: the memory is the reactor's.
+        unsafe { reactor.push(&read().flags(io_uring::squeue::Flags::BUFFER_SELECT)) }.unwrap();
+        reactor.step(LONG).unwrap();
+        let Some(Event::Command { result: 2, flags, .. }) = reactor.next_event() else { panic!("nothing was read") };
+        let mut seen = Vec::new();
+        reactor.provided(flags, 2, |bytes| seen.extend_from_slice(bytes));
+        assert_eq!((seen, Reactor::more(flags)), (vec![turn, turn + 1], false));
+    }
+}
+
+#[test]
+fn a_command_for_which_no_buffer_is_left_ends_with_an_error() {
+    let (mut reactor, (reader, writer)) = (reactor(), std::io::pipe().unwrap());
+    reactor.provide(1, 1).unwrap();
+    rustix::io::write(&writer, &[1, 2]).unwrap();
+    let read = io_uring::opcode::Read::new(io_uring::types::Fd(reader.as_raw_fd()), std::ptr::null_mut(), 1).buf_group(0).build();
+    let read = read.flags(io_uring::squeue::Flags::BUFFER_SELECT);
+    let results = [1, -libc::ENOBUFS].map(|_| {
+        // SAFETY: the memory is the reactor's.
+        unsafe { reactor.push(&read) }.unwrap();
+        reactor.step(LONG).unwrap();
+        match reactor.next_event() {
+            Some(Event::Command { result, .. }) => result,
+            other => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(results, [1, -libc::ENOBUFS]);
 }

@@ -83,7 +83,10 @@ impl Ublk {
             limits::parameters(&info, buffer, page).map_err(|reason| format!("{} cannot be exported: {reason}", facts.name))?;
         let most = facts.max_queues / u16::try_from(disks).unwrap_or(u16::MAX).max(1);
         let queues = self.wanted.queues.min(most).min(crate::processors()).max(1);
-        Ok((Shape { queues, depth: self.wanted.depth, buffer, recovery: Recovery::Reissue, shared_memory: false }, parameters))
+        Ok((
+            Shape { queues, depth: self.wanted.depth, buffer, recovery: Recovery::Reissue, shared_memory: false, batches: false },
+            parameters,
+        ))
     }
 
     fn try_create(&mut self, facts: &[DiskFacts], vain: &Vain) -> Result<(), String> {

@@ -28,6 +28,7 @@ impl Server<'_> {
     /// Tells the kernel what has ended last.
     pub(super) fn send_last(&mut self) -> io::Result<()> {
         loop {
+            self.ring.push_gathered()?;
             self.ring.reactor.step(Some(Duration::ZERO))?;
             if !self.ring.reactor.has_unsent() {
                 return Ok(());
