@@ -175,7 +175,23 @@ def test_what_a_call_takes_is_given_back_by_the_call_that_belongs_to_it(network:
     taken = call(network, "request_irq").undo
     assert taken == Undo("free_irq", (0, 4), 1)
     assert "free_irq((unsigned int)arguments[0], (void *)arguments[4]);" in half(network, "kernel", "e1000_main")
-    assert call(network, "e1000_down").undo == Undo("e1000_up", (0,), 0)
+    assert call(network, "e1000_setup_tx_resources").undo == Undo("e1000_free_tx_resources", (0, 1), 1)
+
+
+@pytest.mark.kernel
+def test_what_gives_back_is_not_called_where_the_user_half_may_not_call_it(network: Generated) -> None:
+    # Rings that packets go through are not freed, whoever has made them.
+    undo = function(half(network, "kernel", "e1000_main"), "split_undo_e1000_setup_tx_resources")
+    given = "const unsigned long given[] = { arguments[0], arguments[1] };"
+    assert re.search(
+        rf"{re.escape(given)}\n\n\tif \(split_requires_e1000_free_tx_resources\(given\)\)\n\t\te1000_free_tx_resources\(", undo
+    )
+
+
+@pytest.mark.kernel
+def test_a_card_that_was_to_get_other_rings_goes_on_with_those_that_it_has(network: Generated) -> None:
+    undo = half(network, "kernel", "e1000_main").rpartition("void split_undo_e1000_down(")[2]
+    assert undo.index("e1000_setup_tx_resources(adapter, tx)") < undo.index("e1000_up(adapter)")
 
 
 @pytest.mark.kernel

@@ -225,7 +225,14 @@ impl Here<'_> {
             Driver::QemuImg => {
                 let programs = self.programs;
                 let qemu = programs.qemu.as_ref().ok_or_else(|| missing(qemu::WANTED))?;
-                self.study(round, turn, &Way::Qemu(qemu))
+                match self.study(round, turn, &Way::Qemu(qemu)) {
+                    // It may wait for its device for ever, and what the others show is not to be lost with it.
+                    Err(error) if self.plan.placements.len() > turn.len() => {
+                        self.facts(round, turn, &BTreeMap::from([("left out".into(), error.to_string())]));
+                        Ok(())
+                    }
+                    ended => ended,
+                }
             }
             Driver::Supervised => {
                 let programs = self.programs;

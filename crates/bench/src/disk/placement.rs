@@ -182,21 +182,20 @@ impl Placement {
         Self::ALL.into_iter().filter(usual).collect()
     }
 
-    /// The kernel's driver at its best, QEMU's exported, and ring3's in process and exported, with the floors of either export.
+    /// The kernel's driver at its best, QEMU's and ring3's in process and exported, with the floors of either export.
     pub fn rivals() -> Vec<Self> {
         let best = |placement: &Self| match placement.driver() {
             Driver::Kernel(tuning) => tuning >= Tuning::NoMultipath,
             Driver::Process => *placement == Self::Process,
             Driver::Export => *placement == Self::Export,
-            Driver::Vduse | Driver::Null | Driver::VduseNull | Driver::QemuVduse => true,
+            Driver::Vduse | Driver::Null | Driver::VduseNull | Driver::QemuVduse | Driver::QemuImg => true,
             Driver::Shared
             | Driver::Batch
             | Driver::SharedBatch
             | Driver::Hosted
             | Driver::ExportPolled
             | Driver::NullPolled
-            | Driver::Supervised
-            | Driver::QemuImg => false,
+            | Driver::Supervised => false,
         };
         Self::ALL.into_iter().filter(best).collect()
     }
@@ -331,7 +330,7 @@ mod tests {
     fn the_rivals_are_the_kernel_at_its_best_and_qemus_driver_beside_ring3s_and_the_usual_loads_have_neither() {
         let (rivals, usual) = (Placement::rivals(), Placement::loads());
         let names: Vec<&str> = rivals.iter().map(|placement| placement.name()).collect();
-        for name in ["kernel-nomultipath", "kernel-passthrough", "kernel-iopoll", "qemu-vduse", "export", "ublk-null"] {
+        for name in ["kernel-nomultipath", "kernel-passthrough", "kernel-iopoll", "qemu-vduse", "qemu-img", "export", "ublk-null"] {
             assert!(names.contains(&name), "{name}");
         }
         assert!(!names.contains(&"kernel") && !names.contains(&"kernel-none"), "{names:?}");

@@ -108,7 +108,7 @@ impl Qemu {
 }
 
 /// How long a run of qemu-img may take.
-const LONGEST: Duration = Duration::from_secs(300);
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// One run of qemu-img.
 #[derive(Debug, PartialEq)]

@@ -57,7 +57,7 @@ pub struct Args {
     /// With --here, kernel-none takes the disk's scheduler away for its turns, and only if it is named.
     #[arg(long = "placement")]
     placements: Vec<Placement>,
-    /// The kernel at its best and others' drivers beside ring3: QEMU's, exported, from the distribution's packages; with --here from this machine's.
+    /// The kernel at its best and others' drivers beside ring3: QEMU's, exported and in process, from the distribution's packages; with --here from this machine's.
     #[arg(long, conflicts_with_all = ["placements", "figure", "timeline", "work"])]
     rivals: bool,
     /// A folder in which QEMU's programs are, with all that they need: in the lab's guest.

@@ -238,7 +238,13 @@ class Writer:
         types = [parameter.type for parameter in declared.parameters] if declared else []
         places = ["result" if number < 0 else f"arguments[{number}]" for number in undo.arguments]
         values = [f"({'void *' if '*' in kind else kind}){place}" for kind, place in zip(types, places, strict=True)]
-        return f"void {name};\nvoid {name}\n{{\n\t{undo.by}({', '.join(values)});\n}}"
+        run, before = f"\t{undo.by}({', '.join(values)});", f"void {name};\n"
+        # What may not be called in this state is no remedy either: what was taken stays then.
+        if any(one.name == undo.by and one.requires for one in self.border.table.calls):
+            before = f"int split_requires_{undo.by}(const unsigned long *arguments);\n{before}"
+            given = f"\tconst unsigned long given[] = {{ {', '.join(places)} }};\n\n"
+            run = f"{given}\tif (split_requires_{undo.by}(given))\n\t{run}"
+        return f"{before}void {name}\n{{\n{run}\n}}"
 
     def _checks(self) -> list[str]:
         """The compiler compares what the tables say with what it makes of the same headers."""

@@ -85,7 +85,8 @@ fault() {
         cat /tmp/again /tmp/injected
         tail -n 20 /tmp/user-half.log
         state=lost
-        dmesg | tail -n 20
+        dmesg | grep -v 'TDH\|TDT\|next_to\|time_stamp\|jiffies\|buffer_info\|Tx Queue' | tail -n 40
+        grep . /sys/class/net/eth*/queues/tx-0/tx_timeout /sys/class/net/eth*/carrier_changes
         split_kill
         ! { split_reload && works_again; } || state=reloaded
     fi
