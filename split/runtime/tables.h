@@ -100,6 +100,8 @@ struct split_entry {
 	const unsigned short *calls;
 	unsigned int ncalls;
 	unsigned char frees;
+	/* Whether the next user half does anew what one has died in. */
+	unsigned char again;
 	/* Whether what a success means is so: one that only says so has failed. NULL: it is believed, and in the user half. */
 	int (*ensures)(const unsigned long *arguments);
 	long failure; /* what the caller gets when there is no answer */

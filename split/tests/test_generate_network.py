@@ -286,3 +286,9 @@ def test_registers_are_mapped_only_where_the_plan_says_so(
 def test_where_the_kernel_half_has_its_registers_the_user_half_can_set_to_mapped_registers_only(network: Generated) -> None:
     registers = view(network, f"{MAIN}:e1000_probe")["e1000_adapter:hw.hw_addr"]
     assert (registers.kind, registers.type, registers.written) == ("OPAQUE", "io", True)
+
+
+@pytest.mark.kernel
+def test_what_a_dead_user_half_was_at_the_next_one_does_anew_where_the_plan_says_so(network: Generated) -> None:
+    entries = re.findall(r'\.name = "(\w+)"[^}]*\.again = 1', (network.folder / "tables.c").read_text())
+    assert set(entries) == {"e1000_reset", "e1000_configure"}

@@ -145,9 +145,14 @@ static unsigned long limit(const struct split_entry *entry)
 	return msecs_to_jiffies(min(ms * READ_ONCE(timeout_factor), (unsigned long)INT_MAX));
 }
 
+static bool serves(struct split_host *host)
+{
+	return READ_ONCE(host->file) && !READ_ONCE(host->leaving);
+}
+
 bool split_asks(struct split_host *host)
 {
-	return host && split_may_sleep() && READ_ONCE(host->file) && !READ_ONCE(host->leaving);
+	return host && split_may_sleep() && serves(host);
 }
 EXPORT_SYMBOL_GPL(split_asks);
 
@@ -155,10 +160,11 @@ static bool enqueue(struct split_host *host, struct split_frame *frame)
 {
 	bool there;
 
-	if (!READ_ONCE(host->file))
-		wait_event_killable_timeout(host->attached, READ_ONCE(host->file) || host->gone, msecs_to_jiffies(grace_ms));
+	/* One that is about to go is none: what ends with it is asked of the next one. */
+	if (!serves(host))
+		wait_event_killable_timeout(host->attached, serves(host) || host->gone, msecs_to_jiffies(grace_ms));
 	mutex_lock(&host->lock);
-	there = host->file && !host->gone && !host->leaving;
+	there = serves(host) && !host->gone;
 	if (there)
 		list_add_tail(&frame->link, &host->waiting);
 	mutex_unlock(&host->lock);
@@ -167,14 +173,14 @@ static bool enqueue(struct split_host *host, struct split_frame *frame)
 	return there;
 }
 
-long split_upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments)
+/* `died` tells whether a user half has died in it. */
+static long upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments, bool *died)
 {
 	struct split_frame *frame;
 	const char *why = NULL;
 	long result, left;
 
-	if (!host)
-		return -ENODEV;
+	*died = false;
 	result = host->driver->entries[entry].failure;
 	if (!split_may_sleep()) {
 		atomic_inc(&atomic);
@@ -196,6 +202,7 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 			atomic_inc(&host->unanswered);
 		if (left <= 0)
 			cancel(frame);
+		*died = frame->failed && left > 0;
 		if (!frame->failed && frame->result == 0 && frame->entry->ensures && !frame->entry->ensures(arguments)) {
 			frame->failed = true;
 			why = "it has not done what it says";
@@ -212,6 +219,17 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 	}
 	split_frame_put(frame);
 	return result;
+}
+
+long split_upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments)
+{
+	bool died;
+	long result;
+
+	if (!host)
+		return -ENODEV;
+	result = upcall(host, entry, arguments, &died);
+	return died && host->driver->entries[entry].again ? upcall(host, entry, arguments, &died) : result;
 }
 EXPORT_SYMBOL_GPL(split_upcall);
 

@@ -330,7 +330,8 @@ mod tests {
     fn the_rivals_are_the_kernel_at_its_best_and_qemus_driver_beside_ring3s_and_the_usual_loads_have_neither() {
         let (rivals, usual) = (Placement::rivals(), Placement::loads());
         let names: Vec<&str> = rivals.iter().map(|placement| placement.name()).collect();
-        for name in ["kernel-nomultipath", "kernel-passthrough", "kernel-iopoll", "qemu-vduse", "qemu-img", "export", "ublk-null"] {
+        for name in ["kernel-nomultipath", "kernel-passthrough", "kernel-iopoll", "qemu-vduse", "qemu-img", "export", "ublk-null"]
+        {
             assert!(names.contains(&name), "{name}");
         }
         assert!(!names.contains(&"kernel") && !names.contains(&"kernel-none"), "{names:?}");

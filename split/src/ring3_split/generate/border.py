@@ -38,6 +38,7 @@ class Wishes:
     maps: bool = False  # registers are mapped into the user half
     combolocks: frozenset[str] = frozenset()  # spinlocks that both halves take
     contexts: Mapping[str, Stated] = field(default_factory=dict)
+    again: frozenset[str] = frozenset()  # functions that the next user half does anew
 
     @staticmethod
     def of(plan: Plan, answers: Mapping[str, str]) -> Wishes:
@@ -55,6 +56,7 @@ class Wishes:
             plan.mmio.map,
             frozenset(plan.combolocks),
             plan.contexts,
+            frozenset(plan.again),
         )
 
 

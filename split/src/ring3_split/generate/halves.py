@@ -52,9 +52,12 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
     for entry in survey.border.entries:
         border.entry(entry)
     calls.add(border)
-    border.table.ensures = dict(wishes.ensures)
+    border.table.ensures, border.table.again = dict(wishes.ensures), wishes.again
     for name in wishes.ensures.keys() - {entry.function.rpartition(":")[2] for entry in border.table.entries}:
         raise Refusal(f"ensures: {name} is no entry of the user half")
+    called = [survey.halves.graph.functions[entry.function] for entry in border.table.entries]
+    for name in sorted(wishes.again - {one.name for one in called if one.returns == "void"}):
+        raise Refusal(f"again: {name} is no entry of the user half without a result")
     hoisted, aliases = symbols.add(border)
     symbols.variable_views(border)
     border.measure()

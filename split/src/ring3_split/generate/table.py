@@ -106,6 +106,7 @@ class Table:
     variables: dict[str, list[str]] = field(default_factory=dict)  # by entry
     reach: dict[str, set[str]] = field(default_factory=dict)  # by entry: names of all that its code calls
     working: set[str] = field(default_factory=set)  # entries that say what a work item runs
+    again: frozenset[str] = frozenset()  # functions that the next user half does anew
     ensures: dict[str, str] = field(
         default_factory=dict
     )  # by the name of an entry's function: in C, what is so when it has succeeded

@@ -163,6 +163,7 @@ def _entry_line(table: Table, number: int) -> str:
     ):
         if count:
             rows += [f".{field} = {what}_{number}", f".n{field} = {count}"]
+    rows += [".again = 1"] if name in table.again else []
     rows += [f".ensures = KERNEL_HALF(split_ensures_{name})"] if name in table.ensures else []
     rows += [".frees = 1"] if entry.function in table.freeing else []
     # Of what returns nothing, the kernel half's stub is told so.
