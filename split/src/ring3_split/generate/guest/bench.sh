@@ -99,17 +99,21 @@ asked() {
     if [ "$2" = split ]; then split_unload; else rmmod "$(driver_module)"; fi
 }
 
-# crossings COUNT: lines `cost WHAT NANOSECONDS COUNT`, by a driver that does nothing.
+# crossings COUNT USER_HALF: lines `cost USER_HALF WHAT NANOSECONDS COUNT`, by a driver that does nothing. getppid, the measure, is none
+# of the calls that a confined one may make.
 crossings() {
     : >/tmp/user-half.log
     insmod /lib/ring3/ring3_split.ko && insmod /lib/ring3/split_empty.ko || return
-    # Unconfined: getppid, the measure, is none of the calls that a user half may make.
-    split-empty 30 --unconfined >>/tmp/user-half.log 2>&1 &
+    case $2 in
+        confined) option= kinds= ;;
+        unconfined) option=--unconfined kinds=getppid ;;
+    esac
+    split-empty 30 $option >>/tmp/user-half.log 2>&1 &
     echo $! >/tmp/user-half.pid
     attached 1 || return
-    for what in upcall call register mapped getppid; do
+    for what in upcall call register mapped $kinds; do
         echo "$1" >"/sys/module/split_empty/parameters/$what" || { cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
-        echo "cost $what $(cat "/sys/module/split_empty/parameters/$what") $1"
+        echo "cost $2 $what $(cat "/sys/module/split_empty/parameters/$what") $1"
     done
     rmmod split_empty && runtime_unload
 }
