@@ -17,6 +17,7 @@ CROSSINGS = {
     "register": "a read of a register",
     "mapped": "a read of a mapped register",
     SYSTEM_CALL: "getppid",
+    "restart": "a restart",
 }
 QUESTIONS = ("init", "-i", "-S", "-d", "-e", "-k", "link", "settings")
 

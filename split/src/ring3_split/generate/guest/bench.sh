@@ -1,5 +1,6 @@
 # Beside split.sh and network.sh: a driver as the distribution has it, and split, under the same load. $ORIGINAL is the distribution's module.
 RUNTIME=/sys/module/ring3_split/parameters
+RESTARTS=20
 PACE=50 # Mbit/s, at which the processor has time left
 
 # Hundredths of a second in which the processor had nothing to do.
@@ -115,5 +116,9 @@ crossings() {
         echo "$1" >"/sys/module/split_empty/parameters/$what" || { cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
         echo "cost $2 $what $(cat "/sys/module/split_empty/parameters/$what") $1"
     done
+    split_kill >/dev/null || return
+    took=$(bench restart /sys/module/split_empty/parameters/upcall $RESTARTS split-empty 30 $option 2>>/tmp/user-half.log) ||
+        { cat /tmp/user-half.log; return 1; }
+    echo "cost $2 restart $took $RESTARTS"
     rmmod split_empty && runtime_unload
 }
