@@ -91,12 +91,37 @@ def test_a_delay_is_told_beside_the_original_of_its_round() -> None:
     assert found[1].crossings_s.median == 4.0
 
 
+def told_costs(*told: str) -> list[Cost]:
+    lines = [parse(f"cost {line}") for line in told]
+    return [line for line in lines if isinstance(line, Cost)]
+
+
 def test_a_crossing_is_told_in_system_calls_of_its_round() -> None:
-    lines = [parse(line) for line in ("cost upcall 8000 2", "cost getppid 1000 2", "cost upcall 9000 2", "cost getppid 3000 2")]
-    found = costs.crossings([line for line in lines if isinstance(line, Cost)], INSTRUCTION_US)
+    one = told_costs("unconfined upcall 8000 2", "unconfined getppid 1000 2")
+    other = told_costs("unconfined upcall 9000 2", "unconfined getppid 3000 2")
+    found = costs.crossings([*one, *other], INSTRUCTION_US)
     assert (found[0].what, found[0].multiple.min, found[0].multiple.max) == ("upcall", 3.0, 8.0)
     assert found[1].instructions is not None
     assert found[1].instructions.min == pytest.approx(500 / 16)
+
+
+def test_a_confined_user_halfs_crossing_stands_below_the_unconfined_ones_and_has_its_measure() -> None:
+    lines = told_costs("confined call 6000 2", "unconfined call 4000 2", "unconfined getppid 1000 2")
+    found = costs.crossings(lines, INSTRUCTION_US)
+    assert [(row.what, row.user_half, row.multiple.median) for row in found] == [
+        ("call", "unconfined", 4.0),
+        ("call", "confined", 6.0),
+        ("getppid", "unconfined", 1.0),
+    ]
+
+
+def test_user_halves_take_turns_every_other_round_backwards() -> None:
+    assert costs.turns(5, 2) == [
+        "crossings 5 unconfined",
+        "crossings 5 confined",
+        "crossings 5 confined",
+        "crossings 5 unconfined",
+    ]
 
 
 def test_a_question_that_a_driver_does_not_answer_is_not_told() -> None:
@@ -111,7 +136,7 @@ def test_every_other_round_goes_backwards() -> None:
 
 def test_only_what_is_asked_for_is_done(tmp_path: Path) -> None:
     asked = [turn for _, turn in steps(Request(tmp_path, rounds=1, placements=False, crossings=5))]
-    assert asked == ["crossings 5"]
+    assert asked == ["crossings 5 unconfined", "crossings 5 confined"]
     assert [turn for _, turn in steps(Request(tmp_path, rounds=1))] == ["original", "split"]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ring3_split import cli
+from ring3_split.generate import costs
 
 pytestmark = [pytest.mark.guest, pytest.mark.kernel]
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -39,6 +40,11 @@ def report(folder: Path) -> Any:
     return json.loads(out.bytes.getvalue())
 
 
+def median(report: Any, what: str, user_half: str) -> Any:
+    (found,) = (row for row in report["crossings"] if (row["what"], row["user_half"]) == (what, user_half))
+    return found["us"]["median"]
+
+
 def test_each_delay_has_every_load_and_so_has_the_original(report: Any) -> None:
     assert {(row["delay_us"], row["load"]) for row in report["delays"]} == {
         (delay, load) for delay in (None, 0, 20000) for load in ("out", "in", "paced")
@@ -46,13 +52,27 @@ def test_each_delay_has_every_load_and_so_has_the_original(report: Any) -> None:
 
 
 def test_an_upcall_is_more_than_a_call_down_and_that_more_than_a_system_call(report: Any) -> None:
-    upcall, call, register, mapped, getppid = (row["us"]["median"] for row in report["crossings"])
+    kinds = ("upcall", "call", "register", "mapped", "getppid")
+    upcall, call, register, mapped, getppid = (median(report, what, "unconfined") for what in kinds)
     assert upcall > call > register > getppid > mapped > 0
 
 
+def test_the_filter_of_a_confined_user_half_is_in_its_crossings(report: Any) -> None:
+    for what in ("call", "register"):
+        assert median(report, what, "confined") > median(report, what, "unconfined")
+    assert all(median(report, what, "confined") > 0 for what in ("upcall", "mapped"))
+
+
+def test_a_restart_has_a_time_of_both_user_halves(report: Any) -> None:
+    for user_half in costs.USER_HALVES:
+        assert median(report, "restart", user_half) > median(report, "upcall", user_half)
+
+
 def test_the_empty_drivers_system_call_is_the_measure(report: Any) -> None:
-    assert report["crossings"][-1] | {"us": None, "instructions": None} == {
+    (row,) = (row for row in report["crossings"] if row["what"] == "getppid")
+    assert row | {"us": None, "instructions": None} == {
         "what": "getppid",
+        "user_half": "unconfined",
         "rounds": 1,
         "us": None,
         "instructions": None,

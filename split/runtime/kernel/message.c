@@ -88,17 +88,13 @@ static int place(struct split_frame *frame)
 		length = ALIGN(object->at + size, 8);
 	}
 	if (length > frame->length) {
-		char *sent = kvzalloc(length, GFP_KERNEL), *given = kvzalloc(length, GFP_KERNEL);
+		char *sent = kvzalloc(2 * length, GFP_KERNEL);
 
-		if (!sent || !given) {
-			kvfree(sent);
-			kvfree(given);
+		if (!sent)
 			return -ENOMEM;
-		}
 		kvfree(frame->sent);
-		kvfree(frame->given);
 		frame->sent = sent;
-		frame->given = given;
+		frame->given = sent + length;
 		frame->length = length;
 	}
 	return 0;

@@ -46,12 +46,15 @@ static bool fits(const struct split_type *outer, unsigned long count, unsigned l
 	return false;
 }
 
-const struct split_symbol *split_symbol_at(const struct split_driver *driver, const void *address, u32 *index)
+static const struct split_symbol *symbol_at(const struct split_host *host, const void *address, u32 *index)
 {
 	u32 i;
 
-	for (i = 0; i < driver->nsymbols; i++) {
-		const struct split_symbol *symbol = &driver->symbols[i];
+	/* Most addresses are of objects, and memory lies below modules. */
+	if (address < host->symbols)
+		return NULL;
+	for (i = 0; i < host->driver->nsymbols; i++) {
+		const struct split_symbol *symbol = &host->driver->symbols[i];
 		unsigned long offset = (unsigned long)address - (unsigned long)symbol->address;
 
 		if (offset == 0 || offset < symbol->size) {
@@ -152,7 +155,7 @@ u64 split_frame_handle(struct split_frame *frame, void *address, const struct sp
 
 		return around == SPLIT_BAD_HANDLE ? around : around + type->offset;
 	}
-	symbol = split_symbol_at(frame->host->driver, address, &i);
+	symbol = symbol_at(frame->host, address, &i);
 	if (symbol)
 		return SPLIT_HANDLE(SPLIT_SYMBOLS, i, (unsigned long)address - (unsigned long)symbol->address);
 	for (i = 0; i < frame->nobjects; i++) {
@@ -287,5 +290,4 @@ void split_frame_forget(struct split_frame *frame)
 			split_allocation_put(frame->host, frame->objects[i].allocation);
 	kfree(frame->objects);
 	kvfree(frame->sent);
-	kvfree(frame->given);
 }

@@ -47,6 +47,7 @@ struct split_range { /* of registers */
 struct split_host {
 	struct kref references; /* of its registration, its user half and its frames */
 	const struct split_driver *driver;
+	const void *symbols; /* the first in memory */
 	struct list_head link;
 	struct mutex lock;
 	struct list_head waiting, running; /* frames */
@@ -107,7 +108,7 @@ struct split_frame {
 	unsigned long arguments[SPLIT_ARGUMENTS]; /* as the kernel has them */
 	struct split_object *objects;
 	u32 nobjects, room;
-	char *sent, *given; /* the message as it went out, and as it comes back */
+	char *sent, *given; /* the message as it went out, and as it comes back; one allocation */
 	u32 length;
 	struct split_taken taken[SPLIT_TAKEN];
 	unsigned int ntaken;
@@ -123,7 +124,6 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size, bool reads, void **address);
 int split_frame_word(struct split_frame *frame, u64 handle, void **address);
 void split_frame_forget(struct split_frame *frame);
-const struct split_symbol *split_symbol_at(const struct split_driver *driver, const void *address, u32 *index);
 
 /* memory.c */
 void *split_allocate(struct split_frame *frame, size_t size);

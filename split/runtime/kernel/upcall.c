@@ -240,7 +240,9 @@ struct split_frame *split_frame_next(struct split_host *host, struct file *file,
 	long left = wait_ms ? msecs_to_jiffies(wait_ms) : MAX_SCHEDULE_TIMEOUT;
 
 	while (!frame && left > 0) {
-		left = wait_event_interruptible_timeout(host->work, !list_empty_careful(&host->waiting) || host->gone, left);
+		/* One thread for each upcall: who was woken for nothing would take the processor from the one that answers. */
+		left = ___wait_event(host->work, ___wait_cond_timeout(!list_empty_careful(&host->waiting) || host->gone),
+				     TASK_INTERRUPTIBLE, 1, left, __ret = schedule_timeout(__ret));
 		if (left <= 0 || host->gone)
 			break;
 		mutex_lock(&host->lock);
@@ -342,10 +344,14 @@ struct split_host *split_host_find(const char *name, u64 layout)
 struct split_host *split_register(const struct split_driver *driver)
 {
 	struct split_host *host = kzalloc(sizeof(*host), GFP_KERNEL);
+	unsigned int i;
 
 	if (!host)
 		return NULL;
 	host->driver = driver;
+	host->symbols = (void *)ULONG_MAX;
+	for (i = 0; i < driver->nsymbols; i++)
+		host->symbols = min_t(const void *, host->symbols, driver->symbols[i].address);
 	host->maps = driver->maps;
 	kref_init(&host->references);
 	mutex_init(&host->lock);

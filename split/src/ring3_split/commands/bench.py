@@ -32,7 +32,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"instead, traffic while each crossing takes so many microseconds longer; without a list {usual}",
     )
     parser.add_argument(
-        "--crossings", action="store_true", help="instead, what an upcall and a call down cost with nothing in them"
+        "--crossings",
+        action="store_true",
+        help="instead, what an upcall and a call down cost with nothing in them, and a restart",
     )
     parser.add_argument(
         "--ethtool", action="store_true", help="instead, how long loading the driver and the questions of `ethtool` take"

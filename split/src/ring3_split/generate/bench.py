@@ -115,7 +115,7 @@ def steps(request: Request) -> list[Step]:
     """(what it is, functions of guest/bench.sh) of all that is measured."""
     turns = []
     if request.crossings:
-        turns += [f"crossings {request.crossings}"] * request.rounds
+        turns += costs.turns(request.crossings, request.rounds)
     if request.ethtool:
         turns += [f"asked {request.ethtool} {turn}" for turn in placements.turns(request.rounds)]
     if request.placements:

@@ -9,20 +9,24 @@ import msgspec
 from ring3_split.generate.measured import Cost, Spread, Took, ratios, spread
 
 SYSTEM_CALL = "getppid"
+# confined: as it is started without an option.
+USER_HALVES = ("unconfined", "confined")
 CROSSINGS = {
     "upcall": "an upcall",
     "call": "a call down",
     "register": "a read of a register",
     "mapped": "a read of a mapped register",
     SYSTEM_CALL: "getppid",
+    "restart": "a restart",
 }
 QUESTIONS = ("init", "-i", "-S", "-d", "-e", "-k", "link", "settings")
 
 
 class Crossing(msgspec.Struct, frozen=True):
-    """One of them with nothing in it, in all rounds; `multiple` is of a system call in the same round."""
+    """One of them with nothing in it, in all rounds; `multiple` is of an unconfined process's system call in the same round."""
 
     what: str
+    user_half: str
     rounds: int
     us: Spread
     instructions: Spread | None  # by the instruction clock
@@ -40,18 +44,24 @@ class Time(msgspec.Struct, frozen=True):
     added_us: Spread
 
 
+def turns(count: int, rounds: int) -> list[str]:
+    """Functions of guest/bench.sh in their order: every other round backwards."""
+    once = [f"crossings {count} {user_half}" for user_half in USER_HALVES]
+    return [turn for number in range(rounds) for turn in (once if number % 2 == 0 else reversed(once))]
+
+
 def crossings(costs: Sequence[Cost], instruction_us: float | None) -> list[Crossing]:
     """The costs of all rounds as a table."""
 
-    def of(what: str) -> list[float]:
-        return [cost.ns / 1000 for cost in costs if cost.what == what]
+    def of(what: str, user_half: str) -> list[float]:
+        return [cost.ns / 1000 for cost in costs if (cost.what, cost.user_half) == (what, user_half)]
 
-    def row(what: str) -> Crossing:
-        us = of(what)
+    def row(what: str, user_half: str) -> Crossing:
+        us = of(what, user_half)
         instructions = spread(value / instruction_us for value in us) if instruction_us else None
-        return Crossing(what, len(us), spread(us), instructions, ratios(us, of(SYSTEM_CALL)))
+        return Crossing(what, user_half, len(us), spread(us), instructions, ratios(us, of(SYSTEM_CALL, "unconfined")))
 
-    return [row(what) for what in CROSSINGS if of(what)]
+    return [row(what, user_half) for what in CROSSINGS for user_half in USER_HALVES if of(what, user_half)]
 
 
 def times(all_of_them: Sequence[Took]) -> list[Time]:
@@ -70,10 +80,11 @@ def times(all_of_them: Sequence[Took]) -> list[Time]:
 
 def table_of_crossings(rows: Iterable[Crossing]) -> list[str]:
     """For people."""
-    lines = [f"  {'':24}{'us':>26}{'instructions':>14}{'system calls':>22}"]
+    lines = [f"  {'':40}{'us':>34}{'instructions':>14}{'system calls':>34}"]
     for row in rows:
         instructions = f"{row.instructions.median:,.0f}" if row.instructions else "-"
-        lines.append(f"  {CROSSINGS[row.what]:28}{_told(row.us, 2):>26}{instructions:>14}{_told(row.multiple, 1):>22}")
+        name = CROSSINGS[row.what] + (", confined" if row.user_half == "confined" else "")
+        lines.append(f"  {name:40}{_told(row.us, 2):>34}{instructions:>14}{_told(row.multiple, 1):>34}")
     return lines
 
 

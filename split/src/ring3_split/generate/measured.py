@@ -41,8 +41,9 @@ class Took(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """`cost WHAT NANOSECONDS TIMES`: one of many crossings of the empty driver."""
+    """`cost USER_HALF WHAT NANOSECONDS TIMES`: one of many crossings of the empty driver."""
 
+    user_half: str
     what: str
     ns: float
 
@@ -87,8 +88,8 @@ def _took(words: list[str]) -> Took:
 
 
 def _cost(words: list[str]) -> Cost:
-    what, ns, times = words
-    return Cost(what, float(ns) / float(times))
+    user_half, what, ns, times = words
+    return Cost(user_half, what, float(ns) / float(times))
 
 
 def spread(values: Iterable[float]) -> Spread:

@@ -6,6 +6,9 @@
 //     bench ethtool INTERFACE TIMES what the program ethtool asks a driver for, each so many times
 //     bench pace HOST SECONDS MBIT_S
 //                                   sends messages of 32 KiB over TCP to the port 7001 of `net serve`, so many megabits a second
+//     bench restart PARAMETER TIMES COMMAND...
+//                                   the command is a user half whose driver calls up when 1 is written to PARAMETER: how long it takes, so many
+//                                   times, from its death until another one has answered
 //     bench mortal FILE COMMAND...  while FILE is there, kills the command every two seconds and starts it again; then says who is left,
 //                                   and how many were killed. A shell would take more for that than the command's own start
 //
@@ -198,6 +201,38 @@ static int pace(const char *host, double seconds, double mbit_s)
 	return 0;
 }
 
+static int called_up(const char *parameter)
+{
+	FILE *file = fopen(parameter, "w");
+	int bad = !file || fputs("1", file) < 0;
+
+	return (file && fclose(file)) || bad ? die(parameter) : 0;
+}
+
+static int restart(const char *parameter, int times, char **command)
+{
+	extern char **environ;
+	posix_spawn_file_actions_t actions;
+	pid_t child = 0;
+	int64_t start = 0;
+
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, 2, 1);
+	for (int i = 0; i <= times; i++) { // the first one is only started
+		if (i == 1)
+			start = now();
+		if (i && (kill(child, SIGKILL) || waitpid(child, NULL, 0) != child))
+			return die(command[0]);
+		errno = posix_spawnp(&child, command[0], &actions, NULL, command, environ);
+		if (errno)
+			return die(command[0]);
+		if (called_up(parameter))
+			return 1;
+	}
+	printf("%lld\n", (long long)(now() - start));
+	return 0;
+}
+
 static int mortal(const char *file, char **command)
 {
 	extern char **environ;
@@ -238,8 +273,11 @@ int main(int argc, char **argv)
 		return ethtool(argv[2], atoi(argv[3]));
 	if (!strcmp(what, "pace") && argc == 5 && atof(argv[4]) > 0)
 		return pace(argv[2], atof(argv[3]), atof(argv[4]));
+	if (!strcmp(what, "restart") && argc > 4 && atoi(argv[3]) > 0)
+		return restart(argv[2], atoi(argv[3]), argv + 4);
 	if (!strcmp(what, "mortal") && argc > 3)
 		return mortal(argv[2], argv + 3);
-	fprintf(stderr, "usage: bench time COMMAND... | ethtool INTERFACE TIMES | pace HOST SECONDS MBIT_S | mortal FILE COMMAND...\n");
+	fprintf(stderr, "usage: bench time COMMAND... | ethtool INTERFACE TIMES | pace HOST SECONDS MBIT_S | restart PARAMETER TIMES COMMAND... |"
+			" mortal FILE COMMAND...\n");
 	return 2;
 }

@@ -1,5 +1,6 @@
 # Beside split.sh and network.sh: a driver as the distribution has it, and split, under the same load. $ORIGINAL is the distribution's module.
 RUNTIME=/sys/module/ring3_split/parameters
+RESTARTS=20
 PACE=50 # Mbit/s, at which the processor has time left
 
 # Hundredths of a second in which the processor had nothing to do.
@@ -99,17 +100,25 @@ asked() {
     if [ "$2" = split ]; then split_unload; else rmmod "$(driver_module)"; fi
 }
 
-# crossings COUNT: lines `cost WHAT NANOSECONDS COUNT`, by a driver that does nothing.
+# crossings COUNT USER_HALF: lines `cost USER_HALF WHAT NANOSECONDS COUNT`, by a driver that does nothing. getppid, the measure, is none
+# of the calls that a confined one may make.
 crossings() {
     : >/tmp/user-half.log
     insmod /lib/ring3/ring3_split.ko && insmod /lib/ring3/split_empty.ko || return
-    # Unconfined: getppid, the measure, is none of the calls that a user half may make.
-    split-empty 30 --unconfined >>/tmp/user-half.log 2>&1 &
+    case $2 in
+        confined) option= kinds= ;;
+        unconfined) option=--unconfined kinds=getppid ;;
+    esac
+    split-empty 30 $option >>/tmp/user-half.log 2>&1 &
     echo $! >/tmp/user-half.pid
     attached 1 || return
-    for what in upcall call register mapped getppid; do
+    for what in upcall call register mapped $kinds; do
         echo "$1" >"/sys/module/split_empty/parameters/$what" || { cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
-        echo "cost $what $(cat "/sys/module/split_empty/parameters/$what") $1"
+        echo "cost $2 $what $(cat "/sys/module/split_empty/parameters/$what") $1"
     done
+    split_kill >/dev/null || return
+    took=$(bench restart /sys/module/split_empty/parameters/upcall $RESTARTS split-empty 30 $option 2>>/tmp/user-half.log) ||
+        { cat /tmp/user-half.log; return 1; }
+    echo "cost $2 restart $took $RESTARTS"
     rmmod split_empty && runtime_unload
 }
