@@ -179,22 +179,6 @@ def test_what_a_call_takes_is_given_back_by_the_call_that_belongs_to_it(network:
 
 
 @pytest.mark.kernel
-def test_what_gives_back_is_not_called_where_the_user_half_may_not_call_it(network: Generated) -> None:
-    # Rings that packets go through are not freed, whoever has made them.
-    undo = function(half(network, "kernel", "e1000_main"), "split_undo_e1000_setup_tx_resources")
-    given = "const unsigned long given[] = { arguments[0], arguments[1] };"
-    assert re.search(
-        rf"{re.escape(given)}\n\n\tif \(split_requires_e1000_free_tx_resources\(given\)\)\n\t\te1000_free_tx_resources\(", undo
-    )
-
-
-@pytest.mark.kernel
-def test_a_card_that_was_to_get_other_rings_goes_on_with_those_that_it_has(network: Generated) -> None:
-    undo = half(network, "kernel", "e1000_main").rpartition("void split_undo_e1000_down(")[2]
-    assert undo.index("e1000_setup_tx_resources(adapter, tx)") < undo.index("e1000_up(adapter)")
-
-
-@pytest.mark.kernel
 def test_a_card_that_receives_is_stopped_before_its_rings_are_given_back(network: Generated) -> None:
     stop = function(half(network, "kernel", "e1000_main"), "split_undo_e1000_configure_rx")
     assert "struct e1000_adapter *adapter = (struct e1000_adapter *)arguments[0];" in stop
@@ -286,9 +270,3 @@ def test_registers_are_mapped_only_where_the_plan_says_so(
 def test_where_the_kernel_half_has_its_registers_the_user_half_can_set_to_mapped_registers_only(network: Generated) -> None:
     registers = view(network, f"{MAIN}:e1000_probe")["e1000_adapter:hw.hw_addr"]
     assert (registers.kind, registers.type, registers.written) == ("OPAQUE", "io", True)
-
-
-@pytest.mark.kernel
-def test_what_a_dead_user_half_was_at_the_next_one_does_anew_where_the_plan_says_so(network: Generated) -> None:
-    entries = re.findall(r'\.name = "(\w+)"[^}]*\.again = 1', (network.folder / "tables.c").read_text())
-    assert set(entries) == {"e1000_reset", "e1000_configure"}

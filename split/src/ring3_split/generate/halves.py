@@ -23,6 +23,7 @@ from ring3_split.kernel import Kernel
 from ring3_split.model import Function, Module, Parameter
 
 RUNTIME = Path(__file__).parents[3] / "runtime"
+NEVER = "(false)"  # in a condition: no state fulfils it, for the kernel half alone calls that function
 
 
 @dataclass
@@ -243,7 +244,8 @@ class Writer:
         values = [f"({'void *' if '*' in kind else kind}){place}" for kind, place in zip(types, places, strict=True)]
         run, before = f"\t{undo.by}({', '.join(values)});", f"void {name};\n"
         # What may not be called in this state is no remedy either: what was taken stays then.
-        if any(one.name == undo.by and one.requires for one in self.border.table.calls):
+        condition = next((one.requires for one in self.border.table.calls if one.name == undo.by), "")
+        if condition and NEVER not in condition:
             before = f"int split_requires_{undo.by}(const unsigned long *arguments);\n{before}"
             given = f"\tconst unsigned long given[] = {{ {', '.join(places)} }};\n\n"
             run = f"{given}\tif (split_requires_{undo.by}(given))\n\t{run}"
