@@ -19,8 +19,10 @@
 #include <sys/syscall.h>
 #include <sys/user.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define SYSCALL 2 // bytes of the instruction
+#define TRIES 500 // of 20 ms, until it waits
 
 static pid_t process;
 
@@ -89,9 +91,17 @@ int main(int argc, char **argv)
 	if (ptrace(PTRACE_SEIZE, process, 0, PTRACE_O_TRACESYSGOOD) || ptrace(PTRACE_INTERRUPT, process, 0, 0))
 		die("tracing");
 	stop(name);
-	// It waits for the next upcall, in a system call.
-	if (ptrace(PTRACE_GETREGS, process, 0, &before) || before.orig_rax != SYS_ioctl)
-		die("it does not wait for an upcall");
+	// It waits for the next upcall, in a system call, as soon as it has answered the last one.
+	for (int try = 0; ptrace(PTRACE_GETREGS, process, 0, &before) || before.orig_rax != SYS_ioctl; try++) {
+		if (try == TRIES)
+			die("it does not wait for an upcall");
+		if (ptrace(PTRACE_CONT, process, 0, 0))
+			die("going on");
+		usleep(20000);
+		if (ptrace(PTRACE_INTERRUPT, process, 0, 0))
+			die("stopping");
+		stop(name);
+	}
 	at = before;
 	if (!choose(name, &at, before.rsp - 1024))
 		return 2;
