@@ -16,7 +16,7 @@ pub fn announce(name: &str, disk: &str) -> io::Result<()> {
     fs::write(Path::new(NAMES).join(disk), format!("RING3_NAME={name}\n"))
 }
 
-/// Names disk `ublkbN` and its partitions; those of before that are gone lose theirs.
+/// Names disk `ublkbN` and its partitions; those of before that are gone lose theirs. A name that stays is there all the while.
 pub fn set(name: &str, disk: &str) -> io::Result<PathBuf> {
     set_in(Path::new(FOLDER), Path::new("/sys/block"), name, disk)
 }
@@ -30,14 +30,16 @@ pub fn place(name: &str, disk: &str) -> Option<PathBuf> {
 /// Takes the names away, unless somebody else has taken them meanwhile.
 pub fn clear(name: &str, disk: &str) {
     let _ = fs::remove_file(Path::new(NAMES).join(disk));
-    clear_in(Path::new(FOLDER), name, disk);
+    clear_in(Path::new(FOLDER), name, disk, |_| false);
 }
 
 fn set_in(folder: &Path, block: &Path, name: &str, disk: &str) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
-    clear_in(folder, name, disk);
-    for number in numbers(block, disk) {
-        link(folder, &format!("{name}-part{number}"), &format!("{disk}p{number}"))?;
+    let parts: Vec<_> =
+        numbers(block, disk).into_iter().map(|number| (format!("{name}-part{number}"), format!("{disk}p{number}"))).collect();
+    clear_in(folder, name, disk, |found| found == name || parts.iter().any(|(part, _)| part == found));
+    for (part, disk) in &parts {
+        link(folder, part, disk)?;
     }
     link(folder, name, disk)
 }
@@ -64,10 +66,14 @@ fn link(folder: &Path, name: &str, disk: &str) -> io::Result<PathBuf> {
     Ok(at)
 }
 
-fn clear_in(folder: &Path, name: &str, disk: &str) {
+/// Takes the names of `disk` away that do not `stay`.
+fn clear_in(folder: &Path, name: &str, disk: &str, stays: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let file = entry.file_name();
         let rest = file.to_str().and_then(|file| file.strip_prefix(name));
+        if file.to_str().is_some_and(&stays) {
+            continue;
+        }
         let is_ours = rest.is_some_and(|rest| {
             rest.is_empty() || rest.strip_prefix("-part").is_some_and(|number| number.parse::<u32>().is_ok())
         });
@@ -106,9 +112,32 @@ mod tests {
         fs::remove_dir(block.join("ublkb3/ublkb3p1")).unwrap();
         set_in(&dev, &block, "data", "ublkb3").unwrap();
         assert_eq!(names(&dev), ["data", "data-2", "data-part12"]);
-        clear_in(&dev, "data", "ublkb7");
+        clear_in(&dev, "data", "ublkb7", |_| false);
         assert_eq!(names(&dev).len(), 3, "another disk's names stay");
-        clear_in(&dev, "data", "ublkb3");
+        clear_in(&dev, "data", "ublkb3", |_| false);
         assert_eq!(names(&dev), ["data-2"]);
+    }
+
+    #[test]
+    fn a_name_that_stays_is_there_at_every_moment() {
+        let root = tempfile::tempdir().unwrap();
+        let (dev, block) = (root.path().join("dev"), root.path().join("block"));
+        fs::create_dir_all(block.join("ublkb3/ublkb3p1")).unwrap();
+        set_in(&dev, &block, "data", "ublkb3").unwrap();
+        let (ended, looks) = (std::sync::atomic::AtomicBool::new(false), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            let missing = scope.spawn(|| {
+                looks.wait();
+                let mut missing = 0;
+                while !ended.load(std::sync::atomic::Ordering::Acquire) {
+                    missing += ["data", "data-part1"].iter().filter(|name| fs::read_link(dev.join(name)).is_err()).count();
+                }
+                missing
+            });
+            looks.wait();
+            (0..2000).for_each(|_| drop(set_in(&dev, &block, "data", "ublkb3").unwrap()));
+            ended.store(true, std::sync::atomic::Ordering::Release);
+            assert_eq!(missing.join().unwrap(), 0);
+        });
     }
 }
