@@ -55,6 +55,10 @@ def test_rings_through_which_packets_go_are_not_freed_whoever_has_made_them(card
     assert re.search(r"if \(split_requires_e1000_free_tx_resources\(given\)\)\n\t\te1000_free_tx_resources\(", body)
 
 
+def test_nobody_puts_packets_into_rings_that_go_with_the_user_half_that_made_them(card: Path) -> None:
+    assert "netif_tx_disable((void *)arguments[0]);" in undone(card, "e1000", "netif_start_queue")
+
+
 def test_a_card_that_was_to_get_other_rings_goes_on_with_those_that_it_has(card: Path) -> None:
     body = undone(card, "e1000", "e1000_down")
     assert body.index("e1000_setup_tx_resources(adapter, tx)") < body.index("e1000_up(adapter)")

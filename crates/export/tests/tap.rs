@@ -18,7 +18,7 @@ use ring3_export::tap::{Engine, Error, Export, Interface, Limits, Options, Shape
 use ring3_lab::{Cache, Guest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 /// Of the some 2,900 frames of a stream of 4 MiB, more are put to the one before, however few come at a time.
 const JOINED: u64 = 30;
 
