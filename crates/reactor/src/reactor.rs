@@ -133,9 +133,13 @@ impl Reactor {
         }
     }
 
-    /// Gives the kernel `count` (a power of two) buffers of `bytes` to choose from, as group 0, for commands that say so. Once for a reactor. An error where the kernel has no
-    /// such buffers (5.19 and later have), or the ring's [restrictions](crate::Pool) forbid it.
+    /// Gives the kernel `count` (a power of two) buffers of `bytes` to choose from, as group 0, for commands that say so. An error the second time, where the kernel has no
+    /// such buffers (5.19 and later have), and where the ring's [restrictions](crate::Pool) forbid it.
     pub fn provide(&mut self, count: u16, bytes: u32) -> io::Result<()> {
+        // The kernel has those, and would write where they were.
+        if self.buffers.is_some() {
+            return Err(io::Error::other("the reactor has given the kernel buffers already"));
+        }
         let buffers = self.buffers.insert(Buffers::new(count, bytes)?);
         let (ring, entries) = buffers.ring();
         // SAFETY: the memory is this value's until the io_uring is closed.

@@ -360,3 +360,10 @@ fn a_command_for_which_no_buffer_is_left_ends_with_an_error() {
     });
     assert_eq!(results, [1, -libc::ENOBUFS]);
 }
+
+#[test]
+fn buffers_that_the_kernel_has_are_not_taken_away_for_others() {
+    let mut reactor = reactor();
+    reactor.provide(2, 8).unwrap();
+    assert!(reactor.provide(2, 8).unwrap_err().to_string().contains("already"));
+}
