@@ -64,7 +64,10 @@ pub fn render(report: &Report) -> String {
         text += "\n* the kernel's best, by which the ratios (x) are; under fio the best under fio. \
                  +-: half of what lies between the smallest and the largest round\n";
     }
-    text + &schedulers(report) + &interrupts(report) + &host(report)
+    text + &facts(report, "scheduler", "schedulers")
+        + &facts(report, "left out", "LEFT OUT")
+        + &interrupts(report)
+        + &host(report)
 }
 
 fn table(report: &Report, columns: Columns) -> String {
@@ -82,11 +85,11 @@ fn table(report: &Report, columns: Columns) -> String {
     if lines.len() > 1 { align(&lines) } else { String::new() }
 }
 
-/// Which scheduler the block devices had.
-fn schedulers(report: &Report) -> String {
-    let facts = report.facts.iter().filter(|fact| fact.fact == "scheduler");
+/// What was so of the placements: which scheduler their block devices had, why one has no figures.
+fn facts(report: &Report, name: &str, heading: &str) -> String {
+    let facts = report.facts.iter().filter(|fact| fact.fact == name);
     let found: Vec<String> = facts.map(|fact| format!("{} {}", fact.placement, fact.value)).collect();
-    if found.is_empty() { String::new() } else { format!("schedulers: {}\n", found.join("; ")) }
+    if found.is_empty() { String::new() } else { format!("{heading}: {}\n", found.join("; ")) }
 }
 
 /// Where a guest's processor has to wait for the host's, a sleep or two run to their deadline by themselves.
@@ -286,5 +289,14 @@ mod tests {
         let text = |percent| render(&Report::new("disk", Lab { mode: "wall".into(), ..Lab::default() }, &[host(percent)]));
         assert!(text(45.0).contains("THE HOST WAS BUSY") && text(45.0).contains("45.0 %"), "{}", text(45.0));
         assert!(text(1.0).contains("idle otherwise"));
+    }
+
+    #[test]
+    fn a_placement_without_figures_is_named_with_the_reason() {
+        let mut left = Measurement::new(1, "driver", "qemu-img");
+        left.facts.insert("left out".into(), "it does not answer".into());
+        let kernel = Measurement::new(1, "randread-4k-qd1", "kernel").with("iops", 1.0);
+        let text = render(&Report::new("disk", Lab::default(), &[kernel, left]));
+        assert!(text.contains("LEFT OUT: qemu-img it does not answer\n"), "{text}");
     }
 }

@@ -173,7 +173,7 @@ static bool enqueue(struct split_host *host, struct split_frame *frame)
 	return there;
 }
 
-/* `died` tells whether a user half has died in it. */
+/* One try. `died` tells whether the user half has died in it, or gave it up. */
 static long upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments, bool *died)
 {
 	struct split_frame *frame;
