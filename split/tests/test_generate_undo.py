@@ -59,9 +59,13 @@ def test_nobody_puts_packets_into_rings_that_go_with_the_user_half_that_made_the
     assert "netif_tx_disable((void *)arguments[0]);" in undone(card, "e1000", "netif_start_queue")
 
 
-def test_a_card_that_was_to_get_other_rings_goes_on_with_those_that_it_has(card: Path) -> None:
+def test_a_card_that_was_stopped_goes_on_only_with_rings_that_have_memory(card: Path) -> None:
     body = undone(card, "e1000", "e1000_down")
-    assert body.index("e1000_setup_tx_resources(adapter, tx)") < body.index("e1000_up(adapter)")
+    assert (
+        body.index("e1000_setup_tx_resources(adapter, tx)")
+        < body.index("tx->desc && rx->desc)")
+        < body.index("e1000_up(adapter)")
+    )
 
 
 def test_what_the_kernel_half_alone_may_call_gives_back_whatever_the_state(lance: Path) -> None:
