@@ -65,6 +65,7 @@ struct split_field {
 	unsigned long (*count)(const void *base);
 	const struct split_bound *bounds; /* of data that the user half may change */
 	unsigned int nbounds;
+	int (*requires)(const void *base, const void *value); /* whether a pointer may be set so; NULL: any of its type, and in the user half */
 };
 
 struct split_view { /* the fields of a type that one entry needs */

@@ -240,6 +240,8 @@ static void apply_field(struct split_frame *frame, const struct split_field *fie
 	/* The kernel half reaches registers by it as long as they are mapped. */
 	if (!error && !address && field->type == &split_io && split_is_mapped(frame->host, (void __iomem *)pointer_at(to)))
 		error = -EACCES;
+	if (!error && field->requires && !field->requires(base, address))
+		error = -EPERM;
 	if (error)
 		pr_warn_ratelimited("%s: %s: the user half's %s is refused (%d, handle %llx)\n", frame->host->driver->name,
 				    frame->entry->name, field->name, error, handle);

@@ -31,7 +31,9 @@ class Wishes:
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # member -> least and most
     without: Mapping[str, str] = field(default_factory=dict)  # function id -> "refuse" or "later"
     undo: Mapping[str, str] = field(default_factory=dict)
-    requires: Mapping[str, str] = field(default_factory=dict)  # function -> condition, before it is called
+    requires: Mapping[str, str] = field(
+        default_factory=dict
+    )  # function -> condition, before it is called; member, before it is set
     ensures: Mapping[str, str] = field(default_factory=dict)  # entry -> condition, when it has succeeded
     failed: Mapping[str, str] = field(default_factory=dict)  # function -> statement
     recovery: Mapping[str, Recovery] = field(default_factory=dict)  # by struct
@@ -73,6 +75,7 @@ class Border:
             self.accesses = {**data.accesses, **self.accesses}
         self.mutexes = {region.lock for _, one in survey.halves.graph.owned() for region in one.regions}
         self._places: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
+        self.settable: set[str] = set()  # pointers of which the plan requires something
         # One allocation of two structs is one object: the first one -> (the second one, its offset).
         self.behind = self._behind()
         # A struct of the driver's that only ever lies in one other: a pointer to it leads into that one.
@@ -251,19 +254,29 @@ class Border:
         text = re.sub(r"(?<![\w.>])[A-Za-z_]\w*", member, length)
         if numbers:
             text = f"({text}) * sizeof(*this->{name.partition('.')[2]})"
-        unit = next((unit for unit in self.units if struct in unit.declared.structs), self.units[0])
-        return self._counting(
-            f"const struct {struct} *this = base + {base};" if base else f"const struct {struct} *this = base;", text, unit.source
-        )
+        return self._counting(_inner(struct, "this", base), text, self._knowing(struct).source)
+
+    def _knowing(self, struct: str) -> Unit:
+        return next((unit for unit in self.units if struct in unit.declared.structs), self.units[0])
 
     def _counting(self, declaration: str, expression: str, source: str) -> str:
         """A function in the unit that knows what the expression speaks of."""
-        for name, known in self.table.counts.items():
-            if known == (declaration, expression, source):
-                return name
-        name = f"split_count_{len(self.table.counts)}"
-        self.table.counts[name] = (declaration, expression, source)
-        return name
+        return _function(self.table.counts, "split_count", (declaration, expression, source))
+
+    def condition(self, name: str, base: int) -> str:
+        """A function that says whether a pointer may be set: what is required of `object`, in which it lies, and `value`."""
+        if name not in self.wishes.requires:
+            return ""
+        self.settable.add(name)
+        struct = name.partition(".")[0]
+        wanted = (_inner(struct, "object", base), self.wishes.requires[name], self._knowing(struct).source)
+        return _function(self.table.conditions, "split_settable", wanted)
+
+    def forget_conditions(self) -> None:
+        """Those of structs that cross only as a part of another one."""
+        views = [fields for views in self.table.views.values() for fields in views.values()]
+        asked = {one.requires for fields in views for one in fields}
+        self.table.conditions = {name: body for name, body in self.table.conditions.items() if name in asked}
 
     # Entries.
 
@@ -352,6 +365,18 @@ def _elements(unit: Unit, tag: str, path: str) -> list[str]:
             pass  # no array
         names = [f"{name}." for name in names]
     return [f"{name}{path.rpartition('.')[2]}" for name in names]
+
+
+def _inner(struct: str, name: str, base: int) -> str:
+    """A struct that lies at an offset of the object."""
+    return f"const struct {struct} *{name} = base{f' + {base}' if base else ''};"
+
+
+def _function(known: dict[str, tuple[str, str, str]], stem: str, body: tuple[str, str, str]) -> str:
+    """The name of the function that has this body, a new one if none has."""
+    name = next((name for name, one in known.items() if one == body), f"{stem}_{len(known)}")
+    known[name] = body
+    return name
 
 
 def _declared(entry: Entry) -> str:

@@ -44,8 +44,11 @@ def add(border: Border) -> None:
         else:
             _add(border, downcall, declared)
     called = {call.name for call in border.table.calls}
-    for name in border.wishes.requires.keys() - called:
-        raise Refusal(f"requires: {name} is no function that the user half calls")
+    for name in sorted(border.wishes.requires.keys() - called):
+        if "." not in name:
+            raise Refusal(f"requires: {name} is no function that the user half calls")
+        if name not in border.settable:
+            raise Refusal(f"requires: {name} is no pointer that the user half sets")
 
 
 def _work_items(border: Border) -> None:

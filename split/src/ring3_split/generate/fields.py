@@ -149,13 +149,16 @@ class Views:
             start, end = first // 8, (first + width + 7) // 8
             return [Field(at.path, at.offset - member.offset + start, end - start, "BITS", written)]
         if member.pointee == "fn":
-            return [replace(plain, kind="CODE", type=self.border.signature(member.type))]
+            return [self._held(name, at.base, replace(plain, kind="CODE", type=self.border.signature(member.type)))]
         if "*" not in re.sub(r"(\[\w*\])+$", "", member.type):
             return [replace(plain, bounds=bounds(self.border.check(name), member) if written else ())]
         if member.count:
             self.border.table.refused[name] = "an array of pointers"
             return []
-        return self._pointer(name, member, plain, at.base)
+        return [self._held(name, at.base, one) for one in self._pointer(name, member, plain, at.base)]
+
+    def _held(self, name: str, base: int, one: Field) -> Field:
+        return replace(one, requires=self.border.condition(name, base)) if one.written else one
 
     def _pointer(self, name: str, member: Member, plain: Field, base: int) -> list[Field]:
         target = pointee(member.type)

@@ -61,6 +61,7 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
         raise Refusal(f"again: {name} is no entry of the user half without a result")
     hoisted, aliases = symbols.add(border)
     symbols.variable_views(border)
+    border.forget_conditions()
     border.measure()
     Combolocks(border).check()
     result = Generated(border, folder, units)
@@ -216,6 +217,10 @@ class Writer:
             if source == self.unit.source:
                 head = f"unsigned long {name}(const void *base)"
                 out.append(f"{head};\n{head}\n{{\n\t{declaration}\n\n\treturn {expression};\n}}")
+        for name, (declaration, expression, source) in self.border.table.conditions.items():
+            if source == self.unit.source:
+                head = f"int {name}(const void *base, const void *value)"
+                out.append(f"{head};\n{head}\n{{\n\t{declaration}\n\n\t(void)object;\n\t(void)value;\n\treturn {expression};\n}}")
         out += self._checks()
         return "\n".join(out) + "\n"
 

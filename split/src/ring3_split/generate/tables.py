@@ -93,7 +93,8 @@ def _types(table: Table) -> str:
             more += f", .outer = {type_name(around)}, .offset = {offset}"
         out.append(f'static const struct split_type type_{plain} = {{ "{name}", {table.types[name]}{more} }};')
     counts = [f"unsigned long {name}(const void *base);" for name in table.counts]
-    return "\n".join([*out, "", *counts])
+    conditions = [f"int {name}(const void *base, const void *value);" for name in table.conditions]
+    return "\n".join([*out, "", *counts, *conditions])
 
 
 def _entry(table: Table, number: int) -> str:
@@ -136,6 +137,7 @@ def _field(one: Field) -> str:
     if one.bounds:
         rows = ", ".join(_bound(bound) for bound in one.bounds)
         more += f", .bounds = (const struct split_bound[]){{ {rows} }}, .nbounds = {len(one.bounds)}"
+    more += f", .requires = KERNEL_HALF({one.requires})" if one.requires else ""
     return f"\t{{ {place}{more} }},"
 
 
