@@ -86,3 +86,14 @@ def test_only_what_returns_nothing_and_is_called_up_can_be_done_anew(
     found, wishes = e1000
     with pytest.raises(Refusal, match=f"again: {name} is no entry of the user half without a result"):
         generate(kernel, kernel.module("e1000"), found, replace(wishes, again=frozenset([name])), tmp_path)
+
+
+def test_what_the_plan_has_before_an_entry_stands_before_its_upcall(card: Path) -> None:
+    stub = (card / "kernel/e1000_main.c").read_text().rpartition("void e1000_reset(struct e1000_adapter *adapter)\n{")[2]
+    assert stub.index("netif_tx_disable(adapter->netdev)") < stub.index("split_upcall(")
+
+
+def test_before_names_an_entry(kernel: Kernel, e1000: Driver, tmp_path: Path) -> None:
+    found, wishes = e1000
+    with pytest.raises(Refusal, match="before: e1000_up is no entry of the user half"):
+        generate(kernel, kernel.module("e1000"), found, replace(wishes, before={"e1000_up": ";"}), tmp_path)

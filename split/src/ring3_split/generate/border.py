@@ -35,6 +35,7 @@ class Wishes:
         default_factory=dict
     )  # function -> condition, before it is called; member, before it is set
     ensures: Mapping[str, str] = field(default_factory=dict)  # entry -> condition, when it has succeeded
+    before: Mapping[str, str] = field(default_factory=dict)  # entry -> statement, before the user half is asked
     failed: Mapping[str, str] = field(default_factory=dict)  # function -> statement
     recovery: Mapping[str, Recovery] = field(default_factory=dict)  # by struct
     maps: bool = False  # registers are mapped into the user half
@@ -53,6 +54,7 @@ class Wishes:
             plan.undo,
             plan.requires,
             plan.ensures,
+            plan.before,
             plan.failed,
             plan.recovery,
             plan.mmio.map,

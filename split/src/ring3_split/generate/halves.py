@@ -54,8 +54,9 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
         border.entry(entry)
     calls.add(border)
     border.table.ensures, border.table.again = dict(wishes.ensures), wishes.again
-    for name in wishes.ensures.keys() - {entry.function.rpartition(":")[2] for entry in border.table.entries}:
-        raise Refusal(f"ensures: {name} is no entry of the user half")
+    for key, named in (("ensures", wishes.ensures), ("before", wishes.before)):
+        for name in named.keys() - {entry.function.rpartition(":")[2] for entry in border.table.entries}:
+            raise Refusal(f"{key}: {name} is no entry of the user half")
     called = [survey.halves.graph.functions[entry.function] for entry in border.table.entries]
     for name in sorted(wishes.again - {one.name for one in called if one.returns == "void"}):
         raise Refusal(f"again: {name} is no entry of the user half without a result")
@@ -155,8 +156,13 @@ class Writer:
         failed = self._failed(number)
         body = f"return {cast}{call};" if one.returns != "void" else f"if ({call})\n\t\t{failed};" if failed else f"{call};"
         return (
-            f"{text}\n{{\n\tconst unsigned long arguments[] = {{ {names or '0'} }};\n\n{self._instead(one, number)}\t{body}\n}}"
+            f"{text}\n{{\n\tconst unsigned long arguments[] = {{ {names or '0'} }};\n\n"
+            f"{self._instead(one, number)}{self._before(one)}\t{body}\n}}"
         )
+
+    def _before(self, one: Function) -> str:
+        statement = self.border.wishes.before.get(one.name)
+        return f"\t{statement};\n" if statement else ""
 
     def _instead(self, one: Function, number: int) -> str:
         """What answers where the user half cannot be asked."""

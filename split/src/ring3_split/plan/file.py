@@ -102,6 +102,8 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     # an entry -> what must be so when it has succeeded.
     requires: dict[str, str] = {}
     ensures: dict[str, str] = {}
+    # A function of the user half -> the statement that the kernel half begins with before it calls up.
+    before: dict[str, str] = {}
     # A function of the user half that returns nothing -> the statement with which the kernel half goes on when it has failed.
     failed: dict[str, str] = {}
     # Struct -> what puts the device right after any other such upcall that the kernel half's own code has made.
@@ -165,6 +167,7 @@ def text(plan: Plan) -> str:
             "undo",
             "requires",
             "ensures",
+            "before",
             "failed",
             "recovery",
             "mmio",
@@ -176,6 +179,7 @@ def text(plan: Plan) -> str:
         ("undo", plan.undo),
         ("requires", plan.requires),
         ("ensures", plan.ensures),
+        ("before", plan.before),
         ("failed", plan.failed),
         ("recovery", msgspec.to_builtins(plan.recovery)),
         ("mmio", {"map": True} if plan.mmio.map else {}),

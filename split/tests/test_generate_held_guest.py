@@ -1,0 +1,96 @@
+"""What keeps e1000's kernel half from rings that are none, in a guest: a probe lies, a user half does not answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ring3_split.annotate import file
+from ring3_split.annotate.survey import survey
+from ring3_split.errors import Refusal
+from ring3_split.generate import build, run
+from ring3_split.generate.border import Wishes
+from ring3_split.generate.halves import Generated, generate
+from ring3_split.kernel import Kernel
+from ring3_split.plan import load, subject
+
+pytestmark = [pytest.mark.guest, pytest.mark.kernel]
+EXAMPLES = Path(__file__).parents[1] / "examples"
+# The interface is there; the probe is about to end.
+REGISTERED = "\tcards_found++;\n"
+LIES = """\
+\tadapter->tx_ring = NULL;
+\tadapter->rx_ring = (void *)adapter->rx_ring->desc;
+\thw->hw_addr = NULL;
+"""
+# The guest ends after it.
+LIED_TO = """
+works() {
+    dmesg | grep -o "user half's .* is refused" | sort -u
+    up && net send $THERE 0.5 && echo "the card works"
+    return 1
+}
+"""
+# Packets go while the kernel half waits for a user half that is stopped, with new rings that have no memory yet.
+WAITED_FOR = """
+linked() {
+    for try in $(seq 100); do
+        [ "$(cat "/sys/class/net/$name/carrier")" != 1 ] || return 0
+        usleep 100000
+    done
+    return 1
+}
+works() {
+    up || return
+    name=$(interface "$CARD")
+    echo 60 >/sys/module/ring3_split/parameters/deadline_ms
+    for sender in 1 2 3 4; do ping -c 100000 -i 0.004 -s 1400 -W 1 $THERE >/dev/null 2>&1 & done
+    for time in 1 2 3 4 5 6; do
+        linked || return
+        usleep 300000
+        kill -STOP "$(cat /tmp/user-half.pid)"
+        net control "$name" parameters | grep changed
+        kill -CONT "$(cat /tmp/user-half.pid)"
+    done
+    linked && net send $THERE 0.5 && echo "the card works"
+    return 1
+}
+"""
+
+
+@pytest.fixture
+def halves(kernel: Kernel, tmp_path: Path) -> Generated:
+    plan, answers = load(EXAMPLES / "e1000.plan.toml"), file.load(EXAMPLES / "e1000.annotations.toml").answers()
+    whole = subject.load(kernel, "e1000", "field", None, subject.Known(None, plan.contexts))
+    found = survey(whole.graph, plan.sides(), kernel.name, answers)
+    return generate(kernel, kernel.module("e1000"), found, Wishes.of(plan, answers), tmp_path / "out")
+
+
+def said(kernel: Kernel, halves: Generated, cache: Path, work: str) -> str:
+    """What a guest says that does this work, and no more."""
+    folder = halves.folder.parent
+    (folder / "work.sh").write_text(work)
+    request = run.Request(cache, 0.2, folder / "run.log", run.Wanted(work=folder / "work.sh"))
+    with pytest.raises(Refusal, match="it works by its user half"):
+        run.run(kernel, "e1000", build.build(kernel, halves), request, lambda _line, _step: None)
+    return (folder / "run.log").read_text()
+
+
+def test_a_card_that_is_registered_keeps_its_rings_and_registers(kernel: Kernel, halves: Generated, cache: Path) -> None:
+    source = halves.folder / "user/e1000_main.c"
+    before, registered, behind = source.read_text().partition(REGISTERED)
+    assert registered
+    source.write_text(f"{before}{registered}{LIES}{behind}")
+    log = said(kernel, halves, cache, LIED_TO)
+    for name in ("e1000_adapter:tx_ring", "e1000_adapter:rx_ring", "e1000_adapter:hw.hw_addr"):
+        assert f"user half's {name} is refused" in log
+    assert "the card works" in log
+
+
+def test_no_packet_comes_to_new_rings_whose_memory_a_user_half_is_waited_for(
+    kernel: Kernel, halves: Generated, cache: Path
+) -> None:
+    log = said(kernel, halves, cache, WAITED_FOR)
+    assert log.count("changed: Input/output error") == 6
+    assert "the card works" in log
