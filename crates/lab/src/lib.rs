@@ -16,7 +16,7 @@
 //! # Trust
 //!
 //! What comes out of the guest is input: sizes and names are checked, nothing is written outside the place asked for.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod archive;
 mod bzimage;
@@ -43,6 +43,7 @@ mod scenario;
 mod session;
 mod setup;
 mod snapshot;
+mod tsc;
 
 pub use cache::Cache;
 pub use device::Device;

@@ -11,6 +11,7 @@ use crate::kernel::Kernel;
 use crate::machine::{Iommu, Machine};
 use crate::setup::PREPARE;
 use crate::snapshot;
+use crate::tsc;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -156,6 +157,8 @@ fn command_line(guest: &Guest, iommu: Iommu) -> String {
     // kernel would take it for broken and panic ("timer doesn't work through Interrupt-remapped IO-APIC"), or take the
     // processor's clock for unstable and read a slow one.
     let mut words: Vec<&str> = vec!["console=ttyS0 quiet panic=-1 loglevel=4 cryptomgr.notests=1 no_timer_check tsc=reliable"];
+    let frequency = tsc::megahertz().filter(|_| guest.mode == Mode::Wall).map(|mhz| format!("tsc_early_khz={}", 1000 * mhz));
+    words.extend(frequency.as_deref());
     if iommu == Iommu::Intel {
         words.push("intel_iommu=on");
     }
@@ -224,6 +227,13 @@ mod tests {
         ));
         assert!(machine_arguments(&guest).join(" ").contains("-icount shift=3,sleep=on"));
         assert!(!command_line(&guest, Iommu::Intel).contains("idle=poll"));
+    }
+
+    #[test]
+    fn a_guest_by_the_hosts_clock_is_told_how_fast_that_counts() {
+        let words = |mode| command_line(&Guest { mode, ..Guest::new("t") }, Iommu::None);
+        assert_eq!(words(Mode::Wall).contains("tsc_early_khz="), cfg!(target_arch = "x86_64"));
+        assert!(!words(Mode::Instructions).contains("tsc_early_khz="));
     }
 
     #[test]
