@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::catalogue;
 use super::kernel::Kernel;
+use super::place;
 
 /// What its host's side includes.
 const HEADER: &str = "ring3.h";
@@ -164,7 +165,7 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
     let root = fs::canonicalize(&root).with_context(|| format!("opening {}", root.display()))?;
     // Another class has a kernel that is configured otherwise.
     let class = catalogue::class(&root, driver)?.folder();
-    let out = cache.built("dde").join(kernel.to_string()).join(place(&root, &cache, kernel)?).join(class);
+    let out = place::open(&cache, &root, kernel)?.join(class);
     let source = kernel.source(&cache);
     let lwip = cache.path("lwip");
     for (path, next) in [
@@ -176,7 +177,7 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
         check_path(path, next)?;
     }
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    let lock = File::create(out.join("lock")).context("locking the folder where drivers are built")?;
+    let lock = File::create(out.join(place::LOCK)).context("locking the folder where drivers are built")?;
     if lock.try_lock().is_err() {
         errln!("another process builds a driver in {}; it is waited for", out.display());
         lock.lock().context("locking the folder where drivers are built")?;
@@ -208,27 +209,11 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
     Ok(Built { program, library, cached: false })
 }
 
-/// The name of the folder to build in. Makefiles compare times of files, so that each source tree, each kernel and each compiler has its own.
-fn place(root: &Path, cache: &Cache, kernel: Kernel) -> Result<String> {
-    let release = kernel.release(cache);
-    let mut hash = Sha256::new();
-    hash.update(root.as_os_str().as_encoded_bytes());
-    hash.update([0]);
-    hash.update(fs::read(&release).with_context(|| format!("reading {}", release.display()))?);
-    hash.update(compiler()?);
-    Ok(hex(&hash.finalize()[..4]))
-}
-
 /// The folder of `ring3.h`, from that of the drivers' source: in ring3's source, or where both were installed.
 fn include(root: &Path) -> Result<PathBuf> {
     let places = ["../crates/capi/include", "../../../include"].map(|place| root.join(place));
     let found = places.into_iter().find(|place| place.join(HEADER).is_file());
     found.with_context(|| format!("{HEADER} is neither in ring3's source nor installed beside {}: make install", root.display()))
-}
-
-/// What the C compiler says of itself.
-fn compiler() -> Result<Vec<u8>> {
-    Ok(Command::new("cc").arg("--version").output().context("starting cc, the C compiler")?.stdout)
 }
 
 /// Makefiles and the shell take such names as they are: no letter of theirs is more than a letter.
@@ -242,7 +227,7 @@ fn check_path(path: &Path, next: &str) -> Result<()> {
 
 /// The first line of that.
 fn compiler_name() -> Result<String> {
-    Ok(String::from_utf8_lossy(&compiler()?).lines().next().unwrap_or("cc").to_owned())
+    Ok(String::from_utf8_lossy(&place::compiler()?).lines().next().unwrap_or("cc").to_owned())
 }
 
 /// Whether the compiler finds its library of AddressSanitizer: else it gives the name alone.
@@ -292,12 +277,12 @@ fn key(root: &Path, cache: &Cache, kernel: Kernel, overlay: Option<&(PathBuf, Ve
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(&bytes);
     }
-    hash.update(compiler()?);
+    hash.update(place::compiler()?);
     hash.update([u8::from(compiles("#include <valgrind/valgrind.h>\n")?)]);
     Ok(hex(&hash.finalize()))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

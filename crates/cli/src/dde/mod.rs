@@ -10,6 +10,7 @@ mod coverage;
 mod fuzz;
 mod hosted;
 mod kernel;
+mod place;
 mod program;
 mod tools;
 
