@@ -87,8 +87,13 @@ fn blocks_of_4096_bytes_conform() {
 }
 
 #[test]
+fn nvme_without_scatter_gather_lists_conforms() {
+    conforms("sim:nvme,sgl=off", Options::default(), 1000);
+}
+
+#[test]
 fn larger_memory_pages_conform() {
-    conforms("sim:nvme,mpsmin=1", Options::default(), 1000);
+    conforms("sim:nvme,mpsmin=1,sgl=off", Options::default(), 1000);
     conforms("sim:nvme,mpsmin=4", Options::default(), 500);
 }
 

@@ -162,6 +162,86 @@ fn entries_of_a_list_must_be_whole_pages() {
     });
 }
 
+/// Reads 16 blocks, which hold 0x44, by a list of segments that begin where the first descriptor says.
+fn by_list(client: &mut Client, list: &[[u64; 2]], first: [u64; 2]) -> Status {
+    client.write(0, 16, 0x44);
+    client.buffer.fill(0);
+    let bytes: Vec<u8> = list.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect();
+    client.buffer.write(0xf000, &bytes).unwrap();
+    let mut command = Submission::transfer(nvm::READ, 1, 0, 16, false).with_block(0, 0);
+    (command.0[3], command.0[4]) = (first[0], first[1]);
+    client.io(command).plain()
+}
+
+const SEGMENT: u64 = 0x20 << 56;
+const LAST_SEGMENT: u64 = 0x30 << 56;
+
+#[test]
+fn data_in_one_piece_is_where_the_command_says_itself() {
+    ready(|mut client| {
+        let at = client.buffer.iova() + 516;
+        assert_eq!(by_list(&mut client, &[], [at, 8192]), Status::SUCCESS);
+        assert_eq!([515, 516, 8707, 8708].map(|at| client.byte(at)), [0, 0x44, 0x44, 0]);
+    });
+}
+
+#[test]
+fn a_list_of_pieces_may_lead_to_another_one() {
+    ready(|mut client| {
+        let data = client.buffer.iova();
+        let list = [[data + 8192, 512], [data + 0xf020, LAST_SEGMENT | 32], [data, 4096], [data + 4096, 3584]];
+        assert_eq!(by_list(&mut client, &list, [data + 0xf000, SEGMENT | 32]), Status::SUCCESS);
+        assert_eq!([0, 7679, 7680, 8192, 8703].map(|at| client.byte(at)), [0x44, 0x44, 0, 0x44, 0x44]);
+    });
+}
+
+#[test]
+fn a_list_that_is_shorter_than_the_data_is_refused() {
+    ready(|mut client| {
+        let data = client.buffer.iova();
+        for bytes in [0, 4096, 8191] {
+            assert_eq!(by_list(&mut client, &[], [data, bytes]), Status::SGL_LENGTH, "{bytes}");
+        }
+        let list = [[data, 4096], [data + 4096, 2048]];
+        assert_eq!(by_list(&mut client, &list, [data + 0xf000, LAST_SEGMENT | 32]), Status::SGL_LENGTH);
+    });
+}
+
+#[test]
+fn a_list_that_is_none_is_refused() {
+    ready(|mut client| {
+        let data = client.buffer.iova();
+        // Of a type that there is none of, QEMU says that it is no segment.
+        let refused = by_list(&mut client, &[], [data, 0x40 << 56 | 8192]);
+        assert!([Status::SGL_TYPE, Status::SGL_SEGMENT].contains(&refused), "{refused}");
+        assert_eq!(by_list(&mut client, &[], [data + 0xf000, LAST_SEGMENT | 24]), Status::SGL_SEGMENT);
+    });
+}
+
+#[test]
+fn a_list_that_leads_back_to_itself_ends() {
+    let mut client = Client::ready("sim:nvme,size=1M");
+    let data = client.buffer.iova();
+    let list = [[data, 0], [data + 0xf000, SEGMENT | 32]];
+    assert_eq!(by_list(&mut client, &list, [data + 0xf000, SEGMENT | 32]), Status::SGL_SEGMENT);
+}
+
+#[test]
+fn a_list_that_is_longer_than_the_data_is_refused_where_the_controller_does_not_say_that_it_may_be() {
+    let mut client = Client::ready("sim:nvme,size=1M");
+    let data = client.buffer.iova();
+    for bytes in [8193, 1 << 31] {
+        assert_eq!(by_list(&mut client, &[], [data, bytes]), Status::SGL_LENGTH, "{bytes}");
+    }
+}
+
+#[test]
+fn a_controller_without_lists_refuses_them() {
+    let mut client = Client::ready("sim:nvme,size=1M,sgl=off");
+    let command = Submission::transfer(nvm::READ, 1, 0, 16, false).with_block(client.buffer.iova(), 8192);
+    assert_eq!(client.io(command).plain(), Status::INVALID_FIELD);
+}
+
 #[test]
 fn blocks_beyond_the_end_are_refused() {
     ready(|mut client| {

@@ -13,6 +13,8 @@ pub(super) struct Encoder {
     write: Transfer,
     limits: Limits,
     lists: Lists,
+    /// The controller takes SGLs.
+    sgl: bool,
 }
 
 /// The smallest page of a controller.
@@ -73,15 +75,22 @@ impl Limits {
     }
 }
 
+/// Where the first `bytes` of `data` are, if they lie in one piece as an SGL may describe it.
+fn in_one_piece(data: &Data, bytes: usize) -> Option<u64> {
+    let piece = data.segments(bytes).next()?;
+    (piece.len as usize == bytes && piece.iova.is_multiple_of(4)).then_some(piece.iova)
+}
+
 impl Encoder {
-    /// For requests to `namespace`, described by `info`, with `lists`.
-    pub(super) fn new(namespace: u32, info: &Info, lists: Lists) -> Self {
+    /// For requests to `namespace`, described by `info`, with `lists`; without them where data lies in one piece, if the controller takes `sgl`s.
+    pub(super) fn new(namespace: u32, info: &Info, lists: Lists, sgl: bool) -> Self {
         Self {
             namespace,
             read: Transfer::new(nvm::READ, namespace),
             write: Transfer::new(nvm::WRITE, namespace),
             limits: Limits::of(info),
             lists,
+            sgl,
         }
     }
 
@@ -119,9 +128,17 @@ impl Encoder {
             _ => self.read,
         };
         self.limits.check(request, self.limits.max_blocks)?;
-        let places = self.lists.describe(slot.into(), &request.data, self.limits.bytes(request));
-        let (prp1, prp2) = places.ok_or(IoError::Invalid)?;
-        Ok(transfer.of(0, request.lba, u64::from(request.blocks) - 1, request.fua).with_data(prp1, prp2))
+        let (command, bytes) =
+            (transfer.of(0, request.lba, u64::from(request.blocks) - 1, request.fua), self.limits.bytes(request));
+        // Two pages need no list either.
+        if self.sgl
+            && bytes > 2 * PAGE as usize
+            && let Some(iova) = in_one_piece(&request.data, bytes)
+        {
+            return Ok(command.with_block(iova, bytes as u32));
+        }
+        let (prp1, prp2) = self.lists.describe(slot.into(), &request.data, bytes).ok_or(IoError::Invalid)?;
+        Ok(command.with_data(prp1, prp2))
     }
 
     /// The command for what moves no data of the caller's.
@@ -155,5 +172,40 @@ impl Encoder {
     /// The lists, to give their memory up or to leave it.
     pub(super) fn lists(&mut self) -> &mut Lists {
         &mut self.lists
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scattered::scattered;
+    use ring3_class::block::{Disk, Ram};
+    use ring3_device::dma::{Arena, Region};
+
+    const LONG: usize = 128 << 10;
+
+    fn encoded(pieces: &[(u64, u32)], sgl: bool) -> Submission {
+        let arena = Arena::new(Region::new(1 << 20).unwrap(), 0x1000_0000);
+        let info = Info { max_transfer: LONG as u32, ..Ram::new(512, 1 << 20, 1 << 20).unwrap().info().clone() };
+        let encoder = Encoder::new(1, &info, Lists::new(&arena, 1, LONG as u32, PAGE.into()).unwrap(), sgl);
+        let bytes: u32 = pieces.iter().map(|&(_, len)| len).sum();
+        encoder.encode(0, &Request::read(0, 7, bytes / 512, scattered(pieces))).unwrap()
+    }
+
+    #[test]
+    fn what_lies_in_one_piece_needs_no_list_of_pages() {
+        let command = encoded(&[(0x8000_0200, LONG as u32)], true);
+        assert_eq!((command.flags(), command.0[3], command.0[4]), (Submission::SGL_FLAG, 0x8000_0200, LONG as u64));
+    }
+
+    #[test]
+    fn two_pages_several_pieces_and_controllers_without_lists_have_pages() {
+        for (pieces, sgl) in [
+            (&[(0x8000_0000, 8192)][..], true),
+            (&[(0x8000_0000, 8192), (0x9000_0000, 8192)], true),
+            (&[(0x8000_0000, LONG as u32)], false),
+        ] {
+            assert_eq!(encoded(pieces, sgl).flags(), 0, "{pieces:x?} {sgl}");
+        }
     }
 }

@@ -49,6 +49,9 @@ pub(super) struct Traits {
     pub(super) page: u32,
     pub(super) async_events: u32,
     pub(super) shutdown: Duration,
+    /// Data may be described by SGLs.
+    #[serde(default)]
+    pub(super) sgl: bool,
 }
 
 impl Traits {
@@ -81,6 +84,7 @@ impl Traits {
             page: page as u32,
             async_events: controller.async_events(),
             shutdown: Duration::from_micros(controller.shutdown_us().into()),
+            sgl: controller.has_sgl(),
         }
     }
 

@@ -10,9 +10,13 @@ pub(super) fn io_error(status: Status) -> IoError {
         Status::CAPACITY_EXCEEDED => IoError::NoSpace,
         Status::NAMESPACE_WRITE_PROTECTED | Status::WRITE_TO_READ_ONLY => IoError::ReadOnly,
         Status::INVALID_OPCODE => IoError::Unsupported,
-        Status::INVALID_FIELD | Status::INVALID_PRP_OFFSET | Status::SIZE_LIMIT | Status::CONFLICTING_ATTRIBUTES => {
-            IoError::Invalid
-        }
+        Status::INVALID_FIELD
+        | Status::INVALID_PRP_OFFSET
+        | Status::SGL_SEGMENT
+        | Status::SGL_LENGTH
+        | Status::SGL_TYPE
+        | Status::SIZE_LIMIT
+        | Status::CONFLICTING_ATTRIBUTES => IoError::Invalid,
         Status::GUARD_CHECK | Status::APPLICATION_TAG_CHECK | Status::REFERENCE_TAG_CHECK => IoError::Integrity,
         Status::ABORTED => IoError::Timeout,
         other if other.kind() == Status::MEDIA => IoError::Medium,

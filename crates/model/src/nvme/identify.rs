@@ -69,6 +69,8 @@ impl NvmeModel {
         controller.set_submission_entry((SUBMISSION_SHIFT << 4 | SUBMISSION_SHIFT) as u8);
         controller.set_completion_entry((COMPLETION_SHIFT << 4 | COMPLETION_SHIFT) as u8);
         controller.set_namespaces(self.namespaces.len() as u32).set_volatile_cache(self.shape.cache.into());
+        // 1: supported, of any length and alignment.
+        controller.set_sgl_support(self.shape.sgl.into());
         controller.set_nvm_commands(Controller::ONCS_DATASET_MANAGEMENT | Controller::ONCS_WRITE_ZEROES);
         controller
     }

@@ -12,8 +12,8 @@ impl NvmeModel {
     /// Does an I/O command; `corrupt` inverts the first byte of its data.
     #[inline]
     pub(super) fn io(&mut self, bus: &Bus, command: &Submission, corrupt: bool) -> Result<u32, Status> {
-        if command.flags() != 0 {
-            // Neither fused commands nor scatter gather lists. [NVMe 4.1, CDW0]
+        if command.flags() & !(if self.shape.sgl { Submission::SGL_FLAG } else { 0 }) != 0 {
+            // No fused commands, and no metadata by scatter gather lists. [NVMe 4.1, CDW0]
             return Err(Status::INVALID_FIELD.with_do_not_retry());
         }
         if command.opcode() == nvm::FLUSH && command.namespace() == ALL_NAMESPACES {

@@ -13,6 +13,7 @@
 
 mod admin;
 mod controller;
+mod data;
 mod events;
 mod features;
 mod handle;
@@ -87,7 +88,7 @@ const COMMANDS: [CommandName; 15] = [
 ///
 /// Options, besides those of [every model](super):
 /// `size=64M` (of each namespace), `namespaces=1`, `block=512` (or `4096`, `512m8` with metadata, `512+4096` one for each namespace),
-/// `sets=nvm` (or `nvm+zoned`, as `block`), `readonly=off`, `queues=4`, `entries=1024`, `mdts=5`, `mpsmin=0`, `vectors=5` (MSI-X; 0 for none), `cache=on`, `stride=0`, `text=plain` (or `wild`), `ready=0us` (time
+/// `sets=nvm` (or `nvm+zoned`, as `block`), `readonly=off`, `queues=4`, `entries=1024`, `mdts=5`, `mpsmin=0`, `vectors=5` (MSI-X; 0 for none), `cache=on`, `stride=0`, `sgl=on`, `text=plain` (or `wild`), `ready=0us` (time
 /// to become ready), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimNvme, Error> {
     let (options, shape) = shape::of_uri(uri)?;

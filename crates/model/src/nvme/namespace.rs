@@ -2,7 +2,7 @@
 
 use ring3_spec::nvme::{DsmRange, Status, Submission};
 
-use super::prp;
+use super::data;
 use super::shape::NamespaceShape;
 use crate::Bus;
 use crate::medium::{Medium, Store};
@@ -43,16 +43,18 @@ impl Namespace {
     /// Read. [NVMe-NVM 3.3.4]
     pub(super) fn read(&mut self, bus: &Bus, command: &Submission, how: Transfer) -> Result<u64, Status> {
         let (at, len) = self.locate(command, how.most)?;
-        prp::for_each(bus, command, how.page, len, |iova, offset, piece| {
+        let mut first = None;
+        data::for_each(bus, command, how.page, len, |iova, offset, piece| {
+            first.get_or_insert(iova);
             self.medium.read(at + offset as u64, piece, |done, bytes| bus.write(iova + done as u64, bytes)).map_err(blocked)
         })?;
         if let Some((store, at, len)) = metadata(&mut self.metadata, self.shape, command) {
             store.read(at, len, |done, bytes| bus.write(command.0[2] + done as u64, bytes)).map_err(blocked)?;
         }
-        if how.corrupt {
+        if let Some(iova) = first.filter(|_| how.corrupt) {
             let mut byte = [0];
-            bus.read(command.prp1(), &mut byte).map_err(blocked)?;
-            bus.write(command.prp1(), &[!byte[0]]).map_err(blocked)?;
+            bus.read(iova, &mut byte).map_err(blocked)?;
+            bus.write(iova, &[!byte[0]]).map_err(blocked)?;
         }
         Ok(len as u64)
     }
@@ -62,7 +64,7 @@ impl Namespace {
         let (at, len) = self.locate(command, how.most)?;
         self.check_writable()?;
         self.medium.begin(command.lba(), command.blocks().into());
-        prp::for_each(bus, command, how.page, len, |iova, offset, piece| {
+        data::for_each(bus, command, how.page, len, |iova, offset, piece| {
             self.medium.write(at + offset as u64, piece, |done, bytes| bus.read(iova + done as u64, bytes)).map_err(blocked)
         })?;
         if let Some((store, at, len)) = metadata(&mut self.metadata, self.shape, command) {
@@ -91,7 +93,7 @@ impl Namespace {
         let mut bytes = [0; 256 * DsmRange::SIZE];
         let count = command.dsm_ranges() as usize;
         let list = &mut bytes[..count * DsmRange::SIZE];
-        prp::for_each(bus, command, how.page, list.len(), |iova, at, len| {
+        data::for_each(bus, command, how.page, list.len(), |iova, at, len| {
             bus.read(iova, &mut list[at..at + len]).map_err(blocked)
         })?;
         if !command.dsm_deallocates() {

@@ -43,6 +43,8 @@ pub struct Shape {
     pub cache: bool,
     /// log2 of the distance of doorbells, in units of 4 bytes: 0 to 4.
     pub stride: u32,
+    /// Whether commands may describe their data by scatter gather lists.
+    pub sgl: bool,
     /// Whether its strings hold what a terminal would act on.
     pub wild_text: bool,
     /// How long it takes to become ready and to stop.
@@ -63,6 +65,7 @@ impl Default for Shape {
             vectors: 5,
             cache: true,
             stride: 0,
+            sgl: true,
             wild_text: false,
             ready: Duration::ZERO,
             timing: Timing::Inline,
@@ -70,7 +73,7 @@ impl Default for Shape {
     }
 }
 
-pub(super) const KEYS: [&str; 15] = [
+pub(super) const KEYS: [&str; 16] = [
     "size",
     "namespaces",
     "block",
@@ -83,6 +86,7 @@ pub(super) const KEYS: [&str; 15] = [
     "vectors",
     "cache",
     "stride",
+    "sgl",
     "text",
     "ready",
     "fault",
@@ -107,6 +111,7 @@ impl Shape {
             vectors: options.get("vectors", "0 to 65", queues + 1, within(0, 65))? as u16,
             cache: options.switch("cache", true)?,
             stride: options.get("stride", "0 to 4", 0, within(0, 4))? as u32,
+            sgl: options.switch("sgl", true)?,
             wild_text: options.wild_text()?,
             ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
             timing: options.timing()?,

@@ -10,8 +10,8 @@ use super::{ALL_NAMESPACES, SUBMISSION_WORDS, feature, opcode};
 /// | 0 | opcode, fused, PSDT, command id | namespace id |
 /// | 1 | command dword 2 | command dword 3 |
 /// | 2 | metadata pointer | |
-/// | 3 | PRP entry 1 | |
-/// | 4 | PRP entry 2 | |
+/// | 3 | PRP entry 1, or an SGL descriptor's address | |
+/// | 4 | PRP entry 2, or that descriptor's length | its identifier |
 /// | 5 | command dword 10 | command dword 11 |
 /// | 6 | command dword 12 | command dword 13 |
 /// | 7 | command dword 14 | command dword 15 |
@@ -21,6 +21,8 @@ pub struct Submission(pub [u64; SUBMISSION_WORDS]);
 
 const _: () = assert!(size_of::<Submission>() == 64);
 
+/// PSDT = 01b: the data pointer is an SGL descriptor, in command dword 0. [NVMe 4.1, CDW0.PSDT]
+const SGL: u64 = 1 << 14;
 /// FUA of read, write and write zeroes, in command dword 12. [NVMe-NVM 3.3.6]
 const FUA: u32 = 1 << 30;
 /// Deallocate of write zeroes, in command dword 12. [NVMe-NVM 3.3.8]
@@ -55,6 +57,16 @@ impl Submission {
         self
     }
 
+    /// The same with `bytes` bytes of data in one piece: an SGL data block descriptor. For controllers that
+    /// [have them](super::identify::Controller::has_sgl), and no admin command. [NVMe 4.4]
+    #[inline]
+    pub const fn with_block(mut self, iova: u64, bytes: u32) -> Self {
+        self.0[0] |= SGL;
+        // The identifier in the last byte is 0: a data block, by its address.
+        (self.0[3], self.0[4]) = (iova, bytes as u64);
+        self
+    }
+
     /// The same with command dword `index`, 10 to 15 (others stay as they are).
     #[inline]
     pub const fn with_dword(mut self, index: usize, value: u32) -> Self {
@@ -71,7 +83,7 @@ impl Submission {
         self.0[0] as u8
     }
 
-    /// FUSE and PSDT, bits 15 to 8 of the first dword: zero for the commands that we send.
+    /// FUSE and PSDT, bits 15 to 8 of the first dword: zero for the commands that we send, but for [`SGL_FLAG`](Self::SGL_FLAG).
     pub const fn flags(&self) -> u8 {
         (self.0[0] >> 8) as u8
     }
@@ -85,6 +97,9 @@ impl Submission {
     pub const fn namespace(&self) -> u32 {
         (self.0[0] >> 32) as u32
     }
+
+    /// PSDT = 01b among [`flags`](Self::flags): data is where an SGL descriptor says.
+    pub const SGL_FLAG: u8 = (SGL >> 8) as u8;
 
     /// PRP entry 1.
     pub const fn prp1(&self) -> u64 {
@@ -353,6 +368,13 @@ mod tests {
         let command = Submission::new(0, 0).with_dword(10, 0x1111).with_dword(11, 0x2222).with_dword(10, 0x3333);
         assert_eq!(command.0[5], 0x2222_0000_3333);
         assert_eq!((command.dword(10), command.dword(11)), (0x3333, 0x2222));
+    }
+
+    #[test]
+    fn data_in_one_piece_is_described_by_the_command_itself() {
+        let command = Submission::transfer(opcode::nvm::READ, 7, 1, 256, false).with_block(0x1_2345_6000, 0x2_0000).with_id(9);
+        assert_eq!((command.flags(), command.id(), command.opcode()), (Submission::SGL_FLAG, 9, opcode::nvm::READ));
+        assert_eq!((command.0[3], command.0[4]), (0x1_2345_6000, 0x2_0000));
     }
 
     #[test]

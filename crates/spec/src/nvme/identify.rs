@@ -111,6 +111,11 @@ impl Controller {
         self
     }
 
+    /// Whether commands of the NVM command set may describe data by SGLs, of pieces that are multiples of four bytes. [NVMe 5.1.13, SGLS]
+    pub fn has_sgl(&self) -> bool {
+        matches!(self.sgl_support() & 3, 1 | 2)
+    }
+
     /// Most bytes of one transfer for a smallest memory page of `page` bytes; `None` if there is no limit.
     pub fn max_transfer(&self, page: u64) -> Option<u64> {
         match self.max_transfer_shift() {

@@ -41,6 +41,9 @@ statuses! {
     ABORTED_SQ_DELETION: 0, 0x08, "aborted: submission queue deleted";
     INVALID_NAMESPACE: 0, 0x0b, "invalid namespace or format";
     SEQUENCE: 0, 0x0c, "command sequence error";
+    SGL_SEGMENT: 0, 0x0d, "invalid SGL segment descriptor";
+    SGL_LENGTH: 0, 0x0f, "data SGL length invalid";
+    SGL_TYPE: 0, 0x11, "SGL descriptor type invalid";
     INVALID_PRP_OFFSET: 0, 0x13, "PRP offset invalid";
     SANITIZE_IN_PROGRESS: 0, 0x1d, "sanitize in progress";
     NAMESPACE_WRITE_PROTECTED: 0, 0x20, "namespace is write protected";
