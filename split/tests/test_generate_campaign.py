@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomlkit
 
 from ring3_split.errors import Refusal
 from ring3_split.generate import campaign as campaigning
 from ring3_split.generate import run as running
 from ring3_split.generate.build import Built
-from ring3_split.generate.campaign import Request, campaign, shares
+from ring3_split.generate.campaign import Request, Share, campaign, shares
 from ring3_split.generate.run import GUEST
 from ring3_split.generate.tally import KINDS, Guest, Kept, Report, report, show, take
 from ring3_split.kernel import Kernel
 from ring3_split.profile import lab
+from ring3_split.profile.devices import device
+from ring3_split.profile.scenario import Run
 
 BACK = "fault 0 null mtu code 1 1 2 0 back 3000"
 
@@ -209,3 +212,15 @@ def test_what_the_kernel_says_of_a_bug_is_a_complaint(line: str) -> None:
 )
 def test_what_it_says_of_a_process_is_none(line: str) -> None:
     assert complaints(line) == []
+
+
+def test_a_guest_has_the_time_that_its_tcp_takes() -> None:
+    """Of its scenario, as the lab reads it."""
+    run = Run("e1000", device("e1000"), "load", 1, "6.12", (Path("a.ko"), Path("b.ko")), (), (Path("program"),))
+
+    def limit(seconds: float) -> int:
+        document = tomlkit.parse(campaigning.text(run, "1", Share(0, [], 0, 1, seconds), Path("faults"))).unwrap()
+        found: int = document["time_limit"]
+        return found
+
+    assert limit(600) == limit(0) + 600

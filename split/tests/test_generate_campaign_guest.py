@@ -46,5 +46,12 @@ def test_all_messages_that_were_asked_for_are_sent(report: Report) -> None:
     assert report.told.ioctls == STRANGERS * 1000
 
 
+def test_tcp_goes_on_while_the_user_half_dies_again_and_again(report: Report) -> None:
+    assert report.endured is not None
+    assert report.endured.seconds == 6
+    assert min(report.endured.sent_mbit_s, report.endured.received_mbit_s) > 0
+    assert report.endured.deaths >= 1
+
+
 def test_the_kernel_does_not_complain(report: Report) -> None:
     assert (report.complaints, report.atomic) == ([], 0)

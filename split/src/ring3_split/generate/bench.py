@@ -76,10 +76,10 @@ def bench(kernel: Kernel, driver: str, built: Built, request: Request, show: Cal
         original = shipped.unpack(shipped_modules(kernel, request.cache), driver, folder / "shipped")
         one = running.guest_run(kernel, driver, built, request.seconds)
         added = [original, GUEST / "bench.sh"]
-        programs = [lab.compiled_file(GUEST / "bench.c", kernel.folder.parent / "guest")]
+        programs: list[Path] = []
         if request.crossings:
             halves = empty.build(kernel, built.runtime)
-            added, programs = [*added, halves.module], [*programs, halves.program]
+            added, programs = [*added, halves.module], [halves.program]
         (folder / "scenario.toml").write_text(text(one, built.layout, added, programs, request))
         lines: list[Line] = []
 

@@ -47,7 +47,7 @@ CHECKED = (("the checker has found nothing", "checked"),)
 END = (("it is unloaded", "split_unload"), ("the kernel has nothing to say", "kernel_is_well"))
 KINDS = ("sound", "network")
 FUNCTIONS = ("works", "during", "alone", "lies", "honest")
-PROGRAMS = ("fuzz.c", "inject.c", "ioctls.c", "tries.c")
+PROGRAMS = ("bench.c", "fuzz.c", "inject.c", "ioctls.c", "tries.c")
 LIES_A_SECOND = 50  # at least: what is done between them takes its time
 
 

@@ -34,17 +34,24 @@ original() {
     insmod "$ORIGINAL" && up && loads original out in && rmmod "$(driver_module)"
 }
 
-killed() {
+# The user half is killed every two seconds, and another one begins, until it dies no more; `deaths` is how often it did.
+dies_often() {
     count=$(grep -c ' attached' /tmp/user-half.log)
     split_kill >/dev/null || return
     : >/tmp/mortal
     bench mortal /tmp/mortal "split-$DRIVER" 30 >/tmp/deaths 2>>/tmp/user-half.log &
     killer=$!
-    attached $((count + 1)) && loads killed out in || return
+    attached $((count + 1))
+}
+
+dies_no_more() {
     rm /tmp/mortal
     wait $killer && read -r process deaths </tmp/deaths && attached $((count + 1 + deaths)) || return
     echo "$process" >/tmp/user-half.pid
-    echo "it died $deaths times"
+}
+
+killed() {
+    dies_often && loads killed out in && dies_no_more && echo "it died $deaths times"
 }
 
 split() {

@@ -148,17 +148,14 @@ megabits() { awk '{ print $2 * 8 / $5 }' "$1"; }
 
 # TCP both ways at once for $ENDURED seconds: a line `endured SECONDS SENT RECEIVED DEATHS`, in Mbit/s.
 endures() {
-    : >/tmp/mortal
-    mortal &
-    killer=$!
+    dies_often || return
     net receive $THERE "$ENDURED" "$WINDOW" >/tmp/received 2>&1 &
     receiver=$!
     net send $THERE "$ENDURED" >/tmp/sent 2>&1 && wait $receiver || { cat /tmp/sent /tmp/received; kernel_said; return 1; }
-    rm /tmp/mortal
-    wait $killer || { cat /tmp/deaths; return 1; }
+    dies_no_more || { cat /tmp/deaths; tail -n 5 /tmp/user-half.log; return 1; }
     works_again || return
     kernel_said
-    echo "endured $ENDURED $(megabits /tmp/sent) $(megabits /tmp/received) $(grep -c 'is dead' /tmp/deaths)"
+    echo "endured $ENDURED $(megabits /tmp/sent) $(megabits /tmp/received) $deaths"
 }
 
 campaign_ends() {
