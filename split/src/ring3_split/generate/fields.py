@@ -72,14 +72,15 @@ class Views:
 
     def all(self) -> dict[str, list[Field]]:
         """The fields of each type."""
-        found = {}
+        found, lent = {}, self.border.lent(self.code)
         for tag in sorted(self.crossing - KERNELS):
             fields = self.of(tag)
+            alone = tag not in self.border.outer or tag in lent
             behind = self.border.behind.get(tag)
             if behind:
                 name, offset = behind
                 fields += [replace(one, path=f"{name}:{one.path}") for one in self.of(name, offset)]
-            if fields and tag not in self.border.outer:
+            if fields and alone:
                 found[self.border.type_of(tag)] = fields
         return found
 
