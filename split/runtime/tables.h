@@ -65,6 +65,7 @@ struct split_field {
 	unsigned long (*count)(const void *base);
 	const struct split_bound *bounds; /* of data that the user half may change */
 	unsigned int nbounds;
+	unsigned char once; /* the user half may set it while it is zero only */
 };
 
 struct split_view { /* the fields of a type that one entry needs */

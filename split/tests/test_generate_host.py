@@ -101,6 +101,21 @@ def test_where_a_device_reads_and_writes_the_user_half_can_set_to_nothing_but_0(
         assert (bound.low, bound.high) == (0, 0), name
 
 
+def test_what_the_kernel_half_goes_by_is_set_once(host: Generated) -> None:
+    for name in ("pvscsi_adapter:cmd_map", "pvscsi_adapter:host", "pvscsi_adapter:dev", "pvscsi_adapter:reqRingPA"):
+        assert view(host, "Scsi_Host")[name].once, name
+    assert not view(host, "Scsi_Host")["max_id"].once
+    assert "&type_pci_dev, 0, .once = 1 }" in (host.folder / "tables.c").read_text()
+
+
+def test_a_member_that_is_said_to_be_set_once_and_does_not_cross_is_refused(
+    kernel: Kernel, host: Generated, tmp_path: Path
+) -> None:
+    wishes = replace(host.border.wishes, once=frozenset({"pvscsi_adapter.cmd_pool"}))
+    with pytest.raises(Refusal, match=r"once: pvscsi_adapter\.cmd_pool is no member that the user half sets"):
+        generate(kernel, kernel.module("vmw_pvscsi"), host.border.survey, wishes, tmp_path)
+
+
 def test_a_host_that_a_failed_probe_has_made_is_taken_from_the_kernel_and_given_back(host: Generated) -> None:
     assert call(host, "scsi_add_host_with_dma").undo == Undo("scsi_remove_host", (0,), 0)
     assert call(host, "scsi_host_alloc").undo == Undo("scsi_host_put", (-1,), 0)

@@ -40,6 +40,7 @@ class Wishes:
     combolocks: frozenset[str] = frozenset()  # spinlocks that both halves take
     contexts: Mapping[str, Stated] = field(default_factory=dict)
     again: frozenset[str] = frozenset()  # functions that the next user half does anew
+    once: frozenset[str] = frozenset()  # members that are set while they are zero, and never again
 
     @staticmethod
     def of(plan: Plan, answers: Mapping[str, str]) -> Wishes:
@@ -58,6 +59,7 @@ class Wishes:
             frozenset(plan.combolocks),
             plan.contexts,
             frozenset(plan.again),
+            frozenset(plan.once),
         )
 
 
@@ -74,6 +76,7 @@ class Border:
             self.accesses = {**data.accesses, **self.accesses}
         self.mutexes = {region.lock for _, one in survey.halves.graph.owned() for region in one.regions}
         self.statics = statics(survey, self.accesses)
+        self.settled: set[str] = set()  # of the members that are set once, those that cross so
         self._places: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         # One allocation of two structs is one object: the first one -> (the second one, its offset).
         self.behind = self._behind()

@@ -144,7 +144,9 @@ class Views:
         )
 
     def _field(self, name: str, member: Member, at: Place, written: bool) -> list[Field]:
-        plain = Field(at.path, at.offset, member.size, written=written)
+        once = written and name in self.border.wishes.once
+        self.border.settled |= {name} if once else set()
+        plain = Field(at.path, at.offset, member.size, written=written, once=once)
         if member.bits:
             first, width = member.bits
             start, end = first // 8, (first + width + 7) // 8

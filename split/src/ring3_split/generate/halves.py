@@ -59,6 +59,8 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
     border.table.ensures, border.table.again = dict(wishes.ensures), wishes.again
     for name in wishes.ensures.keys() - {entry.function.rpartition(":")[2] for entry in border.table.entries}:
         raise Refusal(f"ensures: {name} is no entry of the user half")
+    for name in sorted(wishes.once - border.settled):
+        raise Refusal(f"once: {name} is no member that the user half sets")
     called = [survey.halves.graph.functions[entry.function] for entry in border.table.entries]
     for name in sorted(wishes.again - {one.name for one in called if one.returns == "void"}):
         raise Refusal(f"again: {name} is no entry of the user half without a result")

@@ -33,6 +33,7 @@ class Field:
     type: str = ""  # of the object that it points to
     count: str = ""  # a function of `counts`
     bounds: tuple[Bound, ...] = ()
+    once: bool = False  # the user half may set it while it is zero only
 
 
 @dataclass(frozen=True)

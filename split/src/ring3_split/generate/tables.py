@@ -136,6 +136,7 @@ def _field(one: Field) -> str:
     if one.bounds:
         rows = ", ".join(_bound(bound) for bound in one.bounds)
         more += f", .bounds = (const struct split_bound[]){{ {rows} }}, .nbounds = {len(one.bounds)}"
+    more += ", .once = 1" if one.once else ""
     return f"\t{{ {place}{more} }},"
 
 
