@@ -19,20 +19,16 @@ filed() {
     umount /mnt/disk && return $code
 }
 
-# depth [NUMBER]: of the disk's queue; the driver is asked to set it.
-depth() {
-    file=$(disk) || return
-    file=/sys/block/${file##*/}/device/queue_depth
-    [ -z "$1" ] || echo "$1" >"$file" || return
-    cat "$file"
-}
+# queue: the file of the depth of the disk's queue, which the driver is asked to set.
+queue() { file=$(disk) && echo "/sys/block/${file##*/}/device/queue_depth"; }
 
-controls() { [ "$(depth 16)" = 16 ] && [ "$(depth 64)" = 64 ]; }
+# controls FILE: all that is set.
+controls() { for depth in 16 64; do echo $depth >"$1" && [ "$(cat "$1")" = $depth ] || return; done; }
 
 works() {
     before=$(failures)
-    up && verified verify && filed && controls || { cat /tmp/user-half.log; dmesg | tail -n 10; return 1; }
-    echo "the queue is $(depth) deep"
+    up && verified verify && filed && controls "$(queue)" || { cat /tmp/user-half.log; dmesg | tail -n 10; return 1; }
+    echo "the queue is $(cat "$(queue)") deep"
     [ "$(failures)" = "$before" ] || { echo "upcalls failed"; cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
 }
 
@@ -50,7 +46,7 @@ during() {
 
 alone() {
     before=$(failures)
-    ! controls 2>/dev/null || { echo "the depth of a queue is set without the user half?"; return 1; }
+    ! controls "$(queue)" 2>/dev/null || { echo "the depth of a queue is set without the user half?"; return 1; }
     [ "$(failures)" -gt "$before" ] || return
     echo "the depth of a queue is not set without the user half"
     verified alone && filed || return
@@ -72,14 +68,15 @@ often() {
     deaths
 }
 
-# All that leads to upcalls, a probe among them.
-prodded() {
-    controls
-    echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/unbind"
+probed() {
     bound
+    echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/unbind"
 }
 
-lies() { fuzzed prodded; }
+lies() {
+    MESSAGES=$(((MESSAGES + 1) / 2))
+    fuzzed controls "$(queue)" && SEED=2 fuzzed probed
+}
 
 # The adapter and its structs may be in any state after the lies: they can break the device, and a reload must mend it.
 honest() { split_reload; }
