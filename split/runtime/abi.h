@@ -61,7 +61,7 @@ struct split_call {
 #define SPLIT_CALL_LOCK 0x10003		/* handle of a mutex; of a combolock, and 1 */
 #define SPLIT_CALL_UNLOCK 0x10004	/* the same */
 #define SPLIT_CALL_WORD 0x10005		/* handle, enum split_operation, operand -> what was there */
-#define SPLIT_CALL_STEP 0x10006		/* nothing but that the copies are brought into step */
+#define SPLIT_CALL_STEP 0x10006		/* nothing but that the copies are brought into step; handle, function, argument that it will be */
 #define SPLIT_CALL_PORT_READ 0x20000	/* port, bytes -> value */
 #define SPLIT_CALL_PORT_WRITE 0x20001	/* port, bytes, value */
 #define SPLIT_CALL_IO_READ 0x20002	/* handle, bytes -> value */

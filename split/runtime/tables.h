@@ -66,6 +66,7 @@ struct split_field {
 	const struct split_bound *bounds; /* of data that the user half may change */
 	unsigned int nbounds;
 	int (*requires)(const void *base, const void *value); /* whether a pointer may be set so; NULL: any of its type, and in the user half */
+	unsigned char once; /* the user half may set it while it is zero only */
 };
 
 struct split_view { /* the fields of a type that one entry needs */

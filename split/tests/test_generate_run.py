@@ -9,6 +9,7 @@ import pytest
 import tomlkit
 
 from ring3_split.errors import Refusal
+from ring3_split.generate import run
 from ring3_split.generate.run import Wanted, check, text
 from ring3_split.profile.devices import device
 from ring3_split.profile.scenario import Run
@@ -17,8 +18,8 @@ from ring3_split.profile.scenario import Run
 def scenario(driver: str, work: Path | None = None) -> dict[str, Any]:
     found = device(driver)
     revision = Path("/revision.ko") if found.revision is not None else None
-    run = Run(driver, found, "load", 0.5, "6.12", (Path("/r.ko"), Path("/d.ko")), (), (), revision)
-    return tomlkit.parse(text(run, found.kind, "1", Wanted(work=work))).unwrap()
+    made = Run(driver, found, "load", 0.5, "6.12", (Path("/r.ko"), Path("/d.ko")), (), (), revision)
+    return tomlkit.parse(text(made, found.kind, "1", Wanted(work=work), Path("/disk.img"))).unwrap()
 
 
 @pytest.fixture
@@ -34,7 +35,8 @@ def test_a_script_of_the_drivers_own_comes_last_so_that_its_functions_are_taken(
     assert ". /lib/ring3/network-split.sh; . /lib/ring3/mine.sh; works" in found["step"][1]["run"]
 
 
-def test_a_kind_for_which_nothing_is_known_needs_a_script(script: Path) -> None:
+def test_a_kind_for_which_nothing_is_known_needs_a_script(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "KINDS", ("sound", "network"))
     with pytest.raises(Refusal, match="--work"):
         check("nvme")
     assert check("nvme", script) == "disk"
@@ -49,3 +51,10 @@ def test_a_script_that_is_not_there_is_told_before_anything_is_built(tmp_path: P
 def test_a_device_is_shown_with_the_revision_that_the_driver_wants_before_it_is_loaded() -> None:
     assert "revision=16 && prepare && split_load" in scenario("8139too")["step"][0]["run"]
     assert "revision" not in scenario("8139cp")["step"][0]["run"]
+
+
+def test_a_disk_on_an_adapter_keeps_what_is_written_and_takes_a_file_system() -> None:
+    found = scenario("vmw_pvscsi")
+    assert found["qemu_arguments"][1] == "file,node-name=disk,filename=/disk.img"
+    assert "ext4" in found["modules"]
+    assert any(step["run"].endswith("disk-split.sh; often") for step in found["step"])

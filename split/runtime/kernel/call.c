@@ -254,6 +254,23 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	return 0;
 }
 
+/*
+ * Brings the copies into step. Memory that the user half has asked for to call a function with has the type of that argument from
+ * here on, so that what is in it goes down with the call.
+ */
+static long step(struct split_frame *frame, const struct split_call *call)
+{
+	const struct split_driver *driver = frame->host->driver;
+	u64 function = call->arguments[1], number = call->arguments[2];
+	void *address;
+
+	if (!call->arguments[0])
+		return 0;
+	if (function >= driver->ndowncalls || number >= SPLIT_ARGUMENTS || !may_call(frame->entry, function))
+		return -EPERM;
+	return split_frame_resolve(frame, call->arguments[0], driver->downcalls[function].arguments[number].type, &address);
+}
+
 /* Runs a call in the thread of the user half. With frame->lock held; the message is in step with the objects. */
 long split_call(struct split_frame *frame, struct split_call *call)
 {
@@ -270,7 +287,7 @@ long split_call(struct split_frame *frame, struct split_call *call)
 	case SPLIT_CALL_UNLOCK:
 		return split_lock_call(frame, call);
 	case SPLIT_CALL_STEP:
-		return 0;
+		return step(frame, call);
 	case SPLIT_CALL_WORD:
 		return word_call(frame, call);
 	}

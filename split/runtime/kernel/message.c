@@ -221,6 +221,11 @@ static void apply_field(struct split_frame *frame, const struct split_field *fie
 	int error;
 	u32 i;
 
+	if (field->once && memchr_inv(to, 0, field->size)) {
+		pr_warn_ratelimited("%s: %s: the user half's %s is refused: it is set already\n", frame->host->driver->name,
+				    frame->entry->name, field->name);
+		return;
+	}
 	if (field->kind == SPLIT_BITS) {
 		/* The kernel may have changed the bits beside. */
 		for (i = 0; i < field->size; i++)

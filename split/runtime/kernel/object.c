@@ -95,6 +95,12 @@ static bool give_type(struct split_frame *frame, struct split_object *object, co
 	return true;
 }
 
+/* How many of a type were asked for: an array is known as one when its first element is. */
+static unsigned long elements(const struct split_allocation *allocation, const struct split_type *type)
+{
+	return type->size ? max(allocation->size / type->size, 1UL) : 1;
+}
+
 /* The same, one of the entry's types that have a `type` at `offset`. */
 static bool give_type_with(struct split_frame *frame, struct split_object *object, unsigned long offset, const struct split_type *type)
 {
@@ -228,7 +234,8 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 		/* The user half's own memory, of which nothing is known yet: a lock says which struct it is, so that no two of them overlap. */
 		if (object->type || !object->allocation)
 			return -EPROTOTYPE;
-		if (is_lock(type) ? !give_type_with(frame, object, offset, type) : offset || !give_type(frame, object, type, 1))
+		if (is_lock(type) ? !give_type_with(frame, object, offset, type)
+				  : offset || !give_type(frame, object, type, elements(object->allocation, type)))
 			return -EPROTOTYPE;
 	}
 	if (type == &split_io && !split_is_mapped(frame->host, object->address + offset))

@@ -203,7 +203,8 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 		if (left <= 0)
 			cancel(frame);
 		*died = frame->failed && left > 0;
-		if (!frame->failed && frame->result == 0 && frame->entry->ensures && !frame->entry->ensures(arguments)) {
+		/* Its caller takes an int, and what is no error for a success, as the core does that probes. */
+		if (!frame->failed && (int)frame->result >= 0 && frame->entry->ensures && !frame->entry->ensures(arguments)) {
 			frame->failed = true;
 			why = "it has not done what it says";
 		} else if (!frame->failed)

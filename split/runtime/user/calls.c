@@ -88,11 +88,31 @@ static unsigned long argument(unsigned int i, const unsigned long *saved, const 
 	return i < 6 ? saved[i] : stack[i - 6];
 }
 
+/* A struct on this half's stack: memory of the kernel's takes its place for a call, if the entry's table knows its members. */
+static unsigned long lend(const struct split_stub *stub, unsigned int i, unsigned long address)
+{
+	const struct split_downcall *function = &split_driver.downcalls[stub->number];
+	const struct split_type *type = function->arguments[i].type;
+	const struct split_entry *entry = split_frame->entry;
+	unsigned long handle;
+	unsigned int view = 0;
+
+	while (view < entry->nviews && entry->views[view].type != type)
+		view++;
+	if (!type || !type->size || view == entry->nviews)
+		split_abandon("%s: argument %u of %s is memory that only the user half has", entry->name, i, function->name);
+	handle = (unsigned long)split_kernel(SPLIT_CALL_ALLOCATE, type->size, 0, 0);
+	split_lend_copy(split_frame, handle, (void *)address, type->size);
+	split_kernel(SPLIT_CALL_STEP, handle, stub->number, i);
+	return handle;
+}
+
 static unsigned long call_table(const struct split_stub *stub, unsigned long *saved, unsigned long *stack)
 {
 	const struct split_downcall *function = &split_driver.downcalls[stub->number];
 	struct split_call call = { .function = stub->number };
 	void **cells[SPLIT_ARGUMENTS] = { 0 };
+	unsigned long lent[SPLIT_ARGUMENTS] = { 0 };
 	long error;
 
 	for (unsigned int i = 0; i < function->narguments; i++) {
@@ -101,8 +121,7 @@ static unsigned long call_table(const struct split_stub *stub, unsigned long *sa
 		if (function->arguments[i].way == SPLIT_OBJECT) {
 			call.arguments[i] = split_handle(split_frame, (void *)value);
 			if (call.arguments[i] == SPLIT_BAD_HANDLE)
-				split_abandon("%s: argument %u of %s is memory that only the user half has", split_frame->entry->name, i,
-					      function->name);
+				call.arguments[i] = lent[i] = lend(stub, i, value);
 		} else if (function->arguments[i].way == SPLIT_COUNTED) {
 			call.arguments[i] = split_handle(split_frame, (void *)value);
 			if (call.arguments[i] == SPLIT_BAD_HANDLE)
@@ -122,9 +141,12 @@ static unsigned long call_table(const struct split_stub *stub, unsigned long *sa
 	if (stub->format >= 0) {
 		unsigned int format = (unsigned int)stub->format;
 
-		call.arguments[format] = (unsigned long)formatted((char *)call.arguments[format], format + 1, saved, stack);
+		call.arguments[format] = (unsigned long)formatted((char *)call.arguments[format], function->narguments, saved, stack);
 	}
 	error = split_ioctl_call(&call);
+	for (unsigned int i = 0; i < function->narguments; i++)
+		if (lent[i])
+			split_end_loan(split_frame, lent[i]);
 	if (error)
 		split_abandon("%s: the call of %s is refused: %s", split_frame->entry->name, function->name, strerror((int)-error));
 	for (unsigned int i = 0; i < function->narguments; i++)

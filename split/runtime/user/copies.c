@@ -133,6 +133,21 @@ void split_add_copy(struct split_frame *frame, unsigned long handle, unsigned in
 	*copy = (struct split_copy){ .local = new_local(size), .handle = handle, .size = size, .view = -2, .own = 1 };
 }
 
+/* A struct of this half's own stands for an object of the kernel's ... */
+void split_lend_copy(struct split_frame *frame, unsigned long handle, void *local, unsigned int size)
+{
+	*new_copy(frame) = (struct split_copy){ .local = local, .handle = handle, .size = size, .view = -2 };
+}
+
+/* ... until the call is over: from here on nothing reaches its memory, which may be a stack's. */
+void split_end_loan(struct split_frame *frame, unsigned long handle)
+{
+	struct split_copy *copy = copy_of(frame, handle);
+
+	copy->local = memcpy(new_local(copy->size), copy->local, copy->size);
+	copy->own = 1;
+}
+
 static int is_plain(const struct split_field *field)
 {
 	return field->kind == SPLIT_DATA || field->kind == SPLIT_BITS || field->kind == SPLIT_WORD;

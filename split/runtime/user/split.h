@@ -58,6 +58,8 @@ void split_unpack(struct split_frame *frame);
 void split_repack(struct split_frame *frame);
 void split_release(struct split_frame *frame);
 void split_add_copy(struct split_frame *frame, unsigned long handle, unsigned int size);
+void split_lend_copy(struct split_frame *frame, unsigned long handle, void *local, unsigned int size);
+void split_end_loan(struct split_frame *frame, unsigned long handle);
 void *split_pointer(struct split_frame *frame, unsigned long handle);
 unsigned long split_handle(struct split_frame *frame, const void *pointer);
 unsigned long split_combolock_handle(struct split_frame *frame, const void *lock);

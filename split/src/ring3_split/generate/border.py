@@ -14,12 +14,13 @@ from ring3_split.annotate.vocabulary import Annotation, read
 from ring3_split.context import Stated
 from ring3_split.errors import Refusal
 from ring3_split.generate.fields import ELEMENTS, KERNELS, Views
+from ring3_split.generate.statics import statics, through
 from ring3_split.generate.table import Parameter, Table
 from ring3_split.generate.units import Unit
 from ring3_split.model import Access, Layout, Member
 from ring3_split.plan.file import Plan, Recovery
 
-ALIGNMENT = 32  # of what lies behind a net_device [linux/netdevice.h: NETDEV_ALIGN]
+ALIGNMENT = 32  # of what lies behind a net_device that does not say where [linux/netdevice.h: NETDEV_ALIGN]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Wishes:
     combolocks: frozenset[str] = frozenset()  # spinlocks that both halves take
     contexts: Mapping[str, Stated] = field(default_factory=dict)
     again: frozenset[str] = frozenset()  # functions that the next user half does anew
+    once: frozenset[str] = frozenset()  # members that are set while they are zero, and never again
 
     @staticmethod
     def of(plan: Plan, answers: Mapping[str, str]) -> Wishes:
@@ -61,6 +63,7 @@ class Wishes:
             frozenset(plan.combolocks),
             plan.contexts,
             frozenset(plan.again),
+            frozenset(plan.once),
         )
 
 
@@ -76,6 +79,8 @@ class Border:
         for data in survey.halves.graph.driver.data:
             self.accesses = {**data.accesses, **self.accesses}
         self.mutexes = {region.lock for _, one in survey.halves.graph.owned() for region in one.regions}
+        self.statics = statics(survey, self.accesses)
+        self.settled: set[str] = set()  # of the members that are set once, those that cross so
         self._places: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         self.settable: set[str] = set()  # pointers of which the plan requires something
         # One allocation of two structs is one object: the first one -> (the second one, its offset).
@@ -107,7 +112,7 @@ class Border:
         for name, kind in self.survey.border.types.items():
             layout = self.layouts.get(kind.behind) if kind.behind else None
             if layout:
-                found[kind.behind] = name, -(-layout.size // ALIGNMENT) * ALIGNMENT
+                found[kind.behind] = name, _end(layout)
         return found
 
     # Annotations.
@@ -148,9 +153,25 @@ class Border:
         word, layout = self.survey.border.words.get(name), self.layouts.get(name.partition(".")[0])
         return word is not None and layout is not None and self._owns(layout)
 
+    def own_list(self, name: str) -> bool:
+        """Whether a member is a head or a link of a list in a struct of the driver's that crosses."""
+        struct = name.rpartition(".")[0]
+        member, layout = self.layouts.member(name), self.layouts.get(struct)
+        listed = member is not None and member.struct == "list_head"
+        return listed and layout is not None and self._owns(layout) and struct in self.survey.border.types
+
+    def lent(self, code: Iterable[str]) -> set[str]:
+        """Structs that these functions have on their stack and call down with: for the call each is an object of its own."""
+        graph, halves = self.survey.halves.graph, self.survey.halves
+        touched = [access for one in code for access in self.accesses.get(one, ())]
+        local = {access.field.partition(".")[0] for access in touched if access.base.startswith("local ")}
+        called = {callee for one in code for callee in graph.calls.get(one, {}) if callee in halves.kernel - halves.user}
+        handed = [pointee(parameter.type) for callee in called for parameter in graph.functions[callee].parameters]
+        return local & {target[1] for target in handed if target}
+
     def crossing(self) -> set[str]:
-        """Structs that cross, and those of the parameters of entries."""
-        names = set(self.survey.border.types)
+        """Structs that cross, those of the parameters of entries, and variables whose members the user half sets."""
+        names = set(self.survey.border.types) | set(self.statics.values())
         for entry in self.survey.border.entries:
             for parameter in entry.parameters:
                 target = pointee(parameter.type)
@@ -222,6 +243,9 @@ class Border:
                 self.table.types.setdefault("combolock", 0)
                 self.table.inside[name].append(("combolock", member.offset))
                 continue
+            layout = self.layouts.get(name)
+            if member.struct == "list_head" and not (layout and self._owns(layout)):
+                continue  # a list of the kernel's is not the user half's to change
             mutex = member.struct == "mutex" and self._takes(name, member)
             if (
                 member.struct
@@ -337,7 +361,7 @@ class Border:
 
     def _variables(self, code: set[str]) -> list[str]:
         """Variables of the driver that the code reads and that are no constants: parameters of the module above all."""
-        found = set()
+        found = {name for name in self.statics if through(name, code, self.accesses)}
         for data in self.survey.halves.graph.driver.data:
             for function in code:
                 for name in data.globals.get(function, {}):
@@ -346,6 +370,14 @@ class Border:
                     if plain and "." not in name:
                         found.add(name)
         return sorted(found)
+
+
+def _end(layout: Layout) -> int:
+    """Where what lies behind a struct begins: at the array without a length that it ends in, if it does."""
+    last = layout.members[-1] if layout.members else None
+    if last is not None and not last.size and last.type.endswith("[]"):
+        return last.offset
+    return -(-layout.size // ALIGNMENT) * ALIGNMENT
 
 
 def _places(unit: Unit, tag: str, names: Sequence[str]) -> dict[str, tuple[int, int]]:

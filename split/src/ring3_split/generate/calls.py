@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
@@ -20,6 +21,8 @@ ARGUMENTS = 8
 NAMED_CODE = {"irq_handler_t": "irqreturn_t (*)(int, void *)", "work_func_t": "void (*)(struct work_struct *)"}
 # Macros of the kernel's that set members of its own structs: the user half calls functions of kernel_half.h instead.
 WORK_ITEMS = {"split_init_work": "work_struct", "split_init_delayed_work": "delayed_work"}
+# Inlines that change lists, of which no copy tells anything.
+LISTS = ("INIT_LIST_HEAD", "list_add", "list_add_tail")
 ALIKE = ("const char *", "char const *")
 
 
@@ -30,6 +33,7 @@ def add(border: Border) -> None:
         Refusal: the plan speaks of a function that is not called.
     """
     _work_items(border)
+    _lists(border)
     for downcall in border.survey.border.downcalls:
         name = downcall.function.rpartition(":")[2]
         if downcall.way == "never":
@@ -64,6 +68,24 @@ def _work_items(border: Border) -> None:
         border.table.reach[key] |= WORK_ITEMS.keys()
 
 
+def _lists(border: Border) -> None:
+    """Lists in the driver's own structs: the user half has heads made and elements put there in the kernel's objects."""
+    graph, halves = border.survey.halves.graph, border.survey.halves
+    users = {key for key in halves.user if any(border.own_list(access.field) for access in border.accesses.get(key, ()))}
+    named = {key: {graph.functions[callee].name for callee in graph.calls.get(key, {})} for key in users}
+    for name in LISTS:
+        callers = {key for key in users if name in named[key]}
+        declared = declaration(border, name) if callers else None
+        if declared is None:
+            continue
+        call = Call(name, declared, [Argument("OBJECT", border.type_of("list_head"))] * len(declared.parameters), Argument())
+        _require(border, call)
+        border.table.calls.append(call)
+        for key in border.table.reach:
+            if callers & halves.reachable(key):
+                border.table.reach[key].add(name)
+
+
 def declaration(border: Border, name: str) -> Declared | None:
     """How a function is declared: its definition, where there is one in a header."""
     found = [unit.declared.functions[name] for unit in border.units if name in unit.declared.functions]
@@ -87,17 +109,23 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
     _cookie(border, declared, arguments)
     call = Call(declared.name, declared, arguments, _result(border, declared), own=downcall.way == "driver")
     if declared.variadic:
-        if not arguments or arguments[-1].way != "TEXT":
+        texts = [number for number, argument in enumerate(arguments) if argument.way == "TEXT"]
+        if not texts:
             border.table.refused[declared.name] = "its number of arguments varies, and they follow no format"
             return
-        call.format = len(arguments) - 1
-        arguments[-1] = Argument("BRIEF")
+        call.format = texts[-1]
+        arguments[call.format] = Argument("BRIEF")
     call.undo = _undo(border, call)
+    _require(border, call, mapped)
+    border.table.calls.append(call)
+
+
+def _require(border: Border, call: Call, more: Sequence[str] = ()) -> None:
+    """What must be so before a call: what requires.toml and the plan say, and `more`."""
     known = required().get(call.name, Condition(""))
-    conditions = [known.holds, *mapped, border.wishes.requires.get(call.name)]
+    conditions = [known.holds, *more, border.wishes.requires.get(call.name)]
     call.requires = " && ".join(f"({one})" for one in conditions if one)
     call.nullable = tuple(known.nullable)
-    border.table.calls.append(call)
 
 
 def _undo(border: Border, call: Call) -> Undo | None:

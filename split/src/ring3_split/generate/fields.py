@@ -72,14 +72,15 @@ class Views:
 
     def all(self) -> dict[str, list[Field]]:
         """The fields of each type."""
-        found = {}
+        found, lent = {}, self.border.lent(self.code)
         for tag in sorted(self.crossing - KERNELS):
             fields = self.of(tag)
+            alone = tag not in self.border.outer or tag in lent
             behind = self.border.behind.get(tag)
             if behind:
                 name, offset = behind
                 fields += [replace(one, path=f"{name}:{one.path}") for one in self.of(name, offset)]
-            if fields and tag not in self.border.outer:
+            if fields and alone:
                 found[self.border.type_of(tag)] = fields
         return found
 
@@ -143,7 +144,9 @@ class Views:
         )
 
     def _field(self, name: str, member: Member, at: Place, written: bool) -> list[Field]:
-        plain = Field(at.path, at.offset, member.size, written=written)
+        once = written and name in self.border.wishes.once
+        self.border.settled |= {name} if once else set()
+        plain = Field(at.path, at.offset, member.size, written=written, once=once)
         if member.bits:
             first, width = member.bits
             start, end = first // 8, (first + width + 7) // 8

@@ -51,12 +51,17 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
     units = [Unit(kernel, module, source) for source in module.sources]
     border = Border(survey, units, wishes)
     for entry in survey.border.entries:
+        if "*" in entry.returns:
+            name = entry.function.rpartition(":")[2]
+            raise Refusal(f"{name} returns a pointer, and the kernel would follow it: place it in the kernel half")
         border.entry(entry)
     calls.add(border)
     border.table.ensures, border.table.again = dict(wishes.ensures), wishes.again
     for key, named in (("ensures", wishes.ensures), ("before", wishes.before)):
         for name in named.keys() - {entry.function.rpartition(":")[2] for entry in border.table.entries}:
             raise Refusal(f"{key}: {name} is no entry of the user half")
+    for name in sorted(wishes.once - border.settled):
+        raise Refusal(f"once: {name} is no member that the user half sets")
     called = [survey.halves.graph.functions[entry.function] for entry in border.table.entries]
     for name in sorted(wishes.again - {one.name for one in called if one.returns == "void"}):
         raise Refusal(f"again: {name} is no entry of the user half without a result")
@@ -152,9 +157,8 @@ class Writer:
     def _stub(self, one: Function, number: int, text: str) -> str:
         names = ", ".join(f"(unsigned long){p.name}" for p in one.parameters)
         call = f"split_upcall(split_host, {number}, arguments)"
-        cast = f"({one.returns})" if "*" in one.returns else ""
         failed = self._failed(number)
-        body = f"return {cast}{call};" if one.returns != "void" else f"if ({call})\n\t\t{failed};" if failed else f"{call};"
+        body = f"return {call};" if one.returns != "void" else f"if ({call})\n\t\t{failed};" if failed else f"{call};"
         return (
             f"{text}\n{{\n\tconst unsigned long arguments[] = {{ {names or '0'} }};\n\n"
             f"{self._instead(one, number)}{self._before(one)}\t{body}\n}}"
@@ -239,7 +243,9 @@ class Writer:
             pointer = argument.way != "SCALAR"
             values.append(f"(void *)arguments[{number}]" if pointer else f"({parameter.type})arguments[{number}]")
         if call.format >= 0:
-            values.insert(call.format, '"%s"')
+            # The user half has made the text of all that the format is for.
+            values.append(values[call.format])
+            values[call.format] = '"%s"'
         run = f"{call.name}({', '.join(values)})"
         body = f"\t{run};\n\treturn 0;" if call.declared.returns == "void" else f"\treturn (unsigned long){run};"
         name = f"split_down_{call.name}(const unsigned long *arguments)"
@@ -279,6 +285,10 @@ class Writer:
                         and kind not in self.border.behind
                     }
         sizes = {kind for kind, _ in seen}
+        for outer, (_, offset) in self.border.behind.items():
+            tail = self.border.layouts.structs[outer].members[-1]
+            if not tail.size and outer in self.unit.declared.structs:
+                seen[outer, tail.name] = offset
         out = [f'static_assert(sizeof(struct {kind}) == {table.types[kind]}, "{kind}");' for kind in sorted(sizes)]
         return out + [
             f'static_assert(offsetof(struct {kind}, {path}) == {offset}, "{kind}.{path}");'

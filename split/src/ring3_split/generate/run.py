@@ -36,7 +36,10 @@ STEPS = (
 # What needs the user half as everyone runs it, and many deaths.
 CONFINED = (("the user half can do nothing but answer", "confined"),)
 # The same of one kind only.
-MORE = {"network": (("the user half dies in the middle of resets, opening and probing", "often"),)}
+MORE = {
+    "network": (("the user half dies in the middle of resets, opening and probing", "often"),),
+    "disk": (("the user half dies in the middle of probing", "often"),),
+}
 LIES = (
     ("the user half dies again", "split_kill"),
     ("messages that no user half would send", "lies"),
@@ -45,7 +48,11 @@ LIES = (
 )
 CHECKED = (("the checker has found nothing", "checked"),)
 END = (("it is unloaded", "split_unload"), ("the kernel has nothing to say", "kernel_is_well"))
-KINDS = ("sound", "network")
+KINDS = ("sound", "network", "disk")
+# Of the guest's kernel, for what is done with a disk.
+MODULES = {"disk": ("ext4",)}
+IMAGE = "disk.img"
+IMAGE_SIZE = 256 << 20
 FUNCTIONS = ("works", "during", "alone", "lies", "honest")
 PROGRAMS = ("bench.c", "fuzz.c", "inject.c", "ioctls.c", "tries.c")
 LIES_A_SECOND = 50  # at least: what is done between them takes its time
@@ -101,7 +108,9 @@ def run(kernel: Kernel, driver: str, built: Built, request: Request, show: Calla
     one = guest_run(kernel, driver, built, request.seconds)
     with tempfile.TemporaryDirectory(prefix="ring3-split-") as name:
         folder = Path(name)
-        (folder / "scenario.toml").write_text(text(one, kind, built.layout, request.wanted))
+        with (folder / IMAGE).open("wb") as image:
+            image.truncate(IMAGE_SIZE)
+        (folder / "scenario.toml").write_text(text(one, kind, built.layout, request.wanted, folder / IMAGE))
         lab.run(folder / "scenario.toml", request.cache, folder / "out", request.log, show)
 
 
@@ -130,8 +139,11 @@ def steps(kind: str, wanted: Wanted) -> list[tuple[str, str]]:
     return [*STEPS, *confined, *MORE.get(kind, ()), *(LIES if wanted.lies else ()), *END]
 
 
-def text(run: Run, kind: str, layout: str, wanted: Wanted) -> str:
-    """The scenario's file: the one of a profile with other steps. What a later script has replaces what an earlier one has."""
+def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = None) -> str:
+    """The scenario's file: the one of a profile with other steps. What a later script has replaces what an earlier one has.
+
+    A disk that the lab does not make is in the file `image`, where it is given.
+    """
     document: dict[str, Any] = tomlkit.parse(scenario.text(run)).unwrap()
     tools, work = wanted.tools, wanted.work
     files = [GUEST / "split.sh", scenario.GUEST / f"{kind}.sh"]
@@ -141,6 +153,10 @@ def text(run: Run, kind: str, layout: str, wanted: Wanted) -> str:
     document["about"] = f"{run.driver} as a split driver: its user half works, dies and comes back"
     document["files"] |= {f"/lib/ring3/{file.name}": str(file) for file in files}
     document["files"] |= {place: str(file) for place, file in tools.files().items()}
+    document["modules"] += MODULES.get(kind, ())
+    if run.device.disk and image is not None:
+        # What was written must be there when it is read again.
+        document["qemu_arguments"][1] = f"file,node-name=disk,filename={image}"
     document["programs"] += [str(program) for program in tools.programs()]
     document["variables"] |= {"DRIVER": run.driver, "LAYOUT": layout, "MESSAGES": str(wanted.lies)}
     document["variables"] |= {

@@ -112,9 +112,11 @@ def variable_views(border: Border) -> None:
     for entry in border.table.entries:
         wanted = border.table.variables[entry.function]
         border.table.variables[entry.function] = [
-            name for name in wanted if name in sizes and sizes[name].type == f"variable {name}"
+            name for name in wanted if name in sizes and (name in border.statics or sizes[name].type == f"variable {name}")
         ]
         for name in border.table.variables[entry.function]:
+            if name in border.statics:
+                continue  # its members are those of its struct
             shared = border.survey.border.variables[name]
             size = sizes[name].size
             if "*" in shared.type:

@@ -34,6 +34,7 @@ class Field:
     count: str = ""  # a function of `counts`
     bounds: tuple[Bound, ...] = ()
     requires: str = ""  # a function of `conditions`
+    once: bool = False  # the user half may set it while it is zero only
 
 
 @dataclass(frozen=True)

@@ -108,8 +108,8 @@ def _entry(table: Table, number: int) -> str:
         out += [_parameter(one) for one in parameters]
         out.append("};")
     if table.variables[entry.function]:
-        order = {symbol.name: index for index, symbol in enumerate(table.symbols)}
-        rows = ", ".join(f"{{ {order[n]}, {type_name(f'variable {n}')}, 1 }}" for n in table.variables[entry.function])
+        order = {symbol.name: (index, symbol.type) for index, symbol in enumerate(table.symbols)}
+        rows = ", ".join(f"{{ {order[n][0]}, {type_name(order[n][1])}, 1 }}" for n in table.variables[entry.function])
         out.append(f"static const struct split_variable variables_{number}[] = {{ {rows} }};")
     allowed = [str(n) for n, call in enumerate(table.calls) if call.name in table.reach[entry.function]]
     if allowed:
@@ -138,6 +138,7 @@ def _field(one: Field) -> str:
         rows = ", ".join(_bound(bound) for bound in one.bounds)
         more += f", .bounds = (const struct split_bound[]){{ {rows} }}, .nbounds = {len(one.bounds)}"
     more += f", .requires = KERNEL_HALF({one.requires})" if one.requires else ""
+    more += ", .once = 1" if one.once else ""
     return f"\t{{ {place}{more} }},"
 
 

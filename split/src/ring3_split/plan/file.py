@@ -112,6 +112,8 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     combolocks: list[str] = []  # spinlocks that both halves may take: a process sleeps for them
     # Functions of the user half without a result that the next one does anew, from the start, when one has died in them.
     again: list[str] = []
+    # Members that the user half sets while they are zero, and never again.
+    once: list[str] = []
 
     def sides(self) -> dict[str, Side]:
         """Function id -> side."""
@@ -171,7 +173,7 @@ def text(plan: Plan) -> str:
             "failed",
             "recovery",
             "mmio",
-        ) and (value or key not in ("combolocks", "again")):
+        ) and (value or key not in ("combolocks", "again", "once")):
             document.add(key, value)
     document.add("totals", _table(msgspec.to_builtins(plan.totals)))
     for key, table in (

@@ -35,20 +35,7 @@ alone() {
     echo "packets go without the user half"
 }
 
-# dies MILLISECONDS WORK: the user half dies so long after WORK has begun, and another one takes its place.
-dies() {
-    after=$1
-    shift
-    "$@" >/dev/null 2>&1 &
-    working=$!
-    usleep $((after * 1000))
-    split_kill >/dev/null || return
-    wait $working
-    split_restart >/dev/null
-}
-
 resets() { for words in "mtu 1400" "mtu 1500" down up; do ip link set dev "$(interface "$CARD")" $words; done; }
-bound() { [ -e "/sys/bus/pci/drivers/$DRIVER/$CARD" ] || echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/bind"; }
 
 # At some place of a reset, of closing, opening or probing the user half dies, and the next one has a card that works.
 often() {
@@ -65,7 +52,7 @@ often() {
     echo 0 >/sys/module/ring3_split/parameters/delay_us
     up || { cat /tmp/user-half.log; dmesg | tail -n 20; return 1; }
     echo "the card works after all probes"
-    dmesg | grep " fails: the user half has died" | sed 's/.*: \(.*\) fails: .*/it died in \1/' | sort | uniq -c
+    deaths
 }
 
 lies() { fuzzed controls "$(interface "$CARD")"; }

@@ -50,6 +50,24 @@ split_restart() {
     attached $((count + 1)) && echo "the user half is back"
 }
 
+# dies MILLISECONDS WORK: the user half dies so long after WORK has begun, and another one takes its place.
+dies() {
+    after=$1
+    shift
+    "$@" >/dev/null 2>&1 &
+    working=$!
+    usleep $((after * 1000))
+    split_kill >/dev/null || return
+    wait $working
+    split_restart >/dev/null
+}
+
+# The driver has the device, again if need be.
+bound() { [ -e "/sys/bus/pci/drivers/$DRIVER/$CARD" ] || echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/bind"; }
+
+# In which entries it has died, and how often.
+deaths() { dmesg | grep " fails: the user half has died" | sed 's/.*: \(.*\) fails: .*/it died in \1/' | sort | uniq -c; }
+
 # What a user half that lied has left in the driver's structs goes with its module, which is unloaded while there is no user half.
 # Parameters are the module's.
 split_reload() {
