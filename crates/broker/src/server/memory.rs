@@ -1,21 +1,24 @@
 //! What a client shares with the server beside its rings: the memory of its data, and what either wakes the other by.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_class::Error;
-use ring3_class::dma::{Arena, Dma, Foreign, Mapping, Region};
+use ring3_class::dma::{Arena, Dma, Foreign, MAX_REGIONS, Mapping, Placed, Region};
 use ring3_reactor::{Reactor, Token};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::memory;
+use crate::{memory, region};
 
 /// The memory of a client's data. What is in flight keeps it, so that it is taken from the device, and given back, when the device is done.
 pub struct Memory {
     /// Dropped first.
     _mapping: Option<Mapping>,
+    /// Of regions of the client's own.
+    lent: Mutex<Vec<Mapping>>,
     pub foreign: Foreign,
-    /// The client's memory alone, by the device's addresses if it is mapped.
+    /// The client's memory alone, its own regions included, by the device's addresses if it is mapped.
     pub arena: Arena,
     pub mapped: bool,
 }
@@ -29,7 +32,26 @@ impl Memory {
         let foreign = Foreign::from(Region::from_fd(copy)?);
         let mapping = dma.map(|dma| dma.map(foreign.region().pages()?)).transpose()?;
         let arena = Arena::new(foreign.region().clone(), mapping.as_ref().map_or(0, Mapping::iova));
-        Ok((file, Self { mapped: mapping.is_some(), _mapping: mapping, foreign, arena }))
+        let lent = Mutex::default();
+        Ok((file, Self { mapped: mapping.is_some(), _mapping: mapping, lent, foreign, arena }))
+    }
+
+    /// Takes in a region that the client says to be `bytes` bytes of its own, for the device's `dma`, unless it would have more than `most` bytes then.
+    pub fn take_in(&self, fd: &OwnedFd, bytes: u64, dma: &Dma, most: u64) -> Result<(), Error> {
+        let had = self.arena.len() as u64;
+        if had.saturating_add(bytes) > most {
+            return Err(Error::Invalid(format!(
+                "{bytes} bytes beside the {had} that the client has, of {most} that it may have: let the server grant more (memory=)"
+            )));
+        }
+        if self.arena.regions().count() == MAX_REGIONS {
+            return Err(Error::Unsupported(format!("a client has {} regions at most", MAX_REGIONS - 1)));
+        }
+        let region = Arc::new(region::check(fd, bytes)?);
+        let mapping = dma.map(region.pages()?)?;
+        self.arena.lend(Placed { region, iova: mapping.iova() });
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner).push(mapping);
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use ring3_backend::{Uri, UriError};
 use ring3_bench::cpu::{Cost, Meter, peak_memory};
 use ring3_bench::load::{Direct, File, FileOptions, Limit, Load, Outcome, Streaming, Target, run as run_load};
 use ring3_bench::workload::Workload;
-use ring3_broker::region::SharedMemory;
+use ring3_broker::region::{Loan, SharedMemory};
 use ring3_class::block::Disk;
 use ring3_device::dma::{Mode, StreamStats};
 use serde::Serialize;
@@ -133,13 +133,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let room = args.workloads.iter().map(|load| File::room(load.depth, load.bytes)).max().unwrap_or(0);
     // Lent as long as the loads last.
-    let lent = args.shared.as_deref().map(|socket| SharedMemory::alloc(socket, room)).transpose()?;
+    let lent = args.shared.as_deref().map(|socket| lend(socket, room)).transpose()?;
     let disk = (!path).then(|| open_disk(&args.device, buffers(&args.workloads), LOAD, args.protection)).transpose()?;
     let mut bad = 0;
     for &workload in &args.workloads {
         let mut target: Box<dyn Target> = match &disk {
             Some(disk) => Box::new(open_direct(&**disk, workload, args)?),
-            None => open_file(Path::new(&args.device), workload, lent.as_ref(), args)?,
+            None => open_file(Path::new(&args.device), workload, lent.as_ref().map(|(memory, _)| memory), args)?,
         };
         let (outcome, cost) = measure(&mut *target, workload, args)?;
         bad += outcome.errors + outcome.mismatches;
@@ -176,6 +176,12 @@ fn open_direct(disk: &dyn Disk, workload: Workload, args: &Args) -> Result<Direc
         mappings: args.mappings.into(),
     };
     Ok(Direct::streaming(disk, workload.depth, workload.bytes, streaming)?)
+}
+
+fn lend(socket: &Path, bytes: usize) -> Result<(SharedMemory, Loan)> {
+    let memory = SharedMemory::new(bytes)?;
+    let loan = memory.lend(socket)?;
+    Ok((memory, loan))
 }
 
 fn open_file(path: &Path, workload: Workload, lent: Option<&SharedMemory>, args: &Args) -> Result<Box<dyn Target>> {
