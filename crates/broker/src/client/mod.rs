@@ -2,7 +2,7 @@
 //!
 //! # Shape
 //! A [`RemoteDisk`] is a connection: its arena is the memory that it shares with the server, so that data in buffers of it is copied at most by the server, and never if the device reaches it. Each queue
-//! has rings of its own. Memory of the application's own that it [lends](RemoteDisk::lend) is reached as well, where the device reaches anything; other memory is copied through the arena
+//! has rings of its own. Memory of the application's own that it [lends](Disk::lend) is reached as well, where the device reaches anything; other memory is copied through the arena
 //! ([`open`](ring3_class::block::open)).
 //!
 //! # The end
@@ -16,7 +16,7 @@ mod port;
 mod queue;
 mod slots;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,7 +29,6 @@ use ring3_class::dma::{Arena, Dma, Placed, Region, StaticIommu};
 
 use crate::memory;
 use crate::protocol::{Answer, Ask, VERSION, Welcome};
-use crate::region::SharedMemory;
 
 /// The address of the memory's first byte, as queues here name it: what the device calls it only the server knows. A multiple of every page size. What is lent follows at further multiples, of which none is longer.
 const BASE: u64 = crate::region::MOST;
@@ -98,19 +97,6 @@ impl RemoteDisk {
     pub fn is_mapped(&self) -> bool {
         self.mapped
     }
-
-    /// Lends `memory` to the server for as long as this client is connected: from now on nobody copies the bytes of requests that lie in [pieces](SharedMemory::piece) of it, whichever queue they go to. Once more changes
-    /// nothing. [`Error::Busy`] says why the server has refused it, as one that copies does; such pieces are copied then.
-    pub fn lend(&self, memory: &SharedMemory) -> Result<(), Error> {
-        let _one = self.lending.lock().unwrap_or_else(PoisonError::into_inner);
-        let arena = self.dma.arena();
-        if arena.address(memory.region()).is_some() {
-            return Ok(());
-        }
-        self.connection.offer(memory.as_fd(), memory.len() as u64)?;
-        let placed = Placed { region: memory.region().clone(), iova: BASE * (1 + arena.regions().count() as u64) };
-        arena.lend(placed).map(drop).ok_or_else(|| self.connection.nonsense())
-    }
 }
 
 impl Disk for RemoteDisk {
@@ -124,6 +110,22 @@ impl Disk for RemoteDisk {
 
     fn dma(&self) -> &Dma {
         &self.dma
+    }
+
+    /// Lends it to the server, which must be able to have it for the device: a whole file that is sealed, such as [`SharedMemory`](crate::region::SharedMemory) is. [`Error::Busy`] says why the server has
+    /// refused it, as one that copies does.
+    fn lend(&self, region: &Arc<Region>) -> Result<(), Error> {
+        let _one = self.lending.lock().unwrap_or_else(PoisonError::into_inner);
+        let arena = self.dma.arena();
+        if arena.address(region).is_some() {
+            return Ok(());
+        }
+        let Some((file, 0)) = region.file() else {
+            return Err(Error::Invalid("lending memory that no other process can have: it is no file from its start".into()));
+        };
+        self.connection.offer(file, region.len() as u64)?;
+        let placed = Placed { region: region.clone(), iova: BASE * (1 + arena.regions().count() as u64) };
+        arena.lend(placed).map(drop).ok_or_else(|| self.connection.nonsense())
     }
 
     fn max_queues(&self) -> u16 {

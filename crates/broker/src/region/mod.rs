@@ -6,10 +6,9 @@
 //!
 //! - to who exports a disk as a block device (`ring3 run --share SOCKET`), by [`SharedMemory::lend`]: it registers them with the kernel, too. From then on the client's O_DIRECT requests on the block device, and on files of
 //!   file systems on it, move no byte twice if they lie there in one piece. One region for each connection, taken back when the client asks for that or when the [`Loan`] ends;
-//! - to who serves a disk ([`RemoteDisk::lend`](crate::client::RemoteDisk::lend)), as long as the client is connected;
-//! - to a disk that this process drives ([`Dma::lend`](ring3_class::dma::Dma::lend)), for good; or, without that, to any queue that maps what it is given.
+//! - to a disk of the class, by [`Disk::lend`](ring3_class::block::Disk::lend): a [remote one](crate::client::RemoteDisk) as long as the client is connected, one that this process drives as long as that is there.
 //!
-//! Requests of the latter two name [pieces](SharedMemory::piece), those to a block device addresses.
+//! Requests to a block device name addresses, those to a disk of the class [pieces](SharedMemory::piece).
 //!
 //! # Trust
 //! The server believes nothing: neither size nor seals, and reads or writes none of the bytes itself. But it can, and so can the device, at any time: whoever hands memory over trusts that process with it. The seals keep the

@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long)]
     overwrite: bool,
     /// Where the data are: in the device's arena; or in memory outside of it, as an application's buffers are, which the device
-    /// reaches itself (zero-copy: mapped and remembered) or through copies (copy).
+    /// reaches itself (zero-copy: mapped and remembered; lent: one region of shared memory, which a disk of another process takes, too) or through copies (copy).
     #[arg(long, value_enum, default_value = "arena")]
     dma: Dma,
     /// Outside of the arena: pieces of each request that do not lie one after the other, at most one for each page.
@@ -80,6 +80,8 @@ enum Dma {
     Arena,
     /// Elsewhere, mapped for the device when it is first used.
     ZeroCopy,
+    /// Elsewhere, lent to the disk before.
+    Lent,
     /// Elsewhere, copied through the arena.
     Copy,
 }
@@ -166,6 +168,10 @@ pub fn buffers(workloads: &[Workload]) -> usize {
 fn open_direct(disk: &dyn Disk, workload: Workload, args: &Args) -> Result<Direct> {
     let mode = match args.dma {
         Dma::Arena => return Ok(Direct::open(disk, workload.depth, workload.bytes)?),
+        Dma::Lent => {
+            let memory = SharedMemory::new(usize::from(workload.depth) * workload.bytes.next_multiple_of(4096) as usize)?;
+            return Ok(Direct::lent(disk, workload.depth, workload.bytes, memory.region().clone())?);
+        }
         Dma::ZeroCopy => Mode::ZeroCopy,
         Dma::Copy => Mode::Copy,
     };
