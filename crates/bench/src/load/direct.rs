@@ -96,7 +96,7 @@ impl Direct {
         check(disk, bytes)?;
         let failed = |source| Error::Device { name: disk.name(), source };
         disk.lend(&region).map_err(failed)?;
-        let queue = open(disk, depth, ForeignAccess::default()).map_err(failed)?;
+        let queue = open(disk, depth, ForeignAccess { copies: 1, ..ForeignAccess::default() }).map_err(failed)?;
         let (memory, len) = (Foreign::from(region), bytes as usize);
         let piece = |slot: u16| Piece { memory: memory.clone(), offset: usize::from(slot) * len.next_multiple_of(PAGE), len };
         Ok(Self::new(disk, Box::new(queue), depth, (0..depth).map(|slot| piece(slot).into()).collect()))
