@@ -45,7 +45,7 @@ pub use pages::Pages;
 pub use region::{HUGE_PAGE, Region};
 pub use saved::{SavedArena, SavedRange, SavedRegion};
 pub use segment::{Segment, SegmentRules};
-pub use share::{admit, budget};
+pub use share::{Admitted, admit, budget};
 pub use span::Span;
 pub use static_iommu::StaticIommu;
 pub use streams::{CacheLimits, Direction, Mode, Piece, Stream, StreamLimits, StreamStats, Streams, Transfer};
