@@ -11,7 +11,7 @@
 //! it has in flight ends as anyone's, and its memory is taken from the device after that. A client does not believe the server either, as far as its own memory goes.
 //!
 //! # Memory of a client's own
-//! Of a disk that is a block device of the kernel, a client has no rings: it opens that, and hands over memory by [`region`], in which its requests need no copy.
+//! A client may lend the server [memory](region) that it has made itself, the same that it lends to who exports a disk as a block device: there it has no rings, but opens that.
 //!
 //! # Waiting
 //! Nobody waits for a client: a message that it does not take, and a wake-up that it does not read, are its loss.

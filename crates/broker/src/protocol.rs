@@ -7,7 +7,7 @@ use ring3_class::net::{self, Multicast};
 use serde::{Deserialize, Serialize};
 
 /// The version of messages, rings and entries. Both sides have the same, or part.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,16 @@ pub enum Ask {
         /// Which.
         queue: u16,
     },
+    /// With one descriptor: a [region](crate::region) of the client's own. A server of a disk gives it the next number of the client's memory, whose 0 is what it has made itself, and keeps it until the client
+    /// goes; to who exports block devices it is the first word.
+    Offer {
+        /// The client's [`VERSION`].
+        version: u32,
+        /// Bytes of it.
+        bytes: u64,
+    },
+    /// Of an export: takes the region back. Answered when nothing that is in flight lies there any more, and the device does not reach it.
+    Revoke,
     /// Of a card: its queue.
     OpenPort(OpenPort),
     /// Of a card: the groups whose packets it wants.
@@ -80,6 +90,13 @@ pub enum Answer {
         /// Which.
         queue: u16,
     },
+    /// To [`Ask::Offer`]: requests may lie there.
+    Shared {
+        /// Of these disks.
+        disks: Vec<String>,
+    },
+    /// To [`Ask::Revoke`]: they may not any more. Another region may be offered.
+    Revoked,
     /// What was asked for is not to be had; nothing has changed.
     Refused {
         /// Why, and what to do.

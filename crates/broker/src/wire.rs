@@ -1,9 +1,10 @@
 //! Entries of the rings.
 //!
-//! A submission has four words: operation (8 bits), flags (8), number of segments (16) and tag (32); first block; blocks (32) and bytes of the first segment (32); offset of the first segment in the
-//! client's memory. An entry with several segments has all of them in its place's table instead. A completion has one word: tag (32) and status (32).
+//! A submission has four words: operation (8 bits), flags (8), number of segments (16) and tag (32); first block; blocks (32) and bytes of the first segment (32); place of the first segment: the number of a region
+//! of the client's memory (16), the offset there (48). An entry with several segments has all of them in its place's table instead. A completion has one word: tag (32) and status (32).
 
 use ring3_class::block::{IoError, Operation};
+use ring3_class::dma::Span;
 
 /// Words of a submission.
 pub const SUBMISSION: usize = 4;
@@ -27,7 +28,7 @@ pub struct Submission {
     pub lba: u64,
     /// How many blocks.
     pub blocks: u32,
-    /// Offset and bytes of its segment, if it has one.
+    /// [Place](place) and bytes of its segment, if it has one.
     pub only: (u64, u32),
 }
 
@@ -77,6 +78,21 @@ impl Submission {
     }
 }
 
+/// Bits of an offset in a region.
+const OFFSET: u32 = 48;
+
+/// The word of a place: an offset in a region of the client's memory.
+#[inline]
+pub fn place(region: u32, offset: u64) -> u64 {
+    u64::from(region) << OFFSET | offset
+}
+
+/// The `len` bytes at the place that a word says, if there is such a region.
+#[inline]
+pub fn span(place: u64, len: u32) -> Span {
+    Span { region: (place >> OFFSET) as u32, len, offset: place & ((1 << OFFSET) - 1) }
+}
+
 /// The word of a request's end.
 #[inline]
 pub fn completion(tag: u32, result: Result<(), IoError>) -> [u64; COMPLETION] {
@@ -107,6 +123,11 @@ mod tests {
         fn words_say_what_was_encoded(operation in 0usize..5, fua: bool, segments in 0u16..=64, tag: u32, lba: u64, blocks: u32, only: (u64, u32)) {
             let submission = Submission { operation: OPERATIONS[operation], fua, segments, tag, lba, blocks, only };
             prop_assert_eq!(Submission::decode(submission.encode()), Some(submission));
+        }
+
+        #[test]
+        fn a_word_says_where_in_which_region(region: u16, offset in 0..1u64 << OFFSET, len: u32) {
+            prop_assert_eq!(span(place(region.into(), offset), len), Span { region: region.into(), len, offset });
         }
 
         #[test]

@@ -829,7 +829,7 @@ size_t ring3_share_len(const struct ring3_share *share);
 int ring3_share_fd(const struct ring3_share *share);
 
 /*
- Whether the export has ended, or parted. Requests that still succeed are copied then.
+ Whether the export has ended, or parted, or the memory was revoked. Requests that still succeed are copied then.
  */
 bool ring3_share_is_lost(const struct ring3_share *share);
 

@@ -5,13 +5,26 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ring3_broker::region::SharedMemory;
+use ring3_broker::region::{Loan, SharedMemory};
+use ring3_class::Error;
 
 use crate::error::{done, hand_out, take_back};
 use crate::log;
 
 /// Memory in which O_DIRECT requests to the block devices of an export need no copy (`ring3 run --share SOCKET`).
-pub struct Share(SharedMemory);
+pub struct Share {
+    memory: SharedMemory,
+    /// `None` once it is revoked.
+    loan: Option<Loan>,
+}
+
+impl Share {
+    fn new(socket: &Path, len: usize) -> Result<Self, Error> {
+        let memory = SharedMemory::new(len)?;
+        let loan = Some(memory.lend(socket)?);
+        Ok(Self { memory, loan })
+    }
+}
 
 /// Makes `len` zeroed bytes, or some more, of huge pages if the system has that many free, and shares them with the export that listens at `socket`. From then on, plain reads and writes, or io_uring, with O_DIRECT on
 /// its block devices and on files there move no byte twice if they lie in that memory in one piece. The process of the export, and its device, can see and change the bytes at any time.
@@ -24,37 +37,38 @@ pub unsafe extern "C" fn ring3_share_alloc(socket: *const c_char, len: usize, sh
     // SAFETY: the caller's.
     let socket = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(socket) }.to_bytes()));
     // SAFETY: the caller's.
-    unsafe { hand_out(SharedMemory::alloc(socket, len).map(Share), share) }
+    unsafe { hand_out(Share::new(socket, len), share) }
 }
 
 /// Its first byte, on a page.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_share_address(share: &Share) -> *mut c_void {
-    share.0.as_ptr().cast()
+    share.memory.as_ptr().cast()
 }
 
 /// Bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_share_len(share: &Share) -> usize {
-    share.0.len()
+    share.memory.len()
 }
 
 /// The file, for other processes that map it. It is the handle's: do not close it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_share_fd(share: &Share) -> c_int {
-    share.0.as_fd().as_raw_fd()
+    share.memory.as_fd().as_raw_fd()
 }
 
-/// Whether the export has ended, or parted. Requests that still succeed are copied then.
+/// Whether the export has ended, or parted, or the memory was revoked. Requests that still succeed are copied then.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_share_is_lost(share: &Share) -> bool {
-    share.0.is_lost()
+    share.loan.as_ref().is_none_or(Loan::is_lost)
 }
 
 /// Takes the memory back: when this returns well, no request lies there any more and no device reaches it. The bytes stay until the handle is closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_share_revoke(share: &mut Share) -> c_int {
-    done(share.0.revoke())
+    let nothing = || Error::Busy("there is nothing to revoke".into());
+    done(share.loan.take().ok_or_else(nothing).and_then(Loan::revoke))
 }
 
 /// Ends the handle: the bytes are gone, and the export takes them from its device.

@@ -115,13 +115,13 @@ pub struct NetArgs {
 pub fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Disk(args) => {
-            let accesses: Vec<server::Access> = accesses(&args.common, |access: &server::Access| access.clients)?;
+            let accesses: Vec<server::Access> = accesses(&args.common.sockets, |access: &server::Access| access.clients)?;
             let part = args.namespace.or(args.drive);
             let settings = Settings { interrupts: args.irq.into(), part, level: args.transfer.into(), ..Settings::default() };
             serve((args.device, &args.protection, settings), Shares::Disk { accesses, depth: args.depth }, &args.common)
         }
         Command::Net(args) => {
-            let accesses = accesses(&args.common, card::Access::places)?;
+            let accesses = accesses(&args.common.sockets, card::Access::places)?;
             let place = args.choice.place(&args.device, args.protection.unprotected, args.signals.chosen())?;
             let settings = args.signals.apply(Settings::default());
             serve((place.device().clone(), &args.protection, settings), Shares::Card { accesses }, &args.common)
@@ -130,8 +130,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
 }
 
 /// The terms of the sockets, of which each has so many `places`.
-fn accesses<A: FromStr<Err = String>>(common: &Common, places: impl Fn(&A) -> u16) -> Result<Vec<A>> {
-    let accesses = common.sockets.iter().map(|text| text.parse().map_err(|error| anyhow::anyhow!("--socket {text}: {error}")));
+pub fn accesses<A: FromStr<Err = String>>(sockets: &[String], places: impl Fn(&A) -> u16) -> Result<Vec<A>> {
+    let accesses = sockets.iter().map(|text| text.parse().map_err(|error| anyhow::anyhow!("--socket {text}: {error}")));
     let accesses = accesses.collect::<Result<Vec<A>>>()?;
     let places: usize = accesses.iter().map(|access| usize::from(places(access))).sum();
     ensure!(places <= MOST, "--socket: {places} clients in all, and {MOST} at most can be served: grant fewer (clients=N)");

@@ -91,6 +91,30 @@ fn the_suite_passes_on_qemus_disk_whose_memory_is_copied() {
     check(&served.device(0));
 }
 
+/// Whether a load of 64 requests from memory that the program lends was right, and what it says of that memory.
+fn load_from_lent_memory(device: &str) -> (Option<i32>, String) {
+    let output =
+        blk(&["bench", "--dma", "lent", "--workload", "randwrite-64k-qd8", "--count", "64", "--overwrite", "--device", device]);
+    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[test]
+fn nobody_copies_what_lies_in_memory_that_a_program_lends_to_a_server_or_to_its_own_driver() {
+    let served = Served::start("sim:nvme,size=32M", &[""]);
+    for device in [&served.device(0), "sim:nvme,size=32M", "sim:ahci,size=32M"] {
+        let (code, says) = load_from_lent_memory(device);
+        assert!(code == Some(0) && says.contains("64 requests mapped in 64 segments") && says.contains(" 0 copied"), "{says}");
+    }
+}
+
+#[test]
+fn a_server_that_copies_refuses_memory_that_is_lent_and_says_why() {
+    let below = Served::start("sim:nvme,size=32M", &[""]);
+    let above = Served::start(&below.device(0), &[""]);
+    let (code, says) = load_from_lent_memory(&above.device(0));
+    assert!(code == Some(1) && says.contains("this server copies"), "{says}");
+}
+
 #[test]
 fn two_programs_write_and_read_one_disk_each_on_its_own_terms() {
     let served = Served::start("sim:nvme,size=32M", &["", ",offset=1M,size=1M", ",access=ro"]);

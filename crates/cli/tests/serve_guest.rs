@@ -39,8 +39,11 @@ grep -E '^(Uid|CapEff|Seccomp):' /proc/$(driver)/status | tr '\t\n' '  '; echo; 
 ring3 blk write --device remote:/tmp/a --from /tmp/one >/dev/null & ONE=$!; ring3 blk write --device remote:/tmp/b --from /tmp/two >/dev/null; wait $ONE
 ring3 blk read --device remote:/tmp/a --to /tmp/a.read >/dev/null & ONE=$!; ring3 blk read --device remote:/tmp/b --to /tmp/b.read >/dev/null; wait $ONE
 cmp /tmp/one /tmp/a.read && cmp /tmp/two /tmp/b.read && echo 'each has its own'
-ring3 blk bench --overwrite --device remote:/tmp/b --workload randwrite-4k-qd32 --seconds 60 >/tmp/bench 2>&1 & VICTIM=$!
-sleep 3; [ -d /proc/$VICTIM ] && kill -9 $VICTIM && echo 'killed in flight' || cat /tmp/bench
+for memory in arena lent; do
+    ring3 blk bench --overwrite --device remote:/tmp/b --dma $memory --workload randwrite-4k-qd32 --seconds 60 >/tmp/bench 2>&1 & VICTIM=$!
+    sleep 3; [ -d /proc/$VICTIM ] && kill -9 $VICTIM && echo "killed in flight, $memory" || cat /tmp/bench
+done
+ring3 blk bench --overwrite --device remote:/tmp/b --dma lent --workload randwrite-128k-qd8 --count 64 | grep -o '64 requests mapped in 64 segments'
 ring3 blk read --device remote:/tmp/a --to /tmp/a.read >/dev/null; cmp /tmp/one /tmp/a.read && echo 'the other one has lost nothing'
 ring3 blk write --device remote:/tmp/b --from /tmp/two >/dev/null; ring3 blk read --device remote:/tmp/b --to /tmp/b.read >/dev/null; cmp /tmp/two /tmp/b.read && echo 'the next one has its place'
 echo "faults of the IOMMU: $(($(faults) - before))"
@@ -105,10 +108,12 @@ fn guest(_: &Cache) -> Result<Guest, Error> {
         .module("tun"))
 }
 
-const OF_A_DISK: [&str; 7] = [
+const OF_A_DISK: [&str; 9] = [
     "\"mapped\":true",
     "each has its own",
-    "killed in flight",
+    "killed in flight, arena",
+    "killed in flight, lent",
+    "64 requests mapped in 64 segments",
     "the other one has lost nothing",
     "the next one has its place",
     "faults of the IOMMU: 0",

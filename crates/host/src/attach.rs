@@ -32,16 +32,17 @@ impl Source {
     }
 }
 
-/// Claims the device and starts its driver, with room in its arena for exports of all its disks with `options`.
-pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Error> {
+/// Claims the device and starts its driver, with room in its arena for exports of all its disks with `options`, and for `more` bytes.
+pub fn attach(source: &Source, options: &ublk::Options, more: usize) -> Result<Attached, Error> {
     match source {
         Source::Null { bytes, block_size } => {
-            let disk = Null::new(*block_size, bytes.checked_div(u64::from(*block_size)).unwrap_or(0), options.buffer_bytes());
+            let disk =
+                Null::new(*block_size, bytes.checked_div(u64::from(*block_size)).unwrap_or(0), options.buffer_bytes() + more);
             let disk = disk.map_err(|error| Error::Device { device: source.name(), source: error })?;
             Ok(Attached { disks: vec![Arc::new(disk)], driven: None, nics: Vec::new(), refused: Vec::new() })
         }
         Source::Device(claim) => {
-            let attached = with_room(|needs| claim.start(needs), options)?;
+            let attached = with_room(|needs| claim.start(needs), options, more)?;
             attached.warn();
             if attached.disks.is_empty() {
                 return Err(Error::NoDisk { device: source.name() });
@@ -55,11 +56,15 @@ pub fn attach(source: &Source, options: &ublk::Options) -> Result<Attached, Erro
 pub(crate) const EXPECTED: usize = 8;
 
 /// Opens a device with room for exports of all its disks, which only the opened device counts.
-fn with_room(open: impl Fn(&Requirements) -> Result<Attached, Error>, options: &ublk::Options) -> Result<Attached, Error> {
+fn with_room(
+    open: impl Fn(&Requirements) -> Result<Attached, Error>,
+    options: &ublk::Options,
+    more: usize,
+) -> Result<Attached, Error> {
     let queues = |disks: usize| (usize::from(options.queues) * disks).min(u16::MAX.into()) as u16;
     let needs = |queues, disks| Requirements {
         queues,
-        arena: options.arena_bytes(disks),
+        arena: options.arena_bytes(disks) + more,
         max_transfer: Some(options.max_bytes),
         poll: None,
     };
@@ -67,7 +72,7 @@ fn with_room(open: impl Fn(&Requirements) -> Result<Attached, Error>, options: &
     let disks = attached.disks.len();
     let Some(driven) = attached.driven.as_ref().filter(|_| disks > 1) else { return Ok(attached) };
     let dma = driven.device().dma();
-    let missing = options.arena_bytes(disks).saturating_sub(dma.arena().len());
+    let missing = (options.arena_bytes(disks) + more).saturating_sub(dma.arena().len());
     match if missing > 0 { dma.grow(missing) } else { Ok(()) } {
         Ok(()) if disks <= EXPECTED => Ok(attached),
         // More queues, and more memory where it can only be mapped at the start, take another start.
@@ -89,7 +94,7 @@ mod tests {
         let mut claim = Claim::new(uri.parse().unwrap());
         claim.settings.part = namespace;
         let source = Source::Device(claim);
-        attach(&source, options)
+        attach(&source, options, 0)
     }
 
     #[test]
@@ -111,7 +116,7 @@ mod tests {
             times.set(times.get() + 1);
             claim.start(needs)
         };
-        (with_room(open, options).unwrap(), times.get())
+        (with_room(open, options, 0).unwrap(), times.get())
     }
 
     fn check_room(attached: &Attached, options: &ublk::Options) {
@@ -162,7 +167,7 @@ mod tests {
     #[test]
     fn a_disk_of_blocks_without_bytes_is_an_error_and_no_division() {
         let source = Source::Null { bytes: 1 << 20, block_size: 0 };
-        let error = attach(&source, &ublk::Options::default()).err().unwrap().to_string();
+        let error = attach(&source, &ublk::Options::default(), 0).err().unwrap().to_string();
         assert!(error.contains("blocks of 0 bytes"), "{error}");
     }
 

@@ -6,15 +6,19 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ring3_broker::server::Access;
+use ring3_control::drive::SHARED_ARENA;
 use ring3_export::ublk;
 use ring3_process::{Signals, Wishes, log};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
 
 use crate::attach::{Source, attach};
 use crate::disks::{Disks, Way};
 use crate::open::{Attached, Driven};
 use crate::ready::write_within;
-use crate::report::{Milestones, Report};
+use crate::report::{Exported, Milestones, Report};
+use crate::serve::{Bound, Serving, Shared, Ways};
 use crate::share::{Opening, Share, Sharing};
 use crate::{Error, Ready};
 
@@ -39,6 +43,8 @@ pub struct Options {
     pub ublk: ublk::Options,
     /// Where clients may offer memory in which their requests need no copy.
     pub share: Option<Share>,
+    /// Where the disk is served to other programs, beside its block device.
+    pub sockets: Vec<Access>,
     /// Say what is exported as JSON, one line for each disk.
     pub json: bool,
     /// Told the same as JSON once the disks are there, then closed.
@@ -94,21 +100,32 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     if options.ublk.batches && !ublk::Control::open()?.features().batches {
         return Err(ublk::Error::NoBatches.into());
     }
-    let keep: Vec<_> = options.stats.iter().chain(options.share.iter().map(|share| &share.path)).map(PathBuf::as_path).collect();
+    let sockets = options.sockets.iter().map(|access| &access.path).chain(options.share.iter().map(|share| &share.path));
+    let keep: Vec<_> = options.stats.iter().chain(sockets).map(PathBuf::as_path).collect();
     let doubts = ring3_process::prepare(&keep)?;
     let since = Instant::now();
     let exports =
         ublk::Options { queues: options.ublk.queues.min(processors()), shared_memory: options.share.is_some(), ..options.ublk };
-    let exports = exports.recovering()?;
+    let mut exports = exports.recovering()?;
     let mut opening = options.share.as_ref().map(|share| Opening::new(share, source)).transpose()?;
-    let Attached { disks, driven, .. } = attach(source, &exports)?;
+    let served = !options.sockets.is_empty();
+    let Attached { disks, driven, .. } = attach(source, &exports, if served { SHARED_ARENA } else { 0 })?;
+    let bind = || Bound::new(&disks, source.name(), options.sockets.clone(), exports.poll);
+    let bound = served.then(bind).transpose()?;
+    if bound.is_some() {
+        let most = disks.iter().map(|disk| disk.max_queues()).min().unwrap_or(1);
+        exports.queues = exports.queues.min(most - 1);
+    }
     let attached = since.elapsed();
     let mut add = |disk| opening.as_mut().map_or(Ok(()), |opening| opening.add(disk));
     let disks = Disks::export(disks, (&options.way, &exports), &mut add, since)?;
     let sharing = opening.map(Opening::serve).transpose()?;
+    let shared = bound.as_ref().map(|bound| bound.shared.clone());
+    let serving = bound.map(Bound::serve).transpose()?;
     let times = Milestones { attached, ready: Some(since.elapsed()) };
-    let mut host = Host { name: source.name(), disks, sharing, driven, times, signals, options, stop: Stop::No, failure: None };
-    host.announce()?;
+    let stop = Stop::No;
+    let mut host = Host { name: source.name(), disks, sharing, serving, driven, times, signals, options, stop, failure: None };
+    host.announce(shared)?;
     doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
     let ending = host.serve();
     let reported = host.report();
@@ -144,10 +161,20 @@ struct Woken {
     wanted_back: bool,
 }
 
+/// What is said of a disk in JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    exported: &'a Exported,
+    #[serde(flatten)]
+    ways: Option<&'a Ways>,
+}
+
 struct Host {
     name: String,
     disks: Disks,
     sharing: Option<Sharing>,
+    serving: Option<Serving>,
     driven: Option<Driven>,
     times: Milestones,
     signals: Signals,
@@ -159,15 +186,17 @@ struct Host {
 
 impl Host {
     /// Says that the disks are there.
-    fn announce(&mut self) -> Result<(), Error> {
+    fn announce(&mut self, shared: Option<Shared>) -> Result<(), Error> {
         let mut json = String::new();
         let mut text = String::new();
         for exported in self.disks.exported() {
-            json += &serde_json::to_string(exported).map_err(|error| Error::os("writing JSON", error))?;
+            let line = Line { exported, ways: shared.as_ref().map(|shared| &shared.ways) };
+            json += &serde_json::to_string(&line).map_err(|error| Error::os("writing JSON", error))?;
             json.push('\n');
             let size = exported.bytes as f64 / f64::from(1 << 20);
             text += &format!("{} is {} ({size:.0} MiB, blocks of {})\n", exported.device, exported.disk, exported.block_size);
         }
+        text += &shared.map(|shared| shared.words(std::process::id(), false)).unwrap_or_default();
         say(if self.options.json { json.clone() } else { text })?;
         if let Some(ready) = self.options.ready.take() {
             // The same: whoever waited has gone or does not read, and the disks' users have not.
@@ -300,8 +329,9 @@ impl Host {
 
     /// Parts with those who share memory, and with the disks before. What did not end well may have left requests in flight: then the guard waits for the end of this process.
     fn part(self, well: bool) {
-        let Self { disks, sharing, driven, .. } = self;
+        let Self { disks, sharing, serving, driven, .. } = self;
         drop(disks);
+        drop(serving);
         if let Some(sharing) = sharing.filter(|_| well) {
             sharing.end();
         }

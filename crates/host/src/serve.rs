@@ -1,13 +1,18 @@
 //! A disk or a network card that several processes share, by sockets: device, driver, broker, and the signals that end it.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ring3_broker::server::{self, card};
+use ring3_class::block::Disk;
 use ring3_class::net::Mac;
 use ring3_control::drive::SHARED_ARENA;
 use ring3_process::{Signals, log};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::open::{Attached, Claim, Driven, Requirements};
@@ -53,6 +58,13 @@ pub struct Shared {
     pub name: String,
     /// Of it, an object.
     pub facts: Value,
+    /// Where, and how.
+    pub ways: Ways,
+}
+
+/// How clients get to what is served.
+#[derive(Clone, Serialize)]
+pub struct Ways {
     /// The paths of its sockets.
     pub sockets: Vec<String>,
     /// The device reaches clients' memory by itself.
@@ -72,7 +84,7 @@ impl Shared {
 
     /// All that, in a line for each socket or as an object; process `pid` serves it.
     pub fn words(self, pid: u32, json: bool) -> String {
-        let Self { name, mut facts, sockets, mapped } = self;
+        let Self { name, mut facts, ways: Ways { sockets, mapped } } = self;
         if json {
             if let Some(facts) = facts.as_object_mut() {
                 facts.extend([("sockets".into(), json!(sockets)), ("mapped".into(), mapped.into()), ("pid".into(), pid.into())]);
@@ -130,14 +142,9 @@ fn bind(attached: &mut Attached, device: &str, options: &Options) -> Result<(Ser
     let &Options { ref shares, poll, copy, .. } = options;
     Ok(match shares {
         Shares::Disk { accesses, depth } => {
-            let [disk] = &disks[..] else { return Err(Error::OneDisk { device: device.into(), count: disks.len() }) };
             let terms = server::Options { depth: *depth, poll, copy };
-            let server = server::Server::bind(disk.clone(), accesses.clone(), terms).map_err(failed)?;
-            let sockets = server.paths().map(|path| path.display().to_string()).collect();
-            let (name, info) = (disk.name(), disk.info());
-            let facts = Shared::disk(&name, info.capacity(), info.block_size);
-            let mapped = server.is_mapped();
-            (Server::Disk(server), Shared { name, facts, sockets, mapped })
+            let (server, shared) = bind_disk(&disks, device, accesses.clone(), terms)?;
+            (Server::Disk(server), shared)
         }
         Shares::Card { accesses } => {
             let [nic] = &nics[..] else { return Err(Error::NoNic { device: device.into() }) };
@@ -147,9 +154,81 @@ fn bind(attached: &mut Attached, device: &str, options: &Options) -> Result<(Ser
             let (name, info) = (nic.name(), nic.info());
             let facts = Shared::card(&name, &info.model, info.mac, &addresses);
             let mapped = server.is_mapped();
-            (Server::Card(server), Shared { name, facts, sockets, mapped })
+            (Server::Card(server), Shared { name, facts, ways: Ways { sockets, mapped } })
         }
     })
+}
+
+fn bind_disk(
+    disks: &[Arc<dyn Disk>],
+    device: &str,
+    accesses: Vec<server::Access>,
+    terms: server::Options,
+) -> Result<(server::Server, Shared), Error> {
+    let [disk] = disks else { return Err(Error::OneDisk { device: device.into(), count: disks.len() }) };
+    let server = server::Server::bind(disk.clone(), accesses, terms);
+    let server = server.map_err(|source| Error::Device { device: device.into(), source })?;
+    let sockets = server.paths().map(|path| path.display().to_string()).collect();
+    let (name, info) = (disk.name(), disk.info());
+    let facts = Shared::disk(&name, info.capacity(), info.block_size);
+    let mapped = server.is_mapped();
+    Ok((server, Shared { name, facts, ways: Ways { sockets, mapped } }))
+}
+
+/// The one disk of an export, before it is served at sockets beside its block device.
+pub(crate) struct Bound {
+    device: String,
+    server: server::Server,
+    pub(crate) shared: Shared,
+}
+
+impl Bound {
+    /// Listens. Fails unless there is one disk, with a queue for that beside the export's.
+    pub(crate) fn new(
+        disks: &[Arc<dyn Disk>],
+        device: String,
+        accesses: Vec<server::Access>,
+        poll: Duration,
+    ) -> Result<Self, Error> {
+        raise_files();
+        let (server, shared) = bind_disk(disks, &device, accesses, server::Options { poll, ..Default::default() })?;
+        if disks.iter().any(|disk| disk.max_queues() < 2) {
+            let source = ring3_device::Error::Unsupported(
+                "--socket needs a queue beside that of the block device, and the disk has one: ring3 serve disk has no block device".into(),
+            );
+            return Err(Error::Device { device, source });
+        }
+        Ok(Self { device, server, shared })
+    }
+
+    /// Serves, in a thread of its own, until this is ended.
+    pub(crate) fn serve(self) -> Result<Serving, Error> {
+        let failed = |source: std::io::Error| Error::os("serving a disk at sockets", source);
+        let Self { device, server, .. } = self;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
+        let call = stop.try_clone().map_err(failed)?;
+        let serve = move || {
+            if let Err(error) = server.run(&[call.as_fd()], || true) {
+                tracing::error!("{device}: it is not served at its sockets any more: {error}");
+            }
+        };
+        let thread = thread::Builder::new().name("ring3-serve".into()).spawn(serve).map_err(failed)?;
+        Ok(Serving { stop, thread: Some(thread) })
+    }
+}
+
+/// A disk that is served beside its export. Dropping it parts with the clients, when what they have in flight has ended.
+pub(crate) struct Serving {
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        // It has said what went wrong.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
 
 /// Lets this process open as many files as it may: a client takes three, and two for each of its queues. What it may not is an error when a client asks for it.
@@ -165,4 +244,63 @@ fn announce(shared: Shared, json: bool, ready: Option<Ready>) -> Result<(), Erro
         tracing::warn!(%error, "nobody was told that it is there; it is");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::attach::{Source, attach};
+    use ring3_broker::client::RemoteDisk;
+    use ring3_broker::region::SharedMemory;
+    use ring3_class::block::{Disk, ForeignAccess, Queue, Request, open};
+    use ring3_device::Deadline;
+    use ring3_export::ublk;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// The disks of `uri`, and where a socket may be.
+    fn attached(uri: &str) -> (Attached, tempfile::TempDir, PathBuf) {
+        let source = Source::Device(Claim::new(uri.parse().unwrap()));
+        let attached = attach(&source, &ublk::Options::default(), SHARED_ARENA).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        (attached, folder, path)
+    }
+
+    fn bound(attached: &Attached, path: &std::path::Path) -> Result<Bound, Error> {
+        Bound::new(&attached.disks, "sim".into(), vec![server::Access::new(path)], Duration::ZERO)
+    }
+
+    #[test]
+    fn a_disk_that_is_served_beside_its_other_use_has_the_same_bytes_in_the_same_memory() {
+        let (attached, _folder, path) = attached("sim:nvme,size=8M");
+        let serving = bound(&attached, &path).unwrap().serve().unwrap();
+        let memory = SharedMemory::new(1 << 20).unwrap();
+        let (here, there) = (&*attached.disks[0], RemoteDisk::connect(&path, 4 << 20).unwrap());
+        here.lend(memory.region()).unwrap();
+        there.lend(memory.region()).unwrap();
+        memory.region().write(0, &[0x6b; 4096]).unwrap();
+        let mut queues = [here, &there].map(|disk| open(disk, 4, ForeignAccess::default()).unwrap());
+        let requests = [Request::write(1, 8, 8, memory.piece(0, 4096)), Request::read(2, 8, 8, memory.piece(8192, 4096))];
+        for (queue, request) in queues.iter_mut().zip(requests) {
+            assert_eq!(queue.execute(request, Deadline::after(SOON)).unwrap().result, Ok(()));
+            assert_eq!((queue.stream_stats().mapped, queue.stream_stats().copied), (1, 0));
+        }
+        let mut bytes = [0; 4096];
+        memory.region().read(8192, &mut bytes).unwrap();
+        assert_eq!(bytes, [0x6b; 4096]);
+        drop(serving);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_disk_with_one_queue_and_one_of_several_disks_are_not_served_beside_their_export() {
+        for (uri, says) in [("sim:ahci,size=8M", "has one"), ("sim:nvme,size=8M,namespaces=2", "2 disks")] {
+            let (attached, _folder, path) = attached(uri);
+            let error = bound(&attached, &path).err().unwrap().to_string();
+            assert!(error.contains(says) && !path.exists(), "{error}");
+        }
+    }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, Data, Disk, ForeignAccess, Queue, Rejected, Request, Splitter, open};
 use ring3_device::Deadline;
-use ring3_device::dma::{CacheLimits, Foreign, Mode, Piece, StreamStats};
+use ring3_device::dma::{CacheLimits, Foreign, Mode, Piece, Region, StreamStats};
 use ring3_device::wait::WaitStats;
 
 use super::{Done, Target};
@@ -88,6 +89,17 @@ impl Direct {
         let buffers = (0..streaming.allocations.max(depth.into())).map(|_| fragmented(bytes as usize, streaming.fragments));
         let buffers = buffers.collect::<Result<_, _>>().map_err(failed)?;
         Ok(Self::new(disk, Box::new(queue), depth, buffers))
+    }
+
+    /// The same with buffers side by side in `region`, which is lent to the disk; it has room for `depth` of whole pages.
+    pub fn lent(disk: &dyn Disk, depth: u16, bytes: u32, region: Arc<Region>) -> Result<Self, Error> {
+        check(disk, bytes)?;
+        let failed = |source| Error::Device { name: disk.name(), source };
+        disk.lend(&region).map_err(failed)?;
+        let queue = open(disk, depth, ForeignAccess { copies: 1, ..ForeignAccess::default() }).map_err(failed)?;
+        let (memory, len) = (Foreign::from(region), bytes as usize);
+        let piece = |slot: u16| Piece { memory: memory.clone(), offset: usize::from(slot) * len.next_multiple_of(PAGE), len };
+        Ok(Self::new(disk, Box::new(queue), depth, (0..depth).map(|slot| piece(slot).into()).collect()))
     }
 
     fn new(disk: &dyn Disk, queue: Box<dyn Queue>, depth: u16, mut buffers: VecDeque<Data>) -> Self {

@@ -1,6 +1,6 @@
 //! The socket to the server.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -11,10 +11,43 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::protocol::{Answer, Ask};
+use crate::protocol::{Answer, Ask, VERSION};
 
-/// How long an answer may take: a queue is closed when its last request has ended, and a driver may have to reset its device before.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long an answer may take: a queue is closed when its last request has ended, a region is registered when what is in flight has, and a driver may have to reset its device before.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// Who listens at a socket.
+#[derive(Clone, Copy, Debug)]
+pub enum Peer {
+    /// Who serves a disk or a card.
+    Server,
+    /// Who exports disks as block devices.
+    Export,
+}
+
+impl Peer {
+    /// What to do where nobody listens.
+    fn missing(self, path: &Path) -> String {
+        let path = path.display();
+        match self {
+            Self::Server => {
+                format!("{path}: nobody serves a disk or a card there: ring3 serve disk, or net, --device URI --socket {path}")
+            }
+            Self::Export => format!(
+                "{path}: nobody shares memory there: start the export with it, ring3 run DRIVER --device URI --share {path}"
+            ),
+        }
+    }
+
+    /// What to do where this user may not connect.
+    fn closed(self, path: &Path) -> String {
+        let path = path.display();
+        match self {
+            Self::Server => format!("{path}: this user may not connect: let its owner serve it with mode=660 or mode=666"),
+            Self::Export => format!("{path}: this user may not connect: let the export say --share {path},mode=660 or 666"),
+        }
+    }
+}
 
 /// See the module.
 pub struct Connection {
@@ -27,17 +60,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// To the server at `path`.
-    pub fn open(path: &Path) -> Result<Self, Error> {
+    /// To the `peer` at `path`.
+    pub fn open(path: &Path, peer: Peer) -> Result<Self, Error> {
         let failed = |error: Errno| match error {
-            Errno::NOENT | Errno::CONNREFUSED => Error::Claim(format!(
-                "{}: nobody serves a disk or a card there: ring3 serve disk, or net, --device URI --socket {0}",
-                path.display()
-            )),
-            Errno::ACCESS => Error::Claim(format!(
-                "{}: this user may not connect: let its owner serve it with mode=660 or mode=666",
-                path.display()
-            )),
+            Errno::NOENT | Errno::CONNREFUSED => Error::Claim(peer.missing(path)),
+            Errno::ACCESS => Error::Claim(peer.closed(path)),
             error => Error::os(format!("{}: connecting to who serves it", path.display()), error),
         };
         let address = SocketAddrUnix::new(path).map_err(failed)?;
@@ -50,9 +77,21 @@ impl Connection {
 
     /// Asks, and waits for the answer, with the descriptors beside it. A refusal is [`Error::Busy`]; the end of the connection [`Error::Fatal`].
     pub fn ask(&self, ask: &Ask) -> Result<(Answer, Vec<OwnedFd>), Error> {
+        self.ask_with(ask, &[])
+    }
+
+    /// Offers `file`, a region of `bytes` bytes; with which disks it is shared.
+    pub fn offer(&self, file: BorrowedFd<'_>, bytes: u64) -> Result<Vec<String>, Error> {
+        match self.ask_with(&Ask::Offer { version: VERSION, bytes }, &[file])? {
+            (Answer::Shared { disks }, _) => Ok(disks),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    fn ask_with(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), Error> {
         let channel = self.lock();
         // A server that has parted has said why before.
-        let sent = channel.send(ask, &[]);
+        let sent = channel.send(ask, fds);
         match receive(&channel) {
             Ok(Some((Answer::Refused { reason }, _))) => Err(Error::Busy(reason)),
             Ok(Some((Answer::Ended { reason }, _))) => Err(self.over(&reason)),

@@ -2,7 +2,8 @@
 //!
 //! # Shape
 //! A [`RemoteDisk`] is a connection: its arena is the memory that it shares with the server, so that data in buffers of it is copied at most by the server, and never if the device reaches it. Each queue
-//! has rings of its own. Other memory is copied through the arena ([`open`](ring3_class::block::open)).
+//! has rings of its own. Memory of the application's own that it [lends](Disk::lend) is reached as well, where the device reaches anything; other memory is copied through the arena
+//! ([`open`](ring3_class::block::open)).
 //!
 //! # The end
 //! When the server parts, or dies, requests in flight end with [`IoError::Gone`](ring3_class::block::IoError::Gone) and without their data: a device may still write there, so the memory is given up.
@@ -17,20 +18,20 @@ mod slots;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub use card::RemoteCard;
-use connection::Connection;
+pub(crate) use connection::{Connection, Peer};
 use queue::RemoteQueue;
 use ring3_class::Error;
 use ring3_class::block::{Disk, Info, Queue};
-use ring3_class::dma::{Arena, Dma, Region, StaticIommu};
+use ring3_class::dma::{Arena, Dma, Placed, Region, StaticIommu};
 
 use crate::memory;
 use crate::protocol::{Answer, Ask, VERSION, Welcome};
 
-/// The address of the memory's first byte, as queues here name it: what the device calls it only the server knows. A multiple of every page size.
-const BASE: u64 = 1 << 32;
+/// The address of the memory's first byte, as queues here name it: what the device calls it only the server knows. A multiple of every page size. What is lent follows at further multiples, of which none is longer.
+const BASE: u64 = crate::region::MOST;
 
 /// See the module.
 pub struct RemoteDisk {
@@ -38,9 +39,10 @@ pub struct RemoteDisk {
     name: String,
     info: Info,
     dma: Dma,
-    memory: u64,
     queues: u16,
     mapped: bool,
+    /// Regions have the numbers in which they were offered.
+    lending: Mutex<()>,
 }
 
 /// What is served at a path.
@@ -54,7 +56,7 @@ pub enum Remote {
 impl Remote {
     /// What is served at `path`, with `memory` bytes for data, or as many as are granted.
     pub fn connect(path: &Path, memory: usize) -> Result<Self, Error> {
-        let connection = Connection::open(path)?;
+        let connection = Connection::open(path, Peer::Server)?;
         match connection.ask(&Ask::Hello { version: VERSION, memory: memory as u64 })? {
             (Answer::Welcome(welcome), fds) => RemoteDisk::new(connection, path, *welcome, fds).map(Self::Disk),
             (Answer::Port(port), fds) => RemoteCard::new(connection, path, *port, fds).map(Self::Card),
@@ -83,12 +85,12 @@ impl RemoteDisk {
         let [file] = <[_; 1]>::try_from(fds).map_err(|_| connection.nonsense())?;
         let Welcome { disk, info, memory, queues, mapped, .. } = welcome;
         let len = usize::try_from(memory).map_err(|_| connection.nonsense())?;
-        if !info.block_size.is_power_of_two() || info.block_size < 512 || info.blocks == 0 || len < 4096 {
+        if !info.block_size.is_power_of_two() || info.block_size < 512 || info.blocks == 0 || len < 4096 || memory > BASE {
             return Err(connection.nonsense());
         }
         let dma = arena(file, len)?;
         let name = format!("remote:{} ({disk})", path.display());
-        Ok(Self { connection: Arc::new(connection), name, info, dma, memory, queues, mapped })
+        Ok(Self { connection: Arc::new(connection), name, info, dma, queues, mapped, lending: Mutex::new(()) })
     }
 
     /// Whether the device reaches the arena by itself; otherwise the server copies.
@@ -110,6 +112,22 @@ impl Disk for RemoteDisk {
         &self.dma
     }
 
+    /// Lends it to the server, which must be able to have it for the device: a whole file that is sealed, such as [`SharedMemory`](crate::region::SharedMemory) is. [`Error::Busy`] says why the server has
+    /// refused it, as one that copies does.
+    fn lend(&self, region: &Arc<Region>) -> Result<(), Error> {
+        let _one = self.lending.lock().unwrap_or_else(PoisonError::into_inner);
+        let arena = self.dma.arena();
+        if arena.address(region).is_some() {
+            return Ok(());
+        }
+        let Some((file, 0)) = region.file() else {
+            return Err(Error::Invalid("lending memory that no other process can have: it is no file from its start".into()));
+        };
+        self.connection.offer(file, region.len() as u64)?;
+        let placed = Placed { region: region.clone(), iova: BASE * (1 + arena.regions().count() as u64) };
+        arena.lend(placed).map(drop).ok_or_else(|| self.connection.nonsense())
+    }
+
     fn max_queues(&self) -> u16 {
         self.queues
     }
@@ -118,7 +136,7 @@ impl Disk for RemoteDisk {
         let (answer, fds) = self.connection.ask(&Ask::Open { depth })?;
         let Answer::Opened { queue, depth } = answer else { return Err(self.connection.nonsense()) };
         let fds = fds.try_into().map_err(|_| self.connection.nonsense())?;
-        let reach = BASE..BASE + self.memory;
-        Ok(Box::new(RemoteQueue::new(self.connection.clone(), (queue, depth), fds, self.info.clone(), reach)?))
+        let arena = self.dma.arena().clone();
+        Ok(Box::new(RemoteQueue::new(self.connection.clone(), (queue, depth), fds, self.info.clone(), arena)?))
     }
 }

@@ -1,13 +1,12 @@
 //! A queue of a remote disk: requests into one ring, their ends out of the other.
 
 use std::mem;
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use ring3_class::block::{Completion, Data, Info, IoError, Operation, Queue, Rejected, Request};
-use ring3_class::dma::DmaBuffer;
+use ring3_class::dma::{Arena, DmaBuffer};
 use ring3_class::irq::Irq;
 use ring3_class::wait::Source;
 use ring3_class::{Deadline, Error};
@@ -17,7 +16,7 @@ use super::bell::{self, Bell, Rung};
 use super::connection::Connection;
 use super::slots::{Slots, fill};
 use crate::memory::{self, Layout};
-use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION, Submission, ended};
+use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION, Submission, ended, place};
 
 /// A request's place.
 #[derive(Default)]
@@ -31,8 +30,8 @@ pub struct RemoteQueue {
     bell: Bell,
     number: u16,
     info: Info,
-    /// The arena's addresses.
-    reach: Range<u64>,
+    /// What the server shares.
+    arena: Arena,
     submissions: Producer<DmaBuffer, SUBMISSION>,
     completions: Consumer<DmaBuffer, COMPLETION>,
     tables: DmaBuffer,
@@ -48,7 +47,7 @@ impl RemoteQueue {
         (number, depth): (u16, u16),
         [file, kick, woken]: [OwnedFd; 3],
         info: Info,
-        reach: Range<u64>,
+        arena: Arena,
     ) -> Result<Self, Error> {
         let layout = Layout::new(depth);
         memory::check(&file, layout.bytes())?;
@@ -57,7 +56,7 @@ impl RemoteQueue {
             bell: Bell::new(connection, kick, woken),
             number,
             info,
-            reach,
+            arena,
             submissions: Producer::new(parts.submissions, depth)?,
             completions: Consumer::new(parts.completions, depth)?,
             tables: parts.tables,
@@ -74,19 +73,17 @@ impl RemoteQueue {
         let bytes = request.blocks as usize * self.info.block_size as usize;
         let (mut count, mut first) = (0, (0, 0));
         for segment in request.data.segments(bytes) {
-            let inside = self.reach.contains(&segment.iova) && u64::from(segment.len) <= self.reach.end - segment.iova;
-            if !inside || count == MAX_SEGMENTS {
-                return Err(IoError::Invalid);
-            }
-            let offset = segment.iova - self.reach.start;
+            let span = self.arena.span(segment.iova, segment.len as usize).filter(|_| count < MAX_SEGMENTS);
+            let span = span.ok_or(IoError::Invalid)?;
+            let place = place(span.region, span.offset);
             let word = (self.submissions.place() * MAX_SEGMENTS + count) * 2;
             if count == 0 {
-                first = (offset, segment.len);
+                first = (place, segment.len);
             } else if count == 1 {
                 self.tables.store_entry(word - 2, &[first.0, first.1.into()]);
             }
             if count > 0 {
-                self.tables.store_entry(word, &[offset, segment.len.into()]);
+                self.tables.store_entry(word, &[place, segment.len.into()]);
             }
             count += 1;
         }

@@ -1,21 +1,24 @@
-//! Memory that a client hands to who exports a disk as a block device, so that nobody copies the bytes of requests that lie there (`ring3 run --share SOCKET`).
+//! Memory of a client's own, in which nobody copies the bytes of its requests, whichever way they take to a disk.
 //!
 //! # Shape
-//! [`SharedMemory`] is a client's: a file without a name, made and sealed by it, whose descriptor it sends over the socket in an [`Ask::Offer`]. The server checks it ([`check`]), maps it for the disk's device and
-//! registers it with the kernel, and answers. From then on the client's O_DIRECT requests on the block device, and on files of file systems on it, move no byte twice if they lie in that memory in one piece. One region
-//! for each connection; it is taken back when the client asks for that, or when the connection ends.
+//! [`SharedMemory`] is a client's: a file without a name, made and sealed by it, whose descriptor it sends over a socket in an [`Ask::Offer`](crate::protocol::Ask::Offer). Who hears that checks it ([`check`]) and maps it for the
+//! disk's device. The same bytes can be lent to several:
+//!
+//! - to who exports a disk as a block device (`ring3 run --share SOCKET`), by [`SharedMemory::lend`]: it registers them with the kernel, too. From then on the client's O_DIRECT requests on the block device, and on files of
+//!   file systems on it, move no byte twice if they lie there in one piece. One region for each connection, taken back when the client asks for that or when the [`Loan`] ends;
+//! - to a disk of the class, by [`Disk::lend`](ring3_class::block::Disk::lend): a [remote one](crate::client::RemoteDisk) as long as the client is connected, one that this process drives as long as that is there.
+//!
+//! Requests to a block device name addresses, those to a disk of the class [pieces](SharedMemory::piece).
 //!
 //! # Trust
 //! The server believes nothing: neither size nor seals, and reads or writes none of the bytes itself. But it can, and so can the device, at any time: whoever hands memory over trusts that process with it. The seals keep the
 //! client from taking away what is mapped. A hole that it punches has other pages: its requests miss, and the device keeps the old ones.
 
 mod client;
-mod protocol;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-pub use client::SharedMemory;
-pub use protocol::{Answer, Ask, VERSION};
+pub use client::{Loan, SharedMemory};
 use ring3_class::Error;
 use ring3_class::dma::{HUGE_PAGE, Region, admit};
 use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
@@ -67,7 +70,7 @@ pub fn check(fd: &OwnedFd, bytes: u64) -> Result<Region, Error> {
         return refused(format!("it has {} bytes, and {bytes} are offered: all of it must be", stat.st_size));
     }
     let copy = fd.as_fd().try_clone_to_owned().map_err(|error| Error::os("duplicating memory", error))?;
-    let region = Region::lent(copy, 0, bytes as usize)?;
+    let region = Region::from_fd(copy)?;
     // Pages that the client has not touched would be taken here, when they are pinned. Huge ones were set aside.
     if !region.is_huge() {
         admit(bytes as usize)?;

@@ -38,10 +38,22 @@ impl Client {
     }
 
     /// Does what it asks for. An error ends the client.
-    pub fn hear(&mut self, ask: Ask, disk: &dyn Disk, mapped: bool, reactor: &mut Reactor) -> Result<(), Error> {
+    pub fn hear(
+        &mut self,
+        (ask, fd): (Ask, Option<OwnedFd>),
+        disk: &dyn Disk,
+        mapped: bool,
+        reactor: &mut Reactor,
+    ) -> Result<(), Error> {
         let (answer, fds) = match ask {
             Ask::Hello { version, memory } => self.welcome(version, memory, disk, mapped)?,
             Ask::Open { depth } => self.open(depth, reactor)?,
+            Ask::Offer { version, bytes } => (self.take_in(version, bytes, fd, disk)?, Vec::new()),
+            Ask::Revoke => {
+                return Err(Error::Protocol(
+                    "it takes the server for an export: what it lends is lent as long as it is connected".into(),
+                ));
+            }
             Ask::Close { queue } => {
                 let found = self.queues.get_mut(usize::from(queue)).and_then(Option::as_mut);
                 let found = found.filter(|queue| !queue.closing);
@@ -70,6 +82,24 @@ impl Client {
         let welcome =
             Welcome { version: VERSION, disk: disk.name(), info: info.clone(), memory: bytes, queues: access.queues, mapped };
         Ok((Answer::Welcome(Box::new(welcome)), vec![file]))
+    }
+
+    /// Takes a region of the client's in, where the device reaches it: memory that the server copies saves nobody a copy, and huge pages of it could be taken away from under that.
+    fn take_in(&mut self, version: u32, bytes: u64, fd: Option<OwnedFd>, disk: &dyn Disk) -> Result<Answer, Error> {
+        if let Some(refusal) = refuse_version(version) {
+            return Ok(refusal);
+        }
+        let (Some(memory), Some(fd)) = (&self.memory, fd) else {
+            return Err(Error::Protocol("it offers memory before it says hello".into()));
+        };
+        let refused = |reason: String| Answer::Refused { reason: format!("memory is not taken: {reason}") };
+        if !memory.mapped {
+            return Ok(refused("this server copies, so that it would save nothing".into()));
+        }
+        Ok(match memory.take_in(&fd, bytes, disk.dma(), self.grant.access.memory) {
+            Ok(()) => Answer::Shared { disks: vec![disk.name()] },
+            Err(error) => refused(error.to_string()),
+        })
     }
 
     fn open(&mut self, depth: u16, reactor: &mut Reactor) -> Result<(Answer, Vec<OwnedFd>), Error> {

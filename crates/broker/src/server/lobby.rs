@@ -1,6 +1,6 @@
 //! Where clients come in and have their places: the sockets, the places behind each, and what wakes the thread that serves them all.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ring3_class::irq::{Irq, IrqKind};
@@ -130,7 +130,7 @@ impl<G: Guest> Lobby<G> {
     }
 
     /// One message of each client, if it has one, to `hear`, whose error ends the client.
-    pub fn hear(&mut self, mut hear: impl FnMut(&mut G, Ask, &mut Reactor) -> Result<(), Error>) {
+    pub fn hear(&mut self, mut hear: impl FnMut(&mut G, (Ask, Option<OwnedFd>), &mut Reactor) -> Result<(), Error>) {
         for client in self.seats.iter_mut().flatten() {
             if !client.session().talks || client.session().leaving {
                 continue;
@@ -144,7 +144,7 @@ impl<G: Guest> Lobby<G> {
                     client.leave(None, &mut self.reactor);
                     Ok(())
                 }
-                Word::Said(ask) => hear(client, ask, &mut self.reactor),
+                Word::Said(ask, fd) => hear(client, (ask, fd), &mut self.reactor),
             });
             if let Err(error) = heard {
                 client.cut(&error, &mut self.reactor);

@@ -1,23 +1,27 @@
 //! What a client shares with the server beside its rings: the memory of its data, and what either wakes the other by.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_class::Error;
-use ring3_class::dma::{Arena, Dma, Foreign, Mapping, Region};
+use ring3_class::dma::{Admitted, Arena, Dma, Foreign, MAX_REGIONS, Mapping, Placed, Region};
 use ring3_reactor::{Reactor, Token};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::memory;
+use crate::{memory, region};
 
 /// The memory of a client's data. What is in flight keeps it, so that it is taken from the device, and given back, when the device is done.
 pub struct Memory {
     /// Dropped first.
     _mapping: Option<Mapping>,
+    /// Of regions of the client's own.
+    lent: Mutex<Vec<(Mapping, Option<Admitted>)>>,
     pub foreign: Foreign,
-    /// The client's memory alone, by the device's addresses if it is mapped.
+    /// The client's memory alone, its own regions included, by the device's addresses if it is mapped.
     pub arena: Arena,
     pub mapped: bool,
+    _admitted: Admitted,
 }
 
 impl Memory {
@@ -25,11 +29,33 @@ impl Memory {
     pub fn make(wanted: u64, most: u64, dma: Option<&Dma>) -> Result<(OwnedFd, Self), Error> {
         let bytes = wanted.clamp(1, most).next_multiple_of(4096);
         let file = memory::make(bytes as usize)?;
+        let admitted = Admitted::of(bytes as usize);
         let copy = file.try_clone().map_err(|error| Error::os("duplicating memory", error))?;
         let foreign = Foreign::from(Region::from_fd(copy)?);
         let mapping = dma.map(|dma| dma.map(foreign.region().pages()?)).transpose()?;
         let arena = Arena::new(foreign.region().clone(), mapping.as_ref().map_or(0, Mapping::iova));
-        Ok((file, Self { mapped: mapping.is_some(), _mapping: mapping, foreign, arena }))
+        let lent = Mutex::default();
+        Ok((file, Self { mapped: mapping.is_some(), _mapping: mapping, lent, foreign, arena, _admitted: admitted }))
+    }
+
+    /// Takes in a region that the client says to be `bytes` bytes of its own, for the device's `dma`, unless it would have more than `most` bytes then.
+    pub fn take_in(&self, fd: &OwnedFd, bytes: u64, dma: &Dma, most: u64) -> Result<(), Error> {
+        let had = self.arena.len() as u64;
+        if had.saturating_add(bytes) > most {
+            return Err(Error::Invalid(format!(
+                "{bytes} bytes beside the {had} that the client has, of {most} that it may have: let the server grant more (memory=)"
+            )));
+        }
+        if self.arena.regions().count() == MAX_REGIONS {
+            return Err(Error::Unsupported(format!("a client has {} regions at most", MAX_REGIONS - 1)));
+        }
+        let region = Arc::new(region::check(fd, bytes)?);
+        // Huge ones were set aside by somebody.
+        let admitted = (!region.is_huge()).then(|| Admitted::of(bytes as usize));
+        let mapping = dma.map(region.pages()?)?;
+        self.arena.lend(Placed { region, iova: mapping.iova() });
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner).push((mapping, admitted));
+        Ok(())
     }
 }
 

@@ -241,7 +241,7 @@ impl Broker {
 
     fn hear(&mut self) {
         let (disk, mapped) = (&*self.disk, self.mapped);
-        self.lobby.hear(|client, ask, reactor| client.hear(ask, disk, mapped, reactor));
+        self.lobby.hear(|client, said, reactor| client.hear(said, disk, mapped, reactor));
     }
 
     /// Takes away what is to go and has nothing in flight any more: queues, and clients.

@@ -12,7 +12,7 @@ use ring3_reactor::Reactor;
 use super::access::Grant;
 use super::memory::{Bell, Memory};
 use crate::memory::{self, Layout};
-use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION, Submission, completion};
+use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION, Submission, completion, span};
 
 /// A request that was taken out of the ring and waits for its turn.
 pub struct Held {
@@ -111,11 +111,11 @@ impl ClientQueue {
         let mut spans = [Span { region: 0, len: 0, offset: 0 }; MAX_SEGMENTS];
         match count {
             0 => return Ok(Data::None),
-            1 => (spans[0].offset, spans[0].len) = submission.only,
+            1 => spans[0] = span(submission.only.0, submission.only.1),
             _ => {
-                for (index, span) in spans[..count].iter_mut().enumerate() {
+                for (index, named) in spans[..count].iter_mut().enumerate() {
                     let word = (place * MAX_SEGMENTS + index) * 2;
-                    (span.offset, span.len) = (self.tables.load(word), self.tables.load(word + 1) as u32);
+                    *named = span(self.tables.load(word), self.tables.load(word + 1) as u32);
                 }
             }
         }

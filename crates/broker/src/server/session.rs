@@ -33,8 +33,8 @@ pub struct Session {
 pub enum Word {
     /// Nothing more.
     Nothing,
-    /// A question.
-    Said(Ask),
+    /// A question, and the descriptor that one has.
+    Said(Ask, Option<OwnedFd>),
     /// Its end.
     Left,
 }
@@ -57,8 +57,12 @@ impl Session {
         let garbage = |error: std::io::Error| Error::Protocol(format!("no message: {error}"));
         match self.channel.receive::<Ask>().map_err(garbage)? {
             None => Ok(Word::Left),
-            Some((ask, fds)) if fds.is_empty() => Ok(Word::Said(ask)),
-            Some((_, fds)) => Err(Error::Protocol(format!("{} descriptors that nobody asked for", fds.len()))),
+            Some((ask, mut fds)) => match (fds.pop(), fds.is_empty(), &ask) {
+                (Some(fd), true, Ask::Offer { .. }) => Ok(Word::Said(ask, Some(fd))),
+                (Some(_), ..) => Err(Error::Protocol(format!("{} descriptors that nobody asked for", fds.len() + 1))),
+                (None, _, Ask::Offer { .. }) => Err(Error::Protocol("it offers memory without a descriptor".into())),
+                (None, ..) => Ok(Word::Said(ask, None)),
+            },
         }
     }
 

@@ -309,4 +309,9 @@ impl Iommu for Copied {
     fn page_size(&self) -> usize {
         4096
     }
+
+    /// A huge page that its owner takes out of a file may not be there when this process copies.
+    fn can_map(&self, pages: &Pages) -> bool {
+        !pages.is_huge()
+    }
 }

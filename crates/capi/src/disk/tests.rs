@@ -7,7 +7,7 @@ use std::time::Duration;
 use ring3_broker::client::RemoteDisk;
 use ring3_class::Deadline;
 use ring3_class::block::{Data, Disk as _, ForeignAccess, IoError, Queue, Request, execute, next, open};
-use ring3_class::dma::{Arena, Foreign, Region};
+use ring3_class::dma::{Arena, Foreign, Piece, Region};
 use ring3_conformance::block as conformance;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -187,6 +187,23 @@ fn several_clients_have_the_disk_at_once() {
             });
         }
     });
+}
+
+#[test]
+fn bytes_in_memory_that_a_client_lends_are_copied_by_the_program_alone() {
+    let program = Program::start(well);
+    let (disk, file) = (program.client(), ring3_broker::memory::make(8192).unwrap());
+    let memory = Foreign::from(Region::from_fd(file).unwrap());
+    disk.lend(memory.region()).unwrap();
+    memory.write(0, &[0x5b; 4096]).unwrap();
+    let mut queue = open(&disk, 4, ForeignAccess::default()).unwrap();
+    let piece = |offset| Piece { memory: memory.clone(), offset, len: 4096 };
+    for request in [Request::write(1, 8, 8, piece(0)), Request::read(2, 8, 8, piece(4096))] {
+        assert_eq!(queue.execute(request, soon()).unwrap().result, Ok(()));
+    }
+    let mut bytes = [0; 4096];
+    memory.read(4096, &mut bytes).unwrap();
+    assert_eq!((bytes, queue.stream_stats().mapped), ([0x5b; 4096], 2));
 }
 
 #[test]

@@ -37,9 +37,10 @@ pub use saved::{SavedRequest, detach};
 pub use splitter::{ForeignAccess, Splitter, SplitterStats};
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use ring3_device::Error;
-use ring3_device::dma::{Dma, StreamStats};
+use ring3_device::dma::{Dma, Region, StreamStats};
 use ring3_device::wait::Source;
 
 use crate::Saved;
@@ -54,6 +55,12 @@ pub trait Disk: Send + Sync {
 
     /// The memory that its device reaches: who submits requests allocates their buffers here, before the first request.
     fn dma(&self) -> &Dma;
+
+    /// Lets requests of all its queues lie in `region` from now on, without a copy and without a mapping for each of them, as long as the value lives; nothing of it is given out. Requests name
+    /// [pieces](ring3_device::dma::Piece) of it. Once more changes nothing. After an error such requests are mapped or copied, as those of any memory.
+    fn lend(&self, region: &Arc<Region>) -> Result<(), Error> {
+        self.dma().lend(region)
+    }
 
     /// How many queues can be open at the same time.
     fn max_queues(&self) -> u16;

@@ -283,8 +283,9 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
     let manifest = tempfile::tempdir().context("making a folder for the supervisor's manifest")?;
     let socket = manifest.path().join("share");
     let lend = |bytes| {
-        let memory = SharedMemory::alloc(&socket, bytes).map_err(|error| Error::Invalid(error.to_string()))?;
-        Ok((memory.region().clone(), Box::new(memory) as Box<dyn Any>))
+        let lent = SharedMemory::new(bytes).and_then(|memory| Ok((memory.region().clone(), memory.lend(&socket)?)));
+        let (region, loan) = lent.map_err(|error| Error::Invalid(error.to_string()))?;
+        Ok((region, Box::new(loan) as Box<dyn Any>))
     };
     let exported = |way: &str, uri: &str| {
         words(&format!("run {driver} --export {way} --json --device {uri}{}{poll}", args.protection.words()))

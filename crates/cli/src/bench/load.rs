@@ -9,7 +9,7 @@ use ring3_backend::{Uri, UriError};
 use ring3_bench::cpu::{Cost, Meter, peak_memory};
 use ring3_bench::load::{Direct, File, FileOptions, Limit, Load, Outcome, Streaming, Target, run as run_load};
 use ring3_bench::workload::Workload;
-use ring3_broker::region::SharedMemory;
+use ring3_broker::region::{Loan, SharedMemory};
 use ring3_class::block::Disk;
 use ring3_device::dma::{Mode, StreamStats};
 use serde::Serialize;
@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long)]
     overwrite: bool,
     /// Where the data are: in the device's arena; or in memory outside of it, as an application's buffers are, which the device
-    /// reaches itself (zero-copy: mapped and remembered) or through copies (copy).
+    /// reaches itself (zero-copy: mapped and remembered; lent: one region of shared memory, which a disk of another process takes, too) or through copies (copy).
     #[arg(long, value_enum, default_value = "arena")]
     dma: Dma,
     /// Outside of the arena: pieces of each request that do not lie one after the other, at most one for each page.
@@ -80,6 +80,8 @@ enum Dma {
     Arena,
     /// Elsewhere, mapped for the device when it is first used.
     ZeroCopy,
+    /// Elsewhere, lent to the disk before.
+    Lent,
     /// Elsewhere, copied through the arena.
     Copy,
 }
@@ -133,13 +135,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let room = args.workloads.iter().map(|load| File::room(load.depth, load.bytes)).max().unwrap_or(0);
     // Lent as long as the loads last.
-    let lent = args.shared.as_deref().map(|socket| SharedMemory::alloc(socket, room)).transpose()?;
+    let lent = args.shared.as_deref().map(|socket| lend(socket, room)).transpose()?;
     let disk = (!path).then(|| open_disk(&args.device, buffers(&args.workloads), LOAD, args.protection)).transpose()?;
     let mut bad = 0;
     for &workload in &args.workloads {
         let mut target: Box<dyn Target> = match &disk {
             Some(disk) => Box::new(open_direct(&**disk, workload, args)?),
-            None => open_file(Path::new(&args.device), workload, lent.as_ref(), args)?,
+            None => open_file(Path::new(&args.device), workload, lent.as_ref().map(|(memory, _)| memory), args)?,
         };
         let (outcome, cost) = measure(&mut *target, workload, args)?;
         bad += outcome.errors + outcome.mismatches;
@@ -166,6 +168,10 @@ pub fn buffers(workloads: &[Workload]) -> usize {
 fn open_direct(disk: &dyn Disk, workload: Workload, args: &Args) -> Result<Direct> {
     let mode = match args.dma {
         Dma::Arena => return Ok(Direct::open(disk, workload.depth, workload.bytes)?),
+        Dma::Lent => {
+            let memory = SharedMemory::new(usize::from(workload.depth) * workload.bytes.next_multiple_of(4096) as usize)?;
+            return Ok(Direct::lent(disk, workload.depth, workload.bytes, memory.region().clone())?);
+        }
         Dma::ZeroCopy => Mode::ZeroCopy,
         Dma::Copy => Mode::Copy,
     };
@@ -176,6 +182,12 @@ fn open_direct(disk: &dyn Disk, workload: Workload, args: &Args) -> Result<Direc
         mappings: args.mappings.into(),
     };
     Ok(Direct::streaming(disk, workload.depth, workload.bytes, streaming)?)
+}
+
+fn lend(socket: &Path, bytes: usize) -> Result<(SharedMemory, Loan)> {
+    let memory = SharedMemory::new(bytes)?;
+    let loan = memory.lend(socket)?;
+    Ok((memory, loan))
 }
 
 fn open_file(path: &Path, workload: Workload, lent: Option<&SharedMemory>, args: &Args) -> Result<Box<dyn Target>> {

@@ -27,19 +27,20 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let signals = Signals::take().context("taking signals")?;
     let bytes = usize::try_from(args.size << 20).context("so many bytes have no addresses here")?;
-    let memory = SharedMemory::alloc(&args.share, bytes)?;
+    let memory = SharedMemory::new(bytes)?;
+    let loan = memory.lend(&args.share)?;
     let file = format!("/proc/{}/fd/{}", std::process::id(), memory.as_fd().as_raw_fd());
     if args.json {
         let (bytes, huge) = (memory.len(), memory.is_huge());
-        outln!("{}", serde_json::json!({ "file": file, "bytes": bytes, "huge": huge, "disks": memory.disks() }));
+        outln!("{}", serde_json::json!({ "file": file, "bytes": bytes, "huge": huge, "disks": loan.disks() }));
     } else {
-        outln!("{file} is {} MiB for {}, until this ends", memory.len() >> 20, memory.disks().join(", "));
+        outln!("{file} is {} MiB for {}, until this ends", memory.len() >> 20, loan.disks().join(", "));
     }
     let wishes = loop {
-        let mut fds = [PollFd::new(&signals, PollFlags::IN), PollFd::from_borrowed_fd(memory.socket(), PollFlags::RDHUP)];
+        let mut fds = [PollFd::new(&signals, PollFlags::IN), PollFd::from_borrowed_fd(loan.socket(), PollFlags::RDHUP)];
         let _ = poll(&mut fds, None);
         let wishes = signals.wishes();
-        if wishes.stop || wishes.hang_up || memory.is_lost() {
+        if wishes.stop || wishes.hang_up || loan.is_lost() {
             break wishes;
         }
     };

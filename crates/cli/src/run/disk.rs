@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ring3_backend::Uri;
+use ring3_broker::server::Access;
 use ring3_driver::registry::Settings;
 use ring3_driver::{ata, nvme, virtio};
 use ring3_export::ublk;
@@ -21,6 +22,7 @@ use crate::dde::{Class, Hosted, Name};
 use crate::driving::Interrupt;
 use crate::driving::Protection;
 use crate::driving::Transfer;
+use crate::serve;
 
 /// Exit code of a run whose disks were taken away from their users.
 pub(super) const FORCED: u8 = 3;
@@ -78,6 +80,9 @@ pub struct ExportArgs {
     /// Let clients that connect to this socket hand over memory in which their O_DIRECT requests need no copy (Linux 7.1 and later; ring3 blk lend, ring3 blk bench --shared). Its file's rights are mode=600.
     #[arg(long, value_name = "PATH[,mode=OCTAL]", value_parser = share, conflicts_with_all = ["user", "recoverable", "recover"])]
     share: Option<Share>,
+    /// Serve the disk at this socket to other programs as well, on terms behind its path as `ring3 serve disk` takes them (docs/share.md). May be there several times.
+    #[arg(long = "socket", value_name = "PATH[,KEY=VALUE]...", conflicts_with_all = ["user", "recoverable", "recover"])]
+    sockets: Vec<String>,
     /// Start the driver in a process of this user's, in a sandbox, which gets the device from this one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that dies takes
     /// its disks with it.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["recoverable", "recover", "scheduler", "ready_fd", "stats"])]
@@ -294,6 +299,7 @@ fn way(args: &ExportArgs) -> anyhow::Result<Way> {
         ("--recover", args.recover.is_some()),
         ("--user", args.user.is_some()),
         ("--share", args.share.is_some()),
+        ("--socket", !args.sockets.is_empty()),
         ("--idle-poll", args.idle_poll > 0),
         ("--batch", args.batch),
     ];
@@ -327,6 +333,7 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
     }
     // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
+    let sockets = serve::accesses(&args.sockets, |access: &Access| access.clients)?;
     let options = Options {
         way,
         ublk: ublk::Options {
@@ -343,6 +350,7 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
             batches: args.batch,
         },
         share: args.share,
+        sockets,
         json: args.json,
         ready,
         stats: args.stats,

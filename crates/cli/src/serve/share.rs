@@ -7,7 +7,7 @@ use ring3_broker::server::{Access, Listener, card};
 use ring3_class::net::Mac;
 use ring3_control::drive::{self, Offered, Order};
 use ring3_control::status::DiskStatus;
-use ring3_host::serve::{Shared, Shares};
+use ring3_host::serve::{Shared, Shares, Ways};
 use ring3_supervisor::export::{Export, Given, Look, Refusal, Vain};
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ impl Board {
     }
 
     fn show(&self, name: &str, facts: Value, sockets: Vec<String>) {
-        let shared = Shared { name: name.into(), facts, sockets, mapped: false };
+        let shared = Shared { name: name.into(), facts, ways: Ways { sockets, mapped: false } };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared);
     }
 }
@@ -128,7 +128,7 @@ impl Export for Share {
         let mut addresses = addresses.into_iter().map(Mac);
         let of_sockets: Vec<Vec<Mac>> = self.places.iter().map(|&places| addresses.by_ref().take(places).collect()).collect();
         self.board.change(|shared| {
-            shared.mapped = mapped;
+            shared.ways.mapped = mapped;
             if let Some(known) = shared.facts.get_mut("addresses") {
                 *known = serde_json::json!(of_sockets);
             }

@@ -57,13 +57,26 @@ impl Arena {
         Self { inner: Arc::default() }
     }
 
-    /// Gives out `region[start..end]`, too, once the regions before it are full. False if there are as many regions as there can be.
-    pub(super) fn add(&self, placed: Placed, start: usize, end: usize) -> bool {
+    /// Gives out `region[start..end]`, too, once the regions before it are full. The region's number; `None` if there are as many as there can be.
+    pub(super) fn add(&self, placed: Placed, start: usize, end: usize) -> Option<u32> {
         let mut ledgers = self.ledgers();
-        let Some(place) = self.inner.regions.get(ledgers.len()) else { return false };
+        let number = ledgers.len();
+        let place = self.inner.regions.get(number)?;
         let end = end.min(placed.region.len());
         ledgers.push(Ledger::new(start as u64..end as u64));
-        place.set(placed).is_ok()
+        place.set(placed).ok().map(|()| number as u32)
+    }
+
+    /// Takes in memory of somebody else's, which the device reaches already and of which nothing is given out: users name bytes of it by [`Span`]s, and [`Streams`](super::Streams) find pieces of it. Its
+    /// number; `None` if there are as many regions as there can be.
+    pub fn lend(&self, placed: Placed) -> Option<u32> {
+        self.add(placed, 0, 0)
+    }
+
+    /// The device address of the first byte of `region`, if that is one of the arena's.
+    #[inline]
+    pub fn address(&self, region: &Region) -> Option<u64> {
+        self.regions().find(|placed| placed.region.id() == region.id()).map(|placed| placed.iova)
     }
 
     /// The memory underneath, for who must share it, in the order of the regions' numbers.
@@ -135,7 +148,7 @@ impl Arena {
     }
 
     /// The name of `len` bytes at `iova`, if they lie in one region.
-    pub(super) fn span(&self, iova: u64, len: usize) -> Option<Span> {
+    pub fn span(&self, iova: u64, len: usize) -> Option<Span> {
         let holds = |placed: &Placed| placed.offset(iova, len);
         let (region, offset) = self.regions().enumerate().find_map(|(region, placed)| Some((region, holds(placed)?)))?;
         Some(Span { region: region as u32, len: u32::try_from(len).ok()?, offset: offset as u64 })
@@ -270,6 +283,17 @@ mod tests {
         let arena = arena(4096);
         let total = arena.len();
         assert!(matches!(arena.alloc(total + 1, 1), Err(Error::NoMemory { wanted, .. }) if wanted == total + 1));
+    }
+
+    #[test]
+    fn of_memory_that_was_lent_nothing_is_given_out_and_all_has_names() {
+        let (arena, lent) = (arena(4096), Arc::new(Region::new(8192).unwrap()));
+        let (free, number) = (arena.free_bytes(), arena.lend(Placed { region: lent.clone(), iova: 0x20_0000 }).unwrap());
+        assert_eq!((arena.free_bytes(), arena.address(&lent)), (free, Some(0x20_0000)));
+        let span = Span { region: number, len: 512, offset: 7680 };
+        assert_eq!(arena.segment(span).map(|segment| segment.iova), Some(0x20_1e00));
+        assert_eq!(arena.span(0x20_1e00, 512), Some(span));
+        assert_eq!(arena.address(&Region::new(4096).unwrap()), None);
     }
 
     #[test]

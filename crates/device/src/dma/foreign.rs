@@ -86,7 +86,13 @@ impl Foreign {
 
 impl From<Region> for Foreign {
     fn from(region: Region) -> Self {
-        Self { handle: Arc::new(Handle { region: Arc::new(region) }) }
+        Arc::new(region).into()
+    }
+}
+
+impl From<Arc<Region>> for Foreign {
+    fn from(region: Arc<Region>) -> Self {
+        Self { handle: Arc::new(Handle { region }) }
     }
 }
 

@@ -171,7 +171,7 @@ mod tests {
     fn driver_and_client() -> (Arena, Arena) {
         let (arena, client) = (Arena::new(Region::new(8192).unwrap(), 0x1000), Arc::new(Region::new(8192).unwrap()));
         let placed = super::super::Placed { region: client.clone(), iova: 0x3000 };
-        assert!(arena.add(placed, 0, 8192));
+        assert!(arena.add(placed, 0, 8192).is_some());
         (arena, Arena::new(client, 0x3000))
     }
 

@@ -45,7 +45,7 @@ pub use pages::Pages;
 pub use region::{HUGE_PAGE, Region};
 pub use saved::{SavedArena, SavedRange, SavedRegion};
 pub use segment::{Segment, SegmentRules};
-pub use share::{admit, budget};
+pub use share::{Admitted, admit, budget};
 pub use span::Span;
 pub use static_iommu::StaticIommu;
 pub use streams::{CacheLimits, Direction, Mode, Piece, Stream, StreamLimits, StreamStats, Streams, Transfer};
@@ -141,11 +141,25 @@ impl Dma {
 
     /// Makes all of `region`, of whole pages of the IOMMU, a part of the arena.
     pub fn add(&self, region: Arc<Region>) -> Result<(), Error> {
+        let len = region.len();
+        self.take_in(region, len)
+    }
+
+    /// Lets the device reach all of `region`, of whole pages of the IOMMU, from now on, without giving any of it out: [`Streams`] map pieces of it no more. Once for all queues; once more changes nothing.
+    pub fn lend(&self, region: &Arc<Region>) -> Result<(), Error> {
+        if self.arena.address(region).is_some() {
+            return Ok(());
+        }
+        self.take_in(region.clone(), 0)
+    }
+
+    /// Makes `region` a part of the arena, of which the first `given` bytes are given out.
+    fn take_in(&self, region: Arc<Region>, given: usize) -> Result<(), Error> {
         let pages = region.pages()?;
         // So that the IOMMU can use large pages.
         let iova = self.place(&pages, HUGE_PAGE as u64)?;
         let len = pages.len();
-        if self.arena.add(Placed { region, iova }, 0, len) {
+        if self.arena.add(Placed { region, iova }, 0, given).is_some() {
             return Ok(());
         }
         self.iommu.unmap(iova, len)?;

@@ -39,6 +39,11 @@ impl Pages {
         self.len == 0
     }
 
+    /// Whether they are huge ones.
+    pub fn is_huge(&self) -> bool {
+        self.region.is_huge()
+    }
+
     /// The first byte, for a kernel interface that takes an address and for a model that plays the device. Never make a
     /// reference of it.
     pub fn as_ptr(&self) -> NonNull<u8> {

@@ -84,7 +84,7 @@ impl Arena {
             check(&arena, &region, saved)?;
             let placed = Placed { region, iova: saved.iova };
             // Both ends are at most the region's length.
-            if !arena.add(placed, saved.start as usize, saved.end as usize) {
+            if arena.add(placed, saved.start as usize, saved.end as usize).is_none() {
                 return Err(refused("it has too many regions".into()));
             }
         }

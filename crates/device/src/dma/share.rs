@@ -28,6 +28,25 @@ pub fn budget() {
     let _ = BUDGET.set(AtomicU64::new(free.unwrap_or(0)));
 }
 
+/// Memory that is admitted for a while. Dropping it gives that back to who only counts down; whoever looks sees it anyway.
+#[derive(Debug)]
+pub struct Admitted(u64);
+
+impl Admitted {
+    /// Of `bytes` bytes that [`admit`] has let pass.
+    pub fn of(bytes: usize) -> Self {
+        Self(bytes as u64)
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        if let Some(budget) = BUDGET.get().filter(|_| self.0 > SMALL) {
+            budget.fetch_add(self.0, Ordering::AcqRel);
+        }
+    }
+}
+
 /// What was free then, less what was taken since.
 static BUDGET: OnceLock<AtomicU64> = OnceLock::new();
 

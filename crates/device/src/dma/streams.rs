@@ -216,6 +216,11 @@ impl Streams {
     fn map(&mut self, transfer: Transfer<'_>) -> Option<Stream> {
         let mut list = SegmentList::default();
         for (memory, offset, len) in transfer.parts() {
+            // What was lent to the device is its for good.
+            if let Some(iova) = self.dma.arena().address(memory.region()) {
+                list.push_mapped(iova + offset as u64, len as u32, memory.region().clone());
+                continue;
+            }
             let Some(mapping) = self.cache.get(&self.dma, memory) else {
                 self.stats.unmappable += 1;
                 return None;

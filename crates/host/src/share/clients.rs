@@ -3,7 +3,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use ring3_broker::region::{Answer, Ask, VERSION};
+use ring3_broker::protocol::{Answer, Ask, VERSION};
 use ring3_broker::server::Listener;
 use ring3_lease::Channel;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -166,7 +166,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use ring3_broker::region::{SharedMemory, check};
+    use ring3_broker::region::{Loan, SharedMemory, check};
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with};
 
@@ -222,6 +222,12 @@ mod tests {
         }
     }
 
+    fn lent(served: &Served) -> (SharedMemory, Loan) {
+        let memory = SharedMemory::new(8192).unwrap();
+        let loan = memory.lend(&served.path).unwrap();
+        (memory, loan)
+    }
+
     fn raw(path: &Path) -> OwnedFd {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
@@ -239,12 +245,14 @@ mod tests {
     #[test]
     fn memory_is_shared_until_its_client_revokes_it_and_another_region_may_follow() {
         let served = served();
-        let mut memory = SharedMemory::alloc(&served.path, 8192).unwrap();
-        assert_eq!((served.did(), memory.disks()), ("shared", &["/dev/ublkb7".to_owned()][..]));
-        memory.revoke().unwrap();
+        let memory = SharedMemory::new(8192).unwrap();
+        let loan = memory.lend(&served.path).unwrap();
+        assert_eq!((served.did(), loan.disks()), ("shared", &["/dev/ublkb7".to_owned()][..]));
+        loan.revoke().unwrap();
         assert_eq!(served.did(), "revoked");
-        assert!(memory.revoke().unwrap_err().to_string().contains("nothing to revoke"));
         let channel = channel_to(&served.path);
+        channel.send(&Ask::Revoke, &[]).unwrap();
+        assert!(matches!(answer(&channel), Some(Answer::Refused { reason }) if reason.contains("nothing to revoke")));
         let offer = Ask::Offer { version: VERSION, bytes: memory.len() as u64 };
         channel.send(&offer, &[memory.as_fd()]).unwrap();
         assert!(matches!(answer(&channel), Some(Answer::Shared { .. })));
@@ -254,24 +262,24 @@ mod tests {
     #[test]
     fn memory_of_a_client_that_has_gone_is_taken_back() {
         let served = served();
-        drop(SharedMemory::alloc(&served.path, 8192).unwrap());
+        drop(lent(&served));
         assert_eq!((served.did(), served.did(), served.end()), ("shared", "revoked", 0));
     }
 
     #[test]
     fn a_client_hears_that_the_export_has_ended() {
         let served = served();
-        let mut memory = SharedMemory::alloc(&served.path, 8192).unwrap();
-        assert!(!memory.is_lost());
+        let (_memory, loan) = lent(&served);
+        assert!(!loan.is_lost());
         assert_eq!(served.end(), 1);
-        assert!(memory.is_lost());
-        assert!(memory.revoke().unwrap_err().to_string().contains("was stopped"));
+        assert!(loan.is_lost());
+        assert!(loan.revoke().unwrap_err().to_string().contains("was stopped"));
     }
 
     #[test]
     fn a_second_region_of_a_client_and_another_version_are_refused_and_the_first_stays() {
         let served = served();
-        let (memory, channel) = (SharedMemory::alloc(&served.path, 8192).unwrap(), channel_to(&served.path));
+        let ((memory, _loan), channel) = (lent(&served), channel_to(&served.path));
         for version in [VERSION, VERSION + 1] {
             channel.send(&Ask::Offer { version, bytes: memory.len() as u64 }, &[memory.as_fd()]).unwrap();
             assert_eq!(matches!(answer(&channel), Some(Answer::Refused { .. })), version != VERSION);
@@ -299,12 +307,13 @@ mod tests {
     #[test]
     fn nonsense_ends_its_client_and_nobody_else() {
         let served = served();
-        let memory = SharedMemory::alloc(&served.path, 8192).unwrap();
+        let (memory, loan) = lent(&served);
         let fd = memory.as_fd();
         for (ask, fds) in [
             (Ask::Offer { version: VERSION, bytes: 4096 }, vec![]),
             (Ask::Offer { version: VERSION, bytes: 4096 }, vec![fd, fd]),
             (Ask::Revoke, vec![fd]),
+            (Ask::Open { depth: 1 }, vec![]),
         ] {
             let channel = channel_to(&served.path);
             channel.send(&ask, &fds).unwrap();
@@ -315,7 +324,7 @@ mod tests {
             send(&socket, bytes, SendFlags::NOSIGNAL).unwrap();
             assert_eq!(answer(&Channel::new(socket, LONG, true).unwrap()), None);
         }
-        assert!(!memory.is_lost());
+        assert!(!loan.is_lost());
         assert_eq!(served.end(), 1);
     }
 

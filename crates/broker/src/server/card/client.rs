@@ -75,7 +75,9 @@ impl Client {
                 port.ok_or_else(|| Error::Protocol(format!("queue {queue} is not open")))?.close();
                 return self.bury(reactor);
             }
-            Ask::Open { .. } => return Err(Error::Protocol("it takes the network card for a disk".into())),
+            Ask::Open { .. } | Ask::Offer { .. } | Ask::Revoke => {
+                return Err(Error::Protocol("it takes the network card for a disk".into()));
+            }
         };
         self.reply = Some((answer, fds));
         Ok(())

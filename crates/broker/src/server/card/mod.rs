@@ -257,7 +257,7 @@ impl Hub {
 
     fn hear(&mut self) {
         let (of, link, Inside { lobby, stale, .. }) = ((&*self.nic, self.mapped), self.state, &mut self.inside);
-        lobby.hear(|client, ask, reactor| {
+        lobby.hear(|client, (ask, _), reactor| {
             *stale = true;
             client.hear(ask, of, link, reactor)
         });

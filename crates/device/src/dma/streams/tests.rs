@@ -69,6 +69,19 @@ fn whole_pages_are_mapped_once_and_found_again() {
 }
 
 #[test]
+fn memory_that_was_lent_is_reached_where_it_is_and_mapped_by_no_stream() {
+    let (mut streams, table) = zero_copy();
+    let pieces = [pages(4)];
+    let lent = pieces[0].memory.region();
+    (0..2).for_each(|_| streams.dma.lend(lent).unwrap());
+    let part = Transfer { skip: PAGE, ..whole(&pieces, Direction::FromDevice) };
+    let stream = streams.begin(Transfer { len: PAGE, ..part }).unwrap();
+    let iova = streams.dma.arena().address(lent).unwrap();
+    assert!(matches!(&stream, Stream::Mapped(segments) if segments[0].iova == iova + PAGE as u64));
+    assert_eq!((streams.stats().misses, table.mapped.lock().unwrap().len()), (0, 1));
+}
+
+#[test]
 fn device_addresses_avoid_what_is_reserved_and_the_arena() {
     let (mut streams, table) = zero_copy();
     let held: Vec<_> = (0..40).map(|_| [pages(16)]).collect();
