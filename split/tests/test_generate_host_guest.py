@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("pvscsi")
     plan = [f"--{what}={EXAMPLES}/vmw_pvscsi.{what}.toml" for what in ("plan", "annotations")]
-    assert cli.main(["run", "--guest", *plan, "--lies", "500", "--out", str(folder)]) == 0
+    assert cli.main(["run", "--guest", *plan, "--lies", "4000", "--out", str(folder)]) == 0
     return (folder / "run.log").read_text()
 
 
