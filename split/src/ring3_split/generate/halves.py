@@ -219,7 +219,7 @@ class Writer:
             if call.requires:
                 name = f"split_requires_{call.name}"
                 out.append(_condition(name, call.declared.parameters, call.requires, call.nullable))
-        for key in self.entries.keys() & self.functions.keys():
+        for key in (key for key in self.functions if key in self.entries):
             one = self.functions[key]
             if one.name in self.border.table.ensures:
                 out.append(_condition(f"split_ensures_{one.name}", one.parameters, self.border.table.ensures[one.name]))
