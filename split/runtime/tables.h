@@ -65,7 +65,7 @@ struct split_field {
 	unsigned long (*count)(const void *base);
 	const struct split_bound *bounds; /* of data that the user half may change */
 	unsigned int nbounds;
-	int (*requires)(const void *base, const void *value); /* whether a pointer may be set so; NULL: any of its type, and in the user half */
+	int (*requires)(const void *base, unsigned long value); /* whether a pointer or a number may be set so; NULL: always, and in the user half */
 	unsigned char once; /* the user half may set it while it is zero only */
 };
 

@@ -137,3 +137,10 @@ def test_a_condition_of_a_list_that_nobody_changes_is_refused(kernel: Kernel, ho
 def test_a_fifth_of_the_lines_is_in_the_user_half(host: Generated) -> None:
     found = summary(host, None)
     assert found.kernel_lines <= 0.8 * found.lines
+
+
+def test_a_number_that_the_kernel_half_goes_by_may_be_set_as_long_as_the_plan_says(host: Generated) -> None:
+    name = view(host, "Scsi_Host")["pvscsi_adapter:use_msg"].requires
+    body = kernel_half(host).rpartition(f"int {name}(")[2].partition("\n}")[0]
+    assert "__typeof__(object->use_msg) value = (__typeof__(object->use_msg))given;" in body
+    assert "return !value || !object->cmd_map;" in body

@@ -196,10 +196,12 @@ static long number_at(const char *at, unsigned int size, bool is_signed)
 }
 
 /* Whether the numbers in a field are such as the kernel half can use. */
-static bool in_bounds(const struct split_field *field, const char *given)
+static bool in_bounds(const struct split_field *field, const void *base, const char *given)
 {
 	u32 i, n;
 
+	if (field->requires && !field->requires(base, number_at(given, field->size, false)))
+		return false;
 	for (i = 0; i < field->nbounds; i++) {
 		const struct split_bound *bound = &field->bounds[i];
 
@@ -233,7 +235,7 @@ static void apply_field(struct split_frame *frame, const struct split_field *fie
 		return;
 	}
 	if (field->kind == SPLIT_DATA) {
-		if (in_bounds(field, given))
+		if (in_bounds(field, base, given))
 			memcpy(to, given, field->size);
 		else
 			pr_warn_ratelimited("%s: %s: the user half's %s is refused: its value is none that it may have\n",
@@ -245,7 +247,7 @@ static void apply_field(struct split_frame *frame, const struct split_field *fie
 	/* The kernel half reaches registers by it as long as they are mapped. */
 	if (!error && !address && field->type == &split_io && split_is_mapped(frame->host, (void __iomem *)pointer_at(to)))
 		error = -EACCES;
-	if (!error && field->requires && !field->requires(base, address))
+	if (!error && field->requires && !field->requires(base, (unsigned long)address))
 		error = -EPERM;
 	if (error)
 		pr_warn_ratelimited("%s: %s: the user half's %s is refused (%d, handle %llx)\n", frame->host->driver->name,

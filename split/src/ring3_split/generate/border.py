@@ -82,7 +82,7 @@ class Border:
         self.statics = statics(survey, self.accesses)
         self.settled: set[str] = set()  # of the members that are set once, those that cross so
         self._places: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
-        self.settable: set[str] = set()  # pointers of which the plan requires something
+        self.settable: set[str] = set()  # members of which the plan requires something
         # One allocation of two structs is one object: the first one -> (the second one, its offset).
         self.behind = self._behind()
         # A struct of the driver's that only ever lies in one other: a pointer to it leads into that one.
@@ -290,12 +290,17 @@ class Border:
         return _function(self.table.counts, "split_count", (declaration, expression, source))
 
     def condition(self, name: str, base: int) -> str:
-        """A function that says whether a pointer may be set: what is required of `object`, in which it lies, and `value`."""
+        """A function that says whether a member may be set: what is required of `object`, in which it lies, and `value`."""
         if name not in self.wishes.requires:
             return ""
         self.settable.add(name)
-        struct = name.partition(".")[0]
-        wanted = (_inner(struct, "object", base), self.wishes.requires[name], self._knowing(struct).source)
+        struct, _, member = name.partition(".")
+        kind = f"__typeof__(object->{member})"
+        wanted = (
+            f"{_inner(struct, 'object', base)}\n\t{kind} value = ({kind})given;",
+            self.wishes.requires[name],
+            self._knowing(struct).source,
+        )
         return _function(self.table.conditions, "split_settable", wanted)
 
     def forget_conditions(self) -> None:

@@ -52,7 +52,7 @@ def add(border: Border) -> None:
         if "." not in name:
             raise Refusal(f"requires: {name} is no function that the user half calls")
         if name not in border.settable:
-            raise Refusal(f"requires: {name} is no pointer that the user half sets")
+            raise Refusal(f"requires: {name} is no pointer or number that the user half sets")
 
 
 def _work_items(border: Border) -> None:

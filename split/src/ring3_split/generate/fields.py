@@ -26,6 +26,7 @@ KERNELS = frozenset(
     | {"kref", "refcount_struct", "atomic_t"}
 )
 ELEMENTS = 64  # of an embedded array of structs that are looked at one by one
+NUMBERS = (1, 2, 4, 8)  # bytes
 ELEMENT = re.compile(r"\[\d+\]")
 NOTHING: Mapping[str, str] = {}
 
@@ -154,7 +155,8 @@ class Views:
         if member.pointee == "fn":
             return [self._held(name, at.base, replace(plain, kind="CODE", type=self.border.signature(member.type)))]
         if "*" not in re.sub(r"(\[\w*\])+$", "", member.type):
-            return [replace(plain, bounds=bounds(self.border.check(name), member) if written else ())]
+            number = replace(plain, bounds=bounds(self.border.check(name), member) if written else ())
+            return [number if member.count or member.size not in NUMBERS else self._held(name, at.base, number)]
         if member.count:
             self.border.table.refused[name] = "an array of pointers"
             return []

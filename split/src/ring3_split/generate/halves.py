@@ -229,7 +229,7 @@ class Writer:
                 out.append(f"{head};\n{head}\n{{\n\t{declaration}\n\n\treturn {expression};\n}}")
         for name, (declaration, expression, source) in self.border.table.conditions.items():
             if source == self.unit.source:
-                head = f"int {name}(const void *base, const void *value)"
+                head = f"int {name}(const void *base, unsigned long given)"
                 out.append(f"{head};\n{head}\n{{\n\t{declaration}\n\n\t(void)object;\n\t(void)value;\n\treturn {expression};\n}}")
         out += self._checks()
         return "\n".join(out) + "\n"

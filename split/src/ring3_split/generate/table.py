@@ -116,5 +116,5 @@ class Table:
     calls: list[Call] = field(default_factory=list)
     symbols: list[Symbol] = field(default_factory=list)
     counts: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # name -> what it counts by, expression, unit
-    conditions: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # of pointers that come back, likewise
+    conditions: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # of members that come back, likewise
     refused: dict[str, str] = field(default_factory=dict)  # function or field -> why it cannot be had in the user half

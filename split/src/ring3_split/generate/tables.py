@@ -93,7 +93,7 @@ def _types(table: Table) -> str:
             more += f", .outer = {type_name(around)}, .offset = {offset}"
         out.append(f'static const struct split_type type_{plain} = {{ "{name}", {table.types[name]}{more} }};')
     counts = [f"unsigned long {name}(const void *base);" for name in table.counts]
-    conditions = [f"int {name}(const void *base, const void *value);" for name in table.conditions]
+    conditions = [f"int {name}(const void *base, unsigned long given);" for name in table.conditions]
     return "\n".join([*out, "", *counts, *conditions])
 
 
