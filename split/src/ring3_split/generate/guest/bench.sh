@@ -41,13 +41,16 @@ dies_often() {
     : >/tmp/mortal
     bench mortal /tmp/mortal "split-$DRIVER" 30 >/tmp/deaths 2>>/tmp/user-half.log &
     killer=$!
+    # As long as that lives, the next one is waited for.
+    echo $killer >/tmp/user-half.pid
     attached $((count + 1))
 }
 
 dies_no_more() {
     rm /tmp/mortal
-    wait $killer && read -r process deaths </tmp/deaths && attached $((count + 1 + deaths)) || return
+    wait $killer && read -r process deaths </tmp/deaths || return
     echo "$process" >/tmp/user-half.pid
+    attached $((count + 1 + deaths))
 }
 
 killed() {
