@@ -1,4 +1,4 @@
-"""What keeps e1000's kernel half from rings that are none, in a guest: a probe lies, a user half does not answer."""
+"""e1000's kernel half in a guest in which a probe lies, a user half does not answer, a self test dies."""
 
 from __future__ import annotations
 
@@ -57,6 +57,20 @@ works() {
     return 1
 }
 """
+# The self test has closed the card.
+CLOSED = "\t\t\te1000_close(netdev);\n"
+DIES = "{ e1000_close(netdev); __builtin_trap(); }\n"
+DIED = """
+works() {
+    up || return
+    name=$(interface "$CARD")
+    net control "$name" test
+    deaths
+    dead "$(cat /tmp/user-half.pid)" && split_restart && up && net send $THERE 0.5 || return
+    ip link set dev "$name" down && up && net send $THERE 0.5 && echo "the card works"
+    return 1
+}
+"""
 
 
 @pytest.fixture
@@ -93,4 +107,14 @@ def test_no_packet_comes_to_new_rings_whose_memory_a_user_half_is_waited_for(
 ) -> None:
     log = said(kernel, halves, cache, WAITED_FOR)
     assert log.count("changed: Input/output error") == 6
+    assert "the card works" in log
+
+
+def test_a_card_that_a_self_test_has_closed_is_open_again_when_that_dies(kernel: Kernel, halves: Generated, cache: Path) -> None:
+    source = halves.folder / "user/e1000_ethtool.c"
+    before, closed, behind = source.read_text().partition(CLOSED)
+    assert closed
+    source.write_text(f"{before}{DIES}{behind}")
+    log = said(kernel, halves, cache, DIED)
+    assert "it died in e1000_diag_test" in log
     assert "the card works" in log
