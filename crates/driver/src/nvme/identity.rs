@@ -50,7 +50,7 @@ pub(super) struct Traits {
     pub(super) async_events: u32,
     pub(super) shutdown: Duration,
     /// Data may be described by SGLs.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) sgl: bool,
 }
 
