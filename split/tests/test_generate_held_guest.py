@@ -60,13 +60,18 @@ works() {
 # The self test has closed the card.
 CLOSED = "\t\t\te1000_close(netdev);\n"
 DIES = "{ e1000_close(netdev); __builtin_trap(); }\n"
+# Packets wait meanwhile, for longer than the kernel half waits for the next user half.
 DIED = """
 works() {
     up || return
     name=$(interface "$CARD")
-    net control "$name" test
+    for sender in 1 2 3 4; do ping -c 100000 -i 0.01 -s 1400 -W 1 $THERE >/dev/null 2>&1 & done
+    for time in 1 2 3; do
+        net control "$name" test
+        usleep 1500000
+        dead "$(cat /tmp/user-half.pid)" && split_restart && up && net send $THERE 0.5 || return
+    done
     deaths
-    dead "$(cat /tmp/user-half.pid)" && split_restart && up && net send $THERE 0.5 || return
     ip link set dev "$name" down && up && net send $THERE 0.5 && echo "the card works"
     return 1
 }
@@ -91,11 +96,16 @@ def said(kernel: Kernel, halves: Generated, cache: Path, work: str) -> str:
     return (folder / "run.log").read_text()
 
 
+def plant(halves: Generated, file: str, place: str, bug: str) -> None:
+    """Has the user half do something else at a place of its source."""
+    source = halves.folder / "user" / file
+    before, found, behind = source.read_text().partition(place)
+    assert found
+    source.write_text(f"{before}{bug}{behind}")
+
+
 def test_a_card_that_is_registered_keeps_its_rings_and_registers(kernel: Kernel, halves: Generated, cache: Path) -> None:
-    source = halves.folder / "user/e1000_main.c"
-    before, registered, behind = source.read_text().partition(REGISTERED)
-    assert registered
-    source.write_text(f"{before}{registered}{LIES}{behind}")
+    plant(halves, "e1000_main.c", REGISTERED, f"{REGISTERED}{LIES}")
     log = said(kernel, halves, cache, LIED_TO)
     for name in ("e1000_adapter:tx_ring", "e1000_adapter:rx_ring", "e1000_adapter:hw.hw_addr"):
         assert f"user half's {name} is refused" in log
@@ -111,10 +121,7 @@ def test_no_packet_comes_to_new_rings_whose_memory_a_user_half_is_waited_for(
 
 
 def test_a_card_that_a_self_test_has_closed_is_open_again_when_that_dies(kernel: Kernel, halves: Generated, cache: Path) -> None:
-    source = halves.folder / "user/e1000_ethtool.c"
-    before, closed, behind = source.read_text().partition(CLOSED)
-    assert closed
-    source.write_text(f"{before}{DIES}{behind}")
+    plant(halves, "e1000_ethtool.c", CLOSED, DIES)
     log = said(kernel, halves, cache, DIED)
-    assert "it died in e1000_diag_test" in log
+    assert "3 it died in e1000_diag_test" in log
     assert "the card works" in log

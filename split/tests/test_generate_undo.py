@@ -59,13 +59,19 @@ def test_nobody_puts_packets_into_rings_that_go_with_the_user_half_that_made_the
     assert "netif_tx_disable((void *)arguments[0]);" in undone(card, "e1000", "netif_start_queue")
 
 
-def test_a_card_that_was_stopped_goes_on_only_with_rings_that_have_memory(card: Path) -> None:
-    body = undone(card, "e1000", "e1000_down")
-    assert (
-        body.index("e1000_setup_tx_resources(adapter, tx)")
-        < body.index("tx->desc && rx->desc)")
-        < body.index("e1000_up(adapter)")
+@pytest.mark.parametrize("name", ["e1000_down", "e1000_close"])
+def test_a_card_that_was_stopped_goes_on_with_rings_that_have_memory_by_a_reset_of_the_next_user_half(
+    card: Path, name: str
+) -> None:
+    body = undone(card, "e1000", name)
+    steps = (
+        "e1000_setup_tx_resources(adapter, tx)",
+        "!tx->desc || !rx->desc",
+        "napi_enable(",
+        "schedule_work(&adapter->reset_task)",
     )
+    assert [body.index(step) for step in steps] == sorted(body.index(step) for step in steps)
+    assert "e1000_up(" not in body
 
 
 def test_what_the_kernel_half_alone_may_call_gives_back_whatever_the_state(lance: Path) -> None:
