@@ -32,9 +32,7 @@ class Wishes:
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # member -> least and most
     without: Mapping[str, str] = field(default_factory=dict)  # function id -> "refuse" or "later"
     undo: Mapping[str, str] = field(default_factory=dict)
-    requires: Mapping[str, str] = field(
-        default_factory=dict
-    )  # function -> condition, before it is called; member, before it is set
+    requires: Mapping[str, str] = field(default_factory=dict)  # function or member -> condition, before it is called or set
     ensures: Mapping[str, str] = field(default_factory=dict)  # entry -> condition, when it has succeeded
     before: Mapping[str, str] = field(default_factory=dict)  # entry -> statement, before the user half is asked
     failed: Mapping[str, str] = field(default_factory=dict)  # function -> statement
