@@ -12,7 +12,9 @@ from ring3_split.annotate import file
 from ring3_split.annotate.survey import Survey, survey
 from ring3_split.errors import Refusal
 from ring3_split.generate.border import Wishes
+from ring3_split.generate.fields import disjoint
 from ring3_split.generate.halves import generate
+from ring3_split.generate.table import Field
 from ring3_split.kernel import Kernel
 from ring3_split.plan import load, subject
 
@@ -73,3 +75,10 @@ def test_a_member_that_is_no_pointer_or_number_of_the_user_halfs_is_refused_by_n
     wanted = replace(wishes, requires={**wishes.requires, name: "value"})
     with pytest.raises(Refusal, match=f"requires: {re.escape(name)} is no pointer or number that the user half sets"):
         generate(kernel, kernel.module("e1000"), found, wanted, tmp_path)
+
+
+@pytest.mark.parametrize("said", [{"once": True}, {"requires": "split_settable_0"}])
+def test_what_is_said_of_a_member_of_a_union_is_refused_and_not_forgotten(said: dict[str, bool | str]) -> None:
+    number = Field("number", 0, 4, written=True)
+    with pytest.raises(Refusal, match="pointer and number share a place"):
+        disjoint([number, replace(Field("pointer", 0, 8, "POINTER", written=True), **said)])  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from ring3_split.annotate.border import Ways
 from ring3_split.annotate.declared import pointee
 from ring3_split.annotate.touched import ways
 from ring3_split.annotate.vocabulary import Annotation
+from ring3_split.errors import Refusal
 from ring3_split.generate.bounds import bounds
 from ring3_split.generate.table import Bound, Field
 from ring3_split.model import Member
@@ -145,13 +146,13 @@ class Views:
         )
 
     def _field(self, name: str, member: Member, at: Place, written: bool) -> list[Field]:
-        once = written and name in self.border.wishes.once
-        self.border.settled |= {name} if once else set()
-        plain = Field(at.path, at.offset, member.size, written=written, once=once)
         if member.bits:
             first, width = member.bits
             start, end = first // 8, (first + width + 7) // 8
             return [Field(at.path, at.offset - member.offset + start, end - start, "BITS", written)]
+        once = written and name in self.border.wishes.once
+        self.border.settled |= {name} if once else set()
+        plain = Field(at.path, at.offset, member.size, written=written, once=once)
         if member.pointee == "fn":
             return [self._held(name, at.base, replace(plain, kind="CODE", type=self.border.signature(member.type)))]
         if "*" not in re.sub(r"(\[\w*\])+$", "", member.type):
@@ -199,6 +200,8 @@ def disjoint(fields: list[Field]) -> list[Field]:
         if last is None or one.offset >= last.offset + last.size:
             found.append(one)
         elif last.kind in ("DATA", "BITS") or one.kind == "DATA":
+            if last.once or one.once or last.requires or one.requires:
+                raise Refusal(f"once, requires: {last.path} and {one.path} share a place, of which the plan can say nothing")
             # A pointer that shares its place with a number is no pointer that could be believed.
             end = max(last.offset + last.size, one.offset + one.size)
             kind = "BITS" if "BITS" in (last.kind, one.kind) else "DATA"
