@@ -49,11 +49,12 @@ as_nobody() { chroot $ROOT /bin/sh -c "exec busybox su -s /bin/sh nobody -c '$*'
 query() { as_nobody "$PG/psql -h /tmp -At postgres -c \"$*\""; }
 hits() { rm -f /tmp/stats; kill -USR1 $PID; for try in $(seq 100); do grep -q peak /tmp/stats 2>/dev/null && break; sleep 0.05; done; sed -n 's/.*"shared_hits": \([0-9]*\).*/\1/p' /tmp/stats; }
 start() {
-    as_nobody "LD_PRELOAD=/lib/share_preload.so RING3_SHARE=/tmp/share exec $PG/postgres -D /data/pg -k /tmp -c debug_io_direct=data,wal -c listen_addresses= -c jit=off -c dynamic_shared_memory_type=mmap -c shared_buffers=8MB -c max_connections=16 -c max_wal_size=64MB -c min_wal_size=32MB" >>/tmp/postgres.log 2>&1 &
+    as_nobody "LD_PRELOAD=/lib/share_preload.so RING3_SHARE=/tmp/share exec $PG/postgres -D /data/pg -k /tmp -c debug_io_direct=data,wal -c listen_addresses= -c jit=off -c dynamic_shared_memory_type=mmap -c shared_buffers=8MB -c max_connections=16 -c max_wal_size=64MB -c min_wal_size=32MB" >>/tmp/postgres.log 2>&1 & POSTGRES=$!
     for try in $(seq 600); do as_nobody "$PG/pg_isready -q -h /tmp" && return; sleep 0.1; done
     echo "PostgreSQL does not start"; cat /tmp/postgres.log; exit 1
 }
-end() { kill -$1 $(head -n 1 $ROOT/data/pg/postmaster.pid); for try in $(seq 600); do [ -e $ROOT/data/pg/postmaster.pid ] || return; sleep 0.1; done; echo "PostgreSQL does not end"; exit 1; }
+# Its file of its process id is gone before it is, and it is in the file system until then.
+end() { kill -$1 $(head -n 1 $ROOT/data/pg/postmaster.pid); for try in $(seq 600); do [ -d /proc/$POSTGRES ] || return; sleep 0.1; done; echo "PostgreSQL does not end"; exit 1; }
 mkdir -p $ROOT && tar -C $ROOT -xf /databases.tar && rm /databases.tar || exit 1
 cp /bin/busybox $ROOT/bin/busybox && ln -s busybox $ROOT/bin/sh && cp /etc/passwd $ROOT/etc/ || exit 1
 cp /share_preload.so /libring3.so $ROOT/usr/lib/x86_64-linux-gnu/ && ln -sf x86_64-linux-gnu/share_preload.so $ROOT/usr/lib/ || exit 1
