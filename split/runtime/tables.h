@@ -47,6 +47,7 @@ struct split_type {
 	/* It lies behind another struct, in one allocation, and is never an object of its own. */
 	const struct split_type *outer;
 	unsigned int offset;
+	unsigned char own; /* the user half has it on its stack, or allocates it; any other is the kernel's to make */
 };
 
 struct split_bound { /* what a number of a field may be, or each of `count` of them */

@@ -78,6 +78,24 @@ works() {
 """
 
 
+# A net_device that the kernel has not made: one on the stack, and one in memory that was asked for, for packets of a size.
+CONFIGURED = "\te1000_set_rx_mode(netdev);\n"
+MADE = {
+    "on its stack": "(void *)(char[8192]){ 0 }",
+    "in memory that it has asked for": "kcalloc(1, 8192 - netdev->irq, GFP_KERNEL)",
+}
+SIZED = """
+works() {
+    up || return
+    name=$(interface "$CARD")
+    ip link set dev "$name" mtu 1400
+    tail -n 1 /tmp/user-half.log
+    split_kill && split_reload && up && net send $THERE 0.5 && echo "the card works"
+    return 1
+}
+"""
+
+
 @pytest.fixture
 def halves(kernel: Kernel, tmp_path: Path) -> Generated:
     plan, answers = load(EXAMPLES / "e1000.plan.toml"), file.load(EXAMPLES / "e1000.annotations.toml").answers()
@@ -124,4 +142,19 @@ def test_a_card_that_a_self_test_has_closed_is_open_again_when_that_dies(kernel:
     plant(halves, "e1000_ethtool.c", CLOSED, DIES)
     log = said(kernel, halves, cache, DIED)
     assert "3 it died in e1000_diag_test" in log
+    assert "the card works" in log
+
+
+@pytest.mark.parametrize("memory", MADE)
+def test_a_struct_that_only_the_kernel_makes_is_not_taken_from_a_user_half(
+    kernel: Kernel, halves: Generated, cache: Path, memory: str
+) -> None:
+    plant(
+        halves,
+        "e1000_main.c",
+        CONFIGURED,
+        f"\te1000_set_rx_mode(netdev->mtu == 1400 ? {MADE[memory]} : netdev);\n",
+    )
+    log = said(kernel, halves, cache, SIZED)
+    assert "is refused: Protocol wrong type for socket" in log
     assert "the card works" in log

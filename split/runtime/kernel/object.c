@@ -109,7 +109,7 @@ static bool give_type_with(struct split_frame *frame, struct split_object *objec
 	for (i = 0; i < frame->entry->nviews; i++) {
 		const struct split_type *outer = frame->entry->views[i].type;
 
-		if (fits(outer, 1, offset, type) && give_type(frame, object, outer, 1))
+		if (outer->own && fits(outer, 1, offset, type) && give_type(frame, object, outer, 1))
 			return true;
 	}
 	return false;
@@ -231,11 +231,13 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 	/* A pointer that C gives no struct (char *, void *) says nothing: what it leads to is what the kernel put there, and never a lock. */
 	if (type && type != &split_opaque && (object->type != &split_opaque || is_lock(type)) &&
 	    !fits(object->type, object->count, offset, type)) {
+		bool own = type->own || type == &split_bytes;
+
 		/* The user half's own memory, of which nothing is known yet: a lock says which struct it is, so that no two of them overlap. */
 		if (object->type || !object->allocation)
 			return -EPROTOTYPE;
 		if (is_lock(type) ? !give_type_with(frame, object, offset, type)
-				  : offset || !give_type(frame, object, type, elements(object->allocation, type)))
+				  : !own || offset || !give_type(frame, object, type, elements(object->allocation, type)))
 			return -EPROTOTYPE;
 	}
 	if (type == &split_io && !split_is_mapped(frame->host, object->address + offset))

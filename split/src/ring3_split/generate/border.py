@@ -20,6 +20,7 @@ from ring3_split.generate.units import Unit
 from ring3_split.model import Access, Layout, Member
 from ring3_split.plan.file import Plan, Recovery
 
+SIZE_OF = re.compile(r"sizeof\(struct (\w+)\)")
 ALIGNMENT = 32  # of what lies behind a net_device that does not say where [linux/netdevice.h: NETDEV_ALIGN]
 
 
@@ -167,6 +168,13 @@ class Border:
         handed = [pointee(parameter.type) for callee in called for parameter in graph.functions[callee].parameters]
         return local & {target[1] for target in handed if target}
 
+    def allocated(self, code: Iterable[str]) -> set[str]:
+        """Structs that these functions ask for memory for: not those that a function of the kernel makes."""
+        apis, data = self.survey.halves.apis, self.survey.halves.graph.driver.data
+        asked = [one for function in code for unit in data for one in unit.allocations.get(function, ())]
+        own = [one for one in asked if (api := apis.of(one.api)) is not None and api.way == "memory"]
+        return {one.type for one in own} | {struct for one in own for struct in SIZE_OF.findall(one.size)}
+
     def crossing(self) -> set[str]:
         """Structs that cross, those of the parameters of entries, and variables whose members the user half sets."""
         names = set(self.survey.border.types) | set(self.statics.values())
@@ -313,6 +321,7 @@ class Border:
         """Adds an entry."""
         code = self.survey.halves.reachable(entry.function)
         self.table.entries.append(entry)
+        self.table.own |= self.lent(code) | self.allocated(code)
         self.table.parameters[entry.function] = [self._parameter(entry, number) for number in range(len(entry.parameters))]
         self.table.views[entry.function] = Views(self, code, entry.writes).all()
         self.table.variables[entry.function] = self._variables(code)

@@ -102,6 +102,7 @@ class Table:
     types: dict[str, int] = field(default_factory=dict)  # name -> size; a signature has none
     inside: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     outer: dict[str, tuple[str, int]] = field(default_factory=dict)  # what lies behind another in one allocation
+    own: set[str] = field(default_factory=set)  # of which the user half has some in memory of its own
     entries: list[Entry] = field(default_factory=list)
     parameters: dict[str, list[Parameter]] = field(default_factory=dict)  # by entry
     views: dict[str, dict[str, list[Field]]] = field(default_factory=dict)  # by entry and type

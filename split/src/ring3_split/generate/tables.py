@@ -91,6 +91,7 @@ def _types(table: Table) -> str:
         if name in table.outer:
             around, offset = table.outer[name]
             more += f", .outer = {type_name(around)}, .offset = {offset}"
+        more += ", .own = 1" if name in table.own else ""
         out.append(f'static const struct split_type type_{plain} = {{ "{name}", {table.types[name]}{more} }};')
     counts = [f"unsigned long {name}(const void *base);" for name in table.counts]
     conditions = [f"int {name}(const void *base, unsigned long given);" for name in table.conditions]
