@@ -96,6 +96,29 @@ works() {
 """
 
 
+# A reset hangs, and nobody takes the one that is to mend it; then comes a user half that resets as it should.
+RESETS = "void e1000_reset(struct e1000_adapter *adapter)\n{\n\tstruct e1000_hw *hw = &adapter->hw;\n"
+HANGS = f"char *getenv(const char *name);\n\n{RESETS}\tfor (; getenv(\"HANGS\");)\n\t\tcontinue;\n"
+HUNG = """
+works() {
+    up && split_kill >/dev/null || return
+    export HANGS=1
+    split_restart && up || return
+    echo 1500 >/sys/module/ring3_split/parameters/deadline_ms
+    ip link set dev "$(interface "$CARD")" mtu 1400 &
+    usleep 1000000
+    kill -STOP "$(cat /tmp/user-half.pid)"
+    wait $!
+    usleep 4000000
+    dmesg | grep -o "e1000_.* fails: the user half does not answer"
+    split_kill >/dev/null
+    unset HANGS
+    split_restart && up && net send $THERE 0.5 && echo "the card works"
+    return 1
+}
+"""
+
+
 @pytest.fixture
 def halves(kernel: Kernel, tmp_path: Path) -> Generated:
     plan, answers = load(EXAMPLES / "e1000.plan.toml"), file.load(EXAMPLES / "e1000.annotations.toml").answers()
@@ -157,4 +180,11 @@ def test_a_struct_that_only_the_kernel_makes_is_not_taken_from_a_user_half(
     )
     log = said(kernel, halves, cache, SIZED)
     assert "is refused: Protocol wrong type for socket" in log
+    assert "the card works" in log
+
+
+def test_a_reset_that_a_user_half_hangs_in_is_made_by_the_next_one(kernel: Kernel, halves: Generated, cache: Path) -> None:
+    plant(halves, "e1000_main.c", RESETS, HANGS)
+    log = said(kernel, halves, cache, HUNG)
+    assert "e1000_reset fails: the user half does not answer" in log
     assert "the card works" in log

@@ -69,9 +69,11 @@ static void finish(struct split_host *host, struct file *file, const struct spli
 {
 	struct split_frame *frame = split_frame_get(host, file, next->frame);
 
-	/* One that was cancelled is not there any more. */
-	if (!frame)
+	/* One that was cancelled is not there any more, and its thread is late no longer. */
+	if (!frame) {
+		atomic_dec_if_positive(&host->late);
 		return;
+	}
 	mutex_lock(&frame->lock);
 	split_frame_end(frame, next->result, next->failed || take(frame, next->buffer) != 0);
 	mutex_unlock(&frame->lock);

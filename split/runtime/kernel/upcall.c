@@ -150,9 +150,10 @@ static bool serves(struct split_host *host)
 	return READ_ONCE(host->file) && !READ_ONCE(host->leaving);
 }
 
+/* One of whose threads hangs would not answer this either: what need not be asked of it is not. */
 bool split_asks(struct split_host *host)
 {
-	return host && split_may_sleep() && serves(host);
+	return host && split_may_sleep() && serves(host) && !atomic_read(&host->late);
 }
 EXPORT_SYMBOL_GPL(split_asks);
 
@@ -198,8 +199,10 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 		why = "there is no user half";
 	} else {
 		left = wait_for_completion_killable_timeout(&frame->done, limit(frame->entry));
-		if (left == 0)
+		if (left == 0) {
 			atomic_inc(&host->unanswered);
+			atomic_add(READ_ONCE(frame->state) == SPLIT_RUNNING, &host->late);
+		}
 		if (left <= 0)
 			cancel(frame);
 		*died = frame->failed && left > 0;
@@ -287,8 +290,10 @@ int split_attach(struct split_host *host, struct file *file)
 		error = -EBUSY;
 	else
 		host->file = file;
-	if (!error)
+	if (!error) {
 		atomic_set(&host->unanswered, 0);
+		atomic_set(&host->late, 0);
+	}
 	mutex_unlock(&host->lock);
 	if (!error)
 		wake_up_all(&host->attached);
