@@ -98,7 +98,7 @@ works() {
 
 # A reset hangs, and nobody takes the one that is to mend it; then comes a user half that resets as it should.
 RESETS = "void e1000_reset(struct e1000_adapter *adapter)\n{\n\tstruct e1000_hw *hw = &adapter->hw;\n"
-HANGS = f"char *getenv(const char *name);\n\n{RESETS}\tfor (; getenv(\"HANGS\");)\n\t\tcontinue;\n"
+HANGS = f'char *getenv(const char *name);\n\n{RESETS}\tfor (; getenv("HANGS");)\n\t\tcontinue;\n'
 HUNG = """
 works() {
     up && split_kill >/dev/null || return
