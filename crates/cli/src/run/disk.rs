@@ -51,7 +51,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "KIND", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "reissue")]
     recoverable: Option<Recoverable>,
     /// Go on with /dev/ublkbN (and those that follow, if there are several disks), whose process was killed. It was started with --recoverable, for the same
-    /// disk; it keeps its queues, depth and longest request.
+    /// disk; it keeps its queues, depth and longest request. With --share it was started with the same --share.
     #[arg(long, value_name = "N", conflicts_with_all = ["id", "recoverable"], value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)))]
     recover: Option<u32>,
     /// Queues of each disk: one thread and one hardware queue each.
@@ -78,7 +78,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "NAME", default_value = "auto")]
     scheduler: ublk::Scheduler,
     /// Let clients that connect to this socket hand over memory in which their O_DIRECT requests need no copy (Linux 7.1 and later; ring3 blk lend, ring3 blk bench --shared). Its file's rights are mode=600.
-    #[arg(long, value_name = "PATH[,mode=OCTAL]", value_parser = share, conflicts_with_all = ["user", "recoverable", "recover"])]
+    #[arg(long, value_name = "PATH[,mode=OCTAL]", value_parser = share, conflicts_with = "user")]
     share: Option<Share>,
     /// Serve the disk at this socket to other programs as well, on terms behind its path as `ring3 serve disk` takes them (docs/share.md). May be there several times.
     #[arg(long = "socket", value_name = "PATH[,KEY=VALUE]...", conflicts_with_all = ["user", "recoverable", "recover"])]
