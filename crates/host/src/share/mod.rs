@@ -1,29 +1,27 @@
 //! Clients' memory in which requests of exported disks need no copy: `ring3 run --share SOCKET`.
 //!
 //! # Shape
-//! A thread hears clients on a socket (`clients`). What one offers is checked, mapped for the disks' device, registered with the kernel for each disk, and told to the disks' queues
+//! A thread hears [`Clients`] on a socket. What one offers is checked, mapped for the disks' device, registered with the kernel for each disk, and told to the disks' queues
 //! ([`Regions`](ring3_export::ublk::Regions)); backwards when the client goes. The commands that register are given by another process, the [`guard`], which outlives this one by a moment.
 //!
 //! # When this process dies
 //! The kernel ends what it had as soon as `/dev/ublkcN` is closed, and lets clients' pages go; the device may be writing there still. So the guard has that file open, too, and closes it when the device can write nothing
 //! any more: a request whose memory a device may write has not ended. If the disks outlive their server, the guard hands clients and their memory to the next one.
 
-mod clients;
 pub mod guard;
-mod merges;
 mod registered;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
+use ring3_broker::region::Clients;
 use ring3_broker::server::Listener;
 use ring3_export::ublk;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Error;
 use crate::attach::Source;
-use clients::Clients;
 use guard::{Guard, Left};
 use registered::{Disk, Place, Registered, Registrar};
 

@@ -3,11 +3,10 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ring3_broker::region;
+use ring3_broker::region::{self, Register};
 use ring3_device::dma::{Dma, Region};
 use ring3_export::ublk::{Memory, Regions};
 
-use super::clients::Register;
 use super::guard::{Guard, Key};
 
 /// A disk that memory is shared with.

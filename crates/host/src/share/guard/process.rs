@@ -18,7 +18,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::PATIENCE;
 use super::protocol::{Key, Order, Reply, VERSION};
 use super::quiet::{Config, LOOK};
-use crate::share::merges::Merges;
 
 /// How long the kernel may take to end a device that nobody serves.
 const ORPHANED: Duration = Duration::from_secs(10);
@@ -61,7 +60,7 @@ struct Device {
     number: Option<u64>,
     /// `/dev/ublkcN`, while it is served.
     file: Option<OwnedFd>,
-    merges: Merges,
+    merges: ublk::Merges,
 }
 
 /// Memory that is registered.
@@ -150,7 +149,7 @@ impl Held {
     fn hold(&mut self, id: u32, file: OwnedFd) -> Result<Reply, String> {
         match self.devices.iter_mut().find(|device| device.id == id) {
             Some(device) => device.file = Some(file),
-            None => self.devices.push(Device { id, number: number(id), file: Some(file), merges: Merges::of(id) }),
+            None => self.devices.push(Device { id, number: number(id), file: Some(file), merges: ublk::Merges::of(id) }),
         }
         // Opened now: there may be none left later.
         control(&mut self.control)?;
@@ -301,7 +300,7 @@ mod tests {
 
     /// A device that is not there: it is served, and nobody has it open.
     fn device(id: u32) -> Device {
-        Device { id, number: None, file: None, merges: Merges::of(id) }
+        Device { id, number: None, file: None, merges: ublk::Merges::of(id) }
     }
 
     /// The two ends of what is said to `held`, of which the other one is a thread's that ends with what it returns.

@@ -1,13 +1,14 @@
-//! Who shares memory: the socket, and what clients ask.
+//! Who lends an export memory: the socket, and what clients ask.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use ring3_broker::protocol::{Answer, Ask, VERSION};
-use ring3_broker::server::Listener;
 use ring3_lease::Channel;
 use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::protocol::{Answer, Ask, VERSION};
+use crate::server::Listener;
 
 /// Clients at the same time.
 const MOST: usize = 64;
@@ -16,7 +17,7 @@ const MOST: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// What is done with clients' memory.
-pub(super) trait Register {
+pub trait Register {
     /// Memory that is shared.
     type Shared;
     /// The block devices that it is shared with.
@@ -29,8 +30,8 @@ pub(super) trait Register {
     fn revoke(&mut self, shared: Self::Shared);
 }
 
-/// See the module.
-pub(super) struct Clients<R: Register> {
+/// Clients of an export, each with one region at most.
+pub struct Clients<R: Register> {
     listener: Listener,
     registrar: R,
     clients: Vec<Client<R::Shared>>,
@@ -51,6 +52,7 @@ enum Woken {
 }
 
 impl<R: Register> Clients<R> {
+    /// Who comes to `listener`.
     pub fn new(listener: Listener, registrar: R) -> Self {
         Self { listener, registrar, clients: Vec::new() }
     }
@@ -185,7 +187,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use ring3_broker::region::{Loan, SharedMemory, check};
+    use crate::region::{Loan, SharedMemory, check};
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with};
 
