@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use ring3_broker::region::{self, Clients, Register};
 use ring3_broker::server::Listener;
 use ring3_control::drive::{Order, Region};
-use ring3_export::ublk::{Control, Merges};
+use ring3_export::ublk::{Control, Merges, await_lull};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 
@@ -117,13 +117,21 @@ impl Table {
     }
 
     /// Does `work`, which waits for a driver, while one serves.
-    fn while_served<T>(&self, voice: &Voice, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    fn while_served<T>(&self, (voice, id): (&Voice, u32), work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let mut lent = self.lock();
         while !lent.open || voice.is_dead() {
             if lent.ended {
                 return Err(ENDED.into());
             }
             lent = self.heard.wait_timeout(lent, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(lent);
+        // Then the driver may die while the kernel does it.
+        await_lull(id, &|| voice.is_dead() || !self.lock().open);
+        lent = self.lock();
+        if !lent.open || voice.is_dead() {
+            drop(lent);
+            return self.while_served((voice, id), work);
         }
         lent.busy = true;
         drop(lent);
@@ -258,7 +266,7 @@ impl Registrar {
         let Self { table, voice, control, disks, .. } = self;
         let (id, merges) = &mut disks[usize::from(place)];
         // Whatever happens then, a driver that gets a request which lies there knows of it.
-        let index = table.while_served(voice, || {
+        let index = table.while_served((&*voice, *id), || {
             let index = control.register_memory(*id, memory).map_err(|error| error.to_string())?;
             let kept = Kept { number: table.number(), bytes: memory.len() as u64, file: file.clone() };
             table.lock().regions.insert((place, index), kept);
@@ -282,7 +290,7 @@ impl Registrar {
         self.voice.say(Done::Keep);
         let Self { table, voice, control, disks, .. } = self;
         let id = disks[usize::from(place)].0;
-        let forgotten = table.while_served(voice, || match control.unregister_memory(id, index) {
+        let forgotten = table.while_served((&*voice, id), || match control.unregister_memory(id, index) {
             Err(error) if !is_unknown(&error) => Err(error.to_string()),
             _ => {
                 table.lock().regions.remove(&key);
@@ -376,6 +384,9 @@ mod tests {
 
     use super::*;
 
+    /// No disk has it.
+    const NOBODYS: u32 = u32::MAX;
+
     fn file() -> OwnedFd {
         memfd_create("client", MemfdFlags::CLOEXEC).unwrap()
     }
@@ -426,7 +437,7 @@ mod tests {
     fn the_kernel_is_asked_for_nothing_while_no_driver_serves() {
         let (table, voice) = (Arc::new(table()), Voice::silent());
         let theirs = table.clone();
-        let thread = thread::spawn(move || theirs.while_served(&voice, || Ok(SystemTime::now())));
+        let thread = thread::spawn(move || theirs.while_served((&voice, NOBODYS), || Ok(SystemTime::now())));
         thread::sleep(LOOK * 3);
         let opened = SystemTime::now();
         table.open();
@@ -444,7 +455,7 @@ mod tests {
             thread::sleep(LOOK * 3);
             Ok(SystemTime::now())
         };
-        let thread = thread::spawn(move || theirs.while_served(&voice, work));
+        let thread = thread::spawn(move || theirs.while_served((&voice, NOBODYS), work));
         begun.recv().unwrap();
         table.close(true);
         let closed = SystemTime::now();
@@ -455,7 +466,7 @@ mod tests {
     fn who_waits_for_a_driver_that_never_comes_hears_that_the_disk_is_taken_away() {
         let (table, voice) = (table(), Voice::silent());
         table.lock().ended = true;
-        assert_eq!(table.while_served(&voice, || Ok(())).unwrap_err(), ENDED);
+        assert_eq!(table.while_served((&voice, NOBODYS), || Ok(())).unwrap_err(), ENDED);
     }
 
     #[test]

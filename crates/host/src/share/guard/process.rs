@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -158,7 +159,7 @@ impl Held {
 
     fn register(&mut self, channel: &Channel, id: u32, (memory, bytes): (OwnedFd, u64)) -> Result<Reply, String> {
         let region = region::check(&memory, bytes).map_err(|error| error.to_string())?;
-        let index = self.command(channel, |control| control.register_memory(id, &region))?;
+        let index = self.command(channel, id, |control| control.register_memory(id, &region))?;
         self.regions.push(Region { key: Key { id, index }, memory });
         self.devices.iter_mut().filter(|device| device.id == id).for_each(|device| device.merges.stop());
         Ok(Reply::Registered { index })
@@ -167,7 +168,7 @@ impl Held {
     fn forget(&mut self, channel: &Channel, key: Key) -> Result<Reply, String> {
         // If the exporting process dies meanwhile, its client shall hear of that.
         self.clients.retain(|client| !client.keys.contains(&key));
-        self.command(channel, |control| control.unregister_memory(key.id, key.index))?;
+        self.command(channel, key.id, |control| control.unregister_memory(key.id, key.index))?;
         self.regions.retain(|region| region.key != key);
         if !self.regions.iter().any(|region| region.key.id == key.id) {
             self.devices.iter_mut().filter(|device| device.id == key.id).for_each(|device| device.merges.restore());
@@ -192,19 +193,32 @@ impl Held {
     fn command<T: Send>(
         &mut self,
         channel: &Channel,
+        id: u32,
         work: impl FnOnce(&mut ublk::Control) -> Result<T, ublk::Error> + Send,
     ) -> Result<T, String> {
         let control = control(&mut self.control)?;
+        let (outlives, gone) = (self.successors.is_some(), AtomicBool::new(false));
+        let work = || {
+            if outlives {
+                ublk::await_lull(id, &|| gone.load(Ordering::Acquire));
+            }
+            // What waits for a dead server waits for the next one, which would wait for the command.
+            match gone.load(Ordering::Acquire) {
+                true => Err("its server has died".to_owned()),
+                false => work(control).map_err(|error| error.to_string()),
+            }
+        };
         let (devices, function) = (&mut self.devices, self.function.as_deref());
         thread::scope(|scope| {
-            let given = scope.spawn(|| work(control));
+            let given = scope.spawn(work);
             while !given.is_finished() {
                 if has_ended(channel) {
+                    gone.store(true, Ordering::Release);
                     close(devices, function);
                     break;
                 }
             }
-            given.join().map_err(|_| "its command panicked: a defect of ring3".to_owned())?.map_err(|error| error.to_string())
+            given.join().map_err(|_| "its command panicked: a defect of ring3".to_owned())?
         })
     }
 }
