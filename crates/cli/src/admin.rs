@@ -107,6 +107,7 @@ mod tests {
             iommu_faults: 0,
             cpu_ms: 0,
             memory: 0,
+            shared_hits: 0,
             unlimited: Vec::new(),
         }
     }

@@ -69,6 +69,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         "supervisor",
         &[
             "backend",
+            // What clients lend; of disks and drivers nothing.
+            "broker",
             "class",
             "control",
             "device",

@@ -76,7 +76,76 @@ for try in $(seq 100); do [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || b
 grep share_preload /tmp/postgres.log; kill $PID; wait $PID; echo "ended $?"
 "#;
 
+/// Shell functions of the steps under a supervisor.
+const SUPERVISED: &str = r#"
+state() { ring3 status scratch --json | sed -n 's/.*"state": "\(.*\)".*/\1/p'; }
+await() { for try in $(seq ${2:-600}); do [ "$(state)" = $1 ] && return; sleep 0.05; done; echo "not $1"; ring3 status scratch; ring3 logs scratch; return 1; }
+ready() { for try in $(seq 600); do ring3 status scratch --json >/tmp/status; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status; ring3 logs scratch; return 1; }
+driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
+hits() { ring3 status scratch --json | sed -n 's/.*"shared_hits": \([0-9]*\).*/\1/p'; }
+begin() { mkdir -p /etc/ring3; printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\ndepth = 32\nshare = { socket = "/tmp/share", memory_mib = %s }\n[device.scratch.restart]\n%b\n' $DISK "$1" "$2" >/etc/ring3/scratch.toml; ring3d --hold >/tmp/ring3d 2>&1 & HOLD=$!; sleep 1; ready || cat /tmp/ring3d; for try in $(seq 200); do [ -b /dev/ring3/scratch ] && break; sleep 0.05; done; }
+end() { kill $HOLD; wait $HOLD; echo "ring3d ended with $?"; }
+lend() {
+    : >/tmp/lent
+    ring3 blk lend --share /tmp/share --size $1 --json >/tmp/lent 2>/tmp/lent.log & LENT=$!
+    for try in $(seq 300); do grep -q file /tmp/lent && break; [ -d /proc/$LENT ] || break; sleep 0.05; done
+    FILE=$(sed -n 's/.*"file":"\([^"]*\)".*/\1/p' /tmp/lent); [ -n "$FILE" ] && return; cat /tmp/lent.log; return 1
+}
+daemon() { grep -l "^PPid:[[:space:]]*$HOLD$" /proc/[0-9]*/status 2>/dev/null | sed 's#/proc/\(.*\)/status#\1#' | head -n 1; }
+again() { old=$(daemon); kill $1 $old; for try in $(seq 600); do new=$(daemon); [ -n "$new" ] && [ "$new" != "$old" ] && break; sleep 0.05; done; }
+merges() { cat /sys/block/ublkb0/queue/nomerges; }
+free() { for try in $(seq 200); do [ "$(merges)" = 2 ] || break; sleep 0.05; done; echo "merges $(merges)"; }
+pins() { echo $(($(sed -n 's/nr_foll_pin_acquired //p' /proc/vmstat) - $(sed -n 's/nr_foll_pin_released //p' /proc/vmstat))); }
+load() { fio --name=load --mem=mmaphuge:$FILE --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite --bsrange=4k-128k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 --time_based --output=/tmp/fio "$@" >/dev/null 2>&1; }
+"#;
+
+/// Drivers that die and are replaced, and ring3d as well, under the verification of a program whose memory is lent.
+const LENT: &str = r#"
+before=$(pins); begin 64 'burst = 1000' || exit; lend 48 || { ring3 logs scratch; cat /tmp/ring3d; exit; }
+load --runtime=20 & FIO=$!; hit=0 merged=0
+for time in 1 2 3 4 5; do
+    ready; sleep 0.$time; kill -9 $(driver); ready; sleep 0.7; [ "$(hits)" -gt 0 ] && hit=$((hit + 1)); [ "$(merges)" = 2 ] || merged=$((merged + 1))
+done
+echo "hits after $hit kills, merged after $merged"; wait $FIO && echo "all that was written is there" || { cat /tmp/fio; ring3 logs scratch; }
+kill -0 $LENT && echo "the client has noticed nothing"; grep -oE '"(restarts|errors)": [^,]*' /tmp/status | tr '\n' ' '; echo
+load --runtime=5 & FIO=$!; sleep 1; ring3 upgrade scratch; sleep 1; ready; echo "upgraded, hits $(($(hits) > 0))"; wait $FIO && echo "verified by a new program" || cat /tmp/fio
+load --runtime=15 & FIO=$!; sleep 1; again -9; ready; kill -9 $(driver); sleep 0.2; ready; sleep 1; echo "another ring3d, hits $(($(hits) > 0))"
+old=$(daemon); kill -9 $old $(driver); sleep 0.5; ready; sleep 1; echo "both died, hits $(($(hits) > 0))"; wait $FIO && echo "verified by another ring3d" || cat /tmp/fio
+kill -0 $LENT && echo "and still nothing"; kill $LENT; wait $LENT; free; dmesg | grep -ciE 'I/O error'
+lend 64 && echo 'all that may be lent'; ring3 blk lend --share /tmp/share --size 16; echo "more: $?"
+ready; kill -9 $(driver); kill -9 $LENT; wait $LENT 2>/dev/null; ready; free
+lend 16; ring3 stop scratch; wait $LENT; cat /tmp/lent.log; ring3 restart scratch; ready; lend 16 && echo 'lent anew'; kill $LENT; wait $LENT; free; end
+for try in $(seq 100); do [ "$(pins)" = $before ] && break; sleep 0.05; done
+ls /dev/ublkc0 /tmp/share 2>&1 | grep -c 'No such file'; echo "pins $(($(pins) - before))"
+"#;
+
+/// A disk that is taken from its users, while its driver is dead.
+const TAKEN: &str = r#"
+begin 64 'burst = 1\ndeadline_s = 5' || exit; lend 48; load --runtime=60 & FIO=$!; exec 8<$FILE
+for kill in 1 2; do ready || exit; sleep 0.3; kill -9 $(driver); sleep 0.3; done
+await failed && echo 'given up'; wait $FIO || echo 'its users see errors'; grep 'verify: bad\|verify failed' /tmp/fio
+sum=$(md5sum </proc/self/fd/8); sleep 0.5; [ "$sum" = "$(md5sum </proc/self/fd/8)" ] && echo 'and nothing is written any more'; exec 8<&-
+wait $LENT; cat /tmp/lent.log; ls /dev/ublkc0 2>&1; end
+"#;
+
+/// A driver of `ring3 run` in a process of its own.
+const CONFINED: &str = r#"
+before=$(pins)
+: >/tmp/ready; ring3 run nvme --device vfio:$DISK --user nobody --id 0 --share /tmp/share,memory=64 --json >/tmp/ready 2>/tmp/log & PID=$!
+for try in $(seq 300); do grep -q ublkb /tmp/ready && break; [ -d /proc/$PID ] || break; sleep 0.05; done
+lend 48; ring3 blk lend --share /tmp/share --size 32; echo "more: $?"; mkdir -p /dev/ring3; ln -sf /dev/ublkb0 /dev/ring3/scratch; load --runtime=3 && echo 'verified'
+load --runtime=60 & FIO=$!; exec 8<$FILE
+sleep 1; kill -9 $(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' /tmp/ready | head -n 1); wait $PID; echo "lost $?"; wait $FIO || echo 'its users see errors'; grep 'verify: bad\|verify failed' /tmp/fio
+sum=$(md5sum </proc/self/fd/8); sleep 0.5; [ "$sum" = "$(md5sum </proc/self/fd/8)" ] && echo 'and nothing is written any more'; exec 8<&-
+wait $LENT; cat /tmp/lent.log
+for try in $(seq 100); do [ "$(pins)" = $before ] && break; sleep 0.05; done
+ls /dev/ublkc0 /tmp/share 2>&1 | grep -c 'No such file'; echo "pins $(($(pins) - before))"
+ring3 run nvme --device vfio:$DISK --share /tmp/share,memory=64; echo "without a user: $?"
+"#;
+
 static GUEST: Booted = Booted::on("7.2", guest, "", &[("read", READ), ("region", REGION)]);
+static SUPERVISED_GUEST: Booted =
+    Booted::on("7.2", supervised_guest, SUPERVISED, &[("lent", LENT), ("taken", TAKEN), ("confined", CONFINED)]);
 static DATABASE_GUEST: Booted = Booted::on("7.2", database_guest, "", &[("database", DATABASE)]);
 
 /// Where `with_programs` has the library built.
@@ -108,6 +177,10 @@ fn exporting(name: &str, disk: u64, memory_mib: u32) -> Guest {
 
 fn guest(_: &Cache) -> Result<Guest, Error> {
     Ok(exporting("share", 64 << 20, 1024).program(&example("share", &["-Wpedantic"])).program(&region()))
+}
+
+fn supervised_guest(_: &Cache) -> Result<Guest, Error> {
+    Ok(Guest { hugepages: 64, time_limit: Duration::from_secs(600), ..exporting("lent", 256 << 20, 1280) })
 }
 
 /// The broker's example.
@@ -185,6 +258,52 @@ fn a_database_with_its_buffers_in_shared_memory_loses_nothing_that_it_has_acknow
             "Bad checksums:  0",
             "the file system is clean",
             "ended 0",
+        ],
+    );
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn memory_that_is_lent_to_a_supervised_disk_goes_on_with_drivers_and_supervisors_that_follow_and_nothing_is_lost() {
+    SUPERVISED_GUEST.says(
+        "lent",
+        &[
+            "hits after 5 kills, merged after 0\nall that was written is there\nthe client has noticed nothing",
+            "\"errors\": 0 \"restarts\": 5",
+            "upgraded, hits 1\nverified by a new program",
+            "another ring3d, hits 1\nboth died, hits 1\nverified by another ring3d\nand still nothing\nmerges 0\n0",
+            "all that may be lent\nring3: busy: clients may lend 64 MiB, and 64 MiB are lent",
+            "more: 1\nmerges 0\nring3: /tmp/share: the export has ended, and the memory is shared with nobody\nlent anew\nmerges 0\nring3d ended with 0\n2\npins 0",
+        ],
+    );
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_supervised_disk_that_is_given_up_ends_requests_in_lent_memory_when_its_device_is_quiet() {
+    SUPERVISED_GUEST.says(
+        "taken",
+        &[
+            "given up\nits users see errors\nand nothing is written any more",
+            "the export has ended",
+            "No such file",
+            "ended with 0",
+        ],
+    );
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_confined_driver_takes_lent_memory_within_bounds_and_its_death_ends_requests_there_when_its_device_is_quiet() {
+    SUPERVISED_GUEST.says(
+        "confined",
+        &[
+            "clients may lend 64 MiB, and 48 MiB are lent",
+            "more: 1\nverified\nlost 4\nits users see errors\nand nothing is written any more",
+            "the export has ended",
+            "2\npins 0",
+            "memory= is of --user",
+            "without a user: 1",
         ],
     );
 }

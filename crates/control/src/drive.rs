@@ -4,7 +4,7 @@
 //! [`Order::Prepare`] comes first, and is answered by [`Report::Standby`] once the process is confined and waits. [`Order::Drive`] brings the lease: the process opens or resumes the
 //! device and answers with [`Report::Offers`]. For each disk comes [`Order::Serve`] with its `/dev/ublkcN`, answered by [`Report::Serving`] when all queues wait for requests: only
 //! then the supervisor starts the kernel's device. For each network card comes [`Order::Connect`] with its interface's queues, answered the same way; then [`Order::Wish`] and [`Report::Link`] come
-//! whenever something has changed. [`Order::Share`] comes in place of both, and is answered by [`Report::Shared`] and [`Report::Serving`]. [`Report::Adoptable`] follows the last disk, if it was wanted. [`Order::Leave`] and [`Order::Stop`] end it. [`Report::Failed`] may come at any time and is the last word.
+//! whenever something has changed. [`Order::Region`] comes before a disk is served, and after, and [`Order::Forget`] after; both are answered by [`Report::Heard`] if they have a number. [`Order::Share`] comes in place of both, and is answered by [`Report::Shared`] and [`Report::Serving`]. [`Report::Adoptable`] follows the last disk, if it was wanted. [`Order::Leave`] and [`Order::Stop`] end it. [`Report::Failed`] may come at any time and is the last word.
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,9 @@ pub struct Prepare {
     /// What it offers is shared with clients ([`Order::Share`]), and the kernel has none of it.
     #[serde(default)]
     pub shared: bool,
+    /// Requests to its disks may lie in clients' memory ([`Order::Region`]).
+    #[serde(default)]
+    pub lent: bool,
     /// What moves the packets of network cards: `auto`, `tap` or `vhost`. As `tap` if `None`.
     #[serde(default)]
     pub engine: Option<String>,
@@ -73,6 +76,10 @@ pub enum Order {
     },
     /// Serve a disk. Beside it: its `/dev/ublkcN`.
     Serve(Serve),
+    /// Requests of a disk may lie in a client's memory from now on. Beside it: that, a memory file.
+    Region(Region),
+    /// They do not any more: the kernel has forgotten it. The device does not reach it when this is answered.
+    Forget(Region),
     /// Move packets between a network card and its interface. Beside it: a descriptor of each queue of the TAP.
     Connect(Connect),
     /// Share the one disk, or network card, with clients. Beside it: the sockets, which listen.
@@ -107,6 +114,17 @@ pub struct Serve {
     pub cpus: Vec<Vec<usize>>,
     /// How commands are numbered: see the export.
     pub encoded: bool,
+}
+
+/// A client's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Region {
+    /// The disk's place in [`Report::Offers`].
+    pub disk: u16,
+    /// As the kernel calls it.
+    pub index: u16,
+    /// The order's number, by which it is answered; 0 is not answered. An order may come twice.
+    pub number: u64,
 }
 
 /// How a network card becomes an interface.
@@ -176,6 +194,14 @@ pub enum Report {
     Serving {
         /// Its place among the disks, or the cards.
         disk: u16,
+    },
+    /// What was ordered of a client's memory is so.
+    Heard {
+        /// The order's number.
+        number: u64,
+        /// It is not so, and why.
+        #[serde(default)]
+        refused: Option<String>,
     },
     /// It is shared. [`Report::Serving`] follows.
     Shared {

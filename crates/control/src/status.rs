@@ -64,6 +64,9 @@ pub struct DeviceStatus {
     pub cpu_ms: u64,
     /// Resident memory of its driver without the DMA memory, in bytes.
     pub memory: u64,
+    /// Requests since the driver began that lay in clients' memory, so that nobody has copied their bytes.
+    #[serde(default)]
+    pub shared_hits: u64,
     /// Which of its limits the machine does not keep, in words.
     #[serde(default)]
     pub unlimited: Vec<String>,

@@ -19,7 +19,7 @@ use crate::open::{Attached, Driven};
 use crate::ready::write_within;
 use crate::report::{Exported, Milestones, Report};
 use crate::serve::{Bound, Serving, Shared, Ways};
-use crate::share::{Opening, Share, Sharing};
+use crate::share::{Hearing, Opening, Share};
 use crate::{Error, Ready};
 
 /// How often a stop that was refused, because the disk was in use, is tried again.
@@ -107,7 +107,7 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     let exports =
         ublk::Options { queues: options.ublk.queues.min(processors()), shared_memory: options.share.is_some(), ..options.ublk };
     let mut exports = exports.recovering()?;
-    let mut opening = options.share.as_ref().map(|share| Opening::new(share, source)).transpose()?;
+    let mut opening = options.share.as_ref().map(|share| Opening::new(share, source, &exports)).transpose()?;
     let served = !options.sockets.is_empty();
     let Attached { disks, driven, .. } = attach(source, &exports, if served { SHARED_ARENA } else { 0 })?;
     let bind = || Bound::new(&disks, source.name(), options.sockets.clone(), exports.poll);
@@ -173,7 +173,7 @@ struct Line<'a> {
 struct Host {
     name: String,
     disks: Disks,
-    sharing: Option<Sharing>,
+    sharing: Option<Hearing>,
     serving: Option<Serving>,
     driven: Option<Driven>,
     times: Milestones,

@@ -111,6 +111,7 @@ fn prepare() -> Prepare {
         adoptable: false,
         unconfined: true,
         shared: false,
+        lent: false,
         engine: None,
         version: VERSION,
         name: "disk".into(),

@@ -117,6 +117,12 @@ impl Recorder {
         self.add(word::INTERRUPTS, 1);
     }
 
+    /// A request lies in a client's memory.
+    #[inline]
+    pub fn hit_shared(&self) {
+        self.add(word::SHARED_HITS, 1);
+    }
+
     /// A request came.
     #[inline]
     pub fn started(&self, tag: u16, operation: Operation, lba: u64, blocks: u32) {

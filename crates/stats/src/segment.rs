@@ -69,6 +69,8 @@ pub struct Counters {
     pub bytes: u64,
     /// Interrupts that were waited for.
     pub interrupts: u64,
+    /// Requests whose bytes lie in clients' memory, so that nobody copies them.
+    pub shared_hits: u64,
 }
 
 /// Where each word of a part is.
@@ -82,6 +84,7 @@ pub(crate) mod word {
     pub const INTERRUPTS: usize = 6;
     /// Entries that were ever written to the flight recorder.
     pub const RECORDED: usize = 7;
+    pub const SHARED_HITS: usize = 8;
 }
 
 /// The memory.
@@ -149,6 +152,7 @@ impl Segment {
             errors: get(word::ERRORS),
             bytes: get(word::BYTES),
             interrupts: get(word::INTERRUPTS),
+            shared_hits: get(word::SHARED_HITS),
         }
     }
 

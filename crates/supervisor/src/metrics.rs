@@ -223,6 +223,7 @@ mod tests {
             iommu_faults: 0,
             cpu_ms: 250,
             memory: 4096,
+            shared_hits: 0,
             unlimited: Vec::new(),
         }
     }

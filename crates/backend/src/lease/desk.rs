@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -46,6 +47,8 @@ pub(super) struct Desk {
     pub(super) changed: OnceLock<Changed>,
     /// What of configuration space a driver may write, if somebody has said.
     pub(super) writable: OnceLock<Vec<Range<u64>>>,
+    /// Bytes that a driver may have mapped beside its own.
+    pub(super) allowed: AtomicUsize,
     rate: Mutex<Rate>,
 }
 
@@ -127,6 +130,7 @@ impl Desk {
             turn,
             changed: OnceLock::new(),
             writable: OnceLock::new(),
+            allowed: AtomicUsize::new(0),
             rate: Mutex::default(),
         })
     }
@@ -237,7 +241,8 @@ impl Desk {
             return Err(refused("there are too many mappings already: unmap some, or map larger pieces"));
         }
         let all = asked.mapped.values().map(|mapping| mapping.pages.len()).sum::<usize>().saturating_add(size);
-        if all > MAX_MAPPED.max(MAX_SHARE * self.device.dma().arena().len()) {
+        let own = MAX_MAPPED.max(MAX_SHARE * self.device.dma().arena().len());
+        if all > own.saturating_add(self.allowed.load(Ordering::Relaxed)) {
             return Err(refused(
                 "that is more memory than a driver of this device may have mapped: unmap some, or claim it with a larger arena",
             ));

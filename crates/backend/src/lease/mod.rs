@@ -147,6 +147,11 @@ impl Claim {
         let _ = self.desk.writable.set(ranges);
     }
 
+    /// Drivers may have `bytes` more mapped than what is usual, from now on: memory of their users.
+    pub fn allow_mapped(&self, bytes: usize) {
+        self.desk.allowed.store(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// Interrupts that the kernel has taken of it, for whomever; `None` where it does not count them: those of a model.
     pub fn interrupts(&self) -> Option<u64> {
         let serial = self.desk.asked().irqs.as_ref().map_or(0, |enabled| enabled.serial);

@@ -8,6 +8,8 @@
 //!   file systems on it, move no byte twice if they lie there in one piece. One region for each connection, taken back when the client asks for that or when the [`Loan`] ends;
 //! - to a disk of the class, by [`Disk::lend`](ring3_class::block::Disk::lend): a [remote one](crate::client::RemoteDisk) as long as the client is connected, one that this process drives as long as that is there.
 //!
+//! Who exports disks hears its clients by [`Clients`], and does with their memory what its [`Register`] says.
+//!
 //! Requests to a block device name addresses, those to a disk of the class [pieces](SharedMemory::piece).
 //!
 //! # Trust
@@ -15,10 +17,12 @@
 //! client from taking away what is mapped. A hole that it punches has other pages: its requests miss, and the device keeps the old ones.
 
 mod client;
+mod clients;
 
 use std::os::fd::{AsFd, OwnedFd};
 
 pub use client::{Loan, SharedMemory};
+pub use clients::{Clients, Register};
 use ring3_class::Error;
 use ring3_class::dma::{HUGE_PAGE, Region, admit};
 use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};

@@ -12,11 +12,11 @@ use ring3_host::open::Claim;
 use ring3_process::{Signals, log};
 use ring3_sandbox::Program;
 use ring3_supervisor::manifest::{Device, Limits, Match, Restart, User};
-pub use ring3_supervisor::manifest::{Export, Kind};
+pub use ring3_supervisor::manifest::{Export, Kind, Share};
 use ring3_supervisor::supervisor::Supervisor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::serve::share::{Board, Share};
+use crate::serve::share::{Board, Share as Served};
 
 /// Exit code of a run whose driver has lost its device, or itself.
 const LOST: u8 = 4;
@@ -31,7 +31,7 @@ pub fn run(claim: &Claim, driver: Option<String>, (user, export): (User, Export)
 }
 
 /// The same for clients that share it: by `share`, which says on its `board` what there is.
-pub fn share(claim: &Claim, user: User, share: Share, json: bool) -> anyhow::Result<ExitCode> {
+pub fn share(claim: &Claim, user: User, share: Served, json: bool) -> anyhow::Result<ExitCode> {
     let kind = if share.is_card() { Kind::SharedCard } else { Kind::SharedDisk };
     let export = Export { kind, poll_us: share.poll_us, ..Export::default() };
     let mut device = device(claim, None, user, export)?;
@@ -40,7 +40,7 @@ pub fn share(claim: &Claim, user: User, share: Share, json: bool) -> anyhow::Res
     run_with(device, Some(share), json)
 }
 
-fn run_with(device: Device, share: Option<Share>, json: bool) -> anyhow::Result<ExitCode> {
+fn run_with(device: Device, share: Option<Served>, json: bool) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("taking signals")?;
     let path = std::env::current_exe().context("where this program is")?.with_file_name("ring3-driver");
     let program = Program::open(&path).with_context(|| {
@@ -49,7 +49,7 @@ fn run_with(device: Device, share: Option<Share>, json: bool) -> anyhow::Result<
     ring3_process::prepare(&[&path])?.iter().for_each(|doubt| tracing::warn!("{doubt}"));
     // Nobody waits for packets as for a disk: an interface goes at once, as it does with a driver in this process.
     let force = device.export.kind == Kind::Tap;
-    let board = share.as_ref().map(Share::board);
+    let board = share.as_ref().map(Served::board);
     let export = share.map(|share| Box::new(share) as Box<dyn ring3_supervisor::export::Export>);
     let supervisor = Supervisor::of(device, Arc::new(program), export)?;
     Run { supervisor, force, since: Instant::now(), board, json, announced: false, told: false }.serve(&signals)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
 use ring3_backend::Uri;
 use ring3_broker::server::Access;
 use ring3_driver::registry::Settings;
@@ -51,7 +52,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "KIND", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "reissue")]
     recoverable: Option<Recoverable>,
     /// Go on with /dev/ublkbN (and those that follow, if there are several disks), whose process was killed. It was started with --recoverable, for the same
-    /// disk; it keeps its queues, depth and longest request.
+    /// disk; it keeps its queues, depth and longest request. With --share it was started with the same --share.
     #[arg(long, value_name = "N", conflicts_with_all = ["id", "recoverable"], value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)))]
     recover: Option<u32>,
     /// Queues of each disk: one thread and one hardware queue each.
@@ -77,9 +78,9 @@ pub struct ExportArgs {
     /// choice (keep) for a disk that turns.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     scheduler: ublk::Scheduler,
-    /// Let clients that connect to this socket hand over memory in which their O_DIRECT requests need no copy (Linux 7.1 and later; ring3 blk lend, ring3 blk bench --shared). Its file's rights are mode=600.
-    #[arg(long, value_name = "PATH[,mode=OCTAL]", value_parser = share, conflicts_with_all = ["user", "recoverable", "recover"])]
-    share: Option<Share>,
+    /// Let clients that connect to this socket hand over memory in which their O_DIRECT requests need no copy (Linux 7.1 and later; ring3 blk lend, ring3 blk bench --shared). Its file's rights are mode=600. With --user, all clients together hand over memory=64 MiB at most.
+    #[arg(long, value_name = "PATH[,mode=OCTAL][,memory=MIB]", value_parser = shared_by)]
+    share: Option<SharedBy>,
     /// Serve the disk at this socket to other programs as well, on terms behind its path as `ring3 serve disk` takes them (docs/share.md). May be there several times.
     #[arg(long = "socket", value_name = "PATH[,KEY=VALUE]...", conflicts_with_all = ["user", "recoverable", "recover"])]
     sockets: Vec<String>,
@@ -132,14 +133,38 @@ fn vduse_name(text: &str) -> Result<String, String> {
     if is_name { Ok(text.into()) } else { Err("1 to 63 letters, digits, '-', '_' and '.'".into()) }
 }
 
-/// A socket, and the rights of its file.
-fn share(text: &str) -> Result<Share, String> {
-    let (path, mode) = text.split_once(',').unwrap_or((text, "mode=600"));
-    let mode = mode.strip_prefix("mode=").and_then(|octal| u32::from_str_radix(octal, 8).ok()).filter(|mode| *mode <= 0o777);
-    match mode {
-        Some(mode) if !path.is_empty() => Ok(Share { path: path.into(), mode }),
-        _ => Err("a path, and behind a comma the rights of its file, as mode=660".into()),
+/// Where clients hand over memory, and on which terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SharedBy {
+    path: PathBuf,
+    mode: u32,
+    /// MiB, of a driver in a process of its own.
+    memory: Option<u64>,
+}
+
+/// MiB that clients may hand over to a confined driver if nothing is said.
+const SHARED_MIB: u64 = 64;
+
+/// A socket, the rights of its file, and how much memory.
+fn shared_by(text: &str) -> Result<SharedBy, String> {
+    let wrong = || {
+        "a path, and behind commas the rights of its file, as mode=660, and with --user MiB of memory, as memory=256".to_owned()
+    };
+    let mut words = text.split(',');
+    let path = words.next().filter(|path| !path.is_empty()).ok_or_else(wrong)?;
+    let mut by = SharedBy { path: path.into(), mode: 0o600, memory: None };
+    for word in words {
+        match word.split_once('=') {
+            Some(("mode", octal)) => {
+                by.mode = u32::from_str_radix(octal, 8).ok().filter(|mode| *mode <= 0o777).ok_or_else(wrong)?
+            }
+            Some(("memory", mib)) => {
+                by.memory = Some(mib.parse().ok().filter(|mib| (1..=65_536).contains(mib)).ok_or_else(wrong)?)
+            }
+            _ => return Err(wrong()),
+        }
     }
+    Ok(by)
 }
 
 /// A block size that the kernel knows on every machine.
@@ -315,6 +340,12 @@ fn way(args: &ExportArgs) -> anyhow::Result<Way> {
     }
 }
 
+/// The same as a supervisor has it, which may run elsewhere than where it was started.
+fn confined_share(SharedBy { path, mode, memory }: SharedBy) -> anyhow::Result<confined::Share> {
+    let socket = std::path::absolute(&path).with_context(|| format!("--share {}", path.display()))?;
+    Ok(confined::Share { socket, mode: format!("{mode:o}"), memory_mib: memory.unwrap_or(SHARED_MIB) })
+}
+
 fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
     let way = way(&args)?;
     if let Some(user) = args.user {
@@ -327,9 +358,13 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
             depth: args.depth,
             max_io_kib: args.max_io,
             poll_us: args.poll,
+            share: args.share.map(confined_share).transpose()?,
             ..Default::default()
         };
         return confined::run(claim, None, (user, export), args.json);
+    }
+    if args.share.as_ref().is_some_and(|share| share.memory.is_some()) {
+        anyhow::bail!("--share: memory= is of --user: in one process, clients hand over what is free: leave it out");
     }
     // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
@@ -349,7 +384,7 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
             shared_memory: args.share.is_some(),
             batches: args.batch,
         },
-        share: args.share,
+        share: args.share.map(|SharedBy { path, mode, .. }| Share { path, mode }),
         sockets,
         json: args.json,
         ready,
@@ -363,5 +398,23 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::from(LOST))
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_handed_over_at_a_path_on_terms_behind_commas_and_what_nobody_knows_is_refused() {
+        let by = |path: &str, mode, memory| Ok(SharedBy { path: path.into(), mode, memory });
+        assert_eq!(shared_by("/run/x"), by("/run/x", 0o600, None));
+        assert_eq!(shared_by("/run/x,mode=660"), by("/run/x", 0o660, None));
+        assert_eq!(shared_by("/run/x,memory=256,mode=666"), by("/run/x", 0o666, Some(256)));
+        for wrong in
+            ["", ",mode=660", "/run/x,mode=888", "/run/x,mode=1777", "/run/x,memory=0", "/run/x,memory=64M", "/run/x,user=1"]
+        {
+            assert!(shared_by(wrong).is_err(), "{wrong}");
+        }
     }
 }

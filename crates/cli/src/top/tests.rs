@@ -45,6 +45,7 @@ fn device(name: &str, work: u64) -> DeviceStatus {
         iommu_faults: 0,
         cpu_ms: 250 * work,
         memory: 0,
+        shared_hits: 0,
         unlimited: Vec::new(),
     }
 }

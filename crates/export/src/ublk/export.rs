@@ -93,7 +93,9 @@ impl Options {
     /// The same with what the device has that is to be recovered, if one is.
     pub fn recovering(self) -> Result<Self, Error> {
         let Some(id) = self.id.filter(|_| self.recover) else { return Ok(self) };
-        let Shape { queues, depth, buffer, batches, .. } = Device::find(Control::open()?, id)?.shape();
+        let there = Device::find(Control::open()?, id)?.shape();
+        check_sharing(id, self.shared_memory, there)?;
+        let Shape { queues, depth, buffer, batches, .. } = there;
         Ok(Self { queues, depth, max_bytes: buffer, batches, ..self })
     }
 
@@ -296,15 +298,7 @@ fn create(control: Control, id: Option<u32>, shape: Shape, parameters: Parameter
 fn recover(control: Control, id: u32, disk: &dyn Disk, (shape, parameters): (Shape, Parameters)) -> Result<Device, Error> {
     let mut device = Device::find(control, id)?;
     let there = device.shape();
-    if shape.shared_memory != there.shared_memory {
-        return Err(Error::NotRecoverable {
-            id,
-            reason: match there.shared_memory {
-                true => "it was started with --share: say that again, with the same socket",
-                false => "it was started without --share: leave that out",
-            },
-        });
-    }
+    check_sharing(id, shape.shared_memory, there)?;
     // What becomes of it when its server dies is its own business.
     if (Shape { recovery: there.recovery, ..shape }) != there || !device.parameters()?.describe_the_same(parameters) {
         let reason = format!(
@@ -314,6 +308,16 @@ fn recover(control: Control, id: u32, disk: &dyn Disk, (shape, parameters): (Sha
     }
     device.recover(Deadline::after(if device.server_lives() { DYING } else { DEATH }))?;
     Ok(device)
+}
+
+/// Requests may lie in clients' memory, or not, as long as a device is there.
+fn check_sharing(id: u32, wanted: bool, there: Shape) -> Result<(), Error> {
+    let reason = match (wanted, there.shared_memory) {
+        (false, true) => "it was started with --share: say that again, with the same socket",
+        (true, false) => "it was started without --share: leave that out",
+        _ => return Ok(()),
+    };
+    Err(Error::NotRecoverable { id, reason })
 }
 
 /// Queues that are worth their thread.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ring3_class::Saved;
 use ring3_class::block::{Disk, Queue, detach};
 use ring3_class::net::Link;
-use ring3_control::drive::{Connect, DiskFacts, Report, SHARED_ARENA, Serve, Share, Wishes};
+use ring3_control::drive::{Connect, DiskFacts, Region, Report, SHARED_ARENA, Serve, Share, Wishes};
 use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
 use ring3_export::tap;
@@ -18,6 +18,7 @@ use ring3_stats::Recorder;
 
 use super::card::Card;
 use super::left::{Before, Left, LeftDisk};
+use super::lent::Lent;
 use super::share::{Offered, Sharing};
 use super::standby::Standby;
 use crate::Error;
@@ -51,6 +52,8 @@ struct Served {
     threads: Option<Threads>,
     /// N of the `/dev/ublkcN` that was given to it.
     id: Option<u32>,
+    /// Clients' memory.
+    lent: Lent,
 }
 
 /// Queues, their tags, and the bytes of a tag's buffer.
@@ -112,7 +115,7 @@ impl Driven {
                     return Err(Error::protocol(format!("what was saved is of {name}, and {} is there", disk.name())));
                 }
             };
-            disks.push(Served { disk, saved, prepared: Prepared::default(), threads: None, id: None });
+            disks.push(Served { disk, saved, prepared: Prepared::default(), threads: None, id: None, lent: Lent::default() });
         }
         Ok(Self { sharing: None, disks, cards, refused, adopted: false, controller, device, standby, began: Instant::now() })
     }
@@ -184,6 +187,9 @@ impl Driven {
         let disk = &*served.disk;
         let mut queues = Queues::resume(disk, &std::mem::take(&mut served.saved), count, depth)?;
         queues.allocate(disk, depth, buffer)?;
+        if self.standby.lent {
+            served.lent.share_with(&mut queues);
+        }
         let manner =
             Manner { segment, first, poll, idle_poll: Duration::ZERO, on_failure: OnFailure::Keep, started: self.began, rings };
         served.threads = Some(Threads::prepare(queues, &manner)?);
@@ -215,6 +221,25 @@ impl Driven {
         served.id = Some(id);
         let threads = served.threads.as_mut().ok_or_else(|| Error::protocol("nothing is prepared"))?;
         Ok(threads.serve(Arc::new(File::from(file)), Layout { id, cpus, commands: ublk::features::Commands::single(encoded) })?)
+    }
+
+    /// Lets requests of a disk lie in a client's `file`.
+    pub fn lend(&mut self, Region { disk, index, .. }: Region, file: OwnedFd) -> Result<(), Error> {
+        let device = self.device.name().to_owned();
+        let served = self.lent(disk)?;
+        served.lent.insert(&*served.disk, index, file).map_err(|source| Error::Device { device, source })
+    }
+
+    /// They do not lie there any more, and the device does not reach it when this returns.
+    pub fn forget(&mut self, Region { disk, index, .. }: Region) -> Result<(), Error> {
+        let device = self.device.name().to_owned();
+        self.lent(disk)?.lent.remove(index).map_err(|source| Error::Device { device, source })
+    }
+
+    fn lent(&mut self, disk: u16) -> Result<&mut Served, Error> {
+        let lent = self.standby.lent;
+        let served = self.disks.get_mut(usize::from(disk)).filter(|_| lent);
+        served.ok_or_else(|| Error::protocol(format!("disk {disk} is not there, or has nothing to do with clients' memory")))
     }
 
     /// Moves packets between a card and the `queues` of its interface.
@@ -318,6 +343,8 @@ impl Driven {
             let class = served.threads.as_mut().map(Threads::take_back).transpose()?.unwrap_or_default();
             let save = |mut queue: Box<dyn Queue>| detach(&mut *queue, &mut Vec::new(), deadline);
             let queues = class.into_iter().map(save).collect::<Result<_, _>>().map_err(failed)?;
+            // The kernel gives what was not ended to the next process, which is told of the same memory.
+            served.lent.clear().map_err(failed)?;
             disks.push(LeftDisk { name: served.disk.name(), queues });
         }
         let controller = self.controller.detach().map_err(failed)?;

@@ -20,6 +20,7 @@ mod card;
 mod driven;
 mod hosted;
 mod left;
+mod lent;
 mod share;
 mod standby;
 
@@ -178,6 +179,15 @@ impl Process {
                 self.report(&Report::Serving { disk: 0 }, &[])?;
                 Ok(false)
             }
+            Order::Region(region) => {
+                let file = fds.next().ok_or_else(|| Error::protocol("no memory came with the order to lend it"))?;
+                let lent = driven.lend(region, file);
+                self.answer(region.number, lent)
+            }
+            Order::Forget(region) => {
+                let forgotten = driven.forget(region);
+                self.answer(region.number, forgotten)
+            }
             Order::Wish { nic, wishes } => driven.wish(nic, wishes).map(|()| false),
             Order::Serve(serve) => {
                 let disk = serve.disk;
@@ -203,6 +213,15 @@ impl Process {
             }
             order @ (Order::Prepare(_) | Order::Drive { .. }) => Err(misplaced(&order)),
         }
+    }
+
+    /// Says whether an order about a client's memory was done; what nobody waits for must be.
+    fn answer(&self, number: u64, done: Result<(), Error>) -> Result<bool, Error> {
+        if number == 0 {
+            return done.map(|()| false);
+        }
+        let refused = done.err().map(|error| error.to_string());
+        self.report(&Report::Heard { number, refused }, &[]).map(|()| false)
     }
 
     fn report(&self, report: &Report, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), Error> {
@@ -267,6 +286,8 @@ fn misplaced(order: &Order) -> Error {
         Order::Serve(_) => "serve",
         Order::Connect(_) => "connect",
         Order::Share(_) => "share",
+        Order::Region(_) => "lend",
+        Order::Forget(_) => "forget",
         Order::Wish { .. } => "wish",
         Order::Leave => "leave",
         Order::Stop => "stop",

@@ -47,6 +47,8 @@ pub struct Standby {
     pub adoptable: bool,
     /// What it offers is shared with clients.
     pub shared: bool,
+    /// Requests to its disks may lie in clients' memory.
+    pub lent: bool,
     /// The rings of all queues, where the process cannot make one any more.
     pub rings: Pool,
     /// What moves packets of network cards, with the workers of all queues.
@@ -88,8 +90,9 @@ impl Standby {
             max_transfer: (!prepare.shared).then_some(wanted.max_bytes),
             ..Settings::default()
         };
-        let (recorder, adoptable, shared) = (Arc::new(recorder), prepare.adoptable, prepare.shared);
-        Ok(Self { family, settings, wanted, segment, recorder, adoptable, shared, rings, engine })
+        let (recorder, adoptable) = (Arc::new(recorder), prepare.adoptable);
+        let Prepare { shared, lent, .. } = prepare;
+        Ok(Self { family, settings, wanted, segment, recorder, adoptable, shared, lent, rings, engine })
     }
 }
 
@@ -167,6 +170,7 @@ mod tests {
             unconfined,
             adoptable: false,
             shared: false,
+            lent: false,
             engine: None,
             version: VERSION,
             name: "disk".into(),

@@ -1,15 +1,13 @@
 //! Memory, from a client's descriptor to what queues know, and back.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ring3_broker::region;
+use ring3_broker::region::{self, Register};
 use ring3_device::dma::{Dma, Region};
 use ring3_export::ublk::{Memory, Regions};
 
-use super::clients::Register;
-use super::guard::Guard;
-use super::merges::Merges;
+use super::guard::{Guard, Key};
 
 /// A disk that memory is shared with.
 pub(super) struct Disk {
@@ -21,30 +19,39 @@ pub(super) struct Disk {
     pub dma: Dma,
 }
 
+impl Disk {
+    /// Lets the device reach `region`. Before the kernel knows of it: requests may come as soon as it does.
+    fn map(&self, region: Arc<Region>) -> Result<Arc<Memory>, String> {
+        Memory::map(&self.dma, region).map(Arc::new).map_err(|error| error.to_string())
+    }
+
+    /// Goes on with what the kernel calls `key` since a server before: its pages are pinned, and counted.
+    pub fn adopt(&self, key: Key, memory: OwnedFd) -> Result<Place, String> {
+        let region = Region::from_fd(memory).map_err(|error| error.to_string())?;
+        let memory = self.map(Arc::new(region))?;
+        self.regions.insert(key.index, memory.clone());
+        Ok(Place { key, memory })
+    }
+}
+
 /// Registers memory with all disks of a process.
 pub(super) struct Registrar {
     guard: Guard,
-    disks: Vec<(Disk, Merges)>,
-    /// Regions that are registered.
-    count: usize,
+    disks: Vec<Disk>,
 }
 
-/// A client's memory, for each disk in their order.
-pub(super) struct Registered(Vec<Place>);
+/// A client's memory, for each disk.
+pub(super) struct Registered(pub Vec<Place>);
 
 /// What one disk has of it.
-struct Place {
-    index: u16,
+pub(super) struct Place {
+    pub key: Key,
     memory: Arc<Memory>,
 }
 
 impl Registrar {
     pub fn new(guard: Guard, disks: Vec<Disk>) -> Self {
-        let merges = |disk: Disk| {
-            let merges = Merges::of(disk.id);
-            (disk, merges)
-        };
-        Self { guard, disks: disks.into_iter().map(merges).collect(), count: 0 }
+        Self { guard, disks }
     }
 
     /// After the disks have gone: nothing is in flight, and the kernel has forgotten all.
@@ -53,25 +60,22 @@ impl Registrar {
         self.guard
     }
 
-    /// Mapped first: requests may come as soon as the kernel knows of it.
     fn add(&self, disk: &Disk, region: &Arc<Region>, (fd, bytes): (&OwnedFd, u64)) -> Result<Place, String> {
-        let memory = Arc::new(Memory::map(&disk.dma, region.clone()).map_err(|error| error.to_string())?);
-        let index = self.guard.register(disk.id, fd, bytes)?;
-        disk.regions.insert(index, memory.clone());
-        Ok(Place { index, memory })
+        let memory = disk.map(region.clone())?;
+        let key = self.guard.register(disk.id, fd, bytes)?;
+        disk.regions.insert(key.index, memory.clone());
+        Ok(Place { key, memory })
     }
 
-    fn forget(&self, Registered(places): Registered) {
-        for (Place { index, memory }, (disk, _)) in places.into_iter().zip(&self.disks) {
-            if let Err(reason) = self.guard.forget(disk.id, index) {
-                tracing::error!("/dev/ublkb{}: a client's memory stays the device's: {reason}", disk.id);
-                // Requests may lie there still.
-                std::mem::forget(memory);
-                continue;
-            }
-            disk.regions.remove(index);
-            cut(&memory);
+    fn forget(&self, Place { key, memory }: Place) {
+        if let Err(reason) = self.guard.forget(key) {
+            tracing::error!("/dev/ublkb{}: a client's memory stays the device's: {reason}", key.id);
+            // Requests may lie there still.
+            std::mem::forget(memory);
+            return;
         }
+        self.disks.iter().filter(|disk| disk.id == key.id).for_each(|disk| drop(disk.regions.remove(key.index)));
+        cut(&memory);
     }
 }
 
@@ -79,32 +83,33 @@ impl Register for Registrar {
     type Shared = Registered;
 
     fn names(&self) -> Vec<String> {
-        self.disks.iter().map(|(disk, _)| format!("/dev/ublkb{}", disk.id)).collect()
+        self.disks.iter().map(|disk| format!("/dev/ublkb{}", disk.id)).collect()
     }
 
     fn register(&mut self, fd: &OwnedFd, bytes: u64) -> Result<Registered, String> {
         let region = Arc::new(region::check(fd, bytes).map_err(|error| error.to_string())?);
         let mut registered = Registered(Vec::new());
-        for (disk, _) in &self.disks {
+        for disk in &self.disks {
             match self.add(disk, &region, (fd, bytes)) {
                 Ok(place) => registered.0.push(place),
                 Err(reason) => {
-                    self.forget(registered);
+                    self.revoke(registered);
                     return Err(explain(reason));
                 }
             }
         }
-        self.disks.iter_mut().for_each(|(_, merges)| merges.stop());
-        self.count += 1;
         Ok(registered)
     }
 
-    fn revoke(&mut self, registered: Registered) {
-        self.forget(registered);
-        self.count -= 1;
-        if self.count == 0 {
-            self.disks.iter_mut().for_each(|(_, merges)| merges.restore());
+    fn keep(&mut self, Registered(places): &Registered, client: BorrowedFd<'_>) {
+        let keys = places.iter().map(|place| place.key).collect();
+        if let Err(reason) = self.guard.keep(keys, client) {
+            tracing::warn!("a client will have to share its memory again if this process dies: {reason}");
         }
+    }
+
+    fn revoke(&mut self, Registered(places): Registered) {
+        places.into_iter().for_each(|place| self.forget(place));
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use ring3_class::net::Link;
@@ -37,6 +38,17 @@ pub enum Job {
         /// Of a card: the addresses of all clients' places.
         addresses: Vec<[u8; 6]>,
     },
+    /// [`Export::hear_lent`].
+    Heard {
+        /// The order's number.
+        number: u64,
+        /// Why it was not done.
+        refused: Option<String>,
+    },
+    /// [`Export::go_on`].
+    GoOn,
+    /// [`Export::hold_clients`].
+    HoldClients,
     /// [`Export::quiesce`].
     Quiesce,
     /// [`Export::stop`].
@@ -54,12 +66,16 @@ pub enum Done {
     Served(Result<Vec<Given>, String>),
     /// Users have it.
     Started(Result<Arc<dyn Look>, String>),
+    /// Nothing is done for clients any more: the driver may be told to leave.
+    Held,
     /// The driver has heard it.
     Quiesced(Result<(), String>),
     /// Users have it no more.
     Stopped(Result<(), Refusal>),
-    /// Nothing that was asked: the driver is to be told that, if it serves.
-    Order(Order),
+    /// Nothing that was asked: the driver is to be told that, with descriptors beside it, if it serves.
+    Order(Order, Vec<OwnedFd>),
+    /// Nothing that was asked: what another supervisor needs has changed.
+    Keep,
 }
 
 /// By which an export says something to its keeper.
@@ -67,12 +83,32 @@ pub enum Done {
 pub struct Voice {
     tell: Sender<Done>,
     raised: Option<Arc<OwnedFd>>,
+    kept: Kept,
+    vain: Vain,
 }
+
+/// What is kept open until nothing of a dead driver goes on.
+type Kept = Arc<Mutex<Vec<OwnedFd>>>;
 
 impl Voice {
     /// Nobody hears it.
     pub fn silent() -> Self {
-        Self { tell: channel().0, raised: None }
+        Self { tell: channel().0, raised: None, kept: Kept::default(), vain: Vain::default() }
+    }
+
+    /// Keeps `file`, which a driver has, open until the device is fenced, if the driver dies: the kernel ends nothing of it before.
+    pub fn keep_open(&self, file: OwnedFd) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+    }
+
+    /// Whether the driver is known to be dead.
+    pub fn is_dead(&self) -> bool {
+        self.vain.dead.load(Ordering::Acquire)
+    }
+
+    /// Nobody needs what is kept open.
+    pub fn let_go(&self) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Says it. The keeper has gone if nobody hears it.
@@ -89,6 +125,7 @@ pub struct Exporter {
     jobs: Sender<Job>,
     done: Receiver<Done>,
     raised: Arc<OwnedFd>,
+    kept: Kept,
     /// Ends what is under way.
     pub vain: Vain,
 }
@@ -99,20 +136,27 @@ impl Exporter {
         let (jobs, orders) = channel();
         let (tell, done) = channel();
         let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (vain, voice) = (Vain::default(), Voice { tell, raised: Some(raised.clone()) });
+        let kept = Kept::default();
+        let vain = Vain::default();
+        let voice = Voice { tell, raised: Some(raised.clone()), kept: kept.clone(), vain: vain.clone() };
         let its = vain.clone();
         let work = move || {
             export.speak(voice.clone());
             work(export, &orders, &its, &voice);
         };
         thread::Builder::new().name(format!("export-{name}")).spawn(work)?;
-        Ok(Self { jobs, done, raised, vain })
+        Ok(Self { jobs, done, raised, kept, vain })
     }
 
     /// Has `job` done after those before.
     pub fn order(&self, job: Job) {
         // The thread ends with this value alone.
         let _ = self.jobs.send(job);
+    }
+
+    /// Nothing of the last driver goes on: the kernel may see that it has died.
+    pub fn let_go(&self) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// What has been done.
@@ -141,6 +185,18 @@ fn work(mut export: Box<dyn Export>, jobs: &Receiver<Job>, vain: &Vain, voice: &
             Job::Shared { mapped, addresses } => {
                 export.hear_shared(mapped, addresses);
                 continue;
+            }
+            Job::Heard { number, refused } => {
+                export.hear_lent(number, refused);
+                continue;
+            }
+            Job::GoOn => {
+                export.go_on();
+                continue;
+            }
+            Job::HoldClients => {
+                export.hold_clients();
+                Done::Held
             }
             Job::Start => Done::Started(export.start()),
             Job::Quiesce => Done::Quiesced(export.quiesce()),

@@ -5,6 +5,7 @@
 //! the next one starts.
 
 mod exporter;
+mod lent;
 mod links;
 mod partitions;
 pub mod tap;
@@ -81,6 +82,12 @@ pub trait Export: Send {
     fn hear_link(&mut self, _nic: u16, _link: &Link) {}
     /// The driver has begun to share it with clients: by their own memory, if the device reaches that; of a card, with the addresses of all their places.
     fn hear_shared(&mut self, _mapped: bool, _addresses: Vec<[u8; 6]>) {}
+    /// The driver has done what it was ordered about a client's memory, or says why not.
+    fn hear_lent(&mut self, _number: u64, _refused: Option<String>) {}
+    /// A driver serves what was [adopted](Self::adopt).
+    fn go_on(&mut self) {}
+    /// Nothing is done for clients from now on that the driver would have to end requests for, until it is [started](Self::start) again.
+    fn hold_clients(&mut self) {}
     /// Has the driver hear, where that can be, that nothing more comes to it: it leaves.
     fn quiesce(&mut self) -> Result<(), String>;
     /// Goes on with what another supervisor has [saved](Look::saved), of what was `offered`, with [descriptors](Look::descriptors) among `fds`: users have it, and a driver serves or is to follow.

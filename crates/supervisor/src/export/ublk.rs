@@ -17,9 +17,11 @@ use ring3_export::ublk::uapi::Parameters;
 use ring3_export::ublk::{Control, Device, Error, Recovery, Scheduler, Shape, limits};
 
 use ring3_sandbox::Program;
+use serde::{Deserialize, Serialize};
 
+use super::lent::{Lender, Saved, Table};
 use super::partitions::{Of, Refused, Watch};
-use super::{Export, Given, Look, Refusal, Vain, links};
+use super::{Export, Given, Look, Refusal, Vain, Voice, links};
 use crate::manifest;
 
 /// How long the kernel may take to see that a server has died. 6.12 takes 30 s if that had every tag of a queue.
@@ -38,6 +40,10 @@ pub struct Ublk {
     disks: Vec<Disk>,
     /// `ring3-driver`, which reads partition tables.
     program: Arc<Program>,
+    voice: Voice,
+    /// What clients have lent, and who hears them, since users have the disks.
+    lent: Arc<Table>,
+    lender: Option<Lender>,
 }
 
 struct Disk {
@@ -55,7 +61,8 @@ struct Disk {
 impl Ublk {
     /// Of `device`; `program` is the drivers'.
     pub fn new(device: &manifest::Device, program: Arc<Program>) -> Self {
-        Self { wanted: device.export.clone(), name: device.link().to_owned(), disks: Vec::new(), program }
+        let (voice, lent, lender) = (Voice::silent(), Arc::default(), None);
+        Self { wanted: device.export.clone(), name: device.link().to_owned(), disks: Vec::new(), program, voice, lent, lender }
     }
 
     /// Each disk has its name under `/dev/ring3`.
@@ -84,7 +91,14 @@ impl Ublk {
         let most = facts.max_queues / u16::try_from(disks).unwrap_or(u16::MAX).max(1);
         let queues = self.wanted.queues.min(most).min(crate::processors()).max(1);
         Ok((
-            Shape { queues, depth: self.wanted.depth, buffer, recovery: Recovery::Reissue, shared_memory: false, batches: false },
+            Shape {
+                queues,
+                depth: self.wanted.depth,
+                buffer,
+                recovery: Recovery::Reissue,
+                shared_memory: self.wanted.share.is_some(),
+                batches: false,
+            },
             parameters,
         ))
     }
@@ -108,6 +122,26 @@ impl Ublk {
 }
 
 impl Export for Ublk {
+    fn speak(&mut self, voice: Voice) {
+        self.voice = voice;
+        // Users have the disks of another ring3d already, and clients have lent them memory.
+        if !self.disks.is_empty() {
+            self.hear_clients();
+        }
+    }
+
+    fn go_on(&mut self) {
+        self.lent.open();
+    }
+
+    fn hold_clients(&mut self) {
+        self.lent.close(true);
+    }
+
+    fn hear_lent(&mut self, number: u64, refused: Option<String>) {
+        self.lent.hear(number, refused);
+    }
+
     fn create(&mut self, offered: &Offered, vain: &Vain) -> Result<(), String> {
         let created = self.try_create(&offered.disks, vain);
         if created.is_err() {
@@ -118,6 +152,7 @@ impl Export for Ublk {
 
     fn recover(&mut self, vain: &Vain) -> Result<(), String> {
         let deadline = Deadline::after(DEATH);
+        self.lent.close(false);
         for disk in &mut self.disks {
             // One that another supervisor has made does not know it yet.
             disk.device.served_by(vain.dead.clone());
@@ -141,6 +176,8 @@ impl Export for Ublk {
                 self.disks.len()
             ));
         }
+        // What was registered at the last moment is known now: the kernel has given the disks back since.
+        self.lent.close(true);
         let described = facts.iter().map(|disk| self.described(disk, facts.len())).collect::<Result<Vec<_>, _>>()?;
         let mut served = Vec::new();
         for ((place, disk), (shape, parameters)) in (0..).zip(&mut self.disks).zip(described) {
@@ -158,6 +195,12 @@ impl Export for Ublk {
                 .collect::<Result<_, _>>()
                 .map_err(|error| error.to_string())?;
             let file = disk.device.take_file().and_then(Arc::into_inner).ok_or("its file is gone")?;
+            if self.wanted.share.is_some() {
+                // If it dies, what lies in clients' memory is not ended before its device is fenced.
+                self.voice.keep_open(file.try_clone().map_err(|error| format!("duplicating a disk's file: {error}"))?.into());
+            }
+            // What it has to know before any request comes.
+            served.extend(self.lent.given(place)?);
             let serve =
                 Serve { disk: place, id: disk.device.id(), queues, depth, buffer, cpus, encoded: disk.device.features().encoded };
             served.push(Given { place, order: Order::Serve(serve), fds: vec![file.into()] });
@@ -185,7 +228,9 @@ impl Export for Ublk {
             }
         }
         self.watch();
-        Ok(Arc::new(Disks(self.disks.iter().map(Seen::of).collect())))
+        self.hear_clients();
+        self.lent.open();
+        Ok(self.seen())
     }
 
     fn quiesce(&mut self) -> Result<(), String> {
@@ -199,10 +244,11 @@ impl Export for Ublk {
         &mut self,
         saved: &serde_json::Value,
         offered: &Offered,
-        _: &mut BTreeMap<String, OwnedFd>,
+        fds: &mut BTreeMap<String, OwnedFd>,
     ) -> Result<Arc<dyn Look>, String> {
         let facts = &offered.disks;
-        let ids: Vec<u32> = serde_json::from_value(saved.clone()).map_err(|error| error.to_string())?;
+        let Kept { ids, lent } = Kept::of(saved)?;
+        let lent = Table::adopt(lent, fds)?;
         if ids.len() != facts.len() {
             return Err(format!("there are {} numbers for {} disks", ids.len(), facts.len()));
         }
@@ -220,7 +266,8 @@ impl Export for Ublk {
         let links: Vec<_> = self.disks.iter().enumerate().map(name).collect();
         self.disks.iter_mut().zip(links).for_each(|(disk, link)| disk.link = link);
         self.watch();
-        Ok(Arc::new(Disks(self.disks.iter().map(Seen::of).collect())))
+        self.lent = Arc::new(lent);
+        Ok(self.seen())
     }
 
     fn stop(&mut self, force: bool) -> Result<(), Refusal> {
@@ -254,14 +301,49 @@ impl Ublk {
             }
             links::clear(name, &node);
         }
+        // Clients hear that it has ended, after their requests have.
+        (self.lender, self.lent) = (None, Arc::default());
+        self.voice.let_go();
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Hears who lends memory, if that is wanted and nobody does yet.
+    fn hear_clients(&mut self) {
+        let Some(share) = self.wanted.share.as_ref().filter(|_| self.lender.is_none()) else { return };
+        let ids: Vec<_> = self.disks.iter().map(|disk| disk.device.id()).collect();
+        match Lender::start(share, &ids, self.voice.clone(), self.lent.clone()) {
+            Ok(lender) => self.lender = Some(lender),
+            Err(why) => tracing::error!("export.share of {}: nobody can lend it memory: {why}", self.name),
+        }
+    }
+
+    fn seen(&self) -> Arc<dyn Look> {
+        Arc::new(Disks { disks: self.disks.iter().map(Seen::of).collect(), lent: self.lent.clone() })
+    }
+}
+
+/// What the next ring3d is told.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    /// The disks' numbers.
+    ids: Vec<u32>,
+    lent: Saved,
+}
+
+impl Kept {
+    /// An older one has told numbers alone.
+    fn of(saved: &serde_json::Value) -> Result<Self, String> {
+        let kept = match saved {
+            serde_json::Value::Array(_) => serde_json::from_value(saved.clone()).map(|ids| Self { ids, ..Self::default() }),
+            _ => serde_json::from_value(saved.clone()),
+        };
+        kept.map_err(|error| error.to_string())
     }
 }
 
 /// Takes disks that another supervisor has [saved](Look::saved) from their users, whoever that is.
 pub fn take_away(saved: &serde_json::Value) {
-    let ids: Vec<u32> = serde_json::from_value(saved.clone()).unwrap_or_default();
-    for id in ids {
+    for id in Kept::of(saved).unwrap_or_default().ids {
         // What it owns ends with it.
         match Control::open().and_then(|control| Device::adopt(control, id)) {
             Ok(mut device) => device.own(),
@@ -309,7 +391,10 @@ fn info(facts: &DiskFacts) -> Info {
 }
 
 /// What sysfs shows of started disks.
-struct Disks(Vec<Seen>);
+struct Disks {
+    disks: Vec<Seen>,
+    lent: Arc<Table>,
+}
 
 struct Seen {
     id: u32,
@@ -358,11 +443,19 @@ impl Seen {
 
 impl Look for Disks {
     fn saved(&self) -> serde_json::Value {
-        self.0.iter().map(|disk| disk.id).collect()
+        let ids: Vec<_> = self.disks.iter().map(|disk| disk.id).collect();
+        match self.lent.saved() {
+            none if none == Saved::default() => ids.into(),
+            lent => serde_json::to_value(Kept { ids, lent }).unwrap_or_default(),
+        }
+    }
+
+    fn descriptors(&self) -> Vec<(String, OwnedFd)> {
+        self.lent.descriptors()
     }
 
     fn in_flight(&self) -> u64 {
-        self.0.iter().map(Seen::in_flight).sum()
+        self.disks.iter().map(Seen::in_flight).sum()
     }
 
     fn disks(&self) -> Vec<DiskStatus> {
@@ -385,6 +478,6 @@ impl Look for Disks {
                 table: disk.refused.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             }
         };
-        self.0.iter().map(status).collect()
+        self.disks.iter().map(status).collect()
     }
 }

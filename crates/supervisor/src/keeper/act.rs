@@ -55,11 +55,19 @@ impl Keeper {
                 self.exporter.order(Job::Serve(self.facts.clone()));
             }
             Action::Start => self.exporter.order(Job::Start),
-            Action::StopExport { force } => self.exporter.order(Job::Stop { force }),
+            Action::StopExport { force } => {
+                if self.machine.is_gone() {
+                    self.stop_gone();
+                }
+                self.exporter.order(Job::Stop { force });
+            }
             Action::Leave => {
                 self.record.begin(super::outage::UPGRADE);
-                self.order_driver(&Order::Leave);
-                self.exporter.order(Job::Quiesce);
+                match self.setup.device.export.share {
+                    // What the kernel does for clients waits for the driver, which would do nothing more.
+                    Some(_) => self.exporter.order(Job::HoldClients),
+                    None => self.leave(),
+                }
             }
             Action::StopDriver => self.order_driver(&Order::Stop),
             Action::Adopt => {
@@ -111,10 +119,12 @@ impl Keeper {
             adoptable: device.restart.adopt,
             engine: Some(device.engine().name().into()),
             shared: device.export.kind.is_shared(),
+            lent: device.export.share.is_some(),
         };
         let limits = Limits {
             name: device.name.clone(),
-            memory: device.limits.memory_mib << 20,
+            // Its own, and that of clients.
+            memory: (device.limits.memory_mib << 20).saturating_add(device.lent_bytes()),
             cpu_percent: device.limits.cpu_percent,
             pids: device.limits.pids,
         };
@@ -145,6 +155,7 @@ impl Keeper {
         let Some(held) = &self.held else { return self.queue.push_back(Event::FenceFailed) };
         let event = match held.fence() {
             Ok(fenced) => {
+                self.exporter.let_go();
                 self.record.fenced(fenced.reset);
                 Event::Fenced
             }
@@ -157,6 +168,17 @@ impl Keeper {
             }
         };
         self.queue.push_back(event);
+    }
+
+    /// A device that is wanted back gets no fence later: what a dead driver has begun in clients' memory ends now.
+    fn stop_gone(&mut self) {
+        let Some(held) = self.held.as_ref().filter(|_| self.setup.device.export.share.is_some()) else { return };
+        match held.fence() {
+            Err(error) if !held.is_gone() => {
+                self.note(&format!("requests in clients' memory wait until it is given up: {error}"))
+            }
+            _ => self.exporter.let_go(),
+        }
     }
 
     /// Makes the standby the driver.
@@ -197,10 +219,19 @@ impl Keeper {
     }
 
     pub(super) fn order_driver(&mut self, order: &Order) {
+        self.order_driver_with(order, &[]);
+    }
+
+    fn order_driver_with(&mut self, order: &Order, fds: &[OwnedFd]) {
         let Some(driver) = &self.driver else { return };
-        if let Err(error) = driver.order(order, &[]) {
+        if let Err(error) = driver.order(order, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>()) {
             self.accuse(&format!("driver {} takes no orders: {error}", driver.pid()));
         }
+    }
+
+    fn leave(&mut self) {
+        self.order_driver(&Order::Leave);
+        self.exporter.order(Job::Quiesce);
     }
 
     /// The driver is not what it should be: the log says why, and the policy ends it.
@@ -227,10 +258,20 @@ impl Keeper {
                     self.shared.see(Some(look));
                     Event::Started
                 }
-                Done::Order(order) => {
+                Done::Order(order, fds) => {
                     // Who is not there yet is told with what it is given.
                     if self.given {
-                        self.order_driver(&order);
+                        self.order_driver_with(&order, &fds);
+                    }
+                    continue;
+                }
+                Done::Keep => {
+                    self.survive();
+                    continue;
+                }
+                Done::Held => {
+                    if self.machine.is_leaving() {
+                        self.leave();
                     }
                     continue;
                 }

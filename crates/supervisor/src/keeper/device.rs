@@ -62,6 +62,7 @@ impl Held {
             taken.set(&device.name, uri.target.parse().ok());
         }
         claim.limit_config(manifest.config.write.clone());
+        claim.allow_mapped(device.lent_bytes() as usize);
         let hosted = device.hosted().and(device.driver.clone());
         Ok(Self { claim, manifest, hosted })
     }
@@ -72,6 +73,7 @@ impl Held {
         let manifest = manifest.ok_or_else(|| unknown(claim.name(), claim.class(), device))?;
         claim.release_pages();
         claim.limit_config(manifest.config.write.clone());
+        claim.allow_mapped(device.lent_bytes() as usize);
         let hosted = device.hosted().and(device.driver.clone());
         Ok(Self { claim, manifest, hosted })
     }

@@ -102,6 +102,7 @@ impl Keeper {
                 }
                 Event::Serving
             }
+            Report::Heard { number, refused } => return self.exporter.order(Job::Heard { number, refused }),
             Report::Shared { mapped, addresses } => return self.exporter.order(Job::Shared { mapped, addresses }),
             Report::Link { nic, up, speed, full_duplex } => {
                 let word = if up { "up" } else { "down" };
@@ -112,6 +113,7 @@ impl Keeper {
             Report::Event { text } => return self.note(&format!("the device reports: {text}")),
             Report::Left => {
                 self.saved = fds.into_iter().next();
+                self.exporter.let_go();
                 self.dismiss();
                 Event::Left
             }
@@ -139,6 +141,7 @@ impl Keeper {
             _ if fds > 0 => false,
             Report::Offers { .. } => self.machine.is_opening(),
             Report::Serving { disk } => self.awaited.contains(disk),
+            Report::Heard { .. } => self.given && self.setup.device.export.share.is_some(),
             // Once it has what to share, and before it serves.
             Report::Shared { .. } => self.setup.device.export.kind.is_shared() && !self.awaited.is_empty(),
             // Not before it serves the card.

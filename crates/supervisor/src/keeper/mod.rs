@@ -30,7 +30,7 @@ use ring3_control::drive::Offered;
 use ring3_sandbox::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::export::{Export, Exporter};
+use crate::export::{Export, Exporter, Job};
 use crate::health::Watch;
 use crate::manifest;
 use crate::notify::Notifier;
@@ -154,7 +154,7 @@ impl Keeper {
         Self {
             survival,
             left: false,
-            machine: Machine::new(setup.device.restart.terms()),
+            machine: Machine::new(setup.device.terms()),
             shared,
             asked,
             queue: VecDeque::new(),
@@ -203,7 +203,7 @@ impl Keeper {
     fn take_over(&mut self, adopted: Adopted) {
         let (held, driven, shown) = (adopted.held.is_some(), adopted.driver.is_some(), adopted.look.is_some());
         let goal = if adopted.stopped { Goal::Stop { force: false } } else { Goal::Run };
-        self.machine = Machine::adopted(self.setup.device.restart.terms(), goal, Left { held, driven, shown }, Instant::now());
+        self.machine = Machine::adopted(self.setup.device.terms(), goal, Left { held, driven, shown }, Instant::now());
         (self.held, self.driver, self.facts) = (adopted.held, adopted.driver, adopted.offered);
         self.given = self.driver.is_some();
         self.shared.see(adopted.look);
@@ -212,6 +212,7 @@ impl Keeper {
         let of = self.held.as_ref().map(Held::claim_of);
         of.into_iter().for_each(|claim| self.survival.watch(claim));
         if let Some(driver) = &self.driver {
+            self.exporter.order(Job::GoOn);
             self.watch = Some(Watch::new(act::patience(&self.setup.device.restart), Instant::now()));
             self.note(&format!("driver {} goes on with a new ring3d", driver.pid()));
         } else if shown {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use ring3_control::status::{DeviceStatus, State};
-use ring3_stats::Segment;
+use ring3_stats::{Counters, Segment};
 
 use crate::export::Look;
 use crate::journal::{Journal, seconds};
@@ -42,6 +42,7 @@ impl Shared {
             iommu_faults: 0,
             cpu_ms: 0,
             memory: 0,
+            shared_hits: 0,
             unlimited: Vec::new(),
         };
         let (status, journal, look, stats) = (Mutex::new(status), Mutex::default(), Mutex::default(), Mutex::default());
@@ -56,11 +57,10 @@ impl Shared {
             (status.disks, status.interfaces) = (look.disks(), look.interfaces());
         }
         if let Some(stats) = held(&self.stats).clone() {
-            let counters = (0..QUEUES).map(|queue| stats.counters(Some(queue)));
-            let (interrupts, errors) = counters.fold((0u64, 0u64), |(interrupts, errors), counters| {
-                (interrupts.wrapping_add(counters.interrupts), errors.wrapping_add(counters.errors))
-            });
-            status.interrupts = interrupts;
+            let counters: Vec<_> = (0..QUEUES).map(|queue| stats.counters(Some(queue))).collect();
+            let sum = |of: fn(&Counters) -> u64| counters.iter().map(of).fold(0, u64::wrapping_add);
+            let (interrupts, errors) = (sum(|counters| counters.interrupts), sum(|counters| counters.errors));
+            (status.interrupts, status.shared_hits) = (interrupts, sum(|counters| counters.shared_hits));
             // Which disk a queue is of, the driver knows.
             status.disks.iter_mut().take(1).for_each(|disk| disk.errors = errors);
         }

@@ -1,9 +1,12 @@
 //! What a device's disks or its network card become.
 
+use std::path::PathBuf;
+
 use ring3_export::tap::Engine;
 use serde::Deserialize;
 
 use super::{Device, Match, NAME, User, is_name, range};
+use crate::policy::Terms;
 
 /// What is made of what a device offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -68,12 +71,49 @@ pub struct Export {
     pub engine: Option<Engine>,
     /// Most bytes of the interface's packets without their Ethernet header; what is usual if `None`.
     pub mtu: Option<u32>,
+    /// Where clients may lend memory in which their requests need no copy; nowhere if `None`.
+    pub share: Option<Share>,
+}
+
+/// Where clients of a disk may lend memory, and how much.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// The socket.
+    pub socket: PathBuf,
+    /// Its file's rights, in octal.
+    #[serde(default = "private")]
+    pub mode: String,
+    /// MiB that all clients together may lend.
+    pub memory_mib: u64,
+}
+
+fn private() -> String {
+    "600".into()
+}
+
+impl Share {
+    /// The rights of its file.
+    pub fn rights(&self) -> Option<u32> {
+        u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o777)
+    }
+
+    /// Bytes that all clients together may lend.
+    pub fn bytes(&self) -> u64 {
+        self.memory_mib << 20
+    }
+
+    fn check(&self) -> Result<(), String> {
+        range("export.share.socket", self.socket.is_absolute(), "a path that begins with /")?;
+        range("export.share.mode", self.rights().is_some(), "three octal digits, such as \"660\"")?;
+        range("export.share.memory_mib", (1..=65_536).contains(&self.memory_mib), "1 to 65536")
+    }
 }
 
 impl Default for Export {
     fn default() -> Self {
         let (kind, id, link, interface, owner, engine, mtu) = (Kind::Ublk, None, None, None, None, None, None);
-        Self { kind, id, queues: 1, depth: 64, max_io_kib: 256, poll_us: 10, link, interface, owner, engine, mtu }
+        Self { kind, id, queues: 1, depth: 64, max_io_kib: 256, poll_us: 10, link, interface, owner, engine, mtu, share: None }
     }
 }
 
@@ -86,6 +126,16 @@ impl Device {
     /// The name of its card's interface.
     pub fn interface(&self) -> &str {
         self.export.interface.as_deref().unwrap_or(&self.name)
+    }
+
+    /// When its driver is started again.
+    pub fn terms(&self) -> Terms {
+        Terms { lent: self.export.share.is_some(), ..self.restart.terms() }
+    }
+
+    /// Bytes of clients' memory that its driver may reach.
+    pub fn lent_bytes(&self) -> u64 {
+        self.export.share.as_ref().map_or(0, Share::bytes)
     }
 
     /// Most bytes of a request.
@@ -103,7 +153,7 @@ impl Device {
 
     /// Whether its export makes sense, and says nothing that is another kind's.
     pub(super) fn check_export(&self) -> Result<(), String> {
-        let Export { kind, id, queues, depth, max_io_kib, poll_us, link, interface, owner, engine, mtu } = &self.export;
+        let Export { kind, id, queues, depth, max_io_kib, poll_us, link, interface, owner, engine, mtu, share } = &self.export;
         range("export.link", is_name(self.link()), NAME)?;
         range("export.id", id.is_none_or(|id| id <= ring3_export::ublk::MAX_ID), "a number that the kernel has")?;
         range("export.queues", (1..=128).contains(queues), "1 to 128")?;
@@ -117,12 +167,20 @@ impl Device {
                 ("engine", engine.is_some()),
                 ("mtu", mtu.is_some()),
             ][..],
-            Kind::Tap => &[("id", id.is_some()), ("link", link.is_some())],
+            Kind::Tap => &[("id", id.is_some()), ("link", link.is_some()), ("share", share.is_some())],
             Kind::SharedDisk | Kind::SharedCard => return Ok(()),
         };
         let (mine, other) = if *kind == Kind::Ublk { ("\"ublk\"", "\"tap\"") } else { ("\"tap\"", "\"ublk\"") };
         if let Some((word, _)) = given.iter().find(|(_, given)| *given) {
             return Err(format!("export.{word} is of kind = {other}, and this is {mine}: leave it out"));
+        }
+        if let Some(share) = share {
+            range(
+                "restart.adopt",
+                !self.restart.adopt,
+                "false with export.share: a driver of which nobody knows what it does must not reach clients' memory",
+            )?;
+            return share.check();
         }
         if *kind == Kind::Ublk {
             return Ok(());

@@ -17,7 +17,7 @@ use ring3_device::Uri;
 use ring3_pci::Address;
 use serde::Deserialize;
 
-pub use export::{Export, Kind};
+pub use export::{Export, Kind, Share};
 pub use file::{metrics, parse, read};
 pub use half::Half;
 pub use terms::{Limits, Restart};
@@ -165,6 +165,11 @@ impl Device {
             "export.depth",
             self.export.depth <= HOSTED_DEPTH,
             "128 at most with driver = \"dde:...\": for more requests a driver of Linux has no memory",
+        )?;
+        range(
+            "export.share",
+            self.export.share.is_none(),
+            "left out with driver = \"dde:...\": a driver of Linux takes memory of its own",
         )?;
         range(
             "part",

@@ -59,6 +59,7 @@ impl Restart {
             longest_pause: Duration::from_millis(self.backoff_max_ms),
             patience: Duration::from_secs(self.deadline_s),
             recovery: Duration::from_millis(self.recovery_ms),
+            lent: false,
         }
     }
 

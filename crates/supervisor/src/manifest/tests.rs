@@ -29,6 +29,29 @@ fn what_is_not_said_has_a_default() {
 }
 
 #[test]
+fn memory_is_lent_to_a_disk_within_what_is_said_and_to_nobody_else() {
+    let with = |more: &str| parse(&SCRATCH.replace("id = 0", more));
+    let devices = with("share = { socket = \"/run/x\", memory_mib = 64 }").unwrap();
+    let share = devices[0].export.share.clone().unwrap();
+    assert_eq!((share.rights(), share.bytes(), devices[0].lent_bytes()), (Some(0o600), 64 << 20, 64 << 20));
+    assert!(devices[0].terms().lent);
+    for (wrong, named) in [
+        ("share = { socket = \"/run/x\" }", "memory_mib"),
+        ("share = { socket = \"x\", memory_mib = 64 }", "begins with /"),
+        ("share = { socket = \"/run/x\", memory_mib = 0 }", "1 to 65536"),
+        ("share = { socket = \"/run/x\", memory_mib = 64, mode = \"rw\" }", "octal"),
+        ("share = { socket = \"/run/x\", memory_mib = 64, user = 1 }", "user"),
+    ] {
+        let error = with(wrong).unwrap_err();
+        assert!(error.contains(named), "{error}");
+    }
+    let shared = SCRATCH.replace("id = 0", "share = { socket = \"/run/x\", memory_mib = 64 }");
+    assert!(parse(&shared.replace("burst = 9", "adopt = true")).unwrap_err().contains("restart.adopt"));
+    assert!(parse(&shared.replace("kind = \"ublk\"", "kind = \"tap\"").replace("nvme", "e1000")).unwrap_err().contains("share"));
+    assert!(parse(&shared.replace("\"nvme\"", "\"dde:nvme\"")).unwrap_err().contains("export.share"));
+}
+
+#[test]
 fn a_word_that_nobody_knows_is_an_error_that_names_it_and_the_place() {
     for (from, to, named) in [
         ("burst", "bursts", "bursts"),

@@ -10,6 +10,7 @@ fn machine(left: Left) -> Machine {
         longest_pause: Duration::from_secs(1),
         patience: Duration::from_secs(60),
         recovery: Duration::from_secs(120),
+        lent: false,
     };
     Machine::adopted(terms, Goal::Run, left, Instant::now())
 }

@@ -18,6 +18,8 @@ pub struct Terms {
     pub patience: Duration,
     /// For how long a driver may look after its device, a start included.
     pub recovery: Duration,
+    /// Users lend memory: what a dead driver has begun there ends before their requests do.
+    pub lent: bool,
 }
 
 /// What is left of it.

@@ -111,6 +111,9 @@ impl Machine {
 
     /// A user wants it stopped: users of the disk first, while there is a driver that ends what they have asked for.
     fn wind_down(&mut self, now: Instant, force: bool) -> Option<Action> {
+        if self.must_wait() {
+            return self.dismiss_standby(now);
+        }
         match (self.driver, self.export) {
             (Driver::Running, Export::Up) | (Driver::None, Export::Up | Export::Down | Export::Ready | Export::Void) => {
                 Some(self.stop_export(force))
@@ -128,11 +131,20 @@ impl Machine {
 
     /// Nothing more is tried: who waits for I/O gets errors.
     fn give_up(&mut self, now: Instant) -> Option<Action> {
+        if self.must_wait() {
+            return self.dismiss_standby(now);
+        }
         match (self.driver, self.export) {
             (Driver::None, Export::Up | Export::Down | Export::Ready | Export::Void) => Some(self.stop_export(true)),
             (Driver::None | Driver::Dying, _) => self.dismiss_standby(now),
             _ => Some(self.kill_on_purpose(now)),
         }
+    }
+
+    /// Whether what a dead driver has begun may still write memory that users have lent: their requests do not end before.
+    fn must_wait(&self) -> bool {
+        let goes_on = matches!(self.device, Device::Unfenced | Device::Fencing | Device::Stuck | Device::Orphaned);
+        self.terms.lent && self.driver == Driver::None && goes_on
     }
 
     fn stop_export(&mut self, force: bool) -> Action {

@@ -422,6 +422,11 @@ impl Machine {
         self.goal == Goal::Run && self.device != Device::Gone
     }
 
+    /// Whether the device has vanished, or is wanted back.
+    pub fn is_gone(&self) -> bool {
+        self.device == Device::Gone
+    }
+
     /// Whether users have the disks, and a driver serves them.
     pub fn is_running(&self) -> bool {
         self.driver == Driver::Running

@@ -11,6 +11,7 @@ const TERMS: Terms = Terms {
     longest_pause: Duration::from_secs(1),
     patience: Duration::from_secs(30),
     recovery: Duration::from_secs(20),
+    lent: false,
 };
 
 /// What the machine has brought about, seen from outside, and what it must never do.
@@ -201,6 +202,26 @@ fn the_first_thing_after_a_death_is_the_fence_and_the_kernel_is_asked_meanwhile(
     assert_eq!(world.since(), [Action::Drive(Start::Fenced)]);
     world.settle();
     assert_eq!(world.machine.state(), State::Running);
+}
+
+#[test]
+fn while_users_lend_memory_they_get_no_errors_before_a_dead_drivers_device_is_fenced() {
+    for (lent, first) in [(false, Action::StopExport { force: true }), (true, Action::KillStandby)] {
+        let mut world = World::running();
+        world.machine.terms.lent = lent;
+        world.on(Event::Ended).on(Event::Prepared).since();
+        world.on(Event::Stop { force: true });
+        assert_eq!(world.since().first(), Some(&first), "{lent}");
+        world.on(Event::FenceFailed);
+        assert!(!world.since().contains(&Action::StopExport { force: true }), "{lent}");
+    }
+    let mut world = World::running();
+    world.machine.terms.lent = true;
+    world.on(Event::Ended).on(Event::Prepared).on(Event::Stop { force: true }).since();
+    world.on(Event::Fenced);
+    assert_eq!(world.since(), [Action::StopExport { force: true }]);
+    world.settle();
+    assert_eq!(world.machine.state(), State::Stopped);
 }
 
 #[test]

@@ -26,6 +26,7 @@ impl Server<'_> {
         let (index, data) = view.data(descriptor.addr, bytes)?;
         slot.region = Some(index);
         self.counters.shared_hits.add(1);
+        self.recorder.hit_shared();
         Some(data)
     }
 

@@ -132,7 +132,7 @@ impl<'a> Watching<'a> {
         (state.told, state.wishes) = (true, wishes);
         let wishes = said(&state.wishes);
         drop(state);
-        self.voice.say(Done::Order(Order::Wish { nic: 0, wishes }));
+        self.voice.say(Done::Order(Order::Wish { nic: 0, wishes }, Vec::new()));
     }
 }
 

@@ -1,12 +1,14 @@
-//! Who shares memory: the socket, and what clients ask.
+//! Who lends an export memory: the socket, and what clients ask.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use ring3_broker::protocol::{Answer, Ask, VERSION};
-use ring3_broker::server::Listener;
 use ring3_lease::Channel;
 use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::protocol::{Answer, Ask, VERSION};
+use crate::server::Listener;
 
 /// Clients at the same time.
 const MOST: usize = 64;
@@ -15,19 +17,21 @@ const MOST: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// What is done with clients' memory.
-pub(super) trait Register {
+pub trait Register {
     /// Memory that is shared.
     type Shared;
     /// The block devices that it is shared with.
     fn names(&self) -> Vec<String>;
     /// Lets requests lie in the memory behind `fd`, or says why not; then nothing has changed.
     fn register(&mut self, fd: &OwnedFd, bytes: u64) -> Result<Self::Shared, String>;
+    /// `client` has heard that its memory is shared: if this process dies, the next one hears it by that socket.
+    fn keep(&mut self, shared: &Self::Shared, client: BorrowedFd<'_>);
     /// Takes it back. When this returns, no device reaches it, unless the log says otherwise.
     fn revoke(&mut self, shared: Self::Shared);
 }
 
-/// See the module.
-pub(super) struct Clients<R: Register> {
+/// Clients of an export, each with one region at most.
+pub struct Clients<R: Register> {
     listener: Listener,
     registrar: R,
     clients: Vec<Client<R::Shared>>,
@@ -48,8 +52,21 @@ enum Woken {
 }
 
 impl<R: Register> Clients<R> {
+    /// Who comes to `listener`.
     pub fn new(listener: Listener, registrar: R) -> Self {
         Self { listener, registrar, clients: Vec::new() }
+    }
+
+    /// Hears who has shared memory with a server that has died, by the same socket. It has not noticed.
+    pub fn adopt(&mut self, socket: OwnedFd, memory: R::Shared) -> io::Result<()> {
+        let channel = Channel::new(socket, PATIENCE, true)?;
+        self.clients.push(Client { channel, who: "a client of the server before".into(), memory: Some(memory) });
+        Ok(())
+    }
+
+    /// Takes back what a server that has died shared with nobody who knows of it.
+    pub fn revoke(&mut self, memory: R::Shared) {
+        self.registrar.revoke(memory);
     }
 
     /// Hears clients until `stop` is readable; then gives back what is left, with what is shared still.
@@ -117,7 +134,11 @@ impl<R: Register> Clients<R> {
                 None
             }
         };
+        let is_shared = matches!(answer, Some(Answer::Shared { .. }));
         let told = answer.is_some_and(|answer| self.clients[place].channel.send(&answer, &[]).is_ok());
+        if let Some(Client { channel, memory: Some(memory), .. }) = self.clients.get(place).filter(|_| told && is_shared) {
+            self.registrar.keep(memory, channel.as_fd());
+        }
         if !told {
             let Client { memory, .. } = self.clients.swap_remove(place);
             memory.into_iter().for_each(|memory| self.registrar.revoke(memory));
@@ -160,20 +181,23 @@ impl<R: Register> Clients<R> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::os::fd::AsFd;
     use std::path::{Path, PathBuf};
     use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
     use std::thread;
 
     use super::*;
-    use ring3_broker::region::{Loan, SharedMemory, check};
+    use crate::region::{Loan, SharedMemory, check};
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with};
 
     const LONG: Duration = Duration::from_secs(20);
 
     /// Checks as the real one does, and says what it has done.
-    struct Recorder(Sender<&'static str>);
+    struct Recorder(Sender<&'static str>, Kept);
+
+    /// Sockets of clients that a next server would have.
+    type Kept = Arc<Mutex<Vec<OwnedFd>>>;
 
     impl Register for Recorder {
         type Shared = u64;
@@ -185,6 +209,9 @@ mod tests {
             let _ = self.0.send("shared");
             Ok(bytes)
         }
+        fn keep(&mut self, _: &u64, client: BorrowedFd<'_>) {
+            self.1.lock().unwrap().push(client.try_clone_to_owned().unwrap());
+        }
         fn revoke(&mut self, _: u64) {
             let _ = self.0.send("revoked");
         }
@@ -195,19 +222,27 @@ mod tests {
         _folder: tempfile::TempDir,
         path: PathBuf,
         done: Receiver<&'static str>,
+        kept: Kept,
         stop: OwnedFd,
         thread: Option<thread::JoinHandle<usize>>,
     }
 
     fn served() -> Served {
+        served_with(&[])
+    }
+
+    /// The same, after a server that has died and left the sockets of `clients`.
+    fn served_with(clients: &[OwnedFd]) -> Served {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("share");
-        let (tell, done) = channel();
-        let clients = Clients::new(Listener::bind(&path, 0o600).unwrap(), Recorder(tell));
+        let ((tell, done), kept) = (channel(), Kept::default());
+        let left = clients.iter().map(|socket| socket.try_clone().unwrap());
+        let mut clients = Clients::new(Listener::bind(&path, 0o600).unwrap(), Recorder(tell, kept.clone()));
+        left.for_each(|socket| clients.adopt(socket, 8192).unwrap());
         let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let heard = stop.try_clone().unwrap();
         let thread = Some(thread::spawn(move || clients.serve(heard.as_fd()).1.len()));
-        Served { _folder: folder, path, done, stop, thread }
+        Served { _folder: folder, path, done, kept, stop, thread }
     }
 
     impl Served {
@@ -326,6 +361,33 @@ mod tests {
         }
         assert!(!loan.is_lost());
         assert_eq!(served.end(), 1);
+    }
+
+    #[test]
+    fn a_client_goes_on_with_the_next_server_by_the_socket_that_was_kept_once_it_was_answered() {
+        let before = served();
+        let memory = SharedMemory::new(8192).unwrap();
+        let (loan, idle) = (memory.lend(&before.path).unwrap(), channel_to(&before.path));
+        idle.send(&Ask::Revoke, &[]).unwrap();
+        assert!(matches!(answer(&idle), Some(Answer::Refused { .. })));
+        let kept = std::mem::take(&mut *before.kept.lock().unwrap());
+        assert_eq!((kept.len(), before.end()), (1, 1));
+        assert!(!loan.is_lost(), "by the socket that is kept it has noticed nothing");
+        drop(kept);
+        assert!(loan.is_lost());
+        let (ours, theirs) = Channel::pair().unwrap();
+        let next = served_with(&[theirs]);
+        let client = Channel::new(ours, LONG, true).unwrap();
+        client.send(&Ask::Revoke, &[]).unwrap();
+        assert_eq!((answer(&client), next.did()), (Some(Answer::Revoked), "revoked"));
+    }
+
+    #[test]
+    fn a_client_that_has_gone_while_nobody_served_is_parted_with_by_the_next_server() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        drop(ours);
+        let next = served_with(&[theirs]);
+        assert_eq!((next.did(), next.end()), ("revoked", 0));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 const NONE: &str = "2";
 
 /// A disk's requests, as the kernel merges them or not.
-pub(super) struct Merges {
+pub struct Merges {
     file: PathBuf,
     /// What was there before, while there is none.
     before: Option<String>,
@@ -17,6 +17,16 @@ impl Merges {
     /// Of `/dev/ublkbN`.
     pub fn of(id: u32) -> Self {
         Self { file: format!("/sys/block/ublkb{id}/queue/nomerges").into(), before: None }
+    }
+
+    /// The same, where another process has changed it, and has found `before`.
+    pub fn changed(id: u32, before: Option<String>) -> Self {
+        Self { before, ..Self::of(id) }
+    }
+
+    /// What was there before, while there is none.
+    pub fn before(&self) -> Option<&str> {
+        self.before.as_deref()
     }
 
     /// None from now on. A refusal is a warning: requests that are merged are copied.
