@@ -68,16 +68,18 @@ static long give(struct split_frame *frame, u64 buffer, u32 size)
 static void finish(struct split_host *host, struct file *file, const struct split_next *next)
 {
 	struct split_frame *frame = split_frame_get(host, file, next->frame);
+	bool late = true;
 
 	/* One that was cancelled is not there any more, and its thread is late no longer. */
-	if (!frame) {
-		atomic_dec_if_positive(&host->late);
-		return;
+	if (frame) {
+		mutex_lock(&frame->lock);
+		late = frame->state == SPLIT_ENDED;
+		split_frame_end(frame, next->result, next->failed || take(frame, next->buffer) != 0);
+		mutex_unlock(&frame->lock);
+		split_frame_put(frame);
 	}
-	mutex_lock(&frame->lock);
-	split_frame_end(frame, next->result, next->failed || take(frame, next->buffer) != 0);
-	mutex_unlock(&frame->lock);
-	split_frame_put(frame);
+	if (late)
+		atomic_dec_if_positive(&host->late);
 }
 
 static long next_upcall(struct split_host *host, struct file *file, void __user *at)

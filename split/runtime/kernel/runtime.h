@@ -69,7 +69,8 @@ struct split_host {
 	unsigned int irqs[SPLIT_IRQS], nirqs;
 	u32 serial;
 	atomic_t unanswered; /* upcalls, by the user half that there is */
-	atomic_t late;	     /* of these, whose thread has not come back yet */
+	atomic_t late;	     /* of its threads, whose frame was cancelled and that have not come back yet */
+	unsigned long again; /* jiffies: before that, after one was late, what can wait does */
 	bool gone;    /* the driver is unloaded */
 	bool leaving; /* the user half has closed the device, and its frames are being ended */
 };

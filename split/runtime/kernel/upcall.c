@@ -127,6 +127,7 @@ static void cancel(struct split_frame *frame)
 {
 	WRITE_ONCE(frame->cancelled, true);
 	mutex_lock(&frame->lock);
+	atomic_add(frame->state == SPLIT_RUNNING, &frame->host->late);
 	split_frame_end(frame, 0, true);
 	mutex_unlock(&frame->lock);
 }
@@ -150,10 +151,10 @@ static bool serves(struct split_host *host)
 	return READ_ONCE(host->file) && !READ_ONCE(host->leaving);
 }
 
-/* One of whose threads hangs would not answer this either: what need not be asked of it is not. */
+/* One of whose threads hangs would not answer this either: what need not be asked of it is not, nor of one that was late just now. */
 bool split_asks(struct split_host *host)
 {
-	return host && split_may_sleep() && serves(host) && !atomic_read(&host->late);
+	return host && split_may_sleep() && serves(host) && !atomic_read(&host->late) && time_after_eq(jiffies, READ_ONCE(host->again));
 }
 EXPORT_SYMBOL_GPL(split_asks);
 
@@ -201,7 +202,7 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 		left = wait_for_completion_killable_timeout(&frame->done, limit(frame->entry));
 		if (left == 0) {
 			atomic_inc(&host->unanswered);
-			atomic_add(READ_ONCE(frame->state) == SPLIT_RUNNING, &host->late);
+			WRITE_ONCE(host->again, jiffies + HZ);
 		}
 		if (left <= 0)
 			cancel(frame);
@@ -293,6 +294,7 @@ int split_attach(struct split_host *host, struct file *file)
 	if (!error) {
 		atomic_set(&host->unanswered, 0);
 		atomic_set(&host->late, 0);
+		WRITE_ONCE(host->again, jiffies);
 	}
 	mutex_unlock(&host->lock);
 	if (!error)
