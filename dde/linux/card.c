@@ -34,6 +34,8 @@
 #define PATH_ROOM 1024
 /* Seconds that a driver has to close its card. */
 #define LAST_WORDS 10
+/* The same while it is recorded or replayed, where each access compares all pages that the device reaches. */
+#define LAST_WORDS_JOURNALED 50
 /* The same where the device is gone: there is nothing to close, and users wait to be told. */
 #define LAST_WORDS_GONE 2
 /* Exit code of a driver whose device was wanted back. */
@@ -339,7 +341,7 @@ static void tell(int signal)
 
 	(void)signal;
 	if (!warned)
-		alarm(LAST_WORDS);
+		alarm(dde_options.journaled ? LAST_WORDS_JOURNALED : LAST_WORDS);
 	warned = 1;
 	/* Full means that it is readable. */
 	if (write(told, &one, sizeof(one)) < 0)

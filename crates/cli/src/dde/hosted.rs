@@ -34,6 +34,7 @@ pub struct Hosted {
     device: Uri,
     said: Receiver<Said>,
     patience: Duration,
+    farewell: Duration,
     counts: Option<Counts>,
 }
 
@@ -119,7 +120,9 @@ impl Hosted {
             }
         });
         let patience = if tools.is_slow() { LONG_PATIENCE } else { PATIENCE };
-        let mut hosted = Self { process, device: served, said, patience, counts };
+        // One that is recorded ends itself after 50 seconds.
+        let farewell = if tools.is_slow() || device.options.contains_key("record") { PATIENCE } else { FAREWELL };
+        let mut hosted = Self { process, device: served, said, patience, farewell, counts };
         hosted.wait(|said| said.served, name, "to probe the device")?;
         if class == Class::Net {
             hosted.wait(|said| said.link, name, "for its link")?;
@@ -153,8 +156,8 @@ impl Hosted {
 
     /// Has the driver close its device and end; what was reached of it, if that was counted.
     pub fn end(mut self) -> Result<Option<Coverage>> {
-        let limit = if self.patience == LONG_PATIENCE { PATIENCE } else { FAREWELL };
-        self.process.with(|process| process.close(limit)).unwrap_or(Ok(()))?;
+        let farewell = self.farewell;
+        self.process.with(|process| process.close(farewell)).unwrap_or(Ok(()))?;
         self.counts.take().map(Counts::coverage).transpose()
     }
 }
