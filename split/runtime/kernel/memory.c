@@ -99,7 +99,8 @@ int split_frame_free(struct split_frame *frame, u64 handle)
 
 void split_free(struct split_host *host, const void *address)
 {
-	if (!host || !free_allocation(host, address))
+	/* Often with a lock held: what is not the user half's waits for nobody. */
+	if (!host || !xa_load(&host->allocations, (unsigned long)address) || !free_allocation(host, address))
 		kfree(address);
 }
 EXPORT_SYMBOL_GPL(split_free);
