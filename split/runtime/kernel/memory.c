@@ -15,7 +15,7 @@ void *split_allocate(struct split_frame *frame, size_t size)
 {
 	struct split_host *host = frame->host;
 	struct split_allocation *allocation;
-	int error = -ENOMEM;
+	int error;
 
 	if (!size || size > SPLIT_MESSAGE_MAX)
 		return ERR_PTR(-EINVAL);
@@ -25,12 +25,13 @@ void *split_allocate(struct split_frame *frame, size_t size)
 	/* Zeroed to its end, for a type may have padding that the tables do not name. */
 	allocation->address = kzalloc(size, GFP_KERNEL | __GFP_NOWARN);
 	allocation->size = size;
-	mutex_lock(&host->lock);
-	if (allocation->address && host->memory + size <= SPLIT_MEMORY)
-		error = xa_err(xa_store(&host->allocations, (unsigned long)allocation->address, allocation, GFP_KERNEL));
-	if (!error)
-		host->memory += size;
-	mutex_unlock(&host->lock);
+	xa_lock_irq(&host->allocations);
+	host->memory += size;
+	error = !allocation->address || host->memory > SPLIT_MEMORY ? -ENOMEM :
+		xa_err(__xa_store(&host->allocations, (unsigned long)allocation->address, allocation, GFP_KERNEL));
+	if (error)
+		host->memory -= size;
+	xa_unlock_irq(&host->allocations);
 	if (!error)
 		return allocation->address;
 	kfree(allocation->address);
@@ -41,12 +42,13 @@ void *split_allocate(struct split_frame *frame, size_t size)
 struct split_allocation *split_allocation_get(struct split_host *host, void *address)
 {
 	struct split_allocation *allocation;
+	unsigned long flags;
 
-	mutex_lock(&host->lock);
+	xa_lock_irqsave(&host->allocations, flags);
 	allocation = xa_load(&host->allocations, (unsigned long)address);
 	if (allocation)
 		allocation->frames++;
-	mutex_unlock(&host->lock);
+	xa_unlock_irqrestore(&host->allocations, flags);
 	return allocation;
 }
 
@@ -59,23 +61,26 @@ static void end_allocation(struct split_host *host, struct split_allocation *all
 
 void split_allocation_put(struct split_host *host, struct split_allocation *allocation)
 {
-	mutex_lock(&host->lock);
+	unsigned long flags;
+
+	xa_lock_irqsave(&host->allocations, flags);
 	if (--allocation->frames == 0 && allocation->freed)
 		end_allocation(host, allocation);
-	mutex_unlock(&host->lock);
+	xa_unlock_irqrestore(&host->allocations, flags);
 }
 
 static bool free_allocation(struct split_host *host, const void *address)
 {
 	struct split_allocation *allocation;
+	unsigned long flags;
 
-	mutex_lock(&host->lock);
-	allocation = xa_erase(&host->allocations, (unsigned long)address);
+	xa_lock_irqsave(&host->allocations, flags);
+	allocation = __xa_erase(&host->allocations, (unsigned long)address);
 	if (allocation && allocation->frames)
 		allocation->freed = true;
 	else if (allocation)
 		end_allocation(host, allocation);
-	mutex_unlock(&host->lock);
+	xa_unlock_irqrestore(&host->allocations, flags);
 	return allocation;
 }
 
@@ -97,10 +102,10 @@ int split_frame_free(struct split_frame *frame, u64 handle)
 	return 0;
 }
 
+/* In any context, as kfree: what the driver calls for that may hold a lock. */
 void split_free(struct split_host *host, const void *address)
 {
-	/* Often with a lock held: what is not the user half's waits for nobody. */
-	if (!host || !xa_load(&host->allocations, (unsigned long)address) || !free_allocation(host, address))
+	if (!host || !free_allocation(host, address))
 		kfree(address);
 }
 EXPORT_SYMBOL_GPL(split_free);

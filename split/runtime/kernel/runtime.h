@@ -53,8 +53,8 @@ struct split_host {
 	struct list_head waiting, running; /* frames */
 	wait_queue_head_t work, attached;
 	struct file *file; /* the user half */
-	struct xarray allocations; /* by address */
-	size_t memory;
+	struct xarray allocations; /* by address; its lock is that of their counts, too */
+	size_t memory;	/* of all of them */
 	struct list_head texts;
 	size_t text_bytes;
 	struct split_range ranges[SPLIT_RANGES];
@@ -70,7 +70,7 @@ struct split_host {
 	u32 serial;
 	atomic_t unanswered; /* upcalls, by the user half that there is */
 	atomic_t late;	     /* of its threads, whose frame was cancelled and that have not come back yet */
-	unsigned long again; /* jiffies: before that, after one was late, what can wait does */
+	unsigned long hold_off; /* jiffies: until then, after one was late, what can wait does */
 	bool gone;    /* the driver is unloaded */
 	bool leaving; /* the user half has closed the device, and its frames are being ended */
 };

@@ -154,7 +154,7 @@ static bool serves(struct split_host *host)
 /* One of whose threads hangs would not answer this either: what need not be asked of it is not, nor of one that was late just now. */
 bool split_asks(struct split_host *host)
 {
-	return host && split_may_sleep() && serves(host) && !atomic_read(&host->late) && time_after_eq(jiffies, READ_ONCE(host->again));
+	return host && split_may_sleep() && serves(host) && !atomic_read(&host->late) && time_after_eq(jiffies, READ_ONCE(host->hold_off));
 }
 EXPORT_SYMBOL_GPL(split_asks);
 
@@ -202,7 +202,7 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 		left = wait_for_completion_killable_timeout(&frame->done, limit(frame->entry));
 		if (left == 0) {
 			atomic_inc(&host->unanswered);
-			WRITE_ONCE(host->again, jiffies + HZ);
+			WRITE_ONCE(host->hold_off, jiffies + HZ);
 		}
 		if (left <= 0)
 			cancel(frame);
@@ -294,7 +294,7 @@ int split_attach(struct split_host *host, struct file *file)
 	if (!error) {
 		atomic_set(&host->unanswered, 0);
 		atomic_set(&host->late, 0);
-		WRITE_ONCE(host->again, jiffies);
+		WRITE_ONCE(host->hold_off, jiffies);
 	}
 	mutex_unlock(&host->lock);
 	if (!error)
@@ -370,7 +370,7 @@ struct split_host *split_register(const struct split_driver *driver)
 	init_waitqueue_head(&host->attached);
 	init_waitqueue_head(&host->given_back);
 	spin_lock_init(&host->holding);
-	xa_init(&host->allocations);
+	xa_init_flags(&host->allocations, XA_FLAGS_LOCK_IRQ);
 	mutex_lock(&hosts_lock);
 	list_add(&host->link, &hosts);
 	mutex_unlock(&hosts_lock);
