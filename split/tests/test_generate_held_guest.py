@@ -131,6 +131,27 @@ works() {
     return 1
 }
 """
+# What a user half is refused, or does wrong, if its environment has FAILS; the next one has only the watchdog to do.
+CONFIGURES = "\te1000_configure_rx(adapter);\n"
+AGAIN = "void e1000_reinit_locked(struct e1000_adapter *adapter)\n{\n"
+FAILS = 'char *getenv(const char *name);\n\n\tif (getenv("FAILS"))\n\t\t'
+REFUSED = f"\t{FAILS}outb(0, 1);\n"
+DEAF = f"\t{{ struct e1000_hw *hw = &adapter->hw; {FAILS}ew32(RCTL, 0);\n\t}}\n"
+FOLLOWED = """
+works() {
+    up && split_kill >/dev/null || return
+    export FAILS=1
+    split_restart && up || return
+    ip link set dev "$(interface "$CARD")" mtu 1400
+    usleep 1000000
+    dead "$(cat /tmp/user-half.pid)" || echo "it serves on"
+    dmesg | grep -o "e1000_.* fails: the user half has died, or gave it up"
+    split_kill >/dev/null
+    unset FAILS
+    split_restart && up && net send $THERE 0.5 && echo "the card works"
+    return 1
+}
+"""
 
 
 @pytest.fixture
@@ -210,4 +231,25 @@ def test_a_reset_that_took_too_long_is_made_again_by_a_user_half_that_serves_on(
     plant(halves, "e1000_main.c", RESETS, SLOW)
     log = said(kernel, halves, cache, WAITED)
     assert "e1000_reset fails: the user half does not answer" in log
+    assert "the card works" in log
+
+
+def test_a_card_whose_user_half_gives_its_reset_up_is_reset_by_the_next_one(
+    kernel: Kernel, halves: Generated, cache: Path
+) -> None:
+    for place, bug in ((CONFIGURES, f"{REFUSED}{CONFIGURES}"), (AGAIN, f"{AGAIN}{REFUSED}")):
+        plant(halves, "e1000_main.c", place, bug)
+    log = said(kernel, halves, cache, FOLLOWED)
+    assert "it serves on" in log
+    assert "e1000_configure fails: the user half has died, or gave it up" in log
+    assert "the card works" in log
+
+
+def test_a_card_that_a_user_half_has_not_configured_is_reset_by_the_next_one(
+    kernel: Kernel, halves: Generated, cache: Path
+) -> None:
+    plant(halves, "e1000_main.c", CONFIGURES, f"{CONFIGURES}{DEAF}")
+    log = said(kernel, halves, cache, FOLLOWED)
+    assert "it serves on" in log
+    assert "fails" not in log
     assert "the card works" in log

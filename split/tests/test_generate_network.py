@@ -159,9 +159,9 @@ def test_what_must_not_begin_without_a_user_half_is_refused_or_runs_later(networ
 @pytest.mark.kernel
 def test_what_the_kernel_half_could_not_have_done_is_done_anew(network: Generated) -> None:
     stub = function(half(network, "kernel", "e1000_main"), "e1000_reset")
-    assert "split_recover(split_host, netif_running(adapter->netdev) ? &adapter->reset_task : NULL);" in stub
+    assert "if (netif_running(adapter->netdev)) schedule_work(&adapter->reset_task);" in stub
     let_go = "ew32(EECD, er32(EECD) & ~(E1000_EECD_CS | E1000_EECD_SK | E1000_EECD_REQ))"
-    assert stub.index(let_go) < stub.index("split_recover(")
+    assert stub.index(let_go) < stub.index("schedule_work(")
 
 
 @pytest.mark.kernel

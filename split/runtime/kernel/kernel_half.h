@@ -57,13 +57,6 @@ static inline void split_again_delayed(struct work_struct *work)
 	schedule_delayed_work(to_delayed_work(work), HZ);
 }
 
-/* What the kernel half could not have done, `work` does anew; but one that fails by itself is not tried again and again. */
-static inline void split_recover(struct split_host *host, struct work_struct *work)
-{
-	if (work && (current_work() != work || !split_asks(host)))
-		schedule_work(work);
-}
-
 /* What the user half calls for the macros of that name. */
 static inline void split_init_work(struct work_struct *work, work_func_t function)
 {

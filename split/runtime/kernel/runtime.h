@@ -70,7 +70,7 @@ struct split_host {
 	u32 serial;
 	atomic_t unanswered; /* upcalls, by the user half that there is */
 	atomic_t late;	     /* of its threads, whose frame was cancelled and that have not come back yet */
-	unsigned long hold_off; /* jiffies: until then, after one was late, what can wait does */
+	unsigned long hold_off; /* jiffies: until then, after an upcall has failed, what can wait does */
 	bool gone;    /* the driver is unloaded */
 	bool leaving; /* the user half has closed the device, and its frames are being ended */
 };

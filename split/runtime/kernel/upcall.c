@@ -151,7 +151,7 @@ static bool serves(struct split_host *host)
 	return READ_ONCE(host->file) && !READ_ONCE(host->leaving);
 }
 
-/* One of whose threads hangs would not answer this either: what need not be asked of it is not, nor of one that was late just now. */
+/* One of whose threads hangs would not answer this either: what need not be asked of it is not, nor of one that has just failed. */
 bool split_asks(struct split_host *host)
 {
 	return host && split_may_sleep() && serves(host) && !atomic_read(&host->late) && time_after_eq(jiffies, READ_ONCE(host->hold_off));
@@ -200,10 +200,8 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 		why = "there is no user half";
 	} else {
 		left = wait_for_completion_killable_timeout(&frame->done, limit(frame->entry));
-		if (left == 0) {
+		if (left == 0)
 			atomic_inc(&host->unanswered);
-			WRITE_ONCE(host->hold_off, jiffies + HZ);
-		}
 		if (left <= 0)
 			cancel(frame);
 		*died = frame->failed && left > 0;
@@ -219,6 +217,8 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 	if (frame->failed)
 		split_undo(frame);
 	if (why) {
+		/* What can wait is tried again in a second at the earliest, unless another user half is there. */
+		WRITE_ONCE(host->hold_off, jiffies + HZ);
 		atomic_inc(&failed);
 		pr_warn_ratelimited("%s: %s fails: %s\n", host->driver->name, frame->entry->name, why);
 	}

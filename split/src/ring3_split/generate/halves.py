@@ -191,8 +191,8 @@ class Writer:
         if recovery is None or not any(by in graph.functions for by in entry.called_by):
             return ""
         before, when = (re.sub(r"\bobject\b", first.name, text) for text in (recovery.first, recovery.when))
-        queued = f"split_recover(split_host, {when} ? &{first.name}->{recovery.work} : NULL)"
-        return f"({{ {before}; {queued}; }})" if before else queued
+        queued = f"if ({when}) schedule_work(&{first.name}->{recovery.work});"
+        return f"({{ {before}; {queued} }})" if before else f"({{ {queued} }})"
 
     def _again(self, key: str) -> str:
         """What queues the work item of a function again."""
