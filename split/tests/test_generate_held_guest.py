@@ -218,6 +218,13 @@ def test_a_struct_that_only_the_kernel_makes_is_not_taken_from_a_user_half(
     assert "the card works" in log
 
 
+def test_a_function_that_wants_an_object_is_not_called_with_none(kernel: Kernel, halves: Generated, cache: Path) -> None:
+    plant(halves, "e1000_main.c", CONFIGURED, "\te1000_set_rx_mode(netdev->mtu == 1400 ? NULL : netdev);\n")
+    log = said(kernel, halves, cache, SIZED)
+    assert "is refused: Operation not permitted" in log
+    assert "the card works" in log
+
+
 def test_a_reset_that_a_user_half_hangs_in_is_made_by_the_next_one(kernel: Kernel, halves: Generated, cache: Path) -> None:
     plant(halves, "e1000_main.c", RESETS, HANGS)
     log = said(kernel, halves, cache, HUNG)

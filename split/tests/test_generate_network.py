@@ -143,6 +143,13 @@ def test_a_function_that_is_called_down_through_a_pointer_is_a_symbol(network: G
 
 
 @pytest.mark.kernel
+def test_a_call_gets_no_pointer_that_is_null_unless_the_driver_hands_null_there(network: Generated) -> None:
+    condition = function(half(network, "kernel", "e1000_main"), "split_requires_e1000_set_rx_mode")
+    assert "return netdev && (true);" in condition
+    assert call(network, "request_irq").nullable == ("dev",)
+
+
+@pytest.mark.kernel
 def test_where_the_user_half_cannot_be_asked_the_kernel_answers_instead(network: Generated) -> None:
     stub = function(half(network, "kernel", "e1000_ethtool"), "e1000_get_link")
     assert "if (!split_asks(split_host))\n\t\treturn ethtool_op_get_link(netdev);" in stub

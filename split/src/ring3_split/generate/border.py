@@ -20,6 +20,7 @@ from ring3_split.generate.units import Unit
 from ring3_split.model import Access, Layout, Member
 from ring3_split.plan.file import Plan, Recovery
 
+WORDLESS = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)  # comments and strings
 SIZE_OF = re.compile(r"sizeof\(struct (\w+)\)")
 ALIGNMENT = 32  # of what lies behind a net_device that does not say where [linux/netdevice.h: NETDEV_ALIGN]
 
@@ -72,6 +73,7 @@ class Border:
     def __init__(self, survey: Survey, units: list[Unit], wishes: Wishes) -> None:
         self.survey, self.units, self.wishes = survey, units, wishes
         self.layouts = survey.layouts
+        self.texts = [WORDLESS.sub(" ", (unit.kernel.root / unit.source).read_text(errors="replace")) for unit in units]
         self.addresses = Addresses(survey.halves, survey.halves.graph.driver.data, survey.layouts)
         self.table = Table()
         self.accesses: dict[str, tuple[Access, ...]] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
 
@@ -121,11 +122,38 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
 
 
 def _require(border: Border, call: Call, more: Sequence[str] = ()) -> None:
-    """What must be so before a call: what requires.toml and the plan say, and `more`."""
-    known = required().get(call.name, Condition(""))
-    conditions = [known.holds, *more, border.wishes.requires.get(call.name)]
-    call.requires = " && ".join(f"({one})" for one in conditions if one)
-    call.nullable = tuple(known.nullable)
+    """What must be so before a call: what requires.toml and the plan say, and `more`.
+
+    No pointer is NULL but where the driver itself hands NULL.
+    """
+    known = required().get(call.name, Condition())
+    conditions = [known.holds, *more, border.wishes.requires.get(call.name, "")]
+    pointers = [
+        parameter.name for parameter, one in zip(call.declared.parameters, call.arguments, strict=True) if one.way != "SCALAR"
+    ]
+    null = {
+        parameter.name
+        for text in border.texts
+        for handed in _handed(text, call.name)
+        for parameter, value in zip(call.declared.parameters, handed, strict=False)
+        if value == "NULL"
+    }
+    call.nullable = (*known.nullable, *sorted(null))
+    call.requires = " && ".join(f"({one})" for one in conditions if one) or ("true" if pointers else "")
+
+
+def _handed(text: str, name: str) -> Iterator[list[str]]:
+    """What is handed to a function at each place of a source without strings and comments that calls it."""
+    for call in re.finditer(rf"\b{name}\s*\(", text):
+        depth, begin, found = 1, call.end(), []
+        for at in range(begin, len(text)):
+            depth += (text[at] in "([{") - (text[at] in ")]}")
+            if depth == 0 or (depth == 1 and text[at] == ","):
+                found.append(text[begin:at].strip())
+                begin = at + 1
+            if depth == 0:
+                break
+        yield found
 
 
 def _undo(border: Border, call: Call) -> Undo | None:
@@ -147,7 +175,7 @@ def _undo(border: Border, call: Call) -> Undo | None:
 class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A line of requires.toml."""
 
-    holds: str
+    holds: str = ""
     nullable: list[str] = []
 
 
