@@ -215,8 +215,26 @@ fn explain(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use anyhow::anyhow;
+    use clap::Parser;
 
-    use super::explain;
+    use super::{Cli, explain};
+
+    #[test]
+    fn each_command_of_the_readme_is_taken_as_it_stands() {
+        let commands: Vec<_> = include_str!("../../../README.md")
+            .lines()
+            .filter_map(|line| line.strip_prefix("    "))
+            .map(|line| line.strip_prefix("sudo ").unwrap_or(line))
+            .filter(|line| line.starts_with("ring3 "))
+            .collect();
+        assert!(commands.len() > 30, "{commands:?}");
+        for command in commands {
+            let words = command.split(" #").next().unwrap().split_whitespace();
+            if let Err(error) = Cli::try_parse_from(words) {
+                panic!("{command}: {error}");
+            }
+        }
+    }
 
     #[test]
     fn no_part_of_an_error_is_said_twice() {

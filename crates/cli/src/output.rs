@@ -31,7 +31,10 @@ macro_rules! errln {
 pub fn write(text: fmt::Arguments<'_>) {
     let mut failure = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
     if failure.is_none() {
-        *failure = io::stdout().write_fmt(text).err();
+        *failure = match ring3_process::output_was_closed() {
+            true => Some(rustix::io::Errno::BADF.into()),
+            false => io::stdout().write_fmt(text).err(),
+        };
     }
 }
 

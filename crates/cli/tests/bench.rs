@@ -269,9 +269,7 @@ fn tcp_costs_something_both_ways_in_the_kernel_and_through_an_export() {
         let bytes = report.get(load, placement, "bytes_per_instruction").unwrap_or_else(|| panic!("{load} {placement}")).median;
         assert!((0.001..100.0).contains(&bytes), "{load} {placement}: {bytes}");
     }
-    assert!(
-        report.ratios.iter().any(|ratio| (ratio.placement.as_str(), ratio.baseline.as_str()) == ("export-vhost", "export-tap"))
-    );
+    assert!(report.lab.quick && report.ratios.is_empty(), "a short round compares nothing");
     assert!(figure.contains("tcp-64k-in, export-vhost"));
 }
 
@@ -314,9 +312,9 @@ fn packets_are_forwarded_by_dpdk_and_by_ring3_in_turns() {
     for (forwarding, placement) in ["io", "macswap"].into_iter().flat_map(|one| ["dpdk", "process-polled"].map(|who| (one, who)))
     {
         let get = |metric| report.get(forwarding, placement, metric).unwrap_or_else(|| panic!("{forwarding} {placement}")).median;
-        assert!((20.0..20_000.0).contains(&get("instructions_per_op")) && get("packets_s") > 0.0, "{forwarding} {placement}");
+        assert!((20.0..20_000.0).contains(&get("instructions_per_op")), "{forwarding} {placement}");
+        assert!(report.get(forwarding, placement, "packets_s").is_none(), "by the instruction clock that means nothing");
     }
-    assert!(report.ratios.iter().any(|ratio| (ratio.placement.as_str(), ratio.baseline.as_str()) == ("process-polled", "dpdk")));
 }
 
 #[test]

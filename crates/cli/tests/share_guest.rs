@@ -57,7 +57,7 @@ start() {
 end() { kill -$1 $(head -n 1 $ROOT/data/pg/postmaster.pid); for try in $(seq 600); do [ -d /proc/$POSTGRES ] || return; sleep 0.1; done; echo "PostgreSQL does not end"; exit 1; }
 mkdir -p $ROOT && tar -C $ROOT -xf /databases.tar && rm /databases.tar || exit 1
 cp /bin/busybox $ROOT/bin/busybox && ln -s busybox $ROOT/bin/sh && cp /etc/passwd $ROOT/etc/ || exit 1
-cp /share_preload.so /libring3.so $ROOT/usr/lib/x86_64-linux-gnu/ && ln -sf x86_64-linux-gnu/share_preload.so $ROOT/usr/lib/ || exit 1
+cp /share_preload.so /libring3.so.* $ROOT/usr/lib/x86_64-linux-gnu/ && ln -sf x86_64-linux-gnu/share_preload.so $ROOT/usr/lib/ || exit 1
 mkdir -p $ROOT/dev $ROOT/proc $ROOT/tmp $ROOT/data && chmod 1777 $ROOT/tmp && mount --bind /dev $ROOT/dev && mount --bind /proc $ROOT/proc || exit 1
 : >/tmp/ready; ring3 run nvme --device vfio:$DISK --json --id 0 --share $ROOT/tmp/share,mode=666 --stats /tmp/stats >/tmp/ready 2>/tmp/served & PID=$!
 for try in $(seq 300); do grep -q ublkb /tmp/ready && break; [ -d /proc/$PID ] || break; sleep 0.05; done
@@ -148,6 +148,9 @@ static SUPERVISED_GUEST: Booted =
     Booted::on("7.2", supervised_guest, SUPERVISED, &[("lent", LENT), ("taken", TAKEN), ("confined", CONFINED)]);
 static DATABASE_GUEST: Booted = Booted::on("7.2", database_guest, "", &[("database", DATABASE)]);
 
+/// The name by which programs find the library at run time.
+const SONAME: &str = concat!("libring3.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+
 /// Where `with_programs` has the library built.
 fn library() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_ring3")).parent().unwrap()
@@ -200,7 +203,7 @@ fn database_guest(cache: &Cache) -> Result<Guest, Error> {
     let guest = exporting("share-database", 256 << 20, 2048)
         .module("ext4")
         .file("/databases.tar", &cache.path("databases/databases.tar"))
-        .file("/libring3.so", &library().join("libring3.so"))
+        .file(&format!("/{SONAME}"), &library().join(SONAME))
         .file("/share_preload.so", &example("share_preload", &["-shared", "-fPIC"]));
     Ok(guest)
 }

@@ -74,7 +74,7 @@ fn installed(folder: &Path) -> std::path::PathBuf {
     let mut tar = Command::new("tar");
     tar.arg("-C")
         .arg(&to)
-        .args(["--exclude=./usr/local/bin/*", "--exclude=./usr/local/lib/libring3.so", "--owner=0", "--group=0", "-cf"])
+        .args(["--exclude=./usr/local/bin/*", "--exclude=./usr/local/lib/libring3.so*", "--owner=0", "--group=0", "-cf"])
         .arg(&archive)
         .arg(".");
     assert!(tar.status().unwrap().success());

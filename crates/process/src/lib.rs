@@ -8,6 +8,8 @@
 pub mod log;
 mod prepare;
 mod signals;
+mod standard;
 
 pub use prepare::{Error, peak_memory, prepare, stay_in_memory};
 pub use signals::{Signals, Wishes, held_back};
+pub use standard::output_was_closed;

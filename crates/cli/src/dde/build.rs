@@ -19,6 +19,8 @@ use super::place;
 const HEADER: &str = "ring3.h";
 /// What a hosted driver is linked with.
 pub(super) const LIBRARY: &str = "libring3.so";
+/// The name by which a hosted driver's program finds it. crates/capi/build.rs gives it that name.
+pub const SONAME: &str = concat!("libring3.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 /// Arguments of `ring3 dde build`.
 #[derive(clap::Args)]
@@ -134,8 +136,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn put(program: &Path, library: &Path, folder: &Path) -> Result<PathBuf> {
     let failed = || format!("putting {} into {}", program.display(), folder.display());
     fs::create_dir_all(folder).with_context(failed)?;
-    let library = library.join(LIBRARY);
-    let found = [folder.join(LIBRARY), folder.join("..").join(LIBRARY), folder.join("../lib").join(LIBRARY)];
+    let library = library.join(SONAME);
+    let found = [folder.join(SONAME), folder.join("..").join(SONAME), folder.join("../lib").join(SONAME)];
     let missing = (!found.iter().any(|path| path.is_file())).then_some(&*library);
     for file in missing.into_iter().chain([program]) {
         // One that runs cannot be written, and goes on as it is.

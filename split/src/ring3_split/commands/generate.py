@@ -35,6 +35,10 @@ COMMANDS = {
 }
 
 
+# Not there where the package was installed without the source tree.
+EXAMPLE = Path(__file__).parents[3] / "examples"
+
+
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the commands."""
     for name, about in COMMANDS.items():
@@ -104,6 +108,8 @@ def _tools(arguments: argparse.Namespace) -> Tools:
 def run(arguments: argparse.Namespace) -> int:
     """Runs one of them."""
     tools = _tools(arguments)
+    if arguments.step == "bench":
+        _measure_an_example(arguments)
     plan = load(arguments.plan) if arguments.plan else None
     name = arguments.driver or (plan.driver if plan else "")
     if not name or (plan and plan.driver != name):
@@ -129,6 +135,12 @@ def run(arguments: argparse.Namespace) -> int:
     if built and arguments.step == "run":
         _run(kernel, name, built, arguments, folder)
     return 0
+
+
+def _measure_an_example(arguments: argparse.Namespace) -> None:
+    """Names the example whose figures docs/split-run.md has, where the user has named no driver."""
+    if arguments.driver is None and arguments.plan is None and arguments.annotations is None and EXAMPLE.is_dir():
+        arguments.plan, arguments.annotations = EXAMPLE / "e1000.plan.toml", EXAMPLE / "e1000.annotations.toml"
 
 
 def _there(path: Path) -> Path:
