@@ -63,10 +63,13 @@ pub fn visible(text: fmt::Arguments<'_>) -> String {
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for letter in text.chars() {
-        match is_hidden(letter) {
+        if !is_hidden(letter) {
+            shown.push(letter);
+            continue;
+        }
+        for unit in letter.encode_utf16(&mut [0; 2]) {
             // Writing to a string cannot fail.
-            true => letter.encode_utf16(&mut [0; 2]).iter().for_each(|unit| drop(write!(shown, "\\u{unit:04x}"))),
-            false => shown.push(letter),
+            let _ = write!(shown, "\\u{unit:04x}");
         }
     }
     shown
