@@ -215,10 +215,14 @@ impl Process {
         }
     }
 
-    /// Says whether an order about a client's memory was done; what nobody waits for must be.
+    /// Says whether an order about a client's memory was done. Nobody waits for what a driver before this one had: what of that cannot be mapped any more (its client has made holes in huge
+    /// pages, and there are no others) names no memory. Requests that lie there end with errors, and nobody else's.
     fn answer(&self, number: u64, done: Result<(), Error>) -> Result<bool, Error> {
         if number == 0 {
-            return done.map(|()| false);
+            if let Err(error) = done {
+                tracing::warn!("requests in the memory of one client end with errors: {error}");
+            }
+            return Ok(false);
         }
         let refused = done.err().map(|error| error.to_string());
         self.report(&Report::Heard { number, refused }, &[]).map(|()| false)
