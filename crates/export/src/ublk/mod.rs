@@ -54,7 +54,7 @@ pub use control::Control;
 pub use device::Device;
 pub use error::Error;
 pub use export::{Export, Options, Sharing};
-pub use lull::await_lull;
+pub use lull::Lull;
 pub use merges::Merges;
 pub use queues::Queues;
 pub use regions::{Memory, Regions};

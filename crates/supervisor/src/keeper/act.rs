@@ -380,6 +380,10 @@ impl Keeper {
             Verdict::WentBack => Reply::Refused(format!(
                 "the new program did not become healthy, and the old one drives {name} on: ring3 logs {name} says why"
             )),
+            Verdict::Stuck => Reply::Refused(format!(
+                "{name}: the kernel does not end what it was asked about its {}: who uses them waits until the machine is restarted; ring3 logs {name} says what it was",
+                self.setup.device.export.kind.what()
+            )),
             Verdict::Failed => Reply::Refused(format!("{name} was given up{reason}: ring3 logs {name} says why")),
         };
         self.record.upgraded = false;

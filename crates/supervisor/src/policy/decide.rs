@@ -304,8 +304,21 @@ impl Machine {
         }
     }
 
+    /// Notes since when the kernel does what it was asked.
+    pub(super) fn watch_kernel(&mut self, now: Instant) {
+        let waits = matches!(self.export, Export::Preparing | Export::Starting { .. } | Export::Stopping);
+        self.kernel = match self.kernel {
+            _ if !waits => None,
+            Some((export, due)) if export == self.export => Some((export, due.filter(|due| *due > now))),
+            _ => Some((self.export, Some(now + KERNEL))),
+        };
+    }
+
     /// Tells who waits what it has come to.
     pub(super) fn judge(&mut self, actions: &mut Vec<Action>) {
+        if self.is_stuck() {
+            self.answer(Verdict::Stuck, actions);
+        }
         match self.goal {
             Goal::Run if self.driver == Driver::Running && self.upgrade.is_none() => self.answer(Verdict::Done, actions),
             Goal::Stop { .. } if self.is_at_rest() => self.answer(Verdict::Done, actions),

@@ -148,6 +148,8 @@ pub enum Verdict {
     WentBack,
     /// The device was given up.
     Failed,
+    /// The kernel does not end what it was asked about the disks.
+    Stuck,
 }
 
 /// What the device is.
@@ -279,6 +281,8 @@ const STOP: Duration = Duration::from_secs(190);
 const KILL_AGAIN: Duration = Duration::from_secs(1);
 /// How long a new program must serve before there is no way back.
 const PROBATION: Duration = Duration::from_secs(1);
+/// How long the kernel may take over what it is asked about the disks before who waits for that is told so: more than it needs to see that a server has died.
+const KERNEL: Duration = Duration::from_secs(100);
 
 /// One device's.
 #[derive(Debug)]
@@ -304,6 +308,8 @@ pub struct Machine {
     dismissed: bool,
     /// Somebody waits for a verdict.
     asked: bool,
+    /// What the kernel does, and until when it should have done it: `None` once that is over.
+    kernel: Option<(Export, Option<Instant>)>,
 }
 
 impl Machine {
@@ -328,6 +334,7 @@ impl Machine {
             expected,
             dismissed,
             asked,
+            kernel: None,
         }
     }
 
@@ -373,6 +380,7 @@ impl Machine {
         while let Some(action) = self.decide(now) {
             actions.push(action);
         }
+        self.watch_kernel(now);
         self.judge(&mut actions);
         actions
     }
@@ -382,13 +390,16 @@ impl Machine {
         let Due { claim, standby, driver, io, probation } = self.due;
         let pause = self.budget.pause.filter(|_| self.goal == Goal::Run && self.driver == Driver::None && self.is_held());
         let spawn = self.budget.spawn.filter(|_| self.wants_standby());
-        [claim, standby, driver, io, probation, pause, spawn].into_iter().flatten().min()
+        let kernel = self.kernel.and_then(|(_, due)| due);
+        [claim, standby, driver, io, probation, pause, spawn, kernel].into_iter().flatten().min()
     }
 
     /// For users.
     pub fn state(&self) -> State {
         match (self.goal, self.upgrade) {
-            (Goal::Fail, _) if self.is_at_rest() => State::Failed,
+            // Nobody waits for a driver any more, and users for the kernel alone.
+            (Goal::Fail, _) if self.is_stuck() => State::Failed,
+            (Goal::Fail, _) if self.kernel.is_some() => State::Stopping,
             (Goal::Stop { .. }, _) if self.is_at_rest() => State::Stopped,
             (Goal::Stop { .. }, _) => State::Stopping,
             (Goal::Run, _) if matches!(self.device, Device::Absent | Device::Claiming) => State::Absent,
@@ -462,6 +473,11 @@ impl Machine {
     fn is_at_rest(&self) -> bool {
         let device = matches!(self.device, Device::Absent | Device::Quiet | Device::Stuck);
         device && (self.driver, self.standby, self.export) == (Driver::None, Standby::None, Export::None)
+    }
+
+    /// The kernel does not end what it was asked.
+    fn is_stuck(&self) -> bool {
+        matches!(self.kernel, Some((_, None)))
     }
 
     fn is_held(&self) -> bool {

@@ -335,6 +335,41 @@ fn a_driver_that_dies_too_often_is_given_up_and_waiting_io_fails_at_its_deadline
 }
 
 #[test]
+fn a_kernel_that_never_answers_ends_in_a_state_at_the_deadline_and_each_command_in_an_answer() {
+    let mut world = World::running();
+    world.since();
+    let died = world.now;
+    world.on(Event::Ended);
+    assert!(world.since().contains(&Action::Recover));
+    // All else is answered.
+    world.open.retain(|action| *action != Action::Recover);
+    while world.machine.state() == State::Recovering {
+        world.now = world.machine.deadline().unwrap();
+        world.on(Event::Timer);
+        world.open.retain(|action| *action != Action::Recover);
+        while let Some(event) = world.open.pop_front().and_then(answer) {
+            world.on(event);
+        }
+    }
+    assert_eq!((world.machine.state(), world.now), (State::Stopping, died + TERMS.patience));
+    for event in [Event::Restart, Event::Stop { force: true }, Event::Stop { force: false }] {
+        world.on(event);
+        world.open.clear();
+        while world.machine.is_asked() {
+            world.now = world.machine.deadline().unwrap();
+            world.on(Event::Timer);
+            world.open.clear();
+        }
+        assert_eq!(world.verdicts.pop(), Some(Verdict::Stuck), "{event:?}");
+        assert!(world.now <= died + KERNEL);
+    }
+    assert!(world.machine.deadline().is_none_or(|due| due > world.now), "an end that is over costs no timer");
+    // And if it does, late.
+    world.on(Event::ExportFailed).settle();
+    assert_eq!(world.machine.state(), State::Stopped, "{:?}", world.log);
+}
+
+#[test]
 fn a_user_may_try_again_what_was_given_up() {
     let mut world = World::running();
     for _ in 0..4 {
