@@ -64,4 +64,4 @@ pub use shape::{Recovery, Shape};
 pub use stats::Stats;
 pub use threads::{Layout, Manner, OnFailure, Threads, flush};
 pub use uapi::MAX_ID;
-pub use users::User;
+pub use users::{Nodes, User};
