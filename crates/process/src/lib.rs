@@ -9,5 +9,5 @@ pub mod log;
 mod prepare;
 mod signals;
 
-pub use prepare::{Error, peak_memory, prepare, stay_in_memory};
+pub use prepare::{Error, peak_memory, prepare, raise_files, stay_in_memory};
 pub use signals::{Signals, Wishes, held_back};
