@@ -55,6 +55,8 @@ impl Group {
         let missing = values.iter().filter_map(limit).collect();
         // A system without swap has no such file.
         let _ = fs::write(folder.join("memory.swap.max"), "0");
+        // Huge pages are in no count of memory. Where nobody has set any aside, or the controller is somebody else's, there is nothing to limit, or nobody who could.
+        let _ = delegate(&parent, "hugetlb").and_then(|()| set(&folder.join("hugetlb.2MB.max"), &limits.memory.to_string()));
         let folder = rustix::fs::open(&folder, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { folder, missing })
     }
