@@ -231,7 +231,10 @@ pub fn stop(args: StopArgs) -> Result<ExitCode> {
 
 /// The manifests anew.
 pub fn reload(args: ReloadArgs) -> Result<ExitCode> {
-    ask(&args.socket, &Command::Reload).map(|_| ExitCode::SUCCESS)
+    if let Reply::Text(goes_on) = ask(&args.socket, &Command::Reload)? {
+        outln!("{}", goes_on.trim_end());
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Another program.

@@ -51,7 +51,7 @@ pub enum Command {
     },
     /// All counters as Prometheus reads them: [`Reply::Text`].
     Metrics,
-    /// Reads the manifests again, and starts and stops what that asks for: [`Reply::Done`].
+    /// Reads the manifests again, and starts and stops what that asks for: [`Reply::Done`], or [`Reply::Text`] if something goes on that they do not name.
     Reload,
 }
 

@@ -18,7 +18,7 @@ use ring3_process::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::listen;
 
@@ -198,8 +198,7 @@ pub(crate) fn receive(socket: &UnixDatagram) -> io::Result<Option<(String, Vec<O
 /// Holds `program`, started with `args`, until it has ended in order.
 pub fn hold(program: PathBuf, args: Vec<OsString>) -> io::Result<ExitStatus> {
     let signals = Signals::take()?;
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    ring3_process::raise_files();
     let folder = tempfile::Builder::new().prefix("ring3d.").tempdir_in(runtime())?;
     Holder::new(program, args, folder.path())?.run(&signals)
 }

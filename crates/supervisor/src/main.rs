@@ -148,7 +148,8 @@ fn serve(supervisor: &mut Supervisor, server: &mut Server, signals: &Signals, ou
     let watchdog = notify::watchdog();
     loop {
         let retry = (stopping || leaving || supervisor.is_ending()).then_some(RETRY);
-        let timeout = retry.into_iter().chain(watchdog).min().and_then(|timeout| Timespec::try_from(timeout).ok());
+        let timeout =
+            retry.into_iter().chain(watchdog).chain(server.due()).min().and_then(|timeout| Timespec::try_from(timeout).ok());
         let [signalled, hotplug] = {
             let sources = server.fds();
             let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&*outside.hotplug, PollFlags::IN)];
@@ -165,7 +166,10 @@ fn serve(supervisor: &mut Supervisor, server: &mut Server, signals: &Signals, ou
         }
         if signalled {
             let wishes = signals.wishes();
-            force |= stopping && told && wishes.stop;
+            if stopping && wishes.stop {
+                force = true;
+                supervisor.insist();
+            }
             if (wishes.stop || wishes.hang_up && !outside.has_store) && !stopping {
                 stopping = true;
                 outside.tell(Notifier::stopping);

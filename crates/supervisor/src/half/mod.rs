@@ -213,7 +213,7 @@ impl Keeper {
 
     fn obey(&mut self, ask: Ask) {
         match ask {
-            Ask::Look => {}
+            Ask::Look | Ask::Insist => {}
             Ask::Restart(answer) => {
                 self.start_anew();
                 answer(Reply::Done);

@@ -35,6 +35,8 @@ pub enum Ask {
     },
     /// A device may have come, or gone.
     Look,
+    /// Whoever waits for its stop waits no longer: a driver that takes its time is killed.
+    Insist,
     /// The end of this ring3d, and not of the device: the next one adopts it.
     Leave,
     /// The end: it is stopped and given back, unless somebody uses it and not `force`.

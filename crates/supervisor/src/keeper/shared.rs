@@ -10,6 +10,7 @@ use ring3_control::status::{DeviceStatus, State};
 use ring3_stats::{Counters, Segment};
 
 use crate::export::Look;
+use crate::health::Users;
 use crate::journal::{Journal, seconds};
 use crate::process::QUEUES;
 
@@ -79,9 +80,12 @@ impl Shared {
         held(&self.status)
     }
 
-    pub(super) fn in_flight(&self) -> u64 {
-        let look = held(&self.look).clone();
-        look.map_or(0, |look| look.in_flight())
+    /// What the kernel says of its users' requests.
+    pub(super) fn users(&self) -> Users {
+        let Some(look) = held(&self.look).clone() else { return Users::default() };
+        let in_flight = look.in_flight();
+        // At rest one look has to do.
+        Users { in_flight, ended: (in_flight > 0).then(|| look.ended()).flatten() }
     }
 
     /// What the next ring3d needs to go on with the users' disks; null if there are none.

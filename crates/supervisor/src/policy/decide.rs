@@ -152,7 +152,7 @@ impl Machine {
         Action::StopExport { force }
     }
 
-    fn kill_on_purpose(&mut self, now: Instant) -> Action {
+    pub(super) fn kill_on_purpose(&mut self, now: Instant) -> Action {
         (self.driver, self.due.driver, self.expected) = (Driver::Dying, Some(now + KILL_AGAIN), true);
         Action::Kill
     }

@@ -62,6 +62,8 @@ pub enum Event {
     Started,
     /// [`Action::Create`], [`Action::Recover`], [`Action::Serve`] or [`Action::Start`] has failed.
     ExportFailed,
+    /// [`Action::Create`]: somebody has what it needs, whoever drives.
+    ExportRefused,
     /// [`Action::StopExport`]: the kernel's half is gone.
     ExportStopped,
     /// [`Action::StopExport`]: somebody uses it.
@@ -503,6 +505,12 @@ impl Machine {
             Event::Prepared if self.export == Export::Preparing => self.export = Export::Ready,
             Event::Started => self.started(now),
             Event::ExportFailed => self.export_failed(now, actions),
+            Event::ExportRefused if self.export == Export::Preparing && !self.shown => {
+                self.export = Export::None;
+                if self.goal == Goal::Run {
+                    self.fail(actions);
+                }
+            }
             Event::ExportStopped if self.export == Export::Stopping => {
                 (self.export, self.shown, self.due.io) = (Export::None, false, None);
             }
@@ -514,9 +522,7 @@ impl Machine {
                 }
             }
             Event::Restart => self.restart(now, actions),
-            Event::Stop { force } if !self.asked => (self.goal, self.asked) = (Goal::Stop { force }, true),
-            // Who insists.
-            Event::Stop { force: true } if matches!(self.goal, Goal::Stop { .. }) => self.goal = Goal::Stop { force: true },
+            Event::Stop { .. } if !self.asked || self.overrules(event) => self.stop(event, now, actions),
             Event::Upgrade if !self.asked => self.begin_upgrade(now, actions),
             _ => {}
         }
@@ -568,6 +574,29 @@ impl Machine {
         if !matches!(self.driver, Driver::None | Driver::Dying) {
             self.expected = true;
             self.kill(now, actions);
+        }
+    }
+
+    /// Whether `event` is done though another request is: a stop does not wait for a start that may never come to an end, and who insists is heard.
+    pub fn overrules(&self, event: Event) -> bool {
+        match event {
+            Event::Stop { force } => force || !matches!(self.goal, Goal::Stop { .. }),
+            _ => false,
+        }
+    }
+
+    fn stop(&mut self, event: Event, now: Instant, actions: &mut Vec<Action>) {
+        let force = event == Event::Stop { force: true };
+        let again = self.goal == Goal::Stop { force: true } || self.driver == Driver::Stopping;
+        let insists = force && again && self.asked;
+        self.goal = Goal::Stop { force };
+        self.asked = true;
+        if self.upgrade.take().is_some() {
+            self.due.probation = None;
+        }
+        // What the kernel waits for ends with the driver.
+        if insists && !matches!(self.driver, Driver::None | Driver::Dying) {
+            actions.push(self.kill_on_purpose(now));
         }
     }
 

@@ -431,6 +431,65 @@ fn a_stop_is_refused_while_somebody_uses_the_disk() {
     assert_eq!(world.machine.state(), State::Running, "{:?}", world.log);
 }
 
+/// Takes what is asked up to `last`, which is left unanswered.
+fn up_to(world: &mut World, last: Action) {
+    while !world.log.contains(&last) {
+        let action = world.open.pop_front().unwrap();
+        if let Some(event) = answer(action) {
+            world.on(event);
+        }
+    }
+    world.open.clear();
+}
+
+#[test]
+fn a_driver_that_does_not_stop_is_killed_once_somebody_insists() {
+    let mut world = World::running();
+    world.since();
+    world.on(Event::Stop { force: false });
+    up_to(&mut world, Action::StopDriver);
+    assert!(!world.log.contains(&Action::Kill));
+    world.on(Event::Stop { force: true });
+    assert_eq!(world.log.last(), Some(&Action::Kill));
+    world.settle();
+    assert_eq!((world.machine.state(), &world.verdicts[..]), (State::Stopped, &[Verdict::Done][..]));
+}
+
+#[test]
+fn a_disk_that_is_not_let_go_by_force_is_taken_from_its_driver_once_somebody_insists() {
+    let mut world = World::running();
+    world.since();
+    world.on(Event::Stop { force: true });
+    up_to(&mut world, Action::StopExport { force: true });
+    world.on(Event::Stop { force: true });
+    assert_eq!(world.log.last(), Some(&Action::Kill));
+    world.on(Event::Ended).on(Event::ExportStopped).settle();
+    assert_eq!(world.machine.state(), State::Stopped);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_start_that_never_comes_to_an_end() {
+    let mut world = World::running();
+    world.on(Event::Restart);
+    assert!(world.machine.is_asked() && world.machine.overrules(Event::Stop { force: false }));
+    assert!(!world.machine.overrules(Event::Restart) && !world.machine.overrules(Event::Upgrade));
+    world.on(Event::Stop { force: false }).settle();
+    assert_eq!((world.machine.state(), &world.verdicts[..]), (State::Stopped, &[Verdict::Done][..]));
+}
+
+#[test]
+fn what_is_somebody_elses_ends_the_start_and_no_driver_is_tried_after_the_other() {
+    let mut world = World::new();
+    world.on(Event::Timer);
+    up_to(&mut world, Action::Create);
+    world.on(Event::Restart);
+    world.on(Event::ExportRefused).settle();
+    assert_eq!((world.machine.state(), world.drives.len()), (State::Failed, 1), "{:?}", world.log);
+    world.on(Event::Restart);
+    world.on(Event::Timer).settle();
+    assert_eq!((world.machine.state(), world.verdicts.last()), (State::Running, Some(&Verdict::Done)));
+}
+
 #[test]
 fn an_upgrade_resumes_without_a_fence_and_is_final_after_a_probation() {
     let mut world = World::running();
@@ -504,6 +563,7 @@ fn events() -> impl Strategy<Value = Event> {
         Just(Prepared),
         Just(Started),
         Just(ExportFailed),
+        Just(ExportRefused),
         Just(ExportStopped),
         Just(ExportBusy),
         Just(Restart),

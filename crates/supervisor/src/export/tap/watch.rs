@@ -113,7 +113,7 @@ impl<'a> Watching<'a> {
 
     fn take(&self, mut wishes: tap::Wishes, figures: Figures) {
         let mut state = self.made.state();
-        state.figures = figures;
+        (state.figures, state.looked) = (figures, Instant::now());
         let (least, most) = self.made.card.mtu;
         if !(least..=most).contains(&wishes.mtu) {
             let (name, stays) = (&state.name, state.wishes.mtu);
