@@ -19,7 +19,7 @@ build: ## build ring3, ring3d and ring3-driver
 PREFIX ?= /usr/local
 BIN ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-install: ## put ring3, ring3d, ring3-driver, what hosted drivers are built of, units and udev rules below PREFIX (/usr/local) in DESTDIR; starts nothing; `make build` comes first
+install: ## put ring3, ring3d, ring3-driver, what hosted drivers are built of, units and udev rules below PREFIX (/usr/local) in DESTDIR, and systemd's sleep hook below /usr; starts nothing; `make build` comes first
 	@for name in ring3 ring3d ring3-driver libring3.so; do test -e $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
 	@install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/ring3 $(BIN)/ring3d $(BIN)/ring3-driver
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(BIN)/libring3.so
@@ -29,6 +29,7 @@ install: ## put ring3, ring3d, ring3-driver, what hosted drivers are built of, u
 	@for unit in ring3d.service ring3d.socket; do \
 	    sed 's|@PREFIX@|$(PREFIX)|' etc/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/udev/rules.d etc/60-ring3.rules
+	@install -d $(DESTDIR)/usr/lib/systemd/system-sleep && sed 's|@PREFIX@|$(PREFIX)|' etc/ring3.sleep >$(DESTDIR)/usr/lib/systemd/system-sleep/ring3 && chmod 755 $(DESTDIR)/usr/lib/systemd/system-sleep/ring3
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/ring3 docs/supervisor.md etc/example.toml
 	@install -d $(DESTDIR)/etc/ring3
 	@echo "installed; write a manifest into /etc/ring3 (see $(PREFIX)/share/doc/ring3), then: systemctl enable --now ring3d.socket ring3d.service"

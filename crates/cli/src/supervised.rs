@@ -132,6 +132,7 @@ fn word(state: State) -> &'static str {
         State::Failed => "failed",
         State::Stopping => "stopping",
         State::Stopped => "stopped",
+        State::Sleeping => "sleeping",
     }
 }
 

@@ -24,6 +24,8 @@ pub enum State {
     Stopping,
     /// A user has stopped it.
     Stopped,
+    /// The machine sleeps, or is about to: the device is stopped. I/O waits.
+    Sleeping,
 }
 
 /// A supervised device.

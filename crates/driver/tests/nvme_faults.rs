@@ -464,6 +464,9 @@ fn every_test_that_the_table_of_faults_names_exists() {
         include_str!("ata_qtest.rs"),
         include_str!("ide_cache.rs"),
         include_str!("virtio_blk_faults.rs"),
+        include_str!("../../cli/tests/poweroff.rs"),
+        include_str!("../../cli/tests/sleep_guest.rs"),
+        include_str!("../../supervisor/src/policy/asleep.rs"),
     ]
     .concat();
     let last_cell = |line: &'static str| line.strip_suffix("` |")?.rsplit_once("| ").map(|(_, cell)| cell);

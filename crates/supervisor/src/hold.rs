@@ -9,12 +9,13 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt, FdMapping};
-use ring3_process::Signals;
+use ring3_process::{Signals, marked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
@@ -124,7 +125,7 @@ impl Holder {
 
     fn start(&self) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
-        command.args(&self.args).env("NOTIFY_SOCKET", &self.address).env("FDSTORE", MOST.to_string());
+        command.arg0(marked(&self.program)).args(&self.args).env("NOTIFY_SOCKET", &self.address).env("FDSTORE", MOST.to_string());
         // Its own number it will find as its parent's: see `listen`.
         command.env("LISTEN_PID", std::process::id().to_string());
         command.env("LISTEN_FDS", self.shelf.kept.len().to_string()).env("LISTEN_FDNAMES", self.shelf.names());

@@ -31,6 +31,7 @@ pub mod policy;
 pub mod process;
 pub mod rcu;
 pub mod scrape;
+mod sleep;
 pub mod store;
 pub mod supervisor;
 

@@ -46,6 +46,8 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    // Before anything else: it begins anew.
+    ring3_process::mark_process();
     log::start();
     std::panic::set_hook(Box::new(|panic| log::notice(format_args!("ring3d: a bug: {panic}"))));
     let filter = tracing_subscriber::EnvFilter::try_from_env("RING3_LOG").unwrap_or_else(|_| "info".into());

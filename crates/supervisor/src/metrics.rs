@@ -8,7 +8,7 @@ use std::fmt::Write;
 use ring3_control::status::{DeviceStatus, DiskStatus, InterfaceStatus, State};
 
 /// All states, by the names that `--json` has for them.
-const STATES: [(State, &str); 9] = [
+const STATES: [(State, &str); 10] = [
     (State::Absent, "absent"),
     (State::Starting, "starting"),
     (State::Running, "running"),
@@ -18,6 +18,7 @@ const STATES: [(State, &str); 9] = [
     (State::Failed, "failed"),
     (State::Stopping, "stopping"),
     (State::Stopped, "stopped"),
+    (State::Sleeping, "sleeping"),
 ];
 
 /// A metric of each device: name, type, help, value; none where it does not apply.

@@ -21,6 +21,7 @@ use crate::hosted;
 use crate::keeper::{self, Ask, Handle, Records, Setup, Shared, Survival, Taken};
 use crate::manifest::{self, Device, Kind, Wanted};
 use crate::notify::Notifier;
+use crate::sleep;
 use crate::store::Store;
 
 /// Bytes of an answer that lines may take.
@@ -130,7 +131,7 @@ impl Supervisor {
         let (program, argv) = match device.hosted() {
             Some(driver) => hosted::program(&self.program, driver)?,
             None => {
-                let words = ["ring3-driver", "drive", &device.name].into_iter().map(CString::new);
+                let words = ["@ring3-driver", "drive", &device.name].into_iter().map(CString::new);
                 (self.program.clone(), words.collect::<Result<_, _>>().map_err(io::Error::other)?)
             }
         };
@@ -159,9 +160,13 @@ impl Supervisor {
         self.seen.clone()
     }
 
+    fn keepers(&self) -> impl Iterator<Item = &Handle> {
+        self.keepers.iter().map(|(keeper, _)| keeper)
+    }
+
     /// A device may have come or gone.
     pub fn look(&self) {
-        self.keepers.iter().for_each(|(keeper, _)| keeper.ask(Ask::Look));
+        self.keepers().for_each(|keeper| keeper.ask(Ask::Look));
     }
 
     /// Leaves all devices, with their drivers and their users, to the next ring3d. The error says why that one could not go on with them.
@@ -182,6 +187,11 @@ impl Supervisor {
             Command::Status => Reply::Status(self.devices()),
             Command::Metrics => Reply::Text(crate::metrics::text(&self.devices())),
             Command::Reload => self.reload(),
+            Command::Sleep { driven } => return sleep::all(self.keepers(), *driven, server.later(from)),
+            Command::Wake => {
+                self.keepers().for_each(|keeper| keeper.ask(Ask::Wake));
+                Reply::Done
+            }
             Command::Logs { name, .. }
             | Command::Restart { name }
             | Command::Stop { name, .. }

@@ -19,6 +19,7 @@ use ring3_stats::{Operation, Phase, Recorder, Segment};
 use ring3_supervisor::export::{Export, Given, Look, Refusal, Vain};
 use ring3_supervisor::keeper::{self, Ask, Handle, Setup};
 use ring3_supervisor::manifest;
+use ring3_supervisor::policy::Sleep;
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -94,11 +95,12 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
                 drop(kept);
                 return Some(());
             }
-            Order::Stop => {
+            Order::Stop | Order::Rest if manner != "does not rest" => {
                 say(&Report::Stopped)?;
                 drop(device);
                 return Some(());
             }
+            Order::Rest => std::thread::sleep(PATIENCE),
             _ => return None,
         }
     }
@@ -452,4 +454,36 @@ fn a_program_is_replaced_without_a_fence_and_one_that_does_not_do_goes_back() {
     assert_eq!(bed.ready().pid, after.pid, "it was not touched");
     let nothing = bed.ask(|answer| Ask::Upgrade { program: Some("/no/such/program".into()), answer });
     assert!(matches!(nothing, Reply::Refused(why) if why.contains("/no/such/program")));
+}
+
+#[test]
+fn before_the_machine_sleeps_a_driver_stops_its_device_which_is_no_death_and_the_disk_is_there_when_it_wakes() {
+    let bed = bed("works", "");
+    let before = bed.ready();
+    assert_eq!(bed.ask(|answer| Ask::Sleep { sleep: Sleep::Stopped, answer }), Reply::Done);
+    let asleep = bed.until("asleep", |status| status.state == State::Sleeping);
+    assert_eq!((asleep.pid, asleep.standby), (0, before.standby));
+    assert!(matches!(bed.ask(Ask::Restart), Reply::Refused(why) if why.contains("ring3 wake")));
+    bed.keeper.ask(Ask::Wake);
+    let after = bed.ready();
+    assert_eq!((after.pid, after.restarts, bed.notes.count("stop")), (before.standby, 0, 0));
+    assert_eq!((bed.notes.count("create"), bed.notes.count("recover"), bed.notes.count("start")), (1, 1, 2));
+}
+
+#[test]
+fn a_driver_that_does_not_stop_its_device_before_the_machine_sleeps_is_killed_for_it() {
+    let bed = bed("does not rest", "");
+    bed.ready();
+    assert_eq!(bed.ask(|answer| Ask::Sleep { sleep: Sleep::Stopped, answer }), Reply::Done);
+    assert_eq!(bed.until("asleep", |status| status.state == State::Sleeping).pid, 0);
+}
+
+#[test]
+fn a_driver_that_drove_through_a_hibernation_is_replaced_and_its_device_fenced() {
+    let bed = bed("works", "");
+    let before = bed.ready();
+    assert_eq!(bed.ask(|answer| Ask::Sleep { sleep: Sleep::Driven, answer }), Reply::Done);
+    assert_eq!(bed.keeper.shared.now().pid, before.pid);
+    bed.keeper.ask(Ask::Wake);
+    bed.until("replaced", |status| status.state == State::Running && status.pid == before.standby);
 }

@@ -54,6 +54,7 @@ fn state(state: State) -> &'static str {
         State::Failed => "failed",
         State::Stopping => "stopping",
         State::Stopped => "stopped",
+        State::Sleeping => "sleeping",
     }
 }
 
@@ -61,7 +62,7 @@ fn color(state: State) -> Color {
     match state {
         State::Running => Color::Green,
         State::Failed => Color::Red,
-        State::Absent | State::Stopped => Color::DarkGray,
+        State::Absent | State::Stopped | State::Sleeping => Color::DarkGray,
         State::Starting | State::Recovering | State::BackingOff | State::Upgrading | State::Stopping => Color::Yellow,
     }
 }

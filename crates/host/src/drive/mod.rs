@@ -204,8 +204,11 @@ impl Process {
                 self.report(&Report::Left, &[saved.as_fd()])?;
                 Ok(true)
             }
-            Order::Stop => {
-                driven.stop()?;
+            order @ (Order::Stop | Order::Rest) => {
+                match order {
+                    Order::Rest => driven.rest()?,
+                    _ => driven.stop()?,
+                }
                 // The driver ends its device before that is said.
                 self.driven = None;
                 self.report(&Report::Stopped, &[])?;
@@ -291,6 +294,7 @@ fn misplaced(order: &Order) -> Error {
         Order::Wish { .. } => "wish",
         Order::Leave => "leave",
         Order::Stop => "stop",
+        Order::Rest => "rest",
     };
     Error::protocol(format!("the order to {word} makes no sense now"))
 }

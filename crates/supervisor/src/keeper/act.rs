@@ -11,7 +11,7 @@ use ring3_device::Error;
 use ring3_sandbox::{Limits, Program};
 
 use super::device::Held;
-use super::{Ask, Keeper};
+use super::{Ask, Keeper, sleep};
 use crate::export::{Done, Given, Job, Refusal};
 use crate::health::{Patience, Watch};
 use crate::manifest;
@@ -70,6 +70,7 @@ impl Keeper {
                 }
             }
             Action::StopDriver => self.order_driver(&Order::Stop),
+            Action::Rest => self.begin_rest(),
             Action::Adopt => {
                 if let Some(program) = self.candidate.take() {
                     self.setup.program = program;
@@ -272,6 +273,8 @@ impl Keeper {
                 Done::Held => {
                     if self.machine.is_leaving() {
                         self.leave();
+                    } else if self.machine.is_stopping() {
+                        self.rest();
                     }
                     continue;
                 }
@@ -331,6 +334,18 @@ impl Keeper {
                     self.held.iter().for_each(|held| held.claim_of().leave());
                     (self.left, self.ending) = (true, true);
                     return;
+                }
+                Ask::Sleep { sleep, answer } => {
+                    self.fall_asleep(sleep, answer);
+                    continue;
+                }
+                Ask::Wake => {
+                    self.wake_up();
+                    continue;
+                }
+                Ask::Restart(answer) | Ask::Upgrade { answer, .. } if self.machine.is_asleep() => {
+                    answer(Reply::Refused(sleep::refusal(&self.setup.device.name)));
+                    continue;
                 }
                 Ask::Restart(answer) => (Event::Restart, answer),
                 Ask::Stop { force, answer } => (Event::Stop { force }, answer),

@@ -181,7 +181,7 @@ impl Keeper {
         let Some(how) = driver.ended() else { return };
         // First, so that nothing waits for it.
         self.exporter.vain.dead.store(true, Ordering::Release);
-        let stopped = !self.machine.is_wanted();
+        let stopped = !self.machine.is_wanted() || self.machine.is_asleep();
         let how = format!("driver {} {how}", driver.pid());
         if self.machine.is_running() || self.machine.patience_ends().is_some() {
             self.record.begin(&how);

@@ -17,6 +17,7 @@ mod handle;
 mod hear;
 mod outage;
 mod shared;
+mod sleep;
 mod survive;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -106,6 +107,8 @@ struct Keeper {
     words: usize,
     messages: u32,
     answer: Option<Answer>,
+    /// Waits until the machine may sleep.
+    sleeper: Option<Answer>,
     /// Why somebody else uses the disk, or another thing that the next answer says.
     reason: String,
     ending: bool,
@@ -176,6 +179,7 @@ impl Keeper {
             words: 0,
             messages: 0,
             answer: None,
+            sleeper: None,
             reason: String::new(),
             ending: false,
             news: (0, 0),
@@ -286,6 +290,7 @@ impl Keeper {
             actions.into_iter().for_each(|action| self.act(action));
             self.show();
             answers.into_iter().for_each(|answer| self.act(answer));
+            self.answer_sleeper();
         }
     }
 

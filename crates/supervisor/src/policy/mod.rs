@@ -13,8 +13,11 @@
 
 #[cfg(test)]
 mod adopted;
+#[cfg(test)]
+mod asleep;
 mod budget;
 mod decide;
+mod sleep;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +27,7 @@ use ring3_control::status::State;
 
 pub(crate) use budget::Budget;
 pub use budget::Terms;
+pub use sleep::Sleep;
 
 /// What has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +79,10 @@ pub enum Event {
     },
     /// A user wants another program.
     Upgrade,
+    /// The machine is about to sleep.
+    Sleep(Sleep),
+    /// It is awake.
+    Wake,
     /// Time has passed.
     Timer,
 }
@@ -116,6 +124,8 @@ pub enum Action {
     Leave,
     /// Ask the driver to stop its device and to end.
     StopDriver,
+    /// The same, while the kernel's half stays, and what its users want waits.
+    Rest,
     /// From now on standbys are made of the new program.
     Adopt,
     /// Tell the user who waits.
@@ -263,6 +273,7 @@ struct Due {
     /// I/O waits no longer.
     io: Option<Instant>,
     probation: Option<Instant>,
+    wake: Option<Instant>,
 }
 
 /// Between two looks whether an absent device is there.
@@ -290,6 +301,8 @@ pub struct Machine {
     standby: Standby,
     export: Export,
     upgrade: Option<Upgrade>,
+    /// The machine sleeps, or is about to.
+    sleep: Option<Sleep>,
     budget: Budget,
     due: Due,
     /// The kernel's half has, or had, users.
@@ -320,6 +333,7 @@ impl Machine {
             standby,
             export,
             upgrade: None,
+            sleep: None,
             budget,
             due,
             shown,
@@ -379,10 +393,12 @@ impl Machine {
 
     /// When [`Event::Timer`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        let Due { claim, standby, driver, io, probation } = self.due;
-        let pause = self.budget.pause.filter(|_| self.goal == Goal::Run && self.driver == Driver::None && self.is_held());
+        let Due { claim, standby, driver, io, probation, wake } = self.due;
+        let claim = claim.filter(|_| !self.is_asleep());
+        let starts = self.goal == Goal::Run && self.driver == Driver::None && self.is_held() && !self.is_asleep();
+        let pause = self.budget.pause.filter(|_| starts);
         let spawn = self.budget.spawn.filter(|_| self.wants_standby());
-        [claim, standby, driver, io, probation, pause, spawn].into_iter().flatten().min()
+        [claim, standby, driver, io, probation, wake, pause, spawn].into_iter().flatten().min()
     }
 
     /// For users.
@@ -391,6 +407,7 @@ impl Machine {
             (Goal::Fail, _) if self.is_at_rest() => State::Failed,
             (Goal::Stop { .. }, _) if self.is_at_rest() => State::Stopped,
             (Goal::Stop { .. }, _) => State::Stopping,
+            (Goal::Run, _) if self.is_asleep() => State::Sleeping,
             (Goal::Run, _) if matches!(self.device, Device::Absent | Device::Claiming) => State::Absent,
             (Goal::Run, Some(Upgrade::Leaving | Upgrade::Starting)) => State::Upgrading,
             _ if self.export == Export::Up && self.driver != Driver::Dying => State::Running,
@@ -517,7 +534,9 @@ impl Machine {
             Event::Stop { force } if !self.asked => (self.goal, self.asked) = (Goal::Stop { force }, true),
             // Who insists.
             Event::Stop { force: true } if matches!(self.goal, Goal::Stop { .. }) => self.goal = Goal::Stop { force: true },
-            Event::Upgrade if !self.asked => self.begin_upgrade(now, actions),
+            Event::Upgrade if !self.asked && !self.is_asleep() => self.begin_upgrade(now, actions),
+            Event::Sleep(sleep) if !self.asked => self.fall_asleep(sleep, now),
+            Event::Wake => self.wake_up(now, actions),
             _ => {}
         }
     }
@@ -536,7 +555,7 @@ impl Machine {
 
     /// From now on, I/O waits.
     fn begin_outage(&mut self, now: Instant) {
-        if self.shown && self.goal == Goal::Run {
+        if self.shown && self.goal == Goal::Run && !self.is_asleep() {
             self.due.io.get_or_insert(now + self.terms.patience);
         }
     }
@@ -556,7 +575,7 @@ impl Machine {
     }
 
     fn restart(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.asked {
+        if self.asked || self.is_asleep() {
             return;
         }
         (self.goal, self.asked) = (Goal::Run, true);

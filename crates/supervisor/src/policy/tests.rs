@@ -15,9 +15,9 @@ const TERMS: Terms = Terms {
 };
 
 /// What the machine has brought about, seen from outside, and what it must never do.
-struct World {
-    machine: Machine,
-    now: Instant,
+pub(super) struct World {
+    pub(super) machine: Machine,
+    pub(super) now: Instant,
     began: Instant,
     driver: bool,
     standby: bool,
@@ -28,8 +28,8 @@ struct World {
     orphaned: bool,
     fencing: bool,
     /// What must be answered.
-    open: VecDeque<Action>,
-    verdicts: Vec<Verdict>,
+    pub(super) open: VecDeque<Action>,
+    pub(super) verdicts: Vec<Verdict>,
     drives: Vec<Instant>,
     log: Vec<Action>,
     exported: bool,
@@ -57,7 +57,7 @@ impl World {
     }
 
     /// Lets `event` happen, and checks what the machine makes of it.
-    fn on(&mut self, event: Event) -> &mut Self {
+    pub(super) fn on(&mut self, event: Event) -> &mut Self {
         match event {
             // An answer to a second kill: a process ends once.
             Event::Ended | Event::Killed if !self.driver => return self,
@@ -102,7 +102,7 @@ impl World {
                 self.standby = true;
             }
             Action::Create => self.exported = true,
-            Action::Serve | Action::Leave | Action::StopDriver | Action::Kill => {
+            Action::Serve | Action::Leave | Action::StopDriver | Action::Rest | Action::Kill => {
                 assert!(self.driver, "{action:?} without a driver")
             }
             Action::Answer(verdict) => self.verdicts.push(verdict),
@@ -128,7 +128,7 @@ impl World {
     }
 
     /// Answers all that is asked, as a world without faults does.
-    fn settle(&mut self) -> &mut Self {
+    pub(super) fn settle(&mut self) -> &mut Self {
         for _ in 0..200 {
             if let Some(action) = self.open.pop_front() {
                 if let Some(event) = answer(action) {
@@ -145,25 +145,25 @@ impl World {
         self
     }
 
-    fn running() -> Self {
+    pub(super) fn running() -> Self {
         let mut world = Self::new();
         world.on(Event::Timer).settle();
         assert_eq!(world.machine.state(), State::Running, "{:?}", world.log);
         world
     }
 
-    fn since(&mut self) -> Vec<Action> {
+    pub(super) fn since(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.log)
     }
 }
 
 /// What the world says to `action` if all goes well.
-fn answer(action: Action) -> Option<Event> {
+pub(super) fn answer(action: Action) -> Option<Event> {
     Some(match action {
         Action::Claim => Event::Claimed,
         Action::Spawn { .. } => Event::Ready,
         Action::KillStandby => Event::StandbyEnded,
-        Action::Kill | Action::StopDriver => Event::Ended,
+        Action::Kill | Action::StopDriver | Action::Rest => Event::Ended,
         Action::Fence => Event::Fenced,
         Action::Drive(_) => Event::Offers,
         Action::Create | Action::Recover => Event::Prepared,
@@ -510,6 +510,9 @@ fn events() -> impl Strategy<Value = Event> {
         Just(Stop { force: false }),
         Just(Stop { force: true }),
         Just(Upgrade),
+        Just(Sleep(super::Sleep::Stopped)),
+        Just(Sleep(super::Sleep::Driven)),
+        Just(Wake),
         Just(Timer)
     ]
 }
@@ -561,6 +564,8 @@ proptest! {
                 (91..93, _) => { world.on(Event::Upgrade); }
                 (93..95, _) => { world.on(Event::Stop { force: dice == 93 }); }
                 (95, _) => { world.on(Event::Gone); }
+                (96, _) => { world.on(Event::Sleep(Sleep::Stopped)); }
+                (97, _) => { world.on(Event::Wake); }
                 _ => { world.on(Event::Timer); }
             }
         }

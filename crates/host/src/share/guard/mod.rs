@@ -80,6 +80,7 @@ impl Guard {
     pub fn start(function: Option<String>, successors: Option<PathBuf>) -> io::Result<Self> {
         let (ours, theirs) = Channel::pair()?;
         let child = Command::new("/proc/self/exe")
+            .arg0("@ring3")
             .arg(COMMAND)
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
