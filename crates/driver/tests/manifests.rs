@@ -95,7 +95,7 @@ fn quiesce(name: &str) -> Option<Quiesce> {
 
 #[test]
 fn nvmes_fence_clears_enable_and_sees_that_it_is_not_ready() {
-    let Quiesce { bar, step, structure: None } = quiesce("nvme").unwrap() else { panic!("registers of its own") };
+    let Quiesce { bar, step, structure: None, .. } = quiesce("nvme").unwrap() else { panic!("registers of its own") };
     let bits = Cc(0).with_enable(1).with_shutdown(3).0;
     let until = Until { at: CSTS.offset(), mask: Csts(0).with_ready(1).0, value: 0 };
     assert_eq!(bar, 0);
@@ -104,7 +104,7 @@ fn nvmes_fence_clears_enable_and_sees_that_it_is_not_ready() {
 
 #[test]
 fn ahcis_fence_is_the_controllers_reset() {
-    let Quiesce { bar, step, structure: None } = quiesce("ahci").unwrap() else { panic!("registers of its own") };
+    let Quiesce { bar, step, structure: None, .. } = quiesce("ahci").unwrap() else { panic!("registers of its own") };
     let (at, reset) = (CONTROL.offset(), Control(0).with_reset(1));
     let until = Until { at, mask: reset.0, value: 0 };
     assert_eq!(bar, ahci::BAR);
@@ -113,7 +113,7 @@ fn ahcis_fence_is_the_controllers_reset() {
 
 #[test]
 fn e1000s_fence_is_the_cards_reset() {
-    let Quiesce { bar, step, structure: None } = quiesce("e1000").unwrap() else { panic!("registers of its own") };
+    let Quiesce { bar, step, structure: None, .. } = quiesce("e1000").unwrap() else { panic!("registers of its own") };
     let (at, reset) = (e1000::general::CONTROL.offset(), e1000::general::Control(0).with_reset(1).0);
     let until = Until { at, mask: reset, value: 0 };
     assert_eq!(bar, e1000::BAR);
@@ -124,7 +124,7 @@ fn e1000s_fence_is_the_cards_reset() {
 
 #[test]
 fn ides_fence_stops_both_bus_masters() {
-    let Quiesce { bar, step, structure: None } = quiesce("ide").unwrap() else { panic!("registers of its own") };
+    let Quiesce { bar, step, structure: None, .. } = quiesce("ide").unwrap() else { panic!("registers of its own") };
     let (start, active) = (BusMasterCommand(0).with_start(1).0, BusMasterStatus(0).with_active(1).0);
     let stop = |channel| Step {
         at: command(channel).offset(),

@@ -451,6 +451,8 @@ fn every_test_that_the_table_of_faults_names_exists() {
     let tests = [
         include_str!("nvme_faults.rs"),
         include_str!("nvme_resets.rs"),
+        include_str!("nvme_revalidate.rs"),
+        include_str!("nvme_adopt.rs"),
         include_str!("nvme_namespaces.rs"),
         include_str!("nvme_resume.rs"),
         include_str!("ide_faults.rs"),

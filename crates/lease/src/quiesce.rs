@@ -25,8 +25,34 @@ pub struct Quiesce {
     /// The registers are those of the virtio structure of this type, which the device's capabilities place: in whichever BAR, and `at` counts from its begin.
     /// [virtio 4.1.4]
     pub structure: Option<u8>,
+    /// What is seen of a device that runs as its driver has left it, before anything is done: all
+    /// of these, and none of them if nobody knows. A
+    /// disk that says otherwise may have lost what is in its cache.
+    #[serde(default)]
+    pub running: Vec<Look>,
     /// In this order; one at least, as a controller that was not seen to stop has not.
     pub step: Vec<Step>,
+}
+
+/// What a register says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Look {
+    /// The register, in bytes from the start of the BAR or of the structure.
+    pub at: u64,
+    /// Its bits: 8 or 32.
+    #[serde(default = "usual_width")]
+    pub width: u8,
+    /// The bits that count.
+    pub mask: u32,
+    /// What they are.
+    pub value: u32,
+    /// So many registers say that, as far as the BAR has them.
+    #[serde(default = "once")]
+    pub times: u32,
+    /// Each so many bytes behind the one before.
+    #[serde(default)]
+    pub stride: u64,
 }
 
 /// Changes bits of a register, and waits until another one says that it is so.
@@ -65,6 +91,13 @@ pub struct Until {
 /// Longest wait of a step: a fence that takes longer is a reset.
 const MAX_LIMIT_MS: u32 = 10_000;
 
+/// Most registers that a look is at.
+const MAX_TIMES: u32 = 64;
+
+fn once() -> u32 {
+    1
+}
+
 fn usual_width() -> u8 {
     32
 }
@@ -86,10 +119,21 @@ impl Quiesce {
         if self.step.is_empty() {
             return Err("a fence without a step stops nothing: leave [quiesce] out, and the function is reset".into());
         }
+        if let Some(look) = self.running.iter().find(|look| !look.is_possible()) {
+            return Err(format!("no such look at a device: {look:?}"));
+        }
         match self.step.iter().find(|step| !step.is_possible()) {
             Some(step) => Err(format!("no such step of a fence: {step:?}")),
             None => Ok(()),
         }
+    }
+}
+
+impl Look {
+    fn is_possible(&self) -> bool {
+        let most = if self.width == 8 { u8::MAX.into() } else { u32::MAX };
+        let fit = self.mask != 0 && self.mask <= most && self.value & !self.mask == 0;
+        fit && [8, 32].contains(&self.width) && (1..=MAX_TIMES).contains(&self.times)
     }
 }
 
@@ -125,6 +169,13 @@ mod tests {
             ("limit", "width = 16\nlimit"),
         ] {
             assert!(with(&good.replace(from, to)).is_err(), "{to}");
+        }
+        let look = |look: &str| {
+            Quiesce::from_manifest(&format!("[quiesce]\nbar = 0\nrunning = [{{ {look} }}]\n[[quiesce.step]]\n{good}"))
+        };
+        assert_eq!(look("at = 4, mask = 3, value = 1").unwrap().unwrap().running[0].times, 1);
+        for wrong in ["at = 4, mask = 0, value = 0", "at = 4, mask = 1, value = 2", "at = 4, mask = 1, value = 1, times = 65"] {
+            assert!(look(wrong).is_err(), "{wrong}");
         }
         assert!(with(&format!("{good}width = 8\nset = 0x100\n")).is_err() && Quiesce::from_manifest("[quiesce").is_err());
     }

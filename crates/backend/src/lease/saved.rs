@@ -101,7 +101,8 @@ impl Claim {
         };
         let regions = facts.arena.iter().enumerate().map(|(number, memory)| fds.region(&format!("arena.{number}"), memory));
         let regions = regions.collect::<Result<Vec<_>, _>>()?;
-        let arena = Arena::adopt(regions, &SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len))))?;
+        let arena =
+            Arena::adopt(regions, &SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len))).keeping())?;
         let enabled = facts.irqs.as_ref().map(|irqs| irqs.kind);
         let device = Vfio::adopt(place, arena, facts.below, enabled, &mut |name| fds.take(name))?;
         let windows = device.windows()?;

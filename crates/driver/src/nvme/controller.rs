@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use ring3_class::block::Disk;
+use ring3_device::found::Found;
 use ring3_device::irq::Irq;
 use ring3_device::{Device, Error, Registers};
 use ring3_spec::nvme::event::AsyncEvent;
@@ -18,10 +19,12 @@ use super::event::Event;
 use super::identity::{Identity, Traits};
 use super::init;
 use super::interrupts::Vectors;
-use super::namespace::Namespace;
+use super::namespace::{Namespace, Unit};
 use super::options::Options;
 use super::reset::Members;
+use super::revalidate::power_count;
 use crate::lifetime::{Lifetime, lock};
+use crate::write_cache::{PowerCount, WriteCache};
 
 /// An NVMe controller that takes commands.
 ///
@@ -89,14 +92,26 @@ impl Controller {
 
     fn with_namespaces(shared: Arc<Shared>) -> Result<Self, Error> {
         let mut controller = Self { shared, refused: Vec::new(), namespaces: Vec::new() };
+        let has_cache = controller.shared.traits.identity.volatile_cache;
+        // One that fails at the question has been reset, and does not say.
+        let asked = has_cache.then(|| controller.shared.command(power_count));
+        let power = asked.and_then(Result::ok).unwrap_or(PowerCount::UNKNOWN);
+        lock(&controller.shared.members).power = power;
+        let kept = controller.shared.device.dma().arena().kept();
+        let has_run_on = Found::read(kept.as_ref()) == Found::Running;
         let (ids, left_out) = controller.shared.active_namespaces()?;
         for id in ids {
             match controller.shared.disk_of(id)? {
-                Ok(info) => controller.namespaces.push(Namespace::new(controller.shared.clone(), id, info)),
+                Ok((info, unique)) => {
+                    let cache = has_cache.then(|| WriteCache::open(kept.clone(), (&info.serial, id), power, has_run_on));
+                    controller.namespaces.push(Namespace::new(controller.shared.clone(), Unit::new(id, info, unique, cache)));
+                }
                 Err(error) => controller.refused.push((id, error)),
             }
         }
         controller.refused.extend(left_out);
+        // What the fence has found is in the records.
+        kept.iter().for_each(Found::forget);
         Ok(controller)
     }
 
@@ -145,7 +160,7 @@ impl Controller {
 
     /// What the controller has reported since the last call. Call it when [`irq`](Self::irq) fires, or now and then.
     pub fn events(&self) -> Result<Vec<Event>, Error> {
-        self.shared.command(|admin| {
+        let mut events = self.shared.command(|admin| {
             admin.service()?;
             if std::mem::take(&mut admin.unread) {
                 unmask_events(admin)?;
@@ -155,7 +170,11 @@ impl Controller {
                 events.push(decode(admin, event)?);
             }
             Ok(events)
-        })
+        })?;
+        if events.contains(&Event::NamespacesChanged) {
+            events.extend(self.rescan()?);
+        }
+        Ok(events)
     }
 
     /// The interrupt that says that there may be [`events`](Self::events); `None` if the admin queue has none of its own.

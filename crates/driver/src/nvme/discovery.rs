@@ -9,11 +9,19 @@ use ring3_device::Error;
 use ring3_spec::nvme::Submission;
 use ring3_spec::nvme::identify::{self, cns, csi};
 
+use super::admin::Admin;
 use super::controller::Shared;
 use super::init;
+use super::namespace::UniqueId;
 
 /// Most namespaces that are looked at: four pages of the list.
 const MOST: usize = 4 * identify::NAMESPACE_LIST_ENTRIES;
+
+/// What a controller says of a namespace.
+pub(super) struct Structures {
+    set: u8,
+    namespace: identify::Namespace,
+}
 
 /// A namespace that cannot be used, and why.
 pub(super) type Refused = (u32, Error);
@@ -53,20 +61,33 @@ impl Shared {
     }
 
     /// The disk that namespace `id` is, or why it cannot be one. Fails only if the controller does.
-    pub(super) fn disk_of(&self, id: u32) -> Result<Result<Info, Error>, Error> {
-        match self.look_at(id) {
+    pub(super) fn disk_of(&self, id: u32) -> Result<Result<(Info, UniqueId), Error>, Error> {
+        let found = self.command(|admin| self.read_namespace(admin, id)).and_then(|structures| self.judge(&structures));
+        match found {
             Err(error @ (Error::Unsupported(_) | Error::Invalid(_) | Error::Protocol(_))) => Ok(Err(error)),
             other => other.map(Ok),
         }
     }
 
-    fn look_at(&self, id: u32) -> Result<Info, Error> {
+    /// What the controller says of namespace `id`.
+    pub(super) fn read_namespace(&self, admin: &mut Admin, id: u32) -> Result<Structures, Error> {
+        let mut set = csi::NVM;
         if init::has_command_sets(self.cap) {
-            let descriptors = self.identify(cns::DESCRIPTORS, id, "the namespace's command set")?;
-            check_command_set(identify::command_set(&descriptors).unwrap_or(csi::NVM))?;
+            let descriptors = admin.fetch("the namespace's command set", Submission::identify(cns::DESCRIPTORS, id))?;
+            set = identify::command_set(&descriptors).unwrap_or(csi::NVM);
         }
-        let structure = self.identify(cns::NAMESPACE, id, "identify namespace")?;
-        self.traits.disk(&identify::Namespace(structure))
+        if set != csi::NVM {
+            // It has other structures.
+            return Ok(Structures { set, namespace: identify::Namespace::zeroed() });
+        }
+        let namespace = identify::Namespace(admin.fetch("identify namespace", Submission::identify(cns::NAMESPACE, id))?);
+        Ok(Structures { set, namespace })
+    }
+
+    /// The disk that it is, or why it cannot be one.
+    pub(super) fn judge(&self, structures: &Structures) -> Result<(Info, UniqueId), Error> {
+        check_command_set(structures.set)?;
+        Ok((self.traits.disk(&structures.namespace)?, UniqueId(structures.namespace.unique())))
     }
 
     fn identify(&self, structure: u8, namespace: u32, what: &str) -> Result<[u8; identify::SIZE], Error> {

@@ -45,12 +45,23 @@ pub(super) fn running(registers: &Registers) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the controller, which was enabled, may have lost its power meanwhile, and with it its volatile cache.
-pub(super) fn may_have_lost_power(registers: &Registers) -> bool {
+/// What has become of a controller that was enabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// It runs, as far as its registers say.
+    Running,
+    /// It was reset by somebody else, or does not answer. It may have lost its power.
+    Disturbed,
+    /// It reports a fatal error: what its firmware held in memory is lost with it.
+    Crashed,
+}
+
+/// What its registers say of that.
+pub(super) fn condition(registers: &Registers) -> Condition {
     match (registers.read_alive(CC), registers.read_alive(CSTS)) {
-        (Ok(configuration), Ok(status)) => configuration.enable() == 0 || status.ready() == 0,
-        // What is gone now and comes back at a reset has lost it for sure.
-        _ => true,
+        (Ok(_), Ok(status)) if status.fatal() == 1 => Condition::Crashed,
+        (Ok(configuration), Ok(status)) if configuration.enable() == 1 && status.ready() == 1 => Condition::Running,
+        _ => Condition::Disturbed,
     }
 }
 

@@ -27,10 +27,11 @@ use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION
 
 use super::command::Encoder;
 use super::controller::Shared;
-use super::slots::{Slot, Slots};
+use super::namespace::Unit;
+use super::slots::Slots;
 use crate::lifetime::{DETACHED, OVER};
 use crate::timeouts::Timeouts;
-use crate::write_cache::WriteCache;
+use crate::write_cache::{Listener, WriteCache};
 
 /// Requests in flight through one pair of rings. Its memory and its end are in `open.rs`, its misfortunes in `recovery.rs`.
 pub(super) struct QueuePair {
@@ -50,8 +51,9 @@ pub(super) struct QueuePair {
     pub(super) timeouts: Timeouts,
     pub(super) waiter: Waiter,
     pub(super) shared: Arc<Shared>,
-    pub(super) info: Arc<Info>,
+    pub(super) unit: Arc<Unit>,
     pub(super) cache: Option<Arc<WriteCache>>,
+    pub(super) listener: Listener,
     /// The queue's number on the controller, from 1 on.
     pub(super) id: u16,
     /// What the good end of each of its commands says.
@@ -119,9 +121,11 @@ impl QueuePair {
         if !entry.status().is_success() {
             return Ok(self.failed(slot, entry.status()));
         }
-        let (cache, shared, generation) = (self.cache.as_deref(), &self.shared, self.generation);
+        let (cache, shared, generation, listener) = (self.cache.as_deref(), &self.shared, self.generation, &mut self.listener);
         Ok(self.slots.vacate(slot).map(|slot| {
-            let end = cache.map_or(Ok(()), |cache| complete_cached(slot, cache, shared, generation));
+            let lost_since = || shared.lost_cache_after(generation);
+            let complete = |cache: &WriteCache| cache.complete(&slot.request, (listener, slot.flush), lost_since);
+            let end = cache.map_or(Ok(()), complete);
             slot.complete(end)
         }))
     }
@@ -151,6 +155,9 @@ impl QueuePair {
     #[cold]
     #[inline(never)]
     fn submit_any(&mut self, request: &mut Request) -> Result<(), Rejected> {
+        if self.unit.is_over() {
+            return rejected(request, Some(IoError::Gone));
+        }
         self.slots.pass_over();
         let Some(vacancy) = self.slots.vacancy() else {
             return rejected(request, (self.generation == DETACHED).then_some(IoError::Gone));
@@ -228,11 +235,6 @@ pub(super) fn place(ring: &mut SubmissionRing<DmaBuffer, SUBMISSION_WORDS>, comm
     ring.place([(3, prp1), (4, prp2), (5, dwords_10_11), (6, dwords_12_13), (0, first)]);
 }
 
-/// The end of what the device has done: for all but reads, the cache has a say.
-fn complete_cached(slot: &Slot, cache: &WriteCache, shared: &Shared, generation: u32) -> Result<(), IoError> {
-    cache.complete(&slot.request, slot.flush, || shared.lost_cache_after(generation))
-}
-
 #[cold]
 fn rejected(request: &mut Request, error: Option<IoError>) -> Result<(), Rejected> {
     Err(Rejected { error, request: mem::replace(request, Request::flush(0)) })
@@ -240,7 +242,7 @@ fn rejected(request: &mut Request, error: Option<IoError>) -> Result<(), Rejecte
 
 impl Queue for QueuePair {
     fn info(&self) -> &Info {
-        &self.info
+        &self.unit.info
     }
 
     fn depth(&self) -> u16 {

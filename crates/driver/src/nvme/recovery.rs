@@ -38,7 +38,7 @@ impl QueuePair {
         }
         if self.slots.in_flight() == 0 {
             self.timeouts.advance(now);
-            return Ok(());
+            return if self.told { Ok(()) } else { self.unit.check() };
         }
         if self.timeouts.poll_due(now)
             && let Err(why) = Registers::new(self.bar.clone(), 0).and_then(|registers| init::running(&registers))
@@ -161,6 +161,7 @@ impl QueuePair {
             let created = self.create(&mut admin);
             drop(admin);
             match created {
+                Ok(()) if self.unit.is_over() => return self.end_with_namespace(),
                 Ok(()) => return self.repeat_all(),
                 Err(error) => drop(shared.reset(generation, &format!("queue {} could not be created: {error}", self.id))),
             }
@@ -183,6 +184,15 @@ impl QueuePair {
         }
         self.ring_submission();
         Ok(())
+    }
+
+    /// Ends everything in flight, of which nothing is with the device: the namespace is not what it
+    /// was.
+    fn end_with_namespace(&mut self) -> Result<(), Error> {
+        self.encoder.close();
+        self.ended.clear();
+        self.ended.extend(self.slots.occupied().map(|slot| (slot, IoError::Gone)));
+        self.unit.check()
     }
 
     /// Ends everything in flight: there is no controller any more.

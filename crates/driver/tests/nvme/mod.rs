@@ -46,6 +46,12 @@ pub fn try_bench(uri: &str, options: Options) -> Result<Bench, Error> {
     Controller::open(Arc::new(device), options).map(|controller| Bench { controller, handle })
 }
 
+/// A controller that drives `device`.
+pub fn bench_of(device: SimNvme, options: Options) -> Bench {
+    let handle = device.handle();
+    Bench { controller: Controller::open(Arc::new(device), options).unwrap(), handle }
+}
+
 pub fn device(uri: &str) -> SimNvme {
     let uri: Uri = format!("sim:nvme{uri}").parse().unwrap();
     ring3_model::nvme::open(&uri, OpenOptions::default()).unwrap()

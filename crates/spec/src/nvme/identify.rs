@@ -219,6 +219,17 @@ impl Namespace {
         self.format(self.format_index()).filter(|_| self.format_index() <= self.formats_0based() as usize)
     }
 
+    /// NGUID and EUI64, one behind the other, each zero if there is none.
+    pub fn unique(&self) -> [u8; 24] {
+        core::array::from_fn(|index| self.0[104 + index])
+    }
+
+    /// Sets NGUID and EUI64.
+    pub fn set_unique(&mut self, unique: [u8; 24]) -> &mut Self {
+        self.0[104..128].copy_from_slice(&unique);
+        self
+    }
+
     /// Sets format `index`; nothing beyond the last place.
     pub fn set_format(&mut self, index: usize, format: LbaFormat) -> &mut Self {
         if index < Self::FORMATS {

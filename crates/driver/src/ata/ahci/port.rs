@@ -11,8 +11,8 @@ use ring3_spec::ahci::{fis::QueuedErrorLog, registers};
 use ring3_spec::ata::{ErrorBits, Identify, SECTOR, Signature, Status, TaskFile, device, opcode};
 
 use super::super::Options;
+use super::super::cache::Cache;
 use super::super::command::{Command, Encoder, Protocol, STANDBY};
-use super::cache::Cache;
 use super::lists::{Failure, Lists};
 
 /// ST and FRE are followed by CR and FR within this. [AHCI 10.1.2]
@@ -105,8 +105,8 @@ impl Port {
     /// The same port, to be kept in its seat when its queue ends.
     pub(super) fn again(&self) -> Result<Self, Error> {
         let registers = Registers::new(self.registers.bar().clone(), 0)?;
-        let Self { index, generation, ready, cache, .. } = *self;
-        Ok(Self { index, registers, lists: self.lists.clone(), generation, ready, cache })
+        let Self { index, generation, ready, .. } = *self;
+        Ok(Self { index, registers, lists: self.lists.clone(), generation, ready, cache: self.cache.clone() })
     }
 
     /// Makes room for `slots` commands. The port is stopped.
@@ -344,7 +344,7 @@ impl Port {
         }
         if let Some(flush) = encoder.flush() {
             self.execute(&flush, options.flush_timeout, "FLUSH CACHE")?;
-            self.cache.flushed();
+            let _ = self.cache.flushed();
         }
         match self.execute(&STANDBY, options.timeout, "STANDBY IMMEDIATE") {
             // It has nothing to park.

@@ -4,8 +4,9 @@
 //! An error of the drive: the port is stopped and started. Anything else, or if that fails: the drive is reset over its link, and asked
 //! whether it is still the same. If that fails, too, the controller is reset, which all its drives notice and none loses a request by. A
 //! drive that is not there any more ends its requests and leaves the others alone; it is looked for again when there is a request. One that
-//! no reset wakes up, another one in its place, and one that may have lost writes (`cache.rs`) are not used until the controller is
-//! opened again.
+//! no reset wakes up, and another one in its place are not used until the controller is opened
+//! again. One that may have lost writes (`cache.rs`) says so by its
+//! next flush.
 
 use std::sync::atomic::Ordering;
 
@@ -88,13 +89,18 @@ impl PortQueue {
             return Ok(PortState::Absent);
         }
         self.port.start()?;
+        if self.port.cache.has_lost() {
+            let (name, index) = (self.shared.device.name(), self.port.index());
+            tracing::error!(
+                "{name} port {index}: its link was lost, and perhaps its power: writes since the last flush may be lost, and the next flush fails; \
+                 check what was written last"
+            );
+        }
         let identity = Identity::new(&self.port.identify(OWN)?)?;
         let useless = if !self.is_same(&identity) {
             Some((IoError::Gone, "there is another drive now"))
         } else if identity.cache && !self.shared.seats[self.seat].identity.cache {
             Some((IoError::Transport, "its write cache was off and is on, so that its users do not flush it"))
-        } else if self.port.cache.has_lost() {
-            Some((IoError::Transport, "its link was lost, and perhaps its power, with writes that were not flushed"))
         } else {
             None
         };

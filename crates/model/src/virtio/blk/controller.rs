@@ -31,6 +31,8 @@ pub struct VirtioBlkModel {
     /// Whether the cache holds writes back. [virtio 5.2.6.2]
     pub(super) writeback: bool,
     /// What it says wrongly from now on.
+    /// What it is called since it is another one.
+    pub(super) name: Option<String>,
     pub(super) lie: Option<Lie>,
     /// When the reset that is under way is done.
     reset_due: Option<Instant>,
@@ -68,6 +70,7 @@ impl VirtioBlkModel {
             held: Held::default(),
             counters: Counters::default(),
             complaints: Complaints::default(),
+            name: None,
             lie: None,
             reset_due: None,
         }
