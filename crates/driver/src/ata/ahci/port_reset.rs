@@ -19,6 +19,9 @@ use super::queue::PortQueue;
 use super::recovery::OWN;
 use crate::lifetime::{OVER, lock};
 
+/// Further resets of a drive that was there and is not noticed after the first one.
+const RETURNS: u32 = 2;
+
 /// What became of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortState {
@@ -53,7 +56,15 @@ impl PortQueue {
                 continue;
             }
             tracing::warn!("{} port {}: {why}: resetting the drive", shared.device.name(), self.port.index());
-            let result = self.reset_drive(generation);
+            self.begin_reset(generation);
+            // A drive may take seconds to come back. Other ports are mended meanwhile, and may have the controller reset.
+            drop(order);
+            let noticed = self.is_noticed();
+            let order = lock(&shared.order);
+            if shared.generation() != generation {
+                continue;
+            }
+            let result = noticed.and_then(|noticed| self.end_reset(generation, noticed));
             let proven = result.is_ok() || self.port.stop().is_ok();
             drop(order);
             let Err(error) = result else { return result };
@@ -69,21 +80,46 @@ impl PortQueue {
         }
     }
 
-    /// Resets the drive, waits for it, and asks whether it is the one that it was, with all that it was given.
-    fn reset_drive(&mut self, generation: u32) -> Result<PortState, Error> {
-        let ready = self.shared.options.ready_timeout;
+    /// Resets the drive.
+    fn begin_reset(&mut self, generation: u32) {
         if self.shared.seats[self.seat].power_lost.swap(false, Ordering::Relaxed) {
             self.port.cache.lose_link();
         }
-        let linked = if self.port.generation == generation {
-            self.port.reset_link()?
+        if self.port.generation == generation {
+            self.port.begin_link_reset();
         } else {
             // The controller was reset and the drive with it.
             self.port.begin();
             self.port.generation = generation;
-            matches!(self.port.has_drive(Port::link_deadline(), NOTICE), Ok(true))
-        };
-        if !linked || self.port.signature(Deadline::after(ready))? != Signature::Ata {
+        }
+    }
+
+    /// Whether the drive is noticed after its reset.
+    ///
+    /// One that was there is given time and further resets, as a drive that spins up may need: without it, all that is in flight ends. One
+    /// that was missing before is not waited for again, or each request to it would take as long.
+    fn is_noticed(&mut self) -> Result<bool, Error> {
+        let mut noticed = self.port.has_drive(Port::link_deadline(), NOTICE);
+        for _ in 0..RETURNS {
+            if self.recovery.missing || !matches!(noticed, Ok(false)) {
+                break;
+            }
+            // In so long a time its power may have gone and come back.
+            self.port.cache.lose();
+            self.port.comreset();
+            noticed = self.port.has_drive(Port::link_deadline(), self.shared.options.link_timeout);
+        }
+        match noticed {
+            Err(Error::Timeout { .. }) => Ok(false),
+            noticed => noticed,
+        }
+    }
+
+    /// Waits until the drive, if it was `noticed`, is ready, and asks whether it is the one that it was, with all that it was given.
+    fn end_reset(&mut self, generation: u32, noticed: bool) -> Result<PortState, Error> {
+        self.port.end_link_reset()?;
+        let ready = self.shared.options.ready_timeout;
+        if !noticed || self.port.signature(Deadline::after(ready))? != Signature::Ata {
             self.port.cache.lose();
             return Ok(PortState::Absent);
         }
