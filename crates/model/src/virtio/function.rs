@@ -269,7 +269,8 @@ impl Function {
         if value == spec::STATUS_RESET {
             return Asked::Reset;
         }
-        let agreed = self.features & !self.offered == 0 && self.features & spec::VERSION_1 != 0;
+        let wanted = spec::VERSION_1 | self.offered & spec::ORDER_PLATFORM;
+        let agreed = self.features & !self.offered == 0 && self.features & wanted == wanted;
         let refused = if agreed { 0 } else { spec::FEATURES_OK };
         self.status = self.status & spec::NEEDS_RESET | value & !refused;
         Asked::Nothing

@@ -56,6 +56,7 @@ impl VirtioBlkModel {
             (shape.indirect, spec::INDIRECT_DESC),
             (shape.packed, spec::RING_PACKED),
             (shape.events, spec::EVENT_IDX),
+            (shape.ordered, spec::ORDER_PLATFORM),
         ];
         let own = blk::SEG_MAX | blk::BLK_SIZE | blk::TOPOLOGY | blk::MQ | blk::DISCARD | blk::WRITE_ZEROES;
         let offered = optional.iter().filter(|(has, _)| *has).fold(own, |all, (_, feature)| all | feature);
