@@ -20,4 +20,4 @@ mod quiesce;
 
 pub use channel::{Channel, MAX_FDS, MAX_LEN};
 pub use message::{Answer, BarFacts, Facts, Function, Kind, Memory, Msix, Refusal, Request, VERSION, Vectors, Window};
-pub use quiesce::{Quiesce, Step, Until};
+pub use quiesce::{MAX_OWN_LIMIT_MS, OwnLimit, Quiesce, Step, Until};

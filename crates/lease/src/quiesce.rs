@@ -13,6 +13,7 @@ use serde::Deserialize;
 /// clear = 1
 /// until = { at = 0x1c, mask = 1, value = 0 }
 /// limit_ms = 2000
+/// limit_from = { at = 0, shift = 24, mask = 0xff, unit_ms = 500 }
 /// ";
 /// let quiesce = ring3_lease::Quiesce::from_manifest(manifest).unwrap().unwrap();
 /// assert_eq!((quiesce.bar, quiesce.step[0].until.at, quiesce.step[0].width), (0, 0x1c, 32));
@@ -48,6 +49,30 @@ pub struct Step {
     pub until: Until,
     /// At the latest after this many milliseconds.
     pub limit_ms: u32,
+    /// Or after what the device says itself, if that is longer.
+    pub limit_from: Option<OwnLimit>,
+}
+
+/// Bits of a register that say how long a device may take, read before the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnLimit {
+    /// The register, in bytes from the BAR's start.
+    pub at: u64,
+    /// The lowest of the bits.
+    pub shift: u8,
+    /// What counts of the register, shifted by that.
+    pub mask: u32,
+    /// Milliseconds for each.
+    pub unit_ms: u32,
+}
+
+impl OwnLimit {
+    /// Milliseconds, where the register has `value`; no more than [`MAX_OWN_LIMIT_MS`], as it is the device's word.
+    pub fn millis(&self, value: u32) -> u32 {
+        let units = value.checked_shr(self.shift.into()).unwrap_or(0) & self.mask;
+        units.saturating_mul(self.unit_ms).min(MAX_OWN_LIMIT_MS)
+    }
 }
 
 /// Bits of a register.
@@ -64,6 +89,9 @@ pub struct Until {
 
 /// Longest wait of a step: a fence that takes longer is a reset.
 const MAX_LIMIT_MS: u32 = 10_000;
+
+/// The same where the device asks for more. Users wait meanwhile, for a minute as a rule, and the reset needs some of that.
+pub const MAX_OWN_LIMIT_MS: u32 = 30_000;
 
 fn usual_width() -> u8 {
     32
@@ -109,6 +137,13 @@ mod tests {
     #[test]
     fn a_fence_without_a_step_is_refused_because_nothing_would_be_seen_to_stop() {
         assert!(Quiesce::from_manifest("[quiesce]\nbar = 0\nstep = []").is_err());
+    }
+
+    #[test]
+    fn a_device_says_itself_how_long_it_may_take_up_to_half_a_minute() {
+        let own = OwnLimit { at: 0, shift: 24, mask: 0xff, unit_ms: 500 };
+        assert_eq!([0, 0x0400_ffff, 0xff00_0000].map(|cap| own.millis(cap)), [0, 2000, 30_000]);
+        assert_eq!(OwnLimit { shift: 40, unit_ms: u32::MAX, ..own }.millis(u32::MAX), 0);
     }
 
     #[test]

@@ -58,6 +58,9 @@ fn take(bar: &Bar, from: u64, step: &Step) -> Result<(), Error> {
         value if value == all_ones => Err(Error::Gone),
         value => Ok(value),
     };
+    // All ones say nothing, and the step finds that out.
+    let own = step.limit_from.map_or(0, |own| own.millis(read(from.saturating_add(own.at)).unwrap_or(0)));
+    let limit = Duration::from_millis(step.limit_ms.max(own).into());
     let (old, is_there) = (read(at)?, |value: u32| value & step.until.mask == step.until.value);
     let new = old & !step.clear | step.set;
     if wide {
@@ -65,7 +68,5 @@ fn take(bar: &Bar, from: u64, step: &Step) -> Result<(), Error> {
     } else {
         bar.write8(at, new as u8)
     }
-    poll_until(Deadline::after(Duration::from_millis(step.limit_ms.into())), "the controller to stop", || {
-        Ok(is_there(read(until)?).then_some(()))
-    })
+    poll_until(Deadline::after(limit), "the controller to stop", || Ok(is_there(read(until)?).then_some(())))
 }

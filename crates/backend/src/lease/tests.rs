@@ -325,13 +325,24 @@ fn a_driver_whose_holder_dies_finds_the_device_gone_and_is_told_what_ended() {
 }
 
 #[test]
+fn a_controller_that_says_that_it_stops_slowly_is_given_that_time() {
+    let uri = "sim:nvme,size=1M,ready=300ms,timeout=20s".parse().unwrap();
+    let model = ring3_model::nvme::open(&uri, options()).unwrap();
+    let claim = Claim::new(Arc::new(model), None, u64::MAX).unwrap();
+    Process::start(claim.lease().unwrap()).drive().kill();
+    let mut hasty = fence().unwrap().clone();
+    hasty.step[0].limit_ms = 10;
+    assert!(!claim.quiesce(Some(&hasty)).unwrap().reset);
+}
+
+#[test]
 fn a_controller_that_does_not_stop_is_reset_and_one_that_is_gone_is_an_error() {
     let (claim, handle) = claimed();
     let driver = Process::start(claim.lease().unwrap()).drive();
     driver.kill();
     handle.plan().add(Rule::enable(Action::StuckReady));
     let mut hasty = fence().unwrap().clone();
-    hasty.step[0].limit_ms = 10;
+    (hasty.step[0].limit_ms, hasty.step[0].limit_from) = (10, None);
     let fenced = claim.quiesce(Some(&hasty)).unwrap();
     assert!(fenced.reset && !enabled(&handle));
     let driver = Process::start(claim.lease().unwrap()).drive();
