@@ -1,6 +1,6 @@
 //! A controller: what the owner of the function holds.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 
 use ring3_class::block::Disk;
@@ -37,6 +37,8 @@ pub(super) struct Shared {
     pub(super) lifetime: Lifetime,
     /// The generation that began with the last loss of the volatile caches; 0 if there was none.
     pub(super) cache_lost: AtomicU32,
+    /// A write zeroes has timed out: no more are sent. The next process tries again.
+    pub(super) zeroes_hang: AtomicBool,
     pub(super) vectors: Vectors,
     pub(super) admin: Arc<Mutex<Admin>>,
     pub(super) members: Mutex<Members>,
@@ -57,7 +59,7 @@ impl Controller {
         let cap = init::capabilities(&registers)?;
         let queues = queues_in_bar(&registers, cap, options.max_queues)?;
         // Whoever had it before may have left it running: it is stopped before it may reach for memory again.
-        init::disable(&registers, cap)?;
+        init::take_over(&*device, &registers, cap)?;
         device.set_bus_master(true)?;
         let admin = Admin::new(registers, device.dma().arena(), cap, options.timeout)?;
         let admin = Arc::new(Mutex::new(admin));
@@ -83,7 +85,9 @@ impl Controller {
         }
         let members = Mutex::new(Members::new(queues));
         let (lifetime, cache_lost) = (Lifetime::new(device.name()), AtomicU32::new(0));
-        let shared = Arc::new(Shared { lifetime, cache_lost, vectors, admin, members, traits, cap, options, device });
+        let zeroes_hang = AtomicBool::new(false);
+        let shared =
+            Arc::new(Shared { lifetime, cache_lost, zeroes_hang, vectors, admin, members, traits, cap, options, device });
         Self::with_namespaces(shared)
     }
 
@@ -221,6 +225,10 @@ pub(super) fn negotiate_queues(admin: &mut Admin, traits: &Traits, queues: u16) 
     let notices = AsyncEvents(traits.async_events & AsyncEvents(0).with_namespace_changed(1).0).with_critical_warnings(0x1f);
     if let Err(status) = admin.execute(Submission::set_feature(feature::ASYNC_EVENTS, notices.0))? {
         tracing::debug!("the controller refused the configuration of asynchronous events: {status}");
+    }
+    if traits.retry_delays != [0; 3] {
+        // Without this, no status says how long to wait. A refusal costs only that.
+        let _ = admin.send_page(&[feature::HOST_BEHAVIOR_RETRY_DELAY], Submission::set_feature(feature::HOST_BEHAVIOR, 0))?;
     }
     admin.arm_events(traits.event_requests)?;
     Ok(queues.min(granted.submission).min(granted.completion))

@@ -5,7 +5,7 @@
 //! that the controller says nothing about, costs the others nothing; it is refused by name.
 
 use ring3_class::block::Info;
-use ring3_device::Error;
+use ring3_device::{Deadline, Error};
 use ring3_spec::nvme::Submission;
 use ring3_spec::nvme::identify::{self, cns, csi};
 
@@ -15,16 +15,24 @@ use super::init;
 /// Most namespaces that are looked at: four pages of the list.
 const MOST: usize = 4 * identify::NAMESPACE_LIST_ENTRIES;
 
+/// Ids that are tried one after the other on a controller that has no list. Such ones have a few.
+const TRIED: u32 = 1024;
+
 /// A namespace that cannot be used, and why.
 pub(super) type Refused = (u32, Error);
 
 impl Shared {
     /// All active namespace ids, ascending, and the first that is left out if there are more than make sense. [NVMe 5.1.13.2.2]
+    ///
+    /// Version 1.0 has no list. Some later controllers refuse it as well, whatever version they say.
     pub(super) fn active_namespaces(&self) -> Result<(Vec<u32>, Option<Refused>), Error> {
         let mut ids: Vec<u32> = Vec::new();
         loop {
             let above = ids.last().copied().unwrap_or(0);
-            let list = self.identify(cns::ACTIVE_NAMESPACES, above, "the list of namespaces")?;
+            let list = match self.identify(cns::ACTIVE_NAMESPACES, above, "the list of namespaces") {
+                Err(Error::Unsupported(why)) if ids.is_empty() => return self.tried_namespaces(&why),
+                list => list?,
+            };
             let before = ids.len();
             for id in identify::namespace_list(&list) {
                 if ids.last().is_some_and(|&last| id <= last) {
@@ -40,6 +48,28 @@ impl Shared {
                 return Ok((ids, None));
             }
         }
+    }
+
+    /// The same for a controller that has no list: each id up to NN is asked for. NN is the controller's word, so that there are a number
+    /// and a time after which no more are.
+    fn tried_namespaces(&self, why: &str) -> Result<(Vec<u32>, Option<Refused>), Error> {
+        tracing::info!("{}: {why}; looking for each namespace by its id", self.device.name());
+        let greatest = self.traits.greatest_namespace;
+        let limit = Deadline::after(self.options.timeout);
+        let mut ids = Vec::new();
+        for id in 1..=greatest.min(TRIED) {
+            if limit.expired() {
+                return Ok((ids, Some((id, Error::Unsupported("it took too long to look for each namespace".into())))));
+            }
+            match self.identify(cns::NAMESPACE, id, "identify namespace") {
+                // Of what is not there, later versions return zeroes. [NVMe 5.1.13.2]
+                Ok(structure) if identify::Namespace(structure).size() > 0 => ids.push(id),
+                Ok(_) | Err(Error::Unsupported(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let left_out = || Error::Unsupported(format!("it has no list of namespaces, and the first {TRIED} ids are looked at"));
+        Ok((ids, (greatest > TRIED).then(|| (TRIED + 1, left_out()))))
     }
 
     /// Why namespace `id`, the one after `count` others, and all that follow are left out.

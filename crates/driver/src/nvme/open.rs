@@ -81,6 +81,7 @@ impl QueuePair {
             submission_doorbell: submission_doorbell(id, stride).offset(),
             completion_doorbell: completion_doorbell(id, stride).offset(),
             slots,
+            delayed: Vec::new(),
             encoder: Encoder::new(namespace.id(), &info, lists, shared.traits.sgl),
             generation,
             ended,

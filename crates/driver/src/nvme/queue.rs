@@ -27,6 +27,7 @@ use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION
 
 use super::command::Encoder;
 use super::controller::Shared;
+use super::recovery::Delayed;
 use super::slots::{Slot, Slots};
 use crate::lifetime::{DETACHED, OVER};
 use crate::timeouts::Timeouts;
@@ -47,6 +48,8 @@ pub(super) struct QueuePair {
     pub(super) acknowledge_at: u32,
     /// Requests that have ended without a completion.
     pub(super) ended: Vec<(u16, IoError)>,
+    /// Requests that wait for their repetition.
+    pub(super) delayed: Vec<Delayed>,
     pub(super) timeouts: Timeouts,
     pub(super) waiter: Waiter,
     pub(super) shared: Arc<Shared>,
@@ -151,6 +154,9 @@ impl QueuePair {
     #[cold]
     #[inline(never)]
     fn submit_any(&mut self, request: &mut Request) -> Result<(), Rejected> {
+        if self.is_given_up(request.operation) {
+            return rejected(request, Some(IoError::Unsupported));
+        }
         self.slots.pass_over();
         let Some(vacancy) = self.slots.vacancy() else {
             return rejected(request, (self.generation == DETACHED).then_some(IoError::Gone));
@@ -162,7 +168,8 @@ impl QueuePair {
         let request = mem::replace(request, Request::flush(0));
         let (slot, is_flush) = (vacancy.number(), request.operation == Operation::Flush);
         place(&mut self.submission, command);
-        vacancy.fill(request, self.timeouts.epoch());
+        let epoch = if is_flush { self.timeouts.epoch_for(self.shared.options.flush_timeout) } else { self.timeouts.epoch() };
+        vacancy.fill(request, epoch);
         if is_flush
             && let Some(cache) = &self.cache
             && let Some(slot) = self.slots.get_mut(slot)
@@ -318,7 +325,9 @@ impl Source for QueuePair {
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         let rearmed = self.waiter.tick(now)?;
         self.watch(now)?;
-        Ok(sooner(rearmed, self.timeouts.next(now, self.slots.in_flight() > 0)))
+        let in_flight = self.slots.in_flight() > 0;
+        let due = self.delayed.iter().map(|delayed| delayed.due).min().filter(|_| in_flight);
+        Ok(sooner(sooner(rearmed, due), self.timeouts.next(now, in_flight)))
     }
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {

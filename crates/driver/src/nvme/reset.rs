@@ -6,14 +6,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ring3_device::Error;
+use ring3_spec::nvme::Submission;
 
 use super::admin::Admin;
 use super::controller::{Shared, negotiate_queues};
 use super::init;
 use crate::lifetime::{Unstopped, lock};
 use crate::write_cache::WriteCache;
+
+/// A queue is deleted within this before a shutdown.
+const DELETE: Duration = Duration::from_secs(2);
 
 /// What the controller's queues and disks share, besides its lifetime.
 pub(super) struct Members {
@@ -130,10 +135,31 @@ impl Shared {
         let mut admin = lock(&self.admin);
         self.lifetime.check()?;
         admin.checkpoint.close();
+        // First, so that no queue rings a doorbell of what is deleted.
+        self.lifetime.close();
+        self.delete_queues(&mut admin);
         let consent = init::shut_down(admin.registers(), self.traits.shutdown);
         let stopped = init::stop(&*self.device, admin.registers(), self.cap);
         self.lifetime.shut_down(&stopped);
         consent.and(stopped.map_err(|unstopped| unstopped.error))
+    }
+}
+
+impl Shared {
+    /// Deletes the queues that the controller has, as the specification wants it before a shutdown [NVMe 3.6.1]. One that does not answer
+    /// is asked no more: the shutdown has a time limit of its own.
+    fn delete_queues(&self, admin: &mut Admin) {
+        let limit = DELETE.min(self.options.timeout);
+        let uses = lock(&self.members).queues.clone();
+        for id in (1..).zip(uses).filter(|(_, used)| *used != Use::Free).map(|(id, _)| id) {
+            for command in [Submission::delete_sq(id), Submission::delete_cq(id)] {
+                match admin.execute_within(command, limit) {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(status)) => tracing::debug!("{}: queue {id} is not deleted: {status}", self.device.name()),
+                    Err(error) => return tracing::warn!("{}: queue {id} is not deleted: {error}", self.device.name()),
+                }
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! stays taken in the arena. If the controller is reset before the queue is resumed, its generation says so, and it repeats what was in
 //! flight, as every queue does.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -107,9 +107,10 @@ impl Controller {
         // From here on nothing fails.
         claims.commit();
         lock(&admin).detached = false;
-        let cache_lost = AtomicU32::new(state.cache_lost);
+        let (cache_lost, zeroes_hang) = (AtomicU32::new(state.cache_lost), AtomicBool::new(false));
         let SavedController { traits, options, namespaces, refused, .. } = state;
-        let shared = Arc::new(Shared { lifetime, cache_lost, vectors, admin, members, traits, cap, options, device });
+        let shared =
+            Arc::new(Shared { lifetime, cache_lost, zeroes_hang, vectors, admin, members, traits, cap, options, device });
         let namespace = |SavedNamespace { id, info, cache }| Namespace::with_cache(shared.clone(), id, info, cache.resume());
         let namespaces = namespaces.into_iter().map(namespace).collect();
         let refused = refused.into_iter().map(|(id, why)| (id, Error::Unsupported(why))).collect();
@@ -186,6 +187,8 @@ impl QueuePair {
         if !self.in_step() {
             return Err(Error::Busy("the controller was reset: reap and tick, then detach again".into()));
         }
+        // What waits for its repetition is not written down as such: it goes to the device now.
+        self.send_delayed(|_| true);
         let saved = Saved::new(QUEUE.0, QUEUE.1, &self.state()?)?;
         // From here on nothing fails.
         self.submission.words_mut().leave();

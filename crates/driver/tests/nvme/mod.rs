@@ -33,7 +33,7 @@ pub fn bench(uri: &str) -> Bench {
 
 /// Options with the short time-out.
 pub fn short() -> Options {
-    Options { timeout: TIMEOUT, ..Options::default() }
+    Options { timeout: TIMEOUT, flush_timeout: TIMEOUT, ..Options::default() }
 }
 
 pub fn bench_with(uri: &str, options: Options) -> Bench {

@@ -125,6 +125,10 @@ impl NvmeModel {
                 return;
             }
             if cc.enable() == 0 {
+                if self.ready_due.is_some() {
+                    self.complaints
+                        .add("CC.EN was cleared while the controller starts, before CSTS.RDY is 1 [NVMe 3.1.4.5]".into());
+                }
                 self.stop(bus);
             }
             if self.shape.ready.is_zero() {
